@@ -1,0 +1,5 @@
+"""`python -m schedproof`."""
+
+from .gate.cli import main
+
+main()

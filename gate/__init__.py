@@ -1,0 +1,1 @@
+"""The outside world: command line, targets, files, reports."""

@@ -1,0 +1,25 @@
+"""The scenarios that schedproof brings along: published counterexamples at production scale."""
+
+from importlib import resources
+from pathlib import Path
+
+from ..model.scenario import Scenario
+from .scenario_file import read_scenario
+
+
+def builtin_scenarios(system: str) -> dict[str, Scenario]:
+    """The built-in scenarios of a system by file name, in the order of their names."""
+    folder = resources.files("schedproof.gate.corpus") / system
+    files = sorted((entry for entry in folder.iterdir()), key=lambda entry: entry.name)
+    found = {}
+    for entry in files:
+        with resources.as_file(entry) as path:
+            found[entry.name] = read_scenario(Path(path))
+    return found
+
+
+def longest(scenario: Scenario) -> int:
+    """Steps that a replay can take at most if nothing waits for anything else's room."""
+    chunk = int(scenario.config["chunk_size"])
+    work = sum(2 * -(-one.prompt_len // chunk) + one.max_tokens for one in scenario.requests)
+    return max(one.arrival for one in scenario.requests) + work

@@ -1,0 +1,1 @@
+"""Built-in scenarios, one folder a system."""

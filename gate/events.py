@@ -1,0 +1,33 @@
+"""What happens during a gate, for whoever prints it."""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from ..model.scenario import Scenario
+from .verdict import Finding
+
+
+class Notice(NamedTuple):
+    """Something worth a line."""
+
+    text: str
+
+
+class Progress(NamedTuple):
+    """How far an engine is; `of` is None where it is not known."""
+
+    engine: str
+    runs: int
+    of: int | None
+    steps: int
+
+
+class Found(NamedTuple):
+    """A counterexample, shrunk, replayed and written down."""
+
+    finding: Finding
+    scenario: Scenario
+
+
+Event = Notice | Progress | Found
+Report = Callable[[Event], None]

@@ -1,0 +1,210 @@
+"""What a gate prints: plain lines, progress where a terminal shows it."""
+
+import shlex
+import sys
+from collections.abc import Sequence
+
+import msgspec
+from rich.console import Console
+from rich.markup import escape
+
+from ..model.observation import Step
+from ..model.scenario import Scenario
+from ..properties.predicate import Broken
+from ..spec.catalogue import Rule
+from .events import Event, Found, Notice, Progress
+from .verdict import RuleVerdict, Verdict
+
+MARKS = {
+    "held": ("held", "green"),
+    "violated": ("BROKEN", "red"),
+    "not_observable": ("not observable", "yellow"),
+    "not_exercised": ("not exercised", "yellow"),
+    "inconclusive": ("inconclusive", "yellow"),
+    "planned": ("planned", "dim"),
+}
+SHOWN_REQUESTS = 12
+
+
+def make_console(*, stderr: bool = False) -> Console:
+    """A console that never wraps data and obeys NO_COLOR."""
+    return Console(stderr=stderr, highlight=False, soft_wrap=True)
+
+
+class GateReporter:
+    """Prints events as they come: findings at once, progress only on a terminal."""
+
+    def __init__(self, console: Console, rules: Sequence[Rule], target_spec: str) -> None:
+        self._console = console
+        self._rules = {rule.id: rule for rule in rules}
+        self._target_spec = target_spec
+        self._status = console.status("") if console.is_terminal else None
+
+    def __call__(self, event: Event) -> None:
+        """Print one event."""
+        if isinstance(event, Notice):
+            self._console.print(escape(event.text), style="dim")
+        elif isinstance(event, Progress):
+            self._progress(event)
+        elif isinstance(event, Found):
+            self.close()
+            finding = event.finding
+            print_failure(
+                self._console,
+                self._rules[finding.rule],
+                event.scenario,
+                Broken(finding.rule, finding.step, finding.message),
+                finding.scenario,
+                self._target_spec,
+            )
+            timing = f"found after {finding.found_after:.1f} s"
+            if finding.shrunk_in:
+                timing += f", shrunk in {finding.shrunk_in:.1f} s"
+            self._console.print(f"  {finding.engine}, {finding.scale} scale: {timing}\n")
+
+    def close(self) -> None:
+        """Take the progress line away."""
+        if self._status is not None:
+            self._status.stop()
+
+    def _progress(self, event: Progress) -> None:
+        if self._status is None:
+            return
+        of = f" of {event.of}" if event.of else ""
+        self._status.update(f"{event.engine}: run {event.runs}{of}, {event.steps} steps")
+        self._status.start()
+
+
+def print_failure(
+    console: Console,
+    rule: Rule,
+    scenario: Scenario,
+    broken: Broken,
+    path: str,
+    target_spec: str,
+) -> None:
+    """The rule, the scenario, the step, the numbers, and how to replay it."""
+    console.print(f"[red]BROKEN[/red] [bold]{rule.id}[/bold] {escape(rule.title)}")
+    console.print(f"  rule:     {escape(rule.says)}")
+    console.print(f"  source:   {escape(rule.source)}")
+    console.print(f"  step {broken.step}:  {escape(broken.message)}")
+    console.print(f"  config:   {escape(_config(scenario))}")
+    for line in _requests(scenario):
+        console.print(f"  {escape(line)}")
+    console.print(f"  scenario: {escape(path)}")
+    target = "" if target_spec == "model" else f" --target {_quoted(target_spec)}"
+    console.print(f"  replay:   schedproof replay {escape(_quoted(path))}{escape(target)}")
+
+
+def print_verdict(console: Console, verdict: Verdict, rules: Sequence[Rule]) -> None:
+    """One line a rule, then what ran, then the result."""
+    titles = {rule.id: rule.title for rule in rules}
+    planned = [entry for entry in verdict.rules if entry.status == "planned"]
+    for entry in verdict.rules:
+        if entry.status == "planned":
+            continue
+        word, style = MARKS[entry.status]
+        console.print(
+            f"[{style}]{word:<14}[/{style}] {entry.id:<8} {escape(titles[entry.id])}"
+            f"{escape(_reason(entry))}"
+        )
+    if planned:
+        console.print(
+            f"[dim]{len(planned)} more rules are planned (schedproof rules shows them)[/dim]"
+        )
+    for engine in verdict.engines:
+        refused = f", {engine.refused_configs} configurations refused" * bool(
+            engine.refused_configs
+        )
+        rejected = f", {engine.rejected_requests} requests refused at the door" * bool(
+            engine.rejected_requests
+        )
+        broken_off = "" if engine.complete else ", broken off"
+        console.print(
+            f"{engine.name}, {engine.scale}: {engine.runs} runs, {engine.steps} steps in "
+            f"{engine.seconds:.1f} s{refused}{rejected}{broken_off}"
+        )
+    console.print(escape(summary(verdict)), style="bold")
+
+
+def summary(verdict: Verdict) -> str:
+    """The result in one line."""
+    count = dict.fromkeys(MARKS, 0)
+    for entry in verdict.rules:
+        count[entry.status] += 1
+    parts = [f"{count['held']} held", f"{count['violated']} broken"]
+    parts += [
+        f"{count[status]} {MARKS[status][0]}"
+        for status in ("not_exercised", "not_observable", "inconclusive")
+        if count[status]
+    ]
+    what = f"{verdict.target.name} {verdict.target.version} against {verdict.revision}"
+    word = {0: "conforms", 1: "does not conform"}.get(verdict.exit_code, "inconclusive")
+    return f"{what}: {word} ({', '.join(parts)}; seed {verdict.seed})"
+
+
+def step_line(number: int, step: Step, last: Step | None) -> str:
+    """One step for a reader: kind and members, then the other fields that changed."""
+    members = ", ".join(f"{name}+{tokens}" for name, tokens in step.scheduled.items())
+    parts = [f"step {number:>5} {step.kind:<7} {members}"]
+    for name in ("tkv", "left_pad_blocks", "waiting", "prefilling", "paused", "finished"):
+        value = getattr(step, name)
+        if value and (last is None or value != getattr(last, name)):
+            parts.append(f"{name} {_plain(value)}")
+    return "  ".join(parts)
+
+
+def _plain(value: object) -> str:
+    if isinstance(value, tuple):
+        return f"[{' '.join(value)}]"
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{key} {item}" for key, item in value.items()) + "}"
+    return str(value)
+
+
+def _reason(entry: RuleVerdict) -> str:
+    if entry.status == "violated":
+        also = f" (with {entry.consequence_of})" if entry.consequence_of else ""
+        return f": {entry.message}{also}"
+    if entry.status == "held":
+        return f" (at stake in {entry.at_stake} steps)"
+    return f": {entry.message}" if entry.message else ""
+
+
+def _config(scenario: Scenario) -> str:
+    shown = ("block_size", "chunk_size", "max_num_seqs", "max_model_len", "max_batch_tkv")
+    parts = [f"{key} {scenario.config[key]}" for key in shown if key in scenario.config]
+    if scenario.config.get("interleave") is False:
+        parts.append("interleave off")
+    return f"{scenario.system} {scenario.revision}, {', '.join(parts)}"
+
+
+def _requests(scenario: Scenario) -> list[str]:
+    lines = []
+    for request in scenario.requests[:SHOWN_REQUESTS]:
+        early = request.tokens_to_emit < request.max_tokens
+        stops = f", stops after {request.tokens_to_emit}" if early else ""
+        aborted = ""
+        if request.abort_at is not None:
+            inside = "inside" if request.abort_inside else "before"
+            aborted = f", aborted {inside} step {request.abort_at}"
+        lines.append(
+            f"{request.id:<9} arrives before step {request.arrival}: prompt {request.prompt_len}, "
+            f"max_tokens {request.max_tokens}{stops}{aborted}"
+        )
+    more = len(scenario.requests) - SHOWN_REQUESTS
+    return lines + ([f"and {more} more requests"] if more > 0 else [])
+
+
+def _quoted(word: str) -> str:
+    return shlex.quote(word)
+
+
+def verdict_json(verdict: Verdict) -> bytes:
+    """The verdict file."""
+    return msgspec.json.format(msgspec.json.encode(verdict), indent=2) + b"\n"
+
+
+def fail(message: str) -> None:
+    """One line on stderr."""
+    print(f"schedproof: {message}", file=sys.stderr)

@@ -1,0 +1,162 @@
+"""Host a Python target on stdin/stdout: one JSON request a line in, one JSON reply a line out.
+
+Standard library only: this file also runs inside the environment of a release under test.
+"""
+
+import contextlib
+import json
+import os
+import sys
+import traceback
+from collections.abc import Callable, Iterable
+from typing import Any, BinaryIO, Protocol
+
+Reply = dict[str, Any]
+
+
+class Target(Protocol):
+    """A scheduler under test: the five operations, each answering with the protocol's reply."""
+
+    def start(self, system: str, revision: str, config: dict[str, Any]) -> Reply:
+        """Discard everything and begin anew with this configuration."""
+
+    def add(self, request: dict[str, Any]) -> Reply:
+        """Add a request to the waiting queue."""
+
+    def abort(self, id: str, inside: bool = False) -> Reply:  # noqa: A002 - the wire's name
+        """Abort a request now, or inside the next step."""
+
+    def step(self) -> Reply:
+        """Make one scheduling decision and complete it."""
+
+    def stop(self) -> Reply:
+        """Discard everything."""
+
+
+class ProtocolError(Exception):
+    """The request cannot be understood; a target may raise it too."""
+
+
+# What each operation takes: the type of every key, and the keys that may be left out.
+OPERATIONS: dict[str, dict[str, type]] = {
+    "start": {"system": str, "revision": str, "config": dict},
+    "add": {"request": dict},
+    "abort": {"id": str, "inside": bool},
+    "step": {},
+    "stop": {},
+}
+OPTIONAL = frozenset({"inside"})
+TYPE_NAMES = {str: "a string", dict: "an object", bool: "true or false"}
+
+
+def serve(target: Target) -> None:
+    """Answer requests until stdin ends, the reader of the replies goes away, or Ctrl-C."""
+    replies = _claim_stdout()
+    try:
+        for line in sys.stdin.buffer:
+            reply = _encode(answer(target, line))
+            try:
+                replies.write(reply)
+                replies.flush()
+            except BrokenPipeError:
+                return
+    except KeyboardInterrupt:
+        return
+    finally:
+        _close(replies)
+
+
+def answer(target: Target, line: bytes) -> Reply:
+    """The reply to one line; whatever the target raises becomes a `crashed` reply."""
+    try:
+        operation, arguments = _parse(line)
+        method: Callable[..., Reply] = getattr(target, operation)
+        return method(**arguments)
+    except ProtocolError as error:
+        return {"ok": False, "error": "protocol", "message": str(error)}
+    except (Exception, SystemExit) as error:
+        return crashed(error)
+
+
+def crashed(error: BaseException) -> Reply:
+    """The reply that reports an exception of the target."""
+    return {
+        "ok": False,
+        "error": "crashed",
+        "message": f"{type(error).__name__}: {error}",
+        "traceback": "".join(traceback.format_exception(error)),
+    }
+
+
+def _parse(line: bytes) -> tuple[str, dict[str, Any]]:
+    """Split a line into the operation and its arguments, both checked."""
+    try:
+        message = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        raise ProtocolError(
+            f"not a line of JSON ({error}): {_shown(line)}; valid is an object such as "
+            '{"op": "step"}'
+        ) from error
+    if not isinstance(message, dict):
+        raise ProtocolError(f"not a JSON object: {_shown(line)}; valid is {{'op': ...}}")
+    if "op" not in message:
+        raise ProtocolError(f"key 'op' is missing; valid operations are {_listed(OPERATIONS)}")
+    operation = message.pop("op")
+    if not isinstance(operation, str) or operation not in OPERATIONS:
+        raise ProtocolError(
+            f"unknown operation {operation!r}; valid operations are {_listed(OPERATIONS)}"
+        )
+    _check_arguments(operation, message)
+    return operation, message
+
+
+def _check_arguments(operation: str, arguments: dict[str, Any]) -> None:
+    expected = OPERATIONS[operation]
+    valid = f"valid keys of {operation!r} are {_listed(['op', *expected])}"
+    for key in expected:
+        if key not in arguments and key not in OPTIONAL:
+            raise ProtocolError(f"key {key!r} of {operation!r} is missing; {valid}")
+    for key, value in arguments.items():
+        if key not in expected:
+            raise ProtocolError(f"unknown key {key!r} of {operation!r}; {valid}")
+        if not isinstance(value, expected[key]):
+            raise ProtocolError(
+                f"{key!r} of {operation!r} is {value!r}; valid is {TYPE_NAMES[expected[key]]}"
+            )
+
+
+def _claim_stdout() -> BinaryIO:
+    """Keep the real stdout for replies and let everything else that prints go to stderr.
+
+    Libraries print to fd 1 below Python too, so the descriptor itself is redirected, not only
+    `sys.stdout`. It stays redirected after the loop: what is printed on the way out (atexit)
+    must not reach the reader either.
+    """
+    sys.stdout.flush()
+    replies = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)
+    sys.stdout = sys.stderr
+    return replies
+
+
+def _encode(reply: Reply) -> bytes:
+    try:
+        text = json.dumps(reply)
+    except (TypeError, ValueError, RecursionError) as error:
+        text = json.dumps(crashed(error))
+    return text.encode() + b"\n"
+
+
+def _close(replies: BinaryIO) -> None:
+    # nobody may be left to read what was still buffered
+    with contextlib.suppress(BrokenPipeError):
+        replies.close()
+
+
+def _shown(line: bytes, limit: int = 200) -> str:
+    text = line.decode(errors="backslashreplace").rstrip("\r\n")
+    return repr(text if len(text) <= limit else text[:limit] + "...")
+
+
+def _listed(names: Iterable[str]) -> str:
+    return ", ".join(names)

@@ -1,0 +1,354 @@
+"""Target for the real Spyre schedulers: vllm-spyre 1.10.0 to sendnn-inference 2.6.3.
+
+Runs as a script in an environment that holds a release and not schedproof:
+
+    PYTHONPATH=vllm-0.19.1:sendnn-inference-2.1.2 python gate/targets/sendnn.py
+"""
+
+import sys
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING or __package__:
+    from .jsonl import ProtocolError, Reply, serve
+    from .sendnn_release import RefusedError, Release, load_release
+    from .sendnn_runner import BLOCK_SIZE, Engine, Output, stream_tokens
+else:
+    from jsonl import ProtocolError, Reply, serve
+    from sendnn_release import RefusedError, Release, load_release
+    from sendnn_runner import BLOCK_SIZE, Engine, Output, stream_tokens
+
+KEYS: dict[str, type] = {
+    "block_size": int,
+    "chunk_size": int,
+    "max_num_seqs": int,
+    "max_model_len": int,
+    "max_batch_tkv": int,
+    "interleave": bool,
+    "prefix_caching": bool,
+    "num_blocks": int,
+    "pausing": bool,
+    "long_output_priority": bool,
+}
+NULLABLE = frozenset({"num_blocks"})
+LONGEST_MODEL_LEN = 131072  # max_position_embeddings of the stand-in model
+REASONS = {"length": "length", "stop": "eos", "abort": "aborted"}
+
+
+class SpyreTarget:
+    """The five operations on whichever release is on the path."""
+
+    def __init__(self) -> None:
+        self._engine: Engine | None = None
+        self._inside: list[str] = []  # aborts that wait for the inside of the next step
+        self._aborted: list[str] = []  # aborts that the next step reports
+
+    def start(self, system: str, revision: str, config: dict[str, Any]) -> Reply:
+        """A fresh scheduler; `revision` only says what the target is compared with."""
+        self.stop()
+        try:
+            check_config(system, config)
+            release = load_release()
+            check_options(release, config)
+            engine = Engine(release, config)
+            check_pool(engine)
+        except RefusedError as refusal:
+            return {"ok": False, "error": "config", "message": str(refusal)}
+        self._engine = engine
+        return {
+            "ok": True,
+            "name": release.name,
+            "version": release.version,
+            "observes": observed_fields(engine),
+        }
+
+    def add(self, request: dict[str, Any]) -> Reply:
+        """Queue a request, unless the protocol or the release refuses it at the door."""
+        engine = self._started()
+        name, prompt, max_tokens, output_len, priority = read_request(request)
+        try:
+            check_admissible(engine, name, len(prompt), max_tokens)
+            output = Output(name, output_len, ends_with_eos=output_len < max_tokens)
+            engine.add(prompt, output, max_tokens, priority)
+        except RefusedError as refusal:
+            return {"ok": False, "error": "rejected", "message": str(refusal)}
+        return {"ok": True}
+
+    def abort(self, id: str, inside: bool = False) -> Reply:  # noqa: A002
+        """Abort before the next decision, or inside the next step."""
+        engine = self._started()
+        if inside:
+            self._inside.append(id)
+        elif engine.abort(id):
+            self._aborted.append(id)
+        return {"ok": True}
+
+    def step(self) -> Reply:
+        """One decision of the scheduler, carried out by the runner and taken back."""
+        engine = self._started()
+        decision = engine.scheduler.schedule()
+        output = engine.execute(decision)
+        if engine.broken_assertion:
+            print(engine.broken_assertion, file=sys.stderr, flush=True)
+        # The engine core, too, looks at aborts that came in meanwhile once the model is through.
+        self._aborted += [name for name in self._inside if engine.abort(name)]
+        completion = engine.scheduler.update_from_output(decision, output)
+        observation = observe(engine, decision, completion, self._aborted)
+        self._inside, self._aborted = [], []
+        return {"ok": True, "step": observation}
+
+    def stop(self) -> Reply:
+        """Forget the scheduler."""
+        self._engine = None
+        self._inside, self._aborted = [], []
+        return {"ok": True}
+
+    def _started(self) -> Engine:
+        if self._engine is None:
+            raise ProtocolError("nothing is started; send 'start' first")
+        return self._engine
+
+
+# --- refusals -------------------------------------------------------------------------------
+
+
+def refuse(key: str, value: object, valid: str) -> RefusedError:
+    """A refusal in the form: key, value, what is valid."""
+    return RefusedError(f"{key} is {value!r}; valid is {valid}")
+
+
+def check_config(system: str, config: dict[str, Any]) -> None:
+    """Refuse what no release can honour."""
+    if system != "spyre":
+        raise refuse("system", system, "'spyre'")
+    for key, value in config.items():
+        if key not in KEYS:
+            raise RefusedError(f"unknown key {key} = {value!r}; valid keys are {', '.join(KEYS)}")
+    for key, kind in KEYS.items():
+        check_value(config, key, kind)
+    if config["block_size"] != BLOCK_SIZE:
+        raise refuse("block_size", config["block_size"], f"{BLOCK_SIZE}")
+    if config["chunk_size"] % BLOCK_SIZE:
+        raise refuse("chunk_size", config["chunk_size"], f"a multiple of {BLOCK_SIZE}")
+    if config["max_model_len"] > LONGEST_MODEL_LEN:
+        raise refuse("max_model_len", config["max_model_len"], f"1 to {LONGEST_MODEL_LEN}")
+    if config["max_num_seqs"] > config["chunk_size"]:
+        raise refuse(
+            "max_num_seqs",
+            config["max_num_seqs"],
+            f"1 to chunk_size = {config['chunk_size']} (a rule of vLLM's configuration)",
+        )
+
+
+def check_value(config: dict[str, Any], key: str, kind: type) -> None:
+    """Refuse a missing key and a value of the wrong kind."""
+    valid = "true or false" if kind is bool else "an integer of at least 1"
+    if key in NULLABLE:
+        valid += " or null"
+    if key not in config:
+        raise RefusedError(f"{key} is missing; valid is {valid}")
+    value = config[key]
+    if value is None and key in NULLABLE:
+        return
+    # bool is derived from int, so the exact type is compared
+    if type(value) is not kind or (kind is int and config[key] < 1):
+        raise refuse(key, value, valid)
+
+
+def check_options(release: Release, config: dict[str, Any]) -> None:
+    """Refuse options that this release lacks.
+
+    `pausing` is not among them: a start carries every key, and a release without pausing has
+    nothing that the value could mean.
+    """
+    if config["long_output_priority"] and not release.has_option("LONG_OUT_PRIO"):
+        lacks = f"false ({release.name} {release.version} has no such option)"
+        raise refuse("long_output_priority", True, lacks)
+
+
+def check_pool(engine: Engine) -> None:
+    """A release that reserves no blocks does not survive a pool that runs empty."""
+    num_blocks, config = engine.config["num_blocks"], engine.config
+    if num_blocks is None or engine.reserves_blocks:
+        return
+    needed = -(-(config["max_batch_tkv"] + config["max_model_len"]) // BLOCK_SIZE)
+    if num_blocks < needed:
+        valid = (
+            f"null or at least {needed}, (max_batch_tkv + max_model_len) / block_size "
+            f"({engine.release.name} {engine.release.version} reserves no blocks)"
+        )
+        raise refuse("num_blocks", num_blocks, valid)
+
+
+def check_admissible(engine: Engine, name: str, prompt: int, max_tokens: int) -> None:
+    """The protocol's own rules at the door."""
+    if name in engine.scheduler.requests:
+        raise RefusedError(f"refused by the protocol: a live request has the id {name!r} already")
+    if not prompt:
+        raise RefusedError("refused by the protocol: the prompt is empty")
+    needed = prompt + max_tokens - 1
+    blocks = -(-needed // BLOCK_SIZE)
+    bounds = {
+        "max_model_len": (needed, "prompt + max_tokens - 1"),
+        "max_batch_tkv": (needed, "prompt + max_tokens - 1"),
+        "num_blocks": (blocks, "blocks for prompt + max_tokens - 1"),
+    }
+    for key, (value, meaning) in bounds.items():
+        bound = engine.config[key]
+        if bound is not None and value > bound:
+            raise RefusedError(f"refused by the protocol: {meaning} = {value} > {key} = {bound}")
+
+
+def read_request(request: dict[str, Any]) -> tuple[str, list[int], int, int, int]:
+    """Id, prompt tokens, max_tokens, output_len and priority of an `add`."""
+    try:
+        name, max_tokens = request["id"], request["max_tokens"]
+        segments = [(stream, length) for stream, length in request["prompt"]]
+    except (KeyError, TypeError, ValueError) as error:
+        raise ProtocolError(
+            f"request {request!r} is not valid ({type(error).__name__}: {error}); valid is "
+            '{"id": "r0", "prompt": [["r0", 40]], "max_tokens": 3, "output_len": 3, "priority": 0}'
+        ) from error
+    output_len = request.get("output_len", max_tokens)
+    priority = request.get("priority", 0)
+    if not isinstance(name, str) or not all(isinstance(stream, str) for stream, _ in segments):
+        raise ProtocolError(f"request {name!r}: the id and the names of streams must be strings")
+    numbers = [max_tokens, output_len, priority, *(length for _, length in segments)]
+    if not all(type(number) is int for number in numbers):
+        raise ProtocolError(
+            f"request {name!r}: lengths, token counts and priority must be integers"
+        )
+    if not 1 <= output_len <= max_tokens:
+        raise ProtocolError(
+            f"request {name!r}: output_len is {output_len}; valid is 1 to max_tokens = {max_tokens}"
+        )
+    prompt = [token for stream, length in segments for token in stream_tokens(stream, length)]
+    return name, prompt, max_tokens, output_len, priority
+
+
+# --- observation ----------------------------------------------------------------------------
+
+
+def observed_fields(engine: Engine) -> list[str]:
+    """The optional fields that every step of this engine carries."""
+    fields = ["emitted", "tkv", "left_pad_blocks", "waiting", "running", "prefilling"]
+    fields += ["preempted", "finished", "computed", "blocks", "slot_blocks"]
+    if engine.pauses:
+        fields.append("paused")
+    if engine.reserves_blocks:
+        fields.append("reserved_blocks")
+    if shows_free_blocks(engine):
+        fields.append("free_blocks")
+    if shows_prefix_hits(engine):
+        fields.append("prefix_hit")
+    return fields
+
+
+# On 1.x the runner allocates blocks: it frees them one step late, and the scheduler's counter of
+# computed tokens knows nothing of prefix hits. Neither field would mean what the protocol says.
+
+
+def shows_free_blocks(engine: Engine) -> bool:
+    """Whether the pool is bounded and the scheduler's own."""
+    return engine.config["num_blocks"] is not None and not engine.runner_owns_blocks
+
+
+def shows_prefix_hits(engine: Engine) -> bool:
+    """Whether there are prefix hits, and the scheduler counts them as computed."""
+    return engine.config["prefix_caching"] and not engine.runner_owns_blocks
+
+
+def observe(engine: Engine, decision: Any, completion: Any, aborted: list[str]) -> dict[str, Any]:
+    """The step observation, in the protocol's terms."""
+    scheduler = engine.scheduler
+    kind = step_kind(engine, decision)
+    held = {name: r for name, r in scheduler.requests.items() if r.num_computed_tokens}
+    fields = {
+        "kind": kind,
+        "scheduled": scheduled_tokens(engine, decision, kind),
+        "tkv": {"idle": None, "prefill": scheduler.tkv, "decode": engine.runner.tkv}[kind],
+        "left_pad_blocks": {
+            name: engine.runner.requests[name].padding_blocks
+            for name in decision.num_scheduled_tokens
+        },
+        "slot_blocks": written_blocks(engine, decision, kind),
+        "waiting": ids([*scheduler.waiting, *getattr(scheduler, "skipped_waiting", ())]),
+        "running": ids(scheduler.running),
+        "prefilling": ids(scheduler.ongoing_prefills),
+        "preempted": sorted(decision.preempted_req_ids or ()),
+        "computed": {name: r.num_computed_tokens for name, r in held.items()},
+        "blocks": {name: engine.blocks(name) for name in held},
+        **outputs(completion, aborted),
+    }
+    if engine.pauses:
+        fields["paused"] = ids(scheduler.paused_decoding_requests)
+    if engine.reserves_blocks:
+        fields["reserved_blocks"] = scheduler.total_reserved_blocks
+    if shows_free_blocks(engine):
+        fields["free_blocks"] = engine.free_blocks()
+    if shows_prefix_hits(engine):
+        fields["prefix_hit"] = {name: hit_tokens(engine, name) for name in held}
+    return fields
+
+
+def ids(requests: Any) -> list[str]:
+    """The ids of requests, in order."""
+    return [request.request_id for request in requests]
+
+
+def step_kind(engine: Engine, decision: Any) -> str:
+    """What the runner took the step for."""
+    if not decision.total_num_scheduled_tokens:
+        return "idle"
+    forward = engine.model.forward
+    # 1.x skips the model for a chunk that is cached as a whole
+    return "prefill" if forward is None or forward.is_prefill else "decode"
+
+
+def scheduled_tokens(engine: Engine, decision: Any, kind: str) -> dict[str, int]:
+    """Real tokens computed, in scheduling order.
+
+    For a prefill the scheduler's own count does not do: up to 2.3 it counts the left padding of
+    the first chunk. The chunk that the runner laid out counts, less what was cached already.
+    """
+    scheduled: dict[str, int] = dict(decision.num_scheduled_tokens)
+    if kind != "prefill":
+        return scheduled
+    (request,) = scheduled
+    forward = engine.model.forward
+    if forward is None:
+        return {request: 0}
+    first = max(forward.chunk_start, hit_tokens(engine, request))
+    return {request: max(0, forward.chunk_end - first)}
+
+
+def hit_tokens(engine: Engine, request: str) -> int:
+    """Tokens that were found in the prefix cache at admission, usable or not."""
+    return int(engine.runner.requests[request].total_hit_blocks) * BLOCK_SIZE
+
+
+def written_blocks(engine: Engine, decision: Any, kind: str) -> dict[str, list[int]]:
+    """The blocks that the step writes, from the slot mapping."""
+    if kind == "idle":
+        return {}
+    forward = engine.model.forward
+    if forward is None:
+        nothing = [0] * (engine.config["chunk_size"] // BLOCK_SIZE)
+        return dict.fromkeys(decision.num_scheduled_tokens, nothing)
+    return forward.slot_blocks
+
+
+def outputs(completion: Any, aborted: list[str]) -> dict[str, dict[str, Any]]:
+    """Tokens that the scheduler accepted, and requests that it finished."""
+    emitted: dict[str, int] = {}
+    finished = dict.fromkeys(aborted, "aborted")
+    for client in completion.values():
+        for output in client.outputs:
+            if output.new_token_ids:
+                emitted[output.request_id] = len(output.new_token_ids)
+            if output.finish_reason is not None:
+                finished[output.request_id] = REASONS[str(output.finish_reason)]
+    return {"emitted": emitted, "finished": finished}
+
+
+if __name__ == "__main__":
+    serve(SpyreTarget())

@@ -1,0 +1,88 @@
+"""The result of a gate as data: `schedproof/verdict@1`."""
+
+from typing import Literal
+
+import msgspec
+
+FORMAT = "schedproof/verdict@1"
+Status = Literal["held", "violated", "not_observable", "not_exercised", "inconclusive", "planned"]
+
+
+class TargetInfo(msgspec.Struct, frozen=True):
+    """What was judged: as named on the command line, and what it says of itself."""
+
+    spec: str
+    name: str
+    version: str
+
+
+class EngineRun(msgspec.Struct, frozen=True):
+    """One engine at one scale: how much ran, in runs, steps and seconds."""
+
+    name: str
+    scale: str
+    runs: int
+    steps: int
+    seconds: float
+    refused_configs: int = 0
+    rejected_requests: int = 0
+    complete: bool = True
+
+
+class Finding(msgspec.Struct, frozen=True):
+    """One counterexample. Times in seconds: until the rule first broke, then to shrink."""
+
+    rule: str
+    engine: str
+    scale: str
+    scenario: str
+    step: int
+    message: str
+    requests: int
+    consequences: tuple[str, ...]
+    found_after: float
+    shrunk_in: float
+
+
+class RuleVerdict(msgspec.Struct, frozen=True):
+    """One rule. `at_stake` counts the steps in which its witness occurred."""
+
+    id: str
+    status: Status
+    step: int | None = None
+    scenario: str | None = None
+    message: str | None = None
+    consequence_of: str | None = None
+    at_stake: int = 0
+
+
+class Verdict(msgspec.Struct, frozen=True):
+    """Everything that a gate found out."""
+
+    target: TargetInfo
+    system: str
+    revision: str
+    profile: str
+    seed: int
+    engines: tuple[EngineRun, ...]
+    rules: tuple[RuleVerdict, ...]
+    findings: tuple[Finding, ...]
+    exit_code: int
+    interrupted: bool = False
+    format: str = FORMAT
+
+
+def exit_code(rules: tuple[RuleVerdict, ...], chosen: bool, interrupted: bool) -> int:
+    """0 conforms, 1 a rule is broken, 3 inconclusive.
+
+    Rules that the user chose by name must have been exercised: a pass of what never was at stake
+    would be vacuous. Otherwise one exercised rule is enough, and the report names the others.
+    """
+    statuses = [rule.status for rule in rules]
+    if "violated" in statuses:
+        return 1
+    if interrupted or "inconclusive" in statuses or "held" not in statuses:
+        return 3
+    if chosen and any(status != "held" for status in statuses):
+        return 3
+    return 0

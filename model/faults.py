@@ -1,0 +1,112 @@
+"""What can go wrong with a target itself, as opposed to a rule that its scheduler breaks.
+
+A fault is never a verdict: the gate reports it as a hang (rule "never hangs"), as a crash, or
+as a broken target. Each prints as one line that says what happened and to which operation.
+"""
+
+import signal
+from collections.abc import Sequence
+
+
+class TargetFault(Exception):  # noqa: N818 (faults, as opposed to errors of ours)
+    """The target did not answer as the protocol demands."""
+
+
+class ConfigRefused(TargetFault):
+    """The target cannot honour a configuration, and says so."""
+
+
+class TargetCrashed(TargetFault):
+    """The scheduler raised in answer to `op`; `details` is its traceback."""
+
+    def __init__(self, op: str, message: str, details: str = "") -> None:
+        super().__init__(op, message, details)
+        self.op = op
+        self.message = message
+        self.details = details
+
+    def __str__(self) -> str:
+        return f"the scheduler raised at {self.op!r}: {self.message}"
+
+
+class TargetHung(TargetFault):
+    """No full reply to `op` within `seconds`; the process group has been killed."""
+
+    def __init__(self, op: str, seconds: float) -> None:
+        super().__init__(op, seconds)
+        self.op = op
+        self.seconds = seconds
+
+    def __str__(self) -> str:
+        return f"target hung: no reply to {self.op!r} within {self.seconds:g} s"
+
+
+class TargetDied(TargetFault):
+    """The process ended before it answered `op`.
+
+    `returncode` is that of `subprocess`: the exit code, or minus the number of the signal.
+    """
+
+    def __init__(self, op: str, returncode: int, stderr_tail: str) -> None:
+        super().__init__(op, returncode, stderr_tail)
+        self.op = op
+        self.returncode = returncode
+        self.stderr_tail = stderr_tail
+
+    def __str__(self) -> str:
+        hint = ""
+        if self.op == "start" and self.returncode == 0:
+            hint = " (it must stay after a stop: a start may follow)"
+        return (
+            f"target died: it ended with {ending(self.returncode)} before it answered "
+            f"{self.op!r}{hint}{last_words(self.stderr_tail)}"
+        )
+
+
+class TargetBroken(TargetFault):
+    """What came on stdout in answer to `op` is not a reply; `line_excerpt` is how it begins."""
+
+    def __init__(self, op: str, why: str, line_excerpt: str) -> None:
+        super().__init__(op, why, line_excerpt)
+        self.op = op
+        self.why = why
+        self.line_excerpt = line_excerpt
+
+    def __str__(self) -> str:
+        excerpt = f": {self.line_excerpt!r}" if self.line_excerpt else ""
+        return f"broken target: at {self.op!r} {self.why}{excerpt}"
+
+
+class TargetNotStarted(TargetFault):
+    """There is no process to talk to: it could not be run, or ended before its first answer."""
+
+    def __init__(self, command: Sequence[str], why: str, stderr_tail: str) -> None:
+        super().__init__(command, why, stderr_tail)
+        self.command = command
+        self.why = why
+        self.stderr_tail = stderr_tail
+
+    def __str__(self) -> str:
+        # The whole command may be a long program text (python -c): its first word names it.
+        return f"target not started: {self.command[0]!r}: {self.why}{last_words(self.stderr_tail)}"
+
+
+def ending(returncode: int) -> str:
+    """How a process ended, in words: "exit code 3", "signal SIGKILL"."""
+    if returncode >= 0:
+        return f"exit code {returncode}"
+    try:
+        return f"signal {signal.Signals(-returncode).name}"
+    except ValueError:
+        return f"signal {-returncode}"
+
+
+def last_words(stderr_tail: str) -> str:
+    """The last line on stderr that says something, ready to be appended, or nothing."""
+    lines = [line.strip() for line in stderr_tail.splitlines() if line.strip()]
+    return f"; its last words: {lines[-1][:200]}" if lines else ""
+
+
+def excerpt(line: bytes | bytearray) -> str:
+    """How an unreadable line begins (200 bytes)."""
+    return line[:200].decode(errors="replace").rstrip("\n")

@@ -1,0 +1,42 @@
+"""What a target lets us see of one step: the step observation of the target protocol."""
+
+from typing import Annotated, Literal
+
+import msgspec
+
+Count = Annotated[int, msgspec.Meta(ge=0)]
+Kind = Literal["prefill", "decode", "mixed", "idle"]
+Reason = Literal["length", "eos", "aborted"]
+Ids = tuple[str, ...]
+
+
+class Step(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One step after its completion; `None` marks a field that the target does not show.
+
+    Token counts are in tokens, `left_pad_blocks`, `free_blocks` and `reserved_blocks` in blocks.
+    Lists are in queue order and hold the requests after those that finished have left.
+    """
+
+    kind: Kind
+    scheduled: dict[str, Count]
+    emitted: dict[str, Count] | None = None
+    tkv: Count | None = None
+    left_pad_blocks: dict[str, int] | None = None
+    waiting: Ids | None = None
+    running: Ids | None = None
+    prefilling: Ids | None = None
+    paused: Ids | None = None
+    preempted: Ids | None = None
+    finished: dict[str, Reason] | None = None
+    computed: dict[str, Count] | None = None
+    prefix_hit: dict[str, Count] | None = None
+    blocks: dict[str, tuple[Count, ...]] | None = None
+    free_blocks: Count | None = None
+    reserved_blocks: Count | None = None
+    slot_blocks: dict[str, tuple[Count, ...]] | None = None
+
+
+FIELDS = frozenset(Step.__struct_fields__)
+REQUIRED = frozenset({"kind", "scheduled"})
+# A step without a decode has no tkv: there the field may be absent or null even if observed.
+NULLABLE = frozenset({"tkv"})

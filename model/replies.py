@@ -1,0 +1,97 @@
+"""Reading a target's replies: what the protocol asks for, or a fault that says what is wrong."""
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import msgspec
+
+from .faults import ConfigRefused, TargetBroken, TargetCrashed
+from .observation import FIELDS, NULLABLE, REQUIRED, Step
+
+
+class Started(NamedTuple):
+    """What a target says of itself: name, version, and the step fields that it shows."""
+
+    name: str
+    version: str
+    observes: frozenset[str]
+
+
+def read_started(reply: Any) -> Started:
+    """The reply to `start`.
+
+    Raises:
+        ConfigRefused: the target cannot honour the configuration.
+        TargetCrashed, TargetBroken: as for `read_ok`.
+    """
+    if isinstance(reply, Mapping) and reply.get("error") == "config":
+        raise ConfigRefused(_text(reply.get("message")))
+    read_ok("start", reply)
+    name, version, observes = (reply.get(key) for key in ("name", "version", "observes"))
+    if not isinstance(name, str) or not isinstance(version, str):
+        raise TargetBroken(
+            "start", f"name {name!r} and version {version!r}; valid: two strings", ""
+        )
+    if not isinstance(observes, list | tuple) or not all(isinstance(f, str) for f in observes):
+        raise TargetBroken(
+            "start", f"observes is {_text(observes)}; valid: a list of field names", ""
+        )
+    return Started(name, version, (frozenset(observes) & FIELDS) | REQUIRED)
+
+
+def read_ok(op: str, reply: Any) -> str | None:
+    """None where the reply is `ok`, else the error of an answer that is not a fault.
+
+    Raises:
+        TargetCrashed: the reply says that the scheduler raised.
+        TargetBroken: the reply is no object, or says neither.
+    """
+    if not isinstance(reply, Mapping):
+        raise TargetBroken(op, f"the reply is {_text(reply)}; valid: an object with ok", "")
+    if reply.get("ok") is True:
+        return None
+    if reply.get("ok") is not False:
+        raise TargetBroken(op, f"ok is {_text(reply.get('ok'))}; valid: true or false", "")
+    error = reply.get("error")
+    if error == "crashed":
+        raise TargetCrashed(op, _text(reply.get("message")), _text(reply.get("traceback"), 10**6))
+    if (op, error) in {("add", "rejected"), ("abort", "unsupported")}:
+        return _text(reply.get("message"))
+    raise TargetBroken(
+        op, f"error {error!r} ({_text(reply.get('message'))}) does not belong here", ""
+    )
+
+
+def read_step(reply: Any, observes: frozenset[str]) -> Step:
+    """The observation in the reply to `step`, with every field that the target promised.
+
+    Raises:
+        TargetCrashed: the scheduler raised.
+        TargetBroken: a missing field, a wrong type, or a kind that contradicts `scheduled`.
+    """
+    read_ok("step", reply)
+    seen = reply.get("step")
+    if not isinstance(seen, Mapping):
+        raise TargetBroken("step", f"step is {_text(seen)}; valid: the step observation", "")
+    missing = [
+        name
+        for name in sorted(observes)
+        if name not in NULLABLE and (name not in seen or seen[name] is None)
+    ]
+    if missing:
+        raise TargetBroken("step", f"field {missing[0]} is promised in observes, but missing", "")
+    try:
+        step = msgspec.convert(seen, Step)
+    except msgspec.ValidationError as error:
+        raise TargetBroken("step", f"{error}", "") from None
+    idle = step.kind == "idle"
+    if idle != (not step.scheduled):
+        raise TargetBroken(
+            "step", f"kind {step.kind} with {len(step.scheduled)} requests scheduled", ""
+        )
+    return step
+
+
+def _text(value: Any, length: int = 200) -> str:
+    text = value if isinstance(value, str) else repr(value)
+    return text if len(text) <= length else text[: length - 1] + "…"

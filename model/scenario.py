@@ -1,0 +1,98 @@
+"""Scenarios: one admission sequence, the unit that every part of the suite trades in.
+
+The fields are those of the scenario format `schedproof/scenario@1`; reading and writing files is
+left to `gate`.
+"""
+
+from typing import Annotated, Any, Literal
+
+import msgspec
+
+from .errors import InputError
+
+FORMAT = "schedproof/scenario@1"
+
+Count = Annotated[int, msgspec.Meta(ge=0)]
+Positive = Annotated[int, msgspec.Meta(ge=1)]
+Name = Annotated[str, msgspec.Meta(min_length=1)]
+Segment = tuple[Name, Positive]
+
+
+class Request(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """One client request. Lengths are in tokens, `arrival` and `abort_at` in steps from 0."""
+
+    id: Name
+    arrival: Count
+    prompt: Annotated[tuple[Segment, ...], msgspec.Meta(min_length=1)]
+    max_tokens: Positive
+    output_len: Positive | None = None
+    abort_at: Count | None = None
+    abort_inside: bool = False
+    priority: int = 0
+
+    @property
+    def prompt_len(self) -> int:
+        """Tokens of the prompt."""
+        return sum(length for _, length in self.prompt)
+
+    @property
+    def tokens_to_emit(self) -> int:
+        """Tokens that the request really generates unless it is aborted."""
+        return self.max_tokens if self.output_len is None else self.output_len
+
+    def for_target(self) -> dict[str, Any]:
+        """The request as the target protocol's `add` sends it."""
+        return {
+            "id": self.id,
+            "prompt": [list(segment) for segment in self.prompt],
+            "max_tokens": self.max_tokens,
+            "output_len": self.tokens_to_emit,
+            "priority": self.priority,
+        }
+
+
+class Expectation(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """What a replay must show: every rule holds, these rules break first, or these steps."""
+
+    holds: Literal[True] | None = None
+    violates: tuple[Name, ...] | None = None
+    steps: tuple[dict[str, Any], ...] | None = None
+
+
+class Scenario(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """An admission sequence for one system. `config` holds every key of that system."""
+
+    format: Literal["schedproof/scenario@1"] = FORMAT
+    name: str = ""
+    system: Name
+    revision: Name | None = None
+    config: dict[str, Any] = {}
+    requests: Annotated[tuple[Request, ...], msgspec.Meta(min_length=1)]
+    expect: Expectation | None = None
+    origin: dict[str, Any] | None = None
+
+
+def check_requests(requests: tuple[Request, ...]) -> None:
+    """Check what the types cannot say.
+
+    Raises:
+        InputError: an id given twice, `output_len` beyond `max_tokens`, or `abort_inside`
+            without a step to abort in.
+    """
+    seen: dict[str, int] = {}
+    for index, request in enumerate(requests):
+        path = f"$.requests[{index}]"
+        if request.id in seen:
+            first = seen[request.id]
+            raise InputError(f"{path}.id", f"{request.id!r} is already the id of requests[{first}]")
+        seen[request.id] = index
+        if request.tokens_to_emit > request.max_tokens:
+            raise InputError(
+                f"{path}.output_len",
+                f"{request.output_len} is more than max_tokens ({request.max_tokens}); "
+                f"valid: 1 to {request.max_tokens}",
+            )
+        if request.abort_inside and request.abort_at is None:
+            raise InputError(
+                f"{path}.abort_inside", "true needs abort_at, the step in which to abort"
+            )

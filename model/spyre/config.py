@@ -1,0 +1,82 @@
+"""Spyre's parameters, in its own terms, with the defaults of the scenario format."""
+
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+import msgspec
+
+from ..errors import InputError
+
+Positive = Annotated[int, msgspec.Meta(ge=1)]
+
+REVISIONS = ("sound", "documented", "2.1.2", "2.5.2")
+MODELLED = ("sound", "documented", "2.1.2")
+
+
+class SpyreConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Lengths in tokens, `num_blocks` in blocks (padding block 0 not counted, null: unbounded)."""
+
+    block_size: Positive = 64
+    chunk_size: Positive = 512
+    max_num_seqs: Positive = 32
+    max_model_len: Positive = 32768
+    max_batch_tkv: Positive = 131072
+    interleave: bool = True
+    prefix_caching: bool = False
+    num_blocks: Positive | None = None
+    pausing: bool = True
+    long_output_priority: bool = False
+
+
+def read_config(values: Mapping[str, Any], revision: str) -> SpyreConfig:
+    """The configuration that `values` gives, every key left out at its default.
+
+    Raises:
+        InputError: an unknown key, a wrong type, or values that do not fit together.
+    """
+    try:
+        config = msgspec.convert(dict(values), SpyreConfig)
+    except msgspec.ValidationError as error:
+        raise _explained(error, values) from None
+    if config.chunk_size % config.block_size:
+        raise InputError(
+            "$.config.chunk_size",
+            f"{config.chunk_size} is not a multiple of block_size ({config.block_size})",
+        )
+    if config.long_output_priority and revision != "2.5.2":
+        raise InputError(
+            "$.config.long_output_priority",
+            f"true belongs to decode pausing, which revision {revision} does not have; "
+            "valid: false, or revision 2.5.2",
+        )
+    return config
+
+
+def check_modelled(config: SpyreConfig, revision: str) -> None:
+    """Refuse what the reference model does not have.
+
+    Raises:
+        InputError: prefix caching, or a pool that release 2.1.2 (no reservation) could exhaust.
+    """
+    if config.prefix_caching:
+        raise InputError(
+            "$.config.prefix_caching", "true is not modelled in this version; valid: false"
+        )
+    safe_pool = -(-(config.max_batch_tkv + config.max_model_len) // config.block_size)
+    if revision == "2.1.2" and config.num_blocks is not None and config.num_blocks < safe_pool:
+        raise InputError(
+            "$.config.num_blocks",
+            f"{config.num_blocks} can run out, and revision 2.1.2 reserves nothing; "
+            f"valid: null or at least {safe_pool}",
+        )
+
+
+def _explained(error: msgspec.ValidationError, values: Mapping[str, Any]) -> InputError:
+    problem, _, path = str(error).partition(" - at `$")
+    if "unknown field" in problem:
+        key = problem.split("`")[1]
+        return InputError(
+            f"$.config.{key}", f"unknown key; valid: {', '.join(SpyreConfig.__struct_fields__)}"
+        )
+    key = path.strip("`").removeprefix(".")
+    return InputError(f"$.config.{key}", f"{values.get(key)!r}: {problem}")

@@ -1,0 +1,88 @@
+"""The reference model of Spyre's scheduler behind the interface that all models share."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ..errors import InputError
+from ..scenario import Request
+from . import admission, scheduler
+from .config import MODELLED, SpyreConfig, check_modelled, read_config
+from .revision import REVISIONS, Revision
+from .state import Sequence, State
+
+OBSERVES = (
+    "kind",
+    "scheduled",
+    "emitted",
+    "tkv",
+    "left_pad_blocks",
+    "waiting",
+    "running",
+    "prefilling",
+    "finished",
+    "computed",
+    "blocks",
+)
+OBSERVES_BOUNDED_POOL = ("free_blocks", "reserved_blocks")
+
+
+@dataclass(frozen=True)
+class SpyreModel:
+    """One configuration of one revision. Every method is pure: states go in and come out."""
+
+    config: SpyreConfig
+    revision: Revision
+
+    @property
+    def observes(self) -> tuple[str, ...]:
+        """Fields of the step observation that this model shows."""
+        return OBSERVES + (OBSERVES_BOUNDED_POOL if self.config.num_blocks is not None else ())
+
+    def initial(self) -> State:
+        """The scheduler before anything arrived."""
+        return State()
+
+    def refusal(self, request: Request) -> str | None:
+        """Why `request` can never run, or None. Source: target protocol, "Refusals at add"."""
+        longest = request.prompt_len + request.max_tokens - 1
+        sentence = f"prompt + max_tokens - 1 = {longest} tokens"
+        if longest > self.config.max_model_len:
+            return f"{sentence} is beyond max_model_len ({self.config.max_model_len})"
+        if longest > self.config.max_batch_tkv:
+            return f"{sentence} is beyond max_batch_tkv ({self.config.max_batch_tkv})"
+        needed = admission.blocks_at_end(self.config, self.sequence(request))
+        if self.config.num_blocks is not None and needed > self.config.num_blocks:
+            return f"{sentence} needs {needed} blocks of {self.config.num_blocks}"
+        return None
+
+    def sequence(self, request: Request) -> Sequence:
+        """The request as the scheduler holds it."""
+        return Sequence(request.id, request.prompt_len, request.max_tokens, request.tokens_to_emit)
+
+    def arrive(self, state: State, request: Request) -> State:
+        """The request joins the waiting queue."""
+        return scheduler.arrive(state, self.sequence(request))
+
+    def abort(self, state: State, request_id: str) -> State:
+        """The client gives the request up before the next decision."""
+        return scheduler.abort(state, request_id)
+
+    def step(
+        self, state: State, abort_inside: tuple[str, ...] = ()
+    ) -> tuple[State, dict[str, Any]]:
+        """One decision and its completion: the next state and the step observation."""
+        return scheduler.step(self.config, self.revision, state, abort_inside)
+
+
+def make_model(revision: str, config: Mapping[str, Any]) -> SpyreModel:
+    """The model of `revision` in the configuration that `config` gives.
+
+    Raises:
+        InputError: a revision that is unknown or has no model, or an impossible configuration.
+    """
+    read = read_config(config, revision)
+    if revision not in REVISIONS:
+        raise InputError("$.revision", f"{revision!r} has no model; valid: {', '.join(MODELLED)}")
+    check_modelled(read, revision)
+    return SpyreModel(read, REVISIONS[revision])

@@ -1,0 +1,37 @@
+"""Prefill padding: prompts are left-aligned in blocks and right-aligned in chunks.
+
+Source: Spyre scheduling page, "Prefill padding". Every length is in tokens unless it says blocks.
+"""
+
+
+def blocks_for(tokens: int, block_size: int) -> int:
+    """Blocks that hold `tokens` tokens."""
+    return -(-tokens // block_size)
+
+
+def chunk_count(prompt: int, chunk_size: int) -> int:
+    """Prefill steps of a prompt: one chunk a step."""
+    return -(-prompt // chunk_size)
+
+
+def left_padding_blocks(prompt: int, chunk_size: int, block_size: int) -> int:
+    """Dummy blocks before the prompt, so that its last block is the last of its last chunk."""
+    padded = chunk_count(prompt, chunk_size) * chunk_size
+    return padded // block_size - blocks_for(prompt, block_size)
+
+
+def next_chunk(prompt: int, computed: int, chunk_size: int, block_size: int) -> int:
+    """Real tokens of the chunk that follows after `computed` tokens of the prompt.
+
+    The chunk in turn is the one that holds position left padding + computed; the first loses the
+    left padding, the last ends with the prompt.
+    """
+    left_padding = left_padding_blocks(prompt, chunk_size, block_size) * block_size
+    chunk = (left_padding + computed) // chunk_size
+    end = (chunk + 1) * chunk_size - left_padding
+    return min(end, prompt) - computed
+
+
+def is_last_chunk(prompt: int, computed: int, chunk_size: int) -> bool:
+    """The rest of the prompt fits into one chunk: the request is about to join the decode batch."""
+    return prompt - computed <= chunk_size

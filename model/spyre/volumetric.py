@@ -1,0 +1,170 @@
+"""The forward-looking volumetric check, one pure function per published formula.
+
+Source: Spyre scheduling page, "Volumetric constraint"; releases as named. Each formula projects
+the largest tkv that the newcomer and every decoding request can still reach; `accepts` then walks
+the projections. Which of them keep the limit is not decided here: most do not.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from .padding import blocks_for
+from .tkv import realigned
+
+
+class Decoding(NamedTuple):
+    """A member of the decode batch: tokens computed, decode steps left at most, its own tkv."""
+
+    computed: int
+    remaining: int
+    tkv: int
+
+
+class Newcomer(NamedTuple):
+    """The request that asks to join: tokens of its prompt, tokens it may generate."""
+
+    prompt: int
+    max_tokens: int
+
+    @property
+    def remaining(self) -> int:
+        """Decode steps it can run: its first token comes from the last prefill chunk."""
+        return self.max_tokens - 1
+
+
+class Projection(NamedTuple):
+    """Largest tkv that each can still reach, in tokens."""
+
+    newcomer: int
+    decoding: list[int]
+
+
+# (max-tkv of the batch, its members, the newcomer, block size) -> Projection
+Formula = Callable[[int, Sequence[Decoding], Newcomer, int], Projection]
+
+
+def accepts(projection: Projection, limit: int) -> bool:
+    """Walk the members as they are projected to finish, the batch shrinking by one each time.
+
+    Members that outlive the newcomer are not looked at: they were when they joined.
+    """
+    batch = len(projection.decoding) + 1
+    for tkv in sorted(projection.decoding):
+        if projection.newcomer <= tkv:
+            return batch * projection.newcomer <= limit
+        if batch * tkv > limit:
+            return False
+        batch -= 1
+    return True
+
+
+def document_own_tkv(
+    tkv: int,
+    decoding: Sequence[Decoding],
+    newcomer: Newcomer,
+    block_size: int,
+) -> Projection:
+    """The document, "current tkv" read as each request's own tkv before the newcomer joins."""
+    return Projection(
+        newcomer.prompt + newcomer.remaining,
+        [member.tkv + member.remaining + block_size for member in decoding],
+    )
+
+
+def document_realigned(
+    tkv: int, decoding: Sequence[Decoding], newcomer: Newcomer, block_size: int
+) -> Projection:
+    """The document, "current tkv" read as each request's tkv once the newcomer has joined.
+
+    The only reading that explains the document's own example (426 x 4 = 1704).
+    """
+    width = max(tkv, newcomer.prompt) // block_size
+    return Projection(
+        realigned(newcomer.prompt, width, block_size) + newcomer.remaining,
+        [
+            realigned(member.computed, width, block_size) + member.remaining + block_size
+            for member in decoding
+        ],
+    )
+
+
+def document_max_tkv(
+    tkv: int, decoding: Sequence[Decoding], newcomer: Newcomer, block_size: int
+) -> Projection:
+    """The document, "current tkv" read as the batch's max-tkv, for everyone."""
+    base = max(tkv, newcomer.prompt)
+    return Projection(
+        base + newcomer.remaining, [base + member.remaining + block_size for member in decoding]
+    )
+
+
+def release_1_10_0(
+    tkv: int, decoding: Sequence[Decoding], newcomer: Newcomer, block_size: int
+) -> Projection:
+    """vllm-spyre 1.3.0 to 1.10.0: nobody gets a block for a realignment."""
+    width = max(tkv, newcomer.prompt) // block_size
+    return Projection(
+        realigned(newcomer.prompt, width, block_size) + newcomer.remaining,
+        [realigned(member.computed, width, block_size) + member.remaining for member in decoding],
+    )
+
+
+def release_2_0_1(
+    tkv: int, decoding: Sequence[Decoding], newcomer: Newcomer, block_size: int
+) -> Projection:
+    """sendnn-inference 2.0.0 and 2.0.1: decoding requests share a base, the newcomer does not."""
+    base = max(tkv, newcomer.prompt)
+    return Projection(
+        realigned(newcomer.prompt, base // block_size, block_size) + newcomer.remaining,
+        [base + member.remaining + block_size for member in decoding],
+    )
+
+
+def release_2_1_0(
+    tkv: int, decoding: Sequence[Decoding], newcomer: Newcomer, block_size: int
+) -> Projection:
+    """sendnn-inference 2.1.0: rounded up to whole blocks, the extra block gone."""
+    base = max(tkv, newcomer.prompt)
+    own = realigned(newcomer.prompt, base // block_size, block_size)
+    return Projection(
+        round_up(own + newcomer.remaining, block_size),
+        [round_up(base + member.remaining, block_size) for member in decoding],
+    )
+
+
+def release_2_1_2(
+    tkv: int, decoding: Sequence[Decoding], newcomer: Newcomer, block_size: int
+) -> Projection:
+    """sendnn-inference 2.1.1 and later: rounded up, and one block more for everyone. Sound."""
+    rounded = release_2_1_0(tkv, decoding, newcomer, block_size)
+    return Projection(
+        rounded.newcomer + block_size, [member + block_size for member in rounded.decoding]
+    )
+
+
+def common_base(
+    tkv: int, decoding: Sequence[Decoding], newcomer: Newcomer, block_size: int
+) -> Projection:
+    """Nobody's: everyone from the wider of batch and prompt, rounded up. Sound, no extra block."""
+    base = max(tkv, newcomer.prompt)
+    return Projection(
+        round_up(base + newcomer.remaining, block_size),
+        [round_up(base + member.remaining, block_size) for member in decoding],
+    )
+
+
+def round_up(tokens: int, block_size: int) -> int:
+    """Tokens of the whole blocks that hold `tokens`."""
+    return blocks_for(tokens, block_size) * block_size
+
+
+FORMULAS: dict[str, Formula] = {
+    "document_own_tkv": document_own_tkv,
+    "document_realigned": document_realigned,
+    "document_max_tkv": document_max_tkv,
+    "1.10.0": release_1_10_0,
+    "2.0.1": release_2_0_1,
+    "2.1.0": release_2_1_0,
+    "2.1.2": release_2_1_2,
+    "common_base": common_base,
+}

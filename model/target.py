@@ -1,0 +1,113 @@
+"""Targets: any scheduler under test, as an object with five methods.
+
+Source: the target protocol. Replies are the protocol's JSON objects as plain dicts, so that a
+target in this process and one behind a pipe give the same results.
+"""
+
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+import msgspec
+
+from .errors import InputError
+from .scenario import Request, check_requests
+from .spyre.model import SpyreModel
+from .spyre.state import State
+from .systems import make_model
+
+Reply = dict[str, Any]
+
+
+class Target(Protocol):
+    """A scheduler under test; each method answers with the protocol's reply."""
+
+    def start(self, system: str, revision: str, config: Mapping[str, Any]) -> Reply:
+        """Discard everything and begin anew."""
+
+    def add(self, request: Mapping[str, Any]) -> Reply:
+        """A request arrives before the next step."""
+
+    def abort(self, id: str, inside: bool = False) -> Reply:  # noqa: A002
+        """A client gives a request up: before the next step, or inside it."""
+
+    def step(self) -> Reply:
+        """One scheduling decision and its completion."""
+
+    def stop(self) -> Reply:
+        """The run is over; `start` may follow."""
+
+
+class ModelTarget:
+    """A reference model in a target's place."""
+
+    def __init__(self) -> None:
+        self._model: SpyreModel | None = None
+        self._state = State()
+        self._known: set[str] = set()
+        self._abort_inside: tuple[str, ...] = ()
+
+    def start(self, system: str, revision: str, config: Mapping[str, Any]) -> Reply:
+        """Begin anew; a configuration without a model is refused with `config`."""
+        try:
+            model = make_model(system, revision, config)
+        except InputError as error:
+            return {"ok": False, "error": "config", "message": str(error)}
+        self._model = model
+        self._state = model.initial()
+        self._known = set()
+        self._abort_inside = ()
+        return {
+            "ok": True,
+            "name": f"schedproof model of {system}",
+            "version": revision,
+            "observes": list(model.observes),
+        }
+
+    def add(self, request: Mapping[str, Any]) -> Reply:
+        """Queue a request; what can never run, or means nothing, is `rejected`."""
+        model = self._model
+        if model is None:
+            return _not_started("add")
+        try:
+            read = msgspec.convert({"arrival": 0, **request}, Request)
+            check_requests((read,))
+        except (msgspec.ValidationError, InputError) as error:
+            return {"ok": False, "error": "rejected", "message": str(error)}
+        if read.id in self._known:
+            message = f"{read.id!r} is already the id of a request"
+            return {"ok": False, "error": "rejected", "message": message}
+        refusal = model.refusal(read)
+        if refusal is not None:
+            return {"ok": False, "error": "rejected", "message": refusal}
+        self._known.add(read.id)
+        self._state = model.arrive(self._state, read)
+        return {"ok": True}
+
+    def abort(self, id: str, inside: bool = False) -> Reply:  # noqa: A002
+        """Abort now or inside the next step; an unknown id changes nothing."""
+        model = self._model
+        if model is None:
+            return _not_started("abort")
+        if inside:
+            self._abort_inside += (id,)
+        else:
+            self._state = model.abort(self._state, id)
+        return {"ok": True}
+
+    def step(self) -> Reply:
+        """One step of the model."""
+        model = self._model
+        if model is None:
+            return _not_started("step")
+        self._state, seen = model.step(self._state, self._abort_inside)
+        self._abort_inside = ()
+        return {"ok": True, "step": seen}
+
+    def stop(self) -> Reply:
+        """Forget everything."""
+        self._model = None
+        return {"ok": True}
+
+
+def _not_started(op: str) -> Reply:
+    return {"ok": False, "error": "protocol", "message": f"{op} before start; valid: start"}

@@ -1,0 +1,127 @@
+"""Rules of every system: conservation of requests and tokens, and progress.
+
+Source: target protocol, "The step observation" and "Fine points".
+"""
+
+from collections import Counter
+
+from ..model.observation import Step
+from .ledger import Ledger
+from .predicate import Predicate
+
+
+def request_lost(ledger: Ledger, step: Step) -> str | None:
+    """Every unfinished request is in exactly one queue, and nothing else is (ALL-R03)."""
+    strangers = [name for name in step.scheduled if name not in ledger.live]
+    if strangers:
+        return f"{_names(strangers)} scheduled, but finished, aborted or never accepted"
+    finished = step.finished or {}
+    foreign = [n for n in finished if n not in ledger.live and n not in ledger.aborts_to_report]
+    if foreign:
+        return f"{_names(foreign)} reported as finished, but not unfinished before this step"
+    queued = Counter((*(step.waiting or ()), *(step.running or ()), *(step.paused or ())))
+    doubled = [name for name, count in queued.items() if count > 1]
+    if doubled:
+        return f"{_names(doubled)} in more than one place of waiting, running and paused"
+    unfinished = {n for n in ledger.live if n not in finished and n not in ledger.aborts_inside}
+    lost = sorted(unfinished - queued.keys())
+    if lost:
+        return f"{_names(lost)} unfinished, but neither waiting nor running nor paused"
+    kept = sorted(queued.keys() - unfinished)
+    if kept:
+        return f"{_names(kept)} still queued, but finished, aborted or never accepted"
+    misplaced = [name for name in step.prefilling or () if name not in queued]
+    if misplaced:
+        return f"{_names(misplaced)} prefilling, but neither running nor waiting"
+    return None
+
+
+def requests_meet(ledger: Ledger, step: Step) -> bool:
+    """A request finishes, or is aborted, while another one is unfinished."""
+    return bool(step.finished) and len(ledger.live) > 1
+
+
+def tokens_wrong(ledger: Ledger, step: Step) -> str | None:
+    """Exactly min(output_len, max_tokens) tokens, then the right reason at once (ALL-R04)."""
+    emitted = step.emitted or {}
+    finished = step.finished or {}
+    for name, tokens in emitted.items():
+        if name not in step.scheduled:
+            return f"{name} emitted {tokens} without being scheduled"
+        if name in ledger.aborts_inside:
+            return f"{name} emitted {tokens} although it was aborted inside the step"
+    for name, account in ledger.live.items():
+        total = account.emitted + emitted.get(name, 0)
+        reason = finished.get(name)
+        if name in ledger.aborts_inside:
+            if reason != "aborted":
+                return f"{name} was aborted inside the step, finished says {reason}"
+            continue
+        if total > account.output_len:
+            return f"{name} emitted {total} tokens of {account.output_len}"
+        due = total == account.output_len
+        expected = "eos" if account.output_len < account.max_tokens else "length"
+        if due and reason != expected:
+            return (
+                f"{name} emitted its last token ({total} of {account.output_len}), "
+                f"finished says {reason}, expected {expected}"
+            )
+        if reason is not None and not due:
+            return f"{name} finished ({reason}) after {total} tokens of {account.output_len}"
+    unreported = sorted(n for n in ledger.aborts_to_report if finished.get(n) != "aborted")
+    if unreported:
+        return f"{_names(unreported)} aborted before the step, not reported as aborted in it"
+    return None
+
+
+def token_due(ledger: Ledger, step: Step) -> bool:
+    """A request finishes by itself."""
+    return any(reason != "aborted" for reason in (step.finished or {}).values())
+
+
+def waits_too_long(ledger: Ledger, step: Step) -> str | None:
+    """First in line, a request is scheduled before the work in front of it is over (ALL-R05)."""
+    if ledger.first_in_line is None:
+        return None
+    name, since, allowance = ledger.first_in_line
+    waited = ledger.step - since
+    if name in step.scheduled or waited < allowance:
+        return None
+    return (
+        f"{name} is first in line since step {since}: {waited} steps, at most {allowance} allowed"
+    )
+
+
+def someone_waits(ledger: Ledger, step: Step) -> bool:
+    """The first in line is not scheduled in this step."""
+    return ledger.first_in_line is not None and ledger.first_in_line[0] not in step.scheduled
+
+
+def never_ends(ledger: Ledger, step: Step) -> str | None:
+    """All accepted requests together take no more steps than their work (ALL-R06)."""
+    allowance = ledger.work + 2 * len(ledger.accounts) + 2
+    left = [n for n in ledger.live if n not in (step.finished or {})]
+    if ledger.busy_steps < allowance or not left:
+        return None
+    return (
+        f"{_names(left)} unfinished after {ledger.busy_steps} busy steps; "
+        f"all work together takes at most {allowance}"
+    )
+
+
+def everything_ends(ledger: Ledger, step: Step) -> bool:
+    """The last unfinished request finishes."""
+    return bool(ledger.live) and all(n in (step.finished or {}) for n in ledger.live)
+
+
+def _names(ids: list[str]) -> str:
+    shown = ", ".join(ids[:5])
+    return shown if len(ids) <= 5 else f"{shown} and {len(ids) - 5} more"
+
+
+PREDICATES = {
+    "ALL-R03": Predicate(request_lost, requests_meet),
+    "ALL-R04": Predicate(tokens_wrong, token_due),
+    "ALL-R05": Predicate(waits_too_long, someone_waits),
+    "ALL-R06": Predicate(never_ends, everything_ends),
+}

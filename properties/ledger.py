@@ -1,0 +1,158 @@
+"""What the client of a scheduler knows: what it asked for, and what it has seen so far."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from ..model.observation import Step
+from ..model.scenario import Request
+
+
+@dataclass
+class Account:
+    """One accepted request. `computed` and `emitted` are sums over the steps seen, in tokens."""
+
+    id: str
+    prompt: int
+    max_tokens: int
+    output_len: int
+    computed: int = 0
+    emitted: int = 0
+    prefill_steps: int = 0
+    ended: str | None = None
+
+    @property
+    def started(self) -> bool:
+        """Some of its prompt is computed."""
+        return self.computed > 0
+
+    @property
+    def prefilled(self) -> bool:
+        """Its whole prompt is computed."""
+        return self.computed >= self.prompt
+
+
+@dataclass
+class Ledger:
+    """The run up to now. Predicates read it as it was *before* the step that they judge.
+
+    Attributes:
+        config: every key of the system's configuration.
+        accounts: accepted requests by id, in order of arrival.
+        aborts_to_report: aborted since the last step, with the next step to report them.
+        aborts_inside: to be aborted inside the coming step.
+        last: the step before, None before the first.
+        step: number of the coming step, from 0.
+        busy_steps: steps so far in which an accepted request was unfinished.
+        first_in_line: the request that has waited longest unstarted, since which step, and the
+            steps that the work in front of it can take at most.
+    """
+
+    config: Mapping[str, Any]
+    accounts: dict[str, Account] = field(default_factory=dict)
+    live: dict[str, Account] = field(default_factory=dict)
+    aborts_to_report: set[str] = field(default_factory=set)
+    aborts_inside: set[str] = field(default_factory=set)
+    last: Step | None = None
+    last_was_prefill: bool = False
+    step: int = 0
+    busy_steps: int = 0
+    work: int = 0
+    first_in_line: tuple[str, int, int] | None = None
+
+    def accept(self, request: Request) -> None:
+        """The target took the request."""
+        account = Account(
+            request.id, request.prompt_len, request.max_tokens, request.tokens_to_emit
+        )
+        self.accounts[request.id] = account
+        self.live[request.id] = account
+        self.work += self.steps_left(account)
+        self._note_first_in_line()
+
+    def abort(self, request_id: str, inside: bool) -> None:
+        """The target took an abort; ids that are unknown or finished change nothing."""
+        if request_id not in self.live:
+            return
+        if inside:
+            self.aborts_inside.add(request_id)
+        else:
+            self.aborts_to_report.add(request_id)
+            self._end(request_id, "aborted")
+            self._note_first_in_line()
+
+    def prefill_members(self, step: Step) -> list[Account]:
+        """Scheduled requests whose prompt was not fully computed before the step."""
+        return [
+            self.live[name]
+            for name in step.scheduled
+            if name in self.live and not self.live[name].prefilled
+        ]
+
+    def decode_members(self, step: Step) -> list[Account]:
+        """Scheduled requests whose prompt was fully computed before the step."""
+        return [
+            self.live[name]
+            for name in step.scheduled
+            if name in self.live and self.live[name].prefilled
+        ]
+
+    def decoding(self) -> list[Account]:
+        """Unfinished requests whose prompt is fully computed, in order of arrival."""
+        return [account for account in self.live.values() if account.prefilled]
+
+    def unstarted(self) -> list[Account]:
+        """Unfinished requests of which nothing is computed yet, in order of arrival."""
+        return [account for account in self.live.values() if not account.started]
+
+    def ongoing(self) -> list[Account]:
+        """Unfinished requests between their first and their last chunk."""
+        return [one for one in self.live.values() if one.started and not one.prefilled]
+
+    def steps_left(self, account: Account) -> int:
+        """Steps that one request alone can take at most: its chunks, twice for interleaving,
+        and its tokens."""
+        chunks = -(-(account.prompt - min(account.computed, account.prompt)) // self._chunk())
+        return 2 * chunks + account.max_tokens - account.emitted
+
+    def observe(self, step: Step) -> None:
+        """Book a step after it was judged."""
+        if self.live:
+            self.busy_steps += 1
+        self.last_was_prefill = bool(self.prefill_members(step))
+        for name, tokens in step.scheduled.items():
+            account = self.accounts.get(name)
+            if account is not None:
+                account.prefill_steps += not account.prefilled
+                account.computed += tokens
+        for name, tokens in (step.emitted or {}).items():
+            if name in self.accounts:
+                self.accounts[name].emitted += tokens
+        for name, reason in (step.finished or {}).items():
+            self._end(name, reason)
+        for name in self.aborts_inside:
+            self._end(name, "aborted")
+        self.aborts_inside = set()
+        self.aborts_to_report = set()
+        self.last = step
+        self.step += 1
+        self._note_first_in_line()
+
+    def _end(self, name: str, reason: str) -> None:
+        account = self.live.pop(name, None)
+        if account is not None:
+            account.ended = reason
+
+    def _note_first_in_line(self) -> None:
+        first = next((one for one in self.live.values() if not one.started), None)
+        if first is None:
+            self.first_in_line = None
+        elif self.first_in_line is None or self.first_in_line[0] != first.id:
+            running = [one for one in self.live.values() if one.started]
+            ahead = sum(self.steps_left(one) for one in running)
+            own = 2 * -(-first.prompt // self._chunk())
+            # Faults that cost a step each have rules of their own: leave them room here.
+            self.first_in_line = (first.id, self.step, ahead + own + len(running) + 2)
+
+    def _chunk(self) -> int:
+        return int(self.config["chunk_size"])

@@ -1,0 +1,263 @@
+"""The Hypothesis state machine that drives any target: arrive, step, abort, drain."""
+
+import contextlib
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from hypothesis import HealthCheck, Phase, Verbosity, assume, seed, settings
+from hypothesis import strategies as st
+from hypothesis.errors import Flaky, Unsatisfiable
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
+
+from ..model.faults import ConfigRefused
+from ..model.scenario import Request, Scenario
+from ..model.target import Target
+from ..spec.catalogue import Rule
+from .predicate import Broken
+from .session import Session
+from .systems import GENERATORS
+
+MAX_REQUESTS = 8
+MAX_ABORTS = 2
+
+
+class RuleBroken(Exception):  # noqa: N818 (a finding, not an error)
+    """Raised in the machine when a rule breaks: what Hypothesis shrinks."""
+
+
+class Enough(BaseException):
+    """Ends a search at once; not an Exception, so that Hypothesis lets it pass."""
+
+
+@dataclass
+class Search:
+    """One search for a counterexample, and what it has covered so far.
+
+    Attributes:
+        known: rules already found broken: a run that breaks one of them first is not followed
+            further, since what comes after may be its consequence.
+        runs, steps: how much ran, shrinking included.
+        refused: configurations that the target refused, by its words.
+        rejected: requests refused at the door.
+        failure: the smallest scenario so far that broke a rule, and what it broke.
+        runs_to_failure, found_after, shrink_seconds: runs and seconds until a rule first broke,
+            and seconds that Hypothesis shrank it.
+        watch: called after each run.
+    """
+
+    target: Target
+    system: str
+    revision: str
+    rules: Sequence[Rule]
+    scale: Any
+    known: frozenset[str] = frozenset()
+    runs: int = 0
+    steps: int = 0
+    at_stake: Counter[str] = field(default_factory=Counter)
+    refused: Counter[str] = field(default_factory=Counter)
+    rejected: int = 0
+    failure: tuple[Scenario, list[Broken]] | None = None
+    runs_to_failure: int = 0
+    found_after: float = 0.0
+    shrink_seconds: float = 0.0
+    watch: Callable[[], None] | None = None
+    run_limit: int = 0
+    began: float = field(default_factory=time.monotonic)
+
+    def begin_run(self) -> None:
+        """Count a run; the shrinking budget ends the search."""
+        if self.failure is not None and self.runs >= self.run_limit:
+            raise Enough
+        self.runs += 1
+        if self.watch is not None:
+            self.watch()
+
+    def fail(self, scenario: Scenario, broken: list[Broken], shrink_runs: int) -> None:
+        """Keep the smallest scenario that breaks a rule."""
+        if self.failure is None:
+            self.runs_to_failure = self.runs
+            self.run_limit = self.runs + shrink_runs
+            self.found_after = time.monotonic() - self.began
+        elif broken[0].rule != self.failure[1][0].rule:
+            return
+        if self.failure is None or _size(scenario) <= _size(self.failure[0]):
+            self.failure = (scenario, broken)
+
+
+def search(hunt: Search, examples: int, seed_value: int, shrink_runs: int) -> bool:
+    """Run up to `examples` runs; True when a rule broke, with `hunt.failure` set.
+
+    Raises:
+        TargetFault: the target is no target.
+    """
+    phases = [Phase.generate, *([Phase.shrink] if shrink_runs else [])]
+    machine = seed(seed_value)(make_machine(hunt, shrink_runs))
+    with contextlib.suppress(RuleBroken, Enough, Flaky, Unsatisfiable):
+        run_state_machine_as_test(
+            machine,
+            settings=settings(
+                max_examples=examples,
+                stateful_step_count=24,
+                phases=phases,
+                database=None,
+                deadline=None,
+                verbosity=Verbosity.quiet,
+                report_multiple_bugs=False,
+                suppress_health_check=list(HealthCheck),
+            ),
+        )
+    if hunt.failure is not None:
+        hunt.shrink_seconds = time.monotonic() - hunt.began - hunt.found_after
+    return hunt.failure is not None
+
+
+def _size(scenario: Scenario) -> tuple[int, int]:
+    tokens = sum(one.prompt_len + one.max_tokens + one.arrival for one in scenario.requests)
+    return len(scenario.requests), tokens
+
+
+def make_machine(hunt: Search, shrink_runs: int = 0) -> type[RuleBasedStateMachine]:
+    """The machine class bound to one search."""
+    generators = GENERATORS[hunt.system]
+
+    class SchedulerMachine(RuleBasedStateMachine):
+        """One run: requests arrive, steps pass, clients give up, the queue drains."""
+
+        session: Session
+        config: dict[str, Any]
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.requests: list[Request] = []
+            self.over = True
+
+        @initialize(config=generators.configs(hunt.scale))
+        def start(self, config: dict[str, Any]) -> None:
+            hunt.begin_run()
+            try:
+                self.session = Session(
+                    hunt.target, hunt.system, hunt.revision, config, hunt.rules, hunt.at_stake
+                )
+            except ConfigRefused as refusal:
+                hunt.refused[str(refusal)] += 1
+                assume(False)
+            self.config = config
+            self.over = False
+
+        @precondition(lambda self: not self.over and len(self.requests) < MAX_REQUESTS)
+        @rule(data=st.data(), count=st.integers(1, 3))
+        def arrive(self, data: st.DataObject, count: int) -> None:
+            for _ in range(min(count, MAX_REQUESTS - len(self.requests))):
+                self.one_arrival(data.draw(generators.shapes(self.config)))
+
+        @precondition(lambda self: not self.over and self.may_join_late())
+        @rule(data=st.data())
+        def arrive_late(self, data: st.DataObject) -> None:
+            ledger = self.session.monitor.ledger
+            self.one_arrival(data.draw(generators.beside_the_batch(self.config, ledger)))
+
+        @rule(steps=st.integers(1, 12), to_border=st.booleans())
+        def step(self, steps: int, to_border: bool) -> None:
+            if self.over:
+                return
+            if to_border:
+                steps += generators.steps_to_border(self.config, self.session.monitor.ledger)
+            self.one_step()
+            for _ in range(steps - 1):
+                if self.over or not self.session.unfinished:
+                    return
+                self.one_step()
+
+        @precondition(lambda self: not self.over and self.may_abort())
+        @rule(which=st.integers(0, MAX_REQUESTS - 1), inside=st.booleans())
+        def abort(self, which: int, inside: bool) -> None:
+            live = list(self.session.monitor.ledger.live)
+            name = live[which % len(live)]
+            now = self.session.monitor.ledger.step
+            index = next(i for i, one in enumerate(self.requests) if one.id == name)
+            if self.requests[index].abort_at is not None:
+                return
+            self.requests[index] = _aborted(self.requests[index], now, inside)
+            self.judge(self.session.abort(name, inside))
+
+        @precondition(lambda self: not self.over and len(self.requests) >= MAX_REQUESTS // 2)
+        @rule()
+        def drain(self) -> None:
+            ledger = self.session.monitor.ledger
+            bound = ledger.work + 2 * len(ledger.accounts) + 2
+            while not self.over and self.session.unfinished and ledger.busy_steps <= bound:
+                self.one_step()
+
+        def one_arrival(self, shape: Any) -> None:
+            if self.over:
+                return
+            name = f"r{len(self.requests)}"
+            request = Request(
+                id=name,
+                arrival=self.session.monitor.ledger.step,
+                prompt=((name, shape.prompt),),
+                max_tokens=shape.max_tokens,
+                output_len=shape.output_len,
+            )
+            self.requests.append(request)
+            self.judge(self.session.add(request))
+
+        def may_join_late(self) -> bool:
+            """Something decodes, and there is room in the run for one more."""
+            return len(self.requests) < MAX_REQUESTS and bool(
+                self.session.monitor.ledger.decoding()
+            )
+
+        def may_abort(self) -> bool:
+            """Few clients give up, and not the only one."""
+            aborts = sum(request.abort_at is not None for request in self.requests)
+            return aborts < MAX_ABORTS and len(self.session.monitor.ledger.live) > 1
+
+        def one_step(self) -> None:
+            hunt.steps += 1
+            self.judge(self.session.step())
+
+        def judge(self, broken: list[Broken]) -> None:
+            if not broken:
+                return
+            self.over = True
+            if broken[0].rule in hunt.known:
+                return
+            hunt.fail(self.scenario(), broken, shrink_runs)
+            raise RuleBroken(broken[0].rule)
+
+        def scenario(self) -> Scenario:
+            return Scenario(
+                system=hunt.system,
+                revision=hunt.revision,
+                config=self.config,
+                requests=tuple(r for r in self.requests if r.id not in self.session.rejected),
+            )
+
+        def teardown(self) -> None:
+            if not self.over:
+                self.drain()
+                hunt.rejected += len(self.session.rejected)
+
+    return SchedulerMachine
+
+
+def _aborted(request: Request, step: int, inside: bool) -> Request:
+    return Request(
+        id=request.id,
+        arrival=request.arrival,
+        prompt=request.prompt,
+        max_tokens=request.max_tokens,
+        output_len=request.output_len,
+        abort_at=step,
+        abort_inside=inside,
+    )

@@ -1,0 +1,72 @@
+"""The judge of one run: asks every rule after every step."""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ..model.observation import Step
+from ..model.scenario import Request
+from ..spec.catalogue import Rule
+from . import lockstep
+from .ledger import Ledger
+from .predicate import Broken, Predicate
+from .rules import LOCKSTEP, NEVER_CRASHES, NEVER_HANGS
+
+
+class Monitor:
+    """Follows a run and names the rules that a step breaks, in catalogue order.
+
+    `at_stake` counts, per rule, the steps in which the rule's witness occurred.
+    """
+
+    def __init__(
+        self,
+        rules: Sequence[Rule],
+        predicates: Mapping[str, Predicate],
+        config: Mapping[str, Any],
+        at_stake: Counter[str] | None = None,
+    ) -> None:
+        self.ledger = Ledger(config)
+        self.at_stake = Counter() if at_stake is None else at_stake
+        self._rules = [rule.id for rule in rules]
+        self._checks = [(rule.id, *predicates[rule.id]) for rule in rules if rule.id in predicates]
+
+    def accept(self, request: Request) -> None:
+        """The target took a request."""
+        self.ledger.accept(request)
+
+    def abort(self, request_id: str, inside: bool) -> None:
+        """The target took an abort."""
+        self.ledger.abort(request_id, inside)
+
+    def observe(self, step: Step, model_step: Step | None = None) -> list[Broken]:
+        """The rules that this step breaks; `model_step` is what the release's model did."""
+        ledger, number = self.ledger, self.ledger.step
+        broken = []
+        for rule, is_broken, is_at_stake in self._checks:
+            message = is_broken(ledger, step)
+            if message is not None:
+                broken.append(Broken(rule, number, message))
+            if message is not None or is_at_stake(ledger, step):
+                self.at_stake[rule] += 1
+        if model_step is not None and LOCKSTEP in self._rules:
+            self.at_stake[LOCKSTEP] += bool(step.scheduled)
+            found = lockstep.differences(step, model_step)
+            if found:
+                broken.append(Broken(LOCKSTEP, number, "; ".join(found)))
+        self.at_stake[NEVER_CRASHES] += 1
+        self.at_stake[NEVER_HANGS] += 1
+        ledger.observe(step)
+        return broken
+
+    def crashed(self, message: str) -> list[Broken]:
+        """The scheduler raised instead of stepping."""
+        return self._fault(NEVER_CRASHES, message)
+
+    def hung(self, message: str) -> list[Broken]:
+        """The scheduler did not answer in time."""
+        return self._fault(NEVER_HANGS, message)
+
+    def _fault(self, rule: str, message: str) -> list[Broken]:
+        self.at_stake[rule] += 1
+        return [Broken(rule, self.ledger.step, message)]

@@ -1,0 +1,108 @@
+"""Replay: one scenario on one target, judged step by step to its end."""
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from ..model.observation import Step
+from ..model.scenario import Scenario
+from ..model.systems import full_config, resolve_revision
+from ..model.target import Target
+from ..spec.catalogue import Rule
+from .predicate import Broken
+from .session import Session
+
+
+@dataclass
+class Outcome:
+    """How a replay ended.
+
+    Attributes:
+        broken: the rules that the first faulty step breaks, the first broken one first.
+        steps: steps that ran.
+        finished: every accepted request finished.
+        at_stake: per rule, the steps in which its witness occurred.
+        session: the run itself.
+        unmet: what `expect` asks for and the run did not show.
+    """
+
+    session: Session
+    broken: list[Broken] = field(default_factory=list)
+    steps: int = 0
+    finished: bool = False
+    at_stake: Counter[str] = field(default_factory=Counter)
+    unmet: list[str] = field(default_factory=list)
+
+
+def replay(
+    target: Target,
+    scenario: Scenario,
+    rules: Sequence[Rule],
+    watch: Callable[[int, Step], None] | None = None,
+) -> Outcome:
+    """Run the scenario until every request finished or a step breaks a rule.
+
+    `watch` is shown every step. A run whose requests do not finish within the work that they are
+    (rule ALL-R06's bound) stops there, whether or not that rule is among `rules`.
+
+    Raises:
+        InputError: the scenario's configuration is impossible.
+        ConfigRefused, TargetFault: the target cannot run it.
+    """
+    revision = resolve_revision(scenario.system, scenario.revision)
+    config = full_config(scenario.system, revision, scenario.config)
+    at_stake: Counter[str] = Counter()
+    session = Session(target, scenario.system, revision, config, rules, at_stake)
+    outcome = Outcome(session, at_stake=at_stake)
+    arrivals = sorted(scenario.requests, key=lambda request: request.arrival)
+    last_event = max(max(request.arrival, request.abort_at or 0) for request in scenario.requests)
+    listed = {entry.get("step"): entry for entry in _expected_steps(scenario)}
+    last_listed = max((int(number) for number in listed if number is not None), default=-1)
+    while True:
+        number = outcome.steps
+        outcome.broken = _events(session, scenario, arrivals, number) or session.step()
+        if session.recent and session.recent[-1][0] == number:
+            step = session.recent[-1][1]
+            outcome.steps += 1
+            if watch is not None:
+                watch(number, step)
+            outcome.unmet += _differences(number, listed.get(number), step)
+        if outcome.broken:
+            return outcome
+        if number >= max(last_event, last_listed) and not session.unfinished:
+            outcome.finished = True
+            return outcome
+        ledger = session.monitor.ledger
+        if ledger.busy_steps > ledger.work + 2 * len(ledger.accounts) + 2:
+            return outcome
+
+
+def _events(session: Session, scenario: Scenario, arrivals: list[Any], number: int) -> list[Broken]:
+    """Arrivals, then aborts, as the protocol orders them."""
+    while arrivals and arrivals[0].arrival == number:
+        broken = session.add(arrivals.pop(0))
+        if broken:
+            return broken
+    for request in scenario.requests:
+        if request.abort_at == number and request.id not in session.rejected:
+            broken = session.abort(request.id, request.abort_inside)
+            if broken:
+                return broken
+    return []
+
+
+def _expected_steps(scenario: Scenario) -> Sequence[dict[str, Any]]:
+    return (scenario.expect.steps or ()) if scenario.expect is not None else ()
+
+
+def _differences(number: int, expected: dict[str, Any] | None, step: Step) -> list[str]:
+    if expected is None:
+        return []
+    found = []
+    for name, value in expected.items():
+        seen = getattr(step, name, None) if name != "step" else number
+        seen = list(seen) if isinstance(seen, tuple) else seen
+        if seen != value:
+            found.append(f"step {number}: {name} is {seen}, expected {value}")
+    return found

@@ -1,0 +1,147 @@
+"""A target under a monitor: every operation is passed on, every step judged."""
+
+import traceback
+from collections import Counter, deque
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ..model.errors import InputError
+from ..model.faults import TargetCrashed, TargetDied, TargetFault, TargetHung
+from ..model.observation import Step
+from ..model.replies import Started, read_ok, read_started, read_step
+from ..model.scenario import Request
+from ..model.systems import make_model
+from ..model.target import ModelTarget, Reply, Target
+from ..spec.catalogue import Rule
+from .monitor import Monitor
+from .predicate import Broken
+from .rules import LOCKSTEP, PREDICATES, observable
+
+CONTEXT_STEPS = 6
+CRASHES_AND_HANGS = (TargetCrashed, TargetDied, TargetHung)
+
+
+class Session:
+    """One run of a target in one configuration.
+
+    Attributes:
+        started: what the target says of itself.
+        checked: the rules that can be checked on it, in catalogue order.
+        recent: the last few steps with their numbers, for a reader of a failure.
+        rejected: requests that the target refused at the door, with its words.
+        details: traceback or stderr of a crash.
+    """
+
+    def __init__(
+        self,
+        target: Target,
+        system: str,
+        revision: str,
+        config: Mapping[str, Any],
+        rules: Sequence[Rule],
+        at_stake: Counter[str] | None = None,
+    ) -> None:
+        """Start the target.
+
+        Raises:
+            ConfigRefused: it cannot honour the configuration.
+            TargetFault: it does not start, or its reply is no reply.
+        """
+        self._target = target
+        self.started: Started = read_started(
+            self._ask("start", target.start, system, revision, config)
+        )
+        self.checked = observable(rules, revision, self.started.observes)
+        self.monitor = Monitor(self.checked, PREDICATES[system], config, at_stake)
+        self.recent: deque[tuple[int, Step]] = deque(maxlen=CONTEXT_STEPS)
+        self.rejected: dict[str, str] = {}
+        self.details = ""
+        self._lockstep = self._make_lockstep(system, revision, config)
+
+    def add(self, request: Request) -> list[Broken]:
+        """A request arrives; one that is refused at the door is no part of the run."""
+        try:
+            refusal = read_ok("add", self._ask("add", self._target.add, request.for_target()))
+        except CRASHES_AND_HANGS as fault:
+            return self._fault(fault)
+        if refusal is not None:
+            self.rejected[request.id] = refusal
+            return []
+        self.monitor.accept(request)
+        if self._lockstep is not None:
+            reply = self._lockstep.add(request.for_target())
+            if not reply["ok"]:
+                message = f"{request.id} is accepted, the model refuses it: {reply['message']}"
+                return [Broken(LOCKSTEP, self.monitor.ledger.step, message)]
+        return []
+
+    def abort(self, request_id: str, inside: bool) -> list[Broken]:
+        """A client gives a request up; a target that cannot abort goes on without."""
+        try:
+            args = (request_id, True) if inside else (request_id,)
+            unsupported = read_ok("abort", self._ask("abort", self._target.abort, *args))
+        except CRASHES_AND_HANGS as fault:
+            return self._fault(fault)
+        if unsupported is None:
+            self.monitor.abort(request_id, inside)
+            if self._lockstep is not None:
+                self._lockstep.abort(request_id, inside)
+        return []
+
+    def step(self) -> list[Broken]:
+        """One step, judged.
+
+        Raises:
+            TargetBroken: the reply is not a step observation.
+        """
+        try:
+            reply = self._ask("step", self._target.step)
+            step = read_step(reply, self.started.observes)
+        except CRASHES_AND_HANGS as fault:
+            return self._fault(fault)
+        expected = None
+        if self._lockstep is not None:
+            expected = read_step(self._lockstep.step(), frozenset())
+        self.recent.append((self.monitor.ledger.step, step))
+        return self.monitor.observe(step, expected)
+
+    @property
+    def unfinished(self) -> bool:
+        """An accepted request is unfinished."""
+        return bool(self.monitor.ledger.live)
+
+    def _fault(self, fault: TargetFault) -> list[Broken]:
+        if isinstance(fault, TargetHung):
+            return self.monitor.hung(str(fault))
+        if isinstance(fault, TargetCrashed):
+            self.details = fault.details
+        return self.monitor.crashed(str(fault))
+
+    def _make_lockstep(
+        self, system: str, revision: str, config: Mapping[str, Any]
+    ) -> ModelTarget | None:
+        """The model beside the target, where the rule asks for it and the target is not it."""
+        if LOCKSTEP not in {rule.id for rule in self.checked}:
+            return None
+        if isinstance(self._target, ModelTarget):
+            return None
+        try:
+            make_model(system, revision, config)
+        except InputError:
+            return None
+        model = ModelTarget()
+        model.start(system, revision, config)
+        return model
+
+    @staticmethod
+    def _ask(op: str, method: Any, *args: Any) -> Reply:
+        """Call a target; what a target in this process raises is a crash of its scheduler."""
+        try:
+            reply: Reply = method(*args)
+        except TargetFault:
+            raise
+        except Exception as error:
+            raise TargetCrashed(
+                op, f"{type(error).__name__}: {error}", traceback.format_exc()
+            ) from None
+        return reply

@@ -1,0 +1,120 @@
+"""What a decode step looks like: everyone, one token, a rectangle of blocks, within the limit.
+
+Source: Spyre scheduling page, "Key concepts" and "Decode padding".
+"""
+
+from math import ceil
+
+from ...model.observation import Step
+from ..ledger import Ledger
+from ..predicate import Predicate
+
+
+def not_everyone_decodes(ledger: Ledger, step: Step) -> str | None:
+    """One token for each request that decodes (SPY-R22)."""
+    members = ledger.decode_members(step)
+    if not members or ledger.prefill_members(step):
+        return None
+    for one in members:
+        expected = int(one.id not in ledger.aborts_inside)
+        emitted = (step.emitted or {}).get(one.id, 0)
+        if step.scheduled[one.id] != 1 or emitted != expected:
+            return (
+                f"{one.id} computes {step.scheduled[one.id]} and emits {emitted} tokens "
+                f"in a decode step, expected 1 and {expected}"
+            )
+    left_out = [one.id for one in ledger.decoding() if one.id not in step.scheduled]
+    if left_out:
+        return f"{', '.join(left_out[:5])} decode but are left out of the decode step"
+    return None
+
+
+def several_decode(ledger: Ledger, step: Step) -> bool:
+    """Two or more requests are decoded together."""
+    return len(ledger.decode_members(step)) > 1
+
+
+def not_rectangular(ledger: Ledger, step: Step) -> str | None:
+    """Padding included, all decoded requests occupy the same number of blocks (SPY-R09)."""
+    widths = {name: pad + own for name, (pad, own) in _blocks(ledger, step).items()}
+    if len(set(widths.values())) > 1:
+        return f"blocks with padding differ: {_numbers(widths)}"
+    return None
+
+
+def lengths_differ(ledger: Ledger, step: Step) -> bool:
+    """Decoded requests need different numbers of blocks by themselves."""
+    return len({own for _, own in _blocks(ledger, step).values()}) > 1
+
+
+def padding_not_minimal(ledger: Ledger, step: Step) -> str | None:
+    """The longest decoded request has no left padding (SPY-R24)."""
+    pads = {name: pad for name, (pad, _) in _blocks(ledger, step).items()}
+    if pads and 0 not in pads.values():
+        return f"everyone is padded, {min(pads.values())} blocks too many: {_numbers(pads)}"
+    return None
+
+
+def padding_negative(ledger: Ledger, step: Step) -> str | None:
+    """Left padding is a number of blocks, never negative (SPY-R10)."""
+    negative = {name: pad for name, pad in (step.left_pad_blocks or {}).items() if pad < 0}
+    if negative:
+        return f"negative left padding in blocks: {_numbers(negative)}"
+    return None
+
+
+def wrong_tkv(ledger: Ledger, step: Step) -> str | None:
+    """max-tkv is the largest padding + tokens, this step's included (SPY-R26)."""
+    block = ledger.config["block_size"]
+    tkvs = {
+        one.id: (step.left_pad_blocks or {}).get(one.id, 0) * block
+        + one.computed
+        + step.scheduled[one.id]
+        for one in ledger.decode_members(step)
+    }
+    if tkvs and step.kind == "decode" and step.tkv != max(tkvs.values()):
+        return f"tkv is reported as {step.tkv}, padding plus tokens give {_numbers(tkvs)}"
+    return None
+
+
+def volume_over_limit(ledger: Ledger, step: Step) -> str | None:
+    """Decoded requests x max-tkv stays within max_batch_tkv (SPY-R07)."""
+    limit = ledger.config["max_batch_tkv"]
+    batch = len(step.scheduled)
+    if step.kind != "decode" or step.tkv is None or batch * step.tkv <= limit:
+        return None
+    over = batch * step.tkv - limit
+    return f"{batch} requests x tkv {step.tkv} = {batch * step.tkv} > {limit} (by {over} tokens)"
+
+
+def volume_at_limit(ledger: Ledger, step: Step) -> bool:
+    """Two or more are decoded, and one block more would exceed the limit."""
+    batch = len(step.scheduled)
+    if step.kind != "decode" or step.tkv is None or batch < 2:
+        return False
+    wider = step.tkv + ledger.config["block_size"]
+    return bool(batch * wider > ledger.config["max_batch_tkv"])
+
+
+def _blocks(ledger: Ledger, step: Step) -> dict[str, tuple[int, int]]:
+    """Dummy blocks and own blocks of each decoded request."""
+    block = ledger.config["block_size"]
+    pads = step.left_pad_blocks or {}
+    return {
+        one.id: (pads.get(one.id, 0), ceil((one.computed + step.scheduled[one.id]) / block))
+        for one in ledger.decode_members(step)
+    }
+
+
+def _numbers(values: dict[str, int]) -> str:
+    return ", ".join(f"{name} {value}" for name, value in values.items())
+
+
+PREDICATES = {
+    "SPY-R22": Predicate(not_everyone_decodes, several_decode),
+    "SPY-R09": Predicate(not_rectangular, lengths_differ),
+    "SPY-R24": Predicate(padding_not_minimal, lengths_differ),
+    "SPY-R10": Predicate(padding_negative, lengths_differ),
+    "SPY-R26": Predicate(wrong_tkv, several_decode),
+    "SPY-R07": Predicate(volume_over_limit, volume_at_limit),
+}

@@ -1,0 +1,110 @@
+"""What a prefill step computes: one right-aligned chunk, and a token from the last.
+
+Source: Spyre scheduling page, "Prefill padding" and "Chunked Prefill"; prefix caching off.
+"""
+
+from math import ceil
+
+from ...model.observation import Step
+from ..ledger import Account, Ledger
+from ..predicate import Predicate
+
+
+def more_than_a_chunk(ledger: Ledger, step: Step) -> str | None:
+    """A prefill step computes at most one chunk, and a prompt takes ceil(p / C) (SPY-R04)."""
+    chunk = ledger.config["chunk_size"]
+    for one in ledger.prefill_members(step):
+        tokens = step.scheduled[one.id]
+        if tokens > chunk:
+            return f"{one.id} prefills {tokens} tokens in a step, chunk_size is {chunk}"
+        steps, needed = one.prefill_steps + 1, ceil(one.prompt / chunk)
+        done = one.computed + tokens >= one.prompt
+        if steps > needed or (done and steps != needed):
+            return f"{one.id} ({one.prompt} tokens) is in prefill step {steps} of {needed}"
+    return None
+
+
+def several_chunks(ledger: Ledger, step: Step) -> bool:
+    """A prompt longer than a chunk is prefilled."""
+    return any(one.prompt > ledger.config["chunk_size"] for one in ledger.prefill_members(step))
+
+
+def wrong_chunk(ledger: Ledger, step: Step) -> str | None:
+    """First chunk minus left padding, then whole chunks, then the rest (SPY-R19)."""
+    chunk = ledger.config["chunk_size"]
+    for one in ledger.prefill_members(step):
+        left_padding = _left_padding(ledger, one)
+        end = ((one.computed + left_padding) // chunk + 1) * chunk - left_padding
+        expected = min(end, one.prompt) - one.computed
+        if step.scheduled[one.id] != expected:
+            return (
+                f"{one.id} prefills {step.scheduled[one.id]} tokens after {one.computed} of "
+                f"{one.prompt}; the chunk holds {expected} (left padding {left_padding} tokens)"
+            )
+    return None
+
+
+def padded_and_several_chunks(ledger: Ledger, step: Step) -> bool:
+    """A prompt of several chunks with left padding is prefilled."""
+    return several_chunks(ledger, step) and _padded(ledger, step)
+
+
+def wrong_left_padding(ledger: Ledger, step: Step) -> str | None:
+    """Left padding is ceil(p/C)*C - ceil(p/B)*B tokens (SPY-R16)."""
+    block = ledger.config["block_size"]
+    for one in ledger.prefill_members(step):
+        seen = _pad(step, one) * block
+        if seen != _left_padding(ledger, one):
+            return (
+                f"{one.id} ({one.prompt} tokens) has {seen} tokens of left padding, "
+                f"expected {_left_padding(ledger, one)}"
+            )
+    return None
+
+
+def not_right_aligned(ledger: Ledger, step: Step) -> str | None:
+    """Padding plus the prompt's blocks end at a chunk border (SPY-R14)."""
+    block, chunk = ledger.config["block_size"], ledger.config["chunk_size"]
+    for one in ledger.prefill_members(step):
+        end = (_pad(step, one) + ceil(one.prompt / block)) * block
+        if end % chunk:
+            return (
+                f"the last block of {one.id} ends at padded position {end}, "
+                f"{chunk - end % chunk} tokens before the end of its chunk of {chunk}"
+            )
+    return None
+
+
+def _padded(ledger: Ledger, step: Step) -> bool:
+    """A prompt whose blocks do not fill its chunks is prefilled."""
+    return any(_left_padding(ledger, one) > 0 for one in ledger.prefill_members(step))
+
+
+def wrong_first_token(ledger: Ledger, step: Step) -> str | None:
+    """The last chunk emits exactly one token, the others none (SPY-R20)."""
+    for one in ledger.prefill_members(step):
+        last = one.computed + step.scheduled[one.id] >= one.prompt
+        expected = int(last and one.id not in ledger.aborts_inside)
+        emitted = (step.emitted or {}).get(one.id, 0)
+        if emitted != expected:
+            which = "last" if last else "unfinished"
+            return f"the {which} chunk of {one.id} emits {emitted} tokens, expected {expected}"
+    return None
+
+
+def _left_padding(ledger: Ledger, one: Account) -> int:
+    block, chunk = ledger.config["block_size"], ledger.config["chunk_size"]
+    return int(ceil(one.prompt / chunk) * chunk - ceil(one.prompt / block) * block)
+
+
+def _pad(step: Step, one: Account) -> int:
+    return (step.left_pad_blocks or {}).get(one.id, 0)
+
+
+PREDICATES = {
+    "SPY-R04": Predicate(more_than_a_chunk, several_chunks),
+    "SPY-R19": Predicate(wrong_chunk, padded_and_several_chunks),
+    "SPY-R16": Predicate(wrong_left_padding, _padded),
+    "SPY-R14": Predicate(not_right_aligned, _padded),
+    "SPY-R20": Predicate(wrong_first_token, several_chunks),
+}

@@ -1,0 +1,135 @@
+"""Who runs: one prefill at a time, first come first served, interleaved, never idle.
+
+Source: Spyre scheduling page, "Priority rules" and "First-chunk constraints".
+"""
+
+from ...model.observation import Step
+from ..ledger import Ledger
+from ..predicate import Predicate
+
+
+def two_prefills(ledger: Ledger, step: Step) -> str | None:
+    """At most one request is between its first and its last chunk (SPY-R30)."""
+    partial = [
+        one.id
+        for one in ledger.live.values()
+        if 0 < one.computed + step.scheduled.get(one.id, 0) < one.prompt
+        and one.id not in ledger.aborts_inside
+    ]
+    if len(partial) > 1:
+        return f"{', '.join(partial)} are all between their first and last chunk"
+    if len(step.prefilling or ()) > 1:
+        return f"prefilling lists {', '.join(step.prefilling or ())}"
+    return None
+
+
+def prefill_slot_wanted(ledger: Ledger, step: Step) -> bool:
+    """A prefill is ongoing while another request has not started."""
+    return bool(ledger.ongoing()) and bool(ledger.unstarted())
+
+
+def shared_prefill_step(ledger: Ledger, step: Step) -> str | None:
+    """A prefill step has one member, and a step is prefill or decode (SPY-R13)."""
+    prefills = ledger.prefill_members(step)
+    if prefills and len(step.scheduled) > 1:
+        return f"the prefill step of {prefills[0].id} schedules {len(step.scheduled)} requests"
+    if step.scheduled:
+        kind = "prefill" if prefills else "decode"
+        if step.kind != kind:
+            return f"the step is reported as {step.kind}, its members make it a {kind} step"
+    return None
+
+
+def prefill_has_company(ledger: Ledger, step: Step) -> bool:
+    """A prefill step runs while another request is unfinished."""
+    return bool(ledger.prefill_members(step)) and len(ledger.live) > 1
+
+
+def ongoing_overtaken(ledger: Ledger, step: Step) -> str | None:
+    """While a prefill is ongoing no other request gets prefill tokens (SPY-R31)."""
+    ongoing = [one.id for one in ledger.ongoing()]
+    others = [one.id for one in ledger.prefill_members(step) if one.id not in ongoing]
+    if ongoing and others:
+        return f"{others[0]} prefills while {ongoing[0]} is between its chunks"
+    return None
+
+
+def ongoing_and_waiting(ledger: Ledger, step: Step) -> bool:
+    """A prefill step runs while a prefill is ongoing and another request has not started."""
+    return prefill_slot_wanted(ledger, step) and bool(ledger.prefill_members(step))
+
+
+def not_interleaved(ledger: Ledger, step: Step) -> str | None:
+    """No two prefill steps in a row while a request decodes (SPY-R32)."""
+    if not ledger.config["interleave"] or not ledger.last_was_prefill:
+        return None
+    prefills, decoding = ledger.prefill_members(step), ledger.decoding()
+    if prefills and decoding:
+        return (
+            f"{prefills[0].id} prefills right after a prefill step while {decoding[0].id} decodes"
+        )
+    return None
+
+
+def interleaving_due(ledger: Ledger, step: Step) -> bool:
+    """After a prefill step a prefill is wanted while a request decodes, interleaving on."""
+    return (
+        bool(ledger.config["interleave"])
+        and ledger.last_was_prefill
+        and bool(ledger.decoding())
+        and bool(ledger.ongoing() or ledger.unstarted())
+    )
+
+
+def overtaken(ledger: Ledger, step: Step) -> str | None:
+    """Prefill starts in order of arrival (SPY-R53)."""
+    unstarted = [one.id for one in ledger.unstarted()]
+    starting = [name for name in step.scheduled if name in unstarted]
+    if starting and starting[0] != unstarted[0]:
+        return f"{starting[0]} starts its prefill before {unstarted[0]}, which arrived earlier"
+    return None
+
+
+def queue_order_matters(ledger: Ledger, step: Step) -> bool:
+    """A request starts its prefill while another has not started."""
+    unstarted = {one.id for one in ledger.unstarted()}
+    return len(unstarted) > 1 and any(name in unstarted for name in step.scheduled)
+
+
+def over_capacity(ledger: Ledger, step: Step) -> str | None:
+    """A request starts only while fewer than max_num_seqs are running (SPY-R36)."""
+    seats = ledger.config["max_num_seqs"]
+    starting = [one for one in ledger.prefill_members(step) if not one.started]
+    running = sum(one.started for one in ledger.live.values())
+    if starting and running + len(starting) > seats:
+        return f"{starting[0].id} starts while {running} of max_num_seqs {seats} are running"
+    return None
+
+
+def batch_full(ledger: Ledger, step: Step) -> bool:
+    """max_num_seqs requests are running and another has not started."""
+    running = sum(one.started for one in ledger.live.values())
+    return running >= ledger.config["max_num_seqs"] and bool(ledger.unstarted())
+
+
+def idle_while_pending(ledger: Ledger, step: Step) -> str | None:
+    """A step with an unfinished request schedules something (SPY-R35)."""
+    if step.scheduled or not ledger.live:
+        return None
+    return f"nothing is scheduled while {', '.join(list(ledger.live)[:5])} are unfinished"
+
+
+def prefill_held_back(ledger: Ledger, step: Step) -> bool:
+    """A prefill is wanted and does not run in this step."""
+    return bool(ledger.ongoing() or ledger.unstarted()) and not ledger.prefill_members(step)
+
+
+PREDICATES = {
+    "SPY-R30": Predicate(two_prefills, prefill_slot_wanted),
+    "SPY-R13": Predicate(shared_prefill_step, prefill_has_company),
+    "SPY-R31": Predicate(ongoing_overtaken, ongoing_and_waiting),
+    "SPY-R32": Predicate(not_interleaved, interleaving_due),
+    "SPY-R53": Predicate(overtaken, queue_order_matters),
+    "SPY-R36": Predicate(over_capacity, batch_full),
+    "SPY-R35": Predicate(idle_while_pending, prefill_held_back),
+}

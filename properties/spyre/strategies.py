@@ -1,0 +1,106 @@
+"""Where Spyre's scheduler is likely to be wrong: block and chunk borders, the limit, late arrivals.
+
+Strategies give configurations and requests; `beside_the_batch` aims a late request at the limit.
+"""
+
+from collections.abc import Mapping
+from math import ceil
+from typing import Any, Literal, NamedTuple
+
+from hypothesis import strategies as st
+
+from ..ledger import Ledger
+
+Scale = Literal["small", "tight"]
+# Published parameters at a length where a run takes a second; and blocks so small that borders
+# are everywhere, for targets that allow them.
+BLOCK_SIZES: Mapping[Scale, tuple[int, ...]] = {"small": (2, 4, 8), "tight": (64,)}
+MODEL_LENGTHS_IN_BLOCKS: Mapping[Scale, tuple[int, ...]] = {"small": (8, 12), "tight": (8, 16)}
+
+
+class Shape(NamedTuple):
+    """A request without its name, in tokens."""
+
+    prompt: int
+    max_tokens: int
+    output_len: int
+
+
+@st.composite
+def configs(draw: st.DrawFn, scale: Scale) -> dict[str, Any]:
+    """Configurations in which the limit binds before the other constraints do."""
+    block = draw(st.sampled_from(BLOCK_SIZES[scale]))
+    chunk = block * draw(st.sampled_from((2, 1, 4, 8) if scale == "tight" else (2, 1, 3)))
+    max_num_seqs = draw(st.integers(2, 8) if scale == "tight" else st.integers(1, 5))
+    length = block * draw(st.sampled_from(MODEL_LENGTHS_IN_BLOCKS[scale]))
+    # A limit just above `batch` rows of whole blocks: one block more in any row exceeds it.
+    batch = draw(st.integers(min(2, max_num_seqs), min(4, max_num_seqs)))
+    row = draw(st.integers(ceil(length / block / batch), length // block))
+    limit = max(batch * row * block + draw(st.integers(0, 2 * batch)), length)
+    return {
+        "block_size": block,
+        "chunk_size": chunk,
+        "max_num_seqs": max_num_seqs,
+        "max_model_len": length,
+        "max_batch_tkv": limit,
+        "interleave": draw(st.sampled_from((True, True, True, False))),
+        "prefix_caching": False,
+        "num_blocks": None,
+        "pausing": True,
+        "long_output_priority": False,
+    }
+
+
+@st.composite
+def shapes(draw: st.DrawFn, config: Mapping[str, Any]) -> Shape:
+    """Short prompts that live long, prompts at block and chunk borders, short requests."""
+    block, chunk, length = (config[k] for k in ("block_size", "chunk_size", "max_model_len"))
+    kind = draw(st.sampled_from(("old", "border", "short")))
+    if kind == "border":
+        unit = draw(st.sampled_from((block, chunk)))
+        border = draw(st.integers(0, max(length // unit - 1, 0))) * unit
+        prompt = border + draw(st.integers(-1, 2))
+    else:
+        prompt = draw(st.integers(1, 2 * block))
+    if kind == "old":
+        max_tokens = length - draw(st.integers(0, length // 2))
+    else:
+        max_tokens = draw(st.one_of(st.integers(1, 4), st.integers(1, 2 * block)))
+    stops_early = draw(st.one_of(st.none(), st.none(), st.none(), st.integers(1, 2 * block)))
+    return with_tokens(config, min(max(prompt, 1), length - block), max_tokens, stops_early)
+
+
+def with_tokens(
+    config: Mapping[str, Any], prompt: int, max_tokens: int, stops_early: int | None = None
+) -> Shape:
+    """A shape cut to what fits: whole blocks of prompt and all tokens within max_model_len."""
+    padded = ceil(prompt / config["block_size"]) * config["block_size"]
+    room = min(config["max_model_len"] - padded, config["max_batch_tkv"] - prompt + 1)
+    allowed = max(min(max_tokens, room), 1)
+    return Shape(prompt, allowed, min(stops_early or allowed, allowed))
+
+
+@st.composite
+def beside_the_batch(draw: st.DrawFn, config: Mapping[str, Any], ledger: Ledger) -> Shape:
+    """A late request beside old ones, whose last token lands where the limit is.
+
+    With `batch` members after it joined, no tkv may exceed `row` = limit / batch. The newcomer
+    takes a chosen offset in the block that the batch will have reached, and ends around `row`.
+    """
+    block, chunk, length = (config[k] for k in ("block_size", "chunk_size", "max_model_len"))
+    lengths = [one.computed for one in ledger.decoding()] or [0]
+    row = config["max_batch_tkv"] // (len(lengths) + 1)
+    offset = draw(st.sampled_from((1, 2, block // 2, block)))
+    blocks = draw(st.integers(0, min(max(lengths), length - 2 * block) // block))
+    prompt = min(blocks * block + offset, length - block)
+    reached = max(lengths) + ceil(prompt / chunk)
+    joins = max(reached, prompt) // block * block + prompt % block
+    border = draw(st.sampled_from((row // block * block, row)))
+    ends = border + draw(st.sampled_from((0, -block, -1, 1)))
+    return with_tokens(config, prompt, max(ends - joins + 1, draw(st.integers(1, 3))))
+
+
+def steps_to_border(config: Mapping[str, Any], ledger: Ledger) -> int:
+    """Decode steps until some decoding request fills its block."""
+    block = config["block_size"]
+    return min((-one.computed % block for one in ledger.decoding()), default=0)

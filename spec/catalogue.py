@@ -1,0 +1,199 @@
+"""The rule catalogue: what must hold, one TOML file per system, and how it is read.
+
+A file is a list of `[[rule]]` tables. Their order is the order in which broken rules are named, so
+a rule stands before those that break as a consequence of it.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+import reprlib
+import tomllib
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from importlib import resources
+from typing import Any
+
+import msgspec
+
+SYSTEMS = ("spyre",)
+KINDS = ("safety", "progress", "decision")
+REVISIONS = ("sound", "documented", "2.1.2", "2.5.2")
+ENGINES = ("hypothesis", "corpus", "explore", "z3", "crosshair")
+# The optional fields of a step: `kind` and `scheduled` are always there, so no rule can lack them.
+FIELDS = (
+    *("emitted", "tkv", "left_pad_blocks", "waiting", "running", "prefilling", "paused"),
+    *("preempted", "finished", "computed", "prefix_hit", "blocks", "free_blocks"),
+    *("reserved_blocks", "slot_blocks"),
+)
+_ID = re.compile(r"[A-Z][A-Z0-9]*-R[0-9]{2}")
+
+
+class CatalogueError(ValueError):
+    """A catalogue file, a system or a rule id that cannot be used; the message is one line."""
+
+
+@dataclass(frozen=True)
+class Divergence:
+    """Where releases, or the document elsewhere, do otherwise than the rule says."""
+
+    releases: str
+    says: str
+
+
+@dataclass(frozen=True)
+class Rule:
+    """One checkable rule: what must hold, who states it, and what is needed to see it."""
+
+    id: str
+    title: str
+    says: str
+    source: str
+    kind: str
+    revisions: tuple[str, ...]
+    needs: tuple[str, ...]
+    witness: str = ""
+    engines: tuple[str, ...] = ()
+    planned: str = ""
+    divergences: tuple[Divergence, ...] = ()
+
+
+class _DivergenceTable(msgspec.Struct, forbid_unknown_fields=True):
+    releases: str
+    says: str
+
+
+class _RuleTable(msgspec.Struct, forbid_unknown_fields=True):
+    id: str
+    title: str
+    says: str
+    source: str
+    kind: str
+    revisions: tuple[str, ...]
+    needs: tuple[str, ...]
+    witness: str = ""
+    engines: tuple[str, ...] = ()
+    planned: str = ""
+    divergence: tuple[_DivergenceTable, ...] = ()
+
+
+class _File(msgspec.Struct, forbid_unknown_fields=True):
+    rule: tuple[_RuleTable, ...]
+
+
+def load(system: str) -> tuple[Rule, ...]:
+    """Return the rules of every system, then those of `system`, in file order.
+
+    Raises `CatalogueError` when the system has no catalogue or a file is not valid.
+    """
+    if system not in SYSTEMS:
+        known = ", ".join(SYSTEMS)
+        raise CatalogueError(f"system {system!r} has no rule catalogue; systems that have: {known}")
+    return _packaged("common.toml") + _packaged(f"{system}.toml")
+
+
+def read(text: str, name: str) -> tuple[Rule, ...]:
+    """Return the rules in the TOML `text` of the file `name`.
+
+    Raises `CatalogueError` for the first fault: file, path of the value, value, what is valid.
+    """
+    try:
+        data = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise CatalogueError(f"{name}: not TOML: {error}") from None
+    try:
+        tables = msgspec.convert(data, _File).rule
+    except msgspec.ValidationError as error:
+        raise _misshapen(error, data, name) from None
+    first: dict[str, int] = {}
+    for number, table in enumerate(tables):
+        for fault in _faults(table, f"rule[{number}]"):
+            raise CatalogueError(f"{name}: {fault}")
+        if (other := first.setdefault(table.id, number)) != number:
+            fault = _fault(f"rule[{number}].id", table.id, f"an id that rule[{other}] has not")
+            raise CatalogueError(f"{name}: {fault}")
+    return tuple(_rule(table) for table in tables)
+
+
+def planned(rules: Iterable[Rule]) -> tuple[Rule, ...]:
+    """Return the rules that no engine checks yet, each with its reason in `Rule.planned`."""
+    return tuple(rule for rule in rules if rule.planned)
+
+
+def select(rules: Sequence[Rule], ids: Iterable[str]) -> tuple[Rule, ...]:
+    """Return the rules with these ids, in catalogue order.
+
+    Raises `CatalogueError` for an unknown id.
+    """
+    wanted, known = set(ids), [rule.id for rule in rules]
+    for unknown in sorted(wanted.difference(known)):
+        close = difflib.get_close_matches(unknown.upper(), known)
+        hint = f"; did you mean {' or '.join(close)}?" if close else ";"
+        raise CatalogueError(f"no rule {unknown!r}{hint} `schedproof rules` lists the rules")
+    return tuple(rule for rule in rules if rule.id in wanted)
+
+
+def _packaged(name: str) -> tuple[Rule, ...]:
+    # The resource may lie in a zip file, where it has no path of its own.
+    return read(resources.files("schedproof.spec").joinpath(name).read_text("utf-8"), name)
+
+
+def _rule(table: _RuleTable) -> Rule:
+    values = msgspec.structs.asdict(table)
+    rows = values.pop("divergence")
+    return Rule(**values, divergences=tuple(Divergence(row.releases, row.says) for row in rows))
+
+
+def _misshapen(error: msgspec.ValidationError, data: Any, name: str) -> CatalogueError:
+    """Add the value, and the keys that are valid, to msgspec's words."""
+    problem, _, place = str(error).partition(" - at `$")
+    path = place.strip(".`")
+    for step in re.findall(r"\w+", path):
+        data = data[int(step) if isinstance(data, list) else step]
+    if key := re.search(r"field `(.*)`", problem):
+        table = _DivergenceTable if "divergence" in path else _RuleTable if path else _File
+        path = f"{path}.{key[1]}" if path else key[1]
+        problem += f"; valid keys: {', '.join(table.__struct_fields__)}"
+        data = data.get(key[1])
+    value = "missing" if data is None else reprlib.repr(data)
+    return CatalogueError(f"{name}: {path} is {value}: {problem}")
+
+
+def _faults(table: _RuleTable, path: str) -> Iterator[str]:
+    """Yield what is wrong with a rule whose keys and types are right."""
+    if not _ID.fullmatch(table.id):
+        yield _fault(f"{path}.id", table.id, "a system, '-R' and two digits, as in 'SPY-R09'")
+    yield from _empty(table, ("title", "says", "source"), path)
+    yield from _foreign(f"{path}.kind", table.kind, KINDS)
+    if not table.revisions:
+        yield _fault(f"{path}.revisions", [], f"'*' or some of {', '.join(REVISIONS)}")
+    star = ("*",) if len(table.revisions) == 1 else ()
+    for key, valid in (("revisions", star + REVISIONS), ("needs", FIELDS), ("engines", ENGINES)):
+        for index, value in enumerate(getattr(table, key)):
+            yield from _foreign(f"{path}.{key}[{index}]", value, valid)
+    if table.planned:
+        yield from _empty(table, ("planned",), path)
+        if table.engines:
+            yield _fault(f"{path}.engines", list(table.engines), "[], since the rule is planned")
+    else:
+        yield from _empty(table, ("witness",), path)
+        if not table.engines:
+            yield _fault(f"{path}.engines", [], f"some of {', '.join(ENGINES)}, or say `planned`")
+    for index, row in enumerate(table.divergence):
+        yield from _empty(row, ("releases", "says"), f"{path}.divergence[{index}]")
+
+
+def _foreign(path: str, value: str, valid: tuple[str, ...]) -> Iterator[str]:
+    if value not in valid:
+        yield _fault(path, value, ", ".join(valid))
+
+
+def _empty(table: msgspec.Struct, keys: tuple[str, ...], path: str) -> Iterator[str]:
+    for key in keys:
+        if not (value := getattr(table, key)).strip():
+            yield _fault(f"{path}.{key}", value, "a sentence or a few words")
+
+
+def _fault(path: str, value: object, valid: str) -> str:
+    return f"{path} is {value!r}; valid: {valid}"

@@ -1,0 +1,238 @@
+"""The loop that hosts a target on stdin/stdout, around a toy target in a process of its own."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from schedproof.gate.targets import jsonl
+
+PATIENCE = 30  # seconds
+
+# The folder of jsonl.py goes on the path by itself, as in a release environment.
+TOY = f"""
+import os, sys
+sys.path.insert(0, {str(Path(jsonl.__file__).parent)!r})
+import jsonl
+
+class Toy:
+    def start(self, system, revision, config):
+        self.log = [f"{{system}} {{revision}} {{config}}"]
+        return {{"ok": True, "name": "toy", "version": "1", "observes": []}}
+
+    def add(self, request):
+        print("printed by Python")
+        os.write(1, b"written to descriptor 1\\n")
+        os.system("echo printed by a child")
+        self.log.append(request["id"])
+        return {{"ok": True}}
+
+    def abort(self, id, inside=False):
+        self.log.append(f"abort {{id}} {{inside}}")
+        return {{"ok": True}}
+
+    def step(self):
+        if "crash" in self.log:
+            raise ValueError("no good")
+        if "exit" in self.log:
+            sys.exit(3)
+        if "unprintable" in self.log:
+            return {{"ok": True, "step": object()}}
+        if "interrupt" in self.log:
+            raise KeyboardInterrupt
+        return {{"ok": True, "step": {{"log": self.log}}}}
+
+    def stop(self):
+        del self.log
+        return {{"ok": True}}
+
+jsonl.serve(Toy())
+print("printed after the loop")
+os.write(1, b"written after the loop")
+"""
+
+START = {"op": "start", "system": "s", "revision": "r", "config": {}}
+STEP = {"op": "step"}
+
+
+def add(request: str) -> dict[str, Any]:
+    return {"op": "add", "request": {"id": request}}
+
+
+def run(stdin: bytes) -> "subprocess.CompletedProcess[bytes]":
+    return subprocess.run(
+        [sys.executable, "-c", TOY], input=stdin, capture_output=True, timeout=PATIENCE, check=False
+    )
+
+
+def ask(*messages: dict[str, Any] | bytes) -> list[dict[str, Any]]:
+    """The replies to these messages; bytes are sent as they are, without a line end."""
+    lines = [m if isinstance(m, bytes) else json.dumps(m).encode() + b"\n" for m in messages]
+    done = run(b"".join(lines))
+    assert done.returncode == 0, done.stderr.decode()
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+@contextmanager
+def toy() -> Iterator["subprocess.Popen[bytes]"]:
+    with subprocess.Popen(
+        [sys.executable, "-c", TOY],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    ) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def test_each_request_gets_one_reply_in_order() -> None:
+    replies = ask(START, add("r0"), {"op": "abort", "id": "r0"}, STEP, {"op": "stop"})
+    assert [reply["ok"] for reply in replies] == [True] * 5
+    assert replies[0]["name"] == "toy"
+    assert replies[3]["step"]["log"] == ["s r {}", "r0", "abort r0 False"]
+
+
+def test_a_reply_comes_before_the_next_request_is_sent() -> None:
+    with toy() as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        for message in (START, STEP, STEP):
+            process.stdin.write(json.dumps(message).encode() + b"\n")
+            process.stdin.flush()
+            assert json.loads(process.stdout.readline())["ok"]
+
+
+def test_inside_reaches_the_target() -> None:
+    replies = ask(START, {"op": "abort", "id": "r0", "inside": True}, STEP)
+    assert replies[-1]["step"]["log"][-1] == "abort r0 True"
+
+
+def test_a_crash_is_answered_with_its_traceback_and_the_loop_goes_on() -> None:
+    crash, after = ask(START, add("crash"), STEP, START)[2:]
+    assert (crash["ok"], crash["error"]) == (False, "crashed")
+    assert crash["message"] == "ValueError: no good"
+    assert "Traceback" in crash["traceback"]
+    assert "in step" in crash["traceback"]
+    assert after["ok"]
+
+
+def test_an_exit_of_the_target_is_a_crash_and_not_the_end() -> None:
+    crash, after = ask(START, add("exit"), STEP, START)[2:]
+    assert crash["error"] == "crashed"
+    assert crash["message"] == "SystemExit: 3"
+    assert after["ok"]
+
+
+def test_a_reply_that_is_not_json_is_a_crash() -> None:
+    crash, after = ask(START, add("unprintable"), STEP, START)[2:]
+    assert crash["error"] == "crashed"
+    assert "not JSON serializable" in crash["message"]
+    assert after["ok"]
+
+
+def test_start_can_be_sent_again_with_and_without_stop() -> None:
+    replies = ask(START, add("r0"), START, STEP, {"op": "stop"}, START, STEP)
+    assert [reply["ok"] for reply in replies] == [True] * 7
+    assert replies[3]["step"]["log"] == ["s r {}"]
+    assert replies[6]["step"]["log"] == ["s r {}"]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [b"garbage\n", b"\n", b'{"op": "step"\n', b"\xff\xfe\n", b"[" * 100_000 + b"\n"],
+    ids=["words", "empty", "cut", "bytes", "deep"],
+)
+def test_a_line_that_is_not_json_is_answered_and_the_loop_goes_on(line: bytes) -> None:
+    start, garbage, after = ask(START, line, STEP)
+    assert start["ok"]
+    assert garbage["error"] == "protocol"
+    assert "JSON" in garbage["message"]
+    assert len(garbage["message"]) < 1000
+    assert after["ok"]
+
+
+@pytest.mark.parametrize(
+    ("message", "parts"),
+    [
+        ({"op": "fly"}, ["'fly'", "start, add, abort, step, stop"]),
+        ({"op": None}, ["None", "start, add, abort, step, stop"]),
+        ({"operation": "step"}, ["'op'", "start, add, abort, step, stop"]),
+        ({"op": "add"}, ["'request'", "'add'", "op, request"]),
+        ({"op": "start", "system": "s"}, ["'revision'", "op, system, revision, config"]),
+        ({"op": "abort", "id": "r0", "insde": True}, ["'insde'", "op, id, inside"]),
+        ({"op": "step", "count": 2}, ["'count'", "'step'"]),
+        ({"op": "abort", "id": 7}, ["'id'", "7", "a string"]),
+        ({"op": "abort", "id": "r0", "inside": 1}, ["'inside'", "1", "true or false"]),
+        ({"op": "add", "request": ["r0"]}, ["'request'", "an object"]),
+        ({**START, "config": None}, ["'config'", "None", "an object"]),
+        (b"[1]\n", ["[1]", "object"]),
+    ],
+)
+def test_a_wrong_request_is_answered_with_what_is_wrong_and_what_is_valid(
+    message: dict[str, Any] | bytes, parts: list[str]
+) -> None:
+    start, wrong, after = ask(START, message, STEP)
+    assert start["ok"]
+    assert (wrong["ok"], wrong["error"]) == (False, "protocol")
+    for part in parts:
+        assert part in wrong["message"]
+    assert after["step"]["log"] == ["s r {}"]  # the target never saw it
+
+
+def test_a_target_may_refuse_a_request_as_misunderstood() -> None:
+    class Strict:
+        def start(self, system: str, revision: str, config: dict[str, Any]) -> jsonl.Reply:
+            raise jsonl.ProtocolError(f"{system} {revision} {config}")
+
+        add = abort = step = stop = None
+
+    reply = jsonl.answer(Strict(), json.dumps(START).encode())  # type: ignore[arg-type]
+    assert reply == {"ok": False, "error": "protocol", "message": "s r {}"}
+
+
+def test_nothing_that_anybody_prints_reaches_the_replies() -> None:
+    done = run(b"".join(json.dumps(m).encode() + b"\n" for m in (START, add("r0"), STEP)))
+    assert [json.loads(line)["ok"] for line in done.stdout.splitlines()] == [True] * 3
+    for noise in (
+        b"printed by Python",
+        b"written to descriptor 1",
+        b"printed by a child",
+        b"printed after the loop",
+        b"written after the loop",
+    ):
+        assert noise in done.stderr
+
+
+def test_the_end_of_stdin_ends_the_loop_quietly() -> None:
+    done = run(b"")
+    assert (done.returncode, done.stdout) == (0, b"")
+    assert b"Traceback" not in done.stderr
+
+
+def test_a_last_line_without_line_end_is_answered() -> None:
+    assert ask(START, b'{"op": "step"}')[-1]["ok"]
+
+
+def test_a_reader_that_goes_away_ends_the_loop_quietly() -> None:
+    with toy() as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.close()
+        process.stdin.write((json.dumps(START) + "\n").encode() * 3)
+        process.stdin.flush()
+        assert process.wait(PATIENCE) == 0
+        assert b"Traceback" not in process.stderr.read()
+
+
+def test_an_interrupt_ends_the_loop_quietly() -> None:
+    done = run(b"".join(json.dumps(m).encode() + b"\n" for m in (START, add("interrupt"), STEP)))
+    assert done.returncode == 0
+    assert len(done.stdout.splitlines()) == 2
+    assert b"Traceback" not in done.stderr

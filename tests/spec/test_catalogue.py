@@ -1,0 +1,267 @@
+import re
+import subprocess
+import sys
+import zipfile
+from collections import Counter
+from dataclasses import FrozenInstanceError
+from importlib import resources
+from pathlib import Path
+
+import pytest
+from schedproof.spec import catalogue
+from schedproof.spec.catalogue import CatalogueError, Divergence, Rule
+
+IMPLEMENTED = [
+    *("SPY-R30", "SPY-R13", "SPY-R31", "SPY-R32", "SPY-R53", "SPY-R36", "SPY-R04", "SPY-R19"),
+    *("SPY-R16", "SPY-R14", "SPY-R20", "SPY-R22", "SPY-R09", "SPY-R24", "SPY-R10", "SPY-R26"),
+    *("SPY-R07", "SPY-R35"),
+]
+COMMON = [f"ALL-R{number:02}" for number in range(1, 8)]
+SPYRE = [f"SPY-R{number:02}" for number in range(1, 63)]
+# Where document and code disagree, or agree only under a condition.
+DIVERGING = [
+    *("SPY-R07", "SPY-R08", "SPY-R11", "SPY-R12", "SPY-R22", "SPY-R35", "SPY-R36", "SPY-R41"),
+    *("SPY-R42", "SPY-R43", "SPY-R44", "SPY-R53", "SPY-R57", "SPY-R59"),
+]
+# The optional fields of a step, as the target protocol lists them.
+PROTOCOL_FIELDS = {
+    *("emitted", "tkv", "left_pad_blocks", "waiting", "running", "prefilling", "paused"),
+    *("preempted", "finished", "computed", "prefix_hit", "blocks", "free_blocks"),
+    *("reserved_blocks", "slot_blocks"),
+}
+
+GOOD = """
+[[rule]]
+id = "TST-R01"
+title = "a title"
+says = "Something holds."
+source = "a document, a section"
+kind = "safety"
+revisions = ["*"]
+needs = ["tkv"]
+witness = "Something happens."
+engines = ["corpus"]
+
+[[rule.divergence]]
+releases = "1.0"
+says = "It does not hold."
+"""
+
+
+@pytest.fixture(scope="module")
+def rules() -> tuple[Rule, ...]:
+    return catalogue.load("spyre")
+
+
+def ids(rules: tuple[Rule, ...]) -> list[str]:
+    return [rule.id for rule in rules]
+
+
+def fault(text: str) -> str:
+    with pytest.raises(CatalogueError) as caught:
+        catalogue.read(text, "bad.toml")
+    return str(caught.value)
+
+
+def test_every_row_of_the_spyre_table_is_a_rule(rules):
+    assert sorted(ids(rules)) == COMMON + SPYRE
+
+
+def test_no_rule_id_is_used_twice_over_both_files(rules):
+    assert {rule: times for rule, times in Counter(ids(rules)).items() if times > 1} == {}
+
+
+def test_common_rules_come_first_then_implemented_ones_then_planned_ones_by_number(rules):
+    rest = [rule for rule in SPYRE if rule not in IMPLEMENTED]
+    assert ids(rules) == COMMON + IMPLEMENTED + rest
+
+
+def test_planned_rules_are_those_that_no_engine_checks(rules):
+    assert ids(catalogue.planned(rules)) == [rule.id for rule in rules if not rule.engines]
+    assert set(ids(rules)) - set(ids(catalogue.planned(rules))) == {*COMMON, *IMPLEMENTED}
+
+
+def test_every_implemented_rule_has_a_witness_and_both_engines_of_today(rules):
+    for rule in rules:
+        if not rule.planned:
+            assert rule.witness, rule.id
+            assert rule.engines == ("hypothesis", "corpus"), rule.id
+
+
+def test_every_need_is_an_optional_field_of_the_protocol(rules):
+    assert set(catalogue.FIELDS) == PROTOCOL_FIELDS
+    assert set().union(*(rule.needs for rule in rules)) <= PROTOCOL_FIELDS
+
+
+@pytest.mark.parametrize("rule_id", DIVERGING)
+def test_both_sides_are_kept_where_document_and_code_disagree(rules, rule_id):
+    (rule,) = catalogue.select(rules, [rule_id])
+    assert rule.divergences
+    assert all(row.says != rule.says for row in rule.divergences)
+
+
+def test_every_sentence_ends_as_a_sentence(rules):
+    for rule in rules:
+        sentences = [rule.says, rule.witness or ".", rule.planned or "."]
+        assert all(one.endswith(".") for one in sentences), rule.id
+        assert all(row.says.endswith(".") for row in rule.divergences), rule.id
+
+
+def test_no_sentence_stands_in_the_catalogue_for_two_rules(rules):
+    for words in ([rule.says for rule in rules], [rule.title for rule in rules]):
+        assert [one for one, times in Counter(words).items() if times > 1] == []
+
+
+def test_decisions_are_compared_only_with_the_release_that_has_a_model(rules):
+    (lockstep,) = catalogue.select(rules, ["ALL-R07"])
+    assert (lockstep.kind, lockstep.revisions) == ("decision", ("2.1.2",))
+
+
+def test_rules_cited_by_a_rule_exist(rules):
+    known = set(ids(rules))
+    for rule in rules:
+        text = " ".join([rule.says, rule.planned, *(row.says for row in rule.divergences)])
+        cited = {*re.findall(r"[A-Z]+-R[0-9]+", text)}
+        assert cited <= known - {rule.id}, rule.id
+
+
+def test_a_rule_keeps_what_its_table_says():
+    assert catalogue.read(GOOD, "good.toml") == (
+        Rule(
+            id="TST-R01",
+            title="a title",
+            says="Something holds.",
+            source="a document, a section",
+            kind="safety",
+            revisions=("*",),
+            needs=("tkv",),
+            witness="Something happens.",
+            engines=("corpus",),
+            planned="",
+            divergences=(Divergence("1.0", "It does not hold."),),
+        ),
+    )
+
+
+def test_a_rule_cannot_be_changed(rules):
+    with pytest.raises(FrozenInstanceError):
+        rules[0].id = "ALL-R99"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "parts"),
+    [
+        ('kind = "safety"', 'kind = "safty"', ["rule[0].kind", "'safty'", "safety, progress"]),
+        ('kind = "safety"', "kind = 3", ["rule[0].kind", "is 3", "Expected `str`"]),
+        ('kind = "safety"', "", ["rule[0].kind", "missing", "valid keys: id, title"]),
+        ('kind = "safety"', 'sort = "x"\nkind = "safety"', ["rule[0].sort", "'x'", "valid keys"]),
+        ("TST-R01", "TST-R1", ["rule[0].id", "'TST-R1'", "'SPY-R09'"]),
+        ("TST-R01", "tst-R01", ["rule[0].id", "'tst-R01'", "'SPY-R09'"]),
+        ("a title", " ", ["rule[0].title", "' '", "valid: a sentence"]),
+        ("Something holds.", "", ["rule[0].says", "''", "valid: a sentence"]),
+        ("a document, a section", "", ["rule[0].source", "''", "valid: a sentence"]),
+        ("Something happens.", "", ["rule[0].witness", "''", "valid: a sentence"]),
+        ('["*"]', '["2.1"]', ["rule[0].revisions[0]", "'2.1'", "*, sound, documented, 2.1.2"]),
+        ('["*"]', '["*", "sound"]', ["rule[0].revisions[0]", "'*'", "valid: sound, documented"]),
+        ('["*"]', "[]", ["rule[0].revisions", "[]", "documented"]),
+        ('["*"]', '"*"', ["rule[0].revisions", "'*'", "Expected `array`"]),
+        ('["tkv"]', '["tkv", "tvk"]', ["rule[0].needs[1]", "'tvk'", "emitted, tkv"]),
+        ('["tkv"]', '["scheduled"]', ["rule[0].needs[0]", "'scheduled'", "emitted, tkv"]),
+        ('["tkv"]', "[1]", ["rule[0].needs[0]", "is 1", "Expected `str`"]),
+        ('["corpus"]', '["z4"]', ["rule[0].engines[0]", "'z4'", "z3, crosshair"]),
+        ('["corpus"]', "[]", ["rule[0].engines", "[]", "hypothesis", "`planned`"]),
+        ('["corpus"]', '["z3"]\nplanned = "Soon."', ["rule[0].engines", "['z3']", "planned"]),
+        ('["corpus"]', '[]\nplanned = " "', ["rule[0].planned", "' '", "valid: a sentence"]),
+        ('releases = "1.0"', "", ["rule[0].divergence[0].releases", "missing", "releases, says"]),
+        ('releases = "1.0"', 'releases = ""', ["rule[0].divergence[0].releases", "''"]),
+        ('"It does not hold."', '""', ["rule[0].divergence[0].says", "''", "a sentence"]),
+        ("[[rule.divergence]]", "[rule.divergence]", ["rule[0].divergence", "Expected `array`"]),
+        ("[[rule]]", "[[rules]]", ["bad.toml", "rule"]),
+        ("[[rule]]", "[[rule]", ["not TOML", "line 2"]),
+    ],
+)
+def test_a_fault_is_one_line_with_file_path_value_and_what_is_valid(old, new, parts):
+    assert old in GOOD
+    message = fault(GOOD.replace(old, new))
+    assert message.startswith("bad.toml: ")
+    assert len(message.splitlines()) == 1
+    assert [part for part in parts if part not in message] == []
+
+
+def test_the_path_of_a_fault_counts_the_rules_before_it():
+    message = fault(GOOD + GOOD.replace("TST-R01", "TST-R02").replace("safety", "maybe"))
+    assert message == "bad.toml: rule[1].kind is 'maybe'; valid: safety, progress, decision"
+
+
+def test_an_id_used_twice_is_refused_with_both_places():
+    message = fault(GOOD + GOOD)
+    assert message == "bad.toml: rule[1].id is 'TST-R01'; valid: an id that rule[0] has not"
+
+
+def test_a_planned_rule_needs_neither_witness_nor_engines():
+    text = GOOD.replace('engines = ["corpus"]', 'planned = "Step 2: a model."')
+    (rule,) = catalogue.read(text.replace('witness = "Something happens."', ""), "good.toml")
+    assert (rule.planned, rule.witness, rule.engines) == ("Step 2: a model.", "", ())
+
+
+@pytest.mark.parametrize("system", ["vllm", "common", "../spyre", ""])
+def test_a_system_without_a_catalogue_is_refused_with_those_that_have_one(system):
+    with pytest.raises(CatalogueError, match=r"has no rule catalogue.*spyre$"):
+        catalogue.load(system)
+
+
+def test_every_system_has_a_catalogue_of_more_than_the_common_rules():
+    for system in catalogue.SYSTEMS:
+        assert ids(catalogue.load(system))[: len(COMMON)] == COMMON
+        assert len(catalogue.load(system)) > len(COMMON)
+
+
+def test_selected_rules_come_in_catalogue_order_and_once(rules):
+    chosen = catalogue.select(rules, ["SPY-R07", "SPY-R30", "ALL-R01", "SPY-R07"])
+    assert ids(chosen) == ["ALL-R01", "SPY-R30", "SPY-R07"]
+    assert catalogue.select(rules, []) == ()
+
+
+def test_an_unknown_id_is_refused_with_close_ones_and_where_to_look(rules):
+    with pytest.raises(CatalogueError) as caught:
+        catalogue.select(rules, ["SPY-R30", "spy-r09"])
+    assert str(caught.value).startswith("no rule 'spy-r09'; did you mean SPY-R09 or ")
+    assert str(caught.value).endswith("`schedproof rules` lists the rules")
+
+
+def test_an_id_like_no_other_is_refused_without_a_guess(rules):
+    with pytest.raises(CatalogueError) as caught:
+        catalogue.select(rules, ["~"])
+    assert str(caught.value) == "no rule '~'; `schedproof rules` lists the rules"
+
+
+def test_the_catalogue_loads_from_a_zip_that_holds_nothing_but_spec(tmp_path):
+    archive = tmp_path / "schedproof.zip"
+    with zipfile.ZipFile(archive, "w") as packed:
+        packed.writestr("schedproof/__init__.py", "")
+        packed.writestr("schedproof/spec/__init__.py", "")
+        for name in ("catalogue.py", "common.toml", "spyre.toml"):
+            text = resources.files("schedproof.spec").joinpath(name).read_text("utf-8")
+            packed.writestr(f"schedproof/spec/{name}", text)
+    script = (
+        "import sys; sys.path.insert(0, sys.argv[1]); from schedproof.spec import catalogue as c;"
+        "print(c.__file__, len(c.load('spyre')))"
+        "; assert not [m for m in sys.modules if m.startswith('schedproof.') and '.spec' not in m]"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script, str(archive)],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.stderr == ""
+    place, count = done.stdout.split()
+    assert Path(place).is_relative_to(archive)
+    assert int(count) == len(COMMON + SPYRE)
+
+
+def test_every_toml_file_beside_the_loader_belongs_to_a_system():
+    folder = resources.files("schedproof.spec")
+    files = {entry.name for entry in folder.iterdir() if entry.name.endswith(".toml")}
+    assert files == {"common.toml", *(f"{system}.toml" for system in catalogue.SYSTEMS)}
