@@ -314,4 +314,4 @@ def judge_rules(gate: Gate, observes: frozenset[str]) -> list[verdict.RuleVerdic
 
 def _is_itself(gate: Gate, rule: Rule) -> bool:
     """Lockstep of a model with itself says nothing."""
-    return rule.id == LOCKSTEP and isinstance(gate.target, ModelTarget)
+    return rule.id == LOCKSTEP and type(gate.target) is ModelTarget

@@ -10,7 +10,7 @@ import msgspec
 
 from .errors import InputError
 
-FORMAT = "schedproof/scenario@1"
+FORMAT: Literal["schedproof/scenario@1"] = "schedproof/scenario@1"
 
 Count = Annotated[int, msgspec.Meta(ge=0)]
 Positive = Annotated[int, msgspec.Meta(ge=1)]

@@ -123,7 +123,7 @@ class Session:
         """The model beside the target, where the rule asks for it and the target is not it."""
         if LOCKSTEP not in {rule.id for rule in self.checked}:
             return None
-        if isinstance(self._target, ModelTarget):
+        if type(self._target) is ModelTarget:
             return None
         try:
             make_model(system, revision, config)

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING or __package__:
     from .jsonl import ProtocolError, Reply, serve
-    from .sendnn_release import RefusedError, Release, load_release
+    from .sendnn_release import RefusedError, Release, fix_hash_seed, load_release
     from .sendnn_runner import BLOCK_SIZE, Engine, Output, stream_tokens
 else:
     from jsonl import ProtocolError, Reply, serve
-    from sendnn_release import RefusedError, Release, load_release
+    from sendnn_release import RefusedError, Release, fix_hash_seed, load_release
     from sendnn_runner import BLOCK_SIZE, Engine, Output, stream_tokens
 
 KEYS: dict[str, type] = {
@@ -351,4 +351,5 @@ def outputs(completion: Any, aborted: list[str]) -> dict[str, dict[str, Any]]:
 
 
 if __name__ == "__main__":
+    fix_hash_seed()
     serve(SpyreTarget())

@@ -6,6 +6,7 @@ import importlib
 import importlib.metadata
 import importlib.util
 import os
+import sys
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,6 +23,17 @@ PACKAGES = {
 
 class RefusedError(Exception):
     """This release cannot honour the configuration or the request."""
+
+
+def fix_hash_seed() -> None:
+    """Begin the process again with a fixed hash seed, unless it has one.
+
+    Some releases free blocks in the order of a set of request ids: without this the numbers of
+    the blocks would differ from run to run.
+    """
+    if "PYTHONHASHSEED" not in os.environ:
+        os.environ["PYTHONHASHSEED"] = "0"
+        os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from schedproof.spec.catalogue import CatalogueError, Divergence, Rule
 
 IMPLEMENTED = [
     *("SPY-R30", "SPY-R13", "SPY-R31", "SPY-R32", "SPY-R53", "SPY-R36", "SPY-R04", "SPY-R19"),
-    *("SPY-R16", "SPY-R14", "SPY-R20", "SPY-R22", "SPY-R09", "SPY-R24", "SPY-R10", "SPY-R26"),
+    *("SPY-R14", "SPY-R16", "SPY-R20", "SPY-R22", "SPY-R09", "SPY-R24", "SPY-R10", "SPY-R26"),
     *("SPY-R07", "SPY-R35"),
 ]
 COMMON = [f"ALL-R{number:02}" for number in range(1, 8)]

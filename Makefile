@@ -1,0 +1,38 @@
+# Everything here needs only Python 3.11 or newer, pip and make.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+
+TARGET ?= model
+RULES ?=
+PROFILE ?= ci
+JOBS ?= 2
+
+.PHONY: gate test lint clean
+
+gate: $(VENV)/installed
+	$(BIN)/schedproof gate "$(TARGET)" --profile $(PROFILE) $(if $(RULES),--rule $(RULES))
+
+test: $(VENV)/installed-test lint
+	$(BIN)/pytest -n $(JOBS)
+
+# mypy finds the package by its name, whatever the checkout's folder is called.
+lint: $(VENV)/installed-test
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	mkdir -p $(VENV)/types && ln -sfn "$(CURDIR)" $(VENV)/types/schedproof
+	cd $(VENV)/types && ../bin/mypy --config-file schedproof/pyproject.toml -p schedproof
+
+$(VENV)/bin/python:
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/installed: $(VENV)/bin/python pyproject.toml
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e .
+	touch $@
+
+$(VENV)/installed-test: $(VENV)/installed
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[test]'
+	touch $@
+
+clean:
+	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -1,0 +1,164 @@
+"""Published behaviour as data: where the golden tables are, and runs of the model in their form."""
+
+import json
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+from schedproof.model.spyre import padding, tkv
+from schedproof.model.target import ModelTarget
+
+PROJECT = Path(__file__).resolve().parents[1]
+FOLDER = PROJECT.parent / "shared" / "golden"
+# All of the scheduling page's figures, the prefix-caching ones apart.
+FIGURE_BLOCK = 64
+FIGURE_CHUNK = 128
+ABSENT = f"golden tables not found at {FOLDER}"
+
+
+class Arrival(NamedTuple):
+    """A request: the step before which it is added, its name, lengths in tokens."""
+
+    step: int
+    id: str
+    prompt: int
+    max_tokens: int
+    output_len: int | None = None
+
+
+def load(file: str) -> list[dict[str, Any]]:
+    """The tables in one file of the golden folder."""
+    tables: list[dict[str, Any]] = json.loads((FOLDER / file).read_text(encoding="utf-8"))
+    return tables
+
+
+def cases(file: str) -> list[Any]:
+    """One pytest parameter per table of a file; a single skipped one where it is absent."""
+    if not (FOLDER / file).is_file():
+        return [pytest.param({}, marks=pytest.mark.skip(reason=ABSENT), id="absent")]
+    return [
+        pytest.param(table, id=f"{number}-{table['name'].removeprefix('test_')}")
+        for number, table in enumerate(load(file))
+    ]
+
+
+def config_of(table: dict[str, Any]) -> dict[str, Any]:
+    """A table's configuration under the names of the scenario format."""
+    config = table["config"]
+    same = ("block_size", "chunk_size", "max_num_seqs", "max_model_len", "interleave")
+    limit = config["max_batch_tkv_limit"] or config["effective_max_batch_tkv_limit"]
+    return {key: config[key] for key in same} | {"max_batch_tkv": limit}
+
+
+def started(revision: str, **config: Any) -> ModelTarget:
+    """The reference model of a Spyre revision, ready for requests."""
+    target = ModelTarget()
+    reply = target.start("spyre", revision, config)
+    assert reply["ok"], reply
+    return target
+
+
+def add(target: ModelTarget, arrival: Arrival) -> None:
+    """Hand a request to the target, which must take it."""
+    reply = target.add(
+        {
+            "id": arrival.id,
+            "prompt": [[arrival.id, arrival.prompt]],
+            "max_tokens": arrival.max_tokens,
+            "output_len": arrival.output_len or arrival.max_tokens,
+        }
+    )
+    assert reply["ok"], reply
+
+
+def play(target: ModelTarget, arrivals: Sequence[Arrival]) -> Iterator[dict[str, Any]]:
+    """The steps of a run until every request has finished; arrivals come before their step."""
+    left = {arrival.id for arrival in arrivals}
+    # No step is lost but one idle step per request at most, and those before an arrival.
+    work = sum(2 * one.prompt + one.max_tokens + 2 for one in arrivals)
+    bound = work + max(one.step for one in arrivals)
+    for number in range(bound + 1):
+        for arrival in arrivals:
+            if arrival.step == number:
+                add(target, arrival)
+        seen = target.step()["step"]
+        left -= seen["finished"].keys()
+        yield seen
+        if not left:
+            return
+    raise AssertionError(f"{sorted(left)} unfinished after {bound} steps")
+
+
+def drawn_batch(requests: dict[str, Arrival], generated: dict[str, int]) -> list[dict[str, Any]]:
+    """The list `decoding` of a row: the batch aligned with the tokens generated so far."""
+    names = sorted(generated)
+    lengths = [requests[name].prompt + generated[name] for name in names]
+    return [
+        {
+            "id": name,
+            "prompt_len": requests[name].prompt,
+            "max_tokens": requests[name].max_tokens,
+            "tkv": position,
+            "padding": pad * FIGURE_BLOCK,
+            "decoded": generated[name],
+            "reserved": requests[name].max_tokens - generated[name],
+        }
+        for name, position, pad in zip(
+            names,
+            tkv.request_tkvs(lengths, FIGURE_BLOCK),
+            tkv.left_pad_blocks(lengths, FIGURE_BLOCK),
+            strict=True,
+        )
+    ]
+
+
+def drawn_rows(
+    steps: Iterator[dict[str, Any]], requests: Sequence[Arrival], first: int
+) -> Iterator[dict[str, Any]]:
+    """The rows that a figure would show for the engine's steps, numbered from `first`."""
+    by_id = {one.id: one for one in requests}
+    generated: dict[str, int] = {}
+    computed: dict[str, int] = {}
+    chunks: dict[str, int] = {}
+    chunk: dict[str, Any] = {}
+    for number, seen in enumerate(steps, first):
+        prefilling = None
+        if seen["kind"] == "prefill":
+            [(name, tokens)] = seen["scheduled"].items()
+            start = computed.get(name, 0)
+            prefilling = chunk = {
+                "id": name,
+                "prompt_len": by_id[name].prompt,
+                "max_tokens": by_id[name].max_tokens,
+                "chunks_total": padding.chunk_count(by_id[name].prompt, FIGURE_CHUNK),
+                "chunks_done": chunks.get(name, 0),
+                "chunk_prompt_token_start": start,
+                "chunk_prompt_token_end": start + tokens,
+                "left_padding": seen["left_pad_blocks"][name] * FIGURE_BLOCK,
+                "right_padding": -by_id[name].prompt % FIGURE_BLOCK,
+            }
+            chunks[name] = chunks.get(name, 0) + 1
+            batch = dict(generated)
+        else:
+            if seen["prefilling"]:
+                prefilling = chunk | {"chunks_done": chunks[seen["prefilling"][0]]}
+            batch = {name: generated[name] + 1 for name in seen["emitted"]}
+        row = {
+            "step": number,
+            "step_type": "done" if seen["kind"] == "idle" else seen["kind"],
+            "waiting": [drawn_waiting(by_id[name]) for name in seen["waiting"]],
+            "prefilling": prefilling,
+            "decoding": drawn_batch(by_id, batch),
+        }
+        yield row | ({"completed": list(seen["finished"])} if seen["finished"] else {})
+        for name in seen["emitted"]:
+            generated[name] = generated.get(name, 0) + 1
+        for name in seen["finished"]:
+            del generated[name]
+        computed = seen["computed"]
+        assert all(computed[n] == by_id[n].prompt + g - 1 for n, g in generated.items())
+
+
+def drawn_waiting(request: Arrival) -> dict[str, Any]:
+    return {"id": request.id, "prompt_len": request.prompt, "max_tokens": request.max_tokens}

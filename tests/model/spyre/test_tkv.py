@@ -1,0 +1,129 @@
+from typing import NamedTuple
+
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+from schedproof.model.spyre import tkv
+from schedproof.model.spyre.padding import blocks_for
+
+
+class Batch(NamedTuple):
+    """Tokens of each member of a decode batch."""
+
+    lengths: list[int]
+    block: int
+
+
+@st.composite
+def batches(draw: st.DrawFn, smallest: int = 1) -> Batch:
+    block = draw(st.sampled_from((1, 2, 3, 4, 64)))
+    length = st.integers(1, 8 * block) | st.integers(1, 8).map(lambda blocks: blocks * block)
+    return Batch(draw(st.lists(length, min_size=smallest, max_size=8)), block)
+
+
+@given(batches())
+def test_the_batch_is_a_rectangle_of_blocks(batch: Batch) -> None:
+    pads = tkv.left_pad_blocks(*batch)
+    widths = {
+        pad + blocks_for(length, batch.block)
+        for pad, length in zip(pads, batch.lengths, strict=True)
+    }
+    assert len(widths) == 1
+
+
+@given(batches())
+def test_padding_is_minimal_the_longest_has_none(batch: Batch) -> None:
+    pads = tkv.left_pad_blocks(*batch)
+    assert min(pads) == 0
+    assert pads[batch.lengths.index(max(batch.lengths))] == 0
+
+
+@given(batches())
+def test_all_tkvs_lie_in_the_same_block(batch: Batch) -> None:
+    assert len({(one - 1) // batch.block for one in tkv.request_tkvs(*batch)}) == 1
+
+
+@given(batches())
+def test_max_tkv_is_the_formula_of_the_dynamics(batch: Batch) -> None:
+    """(W - 1) B + max(((n - 1) mod B) + 1), with W the widest member's blocks."""
+    lengths, block = batch
+    width = max(-(-n // block) for n in lengths)
+    assert tkv.max_tkv(*batch) == (width - 1) * block + max((n - 1) % block + 1 for n in lengths)
+
+
+@given(batches())
+def test_a_member_that_leaves_never_raises_the_max_tkv(batch: Batch) -> None:
+    for index in range(len(batch.lengths)):
+        rest = batch.lengths[:index] + batch.lengths[index + 1 :]
+        assert tkv.max_tkv(rest, batch.block) <= tkv.max_tkv(*batch)
+
+
+@given(batches())
+def test_one_more_token_moves_each_tkv_by_one_or_by_a_block_more_or_less(batch: Batch) -> None:
+    """The jump rules: whoever crosses a block border with padding falls back a block; if a
+    member without padding crosses, all who do not cross are pushed a block forward.
+    """
+    lengths, block = batch
+    pads = tkv.left_pad_blocks(*batch)
+    crosses = [length % block == 0 for length in lengths]
+    widens = any(cross and not pad for cross, pad in zip(crosses, pads, strict=True))
+    before = tkv.request_tkvs(*batch)
+    after = tkv.request_tkvs([length + 1 for length in lengths], block)
+    for cross, old, new in zip(crosses, before, after, strict=True):
+        assert new - old - 1 == block * (widens - cross)
+
+
+@pytest.mark.parametrize(
+    ("lengths", "before", "after"),
+    [
+        # With padding: back by a block. The other one just goes on.
+        ([264, 128], [264, 320], [265, 257]),
+        # Without padding: the other one forward by a block.
+        ([320, 100], [320, 292], [321, 357]),
+        # Both at a border: the rectangle widens, and both fill their new block.
+        ([320, 64], [320, 320], [321, 321]),
+        ([63, 64], [63, 64], [128, 65]),
+    ],
+)
+def test_crossing_a_block_with_and_without_padding(
+    lengths: list[int], before: list[int], after: list[int]
+) -> None:
+    assert tkv.request_tkvs(lengths, 64) == before
+    assert tkv.request_tkvs([length + 1 for length in lengths], 64) == after
+
+
+def test_an_empty_batch_has_no_tkv() -> None:
+    assert tkv.max_tkv([], 64) == 0
+    assert tkv.request_tkvs([], 64) == []
+    assert tkv.left_pad_blocks([], 64) == []
+
+
+@given(batches(), st.integers(1, 500))
+def test_the_tkv_reported_after_a_last_chunk_is_that_of_the_batch_with_the_prompt(
+    batch: Batch, prompt: int
+) -> None:
+    reported = tkv.tkv_after_last_chunk(prompt, tkv.max_tkv(*batch), batch.block)
+    assert reported == tkv.max_tkv([*batch.lengths, prompt], batch.block)
+
+
+@given(batches(), st.integers(0, 8))
+def test_realigned_is_the_true_tkv_unless_the_member_ends_on_a_border(
+    batch: Batch, wider: int
+) -> None:
+    lengths, block = batch
+    assume(all(length % block for length in lengths))
+    width = max(blocks_for(length, block) for length in lengths) - 1 + wider
+    outer = width * block + 1
+    for length in lengths:
+        assert (
+            tkv.realigned(length, width, block)
+            == tkv.request_tkvs([length, outer, max(lengths)], block)[0]
+        )
+
+
+@pytest.mark.parametrize(("tokens", "position"), [(63, 191), (64, 128), (65, 129), (128, 128)])
+def test_realigned_places_a_member_on_a_border_in_the_block_as_if_it_had_no_token_there(
+    tokens: int, position: int
+) -> None:
+    """The releases' border case: `realigned` gives 128 where the tkv is 192."""
+    assert tkv.realigned(tokens, 2, 64) == position

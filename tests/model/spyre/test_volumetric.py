@@ -1,0 +1,213 @@
+"""The volumetric check: hand-computed numbers, soundness by brute force, published faults."""
+
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import pytest
+from hypothesis import find, given, settings
+from hypothesis import strategies as st
+from schedproof.model.spyre import volumetric
+from schedproof.model.spyre.revision import RELEASE_2_1_2
+from schedproof.model.spyre.tkv import max_tkv, request_tkvs
+from schedproof.model.spyre.volumetric import FORMULAS, Decoding, Newcomer, Projection, accepts
+
+from ...golden import Arrival, play
+
+SOUND = ("2.1.2", "common_base")
+UNSOUND = tuple(name for name in FORMULAS if name not in SOUND)
+
+# Block 4. The batch is wider than the prompt: 10 and 3 tokens, tkv 10 and 11.
+WIDE_BATCH = (11, [Decoding(10, 5, 10), Decoding(3, 2, 11)], Newcomer(6, 4))
+# The prompt is wider than the batch.
+WIDE_PROMPT = (3, [Decoding(3, 2, 3)], Newcomer(9, 2))
+
+
+@pytest.mark.parametrize(
+    ("formula", "wide_batch", "wide_prompt"),
+    [
+        # new: prompt + remaining; each: own tkv + remaining + block
+        ("document_own_tkv", Projection(9, [19, 17]), Projection(10, [9])),
+        # from the second full block (8) on: new 10 + 3; 10 + 5 + 4, 11 + 2 + 4
+        ("document_realigned", Projection(13, [19, 17]), Projection(10, [17])),
+        # everyone from 11, or from 9
+        ("document_max_tkv", Projection(14, [20, 17]), Projection(10, [15])),
+        ("1.10.0", Projection(13, [15, 13]), Projection(10, [13])),
+        ("2.0.1", Projection(13, [20, 17]), Projection(10, [15])),
+        ("2.1.0", Projection(16, [16, 16]), Projection(12, [12])),
+        ("2.1.2", Projection(20, [20, 20]), Projection(16, [16])),
+        ("common_base", Projection(16, [16, 16]), Projection(12, [12])),
+    ],
+)
+def test_formulas_on_numbers_computed_by_hand(
+    formula: str, wide_batch: Projection, wide_prompt: Projection
+) -> None:
+    assert FORMULAS[formula](*WIDE_BATCH, 4) == wide_batch
+    assert FORMULAS[formula](*WIDE_PROMPT, 4) == wide_prompt
+
+
+@pytest.mark.parametrize(
+    ("projection", "least_limit"),
+    [
+        (Projection(10, []), 0),  # a lone newcomer is never checked
+        (Projection(10, [20, 30]), 30),  # the newcomer is the first to end: 3 x 10
+        (Projection(10, [10, 30]), 30),  # a tie stops the walk
+        (Projection(25, [30, 20]), 60),  # 3 x 20, then 2 x 25
+        (Projection(40, [20, 30]), 60),  # 3 x 20, 2 x 30; alone it is not checked
+        (Projection(40, [10, 35]), 70),  # 3 x 10, 2 x 35
+    ],
+)
+def test_the_walk_shrinks_the_batch_as_members_end(
+    projection: Projection, least_limit: int
+) -> None:
+    assert accepts(projection, least_limit)
+    assert least_limit == 0 or not accepts(projection, least_limit - 1)
+
+
+class Join(NamedTuple):
+    """A newcomer in front of a decode batch; `gone` tokens finished since the last decode."""
+
+    members: list[tuple[int, int]]
+    newcomer: Newcomer
+    gone: int
+    block: int
+
+    def projection(self, formula: str) -> Projection:
+        lengths = [computed for computed, _ in self.members]
+        tkvs = request_tkvs(lengths, self.block)
+        members = [Decoding(*one, own) for one, own in zip(self.members, tkvs, strict=True)]
+        # What releases go by may still count a member that has finished.
+        reported = max_tkv(lengths + [self.gone] * (self.gone > 0), self.block)
+        return FORMULAS[formula](reported, members, self.newcomer, self.block)
+
+    def volumes(self) -> list[int]:
+        """Batch x tkv of every decode step that the newcomer shares, nobody stopping early."""
+        everyone = [*self.members, (self.newcomer.prompt, self.newcomer.remaining)]
+        batches = (
+            [computed + step for computed, remaining in everyone if remaining >= step]
+            for step in range(1, self.newcomer.remaining + 1)
+        )
+        return [len(b) * max_tkv(b, self.block) for b in batches if len(b) > 1]
+
+
+@st.composite
+def joins(draw: st.DrawFn, block: int, stale: bool = True) -> Join:
+    tokens = st.integers(1, 4 * block) | st.integers(1, 4).map(lambda blocks: blocks * block)
+    members = draw(st.lists(st.tuples(tokens, tokens), min_size=1, max_size=5))
+    newcomer = Newcomer(draw(tokens), draw(tokens))
+    return Join(members, newcomer, draw(st.just(0) | tokens) if stale else 0, block)
+
+
+@pytest.mark.parametrize("block", [4, 64])
+@pytest.mark.parametrize("formula", SOUND)
+def test_sound_formulas_never_underestimate_the_peak(formula: str, block: int) -> None:
+    """Peak against estimate, not against a limit: a limit that binds is rarely met."""
+
+    @given(joins(block))
+    def check(join: Join) -> None:
+        projection = join.projection(formula)
+        peak = max(join.volumes(), default=0)
+        assert peak == 0 or not accepts(projection, peak - 1)
+
+    check()
+
+
+@pytest.mark.parametrize("block", [4, 64])
+@pytest.mark.parametrize("formula", UNSOUND)
+def test_unsound_formulas_have_a_counterexample(formula: str, block: int) -> None:
+    def underestimated(join: Join) -> bool:
+        return max(join.volumes(), default=1) > 1 and accepts(
+            join.projection(formula), max(join.volumes()) - 1
+        )
+
+    quick = settings(max_examples=20_000, database=None, derandomize=True)
+    found = find(joins(block, stale=False), underestimated, settings=quick)
+    assert underestimated(found)
+
+
+@pytest.mark.parametrize("block", [4, 64])
+def test_volume_is_monotone_in_the_members_early_eos_never_hurts(block: int) -> None:
+    @given(joins(block), st.data())
+    def check(join: Join, data: st.DataObject) -> None:
+        early = [
+            (computed, data.draw(st.integers(0, remaining))) for computed, remaining in join.members
+        ]
+        fewer = join._replace(members=early)
+        assert max(fewer.volumes(), default=0) <= max(join.volumes(), default=0)
+
+    check()
+
+
+READINGS = ("document_own_tkv", "document_realigned", "document_max_tkv")
+LONG = [*(Arrival(0, str(n), 59, 30000) for n in range(4)), Arrival(0, "4", 1, 26176)]
+SHORT_2_0_1 = [
+    *(Arrival(0, "0", 26031, 210), Arrival(53, "1", 26083, 158), Arrival(155, "2", 26135, 106)),
+    *(Arrival(259, "3", 26187, 54), Arrival(363, "4", 26177, 2)),
+]
+SHORT_2_1_0 = [
+    *(Arrival(0, "0", 25967, 249), Arrival(53, "1", 26019, 197), Arrival(156, "2", 26071, 145)),
+    *(Arrival(258, "3", 26123, 93), Arrival(362, "4", 26113, 41)),
+]
+LITERAL = [*(Arrival(0, str(n), 100, 2000) for n in range(31)), Arrival(0, "31", 32000, 500)]
+PLAIN = [*(Arrival(0, str(n), 100, 26000) for n in range(4)), Arrival(0, "4", 26000, 3000)]
+
+
+@pytest.mark.parametrize(
+    ("formula", "arrivals", "volume"),
+    [
+        *((formula, LONG, 131200) for formula in ("2.0.1", "2.1.0", *READINGS)),
+        *((formula, SHORT_2_0_1, 131200) for formula in ("2.0.1", *READINGS[1:])),
+        ("2.1.0", SHORT_2_1_0, 131075),
+        ("document_own_tkv", LITERAL, 1026048),
+        ("1.10.0", PLAIN, 131125),
+    ],
+)
+def test_counterexamples_at_production_scale(
+    formula: str, arrivals: list[Arrival], volume: int, start_revision: Any
+) -> None:
+    """Block 64, chunk 512, limit 131072, from an empty system, nobody stops early."""
+    target = start_revision(replace(RELEASE_2_1_2, projection=FORMULAS[formula]))
+    peak, step = peak_volume(target, arrivals)
+    assert peak == volume
+    assert step == 26123 or arrivals is not LONG
+
+
+@pytest.mark.parametrize(
+    ("formula", "config", "arrivals", "volume"),
+    [
+        ("2.1.0", {"max_batch_tkv": 8}, [Arrival(0, "0", 1, 5), Arrival(3, "1", 2, 3)], 12),
+        ("2.0.1", {"max_batch_tkv": 6}, [Arrival(0, "0", 1, 4), Arrival(3, "1", 2, 2)], 8),
+        *(
+            (name, {"max_batch_tkv": 5}, [Arrival(0, "0", 1, 3), Arrival(0, "1", 1, 2)], 8)
+            for name in READINGS
+        ),
+    ],
+)
+def test_smallest_counterexamples(
+    formula: str, config: dict[str, int], arrivals: list[Arrival], volume: int, start_revision: Any
+) -> None:
+    """Block 2, chunk 2."""
+    small = {"block_size": 2, "chunk_size": 2, "max_model_len": 8, **config}
+    target = start_revision(replace(RELEASE_2_1_2, projection=FORMULAS[formula]), **small)
+    assert peak_volume(target, arrivals)[0] == volume
+
+
+@pytest.mark.parametrize("arrivals", [SHORT_2_0_1, SHORT_2_1_0, LITERAL])
+@pytest.mark.parametrize("formula", SOUND)
+def test_sound_formulas_keep_the_limit_where_others_do_not(
+    formula: str, arrivals: list[Arrival], start_revision: Any
+) -> None:
+    target = start_revision(replace(RELEASE_2_1_2, projection=FORMULAS[formula]))
+    assert peak_volume(target, arrivals)[0] <= 131072
+
+
+def peak_volume(target: Any, arrivals: list[Arrival]) -> tuple[int, int]:
+    """The largest batch x tkv of a run's decode steps, and the step (from 0) it is first in."""
+    return max(
+        (len(seen["scheduled"]) * seen["tkv"], -number, number)
+        for number, seen in enumerate(play(target, arrivals))
+        if seen["kind"] == "decode"
+    )[::2]
+
+
+def test_round_up() -> None:
+    assert [volumetric.round_up(tokens, 4) for tokens in (0, 1, 4, 5)] == [0, 4, 4, 8]

@@ -1,0 +1,243 @@
+"""The figures of Spyre's scheduling page, redrawn from the model and compared whole, row by row.
+
+A figure counts the token that a row produces (padding + prompt + decoded), the engine the tokens
+that are in the cache: a figure's tkv is the engine's plus one, and its jumps show one row earlier.
+"""
+
+from collections.abc import Iterator
+from functools import cache
+from itertools import pairwise
+from typing import Any
+
+import pytest
+from schedproof.model.scenario import Request
+from schedproof.model.spyre import admission, tkv
+from schedproof.model.spyre.model import SpyreModel, make_model
+from schedproof.model.spyre.state import State
+
+from .. import golden
+
+REVISIONS = ("2.1.2", "documented", "sound")
+BLOCK = golden.FIGURE_BLOCK
+
+# What is not compared, and why. Every other cell of every row is.
+NOT_COMPARED = {
+    "order of `decoding`": "the figure lists requests as they joined, the engine puts the one "
+    "that has just prefilled first; both are sorted by id here",
+    "`chunk_*` of the figures prefix_caching_*": "prefix caching is not in the model yet",
+    "timeline_admission_constraints": "its times are approximate; the exact ones follow from the "
+    "admission figure, which is compared",
+}
+
+pytestmark = pytest.mark.usefixtures("golden_folder")
+
+
+@cache
+def figure(name: str) -> dict[str, Any]:
+    return next(one for one in golden.load("docs_figures.json") if one["name"] == name)
+
+
+def test_every_figure_is_compared_or_named() -> None:
+    names = {one["name"] for one in golden.load("docs_figures.json")}
+    compared = {
+        *("prefill_single_chunks", "prefill_three_chunks"),
+        *("scheduling_admission_constraints", "scheduling_padding_tkv_jump"),
+    }
+    left = {name for name in names - compared if not name.startswith("prefix_caching_")}
+    assert left == {"timeline_admission_constraints"} == left & NOT_COMPARED.keys()
+
+
+def sorted_row(row: dict[str, Any]) -> dict[str, Any]:
+    return row | {"decoding": sorted(row["decoding"], key=lambda one: str(one["id"]))}
+
+
+def admission_arrivals() -> list[golden.Arrival]:
+    return [
+        golden.Arrival(
+            one["arrival_step"],
+            one["id"],
+            one["prompt_len"],
+            one["max_output_tokens"],
+            one["total_tokens_generated"],
+        )
+        for one in figure("scheduling_admission_constraints")["generator_requests"]
+    ]
+
+
+def admission_steps(revision: str) -> Iterator[dict[str, Any]]:
+    """The run of the admission figure, and the idle step after it."""
+    target = golden.started(
+        revision, **golden.config_of(figure("scheduling_admission_constraints"))
+    )
+    yield from golden.play(target, admission_arrivals())
+    yield target.step()["step"]
+
+
+@pytest.mark.parametrize("revision", REVISIONS)
+def test_the_admission_figure_is_reproduced_row_by_row(revision: str) -> None:
+    arrivals = admission_arrivals()
+    initial = {
+        "step": 0,
+        "step_type": "waiting",
+        "waiting": [golden.drawn_waiting(one) for one in arrivals if one.step == 0],
+        "prefilling": None,
+        "decoding": [],
+    }
+    drawn = [initial, *golden.drawn_rows(admission_steps(revision), arrivals, first=1)]
+    rows = figure("scheduling_admission_constraints")["steps"]
+    assert len(drawn) == len(rows)
+    assert [d for d, r in zip(drawn, rows, strict=True) if d != sorted_row(r)] == []
+
+
+@pytest.mark.parametrize("revision", REVISIONS)
+def test_the_engine_tkv_is_the_figures_tkv_minus_one_away_from_block_borders(revision: str) -> None:
+    rows = figure("scheduling_admission_constraints")["steps"][1:]
+    compared = 0
+    for seen, row in zip(admission_steps(revision), rows, strict=True):
+        lengths = [one["prompt_len"] + one["decoded"] - 1 for one in row["decoding"]]
+        if row["step_type"] == "decode" and all(length % BLOCK for length in lengths):
+            assert seen["tkv"] == max(one["tkv"] for one in row["decoding"]) - 1
+            assert {n: p * BLOCK for n, p in seen["left_pad_blocks"].items()} == {
+                one["id"]: one["padding"] for one in row["decoding"]
+            }
+            compared += 1
+    assert compared == sum(row["step_type"] == "decode" for row in rows) - 1
+
+
+@pytest.mark.parametrize("revision", REVISIONS)
+@pytest.mark.parametrize("name", ["prefill_single_chunks", "prefill_three_chunks"])
+def test_the_prefill_figures_are_reproduced(name: str, revision: str) -> None:
+    shown = figure(name)
+    [one] = shown["derived_requests"]
+    requests = [golden.Arrival(0, one["id"], one["prompt_len"], one["max_tokens"])]
+    steps = golden.play(golden.started(revision, **golden.config_of(shown)), requests)
+    drawn = list(golden.drawn_rows(steps, requests, first=0))
+    assert drawn[: len(shown["steps"])] == shown["steps"]
+    assert drawn[len(shown["steps"])]["step_type"] == "decode"
+
+
+def jump_rows() -> Iterator[dict[str, Any]]:
+    """The padding figure from its first row on: everyone decodes until it is at its end."""
+    shown = figure("scheduling_padding_tkv_jump")
+    requests = {
+        one["id"]: golden.Arrival(
+            0, one["id"], one["prompt_len"], one["max_tokens"], one["generated_at_end"]
+        )
+        for one in shown["derived_requests"]
+    }
+    generated = {one["id"]: one["decoded"] for one in shown["steps"][0]["decoding"]}
+    empty = {"waiting": [], "prefilling": None}
+    for number in range(len(shown["steps"]) - 1):
+        done = [name for name in sorted(generated) if generated[name] == requests[name].output_len]
+        row = {"step": number, "step_type": "decode", **empty}
+        row["decoding"] = golden.drawn_batch(requests, generated)
+        yield row | ({"completed": done} if done else {})
+        generated = {name: g + 1 for name, g in generated.items() if name not in done}
+    assert not generated
+    yield {"step": len(shown["steps"]) - 1, "step_type": "done", **empty, "decoding": []}
+
+
+def test_the_padding_figure_is_reproduced_row_by_row() -> None:
+    """It starts in mid-run and its volume exceeds its own limit, so no scheduler drives it."""
+    rows = figure("scheduling_padding_tkv_jump")["steps"]
+    assert list(jump_rows()) == [sorted_row(row) for row in rows]
+
+
+def test_tkv_jumps_backward_and_forward_where_the_caption_says() -> None:
+    """Backward after rows 11 and 16, forward after 52; down after a finish in 58 and 65."""
+    jumps: dict[int, dict[str, int]] = {}
+    for before, after in pairwise(jump_rows()):
+        old = {one["id"]: one["tkv"] for one in before["decoding"]}
+        for one in after["decoding"]:
+            if one["tkv"] - old[one["id"]] != 1:
+                jump = one["tkv"] - old[one["id"]] - 1
+                jumps.setdefault(before["step"], {})[one["id"]] = jump
+    assert jumps == {
+        11: {"2": -BLOCK},
+        16: {"1": -BLOCK},
+        52: {"1": BLOCK, "2": BLOCK},
+        58: {"1": -3 * BLOCK, "2": -3 * BLOCK},
+        65: {"1": -BLOCK},
+    }
+
+
+@pytest.mark.parametrize("revision", REVISIONS)
+def test_request_1_is_held_at_steps_5_to_22_until_request_0_completes(revision: str) -> None:
+    steps = dict(enumerate(admission_steps(revision), 1))
+    chunks = [
+        n for n, seen in steps.items() if seen["kind"] == "prefill" and "1" in seen["scheduled"]
+    ]
+    assert chunks == [3, 5, 23]
+    assert all(steps[n]["kind"] == "decode" for n in range(6, 23))
+    assert steps[22]["finished"] == {"0": "eos"}
+    model, state = state_before(revision, 7)
+    assert refused_by(model, state) == {"max-model-length"}
+
+
+@pytest.mark.parametrize("revision", REVISIONS)
+def test_request_4_is_held_at_steps_35_to_45_by_the_volume(revision: str) -> None:
+    steps = dict(enumerate(admission_steps(revision), 1))
+    assert all(steps[n]["kind"] == "decode" and "4" in steps[n]["waiting"] for n in range(35, 46))
+    assert steps[45]["finished"] == {"2": "eos"}
+    assert steps[46]["scheduled"] == {"4": 105}
+    for number in (35, 45):
+        model, state = state_before(revision, number)
+        assert refused_by(model, state) == {"volume"}
+
+
+@pytest.mark.parametrize("revision", REVISIONS)
+def test_admitted_at_step_35_request_4_would_make_426_x_4_which_exceeds_1536(
+    revision: str,
+) -> None:
+    model, state = state_before(revision, 35)
+    newcomer = state.waiting[0]
+    # It prefills in step 35, everyone decodes in step 36.
+    lengths = [one.computed + 1 for one in state.decoding] + [newcomer.prompt + 1]
+    assert tkv.max_tkv(lengths, BLOCK) == 426
+    assert 426 * len(lengths) == 1704 > model.config.max_batch_tkv == 1536
+
+
+@pytest.mark.parametrize("revision", REVISIONS)
+def test_requests_6_and_7_wait_for_a_slot(revision: str) -> None:
+    for number, name in ((50, "6"), (57, "7")):
+        model, state = state_before(revision, number)
+        assert state.waiting[0].id == name
+        assert len(state.running) == model.config.max_num_seqs
+        assert not admission.satisfies_first_chunk(
+            model.config, model.revision, state, state.waiting[0]
+        )
+
+
+def state_before(revision: str, step: int) -> tuple[SpyreModel, State]:
+    """The model's state in the admission figure before engine step `step` (from 1)."""
+    config = golden.config_of(figure("scheduling_admission_constraints"))
+    model = make_model(revision, config)
+    state = model.initial()
+    for number in range(step):
+        for one in admission_arrivals():
+            if one.step == number:
+                request = Request(
+                    id=one.id,
+                    arrival=one.step,
+                    prompt=((one.id, one.prompt),),
+                    max_tokens=one.max_tokens,
+                    output_len=one.output_len,
+                )
+                state = model.arrive(state, request)
+        if number < step - 1:
+            state, _ = model.step(state)
+    return model, state
+
+
+def refused_by(model: SpyreModel, state: State) -> set[str]:
+    """Which last-chunk constraints stand against the request that is next."""
+    one = state.prefilling or state.waiting[0]
+    assert not admission.may_prefill(model.config, model.revision, state, one)
+    assert not admission.must_interleave(model.config, state)
+    current = admission.current_tkv(model.config, model.revision, state)
+    against = set()
+    if not admission.fits_model_length(model.config, current, state.decoding, one):
+        against.add("max-model-length")
+    if not admission.fits_volume(model.config, model.revision, current, state.decoding, one):
+        against.add("volume")
+    return against
