@@ -149,11 +149,12 @@ def search_scale(gate: Gate, scale: str) -> None:
     """Hypothesis at one scale, again and again while it finds rules that were not broken yet."""
     began = time.monotonic()
     known: frozenset[str] = frozenset()
+    checked = {rule.id for rule in gate.rules if not rule.planned}
     totals = Counter[str]()
     examples, seed = gate.profile.examples, gate.seed
     complete = False
     try:
-        while examples > 0 and len(known) < gate.max_failures:
+        while examples > 0 and len(known) < gate.max_failures and not known >= checked:
             hunt = Search(gate.target, gate.system, gate.revision, gate.rules, scale, known)
             hunt.watch = lambda h=hunt: gate.report(
                 Progress(f"hypothesis, {scale}", h.runs, gate.profile.examples, h.steps)
@@ -198,7 +199,7 @@ def _found(gate: Gate, scale: str, hunt: Search) -> str:
     began = time.monotonic()
 
     def still_breaks(candidate: Scenario) -> bool:
-        again = replay(gate.target, candidate, gate.rules).broken
+        again = replay(gate.target, candidate, gate.rules, last_step=broken[0].step).broken
         return bool(again) and again[0].rule == rule
 
     smallest = scenario

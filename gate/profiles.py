@@ -25,6 +25,6 @@ PROFILES: dict[str, Profile] = {
     "quick": Profile(examples=60, shrink_runs=60, shrink_attempts=60, corpus_steps=2_000),
     "ci": Profile(examples=300, shrink_runs=250, shrink_attempts=250, corpus_steps=60_000),
     "nightly": Profile(
-        examples=20_000, shrink_runs=2_000, shrink_attempts=2_000, corpus_steps=10**9
+        examples=2_000, shrink_runs=1_000, shrink_attempts=1_000, corpus_steps=10**9
     ),
 }

@@ -59,6 +59,9 @@ class Ledger:
     busy_steps: int = 0
     work: int = 0
     first_in_line: tuple[str, int, int] | None = None
+    _members_of: Step | None = None
+    _sorted_members: tuple[list[Account], list[Account]] = field(default=([], []))
+    _sorted_phases: tuple[list[Account], list[Account], list[Account]] | None = None
 
     def accept(self, request: Request) -> None:
         """The target took the request."""
@@ -68,6 +71,7 @@ class Ledger:
         self.accounts[request.id] = account
         self.live[request.id] = account
         self.work += self.steps_left(account)
+        self._sorted_phases = None
         self._note_first_in_line()
 
     def abort(self, request_id: str, inside: bool) -> None:
@@ -83,31 +87,23 @@ class Ledger:
 
     def prefill_members(self, step: Step) -> list[Account]:
         """Scheduled requests whose prompt was not fully computed before the step."""
-        return [
-            self.live[name]
-            for name in step.scheduled
-            if name in self.live and not self.live[name].prefilled
-        ]
+        return self._members(step)[0]
 
     def decode_members(self, step: Step) -> list[Account]:
         """Scheduled requests whose prompt was fully computed before the step."""
-        return [
-            self.live[name]
-            for name in step.scheduled
-            if name in self.live and self.live[name].prefilled
-        ]
-
-    def decoding(self) -> list[Account]:
-        """Unfinished requests whose prompt is fully computed, in order of arrival."""
-        return [account for account in self.live.values() if account.prefilled]
+        return self._members(step)[1]
 
     def unstarted(self) -> list[Account]:
         """Unfinished requests of which nothing is computed yet, in order of arrival."""
-        return [account for account in self.live.values() if not account.started]
+        return self._phases()[0]
 
     def ongoing(self) -> list[Account]:
         """Unfinished requests between their first and their last chunk."""
-        return [one for one in self.live.values() if one.started and not one.prefilled]
+        return self._phases()[1]
+
+    def decoding(self) -> list[Account]:
+        """Unfinished requests whose prompt is fully computed, in order of arrival."""
+        return self._phases()[2]
 
     def steps_left(self, account: Account) -> int:
         """Steps that one request alone can take at most: its chunks, twice for interleaving,
@@ -136,19 +132,43 @@ class Ledger:
         self.aborts_to_report = set()
         self.last = step
         self.step += 1
+        self._sorted_phases = None
+        self._members_of = None
         self._note_first_in_line()
+
+    def _members(self, step: Step) -> tuple[list[Account], list[Account]]:
+        """Prefill and decode members of the step, sorted out once for all predicates."""
+        if self._members_of is not step:
+            members = [self.live[name] for name in step.scheduled if name in self.live]
+            self._members_of = step
+            self._sorted_members = (
+                [one for one in members if not one.prefilled],
+                [one for one in members if one.prefilled],
+            )
+        return self._sorted_members
+
+    def _phases(self) -> tuple[list[Account], list[Account], list[Account]]:
+        """Unstarted, ongoing and decoding requests, sorted out once between two changes."""
+        if self._sorted_phases is None:
+            phases: tuple[list[Account], list[Account], list[Account]] = ([], [], [])
+            for one in self.live.values():
+                phases[0 if not one.started else 2 if one.prefilled else 1].append(one)
+            self._sorted_phases = phases
+        return self._sorted_phases
 
     def _end(self, name: str, reason: str) -> None:
         account = self.live.pop(name, None)
+        self._sorted_phases = None
         if account is not None:
             account.ended = reason
 
     def _note_first_in_line(self) -> None:
-        first = next((one for one in self.live.values() if not one.started), None)
+        unstarted, ongoing, decoding = self._phases()
+        first = unstarted[0] if unstarted else None
         if first is None:
             self.first_in_line = None
         elif self.first_in_line is None or self.first_in_line[0] != first.id:
-            running = [one for one in self.live.values() if one.started]
+            running = ongoing + decoding
             ahead = sum(self.steps_left(one) for one in running)
             own = 2 * -(-first.prompt // self._chunk())
             # Faults that cost a step each have rules of their own: leave them room here.

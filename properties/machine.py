@@ -81,6 +81,10 @@ class Search:
         if self.watch is not None:
             self.watch()
 
+    def beyond_failure(self, step: int) -> bool:
+        """A run that gets past the step that broke before does not shrink it."""
+        return self.failure is not None and step > self.failure[1][0].step
+
     def fail(self, scenario: Scenario, broken: list[Broken], shrink_runs: int) -> None:
         """Keep the smallest scenario that breaks a rule."""
         if self.failure is None:
@@ -212,9 +216,11 @@ def make_machine(hunt: Search, shrink_runs: int = 0) -> type[RuleBasedStateMachi
             self.judge(self.session.add(request))
 
         def may_join_late(self) -> bool:
-            """Something decodes, and there is room in the run for one more."""
-            return len(self.requests) < MAX_REQUESTS and bool(
-                self.session.monitor.ledger.decoding()
+            """Something decodes, and one more would meet the limit."""
+            ledger = self.session.monitor.ledger
+            room = len(self.requests) < MAX_REQUESTS
+            return (
+                room and bool(ledger.decoding()) and generators.limit_is_near(self.config, ledger)
             )
 
         def may_abort(self) -> bool:
@@ -223,6 +229,9 @@ def make_machine(hunt: Search, shrink_runs: int = 0) -> type[RuleBasedStateMachi
             return aborts < MAX_ABORTS and len(self.session.monitor.ledger.live) > 1
 
         def one_step(self) -> None:
+            if hunt.beyond_failure(self.session.monitor.ledger.step):
+                self.over = True
+                return
             hunt.steps += 1
             self.judge(self.session.step())
 

@@ -43,7 +43,10 @@ class Monitor:
         """The rules that this step breaks; `model_step` is what the release's model did."""
         ledger, number = self.ledger, self.ledger.step
         broken = []
-        for rule, is_broken, is_at_stake in self._checks:
+        absent = self._absent_members(step)
+        for rule, is_broken, is_at_stake, members in self._checks:
+            if members in absent:
+                continue
             message = is_broken(ledger, step)
             if message is not None:
                 broken.append(Broken(rule, number, message))
@@ -66,6 +69,10 @@ class Monitor:
     def hung(self, message: str) -> list[Broken]:
         """The scheduler did not answer in time."""
         return self._fault(NEVER_HANGS, message)
+
+    def _absent_members(self, step: Step) -> tuple[str, ...]:
+        absent = () if self.ledger.prefill_members(step) else ("prefill",)
+        return absent if self.ledger.decode_members(step) else (*absent, "decode")
 
     def _fault(self, rule: str, message: str) -> list[Broken]:
         self.at_stake[rule] += 1

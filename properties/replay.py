@@ -40,10 +40,11 @@ def replay(
     scenario: Scenario,
     rules: Sequence[Rule],
     watch: Callable[[int, Step], None] | None = None,
+    last_step: int | None = None,
 ) -> Outcome:
     """Run the scenario until every request finished or a step breaks a rule.
 
-    `watch` is shown every step. A run whose requests do not finish within the work that they are
+    `watch` is shown every step; after `last_step` the run is cut. A run whose requests do not finish within the work that they are
     (rule ALL-R06's bound) stops there, whether or not that rule is among `rules`.
 
     Raises:
@@ -68,7 +69,7 @@ def replay(
             if watch is not None:
                 watch(number, step)
             outcome.unmet += _differences(number, listed.get(number), step)
-        if outcome.broken:
+        if outcome.broken or number == last_step:
             return outcome
         if number >= max(last_event, last_listed) and not session.unfinished:
             outcome.finished = True

@@ -116,10 +116,8 @@ def compute_decode(config: SpyreConfig, state: State) -> tuple[State, Forward]:
     pool = state.pool
     grown: list[Sequence] = []
     for one in state.decoding:
-        longer, pool = _hold(
-            config, one._replace(computed=one.computed + 1), one.computed + 1, pool
-        )
-        grown.append(longer)
+        longer, pool = _hold(config, one, one.computed + 1, pool)
+        grown.append(longer._replace(computed=one.computed + 1))
     lengths = [one.computed for one in grown]
     pads = tkv.left_pad_blocks(lengths, config.block_size)
     reached = tkv.max_tkv(lengths, config.block_size)
@@ -210,9 +208,9 @@ def observe(
 
 def _hold(config: SpyreConfig, one: Sequence, covered: int, pool: Pool) -> tuple[Sequence, Pool]:
     """The request with blocks for its first `covered` tokens."""
-    missing = padding.blocks_for(covered, config.block_size) - len(one.blocks)
-    if missing <= 0:
+    if covered <= len(one.blocks) * config.block_size:
         return one, pool
+    missing = padding.blocks_for(covered, config.block_size) - len(one.blocks)
     new, pool = take(pool, missing)
     return one._replace(blocks=one.blocks + new), pool
 

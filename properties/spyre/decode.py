@@ -44,7 +44,8 @@ def not_rectangular(ledger: Ledger, step: Step) -> str | None:
 
 def lengths_differ(ledger: Ledger, step: Step) -> bool:
     """Decoded requests need different numbers of blocks by themselves."""
-    return len({own for _, own in _blocks(ledger, step).values()}) > 1
+    block = ledger.config["block_size"]
+    return len({one.computed // block for one in ledger.decode_members(step)}) > 1
 
 
 def padding_not_minimal(ledger: Ledger, step: Step) -> str | None:
@@ -111,10 +112,10 @@ def _numbers(values: dict[str, int]) -> str:
 
 
 PREDICATES = {
-    "SPY-R22": Predicate(not_everyone_decodes, several_decode),
-    "SPY-R09": Predicate(not_rectangular, lengths_differ),
-    "SPY-R24": Predicate(padding_not_minimal, lengths_differ),
+    "SPY-R22": Predicate(not_everyone_decodes, several_decode, "decode"),
+    "SPY-R09": Predicate(not_rectangular, lengths_differ, "decode"),
+    "SPY-R24": Predicate(padding_not_minimal, lengths_differ, "decode"),
     "SPY-R10": Predicate(padding_negative, lengths_differ),
-    "SPY-R26": Predicate(wrong_tkv, several_decode),
-    "SPY-R07": Predicate(volume_over_limit, volume_at_limit),
+    "SPY-R26": Predicate(wrong_tkv, several_decode, "decode"),
+    "SPY-R07": Predicate(volume_over_limit, volume_at_limit, "decode"),
 }

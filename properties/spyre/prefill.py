@@ -102,9 +102,9 @@ def _pad(step: Step, one: Account) -> int:
 
 
 PREDICATES = {
-    "SPY-R04": Predicate(more_than_a_chunk, several_chunks),
-    "SPY-R19": Predicate(wrong_chunk, padded_and_several_chunks),
-    "SPY-R16": Predicate(wrong_left_padding, _padded),
-    "SPY-R14": Predicate(not_right_aligned, _padded),
-    "SPY-R20": Predicate(wrong_first_token, several_chunks),
+    "SPY-R04": Predicate(more_than_a_chunk, several_chunks, "prefill"),
+    "SPY-R19": Predicate(wrong_chunk, padded_and_several_chunks, "prefill"),
+    "SPY-R16": Predicate(wrong_left_padding, _padded, "prefill"),
+    "SPY-R14": Predicate(not_right_aligned, _padded, "prefill"),
+    "SPY-R20": Predicate(wrong_first_token, several_chunks, "prefill"),
 }

@@ -12,7 +12,7 @@ def two_prefills(ledger: Ledger, step: Step) -> str | None:
     """At most one request is between its first and its last chunk (SPY-R30)."""
     partial = [
         one.id
-        for one in ledger.live.values()
+        for one in ledger.unstarted() + ledger.ongoing()
         if 0 < one.computed + step.scheduled.get(one.id, 0) < one.prompt
         and one.id not in ledger.aborts_inside
     ]
@@ -83,24 +83,26 @@ def interleaving_due(ledger: Ledger, step: Step) -> bool:
 
 def overtaken(ledger: Ledger, step: Step) -> str | None:
     """Prefill starts in order of arrival (SPY-R53)."""
-    unstarted = [one.id for one in ledger.unstarted()]
-    starting = [name for name in step.scheduled if name in unstarted]
-    if starting and starting[0] != unstarted[0]:
-        return f"{starting[0]} starts its prefill before {unstarted[0]}, which arrived earlier"
+    starting = [one.id for one in ledger.prefill_members(step) if not one.started]
+    if not starting:
+        return None
+    first = ledger.unstarted()[0].id
+    if starting[0] != first:
+        return f"{starting[0]} starts its prefill before {first}, which arrived earlier"
     return None
 
 
 def queue_order_matters(ledger: Ledger, step: Step) -> bool:
     """A request starts its prefill while another has not started."""
-    unstarted = {one.id for one in ledger.unstarted()}
-    return len(unstarted) > 1 and any(name in unstarted for name in step.scheduled)
+    starting = any(not one.started for one in ledger.prefill_members(step))
+    return starting and len(ledger.unstarted()) > 1
 
 
 def over_capacity(ledger: Ledger, step: Step) -> str | None:
     """A request starts only while fewer than max_num_seqs are running (SPY-R36)."""
     seats = ledger.config["max_num_seqs"]
     starting = [one for one in ledger.prefill_members(step) if not one.started]
-    running = sum(one.started for one in ledger.live.values())
+    running = len(ledger.live) - len(ledger.unstarted())
     if starting and running + len(starting) > seats:
         return f"{starting[0].id} starts while {running} of max_num_seqs {seats} are running"
     return None
@@ -108,7 +110,7 @@ def over_capacity(ledger: Ledger, step: Step) -> str | None:
 
 def batch_full(ledger: Ledger, step: Step) -> bool:
     """max_num_seqs requests are running and another has not started."""
-    running = sum(one.started for one in ledger.live.values())
+    running = len(ledger.live) - len(ledger.unstarted())
     return running >= ledger.config["max_num_seqs"] and bool(ledger.unstarted())
 
 
@@ -127,9 +129,9 @@ def prefill_held_back(ledger: Ledger, step: Step) -> bool:
 PREDICATES = {
     "SPY-R30": Predicate(two_prefills, prefill_slot_wanted),
     "SPY-R13": Predicate(shared_prefill_step, prefill_has_company),
-    "SPY-R31": Predicate(ongoing_overtaken, ongoing_and_waiting),
+    "SPY-R31": Predicate(ongoing_overtaken, ongoing_and_waiting, "prefill"),
     "SPY-R32": Predicate(not_interleaved, interleaving_due),
-    "SPY-R53": Predicate(overtaken, queue_order_matters),
+    "SPY-R53": Predicate(overtaken, queue_order_matters, "prefill"),
     "SPY-R36": Predicate(over_capacity, batch_full),
     "SPY-R35": Predicate(idle_while_pending, prefill_held_back),
 }

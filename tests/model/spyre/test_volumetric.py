@@ -4,7 +4,7 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 import pytest
-from hypothesis import find, given, settings
+from hypothesis import Phase, find, given, settings
 from hypothesis import strategies as st
 from schedproof.model.spyre import volumetric
 from schedproof.model.spyre.revision import RELEASE_2_1_2
@@ -119,8 +119,8 @@ def test_unsound_formulas_have_a_counterexample(formula: str, block: int) -> Non
             join.projection(formula), max(join.volumes()) - 1
         )
 
-    quick = settings(max_examples=20_000, database=None, derandomize=True)
-    found = find(joins(block, stale=False), underestimated, settings=quick)
+    search = settings(max_examples=20_000, database=None, derandomize=True, phases=[Phase.generate])
+    found = find(joins(block, stale=False), underestimated, settings=search)
     assert underestimated(found)
 
 
@@ -137,8 +137,11 @@ def test_volume_is_monotone_in_the_members_early_eos_never_hurts(block: int) -> 
     check()
 
 
-READINGS = ("document_own_tkv", "document_realigned", "document_max_tkv")
+READINGS = ("document_own_tkv", "document_realigned")
 LONG = [*(Arrival(0, str(n), 59, 30000) for n in range(4)), Arrival(0, "4", 1, 26176)]
+# `document_max_tkv` counts the newcomer from the batch's max-tkv, which covers LONG's. A newcomer
+# at a later offset of the batch's block pushes the max-tkv itself.
+LONG_LATE_OFFSET = [*(Arrival(0, str(n), 65, 30000) for n in range(4)), Arrival(0, "4", 59, 26140)]
 SHORT_2_0_1 = [
     *(Arrival(0, "0", 26031, 210), Arrival(53, "1", 26083, 158), Arrival(155, "2", 26135, 106)),
     *(Arrival(259, "3", 26187, 54), Arrival(363, "4", 26177, 2)),
@@ -152,43 +155,50 @@ PLAIN = [*(Arrival(0, str(n), 100, 26000) for n in range(4)), Arrival(0, "4", 26
 
 
 @pytest.mark.parametrize(
-    ("formula", "arrivals", "volume"),
+    ("formula", "arrivals", "first_over", "stated"),
     [
-        *((formula, LONG, 131200) for formula in ("2.0.1", "2.1.0", *READINGS)),
-        *((formula, SHORT_2_0_1, 131200) for formula in ("2.0.1", *READINGS[1:])),
-        ("2.1.0", SHORT_2_1_0, 131075),
-        ("document_own_tkv", LITERAL, 1026048),
-        ("1.10.0", PLAIN, 131125),
+        *((name, LONG, (26122, 131200), 131200) for name in ("2.0.1", "2.1.0", *READINGS)),
+        ("document_max_tkv", LONG_LATE_OFFSET, (26116, 131200), 131200),
+        ("2.0.1", SHORT_2_0_1, (466, 131200), 131200),
+        ("document_realigned", SHORT_2_0_1, (466, 131200), 131200),
+        ("2.1.0", SHORT_2_1_0, (502, 131075), 131075),
+        # 32 x 32064 is where the first block of the 32 rows is full.
+        ("document_own_tkv", LITERAL, (1368, 1024992), 1026048),
+        ("1.10.0", PLAIN, (26051, 131125), 131125),
     ],
 )
 def test_counterexamples_at_production_scale(
-    formula: str, arrivals: list[Arrival], volume: int, start_revision: Any
+    formula: str,
+    arrivals: list[Arrival],
+    first_over: tuple[int, int],
+    stated: int,
+    start_revision: Any,
 ) -> None:
-    """Block 64, chunk 512, limit 131072, from an empty system, nobody stops early."""
+    """Block 64, chunk 512, limit 131072, from an empty system, nobody stops early. Steps from 0."""
     target = start_revision(replace(RELEASE_2_1_2, projection=FORMULAS[formula]))
-    peak, step = peak_volume(target, arrivals)
-    assert peak == volume
-    assert step == 26123 or arrivals is not LONG
+    over = [one for one in volumes_of(target, arrivals) if one[1] > 131072]
+    assert over[0] == first_over
+    assert stated in {volume for _, volume in over}
 
 
 @pytest.mark.parametrize(
-    ("formula", "config", "arrivals", "volume"),
+    ("formula", "limit", "arrivals", "volume"),
     [
-        ("2.1.0", {"max_batch_tkv": 8}, [Arrival(0, "0", 1, 5), Arrival(3, "1", 2, 3)], 12),
-        ("2.0.1", {"max_batch_tkv": 6}, [Arrival(0, "0", 1, 4), Arrival(3, "1", 2, 2)], 8),
-        *(
-            (name, {"max_batch_tkv": 5}, [Arrival(0, "0", 1, 3), Arrival(0, "1", 1, 2)], 8)
-            for name in READINGS
-        ),
+        ("2.1.0", 8, [Arrival(0, "0", 1, 5), Arrival(3, "1", 2, 3)], 12),
+        ("2.0.1", 6, [Arrival(0, "0", 1, 4), Arrival(3, "1", 2, 2)], 8),
+        ("document_own_tkv", 5, [Arrival(0, "0", 1, 3), Arrival(0, "1", 1, 2)], 8),
+        ("document_max_tkv", 6, [Arrival(0, "0", 1, 3), Arrival(0, "1", 1, 2)], 8),
+        ("document_realigned", 6, [Arrival(0, "0", 2, 3), Arrival(0, "1", 2, 2)], 8),
+        ("1.10.0", 6, [Arrival(0, "0", 1, 3), Arrival(0, "1", 1, 2)], 8),
     ],
 )
 def test_smallest_counterexamples(
-    formula: str, config: dict[str, int], arrivals: list[Arrival], volume: int, start_revision: Any
+    formula: str, limit: int, arrivals: list[Arrival], volume: int, start_revision: Any
 ) -> None:
     """Block 2, chunk 2."""
-    small = {"block_size": 2, "chunk_size": 2, "max_model_len": 8, **config}
-    target = start_revision(replace(RELEASE_2_1_2, projection=FORMULAS[formula]), **small)
-    assert peak_volume(target, arrivals)[0] == volume
+    config = {"block_size": 2, "chunk_size": 2, "max_model_len": 8, "max_batch_tkv": limit}
+    target = start_revision(replace(RELEASE_2_1_2, projection=FORMULAS[formula]), **config)
+    assert max(volume for _, volume in volumes_of(target, arrivals)) == volume > limit
 
 
 @pytest.mark.parametrize("arrivals", [SHORT_2_0_1, SHORT_2_1_0, LITERAL])
@@ -197,16 +207,16 @@ def test_sound_formulas_keep_the_limit_where_others_do_not(
     formula: str, arrivals: list[Arrival], start_revision: Any
 ) -> None:
     target = start_revision(replace(RELEASE_2_1_2, projection=FORMULAS[formula]))
-    assert peak_volume(target, arrivals)[0] <= 131072
+    assert all(volume <= 131072 for _, volume in volumes_of(target, arrivals))
 
 
-def peak_volume(target: Any, arrivals: list[Arrival]) -> tuple[int, int]:
-    """The largest batch x tkv of a run's decode steps, and the step (from 0) it is first in."""
-    return max(
-        (len(seen["scheduled"]) * seen["tkv"], -number, number)
+def volumes_of(target: Any, arrivals: list[Arrival]) -> list[tuple[int, int]]:
+    """Each decode step of a run with its batch x tkv."""
+    return [
+        (number, len(seen["scheduled"]) * seen["tkv"])
         for number, seen in enumerate(play(target, arrivals))
         if seen["kind"] == "decode"
-    )[::2]
+    ]
 
 
 def test_round_up() -> None:
