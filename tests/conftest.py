@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 from hypothesis import settings
+
 from schedproof.model.spyre import revision as revisions
 from schedproof.model.spyre.revision import Revision
 from schedproof.model.target import ModelTarget

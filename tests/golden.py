@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+
 from schedproof.model.spyre import padding, tkv
 from schedproof.model.target import ModelTarget
 

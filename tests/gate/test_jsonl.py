@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from schedproof.gate.targets import jsonl
 
 PATIENCE = 30  # seconds

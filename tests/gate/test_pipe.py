@@ -10,7 +10,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
 from schedproof.gate.targets import pipe
+from schedproof.gate.targets.pipe import PipeTarget
 from schedproof.model.faults import (
     TargetBroken,
     TargetDied,
@@ -18,7 +20,6 @@ from schedproof.model.faults import (
     TargetHung,
     TargetNotStarted,
 )
-from schedproof.gate.targets.pipe import PipeTarget
 
 PRELUDE = """
 import json, os, signal, sys, time

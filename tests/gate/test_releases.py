@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
+
 from schedproof.gate import releases
 from schedproof.gate.releases import Prepared, Release, ReleaseError, complaint, parse
 

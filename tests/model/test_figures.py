@@ -10,6 +10,7 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
+
 from schedproof.model.scenario import Request
 from schedproof.model.spyre import admission, tkv
 from schedproof.model.spyre.model import SpyreModel, make_model

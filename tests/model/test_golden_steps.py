@@ -3,6 +3,7 @@
 from typing import Any
 
 import pytest
+
 from schedproof.model.spyre import padding, tkv
 
 from .. import golden

@@ -128,9 +128,9 @@ def short_prompt_overtakes(config: Any, state: State, decision: Any) -> Any:
     """A one-chunk prompt is prefilled between the chunks of another."""
     head = state.waiting[0] if state.waiting else None
     full = len(state.running) >= config.max_num_seqs
-    if state.prefilling and head and head.prompt <= config.chunk_size and not full:
-        if decision.kind == "prefill" and not admission.must_interleave(config, state):
-            return scheduler.Decision("prefill", (head,))
+    fits = head and head.prompt <= config.chunk_size and not full
+    if state.prefilling and fits and decision.kind == "prefill":
+        return scheduler.Decision("prefill", (head,))
     return decision
 
 

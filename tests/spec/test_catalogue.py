@@ -8,6 +8,7 @@ from importlib import resources
 from pathlib import Path
 
 import pytest
+
 from schedproof.spec import catalogue
 from schedproof.spec.catalogue import CatalogueError, Divergence, Rule
 

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from schedproof.model.spyre import admission
 from schedproof.model.spyre.config import SpyreConfig
 from schedproof.model.spyre.revision import DOCUMENTED, RELEASE_2_1_2, REVISIONS, SOUND, Revision

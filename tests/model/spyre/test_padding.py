@@ -3,6 +3,7 @@ from typing import NamedTuple
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from schedproof.model.spyre import padding
 
 

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from schedproof.model.spyre.padding import blocks_for, chunk_count
 from schedproof.model.target import ModelTarget
 

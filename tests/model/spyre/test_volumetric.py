@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 import pytest
 from hypothesis import Phase, find, given, settings
 from hypothesis import strategies as st
+
 from schedproof.model.spyre import volumetric
 from schedproof.model.spyre.revision import RELEASE_2_1_2
 from schedproof.model.spyre.tkv import max_tkv, request_tkvs

@@ -1,0 +1,130 @@
+"""Why an admission that was accepted broke the limit: the projection beside what came of it.
+
+The model of the same admission rule is run on the same scenario. Where it does not break the
+limit in the same step it explains nothing, and nothing is said.
+"""
+
+from typing import NamedTuple
+
+from ...model.scenario import Scenario
+from ...model.spyre import admission, tkv, volumetric
+from ...model.spyre.model import SpyreModel
+from ...model.spyre.padding import is_last_chunk
+from ...model.spyre.state import Sequence, State
+
+
+class Admission(NamedTuple):
+    """One request joining the decode batch: what was projected for whom, in tokens."""
+
+    step: int
+    newcomer: str
+    projected: dict[str, int]
+    words: dict[str, str]
+
+
+def explain_volume(model: SpyreModel, scenario: Scenario, step: int) -> list[str]:
+    """How batch x tkv came to exceed the limit in `step`, in sentences, or nothing."""
+    admissions: dict[str, Admission] = {}
+    state = model.initial()
+    for number in range(step + 1):
+        state = _arrivals(model, scenario, state, number)
+        joins = _joining(model, state, number)
+        if joins is not None:
+            admissions[joins.newcomer] = joins
+        inside = tuple(
+            one.id for one in scenario.requests if one.abort_at == number and one.abort_inside
+        )
+        batch = state.decoding
+        state, seen = model.step(state, inside)
+    if seen["kind"] != "decode" or seen["tkv"] * len(batch) <= model.config.max_batch_tkv:
+        return []
+    latest = max(
+        (admissions[one.id] for one in batch if one.id in admissions), key=lambda a: a.step
+    )
+    return [*_admitted(model, latest), *_beyond(model, latest, batch, seen["left_pad_blocks"])]
+
+
+def _arrivals(model: SpyreModel, scenario: Scenario, state: State, number: int) -> State:
+    for request in scenario.requests:
+        if request.arrival == number and model.refusal(request) is None:
+            state = model.arrive(state, request)
+    for request in scenario.requests:
+        if request.abort_at == number and not request.abort_inside:
+            state = model.abort(state, request.id)
+    return state
+
+
+def _joining(model: SpyreModel, state: State, number: int) -> Admission | None:
+    """The projection by which a last chunk runs in this step beside a decode batch."""
+    config, block = model.config, model.config.block_size
+    candidate = state.prefilling or (state.waiting[0] if state.waiting else None)
+    if candidate is None or not state.decoding:
+        return None
+    if not is_last_chunk(candidate.prompt, candidate.computed, config.chunk_size):
+        return None
+    if not admission.may_prefill(config, model.revision, state, candidate):
+        return None
+    current = admission.current_tkv(config, model.revision, state)
+    tkvs = tkv.request_tkvs([one.computed for one in state.decoding], block)
+    members = [
+        volumetric.Decoding(one.computed, one.remaining, own)
+        for one, own in zip(state.decoding, tkvs, strict=True)
+    ]
+    newcomer = volumetric.Newcomer(candidate.prompt, candidate.max_tokens)
+    projection = model.revision.projection(current, members, newcomer, block)
+    names = [one.id for one in state.decoding]
+    return Admission(
+        number,
+        candidate.id,
+        dict(zip(names, projection.decoding, strict=True)) | {candidate.id: projection.newcomer},
+        _words(model, current, state, candidate),
+    )
+
+
+def _words(model: SpyreModel, current: int, state: State, newcomer: Sequence) -> dict[str, str]:
+    """The document's own sentence with its numbers, for the document's projection."""
+    if model.revision.projection is not volumetric.document_realigned:
+        return {}
+    block = model.config.block_size
+    width = max(current, newcomer.prompt) // block
+    words = {
+        one.id: f"current tkv {tkv.realigned(one.computed, width, block)} + {one.remaining} tokens "
+        f"that it may still generate + one block of {block}"
+        for one in state.decoding
+    }
+    own = tkv.realigned(newcomer.prompt, width, block)
+    words[newcomer.id] = (
+        f"current tkv {own} + {newcomer.max_tokens - 1} tokens that it may still generate"
+    )
+    return words
+
+
+def _admitted(model: SpyreModel, joins: Admission) -> list[str]:
+    limit = model.config.max_batch_tkv
+    lines = [f"step {joins.step}: {joins.newcomer} joins; the projection accepts it:"]
+    for name, reach in sorted(joins.projected.items(), key=lambda item: item[1]):
+        words = joins.words.get(name)
+        lines.append(f"  {name} reaches tkv {reach} at most" + (f" ({words})" if words else ""))
+    own = joins.projected[joins.newcomer]
+    outlive = [n for n, reach in joins.projected.items() if reach >= own]
+    lines.append(
+        f"  {len(outlive)} requests that live as long x {own} = {len(outlive) * own} <= {limit}"
+    )
+    return lines
+
+
+def _beyond(
+    model: SpyreModel, joins: Admission, batch: tuple[Sequence, ...], pads: dict[str, int]
+) -> list[str]:
+    block = model.config.block_size
+    longest = next(one.id for one in batch if pads[one.id] == 0)
+    lines = []
+    for one in batch:
+        reached = pads[one.id] * block + one.computed + 1
+        projected = joins.projected.get(one.id)
+        if projected is not None and reached > projected:
+            lines.append(
+                f"  {one.id} is at tkv {reached}, {reached - projected} beyond its projection: "
+                f"{longest} is in a block further on, which pads {one.id} on the left"
+            )
+    return lines

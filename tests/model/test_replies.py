@@ -1,0 +1,179 @@
+"""Whatever a target replies is read, or is one of its faults: never an error of ours."""
+
+from contextlib import suppress
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from schedproof.model.faults import ConfigRefused, TargetBroken, TargetCrashed, TargetFault
+from schedproof.model.observation import FIELDS, REQUIRED, Step
+from schedproof.model.replies import read_ok, read_started, read_step
+
+STARTED = {"ok": True, "name": "n", "version": "1", "observes": ["tkv", "running"]}
+IDLE = {"kind": "idle", "scheduled": {}}
+DECODE = {"kind": "decode", "scheduled": {"a": 1}}
+PLAIN = frozenset(REQUIRED)
+
+
+def test_started_names_the_target_and_what_it_shows() -> None:
+    says = read_started(STARTED)
+    assert (says.name, says.version) == ("n", "1")
+    assert says.observes == {"tkv", "running", "kind", "scheduled"}
+
+
+def test_fields_that_the_protocol_does_not_have_are_not_observed() -> None:
+    says = read_started(STARTED | {"observes": ["tkv", "temperature"]})
+    assert says.observes == {"tkv", *REQUIRED}
+
+
+def test_a_refused_configuration_is_not_a_fault_of_the_scheduler() -> None:
+    with pytest.raises(ConfigRefused, match="no such key"):
+        read_started({"ok": False, "error": "config", "message": "no such key"})
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"name": None},
+        {"version": 3},
+        {"observes": None},
+        {"observes": "tkv"},
+        {"observes": [1]},
+        {"ok": None},
+        {"ok": 1},
+    ],
+)
+def test_a_start_that_lacks_something_is_a_broken_target(changes: dict[str, Any]) -> None:
+    with pytest.raises(TargetBroken, match="broken target: at 'start'"):
+        read_started(STARTED | changes)
+
+
+def test_a_refusal_at_the_door_is_an_answer() -> None:
+    assert read_ok("add", {"ok": True}) is None
+    assert read_ok("add", {"ok": False, "error": "rejected", "message": "long"}) == "long"
+    assert read_ok("abort", {"ok": False, "error": "unsupported", "message": "no"}) == "no"
+
+
+@pytest.mark.parametrize(
+    ("op", "error"),
+    [("abort", "rejected"), ("step", "rejected"), ("add", "unsupported"), ("add", "config")],
+)
+def test_an_error_that_does_not_belong_to_the_operation_is_a_broken_target(
+    op: str, error: str
+) -> None:
+    with pytest.raises(TargetBroken, match="does not belong here"):
+        read_ok(op, {"ok": False, "error": error, "message": "m"})
+
+
+@pytest.mark.parametrize("op", ["start", "add", "abort", "step", "stop"])
+def test_a_crash_is_reported_with_its_traceback(op: str) -> None:
+    reply = {"ok": False, "error": "crashed", "message": "boom", "traceback": "line 1\nline 2"}
+    with pytest.raises(TargetCrashed) as caught:
+        read_ok(op, reply)
+    assert (caught.value.op, caught.value.message) == (op, "boom")
+    assert caught.value.details == "line 1\nline 2"
+
+
+def test_a_step_is_read_with_every_field_given() -> None:
+    seen = DECODE | {"tkv": 7, "running": ["a"], "finished": {}, "blocks": {"a": [1, 2]}}
+    assert read_step({"ok": True, "step": seen}, PLAIN) == Step(
+        kind="decode",
+        scheduled={"a": 1},
+        tkv=7,
+        running=("a",),
+        finished={},
+        blocks={"a": (1, 2)},
+    )
+
+
+@pytest.mark.parametrize("gone", [{}, {"running": None}])
+def test_a_promised_field_that_is_missing_is_a_broken_target(gone: dict[str, Any]) -> None:
+    with pytest.raises(TargetBroken, match="field running is promised"):
+        read_step({"ok": True, "step": IDLE | gone}, PLAIN | {"running"})
+
+
+@pytest.mark.parametrize("seen", [IDLE, IDLE | {"tkv": None}, IDLE | {"tkv": 0}])
+def test_tkv_may_be_absent_or_null_even_if_promised(seen: dict[str, Any]) -> None:
+    assert read_step({"ok": True, "step": seen}, PLAIN | {"tkv"}).kind == "idle"
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"kind": "sleep"},
+        {"kind": "idle"},
+        {"scheduled": {}},
+        {"scheduled": ["a"]},
+        {"scheduled": {"a": -1}},
+        {"scheduled": {"a": 1.5}},
+        {"emitted": {"a": "1"}},
+        {"tkv": -1},
+        {"running": "a"},
+        {"running": [1]},
+        {"finished": {"a": "tired"}},
+        {"blocks": {"a": [-1]}},
+        {"free_blocks": True},
+    ],
+)
+def test_a_step_of_the_wrong_form_is_a_broken_target(changes: dict[str, Any]) -> None:
+    with pytest.raises(TargetBroken):
+        read_step({"ok": True, "step": DECODE | changes}, PLAIN)
+
+
+@pytest.mark.parametrize("reply", [None, [], "ok", 3, {}, {"ok": True}, {"ok": True, "step": []}])
+def test_a_reply_without_a_step_is_a_broken_target(reply: Any) -> None:
+    with pytest.raises(TargetBroken):
+        read_step(reply, PLAIN)
+
+
+def test_a_long_value_is_cut_in_the_message() -> None:
+    with pytest.raises(TargetBroken) as caught:
+        read_ok("add", ["x" * 10_000])
+    assert len(str(caught.value)) < 400
+
+
+# A value of any form, also where the protocol wants a certain one.
+VALUES: st.SearchStrategy[Any] = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=5),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3)
+    ),
+    max_leaves=8,
+)
+WORDS = st.sampled_from(("rejected", "unsupported", "crashed", "config", "idle", "decode"))
+ANYTHING = WORDS | VALUES
+REPLIES = VALUES | st.fixed_dictionaries(
+    {"ok": st.booleans() | ANYTHING},
+    optional=dict.fromkeys(("error", "message", "traceback", "name", "version"), ANYTHING)
+    | {"observes": st.lists(st.sampled_from(sorted(FIELDS))) | ANYTHING}
+    | {
+        "step": st.fixed_dictionaries(
+            {"kind": ANYTHING, "scheduled": ANYTHING},
+            optional=dict.fromkeys(sorted(FIELDS - REQUIRED), ANYTHING),
+        )
+        | ANYTHING
+    },
+)
+
+
+@pytest.mark.xfail(
+    strict=True, raises=TypeError, reason="read_ok hashes `error`, which may be a list or object"
+)
+@pytest.mark.parametrize("error", [[], {}, [1], {"a": 1}])
+def test_an_error_that_is_no_text_is_a_broken_target(error: Any) -> None:
+    with pytest.raises(TargetBroken):
+        read_ok("add", {"ok": False, "error": error})
+
+
+@given(REPLIES.filter(lambda r: not isinstance(r, dict) or isinstance(r.get("error", ""), str)))
+def test_any_reply_is_read_or_is_a_fault(reply: Any) -> None:
+    for read in (
+        lambda: read_started(reply),
+        lambda: read_ok("add", reply),
+        lambda: read_step(reply, FIELDS),
+        lambda: read_step(reply, PLAIN),
+    ):
+        with suppress(TargetFault):
+            read()

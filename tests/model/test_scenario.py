@@ -1,0 +1,164 @@
+"""Scenarios in memory: what types cannot say, and what a target is sent."""
+
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from schedproof.model.errors import InputError
+from schedproof.model.scenario import Request, Scenario, check_requests
+from schedproof.model.spyre.config import REVISIONS, SpyreConfig
+from schedproof.model.systems import full_config, make_model, resolve_revision
+
+
+def request(name: str = "a", **changes: Any) -> Request:
+    given_: dict[str, Any] = {"arrival": 0, "prompt": (("a", 3),), "max_tokens": 4}
+    return Request(id=name, **(given_ | changes))
+
+
+@given(st.lists(st.integers(1, 10**6), min_size=1, max_size=5))
+def test_prompt_len_is_the_sum_of_the_segments(lengths: list[int]) -> None:
+    prompt = tuple((f"s{number}", length) for number, length in enumerate(lengths))
+    assert request(prompt=prompt).prompt_len == sum(lengths)
+
+
+def test_a_request_generates_max_tokens_unless_told_otherwise() -> None:
+    assert request().tokens_to_emit == 4
+    assert request(output_len=2).tokens_to_emit == 2
+
+
+def test_a_target_is_sent_every_key_of_the_protocol_and_no_plan() -> None:
+    """Neither when it arrives nor when it is aborted: the gate does these."""
+    sent = request(output_len=2, abort_at=3, abort_inside=True, priority=5).for_target()
+    assert sent == {
+        "id": "a",
+        "prompt": [["a", 3]],
+        "max_tokens": 4,
+        "output_len": 2,
+        "priority": 5,
+    }
+    assert request().for_target()["output_len"] == 4
+
+
+@pytest.mark.parametrize(
+    ("requests", "line"),
+    [
+        (
+            (request(), request("b"), request()),
+            "$.requests[2].id: 'a' is already the id of requests[0]",
+        ),
+        (
+            (request(), request("b", output_len=5)),
+            "$.requests[1].output_len: 5 is more than max_tokens (4); valid: 1 to 4",
+        ),
+        (
+            (request(abort_inside=True),),
+            "$.requests[0].abort_inside: true needs abort_at, the step in which to abort",
+        ),
+    ],
+)
+def test_what_the_types_cannot_say_is_refused_with_its_path(
+    requests: tuple[Request, ...], line: str
+) -> None:
+    with pytest.raises(InputError) as caught:
+        check_requests(requests)
+    assert str(caught.value) == line
+
+
+def test_requests_that_mean_something_pass() -> None:
+    check_requests((request(output_len=4), request("b", abort_at=0, abort_inside=True)))
+
+
+def test_the_revision_is_the_first_of_its_system_where_none_is_given() -> None:
+    assert resolve_revision("spyre", None) == REVISIONS[0] == "sound"
+    assert [resolve_revision("spyre", one) for one in REVISIONS] == list(REVISIONS)
+
+
+@pytest.mark.parametrize(
+    ("system", "revision", "path", "valid"),
+    [("spire", None, "$.system", "spyre"), ("spyre", "2.1", "$.revision", "sound, documented")],
+)
+def test_an_unknown_system_or_revision_names_the_valid_ones(
+    system: str, revision: str | None, path: str, valid: str
+) -> None:
+    with pytest.raises(InputError) as caught:
+        resolve_revision(system, revision)
+    assert caught.value.path == path
+    assert f"valid: {valid}" in caught.value.problem
+
+
+@pytest.mark.parametrize("revision", REVISIONS)
+def test_the_full_configuration_has_every_key_at_the_formats_default(revision: str) -> None:
+    assert full_config("spyre", revision, {"max_num_seqs": 3}) == {
+        "block_size": 64,
+        "chunk_size": 512,
+        "max_num_seqs": 3,
+        "max_model_len": 32768,
+        "max_batch_tkv": 131072,
+        "interleave": True,
+        "prefix_caching": False,
+        "num_blocks": None,
+        "pausing": True,
+        "long_output_priority": False,
+    }
+
+
+@pytest.mark.parametrize("revision", REVISIONS)
+def test_a_full_configuration_is_its_own_full_configuration(revision: str) -> None:
+    full = full_config("spyre", revision, {})
+    assert full_config("spyre", revision, full) == full
+    assert full.keys() == set(SpyreConfig.__struct_fields__)
+
+
+@pytest.mark.parametrize(
+    ("revision", "config", "line"),
+    [
+        (
+            "sound",
+            {"chunk_size": 100},
+            "$.config.chunk_size: 100 is not a multiple of block_size (64)",
+        ),
+        ("sound", {"block_size": "64"}, "$.config.block_size: '64': Expected `int`, got `str`"),
+        ("sound", {"num_blocks": 0}, "$.config.num_blocks: 0: Expected `int` >= 1"),
+        ("sound", {"interleave": 1}, "$.config.interleave: 1: Expected `bool`, got `int`"),
+        (
+            "2.1.2",
+            {"long_output_priority": True},
+            "$.config.long_output_priority: true belongs to decode pausing, which revision 2.1.2 "
+            "does not have; valid: false, or revision 2.5.2",
+        ),
+    ],
+)
+def test_an_impossible_configuration_is_refused_with_path_and_value(
+    revision: str, config: dict[str, Any], line: str
+) -> None:
+    with pytest.raises(InputError) as caught:
+        full_config("spyre", revision, config)
+    assert str(caught.value) == line
+
+
+def test_2_5_2_takes_long_output_priority_but_has_no_model_yet() -> None:
+    config = full_config("spyre", "2.5.2", {"long_output_priority": True})
+    with pytest.raises(InputError, match="has no model; valid: sound"):
+        make_model("spyre", "2.5.2", config)
+
+
+def test_scenarios_and_requests_do_not_change() -> None:
+    scenario = Scenario(system="spyre", requests=(request(),))
+    for thing, field in ((scenario, "name"), (scenario.requests[0], "id")):
+        with pytest.raises(AttributeError):
+            setattr(thing, field, "x")
+
+
+def test_scenarios_do_not_share_their_default_configuration() -> None:
+    one, other = (Scenario(system="spyre", requests=(request(),)) for _ in range(2))
+    one.config["block_size"] = 4
+    assert other.config == {}
+
+
+def test_a_request_cannot_be_read_with_a_key_that_is_not_in_the_format() -> None:
+    plain = msgspec.to_builtins(request())
+    with pytest.raises(msgspec.ValidationError, match="colour"):
+        msgspec.convert(plain | {"colour": "red"}, Request)

@@ -1,0 +1,211 @@
+"""ModelTarget answers as the target protocol says."""
+
+from typing import Any
+
+import pytest
+
+from schedproof.model.observation import FIELDS
+from schedproof.model.replies import read_started, read_step
+from schedproof.model.spyre.config import MODELLED
+from schedproof.model.target import ModelTarget
+
+from ..golden import started
+
+
+def request(
+    name: str = "a", tokens: int = 4, max_tokens: int = 3, **changes: Any
+) -> dict[str, Any]:
+    return {"id": name, "prompt": [[name, tokens]], "max_tokens": max_tokens} | changes
+
+
+def rejection(target: ModelTarget, asked: dict[str, Any]) -> str:
+    reply = target.add(asked)
+    assert reply.keys() == {"ok", "error", "message"}
+    assert (reply["ok"], reply["error"]) == (False, "rejected")
+    return str(reply["message"])
+
+
+@pytest.mark.parametrize("revision", MODELLED)
+def test_start_says_what_it_is_and_shows_what_it_promises(revision: str) -> None:
+    target = ModelTarget()
+    says = read_started(target.start("spyre", revision, {"num_blocks": 10_000}))
+    assert says.version == revision
+    assert says.observes <= FIELDS
+    assert target.add(request()) == {"ok": True}
+    for _ in range(5):
+        read_step(target.step(), says.observes)
+
+
+def test_pool_fields_are_promised_only_where_the_pool_is_bounded() -> None:
+    pool = {"free_blocks", "reserved_blocks"}
+    for blocks, shown in ((None, set()), (100, pool)):
+        reply = ModelTarget().start("spyre", "sound", {"num_blocks": blocks})
+        assert set(reply["observes"]) & pool == shown
+
+
+@pytest.mark.parametrize(
+    ("system", "revision", "config", "path"),
+    [
+        ("vllm", "documented", {}, "$.system"),
+        ("spyre", "3.0", {}, "$.revision"),
+        ("spyre", "2.5.2", {}, "$.revision"),
+        ("spyre", "sound", {"foo": 1}, "$.config.foo"),
+        ("spyre", "sound", {"block_size": 0}, "$.config.block_size"),
+        ("spyre", "sound", {"chunk_size": "512"}, "$.config.chunk_size"),
+        ("spyre", "sound", {"chunk_size": 100}, "$.config.chunk_size"),
+        ("spyre", "sound", {"prefix_caching": True}, "$.config.prefix_caching"),
+        ("spyre", "sound", {"long_output_priority": True}, "$.config.long_output_priority"),
+        ("spyre", "2.1.2", {"num_blocks": 2559}, "$.config.num_blocks"),
+    ],
+)
+def test_a_configuration_that_cannot_be_honoured_is_refused_with_its_path(
+    system: str, revision: str, config: dict[str, Any], path: str
+) -> None:
+    reply = ModelTarget().start(system, revision, config)
+    assert (reply["ok"], reply["error"]) == (False, "config")
+    assert reply["message"].startswith(f"{path}: ")
+
+
+def test_2_1_2_takes_a_pool_that_cannot_run_out() -> None:
+    assert ModelTarget().start("spyre", "2.1.2", {"num_blocks": 2560})["ok"]
+
+
+@pytest.mark.parametrize(
+    ("config", "asked", "message"),
+    [
+        (
+            {"max_model_len": 64},
+            request(tokens=60, max_tokens=6),
+            "prompt + max_tokens - 1 = 65 tokens is beyond max_model_len (64)",
+        ),
+        (
+            {"max_batch_tkv": 64},
+            request(tokens=60, max_tokens=6),
+            "prompt + max_tokens - 1 = 65 tokens is beyond max_batch_tkv (64)",
+        ),
+        (
+            {"num_blocks": 1},
+            request(tokens=60, max_tokens=6),
+            "prompt + max_tokens - 1 = 65 tokens needs 2 blocks of 1",
+        ),
+    ],
+)
+def test_what_can_never_run_is_refused_at_the_door(
+    config: dict[str, Any], asked: dict[str, Any], message: str
+) -> None:
+    target = started("sound", **config)
+    assert rejection(target, asked) == message
+    assert target.add(request(tokens=60, max_tokens=5)) == {"ok": True}
+
+
+@pytest.mark.parametrize(
+    ("asked", "problem"),
+    [
+        (request(id=""), "$.id"),
+        (request(prompt=[]), "$.prompt"),
+        (request(prompt=[["a", 0]]), "$.prompt"),
+        (request(max_tokens=0), "$.max_tokens"),
+        (request(output_len=4), "output_len"),
+        (request(colour="red"), "colour"),
+        ({"id": "a", "prompt": [["a", 1]]}, "max_tokens"),
+    ],
+)
+def test_a_request_that_means_nothing_is_rejected(asked: dict[str, Any], problem: str) -> None:
+    assert problem in rejection(started("sound"), asked)
+
+
+def test_an_id_is_accepted_once_even_after_its_request_has_finished() -> None:
+    target = started("sound")
+    asked = request(max_tokens=1)
+    assert target.add(asked) == {"ok": True}
+    assert rejection(target, asked) == "'a' is already the id of a request"
+    assert target.step()["step"]["finished"] == {"a": "length"}
+    assert rejection(target, asked) == "'a' is already the id of a request"
+
+
+def test_a_refused_request_is_not_part_of_the_run_and_its_id_stays_free() -> None:
+    target = started("sound", max_model_len=64)
+    rejection(target, request(tokens=65))
+    assert target.step()["step"]["kind"] == "idle"
+    assert target.add(request()) == {"ok": True}
+
+
+@pytest.mark.parametrize("inside", [False, True])
+def test_aborting_an_unknown_or_finished_request_does_nothing(inside: bool) -> None:
+    target = started("sound")
+    target.add(request(max_tokens=1))
+    target.step()
+    for name in ("a", "nobody"):
+        assert target.abort(name, inside) == {"ok": True}
+    assert target.step()["step"]["finished"] == {}
+
+
+def test_an_abort_inside_holds_for_the_next_step_only() -> None:
+    target = started("sound")
+    target.abort("a", inside=True)
+    assert target.step()["step"]["finished"] == {}
+    target.add(request())
+    assert target.step()["step"]["emitted"] == {"a": 1}
+
+
+def test_a_second_abort_changes_nothing() -> None:
+    target = started("sound")
+    target.add(request())
+    target.abort("a")
+    target.abort("a", inside=True)
+    target.abort("a")
+    assert target.step()["step"]["finished"] == {"a": "aborted"}
+    assert target.step()["step"]["finished"] == {}
+
+
+def test_the_last_token_of_a_shorter_output_is_eos() -> None:
+    target = started("sound")
+    target.add(request(max_tokens=3, output_len=2))
+    target.add(request("b", max_tokens=1))
+    seen = [target.step()["step"] for _ in range(4)]
+    assert {name: why for one in seen for name, why in one["finished"].items()} == {
+        "a": "eos",
+        "b": "length",
+    }
+
+
+def test_start_discards_everything() -> None:
+    target = started("sound")
+    target.add(request())
+    target.step()
+    target.abort("a", inside=True)
+    assert target.start("spyre", "2.1.2", {})["ok"]
+    assert target.add(request()) == {"ok": True}
+    seen = target.step()["step"]
+    assert (seen["emitted"], seen["finished"]) == ({"a": 1}, {})
+
+
+def test_a_refused_start_leaves_the_run_as_it_was() -> None:
+    target = started("sound")
+    target.add(request())
+    assert not target.start("spyre", "sound", {"foo": 1})["ok"]
+    assert target.step()["step"]["scheduled"] == {"a": 4}
+
+
+@pytest.mark.parametrize("stopped", [False, True])
+def test_nothing_works_without_a_start(stopped: bool) -> None:
+    target = started("sound") if stopped else ModelTarget()
+    assert target.stop() == {"ok": True}
+    for reply in (target.add(request()), target.abort("a"), target.step()):
+        assert (reply["ok"], reply["error"]) == (False, "protocol")
+    assert target.start("spyre", "sound", {})["ok"]
+
+
+def test_two_targets_do_not_share_anything() -> None:
+    one, other = started("sound"), started("sound")
+    one.add(request())
+    assert other.step()["step"]["kind"] == "idle"
+
+
+def test_priority_and_prompt_content_do_not_matter_to_spyre() -> None:
+    shown = []
+    for asked in (request(tokens=9), request(prompt=[["x", 4], ["y", 5]], priority=-7)):
+        target = started("sound")
+        target.add(asked)
+        shown.append([target.step() for _ in range(4)])
+    assert shown[0] == shown[1]

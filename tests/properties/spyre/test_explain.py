@@ -1,0 +1,51 @@
+"""Explanations of a broken limit carry the projection's own numbers, or stay silent."""
+
+import pytest
+
+from schedproof.gate.builtin import builtin_scenarios
+from schedproof.model.scenario import Request, Scenario
+from schedproof.model.systems import full_config
+from schedproof.properties.explain import explain
+
+CONFIG = {"chunk_size": 128, "max_num_seqs": 2, "max_model_len": 512, "max_batch_tkv": 512}
+
+
+def _scenario(*requests, revision="documented"):
+    return Scenario(
+        system="spyre",
+        revision=revision,
+        config=full_config("spyre", revision, CONFIG),
+        requests=tuple(
+            Request(id=f"r{i}", arrival=0, prompt=((f"r{i}", prompt),), max_tokens=tokens)
+            for i, (prompt, tokens) in enumerate(requests)
+        ),
+    )
+
+
+def test_the_document_is_explained_in_its_own_terms():
+    lines = explain("SPY-R07", _scenario((1, 290), (1, 256)), 257, "documented")
+    assert lines[0] == "step 2: r1 joins; the projection accepts it:"
+    assert "current tkv 1 + 255 tokens that it may still generate" in lines[1]
+    assert "current tkv 2 + 288 tokens that it may still generate + one block of 64" in lines[2]
+    assert "2 requests that live as long x 256 = 512 <= 512" in lines[3]
+    assert "r1 is at tkv 320, 64 beyond its projection" in lines[4]
+
+
+def test_a_release_is_explained_by_its_own_formula():
+    scenario = builtin_scenarios("spyre")["late-arrivals-before-961.json"]
+    lines = explain("SPY-R07", scenario, 502, "2.1.0")
+    assert "  r4 reaches tkv 26176 at most" in lines
+    assert any(line.startswith("  r4 is at tkv 26215, 39 beyond") for line in lines)
+
+
+@pytest.mark.parametrize(
+    ("rule", "version", "step"),
+    [
+        ("SPY-R07", "of somebody else", 257),
+        ("SPY-R32", "documented", 257),
+        ("SPY-R07", "documented", 100),
+    ],
+    ids=["unknown admission rule", "rule without explanation", "step that keeps the limit"],
+)
+def test_nothing_is_said_where_the_model_does_not_show_the_fault(rule, version, step):
+    assert explain(rule, _scenario((1, 290), (1, 256)), step, version) == []

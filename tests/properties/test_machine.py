@@ -1,0 +1,87 @@
+"""The machine finds, records and replays."""
+
+import pytest
+
+from schedproof.model.faults import TargetBroken
+from schedproof.model.target import ModelTarget
+from schedproof.properties.machine import Search, search
+from schedproof.properties.replay import replay
+from schedproof.properties.shrink import shrink
+from schedproof.spec.catalogue import load
+
+RULES = load("spyre")
+
+
+class AbortLeavesAGhost(ModelTarget):
+    """An aborted request is forgotten, but stays in the queue that is shown."""
+
+    def start(self, system, revision, config):
+        self._ghosts = []
+        return super().start(system, revision, config)
+
+    def abort(self, id, inside=False):  # noqa: A002
+        self._ghosts.append(id)
+        return super().abort(id, inside)
+
+    def step(self):
+        reply = super().step()
+        reply["step"]["waiting"] += self._ghosts
+        return reply
+
+
+def _hunt(target, revision="sound", scale="small", known=frozenset()):
+    return Search(target, "spyre", revision, RULES, scale, known)
+
+
+@pytest.mark.parametrize("scale", ["small", "tight"])
+def test_the_documents_own_projection_is_found_to_break_the_limit(scale):
+    hunt = _hunt(ModelTarget(), "documented", scale)
+    found = any(search(hunt, 300, seed, 100) for seed in range(3))
+    assert found
+    scenario, broken = hunt.failure
+    assert broken[0].rule == "SPY-R07"
+
+    def still_breaks(candidate):
+        again = replay(ModelTarget(), candidate, RULES).broken
+        return bool(again) and again[0].rule == "SPY-R07"
+
+    assert len(shrink(scenario, still_breaks, 250).requests) <= 5
+
+
+def test_a_recorded_failure_replays_to_the_same_rule_in_the_same_step():
+    hunt = _hunt(AbortLeavesAGhost())
+    assert search(hunt, 300, 0, 50)
+    scenario, broken = hunt.failure
+    assert any(request.abort_at is not None for request in scenario.requests)
+    again = replay(AbortLeavesAGhost(), scenario, RULES).broken
+    assert again == broken
+
+
+def test_the_same_seed_gives_the_same_runs():
+    first, second = _hunt(ModelTarget(), "documented"), _hunt(ModelTarget(), "documented")
+    search(first, 60, 7, 30)
+    search(second, 60, 7, 30)
+    assert (first.runs, first.steps, first.failure) == (second.runs, second.steps, second.failure)
+    assert first.at_stake == second.at_stake
+
+
+def test_a_known_rule_ends_a_run_but_not_the_search():
+    hunt = _hunt(AbortLeavesAGhost(), known=frozenset({"ALL-R03"}))
+    assert not search(hunt, 60, 0, 0)
+    assert hunt.failure is None
+    assert hunt.runs >= 60
+
+
+def test_a_target_that_answers_nonsense_ends_the_search():
+    class Nonsense(ModelTarget):
+        def step(self):
+            return {"ok": True, "step": {"kind": "prefill"}}
+
+    with pytest.raises(TargetBroken):
+        search(_hunt(Nonsense()), 10, 0, 0)
+
+
+def test_shrinking_stops_at_its_budget():
+    hunt = _hunt(AbortLeavesAGhost())
+    assert search(hunt, 300, 0, 5)
+    assert hunt.runs <= hunt.runs_to_failure + 6
