@@ -1,7 +1,9 @@
 """Scenario files: reading with one clear error, writing without leaving half a file."""
 
+import contextlib
 import hashlib
 import json
+import math
 import os
 from pathlib import Path
 from typing import Any
@@ -9,7 +11,7 @@ from typing import Any
 import msgspec
 
 from ..model.errors import InputError
-from ..model.scenario import FORMAT, Scenario, check_requests
+from ..model.scenario import FORMAT, Expectation, Request, Scenario, check_requests
 from ..model.systems import full_config, resolve_revision
 
 MAX_BYTES = 64 * 1024 * 1024
@@ -27,10 +29,12 @@ def read_scenario(path: Path) -> Scenario:
     """
     data = _load(path)
     if not isinstance(data, dict):
-        raise FileError(f"{path}: $: a {type(data).__name__}; valid: a scenario object")
+        raise FileError(f"{path}: $: {_shown(data)}; valid: a scenario object")
     if data.get("format") != FORMAT:
-        raise FileError(f"{path}: $.format: {data.get('format')!r}; supported: {FORMAT!r}")
+        given = _shown(data.get("format"))
+        raise FileError(f"{path}: $.format: {given}; supported: {_shown(FORMAT)}")
     try:
+        _check_keys(data)
         scenario = msgspec.convert(data, Scenario)
         check_requests(scenario.requests)
         revision = resolve_revision(scenario.system, scenario.revision)
@@ -65,16 +69,20 @@ def write_scenario(scenario: Scenario, folder: Path, rule: str) -> Path:
     Raises:
         FileError: the folder cannot be written to.
     """
-    core = [msgspec.to_builtins(one) for one in scenario.requests]
-    identity = json.dumps([scenario.system, scenario.revision, scenario.config, core])
+    runs = [
+        [one.for_target(), one.arrival, one.abort_at, one.abort_inside] for one in scenario.requests
+    ]
+    identity = json.dumps([scenario.system, scenario.revision, scenario.config, runs])
     name = f"{rule}-{hashlib.sha256(identity.encode()).hexdigest()[:10]}.json"
     path = folder / name
+    partial = path.with_suffix(f".{os.getpid()}.partial")
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        partial = path.with_suffix(f".{os.getpid()}.partial")
         partial.write_text(scenario_json(scenario), encoding="utf-8")
         partial.replace(path)
     except OSError as error:
+        with contextlib.suppress(OSError):
+            partial.unlink()
         raise FileError(f"{folder}: cannot be written to ({error.strerror})") from None
     return path
 
@@ -86,10 +94,19 @@ def _load(path: Path) -> Any:
         text = path.read_text(encoding="utf-8")
     except OSError as error:
         raise FileError(f"{path}: cannot be read ({error.strerror})") from None
+    except FileError:
+        raise
     except UnicodeDecodeError as error:
         raise FileError(f"{path}: byte {error.start} is not UTF-8") from None
+    except ValueError as error:  # a NUL in the path
+        raise FileError(f"{str(path)!a}: {error}") from None
     try:
-        return json.loads(text, object_pairs_hook=_no_doubles, parse_constant=_no_constants)
+        return json.loads(
+            text,
+            object_pairs_hook=_plain_keys,
+            parse_constant=_finite,
+            parse_float=_finite,
+        )
     except json.JSONDecodeError as error:
         place = f"line {error.lineno}, column {error.colno}"
         raise FileError(f"{path}: not JSON: {error.msg} ({place})") from None
@@ -97,42 +114,71 @@ def _load(path: Path) -> Any:
         raise FileError(f"{path}: not JSON: {error}") from None
 
 
-def _no_doubles(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _plain_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """An object in which each key is given once, and keys and texts are Unicode."""
     read = dict(pairs)
     if len(read) < len(pairs):
         keys = [key for key, _ in pairs]
         double = next(key for key in keys if keys.count(key) > 1)
-        raise ValueError(f"key {double!r} is given twice in one object")
+        raise ValueError(f"key {double!a} is given twice in one object")
+    for text in (*read, *(value for value in read.values() if isinstance(value, str))):
+        if any("\ud800" <= letter <= "\udfff" for letter in text):
+            raise ValueError(f"{text!a:.60} is not Unicode text")
     return read
 
 
-def _no_constants(name: str) -> Any:
-    raise ValueError(f"{name} is not a JSON number")
+def _finite(number: str) -> float:
+    value = float(number)
+    if not math.isfinite(value):
+        raise ValueError(f"{number} is not a finite number")
+    return value
 
 
 def _check_expectation(scenario: Scenario) -> None:
     if scenario.expect is None:
         return
+    if scenario.expect.holds is False:
+        raise InputError("$.expect.holds", "false; valid: true, or violates with the rules' ids")
     for index, entry in enumerate(scenario.expect.steps or ()):
         number = entry.get("step")
         if not isinstance(number, int) or isinstance(number, bool) or number < 0:
             raise InputError(
-                f"$.expect.steps[{index}].step", f"{number!r}; valid: the number of a step, from 0"
+                f"$.expect.steps[{index}].step",
+                f"{_shown(number)}; valid: the number of a step, from 0",
             )
+
+
+def _check_keys(data: dict[str, Any]) -> None:
+    """Unknown keys, named with those that are valid; other types are for msgspec to refuse."""
+    places: list[tuple[str, Any, type[msgspec.Struct]]] = [("$", data, Scenario)]
+    places.append(("$.expect", data.get("expect"), Expectation))
+    requests = data.get("requests")
+    if isinstance(requests, list):
+        places += [(f"$.requests[{i}]", one, Request) for i, one in enumerate(requests)]
+    for path, value, kind in places:
+        fields = kind.__struct_fields__
+        unknown = [key for key in value if key not in fields] if isinstance(value, dict) else []
+        if unknown:
+            valid = ", ".join(fields)
+            raise InputError(f"{path}.{ascii(unknown[0])[1:-1]}", f"unknown key; valid: {valid}")
 
 
 def _with_path(error: msgspec.ValidationError, data: Any) -> str:
     """`path: value: problem`, with the path that msgspec puts at the end."""
-    problem, _, path = str(error).partition(" - at `")
-    path = path.rstrip("`") or "$"
+    problem, _, path = str(error).rpartition(" - at `$")
+    if not problem:
+        problem, path = str(error), ""
     value: Any = data
-    for part in path.replace("[", ".[").split(".")[1:]:
-        try:
-            value = value[int(part[1:-1])] if part.startswith("[") else value[part]
-        except (KeyError, IndexError, TypeError, ValueError):
-            value = None
-    shown = json.dumps(value)
-    return f"{path}: {shown if len(shown) <= 60 else shown[:59] + '…'}: {problem}"
+    for part in path.rstrip("`").replace("[", ".[").split(".")[1:]:
+        value = value[int(part[1:-1])] if part.startswith("[") else value[part]
+    path = "$" + path.rstrip("`")
+    return f"{path}: {_shown(value)}: {problem}"
+
+
+def _shown(value: Any) -> str:
+    """A value as JSON, cut where it is long."""
+    text = json.dumps(value)
+    return text if len(text) <= 60 else text[:59] + "…"
 
 
 def _plain_request(request: dict[str, Any]) -> dict[str, Any]:

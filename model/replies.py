@@ -24,7 +24,8 @@ def read_started(reply: Any) -> Started:
         ConfigRefused: the target cannot honour the configuration.
         TargetCrashed, TargetBroken: as for `read_ok`.
     """
-    if isinstance(reply, Mapping) and reply.get("error") == "config":
+    refused = isinstance(reply, Mapping) and reply.get("ok") is False
+    if refused and reply.get("error") == "config":
         raise ConfigRefused(_text(reply.get("message")))
     read_ok("start", reply)
     name, version, observes = (reply.get(key) for key in ("name", "version", "observes"))
@@ -55,7 +56,7 @@ def read_ok(op: str, reply: Any) -> str | None:
     error = reply.get("error")
     if error == "crashed":
         raise TargetCrashed(op, _text(reply.get("message")), _text(reply.get("traceback"), 10**6))
-    if (op, error) in {("add", "rejected"), ("abort", "unsupported")}:
+    if (op, error) in (("add", "rejected"), ("abort", "unsupported")):
         return _text(reply.get("message"))
     raise TargetBroken(
         op, f"error {error!r} ({_text(reply.get('message'))}) does not belong here", ""

@@ -12,8 +12,9 @@ from .errors import InputError
 
 FORMAT: Literal["schedproof/scenario@1"] = "schedproof/scenario@1"
 
-Count = Annotated[int, msgspec.Meta(ge=0)]
-Positive = Annotated[int, msgspec.Meta(ge=1)]
+# Bounds that no run reaches: beyond them a file is a mistake, not a scenario.
+StepNumber = Annotated[int, msgspec.Meta(ge=0, le=10**7)]
+Positive = Annotated[int, msgspec.Meta(ge=1, le=10**9)]
 Name = Annotated[str, msgspec.Meta(min_length=1)]
 Segment = tuple[Name, Positive]
 
@@ -22,11 +23,11 @@ class Request(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     """One client request. Lengths are in tokens, `arrival` and `abort_at` in steps from 0."""
 
     id: Name
-    arrival: Count
+    arrival: StepNumber
     prompt: Annotated[tuple[Segment, ...], msgspec.Meta(min_length=1)]
     max_tokens: Positive
     output_len: Positive | None = None
-    abort_at: Count | None = None
+    abort_at: StepNumber | None = None
     abort_inside: bool = False
     priority: int = 0
 
@@ -54,7 +55,7 @@ class Request(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
 class Expectation(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """What a replay must show: every rule holds, these rules break first, or these steps."""
 
-    holds: Literal[True] | None = None
+    holds: bool | None = None
     violates: tuple[Name, ...] | None = None
     steps: tuple[dict[str, Any], ...] | None = None
 

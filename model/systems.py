@@ -19,7 +19,9 @@ MAKE_MODEL = {"spyre": make_spyre_model}
 def check_system(system: str) -> None:
     """Raise InputError unless `system` is known."""
     if system not in REVISIONS:
-        raise InputError("$.system", f"{system!r} is not a system; valid: {', '.join(REVISIONS)}")
+        raise InputError(
+            "$.system", f"{system!r:.60} is not a system; valid: {', '.join(REVISIONS)}"
+        )
 
 
 def resolve_revision(system: str, revision: str | None) -> str:
@@ -32,10 +34,9 @@ def resolve_revision(system: str, revision: str | None) -> str:
     if revision is None:
         return REVISIONS[system][0]
     if revision not in REVISIONS[system]:
-        raise InputError(
-            "$.revision",
-            f"{revision!r} is not a revision of {system}; valid: {', '.join(REVISIONS[system])}",
-        )
+        valid = ", ".join(REVISIONS[system])
+        problem = f"{revision!r:.60} is not a revision of {system}; valid: {valid}"
+        raise InputError("$.revision", problem)
     return revision
 
 

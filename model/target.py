@@ -16,6 +16,7 @@ from .spyre.state import State
 from .systems import make_model
 
 Reply = dict[str, Any]
+REQUEST_KEYS = frozenset({"id", "prompt", "max_tokens", "output_len", "priority"})
 
 
 class Target(Protocol):
@@ -52,6 +53,9 @@ class ModelTarget:
             model = make_model(system, revision, config)
         except InputError as error:
             return {"ok": False, "error": "config", "message": str(error)}
+        except (TypeError, ValueError):
+            message = f"$.config: {config!r:.60} is not an object"
+            return {"ok": False, "error": "config", "message": message}
         self._model = model
         self._state = model.initial()
         self._known = set()
@@ -68,6 +72,10 @@ class ModelTarget:
         model = self._model
         if model is None:
             return _not_started("add")
+        unknown = sorted(set(request) - REQUEST_KEYS)
+        if unknown:
+            message = f"unknown key {unknown[0]!r}; valid: {', '.join(sorted(REQUEST_KEYS))}"
+            return {"ok": False, "error": "rejected", "message": message}
         try:
             read = msgspec.convert({"arrival": 0, **request}, Request)
             check_requests((read,))

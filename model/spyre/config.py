@@ -72,11 +72,10 @@ def check_modelled(config: SpyreConfig, revision: str) -> None:
 
 
 def _explained(error: msgspec.ValidationError, values: Mapping[str, Any]) -> InputError:
-    problem, _, path = str(error).partition(" - at `$")
-    if "unknown field" in problem:
-        key = problem.split("`")[1]
-        return InputError(
-            f"$.config.{key}", f"unknown key; valid: {', '.join(SpyreConfig.__struct_fields__)}"
-        )
-    key = path.strip("`").removeprefix(".")
-    return InputError(f"$.config.{key}", f"{values.get(key)!r}: {problem}")
+    unknown = [key for key in values if key not in SpyreConfig.__struct_fields__]
+    if unknown:
+        valid = ", ".join(SpyreConfig.__struct_fields__)
+        return InputError(f"$.config.{ascii(unknown[0])[1:-1]}", f"unknown key; valid: {valid}")
+    problem, _, path = str(error).rpartition(" - at `$.")
+    key = path.removesuffix("`")
+    return InputError(f"$.config.{key}", f"{values.get(key)!r:.60}: {problem}")

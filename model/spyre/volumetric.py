@@ -91,10 +91,10 @@ def document_realigned(
 def document_max_tkv(
     tkv: int, decoding: Sequence[Decoding], newcomer: Newcomer, block_size: int
 ) -> Projection:
-    """The document, "current tkv" read as the batch's max-tkv, for everyone."""
-    base = max(tkv, newcomer.prompt)
+    """The document, "current tkv" read as the batch's max-tkv, of which the newcomer has none."""
     return Projection(
-        base + newcomer.remaining, [base + member.remaining + block_size for member in decoding]
+        newcomer.prompt + newcomer.remaining,
+        [tkv + member.remaining + block_size for member in decoding],
     )
 
 

@@ -50,18 +50,18 @@ def test_a_scenario_is_complete_once_read(file: Path) -> None:
     [
         ("", "not JSON: Expecting value (line 1, column 1)"),
         ("hello", "not JSON: Expecting value (line 1, column 1)"),
-        ('{"format": NaN}', "not JSON: NaN is not a JSON number"),
-        ('{"format": -Infinity}', "not JSON: -Infinity is not a JSON number"),
+        ('{"format": NaN}', "not JSON: NaN is not a finite number"),
+        ('{"format": -Infinity}', "not JSON: -Infinity is not a finite number"),
         ('{"a": 1, "b": {"c": 1, "c": 2}}', "not JSON: key 'c' is given twice in one object"),
         (b'{"a": "\xff"}', "byte 7 is not UTF-8"),
-        ("[]", "$: a list; valid: a scenario object"),
-        ("3", "$: a int; valid: a scenario object"),
-        ("{}", f"$.format: None; supported: '{FORMAT}'"),
+        ("[]", "$: []; valid: a scenario object"),
+        ("3", "$: 3; valid: a scenario object"),
+        ("{}", f'$.format: null; supported: "{FORMAT}"'),
         (
             '{"format": "schedproof/scenario@2"}',
-            f"$.format: 'schedproof/scenario@2'; supported: '{FORMAT}'",
+            f'$.format: "schedproof/scenario@2"; supported: "{FORMAT}"',
         ),
-        ('{"format": 1}', f"$.format: 1; supported: '{FORMAT}'"),
+        ('{"format": 1}', f'$.format: 1; supported: "{FORMAT}"'),
     ],
 )
 def test_what_is_no_scenario_file_is_refused(file: Path, content: str | bytes, line: str) -> None:
@@ -92,7 +92,10 @@ def test_a_truncated_file_is_never_taken_for_a_scenario(file: Path) -> None:
             {"config": {"chunk_size": 100}},
             "$.config.chunk_size: 100 is not a multiple of block_size (64)",
         ),
-        ({"expect": {"holds": False}}, "$.expect.holds: false: Invalid enum value False"),
+        (
+            {"expect": {"holds": False}},
+            "$.expect.holds: false; valid: true, or violates with the rules' ids",
+        ),
         (
             {"expect": {"steps": [{"step": 0}, {"step": -1}]}},
             "$.expect.steps[1].step: -1; valid: the number of a step, from 0",
@@ -139,8 +142,7 @@ def test_an_unknown_key_is_shown_with_the_path_of_its_object(file: Path, place: 
     within: Any = {"$": data, "$.requests[0]": data["requests"][0], "$.expect": data["expect"]}
     within[place]["colour"] = "red"
     line = problem(file, json.dumps(data))
-    assert line.startswith(f"{place}: ")
-    assert "unknown field `colour`" in line
+    assert line.startswith(f"{place}.colour: unknown key; valid: ")
 
 
 def test_a_missing_key_is_named(file: Path) -> None:
@@ -299,10 +301,6 @@ def test_an_output_of_max_tokens_reads_back_as_the_same_output(tmp_path: Path) -
     assert read_scenario(path).requests[0].tokens_to_emit == 8
 
 
-KNOWN = pytest.mark.xfail(strict=True, reason="reported: see the test's name")
-
-
-@KNOWN
 @pytest.mark.parametrize("key", ["a\nb", "a - at `$.b"])
 @pytest.mark.parametrize("place", [(), ("config",)])
 def test_a_strange_key_does_not_break_the_line_or_its_path(
@@ -314,14 +312,12 @@ def test_a_strange_key_does_not_break_the_line_or_its_path(
     assert json.dumps(key)[1:-1] in line or repr(key)[1:-1] in line
 
 
-@KNOWN
 @pytest.mark.parametrize("place", ["top", "config"])
 def test_a_lone_surrogate_in_a_key_is_a_file_error(file: Path, place: str) -> None:
     data = GOOD | ({"\ud800": 1} if place == "top" else {"config": {"\ud800": 1}})
     assert problem(file, json.dumps(data))
 
 
-@KNOWN
 def test_a_number_beyond_floats_does_not_become_a_file_that_cannot_be_read(file: Path) -> None:
     file.write_text(json.dumps(GOOD | {"origin": {"seed": 0}}).replace(": 0}}", ": 1e999}}"))
     try:
@@ -332,7 +328,6 @@ def test_a_number_beyond_floats_does_not_become_a_file_that_cannot_be_read(file:
     assert read_scenario(file) == scenario
 
 
-@KNOWN
 def test_a_write_that_fails_leaves_no_partial_file_behind(tmp_path: Path) -> None:
     scenario = msgspec.convert(GOOD, Scenario)
     path = write_scenario(scenario, tmp_path, "R")
@@ -343,7 +338,6 @@ def test_a_write_that_fails_leaves_no_partial_file_behind(tmp_path: Path) -> Non
     assert list(tmp_path.iterdir()) == [path]
 
 
-@KNOWN
 def test_reading_and_writing_again_keeps_the_name_also_with_an_output_of_max_tokens(
     tmp_path: Path,
 ) -> None:

@@ -207,6 +207,16 @@ def test_an_abort_inside_lets_the_computation_run_but_not_the_token_out() -> Non
     assert (seen["emitted"], seen["finished"]) == ({}, {"a": "aborted"})
 
 
+@pytest.mark.parametrize("inside", [False, True], ids=["before", "inside"])
+def test_blocks_of_an_aborted_request_are_handed_out_again(inside: bool) -> None:
+    target = started("sound", **SMALL, num_blocks=3)
+    for name in "abcd":
+        add(target, Arrival(0, name, 6, 6))
+        assert set(target.step()["step"]["blocks"][name]) <= {1, 2, 3}
+        target.abort(name, inside)
+        assert target.step()["step"]["free_blocks"] == 3
+
+
 @EACH
 def test_a_request_that_fits_max_model_len_exactly_runs_to_its_end(revision: str) -> None:
     target = started(revision, **(SMALL | {"max_batch_tkv": 32}))
