@@ -9,10 +9,11 @@ from ..model.spyre.model import SpyreModel
 from ..model.spyre.revision import RELEASE_2_1_2
 from ..model.spyre.volumetric import FORMULAS
 from ..model.systems import make_model
-from .spyre.explain import explain_volume
+from .spyre.explain import explain_idle, explain_volume
 
 EXPLANATIONS: dict[str, Callable[[SpyreModel, Scenario, int], list[str]]] = {
-    "SPY-R07": explain_volume
+    "SPY-R07": explain_volume,
+    "SPY-R35": explain_idle,
 }
 # The formula of each release that has one of its own; 2.0.0 decides as 2.0.1, 2.1.1 as 2.1.2.
 FORMULA_OF = {"2.0.0": "2.0.1", "2.1.1": "2.1.2"}

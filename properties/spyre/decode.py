@@ -88,13 +88,14 @@ def volume_over_limit(ledger: Ledger, step: Step) -> str | None:
     return f"{batch} requests x tkv {step.tkv} = {batch * step.tkv} > {limit} (by {over} tokens)"
 
 
-def volume_at_limit(ledger: Ledger, step: Step) -> bool:
-    """Two or more are decoded, and one block more would exceed the limit."""
-    batch = len(step.scheduled)
-    if step.kind != "decode" or step.tkv is None or batch < 2:
-        return False
-    wider = step.tkv + ledger.config["block_size"]
-    return bool(batch * wider > ledger.config["max_batch_tkv"])
+def limit_binds(ledger: Ledger, step: Step) -> bool:
+    """The oldest max_num_seqs unfinished requests, decoded together, would exceed the limit."""
+    block, seats = ledger.config["block_size"], ledger.config["max_num_seqs"]
+    oldest = list(ledger.live.values())[:seats]
+    lengths = [max(one.computed, one.prompt) + 1 for one in oldest]
+    width = ceil(max(lengths) / block)
+    tkv = (width - 1) * block + max((length - 1) % block + 1 for length in lengths)
+    return bool(len(oldest) * tkv > ledger.config["max_batch_tkv"])
 
 
 def _blocks(ledger: Ledger, step: Step) -> dict[str, tuple[int, int]]:
@@ -117,5 +118,5 @@ PREDICATES = {
     "SPY-R24": Predicate(padding_not_minimal, lengths_differ, "decode"),
     "SPY-R10": Predicate(padding_negative, lengths_differ),
     "SPY-R26": Predicate(wrong_tkv, several_decode, "decode"),
-    "SPY-R07": Predicate(volume_over_limit, volume_at_limit, "decode"),
+    "SPY-R07": Predicate(volume_over_limit, limit_binds, "decode"),
 }

@@ -1,9 +1,10 @@
-"""Why an admission that was accepted broke the limit: the projection beside what came of it.
+"""Why a rule broke, in the scheduler's own terms: the numbers by which it had decided.
 
-The model of the same admission rule is run on the same scenario. Where it does not break the
-limit in the same step it explains nothing, and nothing is said.
+The model of the same admission rule is run on the same scenario. Where it does not do the same
+in the same step it explains nothing, and nothing is said.
 """
 
+from collections.abc import Iterator
 from typing import NamedTuple
 
 from ...model.scenario import Scenario
@@ -25,23 +26,50 @@ class Admission(NamedTuple):
 def explain_volume(model: SpyreModel, scenario: Scenario, step: int) -> list[str]:
     """How batch x tkv came to exceed the limit in `step`, in sentences, or nothing."""
     admissions: dict[str, Admission] = {}
-    state = model.initial()
-    for number in range(step + 1):
-        state = _arrivals(model, scenario, state, number)
+    for number, state in enumerate(_states(model, scenario, step)):
         joins = _joining(model, state, number)
         if joins is not None:
             admissions[joins.newcomer] = joins
-        inside = tuple(
-            one.id for one in scenario.requests if one.abort_at == number and one.abort_inside
-        )
-        batch = state.decoding
-        state, seen = model.step(state, inside)
+    batch = state.decoding
+    _, seen = model.step(state)
     if seen["kind"] != "decode" or seen["tkv"] * len(batch) <= model.config.max_batch_tkv:
         return []
     latest = max(
         (admissions[one.id] for one in batch if one.id in admissions), key=lambda a: a.step
     )
     return [*_admitted(model, latest), *_beyond(model, latest, batch, seen["left_pad_blocks"])]
+
+
+def explain_idle(model: SpyreModel, scenario: Scenario, step: int) -> list[str]:
+    """How a stale tkv kept a prefill back although nothing decodes, or nothing."""
+    *_, state = _states(model, scenario, step)
+    candidate = state.prefilling or (state.waiting[0] if state.waiting else None)
+    _, seen = model.step(state)
+    if seen["kind"] != "idle" or candidate is None or not model.revision.stale_tkv:
+        return []
+    config, block = model.config, model.config.block_size
+    if admission.fits_model_length(config, state.tkv, (), candidate):
+        return []
+    width = max(state.tkv, candidate.prompt) // block
+    end = tkv.realigned(candidate.prompt, width, block) + candidate.max_tokens - 1
+    return [
+        f"the last chunk of {candidate.id} is refused by the max-model-length rule: "
+        f"it goes by tkv {state.tkv} of the last forward,",
+        f"which would put {candidate.id} at {end} > {config.max_model_len}; "
+        f"but whoever had that tkv has left, and nothing decodes",
+    ]
+
+
+def _states(model: SpyreModel, scenario: Scenario, step: int) -> Iterator[State]:
+    """The state before each decision up to that of `step`, arrivals and aborts included."""
+    state = model.initial()
+    for number in range(step + 1):
+        state = _arrivals(model, scenario, state, number)
+        yield state
+        inside = tuple(
+            one.id for one in scenario.requests if one.abort_at == number and one.abort_inside
+        )
+        state, _ = model.step(state, inside)
 
 
 def _arrivals(model: SpyreModel, scenario: Scenario, state: State, number: int) -> State:

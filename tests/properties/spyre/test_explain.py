@@ -1,11 +1,15 @@
 """Explanations of a broken limit carry the projection's own numbers, or stay silent."""
 
+import msgspec
 import pytest
 
 from schedproof.gate.builtin import builtin_scenarios
 from schedproof.model.scenario import Request, Scenario
 from schedproof.model.systems import full_config
+from schedproof.model.target import ModelTarget
 from schedproof.properties.explain import explain
+from schedproof.properties.replay import replay
+from schedproof.spec.catalogue import load
 
 CONFIG = {"chunk_size": 128, "max_num_seqs": 2, "max_model_len": 512, "max_batch_tkv": 512}
 
@@ -49,3 +53,15 @@ def test_a_release_is_explained_by_its_own_formula():
 )
 def test_nothing_is_said_where_the_model_does_not_show_the_fault(rule, version, step):
     assert explain(rule, _scenario((1, 290), (1, 256)), step, version) == []
+
+
+def test_an_idle_step_is_explained_by_the_stale_tkv():
+    config = CONFIG | {"chunk_size": 64, "max_model_len": 1024, "max_batch_tkv": 1024}
+    scenario = msgspec.structs.replace(
+        _scenario((830, 3), (116, 142), revision="2.1.2"),
+        config=full_config("spyre", "2.1.2", config),
+    )
+    idle = [broken.step for broken in replay(ModelTarget(), scenario, load("spyre")).broken]
+    lines = explain("SPY-R35", scenario, idle[0], "2.1.2")
+    assert "max-model-length rule: it goes by tkv 832 of the last forward" in lines[0]
+    assert "> 1024" in lines[1]
