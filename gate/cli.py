@@ -1,26 +1,32 @@
 """The command line. Exit codes: 0 conforms, 1 a rule is broken, 2 usage, 3 inconclusive."""
 
+import io
+import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from hypothesis.configuration import set_hypothesis_home_dir
 
+from .. import __version__
 from ..model.errors import InputError
-from ..model.faults import ConfigRefused, TargetFault, TargetNotStarted
-from ..model.systems import check_system, resolve_revision
+from ..model.faults import ConfigRefused, TargetCrashed, TargetFault, TargetNotStarted
+from ..model.systems import check_system, make_model, resolve_revision
 from ..model.target import ModelTarget
 from ..properties.predicate import Broken
 from ..properties.replay import replay as run_replay
-from ..spec.catalogue import CatalogueError, load, select
+from ..properties.rules import LOCKSTEP, applies
+from ..spec.catalogue import CatalogueError, Rule, load, select
 from . import report
 from .judge import Gate, run_gate
 from .profiles import PROFILES
-from .releases import ReleaseError
+from .releases import ReleaseError, cache_folder
 from .scenario_file import FileError, read_scenario
 from .targets.jsonl import serve as serve_lines
-from .targets.opening import UnknownTargetError, default_revision, load_factory, opened
+from .targets.opening import UnknownTargetError, default_revision, make_target, opened
 
 # Typer brings its own copy of click and names only the leaves of its errors: this is the root.
 COMMAND_LINE_ERROR: type[Exception] = typer.BadParameter.__mro__[2]
@@ -41,10 +47,33 @@ TargetOption = Annotated[
         help="model, MODULE:FACTORY, 'cmd:COMMAND LINE' or a release (sendnn-inference==2.1.2)",
     ),
 ]
+RuleOption = Annotated[
+    list[str] | None,
+    typer.Option("--rule", help="check only this rule; may be repeated, or A,B"),
+]
 StepLimit = Annotated[
-    float, typer.Option("--step-limit", help="seconds that a target may take for a step", min=0.1)
+    float,
+    typer.Option("--step-limit", help="seconds that a target may take for a step, at least 0.1"),
 ]
 Offline = Annotated[bool, typer.Option("--offline", help="install nothing")]
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        print(f"schedproof {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version", callback=_print_version, is_eager=True, help="show the version, and exit"
+        ),
+    ] = False,
+) -> None:
+    """Options of the command line as a whole."""
 
 
 @app.command()
@@ -60,13 +89,13 @@ def gate(
         str | None,
         typer.Option(help="the published behaviour that is meant (default: by the target)"),
     ] = None,
-    rule: Annotated[
-        list[str] | None, typer.Option("--rule", help="check only this rule; may be repeated")
-    ] = None,
+    rule: RuleOption = None,
     profile: Annotated[str, typer.Option(help=f"one of {', '.join(PROFILES)}")] = "ci",
-    seed: Annotated[int, typer.Option(help="the same seed gives the same runs", min=0)] = 0,
+    seed: Annotated[
+        int, typer.Option(help="the same seed gives the same runs; from 0 upwards")
+    ] = 0,
     max_failures: Annotated[
-        int, typer.Option(help="broken rules to look for per engine and scale", min=1)
+        int, typer.Option(help="broken rules to look for per scale, at least 1")
     ] = 3,
     json_file: Annotated[
         Path | None, typer.Option("--json", help="write the verdict to this file")
@@ -76,16 +105,27 @@ def gate(
     offline: Offline = False,
 ) -> None:
     """Judge a scheduler: replay known scenarios, search for new ones, give a verdict per rule."""
-    check_system(system)
-    resolved = resolve_revision(system, revision or default_revision(target))
+    with _option("--system"):
+        check_system(system)
+    with _option("--revision"):
+        if revision is None:
+            revision = default_revision(target)
+        resolved = resolve_revision(system, revision)
+        if target == "model":
+            make_model(system, resolved, {})
     if profile not in PROFILES:
         raise InputError("--profile", f"{profile!r}; valid: {', '.join(PROFILES)}")
-    if json_file is not None and not json_file.parent.is_dir():
-        raise InputError("--json", f"{json_file}: the folder {json_file.parent} does not exist")
+    _at_least("--seed", seed, 0)
+    _at_least("--max-failures", max_failures, 1)
+    _at_least("--step-limit", step_limit, 0.1)
+    _check_places(json_file, out)
     catalogue = load(system)
-    rules = select(catalogue, _split(rule)) if rule else catalogue
+    rules = _rules(catalogue, rule, resolved, target)
+    if "HYPOTHESIS_STORAGE_DIRECTORY" not in os.environ:
+        set_hypothesis_home_dir(cache_folder() / "hypothesis")  # not into the user's folder
     console = report.make_console()
-    reporter = report.GateReporter(console, catalogue, target)
+    options = report.replay_options(target, rule and [one.id for one in rules], step_limit)
+    reporter = report.GateReporter(console, catalogue, options)
     notice = _notice(console)
     with opened(target, step_limit=step_limit, offline=offline, report=notice) as open_target:
         judged = Gate(
@@ -106,12 +146,14 @@ def gate(
         finally:
             reporter.close()
         stderr = open_target.stderr()
+    if json_file is not None:
+        _write(json_file, report.verdict_json(verdict))
     report.print_verdict(console, verdict, catalogue)
+    if judged.interrupted:
+        report.fail("interrupted: the verdict is about what ran until then")
     if judged.fault is not None:
         report.fail(str(judged.fault))
-        _show_stderr(stderr)
-    if json_file is not None:
-        json_file.write_bytes(report.verdict_json(verdict))
+        report.print_details(getattr(judged.fault, "details", "") or stderr)
     raise typer.Exit(verdict.exit_code)
 
 
@@ -119,17 +161,17 @@ def gate(
 def replay(
     scenario: Annotated[Path, typer.Argument(help="a scenario file")],
     target: TargetOption = "model",
-    rule: Annotated[
-        list[str] | None, typer.Option("--rule", help="check only this rule; may be repeated")
-    ] = None,
+    rule: RuleOption = None,
     quiet: Annotated[bool, typer.Option("--quiet", help="no line per step")] = False,
     step_limit: StepLimit = 10.0,
     offline: Offline = False,
 ) -> None:
     """Run one scenario on a target, show every step, and judge it."""
+    _at_least("--step-limit", step_limit, 0.1)
     read = read_scenario(scenario)
     catalogue = load(read.system)
-    rules = select(catalogue, _split(rule)) if rule else catalogue
+    rules = _rules(catalogue, rule, read.revision or "", target)
+    _check_expected_rules(scenario, read, catalogue)
     console = report.make_console()
     last: list[Any] = [None]
 
@@ -140,21 +182,23 @@ def replay(
 
     notice = _notice(console)
     with opened(target, step_limit=step_limit, offline=offline, report=notice) as open_target:
-        outcome = run_replay(open_target.target, read, rules, show)
-        stderr = open_target.stderr()
+        try:
+            outcome = run_replay(open_target.target, read, rules, show)
+        except (InputError, ConfigRefused) as error:
+            raise FileError(f"{scenario}: {error}") from None
     for name, why in outcome.session.rejected.items():
-        console.print(f"{name} refused at the door: {why}", markup=False)
+        console.print(f"{name} refused at the door: {report.one_line(why)}", markup=False)
     by_id = {entry.id: entry for entry in catalogue}
     if outcome.broken:
         first: Broken = outcome.broken[0]
-        report.print_failure(console, by_id[first.rule], read, first, str(scenario), target)
+        options = report.replay_options(target, rule and [one.id for one in rules], step_limit)
+        report.print_failure(console, by_id[first.rule], read, first, str(scenario), options)
         for other in outcome.broken[1:]:
             console.print(f"  in the same step {other.rule}: {other.message}", markup=False)
-        if outcome.session.details or stderr:
-            _show_stderr(outcome.session.details or stderr)
+        report.print_details(outcome.session.details, console)
     for line in outcome.unmet:
         console.print(f"not as expected: {line}", markup=False)
-    raise typer.Exit(_conclude(console, read, outcome))
+    raise typer.Exit(_conclude(console, read, outcome, rules if rule else ()))
 
 
 @app.command()
@@ -163,7 +207,8 @@ def rules(
     rule: Annotated[str | None, typer.Argument(help="show this rule in full")] = None,
 ) -> None:
     """List the rules: what they say, where it is written, and which are only planned."""
-    check_system(system)
+    with _option("--system"):
+        check_system(system)
     catalogue = load(system)
     console = report.make_console()
     if rule is not None:
@@ -184,16 +229,18 @@ def serve(
     target: Annotated[str, typer.Argument(help="model, or MODULE:FACTORY")],
 ) -> None:
     """Host a Python target on stdin and stdout (JSON Lines, the target protocol)."""
-    made: Any = ModelTarget() if target == "model" else load_factory(target)()
-    serve_lines(made)
+    serve_lines(ModelTarget() if target == "model" else make_target(target))
 
 
 def main() -> None:
     """Run the command line; every error is one line, never a traceback."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")  # "×" where there is only ASCII
     try:
         code = app(standalone_mode=False)
     except COMMAND_LINE_ERROR as error:
-        report.fail(getattr(error, "format_message", error.__str__)())
+        _explain_usage(error)
         code = USAGE
     except (typer.Abort, KeyboardInterrupt):
         report.fail("interrupted")
@@ -204,27 +251,111 @@ def main() -> None:
     except (ConfigRefused, TargetNotStarted) as error:
         report.fail(str(error))
         code = USAGE
+    except TargetCrashed as error:  # at its first start: later ones are findings
+        report.fail(str(error))
+        report.print_details(error.details)
+        code = USAGE
     except TargetFault as error:
         report.fail(str(error))
         code = INCONCLUSIVE
     sys.exit(code or 0)
 
 
-def _conclude(console: Any, scenario: Any, outcome: Any) -> int:
+def _explain_usage(error: Any) -> None:
+    """One line that ends with where to look; the help itself where nothing was asked for."""
+    message = getattr(error, "format_message", error.__str__)()
+    if type(error).__name__ == "NoArgsIsHelpError":
+        print(message, file=sys.stderr)
+        return
+    context = getattr(error, "ctx", None)
+    hint = f"; {context.command_path} --help shows what is valid" if context else ""
+    report.fail(message.rstrip(".") + hint)
+
+
+@contextmanager
+def _option(name: str) -> Iterator[None]:
+    """An input error in the words of the command line."""
+    try:
+        yield
+    except InputError as error:
+        raise InputError(name, error.problem) from None
+
+
+def _at_least(name: str, value: float, least: float) -> None:
+    if not value >= least:  # not a number is not at least anything
+        raise InputError(name, f"{value}; valid: at least {least}")
+
+
+def _check_places(json_file: Path | None, out: Path) -> None:
+    """Notice before the work, not after it, that the results have nowhere to go."""
+    if json_file is not None:
+        if json_file.is_dir():
+            raise InputError("--json", f"{json_file} is a folder; valid: a file")
+        if not json_file.parent.is_dir():
+            raise InputError("--json", f"{json_file}: the folder {json_file.parent} does not exist")
+        if not os.access(json_file if json_file.exists() else json_file.parent, os.W_OK):
+            raise InputError("--json", f"{json_file} cannot be written to")
+    there = next(place for place in (out, *out.absolute().parents) if place.exists())
+    if not there.is_dir():
+        raise InputError("--out", f"{out}: {there} is not a folder")
+    if not os.access(there, os.W_OK):
+        raise InputError("--out", f"{out}: {there} cannot be written to")
+
+
+def _rules(
+    catalogue: Sequence[Rule], words: list[str] | None, revision: str, target: str
+) -> Sequence[Rule]:
+    """The rules that --rule names (`A,B` means A and B), else all of the catalogue.
+
+    Raises:
+        InputError, CatalogueError: one that cannot be checked here at all.
+    """
+    if not words:
+        return catalogue
+    ids = [part.strip() for word in words for part in word.split(",") if part.strip()]
+    if not ids:
+        raise InputError("--rule", f"{words[0]!r} names no rule; `schedproof rules` lists them")
+    chosen = select(catalogue, ids)
+    for rule in chosen:
+        if not applies(rule, revision):
+            raise InputError(
+                "--rule",
+                f"{rule.id} does not apply to revision {revision}; "
+                f"it applies to {', '.join(rule.revisions)}",
+            )
+        if rule.id == LOCKSTEP and target == "model":
+            raise InputError(
+                "--rule", f"{rule.id} compares a target with the model; valid: any other target"
+            )
+    return chosen
+
+
+def _check_expected_rules(path: Path, scenario: Any, catalogue: Sequence[Rule]) -> None:
+    try:
+        select(catalogue, (scenario.expect and scenario.expect.violates) or ())
+    except CatalogueError as error:
+        raise FileError(f"{path}: $.expect.violates: {error}") from None
+
+
+def _conclude(console: Any, scenario: Any, outcome: Any, chosen: Sequence[Rule]) -> int:
     if outcome.broken:
+        if not outcome.unmet and scenario.expect is not None and scenario.expect.violates:
+            console.print(f"as expected: {', '.join(one.rule for one in outcome.broken)} broke")
         return BROKEN
-    expected = scenario.expect.violates if scenario.expect is not None else None
-    if expected:
-        console.print(f"not as expected: {', '.join(expected)} did not break", markup=False)
     if outcome.unmet:
         return BROKEN
     if not outcome.finished:
         console.print(f"not finished after {outcome.steps} steps: no verdict")
         return INCONCLUSIVE
-    exercised = sum(1 for rule in outcome.session.checked if outcome.at_stake[rule.id])
+    exercised = [rule.id for rule in outcome.session.checked if outcome.at_stake[rule.id]]
+    idle = [rule.id for rule in chosen if rule.id not in exercised]
+    if idle or not exercised:
+        what = f"never at stake: {', '.join(idle)}" if idle else "no rule was at stake"
+        console.print(f"{what}; no verdict")
+        return INCONCLUSIVE
     console.print(
         f"no rule is broken in {outcome.steps} steps "
-        f"({exercised} of {len(outcome.session.checked)} rules were at stake)"
+        f"({len(exercised)} of {len(outcome.session.checked)} rules were at stake)"
     )
     return CONFORMS
 
@@ -244,15 +375,12 @@ def _show_rule(console: Any, entry: Any) -> None:
         console.print(line, markup=False)
 
 
-def _split(rules: list[str] | None) -> list[str]:
-    """`--rule A,B --rule C` means A, B and C."""
-    return [part for word in rules or [] for part in word.split(",") if part]
-
-
 def _notice(console: Any) -> Callable[[str], None]:
     return lambda text: console.print(text, style="dim", markup=False)
 
 
-def _show_stderr(text: str) -> None:
-    for line in text.strip().splitlines()[-15:]:
-        print(f"  | {line}", file=sys.stderr)
+def _write(path: Path, data: bytes) -> None:
+    try:
+        path.write_bytes(data)
+    except OSError as error:
+        raise FileError(f"{path}: cannot be written to ({error.strerror})") from None

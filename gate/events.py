@@ -23,10 +23,11 @@ class Progress(NamedTuple):
 
 
 class Found(NamedTuple):
-    """A counterexample, shrunk, replayed and written down."""
+    """A counterexample, shrunk, replayed and written down; `details` is what a crash left."""
 
     finding: Finding
     scenario: Scenario
+    details: str = ""
 
 
 Event = Notice | Progress | Found

@@ -13,10 +13,10 @@ from ..model.faults import ConfigRefused, TargetBroken, TargetFault
 from ..model.scenario import Scenario
 from ..model.systems import full_config
 from ..model.target import ModelTarget, Target
-from ..properties.machine import Search, search
+from ..properties.machine import Enough, Search, search
 from ..properties.predicate import Broken
-from ..properties.replay import replay
-from ..properties.rules import LOCKSTEP, applies, observable
+from ..properties.replay import Outcome, replay
+from ..properties.rules import LOCKSTEP, NEVER_HANGS, applies, observable
 from ..properties.session import Session
 from ..properties.shrink import shrink
 from ..spec.catalogue import Rule
@@ -27,6 +27,8 @@ from .profiles import PROFILES, Profile
 from .scenario_file import write_scenario
 
 SCALES = ("small", "tight")
+# Each trial of a scenario that hangs costs the time limit of a step.
+HANG_ATTEMPTS = 10
 # What a scale asks of a target before it is searched: may blocks be this small?
 PROBES: dict[str, dict[str, Any]] = {
     "small": {"block_size": 4, "chunk_size": 8, "max_model_len": 32, "max_batch_tkv": 96},
@@ -52,6 +54,7 @@ class Gate:
     at_stake: Counter[str] = field(default_factory=Counter)
     engines: list[verdict.EngineRun] = field(default_factory=list)
     findings: list[verdict.Finding] = field(default_factory=list)
+    unconfirmed: set[str] = field(default_factory=set)
     interrupted: bool = False
     fault: TargetFault | None = None
 
@@ -92,6 +95,7 @@ def run_gate(gate: Gate) -> verdict.Verdict:
         findings=tuple(gate.findings),
         exit_code=code,
         interrupted=gate.interrupted,
+        fault=None if gate.fault is None else str(gate.fault),
     )
 
 
@@ -99,18 +103,21 @@ def probe(gate: Gate) -> tuple[Any, list[str]]:
     """Start the target once per scale: what it says of itself, and the scales that it takes."""
     started = None
     scales = []
-    refusal = ConfigRefused("no configuration tried")
+    refusals: dict[str, ConfigRefused] = {}
     for scale in SCALES:
         config = full_config(gate.system, gate.revision, PROBES[scale])
         try:
             session = Session(gate.target, gate.system, gate.revision, config, gate.rules)
         except ConfigRefused as error:
-            refusal = error
+            refusals[scale] = error
             continue
         started = session.started
         scales.append(scale)
     if started is None:
-        raise refusal
+        tried = " and ".join(f"{scale} ({refusal})" for scale, refusal in refusals.items())
+        raise ConfigRefused(f"the target refuses the configuration of every scale: {tried}")
+    for scale, refusal in refusals.items():
+        gate.report(Notice(f"scale {scale} left out, the target refuses it: {refusal}"))
     return started, scales
 
 
@@ -118,6 +125,7 @@ def replay_corpus(gate: Gate) -> None:
     """The built-in scenarios, each to its end or to the first broken rule."""
     began = time.monotonic()
     runs = steps = refused = rejected = 0
+    complete = False
     try:
         for name, scenario in builtin_scenarios(gate.system).items():
             if longest(scenario) > gate.profile.corpus_steps:
@@ -136,11 +144,20 @@ def replay_corpus(gate: Gate) -> None:
             gate.at_stake.update(outcome.at_stake)
             if outcome.broken:
                 elapsed = time.monotonic() - found_at
-                keep(gate, "corpus", "production", meant, outcome.broken, elapsed, 0.0)
+                again = confirm(gate, meant, outcome.broken[0])
+                keep(gate, "corpus", "production", meant, again, elapsed, 0.0)
+        complete = True
     finally:
         gate.engines.append(
             verdict.EngineRun(
-                "corpus", "production", runs, steps, time.monotonic() - began, refused, rejected
+                "corpus",
+                "production",
+                runs,
+                steps,
+                time.monotonic() - began,
+                refused,
+                rejected,
+                complete,
             )
         )
 
@@ -156,16 +173,21 @@ def search_scale(gate: Gate, scale: str) -> None:
     try:
         while examples > 0 and len(known) < gate.max_failures and not known >= checked:
             hunt = Search(gate.target, gate.system, gate.revision, gate.rules, scale, known)
-            hunt.watch = lambda h=hunt: gate.report(
-                Progress(f"hypothesis, {scale}", h.runs, gate.profile.examples, h.steps)
-            )
+            hunt.watch = lambda h=hunt: _watch(gate, scale, h)
+            attempts = 0  # one who breaks the search off does not wait for shrinking
             try:
                 broken = search(hunt, examples, seed, gate.profile.shrink_runs)
+                attempts = gate.profile.shrink_attempts
+                if not broken and hunt.runs < examples:
+                    raise _ended_early(hunt.runs, examples)
             finally:
                 _book(totals, hunt)
                 gate.at_stake.update(hunt.at_stake)
                 if hunt.failure is not None:
-                    known |= {_found(gate, scale, hunt)}
+                    known |= {_found(gate, scale, hunt, attempts)}
+            if NEVER_HANGS in known:
+                gate.report(Notice(f"hypothesis, {scale}: a target that hangs is searched no more"))
+                return
             examples -= hunt.runs_to_failure if broken else examples
             seed += 1
         complete = True
@@ -184,6 +206,18 @@ def search_scale(gate: Gate, scale: str) -> None:
         )
 
 
+def _ended_early(runs: int, examples: int) -> TargetFault:
+    """Hypothesis leaves a search only where the same choices led to another run than before."""
+    why = f"the search ended after {runs} of {examples} runs: the target is not deterministic"
+    return TargetBroken("step", why, "")
+
+
+def _watch(gate: Gate, scale: str, hunt: Search) -> None:
+    if hunt.failure is not None and hunt.failure[1][0].rule == NEVER_HANGS:
+        raise Enough
+    gate.report(Progress(f"hypothesis, {scale}", hunt.runs, gate.profile.examples, hunt.steps))
+
+
 def _book(totals: Counter[str], hunt: Search) -> None:
     totals["runs"] += hunt.runs
     totals["steps"] += hunt.steps
@@ -191,40 +225,48 @@ def _book(totals: Counter[str], hunt: Search) -> None:
     totals["rejected"] += hunt.rejected
 
 
-def _found(gate: Gate, scale: str, hunt: Search) -> str:
+def _found(gate: Gate, scale: str, hunt: Search, attempts: int) -> str:
     """Shrink, replay and keep what a search found; the rule that it breaks first."""
     assert hunt.failure is not None
-    scenario, broken = hunt.failure
-    rule = broken[0].rule
+    smallest, (first, *_) = hunt.failure
     began = time.monotonic()
 
     def still_breaks(candidate: Scenario) -> bool:
-        again = replay(gate.target, candidate, gate.rules, last_step=broken[0].step).broken
-        return bool(again) and again[0].rule == rule
+        nonlocal smallest
+        again = replay(gate.target, candidate, gate.rules, last_step=first.step).broken
+        if not again or again[0].rule != first.rule:
+            return False
+        smallest = candidate
+        return True
 
-    smallest = scenario
+    if first.rule == NEVER_HANGS:
+        attempts = min(attempts, HANG_ATTEMPTS)
     try:
-        smallest = shrink(scenario, still_breaks, gate.profile.shrink_attempts)
+        shrink(smallest, still_breaks, attempts)
     finally:
-        confirmed = replay(gate.target, smallest, gate.rules)
+        outcome = confirm(gate, smallest, first)
         seconds = hunt.shrink_seconds + time.monotonic() - began
-        if confirmed.broken:
-            keep(
-                gate,
-                "hypothesis",
-                scale,
-                smallest,
-                confirmed.broken,
-                hunt.found_after,
-                seconds,
-            )
-        else:
-            gate.fault = _flaky(rule)
-    return rule
+        keep(gate, "hypothesis", scale, smallest, outcome, hunt.found_after, seconds)
+    return first.rule
 
 
-def _flaky(rule: str) -> TargetFault:
-    return TargetBroken("step", f"{rule} broke once, but not again in the same scenario", "")
+def confirm(gate: Gate, scenario: Scenario, first: Broken) -> Outcome:
+    """The same scenario once more, which must break the same rule.
+
+    Raises:
+        TargetBroken: it does not; the scenario is written down all the same.
+    """
+    outcome = replay(gate.target, scenario, gate.rules, last_step=first.step)
+    if outcome.broken and outcome.broken[0].rule == first.rule:
+        return outcome
+    gate.unconfirmed.add(first.rule)
+    path = write_scenario(scenario, gate.out, f"flaky-{first.rule}")
+    raise TargetBroken(
+        "step",
+        f"{first.rule} broke at step {first.step}, but not again in the same scenario ({path}): "
+        "the target is not deterministic",
+        "",
+    )
 
 
 def keep(
@@ -232,12 +274,12 @@ def keep(
     engine: str,
     scale: str,
     scenario: Scenario,
-    broken: list[Broken],
+    outcome: Outcome,
     found_after: float,
     shrunk_in: float,
 ) -> None:
     """Write the scenario down, and report it."""
-    first = broken[0]
+    first, *others = outcome.broken
     origin = {
         "engine": engine,
         "note": f"{first.rule} on {gate.target_spec}: {first.message}",
@@ -253,12 +295,12 @@ def keep(
         step=first.step,
         message=first.message,
         requests=len(scenario.requests),
-        consequences=tuple(other.rule for other in broken[1:]),
+        consequences=tuple(other.rule for other in others),
         found_after=found_after,
         shrunk_in=shrunk_in,
     )
     gate.findings.append(finding)
-    gate.report(Found(finding, named))
+    gate.report(Found(finding, named, outcome.session.details))
 
 
 def judge_rules(gate: Gate, observes: frozenset[str]) -> list[verdict.RuleVerdict]:
@@ -270,7 +312,12 @@ def judge_rules(gate: Gate, observes: frozenset[str]) -> list[verdict.RuleVerdic
         first.setdefault(finding.rule, finding)
         for other in finding.consequences:
             after.setdefault(other, finding)
-    judged = []
+    judged = [
+        # A crash or a hang ends a run whether or not it was asked for.
+        verdict.RuleVerdict(rule, "violated", one.step, one.scenario, one.message)
+        for rule, one in first.items()
+        if rule not in {chosen.id for chosen in gate.rules}
+    ]
     for rule in gate.rules:
         if not applies(rule, gate.revision) or _is_itself(gate, rule):
             continue
@@ -304,9 +351,14 @@ def judge_rules(gate: Gate, observes: frozenset[str]) -> list[verdict.RuleVerdic
                 finding.rule,
                 stakes,
             )
+        elif rule.id in gate.unconfirmed:
+            why = "broke once, but not again in the same scenario"
+            entry = verdict.RuleVerdict(rule.id, "inconclusive", message=why, at_stake=stakes)
         elif stakes == 0:
-            status: verdict.Status = "inconclusive" if gate.interrupted else "not_exercised"
-            entry = verdict.RuleVerdict(rule.id, status, message=rule.witness)
+            entry = verdict.RuleVerdict(rule.id, "not_exercised", message=rule.witness)
+            if gate.interrupted or gate.fault is not None:
+                why = "broken off before it was at stake"
+                entry = verdict.RuleVerdict(rule.id, "inconclusive", message=why)
         else:
             entry = verdict.RuleVerdict(rule.id, "held", at_stake=stakes)
         judged.append(entry)

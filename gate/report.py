@@ -1,8 +1,10 @@
 """What a gate prints: plain lines, progress where a terminal shows it."""
 
+import os
 import shlex
 import sys
 from collections.abc import Sequence
+from typing import NoReturn
 
 import msgspec
 from rich.console import Console
@@ -24,26 +26,43 @@ MARKS = {
     "planned": ("planned", "dim"),
 }
 SHOWN_REQUESTS = 12
+SHOWN_DETAILS = 15
+DEFAULT_STEP_LIMIT = 10.0
 
 
-def make_console(*, stderr: bool = False) -> Console:
+class _Console(Console):
+    def on_broken_pipe(self) -> NoReturn:
+        """Whoever read has gone, and so has the verdict: that is no broken rule."""
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise SystemExit(3)
+
+
+def make_console() -> Console:
     """A console that never wraps data and obeys NO_COLOR."""
-    return Console(stderr=stderr, highlight=False, soft_wrap=True)
+    return _Console(highlight=False, soft_wrap=True)
+
+
+def replay_options(target: str, rules: Sequence[str] | None, step_limit: float) -> str:
+    """The options with which `replay` sees what was seen: words for a shell, a space before."""
+    words = ["--target", target] if target != "model" else []
+    words += ["--rule", ",".join(rules)] if rules else []
+    words += ["--step-limit", f"{step_limit:g}"] if step_limit != DEFAULT_STEP_LIMIT else []
+    return "".join(f" {shlex.quote(word)}" for word in words)
 
 
 class GateReporter:
     """Prints events as they come: findings at once, progress only on a terminal."""
 
-    def __init__(self, console: Console, rules: Sequence[Rule], target_spec: str) -> None:
+    def __init__(self, console: Console, rules: Sequence[Rule], options: str) -> None:
         self._console = console
         self._rules = {rule.id: rule for rule in rules}
-        self._target_spec = target_spec
+        self._options = options
         self._status = console.status("") if console.is_terminal else None
 
     def __call__(self, event: Event) -> None:
         """Print one event."""
         if isinstance(event, Notice):
-            self._console.print(escape(event.text), style="dim")
+            self._console.print(one_line(event.text), style="dim", markup=False)
         elif isinstance(event, Progress):
             self._progress(event)
         elif isinstance(event, Found):
@@ -55,8 +74,9 @@ class GateReporter:
                 event.scenario,
                 Broken(finding.rule, finding.step, finding.message),
                 finding.scenario,
-                self._target_spec,
+                self._options,
             )
+            print_details(event.details, self._console)
             timing = f"found after {finding.found_after:.1f} s"
             if finding.shrunk_in:
                 timing += f", shrunk in {finding.shrunk_in:.1f} s"
@@ -81,19 +101,32 @@ def print_failure(
     scenario: Scenario,
     broken: Broken,
     path: str,
-    target_spec: str,
+    options: str,
 ) -> None:
-    """The rule, the scenario, the step, the numbers, and how to replay it."""
+    """The rule, the scenario, the step, the numbers, and how to replay it.
+
+    `options` are those of the replay command, as `replay_options` gives them.
+    """
     console.print(f"[red]BROKEN[/red] [bold]{rule.id}[/bold] {escape(rule.title)}")
     console.print(f"  rule:     {escape(rule.says)}")
     console.print(f"  source:   {escape(rule.source)}")
-    console.print(f"  step {broken.step}:  {escape(broken.message)}")
+    console.print(f"  step {broken.step}:  {escape(one_line(broken.message))}")
     console.print(f"  config:   {escape(_config(scenario))}")
     for line in _requests(scenario):
         console.print(f"  {escape(line)}")
     console.print(f"  scenario: {escape(path)}")
-    target = "" if target_spec == "model" else f" --target {_quoted(target_spec)}"
-    console.print(f"  replay:   schedproof replay {escape(_quoted(path))}{escape(target)}")
+    command = f"schedproof replay {shlex.quote(path)}{options}"
+    console.print(f"  replay:   {escape(command)}")
+
+
+def print_details(text: str, console: Console | None = None) -> None:
+    """The end of a traceback or of what a target wrote to stderr; without a console, to stderr."""
+    for line in text.strip().splitlines()[-SHOWN_DETAILS:]:
+        shown = f"  | {one_line(line)}"
+        if console is None:
+            print(shown, file=sys.stderr)
+        else:
+            console.print(shown, markup=False)
 
 
 def print_verdict(console: Console, verdict: Verdict, rules: Sequence[Rule]) -> None:
@@ -124,7 +157,7 @@ def print_verdict(console: Console, verdict: Verdict, rules: Sequence[Rule]) -> 
             f"{engine.name}, {engine.scale}: {engine.runs} runs, {engine.steps} steps in "
             f"{engine.seconds:.1f} s{refused}{rejected}{broken_off}"
         )
-    console.print(escape(summary(verdict)), style="bold")
+    console.print(one_line(summary(verdict)), style="bold", markup=False)
 
 
 def summary(verdict: Verdict) -> str:
@@ -165,7 +198,7 @@ def _plain(value: object) -> str:
 def _reason(entry: RuleVerdict) -> str:
     if entry.status == "violated":
         also = f" (with {entry.consequence_of})" if entry.consequence_of else ""
-        return f": {entry.message}{also}"
+        return f": {one_line(entry.message or '')}{also}"
     if entry.status == "held":
         return f" (at stake in {entry.at_stake} steps)"
     return f": {entry.message}" if entry.message else ""
@@ -196,10 +229,6 @@ def _requests(scenario: Scenario) -> list[str]:
     return lines + ([f"and {more} more requests"] if more > 0 else [])
 
 
-def _quoted(word: str) -> str:
-    return shlex.quote(word)
-
-
 def verdict_json(verdict: Verdict) -> bytes:
     """The verdict file."""
     return msgspec.json.format(msgspec.json.encode(verdict), indent=2) + b"\n"
@@ -207,4 +236,9 @@ def verdict_json(verdict: Verdict) -> bytes:
 
 def fail(message: str) -> None:
     """One line on stderr."""
-    print(f"schedproof: {message}", file=sys.stderr)
+    print(f"schedproof: {one_line(message)}", file=sys.stderr)
+
+
+def one_line(text: str) -> str:
+    """What a target says, without line ends and control characters."""
+    return "".join(char if char.isprintable() else " " for char in text)

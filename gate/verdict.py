@@ -57,7 +57,7 @@ class RuleVerdict(msgspec.Struct, frozen=True):
 
 
 class Verdict(msgspec.Struct, frozen=True):
-    """Everything that a gate found out."""
+    """Everything that a gate found out; `fault` is why it broke off, where it did."""
 
     target: TargetInfo
     system: str
@@ -69,6 +69,7 @@ class Verdict(msgspec.Struct, frozen=True):
     findings: tuple[Finding, ...]
     exit_code: int
     interrupted: bool = False
+    fault: str | None = None
     format: str = FORMAT
 
 

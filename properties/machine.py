@@ -28,6 +28,7 @@ from .systems import GENERATORS
 
 MAX_REQUESTS = 8
 MAX_ABORTS = 2
+PATIENCE = 100  # steps
 
 
 class RuleBroken(Exception):  # noqa: N818 (a finding, not an error)
@@ -164,22 +165,17 @@ def make_machine(hunt: Search, shrink_runs: int = 0) -> type[RuleBasedStateMachi
                 self.one_arrival(data.draw(generators.shapes(self.config)))
 
         @precondition(lambda self: not self.over and self.may_join_late())
-        @rule(data=st.data())
-        def arrive_late(self, data: st.DataObject) -> None:
-            ledger = self.session.monitor.ledger
-            self.one_arrival(data.draw(generators.beside_the_batch(self.config, ledger)))
+        @rule(data=st.data(), steps=st.integers(0, 12), to_border=st.booleans())
+        def arrive_late(self, data: st.DataObject, steps: int, to_border: bool) -> None:
+            self.until_nobody_waits()
+            self.some_steps(steps, to_border)
+            if not self.over and self.session.monitor.ledger.decoding():
+                strategy = generators.beside_the_batch(self.config, self.session.monitor.ledger)
+                self.one_arrival(data.draw(strategy))
 
         @rule(steps=st.integers(1, 12), to_border=st.booleans())
         def step(self, steps: int, to_border: bool) -> None:
-            if self.over:
-                return
-            if to_border:
-                steps += generators.steps_to_border(self.config, self.session.monitor.ledger)
-            self.one_step()
-            for _ in range(steps - 1):
-                if self.over or not self.session.unfinished:
-                    return
-                self.one_step()
+            self.some_steps(steps, to_border)
 
         @precondition(lambda self: not self.over and self.may_abort())
         @rule(which=st.integers(0, MAX_REQUESTS - 1), inside=st.booleans())
@@ -215,13 +211,26 @@ def make_machine(hunt: Search, shrink_runs: int = 0) -> type[RuleBasedStateMachi
             self.requests.append(request)
             self.judge(self.session.add(request))
 
-        def may_join_late(self) -> bool:
-            """Something decodes, and one more would meet the limit."""
+        def some_steps(self, steps: int, to_border: bool) -> None:
+            """So many steps, or so many past the next block border; one if nothing is left."""
+            if to_border and not self.over:
+                steps += generators.steps_to_border(self.config, self.session.monitor.ledger)
+            for number in range(steps):
+                if self.over or (number > 0 and not self.session.unfinished):
+                    return
+                self.one_step()
+
+        def until_nobody_waits(self) -> None:
+            """Let everything that has arrived join the batch, if it ever does."""
             ledger = self.session.monitor.ledger
-            room = len(self.requests) < MAX_REQUESTS
-            return (
-                room and bool(ledger.decoding()) and generators.limit_is_near(self.config, ledger)
-            )
+            for _ in range(PATIENCE):
+                if self.over or not (ledger.unstarted() or ledger.ongoing()):
+                    return
+                self.one_step()
+
+        def may_join_late(self) -> bool:
+            """There is somebody to join, and room in the run for one more."""
+            return len(self.requests) < MAX_REQUESTS and self.session.unfinished
 
         def may_abort(self) -> bool:
             """Few clients give up, and not the only one."""

@@ -5,7 +5,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..model.observation import Step
+import msgspec
+
+from ..model.errors import InputError
+from ..model.observation import FIELDS, Step
 from ..model.scenario import Scenario
 from ..model.systems import full_config, resolve_revision
 from ..model.target import Target
@@ -44,13 +47,15 @@ def replay(
 ) -> Outcome:
     """Run the scenario until every request finished or a step breaks a rule.
 
-    `watch` is shown every step; after `last_step` the run is cut. A run whose requests do not finish within the work that they are
-    (rule ALL-R06's bound) stops there, whether or not that rule is among `rules`.
+    `watch` is shown every step; after `last_step` the run is cut. A run whose requests do not
+    finish within the work that they are (rule ALL-R06's bound) stops there, whether or not that
+    rule is among `rules`.
 
     Raises:
-        InputError: the scenario's configuration is impossible.
+        InputError: the scenario's configuration is impossible, or `expect` names no field.
         ConfigRefused, TargetFault: the target cannot run it.
     """
+    _check_fields(scenario)
     revision = resolve_revision(scenario.system, scenario.revision)
     config = full_config(scenario.system, revision, scenario.config)
     at_stake: Counter[str] = Counter()
@@ -70,13 +75,15 @@ def replay(
                 watch(number, step)
             outcome.unmet += _differences(number, listed.get(number), step)
         if outcome.broken or number == last_step:
-            return outcome
+            break
         if number >= max(last_event, last_listed) and not session.unfinished:
             outcome.finished = True
-            return outcome
+            break
         ledger = session.monitor.ledger
         if ledger.busy_steps > ledger.work + 2 * len(ledger.accounts) + 2:
-            return outcome
+            break
+    outcome.unmet += _unexpected(scenario, outcome.broken, {rule.id for rule in rules})
+    return outcome
 
 
 def _events(session: Session, scenario: Scenario, arrivals: list[Any], number: int) -> list[Broken]:
@@ -93,6 +100,29 @@ def _events(session: Session, scenario: Scenario, arrivals: list[Any], number: i
     return []
 
 
+def _check_fields(scenario: Scenario) -> None:
+    for index, entry in enumerate(_expected_steps(scenario)):
+        for name in entry.keys() - FIELDS - {"step"}:
+            raise InputError(
+                f"$.expect.steps[{index}].{name}",
+                f"unknown field; valid: step, {', '.join(sorted(FIELDS))}",
+            )
+
+
+def _unexpected(scenario: Scenario, broken: list[Broken], checked: set[str]) -> list[str]:
+    """Where the rules that broke first are not those that `expect` names, of those checked."""
+    if scenario.expect is None:
+        return []
+    names = [one.rule for one in broken]
+    found = ", ".join(names) or "no rule"
+    expected = [rule for rule in scenario.expect.violates or () if rule in checked]
+    if scenario.expect.holds and names:
+        return [f"{found} broke, expected that every rule holds"]
+    if expected and set(names) != set(expected):
+        return [f"{found} broke, expected {', '.join(expected)}"]
+    return []
+
+
 def _expected_steps(scenario: Scenario) -> Sequence[dict[str, Any]]:
     return (scenario.expect.steps or ()) if scenario.expect is not None else ()
 
@@ -102,8 +132,16 @@ def _differences(number: int, expected: dict[str, Any] | None, step: Step) -> li
         return []
     found = []
     for name, value in expected.items():
-        seen = getattr(step, name, None) if name != "step" else number
-        seen = list(seen) if isinstance(seen, tuple) else seen
+        seen = _plain(getattr(step, name)) if name != "step" else number
         if seen != value:
-            found.append(f"step {number}: {name} is {seen}, expected {value}")
+            found.append(f"step {number}: {name} is {_json(seen)}, expected {_json(value)}")
     return found
+
+
+def _plain(value: Any) -> Any:
+    """The value as JSON has it: lists for tuples."""
+    return msgspec.json.decode(msgspec.json.encode(value))
+
+
+def _json(value: Any) -> str:
+    return msgspec.json.encode(value).decode()

@@ -115,6 +115,8 @@ class Session:
             return self.monitor.hung(str(fault))
         if isinstance(fault, TargetCrashed):
             self.details = fault.details
+        elif isinstance(fault, TargetDied):
+            self.details = fault.stderr_tail
         return self.monitor.crashed(str(fault))
 
     def _make_lockstep(

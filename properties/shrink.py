@@ -68,9 +68,9 @@ def simpler_requests(request: Request, block: int) -> Iterator[Request]:
 def smaller_numbers(number: int, least: int, block: int) -> Iterator[int]:
     """Smaller numbers to try: the least, half, one block less, the block border below, one less."""
     candidates = (least, number // 2, number - block, number // block * block, number - 1)
-    seen = {number}
+    seen = set()
     for candidate in candidates:
-        if candidate >= least and candidate not in seen:
+        if least <= candidate < number and candidate not in seen:
             seen.add(candidate)
             yield candidate
 

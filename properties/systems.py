@@ -20,9 +20,6 @@ class Generators(Protocol):
     def beside_the_batch(self, config: Any, ledger: Ledger) -> st.SearchStrategy[Any]:
         """Requests aimed at what is running."""
 
-    def limit_is_near(self, config: Any, ledger: Ledger) -> bool:
-        """Whether a request aimed at what is running would meet the limit."""
-
     def steps_to_border(self, config: Any, ledger: Ledger) -> int:
         """Steps until something interesting happens."""
 

@@ -1,16 +1,21 @@
 """From the word on the command line to a target that can be asked."""
 
 import importlib
+import os
 import shlex
 import sys
+import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
+from ...model.faults import TargetNotStarted
 from ...model.target import ModelTarget, Target
 from .. import releases
+from .jsonl import OPERATIONS
 from .pipe import PipeTarget
 
+COMPLAINT = "schedproof: "
 VALID = (
     "valid: model, MODULE:FACTORY, 'cmd:COMMAND LINE', or a release such as sendnn-inference==2.1.2"
 )
@@ -34,14 +39,22 @@ def opened(
     """The target that `spec` names, its process ended on leaving.
 
     Raises:
-        UnknownTargetError, ReleaseError: `spec` names nothing, or a release that cannot be had.
+        UnknownTargetError, ReleaseError: `spec` names nothing, or a release that cannot be had;
+            a factory is called, and so found wanting, only when the target is first started.
     """
     if spec == "model":
         yield Opened(ModelTarget(), lambda: "")
         return
     pipe = _pipe(spec, step_limit=step_limit, offline=offline, report=report)
-    with pipe:
-        yield Opened(pipe, lambda: pipe.stderr_tail)
+    try:
+        with pipe:
+            yield Opened(pipe, lambda: pipe.stderr_tail)
+    except TargetNotStarted as error:
+        # `schedproof serve` has said it better: name the factory, not the process around it.
+        words = error.stderr_tail.strip().splitlines()[-1:]
+        if words and words[0].startswith(f"{COMPLAINT}TARGET "):
+            raise UnknownTargetError(words[0].removeprefix(COMPLAINT)) from None
+        raise
 
 
 def default_revision(spec: str) -> str | None:
@@ -52,24 +65,70 @@ def default_revision(spec: str) -> str | None:
     return "2.1.2" if release.version in ("2.1.1", "2.1.2") else "documented"
 
 
-def load_factory(spec: str) -> Callable[[], Any]:
-    """The target factory that `MODULE:FACTORY` names.
+def make_target(spec: str) -> Any:
+    """What the factory that `MODULE:FACTORY` names makes.
+
+    Whatever the module prints goes to stderr: on stdout there are replies only.
 
     Raises:
-        UnknownTargetError: no such module, no such name in it, or it cannot be called.
+        UnknownTargetError: no such module, no such name in it, or what it makes is no target.
     """
-    module_name, _, name = spec.partition(":")
+    module_name, factory_name = _module_and_factory(spec)
     sys.path.insert(0, "")
-    try:
-        module = importlib.import_module(module_name)
-    except ImportError as error:
+    with _stdout_to_stderr():
+        try:
+            module = importlib.import_module(module_name)
+        except (Exception, SystemExit) as error:
+            raise UnknownTargetError(
+                f"TARGET {spec!r}: cannot import {module_name!r} ({_raised(error)})"
+            ) from None
+        factory = getattr(module, factory_name, None)
+        if not callable(factory):
+            raise UnknownTargetError(
+                f"TARGET {spec!r}: {module_name} has no callable {factory_name!r}"
+            )
+        try:
+            target = factory()
+        except (Exception, SystemExit) as error:
+            raise UnknownTargetError(
+                f"TARGET {spec!r}: {factory_name}() raised {_raised(error)}"
+            ) from None
+    missing = [name for name in OPERATIONS if not callable(getattr(target, name, None))]
+    if missing:
         raise UnknownTargetError(
-            f"TARGET {spec!r}: cannot import {module_name!r} ({error})"
-        ) from None
-    factory = getattr(module, name, None)
-    if not callable(factory):
-        raise UnknownTargetError(f"TARGET {spec!r}: {module_name} has no callable {name!r}")
-    return factory  # type: ignore[no-any-return]
+            f"TARGET {spec!r}: {factory_name}() gives a {type(target).__name__} without "
+            f"{', '.join(missing)}; valid: an object with the methods {', '.join(OPERATIONS)}"
+        )
+    return target
+
+
+def _raised(error: BaseException) -> str:
+    """An exception of the user's code in one line, with the place that raised it."""
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [f for f in frames if f.filename != __file__ and "importlib" not in f.filename]
+    place = f"{own[-1].filename}, line {own[-1].lineno}: " if own else ""
+    return f"{place}{type(error).__name__}: {' '.join(str(error).split())}"
+
+
+@contextmanager
+def _stdout_to_stderr() -> Iterator[None]:
+    """Descriptor 1 as a copy of 2, for what prints below Python too."""
+    sys.stdout.flush()
+    kept = os.dup(1)
+    os.dup2(2, 1)
+    try:
+        yield
+    finally:
+        sys.stdout.flush()
+        os.dup2(kept, 1)
+        os.close(kept)
+
+
+def _module_and_factory(spec: str) -> tuple[str, str]:
+    module, _, factory = spec.partition(":")
+    if not all(part.isidentifier() for part in [*module.split("."), factory]):
+        raise UnknownTargetError(f"TARGET {spec!r} is not understood; {VALID}")
+    return module, factory
 
 
 def _pipe(
@@ -79,7 +138,7 @@ def _pipe(
         try:
             command = shlex.split(spec.removeprefix("cmd:"))
         except ValueError as error:
-            raise UnknownTargetError(f"TARGET {spec!r}: {error}") from None
+            raise UnknownTargetError(f"TARGET {spec!r}: {error}; {VALID}") from None
         if not command:
             raise UnknownTargetError(f"TARGET {spec!r}: no command after cmd:; {VALID}")
         return PipeTarget(command, step_limit=step_limit)
@@ -87,8 +146,6 @@ def _pipe(
     if release is not None:
         prepared = releases.prepare(release, offline=offline, report=report)
         return PipeTarget(prepared.command, env=prepared.env, step_limit=step_limit)
-    module, separator, factory = spec.partition(":")
-    if not separator or not all(part.isidentifier() for part in module.split(".")) or not factory:
-        raise UnknownTargetError(f"TARGET {spec!r} is not understood; {VALID}")
+    _module_and_factory(spec)
     # A target of the user's runs in a process of its own: it may hang, exit or print.
     return PipeTarget([sys.executable, "-m", "schedproof", "serve", spec], step_limit=step_limit)

@@ -102,12 +102,6 @@ def beside_the_batch(draw: st.DrawFn, config: Mapping[str, Any], ledger: Ledger)
     return with_tokens(config, prompt, max(ends - joins + 1, draw(st.integers(1, 3))))
 
 
-def limit_is_near(config: Mapping[str, Any], ledger: Ledger) -> bool:
-    """One more member would make a row of the batch end just after a block."""
-    row = config["max_batch_tkv"] // (len(ledger.decoding()) + 1)
-    return bool(row % config["block_size"] <= config["block_size"] // 4)
-
-
 def steps_to_border(config: Mapping[str, Any], ledger: Ledger) -> int:
     """Decode steps until some decoding request fills its block."""
     block = config["block_size"]

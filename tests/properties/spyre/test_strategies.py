@@ -72,9 +72,3 @@ def test_steps_to_border_fill_the_block_that_is_nearest_to_full():
     assert strategies.steps_to_border(config, _ledger(config, [1, 62, 130])) == 2
     assert strategies.steps_to_border(config, _ledger(config, [128])) == 0
     assert strategies.steps_to_border(config, _ledger(config, [])) == 0
-
-
-def test_the_limit_is_near_when_a_row_ends_just_after_a_block():
-    config = {"block_size": 64, "chunk_size": 128, "max_batch_tkv": 2 * 320 + 3}
-    assert strategies.limit_is_near(config, _ledger(config, [10]))
-    assert not strategies.limit_is_near(config, _ledger(config, [10, 10]))

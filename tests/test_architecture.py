@@ -1,0 +1,137 @@
+"""The house: imports run one way, the core does no I/O, and the wheel holds what it needs."""
+
+import ast
+import tomllib
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+LAYERS = ("spec", "model", "properties", "solver", "gate")
+PURE = ("spec", "model", "properties", "solver")
+# What reaches the outside world, or differs from run to run.
+OUTSIDE = frozenset(
+    (
+        *("asyncio", "builtins", "ctypes", "datetime", "fcntl", "glob", "http", "importlib", "io"),
+        *("logging", "mmap", "multiprocessing", "os", "pathlib", "pickle", "platform", "random"),
+        *("secrets", "select", "shelve", "shutil", "socket", "sqlite3", "ssl", "subprocess"),
+        *("sys", "tempfile", "threading", "time", "urllib", "uuid"),
+    )
+)
+ALLOWED = {
+    ("properties/machine.py", "time"),  # how long a search took
+    ("spec/catalogue.py", "importlib"),  # importlib.resources, for the packaged TOML files
+}
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+SETUPTOOLS = PROJECT["tool"]["setuptools"]
+
+
+def sources(layer: str) -> list[Path]:
+    return sorted((ROOT / layer).rglob("*.py"))
+
+
+def imported(path: Path) -> set[str]:
+    """Absolute names of what a file imports; names of this package begin with `schedproof.`."""
+    package = ("schedproof", *path.relative_to(ROOT).parent.parts)
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            base = package[: len(package) - node.level + 1] if node.level else ()
+            module = ".".join((*base, *([node.module] if node.module else [])))
+            found |= {f"{module}.{alias.name}" for alias in node.names}
+    return found
+
+
+ALL_SOURCES = [path for layer in LAYERS for path in sources(layer)]
+
+
+@pytest.mark.parametrize("path", ALL_SOURCES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_imports_run_one_way(path: Path) -> None:
+    own = LAYERS.index(path.relative_to(ROOT).parts[0])
+    for name in imported(path):
+        assert not name.startswith("tests."), name
+        first, _, rest = name.partition(".")
+        layer = rest.partition(".")[0]
+        if first == "schedproof" and layer in LAYERS:
+            assert LAYERS.index(layer) <= own, f"{path.relative_to(ROOT)} imports {name}"
+
+
+@pytest.mark.parametrize(
+    "path",
+    [path for layer in PURE for path in sources(layer)],
+    ids=lambda path: str(path.relative_to(ROOT)),
+)
+def test_the_core_does_no_input_or_output(path: Path) -> None:
+    place = str(path.relative_to(ROOT))
+    for name in imported(path):
+        module = name.partition(".")[0]
+        assert module not in OUTSIDE or (place, module) in ALLOWED, f"{place} imports {name}"
+    calls = {
+        node.func.id
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)
+    }
+    assert not calls & {"open", "print", "input", "exec", "eval", "__import__"}
+
+
+def test_the_catalogue_reads_packaged_resources_only() -> None:
+    names = {name for name in imported(ROOT / "spec/catalogue.py") if name.startswith("importlib")}
+    assert names == {"importlib.resources"}
+
+
+def test_the_files_that_run_inside_a_release_need_the_standard_library_only() -> None:
+    # jsonl.py is imported there by itself.
+    for name in imported(ROOT / "gate/targets/jsonl.py"):
+        assert not name.startswith("schedproof"), name
+
+
+def test_every_package_is_listed_and_every_listed_one_exists() -> None:
+    listed = set(SETUPTOOLS["packages"])
+    inits = [ROOT / "__init__.py", *(p for layer in LAYERS for p in sources(layer))]
+    there = {
+        ".".join(("schedproof", *path.relative_to(ROOT).parent.parts))
+        for path in inits
+        if path.name == "__init__.py"
+    }
+    assert listed == there
+    stray = {
+        str(path.relative_to(ROOT))
+        for path in ALL_SOURCES
+        if not (path.parent / "__init__.py").exists()
+    }
+    assert stray == set()
+
+
+def test_every_data_file_is_in_the_wheel() -> None:
+    folders = [ROOT / layer for layer in LAYERS if (ROOT / layer).is_dir()]
+    data = {
+        path
+        for folder in folders
+        for path in folder.rglob("*")
+        if path.is_file() and path.suffix in {".toml", ".json", ".typed", ".jinja", ".md"}
+    } | {ROOT / "py.typed"}
+    packed = set()
+    for package, patterns in SETUPTOOLS["package-data"].items():
+        folder = ROOT.joinpath(*package.split(".")[1:])
+        for pattern in patterns:
+            matches = set(folder.glob(pattern))
+            assert matches, f"{package}: {pattern} matches nothing"
+            packed |= matches
+    assert data == packed
+    names = {path.relative_to(ROOT).as_posix() for path in packed}
+    assert {"py.typed", "spec/common.toml", "spec/spyre.toml"} <= names
+    assert "gate/corpus/spyre/late-arrivals-before-961.json" in names
+    assert any(name.startswith("gate/targets/tinymodel/") for name in names)
+
+
+def test_the_command_is_what_the_package_says() -> None:
+    module, _, name = PROJECT["project"]["scripts"]["schedproof"].partition(":")
+    path = ROOT.joinpath(*module.split(".")[1:]).with_suffix(".py")
+    defined = {
+        node.name
+        for node in ast.parse(path.read_text(encoding="utf-8")).body
+        if isinstance(node, ast.FunctionDef)
+    }
+    assert name in defined
