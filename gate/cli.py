@@ -192,7 +192,9 @@ def replay(
     if outcome.broken:
         first: Broken = outcome.broken[0]
         options = report.replay_options(target, rule and [one.id for one in rules], step_limit)
-        report.print_failure(console, by_id[first.rule], read, first, str(scenario), options)
+        report.print_failure(
+            console, by_id[first.rule], read, first, str(scenario), options, outcome.session
+        )
         for other in outcome.broken[1:]:
             console.print(f"  in the same step {other.rule}: {other.message}", markup=False)
         report.print_details(outcome.session.details, console)

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from ..model.scenario import Scenario
+from ..properties.session import Session
 from .verdict import Finding
 
 
@@ -23,11 +24,11 @@ class Progress(NamedTuple):
 
 
 class Found(NamedTuple):
-    """A counterexample, shrunk, replayed and written down; `details` is what a crash left."""
+    """A counterexample, shrunk, written down, and replayed in `session`."""
 
     finding: Finding
     scenario: Scenario
-    details: str = ""
+    session: Session
 
 
 Event = Notice | Progress | Found

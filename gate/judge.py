@@ -300,7 +300,7 @@ def keep(
         shrunk_in=shrunk_in,
     )
     gate.findings.append(finding)
-    gate.report(Found(finding, named, outcome.session.details))
+    gate.report(Found(finding, named, outcome.session))
 
 
 def judge_rules(gate: Gate, observes: frozenset[str]) -> list[verdict.RuleVerdict]:

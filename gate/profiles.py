@@ -23,7 +23,7 @@ class Profile(NamedTuple):
 
 PROFILES: dict[str, Profile] = {
     "quick": Profile(examples=60, shrink_runs=60, shrink_attempts=60, corpus_steps=2_000),
-    "ci": Profile(examples=300, shrink_runs=250, shrink_attempts=250, corpus_steps=60_000),
+    "ci": Profile(examples=400, shrink_runs=250, shrink_attempts=250, corpus_steps=60_000),
     "nightly": Profile(
         examples=2_000, shrink_runs=1_000, shrink_attempts=1_000, corpus_steps=10**9
     ),

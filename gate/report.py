@@ -12,7 +12,9 @@ from rich.markup import escape
 
 from ..model.observation import Step
 from ..model.scenario import Scenario
+from ..properties.explain import explain
 from ..properties.predicate import Broken
+from ..properties.session import Session
 from ..spec.catalogue import Rule
 from .events import Event, Found, Notice, Progress
 from .verdict import RuleVerdict, Verdict
@@ -75,8 +77,9 @@ class GateReporter:
                 Broken(finding.rule, finding.step, finding.message),
                 finding.scenario,
                 self._options,
+                event.session,
             )
-            print_details(event.details, self._console)
+            print_details(event.session.details, self._console)
             timing = f"found after {finding.found_after:.1f} s"
             if finding.shrunk_in:
                 timing += f", shrunk in {finding.shrunk_in:.1f} s"
@@ -102,10 +105,12 @@ def print_failure(
     broken: Broken,
     path: str,
     options: str,
+    session: Session,
 ) -> None:
-    """The rule, the scenario, the step, the numbers, and how to replay it.
+    """The rule, the scenario, the step, the numbers, why, and how to replay it.
 
-    `options` are those of the replay command, as `replay_options` gives them.
+    `options` are those of the replay command, as `replay_options` gives them; `session` is the
+    run that broke the rule.
     """
     console.print(f"[red]BROKEN[/red] [bold]{rule.id}[/bold] {escape(rule.title)}")
     console.print(f"  rule:     {escape(rule.says)}")
@@ -114,6 +119,16 @@ def print_failure(
     console.print(f"  config:   {escape(_config(scenario))}")
     for line in _requests(scenario):
         console.print(f"  {escape(line)}")
+    console.print("  steps before, with what changed:")
+    last = None
+    for number, step in session.recent:
+        console.print(f"    {step_line(number, step, last)}", markup=False)
+        last = step
+    explanation = explain(broken.rule, scenario, broken.step, session.started.version)
+    if explanation:
+        console.print("  why:")
+    for line in explanation:
+        console.print(f"    {line}", markup=False)
     console.print(f"  scenario: {escape(path)}")
     command = f"schedproof replay {shlex.quote(path)}{options}"
     console.print(f"  replay:   {escape(command)}")

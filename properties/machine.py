@@ -165,7 +165,7 @@ def make_machine(hunt: Search, shrink_runs: int = 0) -> type[RuleBasedStateMachi
                 self.one_arrival(data.draw(generators.shapes(self.config)))
 
         @precondition(lambda self: not self.over and self.may_join_late())
-        @rule(data=st.data(), steps=st.integers(0, 12), to_border=st.booleans())
+        @rule(data=st.data(), steps=st.integers(0, 60), to_border=st.booleans())
         def arrive_late(self, data: st.DataObject, steps: int, to_border: bool) -> None:
             self.until_nobody_waits()
             self.some_steps(steps, to_border)

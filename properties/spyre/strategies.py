@@ -90,7 +90,7 @@ def beside_the_batch(draw: st.DrawFn, config: Mapping[str, Any], ledger: Ledger)
     block, chunk, length = (config[k] for k in ("block_size", "chunk_size", "max_model_len"))
     lengths = [one.computed for one in ledger.decoding()] or [0]
     row = config["max_batch_tkv"] // (len(lengths) + 1)
-    offset = draw(st.sampled_from((1, 2, block // 2, block)))
+    offset = draw(st.sampled_from((1, 2, 1, block // 2, block)))
     blocks = draw(st.integers(0, min(max(lengths), length - 2 * block) // block))
     prompt = min(blocks * block + offset, length - block)
     reached = max(lengths) + ceil(prompt / chunk)
