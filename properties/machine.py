@@ -187,7 +187,7 @@ def make_machine(hunt: Search, shrink_runs: int = 0) -> type[RuleBasedStateMachi
             if self.requests[index].abort_at is not None:
                 return
             self.requests[index] = _aborted(self.requests[index], now, inside)
-            self.judge(self.session.abort(name, inside))
+            self.judged(self.session.abort, name, inside)
 
         @precondition(lambda self: not self.over and len(self.requests) >= MAX_REQUESTS // 2)
         @rule()
@@ -209,10 +209,16 @@ def make_machine(hunt: Search, shrink_runs: int = 0) -> type[RuleBasedStateMachi
                 output_len=shape.output_len,
             )
             self.requests.append(request)
-            self.judge(self.session.add(request))
+            self.judged(self.session.add, request)
+            hunt.rejected += name in self.session.rejected
 
         def some_steps(self, steps: int, to_border: bool) -> None:
-            """So many steps, or so many past the next block border; one if nothing is left."""
+            """So many steps, or so many past the next block border; one if nothing is left.
+
+            Before the first request nothing can go wrong that a scenario could show.
+            """
+            if not self.requests:
+                return
             if to_border and not self.over:
                 steps += generators.steps_to_border(self.config, self.session.monitor.ledger)
             for number in range(steps):
@@ -242,7 +248,16 @@ def make_machine(hunt: Search, shrink_runs: int = 0) -> type[RuleBasedStateMachi
                 self.over = True
                 return
             hunt.steps += 1
-            self.judge(self.session.step())
+            self.judged(self.session.step)
+
+        def judged(self, operation: Callable[..., list[Broken]], *args: Any) -> None:
+            """Ask the target. A run that is left half-way (Ctrl-C) has nothing to drain."""
+            try:
+                broken = operation(*args)
+            except BaseException:
+                self.over = True
+                raise
+            self.judge(broken)
 
         def judge(self, broken: list[Broken]) -> None:
             if not broken:
@@ -258,13 +273,14 @@ def make_machine(hunt: Search, shrink_runs: int = 0) -> type[RuleBasedStateMachi
                 system=hunt.system,
                 revision=hunt.revision,
                 config=self.config,
-                requests=tuple(r for r in self.requests if r.id not in self.session.rejected),
+                # What was refused at the door is no part of the run, unless nothing else came.
+                requests=tuple(r for r in self.requests if r.id not in self.session.rejected)
+                or tuple(self.requests),
             )
 
         def teardown(self) -> None:
             if not self.over:
                 self.drain()
-                hunt.rejected += len(self.session.rejected)
 
     return SchedulerMachine
 
