@@ -140,6 +140,7 @@ def gate(
             max_failures=max_failures,
             out=out,
             report=reporter,
+            stderr=open_target.stderr,
         )
         try:
             verdict = run_gate(judged)
@@ -186,6 +187,7 @@ def replay(
             outcome = run_replay(open_target.target, read, rules, show)
         except (InputError, ConfigRefused) as error:
             raise FileError(f"{scenario}: {error}") from None
+        stderr = open_target.stderr()
     for name, why in outcome.session.rejected.items():
         console.print(f"{name} refused at the door: {report.one_line(why)}", markup=False)
     by_id = {entry.id: entry for entry in catalogue}
@@ -197,7 +199,7 @@ def replay(
         )
         for other in outcome.broken[1:]:
             console.print(f"  in the same step {other.rule}: {other.message}", markup=False)
-        report.print_details(outcome.session.details, console)
+        report.print_details(outcome.session.details or stderr, console)
     for line in outcome.unmet:
         console.print(f"not as expected: {line}", markup=False)
     raise typer.Exit(_conclude(console, read, outcome, rules if rule else ()))

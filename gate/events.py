@@ -24,11 +24,15 @@ class Progress(NamedTuple):
 
 
 class Found(NamedTuple):
-    """A counterexample, shrunk, written down, and replayed in `session`."""
+    """A counterexample, shrunk, written down, and replayed in `session`.
+
+    `stderr` is what the target wrote there in that run.
+    """
 
     finding: Finding
     scenario: Scenario
     session: Session
+    stderr: str = ""
 
 
 Event = Notice | Progress | Found

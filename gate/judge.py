@@ -2,7 +2,7 @@
 
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -51,6 +51,7 @@ class Gate:
     max_failures: int
     out: Path
     report: Report
+    stderr: Callable[[], str] = lambda: ""
     at_stake: Counter[str] = field(default_factory=Counter)
     engines: list[verdict.EngineRun] = field(default_factory=list)
     findings: list[verdict.Finding] = field(default_factory=list)
@@ -300,7 +301,7 @@ def keep(
         shrunk_in=shrunk_in,
     )
     gate.findings.append(finding)
-    gate.report(Found(finding, named, outcome.session))
+    gate.report(Found(finding, named, outcome.session, gate.stderr()))
 
 
 def judge_rules(gate: Gate, observes: frozenset[str]) -> list[verdict.RuleVerdict]:

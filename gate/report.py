@@ -79,7 +79,7 @@ class GateReporter:
                 self._options,
                 event.session,
             )
-            print_details(event.session.details, self._console)
+            print_details(event.session.details or event.stderr, self._console)
             timing = f"found after {finding.found_after:.1f} s"
             if finding.shrunk_in:
                 timing += f", shrunk in {finding.shrunk_in:.1f} s"
