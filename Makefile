@@ -5,13 +5,15 @@ BIN := $(VENV)/bin
 
 TARGET ?= model
 RULES ?=
+REVISION ?=
 PROFILE ?= ci
 JOBS ?= 2
 
 .PHONY: gate test lint clean
 
 gate: $(VENV)/installed
-	$(BIN)/schedproof gate "$(TARGET)" --profile $(PROFILE) $(if $(RULES),--rule $(RULES))
+	$(BIN)/schedproof gate "$(TARGET)" --profile $(PROFILE) \
+		$(if $(RULES),--rule $(RULES)) $(if $(REVISION),--revision $(REVISION))
 
 test: $(VENV)/installed-test lint
 	$(BIN)/pytest -n $(JOBS)

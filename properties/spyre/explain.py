@@ -155,4 +155,11 @@ def _beyond(
                 f"  {one.id} is at tkv {reached}, {reached - projected} beyond its projection: "
                 f"{longest} is in a block further on, which pads {one.id} on the left"
             )
+    if not lines:
+        tkvs = {one.id: pads[one.id] * block + one.computed + 1 for one in batch}
+        widest = max(tkvs, key=lambda name: tkvs[name])
+        lines.append(
+            f"  {widest} is at tkv {tkvs[widest]}, which the projection did not look at, "
+            f"since {widest} lives as long as {joins.newcomer}"
+        )
     return lines

@@ -65,3 +65,13 @@ def test_an_idle_step_is_explained_by_the_stale_tkv():
     lines = explain("SPY-R35", scenario, idle[0], "2.1.2")
     assert "max-model-length rule: it goes by tkv 832 of the last forward" in lines[0]
     assert "> 1024" in lines[1]
+
+
+def test_a_tkv_that_the_projection_did_not_look_at_is_named():
+    config = CONFIG | {"chunk_size": 256, "max_batch_tkv": 520}
+    scenario = msgspec.structs.replace(
+        _scenario((3, 3), (256, 2)), config=full_config("spyre", "documented", config)
+    )
+    lines = explain("SPY-R07", scenario, 3, "documented")
+    assert "2 requests that live as long x 257 = 514 <= 520" in lines[-2]
+    assert "r0 is at tkv 261, which the projection did not look at" in lines[-1]
