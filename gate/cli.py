@@ -21,10 +21,11 @@ from ..properties.replay import replay as run_replay
 from ..properties.rules import LOCKSTEP, applies
 from ..spec.catalogue import CatalogueError, Rule, load, select
 from . import report
-from .judge import Gate, run_gate
+from .judge import run_gate
 from .profiles import PROFILES
 from .releases import ReleaseError, cache_folder
 from .scenario_file import FileError, read_scenario
+from .state import Gate
 from .targets.jsonl import serve as serve_lines
 from .targets.opening import UnknownTargetError, default_revision, make_target, opened
 

@@ -7,11 +7,12 @@ from typing import Any
 
 import pytest
 
-from schedproof.gate import judge
+from schedproof.gate import engines
 from schedproof.gate.events import Event, Found, Notice, Progress
-from schedproof.gate.judge import Gate, run_gate
+from schedproof.gate.judge import run_gate
 from schedproof.gate.profiles import PROFILES, Profile
 from schedproof.gate.scenario_file import read_scenario
+from schedproof.gate.state import Gate
 from schedproof.gate.verdict import RuleVerdict, Verdict, exit_code
 from schedproof.model.faults import ConfigRefused, TargetHung
 from schedproof.model.target import ModelTarget, Reply
@@ -225,7 +226,7 @@ def test_a_hang_ends_the_search_after_few_trials(gate: Callable[..., Gate]) -> N
     assert entry(verdict, "ALL-R02").status == "violated"
     assert [one.scale for one in verdict.findings] == ["small", "tight"]
     # The first, at most ten to shrink it, and one to confirm; at two scales.
-    assert Hangs.hangs <= 2 * (1 + judge.HANG_ATTEMPTS + 1)
+    assert Hangs.hangs <= 2 * (1 + engines.HANG_ATTEMPTS + 1)
     assert any(
         "searched no more" in event.text
         for event in gate.events  # type: ignore[attr-defined]

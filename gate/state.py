@@ -1,0 +1,42 @@
+"""What a gate is about, and what came out of it so far."""
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from ..model.faults import TargetFault
+from ..model.target import Target
+from ..spec.catalogue import Rule
+from . import verdict
+from .events import Report
+from .profiles import PROFILES, Profile
+
+
+@dataclass
+class Gate:
+    """One gate: what is judged, by which rules, how hard, and what came out so far."""
+
+    target: Target
+    target_spec: str
+    system: str
+    revision: str
+    rules: Sequence[Rule]
+    chosen: bool
+    profile_name: str
+    seed: int
+    max_failures: int
+    out: Path
+    report: Report
+    stderr: Callable[[], str] = lambda: ""
+    at_stake: Counter[str] = field(default_factory=Counter)
+    engines: list[verdict.EngineRun] = field(default_factory=list)
+    findings: list[verdict.Finding] = field(default_factory=list)
+    unconfirmed: set[str] = field(default_factory=set)
+    interrupted: bool = False
+    fault: TargetFault | None = None
+
+    @property
+    def profile(self) -> Profile:
+        """The budgets."""
+        return PROFILES[self.profile_name]
