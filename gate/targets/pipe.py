@@ -39,8 +39,9 @@ class PipeTarget:
     raises `TargetHung`, `TargetDied`, `TargetBroken` or `TargetNotStarted`. Not for use by two
     threads at once.
 
-    `start_limit` (seconds) is for the first `start` in a new process, which pays for imports;
-    later ones get `step_limit` or 30 s, the greater; every other operation gets `step_limit`.
+    `start_limit` (seconds) is for the first `start` that succeeds in a new process, which pays
+    for imports (a refusal may come before them); later ones get `step_limit` or 30 s, the
+    greater; every other operation gets `step_limit`.
     """
 
     def __init__(
@@ -60,6 +61,7 @@ class PipeTarget:
         self._child: _Child | None = None
         self._stderr = _Tail()
         self._has_answered = False
+        self._has_started = False
 
     @property
     def stderr_tail(self) -> str:
@@ -68,13 +70,15 @@ class PipeTarget:
 
     def start(self, system: str, revision: str, config: Mapping[str, Any]) -> Reply:
         """Begins anew, in the process that is there or else in a new one."""
-        limit = max(self._step_limit, RESTART_LIMIT)
         self._stderr.clear()
         if self._child is None:
             self._child = self._spawn()
-            limit = self._start_limit
+            self._has_started = False
+        limit = max(self._step_limit, RESTART_LIMIT) if self._has_started else self._start_limit
         question = {"op": "start", "system": system, "revision": revision, "config": config}
-        return self._ask(question, limit)
+        reply = self._ask(question, limit)
+        self._has_started |= isinstance(reply, dict) and reply.get("ok") is True
+        return reply
 
     def add(self, request: Mapping[str, Any]) -> Reply:
         """Hands over a request; a refusal is an answer."""

@@ -168,6 +168,17 @@ def test_a_hang_in_the_first_start_is_held_to_the_start_limit() -> None:
     assert (caught.value.op, caught.value.seconds) == ("start", SHORT)
 
 
+def test_after_a_refused_start_the_next_may_still_pay_for_imports(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(pipe, "RESTART_LIMIT", SHORT)
+    body = "ask(); reply(ok=False, error='config'); ask(); time.sleep(3); reply(); ask()"
+    target = PipeTarget(toy(body), start_limit=PATIENT, step_limit=SHORT)
+    assert target.start("spyre", "documented", {})["ok"] is False
+    assert target.start("spyre", "documented", {})["ok"] is True
+    target.close()
+
+
 def test_a_later_start_gets_the_restart_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pipe, "RESTART_LIMIT", SHORT)
     target = started("ask(); reply(); hang()", step_limit=0.1)
