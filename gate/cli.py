@@ -20,7 +20,7 @@ from ..properties.predicate import Broken
 from ..properties.replay import replay as run_replay
 from ..properties.rules import LOCKSTEP, applies
 from ..spec.catalogue import CatalogueError, Rule, load, select
-from . import report
+from . import catalogue_rules, report
 from .judge import run_gate
 from .profiles import PROFILES
 from .releases import ReleaseError, cache_folder
@@ -210,23 +210,21 @@ def replay(
 def rules(
     system: Annotated[str, typer.Option(help="the system whose rules to list")] = "spyre",
     rule: Annotated[str | None, typer.Argument(help="show this rule in full")] = None,
+    matrix: Annotated[
+        bool, typer.Option("--matrix", help="rule x revision, engine, witness, mutant")
+    ] = False,
 ) -> None:
-    """List the rules: what they say, where it is written, and which are only planned."""
+    """List the rules: what they say, where it is written, and what checks them."""
     with _option("--system"):
         check_system(system)
     catalogue = load(system)
     console = report.make_console()
     if rule is not None:
-        _show_rule(console, select(catalogue, [rule])[0])
-        return
-    for entry in catalogue:
-        state = "planned" if entry.planned else entry.kind
-        console.print(f"{entry.id:<8} {state:<9} {entry.title}", markup=False)
-    planned = sum(bool(entry.planned) for entry in catalogue)
-    console.print(
-        f"{len(catalogue) - planned} rules are checked, {planned} are planned; "
-        "`schedproof rules RULE` shows one in full"
-    )
+        catalogue_rules.show_rule(console, select(catalogue, [rule])[0])
+    elif matrix:
+        catalogue_rules.show_matrix(console, catalogue, system)
+    else:
+        catalogue_rules.show_list(console, catalogue)
 
 
 @app.command()
@@ -363,21 +361,6 @@ def _conclude(console: Any, scenario: Any, outcome: Any, chosen: Sequence[Rule])
         f"({len(exercised)} of {len(outcome.session.checked)} rules were at stake)"
     )
     return CONFORMS
-
-
-def _show_rule(console: Any, entry: Any) -> None:
-    lines = [f"{entry.id} ({entry.kind}): {entry.title}", f"  says:      {entry.says}"]
-    lines.append(f"  source:    {entry.source}")
-    lines.append(f"  revisions: {', '.join(entry.revisions)}")
-    if entry.planned:
-        lines.append(f"  planned:   {entry.planned}")
-    else:
-        lines.append(f"  needs:     {', '.join(entry.needs) or 'nothing beyond kind, scheduled'}")
-        lines.append(f"  witness:   {entry.witness}")
-        lines.append(f"  engines:   {', '.join(entry.engines)}")
-    lines += [f"  differs:   {one.releases}: {one.says}" for one in entry.divergences]
-    for line in lines:
-        console.print(line, markup=False)
 
 
 def _notice(console: Any) -> Callable[[str], None]:

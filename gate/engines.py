@@ -15,6 +15,7 @@ from ..properties.predicate import Broken
 from ..properties.replay import Outcome, replay
 from ..properties.rules import NEVER_HANGS
 from ..properties.shrink import shrink
+from ..spec.catalogue import load
 from . import verdict
 from .builtin import builtin_scenarios, longest
 from .events import Found, Notice, Progress
@@ -70,7 +71,7 @@ def search_scale(gate: Gate, scale: str) -> None:
     """Hypothesis at one scale, again and again while it finds rules that were not broken yet."""
     began = time.monotonic()
     known: frozenset[str] = frozenset()
-    checked = {rule.id for rule in gate.rules if not rule.planned}
+    checked = {rule.id for rule in gate.rules if rule.checked}
     totals = Counter[str]()
     examples, seed = gate.profile.examples, gate.seed
     complete = False
@@ -191,6 +192,9 @@ def keep(
     }
     named = replace(scenario, name=f"{first.rule} on {gate.target_spec}", origin=origin)
     path = write_scenario(named, gate.out, first.rule)
+    known = {rule.id: rule for rule in load(gate.system)}[first.rule].divergence_of(
+        outcome.session.started.version
+    )
     finding = verdict.Finding(
         rule=first.rule,
         engine=engine,
@@ -202,6 +206,7 @@ def keep(
         consequences=tuple(other.rule for other in others),
         found_after=found_after,
         shrunk_in=shrunk_in,
+        divergence=f"{known.releases}: {known.says}" if known else None,
     )
     gate.findings.append(finding)
     gate.report(Found(finding, named, outcome.session, gate.stderr()))

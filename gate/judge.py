@@ -3,6 +3,7 @@
 from typing import Any
 
 from ..model.faults import ConfigRefused, TargetFault
+from ..model.replies import Started
 from ..model.systems import full_config
 from ..model.target import ModelTarget
 from ..properties.rules import LOCKSTEP, applies, observable
@@ -14,7 +15,10 @@ from .events import Notice
 from .state import Gate
 
 SCALES = ("small", "tight")
-# What a scale asks of a target before it is searched: may blocks be this small?
+# What a scale asks of a target before it is searched: may blocks be this small? And what it shows
+# once there is a prefix cache, or a pool (this one is large enough for releases that reserve
+# nothing).
+OPTIONS: tuple[dict[str, Any], ...] = ({}, {"prefix_caching": True}, {"num_blocks": 64})
 PROBES: dict[str, dict[str, Any]] = {
     "small": {"block_size": 4, "chunk_size": 8, "max_model_len": 32, "max_batch_tkv": 96},
     "tight": {"chunk_size": 128, "max_model_len": 1024, "max_batch_tkv": 2048},
@@ -29,7 +33,7 @@ def run_gate(gate: Gate) -> verdict.Verdict:
     Raises:
         TargetFault, ConfigRefused: the target does not start, or takes no configuration at all.
     """
-    started, scales = probe(gate)
+    started, observes, scales = probe(gate)
     gate.report(Notice(f"target {started.name} {started.version}, scales {', '.join(scales)}"))
     try:
         replay_corpus(gate)
@@ -39,7 +43,7 @@ def run_gate(gate: Gate) -> verdict.Verdict:
         gate.interrupted = True
     except TargetFault as fault:
         gate.fault = fault
-    rules = tuple(judge_rules(gate, started.observes))
+    rules = tuple(judge_rules(gate, observes))
     code = verdict.exit_code(rules, gate.chosen, gate.interrupted or gate.fault is not None)
     return verdict.Verdict(
         target=verdict.TargetInfo(gate.target_spec, started.name, started.version),
@@ -56,26 +60,33 @@ def run_gate(gate: Gate) -> verdict.Verdict:
     )
 
 
-def probe(gate: Gate) -> tuple[Any, list[str]]:
-    """Start the target once per scale: what it says of itself, and the scales that it takes."""
-    started = None
+def probe(gate: Gate) -> tuple[Started, frozenset[str], list[str]]:
+    """Start the target once per scale and option: what it says of itself, every field that it
+    shows in some configuration, and the scales that it takes."""
+    started: Started | None = None
+    observes: frozenset[str] = frozenset()
     scales = []
     refusals: dict[str, ConfigRefused] = {}
     for scale in SCALES:
-        config = full_config(gate.system, gate.revision, PROBES[scale])
-        try:
-            session = Session(gate.target, gate.system, gate.revision, config, gate.rules)
-        except ConfigRefused as error:
-            refusals[scale] = error
-            continue
-        started = session.started
-        scales.append(scale)
+        for option in OPTIONS:
+            config = full_config(gate.system, gate.revision, PROBES[scale] | option)
+            try:
+                session = Session(gate.target, gate.system, gate.revision, config, gate.rules)
+            except ConfigRefused as error:
+                if not option:
+                    refusals[scale] = error
+                    break
+                continue
+            started = started or session.started
+            observes |= session.started.observes
+            if not option:
+                scales.append(scale)
     if started is None:
         tried = " and ".join(f"{scale} ({refusal})" for scale, refusal in refusals.items())
         raise ConfigRefused(f"the target refuses the configuration of every scale: {tried}")
     for scale, refusal in refusals.items():
         gate.report(Notice(f"scale {scale} left out, the target refuses it: {refusal}"))
-    return started, scales
+    return started, observes, scales
 
 
 def judge_rules(gate: Gate, observes: frozenset[str]) -> list[verdict.RuleVerdict]:
@@ -99,6 +110,8 @@ def judge_rules(gate: Gate, observes: frozenset[str]) -> list[verdict.RuleVerdic
         stakes = gate.at_stake[rule.id]
         if rule.planned:
             entry = verdict.RuleVerdict(rule.id, "planned", message=rule.planned)
+        elif rule.unchecked:
+            entry = verdict.RuleVerdict(rule.id, "not_observable", message=rule.unchecked)
         elif rule.id not in seen:
             missing = ", ".join(sorted(set(rule.needs) - observes))
             entry = verdict.RuleVerdict(
@@ -133,6 +146,7 @@ def _violated(rule: str, finding: verdict.Finding, at_stake: int) -> verdict.Rul
         finding.message if is_first else "broken in the same step",
         None if is_first else finding.rule,
         at_stake,
+        finding.divergence if is_first else None,
     )
 
 

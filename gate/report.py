@@ -11,8 +11,9 @@ from rich.console import Console
 from rich.markup import escape
 
 from ..model.observation import Step
-from ..model.scenario import Scenario
+from ..model.scenario import Request, Scenario
 from ..properties.explain import explain
+from ..properties.ledger import REVISIONS_THAT_PAUSE
 from ..properties.predicate import Broken
 from ..properties.session import Session
 from ..spec.catalogue import Rule
@@ -22,11 +23,18 @@ from .verdict import RuleVerdict, Verdict
 MARKS = {
     "held": ("held", "green"),
     "violated": ("BROKEN", "red"),
+    "diverges": ("diverges", "magenta"),
     "not_observable": ("not observable", "yellow"),
     "not_exercised": ("not exercised", "yellow"),
     "inconclusive": ("inconclusive", "yellow"),
     "planned": ("planned", "dim"),
 }
+NOT_DEFAULT = (
+    ("interleave", False, "interleave off"),
+    ("prefix_caching", True, "prefix caching"),
+    ("pausing", False, "pausing off"),
+    ("long_output_priority", True, "long outputs first"),
+)
 SHOWN_REQUESTS = 12
 SHOWN_DETAILS = 15
 DEFAULT_STEP_LIMIT = 10.0
@@ -79,6 +87,8 @@ class GateReporter:
                 self._options,
                 event.session,
             )
+            if finding.divergence:
+                self._console.print(f"  known:    {one_line(finding.divergence)}", markup=False)
             print_details(event.session.details or event.stderr, self._console)
             timing = f"found after {finding.found_after:.1f} s"
             if finding.shrunk_in:
@@ -147,14 +157,24 @@ def print_details(text: str, console: Console | None = None) -> None:
 def print_verdict(console: Console, verdict: Verdict, rules: Sequence[Rule]) -> None:
     """One line a rule, then what ran, then the result."""
     titles = {rule.id: rule.title for rule in rules}
+    by_id = {rule.id: rule for rule in rules}
     planned = [entry for entry in verdict.rules if entry.status == "planned"]
+    unchecked = [entry for entry in verdict.rules if by_id[entry.id].unchecked]
     for entry in verdict.rules:
-        if entry.status == "planned":
+        if entry in planned or entry in unchecked:
             continue
-        word, style = MARKS[entry.status]
+        word, style = MARKS["diverges" if entry.divergence else entry.status]
         console.print(
             f"[{style}]{word:<14}[/{style}] {entry.id:<8} {escape(titles[entry.id])}"
             f"{escape(_reason(entry))}"
+        )
+        if entry.divergence:
+            console.print(f"    the rule: {by_id[entry.id].says}", markup=False)
+            console.print(f"    known of {one_line(entry.divergence)}", markup=False)
+    if unchecked:
+        console.print(
+            f"[dim]{len(unchecked)} more have no predicate of their own (schedproof rules says "
+            "why, and what stands in)[/dim]"
         )
     if planned:
         console.print(
@@ -172,15 +192,18 @@ def print_verdict(console: Console, verdict: Verdict, rules: Sequence[Rule]) -> 
             f"{engine.name}, {engine.scale}: {engine.runs} runs, {engine.steps} steps in "
             f"{engine.seconds:.1f} s{refused}{rejected}{broken_off}"
         )
-    console.print(one_line(summary(verdict)), style="bold", markup=False)
+    console.print(one_line(summary(verdict, rules)), style="bold", markup=False)
 
 
-def summary(verdict: Verdict) -> str:
-    """The result in one line."""
+def summary(verdict: Verdict, rules: Sequence[Rule]) -> str:
+    """The result in one line; rules without a predicate are not counted."""
+    unchecked = {rule.unchecked for rule in rules if rule.unchecked}
     count = dict.fromkeys(MARKS, 0)
     for entry in verdict.rules:
-        count[entry.status] += 1
-    parts = [f"{count['held']} held", f"{count['violated']} broken"]
+        count[entry.status] += entry.message not in unchecked
+    known = sum(bool(entry.divergence) for entry in verdict.rules)
+    which = f" ({known} known divergence{'s' * (known > 1)})" if known else ""
+    parts = [f"{count['held']} held", f"{count['violated']} broken{which}"]
     parts += [
         f"{count[status]} {MARKS[status][0]}"
         for status in ("not_exercised", "not_observable", "inconclusive")
@@ -222,8 +245,14 @@ def _reason(entry: RuleVerdict) -> str:
 def _config(scenario: Scenario) -> str:
     shown = ("block_size", "chunk_size", "max_num_seqs", "max_model_len", "max_batch_tkv")
     parts = [f"{key} {scenario.config[key]}" for key in shown if key in scenario.config]
-    if scenario.config.get("interleave") is False:
-        parts.append("interleave off")
+    if scenario.config.get("num_blocks") is not None:
+        parts.append(f"num_blocks {scenario.config['num_blocks']}")
+    parts += [
+        words
+        for key, value, words in NOT_DEFAULT
+        if scenario.config.get(key) is value
+        and (key != "pausing" or scenario.revision in REVISIONS_THAT_PAUSE)
+    ]
     return f"{scenario.system} {scenario.revision}, {', '.join(parts)}"
 
 
@@ -237,11 +266,19 @@ def _requests(scenario: Scenario) -> list[str]:
             inside = "inside" if request.abort_inside else "before"
             aborted = f", aborted {inside} step {request.abort_at}"
         lines.append(
-            f"{request.id:<9} arrives before step {request.arrival}: prompt {request.prompt_len}, "
+            f"{request.id:<9} arrives before step {request.arrival}: prompt {_prompt(request)}, "
             f"max_tokens {request.max_tokens}{stops}{aborted}"
         )
     more = len(scenario.requests) - SHOWN_REQUESTS
     return lines + ([f"and {more} more requests"] if more > 0 else [])
+
+
+def _prompt(request: Request) -> str:
+    """Its length, and whose words it repeats."""
+    if all(stream == request.id for stream, _ in request.prompt):
+        return str(request.prompt_len)
+    parts = " + ".join(f"{stream} {tokens}" for stream, tokens in request.prompt)
+    return f"{request.prompt_len} ({parts})"
 
 
 def verdict_json(verdict: Verdict) -> bytes:

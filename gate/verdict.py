@@ -42,10 +42,14 @@ class Finding(msgspec.Struct, frozen=True):
     consequences: tuple[str, ...]
     found_after: float
     shrunk_in: float
+    divergence: str | None = None
 
 
 class RuleVerdict(msgspec.Struct, frozen=True):
-    """One rule. `at_stake` counts the steps in which its witness occurred."""
+    """One rule. `at_stake` counts the steps in which its witness occurred.
+
+    `divergence`: what is known of releases like the target that do otherwise than the rule says.
+    """
 
     id: str
     status: Status
@@ -54,6 +58,7 @@ class RuleVerdict(msgspec.Struct, frozen=True):
     message: str | None = None
     consequence_of: str | None = None
     at_stake: int = 0
+    divergence: str | None = None
 
 
 class Verdict(msgspec.Struct, frozen=True):

@@ -6,6 +6,7 @@ Source: target protocol, "The step observation" and "Fine points".
 from collections import Counter
 
 from ..model.observation import Step
+from .content import in_common, said_by
 from .ledger import Ledger
 from .predicate import Predicate
 
@@ -114,6 +115,70 @@ def everything_ends(ledger: Ledger, step: Step) -> bool:
     return bool(ledger.live) and all(n in (step.finished or {}) for n in ledger.live)
 
 
+def hit_never_computed(ledger: Ledger, step: Step) -> str | None:
+    """A prefix hit covers only what some request has computed (ALL-R08)."""
+    for name, hit in first_hits(ledger, step).items():
+        known = max(
+            (
+                min(
+                    in_common(ledger.accounts[name].content, said_by(other)),
+                    other.computed + step.scheduled.get(other.id, 0),
+                )
+                for other in ledger.accounts.values()
+                if other.id != name
+            ),
+            default=0,
+        )
+        if hit > known:
+            return f"{name} takes {hit} tokens from the cache, of which {known} were ever computed"
+    return None
+
+
+def something_cached(ledger: Ledger, step: Step) -> bool:
+    """A request starts with a prefix hit."""
+    return any(hit > 0 for hit in first_hits(ledger, step).values())
+
+
+def first_hits(ledger: Ledger, step: Step) -> dict[str, int]:
+    """Hits of the requests that start in this step, in tokens."""
+    return {
+        name: hit
+        for name in step.scheduled
+        if (one := ledger.live.get(name)) is not None and not one.started
+        if (hit := ledger.hit_now(step, one)) is not None
+    }
+
+
+def blocks_lost(ledger: Ledger, step: Step) -> str | None:
+    """Held and free blocks are together the pool (ALL-R09)."""
+    size = ledger.config["num_blocks"]
+    if size is None or step.free_blocks is None:
+        return None
+    held = {block for blocks in (step.blocks or {}).values() for block in blocks}
+    if len(held) + step.free_blocks == size:
+        return None
+    return f"{len(held)} blocks held and {step.free_blocks} free, the pool has {size}"
+
+
+def blocks_come_back(ledger: Ledger, step: Step) -> bool:
+    """A request that held blocks leaves, with a bounded pool."""
+    held_before = (ledger.last.blocks or {}) if ledger.last is not None else {}
+    leaving = [*(step.finished or {})]
+    return ledger.config["num_blocks"] is not None and any(n in held_before for n in leaving)
+
+
+def no_progress(ledger: Ledger, step: Step) -> str | None:
+    """Of three steps in a row, one computes a token while a request is unfinished (ALL-R10)."""
+    if not ledger.live or any(step.scheduled.values()) or ledger.barren_steps < 2:
+        return None
+    return f"no token was computed in {ledger.barren_steps + 1} steps in a row"
+
+
+def someone_is_behind(ledger: Ledger, step: Step) -> bool:
+    """A step leaves an unfinished request without a token."""
+    return any(name not in step.scheduled for name in ledger.live)
+
+
 def _names(ids: list[str]) -> str:
     shown = ", ".join(ids[:5])
     return shown if len(ids) <= 5 else f"{shown} and {len(ids) - 5} more"
@@ -124,4 +189,7 @@ PREDICATES = {
     "ALL-R04": Predicate(tokens_wrong, token_due),
     "ALL-R05": Predicate(waits_too_long, someone_waits),
     "ALL-R06": Predicate(never_ends, everything_ends),
+    "ALL-R08": Predicate(hit_never_computed, something_cached),
+    "ALL-R09": Predicate(blocks_lost, blocks_come_back),
+    "ALL-R10": Predicate(no_progress, someone_is_behind),
 }

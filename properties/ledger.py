@@ -5,20 +5,30 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ..model.observation import Step
-from ..model.scenario import Request
+from ..model.scenario import Request, Segment
+
+# In other revisions a request that decodes does so in every decode step.
+REVISIONS_THAT_PAUSE = frozenset({"2.5.2"})
 
 
 @dataclass
 class Account:
-    """One accepted request. `computed` and `emitted` are sums over the steps seen, in tokens."""
+    """One accepted request. `computed` and `emitted` are sums over the steps seen, in tokens.
+
+    `computed` includes what the prefix cache had at admission, `prefix_hit`. `content` are the
+    segments of its prompt. `paused_steps` counts the steps paused without a break.
+    """
 
     id: str
     prompt: int
     max_tokens: int
     output_len: int
+    content: tuple[Segment, ...] = ()
     computed: int = 0
     emitted: int = 0
+    prefix_hit: int = 0
     prefill_steps: int = 0
+    paused_steps: int = 0
     ended: str | None = None
 
     @property
@@ -38,17 +48,22 @@ class Ledger:
 
     Attributes:
         config: every key of the system's configuration.
+        revision: what the target is held to.
+        paused: held back since the step before, where the revision knows that.
         accounts: accepted requests by id, in order of arrival.
         aborts_to_report: aborted since the last step, with the next step to report them.
         aborts_inside: to be aborted inside the coming step.
         last: the step before, None before the first.
         step: number of the coming step, from 0.
+        barren_steps: steps in a row in which an unfinished request waited and nothing was computed.
         busy_steps: steps so far in which an accepted request was unfinished.
         first_in_line: the request that has waited longest unstarted, since which step, and the
             steps that the work in front of it can take at most.
     """
 
     config: Mapping[str, Any]
+    revision: str = ""
+    paused: frozenset[str] = frozenset()
     accounts: dict[str, Account] = field(default_factory=dict)
     live: dict[str, Account] = field(default_factory=dict)
     aborts_to_report: set[str] = field(default_factory=set)
@@ -57,6 +72,7 @@ class Ledger:
     last_was_prefill: bool = False
     step: int = 0
     busy_steps: int = 0
+    barren_steps: int = 0
     work: int = 0
     first_in_line: tuple[str, int, int] | None = None
     _members_of: Step | None = None
@@ -66,7 +82,11 @@ class Ledger:
     def accept(self, request: Request) -> None:
         """The target took the request."""
         account = Account(
-            request.id, request.prompt_len, request.max_tokens, request.tokens_to_emit
+            request.id,
+            request.prompt_len,
+            request.max_tokens,
+            request.tokens_to_emit,
+            request.prompt,
         )
         self.accounts[request.id] = account
         self.live[request.id] = account
@@ -102,8 +122,27 @@ class Ledger:
         return self._phases()[1]
 
     def decoding(self) -> list[Account]:
-        """Unfinished requests whose prompt is fully computed, in order of arrival."""
+        """Unfinished requests whose prompt is fully computed and who are not paused, in order of
+        arrival."""
         return self._phases()[2]
+
+    def running(self) -> list[Account]:
+        """Unfinished requests that have started and are not paused."""
+        return self.ongoing() + self.decoding()
+
+    def hit_now(self, step: Step, account: Account) -> int | None:
+        """Tokens that a request finds in the prefix cache in this step, its first: 0 later.
+
+        A request that leaves in its first step is not listed any more. If it has finished, what
+        it did not compute was cached; if it was aborted, nobody knows.
+        """
+        if account.started or not self.config.get("prefix_caching"):
+            return 0
+        if account.id in (step.prefix_hit or {}):
+            return (step.prefix_hit or {})[account.id]
+        if (step.finished or {}).get(account.id, "aborted") != "aborted":
+            return account.prompt - step.scheduled.get(account.id, 0)
+        return None if account.id in self.aborts_inside else 0
 
     def steps_left(self, account: Account) -> int:
         """Steps that one request alone can take at most: its chunks, twice for interleaving,
@@ -115,15 +154,24 @@ class Ledger:
         """Book a step after it was judged."""
         if self.live:
             self.busy_steps += 1
+        barren = bool(self.live) and not any(step.scheduled.values())
+        self.barren_steps = self.barren_steps + 1 if barren else 0
         self.last_was_prefill = bool(self.prefill_members(step))
         for name, tokens in step.scheduled.items():
             account = self.accounts.get(name)
             if account is not None:
+                hit = self.hit_now(step, account) or 0
+                account.prefix_hit += hit
                 account.prefill_steps += not account.prefilled
-                account.computed += tokens
+                account.computed += hit + tokens
         for name, tokens in (step.emitted or {}).items():
             if name in self.accounts:
                 self.accounts[name].emitted += tokens
+        if self.revision in REVISIONS_THAT_PAUSE:
+            self.paused = frozenset(step.paused or ())
+            for account in self.live.values():
+                held_back = account.id in self.paused
+                account.paused_steps = account.paused_steps + 1 if held_back else 0
         for name, reason in (step.finished or {}).items():
             self._end(name, reason)
         for name in self.aborts_inside:
@@ -152,7 +200,8 @@ class Ledger:
         if self._sorted_phases is None:
             phases: tuple[list[Account], list[Account], list[Account]] = ([], [], [])
             for one in self.live.values():
-                phases[0 if not one.started else 2 if one.prefilled else 1].append(one)
+                if one.id not in self.paused:
+                    phases[0 if not one.started else 2 if one.prefilled else 1].append(one)
             self._sorted_phases = phases
         return self._sorted_phases
 
@@ -163,12 +212,12 @@ class Ledger:
             account.ended = reason
 
     def _note_first_in_line(self) -> None:
-        unstarted, ongoing, decoding = self._phases()
+        unstarted = self.unstarted()
         first = unstarted[0] if unstarted else None
         if first is None:
             self.first_in_line = None
         elif self.first_in_line is None or self.first_in_line[0] != first.id:
-            running = ongoing + decoding
+            running = [one for one in self.live.values() if one.started]
             ahead = sum(self.steps_left(one) for one in running)
             own = 2 * -(-first.prompt // self._chunk())
             # Faults that cost a step each have rules of their own: leave them room here.

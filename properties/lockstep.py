@@ -4,7 +4,6 @@ from typing import Any
 
 from ..model.observation import Step
 
-# Block numbers are names: only how many a request holds is compared.
 COMPARED = (
     "kind",
     "scheduled",
@@ -14,31 +13,44 @@ COMPARED = (
     "waiting",
     "running",
     "prefilling",
+    "paused",
     "finished",
     "computed",
+    "prefix_hit",
     "blocks",
+    "slot_blocks",
+    "free_blocks",
+    "reserved_blocks",
 )
 
 
 def differences(seen: Step, model: Step) -> list[str]:
-    """The fields, shown by both, in which a target's step differs from its model's."""
+    """The fields, shown by both, in which a target's step differs from its model's.
+
+    Block numbers are names: they are compared up to renaming, 0 (padding) apart.
+    """
     found = []
-    for name in COMPARED:
-        own, expected = _comparable(name, seen), _comparable(name, model)
+    names: tuple[dict[int, int], dict[int, int]] = ({0: 0}, {0: 0})
+    for field in COMPARED:
+        own = _comparable(field, seen, names[0])
+        expected = _comparable(field, model, names[1])
         if own is not None and expected is not None and own != expected:
-            found.append(f"{name}: target {_shown(own)}, model {_shown(expected)}")
+            found.append(f"{field}: target {_shown(own)}, model {_shown(expected)}")
     return found
 
 
-def _comparable(name: str, step: Step) -> Any:
-    value = getattr(step, name)
-    if name == "tkv":
+def _comparable(field: str, step: Step, names: dict[int, int]) -> Any:
+    value = getattr(step, field)
+    if field == "tkv":
         return (value or 0) if step.kind != "idle" else 0
     if value is None:
         return None
-    if name == "blocks":
-        return {request: len(held) for request, held in value.items()}
-    if name == "scheduled":
+    if field in ("blocks", "slot_blocks"):
+        return {
+            request: [names.setdefault(block, len(names)) for block in value[request]]
+            for request in sorted(value)
+        }
+    if field == "scheduled":
         return list(value.items())
     return value
 

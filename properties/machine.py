@@ -145,7 +145,7 @@ def make_machine(hunt: Search, shrink_runs: int = 0) -> type[RuleBasedStateMachi
             self.requests: list[Request] = []
             self.over = True
 
-        @initialize(config=generators.configs(hunt.scale))
+        @initialize(config=generators.configs(hunt.scale, hunt.revision))
         def start(self, config: dict[str, Any]) -> None:
             hunt.begin_run()
             try:
@@ -162,7 +162,7 @@ def make_machine(hunt: Search, shrink_runs: int = 0) -> type[RuleBasedStateMachi
         @rule(data=st.data(), count=st.integers(1, 3))
         def arrive(self, data: st.DataObject, count: int) -> None:
             for _ in range(min(count, MAX_REQUESTS - len(self.requests))):
-                self.one_arrival(data.draw(generators.shapes(self.config)))
+                self.one_arrival(data, data.draw(generators.shapes(self.config)))
 
         @precondition(lambda self: not self.over and self.may_join_late())
         @rule(data=st.data(), steps=st.integers(0, 60), to_border=st.booleans())
@@ -171,7 +171,7 @@ def make_machine(hunt: Search, shrink_runs: int = 0) -> type[RuleBasedStateMachi
             self.some_steps(steps, to_border)
             if not self.over and self.session.monitor.ledger.decoding():
                 strategy = generators.beside_the_batch(self.config, self.session.monitor.ledger)
-                self.one_arrival(data.draw(strategy))
+                self.one_arrival(data, data.draw(strategy))
 
         @rule(steps=st.integers(1, 12), to_border=st.booleans())
         def step(self, steps: int, to_border: bool) -> None:
@@ -180,7 +180,9 @@ def make_machine(hunt: Search, shrink_runs: int = 0) -> type[RuleBasedStateMachi
         @precondition(lambda self: not self.over and self.may_abort())
         @rule(which=st.integers(0, MAX_REQUESTS - 1), inside=st.booleans())
         def abort(self, which: int, inside: bool) -> None:
-            live = list(self.session.monitor.ledger.live)
+            """Anyone may give up; every other time it is who prefills, if someone does."""
+            ledger = self.session.monitor.ledger
+            live = [one.id for one in ledger.ongoing() if which % 2] or list(ledger.live)
             name = live[which % len(live)]
             now = self.session.monitor.ledger.step
             index = next(i for i, one in enumerate(self.requests) if one.id == name)
@@ -197,14 +199,16 @@ def make_machine(hunt: Search, shrink_runs: int = 0) -> type[RuleBasedStateMachi
             while not self.over and self.session.unfinished and ledger.busy_steps <= bound:
                 self.one_step()
 
-        def one_arrival(self, shape: Any) -> None:
+        def one_arrival(self, data: st.DataObject, shape: Any) -> None:
             if self.over:
                 return
             name = f"r{len(self.requests)}"
+            content = data.draw(generators.contents(self.config, self.requests, name, shape.prompt))
+            shape = generators.fitted(self.config, content, shape)
             request = Request(
                 id=name,
                 arrival=self.session.monitor.ledger.step,
-                prompt=((name, shape.prompt),),
+                prompt=content,
                 max_tokens=shape.max_tokens,
                 output_len=shape.output_len,
             )
@@ -239,9 +243,9 @@ def make_machine(hunt: Search, shrink_runs: int = 0) -> type[RuleBasedStateMachi
             return len(self.requests) < MAX_REQUESTS and self.session.unfinished
 
         def may_abort(self) -> bool:
-            """Few clients give up, and not the only one."""
+            """Few clients give up."""
             aborts = sum(request.abort_at is not None for request in self.requests)
-            return aborts < MAX_ABORTS and len(self.session.monitor.ledger.live) > 1
+            return aborts < MAX_ABORTS and bool(self.session.monitor.ledger.live)
 
         def one_step(self) -> None:
             if hunt.beyond_failure(self.session.monitor.ledger.step):

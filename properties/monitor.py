@@ -25,8 +25,9 @@ class Monitor:
         predicates: Mapping[str, Predicate],
         config: Mapping[str, Any],
         at_stake: Counter[str] | None = None,
+        revision: str = "",
     ) -> None:
-        self.ledger = Ledger(config)
+        self.ledger = Ledger(config, revision)
         self.at_stake = Counter() if at_stake is None else at_stake
         self._rules = [rule.id for rule in rules]
         self._checks = [(rule.id, *predicates[rule.id]) for rule in rules if rule.id in predicates]

@@ -1,6 +1,7 @@
 """Which rules have a predicate, by system, and which of them a target lets us check."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 from ..spec.catalogue import Rule
 from . import common, spyre
@@ -9,16 +10,30 @@ from .predicate import Predicate
 NEVER_CRASHES = "ALL-R01"
 NEVER_HANGS = "ALL-R02"
 LOCKSTEP = "ALL-R07"
+EVERY_SYSTEM = "ALL-"
 
 PREDICATES: dict[str, dict[str, Predicate]] = {"spyre": {**common.PREDICATES, **spyre.PREDICATES}}
 
 
-def observable(rules: Iterable[Rule], revision: str, observes: frozenset[str]) -> list[Rule]:
-    """The rules of `revision` whose fields the target shows, in catalogue order."""
+def observable(
+    rules: Iterable[Rule],
+    revision: str,
+    observes: frozenset[str],
+    config: Mapping[str, Any] | None = None,
+) -> list[Rule]:
+    """The rules of `revision` whose fields the target shows, in catalogue order.
+
+    With prefix caching on, who does not see the hits cannot follow what is computed: then only
+    the rules of every system are left.
+    """
+    blind = (config or {}).get("prefix_caching", False) and "prefix_hit" not in observes
     return [
         rule
         for rule in rules
-        if not rule.planned and applies(rule, revision) and observes.issuperset(rule.needs)
+        if rule.checked
+        and applies(rule, revision)
+        and observes.issuperset(rule.needs)
+        and not (blind and not rule.id.startswith(EVERY_SYSTEM))
     ]
 
 

@@ -51,8 +51,8 @@ class Session:
         self.started: Started = read_started(
             self._ask("start", target.start, system, revision, config)
         )
-        self.checked = observable(rules, revision, self.started.observes)
-        self.monitor = Monitor(self.checked, PREDICATES[system], config, at_stake)
+        self.checked = observable(rules, revision, self.started.observes, config)
+        self.monitor = Monitor(self.checked, PREDICATES[system], config, at_stake, revision)
         self.recent: deque[tuple[int, Step]] = deque(maxlen=CONTEXT_STEPS)
         self.rejected: dict[str, str] = {}
         self.details = ""

@@ -1,18 +1,22 @@
 """What each system gives to the generic machine: scales, configurations, requests."""
 
+from collections.abc import Sequence
 from typing import Any, Protocol
 
 from hypothesis import strategies as st
 
+from ..model.scenario import Request, Segment
 from .ledger import Ledger
 from .spyre import strategies as spyre
+from .spyre.known_bugs import KNOWN_BUGS as SPYRE_KNOWN_BUGS
+from .spyre.mutants import MUTANTS as SPYRE_MUTANTS
 
 
 class Generators(Protocol):
     """A system's strategies module."""
 
-    def configs(self, scale: Any) -> st.SearchStrategy[dict[str, Any]]:
-        """Configurations of a scale."""
+    def configs(self, scale: Any, revision: str) -> st.SearchStrategy[dict[str, Any]]:
+        """Configurations of a scale that the revision has."""
 
     def shapes(self, config: Any) -> st.SearchStrategy[Any]:
         """Requests without names."""
@@ -20,8 +24,17 @@ class Generators(Protocol):
     def beside_the_batch(self, config: Any, ledger: Ledger) -> st.SearchStrategy[Any]:
         """Requests aimed at what is running."""
 
+    def contents(
+        self, config: Any, earlier: Sequence[Request], name: str, length: int
+    ) -> st.SearchStrategy[tuple[Segment, ...]]:
+        """Segments of a prompt of about so many tokens."""
+
+    def fitted(self, config: Any, content: tuple[Segment, ...], shape: Any) -> Any:
+        """The shape with the prompt that `content` is, and tokens that fit."""
+
     def steps_to_border(self, config: Any, ledger: Ledger) -> int:
         """Steps until something interesting happens."""
 
 
+MUTANTS = {"spyre": (*SPYRE_MUTANTS, *SPYRE_KNOWN_BUGS)}
 GENERATORS: dict[str, Generators] = {"spyre": spyre}

@@ -27,7 +27,8 @@ FIELDS = (
     *("preempted", "finished", "computed", "prefix_hit", "blocks", "free_blocks"),
     *("reserved_blocks", "slot_blocks"),
 )
-_ID = re.compile(r"[A-Z][A-Z0-9]*-R[0-9]{2}")
+# R: a row of the documents, P: a promise of progress that no document words.
+_ID = re.compile(r"[A-Z][A-Z0-9]*-[RP][0-9]{2}")
 
 
 class CatalogueError(ValueError):
@@ -36,15 +37,50 @@ class CatalogueError(ValueError):
 
 @dataclass(frozen=True)
 class Divergence:
-    """Where releases, or the document elsewhere, do otherwise than the rule says."""
+    """Where releases, or the document elsewhere, do otherwise than the rule says.
+
+    `releases`: "2.1.2", "2.0.0 and 2.0.1", "2.0.0 to 2.1.0", "2.4.0 and later" or "and before",
+    "all releases"; or in words, what is no release.
+    """
 
     releases: str
     says: str
 
+    def covers(self, version: str) -> bool:
+        """It speaks of this release."""
+        own = _numbers(version)
+        words = self.releases.replace(" and ", " ").split()
+        named = [_numbers(word) for word in words]
+        if own is None or not named:
+            return False
+        if self.releases == "all releases":
+            return True
+        first, last = named[0], named[-1]
+        if first is None:
+            return False
+        if words[-1] == "later":
+            return own >= first
+        if words[-1] == "before":
+            return own <= first
+        if "to" in words:
+            return last is not None and first <= own <= last
+        return own in named
+
+
+def _numbers(version: str) -> tuple[int, ...] | None:
+    """The parts of a release number, without those of a candidate; None for other words."""
+    release = version.partition("-")[0]
+    parts = release.split(".")
+    return tuple(int(part) for part in parts) if all(map(str.isdecimal, parts)) else None
+
 
 @dataclass(frozen=True)
 class Rule:
-    """One checkable rule: what must hold, who states it, and what is needed to see it."""
+    """One rule: what must hold, who states it, and what is needed to see it.
+
+    `planned`: why it has no predicate yet. `unchecked`: why it never has one, with the rules that
+    `stands_in` names in its place.
+    """
 
     id: str
     title: str
@@ -56,7 +92,18 @@ class Rule:
     witness: str = ""
     engines: tuple[str, ...] = ()
     planned: str = ""
+    unchecked: str = ""
+    stands_in: tuple[str, ...] = ()
     divergences: tuple[Divergence, ...] = ()
+
+    @property
+    def checked(self) -> bool:
+        """It has a predicate."""
+        return not self.planned and not self.unchecked
+
+    def divergence_of(self, version: str) -> Divergence | None:
+        """What is known of this release, if it does otherwise."""
+        return next((one for one in self.divergences if one.covers(version)), None)
 
 
 class _DivergenceTable(msgspec.Struct, forbid_unknown_fields=True):
@@ -75,6 +122,8 @@ class _RuleTable(msgspec.Struct, forbid_unknown_fields=True):
     witness: str = ""
     engines: tuple[str, ...] = ()
     planned: str = ""
+    unchecked: str = ""
+    stands_in: tuple[str, ...] = ()
     divergence: tuple[_DivergenceTable, ...] = ()
 
 
@@ -172,14 +221,21 @@ def _faults(table: _RuleTable, path: str) -> Iterator[str]:
     for key, valid in (("revisions", star + REVISIONS), ("needs", FIELDS), ("engines", ENGINES)):
         for index, value in enumerate(getattr(table, key)):
             yield from _foreign(f"{path}.{key}[{index}]", value, valid)
-    if table.planned:
-        yield from _empty(table, ("planned",), path)
+    reasons = [key for key in ("planned", "unchecked") if getattr(table, key)]
+    if len(reasons) > 1:
+        yield _fault(f"{path}.unchecked", table.unchecked, "absent, since the rule is planned")
+    if reasons:
+        yield from _empty(table, reasons, path)
         if table.engines:
-            yield _fault(f"{path}.engines", list(table.engines), "[], since the rule is planned")
+            expected = f"[], since the rule is {reasons[0]}"
+            yield _fault(f"{path}.engines", list(table.engines), expected)
     else:
         yield from _empty(table, ("witness",), path)
         if not table.engines:
-            yield _fault(f"{path}.engines", [], f"some of {', '.join(ENGINES)}, or say `planned`")
+            expected = f"some of {', '.join(ENGINES)}, or say `planned` or `unchecked`"
+            yield _fault(f"{path}.engines", [], expected)
+    if table.stands_in and not table.unchecked:
+        yield _fault(f"{path}.stands_in", list(table.stands_in), "[], since the rule is checked")
     for index, row in enumerate(table.divergence):
         yield from _empty(row, ("releases", "says"), f"{path}.divergence[{index}]")
 
@@ -189,7 +245,7 @@ def _foreign(path: str, value: str, valid: tuple[str, ...]) -> Iterator[str]:
         yield _fault(path, value, ", ".join(valid))
 
 
-def _empty(table: msgspec.Struct, keys: tuple[str, ...], path: str) -> Iterator[str]:
+def _empty(table: msgspec.Struct, keys: Sequence[str], path: str) -> Iterator[str]:
     for key in keys:
         if not (value := getattr(table, key)).strip():
             yield _fault(f"{path}.{key}", value, "a sentence or a few words")

@@ -7,7 +7,12 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from schedproof.model.spyre import padding, tkv
+from schedproof.model.scenario import Request
+from schedproof.model.spyre import padding, prefix, tkv
+from schedproof.model.spyre.config import SpyreConfig, read_config
+from schedproof.model.spyre.model import SpyreModel
+from schedproof.model.spyre.revision import REVISIONS
+from schedproof.model.spyre.state import Sequence as Held
 from schedproof.model.target import ModelTarget
 
 PROJECT = Path(__file__).resolve().parents[1]
@@ -26,6 +31,7 @@ class Arrival(NamedTuple):
     prompt: int
     max_tokens: int
     output_len: int | None = None
+    content: tuple[tuple[str, int], ...] = ()
 
 
 def load(file: str) -> list[dict[str, Any]]:
@@ -47,9 +53,61 @@ def cases(file: str) -> list[Any]:
 def config_of(table: dict[str, Any]) -> dict[str, Any]:
     """A table's configuration under the names of the scenario format."""
     config = table["config"]
-    same = ("block_size", "chunk_size", "max_num_seqs", "max_model_len", "interleave")
-    limit = config["max_batch_tkv_limit"] or config["effective_max_batch_tkv_limit"]
-    return {key: config[key] for key in same} | {"max_batch_tkv": limit}
+    names = {
+        "prefix_caching": "prefix_caching",
+        "interleave": "interleave",
+        "pausing_enabled": "pausing",
+        "available_blocks": "num_blocks",
+    }
+    same = ("block_size", "chunk_size", "max_num_seqs", "max_model_len")
+    limit = config.get("max_batch_tkv_limit") or config.get("effective_max_batch_tkv_limit")
+    blocks = config.get("num_blocks_override_incl_block0")
+    return (
+        {key: config[key] for key in same}
+        | {name: config[key] for key, name in names.items() if key in config}
+        | ({"max_batch_tkv": limit} if limit else {})
+        | ({"num_blocks": blocks - 1} if blocks else {})
+    )
+
+
+def arrival_of(request: dict[str, Any]) -> Arrival:
+    """A table's request. Tokens are equal where source, key and index are; no segment of the
+    tables starts within its stream."""
+    assert all(part["start"] == 0 for part in request["prompt"])
+    return Arrival(
+        request["add_step"],
+        request["id"],
+        request["prompt_len"],
+        request["max_tokens"],
+        content=tuple((f"{one['source']}{one['key']}", one["len"]) for one in request["prompt"]),
+    )
+
+
+def model_of(revision: str, config: dict[str, Any]) -> SpyreModel:
+    """The model in a table's configuration. Its pool may be one that the release survives only
+    in this very run, which `make_model` would refuse."""
+    return SpyreModel(read_config(config, revision), REVISIONS[revision])
+
+
+def request_of(arrival: Arrival) -> Request:
+    """The scenario's request for an arrival."""
+    return Request(
+        id=arrival.id,
+        arrival=arrival.step,
+        prompt=arrival.content or ((arrival.id, arrival.prompt),),
+        max_tokens=arrival.max_tokens,
+        output_len=arrival.output_len,
+    )
+
+
+def usable_blocks(config: SpyreConfig, one: Held) -> int:
+    """Blocks of a request's prefix hit that save a chunk."""
+    return prefix.usable_blocks(
+        padding.left_padding_blocks(one.prompt, config.chunk_size, config.block_size),
+        one.prefix_hit // config.block_size,
+        padding.chunk_count(one.prompt, config.chunk_size),
+        config.chunk_size // config.block_size,
+    )
 
 
 def started(revision: str, **config: Any) -> ModelTarget:
@@ -65,7 +123,7 @@ def add(target: ModelTarget, arrival: Arrival) -> None:
     reply = target.add(
         {
             "id": arrival.id,
-            "prompt": [[arrival.id, arrival.prompt]],
+            "prompt": [list(one) for one in arrival.content or ((arrival.id, arrival.prompt),)],
             "max_tokens": arrival.max_tokens,
             "output_len": arrival.output_len or arrival.max_tokens,
         }

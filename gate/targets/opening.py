@@ -21,6 +21,13 @@ VALID = (
 )
 
 
+# The releases whose decisions a model makes: one that was compared with them step by step.
+REVISION_OF = {
+    **dict.fromkeys(("2.1.1", "2.1.2"), "2.1.2"),
+    **dict.fromkeys(("2.5.2", "2.6.3"), "2.5.2"),
+}
+
+
 class UnknownTargetError(ValueError):
     """A TARGET that is none of the four forms; `str()` is one line."""
 
@@ -62,7 +69,7 @@ def default_revision(spec: str) -> str | None:
     release = releases.parse(spec)
     if release is None:
         return None
-    return "2.1.2" if release.version in ("2.1.1", "2.1.2") else "documented"
+    return REVISION_OF.get(release.version, "documented")
 
 
 def make_target(spec: str) -> Any:

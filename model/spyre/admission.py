@@ -1,30 +1,56 @@
 """When a prefill chunk may run. Source: Spyre scheduling page, "Scheduling".
 
-`may_prefill` is the page's two lists in order: priority rules, then admission constraints.
+`candidate` picks who prefills; `may_prefill` is the page's two lists in order: priority rules,
+then admission constraints.
 """
 
 from collections.abc import Sequence as Members
 
-from . import padding, tkv, volumetric
+from . import blocks, padding, tkv, volumetric
 from .config import SpyreConfig
 from .revision import Revision
 from .state import Sequence, State
 
 
-def may_prefill(config: SpyreConfig, revision: Revision, state: State, candidate: Sequence) -> bool:
-    """May the next chunk of `candidate` run in this step?"""
-    if not state.running:
+def candidate(config: SpyreConfig, revision: Revision, state: State) -> Sequence | None:
+    """Whose prefill chunk runs in this step, if anyone's.
+
+    The ongoing prefill is the only candidate while there is one. Otherwise the queue is asked in
+    order of arrival, and the first who cannot go stops it (SPY-R53); where the revision skips who
+    is refused for a reason of its own, only a lack of blocks does.
+    """
+    ongoing = state.prefilling
+    if ongoing is not None:
+        return ongoing if may_prefill(config, revision, state, ongoing) else None
+    for newcomer in state.waiting:
+        if not blocks.fits_pool(config, revision, state, newcomer):
+            return None
+        if may_prefill(config, revision, state, newcomer):
+            return newcomer
+        if not revision.skips_refused:
+            return None
+    return None
+
+
+def may_prefill(config: SpyreConfig, revision: Revision, state: State, one: Sequence) -> bool:
+    """May the next chunk of `one` run in this step?"""
+    if not state.running and (revision.forgets_paused or not state.paused):
         return True
-    if must_interleave(config, state):
+    if state.paused or must_interleave(config, state):
         return False
-    starts = candidate.computed == 0
-    if starts and not satisfies_first_chunk(config, revision, state, candidate):
+    starts = one.computed == 0
+    if starts and not satisfies_first_chunk(config, state):
         return False
     if revision.checks_once and not config.interleave:
-        return not starts or satisfies_last_chunk(config, revision, state, candidate)
-    if padding.is_last_chunk(candidate.prompt, candidate.computed, config.chunk_size):
-        return satisfies_last_chunk(config, revision, state, candidate)
+        return not starts or satisfies_last_chunk(config, revision, state, one)
+    if padding.is_last_chunk(one.prompt, computed_or_hit(config, state, one), config.chunk_size):
+        return satisfies_last_chunk(config, revision, state, one)
     return True
+
+
+def computed_or_hit(config: SpyreConfig, state: State, one: Sequence) -> int:
+    """Tokens that need no computing: before the first chunk, what is in the prefix cache."""
+    return one.computed or len(blocks.prefix_hit(config, state, one)) * config.block_size
 
 
 def must_interleave(config: SpyreConfig, state: State) -> bool:
@@ -32,15 +58,9 @@ def must_interleave(config: SpyreConfig, state: State) -> bool:
     return config.interleave and state.last_step_was_prefill and bool(state.decoding)
 
 
-def satisfies_first_chunk(
-    config: SpyreConfig, revision: Revision, state: State, newcomer: Sequence
-) -> bool:
+def satisfies_first_chunk(config: SpyreConfig, state: State) -> bool:
     """A free slot among the running, and the only prefill slot (rules SPY-R36, SPY-R37)."""
-    return (
-        len(state.running) < config.max_num_seqs
-        and state.prefilling is None
-        and (not revision.reserves_blocks or fits_pool(config, state, newcomer))
-    )
+    return len(state.running) < config.max_num_seqs and state.prefilling is None
 
 
 def satisfies_last_chunk(
@@ -49,11 +69,13 @@ def satisfies_last_chunk(
     """Room in the decode batch, in the model's length and in the volume (SPY-R40 to SPY-R47)."""
     current = current_tkv(config, revision, state)
     decoding = state.decoding
-    return (
-        len(decoding) < config.max_num_seqs
-        and fits_model_length(config, current, decoding, newcomer)
-        and fits_volume(config, revision, current, decoding, newcomer)
-    )
+    if len(decoding) >= config.max_num_seqs:
+        return False
+    if revision.pauses and config.pausing:
+        return True
+    if revision.keeps_model_length and not fits_model_length(config, current, decoding, newcomer):
+        return False
+    return fits_volume(config, revision, current, decoding, newcomer)
 
 
 def current_tkv(config: SpyreConfig, revision: Revision, state: State) -> int:
@@ -94,16 +116,3 @@ def fits_volume(
         config.block_size,
     )
     return volumetric.accepts(projection, config.max_batch_tkv)
-
-
-def fits_pool(config: SpyreConfig, state: State, newcomer: Sequence) -> bool:
-    """Blocks for the newcomer's whole life are free and not promised to anyone."""
-    if config.num_blocks is None:
-        return True
-    promised = sum(blocks_at_end(config, one) for one in state.running)
-    return promised + blocks_at_end(config, newcomer) <= config.num_blocks
-
-
-def blocks_at_end(config: SpyreConfig, one: Sequence) -> int:
-    """Blocks that a request holds when it has generated all it may."""
-    return padding.blocks_for(one.prompt + one.max_tokens - 1, config.block_size)

@@ -10,7 +10,6 @@ from ..errors import InputError
 Positive = Annotated[int, msgspec.Meta(ge=1)]
 
 REVISIONS = ("sound", "documented", "2.1.2", "2.5.2")
-MODELLED = ("sound", "documented", "2.1.2")
 
 
 class SpyreConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -52,22 +51,26 @@ def read_config(values: Mapping[str, Any], revision: str) -> SpyreConfig:
     return config
 
 
-def check_modelled(config: SpyreConfig, revision: str) -> None:
-    """Refuse what the reference model does not have.
+def check_pool(config: SpyreConfig, revision: str) -> None:
+    """Refuse a pool with which the release does not start, or does not survive.
 
     Raises:
-        InputError: prefix caching, or a pool that release 2.1.2 (no reservation) could exhaust.
+        InputError: for 2.1.2, which reserves nothing, a pool that can run out; for 2.5.2 one that
+            cannot hold a request of max_model_len, as vLLM's own start-up does.
     """
-    if config.prefix_caching:
-        raise InputError(
-            "$.config.prefix_caching", "true is not modelled in this version; valid: false"
-        )
-    safe_pool = -(-(config.max_batch_tkv + config.max_model_len) // config.block_size)
-    if revision == "2.1.2" and config.num_blocks is not None and config.num_blocks < safe_pool:
+    smallest = {
+        "2.1.2": (config.max_batch_tkv + config.max_model_len, "can run out"),
+        "2.5.2": (config.max_model_len, "cannot hold a request of max_model_len tokens"),
+    }
+    if config.num_blocks is None or revision not in smallest:
+        return
+    tokens, problem = smallest[revision]
+    valid = -(-tokens // config.block_size)
+    if config.num_blocks < valid:
         raise InputError(
             "$.config.num_blocks",
-            f"{config.num_blocks} can run out, and revision 2.1.2 reserves nothing; "
-            f"valid: null or at least {safe_pool}",
+            f"{config.num_blocks} {problem} in revision {revision}; "
+            f"valid: null or at least {valid}",
         )
 
 

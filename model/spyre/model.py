@@ -4,10 +4,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ..errors import InputError
 from ..scenario import Request
-from . import admission, scheduler
-from .config import MODELLED, SpyreConfig, check_modelled, read_config
+from . import padding, scheduler
+from .config import SpyreConfig, check_pool, read_config
+from .pool import Pool
 from .revision import REVISIONS, Revision
 from .state import Sequence, State
 
@@ -17,6 +17,7 @@ OBSERVES = (
     "emitted",
     "tkv",
     "left_pad_blocks",
+    "slot_blocks",
     "waiting",
     "running",
     "prefilling",
@@ -24,7 +25,6 @@ OBSERVES = (
     "computed",
     "blocks",
 )
-OBSERVES_BOUNDED_POOL = ("free_blocks", "reserved_blocks")
 
 
 @dataclass(frozen=True)
@@ -37,11 +37,17 @@ class SpyreModel:
     @property
     def observes(self) -> tuple[str, ...]:
         """Fields of the step observation that this model shows."""
-        return OBSERVES + (OBSERVES_BOUNDED_POOL if self.config.num_blocks is not None else ())
+        options = {
+            "paused": self.revision.pauses,
+            "prefix_hit": self.config.prefix_caching,
+            "reserved_blocks": self.revision.reserves_blocks,
+            "free_blocks": self.config.num_blocks is not None,
+        }
+        return OBSERVES + tuple(field for field, shown in options.items() if shown)
 
     def initial(self) -> State:
         """The scheduler before anything arrived."""
-        return State()
+        return State(pool=Pool(self.config.num_blocks))
 
     def refusal(self, request: Request) -> str | None:
         """Why `request` can never run, or None. Source: target protocol, "Refusals at add"."""
@@ -51,14 +57,20 @@ class SpyreModel:
             return f"{sentence} is beyond max_model_len ({self.config.max_model_len})"
         if longest > self.config.max_batch_tkv:
             return f"{sentence} is beyond max_batch_tkv ({self.config.max_batch_tkv})"
-        needed = admission.blocks_at_end(self.config, self.sequence(request))
+        needed = padding.blocks_for(longest, self.config.block_size)
         if self.config.num_blocks is not None and needed > self.config.num_blocks:
             return f"{sentence} needs {needed} blocks of {self.config.num_blocks}"
         return None
 
     def sequence(self, request: Request) -> Sequence:
         """The request as the scheduler holds it."""
-        return Sequence(request.id, request.prompt_len, request.max_tokens, request.tokens_to_emit)
+        return Sequence(
+            request.id,
+            request.prompt_len,
+            request.max_tokens,
+            request.tokens_to_emit,
+            content=request.prompt,
+        )
 
     def arrive(self, state: State, request: Request) -> State:
         """The request joins the waiting queue."""
@@ -66,7 +78,7 @@ class SpyreModel:
 
     def abort(self, state: State, request_id: str) -> State:
         """The client gives the request up before the next decision."""
-        return scheduler.abort(state, request_id)
+        return scheduler.abort(self.config, self.revision, state, request_id)
 
     def step(
         self, state: State, abort_inside: tuple[str, ...] = ()
@@ -79,10 +91,8 @@ def make_model(revision: str, config: Mapping[str, Any]) -> SpyreModel:
     """The model of `revision` in the configuration that `config` gives.
 
     Raises:
-        InputError: a revision that is unknown or has no model, or an impossible configuration.
+        InputError: an unknown key, or an impossible value.
     """
     read = read_config(config, revision)
-    if revision not in REVISIONS:
-        raise InputError("$.revision", f"{revision!r} has no model; valid: {', '.join(MODELLED)}")
-    check_modelled(read, revision)
+    check_pool(read, revision)
     return SpyreModel(read, REVISIONS[revision])

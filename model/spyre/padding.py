@@ -20,16 +20,16 @@ def left_padding_blocks(prompt: int, chunk_size: int, block_size: int) -> int:
     return padded // block_size - blocks_for(prompt, block_size)
 
 
-def next_chunk(prompt: int, computed: int, chunk_size: int, block_size: int) -> int:
-    """Real tokens of the chunk that follows after `computed` tokens of the prompt.
+def next_chunk(prompt: int, computed: int, chunk_size: int, block_size: int) -> tuple[int, int]:
+    """First and end position, in tokens of the prompt, of the chunk in turn.
 
-    The chunk in turn is the one that holds position left padding + computed; the first loses the
-    left padding, the last ends with the prompt.
+    It is the chunk that holds position left padding + `computed` of the padded prompt; the first
+    chunk loses the left padding, the last ends with the prompt. Rule SPY-R18.
     """
     left_padding = left_padding_blocks(prompt, chunk_size, block_size) * block_size
     chunk = (left_padding + computed) // chunk_size
-    end = (chunk + 1) * chunk_size - left_padding
-    return min(end, prompt) - computed
+    start = max(chunk * chunk_size - left_padding, 0)
+    return start, min((chunk + 1) * chunk_size - left_padding, prompt)
 
 
 def is_last_chunk(prompt: int, computed: int, chunk_size: int) -> bool:

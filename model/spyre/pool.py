@@ -1,24 +1,97 @@
-"""KV-cache blocks: which are free. Block numbers are names; 0 is the padding block."""
+"""KV-cache blocks: which are free, in which order, and what the full ones hold.
 
+Block numbers are names; 0 is the padding block. A block that is free may still hold what it was
+filled with: it is found by its content until it is handed out again.
+"""
+
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
+
+from ..scenario import Segment
+
+Content = tuple[Segment, ...]
+NOTHING_CACHED: Mapping[Content, tuple[int, ...]] = {}
 
 
 class Pool(NamedTuple):
-    """Blocks given back, and the first that was never handed out."""
+    """The free blocks in the order in which they are handed out: `head`, those never handed out
+    (from `fresh` to `size`, for ever where `size` is None), `tail`.
 
-    returned: tuple[int, ...] = ()
+    `tail` gives what each of its blocks holds, None for nothing that can be found. `cached` has
+    the blocks, free or in use, that hold a content, the one filled first in front.
+    """
+
+    size: int | None = None
+    head: tuple[int, ...] = ()
     fresh: int = 1
+    tail: tuple[tuple[int, Content | None], ...] = ()
+    cached: Mapping[Content, tuple[int, ...]] = NOTHING_CACHED
+
+
+def free_blocks(pool: Pool) -> int | None:
+    """How many blocks nobody holds, None where there is no bound."""
+    if pool.size is None:
+        return None
+    return len(pool.head) + pool.size + 1 - pool.fresh + len(pool.tail)
 
 
 def take(pool: Pool, count: int) -> tuple[tuple[int, ...], Pool]:
-    """`count` blocks, those given back first, and the pool without them."""
+    """`count` blocks and the pool without them; what they held cannot be found any more."""
     if count <= 0:
         return (), pool
-    reused, left = pool.returned[:count], pool.returned[count:]
-    fresh = pool.fresh + count - len(reused)
-    return reused + tuple(range(pool.fresh, fresh)), Pool(left, fresh)
+    taken = pool.head[:count]
+    never_used = count - len(taken)
+    if pool.size is not None:
+        never_used = min(never_used, pool.size + 1 - pool.fresh)
+    taken += tuple(range(pool.fresh, pool.fresh + never_used))
+    evicted = pool.tail[: count - len(taken)]
+    cached = dict(pool.cached) if evicted else pool.cached
+    for block, content in evicted:
+        if content is not None:
+            cached = _forget(cached, content, block)
+    return taken + tuple(block for block, _ in evicted), Pool(
+        pool.size,
+        pool.head[count:],
+        pool.fresh + never_used,
+        pool.tail[len(evicted) :],
+        cached,
+    )
 
 
-def give_back(pool: Pool, blocks: tuple[int, ...]) -> Pool:
-    """The pool with `blocks` free again."""
-    return Pool(pool.returned + blocks, pool.fresh)
+def touch(pool: Pool, blocks: Iterable[int]) -> Pool:
+    """The pool when `blocks`, found by their content, are in use (again)."""
+    found = set(blocks)
+    tail = tuple(entry for entry in pool.tail if entry[0] not in found)
+    return pool._replace(tail=tail)
+
+
+def give_back(
+    pool: Pool, blocks: Iterable[tuple[int, Content | None]], nameless_first: bool
+) -> Pool:
+    """The pool with `blocks` free again, the first of them to be handed out first.
+
+    `nameless_first`: blocks that nobody can find by content are handed out before all others.
+    """
+    given = tuple(blocks)
+    if not nameless_first:
+        return pool._replace(tail=pool.tail + given)
+    return pool._replace(
+        head=tuple(block for block, content in given if content is None) + pool.head,
+        tail=pool.tail + tuple(entry for entry in given if entry[1] is not None),
+    )
+
+
+def publish(pool: Pool, filled: Iterable[tuple[int, Content]]) -> Pool:
+    """The pool in which each block of `filled` can be found by what it holds."""
+    cached = dict(pool.cached)
+    for block, content in filled:
+        cached[content] = (*cached.get(content, ()), block)
+    return pool._replace(cached=cached)
+
+
+def _forget(
+    cached: Mapping[Content, tuple[int, ...]], content: Content, block: int
+) -> dict[Content, tuple[int, ...]]:
+    left = dict(cached)
+    holders = tuple(other for other in left.pop(content, ()) if other != block)
+    return {**left, content: holders} if holders else left

@@ -1,14 +1,15 @@
 """One step of Spyre's scheduler: decide, compute, complete.
 
-Source: Spyre scheduling page, "Priority rules"; release 2.1.2 where `Revision` says so.
+Source: Spyre scheduling page, "Priority rules"; releases 2.1.2 and 2.5.2 where `Revision` says so.
 Everything here is pure: a state goes in, a state and what can be observed of the step come out.
 """
 
 from typing import Any, Literal, NamedTuple
 
-from . import admission, padding, tkv
+from . import admission, blocks, forward, pausing
 from .config import SpyreConfig
-from .pool import Pool, give_back, take
+from .forward import Forward
+from .pool import free_blocks
 from .revision import Revision
 from .state import Sequence, State
 
@@ -20,44 +21,49 @@ class Decision(NamedTuple):
     members: tuple[Sequence, ...] = ()
 
 
-class Forward(NamedTuple):
-    """What the model runner computed: real tokens, dummy blocks and the tkv it reports."""
-
-    scheduled: dict[str, int]
-    left_pad_blocks: dict[str, int]
-    tkv: int
-
-
 def arrive(state: State, newcomer: Sequence) -> State:
     """A request enters the waiting queue at its end."""
     return state._replace(waiting=(*state.waiting, newcomer))
 
 
-def abort(state: State, request_id: str) -> State:
-    """The client gives up a request, wherever it is; unknown and finished ids change nothing."""
-    found = [one for one in state.waiting + state.running if one.id == request_id]
-    if not found:
+def abort(
+    config: SpyreConfig, revision: Revision, state: State, request_id: str, *, inside: bool = False
+) -> State:
+    """The client gives up a request, wherever it is; unknown and finished ids change nothing.
+
+    `inside`: between the decision of a step and its completion, else between two steps.
+    """
+    everyone = state.waiting + state.running + state.paused
+    found = next((one for one in everyone if one.id == request_id), None)
+    if found is None:
         return state
-    return state._replace(
-        waiting=_without(state.waiting, {request_id}),
-        running=_without(state.running, {request_id}),
-        pool=give_back(state.pool, found[0].blocks),
+    after = state._replace(
+        waiting=forward.without(state.waiting, request_id),
+        running=forward.without(state.running, request_id),
+        paused=forward.without(state.paused, request_id),
         aborted=(*state.aborted, request_id),
     )
+    if found.blocks:
+        after = after._replace(pool=blocks.release(config, revision, after, found))
+        if revision.leaks_reservations and not inside:
+            promised = blocks.at_end(config, revision, found) - len(found.blocks)
+            after = after._replace(lost_blocks=state.lost_blocks + promised)
+    return after
 
 
-def decide(config: SpyreConfig, revision: Revision, state: State) -> Decision:
-    """Prefill if one may go, else decode, else nothing.
+def decide(config: SpyreConfig, revision: Revision, state: State) -> tuple[State, Decision]:
+    """Prefill if someone may, else decode, else nothing.
 
-    The ongoing prefill is the only candidate while there is one; otherwise the head of the queue
-    is, and if it cannot go nobody behind it can (strict first come, first served).
+    In a step that is no prefill, releases that can pause first settle who sits out.
     """
-    candidate = state.prefilling or (state.waiting[0] if state.waiting else None)
-    if candidate and admission.may_prefill(config, revision, state, candidate):
-        return Decision("prefill", (candidate,))
+    chosen = admission.candidate(config, revision, state)
+    if chosen is not None:
+        return state, Decision("prefill", (chosen,))
+    if revision.pauses:
+        state = pausing.pause_and_resume(config, state)
     if state.decoding:
-        return Decision("decode", state.decoding)
-    return Decision("idle")
+        return state, Decision("decode", state.decoding)
+    return state, Decision("idle")
 
 
 def compute(
@@ -65,96 +71,33 @@ def compute(
 ) -> tuple[State, Forward]:
     """Run the model on what was decided: tokens, blocks and tkv move on, nothing is emitted."""
     if decision.kind == "prefill":
-        return compute_chunk(config, revision, state, decision.members[0])
+        return forward.compute_chunk(config, revision, state, decision.members[0])
     if decision.kind == "decode":
-        return compute_decode(config, state)
-    return state._replace(tkv=0, last_step_was_prefill=False), Forward({}, {}, 0)
+        return forward.compute_decode(config, state)
+    return forward.compute_nothing(state)
 
 
-def compute_chunk(
-    config: SpyreConfig, revision: Revision, state: State, one: Sequence
-) -> tuple[State, Forward]:
-    """One prefill chunk. The request moves to the front of the running queue."""
-    tokens = padding.next_chunk(one.prompt, one.computed, config.chunk_size, config.block_size)
-    pad = padding.left_padding_blocks(one.prompt, config.chunk_size, config.block_size)
-    given = min(config.chunk_size, one.prompt) if one.computed == 0 else tokens
-    covered = one.computed + (given if revision.whole_first_chunk else tokens)
-    computed = one._replace(computed=one.computed + tokens)
-    computed, pool = _hold(config, computed, covered, state.pool)
-    runner_tkv = prefill_tkv(config, state, one, ends=computed.prefilled)
-    after = state._replace(
-        waiting=_without(state.waiting, {one.id}),
-        running=(computed, *_without(state.running, {one.id})),
-        last_step_was_prefill=True,
-        tkv=runner_tkv,
-        runner_tkv=runner_tkv,
-        pool=pool,
-    )
-    if not revision.stale_tkv:
-        batch = [member.computed for member in after.decoding]
-        return after, Forward(
-            {one.id: tokens}, {one.id: pad}, tkv.max_tkv(batch, config.block_size)
-        )
-    return after, Forward({one.id: tokens}, {one.id: pad}, runner_tkv)
-
-
-def prefill_tkv(config: SpyreConfig, state: State, one: Sequence, *, ends: bool) -> int:
-    """The tkv that releases up to 2.3 report after a chunk: the old one until the last chunk.
-
-    Only a first chunk that meets an empty decode batch starts a new count.
-    """
-    current = state.runner_tkv
-    if one.computed == 0 and not state.decoding:
-        current = one.prompt
-    if ends:
-        return tkv.tkv_after_last_chunk(one.prompt, current, config.block_size)
-    return current
-
-
-def compute_decode(config: SpyreConfig, state: State) -> tuple[State, Forward]:
-    """One token for every decoding request; whoever prefills goes to the end of the queue."""
-    pool = state.pool
-    grown: list[Sequence] = []
-    for one in state.decoding:
-        longer, pool = _hold(config, one, one.computed + 1, pool)
-        grown.append(longer._replace(computed=one.computed + 1))
-    lengths = [one.computed for one in grown]
-    pads = tkv.left_pad_blocks(lengths, config.block_size)
-    reached = tkv.max_tkv(lengths, config.block_size)
-    after = state._replace(
-        running=(*grown, *(one for one in state.running if not one.prefilled)),
-        last_step_was_prefill=False,
-        tkv=reached,
-        runner_tkv=reached,
-        pool=pool,
-    )
-    forward = Forward(
-        {one.id: 1 for one in grown},
-        {one.id: pad for one, pad in zip(grown, pads, strict=True)},
-        reached,
-    )
-    return after, forward
-
-
-def complete(state: State, forward: Forward) -> tuple[State, dict[str, int], dict[str, str]]:
+def complete(
+    config: SpyreConfig, revision: Revision, state: State, computed: Forward
+) -> tuple[State, dict[str, int], dict[str, str]]:
     """Emit a token for each computed request whose prompt is done; let the finished leave."""
     emitted: dict[str, int] = {}
     finished: dict[str, str] = dict.fromkeys(state.aborted, "aborted")
     running: list[Sequence] = []
-    pool = state.pool
+    leaving: list[Sequence] = []
     for one in state.running:
-        if one.id not in forward.scheduled or not one.prefilled:
-            running.append(one)
-            continue
-        emitted[one.id] = 1
-        generated = one.generated + 1
-        if generated == one.output_len:
-            finished[one.id] = "eos" if one.output_len < one.max_tokens else "length"
-            pool = give_back(pool, one.blocks)
-        else:
-            running.append(one._replace(generated=generated))
-    after = state._replace(running=tuple(running), pool=pool, aborted=())
-    return after, emitted, finished
+        if one.id in computed.scheduled and one.prefilled:
+            emitted[one.id] = 1
+            one = one._replace(generated=one.generated + 1)
+            if one.generated == one.output_len:
+                finished[one.id] = "eos" if one.output_len < one.max_tokens else "length"
+                leaving.append(one)
+        running.append(one)
+    state = state._replace(running=tuple(running), aborted=())
+    for one in leaving:
+        state = state._replace(running=forward.without(state.running, one.id))
+        state = state._replace(pool=blocks.release(config, revision, state, one))
+    return state, emitted, finished
 
 
 def step(
@@ -167,19 +110,20 @@ def step(
 
     Returns the next state and the step observation of the target protocol.
     """
-    decision = decide(config, revision, state)
-    state, forward = compute(config, revision, state, decision)
+    state, decision = decide(config, revision, state)
+    state, computed = compute(config, revision, state, decision)
     for request_id in abort_inside:
-        state = abort(state, request_id)
-    state, emitted, finished = complete(state, forward)
-    return state, observe(config, state, decision, forward, emitted, finished)
+        state = abort(config, revision, state, request_id, inside=True)
+    state, emitted, finished = complete(config, revision, state, computed)
+    return state, observe(config, revision, state, decision, computed, emitted, finished)
 
 
 def observe(
     config: SpyreConfig,
+    revision: Revision,
     state: State,
     decision: Decision,
-    forward: Forward,
+    computed: Forward,
     emitted: dict[str, int],
     finished: dict[str, str],
 ) -> dict[str, Any]:
@@ -187,33 +131,24 @@ def observe(
     prefilling = state.prefilling
     seen: dict[str, Any] = {
         "kind": decision.kind,
-        "scheduled": forward.scheduled,
+        "scheduled": computed.scheduled,
         "emitted": emitted,
-        "tkv": forward.tkv or None,
-        "left_pad_blocks": forward.left_pad_blocks,
+        "tkv": computed.tkv or None,
+        "left_pad_blocks": computed.left_pad_blocks,
+        "slot_blocks": computed.slot_blocks,
         "waiting": [one.id for one in state.waiting],
         "running": [one.id for one in state.running],
         "prefilling": [prefilling.id] if prefilling else [],
         "finished": finished,
-        "computed": {one.id: one.computed for one in state.running},
-        "blocks": {one.id: list(one.blocks) for one in state.running},
+        "computed": {one.id: one.computed for one in state.admitted},
+        "blocks": {one.id: list(one.blocks) for one in state.admitted},
     }
+    if revision.pauses:
+        seen["paused"] = [one.id for one in state.paused]
+    if config.prefix_caching:
+        seen["prefix_hit"] = {one.id: one.prefix_hit for one in state.admitted}
+    if revision.reserves_blocks:
+        seen["reserved_blocks"] = blocks.reserved(config, revision, state)
     if config.num_blocks is not None:
-        held = sum(len(one.blocks) for one in state.running)
-        promised = sum(admission.blocks_at_end(config, one) for one in state.running)
-        seen["free_blocks"] = config.num_blocks - held
-        seen["reserved_blocks"] = max(promised - held, 0)
+        seen["free_blocks"] = free_blocks(state.pool)
     return seen
-
-
-def _hold(config: SpyreConfig, one: Sequence, covered: int, pool: Pool) -> tuple[Sequence, Pool]:
-    """The request with blocks for its first `covered` tokens."""
-    if covered <= len(one.blocks) * config.block_size:
-        return one, pool
-    missing = padding.blocks_for(covered, config.block_size) - len(one.blocks)
-    new, pool = take(pool, missing)
-    return one._replace(blocks=one.blocks + new), pool
-
-
-def _without(queue: tuple[Sequence, ...], ids: set[str]) -> tuple[Sequence, ...]:
-    return tuple(one for one in queue if one.id not in ids)

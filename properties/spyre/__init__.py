@@ -1,5 +1,12 @@
-"""Predicates and strategies for Spyre: `priority`, `prefill`, `decode`, `strategies`."""
+"""Predicates and strategies for Spyre, by what they speak of."""
 
-from . import decode, prefill, priority
+from . import admission, decode, pausing, prefill, prefix, priority
 
-PREDICATES = {**priority.PREDICATES, **prefill.PREDICATES, **decode.PREDICATES}
+PREDICATES = {
+    **priority.PREDICATES,
+    **prefill.PREDICATES,
+    **prefix.PREDICATES,
+    **admission.PREDICATES,
+    **decode.PREDICATES,
+    **pausing.PREDICATES,
+}

@@ -6,7 +6,7 @@ Source: Spyre scheduling page, "Key concepts" and "Decode padding".
 from math import ceil
 
 from ...model.observation import Step
-from ..ledger import Ledger
+from ..ledger import REVISIONS_THAT_PAUSE, Ledger
 from ..predicate import Predicate
 
 
@@ -23,7 +23,10 @@ def not_everyone_decodes(ledger: Ledger, step: Step) -> str | None:
                 f"{one.id} computes {step.scheduled[one.id]} and emits {emitted} tokens "
                 f"in a decode step, expected 1 and {expected}"
             )
-    left_out = [one.id for one in ledger.decoding() if one.id not in step.scheduled]
+    paused = (step.paused or ()) if ledger.revision in REVISIONS_THAT_PAUSE else ()
+    left_out = [
+        one.id for one in ledger.decoding() if one.id not in step.scheduled and one.id not in paused
+    ]
     if left_out:
         return f"{', '.join(left_out[:5])} decode but are left out of the decode step"
     return None
@@ -98,6 +101,31 @@ def limit_binds(ledger: Ledger, step: Step) -> bool:
     return bool(len(oldest) * tkv > ledger.config["max_batch_tkv"])
 
 
+def wrong_blocks(ledger: Ledger, step: Step) -> str | None:
+    """A request holds a block for every block_size tokens that it has computed (SPY-R02).
+
+    Release 2.5.2 holds no block ahead, but for as many tokens as were a hit.
+    """
+    block = ledger.config["block_size"]
+    for name, held in (step.blocks or {}).items():
+        one = ledger.live.get(name)
+        if one is None:
+            continue
+        tokens = one.computed + step.scheduled.get(name, 0) + (ledger.hit_now(step, one) or 0)
+        hit = one.prefix_hit if one.started else ledger.hit_now(step, one) or 0
+        most = ceil(min(tokens + hit, max(one.prompt, tokens)) / block)
+        ahead = ledger.revision in REVISIONS_THAT_PAUSE and len(held) > most
+        if len(held) * block < tokens or ahead:
+            return f"{name} has computed {tokens} tokens and holds {len(held)} blocks of {block}"
+    return None
+
+
+def block_filled(ledger: Ledger, step: Step) -> bool:
+    """A decoded request begins a new block."""
+    block = ledger.config["block_size"]
+    return any(one.computed % block == 0 for one in ledger.decode_members(step))
+
+
 def _blocks(ledger: Ledger, step: Step) -> dict[str, tuple[int, int]]:
     """Dummy blocks and own blocks of each decoded request."""
     block = ledger.config["block_size"]
@@ -113,6 +141,7 @@ def _numbers(values: dict[str, int]) -> str:
 
 
 PREDICATES = {
+    "SPY-R02": Predicate(wrong_blocks, block_filled),
     "SPY-R22": Predicate(not_everyone_decodes, several_decode, "decode"),
     "SPY-R09": Predicate(not_rectangular, lengths_differ, "decode"),
     "SPY-R24": Predicate(padding_not_minimal, lengths_differ, "decode"),

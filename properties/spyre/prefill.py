@@ -1,6 +1,6 @@
 """What a prefill step computes: one right-aligned chunk, and a token from the last.
 
-Source: Spyre scheduling page, "Prefill padding" and "Chunked Prefill"; prefix caching off.
+Source: Spyre scheduling page, "Prefill padding", "Chunked Prefill" and "Skipping full chunks".
 """
 
 from math import ceil
@@ -11,17 +11,29 @@ from ..predicate import Predicate
 
 
 def more_than_a_chunk(ledger: Ledger, step: Step) -> str | None:
-    """A prefill step computes at most one chunk, and a prompt takes ceil(p / C) (SPY-R04)."""
+    """A prefill step computes at most one chunk, and a prompt takes ceil(p / C) of them, less
+    those that are cached as a whole (SPY-R04)."""
     chunk = ledger.config["chunk_size"]
     for one in ledger.prefill_members(step):
         tokens = step.scheduled[one.id]
         if tokens > chunk:
             return f"{one.id} prefills {tokens} tokens in a step, chunk_size is {chunk}"
-        steps, needed = one.prefill_steps + 1, ceil(one.prompt / chunk)
-        done = one.computed + tokens >= one.prompt
+        before = computed_before(ledger, step, one)
+        if before is None:
+            continue
+        hit = one.prefix_hit if one.started else before
+        cached = (hit + _left_padding(ledger, one)) // chunk if hit else 0
+        steps, needed = one.prefill_steps + 1, ceil(one.prompt / chunk) - cached
+        done = before + tokens >= one.prompt
         if steps > needed or (done and steps != needed):
             return f"{one.id} ({one.prompt} tokens) is in prefill step {steps} of {needed}"
     return None
+
+
+def computed_before(ledger: Ledger, step: Step, one: Account) -> int | None:
+    """Tokens of a prompt that need no computing in this step; None where nobody can know."""
+    hit = ledger.hit_now(step, one)
+    return None if hit is None else one.computed + hit
 
 
 def several_chunks(ledger: Ledger, step: Step) -> bool:
@@ -33,12 +45,15 @@ def wrong_chunk(ledger: Ledger, step: Step) -> str | None:
     """First chunk minus left padding, then whole chunks, then the rest (SPY-R19)."""
     chunk = ledger.config["chunk_size"]
     for one in ledger.prefill_members(step):
+        before = computed_before(ledger, step, one)
+        if before is None:
+            continue
         left_padding = _left_padding(ledger, one)
-        end = ((one.computed + left_padding) // chunk + 1) * chunk - left_padding
-        expected = min(end, one.prompt) - one.computed
+        end = ((before + left_padding) // chunk + 1) * chunk - left_padding
+        expected = min(end, one.prompt) - before
         if step.scheduled[one.id] != expected:
             return (
-                f"{one.id} prefills {step.scheduled[one.id]} tokens after {one.computed} of "
+                f"{one.id} prefills {step.scheduled[one.id]} tokens after {before} of "
                 f"{one.prompt}; the chunk holds {expected} (left padding {left_padding} tokens)"
             )
     return None
@@ -83,7 +98,10 @@ def _padded(ledger: Ledger, step: Step) -> bool:
 def wrong_first_token(ledger: Ledger, step: Step) -> str | None:
     """The last chunk emits exactly one token, the others none (SPY-R20)."""
     for one in ledger.prefill_members(step):
-        last = one.computed + step.scheduled[one.id] >= one.prompt
+        before = computed_before(ledger, step, one)
+        if before is None:
+            continue
+        last = before + step.scheduled[one.id] >= one.prompt
         expected = int(last and one.id not in ledger.aborts_inside)
         emitted = (step.emitted or {}).get(one.id, 0)
         if emitted != expected:

@@ -4,7 +4,7 @@ Source: Spyre scheduling page, "Priority rules" and "First-chunk constraints".
 """
 
 from ...model.observation import Step
-from ..ledger import Ledger
+from ..ledger import REVISIONS_THAT_PAUSE, Account, Ledger
 from ..predicate import Predicate
 
 
@@ -13,14 +13,20 @@ def two_prefills(ledger: Ledger, step: Step) -> str | None:
     partial = [
         one.id
         for one in ledger.unstarted() + ledger.ongoing()
-        if 0 < one.computed + step.scheduled.get(one.id, 0) < one.prompt
-        and one.id not in ledger.aborts_inside
+        if 0 < tokens_after(ledger, step, one) < one.prompt and one.id not in ledger.aborts_inside
     ]
     if len(partial) > 1:
         return f"{', '.join(partial)} are all between their first and last chunk"
     if len(step.prefilling or ()) > 1:
         return f"prefilling lists {', '.join(step.prefilling or ())}"
     return None
+
+
+def tokens_after(ledger: Ledger, step: Step, one: Account) -> int:
+    """Tokens of a request that are computed after the step, or were found in the cache."""
+    if one.id not in step.scheduled:
+        return one.computed
+    return one.computed + (ledger.hit_now(step, one) or 0) + step.scheduled[one.id]
 
 
 def prefill_slot_wanted(ledger: Ledger, step: Step) -> bool:
@@ -82,7 +88,13 @@ def interleaving_due(ledger: Ledger, step: Step) -> bool:
 
 
 def overtaken(ledger: Ledger, step: Step) -> str | None:
-    """Prefill starts in order of arrival (SPY-R53)."""
+    """Prefill starts in order of arrival (SPY-R53).
+
+    Where pausing is there and switched off, whom a constraint of its own holds back may be
+    passed by.
+    """
+    if ledger.revision in REVISIONS_THAT_PAUSE and not ledger.config["pausing"]:
+        return None
     starting = [one.id for one in ledger.prefill_members(step) if not one.started]
     if not starting:
         return None
@@ -95,14 +107,15 @@ def overtaken(ledger: Ledger, step: Step) -> str | None:
 def queue_order_matters(ledger: Ledger, step: Step) -> bool:
     """A request starts its prefill while another has not started."""
     starting = any(not one.started for one in ledger.prefill_members(step))
-    return starting and len(ledger.unstarted()) > 1
+    strict = ledger.revision not in REVISIONS_THAT_PAUSE or ledger.config["pausing"]
+    return starting and strict and len(ledger.unstarted()) > 1
 
 
 def over_capacity(ledger: Ledger, step: Step) -> str | None:
     """A request starts only while fewer than max_num_seqs are running (SPY-R36)."""
     seats = ledger.config["max_num_seqs"]
     starting = [one for one in ledger.prefill_members(step) if not one.started]
-    running = len(ledger.live) - len(ledger.unstarted())
+    running = len(ledger.running())
     if starting and running + len(starting) > seats:
         return f"{starting[0].id} starts while {running} of max_num_seqs {seats} are running"
     return None
@@ -110,7 +123,7 @@ def over_capacity(ledger: Ledger, step: Step) -> str | None:
 
 def batch_full(ledger: Ledger, step: Step) -> bool:
     """max_num_seqs requests are running and another has not started."""
-    running = len(ledger.live) - len(ledger.unstarted())
+    running = len(ledger.running())
     return running >= ledger.config["max_num_seqs"] and bool(ledger.unstarted())
 
 

@@ -3,12 +3,14 @@
 Strategies give configurations and requests; `beside_the_batch` aims a late request at the limit.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from math import ceil
 from typing import Any, Literal, NamedTuple
 
 from hypothesis import strategies as st
 
+from ...model.scenario import Request
+from ...model.spyre.prefix import Prefix, prefix
 from ..ledger import Ledger
 
 Scale = Literal["small", "tight"]
@@ -27,8 +29,11 @@ class Shape(NamedTuple):
 
 
 @st.composite
-def configs(draw: st.DrawFn, scale: Scale) -> dict[str, Any]:
-    """Configurations in which the limit binds before the other constraints do."""
+def configs(draw: st.DrawFn, scale: Scale, revision: str) -> dict[str, Any]:
+    """Configurations in which the limit binds before the other constraints do.
+
+    Pools are left to `pools`; options that the revision does not have stay at their defaults.
+    """
     block = draw(st.sampled_from(BLOCK_SIZES[scale]))
     chunk = block * draw(st.sampled_from((2, 1, 4, 8) if scale == "tight" else (2, 1, 3)))
     max_num_seqs = draw(st.integers(2, 8) if scale == "tight" else st.integers(1, 5))
@@ -44,11 +49,21 @@ def configs(draw: st.DrawFn, scale: Scale) -> dict[str, Any]:
         "max_model_len": length,
         "max_batch_tkv": limit,
         "interleave": draw(st.sampled_from((True, True, True, False))),
-        "prefix_caching": False,
-        "num_blocks": None,
-        "pausing": True,
-        "long_output_priority": False,
+        "prefix_caching": draw(st.booleans()),
+        "num_blocks": draw(pools(length // block, max_num_seqs, revision)),
+        "pausing": revision != "2.5.2" or draw(st.sampled_from((True, True, False))),
+        "long_output_priority": revision == "2.5.2" and draw(st.booleans()),
     }
+
+
+def pools(longest: int, max_num_seqs: int, revision: str) -> st.SearchStrategy[int | None]:
+    """Usable blocks: no bound, or from one request of max_model_len (`longest` blocks; less no
+    server starts with) to half of what a full batch could want. 2.1.2 has no rule for pools."""
+    if revision == "2.1.2":
+        return st.none()
+    return st.one_of(
+        st.none(), st.none(), st.integers(longest, longest + max_num_seqs * longest // 2)
+    )
 
 
 @st.composite
@@ -100,6 +115,46 @@ def beside_the_batch(draw: st.DrawFn, config: Mapping[str, Any], ledger: Ledger)
     border = draw(st.sampled_from((row // block * block, row // block * block, row)))
     ends = border + draw(st.sampled_from((0, 0, -1, 1)))
     return with_tokens(config, prompt, max(ends - joins + 1, draw(st.integers(1, 3))))
+
+
+@st.composite
+def contents(
+    draw: st.DrawFn, config: Mapping[str, Any], earlier: Sequence[Request], name: str, length: int
+) -> Prefix:
+    """What a prompt of about `length` tokens says: often what an earlier request said, up to a
+    point.
+
+    The point lies where prefix caching decides: at the end of a block or a chunk, of the earlier
+    prompt, or of what it generated. A prompt may come again as it was, or as its whole blocks.
+    """
+    own: Prefix = ((name, length),)
+    if not config["prefix_caching"] or not earlier or draw(st.integers(0, 3)) == 0:
+        return own
+    gone = [one for one in earlier if one.abort_at is not None]
+    other = draw(st.sampled_from(gone or earlier)) if draw(st.booleans()) else earlier[-1]
+    said = (*other.prompt, (f"out:{other.id}", other.tokens_to_emit))
+    block = config["block_size"]
+    whole = other.prompt_len // block * block
+    again = draw(st.sampled_from(("not", "not", "as it was", "whole blocks")))
+    if again == "as it was" or (again == "whole blocks" and whole):
+        return prefix(said, other.prompt_len if again == "as it was" else whole)
+    unit = draw(st.sampled_from((block, config["chunk_size"])))
+    common = draw(
+        st.one_of(
+            st.just(other.prompt_len),
+            st.just(length),
+            st.integers(1, max(length // unit, 1)).map(lambda count: count * unit),
+        )
+    )
+    shared = prefix(said, min(common, length))
+    rest = length - sum(tokens for _, tokens in shared)
+    return (*shared, (name, rest)) if rest else shared
+
+
+def fitted(config: Mapping[str, Any], content: Prefix, shape: Shape) -> Shape:
+    """The shape of a request with this prompt, cut to what fits."""
+    prompt = sum(tokens for _, tokens in content)
+    return with_tokens(config, prompt, shape.max_tokens, shape.output_len)
 
 
 def steps_to_border(config: Mapping[str, Any], ledger: Ledger) -> int:

@@ -1,76 +1,101 @@
-"""Release 2.1.2's published step tables, reproduced cell by cell by the model of 2.1.2."""
+"""The releases' published step tables, reproduced cell by cell by the models of the releases."""
 
+from collections import Counter
 from typing import Any
 
 import pytest
 
-from schedproof.model.spyre import padding, tkv
-
 from .. import golden
 
-STEPS = "2.1.2_spyre_cp_scheduler_steps.json"
-FORWARDS = "2.1.2_chunked_prefill_tkv_steps.json"
-LIMITS = "2.1.2_scheduler_tkv_limits.json"
+STEPS = {
+    "2.1.2": ("2.1.2_spyre_cp_scheduler_steps.json", "2.1.2_spyre_pc_scheduler_steps.json"),
+    "2.5.2": (
+        "2.5.2_spyre_cp_scheduler_steps.json",
+        "2.5.2_spyre_decode_pause_scheduler_steps.json",
+        "2.5.2_spyre_pc_scheduler_steps.json",
+    ),
+}
+TABLES = [
+    pytest.param(revision, *case.values, id=f"{revision}-{case.id}", marks=case.marks)
+    for revision, files in STEPS.items()
+    for file in files
+    for case in golden.cases(file)
+]
 
-# Column of a step table -> the same thing in a row that `model_rows` writes.
+# Columns of a step table, all of which `model_rows` writes.
 COMPARED = {
     *("tkv", "waiting", "running", "request_outputs", "finished_requests", "n_used_blocks"),
+    *("n_reserved_blocks", "n_prefix_hits", "n_cached_blocks"),
+    *("block_tables", "block_ref_count", "prefill_slot_mappings"),
 }
-# The pool's size is not a column: the model of 2.1.2 runs with an unbounded pool, since the
-# release reserves nothing and `effective_available_blocks` never binds in these tables.
+# In every row; the others are compared where the row has them.
+ALWAYS = {"tkv", "waiting", "running", "request_outputs", "n_used_blocks"}
 NOT_COMPARED = {
     "step": "number of the row: it drives the comparison",
     "listed": "whether upstream wrote the row out or the table filled it in: no behaviour",
 }
 
 
-@pytest.mark.parametrize("table", golden.cases(STEPS))
-def test_every_cell_of_the_step_table_is_reproduced(table: dict[str, Any]) -> None:
+@pytest.mark.parametrize(("revision", "table"), TABLES)
+def test_every_cell_of_the_step_table_is_reproduced(revision: str, table: dict[str, Any]) -> None:
+    # `available_blocks` never binds where the table leaves it to the engine (null).
     not_enforced = {(step, key) for step, key in table["not_enforced"]}
     differences = []
-    for expected, got in zip(table["all_steps"], model_rows(table), strict=True):
-        for key in COMPARED:
-            # Absent `finished_requests` means [], and only that column may be absent.
-            wanted = expected.get(key, []) if key == "finished_requests" else expected[key]
-            if (expected["step"], key) not in not_enforced and got[key] != wanted:
+    for expected, got in zip(table["all_steps"], model_rows(revision, table), strict=True):
+        assert expected.keys() >= ALWAYS
+        # An absent `finished_requests` means [].
+        for key, wanted in {"finished_requests": [], **expected}.items():
+            if key in NOT_COMPARED or (expected["step"], key) in not_enforced:
+                continue
+            if got[key] != wanted:
                 differences.append(f"step {expected['step']} {key}: {got[key]}, not {wanted}")
     assert not differences
 
 
-@pytest.mark.parametrize("table", golden.cases(STEPS))
-def test_no_column_is_silently_ignored(table: dict[str, Any]) -> None:
+@pytest.mark.parametrize(("revision", "table"), TABLES)
+def test_no_column_is_silently_ignored(revision: str, table: dict[str, Any]) -> None:
     columns = {key for row in table["all_steps"] for key in row}
     assert columns - COMPARED - NOT_COMPARED.keys() == set()
     assert {key for _, key in table["not_enforced"]} <= COMPARED
-    assert not table["config"]["prefix_caching"]
 
 
 @pytest.mark.usefixtures("golden_folder")
-def test_what_is_named_as_not_compared_exists() -> None:
-    columns = {key for table in golden.load(STEPS) for row in table["all_steps"] for key in row}
+def test_what_is_named_as_compared_or_not_compared_exists() -> None:
+    tables = [table for files in STEPS.values() for file in files for table in golden.load(file)]
+    columns = {key for table in tables for row in table["all_steps"] for key in row}
     assert columns == COMPARED | NOT_COMPARED.keys()
 
 
 @pytest.mark.usefixtures("golden_folder")
 def test_the_comparison_notices_a_changed_cell() -> None:
     """A guard of the test itself: a table with one token more must not be reproduced."""
-    table = golden.load(STEPS)[0]
-    before = model_rows(table)
+    table = golden.load(STEPS["2.1.2"][0])[0]
+    before = model_rows("2.1.2", table)
     table["requests"][0]["max_tokens"] += 1
-    assert model_rows(table) != before
+    assert model_rows("2.1.2", table) != before
 
 
-def model_rows(table: dict[str, Any]) -> list[dict[str, Any]]:
+def model_rows(revision: str, table: dict[str, Any]) -> list[dict[str, Any]]:
     """The model's rows: state after N steps, the arrivals of N added, before step N + 1."""
-    target = golden.started("2.1.2", **golden.config_of(table))
+    model = golden.model_of(revision, golden.config_of(table))
+    state = model.initial()
     seen: dict[str, Any] = {"waiting": [], "running": [], "emitted": {}, "finished": {}}
+    # Tokens computed before each request's last forward.
+    before: dict[str, int] = {}
     rows = []
     for row in table["all_steps"]:
         if row["step"] > 0:
-            seen = target.step()["step"]
+            computed = seen.get("computed", {})
+            state, seen = model.step(state)
+            for one in state.admitted:
+                if one.id in seen["scheduled"]:
+                    before[one.id] = computed.get(one.id, one.prefix_hit)
         arrivals = [one for one in table["requests"] if one["add_step"] == row["step"]]
         for one in arrivals:
-            golden.add(target, arrival_of(one))
+            state = model.arrive(state, golden.request_of(golden.arrival_of(one)))
+        usable = {one.id: golden.usable_blocks(model.config, one) for one in state.admitted}
+        blocks = seen.get("blocks", {})
+        holders = Counter(block for held in blocks.values() for block in held)
         rows.append(
             {
                 "tkv": seen.get("tkv") or 0,
@@ -78,109 +103,15 @@ def model_rows(table: dict[str, Any]) -> list[dict[str, Any]]:
                 "running": seen["running"],
                 "request_outputs": list(seen["emitted"]),
                 "finished_requests": list(seen["finished"]),
-                # Distinct blocks: nothing is shared while prefix caching is off.
-                "n_used_blocks": len({b for held in seen.get("blocks", {}).values() for b in held}),
+                "n_used_blocks": len(holders),
+                "n_reserved_blocks": seen.get("reserved_blocks", 0),
+                "n_prefix_hits": sum(
+                    count * model.config.block_size > before[name] for name, count in usable.items()
+                ),
+                "n_cached_blocks": sum(usable.values()),
+                "block_tables": blocks,
+                "block_ref_count": {str(block): count for block, count in holders.items()},
+                "prefill_slot_mappings": seen.get("slot_blocks", {}),
             }
         )
     return rows
-
-
-def arrival_of(request: dict[str, Any]) -> golden.Arrival:
-    return golden.Arrival(
-        request["add_step"], request["id"], request["prompt_len"], request["max_tokens"]
-    )
-
-
-@pytest.mark.parametrize("table", golden.cases(FORWARDS))
-def test_padding_and_tkv_of_single_forwards(table: dict[str, Any]) -> None:
-    """Runner level, no scheduler. The published test feeds the runner itself, so the model's
-    pure functions are compared, not its steps.
-    """
-    block, chunk = table["config"]["block_size"], table["config"]["chunk_size"]
-    prompts: dict[str, int] = {}
-    computed: dict[str, int] = {}
-    reported = 0
-    for forward in table["forwards"]:
-        assert forward.keys() == {"new", "cached", "num_scheduled_tokens", "expect"}
-        prompts |= {one["id"]: one["prompt_len"] for one in forward["new"]}
-        computed |= dict.fromkeys((one["id"] for one in forward["new"]), 0)
-        for name, before in forward["cached"].items():
-            assert computed[name] == before
-        decodes = all(computed[name] >= prompts[name] for name in forward["num_scheduled_tokens"])
-        outputs = 0
-        for name, scheduled in forward["num_scheduled_tokens"].items():
-            before, prompt = computed[name], prompts[name]
-            tokens = 1
-            if not decodes:
-                tokens = padding.next_chunk(prompt, before, chunk, block)
-                left = padding.left_padding_blocks(prompt, chunk, block) * block
-                # Release 2.1.2 schedules a whole first chunk, left padding included.
-                ends = padding.is_last_chunk(prompt, before, chunk)
-                assert scheduled == tokens + (left if before == 0 and not ends else 0)
-                batch = [n for n in prompts if n != name and computed[n] >= prompts[n]]
-                if before == 0 and not batch:
-                    reported = prompt
-                if ends:
-                    reported = tkv.tkv_after_last_chunk(prompt, reported, block)
-                outputs += ends
-            else:
-                assert scheduled == 1
-                outputs += 1
-            computed[name] = before + tokens
-        if decodes:
-            lengths = [computed[name] for name in forward["num_scheduled_tokens"]]
-            reported = tkv.max_tkv(lengths, block)
-        # One token for each output row.
-        got = {
-            "tkv": reported,
-            "n_outputs": outputs,
-            "n_tokens_of_output_0": min(outputs, 1),
-        }
-        assert forward["expect"].items() <= got.items()
-
-
-@pytest.mark.parametrize("revision", ["2.1.2", "sound"])
-@pytest.mark.parametrize("table", golden.cases(LIMITS))
-def test_volume_stays_within_the_limit_until_the_run_ends(
-    table: dict[str, Any], revision: str
-) -> None:
-    """The published run-to-completion property, at production scale.
-
-    The table has prefix caching on; the model has none, so the run is made with prefix caching
-    off: every chunk of every prompt is computed, the volume rule is the same. Chunk counts and
-    the pool (`num_blocks_override_incl_block0`) are therefore not those of the published run.
-    """
-    config = golden.config_of(table)
-    target = golden.started(revision, **config)
-    generated: dict[str, int] = {}
-    finished: dict[str, str] = {}
-
-    def step() -> bool:
-        """One step; False when nothing runs or waits any more."""
-        seen = target.step()["step"]
-        volume = (seen["tkv"] or 0) * len(seen["scheduled"])
-        assert volume <= config["max_batch_tkv"], seen
-        for name in seen["emitted"]:
-            generated[name] = generated.get(name, 0) + 1
-        finished.update(seen["finished"])
-        return bool(seen["running"] or seen["waiting"])
-
-    asked = {}
-    for event in table["events"]:
-        if event["op"] == "add":
-            golden.add(target, arrival_of(event["request"]))
-            asked[event["request"]["id"]] = event["request"]["max_tokens"]
-        elif event["op"] == "run_until_generated":
-            while generated.get(event["request"], 0) < event["tokens"]:
-                assert step()
-        else:
-            assert event["op"] == "run_until_no_running"
-            while step():
-                assert sum(generated.values()) <= sum(asked.values())
-    assert generated == asked
-    assert finished == dict.fromkeys(asked, "length")
-
-
-@pytest.mark.skip(reason="prefix caching is not in the model yet")
-def test_prefix_caching_tables_are_reproduced() -> None:
-    """`2.1.2_spyre_pc_scheduler_steps.json` and `2.1.2_prefix_caching_worker.json`."""

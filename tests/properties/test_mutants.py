@@ -1,7 +1,7 @@
-"""Every predicate kills a mutant, and every rule's witness occurs, in the `ci` profile."""
+"""Every rule kills a mutant, every known bug is found, and every rule's witness occurs."""
 
-import importlib.util
-import sys
+import json
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -10,55 +10,75 @@ from schedproof.gate.profiles import PROFILES
 from schedproof.model.target import ModelTarget
 from schedproof.properties.machine import Search, search
 from schedproof.properties.rules import LOCKSTEP, applies
+from schedproof.properties.spyre.known_bugs import KNOWN_BUGS, OUT_OF_SCOPE
+from schedproof.properties.spyre.mutants import MUTANTS, REPAIRED_2_5_2
 from schedproof.spec.catalogue import load
 
-
-def _load_mutants():
-    spec = importlib.util.spec_from_file_location("mutants", Path(__file__).parent / "mutants.py")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules["mutants"] = module
-    spec.loader.exec_module(module)
-    return module
-
-
-mutants = _load_mutants()
 RULES = load("spyre")
-CHECKED = [rule.id for rule in RULES if not rule.planned]
+CHECKED = [rule.id for rule in RULES if rule.checked]
 EXAMPLES = PROFILES["ci"].examples
+BUGS_FILE = Path(__file__).resolve().parents[3] / "shared" / "design" / "known_bugs.json"
 
 
-@pytest.mark.parametrize("mutant", mutants.SPYRE_MUTANTS, ids=lambda mutant: mutant.name)
-def test_its_rule_names_the_mutant_first(mutant, monkeypatch):
-    mutant.plant(monkeypatch)
-    hunt = Search(mutant.target(), "spyre", mutant.revision, RULES, "small")
-    # Some faults show only where five projections meet one limit: give them a second seed.
-    found = search(hunt, EXAMPLES, 0, 60) or search(hunt, EXAMPLES, 1, 60)
-    assert found, f"{mutant.name} survives {hunt.runs} runs"
+@pytest.mark.parametrize("mutant", MUTANTS + KNOWN_BUGS, ids=lambda one: f"{one.bug} {one.name}")
+def test_its_rule_names_the_mutant_first(mutant):
+    rules = [rule for rule in RULES if rule.id == mutant.rule or not mutant.alone]
+    with mutant.planted() as target:
+        for seed in (0, 1):  # some faults show only where several choices meet
+            hunt = Search(target, "spyre", mutant.revision, rules, "small", mutant.known)
+            if search(hunt, EXAMPLES, seed, 0):
+                break
+    assert hunt.failure, f"{mutant.name} survives {hunt.runs} runs"
     assert hunt.failure[1][0].rule == mutant.rule, hunt.failure
 
 
 def test_every_checked_rule_has_a_mutant():
-    assert {mutant.rule for mutant in mutants.SPYRE_MUTANTS} == set(CHECKED)
+    assert {mutant.rule for mutant in MUTANTS} == set(CHECKED)
 
 
-def test_every_witness_occurs_on_the_sound_model_at_small_scale():
-    hunt = Search(ModelTarget(), "spyre", "sound", RULES, "small")
-    assert not search(hunt, EXAMPLES, 0, 0)
-    expected = {rule.id for rule in RULES if not rule.planned and applies(rule, "sound")}
+def test_names_of_mutants_are_used_once():
+    names = [(mutant.name, mutant.bug) for mutant in MUTANTS + KNOWN_BUGS]
+    assert len(set(names)) == len(names)
+
+
+def test_every_known_bug_is_a_mutant_or_out_of_scope_for_a_reason():
+    if not BUGS_FILE.is_file():
+        pytest.skip(f"list of known bugs not found at {BUGS_FILE}")
+    listed = {
+        bug["id"]: bug["in_scope_pure_model"]
+        for bug in json.loads(BUGS_FILE.read_text(encoding="utf-8"))
+        if bug["id"].startswith("SPY-")
+    }
+    brought_back = {mutant.bug for mutant in KNOWN_BUGS}
+    assert brought_back | OUT_OF_SCOPE.keys() == listed.keys()
+    assert brought_back.isdisjoint(OUT_OF_SCOPE)
+    assert all(listed[bug] for bug in brought_back)
+
+
+@pytest.mark.parametrize("scale", ["small", "tight"])
+def test_every_witness_occurs_on_the_sound_model(scale):
+    hunt = Search(ModelTarget(), "spyre", "sound", RULES, scale)
+    assert not search(hunt, EXAMPLES, 0, 0), hunt.failure
+    expected = {rule.id for rule in RULES if rule.checked and applies(rule, "sound")}
     assert {rule for rule in expected if not hunt.at_stake[rule]} == set()
 
 
-def test_every_witness_occurs_on_the_sound_model_at_published_block_size():
-    hunt = Search(ModelTarget(), "spyre", "sound", RULES, "tight")
-    assert not search(hunt, EXAMPLES, 0, 0)
-    expected = {rule.id for rule in RULES if not rule.planned and applies(rule, "sound")}
+@pytest.mark.parametrize("scale", ["small", "tight"])
+def test_every_witness_occurs_and_every_rule_holds_on_2_5_2_without_its_faults(scale):
+    with ExitStack() as stack:
+        REPAIRED_2_5_2(stack)
+        hunt = Search(ModelTarget(), "spyre", "2.5.2", RULES, scale)
+        assert not search(hunt, EXAMPLES, 0, 0), hunt.failure
+    expected = {rule.id for rule in RULES if rule.checked and applies(rule, "2.5.2")} - {LOCKSTEP}
     assert {rule for rule in expected if not hunt.at_stake[rule]} == set()
 
 
-def test_lockstep_is_at_stake_for_a_target_that_is_not_the_model():
+@pytest.mark.parametrize("revision", ["2.1.2", "2.5.2"])
+def test_lockstep_is_at_stake_for_a_target_that_is_not_the_model(revision):
     class Release(ModelTarget):
         pass
 
-    hunt = Search(Release(), "spyre", "2.1.2", [r for r in RULES if r.id == LOCKSTEP], "small")
+    lockstep = [rule for rule in RULES if rule.id == LOCKSTEP]
+    hunt = Search(Release(), "spyre", revision, lockstep, "small")
     assert not search(hunt, 40, 0, 0)
     assert hunt.at_stake[LOCKSTEP] > 100

@@ -1,0 +1,88 @@
+"""Blocks of requests: what they hold, what is promised to them, what they give back.
+
+Source: Spyre scheduling page, "Prefix caching"; target protocol, "Pools on Spyre"; release 2.5.2
+for promises. Counts are in blocks.
+"""
+
+from . import padding, prefix
+from .config import SpyreConfig
+from .pool import Pool, free_blocks, give_back, publish, take, touch
+from .revision import Revision
+from .state import Sequence, State
+
+
+def prefix_hit(config: SpyreConfig, state: State, newcomer: Sequence) -> tuple[int, ...]:
+    """The cached blocks at the start of a prompt, by number."""
+    if not config.prefix_caching:
+        return ()
+    return prefix.cached_blocks(state.pool, newcomer.content, newcomer.prompt, config.block_size)
+
+
+def in_use(state: State) -> set[int]:
+    """The numbers of the blocks that are held, shared ones once."""
+    return {block for one in state.admitted for block in one.blocks}
+
+
+def at_end(config: SpyreConfig, revision: Revision, one: Sequence) -> int:
+    """Blocks of a request that has generated all it may. The last token is never computed."""
+    tokens = one.prompt + one.max_tokens - (0 if revision.reserves_last_token else 1)
+    return padding.blocks_for(tokens, config.block_size)
+
+
+def reserved(config: SpyreConfig, revision: Revision, state: State) -> int:
+    """Blocks that are promised and not held yet."""
+    promised = sum(at_end(config, revision, one) - len(one.blocks) for one in state.admitted)
+    return promised + state.lost_blocks
+
+
+def fits_pool(config: SpyreConfig, revision: Revision, state: State, newcomer: Sequence) -> bool:
+    """Blocks for the newcomer's whole life are free and not promised to anyone (SPY-R50).
+
+    Cached blocks that others hold are not needed again; free ones are, they leave the pool.
+    """
+    free = free_blocks(state.pool)
+    if free is None or not revision.reserves_blocks:
+        return True
+    held = in_use(state)
+    shared = sum(block in held for block in prefix_hit(config, state, newcomer))
+    needed = at_end(config, revision, newcomer) - shared
+    return needed <= free - reserved(config, revision, state)
+
+
+def admit(config: SpyreConfig, state: State, newcomer: Sequence) -> tuple[Sequence, Pool]:
+    """The newcomer with the cached blocks of its prompt, which are in use from now on."""
+    hit = prefix_hit(config, state, newcomer)
+    tokens = len(hit) * config.block_size
+    admitted = newcomer._replace(computed=tokens, prefix_hit=tokens, blocks=hit, published=len(hit))
+    return admitted, touch(state.pool, hit) if hit else state.pool
+
+
+def hold(config: SpyreConfig, one: Sequence, covered: int, pool: Pool) -> tuple[Sequence, Pool]:
+    """The request with blocks for its first `covered` tokens; those that fill up are published."""
+    missing = padding.blocks_for(covered, config.block_size) - len(one.blocks)
+    new, pool = take(pool, missing)
+    one = one._replace(blocks=one.blocks + new)
+    full = covered // config.block_size
+    if not config.prefix_caching or full <= one.published:
+        return one, pool
+    filled = [
+        (one.blocks[number], prefix.prefix(one.known, (number + 1) * config.block_size))
+        for number in range(one.published, full)
+    ]
+    return one._replace(published=full), publish(pool, filled)
+
+
+def release(config: SpyreConfig, revision: Revision, state: State, one: Sequence) -> Pool:
+    """The pool when `one` has left: its last block goes first, shared ones stay."""
+    others = in_use(state) if config.prefix_caching else set()
+    freed = [
+        (
+            block,
+            prefix.prefix(one.known, (number + 1) * config.block_size)
+            if number < one.published
+            else None,
+        )
+        for number, block in reversed(list(enumerate(one.blocks)))
+        if block not in others
+    ]
+    return give_back(state.pool, freed, revision.nameless_first)

@@ -1,0 +1,138 @@
+"""What a step computes: one prefill chunk, or one token for everyone who decodes.
+
+Source: Spyre scheduling page, "Padding" and "Prefix caching"; releases where `Revision` says so.
+"""
+
+from typing import NamedTuple
+
+from . import blocks, padding, tkv
+from .config import SpyreConfig
+from .revision import Revision
+from .state import Sequence, State
+
+
+class Forward(NamedTuple):
+    """What the model runner computed, per request: real tokens, dummy blocks, blocks written
+    (0: nothing real is written there); and the tkv that it reports."""
+
+    scheduled: dict[str, int]
+    left_pad_blocks: dict[str, int]
+    slot_blocks: dict[str, list[int]]
+    tkv: int
+
+
+def compute_chunk(
+    config: SpyreConfig, revision: Revision, state: State, one: Sequence
+) -> tuple[State, Forward]:
+    """One prefill chunk. The request moves to the front of the running queue."""
+    before = one
+    pool = state.pool
+    if one.computed == 0:
+        one, pool = blocks.admit(config, state, one)
+    start, end = padding.next_chunk(one.prompt, one.computed, config.chunk_size, config.block_size)
+    counted, covered = progress(config, revision, one, end)
+    one, pool = blocks.hold(config, one, covered, pool)
+    computed = one._replace(computed=counted)
+    pad = padding.left_padding_blocks(one.prompt, config.chunk_size, config.block_size)
+    runner_tkv = prefill_tkv(config, revision, state, before, ends=computed.prefilled)
+    after = state._replace(
+        waiting=without(state.waiting, one.id),
+        running=(computed, *without(state.running, one.id)),
+        last_step_was_prefill=True,
+        tkv=runner_tkv,
+        runner_tkv=runner_tkv,
+        pool=pool,
+    )
+    shown = runner_tkv
+    if not revision.stale_tkv:
+        shown = tkv.max_tkv([member.computed for member in after.decoding], config.block_size)
+    return after, Forward(
+        {one.id: end - max(start, one.prefix_hit)},
+        {one.id: pad},
+        {one.id: written(config, computed, pad, end)},
+        shown,
+    )
+
+
+def progress(config: SpyreConfig, revision: Revision, one: Sequence, end: int) -> tuple[int, int]:
+    """Tokens that are counted as computed after the chunk that ends at `end`, and tokens that
+    have a block then."""
+    chunk = config.chunk_size
+    pad = padding.left_padding_blocks(one.prompt, chunk, config.block_size) * config.block_size
+    starts = one.computed == one.prefix_hit
+    if not revision.counts_ahead:
+        return end, end
+    given = min(one.computed + chunk, one.prompt)
+    if (
+        starts
+        and one.prefix_hit < chunk - pad
+        and (not revision.whole_first_chunk or one.prefix_hit == 0)
+    ):
+        counted = min(one.computed + chunk - pad, one.prompt)
+        return counted, given if revision.whole_first_chunk else counted
+    return given, given
+
+
+def written(config: SpyreConfig, one: Sequence, pad: int, end: int) -> list[int]:
+    """The block written at each block position of the chunk that ends at `end`: none for
+    padding, none for cached blocks that are only computed again (SPY-R56)."""
+    last = pad + padding.blocks_for(end, config.block_size)
+    first = last - config.chunk_size // config.block_size
+    hit = one.prefix_hit // config.block_size
+    return [
+        one.blocks[position - pad] if position - pad >= hit and position >= pad else 0
+        for position in range(first, last)
+    ]
+
+
+def prefill_tkv(
+    config: SpyreConfig, revision: Revision, state: State, one: Sequence, *, ends: bool
+) -> int:
+    """The tkv that a release reports after a chunk.
+
+    Up to 2.3 the old one until the last chunk; only a first chunk that meets an empty decode
+    batch starts a new count. From 2.4 on the prompt's length.
+    """
+    if revision.prompt_is_tkv:
+        return one.prompt
+    current = state.runner_tkv
+    if one.computed == 0 and not state.decoding:
+        current = one.prompt
+    if ends:
+        return tkv.tkv_after_last_chunk(one.prompt, current, config.block_size)
+    return current
+
+
+def compute_decode(config: SpyreConfig, state: State) -> tuple[State, Forward]:
+    """One token for every decoding request; whoever prefills goes to the end of the queue."""
+    pool = state.pool
+    grown: list[Sequence] = []
+    for one in state.decoding:
+        longer, pool = blocks.hold(config, one, one.computed + 1, pool)
+        grown.append(longer._replace(computed=one.computed + 1))
+    lengths = [one.computed for one in grown]
+    pads = tkv.left_pad_blocks(lengths, config.block_size)
+    reached = tkv.max_tkv(lengths, config.block_size)
+    after = state._replace(
+        running=(*grown, *(one for one in state.running if not one.prefilled)),
+        last_step_was_prefill=False,
+        tkv=reached,
+        runner_tkv=reached,
+        pool=pool,
+    )
+    return after, Forward(
+        {one.id: 1 for one in grown},
+        {one.id: pad for one, pad in zip(grown, pads, strict=True)},
+        {one.id: [one.blocks[-1]] for one in grown},
+        reached,
+    )
+
+
+def compute_nothing(state: State) -> tuple[State, Forward]:
+    """An idle step: the scheduler forgets its tkv."""
+    return state._replace(tkv=0, last_step_was_prefill=False), Forward({}, {}, {}, 0)
+
+
+def without(queue: tuple[Sequence, ...], request_id: str) -> tuple[Sequence, ...]:
+    """The queue without one request."""
+    return tuple(one for one in queue if one.id != request_id)

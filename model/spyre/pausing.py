@@ -1,0 +1,43 @@
+"""Decode pausing: who sits out while the whole batch would be too large for the limit.
+
+Source: releases from 2.4.0 (rule SPY-R51); the scheduling page does not know it.
+"""
+
+from . import tkv
+from .config import SpyreConfig
+from .state import Sequence, State
+
+
+def pause_and_resume(config: SpyreConfig, state: State) -> State:
+    """The state in which exactly those decode whom the next step has room for.
+
+    Asked in order of fairness, each stays if the batch of those who stay is within the limit with
+    it. Who stays keeps its place; who returns goes to the end.
+    """
+    kept: list[Sequence] = []
+    paused: list[Sequence] = []
+    for one in fairness_order(config, state):
+        if fits_limit(config, [*kept, one]):
+            kept.append(one._replace(paused_steps=0))
+        else:
+            paused.append(one._replace(paused_steps=one.paused_steps + 1))
+    staying = {one.id: one for one in kept}
+    returning = {one.id for one in state.paused}
+    stayed = [
+        staying.get(one.id, one) for one in state.running if one.id in staying or not one.prefilled
+    ]
+    returned = [one for one in kept if one.id in returning]
+    return state._replace(running=(*stayed, *returned), paused=tuple(paused))
+
+
+def fairness_order(config: SpyreConfig, state: State) -> list[Sequence]:
+    """Paused longest first, then fewest generated tokens (most, with long_output_priority)."""
+    everyone = [*state.paused, *state.decoding]
+    everyone.sort(key=lambda one: one.generated, reverse=config.long_output_priority)
+    return sorted(everyone, key=lambda one: one.paused_steps, reverse=True)
+
+
+def fits_limit(config: SpyreConfig, batch: list[Sequence]) -> bool:
+    """The next decode step of this batch is within max_batch_tkv."""
+    reached = tkv.max_tkv([one.computed + 1 for one in batch], config.block_size)
+    return len(batch) * reached <= config.max_batch_tkv
