@@ -24,6 +24,8 @@ from .state import Gate
 
 # Each trial of a scenario that hangs costs the time limit of a step.
 HANG_ATTEMPTS = 10
+# What an understudy takes for so many trials, a real release takes for one.
+UNDERSTUDY_ATTEMPTS = 20
 
 
 def replay_corpus(gate: Gate) -> None:
@@ -81,7 +83,8 @@ def search_scale(gate: Gate, scale: str) -> None:
             hunt.watch = lambda h=hunt: _watch(gate, scale, h)
             attempts = 0  # one who breaks the search off does not wait for shrinking
             try:
-                broken = search(hunt, examples, seed, gate.profile.shrink_runs)
+                shrink_runs = 0 if gate.understudy else gate.profile.shrink_runs
+                broken = search(hunt, examples, seed, shrink_runs)
                 attempts = gate.profile.shrink_attempts
                 if not broken and hunt.runs < examples:
                     raise _ended_early(hunt.runs, examples)
@@ -136,9 +139,11 @@ def _found(gate: Gate, scale: str, hunt: Search, attempts: int) -> str:
     smallest, (first, *_) = hunt.failure
     began = time.monotonic()
 
+    found, target = smallest, gate.target
+
     def still_breaks(candidate: Scenario) -> bool:
         nonlocal smallest
-        again = replay(gate.target, candidate, gate.rules, last_step=first.step).broken
+        again = replay(target, candidate, gate.rules, last_step=first.step).broken
         if not again or again[0].rule != first.rule:
             return False
         smallest = candidate
@@ -147,7 +152,15 @@ def _found(gate: Gate, scale: str, hunt: Search, attempts: int) -> str:
     if first.rule == NEVER_HANGS:
         attempts = min(attempts, HANG_ATTEMPTS)
     try:
-        shrink(smallest, still_breaks, attempts)
+        if gate.understudy is not None:
+            target = gate.understudy
+            if still_breaks(smallest):
+                shrink(smallest, still_breaks, UNDERSTUDY_ATTEMPTS * attempts)
+            target = gate.target
+            if smallest is not found and not still_breaks(smallest):
+                smallest = found
+        if smallest is found:
+            shrink(smallest, still_breaks, attempts)
     finally:
         outcome = confirm(gate, smallest, first)
         seconds = hunt.shrink_seconds + time.monotonic() - began

@@ -15,7 +15,11 @@ from .profiles import PROFILES, Profile
 
 @dataclass
 class Gate:
-    """One gate: what is judged, by which rules, how hard, and what came out so far."""
+    """One gate: what is judged, by which rules, how hard, and what came out so far.
+
+    `understudy` decides as the target does, and faster, where a model of its release is known:
+    failures are shrunk on it, and confirmed on the target.
+    """
 
     target: Target
     target_spec: str
@@ -33,6 +37,7 @@ class Gate:
     engines: list[verdict.EngineRun] = field(default_factory=list)
     findings: list[verdict.Finding] = field(default_factory=list)
     unconfirmed: set[str] = field(default_factory=set)
+    understudy: Target | None = None
     interrupted: bool = False
     fault: TargetFault | None = None
 

@@ -6,17 +6,25 @@ from dataclasses import replace
 from ..model.errors import InputError
 from ..model.scenario import Scenario
 from ..model.spyre.model import SpyreModel
-from ..model.spyre.revision import RELEASE_2_1_2
+from ..model.spyre.revision import DECIDES_AS, RELEASE_2_1_2, REVISIONS
 from ..model.spyre.volumetric import FORMULAS
 from ..model.systems import make_model
-from .spyre.explain import explain_idle, explain_volume
+from .spyre.explain import explain_stale_tkv, explain_volume
+from .spyre.explain_blocks import explain_lost_blocks, explain_published_ahead
+from .spyre.explain_queue import explain_forgotten_paused, explain_passed_by
 
-EXPLANATIONS: dict[str, Callable[[SpyreModel, Scenario, int], list[str]]] = {
-    "SPY-R07": explain_volume,
-    "SPY-R35": explain_idle,
+Explanation = Callable[[SpyreModel, Scenario, int], list[str]]
+EXPLANATIONS: dict[str, tuple[Explanation, ...]] = {
+    "SPY-R07": (explain_volume,),
+    "SPY-R35": (explain_stale_tkv, explain_lost_blocks),
+    "SPY-R38": (explain_lost_blocks,),
+    "SPY-P02": (explain_lost_blocks,),
+    "ALL-R05": (explain_lost_blocks, explain_passed_by),
+    "SPY-R52": (explain_forgotten_paused,),
+    "ALL-R08": (explain_published_ahead,),
 }
-# The formula of each release that has one of its own; 2.0.0 decides as 2.0.1, 2.1.1 as 2.1.2.
-FORMULA_OF = {"2.0.0": "2.0.1", "2.1.1": "2.1.2"}
+# The formula of each release that has one of its own; 2.0.0 decides as 2.0.1.
+FORMULA_OF = {"2.0.0": "2.0.1"}
 
 
 def explain(rule: str, scenario: Scenario, step: int, version: str) -> list[str]:
@@ -24,16 +32,21 @@ def explain(rule: str, scenario: Scenario, step: int, version: str) -> list[str]
 
     `version` is what the target says of itself: a revision of the model, or a release.
     """
-    explanation = EXPLANATIONS.get(rule)
-    if explanation is None:
+    model = _model_of(scenario, version)
+    if model is None:
         return []
+    told = (explanation(model, scenario, step) for explanation in EXPLANATIONS.get(rule, ()))
+    return next((lines for lines in told if lines), [])
+
+
+def _model_of(scenario: Scenario, version: str) -> SpyreModel | None:
+    """The model that decides as this version does, if there is one."""
     try:
-        model = make_model(scenario.system, scenario.revision or "", scenario.config)
+        config = make_model(scenario.system, scenario.revision or "", scenario.config).config
     except InputError:
-        return []
+        return None
+    revision = REVISIONS.get(DECIDES_AS.get(version, version))
     formula = FORMULAS.get(FORMULA_OF.get(version, version))
-    if formula is not None:
-        model = SpyreModel(model.config, replace(RELEASE_2_1_2, projection=formula))
-    elif version != model.revision.name:
-        return []
-    return explanation(model, scenario, step)
+    if revision is None and formula is not None:
+        revision = replace(RELEASE_2_1_2, projection=formula)
+    return SpyreModel(config, revision) if revision is not None else None

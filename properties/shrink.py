@@ -8,7 +8,8 @@ from collections.abc import Callable, Iterator
 
 from msgspec.structs import replace
 
-from ..model.scenario import Request, Scenario
+from ..model.scenario import Request, Scenario, Segment
+from ..model.systems import full_config, resolve_revision
 
 
 def shrink(scenario: Scenario, still_breaks: Callable[[Scenario], bool], attempts: int) -> Scenario:
@@ -19,7 +20,7 @@ def shrink(scenario: Scenario, still_breaks: Callable[[Scenario], bool], attempt
     while progress:
         progress = False
         for candidate in simpler(best):
-            key = repr(candidate.requests)
+            key = repr((candidate.config, candidate.requests))
             if key in tried:
                 continue
             if attempts == 0:
@@ -38,6 +39,7 @@ def simpler(scenario: Scenario) -> Iterator[Scenario]:
     for index in reversed(range(len(requests))):
         if len(requests) > 1:
             yield replace(scenario, requests=requests[:index] + requests[index + 1 :])
+    yield from _plainer_options(scenario)
     block = int(scenario.config.get("block_size", 64))
     for index in reversed(range(len(requests))):
         for plainer in simpler_requests(requests[index], block):
@@ -55,14 +57,39 @@ def simpler_requests(request: Request, block: int) -> Iterator[Request]:
         yield replace(request, abort_inside=False)
     if request.output_len is not None and request.output_len != request.max_tokens:
         yield replace(request, output_len=None)
+    for smaller in smaller_numbers(request.abort_at or 0, request.arrival, block):
+        yield replace(request, abort_at=smaller)
     for smaller in smaller_numbers(request.arrival, 0, block):
         if request.abort_at is None:
             yield replace(request, arrival=smaller)
     for smaller in smaller_numbers(request.max_tokens, 1, block):
         emitted = min(request.tokens_to_emit, smaller)
         yield replace(request, max_tokens=smaller, output_len=emitted)
+    if any(stream != request.id for stream, _ in request.prompt):
+        yield replace(request, prompt=((request.id, request.prompt_len),))
     for smaller in smaller_numbers(request.prompt_len, 1, block):
-        yield replace(request, prompt=((request.id, smaller),))
+        yield replace(request, prompt=_cut(request.prompt, smaller))
+
+
+def _cut(prompt: tuple[Segment, ...], tokens: int) -> tuple[Segment, ...]:
+    """The first tokens of a prompt."""
+    kept: list[Segment] = []
+    for stream, length in prompt:
+        if tokens > 0:
+            kept.append((stream, min(length, tokens)))
+            tokens -= length
+    return tuple(kept)
+
+
+def _plainer_options(scenario: Scenario) -> Iterator[Scenario]:
+    """The scenario with an option less: one that is on or off, or has no bound, by default."""
+    defaults = full_config(
+        scenario.system, resolve_revision(scenario.system, scenario.revision), {}
+    )
+    for key, default in defaults.items():
+        is_option = default is None or isinstance(default, bool)
+        if is_option and scenario.config.get(key, default) != default:
+            yield replace(scenario, config=scenario.config | {key: default})
 
 
 def smaller_numbers(number: int, least: int, block: int) -> Iterator[int]:

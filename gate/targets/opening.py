@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 from ...model.faults import TargetNotStarted
+from ...model.spyre.revision import DECIDES_AS, REVISIONS
 from ...model.target import ModelTarget, Target
 from .. import releases
 from .jsonl import OPERATIONS
@@ -19,13 +20,6 @@ COMPLAINT = "schedproof: "
 VALID = (
     "valid: model, MODULE:FACTORY, 'cmd:COMMAND LINE', or a release such as sendnn-inference==2.1.2"
 )
-
-
-# The releases whose decisions a model makes: one that was compared with them step by step.
-REVISION_OF = {
-    **dict.fromkeys(("2.1.1", "2.1.2"), "2.1.2"),
-    **dict.fromkeys(("2.5.2", "2.6.3"), "2.5.2"),
-}
 
 
 class UnknownTargetError(ValueError):
@@ -69,7 +63,8 @@ def default_revision(spec: str) -> str | None:
     release = releases.parse(spec)
     if release is None:
         return None
-    return REVISION_OF.get(release.version, "documented")
+    revision = DECIDES_AS.get(release.version, release.version)
+    return revision if revision in REVISIONS else "documented"
 
 
 def make_target(spec: str) -> Any:

@@ -26,7 +26,7 @@ class Admission(NamedTuple):
 def explain_volume(model: SpyreModel, scenario: Scenario, step: int) -> list[str]:
     """How batch x tkv came to exceed the limit in `step`, in sentences, or nothing."""
     admissions: dict[str, Admission] = {}
-    for number, state in enumerate(_states(model, scenario, step)):
+    for number, state in enumerate(states(model, scenario, step)):
         joins = _joining(model, state, number)
         if joins is not None:
             admissions[joins.newcomer] = joins
@@ -40,9 +40,9 @@ def explain_volume(model: SpyreModel, scenario: Scenario, step: int) -> list[str
     return [*_admitted(model, latest), *_beyond(model, latest, batch, seen["left_pad_blocks"])]
 
 
-def explain_idle(model: SpyreModel, scenario: Scenario, step: int) -> list[str]:
+def explain_stale_tkv(model: SpyreModel, scenario: Scenario, step: int) -> list[str]:
     """How a stale tkv kept a prefill back although nothing decodes, or nothing."""
-    *_, state = _states(model, scenario, step)
+    *_, state = states(model, scenario, step)
     candidate = state.prefilling or (state.waiting[0] if state.waiting else None)
     _, seen = model.step(state)
     if seen["kind"] != "idle" or candidate is None or not model.revision.stale_tkv:
@@ -60,7 +60,7 @@ def explain_idle(model: SpyreModel, scenario: Scenario, step: int) -> list[str]:
     ]
 
 
-def _states(model: SpyreModel, scenario: Scenario, step: int) -> Iterator[State]:
+def states(model: SpyreModel, scenario: Scenario, step: int) -> Iterator[State]:
     """The state before each decision up to that of `step`, arrivals and aborts included."""
     state = model.initial()
     for number in range(step + 1):
