@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from ..model.faults import ConfigRefused, TargetBroken, TargetFault
 from ..model.scenario import Scenario
+from ..model.spyre.revision import DECIDES_AS
 from ..properties.machine import Enough, Search, search
 from ..properties.predicate import Broken
 from ..properties.replay import Outcome, replay
@@ -205,9 +206,7 @@ def keep(
     }
     named = replace(scenario, name=f"{first.rule} on {gate.target_spec}", origin=origin)
     path = write_scenario(named, gate.out, first.rule)
-    known = {rule.id: rule for rule in load(gate.system)}[first.rule].divergence_of(
-        outcome.session.started.version
-    )
+    known = _divergence(gate, first.rule, outcome.session.started.version)
     finding = verdict.Finding(
         rule=first.rule,
         engine=engine,
@@ -219,7 +218,17 @@ def keep(
         consequences=tuple(other.rule for other in others),
         found_after=found_after,
         shrunk_in=shrunk_in,
-        divergence=f"{known.releases}: {known.says}" if known else None,
+        divergence=known,
     )
     gate.findings.append(finding)
     gate.report(Found(finding, named, outcome.session, gate.stderr()))
+
+
+def _divergence(gate: Gate, rule: str, version: str) -> str | None:
+    """What the catalogue knows of this release and rule; nothing where a release is held to what
+    it does itself."""
+    if DECIDES_AS.get(version, version) == gate.revision:
+        return None
+    by_id = {entry.id: entry for entry in load(gate.system)}
+    known = by_id[rule].divergence_of(version)
+    return f"{known.releases}: {known.says}" if known else None

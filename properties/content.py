@@ -1,7 +1,13 @@
 """What requests say: how much two of them have in common, in tokens."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 from ..model.scenario import Segment
-from .ledger import Account
+
+if TYPE_CHECKING:
+    from .ledger import Account
 
 
 def in_common(one: tuple[Segment, ...], other: tuple[Segment, ...]) -> int:
@@ -16,7 +22,8 @@ def in_common(one: tuple[Segment, ...], other: tuple[Segment, ...]) -> int:
     return shared
 
 
-def said_by(account: Account, generated: int | None = None) -> tuple[Segment, ...]:
-    """The prompt of a request and what it has generated (or the first `generated` tokens)."""
-    tokens = account.emitted if generated is None else generated
-    return (*account.content, (f"out:{account.id}", tokens)) if tokens else account.content
+def said_by(account: Account) -> tuple[Segment, ...]:
+    """The prompt of a request and what it has generated."""
+    if not account.emitted:
+        return account.content
+    return (*account.content, (f"out:{account.id}", account.emitted))

@@ -9,7 +9,7 @@ from ..model.spyre.model import SpyreModel
 from ..model.spyre.revision import DECIDES_AS, RELEASE_2_1_2, REVISIONS
 from ..model.spyre.volumetric import FORMULAS
 from ..model.systems import make_model
-from .spyre.explain import explain_stale_tkv, explain_volume
+from .spyre.explain import explain_stale_refusal, explain_stale_tkv, explain_volume
 from .spyre.explain_blocks import explain_lost_blocks, explain_published_ahead
 from .spyre.explain_queue import explain_forgotten_paused, explain_passed_by
 
@@ -17,6 +17,7 @@ Explanation = Callable[[SpyreModel, Scenario, int], list[str]]
 EXPLANATIONS: dict[str, tuple[Explanation, ...]] = {
     "SPY-R07": (explain_volume,),
     "SPY-R35": (explain_stale_tkv, explain_lost_blocks),
+    "SPY-R42": (explain_stale_refusal,),
     "SPY-R38": (explain_lost_blocks,),
     "SPY-P02": (explain_lost_blocks,),
     "ALL-R05": (explain_lost_blocks, explain_passed_by),

@@ -6,6 +6,7 @@ from typing import Any
 
 from ..model.observation import Step
 from ..model.scenario import Request, Segment
+from .content import in_common, said_by
 
 # In other revisions a request that decodes does so in every decode step.
 REVISIONS_THAT_PAUSE = frozenset({"2.5.2"})
@@ -160,7 +161,9 @@ class Ledger:
         for name, tokens in step.scheduled.items():
             account = self.accounts.get(name)
             if account is not None:
-                hit = self.hit_now(step, account) or 0
+                hit = self.hit_now(step, account)
+                if hit is None:
+                    hit = self._most_hit(account)
                 account.prefix_hit += hit
                 account.prefill_steps += not account.prefilled
                 account.computed += hit + tokens
@@ -183,6 +186,17 @@ class Ledger:
         self._sorted_phases = None
         self._members_of = None
         self._note_first_in_line()
+
+    def _most_hit(self, account: Account) -> int:
+        """A bound on what nobody knows: no hit is longer than what others have computed of it."""
+        return max(
+            (
+                min(in_common(account.content, said_by(other)), other.computed)
+                for other in self.accounts.values()
+                if other is not account
+            ),
+            default=0,
+        )
 
     def _members(self, step: Step) -> tuple[list[Account], list[Account]]:
         """Prefill and decode members of the step, sorted out once for all predicates."""

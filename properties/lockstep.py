@@ -2,7 +2,9 @@
 
 from typing import Any
 
-from ..model.observation import Step
+from msgspec.structs import replace
+
+from ..model.observation import FIELDS, NULLABLE, REQUIRED, Step
 
 COMPARED = (
     "kind",
@@ -24,6 +26,11 @@ COMPARED = (
 )
 
 
+def shown(step: Step, observes: frozenset[str]) -> Step:
+    """The step as one sees it who is shown these fields only."""
+    return replace(step, **dict.fromkeys(FIELDS - REQUIRED - observes))
+
+
 def differences(seen: Step, model: Step) -> list[str]:
     """The fields, shown by both, in which a target's step differs from its model's.
 
@@ -32,9 +39,11 @@ def differences(seen: Step, model: Step) -> list[str]:
     found = []
     names: tuple[dict[int, int], dict[int, int]] = ({0: 0}, {0: 0})
     for field in COMPARED:
+        if field not in NULLABLE and None in (getattr(seen, field), getattr(model, field)):
+            continue
         own = _comparable(field, seen, names[0])
         expected = _comparable(field, model, names[1])
-        if own is not None and expected is not None and own != expected:
+        if own != expected:
             found.append(f"{field}: target {_shown(own)}, model {_shown(expected)}")
     return found
 
@@ -43,8 +52,6 @@ def _comparable(field: str, step: Step, names: dict[int, int]) -> Any:
     value = getattr(step, field)
     if field == "tkv":
         return (value or 0) if step.kind != "idle" else 0
-    if value is None:
-        return None
     if field in ("blocks", "slot_blocks"):
         return {
             request: [names.setdefault(block, len(names)) for block in value[request]]

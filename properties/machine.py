@@ -19,7 +19,7 @@ from hypothesis.stateful import (
 )
 
 from ..model.faults import ConfigRefused
-from ..model.scenario import Request, Scenario
+from ..model.scenario import Request, Scenario, Segment
 from ..model.target import Target
 from ..spec.catalogue import Rule
 from .predicate import Broken
@@ -173,6 +173,26 @@ def make_machine(hunt: Search, shrink_runs: int = 0) -> type[RuleBasedStateMachi
                 strategy = generators.beside_the_batch(self.config, self.session.monitor.ledger)
                 self.one_arrival(data, data.draw(strategy))
 
+        @precondition(lambda self: not self.over and self.may_repeat())
+        @rule(data=st.data(), chunks=st.integers(0, 2), inside=st.booleans())
+        def give_up_and_come_again(self, data: st.DataObject, chunks: int, inside: bool) -> None:
+            """A client gives up while its prompt is computed, and then says the same again."""
+            self.one_arrival(data, data.draw(generators.shapes(self.config)))
+            given_up = self.requests[-1]
+            ledger = self.session.monitor.ledger
+            for _ in range(PATIENCE):
+                if self.over or given_up.id not in [one.id for one in ledger.unstarted()]:
+                    break
+                self.one_step()
+            for _ in range(chunks):
+                if not self.over and given_up.id in [one.id for one in ledger.ongoing()]:
+                    self.one_step()
+            if not self.over and given_up.id in ledger.live:
+                self.give_up(given_up.id, inside)
+                self.some_steps(1, False)
+                shape = generators.fitted(self.config, given_up.prompt, None)
+                self.one_arrival(data, shape, given_up.prompt)
+
         @rule(steps=st.integers(1, 12), to_border=st.booleans())
         def step(self, steps: int, to_border: bool) -> None:
             self.some_steps(steps, to_border)
@@ -183,13 +203,7 @@ def make_machine(hunt: Search, shrink_runs: int = 0) -> type[RuleBasedStateMachi
             """Anyone may give up; every other time it is who prefills, if someone does."""
             ledger = self.session.monitor.ledger
             live = [one.id for one in ledger.ongoing() if which % 2] or list(ledger.live)
-            name = live[which % len(live)]
-            now = self.session.monitor.ledger.step
-            index = next(i for i, one in enumerate(self.requests) if one.id == name)
-            if self.requests[index].abort_at is not None:
-                return
-            self.requests[index] = _aborted(self.requests[index], now, inside)
-            self.judged(self.session.abort, name, inside)
+            self.give_up(live[which % len(live)], inside)
 
         @precondition(lambda self: not self.over and len(self.requests) >= MAX_REQUESTS // 2)
         @rule()
@@ -199,11 +213,23 @@ def make_machine(hunt: Search, shrink_runs: int = 0) -> type[RuleBasedStateMachi
             while not self.over and self.session.unfinished and ledger.busy_steps <= bound:
                 self.one_step()
 
-        def one_arrival(self, data: st.DataObject, shape: Any) -> None:
+        def give_up(self, name: str, inside: bool) -> None:
+            index = next(i for i, one in enumerate(self.requests) if one.id == name)
+            if self.requests[index].abort_at is None:
+                now = self.session.monitor.ledger.step
+                self.requests[index] = _aborted(self.requests[index], now, inside)
+                self.judged(self.session.abort, name, inside)
+
+        def one_arrival(
+            self, data: st.DataObject, shape: Any, content: tuple[Segment, ...] = ()
+        ) -> None:
+            """A request arrives that says `content`, or something that suits the run."""
             if self.over:
                 return
             name = f"r{len(self.requests)}"
-            content = data.draw(generators.contents(self.config, self.requests, name, shape.prompt))
+            content = content or data.draw(
+                generators.contents(self.config, self.requests, name, shape.prompt)
+            )
             shape = generators.fitted(self.config, content, shape)
             request = Request(
                 id=name,
@@ -244,8 +270,15 @@ def make_machine(hunt: Search, shrink_runs: int = 0) -> type[RuleBasedStateMachi
 
         def may_abort(self) -> bool:
             """Few clients give up."""
-            aborts = sum(request.abort_at is not None for request in self.requests)
-            return aborts < MAX_ABORTS and bool(self.session.monitor.ledger.live)
+            return self.aborts() < MAX_ABORTS and bool(self.session.monitor.ledger.live)
+
+        def may_repeat(self) -> bool:
+            """There is a cache that a prompt can come back to, and room for both."""
+            room = len(self.requests) < MAX_REQUESTS - 1 and self.aborts() < MAX_ABORTS
+            return room and generators.caches(self.config)
+
+        def aborts(self) -> int:
+            return sum(request.abort_at is not None for request in self.requests)
 
         def one_step(self) -> None:
             if hunt.beyond_failure(self.session.monitor.ledger.step):

@@ -13,6 +13,7 @@ from ..model.scenario import Request
 from ..model.systems import make_model
 from ..model.target import ModelTarget, Reply, Target
 from ..spec.catalogue import Rule
+from . import lockstep
 from .monitor import Monitor
 from .predicate import Broken
 from .rules import LOCKSTEP, PREDICATES, observable
@@ -101,7 +102,8 @@ class Session:
             return self._fault(fault)
         expected = None
         if self._lockstep is not None:
-            expected = read_step(self._lockstep.step(), frozenset())
+            whole = read_step(self._lockstep.step(), frozenset())
+            expected = lockstep.shown(whole, self.started.observes)
         self.recent.append((self.monitor.ledger.step, step))
         return self.monitor.observe(step, expected)
 

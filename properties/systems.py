@@ -32,6 +32,9 @@ class Generators(Protocol):
     def fitted(self, config: Any, content: tuple[Segment, ...], shape: Any) -> Any:
         """The shape with the prompt that `content` is, and tokens that fit."""
 
+    def caches(self, config: Any) -> bool:
+        """The configuration has a prefix cache."""
+
     def steps_to_border(self, config: Any, ledger: Ledger) -> int:
         """Steps until something interesting happens."""
 

@@ -13,6 +13,7 @@ import tomllib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from importlib import resources
+from math import inf
 from typing import Any
 
 import msgspec
@@ -67,11 +68,14 @@ class Divergence:
         return own in named
 
 
-def _numbers(version: str) -> tuple[int, ...] | None:
-    """The parts of a release number, without those of a candidate; None for other words."""
-    release = version.partition("-")[0]
-    parts = release.split(".")
-    return tuple(int(part) for part in parts) if all(map(str.isdecimal, parts)) else None
+def _numbers(version: str) -> tuple[float, ...] | None:
+    """The parts of a release number, to compare: a candidate (2.0.0-rc.3) comes before its
+    release. None for other words."""
+    release, dash, candidate = version.partition("-rc.")
+    parts = [*release.split("."), *([candidate] if dash else [])]
+    if not all(map(str.isdecimal, parts)):
+        return None
+    return (*map(int, parts), *([] if dash else [inf]))
 
 
 @dataclass(frozen=True)
@@ -212,7 +216,8 @@ def _misshapen(error: msgspec.ValidationError, data: Any, name: str) -> Catalogu
 def _faults(table: _RuleTable, path: str) -> Iterator[str]:
     """Yield what is wrong with a rule whose keys and types are right."""
     if not _ID.fullmatch(table.id):
-        yield _fault(f"{path}.id", table.id, "a system, '-R' and two digits, as in 'SPY-R09'")
+        form = "a system, '-R' or '-P' and two digits, as in 'SPY-R09'"
+        yield _fault(f"{path}.id", table.id, form)
     yield from _empty(table, ("title", "says", "source"), path)
     yield from _foreign(f"{path}.kind", table.kind, KINDS)
     if not table.revisions:

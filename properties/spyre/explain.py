@@ -60,6 +60,20 @@ def explain_stale_tkv(model: SpyreModel, scenario: Scenario, step: int) -> list[
     ]
 
 
+def explain_stale_refusal(model: SpyreModel, scenario: Scenario, step: int) -> list[str]:
+    """How a stale tkv kept a request out of a batch that has room, or nothing."""
+    *_, state = states(model, scenario, step)
+    candidate = state.prefilling or (state.waiting[0] if state.waiting else None)
+    lengths = [one.computed for one in state.decoding]
+    now = tkv.max_tkv(lengths, model.config.block_size)
+    if candidate is None or not model.revision.stale_tkv or state.tkv <= now:
+        return []
+    return [
+        f"{candidate.id} is refused by tkv {state.tkv} of the last forward; "
+        f"whoever had it has left, and the batch is at {now}",
+    ]
+
+
 def states(model: SpyreModel, scenario: Scenario, step: int) -> Iterator[State]:
     """The state before each decision up to that of `step`, arrivals and aborts included."""
     state = model.initial()

@@ -38,18 +38,26 @@ def explain_published_ahead(model: SpyreModel, scenario: Scenario, step: int) ->
         return []
     block = model.config.block_size
     lines: list[str] = []
-    last: dict[str, tuple[int, int]] = {}
-    for number, state in enumerate(states(model, scenario, step)):
-        for name in state.aborted:
-            real, published = last.get(name, (0, 0))
+    ahead: dict[str, tuple[int, int]] = {}
+
+    def note_aborts(number: int, inside: bool) -> None:
+        for request in scenario.requests:
+            if request.abort_at != number or request.abort_inside != inside:
+                continue
+            real, published = ahead.get(request.id, (0, 0))
             if published > real:
                 lines.append(
-                    f"step {number}: {name} is aborted with {published} tokens published and "
-                    f"{real} computed; the blocks of the others can be found all the same"
+                    f"step {number}: {request.id} is aborted with {published} tokens published "
+                    f"and {real} computed; the blocks in between can be found all the same"
                 )
-        for one in state.admitted:
+
+    for number, state in enumerate(states(model, scenario, step)):
+        note_aborts(number, inside=False)
+        after, _ = model.step(state)
+        for one in after.admitted:
             real = _really_computed(model, one.prompt, one.prefix_hit, one.computed)
-            last[one.id] = (real, one.published * block)
+            ahead[one.id] = (real, one.published * block)
+        note_aborts(number, inside=True)
     return lines
 
 

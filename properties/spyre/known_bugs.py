@@ -10,12 +10,12 @@ from typing import Any
 from ...model.spyre import admission, forward, padding, scheduler, volumetric
 from ...model.spyre.state import Sequence, State
 from ..mutants import Mutant, Plant, release_with, replaced, together
+from .faults_of_layout import no_padding_in_one_chunk
+from .faults_of_queue import lose_waiting_request
 from .mutants import (
     CACHED_CHUNKS_COMPUTED,
     REPAIRED_2_5_2,
     flags,
-    lose_waiting_request,
-    no_padding_in_one_chunk,
     observed,
     projection,
 )
@@ -44,14 +44,13 @@ def generated_counted_again(original: Any) -> Any:
     return fits_model_length
 
 
-def last_chunk_unchecked(original: Any) -> Any:
-    """SPY-003: prompts of several chunks join without the constraints of the last one."""
+def length_unchecked_in_chunks(original: Any) -> Any:
+    """SPY-003: prompts of several chunks join without the condition on the model's length."""
 
-    def satisfies_last_chunk(config: Any, rev: Any, state: State, newcomer: Sequence) -> bool:
-        chunked = newcomer.prompt > config.chunk_size
-        return chunked or bool(original(config, rev, state, newcomer))
+    def fits_model_length(config: Any, current: int, decoding: Any, newcomer: Any) -> bool:
+        return newcomer.computed > 0 or bool(original(config, current, decoding, newcomer))
 
-    return satisfies_last_chunk
+    return fits_model_length
 
 
 def first_token_counted_twice(original: Any) -> Any:
@@ -157,9 +156,9 @@ KNOWN_BUGS = (
         bug="SPY-002",
     ),
     Mutant(
-        "no constraints for several chunks",
+        "no model length for several chunks",
         "SPY-R41",
-        replaced(admission, "satisfies_last_chunk", last_chunk_unchecked),
+        replaced(admission, "fits_model_length", length_unchecked_in_chunks),
         bug="SPY-003",
     ),
     Mutant(

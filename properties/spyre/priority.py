@@ -96,11 +96,10 @@ def overtaken(ledger: Ledger, step: Step) -> str | None:
     if ledger.revision in REVISIONS_THAT_PAUSE and not ledger.config["pausing"]:
         return None
     starting = [one.id for one in ledger.prefill_members(step) if not one.started]
-    if not starting:
-        return None
-    first = ledger.unstarted()[0].id
-    if starting[0] != first:
-        return f"{starting[0]} starts its prefill before {first}, which arrived earlier"
+    unstarted = [one.id for one in ledger.unstarted()]
+    # Nobody is unstarted where a target lists as paused who has never run.
+    if starting and unstarted and starting[0] != unstarted[0]:
+        return f"{starting[0]} starts its prefill before {unstarted[0]}, which arrived earlier"
     return None
 
 

@@ -13,11 +13,20 @@ from ...model.scenario import Request
 from ...model.spyre.prefix import Prefix, prefix
 from ..ledger import Ledger
 
-Scale = Literal["small", "tight"]
-# Published parameters at a length where a run takes a second; and blocks so small that borders
-# are everywhere, for targets that allow them.
-BLOCK_SIZES: Mapping[Scale, tuple[int, ...]] = {"small": (2, 4, 8), "tight": (64,)}
-MODEL_LENGTHS_IN_BLOCKS: Mapping[Scale, tuple[int, ...]] = {"small": (8, 12), "tight": (8, 8, 16)}
+Scale = Literal["small", "short", "tight"]
+# Blocks so small that borders are everywhere, for targets that allow them; the published block
+# with requests of a few blocks; and the published block at a length where a run takes a second.
+BLOCK_SIZES: Mapping[Scale, tuple[int, ...]] = {"small": (2, 4, 8), "short": (64,), "tight": (64,)}
+CHUNKS_IN_BLOCKS: Mapping[Scale, tuple[int, ...]] = {
+    "small": (2, 1, 3),
+    "short": (2, 1, 3),
+    "tight": (2, 1, 4, 8),
+}
+MODEL_LENGTHS_IN_BLOCKS: Mapping[Scale, tuple[int, ...]] = {
+    "small": (8, 12),
+    "short": (3, 4, 6),
+    "tight": (8, 8, 16),
+}
 
 
 class Shape(NamedTuple):
@@ -35,13 +44,15 @@ def configs(draw: st.DrawFn, scale: Scale, revision: str) -> dict[str, Any]:
     Pools are left to `pools`; options that the revision does not have stay at their defaults.
     """
     block = draw(st.sampled_from(BLOCK_SIZES[scale]))
-    chunk = block * draw(st.sampled_from((2, 1, 4, 8) if scale == "tight" else (2, 1, 3)))
+    chunk = block * draw(st.sampled_from(CHUNKS_IN_BLOCKS[scale]))
     max_num_seqs = draw(st.integers(2, 8) if scale == "tight" else st.integers(1, 5))
-    length = block * draw(st.sampled_from(MODEL_LENGTHS_IN_BLOCKS[scale]))
+    blocks = draw(st.sampled_from(MODEL_LENGTHS_IN_BLOCKS[scale]))
+    # Mostly whole blocks: what is left over makes the max-model-length rule matter.
+    length = block * blocks - draw(st.sampled_from((0,) * 7 + (block - 1,)))
     # A limit just above `batch` rows of whole blocks: one block more in any row exceeds it.
     batch = draw(st.integers(min(2, max_num_seqs), min(4, max_num_seqs)))
-    row = draw(st.integers(ceil(length / block / batch), length // block))
-    limit = max(batch * row * block + draw(st.integers(0, batch * block // 16)), length)
+    row = draw(st.integers(ceil(blocks / batch), blocks))
+    limit = max(batch * row * block + draw(st.integers(0, batch * block // 16)), block * blocks)
     return {
         "block_size": block,
         "chunk_size": chunk,
@@ -50,7 +61,7 @@ def configs(draw: st.DrawFn, scale: Scale, revision: str) -> dict[str, Any]:
         "max_batch_tkv": limit,
         "interleave": draw(st.sampled_from((True, True, True, False))),
         "prefix_caching": draw(st.booleans()),
-        "num_blocks": draw(pools(length // block, max_num_seqs, revision)),
+        "num_blocks": draw(pools(blocks, max_num_seqs, revision)),
         "pausing": revision != "2.5.2" or draw(st.sampled_from((True, True, False))),
         "long_output_priority": revision == "2.5.2" and draw(st.booleans()),
     }
@@ -151,9 +162,16 @@ def contents(
     return (*shared, (name, rest)) if rest else shared
 
 
-def fitted(config: Mapping[str, Any], content: Prefix, shape: Shape) -> Shape:
-    """The shape of a request with this prompt, cut to what fits."""
+def caches(config: Mapping[str, Any]) -> bool:
+    """The configuration has a prefix cache."""
+    return bool(config["prefix_caching"])
+
+
+def fitted(config: Mapping[str, Any], content: Prefix, shape: Shape | None) -> Shape:
+    """The shape of a request with this prompt, cut to what fits; a short one if none is given."""
     prompt = sum(tokens for _, tokens in content)
+    if shape is None:
+        return with_tokens(config, prompt, 2)
     return with_tokens(config, prompt, shape.max_tokens, shape.output_len)
 
 

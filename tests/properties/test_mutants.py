@@ -55,6 +55,17 @@ def test_every_known_bug_is_a_mutant_or_out_of_scope_for_a_reason():
     assert all(listed[bug] for bug in brought_back)
 
 
+def test_the_table_of_known_bugs_is_that_of_the_code():
+    table = (Path(__file__).resolve().parents[1] / "KNOWN_BUGS.md").read_text(encoding="utf-8")
+    rows = [
+        line.strip("| \n").split(" | ") for line in table.splitlines() if line.startswith("| S")
+    ]
+    assert [row[:2] for row in rows] == [[mutant.bug, mutant.name] for mutant in KNOWN_BUGS]
+    assert [row[2].split()[0] for row in rows] == [mutant.rule for mutant in KNOWN_BUGS]
+    assert "NOT FOUND" not in table
+    assert all(f"- {bug}: {why}" in table for bug, why in OUT_OF_SCOPE.items())
+
+
 @pytest.mark.parametrize("scale", ["small", "tight"])
 def test_every_witness_occurs_on_the_sound_model(scale):
     hunt = Search(ModelTarget(), "spyre", "sound", RULES, scale)
