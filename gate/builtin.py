@@ -21,5 +21,9 @@ def builtin_scenarios(system: str) -> dict[str, Scenario]:
 def longest(scenario: Scenario) -> int:
     """Steps that a replay can take at most if nothing waits for anything else's room."""
     chunk = int(scenario.config["chunk_size"])
-    work = sum(2 * -(-one.prompt_len // chunk) + one.max_tokens for one in scenario.requests)
+    work = 0
+    for one in scenario.requests:
+        whole = 2 * -(-one.prompt_len // chunk) + one.tokens_to_emit
+        stays = whole if one.abort_at is None else max(one.abort_at - one.arrival, 0) + 1
+        work += min(whole, stays)
     return max(one.arrival for one in scenario.requests) + work

@@ -8,6 +8,7 @@ from collections import Counter
 
 from msgspec.structs import replace
 
+from ..model.errors import InputError
 from ..model.faults import ConfigRefused, TargetBroken, TargetFault
 from ..model.scenario import Scenario
 from ..model.spyre.revision import DECIDES_AS
@@ -44,7 +45,7 @@ def replay_corpus(gate: Gate) -> None:
             try:
                 meant = replace(scenario, revision=gate.revision, expect=None)
                 outcome = replay(gate.target, meant, gate.rules)
-            except ConfigRefused:
+            except (ConfigRefused, InputError):  # an option that this revision does not have
                 refused += 1
                 continue
             runs, steps = runs + 1, steps + outcome.steps

@@ -34,6 +34,7 @@ def run_gate(gate: Gate) -> verdict.Verdict:
     Ctrl-C and a target that breaks off end the engines; what was found until then is kept.
 
     Raises:
+        KeyboardInterrupt: Ctrl-C while the target is still asked what it takes: nothing is judged.
         TargetFault, ConfigRefused: the target does not start, or takes no configuration at all.
     """
     started, observes, scales = probe(gate)

@@ -171,7 +171,10 @@ def make_machine(hunt: Search, shrink_runs: int = 0) -> type[RuleBasedStateMachi
             self.some_steps(steps, to_border)
             if not self.over and self.session.monitor.ledger.decoding():
                 strategy = generators.beside_the_batch(self.config, self.session.monitor.ledger)
-                self.one_arrival(data, data.draw(strategy))
+                shape = data.draw(strategy)
+                # What others said has its own length, which would miss the aim.
+                own = ((f"r{len(self.requests)}", shape.prompt),)
+                self.one_arrival(data, shape, own if data.draw(st.booleans()) else ())
 
         @precondition(lambda self: not self.over and self.may_repeat())
         @rule(data=st.data(), chunks=st.integers(0, 2), inside=st.booleans())

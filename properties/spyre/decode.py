@@ -23,9 +23,14 @@ def not_everyone_decodes(ledger: Ledger, step: Step) -> str | None:
                 f"{one.id} computes {step.scheduled[one.id]} and emits {emitted} tokens "
                 f"in a decode step, expected 1 and {expected}"
             )
-    paused = (step.paused or ()) if ledger.revision in REVISIONS_THAT_PAUSE else ()
+    excused: set[str] = set()
+    if ledger.revision in REVISIONS_THAT_PAUSE:
+        # Who leaves inside the step may have been paused by it: it is in no list any more.
+        excused = {*(step.paused or ()), *ledger.aborts_inside}
     left_out = [
-        one.id for one in ledger.decoding() if one.id not in step.scheduled and one.id not in paused
+        one.id
+        for one in ledger.decoding()
+        if one.id not in step.scheduled and one.id not in excused
     ]
     if left_out:
         return f"{', '.join(left_out[:5])} decode but are left out of the decode step"

@@ -111,7 +111,8 @@ def beside_the_batch(draw: st.DrawFn, config: Mapping[str, Any], ledger: Ledger)
     """A late request beside old ones, whose last token lands where the limit is.
 
     With `batch` members after it joined, no tkv may exceed `row` = limit / batch. The newcomer
-    takes a chosen offset in the block that the batch will have reached, and ends around `row`.
+    takes a chosen offset in the block that the batch will have reached, and ends around `row`, or
+    where the model's length ends.
     """
     block, chunk, length = (config[k] for k in ("block_size", "chunk_size", "max_model_len"))
     lengths = [one.computed for one in ledger.decoding()] or [0]
@@ -123,7 +124,8 @@ def beside_the_batch(draw: st.DrawFn, config: Mapping[str, Any], ledger: Ledger)
     joins = max(reached, prompt) // block * block + prompt % block
     # The last whole block of the row, exactly, is where projections that forget a realignment
     # say yes; the other ends are for those that miscount tokens.
-    border = draw(st.sampled_from((row // block * block, row // block * block, row)))
+    whole = row // block * block
+    border = draw(st.sampled_from((whole, whole, row, length)))
     ends = border + draw(st.sampled_from((0, 0, -1, 1)))
     return with_tokens(config, prompt, max(ends - joins + 1, draw(st.integers(1, 3))))
 
@@ -136,7 +138,8 @@ def contents(
     point.
 
     The point lies where prefix caching decides: at the end of a block or a chunk, of the earlier
-    prompt, or of what it generated. A prompt may come again as it was, or as its whole blocks.
+    prompt, or of what it generated. A prompt may come again as it was, as its whole blocks, or with
+    the answer to it.
     """
     own: Prefix = ((name, length),)
     if not config["prefix_caching"] or not earlier or draw(st.integers(0, 3)) == 0:
@@ -146,9 +149,10 @@ def contents(
     said = (*other.prompt, (f"out:{other.id}", other.tokens_to_emit))
     block = config["block_size"]
     whole = other.prompt_len // block * block
-    again = draw(st.sampled_from(("not", "not", "as it was", "whole blocks")))
-    if again == "as it was" or (again == "whole blocks" and whole):
-        return prefix(said, other.prompt_len if again == "as it was" else whole)
+    answered = min(other.prompt_len + other.tokens_to_emit, config["max_model_len"] - block)
+    again = draw(st.sampled_from((0, 0, other.prompt_len, whole, answered, answered)))
+    if again > 0:
+        return prefix(said, again)
     unit = draw(st.sampled_from((block, config["chunk_size"])))
     common = draw(
         st.one_of(

@@ -17,8 +17,9 @@ import msgspec
 import pytest
 
 from schedproof import __version__
-from schedproof.gate import cli, verdict
+from schedproof.gate import cli, judge, verdict
 from schedproof.gate.profiles import PROFILES, Profile
+from schedproof.spec.catalogue import Rule, load, select
 
 PATIENCE = 60.0  # seconds; for what must happen, however busy the machine
 TOYS = """
@@ -75,6 +76,9 @@ class LargeBlocks(Toy):
         if config["block_size"] < 64:
             return {"ok": False, "error": "config", "message": "block_size must be 64"}
         return super().start(system, revision, config)
+class Release(Toy):
+    def start(self, system, revision, config):
+        return super().start(system, "2.5.2", config)
 class CannotStart(Toy):
     def start(self, system, revision, config): raise ValueError("no device")
 class Rejects(Toy):
@@ -156,6 +160,10 @@ def gate_json(run: Run, *words: str) -> tuple[Result, Any]:
     return result, json.loads(Path("v.json").read_bytes())
 
 
+def load_rules(*names: str) -> tuple[Rule, ...]:
+    return select(load("spyre"), names)
+
+
 def statuses(data: Any) -> dict[str, str]:
     return {entry["id"]: entry["status"] for entry in data["rules"]}
 
@@ -199,7 +207,10 @@ WRONG = [
     (["gate", "--system", "foo"], "--system: 'foo' is not a system; valid: spyre"),
     (["rules", "--system", "foo"], "--system: 'foo' is not a system; valid: spyre"),
     (["gate", "--revision", "foo"], "--revision: 'foo' is not a revision of spyre; valid: sound"),
-    (["gate", "--revision", "2.5.2"], "--revision: '2.5.2' has no model; valid: sound"),
+    (
+        ["gate", "--revision", "2.6.3"],
+        "--revision: '2.6.3' is not a revision of spyre; valid: sound, documented, 2.1.2, 2.5.2",
+    ),
     (["gate", "--rule", "SPY-R70"], "no rule 'SPY-R70'; did you mean SPY-R"),
     (["gate", "--rule", "SPY-R07,NOPE"], "no rule 'NOPE'"),
     (["gate", "--rule", ","], "--rule: ',' names no rule"),
@@ -263,8 +274,23 @@ def test_wrong_input_is_one_line_and_exit_2(
         ({"requests": []}, "$.requests"),
         ({"config": {"block_sizes": 4}}, "$.config.block_sizes: unknown key; valid: block_size"),
         ({"config": {"block_size": 3, "chunk_size": 8}}, "$.config.chunk_size: 8 is not a multi"),
-        ({"config": {"prefix_caching": True}}, "$.config.prefix_caching: true is not modelled"),
-        ({"revision": "2.5.2"}, "$.revision: '2.5.2' has no model"),
+        ({"config": {"prefix_caching": "yes"}}, "$.config.prefix_caching: 'yes': Expected `bool`"),
+        (
+            {"config": {"long_output_priority": True}},
+            "$.config.long_output_priority: true belongs to decode pausing, which revision sound",
+        ),
+        (
+            {"revision": "2.5.2", "config": {"num_blocks": 511}},
+            "$.config.num_blocks: 511 cannot hold a request of max_model_len tokens",
+        ),
+        (
+            {"revision": "2.1.2", "config": {"num_blocks": 2559}},
+            "$.config.num_blocks: 2559 can run out in revision 2.1.2; valid: null or at least 2560",
+        ),
+        (
+            {"revision": "2.6.3"},
+            "$.revision: '2.6.3' is not a revision of spyre; valid: sound, documented, 2.1.2,",
+        ),
         ({"expect": {"violates": ["SPY-R70"]}}, "$.expect.violates: no rule 'SPY-R70'; did you"),
         ({"expect": {"steps": [{"step": 0, "tkvs": 1}]}}, "$.expect.steps[0].tkvs: unknown field"),
     ],
@@ -366,7 +392,8 @@ def test_a_target_that_refuses_every_configuration_is_exit_2_with_its_words(
     assert (result.code, result.out) == (2, "")
     assert result.err == (
         "schedproof: the target refuses the configuration of every scale: "
-        "small (block_size must be 16) and tight (block_size must be 16)\n"
+        "small (block_size must be 16) and short (block_size must be 16) "
+        "and tight (block_size must be 16)\n"
     )
 
 
@@ -375,7 +402,7 @@ def test_a_scale_that_the_target_refuses_is_left_out_and_named(
 ) -> None:
     result, data = gate_json(run, toy("LargeBlocks"))
     assert "scale small left out, the target refuses it: block_size must be 64" in result.out
-    assert [engine["scale"] for engine in data["engines"]] == ["production", "tight"]
+    assert [engine["scale"] for engine in data["engines"]] == ["production", "short", "tight"]
 
 
 def test_a_target_that_raises_at_its_first_start_is_exit_2_with_the_traceback(
@@ -393,7 +420,9 @@ def test_a_target_that_rejects_every_request_does_not_conform_vacuously(
 ) -> None:
     result, data = gate_json(run, toy("Rejects"))
     assert result.code == 3
-    assert set(statuses(data).values()) == {"not_exercised", "planned"}
+    by_id = {rule.id: rule for rule in load("spyre")}
+    for rule, status in statuses(data).items():
+        assert status == ("not_exercised" if by_id[rule].checked else "not_observable"), rule
     assert all(engine["rejected_requests"] > 0 for engine in data["engines"])
     assert "requests refused at the door" in result.out
 
@@ -524,7 +553,27 @@ def test_the_verdict_file_has_every_documented_key(run: Run) -> None:
         ("finding", verdict.Finding, data["findings"][0]),
     ):
         assert found.keys() == set(kind.__struct_fields__), name
-    assert set(statuses(data).values()) >= {"held", "violated", "planned"}
+    assert set(statuses(data).values()) >= {"held", "violated", "not_observable"}
+
+
+def test_what_is_known_of_a_release_is_printed_as_a_divergence_with_the_rule(
+    run: Run, toy: Callable[[str], str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(judge, "SCALES", ("small",))
+    monkeypatch.setitem(PROFILES, "quick", Profile(40, 0, 20, corpus_steps=0))
+    words = ("--revision", "sound", "--rule", "SPY-R22", "--max-failures", "1")
+    result, data = gate_json(run, toy("Release"), *words)
+    assert (result.code, result.err) == (1, "")
+    [rule] = load_rules("SPY-R22")
+    known = f"{rule.divergences[0].releases}: {rule.divergences[0].says}"
+    assert [entry["divergence"] for entry in data["rules"]] == [known]
+    assert [finding["divergence"] for finding in data["findings"]] == [known]
+    lines = result.out.splitlines()
+    assert f"  known:    {known}" in lines
+    start = next(n for n, line in enumerate(lines) if line.startswith("diverges"))
+    assert lines[start].startswith(f"diverges       SPY-R22  {rule.title}: ")
+    assert lines[start + 1 : start + 3] == [f"    the rule: {rule.says}", f"    known of {known}"]
+    assert "does not conform (0 held, 1 broken (1 known divergence); seed 0)" in lines[-1]
 
 
 def test_the_same_seed_gives_the_same_verdict_but_for_the_time(run: Run) -> None:
@@ -548,7 +597,9 @@ def test_rules_may_be_given_by_commas_or_by_repetition(run: Run) -> None:
     assert statuses(commas) == statuses(repeated)
 
 
-@pytest.mark.parametrize(("rule", "status"), [("SPY-R01", "planned"), ("SPY-R24", "not_exercised")])
+@pytest.mark.parametrize(
+    ("rule", "status"), [("SPY-R01", "not_observable"), ("SPY-R24", "not_exercised")]
+)
 def test_a_chosen_rule_that_is_not_checked_is_no_pass(
     rule: str, status: str, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -563,7 +614,10 @@ def test_the_sound_model_conforms(run: Run) -> None:
     result, data = gate_json(run)
     assert (result.code, result.err) == (0, "")
     assert "sound against sound: conforms" in result.out.splitlines()[-1]
-    assert set(statuses(data).values()) <= {"held", "not_exercised", "planned"}
+    by_id = {rule.id: rule for rule in load("spyre")}
+    for rule, status in statuses(data).items():
+        valid = {"held", "not_exercised"} if by_id[rule].checked else {"not_observable"}
+        assert status in valid, rule
     assert not Path("schedproof-out").exists()
 
 
@@ -574,7 +628,9 @@ def test_a_scenario_that_holds_shows_its_steps_and_is_exit_0(run: Run) -> None:
     result = run("replay", written("s.json", expect={"holds": True}))
     assert (result.code, result.err) == (0, "")
     assert result.out.splitlines()[0].startswith("step     0 prefill r0+5")
-    assert re.search(r"no rule is broken in \d+ steps \(\d+ of 24 rules", result.out)
+    assert result.out.splitlines()[-1] == (
+        "no rule is broken in 8 steps (24 of 32 rules were at stake)"
+    )
     assert len(run("replay", "s.json", "--quiet").out.splitlines()) == 1
 
 
@@ -601,6 +657,72 @@ def test_a_scenario_that_breaks_a_rule_shows_all_about_it(run: Run) -> None:
         assert part in result.out
     assert re.search(r"step \d+:  .*\d+", result.out)
     assert "expected" not in result.out
+
+
+def release_scenario(config: dict[str, Any], *requests: dict[str, Any]) -> dict[str, Any]:
+    small = {"block_size": 4, "chunk_size": 8, "max_num_seqs": 4, "max_model_len": 64}
+    return {"revision": "2.5.2", "config": small | config, "requests": list(requests)}
+
+
+@pytest.mark.parametrize(
+    ("scenario", "rule", "why"),
+    [
+        (
+            release_scenario(
+                {"max_batch_tkv": 64},
+                {"id": "r0", "arrival": 0, "prompt": [["r0", 33]], "max_tokens": 20},
+                {"id": "r1", "arrival": 0, "prompt": [["r1", 1]], "max_tokens": 2},
+                {"id": "r2", "arrival": 0, "prompt": [["r2", 1]], "max_tokens": 1},
+            ),
+            "SPY-R52",
+            [
+                "whoever was decoding has left, r0 is paused and nobody runs: an empty batch",
+                "admits the next prefill before it is asked whether someone is paused",
+            ],
+        ),
+        (
+            release_scenario(
+                {"max_batch_tkv": 256, "num_blocks": 20},
+                {"id": "r0", "arrival": 0, "prompt": [["r0", 8]], "max_tokens": 40, "abort_at": 3},
+                {"id": "r1", "arrival": 4, "prompt": [["r1", 8]], "max_tokens": 40},
+            ),
+            "SPY-R35",
+            [
+                "step 3: r0 is aborted before the decision, and 9 blocks stay promised to it for "
+                "ever: promises are given back to those who have finished since the decision",
+                "step 4: r1 needs 12 blocks of 20, 9 of them are promised to nobody",
+            ],
+        ),
+        (
+            release_scenario(
+                {"max_batch_tkv": 256, "chunk_size": 16, "prefix_caching": True},
+                {"id": "r0", "arrival": 0, "prompt": [["r0", 4]], "max_tokens": 1},
+                {
+                    **{"id": "r1", "arrival": 0, "prompt": [["r0", 4], ["r1", 28]]},
+                    **{"max_tokens": 2, "abort_at": 2},
+                },
+                {
+                    **{"id": "r2", "arrival": 0, "prompt": [["r0", 4], ["r1", 28], ["r2", 1]]},
+                    **{"max_tokens": 2},
+                },
+            ),
+            "ALL-R08",
+            [
+                "step 2: r1 is aborted with 20 tokens published and 16 computed; the blocks in "
+                "between can be found all the same"
+            ],
+        ),
+    ],
+    ids=["forgotten paused", "lost blocks", "published ahead"],
+)
+def test_a_broken_rule_of_a_release_is_explained(
+    scenario: dict[str, Any], rule: str, why: list[str], run: Run
+) -> None:
+    result = run("replay", written("s.json", **scenario), "--quiet", "--rule", rule)
+    assert result.code == 1
+    assert f"BROKEN {rule}" in result.out
+    explained = result.out.partition("  why:\n")[2].partition("  scenario: ")[0]
+    assert [line.removeprefix("    ") for line in explained.splitlines()] == why
 
 
 @pytest.mark.parametrize(
@@ -670,15 +792,40 @@ def test_rules_lists_every_rule_with_its_state(run: Run) -> None:
     assert result.code == 0
     lines = result.out.splitlines()
     assert re.match(r"ALL-R01 +safety +never crashes", lines[0])
-    assert re.search(r"^SPY-R01 +planned", result.out, re.MULTILINE)
-    assert re.match(r"\d+ rules are checked, \d+ are planned; `schedproof rules RULE`", lines[-1])
+    rules = load("spyre")
+    for rule, line in zip(rules, lines[:-1], strict=True):
+        state = rule.kind if rule.checked else "unchecked"
+        assert line.split(maxsplit=2) == [rule.id, state, rule.title]
+    checked = sum(rule.checked for rule in rules)
+    assert lines[-1] == (
+        f"{checked} rules are checked, {len(rules) - checked} have no predicate of their own, "
+        "0 are planned; `schedproof rules RULE` shows one in full"
+    )
 
 
 def test_one_rule_is_shown_in_full(run: Run) -> None:
     result = run("rules", "SPY-R07")
     assert result.out.startswith("SPY-R07 (safety): batch × tkv within the limit\n  says:")
     assert "  source:    Spyre scheduling page" in result.out
-    assert "  planned:   " in run("rules", "SPY-R01").out
+    assert "  witness:   " in result.out
+    assert "  differs:   2.0.0 to 2.1.0: " in result.out
+    unchecked = run("rules", "SPY-R01").out
+    assert "  unchecked: A definition" in unchecked
+    assert "  stands in: SPY-R20, SPY-R22, ALL-R03\n" in unchecked
+
+
+def test_the_matrix_has_a_line_a_rule_and_nothing_in_it_is_vacuous(run: Run) -> None:
+    result = run("rules", "--matrix")
+    assert (result.code, result.err) == (0, "")
+    head, *lines, total = result.out.splitlines()
+    assert head == ("rule      sound  documented  2.1.2  2.5.2  engines; witness; mutants")
+    rules = load("spyre")
+    assert [line.split()[0] for line in lines] == [rule.id for rule in rules]
+    checked = sum(rule.checked for rule in rules)
+    assert total == (
+        f"{len(rules)} rules: {checked} checked, {checked} of them with a mutant; "
+        f"{len(rules) - checked} without a predicate of their own, each with the reason"
+    )
 
 
 # serve
@@ -714,7 +861,7 @@ def test_serve_model_speaks_the_protocol() -> None:
         {"op": "stop"},
         step,
         start | {"config": config | {"colour": 1}},
-        start | {"config": config | {"prefix_caching": True}},
+        start | {"config": config | {"long_output_priority": True}},
         {"op": "dance"},
         start,
         step,
@@ -730,6 +877,7 @@ def test_serve_model_speaks_the_protocol() -> None:
     assert replies[9]["error"] == "protocol"
     assert [reply["error"] for reply in replies[10:13]] == ["config", "config", "protocol"]
     assert "$.config.colour" in replies[10]["message"]
+    assert "$.config.long_output_priority" in replies[11]["message"]
     assert replies[14]["step"]["kind"] == "idle"
 
 

@@ -7,69 +7,20 @@ from typing import Any
 
 import pytest
 
-from schedproof.gate import engines
-from schedproof.gate.events import Event, Found, Notice, Progress
-from schedproof.gate.judge import run_gate
-from schedproof.gate.profiles import PROFILES, Profile
+from schedproof.gate import engines, judge
+from schedproof.gate.events import Found, Notice, Progress
+from schedproof.gate.judge import make_understudy, run_gate
 from schedproof.gate.scenario_file import read_scenario
 from schedproof.gate.state import Gate
-from schedproof.gate.verdict import RuleVerdict, Verdict, exit_code
+from schedproof.gate.verdict import RuleVerdict, exit_code
 from schedproof.model.faults import ConfigRefused, TargetHung
 from schedproof.model.target import ModelTarget, Reply
 from schedproof.properties.replay import replay
-from schedproof.spec.catalogue import load, select
+from schedproof.spec.catalogue import load
+
+from .build import Release, Toy, entry
 
 RULES = load("spyre")
-
-
-class Toy(ModelTarget):
-    """The sound model, bent where a subclass says."""
-
-    config: Mapping[str, Any]
-
-    def start(self, system: str, revision: str, config: Mapping[str, Any]) -> Reply:
-        self.config = config
-        return super().start(system, "sound", config)
-
-    def step(self) -> Reply:
-        reply = super().step()
-        self.bend(reply["step"])
-        return reply
-
-    def bend(self, step: dict[str, Any]) -> None:
-        pass
-
-
-@pytest.fixture
-def gate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Gate]:
-    """A gate with a small budget; its events are in `events`."""
-
-    def make(
-        target: Any, rules: str = "", *, examples: int = 12, corpus_steps: int = 0, **changes: Any
-    ) -> Gate:
-        monkeypatch.setitem(PROFILES, "quick", Profile(examples, 30, 60, corpus_steps))
-        values: dict[str, Any] = {
-            "target": target,
-            "target_spec": "toy",
-            "system": "spyre",
-            "revision": "sound",
-            "rules": select(RULES, rules.split()) if rules else RULES,
-            "chosen": bool(rules),
-            "profile_name": "quick",
-            "seed": 0,
-            "max_failures": 3,
-            "out": tmp_path / "out",
-            "report": events.append,
-        }
-        return Gate(**(values | changes))
-
-    events: list[Event] = []
-    make.events = events  # type: ignore[attr-defined]
-    return make
-
-
-def entry(verdict: Verdict, rule: str) -> RuleVerdict:
-    return next(one for one in verdict.rules if one.id == rule)
 
 
 def test_the_corpus_finds_what_only_production_scale_shows(gate: Callable[..., Gate]) -> None:
@@ -263,18 +214,19 @@ def test_ctrl_c_while_shrinking_keeps_the_finding_and_shrinks_no_more(
 
 def test_ctrl_c_before_anything_is_found_is_inconclusive(gate: Callable[..., Gate]) -> None:
     class Interrupts(Toy):
-        starts = 0
-
         def start(self, system: str, revision: str, config: Mapping[str, Any]) -> Reply:
-            self.starts += 1
-            if self.starts == 6:
+            reply = super().start(system, revision, config)
+            if self.starts == 9:  # the first ones only ask what it takes
                 raise KeyboardInterrupt
-            return super().start(system, revision, config)
+            return reply
 
     verdict = run_gate(gate(Interrupts()))
     assert (verdict.interrupted, verdict.exit_code, verdict.findings) == (True, 3, ())
-    statuses = {one.status for one in verdict.rules}
-    assert "not_exercised" not in statuses
+    # Nothing is said of what was never at stake: it was broken off before.
+    by_id = {rule.id: rule for rule in RULES}
+    for one in verdict.rules:
+        assert one.status != "not_exercised", one
+        assert (one.status == "not_observable") == bool(by_id[one.id].unchecked), one
 
 
 def test_a_fault_after_a_finding_keeps_the_finding(gate: Callable[..., Gate]) -> None:
@@ -296,20 +248,109 @@ def test_a_target_that_refuses_all_is_refused_with_its_words(gate: Callable[...,
         def start(self, system: str, revision: str, config: Mapping[str, Any]) -> Reply:
             return {"ok": False, "error": "config", "message": f"{config['block_size']}"}
 
-    with pytest.raises(ConfigRefused, match=r"small \(4\) and tight \(64\)"):
+    with pytest.raises(ConfigRefused, match=r"small \(4\) and short \(64\) and tight \(64\)"):
         run_gate(gate(Refuses()))
 
 
 def test_lockstep_is_judged_for_a_target_and_not_for_the_model_itself(
     gate: Callable[..., Gate],
 ) -> None:
-    class Release(ModelTarget):
+    class AnotherTarget(ModelTarget):
         pass
 
-    other = run_gate(gate(Release(), examples=1, revision="2.1.2", max_failures=1))
+    other = run_gate(gate(AnotherTarget(), examples=1, revision="2.1.2", max_failures=1))
     itself = run_gate(gate(ModelTarget(), examples=1, revision="2.1.2", max_failures=1))
     assert "ALL-R07" in {one.id for one in other.rules}
     assert "ALL-R07" not in {one.id for one in itself.rules}
+
+
+def test_short_runs_of_published_blocks_take_the_place_of_small_blocks(
+    gate: Callable[..., Gate],
+) -> None:
+    class LargeBlocks(Toy):
+        def start(self, system: str, revision: str, config: Mapping[str, Any]) -> Reply:
+            if config["block_size"] < 64:
+                return {"ok": False, "error": "config", "message": "too small"}
+            return super().start(system, revision, config)
+
+    def scales(target: Toy) -> list[str]:
+        verdict = run_gate(gate(target, "SPY-R35", examples=1))
+        return [engine.scale for engine in verdict.engines if engine.name == "hypothesis"]
+
+    assert scales(Toy()) == ["small", "tight"]
+    assert scales(LargeBlocks()) == ["short", "tight"]
+
+
+def test_what_is_shown_in_some_configurations_only_is_observable(
+    gate: Callable[..., Gate],
+) -> None:
+    class HidesHits(Toy):
+        def start(self, system: str, revision: str, config: Mapping[str, Any]) -> Reply:
+            reply = super().start(system, revision, config)
+            reply["observes"] = [one for one in reply["observes"] if one != "prefix_hit"]
+            return reply
+
+        def bend(self, step: dict[str, Any]) -> None:
+            step.pop("prefix_hit", None)
+
+    plain = Toy()
+    assert "prefix_hit" not in plain.start("spyre", "sound", {})["observes"]
+    shown = run_gate(gate(plain, "ALL-R08", examples=60))
+    assert entry(shown, "ALL-R08").status == "held"
+    hidden = run_gate(gate(HidesHits(), "ALL-R08", examples=1))
+    assert entry(hidden, "ALL-R08").status == "not_observable"
+    assert "does not show prefix_hit" in (entry(hidden, "ALL-R08").message or "")
+
+
+def test_a_rule_without_a_predicate_is_not_observable_and_says_why(
+    gate: Callable[..., Gate],
+) -> None:
+    verdict = run_gate(gate(Toy(), examples=1))
+    unchecked = {rule.id: rule.unchecked for rule in RULES if rule.unchecked}
+    found = {one.id: one.message for one in verdict.rules if one.id in unchecked}
+    assert found == {
+        rule: why for rule, why in unchecked.items() if rule in {one.id for one in verdict.rules}
+    }
+    assert found
+    assert {entry(verdict, rule).status for rule in found} == {"not_observable"}
+
+
+def test_a_known_divergence_is_said_beside_the_rule_and_is_no_pass(
+    gate: Callable[..., Gate], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(judge, "SCALES", ("small",))
+    verdict = run_gate(gate(Release(), "SPY-R22", examples=40, max_failures=1))
+    one = entry(verdict, "SPY-R22")
+    assert (one.status, verdict.exit_code) == ("violated", 1)
+    assert (one.divergence or "").startswith("2.4.0 and later: A request that is paused")
+    assert {finding.divergence for finding in verdict.findings} == {one.divergence}
+
+
+@pytest.mark.parametrize(
+    ("version", "decides_as"),
+    [("2.1.1", "2.1.2"), ("2.1.2", "2.1.2"), ("2.5.2", "2.5.2"), ("2.6.3", "2.5.2")],
+)
+def test_the_understudy_decides_as_the_release_whatever_it_is_held_to(
+    version: str, decides_as: str
+) -> None:
+    understudy = make_understudy(Toy(), version)
+    assert understudy is not None
+    reply = understudy.start("spyre", "sound", {})
+    assert (reply["ok"], reply["version"]) == (True, decides_as)
+
+
+def test_there_is_no_understudy_for_the_model_or_an_unknown_version() -> None:
+    assert make_understudy(ModelTarget(), "2.5.2") is None
+    assert make_understudy(Toy(), "2.2.0") is None
+    assert make_understudy(Toy(), "my own") is None
+
+
+def test_a_gate_of_a_known_release_has_an_understudy(gate: Callable[..., Gate]) -> None:
+    known, own = gate(Release(), "SPY-R35", examples=1), gate(ModelTarget(), "SPY-R35", examples=1)
+    run_gate(known)
+    run_gate(own)
+    assert known.understudy is not None
+    assert own.understudy is None
 
 
 @pytest.mark.parametrize(

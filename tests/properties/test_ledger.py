@@ -2,10 +2,13 @@
 
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import structs
 
 from schedproof.model.observation import Step
+from schedproof.model.replies import read_step
 from schedproof.model.scenario import Request
 from schedproof.model.systems import full_config
 from schedproof.model.target import ModelTarget
@@ -130,24 +133,161 @@ def test_the_allowance_of_the_first_in_line_stays_while_it_waits() -> None:
     assert book.first_in_line == noted
 
 
+# Prefix hits
+
+
+def cached(*requests: Request, revision: str = "sound") -> Ledger:
+    book = Ledger(CONFIG | {"prefix_caching": True}, revision)
+    for one in requests:
+        book.accept(one)
+    return book
+
+
+@pytest.mark.parametrize(
+    ("fields", "hit"),
+    [
+        ({"prefix_hit": {"a": 8}}, 8),
+        ({"prefix_hit": {"a": 0}}, 0),
+        ({"prefix_hit": {"b": 8}}, 0),
+        ({"prefix_hit": None}, 0),
+        ({"prefix_hit": {}, "finished": {"a": "length"}}, 8),
+        ({"prefix_hit": {}, "finished": {"a": "eos"}}, 8),
+        ({"prefix_hit": {}, "finished": {"a": "aborted"}}, 0),
+        ({"prefix_hit": {"a": 4}, "finished": {"a": "length"}}, 4),
+        ({"prefix_hit": {}, "finished": {"b": "length"}}, 0),
+    ],
+    ids=[
+        *("shown", "shown as none", "of another", "not shown", "finished at once", "by eos"),
+        *("aborted before", "shown and finished", "another finished"),
+    ],
+)
+def test_a_hit_is_what_is_shown_or_what_a_finished_prompt_did_not_compute(
+    fields: dict[str, Any], hit: int
+) -> None:
+    book = cached(request("a", 12), request("b", 12))
+    assert book.hit_now(prefill("a", 4, **fields), book.accounts["a"]) == hit
+
+
+def test_nobody_knows_the_hit_of_who_is_aborted_inside_its_first_step() -> None:
+    book = cached(request("a", 12))
+    book.abort("a", inside=True)
+    seen = prefill("a", 4, prefix_hit={}, finished={"a": "aborted"})
+    assert book.hit_now(seen, book.accounts["a"]) is None
+    assert book.hit_now(prefill("a", 4, prefix_hit={"a": 8}), book.accounts["a"]) == 8
+
+
+def test_there_is_no_hit_after_the_first_step_nor_without_a_cache() -> None:
+    off = ledger(request("a"))
+    assert off.hit_now(prefill("a", 4, prefix_hit={"a": 8}), off.accounts["a"]) == 0
+    book = cached(request("a", 20))
+    book.observe(prefill("a", 4, prefix_hit={"a": 4}))
+    assert book.hit_now(prefill("a", 8, prefix_hit={"a": 4}), book.accounts["a"]) == 0
+    assert book.hit_now(prefill("a", 8, finished={"a": "eos"}), book.accounts["a"]) == 0
+
+
+def test_a_hit_is_booked_once_as_computed() -> None:
+    book = cached(request("a", 20))
+    book.observe(prefill("a", 4, prefix_hit={"a": 4}))
+    account = book.accounts["a"]
+    assert (account.computed, account.prefix_hit, account.prefill_steps) == (8, 4, 1)
+    book.observe(prefill("a", 8, prefix_hit={"a": 4}))
+    assert (account.computed, account.prefix_hit, account.prefill_steps) == (16, 4, 2)
+
+
+def test_what_nobody_knows_is_booked_as_the_most_that_others_had_computed_of_it() -> None:
+    shared = request("b", 12).prompt
+    book = cached(request("b", 12), Request(id="a", arrival=0, prompt=shared, max_tokens=2))
+    book.observe(prefill("b", 8))
+    book.abort("a", inside=True)
+    book.observe(prefill("a", 4, prefix_hit={"b": 0}, finished={"a": "aborted"}))
+    assert (book.accounts["a"].prefix_hit, book.accounts["a"].computed) == (8, 12)
+
+
+# Pausing
+
+
+def decoding_two(revision: str) -> Ledger:
+    book = Ledger(CONFIG, revision)
+    for name in "ab":
+        book.accept(request(name, 8, 9, 9))
+        book.observe(prefill(name, 8, emitted={name: 1}))
+    return book
+
+
+def test_who_is_paused_neither_decodes_nor_runs_until_it_comes_back() -> None:
+    book = decoding_two("2.5.2")
+    for steps in (1, 2):
+        book.observe(Step(kind="decode", scheduled={"b": 1}, running=("b",), paused=("a",)))
+        assert book.paused == {"a"}
+        assert phases(book) == ([], [], ["b"])
+        assert ids(book.running()) == ["b"]
+        assert (book.accounts["a"].paused_steps, book.accounts["b"].paused_steps) == (steps, 0)
+    book.observe(Step(kind="decode", scheduled={"a": 1}, running=("a",), paused=("b",)))
+    assert ids(book.running()) == ["a"]
+    assert (book.accounts["a"].paused_steps, book.accounts["b"].paused_steps) == (0, 1)
+
+
+@pytest.mark.parametrize("revision", ["sound", "documented", "2.1.2"])
+def test_where_nobody_may_pause_a_list_of_paused_changes_nothing(revision: str) -> None:
+    book = decoding_two(revision)
+    book.observe(Step(kind="decode", scheduled={"b": 1}, running=("b",), paused=("a",)))
+    assert book.paused == frozenset()
+    assert ids(book.decoding()) == ids(book.running()) == ["a", "b"]
+    assert book.accounts["a"].paused_steps == 0
+
+
+def test_running_are_those_who_have_started() -> None:
+    book = ledger(request("a", 8), request("b"), request("c"))
+    book.observe(prefill("a", 8, emitted={"a": 1}))
+    book.observe(prefill("b", 8))
+    assert phases(book) == (["c"], ["b"], ["a"])
+    assert ids(book.running()) == ["b", "a"]
+
+
 LENGTHS = st.tuples(st.integers(1, 30), st.integers(1, 20), st.integers(1, 20))
 
 
-@given(st.lists(LENGTHS, min_size=1, max_size=5))
-def test_the_books_agree_with_what_the_model_shows(lengths: list[tuple[int, int, int]]) -> None:
+@given(st.lists(LENGTHS, min_size=1, max_size=5), st.booleans())
+def test_the_books_agree_with_what_the_model_shows(
+    lengths: list[tuple[int, int, int]], prefix_caching: bool
+) -> None:
+    """Prompts are all of one stream, so that each is the beginning of a longer one."""
+    config = CONFIG | {"prefix_caching": prefix_caching}
     target = ModelTarget()
-    target.start("spyre", "sound", CONFIG)
-    book = ledger()
+    target.start("spyre", "sound", config)
+    book = Ledger(config, "sound")
     for number, (prompt, most, early) in enumerate(lengths):
         one = request(f"r{number}", prompt, most, min(most, early))
+        one = structs.replace(one, prompt=(("common", prompt),))
         if target.add(one.for_target())["ok"]:
             book.accept(one)
     allowance = book.work + 2 * len(book.accounts) + 2
     while book.live:
         seen = target.step()["step"]
-        book.observe(Step(**seen))
+        book.observe(read_step({"ok": True, "step": seen}, frozenset()))
         shown = {name: one.computed for name, one in book.live.items() if one.started}
         assert shown == seen["computed"]
+        hits = {name: one.prefix_hit for name, one in book.live.items() if one.started}
+        assert hits == (seen["prefix_hit"] if prefix_caching else dict.fromkeys(shown, 0))
         assert set(book.live) == {*seen["waiting"], *seen["running"]}
         assert book.busy_steps <= allowance
     assert all(one.emitted == one.output_len for one in book.accounts.values())
+
+
+def test_the_books_know_who_is_paused_as_the_model_does() -> None:
+    config = CONFIG | {"max_batch_tkv": 64}
+    target = ModelTarget()
+    target.start("spyre", "2.5.2", config)
+    book = Ledger(config, "2.5.2")
+    for number in range(4):
+        one = request(f"r{number}", 12, 30, 30)
+        assert target.add(one.for_target())["ok"]
+        book.accept(one)
+    longest = 0
+    while book.live:
+        seen = target.step()["step"]
+        book.observe(read_step({"ok": True, "step": seen}, frozenset()))
+        assert book.paused == set(seen["paused"])
+        assert {one.id for one in book.running()} == set(seen["running"])
+        longest = max(longest, *(one.paused_steps for one in book.accounts.values()))
+    assert longest > 1

@@ -24,7 +24,7 @@ BUGS_FILE = Path(__file__).resolve().parents[3] / "shared" / "design" / "known_b
 def test_its_rule_names_the_mutant_first(mutant):
     rules = [rule for rule in RULES if rule.id == mutant.rule or not mutant.alone]
     with mutant.planted() as target:
-        for seed in (0, 1):  # some faults show only where several choices meet
+        for seed in range(4):  # some faults show only where several choices meet
             hunt = Search(target, "spyre", mutant.revision, rules, "small", mutant.known)
             if search(hunt, EXAMPLES, seed, 0):
                 break
@@ -66,22 +66,29 @@ def test_the_table_of_known_bugs_is_that_of_the_code():
     assert all(f"- {bug}: {why}" in table for bug, why in OUT_OF_SCOPE.items())
 
 
+def never_at_stake(revision, scale):
+    """Checked rules whose witness does not occur, though every rule holds; rare ones get three
+    seeds."""
+    rules = {rule.id for rule in RULES if rule.checked and applies(rule, revision)} - {LOCKSTEP}
+    for seed in range(3):
+        hunt = Search(ModelTarget(), "spyre", revision, RULES, scale)
+        assert not search(hunt, EXAMPLES, seed, 0), hunt.failure
+        rules = {rule for rule in rules if not hunt.at_stake[rule]}
+        if not rules:
+            break
+    return rules
+
+
 @pytest.mark.parametrize("scale", ["small", "tight"])
 def test_every_witness_occurs_on_the_sound_model(scale):
-    hunt = Search(ModelTarget(), "spyre", "sound", RULES, scale)
-    assert not search(hunt, EXAMPLES, 0, 0), hunt.failure
-    expected = {rule.id for rule in RULES if rule.checked and applies(rule, "sound")}
-    assert {rule for rule in expected if not hunt.at_stake[rule]} == set()
+    assert never_at_stake("sound", scale) == set()
 
 
 @pytest.mark.parametrize("scale", ["small", "tight"])
 def test_every_witness_occurs_and_every_rule_holds_on_2_5_2_without_its_faults(scale):
     with ExitStack() as stack:
         REPAIRED_2_5_2(stack)
-        hunt = Search(ModelTarget(), "spyre", "2.5.2", RULES, scale)
-        assert not search(hunt, EXAMPLES, 0, 0), hunt.failure
-    expected = {rule.id for rule in RULES if rule.checked and applies(rule, "2.5.2")} - {LOCKSTEP}
-    assert {rule for rule in expected if not hunt.at_stake[rule]} == set()
+        assert never_at_stake("2.5.2", scale) == set()
 
 
 @pytest.mark.parametrize("revision", ["2.1.2", "2.5.2"])

@@ -149,7 +149,7 @@ def test_an_expected_rule_that_is_not_checked_is_not_missed() -> None:
 def test_listed_steps_are_compared_on_the_fields_that_they_give() -> None:
     steps = (
         {"step": 0, "kind": "prefill", "blocks": {"a": [1, 2]}, "running": ["a"]},
-        {"step": 1, "kind": "prefill", "running": [], "slot_blocks": {"a": [1]}},
+        {"step": 1, "kind": "prefill", "running": [], "paused": ["a"]},
         {"step": 9, "kind": "idle", "scheduled": {}},
     )
     outcome = run(steps=steps)
@@ -157,7 +157,7 @@ def test_listed_steps_are_compared_on_the_fields_that_they_give() -> None:
     assert outcome.unmet == [
         'step 1: kind is "decode", expected "prefill"',
         'step 1: running is ["a"], expected []',
-        'step 1: slot_blocks is null, expected {"a":[1]}',
+        'step 1: paused is null, expected ["a"]',
     ]
 
 

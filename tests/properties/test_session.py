@@ -22,8 +22,9 @@ RULES = load("spyre")
 SMALL = {"block_size": 4, "chunk_size": 8, "max_model_len": 32, "max_batch_tkv": 96}
 
 
-def session(target: Any, revision: str = "sound") -> Session:
-    return Session(target, "spyre", revision, full_config("spyre", revision, SMALL), RULES)
+def session(target: Any, revision: str = "sound", **changes: Any) -> Session:
+    config = full_config("spyre", revision, SMALL | changes)
+    return Session(target, "spyre", revision, config, RULES)
 
 
 def request(name: str, prompt: int = 5, max_tokens: int = 4) -> Request:
@@ -106,8 +107,9 @@ def test_a_step_that_is_no_observation_is_a_fault_of_the_target() -> None:
 
 
 def test_a_refused_configuration_is_no_session() -> None:
-    with pytest.raises(ConfigRefused, match="has no model"):
-        session(ModelTarget(), "2.5.2")
+    with pytest.raises(ConfigRefused, match="7 cannot hold a request of max_model_len tokens"):
+        session(ModelTarget(), "2.5.2", num_blocks=7)
+    assert session(ModelTarget(), "2.5.2", num_blocks=8).started.version == "2.5.2"
 
 
 def test_a_target_that_cannot_abort_goes_on_without() -> None:
@@ -152,6 +154,46 @@ def test_lockstep_names_the_fields_that_differ_from_the_release() -> None:
     [broken] = run_out(other)
     assert broken.rule == "ALL-R07"
     assert broken.message == "computed: target {}, model {'a': 5}"
+
+
+@pytest.mark.parametrize("revision", ["2.1.2", "2.5.2"])
+@pytest.mark.parametrize("hidden", ["tkv", "blocks", "slot_blocks", "waiting", "computed"])
+def test_what_a_release_does_not_show_is_no_difference_from_its_model(
+    hidden: str, revision: str
+) -> None:
+    class Shy(ModelTarget):
+        def start(self, system: str, revision: str, config: Mapping[str, Any]) -> Reply:
+            reply = super().start(system, revision, config)
+            return reply | {"observes": [name for name in reply["observes"] if name != hidden]}
+
+        def step(self) -> Reply:
+            step = super().step()["step"]
+            return {"ok": True, "step": {key: step[key] for key in step if key != hidden}}
+
+    run = session(Shy(), revision)
+    for name, prompt in (("a", 5), ("b", 9), ("c", 1)):
+        run.add(request(name, prompt))
+    assert run_out(run) == []
+    assert run.monitor.at_stake["ALL-R07"] == run.monitor.ledger.step
+
+
+@pytest.mark.parametrize("revision", ["2.1.2", "2.5.2"])
+def test_a_release_may_number_its_blocks_as_it_likes(revision: str) -> None:
+    class Renumbers(ModelTarget):
+        def step(self) -> Reply:
+            step = super().step()["step"]
+            for field in ("blocks", "slot_blocks"):
+                step[field] = {
+                    name: [block and 100 - block for block in own]
+                    for name, own in step[field].items()
+                }
+            return {"ok": True, "step": step}
+
+    run = session(Renumbers(), revision, prefix_caching=True)
+    for name, prompt in (("a", 5), ("b", 9)):
+        run.add(request(name, prompt))
+    assert run_out(run) == []
+    assert run.monitor.at_stake["ALL-R07"] == run.monitor.ledger.step
 
 
 def test_a_request_that_only_the_release_refuses_breaks_lockstep() -> None:

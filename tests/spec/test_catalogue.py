@@ -3,7 +3,7 @@ import subprocess
 import sys
 import zipfile
 from collections import Counter
-from dataclasses import FrozenInstanceError
+from dataclasses import FrozenInstanceError, replace
 from importlib import resources
 from pathlib import Path
 
@@ -12,17 +12,28 @@ import pytest
 from schedproof.spec import catalogue
 from schedproof.spec.catalogue import CatalogueError, Divergence, Rule
 
-IMPLEMENTED = [
-    *("SPY-R30", "SPY-R13", "SPY-R31", "SPY-R32", "SPY-R53", "SPY-R36", "SPY-R04", "SPY-R19"),
-    *("SPY-R14", "SPY-R16", "SPY-R20", "SPY-R22", "SPY-R09", "SPY-R24", "SPY-R10", "SPY-R26"),
-    *("SPY-R07", "SPY-R35"),
+# In file order, which is the order in which broken rules are named.
+COMMON = [
+    *("ALL-R01", "ALL-R02", "ALL-R03", "ALL-R04", "ALL-R05", "ALL-R06", "ALL-R08", "ALL-R09"),
+    *("ALL-R10", "ALL-R07"),
 ]
-COMMON = [f"ALL-R{number:02}" for number in range(1, 8)]
-SPYRE = [f"SPY-R{number:02}" for number in range(1, 63)]
+CHECKED = [
+    *("SPY-R30", "SPY-R13", "SPY-R52", "SPY-R31", "SPY-R32", "SPY-R53", "SPY-R36", "SPY-R38"),
+    *("SPY-R55", "SPY-R54", "SPY-R57", "SPY-R60", "SPY-R04", "SPY-R19", "SPY-R14", "SPY-R16"),
+    *("SPY-R11", "SPY-R56", "SPY-R20", "SPY-R59", "SPY-R41", "SPY-R50", "SPY-P02", "SPY-R51"),
+    *("SPY-P01", "SPY-R22", "SPY-R02", "SPY-R09", "SPY-R24", "SPY-R10", "SPY-R26", "SPY-R07"),
+    *("SPY-R42", "SPY-R35"),
+]
+ROWS = [f"SPY-R{number:02}" for number in range(1, 63)]
+PROMISES = ["SPY-P01", "SPY-P02"]
+UNCHECKED = [row for row in ROWS if row not in CHECKED]
+# What nothing else can show: what is refused before a run, and what is no decision at all.
+NOTHING_STANDS_IN = ["SPY-R03", "SPY-R12", "SPY-R62"]
 # Where document and code disagree, or agree only under a condition.
 DIVERGING = [
-    *("SPY-R07", "SPY-R08", "SPY-R11", "SPY-R12", "SPY-R22", "SPY-R35", "SPY-R36", "SPY-R41"),
-    *("SPY-R42", "SPY-R43", "SPY-R44", "SPY-R53", "SPY-R57", "SPY-R59"),
+    *("SPY-R07", "SPY-R08", "SPY-R11", "SPY-R12", "SPY-R19", "SPY-R22", "SPY-R32", "SPY-R35"),
+    *("SPY-R36", "SPY-R39", "SPY-R41", "SPY-R42", "SPY-R43", "SPY-R44", "SPY-R45", "SPY-R46"),
+    *("SPY-R53", "SPY-R57", "SPY-R59", "SPY-R62"),
 ]
 # The optional fields of a step, as the target protocol lists them.
 PROTOCOL_FIELDS = {
@@ -64,34 +75,58 @@ def fault(text: str) -> str:
     return str(caught.value)
 
 
-def test_every_row_of_the_spyre_table_is_a_rule(rules):
-    assert sorted(ids(rules)) == COMMON + SPYRE
+def test_every_row_of_the_spyre_table_and_every_promise_is_a_rule(rules):
+    assert sorted(ids(rules)) == sorted(COMMON) + sorted(PROMISES + ROWS)
 
 
 def test_no_rule_id_is_used_twice_over_both_files(rules):
     assert {rule: times for rule, times in Counter(ids(rules)).items() if times > 1} == {}
 
 
-def test_common_rules_come_first_then_implemented_ones_then_planned_ones_by_number(rules):
-    rest = [rule for rule in SPYRE if rule not in IMPLEMENTED]
-    assert ids(rules) == COMMON + IMPLEMENTED + rest
+def test_common_rules_come_first_then_checked_ones_then_the_others_by_number(rules):
+    assert ids(rules) == COMMON + CHECKED + UNCHECKED
 
 
-def test_planned_rules_are_those_that_no_engine_checks(rules):
-    assert ids(catalogue.planned(rules)) == [rule.id for rule in rules if not rule.engines]
-    assert set(ids(rules)) - set(ids(catalogue.planned(rules))) == {*COMMON, *IMPLEMENTED}
+def test_rules_are_checked_or_unchecked_for_a_reason_and_none_is_planned(rules):
+    assert [rule.id for rule in rules if rule.checked] == COMMON + CHECKED
+    assert [rule.id for rule in rules if rule.unchecked] == UNCHECKED
+    assert catalogue.planned(rules) == ()
+    assert (len(COMMON + CHECKED), len(UNCHECKED)) == (44, 30)
 
 
-def test_every_implemented_rule_has_a_witness_and_both_engines_of_today(rules):
+def test_every_checked_rule_has_a_witness_and_both_engines_of_today(rules):
     for rule in rules:
-        if not rule.planned:
+        if rule.checked:
             assert rule.witness, rule.id
             assert rule.engines == ("hypothesis", "corpus"), rule.id
+        else:
+            assert rule.engines == (), rule.id
+
+
+def test_who_stands_in_for_a_rule_is_checked_wherever_that_rule_applies(rules):
+    by_id = {rule.id: rule for rule in rules}
+    for rule in rules:
+        others = [by_id[name] for name in rule.stands_in]
+        assert [other.id for other in others if not other.checked] == [], rule.id
+        assert len(set(rule.stands_in)) == len(rule.stands_in), rule.id
+        for revision in catalogue.REVISIONS if others else ():
+            if {"*", revision} & set(rule.revisions):
+                covering = [o.id for o in others if {"*", revision} & set(o.revisions)]
+                assert covering, f"{rule.id} has nobody in its place in revision {revision}"
+
+
+def test_only_what_no_run_can_show_has_nobody_in_its_place(rules):
+    alone = [rule.id for rule in rules if rule.unchecked and not rule.stands_in]
+    assert alone == NOTHING_STANDS_IN
 
 
 def test_every_need_is_an_optional_field_of_the_protocol(rules):
     assert set(catalogue.FIELDS) == PROTOCOL_FIELDS
     assert set().union(*(rule.needs for rule in rules)) <= PROTOCOL_FIELDS
+
+
+def test_divergences_are_known_of_exactly_these_rules(rules):
+    assert sorted(rule.id for rule in rules if rule.divergences) == DIVERGING
 
 
 @pytest.mark.parametrize("rule_id", DIVERGING)
@@ -103,7 +138,7 @@ def test_both_sides_are_kept_where_document_and_code_disagree(rules, rule_id):
 
 def test_every_sentence_ends_as_a_sentence(rules):
     for rule in rules:
-        sentences = [rule.says, rule.witness or ".", rule.planned or "."]
+        sentences = [rule.says, rule.witness or ".", rule.unchecked or "."]
         assert all(one.endswith(".") for one in sentences), rule.id
         assert all(row.says.endswith(".") for row in rule.divergences), rule.id
 
@@ -113,16 +148,16 @@ def test_no_sentence_stands_in_the_catalogue_for_two_rules(rules):
         assert [one for one, times in Counter(words).items() if times > 1] == []
 
 
-def test_decisions_are_compared_only_with_the_release_that_has_a_model(rules):
+def test_decisions_are_compared_only_with_the_releases_that_have_a_model(rules):
     (lockstep,) = catalogue.select(rules, ["ALL-R07"])
-    assert (lockstep.kind, lockstep.revisions) == ("decision", ("2.1.2",))
+    assert (lockstep.kind, lockstep.revisions) == ("decision", ("2.1.2", "2.5.2"))
 
 
 def test_rules_cited_by_a_rule_exist(rules):
     known = set(ids(rules))
     for rule in rules:
-        text = " ".join([rule.says, rule.planned, *(row.says for row in rule.divergences)])
-        cited = {*re.findall(r"[A-Z]+-R[0-9]+", text)}
+        text = " ".join([rule.says, rule.unchecked, *(row.says for row in rule.divergences)])
+        cited = {*re.findall(r"[A-Z]+-[RP][0-9]+", text)}
         assert cited <= known - {rule.id}, rule.id
 
 
@@ -158,6 +193,8 @@ def test_a_rule_cannot_be_changed(rules):
         ('kind = "safety"', 'sort = "x"\nkind = "safety"', ["rule[0].sort", "'x'", "valid keys"]),
         ("TST-R01", "TST-R1", ["rule[0].id", "'TST-R1'", "'SPY-R09'"]),
         ("TST-R01", "tst-R01", ["rule[0].id", "'tst-R01'", "'SPY-R09'"]),
+        ("TST-R01", "TST-Q01", ["rule[0].id", "'TST-Q01'", "'-R' or '-P'"]),
+        ("TST-R01", "TST-P001", ["rule[0].id", "'TST-P001'", "'-R' or '-P'"]),
         ("a title", " ", ["rule[0].title", "' '", "valid: a sentence"]),
         ("Something holds.", "", ["rule[0].says", "''", "valid: a sentence"]),
         ("a document, a section", "", ["rule[0].source", "''", "valid: a sentence"]),
@@ -173,6 +210,20 @@ def test_a_rule_cannot_be_changed(rules):
         ('["corpus"]', "[]", ["rule[0].engines", "[]", "hypothesis", "`planned`"]),
         ('["corpus"]', '["z3"]\nplanned = "Soon."', ["rule[0].engines", "['z3']", "planned"]),
         ('["corpus"]', '[]\nplanned = " "', ["rule[0].planned", "' '", "valid: a sentence"]),
+        ('["corpus"]', "[]", ["rule[0].engines", "[]", "`unchecked`"]),
+        ('["corpus"]', '["z3"]\nunchecked = "So."', ["rule[0].engines", "['z3']", "unchecked"]),
+        ('["corpus"]', '[]\nunchecked = " "', ["rule[0].unchecked", "' '", "valid: a sentence"]),
+        (
+            '["corpus"]',
+            '[]\nplanned = "Soon."\nunchecked = "So."',
+            ["rule[0].unchecked", "'So.'", "absent, since the rule is planned"],
+        ),
+        (
+            '["corpus"]',
+            '["corpus"]\nstands_in = ["TST-R02"]',
+            ["rule[0].stands_in", "['TST-R02']", "[], since the rule is checked"],
+        ),
+        ('["corpus"]', '[]\nunchecked = "So."\nstands_in = "X"', ["rule[0].stands_in", "'X'"]),
         ('releases = "1.0"', "", ["rule[0].divergence[0].releases", "missing", "releases, says"]),
         ('releases = "1.0"', 'releases = ""', ["rule[0].divergence[0].releases", "''"]),
         ('"It does not hold."', '""', ["rule[0].divergence[0].says", "''", "a sentence"]),
@@ -203,6 +254,65 @@ def test_a_planned_rule_needs_neither_witness_nor_engines():
     text = GOOD.replace('engines = ["corpus"]', 'planned = "Step 2: a model."')
     (rule,) = catalogue.read(text.replace('witness = "Something happens."', ""), "good.toml")
     assert (rule.planned, rule.witness, rule.engines) == ("Step 2: a model.", "", ())
+    assert not rule.checked
+    assert catalogue.planned((*catalogue.read(GOOD, "good.toml"), rule)) == (rule,)
+
+
+def test_an_unchecked_rule_names_a_reason_and_may_name_who_stands_in():
+    reason = 'unchecked = "A definition."\nstands_in = ["TST-R02", "TST-P01"]'
+    text = GOOD.replace('engines = ["corpus"]', reason)
+    (rule,) = catalogue.read(text.replace('witness = "Something happens."', ""), "good.toml")
+    assert (rule.unchecked, rule.stands_in) == ("A definition.", ("TST-R02", "TST-P01"))
+    assert (rule.witness, rule.engines, rule.checked) == ("", (), False)
+    assert catalogue.planned((rule,)) == ()
+
+
+def test_a_promise_of_progress_has_an_id_of_its_own():
+    (rule,) = catalogue.read(GOOD.replace("TST-R01", "TST-P01"), "good.toml")
+    assert rule.id == "TST-P01"
+    assert rule.checked
+
+
+@pytest.mark.parametrize(
+    ("releases", "inside", "outside"),
+    [
+        ("2.1.2", "2.1.2", "2.1.1 2.1.3 2.1 2.1.20 12.1.2"),
+        ("2.0.0 and 2.0.1", "2.0.0 2.0.1", "1.10.0 2.0.2 2.1.0"),
+        ("2.0.0 to 2.1.0", "2.0.0 2.0.1 2.1.0", "1.10.0 2.1.1 2.10.0"),
+        ("2.4.0 and later", "2.4.0 2.6.3 2.10.0 3.0.0", "2.3.9 1.10.0 2.0.1"),
+        ("1.10.0 and before", "1.10.0 1.9.0 0.1.0", "1.10.1 2.0.0"),
+        ("2.0.0-rc.3 and before", "2.0.0-rc.3 2.0.0-rc.2 1.10.0", "2.0.0-rc.4 2.0.0 2.0.1"),
+        ("2.0.0 and later", "2.0.0 2.0.1-rc.1", "2.0.0-rc.4 1.10.0"),
+        ("2.0.0-rc.9 and later", "2.0.0-rc.10 2.0.0", "2.0.0-rc.8"),
+        ("all releases", "0.0.1 2.5.2", ""),
+        ("the page itself", "", "2.5.2"),
+        ("the page itself; sound and documented", "", "2.5.2"),
+        ("sound (ours)", "", "2.5.2"),
+        ("2.1.0 to the end", "", "2.1.0 2.1.1"),
+    ],
+)
+def test_a_divergence_speaks_of_the_releases_that_it_names(releases, inside, outside):
+    row = Divergence(releases, "It does otherwise.")
+    assert [one for one in inside.split() if not row.covers(one)] == []
+    assert [one for one in outside.split() if row.covers(one)] == []
+    # What is no release is none of them, and does not raise.
+    others = ("", "sound", "main", "2.x", "2.1.2.dev3", "v2.1.2", "-", "-rc.1", "2..1", "later")
+    assert [one for one in others if row.covers(one)] == []
+
+
+def test_the_first_divergence_that_covers_a_release_is_the_one_known_of_it():
+    rows = (Divergence("2.0.0 to 2.1.0", "a"), Divergence("2.1.0 and later", "b"))
+    (rule,) = catalogue.read(GOOD, "good.toml")
+    rule = replace(rule, divergences=rows)
+    known = {version: rule.divergence_of(version) for version in ("1.0.0", "2.1.0", "2.1.1")}
+    assert known == {"1.0.0": None, "2.1.0": rows[0], "2.1.1": rows[1]}
+
+
+def test_every_divergence_covers_each_release_that_it_names(rules):
+    for rule in rules:
+        for row in rule.divergences:
+            numbers = re.findall(r"\d+(?:\.\d+)+(?:-rc\.\d+)?", row.releases)
+            assert [one for one in numbers if not row.covers(one)] == [], (rule.id, row.releases)
 
 
 @pytest.mark.parametrize("system", ["vllm", "common", "../spyre", ""])
@@ -259,7 +369,7 @@ def test_the_catalogue_loads_from_a_zip_that_holds_nothing_but_spec(tmp_path):
     assert done.stderr == ""
     place, count = done.stdout.split()
     assert Path(place).is_relative_to(archive)
-    assert int(count) == len(COMMON + SPYRE)
+    assert int(count) == len(COMMON + CHECKED + UNCHECKED)
 
 
 def test_every_toml_file_beside_the_loader_belongs_to_a_system():

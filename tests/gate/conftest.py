@@ -1,0 +1,40 @@
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from schedproof.gate.events import Event
+from schedproof.gate.profiles import PROFILES, Profile
+from schedproof.gate.state import Gate
+from schedproof.spec.catalogue import load, select
+
+RULES = load("spyre")
+
+
+@pytest.fixture
+def gate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Gate]:
+    """A gate with a small budget; its events are in `events`."""
+
+    def make(
+        target: Any, rules: str = "", *, examples: int = 12, corpus_steps: int = 0, **changes: Any
+    ) -> Gate:
+        monkeypatch.setitem(PROFILES, "quick", Profile(examples, 30, 60, corpus_steps))
+        values: dict[str, Any] = {
+            "target": target,
+            "target_spec": "toy",
+            "system": "spyre",
+            "revision": "sound",
+            "rules": select(RULES, rules.split()) if rules else RULES,
+            "chosen": bool(rules),
+            "profile_name": "quick",
+            "seed": 0,
+            "max_failures": 3,
+            "out": tmp_path / "out",
+            "report": events.append,
+        }
+        return Gate(**(values | changes))
+
+    events: list[Event] = []
+    make.events = events  # type: ignore[attr-defined]
+    return make

@@ -1,0 +1,25 @@
+"""From the word on the command line to a revision."""
+
+import pytest
+
+from schedproof.gate.targets.opening import default_revision
+
+
+@pytest.mark.parametrize(
+    ("spec", "revision"),
+    [
+        ("sendnn-inference==2.1.2", "2.1.2"),
+        ("sendnn-inference==2.1.1", "2.1.2"),
+        ("sendnn-inference==2.5.2", "2.5.2"),
+        ("sendnn-inference==2.6.3", "2.5.2"),
+        ("sendnn-inference==2.0.1", "documented"),
+        ("vllm-spyre==1.10.0", "documented"),
+        ("model", None),
+        ("toys:Toy", None),
+        ("cmd:python toy.py", None),
+    ],
+)
+def test_a_release_is_held_to_the_model_that_decides_as_it_does(
+    spec: str, revision: str | None
+) -> None:
+    assert default_revision(spec) == revision

@@ -1,0 +1,97 @@
+"""Ledgers and steps put together by hand: block 4, chunk 8, no limit near."""
+
+from collections.abc import Collection
+from typing import Any
+
+from schedproof.model.observation import Step
+from schedproof.model.systems import full_config
+from schedproof.properties.ledger import Account, Ledger
+from schedproof.properties.rules import PREDICATES
+
+BLOCK = 4
+CHUNK = 8
+SMALL = {
+    **{"block_size": BLOCK, "chunk_size": CHUNK, "max_num_seqs": 4},
+    **{"max_model_len": 64, "max_batch_tkv": 256},
+}
+
+
+def config(revision: str = "sound", **changes: Any) -> dict[str, Any]:
+    """Every key of a configuration in which nothing binds."""
+    return full_config("spyre", revision, SMALL | changes)
+
+
+def ledger(
+    *accounts: Account,
+    revision: str = "sound",
+    last: Step | None = None,
+    aborts_inside: Collection[str] = (),
+    aborts_to_report: Collection[str] = (),
+    **changes: Any,
+) -> Ledger:
+    """The books in front of a step, these accounts in them, in order of arrival.
+
+    `changes` are keys of the configuration, or attributes of the ledger.
+    """
+    book = Ledger(config(revision), revision)
+    values = {key: changes.pop(key) for key in list(changes) if hasattr(book, key)}
+    return Ledger(
+        **{
+            "config": config(revision, **changes),
+            "revision": revision,
+            "paused": frozenset(one.id for one in accounts if one.paused_steps),
+            "accounts": {one.id: one for one in accounts},
+            "live": {one.id: one for one in accounts if one.ended is None},
+            "aborts_inside": set(aborts_inside),
+            "aborts_to_report": set(aborts_to_report),
+            "last": last,
+        }
+        | values
+    )
+
+
+def waiting(name: str, prompt: int = 5, max_tokens: int = 4, **changes: Any) -> Account:
+    """A request of which nothing is computed; its tokens are its own."""
+    values = {"output_len": max_tokens, "content": ((name, prompt),)} | changes
+    return Account(name, prompt, max_tokens, **values)
+
+
+def prefilling(name: str, computed: int, prompt: int, **changes: Any) -> Account:
+    """A request between two of its chunks."""
+    steps = {"computed": computed, "prefill_steps": -(-computed // CHUNK)}
+    return waiting(name, prompt, **(steps | changes))
+
+
+def decoding(
+    name: str, computed: int, left: int = 3, *, prompt: int | None = None, **changes: Any
+) -> Account:
+    """A request that may still emit `left` tokens; `prompt` is by default all that is computed."""
+    length = computed if prompt is None else prompt
+    emitted = computed - length + 1
+    values = {"computed": computed, "emitted": emitted, "prefill_steps": -(-length // CHUNK)}
+    return waiting(name, length, emitted + left, **(values | changes))
+
+
+def prefill(name: str, tokens: int, **fields: Any) -> Step:
+    """A chunk of one request."""
+    return Step(kind="prefill", scheduled={name: tokens}, **fields)
+
+
+def decode(*names: str, **fields: Any) -> Step:
+    """A token for each of them."""
+    return Step(kind="decode", scheduled=dict.fromkeys(names, 1), **fields)
+
+
+def idle(**fields: Any) -> Step:
+    """Nothing."""
+    return Step(kind="idle", scheduled={}, **fields)
+
+
+def broken(rule: str, book: Ledger, step: Step) -> str | None:
+    """What the rule's predicate says of the step."""
+    return PREDICATES["spyre"][rule].broken(book, step)
+
+
+def at_stake(rule: str, book: Ledger, step: Step) -> bool:
+    """Whether the rule's witness occurs in the step."""
+    return PREDICATES["spyre"][rule].at_stake(book, step)

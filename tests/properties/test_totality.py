@@ -1,0 +1,136 @@
+"""Whatever a target shows, no predicate raises: odd observations are for the rules to judge."""
+
+import copy
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from schedproof.model.observation import FIELDS, REQUIRED, Step
+from schedproof.model.replies import read_step
+from schedproof.model.scenario import Request
+from schedproof.model.spyre.revision import REVISIONS
+from schedproof.properties import lockstep
+from schedproof.properties.ledger import Ledger
+from schedproof.properties.monitor import Monitor
+from schedproof.properties.rules import PREDICATES
+from schedproof.properties.spyre import strategies
+from schedproof.spec.catalogue import load
+
+NAMES = ("a", "b", "c")
+STRANGER = "nobody"
+RULES = load("spyre")
+IDS = st.sampled_from((*NAMES, STRANGER))
+COUNTS = st.integers(0, 40)
+REASONS = st.sampled_from(("length", "eos", "aborted"))
+QUEUES = st.lists(IDS, max_size=4)
+BLOCKS = st.lists(st.integers(0, 9), max_size=6)
+VALUES: dict[str, st.SearchStrategy[Any]] = {
+    **dict.fromkeys(("emitted", "computed", "prefix_hit"), st.dictionaries(IDS, COUNTS)),
+    **dict.fromkeys(("blocks", "slot_blocks"), st.dictionaries(IDS, BLOCKS)),
+    **dict.fromkeys(("waiting", "running", "prefilling", "paused", "preempted"), QUEUES),
+    **dict.fromkeys(("tkv", "free_blocks", "reserved_blocks"), COUNTS),
+    "left_pad_blocks": st.dictionaries(IDS, st.integers(-3, 9)),
+    "finished": st.dictionaries(IDS, REASONS),
+}
+
+
+@st.composite
+def steps(draw: st.DrawFn, observes: frozenset[str] | None = None) -> Step:
+    """Anything that `read_step` lets pass."""
+    scheduled = draw(st.dictionaries(IDS, COUNTS, max_size=3))
+    busy = st.sampled_from(("prefill", "decode", "mixed"))
+    shown = {name: VALUES[name] for name in sorted(VALUES if observes is None else observes)}
+    seen = draw(st.fixed_dictionaries({}, optional=shown))
+    reply = {"kind": draw(busy) if scheduled else "idle", "scheduled": scheduled, **seen}
+    return read_step({"ok": True, "step": reply}, frozenset())
+
+
+STREAMS = st.sampled_from((*NAMES, *(f"out:{name}" for name in NAMES), "else"))
+PROMPTS = st.lists(st.tuples(STREAMS, st.integers(1, 12)), min_size=1, max_size=3)
+
+
+@st.composite
+def requests(draw: st.DrawFn, name: str) -> Request:
+    """Prompts that share words, those of somebody unknown among them."""
+    most = draw(st.integers(1, 8))
+    return Request(
+        id=name,
+        arrival=0,
+        prompt=tuple(draw(PROMPTS)),
+        max_tokens=most,
+        output_len=draw(st.integers(1, most)),
+    )
+
+
+@st.composite
+def ledgers(draw: st.DrawFn, revision: str) -> Ledger:
+    """What the nonsense that a target showed before may have led to."""
+    book = Ledger(draw(strategies.configs("small", revision)), revision)
+    for name in NAMES[: draw(st.integers(0, len(NAMES)))]:
+        book.accept(draw(requests(name)))
+        if draw(st.integers(0, 9)) == 0:
+            book.abort(name, draw(st.booleans()))
+    for account in list(book.live.values()):
+        account.computed = draw(st.sampled_from((0, 1, account.prompt, account.prompt + 1)))
+        account.emitted = draw(st.integers(0, account.max_tokens + 1))
+        account.prefix_hit = draw(st.integers(0, account.computed))
+        account.prefill_steps = draw(st.integers(0, 4))
+    if draw(st.booleans()):
+        book.observe(draw(steps()))
+    return book
+
+
+def unasked(ledger: Ledger, step: Step) -> tuple[str, ...]:
+    """Kinds of members without which the monitor does not ask a predicate."""
+    absent = () if ledger.prefill_members(step) else ("prefill",)
+    return absent if ledger.decode_members(step) else (*absent, "decode")
+
+
+def state(ledger: Ledger) -> Any:
+    """What a predicate might change."""
+    parts = ("accounts", "live", "paused", "aborts_to_report", "aborts_inside", "last", "step")
+    return copy.deepcopy([getattr(ledger, part) for part in (*parts, "first_in_line", "work")])
+
+
+def test_every_optional_field_of_a_step_is_drawn() -> None:
+    assert VALUES.keys() == FIELDS - REQUIRED
+
+
+@pytest.mark.parametrize("revision", REVISIONS)
+@given(data=st.data())
+def test_every_predicate_answers_on_any_ledger_and_step_and_changes_nothing(
+    revision: str, data: st.DataObject
+) -> None:
+    ledger, step = data.draw(ledgers(revision)), data.draw(steps())
+    before, absent = state(ledger), unasked(ledger, step)
+    for rule, predicate in PREDICATES["spyre"].items():
+        if predicate.members in absent:
+            continue
+        message = predicate.broken(ledger, step)
+        assert message is None or (isinstance(message, str) and message), rule
+        assert isinstance(predicate.at_stake(ledger, step), bool), rule
+    assert state(ledger) == before
+
+
+@pytest.mark.parametrize("revision", REVISIONS)
+@given(data=st.data())
+def test_a_monitor_follows_a_run_of_nonsense_to_its_end(revision: str, data: st.DataObject) -> None:
+    config = data.draw(strategies.configs("small", revision))
+    judge = Monitor(RULES, PREDICATES["spyre"], config, revision=revision)
+    observes = data.draw(st.frozensets(st.sampled_from(sorted(VALUES))))
+    for name in NAMES:
+        judge.accept(data.draw(requests(name)))
+        if data.draw(st.booleans()):
+            judge.abort(data.draw(IDS), data.draw(st.booleans()))
+        seen, expected = data.draw(steps(observes)), data.draw(st.none() | steps())
+        broken = judge.observe(seen, expected)
+        assert all(one.message and one.step == judge.ledger.step - 1 for one in broken)
+
+
+@given(steps(), steps())
+def test_any_two_steps_can_be_compared(one: Step, other: Step) -> None:
+    assert lockstep.differences(one, one) == []
+    found, back = lockstep.differences(one, other), lockstep.differences(other, one)
+    assert [line.partition(":")[0] for line in found] == [line.partition(":")[0] for line in back]
