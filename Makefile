@@ -8,8 +8,9 @@ RULES ?=
 REVISION ?=
 PROFILE ?= ci
 JOBS ?= 2
+FILES ?=
 
-.PHONY: gate test lint clean
+.PHONY: gate test lint mutation clean
 
 gate: $(VENV)/installed
 	$(BIN)/schedproof gate "$(TARGET)" --profile $(PROFILE) \
@@ -25,6 +26,10 @@ lint: $(VENV)/installed-test
 	mkdir -p $(VENV)/types && ln -sfn "$(CURDIR)" $(VENV)/types/schedproof
 	cd $(VENV)/types && ../bin/mypy --config-file schedproof/pyproject.toml -p schedproof
 
+# Eight minutes of one core. FILES="forward.py tkv.py": the mutants of these files of model only.
+mutation: $(VENV)/installed-mutation
+	PYTHONHASHSEED=0 $(BIN)/python tests/mutation/check.py --jobs $(JOBS) $(FILES)
+
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)
 
@@ -34,6 +39,10 @@ $(VENV)/installed: $(VENV)/bin/python pyproject.toml
 
 $(VENV)/installed-test: $(VENV)/installed
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[test]'
+	touch $@
+
+$(VENV)/installed-mutation: $(VENV)/installed-test
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[test,mutation]'
 	touch $@
 
 clean:

@@ -50,6 +50,37 @@ def test_a_start_that_lacks_something_is_a_broken_target(changes: dict[str, Any]
         read_started(STARTED | changes)
 
 
+@pytest.mark.parametrize("reply", [None, [], "config", 3])
+def test_a_start_that_is_no_object_is_a_broken_target(reply: Any) -> None:
+    with pytest.raises(TargetBroken, match="valid: an object with ok"):
+        read_started(reply)
+
+
+def test_only_a_start_that_failed_may_refuse_its_configuration() -> None:
+    assert read_started(STARTED | {"error": "config"}).name == "n"
+    with pytest.raises(TargetBroken, match="ok is 0"):
+        read_started({"ok": 0, "error": "config", "message": "m"})
+
+
+@pytest.mark.parametrize("error", ["broken", "rejected", None, 3])
+def test_a_start_that_failed_for_another_reason_is_a_broken_target(error: Any) -> None:
+    with pytest.raises(TargetBroken, match=r"\(m\) does not belong here"):
+        read_started({"ok": False, "error": error, "message": "m"})
+
+
+def test_a_crash_at_the_start_is_a_crash_and_no_refusal() -> None:
+    with pytest.raises(TargetCrashed, match="boom"):
+        read_started({"ok": False, "error": "crashed", "message": "boom"})
+
+
+def test_ok_is_true_or_false_and_no_number() -> None:
+    for ok in (0, 1, None, "true"):
+        with pytest.raises(TargetBroken) as caught:
+            read_ok("add", {"ok": ok, "error": "rejected", "message": "m"})
+        shown = ok if isinstance(ok, str) else repr(ok)
+        assert caught.value.why == f"ok is {shown}; valid: true or false"
+
+
 def test_a_refusal_at_the_door_is_an_answer() -> None:
     assert read_ok("add", {"ok": True}) is None
     assert read_ok("add", {"ok": False, "error": "rejected", "message": "long"}) == "long"
@@ -128,10 +159,38 @@ def test_a_reply_without_a_step_is_a_broken_target(reply: Any) -> None:
         read_step(reply, PLAIN)
 
 
-def test_a_long_value_is_cut_in_the_message() -> None:
-    with pytest.raises(TargetBroken) as caught:
-        read_ok("add", ["x" * 10_000])
-    assert len(str(caught.value)) < 400
+def test_of_several_missing_fields_the_first_is_named() -> None:
+    with pytest.raises(TargetBroken, match="field blocks is promised in observes, but missing"):
+        read_step({"ok": True, "step": IDLE}, PLAIN | {"waiting", "blocks", "running"})
+
+
+def test_a_kind_that_contradicts_what_is_scheduled_is_named_with_the_number() -> None:
+    for seen, why in (
+        (IDLE | {"scheduled": {"a": 1, "b": 2}}, "kind idle with 2 requests scheduled"),
+        (DECODE | {"scheduled": {}}, "kind decode with 0 requests scheduled"),
+    ):
+        with pytest.raises(TargetBroken) as caught:
+            read_step({"ok": True, "step": seen}, PLAIN)
+        assert (caught.value.op, caught.value.why) == ("step", why)
+
+
+@pytest.mark.parametrize(
+    ("message", "shown"),
+    [("x" * 200, "x" * 200), ("x" * 201, "x" * 199 + "…"), (["y" * 300], "['" + "y" * 197 + "…")],
+)
+def test_a_message_has_200_characters_at_most(message: Any, shown: str) -> None:
+    assert read_ok("add", {"ok": False, "error": "rejected", "message": message}) == shown
+
+
+def test_a_traceback_has_a_million_characters_at_most() -> None:
+    for length in (10**6, 10**6 + 1, 2 * 10**6):
+        reply = {"ok": False, "error": "crashed", "message": "m", "traceback": "x" * length}
+        with pytest.raises(TargetCrashed) as caught:
+            read_ok("step", reply)
+        ending = "x" if length == 10**6 else "…"
+        # No comparison of the texts: a difference would be printed whole.
+        assert len(caught.value.details) == 10**6
+        assert caught.value.details[-2:] == "x" + ending
 
 
 # A value of any form, also where the protocol wants a certain one.

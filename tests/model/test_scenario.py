@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from schedproof.model.errors import InputError
-from schedproof.model.scenario import Request, Scenario, check_requests
+from schedproof.model.scenario import Expectation, Request, Scenario, check_requests
 from schedproof.model.spyre.config import REVISIONS, SpyreConfig
 from schedproof.model.systems import full_config, make_model, resolve_revision
 
@@ -91,18 +91,10 @@ def test_an_unknown_system_or_revision_names_the_valid_ones(
 
 @pytest.mark.parametrize("revision", REVISIONS)
 def test_the_full_configuration_has_every_key_at_the_formats_default(revision: str) -> None:
-    assert full_config("spyre", revision, {"max_num_seqs": 3}) == {
-        "block_size": 64,
-        "chunk_size": 512,
-        "max_num_seqs": 3,
-        "max_model_len": 32768,
-        "max_batch_tkv": 131072,
-        "interleave": True,
-        "prefix_caching": False,
-        "num_blocks": None,
-        "pausing": True,
-        "long_output_priority": False,
-    }
+    """Each default is in the tests of Spyre's configuration."""
+    defaults = {key: getattr(SpyreConfig(), key) for key in SpyreConfig.__struct_fields__}
+    given_ = {"max_num_seqs": 3, "interleave": False}
+    assert full_config("spyre", revision, given_) == defaults | given_
 
 
 @pytest.mark.parametrize("revision", REVISIONS)
@@ -139,10 +131,17 @@ def test_an_impossible_configuration_is_refused_with_path_and_value(
     assert str(caught.value) == line
 
 
-def test_2_5_2_takes_long_output_priority_but_has_no_model_yet() -> None:
-    config = full_config("spyre", "2.5.2", {"long_output_priority": True})
-    with pytest.raises(InputError, match="has no model; valid: sound"):
-        make_model("spyre", "2.5.2", config)
+@pytest.mark.parametrize("revision", REVISIONS)
+def test_every_revision_has_a_model_in_its_full_configuration(revision: str) -> None:
+    model = make_model("spyre", revision, full_config("spyre", revision, {"max_num_seqs": 3}))
+    assert (model.revision.name, model.config) == (revision, SpyreConfig(max_num_seqs=3))
+
+
+def test_a_model_is_made_of_what_exists() -> None:
+    with pytest.raises(
+        InputError, match=r"^\$\.revision: '2\.5' is not a revision of spyre; valid: "
+    ):
+        make_model("spyre", "2.5", {})
 
 
 def test_scenarios_and_requests_do_not_change() -> None:
@@ -162,3 +161,79 @@ def test_a_request_cannot_be_read_with_a_key_that_is_not_in_the_format() -> None
     plain = msgspec.to_builtins(request())
     with pytest.raises(msgspec.ValidationError, match="colour"):
         msgspec.convert(plain | {"colour": "red"}, Request)
+
+
+def read(**changes: Any) -> Request:
+    return msgspec.convert(msgspec.to_builtins(request()) | changes, Request)
+
+
+@pytest.mark.parametrize(
+    ("key", "least", "most"),
+    [
+        ("arrival", 0, 10**7),
+        ("abort_at", 0, 10**7),
+        ("max_tokens", 1, 10**9),
+        ("output_len", 1, 10**9),
+    ],
+)
+def test_numbers_of_a_request_have_bounds_that_no_run_reaches(
+    key: str, least: int, most: int
+) -> None:
+    assert [getattr(read(**{key: value}), key) for value in (least, most)] == [least, most]
+    for value in (least - 1, most + 1):
+        with pytest.raises(msgspec.ValidationError, match=key):
+            read(**{key: value})
+
+
+def test_a_prompt_has_segments_and_a_segment_a_name_and_tokens() -> None:
+    assert read(prompt=[["s", 1], ["t", 10**9]]).prompt == (("s", 1), ("t", 10**9))
+    for prompt in ([], [["s", 0]], [["s", 10**9 + 1]], [["", 1]], [["s"]], [["s", 1, 1]]):
+        with pytest.raises(msgspec.ValidationError, match="prompt"):
+            read(prompt=prompt)
+
+
+def test_what_a_request_leaves_out_is_at_the_formats_default() -> None:
+    one = request()
+    assert (one.output_len, one.abort_at, one.abort_inside, one.priority) == (None, None, False, 0)
+
+
+def test_names_are_not_empty_and_a_scenario_has_a_request() -> None:
+    with pytest.raises(msgspec.ValidationError, match="id"):
+        read(id="")
+    plain = msgspec.to_builtins(Scenario(system="s", revision="r", requests=(request("i"),)))
+    kept = msgspec.convert(plain, Scenario)
+    assert (kept.system, kept.revision, kept.requests[0].id) == ("s", "r", "i")
+    for change in ({"system": ""}, {"revision": ""}, {"requests": []}):
+        with pytest.raises(msgspec.ValidationError):
+            msgspec.convert(plain | change, Scenario)
+
+
+def test_what_a_scenario_leaves_out_is_at_the_formats_default() -> None:
+    one = Scenario(system="spyre", requests=(request(),))
+    assert (one.format, one.name, one.config) == ("schedproof/scenario@1", "", {})
+    assert (one.revision, one.expect, one.origin) == (None, None, None)
+
+
+def test_a_scenario_or_an_expectation_cannot_be_read_with_a_key_that_is_not_in_the_format() -> None:
+    plain = msgspec.to_builtins(Scenario(system="spyre", requests=(request(),)))
+    for change in ({"colour": "red"}, {"expect": {"colour": "red"}}):
+        with pytest.raises(msgspec.ValidationError, match="colour"):
+            msgspec.convert(plain | change, Scenario)
+
+
+def test_an_expectation_says_only_what_it_expects() -> None:
+    expect = Expectation(holds=True)
+    assert (expect.violates, expect.steps) == (None, None)
+    assert msgspec.to_builtins(expect) == {"holds": True}
+    assert msgspec.to_builtins(Expectation()) == {}
+    with pytest.raises(AttributeError):
+        setattr(expect, "holds", False)  # noqa: B010
+    with pytest.raises(msgspec.ValidationError):
+        msgspec.convert({"violates": [""]}, Expectation)
+
+
+def test_scenarios_and_requests_are_written_by_name_only() -> None:
+    with pytest.raises(TypeError):
+        Request("a", 0, (("a", 3),), 4)
+    with pytest.raises(TypeError):
+        Scenario("schedproof/scenario@1")

@@ -6,7 +6,7 @@ import pytest
 
 from schedproof.model.observation import FIELDS
 from schedproof.model.replies import read_started, read_step
-from schedproof.model.spyre.config import MODELLED
+from schedproof.model.spyre.config import REVISIONS
 from schedproof.model.target import ModelTarget
 
 from ..golden import started
@@ -25,22 +25,36 @@ def rejection(target: ModelTarget, asked: dict[str, Any]) -> str:
     return str(reply["message"])
 
 
-@pytest.mark.parametrize("revision", MODELLED)
-def test_start_says_what_it_is_and_shows_what_it_promises(revision: str) -> None:
+@pytest.mark.parametrize("caching", [False, True])
+@pytest.mark.parametrize("revision", REVISIONS)
+def test_start_says_what_it_is_and_shows_what_it_promises(revision: str, caching: bool) -> None:
     target = ModelTarget()
-    says = read_started(target.start("spyre", revision, {"num_blocks": 10_000}))
-    assert says.version == revision
+    config = {"num_blocks": 10_000, "prefix_caching": caching}
+    says = read_started(target.start("spyre", revision, config))
+    assert (says.name, says.version) == ("schedproof model of spyre", revision)
     assert says.observes <= FIELDS
     assert target.add(request()) == {"ok": True}
     for _ in range(5):
         read_step(target.step(), says.observes)
 
 
-def test_pool_fields_are_promised_only_where_the_pool_is_bounded() -> None:
-    pool = {"free_blocks", "reserved_blocks"}
-    for blocks, shown in ((None, set()), (100, pool)):
-        reply = ModelTarget().start("spyre", "sound", {"num_blocks": blocks})
-        assert set(reply["observes"]) & pool == shown
+@pytest.mark.parametrize(
+    ("revision", "config", "shown"),
+    [
+        ("sound", {}, {"reserved_blocks"}),
+        ("sound", {"num_blocks": 100}, {"reserved_blocks", "free_blocks"}),
+        ("sound", {"prefix_caching": True}, {"reserved_blocks", "prefix_hit"}),
+        ("2.1.2", {}, set()),
+        ("2.5.2", {}, {"reserved_blocks", "paused"}),
+        ("2.5.2", {"pausing": False}, {"reserved_blocks", "paused"}),
+    ],
+)
+def test_fields_are_promised_only_where_they_mean_something(
+    revision: str, config: dict[str, Any], shown: set[str]
+) -> None:
+    optional = {"free_blocks", "reserved_blocks", "prefix_hit", "paused"}
+    reply = ModelTarget().start("spyre", revision, config)
+    assert set(reply["observes"]) & optional == shown
 
 
 @pytest.mark.parametrize(
@@ -48,14 +62,14 @@ def test_pool_fields_are_promised_only_where_the_pool_is_bounded() -> None:
     [
         ("vllm", "documented", {}, "$.system"),
         ("spyre", "3.0", {}, "$.revision"),
-        ("spyre", "2.5.2", {}, "$.revision"),
         ("spyre", "sound", {"foo": 1}, "$.config.foo"),
         ("spyre", "sound", {"block_size": 0}, "$.config.block_size"),
         ("spyre", "sound", {"chunk_size": "512"}, "$.config.chunk_size"),
         ("spyre", "sound", {"chunk_size": 100}, "$.config.chunk_size"),
-        ("spyre", "sound", {"prefix_caching": True}, "$.config.prefix_caching"),
+        ("spyre", "sound", {"prefix_caching": 1}, "$.config.prefix_caching"),
         ("spyre", "sound", {"long_output_priority": True}, "$.config.long_output_priority"),
         ("spyre", "2.1.2", {"num_blocks": 2559}, "$.config.num_blocks"),
+        ("spyre", "2.5.2", {"num_blocks": 511}, "$.config.num_blocks"),
     ],
 )
 def test_a_configuration_that_cannot_be_honoured_is_refused_with_its_path(
@@ -66,8 +80,19 @@ def test_a_configuration_that_cannot_be_honoured_is_refused_with_its_path(
     assert reply["message"].startswith(f"{path}: ")
 
 
-def test_2_1_2_takes_a_pool_that_cannot_run_out() -> None:
-    assert ModelTarget().start("spyre", "2.1.2", {"num_blocks": 2560})["ok"]
+@pytest.mark.parametrize("config", [None, 7, [1], "ab"])
+def test_a_configuration_that_is_no_object_is_refused(config: Any) -> None:
+    assert ModelTarget().start("spyre", "sound", config) == {
+        "ok": False,
+        "error": "config",
+        "message": f"$.config: {config!r} is not an object",
+    }
+
+
+@pytest.mark.parametrize(("revision", "blocks"), [("2.1.2", 2560), ("2.5.2", 512)])
+def test_a_release_takes_the_smallest_pool_that_it_survives(revision: str, blocks: int) -> None:
+    """At the defaults: (131072 + 32768) / 64 cannot run out, 32768 / 64 hold one request."""
+    assert ModelTarget().start("spyre", revision, {"num_blocks": blocks})["ok"]
 
 
 @pytest.mark.parametrize(
@@ -112,6 +137,12 @@ def test_what_can_never_run_is_refused_at_the_door(
 )
 def test_a_request_that_means_nothing_is_rejected(asked: dict[str, Any], problem: str) -> None:
     assert problem in rejection(started("sound"), asked)
+
+
+def test_the_first_unknown_key_of_a_request_is_named_with_the_known_ones() -> None:
+    assert rejection(started("sound"), request(colour="red", arrival=3)) == (
+        "unknown key 'arrival'; valid: id, max_tokens, output_len, priority, prompt"
+    )
 
 
 def test_an_id_is_accepted_once_even_after_its_request_has_finished() -> None:
@@ -202,10 +233,35 @@ def test_two_targets_do_not_share_anything() -> None:
     assert other.step()["step"]["kind"] == "idle"
 
 
-def test_priority_and_prompt_content_do_not_matter_to_spyre() -> None:
+def test_a_paused_request_can_be_aborted() -> None:
+    """7 tokens beside 6: b is asked first, a paused."""
+    target = started("2.5.2", block_size=4, chunk_size=8, max_model_len=16, max_batch_tkv=13)
+    target.add(request("a", tokens=5, max_tokens=4))
+    target.add(request("b", tokens=5, max_tokens=4))
+    assert [target.step()["step"]["paused"] for _ in range(4)] == [[], [], [], ["a"]]
+    target.abort("a")
+    seen = target.step()["step"]
+    assert (seen["paused"], seen["running"], seen["finished"]) == ([], ["b"], {"a": "aborted"})
+
+
+def test_what_a_finished_request_said_can_be_found_by_one_that_goes_on_from_it() -> None:
+    """a computes 7 of its 8 tokens: a block of 4 and 3 more."""
+    target = started("sound", block_size=4, chunk_size=8, prefix_caching=True)
+    target.add(request("a", tokens=3, max_tokens=5))
+    steps = [target.step()["step"] for _ in range(5)]
+    assert steps[-1]["finished"] == {"a": "length"}
+    target.add(request("b", prompt=[["a", 3], ["out:a", 5]]))
+    seen = target.step()["step"]
+    assert (seen["prefix_hit"], seen["scheduled"]) == ({"b": 4}, {"b": 4})
+    # Its first block is that of a.
+    assert seen["blocks"]["b"][0] == steps[0]["blocks"]["a"][0]
+
+
+@pytest.mark.parametrize("revision", REVISIONS)
+def test_without_caching_priority_and_prompt_content_do_not_matter_to_spyre(revision: str) -> None:
     shown = []
     for asked in (request(tokens=9), request(prompt=[["x", 4], ["y", 5]], priority=-7)):
-        target = started("sound")
+        target = started(revision)
         target.add(asked)
         shown.append([target.step() for _ in range(4)])
     assert shown[0] == shown[1]

@@ -32,8 +32,9 @@ def chunks_of(one: Prefill) -> list[int]:
     """The real tokens of each chunk, as the scheduler asks for them one after the other."""
     chunks: list[int] = []
     while sum(chunks) < one.prompt:
-        chunks.append(padding.next_chunk(one.prompt, sum(chunks), one.chunk, one.block))
-        assert chunks[-1] > 0
+        start, end = padding.next_chunk(one.prompt, sum(chunks), one.chunk, one.block)
+        assert start == sum(chunks) < end
+        chunks.append(end - start)
     return chunks
 
 
@@ -80,6 +81,43 @@ def test_the_rest_fits_into_a_chunk_exactly_when_the_chunk_in_turn_ends_the_prom
         ends = computed + chunk == one.prompt
         assert padding.is_last_chunk(one.prompt, computed, one.chunk) is ends
         computed += chunk
+
+
+@given(prefills(), st.data())
+def test_the_chunk_in_turn_is_that_of_the_first_token_to_compute_whole(
+    one: Prefill, data: st.DataObject
+) -> None:
+    """Wherever a cached prefix ends: the chunks are those of a prompt without one."""
+    computed = data.draw(st.integers(0, one.prompt - 1))
+    start = 0
+    for tokens in chunks_of(one):
+        if start + tokens > computed:
+            break
+        start += tokens
+    expected = (start, start + tokens)
+    assert padding.next_chunk(one.prompt, computed, one.chunk, one.block) == expected
+
+
+@pytest.mark.parametrize(
+    ("prompt", "computed", "chunk"),
+    [
+        # A block of padding, then 4, 8 and 6 tokens.
+        (18, 0, (0, 4)),
+        (18, 3, (0, 4)),
+        (18, 4, (4, 12)),
+        (18, 8, (4, 12)),
+        (18, 12, (12, 18)),
+        (18, 17, (12, 18)),
+        # No padding.
+        (16, 4, (0, 8)),
+        (16, 8, (8, 16)),
+        (16, 12, (8, 16)),
+    ],
+)
+def test_a_prefix_that_is_cached_moves_the_chunk_in_turn_but_not_its_borders(
+    prompt: int, computed: int, chunk: tuple[int, int]
+) -> None:
+    assert padding.next_chunk(prompt, computed, chunk_size=8, block_size=4) == chunk
 
 
 @pytest.mark.parametrize(

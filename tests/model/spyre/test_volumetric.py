@@ -112,8 +112,14 @@ def test_sound_formulas_never_underestimate_the_peak(formula: str, block: int) -
     check()
 
 
-@pytest.mark.parametrize("block", [4, 64])
-@pytest.mark.parametrize("formula", UNSOUND)
+@pytest.mark.parametrize(
+    ("formula", "block"),
+    [
+        *((formula, 4) for formula in UNSOUND),
+        # The search for 2.1.0 at the published size is long; a run that exceeds is below.
+        *((formula, 64) for formula in UNSOUND if formula != "2.1.0"),
+    ],
+)
 def test_unsound_formulas_have_a_counterexample(formula: str, block: int) -> None:
     def underestimated(join: Join) -> bool:
         return max(join.volumes(), default=1) > 1 and accepts(
@@ -149,7 +155,6 @@ SHORT_2_1_0 = [
     *(Arrival(258, "3", 26123, 93), Arrival(362, "4", 26113, 41)),
 ]
 LITERAL = [*(Arrival(0, str(n), 100, 2000) for n in range(31)), Arrival(0, "31", 32000, 500)]
-PLAIN = [*(Arrival(0, str(n), 100, 26000) for n in range(4)), Arrival(0, "4", 26000, 3000)]
 
 
 @pytest.mark.parametrize(
@@ -162,7 +167,8 @@ PLAIN = [*(Arrival(0, str(n), 100, 26000) for n in range(4)), Arrival(0, "4", 26
         ("2.1.0", SHORT_2_1_0, (502, 131075), 131075),
         # 32 x 32064 is where the first block of the 32 rows is full.
         ("document_own_tkv", LITERAL, (1368, 1024992), 1026048),
-        ("1.10.0", PLAIN, (26051, 131125), 131125),
+        ("1.10.0", SHORT_2_0_1, (466, 131200), 131200),
+        ("1.10.0", SHORT_2_1_0, (502, 131075), 131075),
     ],
 )
 def test_counterexamples_at_production_scale(
@@ -196,10 +202,10 @@ def test_smallest_counterexamples(
     """Block 2, chunk 2."""
     config = {"block_size": 2, "chunk_size": 2, "max_model_len": 8, "max_batch_tkv": limit}
     target = start_revision(replace(RELEASE_2_1_2, projection=FORMULAS[formula]), **config)
-    assert max(volume for _, volume in volumes_of(target, arrivals)) == volume > limit
+    assert max(volume for _, volume in volumes_of(target, arrivals, block=2)) == volume > limit
 
 
-@pytest.mark.parametrize("arrivals", [SHORT_2_0_1, SHORT_2_1_0, LITERAL])
+@pytest.mark.parametrize("arrivals", [SHORT_2_0_1, SHORT_2_1_0])
 @pytest.mark.parametrize("formula", SOUND)
 def test_sound_formulas_keep_the_limit_where_others_do_not(
     formula: str, arrivals: list[Arrival], start_revision: Any
@@ -208,13 +214,39 @@ def test_sound_formulas_keep_the_limit_where_others_do_not(
     assert all(volume <= 131072 for _, volume in volumes_of(target, arrivals))
 
 
-def volumes_of(target: Any, arrivals: list[Arrival]) -> list[tuple[int, int]]:
-    """Each decode step of a run with its batch x tkv."""
-    return [
+@pytest.mark.parametrize("formula", ["2.0.1", "common_base"])
+def test_the_rest_of_a_run_is_what_the_scheduler_does(formula: str, start_revision: Any) -> None:
+    """A guard of `volumes_of`: the same run, played to its end."""
+    revision = replace(RELEASE_2_1_2, projection=FORMULAS[formula])
+    steps = enumerate(play(start_revision(revision), SHORT_2_0_1))
+    played = [
         (number, len(seen["scheduled"]) * seen["tkv"])
-        for number, seen in enumerate(play(target, arrivals))
+        for number, seen in steps
         if seen["kind"] == "decode"
     ]
+    assert volumes_of(start_revision(revision), SHORT_2_0_1) == played
+
+
+def volumes_of(target: Any, arrivals: list[Arrival], block: int = 64) -> list[tuple[int, int]]:
+    """Each decode step of a run with its batch x tkv.
+
+    Once everyone has joined nothing is left to decide, and 26 000 steps follow from the dynamics.
+    """
+    volumes: list[tuple[int, int]] = []
+    arrived = 0
+    for number, seen in enumerate(play(target, arrivals)):
+        arrived += sum(one.step == number for one in arrivals)
+        if seen["kind"] == "decode":
+            volumes.append((number, len(seen["scheduled"]) * seen["tkv"]))
+        if arrived == len(arrivals) and not seen["waiting"] and not seen["prefilling"]:
+            break
+    ends = {one.id: one.prompt + one.max_tokens - 1 for one in arrivals}
+    members = [(tokens, ends[name]) for name, tokens in seen["computed"].items()]
+    while members := [(tokens + 1, end) for tokens, end in members if tokens < end]:
+        number += 1
+        tkv = max_tkv([tokens for tokens, _ in members], block)
+        volumes.append((number, len(members) * tkv))
+    return volumes
 
 
 def test_round_up() -> None:

@@ -1,0 +1,56 @@
+"""Small numbers to reckon with by hand: block 4, chunk 8, states put together from their parts."""
+
+from collections.abc import Sequence as Listed
+from typing import Any
+
+import pytest
+
+from schedproof.model.spyre.config import SpyreConfig
+from schedproof.model.spyre.revision import REVISIONS, Revision
+from schedproof.model.spyre.state import Sequence, State
+from schedproof.model.spyre.tkv import max_tkv
+
+BLOCK = 4
+CHUNK = 8
+SMALL = {"block_size": BLOCK, "chunk_size": CHUNK, "max_model_len": 64, "max_batch_tkv": 256}
+
+EACH = pytest.mark.parametrize("revision", REVISIONS)
+ALL = pytest.mark.parametrize("revision", REVISIONS.values(), ids=REVISIONS)
+
+
+def only(*names: str) -> pytest.MarkDecorator:
+    """The test for these revisions."""
+    return pytest.mark.parametrize("revision", [REVISIONS[one] for one in names], ids=names)
+
+
+def config(**changes: Any) -> SpyreConfig:
+    """A configuration in which no limit is near."""
+    return SpyreConfig(**({**SMALL, "max_num_seqs": 4} | changes))
+
+
+def waiting(prompt: int, max_tokens: int = 2, name: str = "new", **changes: Any) -> Sequence:
+    """A request that nothing has happened to yet; its tokens are its own."""
+    asked = Sequence(name, prompt, max_tokens, max_tokens, content=((name, prompt),))
+    return asked._replace(**changes)
+
+
+def decoding(name: str, computed: int, remaining: int, **changes: Any) -> Sequence:
+    """A request with a prompt of `computed` that has emitted its first token."""
+    prefilled = waiting(computed, remaining + 1, name, computed=computed, generated=1)
+    return prefilled._replace(**changes)
+
+
+def batch(*members: Sequence, **changes: Any) -> State:
+    """The state in which `members` run, the tkv that of the last decode step."""
+    tkv = max_tkv([one.computed for one in members if one.prefilled], BLOCK)
+    return State(running=members, tkv=tkv, runner_tkv=tkv)._replace(**changes)
+
+
+def ids(members: Listed[Sequence]) -> list[str]:
+    """The names, in order."""
+    return [one.id for one in members]
+
+
+def revision(name: str) -> Revision:
+    """A published revision."""
+    return REVISIONS[name]

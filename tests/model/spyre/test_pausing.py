@@ -1,0 +1,177 @@
+"""Who sits out while the batch is too large for the limit, and who is asked first. Block 4."""
+
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from schedproof.model.spyre.pausing import fairness_order, fits_limit, pause_and_resume
+from schedproof.model.spyre.state import Sequence, State
+from schedproof.model.spyre.tkv import max_tkv
+
+from .build import BLOCK, config, ids, waiting
+
+
+def member(name: str, computed: int, generated: int = 1, paused_steps: int = 0) -> Sequence:
+    """A request that decodes or is paused: `computed` tokens, of which it generated all but one."""
+    prompt = computed - generated + 1
+    return waiting(prompt, 50, name)._replace(
+        computed=computed, generated=generated, paused_steps=paused_steps
+    )
+
+
+# --- what fits -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("computed", "volume"),
+    [
+        ((), 0),
+        ((5,), 6),
+        # Both in their second block.
+        ((5, 4), 2 * 6),
+        # The shorter is pushed a block to the right, and reaches further there: 4 + 3.
+        ((4, 2), 2 * 7),
+        # The next token begins a third block.
+        ((8, 2, 6), 3 * 11),
+    ],
+)
+def test_a_batch_fits_if_its_next_decode_step_is_within_the_limit(
+    computed: tuple[int, ...], volume: int
+) -> None:
+    members = [member(str(number), tokens) for number, tokens in enumerate(computed)]
+    assert fits_limit(config(max_batch_tkv=max(volume, 1)), members)
+    assert volume <= 1 or not fits_limit(config(max_batch_tkv=volume - 1), members)
+
+
+# --- who is asked first ----------------------------------------------------------------------
+
+CROWD = State(
+    running=(
+        member("few", 9, 2),
+        member("many", 9, 4),
+        waiting(20, name="prefills", computed=4),
+        member("as few", 9, 2),
+    ),
+    paused=(member("once", 9, 3, 1), member("twice", 9, 5, 2), member("once, more", 9, 6, 1)),
+)
+
+
+def test_who_was_paused_longest_is_asked_first_then_who_has_generated_fewest() -> None:
+    assert ids(fairness_order(config(), CROWD)) == [
+        *("twice", "once", "once, more"),
+        *("few", "as few", "many"),
+    ]
+
+
+def test_with_long_output_priority_who_has_generated_most_is_asked_first() -> None:
+    """Still after those who were paused longer; equals keep their order."""
+    assert ids(fairness_order(config(long_output_priority=True), CROWD)) == [
+        *("twice", "once, more", "once"),
+        *("many", "few", "as few"),
+    ]
+
+
+def test_among_equals_the_paused_come_before_those_who_run() -> None:
+    state = State(running=(member("runs", 9),), paused=(member("paused", 9),))
+    assert ids(fairness_order(config(), state)) == ["paused", "runs"]
+
+
+# --- who stays -------------------------------------------------------------------------------
+
+
+def test_nobody_is_paused_while_all_fit() -> None:
+    state = State(running=(member("a", 9, 2), member("b", 9, 1)))
+    assert pause_and_resume(config(max_batch_tkv=20), state) == state
+    assert pause_and_resume(config(max_batch_tkv=20), State()) == State()
+
+
+def test_whoever_stays_or_returns_has_no_paused_step() -> None:
+    stays, returns = member("a", 9, 1, 3), member("b", 9, 1, 2)
+    after = pause_and_resume(config(), State(running=(stays,), paused=(returns,)))
+    assert after == State(running=(member("a", 9), member("b", 9)))
+
+
+def test_who_does_not_fit_is_paused_and_counts_the_steps() -> None:
+    """Two reach 10, three 30. The one who generated most is asked last."""
+    a, b, c = member("a", 9, 3), member("b", 9, 1), member("c", 9, 2)
+    tight = config(max_batch_tkv=29)
+    once = pause_and_resume(tight, State(running=(a, b, c)))
+    assert once == State(running=(b, c), paused=(a._replace(paused_steps=1),))
+    # Without a step in between a, paused longest, is asked first; then b again.
+    again = pause_and_resume(tight, once)
+    assert again == State(running=(b, a), paused=(c._replace(paused_steps=1),))
+    # Paused as long as before, c is next; a, with more tokens than b, sits out again.
+    third = pause_and_resume(tight, again)
+    assert third == State(running=(b, c), paused=(a._replace(paused_steps=1),))
+
+
+def test_paused_on_and_on_a_request_counts_on() -> None:
+    """Room for one only: the two who were paused take turns before the third."""
+    names = ("a", "b", "c")
+    state = State(running=tuple(member(name, 9, number) for number, name in enumerate(names, 1)))
+    alone = config(max_batch_tkv=10)
+    shown = []
+    for _ in range(4):
+        state = pause_and_resume(alone, state)
+        shown.append((ids(state.running), [(one.id, one.paused_steps) for one in state.paused]))
+    assert shown == [
+        (["a"], [("b", 1), ("c", 1)]),
+        (["b"], [("c", 2), ("a", 1)]),
+        (["c"], [("a", 2), ("b", 1)]),
+        (["a"], [("b", 2), ("c", 1)]),
+    ]
+
+
+def test_one_who_does_not_fit_does_not_stop_those_behind() -> None:
+    """Beside the first (9) the second (17) would reach 18; the third does not widen the batch."""
+    first, long, third = member("first", 9, 1), member("long", 17, 2), member("third", 5, 3)
+    state = pause_and_resume(config(max_batch_tkv=30), State(running=(first, long, third)))
+    assert state == State(running=(first, third), paused=(long._replace(paused_steps=1),))
+
+
+def test_who_stays_keeps_its_place_and_who_returns_goes_to_the_end() -> None:
+    """In the order in which they were asked; whoever prefills is not asked at all."""
+    prefills = waiting(20, name="prefills", computed=4)
+    a, b = member("a", 5, 4), member("b", 5, 1)
+    c, d = member("c", 5, 3, 1), member("d", 5, 2, 7)
+    state = State(running=(a, prefills, b), paused=(c, d))
+    fresh = (c._replace(paused_steps=0), d._replace(paused_steps=0))
+    # All four reach 6 each.
+    everyone = pause_and_resume(config(max_batch_tkv=24), state)
+    assert everyone == State(running=(a, prefills, b, fresh[1], fresh[0]))
+    # With room for three, a is asked last.
+    three = pause_and_resume(config(max_batch_tkv=23), state)
+    assert three == State(
+        running=(prefills, b, fresh[1], fresh[0]), paused=(a._replace(paused_steps=1),)
+    )
+
+
+@given(
+    st.lists(st.tuples(st.integers(1, 20), st.integers(0, 2)), min_size=1, max_size=6),
+    st.integers(0, 6),
+    st.integers(24, 120),
+)
+def test_who_stays_is_within_the_limit_and_nobody_else_would_be(
+    sizes: list[tuple[int, int]], decoding: int, limit: int
+) -> None:
+    """Nobody paused fits beside all those who were asked before and stay; somebody stays."""
+    everyone = [member(str(n), length, 1, age) for n, (length, age) in enumerate(sizes)]
+    before = State(running=tuple(everyone[:decoding]), paused=tuple(everyone[decoding:]))
+    after = pause_and_resume(config(max_batch_tkv=limit), before)
+    asked = ids(fairness_order(config(), before))
+    length = {one.id: one.computed + 1 for one in everyone}
+
+    def volume(names: list[str]) -> int:
+        return len(names) * max_tkv([length[name] for name in names], BLOCK)
+
+    kept = ids(after.running)
+    assert kept
+    assert sorted(kept + ids(after.paused)) == sorted(asked)
+    assert volume(kept) <= limit
+    for one in after.paused:
+        ahead = [name for name in asked[: asked.index(one.id)] if name in kept]
+        assert volume([*ahead, one.id]) > limit
+    places = [asked.index(one.id) for one in after.paused]
+    assert all(one < next_ for one, next_ in pairwise(places))

@@ -1,0 +1,66 @@
+"""A step observation is read strictly, and does not change."""
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from schedproof.model.observation import FIELDS, NULLABLE, REQUIRED, Step
+
+COUNTS = ("scheduled", "emitted", "computed", "prefix_hit")
+NUMBERS = ("tkv", "free_blocks", "reserved_blocks")
+LISTS = ("waiting", "running", "prefilling", "paused", "preempted")
+NUMBERED = ("blocks", "slot_blocks")
+
+
+def read(**changes: Any) -> Step:
+    return msgspec.convert({"kind": "decode", "scheduled": {"a": 1}} | changes, Step)
+
+
+def test_what_is_not_shown_is_none_and_is_not_written() -> None:
+    step = read()
+    shown = {name: getattr(step, name) for name in FIELDS}
+    assert shown == dict.fromkeys(FIELDS) | {"kind": "decode", "scheduled": {"a": 1}}
+    assert msgspec.to_builtins(step) == {"kind": "decode", "scheduled": {"a": 1}}
+
+
+def test_only_kind_and_scheduled_are_always_there_and_only_tkv_may_be_null() -> None:
+    assert {"kind", "scheduled"} == REQUIRED
+    assert {"tkv"} == NULLABLE
+    for plain in ({"kind": "idle"}, {"scheduled": {}}):
+        with pytest.raises(msgspec.ValidationError):
+            msgspec.convert(plain, Step)
+
+
+def test_the_fields_are_those_of_the_protocol() -> None:
+    assert {
+        *("kind", "left_pad_blocks", "finished"),
+        *(*COUNTS, *NUMBERS, *LISTS, *NUMBERED),
+    } == FIELDS
+
+
+def test_counts_are_not_negative() -> None:
+    for name in COUNTS:
+        assert getattr(read(**{name: {"a": 0}}), name) == {"a": 0}
+        with pytest.raises(msgspec.ValidationError, match=name):
+            read(**{name: {"a": -1}})
+    for name in NUMBERS:
+        assert getattr(read(**{name: 0}), name) == 0
+        with pytest.raises(msgspec.ValidationError, match=name):
+            read(**{name: -1})
+    for name in NUMBERED:
+        assert getattr(read(**{name: {"a": [0]}}), name) == {"a": (0,)}
+        with pytest.raises(msgspec.ValidationError, match=name):
+            read(**{name: {"a": [-1]}})
+
+
+def test_queues_keep_their_order() -> None:
+    for name in LISTS:
+        assert getattr(read(**{name: ["b", "a"]}), name) == ("b", "a")
+
+
+def test_a_step_does_not_change_and_is_written_by_name_only() -> None:
+    with pytest.raises(AttributeError):
+        setattr(read(), "kind", "idle")  # noqa: B010
+    with pytest.raises(TypeError):
+        Step("idle", {})

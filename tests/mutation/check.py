@@ -1,0 +1,284 @@
+"""Mutation tests of the models: is there a change of their code that no test notices?
+
+`make mutation` runs this (`make mutation FILES="forward.py tkv.py"`: these files only). The
+operators of cosmic-ray make the mutants of `model`, and the tests of `tests/model` that are quick
+and need nothing but this checkout are to kill them. A mutant that survives must be listed with the
+reason in `survivors.toml`, and no more than 3 % may.
+
+Work goes on in a temporary copy. A mutant exists only in the memory of the forked process that
+tests it: first against the test file of its own name, then against all others. A test that needs
+far more processor time than without a mutant, or far more memory, has noticed the mutant, too.
+A change with which the module cannot even be imported is not counted: no test is needed for it.
+"""
+
+import argparse
+import json
+import os
+import re
+import resource
+import shutil
+import signal
+import sys
+import tempfile
+import tomllib
+import traceback
+from collections import Counter
+from collections.abc import Iterator
+from importlib import import_module
+from importlib.machinery import SourceFileLoader
+from importlib.util import spec_from_file_location
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+from cosmic_ray.ast import ast_nodes, get_ast
+from cosmic_ray.mutating import mutate_code
+from cosmic_ray.plugins import get_operator, operator_names
+from hypothesis import HealthCheck, Phase, settings
+
+ROOT = Path(__file__).resolve().parents[2]
+LISTED = Path(__file__).with_name("survivors.toml")
+TOLERATED = 0.03
+MEMORY = 4 << 30
+# Left out: operators that mean nothing between lengths, `|` of annotations, identity of values,
+# and the one for `except`, which cannot do dotted names.
+LEFT_OUT = re.compile(
+    r"BinaryOperator_.*(Pow|Shift|Bit|_Div)|ComparisonOperator_(Eq|NotEq|Lt|LtE|Gt|GtE)_Is"
+    r"|Variable|ExceptionReplacer"
+)
+# Left out: searches, and what is skipped without the published tables.
+QUICK = (
+    *("-m", "not hypothesis", "--ignore-glob=*/test_golden_*", "--ignore-glob=*/test_figures.py"),
+    *("-x", "-q", "--assert=plain", "-p", "no:randomly", "-p", "no:cacheprovider"),
+)
+# Exit codes of a child beside those of pytest.
+BROKEN = 70
+NO_MODULE = 71
+
+
+class Change(NamedTuple):
+    """What `survivors.toml` knows a mutant by: file, definition, the line before and after."""
+
+    file: str
+    place: str
+    before: str
+    after: str
+
+
+class Mutant(NamedTuple):
+    """A changed line: `text` is the whole changed file."""
+
+    change: Change
+    line: int
+    text: str
+
+
+def mutants_of(path: Path) -> Iterator[Mutant]:
+    """Every mutant of a file once, in an order that does not change."""
+    source = path.read_text(encoding="utf-8")
+    tree, seen = get_ast(source), {source}
+    for name in sorted(name for name in operator_names() if not LEFT_OUT.search(name)):
+        operator = get_operator(name)()
+        nodes = (node for node in ast_nodes(tree) for _ in operator.mutation_positions(node))
+        for occurrence, node in enumerate(nodes):
+            text = mutate_code(source, operator, occurrence)
+            if text in seen:
+                continue
+            seen.add(text)
+            if not compiles(text):
+                continue
+            pairs = zip(source.splitlines(), text.splitlines(), strict=False)
+            line, (old, new) = next(pair for pair in enumerate(pairs, 1) if len({*pair[1]}) == 2)
+            yield Mutant(Change(path.name, place_of(node), old.strip(), new.strip()), line, text)
+
+
+def place_of(node: Any) -> str:
+    """The definition that a node stands in, `Class.function`."""
+    names: list[str] = []
+    while node:
+        if node.type in ("classdef", "funcdef"):
+            names.insert(0, node.name.value)
+        node = node.parent
+    return ".".join(names)
+
+
+def compiles(text: str) -> bool:
+    """A `*` among parameters is changed like one between numbers."""
+    try:
+        compile(text, "", "exec")
+    except SyntaxError:
+        return False
+    return True
+
+
+class InMemory(SourceFileLoader):
+    """Finds and loads one module with the text of a mutant in the place of its file's."""
+
+    def __init__(self, module: str, path: Path, text: str) -> None:
+        super().__init__(module, str(path))
+        self.text = text
+
+    def find_spec(self, name: str, *_: Any) -> Any:
+        return spec_from_file_location(name, self.path, loader=self) if name == self.name else None
+
+    def get_code(self, _: str) -> Any:
+        return compile(self.text, self.path, "exec")
+
+
+class Quickest:
+    """Pytest plugin: the quickest tests first, each within a limit of its own, nothing shrunk."""
+
+    def __init__(self, took: dict[str, float]) -> None:
+        self.took = took
+
+    def pytest_sessionstart(self) -> None:
+        settings.register_profile(
+            "mutation",
+            settings.get_profile("ci"),
+            max_examples=20,
+            phases=(Phase.explicit, Phase.generate),
+            suppress_health_check=[HealthCheck.too_slow],
+        )
+        settings.load_profile("mutation")
+
+    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
+        items.sort(key=lambda item: self.took.get(item.nodeid, 0))
+
+    def pytest_runtest_logstart(self, nodeid: str) -> None:
+        # Processor time, so that a busy machine changes no result.
+        signal.setitimer(signal.ITIMER_PROF, 2 + 5 * self.took.get(nodeid, 60))
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        self.took[report.nodeid] = self.took.get(report.nodeid, 0) + report.duration
+
+
+def run(took: dict[str, float], *selection: str) -> int:
+    """The exit code of the selected tests."""
+    signal.setitimer(signal.ITIMER_PROF, 60)
+    return int(pytest.main([*QUICK, *selection], plugins=[Quickest(took)]))
+
+
+def tested(copy: Path, took: dict[str, float], mutant: Mutant) -> int:
+    """The exit code of the first tests that notice a mutant; `NO_MODULE` if nothing is to test."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+    path = next((copy / "model").rglob(mutant.change.file))
+    module = ".".join(path.relative_to(copy.parent).with_suffix("").parts)
+    sys.meta_path.insert(0, InMemory(module, path, mutant.text))
+    try:
+        import_module(module)
+    except Exception:
+        return NO_MODULE
+    own = Path("tests", path.relative_to(copy)).with_name(f"test_{path.name}")
+    if not own.exists():
+        return run(took, "tests/model")
+    code = run(took, str(own))
+    if code in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED):
+        code = run(took, "tests/model", f"--ignore={own}")
+    return code
+
+
+def start(copy: Path, took: dict[str, float], mutant: Mutant | None) -> int:
+    """The id of a process that runs the tests: all of them, or until one fails with `mutant`."""
+    pid = os.fork()
+    if pid:
+        return pid
+    code = BROKEN
+    try:
+        os.chdir(copy)
+        resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
+        signal.setitimer(signal.ITIMER_PROF, 60)
+        if mutant is None:
+            code = run(took, "tests/model")
+            (copy / "took.json").write_text(json.dumps(took), encoding="utf-8")
+        else:
+            code = tested(copy, took, mutant)
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        os._exit(code)
+
+
+def outcomes(copy: Path, mutants: list[Mutant], jobs: int) -> Iterator[tuple[Mutant, int]]:
+    """Each mutant with the exit code of its tests, negative for the signal that ended them."""
+    if os.waitstatus_to_exitcode(os.waitpid(start(copy, {}, None), 0)[1]):
+        sys.exit("the tests fail without a mutant")
+    took = json.loads((copy / "took.json").read_text(encoding="utf-8"))
+    running: dict[int, Mutant] = {}
+    waiting = iter(mutants)
+    try:
+        while True:
+            while len(running) < jobs and (mutant := next(waiting, None)):
+                running[start(copy, took, mutant)] = mutant
+            if not running:
+                return
+            pid, status = os.wait()
+            yield running.pop(pid), os.waitstatus_to_exitcode(status)
+    finally:
+        for pid in running:
+            os.kill(pid, signal.SIGKILL)
+            os.waitpid(pid, 0)
+
+
+def copied(folder: str) -> Path:
+    """A copy of the checkout that is importable by its package's name."""
+    copy = Path(folder, "schedproof")
+    ignored = shutil.ignore_patterns(".*", "__pycache__", "build", "*.egg-info")
+    shutil.copytree(ROOT, copy, ignore=ignored)
+    sys.path.insert(0, folder)
+    return copy
+
+
+def row(name: str, codes: list[int]) -> str:
+    """The figures of some mutants by the exit codes of their tests."""
+    alive, late = codes.count(0), codes.count(-signal.SIGPROF)
+    killed = f"{len(codes) - alive} ({late} out of time)"
+    share = f"{alive / len(codes):.1%}" if codes else ""
+    return f"{name:16} {len(codes):8} {killed:>22} {alive:9} {share:>6}"
+
+
+def main() -> int:
+    """Test the mutants and print the figures; 1 where the list or the share is not right."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("files", nargs="*", help="names of files in model; default: all of them")
+    parser.add_argument("--jobs", type=int, default=1)
+    given = parser.parse_args()
+    # A line may stand in a definition twice: each of its mutants is listed.
+    listed = Counter(
+        Change(one["file"], one["place"], one["before"], one["after"])
+        for one in tomllib.loads(LISTED.read_text(encoding="utf-8"))["survivor"]
+        if one["reason"]
+    )
+    codes: dict[str, list[int]] = {}
+    alive = Counter[Change]()
+    with tempfile.TemporaryDirectory() as folder:
+        copy = copied(folder)
+        paths = sorted((copy / "model").rglob("*.py"))
+        paths = [path for path in paths if not given.files or path.name in given.files]
+        mutants = [one for path in paths for one in mutants_of(path)]
+        print(f"{len(mutants)} changes", flush=True)
+        for mutant, code in outcomes(copy, mutants, given.jobs):
+            if code == BROKEN:
+                sys.exit(f"could not test {mutant.change}")
+            if code == NO_MODULE:
+                continue
+            codes.setdefault(mutant.change.file, []).append(code)
+            if code == 0:
+                alive[mutant.change] += 1
+                known = "listed" if mutant.change in listed else "NOT LISTED"
+                print(f"line {mutant.line} survives, {known}: {mutant.change}", flush=True)
+    everything = [code for those in codes.values() for code in those]
+    print(f"{'file':16} {'mutants':>8} {'killed':>22} {'survived':>9}")
+    print(*(row(*one) for one in (*codes.items(), ("all", everything))), sep="\n")
+    unlisted = alive - listed
+    killed = Counter(one for one in (listed - alive).elements() if one.file in codes)
+    for title, changes in (("survive, not listed", unlisted), ("listed, but killed", killed)):
+        for change in sorted(changes):
+            print(f"{title}: {change.file}: {change.place}\n- {change.before}\n+ {change.after}")
+    too_many = not given.files and everything.count(0) > TOLERATED * len(everything)
+    if too_many:
+        print(f"more than {TOLERATED:.0%} survive")
+    return 1 if unlisted or killed or too_many else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
