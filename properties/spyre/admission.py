@@ -192,7 +192,7 @@ def promise_kept_for_nobody(ledger: Ledger, step: Step) -> str | None:
     )
     if (step.reserved_blocks or 0) <= needed:
         return None
-    return f"{step.reserved_blocks} blocks are promised, the admitted need {needed} more at most"
+    return f"blocks promised: {step.reserved_blocks}; the admitted need {needed} more at most"
 
 
 def promised_request_leaves(ledger: Ledger, step: Step) -> bool:

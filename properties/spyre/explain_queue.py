@@ -26,7 +26,6 @@ def explain_passed_by(model: SpyreModel, scenario: Scenario, step: int) -> list[
     if not state.waiting:
         return []
     first = state.waiting[0]
-    refused = 0
     passed: list[str] = []
     for before in states(model, scenario, step):
         if first.id not in [one.id for one in before.waiting]:
@@ -35,11 +34,10 @@ def explain_passed_by(model: SpyreModel, scenario: Scenario, step: int) -> list[
         order = [one.id for one in before.waiting]
         if chosen is not None and chosen.id in order[order.index(first.id) + 1 :]:
             passed.append(chosen.id)
-            refused += 1
     if not passed:
         return []
     return [
-        f"{first.id} is refused by the volume of the batch {refused} times while later requests "
-        f"fit: {', '.join(passed)} pass it by,",
+        f"{first.id} is refused by the volume of the batch while later requests fit; "
+        f"it is passed by: {', '.join(passed)},",
         "and each of them keeps the batch full: a refused request does not stop the queue",
     ]

@@ -130,7 +130,7 @@ def idle_while_pending(ledger: Ledger, step: Step) -> str | None:
     """A step with an unfinished request schedules something (SPY-R35)."""
     if step.scheduled or not ledger.live:
         return None
-    return f"nothing is scheduled while {', '.join(list(ledger.live)[:5])} are unfinished"
+    return f"nothing is scheduled, unfinished: {', '.join(list(ledger.live)[:5])}"
 
 
 def prefill_held_back(ledger: Ledger, step: Step) -> bool:
