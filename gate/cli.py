@@ -21,6 +21,7 @@ from ..properties.replay import replay as run_replay
 from ..properties.rules import LOCKSTEP, applies
 from ..spec.catalogue import CatalogueError, Rule, load, select
 from . import catalogue_rules, report
+from . import search as solving
 from .judge import run_gate
 from .profiles import PROFILES
 from .releases import ReleaseError, cache_folder
@@ -204,6 +205,39 @@ def replay(
     for line in outcome.unmet:
         console.print(f"not as expected: {line}", markup=False)
     raise typer.Exit(_conclude(console, read, outcome, rules if rule else ()))
+
+
+@app.command()
+def search(
+    rule: Annotated[str, typer.Argument(help=f"the rule to decide: {solving.RULE}")],
+    revision: Annotated[
+        str | None,
+        typer.Option(help=f"one of {', '.join(solving.FORMULA_OF_REVISION)}  [default: sound]"),
+    ] = None,
+    changes: Annotated[
+        list[str] | None,
+        typer.Option("--set", help="KEY=VALUE: a length in tokens, a formula, or early_eos=true"),
+    ] = None,
+    prove: Annotated[
+        bool, typer.Option("--prove", help="prove it, for every number of requests")
+    ] = False,
+    out: Annotated[Path, typer.Option(help="folder for counterexamples")] = Path("schedproof-out"),
+    time_limit: Annotated[
+        float, typer.Option(help="seconds until the answer is inconclusive, at least 1")
+    ] = 300.0,
+) -> None:
+    """Decide a rule with a solver: a counterexample, a proof, or inconclusive."""
+    catalogue = load("spyre")
+    select(catalogue, [rule])
+    if rule != solving.RULE:
+        raise InputError("RULE", f"{rule} has no encoding; valid: {solving.RULE}")
+    _at_least("--time-limit", time_limit, 1)
+    _check_places(None, out)
+    setting = solving.read_setting(revision, changes or [])
+    console = report.make_console()
+    if prove:
+        raise typer.Exit(solving.run_proof(console, setting, time_limit))
+    raise typer.Exit(solving.run_search(console, setting, out, time_limit))
 
 
 @app.command()

@@ -5,6 +5,7 @@ target in this process and one behind a pipe give the same results.
 """
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, Protocol
 
 import msgspec
@@ -13,6 +14,7 @@ from .errors import InputError
 from .scenario import Request, check_requests
 from .spyre.model import SpyreModel
 from .spyre.state import State
+from .spyre.volumetric import FORMULAS
 from .systems import make_model
 
 Reply = dict[str, Any]
@@ -39,9 +41,14 @@ class Target(Protocol):
 
 
 class ModelTarget:
-    """A reference model in a target's place."""
+    """A reference model in a target's place.
 
-    def __init__(self) -> None:
+    `formula`, a name of `spyre.volumetric.FORMULAS`, admits by that formula whatever the revision
+    has; the target then says that this is its version.
+    """
+
+    def __init__(self, formula: str | None = None) -> None:
+        self._formula = formula
         self._model: SpyreModel | None = None
         self._state = State()
         self._known: set[str] = set()
@@ -56,6 +63,9 @@ class ModelTarget:
         except (TypeError, ValueError):
             message = f"$.config: {config!r:.60} is not an object"
             return {"ok": False, "error": "config", "message": message}
+        if self._formula is not None:
+            admits = replace(model.revision, projection=FORMULAS[self._formula])
+            model = replace(model, revision=admits)
         self._model = model
         self._state = model.initial()
         self._known = set()
@@ -63,7 +73,7 @@ class ModelTarget:
         return {
             "ok": True,
             "name": f"schedproof model of {system}",
-            "version": revision,
+            "version": self._formula or revision,
             "observes": list(model.observes),
         }
 

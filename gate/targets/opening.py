@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 from ...model.faults import TargetNotStarted
 from ...model.spyre.revision import DECIDES_AS, REVISIONS
+from ...model.spyre.volumetric import FORMULAS
 from ...model.target import ModelTarget, Target
 from .. import releases
 from .jsonl import OPERATIONS
@@ -43,8 +44,9 @@ def opened(
         UnknownTargetError, ReleaseError: `spec` names nothing, or a release that cannot be had;
             a factory is called, and so found wanting, only when the target is first started.
     """
-    if spec == "model":
-        yield Opened(ModelTarget(), lambda: "")
+    word, _, formula = spec.partition(":")
+    if word == "model" and (not formula or formula in FORMULAS):
+        yield Opened(ModelTarget(formula or None), lambda: "")
         return
     pipe = _pipe(spec, step_limit=step_limit, offline=offline, report=report)
     try:

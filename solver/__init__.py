@@ -1,0 +1,1 @@
+"""Engines that decide instead of sampling."""

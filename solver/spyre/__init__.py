@@ -1,0 +1,1 @@
+"""Encodings of Spyre's rules."""

@@ -1,0 +1,63 @@
+"""The fewest requests with which a formula lets the limit be exceeded (SPY-R07)."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any, Literal, NamedTuple
+
+import z3
+
+from ..numbers import Kind
+from .volumetric import Arrival, Problem, Setting, largest_harmless, solution, violation
+
+Answer = Literal["sat", "unsat", "unknown"]
+
+
+class Asked(NamedTuple):
+    """One question to the solver and its answer.
+
+    `where` is "short prompts first", where most counterexamples are, or "everywhere": only the
+    latter's `unsat` says anything. `arrivals` is the sequence of a `sat`.
+    """
+
+    requests: int
+    where: str
+    answer: Answer
+    arrivals: tuple[Arrival, ...] = ()
+
+
+def fewest(setting: Setting, most: int, kind: Kind = "integers") -> Iterator[Asked]:
+    """Ask with more and more requests, up to `most`, until there is a counterexample.
+
+    Fewer than `largest_harmless` + 1 cannot exceed the limit whatever admits them; two are the
+    fewest that an admission rule has a say in.
+    """
+    for requests in range(max(largest_harmless(setting) + 1, 2), most + 1):
+        problem = violation(replace(setting, requests=requests), kind)
+        for where, extra in (
+            ("short prompts first", short_prompts_first(setting, problem)),
+            ("everywhere", []),
+        ):
+            asked = ask(problem, extra, requests, where)
+            if asked.answer == "sat" or where == "everywhere":
+                yield asked
+            if asked.answer == "sat":
+                return
+
+
+def ask(problem: Problem, extra: list[Any], requests: int, where: str) -> Asked:
+    """One question."""
+    solver = z3.Solver()
+    solver.add(problem.facts)
+    solver.add(extra)
+    answer = solver.check()
+    if answer == z3.sat:
+        return Asked(requests, where, "sat", tuple(solution(problem, solver.model())))
+    return Asked(requests, where, "unsat" if answer == z3.unsat else "unknown")
+
+
+def short_prompts_first(setting: Setting, problem: Problem) -> list[Any]:
+    """All but the last have prompts of at most two blocks, and join within four."""
+    facts: list[Any] = []
+    for one in problem.arrivals[:-1]:
+        facts += [one.prompt <= 2 * setting.block, one.joins <= 4 * setting.block]
+    return facts

@@ -1,0 +1,220 @@
+"""Is there an admission sequence that a formula accepts, and that overruns the limit?
+
+In closed form: no step is unrolled. Requests join one after the other, each at a time counted in
+decode steps; at one later time the batch exceeds batch x tkv. Everything in between follows from
+lengths by division: the tkv of a batch is a function of the lengths of its members.
+
+The schedule is that of the page: one prefill at a time, a decode step between two chunks while
+anything decodes, the check at the last chunk. Each request arrives just in time for its first.
+"""
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import z3
+
+from ...model.scenario import Request, Scenario
+from ..numbers import Kind, Numbers, read
+from .formulas import FORMULAS, Joining, Lengths, Member, accepts, realigned, width
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What is asked: all lengths in tokens. The defaults are Spyre's production scale.
+
+    Attributes:
+        formula: a name of `model.spyre.volumetric.FORMULAS`.
+        requests: how many join.
+        early_eos: requests may end before max_tokens.
+    """
+
+    formula: str
+    requests: int
+    block: int = 64
+    chunk: int = 512
+    limit: int = 131_072
+    max_model_len: int = 32_768
+    early_eos: bool = False
+
+
+class Arrival(NamedTuple):
+    """One request of a solution: `joins` is a time in decode steps since the first prefill,
+    `decodes` the decode steps that it really runs."""
+
+    prompt: int
+    max_tokens: int
+    joins: int
+    decodes: int
+
+
+class Joined(NamedTuple):
+    """The same in symbols."""
+
+    prompt: Any
+    max_tokens: Any
+    joins: Any
+    decodes: Any
+
+
+class Problem(NamedTuple):
+    """Facts for a solver, and the numbers to read from its solution."""
+
+    facts: list[Any]
+    arrivals: list[Joined]
+    time: Any
+    overrun: tuple[Any, Any]
+    """Size of the batch and its tkv at the time of the violation."""
+
+
+def violation(setting: Setting, kind: Kind = "integers", above: int = 0) -> Problem:
+    """Every admission is accepted, and later batch x tkv is more than limit + `above`."""
+    # Volumes never appear: the largest sums are a few max_model_len.
+    numbers = Numbers(kind, bits=(8 * setting.max_model_len + 8 * setting.block).bit_length() + 1)
+    arrivals = make_arrivals(numbers, setting)
+    for number in range(1, len(arrivals)):
+        numbers.facts += admission(numbers, setting, arrivals[:number], arrivals[number])
+    last = arrivals[-1]
+    time = numbers.fresh("time", 1, 2 * setting.max_model_len)
+    numbers.facts.append(time > last.joins)
+    active = [one.decodes >= time - one.joins for one in arrivals]
+    if everyone_counts(setting):
+        numbers.facts += active
+        active = [z3.BoolVal(True)] * len(arrivals)
+    lengths = [one.prompt + (time - one.joins) for one in arrivals]
+    batch = numbers.count(active)
+    _, tkv = batch_tkv(numbers, setting, active, lengths)
+    # A batch x tkv > limit, without the product.
+    numbers.facts.append(
+        z3.Or(
+            [
+                z3.And(batch >= size, tkv > (setting.limit + above) // size)
+                for size in range(1, len(arrivals) + 1)
+                if size > largest_harmless(setting)
+            ]
+        )
+    )
+    return Problem(numbers.facts, arrivals, time, (batch, tkv))
+
+
+def largest_harmless(setting: Setting) -> int:
+    """A batch of this size is within the limit whatever it holds: no tkv is beyond the blocks of
+    the longest request."""
+    blocks = -(-setting.max_model_len // setting.block)
+    return setting.limit // (blocks * setting.block)
+
+
+def everyone_counts(setting: Setting) -> bool:
+    """Only the batch of all requests can exceed the limit; so all decode from joining to then."""
+    return setting.requests <= largest_harmless(setting) + 1
+
+
+def make_arrivals(numbers: Numbers, setting: Setting) -> list[Joined]:
+    """Requests that fit in the model, each joining no sooner than its chunks let it."""
+    longest = setting.max_model_len
+    arrivals: list[Joined] = []
+    for _ in range(setting.requests):
+        prompt = numbers.fresh("prompt", 1, longest)
+        max_tokens = numbers.fresh("max_tokens", 1, longest)
+        decodes = numbers.fresh("decodes", 1, longest)
+        joins = numbers.fresh("joins", 0, longest)
+        blocks, _ = numbers.split(prompt - 1, setting.block, longest // setting.block)
+        # The releases' front door wants whole blocks; alone, a request is never checked.
+        numbers.facts.append((blocks + 1) * setting.block + max_tokens <= longest)
+        numbers.facts.append(prompt + max_tokens - 1 <= setting.limit)
+        ends = max_tokens - 1
+        numbers.facts.append(decodes <= ends if setting.early_eos else decodes == ends)
+        if arrivals:
+            chunks, _ = numbers.split(prompt - 1, setting.chunk, longest // setting.chunk)
+            numbers.facts.append(joins >= arrivals[-1].joins + chunks + 1)
+        else:
+            numbers.facts.append(joins == 0)
+        arrivals.append(Joined(prompt, max_tokens, joins, decodes))
+    return arrivals
+
+
+def admission(
+    numbers: Numbers, setting: Setting, earlier: list[Joined], newcomer: Joined
+) -> list[Any]:
+    """The newcomer's last chunk is accepted: by the formula, and within max_model_len."""
+    lengths = Lengths(setting.block, 2 * setting.max_model_len + 4 * setting.block)
+    ages = [newcomer.joins - one.joins for one in earlier]
+    # Whoever computes its last token in a decode step has left when the next chunk is decided.
+    here = [
+        z3.BoolVal(True) if everyone_counts(setting) else one.decodes > age
+        for one, age in zip(earlier, ages, strict=True)
+    ]
+    computed = [one.prompt + age for one, age in zip(earlier, ages, strict=True)]
+    own, tkv = batch_tkv(numbers, setting, here, computed)
+    decoding = [
+        Member(there, tokens, one.max_tokens - 1 - age, mine)
+        for there, tokens, one, age, mine in zip(here, computed, earlier, ages, own, strict=True)
+    ]
+    joining = Joining(newcomer.prompt, newcomer.max_tokens - 1)
+    projected = FORMULAS[setting.formula](numbers, lengths, tkv, decoding, joining)
+    facts = accepts(numbers, lengths, projected, decoding, setting.limit)
+    # While somebody decodes: chunks are spaced as said, and the length is checked (SPY-R41).
+    facts.append(z3.Or(here))
+    whole, _ = width(numbers, lengths, z3.If(newcomer.prompt > tkv, newcomer.prompt, tkv))
+    ends = [(z3.BoolVal(True), newcomer.prompt, joining.remaining)]
+    ends += [(member.here, member.computed, member.remaining) for member in decoding]
+    facts += [
+        z3.Implies(
+            there, realigned(numbers, lengths, tokens, whole) + left <= setting.max_model_len
+        )
+        for there, tokens, left in ends
+    ]
+    return facts
+
+
+def batch_tkv(
+    numbers: Numbers, setting: Setting, here: list[Any], lengths: list[Any]
+) -> tuple[list[Any], Any]:
+    """The tkv of each member, and of the batch: the longest sets the width in blocks."""
+    most = 4 * setting.max_model_len // setting.block
+    zero = numbers.value(0)
+    parts = []
+    for there, tokens in zip(here, lengths, strict=True):
+        # Who is not there may have any length, but no negative one.
+        before, offset = numbers.split(tokens - 1, setting.block, most)
+        parts.append((z3.If(there, before, zero), z3.If(there, offset + 1, zero), offset + 1))
+    widest = numbers.largest([before for before, _, _ in parts])
+    own = [widest * setting.block + offset for _, _, offset in parts]
+    return own, widest * setting.block + numbers.largest([offset for _, offset, _ in parts])
+
+
+def solution(problem: Problem, model: z3.ModelRef) -> list[Arrival]:
+    """The admission sequence of a solution."""
+    return [Arrival(*(read(model, number) for number in one)) for one in problem.arrivals]
+
+
+def to_scenario(setting: Setting, arrivals: list[Arrival], revision: str) -> Scenario:
+    """Requests that arrive just in time for their first chunk."""
+    requests, chunks_before = [], 0
+    for number, one in enumerate(arrivals):
+        chunks = -(-one.prompt // setting.chunk)
+        # Chunk j of `chunks` runs at time joins - chunks + j, between two decode steps; a step
+        # number counts decode steps and the chunks of everyone before.
+        step = 0 if number == 0 else one.joins - chunks + 1 + chunks_before
+        chunks_before += chunks
+        requests.append(
+            Request(
+                id=f"r{number}",
+                arrival=step,
+                prompt=((f"r{number}", one.prompt),),
+                max_tokens=one.max_tokens,
+                output_len=one.decodes + 1,
+            )
+        )
+    return Scenario(
+        system="spyre",
+        revision=revision,
+        config={
+            "block_size": setting.block,
+            "chunk_size": setting.chunk,
+            "max_num_seqs": max(32, setting.requests),
+            "max_model_len": setting.max_model_len,
+            "max_batch_tkv": setting.limit,
+        },
+        requests=tuple(requests),
+        origin={"engine": "z3", "note": f"formula {setting.formula}", "seed": None},
+    )

@@ -1,0 +1,90 @@
+"""Every symbolic formula is the one of the model, on numbers that are given."""
+
+import random
+
+import pytest
+import z3
+
+from schedproof.model.spyre import volumetric
+from schedproof.solver.numbers import KINDS, Numbers, read
+from schedproof.solver.spyre.formulas import FORMULAS, Joining, Lengths, Member, accepts
+
+
+def batch(seed: int, block: int) -> tuple[int, list[volumetric.Decoding], volumetric.Newcomer]:
+    chance = random.Random(seed)
+    members = [
+        volumetric.Decoding(
+            chance.randint(1, 6 * block), chance.randint(1, 3 * block), chance.randint(1, 7 * block)
+        )
+        for _ in range(chance.randint(1, 4))
+    ]
+    tkv = max(member.tkv for member in members)
+    return (
+        tkv,
+        members,
+        volumetric.Newcomer(chance.randint(1, 8 * block), chance.randint(1, 3 * block)),
+    )
+
+
+def symbols(numbers, tkv, members, newcomer):
+    here = z3.BoolVal(True)
+    return (
+        numbers.value(tkv),
+        [Member(here, *(numbers.value(number) for number in member)) for member in members],
+        Joining(numbers.value(newcomer.prompt), numbers.value(newcomer.remaining)),
+    )
+
+
+def test_the_names_are_those_of_the_model():
+    assert FORMULAS.keys() == volumetric.FORMULAS.keys()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("name", FORMULAS)
+def test_a_formula_projects_what_the_model_projects(name, kind):
+    for seed in range(40):
+        block = (2, 64)[seed % 2]
+        numbers, state = Numbers(kind), batch(seed, block)
+        expected = volumetric.FORMULAS[name](*state, block)
+        own, others = FORMULAS[name](numbers, Lengths(block, 40 * block), *symbols(numbers, *state))
+        solver = z3.Solver()
+        solver.add(numbers.facts)
+        assert solver.check() == z3.sat
+        model = solver.model()
+        assert read(model, own) == expected.newcomer
+        assert [read(model, other) for other in others] == expected.decoding
+
+
+def asked(kind, projection, limit, gone=()):
+    numbers = Numbers(kind)
+    members = [
+        Member(z3.BoolVal(place not in gone), None, None, None)
+        for place in range(len(projection.decoding))
+    ]
+    terms = [numbers.value(tkv) for tkv in projection.decoding]
+    solver = z3.Solver()
+    own = numbers.value(projection.newcomer)
+    solver.add(accepts(numbers, Lengths(2, None), (own, terms), members, limit))
+    return solver.check() == z3.sat
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_walk_accepts_what_the_model_accepts(kind):
+    answers = set()
+    for seed in range(150):
+        chance = random.Random(seed)
+        terms = [chance.randint(1, 9) for _ in range(chance.randint(0, 4))]
+        projection = volumetric.Projection(chance.randint(1, 9), terms)
+        limit = chance.randint(4, 24)
+        expected = volumetric.accepts(projection, limit)
+        assert asked(kind, projection, limit) == expected, (projection, limit)
+        answers.add(expected)
+    assert answers == {True, False}
+
+
+def test_who_has_left_is_not_walked():
+    projection = volumetric.Projection(5, [3, 9, 4])
+    without = volumetric.Projection(5, [9, 4])
+    for limit in range(4, 24):
+        expected = volumetric.accepts(without, limit)
+        assert asked("integers", projection, limit, gone=(0,)) == expected

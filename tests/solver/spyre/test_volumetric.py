@@ -1,0 +1,133 @@
+"""The closed form says what the model does: compared with every run at small scale."""
+
+from dataclasses import replace
+from functools import cache
+from itertools import product
+
+import pytest
+import z3
+
+from schedproof.model.scenario import Request, Scenario
+from schedproof.model.target import ModelTarget
+from schedproof.properties.replay import replay
+from schedproof.solver.numbers import KINDS, read
+from schedproof.solver.spyre import formulas
+from schedproof.solver.spyre.volumetric import Setting, largest_harmless, solution, to_scenario
+from schedproof.solver.spyre.volumetric import violation as encoded
+from schedproof.spec.catalogue import load, select
+
+LIMIT_RULE = select(load("spyre"), ["SPY-R07"])
+SMALL = {"block": 2, "chunk": 2, "max_model_len": 6}
+UNSOUND = [name for name in formulas.FORMULAS if name not in ("2.1.2", "common_base")]
+
+
+def small(formula: str, limit: int) -> Setting:
+    return Setting(formula, 2, limit=limit, **SMALL)
+
+
+def breaks(formula: str, scenario: Scenario) -> bool:
+    return bool(replay(ModelTarget(formula), scenario, LIMIT_RULE).broken)
+
+
+@cache
+def some_run_breaks(formula: str, limit: int) -> bool:
+    """Two requests of every size, the second arriving at every step."""
+    longest = SMALL["max_model_len"]
+    sizes = [
+        (prompt, tokens)
+        for prompt, tokens in product(range(1, longest), range(2, longest + 1))
+        if prompt + prompt % 2 + tokens <= longest and prompt + tokens - 1 <= limit
+    ]
+    config = {"block_size": 2, "chunk_size": 2, "max_model_len": longest, "max_batch_tkv": limit}
+    for first, second, arrival in product(sizes, sizes, range(longest)):
+        requests = tuple(
+            Request(id=name, arrival=step, prompt=((name, prompt),), max_tokens=tokens)
+            for name, step, (prompt, tokens) in (("a", 0, first), ("b", arrival, second))
+        )
+        scenario = Scenario(system="spyre", revision="sound", config=config, requests=requests)
+        if breaks(formula, scenario):
+            return True
+    return False
+
+
+def solve(setting, kind="integers"):
+    problem = encoded(setting, kind)
+    solver = z3.Solver()
+    solver.add(problem.facts)
+    answer = solver.check()
+    assert answer != z3.unknown
+    return problem, solver.model() if answer == z3.sat else None
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("limit", [6, 8])
+@pytest.mark.parametrize("formula", formulas.FORMULAS)
+def test_there_is_a_solution_exactly_if_some_run_breaks_the_limit(formula, limit, kind):
+    _, model = solve(small(formula, limit), kind)
+    assert (model is not None) == some_run_breaks(formula, limit)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("formula", UNSOUND)
+def test_a_solution_is_a_run_that_breaks_the_limit_by_as_much(formula, kind):
+    setting = Setting(formula, 2, block=2, chunk=2, limit=8, max_model_len=8)
+    problem, model = solve(setting, kind)
+    scenario = to_scenario(setting, solution(problem, model), "sound")
+    outcome = replay(ModelTarget(formula), scenario, LIMIT_RULE)
+    batch, tkv = (read(model, number) for number in problem.overrun)
+    assert f"{batch} requests x tkv" in outcome.broken[0].message
+    assert batch * tkv > setting.limit
+
+
+@pytest.mark.parametrize("formula", ["common_base", "2.1.2"])
+@pytest.mark.parametrize("early_eos", [False, True])
+def test_the_sound_formulas_have_no_solution_for_three(formula, early_eos):
+    setting = Setting(formula, 3, block=2, chunk=2, limit=14, max_model_len=8, early_eos=early_eos)
+    assert solve(setting)[1] is None
+
+
+def test_early_eos_lets_requests_end_before_their_time():
+    setting = Setting("2.0.1", 2, block=2, chunk=2, limit=8, max_model_len=8, early_eos=True)
+    problem = encoded(setting)
+    solver = z3.Solver()
+    solver.add(*problem.facts, problem.arrivals[0].decodes < problem.arrivals[0].max_tokens - 1)
+    assert solver.check() == z3.sat
+    arrivals = solution(problem, solver.model())
+    scenario = to_scenario(setting, arrivals, "sound")
+    assert scenario.requests[0].tokens_to_emit < scenario.requests[0].max_tokens
+    assert breaks("2.0.1", scenario)
+
+
+def too_small(numbers, lengths, tkv, decoding, newcomer):
+    own, others = formulas.common_base(numbers, lengths, tkv, decoding, newcomer)
+    return own - lengths.block, others
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_fault_planted_in_a_formula_disagrees_with_the_runs(kind, monkeypatch):
+    monkeypatch.setitem(formulas.FORMULAS, "common_base", too_small)
+    _, model = solve(small("common_base", 8), kind)
+    assert (model is not None) != some_run_breaks("common_base", 8)
+
+
+def test_what_is_asked_to_be_exceeded_by_more_is_exceeded_by_more():
+    setting = Setting("document_realigned", 2, block=2, chunk=2, limit=8, max_model_len=8)
+    over = []
+    for above in (0, 3, 8):
+        problem = encoded(setting, above=above)
+        solver = z3.Solver()
+        solver.add(problem.facts)
+        if solver.check() == z3.sat:
+            batch, tkv = (read(solver.model(), number) for number in problem.overrun)
+            over.append(batch * tkv > setting.limit + above)
+    assert over == [True, True]
+
+
+@pytest.mark.parametrize(
+    ("length", "limit", "harmless"), [(32_768, 131_072, 4), (4_096, 131_072, 32), (7, 8, 1)]
+)
+def test_so_many_requests_fit_whoever_admits_them(length, limit, harmless):
+    block = 64 if length > 64 else 2
+    setting = Setting("2.1.0", 2, block=block, chunk=8 * block, max_model_len=length, limit=limit)
+    assert largest_harmless(setting) == harmless
+    assert largest_harmless(replace(setting, limit=2 * limit)) >= 2 * harmless
