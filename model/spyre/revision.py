@@ -81,4 +81,4 @@ REVISIONS = {
     revision.name: revision for revision in (SOUND, DOCUMENTED, RELEASE_2_1_2, RELEASE_2_5_2)
 }
 # Releases that were compared step by step with the model of another.
-DECIDES_AS = {"2.1.1": "2.1.2", "2.6.3": "2.5.2"}
+DECIDES_AS = {"2.1.1": "2.1.2", "2.4.0": "2.5.2", "2.6.3": "2.5.2"}

@@ -58,7 +58,7 @@ def test_a_revision_is_found_by_its_name() -> None:
 
 def test_a_release_without_a_model_of_its_own_decides_like_one_that_has() -> None:
     """The projection of 2.1.1 is that of 2.1.2; 2.6.x decides like 2.5.2 (scenario format)."""
-    assert DECIDES_AS == {"2.1.1": "2.1.2", "2.6.3": "2.5.2"}
+    assert DECIDES_AS == {"2.1.1": "2.1.2", "2.4.0": "2.5.2", "2.6.3": "2.5.2"}
 
 
 def test_a_revision_of_ones_own_is_the_sound_one_but_for_its_projection() -> None:
