@@ -16,18 +16,17 @@ def peak_volume(decoding: Sequence[Decoding], newcomer: Newcomer, block_size: in
 
     0 if it takes part in none. Members are taken up from the one that runs longest, with the
     longest length and the sorted offsets of those who are active: about n log n for n members.
+    Whoever is asked about too early, with members missing, only counts less than is there.
     """
     everyone = [(one.remaining, one.computed) for one in decoding]
     everyone.append((newcomer.remaining, newcomer.prompt))
-    everyone.sort(reverse=True)
-    longest, offsets, peak = 0, list[int](), 0
-    for number, (ends, tokens) in enumerate(everyone):
+    longest, peak = 0, 0
+    offsets: list[int] = []
+    for ends, tokens in sorted(everyone, reverse=True):
         longest = max(longest, tokens)
         insort(offsets, tokens % block_size)
-        before = everyone[number + 1][0] if number + 1 < len(everyone) else 0
-        if before < ends <= newcomer.remaining:
-            since = ends - max(before, 0)
-            peak = max(peak, len(offsets) * _largest_tkv(longest, offsets, ends, since, block_size))
+        if 0 < ends <= newcomer.remaining:
+            peak = max(peak, len(offsets) * _largest_tkv(longest, offsets, ends, block_size))
     return peak
 
 
@@ -38,21 +37,19 @@ def accepts_exactly(
     return peak_volume(decoding, newcomer, block_size) <= limit
 
 
-def _largest_tkv(longest: int, offsets: list[int], ends: int, steps: int, block_size: int) -> int:
-    """Largest tkv of the last `steps` steps up to step `ends`, all with the same members.
+def _largest_tkv(longest: int, offsets: list[int], ends: int, block_size: int) -> int:
+    """Largest tkv of the steps up to step `ends`, if all of them have the same members.
 
     `offsets`: tokens beyond whole blocks before the first step, ascending.
     """
-    whole = (longest + ends - 1) // block_size * block_size
-    # Tokens in the last block after step `ends`: the offset that is next below a whole turn.
+    # Tokens in the last block after step `ends`: most for the offset next below a whole turn.
     turn = (1 - ends) % block_size
-    below = bisect_left(offsets, turn)
-    filled = (offsets[below - 1] - turn) % block_size + 1
+    filled = (offsets[bisect_left(offsets, turn) - 1] - turn) % block_size + 1
+    last = (longest + ends - 1) // block_size * block_size + filled
     # Steps back to where some member filled its block: the offset next above a whole turn.
     turn = -ends % block_size
-    above = bisect_left(offsets, turn)
-    back = (offsets[above if above < len(offsets) else 0] - turn) % block_size
-    if back < steps:
-        full = (longest + ends - back - 1) // block_size * block_size + block_size
-        return max(whole + filled, full)
-    return whole + filled
+    above = bisect_left(offsets, turn) % len(offsets)
+    back = (offsets[above] - turn) % block_size
+    if back >= ends:
+        return last
+    return max(last, ((longest + ends - back - 1) // block_size + 1) * block_size)
