@@ -221,6 +221,10 @@ def search(
     prove: Annotated[
         bool, typer.Option("--prove", help="prove it, for every number of requests")
     ] = False,
+    maximize: Annotated[
+        bool,
+        typer.Option("--maximize", help="the worst volume of --set requests=N  [default: 5]"),
+    ] = False,
     out: Annotated[Path, typer.Option(help="folder for counterexamples")] = Path("schedproof-out"),
     time_limit: Annotated[
         float, typer.Option(help="seconds until the answer is inconclusive, at least 1")
@@ -233,10 +237,14 @@ def search(
         raise InputError("RULE", f"{rule} has no encoding; valid: {solving.RULE}")
     _at_least("--time-limit", time_limit, 1)
     _check_places(None, out)
+    if prove and maximize:
+        raise InputError("--maximize", "a proof has no worst case; valid: --prove or --maximize")
     setting = solving.read_setting(revision, changes or [])
     console = report.make_console()
     if prove:
         raise typer.Exit(solving.run_proof(console, setting, time_limit))
+    if maximize:
+        raise typer.Exit(solving.run_worst(console, setting, out, time_limit))
     raise typer.Exit(solving.run_search(console, setting, out, time_limit))
 
 

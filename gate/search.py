@@ -15,6 +15,7 @@ from ..properties.replay import replay as run_replay
 from ..solver.spyre.fewest import Asked, fewest
 from ..solver.spyre.lemmas import Discharged, discharge
 from ..solver.spyre.volumetric import Setting, largest_harmless, to_scenario
+from ..solver.spyre.worst import Known, worst
 from ..spec.catalogue import load, select
 from . import report
 from .bounded import Unanswered, bounded
@@ -46,7 +47,7 @@ def read_setting(revision: str | None, changes: list[str]) -> Setting:
     if name not in FORMULA_OF_REVISION:
         valid = ", ".join(FORMULA_OF_REVISION)
         raise InputError("--revision", f"{name!r} has no encoding of {RULE}; valid: {valid}")
-    setting = Setting(FORMULA_OF_REVISION[name], 2)
+    setting = Setting(FORMULA_OF_REVISION[name], 5)
     for change in changes:
         key, _, value = change.partition("=")
         if key == "formula":
@@ -58,13 +59,17 @@ def read_setting(revision: str | None, changes: list[str]) -> Setting:
             if value not in ("true", "false"):
                 raise InputError("--set", f"{change!r}; valid: early_eos=true, early_eos=false")
             setting = replace(setting, early_eos=value == "true")
+        elif key == "requests":
+            if not value.isascii() or not value.isdigit() or not 2 <= int(value) <= MOST_REQUESTS:
+                raise InputError("--set", f"{change!r}; valid: 2 to {MOST_REQUESTS} requests")
+            setting = replace(setting, requests=int(value))
         elif key in LENGTHS:
             if not value.isascii() or not value.isdigit() or not 1 <= int(value) <= 10**7:
                 raise InputError("--set", f"{change!r}; valid: a number of tokens, 1 to 10000000")
             length: dict[str, Any] = {LENGTHS[key]: int(value)}
             setting = replace(setting, **length)
         else:
-            valid = ", ".join((*LENGTHS, "formula", "early_eos"))
+            valid = ", ".join((*LENGTHS, "requests", "formula", "early_eos"))
             raise InputError("--set", f"{change!r}; valid: KEY=VALUE with KEY one of {valid}")
     return _checked(setting)
 
@@ -113,6 +118,38 @@ def run_search(console: Console, setting: Setting, out: Path, time_limit: float)
         return INCONCLUSIVE
     _say(console, f"proven: no counterexample with up to {MOST_REQUESTS} requests")
     return PROVEN
+
+
+def run_worst(console: Console, setting: Setting, out: Path, time_limit: float) -> int:
+    """How far so many requests can exceed the limit, and the run that does; the exit code."""
+    _say(console, f"worst volume of {setting.requests} requests, {_described(setting)}")
+    began = time.monotonic()
+    known: Known | None = None
+    why = "Z3 cannot tell"
+    try:
+        for known in bounded(time_limit, worst, setting):
+            spent = time.monotonic() - began
+            _say(
+                console,
+                f"{setting.limit + known.reached} is reached, {setting.limit + known.at_most} "
+                f"never exceeded, after {spent:.1f} s",
+            )
+    except Unanswered as error:
+        why = str(error)
+    if known is None:
+        reached = setting.requests <= largest_harmless(setting)
+        _say(console, "proven: they fit whoever is admitted" if reached else f"inconclusive: {why}")
+        return PROVEN if reached else INCONCLUSIVE
+    if not known.exact:
+        _say(console, f"inconclusive between the two: {why}")
+    if not known.arrivals:
+        if known.exact:
+            _say(console, "proven: the limit is never exceeded")
+        return PROVEN if known.exact else INCONCLUSIVE
+    code = _replayed(console, setting, Asked(setting.requests, "", "sat", known.arrivals), out)
+    if known.exact and code == FOUND:
+        _say(console, f"worst of {setting.requests} requests: {known.reached} tokens too many")
+    return code
 
 
 def run_proof(console: Console, setting: Setting, time_limit: float) -> int:

@@ -75,6 +75,28 @@ def test_where_the_limit_cannot_be_reached_nothing_is_asked_and_exit_is_0(run: R
     assert result.out.endswith("proven: no counterexample with up to 32 requests\n")
 
 
+def test_the_worst_volume_is_bisected_replayed_and_told(run: Run) -> None:
+    words = ["--maximize", "--set", "formula=2.1.0", "--set", "requests=2", *SMALLEST]
+    result = run("search", "SPY-R07", *words)
+    assert result.code == 1, result
+    lines = result.out.splitlines()
+    assert lines[0].startswith("worst volume of 2 requests, formula 2.1.0: block_size 2")
+    assert "12 is reached, 12 never exceeded, after " in result.out
+    assert lines[-1] == "worst of 2 requests: 4 tokens too many"
+
+
+def test_the_worst_of_a_sound_formula_is_the_limit(run: Run) -> None:
+    result = run("search", "SPY-R07", "--maximize", "--set", "requests=2", *SMALLEST)
+    assert result.code == 0, result
+    assert result.out.endswith("proven: the limit is never exceeded\n")
+
+
+def test_the_worst_of_requests_that_always_fit_needs_no_question(run: Run) -> None:
+    result = run("search", "SPY-R07", "--maximize", "--set", "requests=4")
+    assert result.code == 0, result
+    assert result.out.endswith("proven: they fit whoever is admitted\n")
+
+
 @pytest.mark.parametrize("revision", ["sound", "2.1.2"])
 def test_a_sound_formula_is_proven_for_every_number_of_requests(run: Run, revision: str) -> None:
     result = run("search", "SPY-R07", "--prove", "--revision", revision)
@@ -119,6 +141,8 @@ def test_a_time_limit_that_is_reached_is_inconclusive(run: Run) -> None:
         (["SPY-R07", "--set", "chunk_size=100"], "--set: chunk_size 100 is not a multiple of"),
         (["SPY-R07", "--set", "max_model_len=64"], "--set: max_model_len 64; valid: more than"),
         (["SPY-R07", "--set", "max_batch_tkv=9"], "--set: max_batch_tkv 9; valid: at least"),
+        (["SPY-R07", "--set", "requests=1"], "--set: 'requests=1'; valid: 2 to 32 requests"),
+        (["SPY-R07", "--prove", "--maximize"], "--maximize: a proof has no worst case"),
         (["SPY-R07", "--time-limit", "0"], "--time-limit: 0.0"),
     ],
 )
