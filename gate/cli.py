@@ -33,6 +33,7 @@ from .targets.opening import UnknownTargetError, default_revision, make_target, 
 # Typer brings its own copy of click and names only the leaves of its errors: this is the root.
 COMMAND_LINE_ERROR: type[Exception] = typer.BadParameter.__mro__[2]
 CONFORMS, BROKEN, USAGE, INCONCLUSIVE = 0, 1, 2, 3
+TYPER_INTERRUPTED = 130  # what Typer makes of Ctrl-C in a command
 
 app = typer.Typer(
     add_completion=False,
@@ -284,6 +285,8 @@ def main() -> None:
             stream.reconfigure(errors="backslashreplace")  # "×" where there is only ASCII
     try:
         code = app(standalone_mode=False)
+        if code == TYPER_INTERRUPTED:
+            raise KeyboardInterrupt
     except COMMAND_LINE_ERROR as error:
         _explain_usage(error)
         code = USAGE

@@ -125,6 +125,20 @@ def test_a_time_limit_that_is_reached_is_inconclusive(run: Run) -> None:
 
 
 @pytest.mark.parametrize(
+    ("command", "words"),
+    [("solving.run_search", ["search", "SPY-R07"]), ("run_gate", ["gate", "--profile", "quick"])],
+)
+def test_ctrl_c_before_there_is_an_answer_is_one_line_and_exit_3(
+    run: Run, monkeypatch: pytest.MonkeyPatch, command: str, words: list[str]
+) -> None:
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(f"schedproof.gate.cli.{command}", interrupted)
+    assert run(*words) == (3, "", "schedproof: interrupted\n")
+
+
+@pytest.mark.parametrize(
     ("words", "message"),
     [
         (["SPY-R99"], "no rule 'SPY-R99'"),
