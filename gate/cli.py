@@ -1,6 +1,7 @@
 """The command line. Exit codes: 0 conforms, 1 a rule is broken, 2 usage, 3 inconclusive."""
 
 import io
+import math
 import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -21,7 +22,7 @@ from ..properties.replay import replay as run_replay
 from ..properties.rules import LOCKSTEP, applies
 from ..spec.catalogue import CatalogueError, Rule, load, select
 from . import catalogue_rules, report
-from . import search as solving
+from .exits import BROKEN, CONFORMS, INCONCLUSIVE, USAGE
 from .judge import run_gate
 from .profiles import PROFILES
 from .releases import ReleaseError, cache_folder
@@ -32,7 +33,6 @@ from .targets.opening import UnknownTargetError, default_revision, make_target, 
 
 # Typer brings its own copy of click and names only the leaves of its errors: this is the root.
 COMMAND_LINE_ERROR: type[Exception] = typer.BadParameter.__mro__[2]
-CONFORMS, BROKEN, USAGE, INCONCLUSIVE = 0, 1, 2, 3
 TYPER_INTERRUPTED = 130  # what Typer makes of Ctrl-C in a command
 
 app = typer.Typer(
@@ -210,43 +210,67 @@ def replay(
 
 @app.command()
 def search(
-    rule: Annotated[str, typer.Argument(help=f"the rule to decide: {solving.RULE}")],
+    rule: Annotated[str, typer.Argument(help="the rule to decide; Z3 knows SPY-R07")],
+    engine: Annotated[
+        str, typer.Option(help="z3 decides, hypothesis samples (any checked rule), all")
+    ] = "z3",
     revision: Annotated[
-        str | None,
-        typer.Option(help=f"one of {', '.join(solving.FORMULA_OF_REVISION)}  [default: sound]"),
+        str | None, typer.Option(help="the behaviour that is asked about  [default: sound]")
     ] = None,
     changes: Annotated[
         list[str] | None,
         typer.Option("--set", help="KEY=VALUE: a length in tokens, a formula, or early_eos=true"),
     ] = None,
     prove: Annotated[
-        bool, typer.Option("--prove", help="prove it, for every number of requests")
+        bool,
+        typer.Option(
+            "--prove", help="for every number of requests; --set block_size=any: of blocks, too"
+        ),
     ] = False,
     maximize: Annotated[
-        bool,
-        typer.Option("--maximize", help="the worst volume of --set requests=N  [default: 5]"),
-    ] = False,
+        str | None,
+        typer.Option(help="the worst volume, overshoot or waste of --set requests=N  [default: 5]"),
+    ] = None,
+    target: Annotated[
+        str | None, typer.Option(help="replay the counterexample on this target, too")
+    ] = None,
     out: Annotated[Path, typer.Option(help="folder for counterexamples")] = Path("schedproof-out"),
     time_limit: Annotated[
         float, typer.Option(help="seconds until the answer is inconclusive, at least 1")
     ] = 300.0,
 ) -> None:
-    """Decide a rule with a solver: a counterexample, a proof, or inconclusive."""
-    catalogue = load("spyre")
-    select(catalogue, [rule])
-    if rule != solving.RULE:
-        raise InputError("RULE", f"{rule} has no encoding; valid: {solving.RULE}")
+    """Decide a rule: a counterexample, a proof, or inconclusive."""
     _at_least("--time-limit", time_limit, 1)
     _check_places(None, out)
-    if prove and maximize:
-        raise InputError("--maximize", "a proof has no worst case; valid: --prove or --maximize")
-    setting = solving.read_setting(revision, changes or [])
-    console = report.make_console()
-    if prove:
-        raise typer.Exit(solving.run_proof(console, setting, time_limit))
-    if maximize:
-        raise typer.Exit(solving.run_worst(console, setting, out, time_limit))
-    raise typer.Exit(solving.run_search(console, setting, out, time_limit))
+    from . import deciding  # Z3 takes a while to import
+
+    question = deciding.Question(
+        *(rule, engine, revision, changes or [], prove, maximize, target, out, time_limit)
+    )
+    raise typer.Exit(deciding.run(report.make_console(), question))
+
+
+@app.command()
+def check(
+    what: Annotated[str, typer.Argument(help="contracts: of the model's arithmetic, by CrossHair")],
+    only: Annotated[
+        list[str] | None, typer.Option("--only", help="check only this contract; may be repeated")
+    ] = None,
+    profile: Annotated[
+        str, typer.Option(help="ci, or nightly: then through Hypothesis as well")
+    ] = "ci",
+    time_limit: Annotated[
+        float, typer.Option(help="seconds per contract until it is inconclusive, at least 1")
+    ] = 20.0,
+) -> None:
+    """Prove the arithmetic of the model: a verdict per contract."""
+    if what != "contracts":
+        raise InputError("WHAT", f"{what!r}; valid: contracts")
+    _at_least("--time-limit", time_limit, 1)
+    from . import contracts
+
+    code = contracts.run_contracts(report.make_console(), only or [], profile, time_limit)
+    raise typer.Exit(code)
 
 
 @app.command()
@@ -330,7 +354,7 @@ def _option(name: str) -> Iterator[None]:
 
 
 def _at_least(name: str, value: float, least: float) -> None:
-    if not value >= least:  # not a number is not at least anything
+    if not least <= value < math.inf:  # not a number is not at least anything
         raise InputError(name, f"{value}; valid: at least {least}")
 
 

@@ -2,28 +2,35 @@
 
 import time
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 
 from ..model.errors import InputError
+from ..model.scenario import Scenario
+from ..model.spyre.peak import CHECKS
+from ..model.spyre.revision import SOUND, admitting_by
 from ..model.spyre.volumetric import FORMULAS
-from ..model.target import ModelTarget
+from ..model.target import ModelTarget, Target
 from ..properties.replay import replay as run_replay
+from ..properties.shrink import shrink
+from ..solver.obligation import Discharged, Obligation, discharge
+from ..solver.spyre import peak_proof, volumetric_proof
 from ..solver.spyre.fewest import Asked, fewest
-from ..solver.spyre.lemmas import Discharged, discharge
-from ..solver.spyre.volumetric import Setting, largest_harmless, to_scenario
-from ..solver.spyre.worst import Known, worst
+from ..solver.spyre.volumetric import Setting, largest_harmless, largest_tkv, to_scenario
+from ..solver.spyre.worst import Known, Objective, worst
 from ..spec.catalogue import load, select
 from . import report
 from .bounded import Unanswered, bounded
+from .exits import BROKEN, CONFORMS, INCONCLUSIVE
 from .scenario_file import write_scenario
 
 RULE = "SPY-R07"
-FOUND, PROVEN, INCONCLUSIVE = 1, 0, 3
+FOUND, PROVEN = BROKEN, CONFORMS
 MOST_REQUESTS = 32
+SHRINK_SECONDS = 10.0
 FORMULA_OF_REVISION = {
     "sound": "common_base",
     "documented": "document_realigned",
@@ -37,8 +44,26 @@ LENGTHS = {
 }
 
 
+@dataclass
+class Asking:
+    """One question, and where its answer goes.
+
+    `also` is a target, besides the model, that a counterexample is replayed on, with its name.
+    """
+
+    console: Console
+    setting: Setting
+    out: Path
+    time_limit: float
+    also: tuple[str, Target] | None = None
+
+    def say(self, line: str) -> None:
+        """One line of the answer."""
+        self.console.print(line, markup=False, highlight=False)
+
+
 def read_setting(revision: str | None, changes: list[str]) -> Setting:
-    """The question that `--revision` and `--set key=value` ask.
+    """The question that `--revision` and `--set key=value` ask; requests 0 where none are set.
 
     Raises:
         InputError: an unknown revision or key, or an impossible value.
@@ -47,12 +72,12 @@ def read_setting(revision: str | None, changes: list[str]) -> Setting:
     if name not in FORMULA_OF_REVISION:
         valid = ", ".join(FORMULA_OF_REVISION)
         raise InputError("--revision", f"{name!r} has no encoding of {RULE}; valid: {valid}")
-    setting = Setting(FORMULA_OF_REVISION[name], 5)
+    setting = Setting(FORMULA_OF_REVISION[name], 0)
     for change in changes:
         key, _, value = change.partition("=")
         if key == "formula":
-            if value not in FORMULAS:
-                valid = ", ".join(FORMULAS)
+            if admitting_by(SOUND, value) is None:
+                valid = ", ".join((*FORMULAS, *CHECKS, "FORMULA+TOKENS"))
                 raise InputError("--set", f"formula {value!r} is unknown; valid: {valid}")
             setting = replace(setting, formula=value)
         elif key == "early_eos":
@@ -60,18 +85,24 @@ def read_setting(revision: str | None, changes: list[str]) -> Setting:
                 raise InputError("--set", f"{change!r}; valid: early_eos=true, early_eos=false")
             setting = replace(setting, early_eos=value == "true")
         elif key == "requests":
-            if not value.isascii() or not value.isdigit() or not 2 <= int(value) <= MOST_REQUESTS:
+            number = _number(value)
+            if number is None or not 2 <= number <= MOST_REQUESTS:
                 raise InputError("--set", f"{change!r}; valid: 2 to {MOST_REQUESTS} requests")
-            setting = replace(setting, requests=int(value))
+            setting = replace(setting, requests=number)
         elif key in LENGTHS:
-            if not value.isascii() or not value.isdigit() or not 1 <= int(value) <= 10**7:
+            number = _number(value)
+            if number is None or not 1 <= number <= 10**7:
                 raise InputError("--set", f"{change!r}; valid: a number of tokens, 1 to 10000000")
-            length: dict[str, Any] = {LENGTHS[key]: int(value)}
+            length: dict[str, Any] = {LENGTHS[key]: number}
             setting = replace(setting, **length)
         else:
             valid = ", ".join((*LENGTHS, "requests", "formula", "early_eos"))
             raise InputError("--set", f"{change!r}; valid: KEY=VALUE with KEY one of {valid}")
     return _checked(setting)
+
+
+def _number(value: str) -> int | None:
+    return int(value) if value.isascii() and value.isdigit() and len(value) < 10 else None
 
 
 def _checked(setting: Setting) -> Setting:
@@ -90,118 +121,219 @@ def _checked(setting: Setting) -> Setting:
     return setting
 
 
-def run_search(console: Console, setting: Setting, out: Path, time_limit: float) -> int:
+def run_search(asking: Asking) -> int:
     """Look for the fewest requests that break the rule; the exit code."""
-    _say(console, f"search {RULE}, {_described(setting)}")
+    setting = asking.setting
+    asking.say(f"search {RULE}, {_described(setting)}")
     harmless = min(largest_harmless(setting), MOST_REQUESTS)
-    blocks = -(-setting.max_model_len // setting.block) * setting.block
-    _say(
-        console,
-        f"up to {harmless} requests: {harmless} x {blocks} <= {setting.limit}, whoever is admitted",
+    asking.say(
+        f"up to {harmless} requests: {harmless} x {largest_tkv(setting)} <= {setting.limit}, "
+        "whoever is admitted"
     )
     began, excluded, unknown = time.monotonic(), harmless, False
+    most = setting.requests or MOST_REQUESTS
     try:
-        for asked in bounded(time_limit, _fewest, setting):
+        for asked in bounded(asking.time_limit, _fewest, setting, most):
             spent = time.monotonic() - began
             if asked.answer == "sat":
-                _say(console, f"{asked.requests} requests ({asked.where}): sat after {spent:.1f} s")
-                return _replayed(console, setting, asked, out)
-            _say(console, f"{asked.requests} requests: {asked.answer} after {spent:.1f} s")
+                asking.say(f"{asked.requests} requests ({asked.where}): sat after {spent:.1f} s")
+                return _replayed(asking, list(asked.arrivals), small=True)
+            asking.say(f"{asked.requests} requests: {asked.answer} after {spent:.1f} s")
             unknown |= asked.answer == "unknown"
             if not unknown:
                 excluded = asked.requests
     except Unanswered as why:
-        _say(console, f"inconclusive: no counterexample with up to {excluded} requests; then {why}")
+        asking.say(f"inconclusive: no counterexample with up to {excluded} requests; then {why}")
         return INCONCLUSIVE
     if unknown:
-        _say(console, f"inconclusive: unsat with up to {excluded} requests only")
+        asking.say(f"inconclusive: unsat with up to {excluded} requests only")
         return INCONCLUSIVE
-    _say(console, f"proven: no counterexample with up to {MOST_REQUESTS} requests")
+    asking.say(f"proven: no counterexample with up to {most} requests")
     return PROVEN
 
 
-def run_worst(console: Console, setting: Setting, out: Path, time_limit: float) -> int:
-    """How far so many requests can exceed the limit, and the run that does; the exit code."""
-    _say(console, f"worst volume of {setting.requests} requests, {_described(setting)}")
+def run_worst(asking: Asking, objective: Objective) -> int:
+    """How far the formula goes with so many requests, and the run that does; the exit code."""
+    asking.setting = setting = replace(asking.setting, requests=asking.setting.requests or 5)
+    asking.say(f"worst {objective} of {setting.requests} requests, {_described(setting)}")
+    if objective == "overshoot" and setting.requests <= largest_harmless(setting):
+        asking.say("proven: they fit whoever is admitted")
+        return PROVEN
     began = time.monotonic()
     known: Known | None = None
     why = "Z3 cannot tell"
     try:
-        for known in bounded(time_limit, worst, setting):
+        for known in bounded(asking.time_limit, _worst, setting, objective):
+            reached = f"{known.reached} is reached, " if known.arrivals else ""
             spent = time.monotonic() - began
-            _say(
-                console,
-                f"{setting.limit + known.reached} is reached, {setting.limit + known.at_most} "
-                f"never exceeded, after {spent:.1f} s",
-            )
+            asking.say(f"{reached}{known.at_most} never exceeded, after {spent:.1f} s")
     except Unanswered as error:
         why = str(error)
+    if known is None or not known.exact:
+        asking.say(f"inconclusive{' between the two' * bool(known)}: {why}")
     if known is None:
-        reached = setting.requests <= largest_harmless(setting)
-        _say(console, "proven: they fit whoever is admitted" if reached else f"inconclusive: {why}")
-        return PROVEN if reached else INCONCLUSIVE
-    if not known.exact:
-        _say(console, f"inconclusive between the two: {why}")
+        return INCONCLUSIVE
+    code = _told(asking, objective, known)
+    return code if known.exact or code == FOUND else INCONCLUSIVE
+
+
+def _told(asking: Asking, objective: Objective, known: Known) -> int:
+    """The worst case in words, replayed."""
+    setting = asking.setting
     if not known.arrivals:
         if known.exact:
-            _say(console, "proven: the limit is never exceeded")
-        return PROVEN if known.exact else INCONCLUSIVE
-    code = _replayed(console, setting, Asked(setting.requests, "", "sat", known.arrivals), out)
+            nobody = "nobody is refused who is safe" if objective == "waste" else "there is none"
+            over = f"{setting.limit} is never exceeded"
+            asking.say(f"proven: {over if objective == 'overshoot' else nobody}")
+        return PROVEN
+    if objective == "waste":
+        return _refusal(asking, known)
+    if known.reached <= setting.limit:
+        asking.say(f"{known.reached} at most, within the limit of {setting.limit}")
+        _write(asking, _scenario(asking, list(known.arrivals)), "volume")
+        return PROVEN
+    code = _replayed(asking, list(known.arrivals), small=False)
     if known.exact and code == FOUND:
-        _say(console, f"worst of {setting.requests} requests: {known.reached} tokens too many")
+        beyond = known.reached - setting.limit
+        asking.say(f"worst of {setting.requests} requests: {beyond} tokens too many")
     return code
 
 
-def run_proof(console: Console, setting: Setting, time_limit: float) -> int:
-    """Prove the rule for every number of requests, lemma by lemma; the exit code."""
-    _say(console, f"prove {RULE} for every number of requests and steps, {_described(setting)}")
-    failed = 0
-    try:
-        for one in bounded(time_limit, _discharge, setting.formula, setting.block):
-            _say(console, f"{one.status:10} {one.name:18} {one.seconds:5.2f} s  {one.sentence}")
-            failed += one.status != "proven"
-    except Unanswered as why:
-        _say(console, f"inconclusive: {why}")
+def _refusal(asking: Asking, known: Known) -> int:
+    """A refusal in vain is no broken rule: it is shown beside the check that refuses nothing."""
+    scenario = _scenario(asking, list(known.arrivals))
+    last = scenario.requests[-1].id
+    waits, joins = (
+        _starts(ModelTarget(name), scenario, last) for name in (asking.setting.formula, "exact")
+    )
+    if joins is None or (waits is not None and waits <= joins):
+        asking.say("inconclusive: on the model nobody waits longer than by the exact check")
         return INCONCLUSIVE
-    if failed:
-        _say(
-            console,
-            f"inconclusive: {failed} of the lemmas fail, so this argument does not hold; "
-            "search without --prove looks for a counterexample",
-        )
-        return INCONCLUSIVE
-    _say(console, "proven, each lemma with a weaker one beside it that is refuted")
+    asking.say(
+        f"{last} could join in step {joins}, and {known.reached} tokens of {asking.setting.limit} "
+        f"would never be used; by formula {asking.setting.formula} it joins in step {waits}"
+    )
+    path = _write(asking, scenario, "waste")
+    for name in (asking.setting.formula, "exact"):
+        asking.say(f"  replay:   schedproof replay {path} --target model:{name}")
     return PROVEN
 
 
-def _fewest(setting: Setting) -> Iterator[Asked]:
-    return fewest(setting, MOST_REQUESTS)
+def _starts(target: Target, scenario: Scenario, request_id: str) -> int | None:
+    """The step of the request's last prefill chunk."""
+    found: list[int] = []
+
+    def watch(number: int, step: Any) -> None:
+        if step.kind == "prefill" and request_id in step.scheduled:
+            found.append(number)
+
+    run_replay(target, scenario, (), watch)
+    return found[-1] if found else None
 
 
-def _discharge(formula: str, block: int) -> Iterator[Discharged]:
-    return discharge(formula, block)
+def run_proof(asking: Asking, block: int | None) -> int:
+    """Prove the rule for every number of requests, lemma by lemma; the exit code.
 
-
-def _replayed(console: Console, setting: Setting, asked: Asked, out: Path) -> int:
-    """Nothing is reported that does not break the rule on the model, step by step."""
-    revision = next(
-        (name for name, formula in FORMULA_OF_REVISION.items() if formula == setting.formula),
-        "sound",
+    `block`: tokens of a block, None for blocks of any size.
+    """
+    setting = asking.setting
+    size = "blocks of any size" if block is None else f"blocks of {block}"
+    asking.say(
+        f"prove {RULE} for every number of requests and steps, formula {setting.formula}, {size}"
     )
-    scenario = to_scenario(
-        replace(setting, requests=asked.requests), list(asked.arrivals), revision
-    )
-    rules = select(load("spyre"), [RULE])
-    outcome = run_replay(ModelTarget(setting.formula), scenario, rules)
-    if not outcome.broken:
-        _say(console, "inconclusive: the solver's answer does not break the rule on the model")
+    failed, began = 0, time.monotonic()
+    try:
+        for one in bounded(asking.time_limit, _discharge, setting.formula, block):
+            asking.say(
+                f"{one.status:10} {one.name:18} {one.seconds:5.2f} s  {one.by:4}  {one.sentence}"
+            )
+            failed += one.status != "proven"
+    except Unanswered as why:
+        asking.say(f"inconclusive: {why}")
         return INCONCLUSIVE
-    path = write_scenario(scenario, out, RULE)
-    target = f"model:{setting.formula}"
-    options = report.replay_options(target, [RULE], 10.0)
+    if failed:
+        asking.say(
+            f"inconclusive: {failed} of the lemmas fail, so this argument does not hold; "
+            "search without --prove looks for a counterexample"
+        )
+        return INCONCLUSIVE
+    spent = time.monotonic() - began
+    asking.say(f"proven in {spent:.1f} s, each lemma with a weaker one beside it that is refuted")
+    return PROVEN
+
+
+def obligations(formula: str, block: int | None) -> list[Obligation]:
+    """The lemmas that say why the limit is kept, by the form of the check."""
+    if formula in CHECKS:
+        return peak_proof.obligations(formula, block)
+    return volumetric_proof.obligations(formula, block)
+
+
+def _fewest(setting: Setting, most: int) -> Iterator[Asked]:
+    return fewest(setting, most)
+
+
+def _worst(setting: Setting, objective: Objective) -> Iterator[Known]:
+    return worst(setting, objective)
+
+
+def _discharge(formula: str, block: int | None) -> Iterator[Discharged]:
+    return discharge(obligations(formula, block))
+
+
+def _scenario(asking: Asking, arrivals: list[Any]) -> Scenario:
+    formula = asking.setting.formula
+    revision = next((n for n, own in FORMULA_OF_REVISION.items() if own == formula), "sound")
+    return to_scenario(replace(asking.setting, requests=len(arrivals)), arrivals, revision)
+
+
+def _write(asking: Asking, scenario: Scenario, name: str) -> Path:
+    path = write_scenario(scenario, asking.out, name)
+    asking.say(f"  scenario: {path}")
+    return path
+
+
+def _replayed(asking: Asking, arrivals: list[Any], *, small: bool) -> int:
+    """Nothing is reported that does not break the rule on the model, step by step."""
+    scenario = _scenario(asking, arrivals)
+    rules = select(load("spyre"), [RULE])
+    target = ModelTarget(asking.setting.formula)
+    outcome = run_replay(target, scenario, rules)
+    if not outcome.broken:
+        asking.say("inconclusive: the solver's answer does not break the rule on the model")
+        return INCONCLUSIVE
+    if small:
+        scenario = _shrunk(target, scenario, rules)
+        outcome = run_replay(target, scenario, rules)
+    path = write_scenario(scenario, asking.out, RULE)
+    options = report.replay_options(f"model:{asking.setting.formula}", [RULE], 10.0)
     report.print_failure(
-        console, rules[0], scenario, outcome.broken[0], str(path), options, outcome.session
+        asking.console,
+        *(rules[0], scenario, outcome.broken[0], str(path), options, outcome.session),
     )
+    return FOUND if asking.also is None else _replayed_elsewhere(asking, scenario, rules, path)
+
+
+def _shrunk(target: Target, scenario: Scenario, rules: Any) -> Scenario:
+    """As small as it gets in a few seconds; runs at production scale take a good part of one."""
+    ends = time.monotonic() + SHRINK_SECONDS
+
+    def still_breaks(candidate: Scenario) -> bool:
+        return time.monotonic() < ends and bool(run_replay(target, candidate, rules).broken)
+
+    return shrink(scenario, still_breaks, 10_000)
+
+
+def _replayed_elsewhere(asking: Asking, scenario: Scenario, rules: Any, path: Path) -> int:
+    assert asking.also is not None
+    name, target = asking.also
+    outcome = run_replay(target, scenario, rules)
+    if not outcome.broken:
+        asking.say(f"{name} keeps the limit in this run: it admits by another formula")
+        return INCONCLUSIVE
+    first = outcome.broken[0]
+    asking.say(f"{name} breaks it, too, at step {first.step}: {first.message}")
+    asking.say(f"  replay:   schedproof replay {path} --target {name} --rule {RULE}")
     return FOUND
 
 
@@ -209,7 +341,3 @@ def _described(setting: Setting) -> str:
     words: dict[str, Any] = {key: getattr(setting, name) for key, name in LENGTHS.items()}
     described = ", ".join(f"{key} {value}" for key, value in words.items())
     return f"formula {setting.formula}: {described}" + ", early EOS" * setting.early_eos
-
-
-def _say(console: Console, line: str) -> None:
-    console.print(line, markup=False, highlight=False)

@@ -4,6 +4,8 @@ from typing import Literal
 
 import msgspec
 
+from .exits import BROKEN, CONFORMS, INCONCLUSIVE
+
 FORMAT = "schedproof/verdict@1"
 Status = Literal["held", "violated", "not_observable", "not_exercised", "inconclusive", "planned"]
 
@@ -86,9 +88,9 @@ def exit_code(rules: tuple[RuleVerdict, ...], chosen: bool, interrupted: bool) -
     """
     statuses = [rule.status for rule in rules]
     if "violated" in statuses:
-        return 1
+        return BROKEN
     if interrupted or "inconclusive" in statuses or "held" not in statuses:
-        return 3
+        return INCONCLUSIVE
     if chosen and any(status != "held" for status in statuses):
-        return 3
-    return 0
+        return INCONCLUSIVE
+    return CONFORMS

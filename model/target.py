@@ -13,8 +13,8 @@ import msgspec
 from .errors import InputError
 from .scenario import Request, check_requests
 from .spyre.model import SpyreModel
+from .spyre.revision import admitting_by
 from .spyre.state import State
-from .spyre.volumetric import FORMULAS
 from .systems import make_model
 
 Reply = dict[str, Any]
@@ -43,8 +43,8 @@ class Target(Protocol):
 class ModelTarget:
     """A reference model in a target's place.
 
-    `formula`, a name of `spyre.volumetric.FORMULAS`, admits by that formula whatever the revision
-    has; the target then says that this is its version.
+    `formula`, a name that `spyre.revision.admitting_by` knows, admits by that check whatever the
+    revision has; the target then says that this is its version.
     """
 
     def __init__(self, formula: str | None = None) -> None:
@@ -64,7 +64,8 @@ class ModelTarget:
             message = f"$.config: {config!r:.60} is not an object"
             return {"ok": False, "error": "config", "message": message}
         if self._formula is not None:
-            admits = replace(model.revision, projection=FORMULAS[self._formula])
+            admits = admitting_by(model.revision, self._formula)
+            assert admits is not None, self._formula
             model = replace(model, revision=admits)
         self._model = model
         self._state = model.initial()

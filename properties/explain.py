@@ -1,13 +1,11 @@
 """Explanations of broken rules, by rule, for targets whose admission rule is known."""
 
 from collections.abc import Callable
-from dataclasses import replace
 
 from ..model.errors import InputError
 from ..model.scenario import Scenario
 from ..model.spyre.model import SpyreModel
-from ..model.spyre.revision import DECIDES_AS, RELEASE_2_1_2, REVISIONS
-from ..model.spyre.volumetric import FORMULAS
+from ..model.spyre.revision import DECIDES_AS, RELEASE_2_1_2, REVISIONS, admitting_by
 from ..model.systems import make_model
 from .spyre.explain import explain_stale_refusal, explain_stale_tkv, explain_volume
 from .spyre.explain_blocks import explain_lost_blocks, explain_published_ahead
@@ -47,7 +45,6 @@ def _model_of(scenario: Scenario, version: str) -> SpyreModel | None:
     except InputError:
         return None
     revision = REVISIONS.get(DECIDES_AS.get(version, version))
-    formula = FORMULAS.get(FORMULA_OF.get(version, version))
-    if revision is None and formula is not None:
-        revision = replace(RELEASE_2_1_2, projection=formula)
+    if revision is None:
+        revision = admitting_by(RELEASE_2_1_2, FORMULA_OF.get(version, version))
     return SpyreModel(config, revision) if revision is not None else None

@@ -30,7 +30,7 @@ class Numbers:
     _made: int = 0
     _splits: dict[tuple[int, int], tuple[Any, Any, Any]] = field(default_factory=dict)
 
-    def fresh(self, name: str, low: int, high: int | None) -> Any:
+    def fresh(self, name: str, low: int, high: Any) -> Any:
         """A new number from `low` to `high`, both included; None is no bound (integers only)."""
         self._made += 1
         full = f"{name}!{self._made}"
@@ -44,15 +44,18 @@ class Numbers:
         """A constant."""
         return z3.IntVal(number) if self.kind == "integers" else z3.BitVecVal(number, self.bits)
 
-    def split(self, number: Any, by: int, most: int | None) -> tuple[Any, Any]:
-        """Quotient (at most `most`, if given) and remainder of a number that is not negative."""
-        key = (number.get_id(), by)
+    def split(self, number: Any, by: Any, most: int | None) -> tuple[Any, Any]:
+        """Quotient (at most `most`, if given) and remainder of a number that is not negative.
+
+        `by` may be symbolic; the fact is not linear then.
+        """
+        key = (number.get_id(), by if isinstance(by, int) else -by.get_id())
         if key not in self._splits:
             quotient = self.fresh("quotient", 0, most)
             remainder = self.fresh("remainder", 0, by - 1)
             self.facts.append(number == quotient * by + remainder)
-            # The number is kept: Z3 gives the ids of what is gone to others.
-            self._splits[key] = (quotient, remainder, number)
+            # Both are kept: Z3 gives the ids of what is gone to others.
+            self._splits[key] = (quotient, remainder, (number, by))
         quotient, remainder, _ = self._splits[key]
         return quotient, remainder
 

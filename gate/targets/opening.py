@@ -10,8 +10,7 @@ from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 from ...model.faults import TargetNotStarted
-from ...model.spyre.revision import DECIDES_AS, REVISIONS
-from ...model.spyre.volumetric import FORMULAS
+from ...model.spyre.revision import DECIDES_AS, REVISIONS, SOUND, admitting_by
 from ...model.target import ModelTarget, Target
 from .. import releases
 from .jsonl import OPERATIONS
@@ -45,7 +44,7 @@ def opened(
             a factory is called, and so found wanting, only when the target is first started.
     """
     word, _, formula = spec.partition(":")
-    if word == "model" and (not formula or formula in FORMULAS):
+    if word == "model" and (not formula or admitting_by(SOUND, formula)):
         yield Opened(ModelTarget(formula or None), lambda: "")
         return
     pipe = _pipe(spec, step_limit=step_limit, offline=offline, report=report)

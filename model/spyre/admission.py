@@ -106,13 +106,12 @@ def fits_volume(
 ) -> bool:
     """No projected batch x tkv exceeds the limit (rule SPY-R42)."""
     tkvs = tkv.request_tkvs([one.computed for one in decoding], config.block_size)
-    projection = revision.projection(
-        current,
-        [
-            volumetric.Decoding(one.computed, one.remaining, own)
-            for one, own in zip(decoding, tkvs, strict=True)
-        ],
-        volumetric.Newcomer(newcomer.prompt, newcomer.max_tokens),
-        config.block_size,
-    )
+    members = [
+        volumetric.Decoding(one.computed, one.remaining, own)
+        for one, own in zip(decoding, tkvs, strict=True)
+    ]
+    joining = volumetric.Newcomer(newcomer.prompt, newcomer.max_tokens)
+    if revision.volume_check is not None:
+        return revision.volume_check(members, joining, config.block_size, config.max_batch_tkv)
+    projection = revision.projection(current, members, joining, config.block_size)
     return volumetric.accepts(projection, config.max_batch_tkv)

@@ -8,7 +8,7 @@ steps: the last one, or the last at which some member fills a block.
 from bisect import bisect_left, insort
 from collections.abc import Sequence
 
-from .volumetric import Decoding, Newcomer
+from .volumetric import Check, Decoding, Newcomer, round_up
 
 
 def peak_volume(decoding: Sequence[Decoding], newcomer: Newcomer, block_size: int) -> int:
@@ -30,11 +30,33 @@ def peak_volume(decoding: Sequence[Decoding], newcomer: Newcomer, block_size: in
     return peak
 
 
+def rounded_volume(decoding: Sequence[Decoding], newcomer: Newcomer, block_size: int) -> int:
+    """The same from above, simpler: at each finishing time the batch's whole blocks, filled."""
+    everyone = [(one.remaining, one.computed) for one in decoding]
+    everyone.append((newcomer.remaining, newcomer.prompt))
+    longest, peak = 0, 0
+    for batch, (ends, tokens) in enumerate(sorted(everyone, reverse=True), 1):
+        longest = max(longest, tokens)
+        if 0 < ends <= newcomer.remaining:
+            peak = max(peak, batch * round_up(longest + ends, block_size))
+    return peak
+
+
 def accepts_exactly(
     decoding: Sequence[Decoding], newcomer: Newcomer, block_size: int, limit: int
 ) -> bool:
     """No decode step of the newcomer can exceed the limit: necessary and sufficient."""
     return peak_volume(decoding, newcomer, block_size) <= limit
+
+
+def accepts_rounded(
+    decoding: Sequence[Decoding], newcomer: Newcomer, block_size: int, limit: int
+) -> bool:
+    """No decode step of the newcomer can exceed the limit, even with every last block full."""
+    return rounded_volume(decoding, newcomer, block_size) <= limit
+
+
+CHECKS: dict[str, Check] = {"exact": accepts_exactly, "rounded": accepts_rounded}
 
 
 def _largest_tkv(longest: int, offsets: list[int], ends: int, block_size: int) -> int:

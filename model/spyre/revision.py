@@ -1,8 +1,8 @@
 """What the published revisions of Spyre's scheduler do differently: one value each."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from . import volumetric
+from . import peak, volumetric
 
 
 @dataclass(frozen=True)
@@ -12,6 +12,7 @@ class Revision:
     Attributes:
         name: as in the scenario format.
         projection: the formula of the volumetric check.
+        volume_check: asked instead, by a check that projects nothing (nobody's release).
         stale_tkv: admission goes by the tkv that the last forward reported, which still counts
             requests that have finished since; otherwise by the batch as it is.
         prompt_is_tkv: every prefill step reports the prompt's length as tkv.
@@ -36,6 +37,7 @@ class Revision:
 
     name: str
     projection: volumetric.Formula
+    volume_check: volumetric.Check | None = None
     stale_tkv: bool = False
     prompt_is_tkv: bool = False
     checks_once: bool = False
@@ -82,3 +84,14 @@ REVISIONS = {
 }
 # Releases that were compared step by step with the model of another.
 DECIDES_AS = {"2.1.1": "2.1.2", "2.4.0": "2.5.2", "2.6.3": "2.5.2"}
+
+
+def admitting_by(revision: Revision, name: str) -> Revision | None:
+    """The revision with another volumetric check: a formula, FORMULA+TOKENS, `exact` or
+    `rounded`; None if there is none of that name."""
+    formula = volumetric.formula_named(name)
+    if formula is not None:
+        return replace(revision, projection=formula)
+    if name in peak.CHECKS:
+        return replace(revision, volume_check=peak.CHECKS[name])
+    return None

@@ -33,14 +33,18 @@ class Newcomer(NamedTuple):
 
 
 class Projection(NamedTuple):
-    """Largest tkv that each can still reach, in tokens."""
+    """Largest tkv that each can still reach, in tokens; `to_the_end`: the walk goes on to those
+    who outlive the newcomer."""
 
     newcomer: int
     decoding: list[int]
+    to_the_end: bool = False
 
 
 # (max-tkv of the batch, its members, the newcomer, block size) -> Projection
 Formula = Callable[[int, Sequence[Decoding], Newcomer, int], Projection]
+# (members, the newcomer, block size, limit) -> may it join? For checks that project nothing.
+Check = Callable[[Sequence[Decoding], Newcomer, int, int], bool]
 
 
 def accepts(projection: Projection, limit: int) -> bool:
@@ -48,6 +52,9 @@ def accepts(projection: Projection, limit: int) -> bool:
 
     Members that outlive the newcomer are not looked at: they were when they joined.
     """
+    if projection.to_the_end:
+        everyone = sorted([*projection.decoding, projection.newcomer], reverse=True)
+        return all(batch * tkv <= limit for batch, tkv in enumerate(everyone, 1))
     batch = len(projection.decoding) + 1
     for tkv in sorted(projection.decoding):
         if projection.newcomer <= tkv:
@@ -95,6 +102,30 @@ def document_max_tkv(
     return Projection(
         newcomer.prompt + newcomer.remaining,
         [tkv + member.remaining + block_size for member in decoding],
+    )
+
+
+def document_figure(
+    tkv: int, decoding: Sequence[Decoding], newcomer: Newcomer, block_size: int
+) -> Projection:
+    """What the page's own admission figure was drawn by: neither the page's words nor a release.
+
+    A decoding request goes by its length at the end, its last token counted, and one block more;
+    or, if that is more, by the blocks that the newcomer's prompt pads it with.
+    """
+    prompt_blocks = blocks_for(newcomer.prompt, block_size)
+    return Projection(
+        round_up(newcomer.prompt + newcomer.max_tokens, block_size),
+        [
+            max(
+                round_up(end, block_size) + block_size,
+                max(prompt_blocks - blocks_for(member.computed + 1, block_size), 0) * block_size
+                + end,
+            )
+            for member in decoding
+            for end in [member.computed + member.remaining + 1]
+        ],
+        to_the_end=True,
     )
 
 
@@ -162,9 +193,39 @@ FORMULAS: dict[str, Formula] = {
     "document_own_tkv": document_own_tkv,
     "document_realigned": document_realigned,
     "document_max_tkv": document_max_tkv,
+    "document_figure": document_figure,
     "1.10.0": release_1_10_0,
     "2.0.1": release_2_0_1,
     "2.1.0": release_2_1_0,
     "2.1.2": release_2_1_2,
     "common_base": common_base,
 }
+
+
+def with_slack(formula: Formula, slack: int) -> Formula:
+    """The formula with `slack` tokens more for everyone."""
+
+    def slackened(
+        tkv: int, decoding: Sequence[Decoding], newcomer: Newcomer, block_size: int
+    ) -> Projection:
+        own, others, to_the_end = formula(tkv, decoding, newcomer, block_size)
+        return Projection(own + slack, [other + slack for other in others], to_the_end)
+
+    return slackened
+
+
+def split_slack(name: str) -> tuple[str, int] | None:
+    """A formula's name and the tokens of slack in `FORMULA+TOKENS`, or None if it means nothing."""
+    formula, plus, tokens = name.partition("+")
+    if formula not in FORMULAS or (plus and not (tokens.isascii() and tokens.isdigit())):
+        return None
+    return formula, int(tokens or 0)
+
+
+def formula_named(name: str) -> Formula | None:
+    """The formula that `FORMULA` or `FORMULA+TOKENS` names, or None."""
+    parts = split_slack(name)
+    if parts is None:
+        return None
+    formula, slack = parts
+    return with_slack(FORMULAS[formula], slack) if slack else FORMULAS[formula]

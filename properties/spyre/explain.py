@@ -100,7 +100,7 @@ def _joining(model: SpyreModel, state: State, number: int) -> Admission | None:
     """The projection by which a last chunk runs in this step beside a decode batch."""
     config, block = model.config, model.config.block_size
     candidate = state.prefilling or (state.waiting[0] if state.waiting else None)
-    if candidate is None or not state.decoding:
+    if candidate is None or not state.decoding or model.revision.volume_check is not None:
         return None
     if not is_last_chunk(candidate.prompt, candidate.computed, config.chunk_size):
         return None

@@ -2,14 +2,11 @@
 
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any, Literal, NamedTuple
-
-import z3
+from typing import Any, NamedTuple
 
 from ..numbers import Kind
+from ..obligation import Answer, decide
 from .volumetric import Arrival, Problem, Setting, largest_harmless, solution, violation
-
-Answer = Literal["sat", "unsat", "unknown"]
 
 
 class Asked(NamedTuple):
@@ -46,13 +43,8 @@ def fewest(setting: Setting, most: int, kind: Kind = "integers") -> Iterator[Ask
 
 def ask(problem: Problem, extra: list[Any], requests: int, where: str) -> Asked:
     """One question."""
-    solver = z3.Solver()
-    solver.add(problem.facts)
-    solver.add(extra)
-    answer = solver.check()
-    if answer == z3.sat:
-        return Asked(requests, where, "sat", tuple(solution(problem, solver.model())))
-    return Asked(requests, where, "unsat" if answer == z3.unsat else "unknown")
+    answer, found = decide([*problem.facts, *extra])
+    return Asked(requests, where, answer, tuple(solution(problem, found)) if found else ())
 
 
 def short_prompts_first(setting: Setting, problem: Problem) -> list[Any]:

@@ -8,14 +8,15 @@ from typing import Any, NamedTuple
 
 import z3
 
+from ...model.spyre.volumetric import split_slack
 from ..numbers import Numbers
 
 
 class Lengths(NamedTuple):
-    """What all formulas measure in: tokens of a block, and tokens that nothing exceeds, if such a
-    bound is known."""
+    """What all formulas measure in: tokens of a block (a number, or symbolic), and tokens that
+    nothing exceeds, if such a bound is known."""
 
-    block: int
+    block: Any
     longest: int | None
 
 
@@ -35,7 +36,14 @@ class Joining(NamedTuple):
     remaining: Any
 
 
-Projected = tuple[Any, list[Any]]
+class Projected(NamedTuple):
+    """Largest tkv that each can still reach; the names are the model's."""
+
+    newcomer: Any
+    decoding: list[Any]
+    to_the_end: bool = False
+
+
 Formula = Callable[[Numbers, Lengths, Any, list[Member], Joining], Projected]
 
 
@@ -67,7 +75,7 @@ def document_own_tkv(
 ) -> Projected:
     """The document, each by its own tkv before the newcomer joins."""
     block = lengths.block
-    return (
+    return Projected(
         newcomer.prompt + newcomer.remaining,
         [member.tkv + member.remaining + block for member in decoding],
     )
@@ -77,18 +85,33 @@ def document_realigned(
     numbers: Numbers, lengths: Lengths, tkv: Any, decoding: list[Member], newcomer: Joining
 ) -> Projected:
     """The document, each by its tkv once the newcomer has joined."""
-    own, others = release_1_10_0(numbers, lengths, tkv, decoding, newcomer)
-    return own, [one + lengths.block for one in others]
+    own, others, _ = release_1_10_0(numbers, lengths, tkv, decoding, newcomer)
+    return Projected(own, [one + lengths.block for one in others])
 
 
 def document_max_tkv(
     numbers: Numbers, lengths: Lengths, tkv: Any, decoding: list[Member], newcomer: Joining
 ) -> Projected:
     """The document, each by the max-tkv of the batch."""
-    return (
+    return Projected(
         newcomer.prompt + newcomer.remaining,
         [tkv + member.remaining + lengths.block for member in decoding],
     )
+
+
+def document_figure(
+    numbers: Numbers, lengths: Lengths, tkv: Any, decoding: list[Member], newcomer: Joining
+) -> Projected:
+    """What the page's own admission figure was drawn by."""
+    own = round_up(numbers, lengths, newcomer.prompt + newcomer.remaining + 1)
+    asks, _ = width(numbers, lengths, newcomer.prompt - 1)
+    others = []
+    for member in decoding:
+        end = member.computed + member.remaining + 1
+        holds, _ = width(numbers, lengths, member.computed)  # its last token counted
+        padded = z3.If(asks > holds, asks - holds, 0) * lengths.block + end
+        others.append(numbers.largest([round_up(numbers, lengths, end) + lengths.block, padded]))
+    return Projected(own, others, to_the_end=True)
 
 
 def release_1_10_0(
@@ -97,10 +120,11 @@ def release_1_10_0(
     """vllm-spyre 1.3.0 to 1.10.0."""
     whole, _ = width(numbers, lengths, base_of(tkv, newcomer))
     own = realigned(numbers, lengths, newcomer.prompt, whole) + newcomer.remaining
-    return own, [
+    others = [
         realigned(numbers, lengths, member.computed, whole) + member.remaining
         for member in decoding
     ]
+    return Projected(own, others)
 
 
 def release_2_0_1(
@@ -110,7 +134,7 @@ def release_2_0_1(
     base = base_of(tkv, newcomer)
     whole, _ = width(numbers, lengths, base)
     own = realigned(numbers, lengths, newcomer.prompt, whole) + newcomer.remaining
-    return own, [base + member.remaining + lengths.block for member in decoding]
+    return Projected(own, [base + member.remaining + lengths.block for member in decoding])
 
 
 def release_2_1_0(
@@ -120,17 +144,16 @@ def release_2_1_0(
     base = base_of(tkv, newcomer)
     whole, _ = width(numbers, lengths, base)
     own = realigned(numbers, lengths, newcomer.prompt, whole) + newcomer.remaining
-    return round_up(numbers, lengths, own), [
-        round_up(numbers, lengths, base + member.remaining) for member in decoding
-    ]
+    others = [round_up(numbers, lengths, base + member.remaining) for member in decoding]
+    return Projected(round_up(numbers, lengths, own), others)
 
 
 def release_2_1_2(
     numbers: Numbers, lengths: Lengths, tkv: Any, decoding: list[Member], newcomer: Joining
 ) -> Projected:
     """sendnn-inference 2.1.1 and later."""
-    own, others = release_2_1_0(numbers, lengths, tkv, decoding, newcomer)
-    return own + lengths.block, [one + lengths.block for one in others]
+    rounded = release_2_1_0(numbers, lengths, tkv, decoding, newcomer)
+    return with_slack(rounded, lengths.block)
 
 
 def common_base(
@@ -138,21 +161,41 @@ def common_base(
 ) -> Projected:
     """Nobody's: everyone from the wider of batch and prompt, rounded up."""
     base = base_of(tkv, newcomer)
-    return round_up(numbers, lengths, base + newcomer.remaining), [
-        round_up(numbers, lengths, base + member.remaining) for member in decoding
-    ]
+    own = round_up(numbers, lengths, base + newcomer.remaining)
+    others = [round_up(numbers, lengths, base + member.remaining) for member in decoding]
+    return Projected(own, others)
 
 
 FORMULAS: dict[str, Formula] = {
     "document_own_tkv": document_own_tkv,
     "document_realigned": document_realigned,
     "document_max_tkv": document_max_tkv,
+    "document_figure": document_figure,
     "1.10.0": release_1_10_0,
     "2.0.1": release_2_0_1,
     "2.1.0": release_2_1_0,
     "2.1.2": release_2_1_2,
     "common_base": common_base,
 }
+
+
+def with_slack(projected: Projected, slack: Any) -> Projected:
+    """The same with `slack` tokens more for everyone."""
+    own, others, to_the_end = projected
+    return Projected(own + slack, [other + slack for other in others], to_the_end)
+
+
+def formula_named(name: str) -> Formula:
+    """The formula that `FORMULA` or `FORMULA+TOKENS` names.
+
+    Raises:
+        KeyError: there is none.
+    """
+    parts = split_slack(name)
+    if parts is None:
+        raise KeyError(name)
+    formula, slack = parts
+    return lambda *of: with_slack(FORMULAS[formula](*of), slack)
 
 
 def accepts(
@@ -164,28 +207,49 @@ def accepts(
     first, with the largest batch, decides. Products are split into cases: with m or more in the
     batch the projection is at most limit // m.
     """
-    own, others = projected
+    own, others, to_the_end = projected
     facts = []
-
-    def fits(batch: Any, tkv: Any) -> Any:
-        return z3.And(
-            [
-                z3.Implies(batch >= size, tkv <= limit // size)
-                for size in range(1, len(others) + 2)
-                if lengths.longest is None or limit // size < lengths.longest
-            ]
-        )
-
     for member, tkv in zip(decoding, others, strict=True):
         batch = [
             z3.And(other.here, reached >= tkv)
             for other, reached in zip(decoding, others, strict=True)
         ]
-        asked = z3.And(member.here, tkv < own)
-        facts.append(z3.Implies(asked, fits(1 + numbers.count(batch), tkv)))
+        newcomer_too = numbers.count([own >= tkv]) if to_the_end else 1
+        asked = member.here if to_the_end else z3.And(member.here, tkv < own)
+        within = fits(lengths, newcomer_too + numbers.count(batch), len(others) + 1, tkv, limit)
+        facts.append(z3.Implies(asked, within))
     outlive = [
         z3.And(member.here, tkv >= own) for member, tkv in zip(decoding, others, strict=True)
     ]
-    if outlive:
-        facts.append(z3.Implies(z3.Or(outlive), fits(1 + numbers.count(outlive), own)))
+    if outlive or to_the_end:
+        within = fits(lengths, 1 + numbers.count(outlive), len(others) + 1, own, limit)
+        facts.append(within if to_the_end else z3.Implies(z3.Or(outlive), within))
     return facts
+
+
+# Formulas by which the one that runs longer has no smaller term (lemma `ordered`).
+ORDERED = frozenset(("document_max_tkv", "2.0.1", "2.1.0", "2.1.2", "common_base"))
+
+
+def accepts_in_order(projected: Projected, limit: int) -> list[Any]:
+    """The same walk for terms that ascend as given, everybody being there: batches are known.
+
+    Member i, or the newcomer if that has the smaller term, ends in a batch without the i before.
+    """
+    own, others, _ = projected
+    everyone = len(others) + 1
+    return [
+        z3.Or(tkv <= limit // (everyone - before), own <= limit // (everyone - before))
+        for before, tkv in enumerate(others)
+    ]
+
+
+def fits(lengths: Lengths, batch: Any, largest: int, tkv: Any, limit: int) -> Any:
+    """batch x tkv is within the limit, without the product; the batch is at most `largest`."""
+    return z3.And(
+        [
+            z3.Implies(batch >= size, tkv <= limit // size)
+            for size in range(1, largest + 1)
+            if lengths.longest is None or limit // size < lengths.longest
+        ]
+    )

@@ -14,8 +14,20 @@ from typing import Any, NamedTuple
 import z3
 
 from ...model.scenario import Request, Scenario
+from ...model.spyre.padding import chunk_count
+from ...model.spyre.volumetric import round_up
 from ..numbers import Kind, Numbers, read
-from .formulas import FORMULAS, Joining, Lengths, Member, accepts, realigned, width
+from .formulas import (
+    Joining,
+    Lengths,
+    Member,
+    accepts,
+    base_of,
+    formula_named,
+    realigned,
+    width,
+)
+from .peak import CHECKS
 
 
 @dataclass(frozen=True)
@@ -23,7 +35,8 @@ class Setting:
     """What is asked: all lengths in tokens. The defaults are Spyre's production scale.
 
     Attributes:
-        formula: a name of `model.spyre.volumetric.FORMULAS`.
+        formula: FORMULA or FORMULA+TOKENS of `model.spyre.volumetric`, or a name of
+            `model.spyre.peak.CHECKS`.
         requests: how many join.
         early_eos: requests may end before max_tokens.
     """
@@ -61,55 +74,65 @@ class Problem(NamedTuple):
 
     facts: list[Any]
     arrivals: list[Joined]
-    time: Any
-    overrun: tuple[Any, Any]
-    """Size of the batch and its tkv at the time of the violation."""
+    overrun: tuple[Any, ...]
+    """Size of the batch and its tkv at the time that is asked about, if one is."""
 
 
-def violation(setting: Setting, kind: Kind = "integers", above: int = 0) -> Problem:
-    """Every admission is accepted, and later batch x tkv is more than limit + `above`."""
-    # Volumes never appear: the largest sums are a few max_model_len.
-    numbers = Numbers(kind, bits=(8 * setting.max_model_len + 8 * setting.block).bit_length() + 1)
+def violation(setting: Setting, kind: Kind = "integers", beyond: int | None = None) -> Problem:
+    """Every admission is accepted, and later batch x tkv is beyond `beyond` (None: the limit)."""
+    threshold = setting.limit if beyond is None else beyond
+    numbers = make_numbers(setting, kind)
     arrivals = make_arrivals(numbers, setting)
+    # Only the batch of all requests can be as large: all of them decode from joining to then.
+    harmless = largest_harmless(setting, threshold)
+    everyone = setting.requests <= harmless + 1
     for number in range(1, len(arrivals)):
-        numbers.facts += admission(numbers, setting, arrivals[:number], arrivals[number])
+        numbers.facts += admission(
+            numbers, setting, arrivals[:number], arrivals[number], everyone=everyone
+        )
     last = arrivals[-1]
     time = numbers.fresh("time", 1, 2 * setting.max_model_len)
     numbers.facts.append(time > last.joins)
     active = [one.decodes >= time - one.joins for one in arrivals]
-    if everyone_counts(setting):
+    if everyone:
         numbers.facts += active
         active = [z3.BoolVal(True)] * len(arrivals)
     lengths = [one.prompt + (time - one.joins) for one in arrivals]
     batch = numbers.count(active)
     _, tkv = batch_tkv(numbers, setting, active, lengths)
-    # A batch x tkv > limit, without the product.
+    # A batch x tkv beyond it, without the product.
     numbers.facts.append(
         z3.Or(
             [
-                z3.And(batch >= size, tkv > (setting.limit + above) // size)
+                z3.And(batch >= size, tkv > threshold // size)
                 for size in range(1, len(arrivals) + 1)
-                if size > largest_harmless(setting)
+                if size > harmless
             ]
         )
     )
-    return Problem(numbers.facts, arrivals, time, (batch, tkv))
+    return Problem(numbers.facts, arrivals, (batch, tkv))
 
 
-def largest_harmless(setting: Setting) -> int:
-    """A batch of this size is within the limit whatever it holds: no tkv is beyond the blocks of
-    the longest request."""
-    blocks = -(-setting.max_model_len // setting.block)
-    return setting.limit // (blocks * setting.block)
+def make_numbers(setting: Setting, kind: Kind) -> Numbers:
+    """Numbers wide enough: volumes never appear, the largest sums are a few max_model_len."""
+    return Numbers(kind, bits=(8 * setting.max_model_len + 8 * setting.block).bit_length() + 1)
 
 
-def everyone_counts(setting: Setting) -> bool:
-    """Only the batch of all requests can exceed the limit; so all decode from joining to then."""
-    return setting.requests <= largest_harmless(setting) + 1
+def largest_tkv(setting: Setting) -> int:
+    """No tkv is beyond the blocks of the longest request."""
+    return round_up(setting.max_model_len, setting.block)
+
+
+def largest_harmless(setting: Setting, volume: int | None = None) -> int:
+    """A batch of this size is within `volume` tokens (None: the limit) whatever it holds."""
+    return (setting.limit if volume is None else volume) // largest_tkv(setting)
 
 
 def make_arrivals(numbers: Numbers, setting: Setting) -> list[Joined]:
-    """Requests that fit in the model, each joining no sooner than its chunks let it."""
+    """Requests that fit in the model, each joining no sooner than its chunks let it.
+
+    Each decodes at least once: who does not is in no batch, and only takes time.
+    """
     longest = setting.max_model_len
     arrivals: list[Joined] = []
     for _ in range(setting.requests):
@@ -132,15 +155,42 @@ def make_arrivals(numbers: Numbers, setting: Setting) -> list[Joined]:
     return arrivals
 
 
+class Meeting(NamedTuple):
+    """A newcomer at its last chunk, and the batch that it meets."""
+
+    tkv: Any
+    decoding: list[Member]
+    newcomer: Joining
+
+
 def admission(
-    numbers: Numbers, setting: Setting, earlier: list[Joined], newcomer: Joined
+    numbers: Numbers, setting: Setting, earlier: list[Joined], newcomer: Joined, *, everyone: bool
 ) -> list[Any]:
-    """The newcomer's last chunk is accepted: by the formula, and within max_model_len."""
+    """The newcomer's last chunk is accepted; `everyone`: nobody has left by then."""
+    met, facts = meeting(numbers, setting, earlier, newcomer, everyone=everyone)
+    return facts + accepted(numbers, setting, setting.formula, met, setting.limit)
+
+
+def accepted(
+    numbers: Numbers, setting: Setting, formula: str, met: Meeting, limit: int
+) -> list[Any]:
+    """Facts that hold exactly if the volumetric check says yes."""
+    lengths = Lengths(setting.block, 2 * setting.max_model_len + 4 * setting.block)
+    if formula in CHECKS:
+        return CHECKS[formula](numbers, lengths, met.decoding, met.newcomer, limit)
+    projected = formula_named(formula)(numbers, lengths, met.tkv, met.decoding, met.newcomer)
+    return accepts(numbers, lengths, projected, met.decoding, limit)
+
+
+def meeting(
+    numbers: Numbers, setting: Setting, earlier: list[Joined], newcomer: Joined, *, everyone: bool
+) -> tuple[Meeting, list[Any]]:
+    """The batch that the newcomer meets; somebody decodes, and max_model_len has room for all."""
     lengths = Lengths(setting.block, 2 * setting.max_model_len + 4 * setting.block)
     ages = [newcomer.joins - one.joins for one in earlier]
     # Whoever computes its last token in a decode step has left when the next chunk is decided.
     here = [
-        z3.BoolVal(True) if everyone_counts(setting) else one.decodes > age
+        z3.BoolVal(True) if everyone else one.decodes > age
         for one, age in zip(earlier, ages, strict=True)
     ]
     computed = [one.prompt + age for one, age in zip(earlier, ages, strict=True)]
@@ -150,11 +200,9 @@ def admission(
         for there, tokens, one, age, mine in zip(here, computed, earlier, ages, own, strict=True)
     ]
     joining = Joining(newcomer.prompt, newcomer.max_tokens - 1)
-    projected = FORMULAS[setting.formula](numbers, lengths, tkv, decoding, joining)
-    facts = accepts(numbers, lengths, projected, decoding, setting.limit)
     # While somebody decodes: chunks are spaced as said, and the length is checked (SPY-R41).
-    facts.append(z3.Or(here))
-    whole, _ = width(numbers, lengths, z3.If(newcomer.prompt > tkv, newcomer.prompt, tkv))
+    facts = [z3.Or(here)]
+    whole, _ = width(numbers, lengths, base_of(tkv, joining))
     ends = [(z3.BoolVal(True), newcomer.prompt, joining.remaining)]
     ends += [(member.here, member.computed, member.remaining) for member in decoding]
     facts += [
@@ -163,7 +211,7 @@ def admission(
         )
         for there, tokens, left in ends
     ]
-    return facts
+    return Meeting(tkv, decoding, joining), facts
 
 
 def batch_tkv(
@@ -191,7 +239,7 @@ def to_scenario(setting: Setting, arrivals: list[Arrival], revision: str) -> Sce
     """Requests that arrive just in time for their first chunk."""
     requests, chunks_before = [], 0
     for number, one in enumerate(arrivals):
-        chunks = -(-one.prompt // setting.chunk)
+        chunks = chunk_count(one.prompt, setting.chunk)
         # Chunk j of `chunks` runs at time joins - chunks + j, between two decode steps; a step
         # number counts decode steps and the chunks of everyone before.
         step = 0 if number == 0 else one.joins - chunks + 1 + chunks_before

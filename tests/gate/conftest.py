@@ -1,15 +1,33 @@
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from schedproof.gate import cli
 from schedproof.gate.events import Event
 from schedproof.gate.profiles import PROFILES, Profile
 from schedproof.gate.state import Gate
 from schedproof.spec.catalogue import load, select
 
+from .build import Result, Run
+
 RULES = load("spyre")
+
+
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Run:
+    """The command line in this process."""
+
+    def main(*words: str) -> Result:
+        monkeypatch.setattr(sys, "argv", ["schedproof", *words])
+        with pytest.raises(SystemExit) as ended:
+            cli.main()
+        read = capfd.readouterr()
+        return Result(int(ended.value.code or 0), read.out, read.err)
+
+    return main
 
 
 @pytest.fixture

@@ -11,15 +11,17 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 import pytest
 
 from schedproof import __version__
-from schedproof.gate import cli, judge, verdict
+from schedproof.gate import judge, verdict
 from schedproof.gate.profiles import PROFILES, Profile
 from schedproof.spec.catalogue import Rule, load, select
+
+from .build import Result, Run
 
 PATIENCE = 60.0  # seconds; for what must happen, however busy the machine
 TOYS = """
@@ -110,15 +112,6 @@ if __name__ == "__main__":
 """
 
 
-class Result(NamedTuple):
-    code: int
-    out: str
-    err: str
-
-
-Run = Callable[..., Result]
-
-
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An empty working folder, an empty cache, and budgets so small that a gate takes a moment."""
@@ -132,20 +125,6 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     )
     monkeypatch.setitem(PROFILES, "quick", Profile(4, 10, 20, corpus_steps=2_000))
     return here
-
-
-@pytest.fixture
-def run(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Run:
-    """The command line in this process."""
-
-    def main(*words: str) -> Result:
-        monkeypatch.setattr(sys, "argv", ["schedproof", *words])
-        with pytest.raises(SystemExit) as ended:
-            cli.main()
-        read = capfd.readouterr()
-        return Result(int(ended.value.code or 0), read.out, read.err)
-
-    return main
 
 
 @pytest.fixture

@@ -1,14 +1,12 @@
 """`schedproof search`: what the solver finds or proves, in words and exit codes."""
 
-import sys
-from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
 
 import pytest
 
-from schedproof.gate import cli
 from schedproof.gate.scenario_file import read_scenario
+
+from .build import Run
 
 SMALLEST = [
     *("--set", "block_size=2", "--set", "chunk_size=2"),
@@ -16,28 +14,11 @@ SMALLEST = [
 ]
 
 
-class Result(NamedTuple):
-    code: int
-    out: str
-    err: str
-
-
-Run = Callable[..., Result]
-
-
-@pytest.fixture
-def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Run:
-    """The command line in this process, in an empty folder."""
+@pytest.fixture(autouse=True)
+def _folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An empty working folder, and an empty cache."""
     monkeypatch.chdir(tmp_path)
-
-    def main(*words: str) -> Result:
-        monkeypatch.setattr(sys, "argv", ["schedproof", *words])
-        with pytest.raises(SystemExit) as ended:
-            cli.main()
-        read = capfd.readouterr()
-        return Result(int(ended.value.code or 0), read.out, read.err)
-
-    return main
+    monkeypatch.setenv("HYPOTHESIS_STORAGE_DIRECTORY", str(tmp_path / "hypothesis"))
 
 
 def test_a_counterexample_is_replayed_explained_and_written(run: Run) -> None:
@@ -76,25 +57,56 @@ def test_where_the_limit_cannot_be_reached_nothing_is_asked_and_exit_is_0(run: R
 
 
 def test_the_worst_volume_is_bisected_replayed_and_told(run: Run) -> None:
-    words = ["--maximize", "--set", "formula=2.1.0", "--set", "requests=2", *SMALLEST]
-    result = run("search", "SPY-R07", *words)
+    words = ["--maximize", "overshoot", "--set", "formula=2.1.0", "--set", "requests=2"]
+    result = run("search", "SPY-R07", *words, *SMALLEST)
     assert result.code == 1, result
     lines = result.out.splitlines()
-    assert lines[0].startswith("worst volume of 2 requests, formula 2.1.0: block_size 2")
+    assert lines[0].startswith("worst overshoot of 2 requests, formula 2.1.0: block_size 2")
     assert "12 is reached, 12 never exceeded, after " in result.out
     assert lines[-1] == "worst of 2 requests: 4 tokens too many"
 
 
-def test_the_worst_of_a_sound_formula_is_the_limit(run: Run) -> None:
-    result = run("search", "SPY-R07", "--maximize", "--set", "requests=2", *SMALLEST)
+def test_a_sound_formula_is_never_beyond_the_limit(run: Run) -> None:
+    words = ["--maximize", "overshoot", "--set", "requests=2", *SMALLEST]
+    result = run("search", "SPY-R07", *words)
     assert result.code == 0, result
-    assert result.out.endswith("proven: the limit is never exceeded\n")
+    assert result.out.endswith("proven: 8 is never exceeded\n")
 
 
-def test_the_worst_of_requests_that_always_fit_needs_no_question(run: Run) -> None:
-    result = run("search", "SPY-R07", "--maximize", "--set", "requests=4")
+def test_requests_that_always_fit_are_never_beyond_the_limit(run: Run) -> None:
+    result = run("search", "SPY-R07", "--maximize", "overshoot", "--set", "requests=4")
     assert result.code == 0, result
     assert result.out.endswith("proven: they fit whoever is admitted\n")
+
+
+def test_the_largest_volume_of_a_sound_formula_is_shown_with_its_run(run: Run) -> None:
+    words = ["--maximize", "volume", "--set", "requests=2", *SMALLEST]
+    result = run("search", "SPY-R07", *words)
+    assert result.code == 0, result
+    assert "\n8 at most, within the limit of 8\n" in result.out
+    [file] = Path("schedproof-out").iterdir()
+    assert file.name.startswith("volume-")
+    assert "2 requests" not in run("replay", str(file), "--rule", "SPY-R07").err
+
+
+def test_the_safest_refusal_waits_longer_than_by_the_exact_check(run: Run) -> None:
+    larger = ["block_size=2", "chunk_size=2", "max_model_len=12", "max_batch_tkv=24"]
+    words = [word for value in ["requests=3", *larger] for word in ("--set", value)]
+    result = run("search", "SPY-R07", "--maximize", "waste", *words)
+    assert result.code == 0, result
+    told = next(line for line in result.out.splitlines() if line.startswith("r2 could join"))
+    assert " tokens of 24 would never be used; by formula common_base it joins in step" in told
+    commands = [line for line in result.out.splitlines() if line.startswith("  replay:")]
+    assert len(commands) == 2
+    for line in commands:
+        assert run(*line.split()[2:], "--quiet").code == 0
+
+
+def test_the_exact_check_refuses_nobody_in_vain(run: Run) -> None:
+    words = ["--set", "formula=exact", "--set", "requests=2", *SMALLEST]
+    result = run("search", "SPY-R07", "--maximize", "waste", *words)
+    assert result.code == 0, result
+    assert result.out.endswith("proven: nobody is refused who is safe\n")
 
 
 @pytest.mark.parametrize("revision", ["sound", "2.1.2"])
@@ -105,7 +117,16 @@ def test_a_sound_formula_is_proven_for_every_number_of_requests(run: Run, revisi
     assert lines[0].startswith("prove SPY-R07 for every number of requests and steps, formula ")
     assert all(line.startswith("proven ") for line in lines[1:-1])
     assert len(lines) > 8
-    assert lines[-1] == "proven, each lemma with a weaker one beside it that is refuted"
+    assert lines[-1].startswith("proven in ")
+    assert lines[-1].endswith(" s, each lemma with a weaker one beside it that is refuted")
+
+
+@pytest.mark.parametrize("formula", ["2.1.2", "common_base", "exact", "rounded"])
+def test_a_proof_can_be_for_blocks_of_any_size(run: Run, formula: str) -> None:
+    any_block = ["--set", "block_size=any", "--set", f"formula={formula}"]
+    result = run("search", "SPY-R07", "--prove", *any_block)
+    assert result.code == 0, result
+    assert result.out.splitlines()[0].endswith(f"formula {formula}, blocks of any size")
 
 
 def test_a_proof_that_fails_is_inconclusive_and_names_the_lemma(run: Run) -> None:
@@ -126,7 +147,10 @@ def test_a_time_limit_that_is_reached_is_inconclusive(run: Run) -> None:
 
 @pytest.mark.parametrize(
     ("command", "words"),
-    [("solving.run_search", ["search", "SPY-R07"]), ("run_gate", ["gate", "--profile", "quick"])],
+    [
+        ("search.run_search", ["search", "SPY-R07"]),
+        ("cli.run_gate", ["gate", "--profile", "quick"]),
+    ],
 )
 def test_ctrl_c_before_there_is_an_answer_is_one_line_and_exit_3(
     run: Run, monkeypatch: pytest.MonkeyPatch, command: str, words: list[str]
@@ -134,7 +158,7 @@ def test_ctrl_c_before_there_is_an_answer_is_one_line_and_exit_3(
     def interrupted(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(f"schedproof.gate.cli.{command}", interrupted)
+    monkeypatch.setattr(f"schedproof.gate.{command}", interrupted)
     assert run(*words) == (3, "", "schedproof: interrupted\n")
 
 
@@ -142,7 +166,18 @@ def test_ctrl_c_before_there_is_an_answer_is_one_line_and_exit_3(
     ("words", "message"),
     [
         (["SPY-R99"], "no rule 'SPY-R99'"),
-        (["SPY-R09"], "RULE: SPY-R09 has no encoding; valid: SPY-R07"),
+        (["SPY-R09"], "RULE: SPY-R09 has no encoding; valid: SPY-R07, or --engine hypothesis"),
+        (["SPY-R21", "--engine", "hypothesis"], "RULE: SPY-R21 has no predicate: "),
+        (["SPY-R07", "--engine", "spin"], "--engine: 'spin'; valid: z3, hypothesis, all"),
+        (["SPY-R07", "--engine", "all", "--prove"], "--engine: all samples; valid with --prove"),
+        (["SPY-R07", "--maximize", "cost"], "--maximize: 'cost'; valid: volume, overshoot, waste"),
+        (["SPY-R07", "--prove", "--target", "model"], "--target: replays a counterexample of Z3"),
+        (
+            ["SPY-R07", "--engine", "hypothesis", "--set", "block_size=2"],
+            "--set: 'block_size=2': Hypothesis takes its own; valid: formula=NAME",
+        ),
+        (["SPY-R07", "--set", "block_size=any"], "--set: 'block_size=any'; valid: a number of"),
+        (["SPY-R07", "--time-limit", "inf"], "--time-limit: inf; valid: at least 1"),
         (
             ["SPY-R07", "--revision", "2.5.2"],
             "--revision: '2.5.2' has no encoding of SPY-R07; valid: sound, documented, 2.1.2",
@@ -156,7 +191,7 @@ def test_ctrl_c_before_there_is_an_answer_is_one_line_and_exit_3(
         (["SPY-R07", "--set", "max_model_len=64"], "--set: max_model_len 64; valid: more than"),
         (["SPY-R07", "--set", "max_batch_tkv=9"], "--set: max_batch_tkv 9; valid: at least"),
         (["SPY-R07", "--set", "requests=1"], "--set: 'requests=1'; valid: 2 to 32 requests"),
-        (["SPY-R07", "--prove", "--maximize"], "--maximize: a proof has no worst case"),
+        (["SPY-R07", "--prove", "--maximize", "volume"], "--maximize: a proof has no worst case"),
         (["SPY-R07", "--time-limit", "0"], "--time-limit: 0.0"),
     ],
 )
@@ -165,3 +200,57 @@ def test_wrong_input_is_one_line_and_exit_2(run: Run, words: list[str], message:
     assert (result.code, result.out) == (2, "")
     assert result.err.startswith(f"schedproof: {message}")
     assert result.err.count("\n") == 1
+
+
+def test_a_counterexample_is_replayed_on_another_target_too(run: Run) -> None:
+    words = ["--set", "formula=2.1.0", "--target", "model:2.0.1", *SMALLEST]
+    result = run("search", "SPY-R07", *words)
+    assert result.code == 1, result
+    assert "\nmodel:2.0.1 breaks it, too, at step " in result.out
+    command = result.out.splitlines()[-1].split()
+    assert command[:3] == ["replay:", "schedproof", "replay"]
+    assert run(*command[2:]).code == 1
+
+
+def test_a_target_that_keeps_the_limit_in_that_run_is_no_finding(run: Run) -> None:
+    words = ["--set", "formula=2.1.0", "--target", "model:common_base", *SMALLEST]
+    result = run("search", "SPY-R07", *words)
+    assert result.code == 3, result
+    assert result.out.endswith("keeps the limit in this run: it admits by another formula\n")
+
+
+def test_hypothesis_finds_what_a_formula_breaks_and_proves_nothing(run: Run) -> None:
+    words = ["search", "SPY-R07", "--engine", "hypothesis"]
+    found = run(*words, "--set", "formula=1.10.0")
+    assert found.code == 1, found
+    assert "--target model:1.10.0 --rule SPY-R07" in found.out
+    sampled = run(*words, "--time-limit", "2")
+    assert sampled.code == 3, sampled
+    assert sampled.out.splitlines()[-1].startswith("inconclusive: no run of ")
+
+
+def test_hypothesis_samples_rules_that_have_no_encoding(run: Run) -> None:
+    words = ["search", "SPY-R30", "--engine", "hypothesis", "--time-limit", "2"]
+    result = run(*words, "--revision", "2.1.2")
+    assert result.code == 3, result
+    assert "breaks SPY-R30, which was at stake in " in result.out
+
+
+def test_all_engines_are_asked_and_one_counterexample_is_enough(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("schedproof.gate.search.SHRINK_SECONDS", 0.1)
+    result = run("search", "SPY-R07", "--engine", "all", "--set", "formula=1.10.0")
+    assert result.code == 1, result
+    assert ": sat after " in result.out
+    assert "corpus, production scale: found after " in result.out
+
+
+def test_engines_that_disagree_are_told_and_exit_1(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("schedproof.gate.search.run_search", lambda *_: 0)
+    monkeypatch.setattr("schedproof.gate.deciding.run_samples", lambda *_: 1)
+    result = run("search", "SPY-R07", "--engine", "all")
+    assert result.code == 1
+    assert result.out.startswith("the engines disagree: a proof and a counterexample")

@@ -7,7 +7,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from schedproof.model.spyre import tkv
-from schedproof.model.spyre.peak import accepts_exactly, peak_volume
+from schedproof.model.spyre.peak import (
+    accepts_exactly,
+    accepts_rounded,
+    peak_volume,
+    rounded_volume,
+)
 from schedproof.model.spyre.volumetric import FORMULAS, Decoding, Newcomer, accepts
 
 
@@ -74,3 +79,24 @@ def test_a_sound_formula_accepts_no_more_than_fits_and_refuses_some_that_do(name
         assert fits or not yes, (seed, limit)
         needless += fits and not yes
     assert needless > 0
+
+
+@pytest.mark.parametrize("block", [1, 2, 8, 64])
+def test_rounding_to_blocks_adds_less_than_a_block_for_each(block):
+    rounded_up = 0
+    for seed in range(300):
+        decoding, newcomer = batch(seed, block)
+        peak = peak_volume(decoding, newcomer, block)
+        above = rounded_volume(decoding, newcomer, block) - peak
+        assert 0 <= above < (len(decoding) + 1) * block, seed
+        rounded_up += above > 0
+    assert rounded_up > 0 or block == 1
+
+
+def test_rounding_accepts_from_its_own_volume_on():
+    # 130 and 80 tokens after 30 steps: three blocks of 64 for both; then 150 alone.
+    decoding, newcomer = [Decoding(100, 50, 100)], Newcomer(50, 31)
+    assert rounded_volume(decoding, newcomer, 64) == 384
+    assert accepts_rounded(decoding, newcomer, 64, 384)
+    assert not accepts_rounded(decoding, newcomer, 64, 383)
+    assert rounded_volume(decoding, Newcomer(50, 1), 64) == 0

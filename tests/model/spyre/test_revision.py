@@ -6,8 +6,9 @@ from typing import Any
 import pytest
 
 from schedproof.model.spyre.model import SpyreModel
-from schedproof.model.spyre.revision import DECIDES_AS, REVISIONS, SOUND, Revision
-from schedproof.model.spyre.volumetric import FORMULAS
+from schedproof.model.spyre.peak import CHECKS
+from schedproof.model.spyre.revision import DECIDES_AS, REVISIONS, SOUND, Revision, admitting_by
+from schedproof.model.spyre.volumetric import FORMULAS, Newcomer, Projection
 
 from ...golden import Arrival, request_of
 from .build import config
@@ -44,7 +45,13 @@ def test_the_published_revisions_choose_as_published(choice: str) -> None:
 
 
 def test_every_choice_is_compared() -> None:
-    assert {one.name for one in fields(Revision)} == {"name", "projection", *CHOICES}
+    assert {one.name for one in fields(Revision)} == {
+        "name",
+        "projection",
+        "volume_check",
+        *CHOICES,
+    }
+    assert all(one.volume_check is None for one in REVISIONS.values())
 
 
 def test_the_published_revisions_project_as_published() -> None:
@@ -221,3 +228,13 @@ def test_behind_a_request_that_is_refused_another_one_may_go() -> None:
     assert skipping[2]["scheduled"] == {"b": 3}
     assert skipping[2]["waiting"] == ["a"]
     assert strict[2]["scheduled"] == {"old": 1}
+
+
+def test_another_volumetric_check_is_put_in_place_by_name() -> None:
+    assert admitting_by(SOUND, "2.1.0") == replace(SOUND, projection=FORMULAS["2.1.0"])
+    for name, check in CHECKS.items():
+        assert admitting_by(SOUND, name) == replace(SOUND, volume_check=check)
+    slack = admitting_by(SOUND, "2.1.0+64")
+    assert slack is not None
+    assert slack.projection(64, [], Newcomer(1, 2), 64) == Projection(192, [])
+    assert admitting_by(SOUND, "2.1.9") is None

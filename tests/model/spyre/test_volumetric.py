@@ -10,7 +10,14 @@ from hypothesis import strategies as st
 from schedproof.model.spyre import volumetric
 from schedproof.model.spyre.revision import RELEASE_2_1_2
 from schedproof.model.spyre.tkv import max_tkv, request_tkvs
-from schedproof.model.spyre.volumetric import FORMULAS, Decoding, Newcomer, Projection, accepts
+from schedproof.model.spyre.volumetric import (
+    FORMULAS,
+    Decoding,
+    Newcomer,
+    Projection,
+    accepts,
+    formula_named,
+)
 
 from ...golden import Arrival, play
 
@@ -32,6 +39,9 @@ WIDE_PROMPT = (3, [Decoding(3, 2, 3)], Newcomer(9, 2))
         ("document_realigned", Projection(13, [19, 17]), Projection(10, [17])),
         # new: prompt + remaining; the others from the batch's max-tkv
         ("document_max_tkv", Projection(9, [20, 17]), Projection(10, [9])),
+        # new: 6 + 4 tokens in blocks; 10 + 5 + 1 in blocks and one more, 3 + 2 + 1 likewise;
+        # beside the wide prompt two blocks of padding and 3 + 2 + 1
+        ("document_figure", Projection(12, [20, 12], True), Projection(12, [14], True)),
         ("1.10.0", Projection(13, [15, 13]), Projection(10, [13])),
         ("2.0.1", Projection(13, [20, 17]), Projection(10, [15])),
         ("2.1.0", Projection(16, [16, 16]), Projection(12, [12])),
@@ -46,6 +56,11 @@ def test_formulas_on_numbers_computed_by_hand(
     assert FORMULAS[formula](*WIDE_PROMPT, 4) == wide_prompt
 
 
+def test_slack_gives_everyone_as_many_tokens_more() -> None:
+    assert formula_named("2.1.0+3")(*WIDE_BATCH, 4) == Projection(19, [19, 19])  # type: ignore[misc]
+    assert formula_named("2.1.0") is FORMULAS["2.1.0"]
+
+
 @pytest.mark.parametrize(
     ("projection", "least_limit"),
     [
@@ -55,6 +70,9 @@ def test_formulas_on_numbers_computed_by_hand(
         (Projection(25, [30, 20]), 60),  # 3 x 20, then 2 x 25
         (Projection(40, [20, 30]), 60),  # 3 x 20, 2 x 30; alone it is not checked
         (Projection(40, [10, 35]), 70),  # 3 x 10, 2 x 35
+        (Projection(10, [20, 30], True), 40),  # to the end: 3 x 10, 2 x 20, 30
+        (Projection(10, [10, 50], True), 50),  # the last one alone
+        (Projection(25, [], True), 25),
     ],
 )
 def test_the_walk_shrinks_the_batch_as_members_end(

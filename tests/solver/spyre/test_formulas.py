@@ -7,7 +7,15 @@ import z3
 
 from schedproof.model.spyre import volumetric
 from schedproof.solver.numbers import KINDS, Numbers, read
-from schedproof.solver.spyre.formulas import FORMULAS, Joining, Lengths, Member, accepts
+from schedproof.solver.spyre.formulas import (
+    FORMULAS,
+    Joining,
+    Lengths,
+    Member,
+    Projected,
+    accepts,
+    formula_named,
+)
 
 
 def batch(seed: int, block: int) -> tuple[int, list[volumetric.Decoding], volumetric.Newcomer]:
@@ -46,16 +54,20 @@ def test_a_formula_projects_what_the_model_projects(name, kind):
         block = (2, 64)[seed % 2]
         numbers, state = Numbers(kind), batch(seed, block)
         expected = volumetric.FORMULAS[name](*state, block)
-        own, others = FORMULAS[name](numbers, Lengths(block, 40 * block), *symbols(numbers, *state))
+        own, others, to_the_end = FORMULAS[name](
+            numbers, Lengths(block, 40 * block), *symbols(numbers, *state)
+        )
         solver = z3.Solver()
         solver.add(numbers.facts)
         assert solver.check() == z3.sat
         model = solver.model()
         assert read(model, own) == expected.newcomer
         assert [read(model, other) for other in others] == expected.decoding
+        assert to_the_end == expected.to_the_end
 
 
 def asked(kind, projection, limit, gone=()):
+    """Does the walk of the solver accept?"""
     numbers = Numbers(kind)
     members = [
         Member(z3.BoolVal(place not in gone), None, None, None)
@@ -64,17 +76,22 @@ def asked(kind, projection, limit, gone=()):
     terms = [numbers.value(tkv) for tkv in projection.decoding]
     solver = z3.Solver()
     own = numbers.value(projection.newcomer)
-    solver.add(accepts(numbers, Lengths(2, None), (own, terms), members, limit))
+    solver.add(
+        accepts(
+            numbers, Lengths(2, None), Projected(own, terms, projection.to_the_end), members, limit
+        )
+    )
     return solver.check() == z3.sat
 
 
+@pytest.mark.parametrize("to_the_end", [False, True])
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_walk_accepts_what_the_model_accepts(kind):
+def test_the_walk_accepts_what_the_model_accepts(kind, to_the_end):
     answers = set()
     for seed in range(150):
         chance = random.Random(seed)
         terms = [chance.randint(1, 9) for _ in range(chance.randint(0, 4))]
-        projection = volumetric.Projection(chance.randint(1, 9), terms)
+        projection = volumetric.Projection(chance.randint(1, 9), terms, to_the_end)
         limit = chance.randint(4, 24)
         expected = volumetric.accepts(projection, limit)
         assert asked(kind, projection, limit) == expected, (projection, limit)
@@ -82,9 +99,30 @@ def test_the_walk_accepts_what_the_model_accepts(kind):
     assert answers == {True, False}
 
 
-def test_who_has_left_is_not_walked():
-    projection = volumetric.Projection(5, [3, 9, 4])
-    without = volumetric.Projection(5, [9, 4])
+@pytest.mark.parametrize("to_the_end", [False, True])
+def test_who_has_left_is_not_walked(to_the_end):
+    projection = volumetric.Projection(5, [3, 9, 4], to_the_end)
+    without = volumetric.Projection(5, [9, 4], to_the_end)
     for limit in range(4, 24):
         expected = volumetric.accepts(without, limit)
         assert asked("integers", projection, limit, gone=(0,)) == expected
+
+
+def test_slack_is_added_for_everyone_as_in_the_model():
+    numbers, state = Numbers(), batch(3, 64)
+    expected = volumetric.with_slack(volumetric.FORMULAS["2.1.0"], 38)(*state, 64)
+    own, others, _ = formula_named("2.1.0+38")(
+        numbers, Lengths(64, None), *symbols(numbers, *state)
+    )
+    solver = z3.Solver()
+    solver.add(numbers.facts)
+    assert solver.check() == z3.sat
+    assert read(solver.model(), own) == expected.newcomer
+    assert [read(solver.model(), other) for other in others] == expected.decoding
+
+
+@pytest.mark.parametrize("name", ["2.1.0+", "2.1.0+x", "2.1.3", "+1", "2.1.0+-1", ""])
+def test_a_name_that_means_nothing_is_no_formula(name):
+    assert volumetric.formula_named(name) is None
+    with pytest.raises(KeyError, match=r".*"):
+        formula_named(name)

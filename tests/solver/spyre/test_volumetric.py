@@ -12,6 +12,7 @@ from schedproof.model.target import ModelTarget
 from schedproof.properties.replay import replay
 from schedproof.solver.numbers import KINDS, read
 from schedproof.solver.spyre import formulas
+from schedproof.solver.spyre.peak import CHECKS
 from schedproof.solver.spyre.volumetric import Setting, largest_harmless, solution, to_scenario
 from schedproof.solver.spyre.volumetric import violation as encoded
 from schedproof.spec.catalogue import load, select
@@ -61,7 +62,7 @@ def solve(setting, kind="integers"):
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("limit", [6, 8])
-@pytest.mark.parametrize("formula", formulas.FORMULAS)
+@pytest.mark.parametrize("formula", [*formulas.FORMULAS, *CHECKS, "2.1.0+1"])
 def test_there_is_a_solution_exactly_if_some_run_breaks_the_limit(formula, limit, kind):
     _, model = solve(small(formula, limit), kind)
     assert (model is not None) == some_run_breaks(formula, limit)
@@ -99,8 +100,8 @@ def test_early_eos_lets_requests_end_before_their_time():
 
 
 def too_small(numbers, lengths, tkv, decoding, newcomer):
-    own, others = formulas.common_base(numbers, lengths, tkv, decoding, newcomer)
-    return own - lengths.block, others
+    own, others, _ = formulas.common_base(numbers, lengths, tkv, decoding, newcomer)
+    return formulas.Projected(own - lengths.block, others)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -114,7 +115,7 @@ def test_what_is_asked_to_be_exceeded_by_more_is_exceeded_by_more():
     setting = Setting("document_realigned", 2, block=2, chunk=2, limit=8, max_model_len=8)
     over = []
     for above in (0, 3, 8):
-        problem = encoded(setting, above=above)
+        problem = encoded(setting, beyond=setting.limit + above)
         solver = z3.Solver()
         solver.add(problem.facts)
         if solver.check() == z3.sat:

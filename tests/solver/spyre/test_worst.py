@@ -6,6 +6,10 @@ from itertools import product
 import pytest
 
 from schedproof.model.scenario import Request, Scenario
+from schedproof.model.spyre.padding import blocks_for
+from schedproof.model.spyre.peak import peak_volume
+from schedproof.model.spyre.tkv import realigned
+from schedproof.model.spyre.volumetric import FORMULAS, Decoding, Newcomer, accepts, round_up
 from schedproof.model.target import ModelTarget
 from schedproof.properties.replay import replay
 from schedproof.solver.spyre.volumetric import Setting, to_scenario
@@ -49,17 +53,80 @@ def test_the_worst_volume_is_that_of_the_worst_run(formula):
         for first, second, arrival in product(sizes, sizes, range(6))
     ]
     expected = max(largest(formula, scenario) for scenario in runs)
-    *_, known = worst(replace(SETTING, formula=formula))
-    assert known.exact
-    assert SETTING.limit + known.reached == max(expected, SETTING.limit)
+    setting = replace(SETTING, formula=formula)
+    *_, overshoot = worst(setting, "overshoot")
+    assert overshoot.exact
+    assert overshoot.reached == max(expected, SETTING.limit)
+    assert bool(overshoot.arrivals) == (expected > SETTING.limit)
+    *_, volume = worst(setting, "volume")
+    assert volume.exact
+    # Where nobody joins a batch there is no volume of two; one alone is never asked about.
+    assert volume.reached == (expected if together(runs, formula) else 0)
+
+
+def together(runs: list[Scenario], formula: str) -> bool:
+    """In some run the second request joins while the first decodes."""
+    joined = []
+
+    def watch(_: int, step: object) -> None:
+        joined.append(len(step.scheduled) == 2)  # type: ignore[attr-defined]
+
+    for scenario in runs:
+        replay(ModelTarget(formula), scenario, (), watch)
+    return any(joined)
 
 
 def test_what_was_reached_is_reached_by_the_run_given():
-    *_, known = worst(SETTING)
+    *_, known = worst(SETTING, "overshoot")
     scenario = to_scenario(SETTING, list(known.arrivals), "sound")
-    assert largest(SETTING.formula, scenario) >= SETTING.limit + known.reached
+    assert largest(SETTING.formula, scenario) == known.reached > SETTING.limit
     assert replay(ModelTarget(SETTING.formula), scenario, LIMIT_RULE).broken
 
 
 def test_a_batch_that_fits_whatever_it_holds_leaves_nothing_to_ask():
-    assert list(worst(replace(SETTING, limit=12))) == []
+    assert list(worst(replace(SETTING, limit=12), "overshoot")) == []
+
+
+def safest_refused(setting: Setting) -> int:
+    """Most tokens below the limit that a second request would have left, whom a first one's being
+    there keeps out; -1 if that never happens. By the model's formulas, over all pairs."""
+    block, found = setting.block, -1
+    longest = range(1, setting.max_model_len)
+    sizes = [
+        (prompt, tokens)
+        for prompt, tokens in product(longest, longest)
+        if tokens > 1 and round_up(prompt, block) + tokens <= setting.max_model_len
+    ]
+    for (prompt, tokens), (own, most) in product(sizes, sizes):
+        for age in range(blocks_for(own, setting.chunk), tokens - 1):
+            computed, left = prompt + age, tokens - 1 - age
+            member = Decoding(computed, left, computed)
+            newcomer = Newcomer(own, most)
+            whole = max(computed, own) // block
+            ends = [
+                realigned(own, whole, block) + most - 1,
+                realigned(computed, whole, block) + left,
+            ]
+            if max(ends) > setting.max_model_len:
+                continue
+            projected = FORMULAS[setting.formula](computed, [member], newcomer, block)
+            headroom = setting.limit - peak_volume([member], newcomer, block)
+            if not accepts(projected, setting.limit):
+                found = max(found, headroom)
+    return found
+
+
+@pytest.mark.parametrize("limit", [10, 12, 14])
+@pytest.mark.parametrize("formula", ["1.10.0", "2.0.1", "2.1.2", "common_base", "document_figure"])
+def test_the_worst_refusal_is_that_of_the_worst_pair(formula, limit):
+    setting = Setting(formula, 2, block=2, chunk=4, limit=limit, max_model_len=8)
+    expected = safest_refused(setting)
+    *_, known = worst(setting, "waste")
+    assert known.exact
+    assert known.reached == expected
+    assert bool(known.arrivals) == (expected >= 0)
+
+
+def test_the_exact_check_refuses_nobody_in_vain():
+    setting = Setting("exact", 3, block=2, chunk=4, limit=14, max_model_len=8)
+    assert [known.arrivals for known in worst(setting, "waste")] == [()]

@@ -1,0 +1,112 @@
+"""`schedproof search`: which engine answers, and whether what was asked makes sense."""
+
+from collections.abc import Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import NamedTuple
+
+from rich.console import Console
+
+from ..model.errors import InputError
+from ..model.systems import resolve_revision
+from ..solver.spyre.worst import OBJECTIVES
+from ..spec.catalogue import Rule, load, select
+from . import search
+from .exits import BROKEN, CONFORMS, INCONCLUSIVE
+from .sampling import run_samples
+from .targets.opening import opened
+
+ENGINES = ("z3", "hypothesis", "all")
+
+
+class Question(NamedTuple):
+    """What the command line asks for; None and empty where an option was not given."""
+
+    rule: str
+    engine: str
+    revision: str | None
+    changes: Sequence[str]
+    prove: bool
+    maximize: str | None
+    target: str | None
+    out: Path
+    time_limit: float
+
+
+def run(console: Console, question: Question) -> int:
+    """Ask the engines; the exit code.
+
+    Raises:
+        InputError: options that mean nothing, or not together.
+    """
+    catalogue = load("spyre")
+    [rule] = select(catalogue, [question.rule])
+    _check(question, rule)
+    codes = []
+    if question.engine in ("z3", "all"):
+        codes.append(_solved(console, question))
+    if question.engine in ("hypothesis", "all"):
+        codes.append(_sampled(console, question, catalogue, rule))
+    if CONFORMS in codes and BROKEN in codes:
+        console.print("the engines disagree: a proof and a counterexample; one of them is wrong")
+        return BROKEN
+    return next((code for code in (BROKEN, CONFORMS) if code in codes), INCONCLUSIVE)
+
+
+def _check(question: Question, rule: Rule) -> None:
+    if question.engine not in ENGINES:
+        raise InputError("--engine", f"{question.engine!r}; valid: {', '.join(ENGINES)}")
+    if question.maximize is not None and question.maximize not in OBJECTIVES:
+        raise InputError("--maximize", f"{question.maximize!r}; valid: {', '.join(OBJECTIVES)}")
+    if question.prove and question.maximize:
+        raise InputError("--maximize", "a proof has no worst case; valid: --prove or --maximize")
+    if question.engine != "z3" and (question.prove or question.maximize):
+        raise InputError("--engine", f"{question.engine} samples; valid with --prove: z3")
+    if question.engine != "hypothesis" and rule.id != search.RULE:
+        raise InputError(
+            "RULE", f"{rule.id} has no encoding; valid: {search.RULE}, or --engine hypothesis"
+        )
+    if not rule.checked:
+        raise InputError("RULE", f"{rule.id} has no predicate: {rule.unchecked or rule.planned}")
+    if question.target is not None and (question.prove or question.engine == "hypothesis"):
+        raise InputError("--target", "replays a counterexample of Z3; valid: without this option")
+
+
+def _solved(console: Console, question: Question) -> int:
+    changes = list(question.changes)
+    any_block = question.prove and "block_size=any" in changes
+    if any_block:
+        changes.remove("block_size=any")
+    setting = search.read_setting(question.revision, changes)
+    with ExitStack() as stack:
+        also = None
+        if question.target is not None:
+            target = stack.enter_context(
+                opened(
+                    question.target,
+                    step_limit=10.0,
+                    offline=False,
+                    report=lambda text: console.print(text, style="dim", markup=False),
+                )
+            )
+            also = (question.target, target.target)
+        asking = search.Asking(console, setting, question.out, question.time_limit, also)
+        if question.prove:
+            return search.run_proof(asking, None if any_block else setting.block)
+        if question.maximize:
+            return search.run_worst(asking, question.maximize)  # type: ignore[arg-type]
+        return search.run_search(asking)
+
+
+def _sampled(console: Console, question: Question, catalogue: Sequence[Rule], rule: Rule) -> int:
+    formula = None
+    for change in question.changes:
+        key, _, value = change.partition("=")
+        if key != "formula":
+            raise InputError("--set", f"{change!r}: Hypothesis takes its own; valid: formula=NAME")
+        search.read_setting(None, [change])
+        formula = value
+    revision = resolve_revision("spyre", question.revision)
+    return run_samples(
+        console, catalogue, rule, revision, formula, question.out, question.time_limit
+    )

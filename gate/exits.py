@@ -1,0 +1,3 @@
+"""Exit codes of every command."""
+
+CONFORMS, BROKEN, USAGE, INCONCLUSIVE = 0, 1, 2, 3

@@ -1,0 +1,67 @@
+"""Hypothesis as an engine of `schedproof search`: it finds, and never proves."""
+
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from rich.console import Console
+
+from ..model.target import ModelTarget
+from ..spec.catalogue import Rule
+from . import report
+from .events import Event, Found
+from .exits import BROKEN, INCONCLUSIVE
+from .judge import run_gate
+from .state import Gate
+
+
+def run_samples(
+    console: Console,
+    catalogue: Sequence[Rule],
+    rule: Rule,
+    revision: str,
+    formula: str | None,
+    out: Path,
+    time_limit: float,
+) -> int:
+    """Sample runs of the model of `revision`, until one breaks the rule; the exit code.
+
+    `formula`: admits by that volumetric check instead of the revision's own.
+    """
+    target = f"model:{formula}" if formula else "model"
+    reporter = report.GateReporter(console, catalogue, report.replay_options(target, [rule.id], 10))
+    ends = time.monotonic() + time_limit
+
+    def report_in_time(event: Event) -> None:
+        reporter(event)
+        if isinstance(event, Found) or time.monotonic() > ends:
+            raise KeyboardInterrupt  # as Ctrl-C: what was found until now is kept
+
+    gate = Gate(
+        target=ModelTarget(formula),
+        target_spec=target,
+        system="spyre",
+        revision=revision,
+        rules=[rule],
+        chosen=True,
+        profile_name="ci",
+        seed=0,
+        max_failures=1,
+        out=out,
+        report=report_in_time,
+    )
+    try:
+        verdict = run_gate(gate)
+    finally:
+        reporter.close()
+    if verdict.findings:
+        return BROKEN
+    runs = sum(engine.runs for engine in verdict.engines)
+    ended = "the time limit was reached" if gate.interrupted else "no more were asked for"
+    console.print(
+        f"inconclusive: no run of {runs} breaks {rule.id}, which was at stake in "
+        f"{gate.at_stake[rule.id]} steps; {ended}",
+        markup=False,
+        highlight=False,
+    )
+    return INCONCLUSIVE

@@ -1,0 +1,90 @@
+"""Questions to a solver, and obligations: claims that must have no solution."""
+
+import importlib.util
+import time
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import z3
+
+Answer = Literal["sat", "unsat", "unknown"]
+PATIENCE = 5.0  # seconds of Z3 for one claim, after which the second solver is asked
+
+
+def decide(facts: list[Any], seconds: float | None = None) -> tuple[Answer, z3.ModelRef | None]:
+    """Z3's answer to whether all facts can hold together, and how, if they can."""
+    solver = z3.Solver()
+    if seconds is not None:
+        solver.set("timeout", int(1000 * seconds))
+    solver.add(facts)
+    answer = solver.check()
+    if answer == z3.sat:
+        return "sat", solver.model()
+    return ("unsat" if answer == z3.unsat else "unknown"), None
+
+
+def decide_by_cvc5(facts: list[Any], seconds: float) -> Answer:
+    """The answer of cvc5 to the same question; "unknown" where it is not installed."""
+    if importlib.util.find_spec("cvc5") is None:
+        return "unknown"
+    import cvc5
+
+    asked = z3.Solver()
+    asked.add(facts)
+    solver = cvc5.Solver()
+    solver.setOption("tlimit-per", str(int(1000 * seconds)))
+    solver.setOption("nl-ext-tplanes", "true")
+    parser = cvc5.InputParser(solver)
+    text = "(set-logic QF_NIA)\n" + asked.sexpr() + "\n"
+    parser.setStringInput(cvc5.InputLanguage.SMT_LIB_2_6, text, "obligation")
+    while True:
+        command = parser.nextCommand()
+        if command.isNull():
+            break
+        command.invoke(solver, parser.getSymbolManager())
+    result = solver.checkSat()
+    return "sat" if result.isSat() else "unsat" if result.isUnsat() else "unknown"
+
+
+@dataclass(frozen=True)
+class Obligation:
+    """One lemma: `sentence` holds if `claim` has no solution; `guard`, the same lemma with
+    something taken away, must have one."""
+
+    name: str
+    sentence: str
+    claim: Callable[[], list[Any]]
+    guard: Callable[[], list[Any]]
+
+
+@dataclass(frozen=True)
+class Discharged:
+    """How an obligation ended: "proven", "refuted", "unknown" or "unguarded" (its guard holds,
+    too, so that it says nothing); `by` names who decided the claim."""
+
+    name: str
+    sentence: str
+    status: str
+    seconds: float
+    by: str
+
+
+def discharge(obligations: Iterable[Obligation]) -> Iterator[Discharged]:
+    """Prove every obligation, each with its guard."""
+    for one in obligations:
+        began = time.monotonic()
+        answer, by = _decided(one.claim())
+        status = {"unsat": "proven", "sat": "refuted", "unknown": "unknown"}[answer]
+        if answer == "unsat":
+            against, _ = _decided(one.guard())
+            if against != "sat":
+                status = "unguarded" if against == "unsat" else "unknown"
+        yield Discharged(one.name, one.sentence, status, time.monotonic() - began, by)
+
+
+def _decided(facts: list[Any]) -> tuple[Answer, str]:
+    answer, _ = decide(facts, PATIENCE)
+    if answer != "unknown":
+        return answer, "Z3"
+    return decide_by_cvc5(facts, PATIENCE), "cvc5"

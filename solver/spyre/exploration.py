@@ -1,0 +1,62 @@
+"""Every run of a few requests on the reference model: whoever arrives or leaves, whenever.
+
+For what is shown step by step elsewhere: here the steps are the model's own.
+"""
+
+from collections.abc import Iterator, Sequence
+from itertools import product
+from typing import Any, NamedTuple
+
+from ...model.scenario import Request
+from ...model.spyre.model import SpyreModel
+from ...model.spyre.state import State
+
+
+class Move(NamedTuple):
+    """One step of one run: what the step shows, and the state that it leaves."""
+
+    seen: dict[str, Any]
+    after: State
+
+
+def moves(model: SpyreModel, requests: Sequence[Request], *, aborts: bool = True) -> Iterator[Move]:
+    """Every step of every run, states that two runs share once.
+
+    `requests` arrive in this order, each before any step. With `aborts` any one of the unfinished
+    may be given up before each step, or inside it.
+    """
+    start = (model.initial(), 0)
+    known, open_ends = {_key(*start)}, [start]
+    while open_ends:
+        state, arrived = open_ends.pop()
+        for newcomers in range(arrived, len(requests) + 1):
+            queued = state
+            for request in requests[arrived:newcomers]:
+                queued = model.arrive(queued, request)
+            for seen, after in _steps(model, queued, aborts=aborts):
+                yield Move(seen, after)
+                key = _key(after, newcomers)
+                if key not in known:
+                    known.add(key)
+                    open_ends.append((after, newcomers))
+
+
+def _steps(
+    model: SpyreModel, state: State, *, aborts: bool
+) -> Iterator[tuple[dict[str, Any], State]]:
+    after, seen = model.step(state)
+    yield seen, after
+    unfinished = state.waiting + state.admitted if aborts else ()
+    for one, inside in product(unfinished, (True, False)):
+        if inside:
+            after, seen = model.step(state, (one.id,))
+        else:
+            after, seen = model.step(model.abort(state, one.id))
+        yield seen, after
+
+
+def _key(state: State, arrived: int) -> Any:
+    """The state as something that a set can hold."""
+    pool = state.pool._replace(cached={})
+    cached = frozenset(state.pool.cached.items())
+    return state._replace(pool=pool._replace(cached=())), cached, arrived  # type: ignore[arg-type]

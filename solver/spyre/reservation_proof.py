@@ -1,0 +1,187 @@
+"""Why no more blocks are promised than are free (SPY-R50), for any number of requests.
+
+The invariant. Each admitted request has a need, the blocks of its whole life, and holds no more
+than that. What it does not hold yet is promised to it. The sum of all promises, those kept for
+aborted requests (SPY-P02) included, is at most the number of free blocks. `others` below is the sum
+for everyone but the request that moves, so the number of requests does not appear.
+
+1. `need_covers`: a request never holds more than its need: hits, chunks and decode steps are
+   within prompt + max_tokens - 1 tokens.
+2. `admit`: who passes the test `need - shared <= free - promised` keeps the invariant, and finds
+   the blocks of its first chunk free. `shared` are hits that somebody holds; hits that nobody
+   holds (`idle`) leave the free ones. Whoever else leaves later, shared blocks stay with us.
+3. `grow`: taking blocks within the need keeps it, and finds them free.
+4. `leave`: ending or aborting inside a step keeps it: promises end, shared blocks just stay held.
+5. `abort`: so does an abort whose promise is never taken back: at least that much came back.
+
+Publishing and pausing move no block. That hits lower the number of free blocks by exactly `idle`,
+and leaving raises it by what nobody else holds, is rule ALL-R09, checked where states are explored.
+
+Admission, when nothing is held or promised:
+
+6. `admits_alone`: a request that the front door let in passes. `admits_alone_at_the_door`: where
+   its last token is promised a block, too (release 2.5.2), with that release's own front door.
+
+Each guard takes a block away, or adds one.
+"""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import z3
+
+from ...model.scenario import Request, Scenario
+from ..numbers import Numbers
+from ..obligation import Obligation
+from .formulas import Lengths, width
+
+
+def obligations(block: int | None = None) -> list[Obligation]:
+    """Everything that has to be shown, in the argument's order. None: blocks of any size."""
+    size = z3.Int("block") if block is None else block
+    lengths = Lengths(size, None)
+    return [
+        Obligation(name, sentence, partial(lemma, lengths, 0), partial(lemma, lengths, 1))
+        for name, (sentence, lemma) in LEMMAS.items()
+    ]
+
+
+def _numbers(lengths: Lengths) -> Numbers:
+    numbers = Numbers()
+    if not isinstance(lengths.block, int):
+        numbers.facts.append(lengths.block >= 1)
+    return numbers
+
+
+def _negated(numbers: Numbers, claim: Any) -> list[Any]:
+    return [*numbers.facts, z3.Not(claim)]
+
+
+def _count(numbers: Numbers, name: str) -> Any:
+    return numbers.fresh(name, 0, None)
+
+
+def _blocks(numbers: Numbers, lengths: Lengths, tokens: Any) -> Any:
+    """Blocks that hold `tokens`, of which there is at least one."""
+    whole, _ = width(numbers, lengths, tokens - 1)
+    return whole + 1
+
+
+def _need_covers(last_token: bool, lengths: Lengths, less: int) -> list[Any]:
+    numbers = _numbers(lengths)
+    prompt, max_tokens = numbers.fresh("prompt", 1, None), numbers.fresh("max_tokens", 1, None)
+    computed, hit = numbers.fresh("computed", 1, None), _count(numbers, "hit")
+    # Chunks end with the prompt, decode steps before the last token; a hit leaves a token of it.
+    numbers.facts += [computed <= prompt + max_tokens - 1, hit * lengths.block <= prompt - 1]
+    # A block for the last token may be one more than is needed.
+    spared, less = (0, 2 * less) if last_token else (1, less)
+    need = _blocks(numbers, lengths, prompt + max_tokens - spared) - less
+    return _negated(numbers, z3.And(_blocks(numbers, lengths, computed) <= need, hit <= need))
+
+
+def _admit(lengths: Lengths, more: int) -> list[Any]:
+    """`more` idle hits are taken off the need, as if somebody held them."""
+    numbers = _numbers(lengths)
+    free, others, need = (_count(numbers, name) for name in ("free", "others", "need"))
+    shared, idle, taken = (_count(numbers, name) for name in ("shared", "idle", "taken"))
+    numbers.facts += [others <= free, idle <= free, shared + idle + taken <= need, idle >= more]
+    numbers.facts.append(need - shared - more <= free - others)
+    left, promised = free - idle - taken, need - shared - idle - taken
+    return _negated(numbers, z3.And(taken <= free - idle, others + promised <= left))
+
+
+def _grow(lengths: Lengths, beyond: int) -> list[Any]:
+    numbers = _numbers(lengths)
+    free, others, need = (_count(numbers, name) for name in ("free", "others", "need"))
+    held, taken = _count(numbers, "held"), _count(numbers, "taken")
+    numbers.facts += [others + need - held <= free, held <= need, held + taken <= need + beyond]
+    kept = others + (need - held - taken) <= free - taken
+    return _negated(numbers, z3.And(taken <= free, kept))
+
+
+def _leave(lengths: Lengths, lost: int) -> list[Any]:
+    """`lost` blocks of those given back get lost."""
+    numbers = _numbers(lengths)
+    free, others, need = (_count(numbers, name) for name in ("free", "others", "need"))
+    held, returned = _count(numbers, "held"), _count(numbers, "returned")
+    numbers.facts += [others + need - held <= free, held <= need, returned <= held]
+    return _negated(numbers, others <= free + returned - lost)
+
+
+def _abort(lengths: Lengths, more: int) -> list[Any]:
+    """`more` blocks more stay promised."""
+    numbers = _numbers(lengths)
+    free, others, need = (_count(numbers, name) for name in ("free", "others", "need"))
+    held, returned = _count(numbers, "held"), _count(numbers, "returned")
+    numbers.facts += [others + need - held <= free, held <= need, returned <= held]
+    return _negated(numbers, others + (need - held) + more <= free + returned)
+
+
+def _admits_alone(lengths: Lengths, less: int) -> list[Any]:
+    numbers = _numbers(lengths)
+    prompt, max_tokens = numbers.fresh("prompt", 1, None), numbers.fresh("max_tokens", 1, None)
+    pool = numbers.fresh("pool", 1, None)
+    numbers.facts.append(prompt + max_tokens - 1 <= (pool + less) * lengths.block)
+    return _negated(numbers, _blocks(numbers, lengths, prompt + max_tokens - 1) <= pool)
+
+
+def _admits_alone_at_the_door(lengths: Lengths, protocol: int) -> list[Any]:
+    """`protocol`: with the front door of the target protocol, prompt + max_tokens - 1."""
+    numbers = _numbers(lengths)
+    prompt, max_tokens = numbers.fresh("prompt", 1, None), numbers.fresh("max_tokens", 1, None)
+    longest = numbers.fresh("longest", 1, None)
+    rounded = _blocks(numbers, lengths, prompt) * lengths.block
+    within = prompt + max_tokens - 1 if protocol else rounded + max_tokens
+    numbers.facts.append(within <= longest)
+    pool = _blocks(numbers, lengths, longest)  # as vLLM wants it, to start at all
+    return _negated(numbers, _blocks(numbers, lengths, prompt + max_tokens) <= pool)
+
+
+Lemma = Callable[[Lengths, int], list[Any]]
+LEMMAS: dict[str, tuple[str, Lemma]] = {
+    "need_covers": (
+        "Nobody ever holds more than the blocks of its whole life.",
+        partial(_need_covers, False),
+    ),
+    "need_covers_last_token": (
+        "So where the last token, which is never computed, is promised a block as well.",
+        partial(_need_covers, True),
+    ),
+    "admit": (
+        "Who is admitted finds its blocks free, and no more are promised than are left.",
+        _admit,
+    ),
+    "grow": ("Whoever grows within its promise finds blocks free, and leaves the others'.", _grow),
+    "leave": ("When a request ends, no more is promised than is free.", _leave),
+    "abort": ("Nor when a promise outlives its request.", _abort),
+    "admits_alone": (
+        "With nothing held or promised, whoever the front door let in is admitted.",
+        _admits_alone,
+    ),
+    "admits_alone_at_the_door": (
+        "So where the last token counts, with the releases' front door.",
+        _admits_alone_at_the_door,
+    ),
+}
+
+
+def never_admitted(block: int, pool: int, chunk: int) -> Scenario:
+    """A request that fills the pool: release 2.5.2 wants a block more, for its last token.
+
+    The target protocol lets it in, the release's own front door does not.
+    """
+    longest = pool * block
+    request = Request(id="r0", arrival=0, prompt=(("r0", longest - 1),), max_tokens=2, output_len=2)
+    return Scenario(
+        system="spyre",
+        revision="2.5.2",
+        config={
+            "block_size": block,
+            "chunk_size": chunk,
+            "max_model_len": longest,
+            "num_blocks": pool,
+        },
+        requests=(request,),
+        origin={"engine": "z3", "note": "the last token's block is never free", "seed": None},
+    )

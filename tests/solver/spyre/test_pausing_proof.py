@@ -1,0 +1,105 @@
+"""Paused requests do not starve each other; prefills that go before them starve them."""
+
+from dataclasses import replace
+from itertools import product
+
+import pytest
+import z3
+
+from schedproof.model.scenario import Request
+from schedproof.model.spyre.config import SpyreConfig
+from schedproof.model.spyre.pausing import fairness_order
+from schedproof.model.spyre.state import Sequence, State
+from schedproof.model.systems import make_model
+from schedproof.model.target import ModelTarget
+from schedproof.properties.replay import replay
+from schedproof.solver.obligation import discharge
+from schedproof.solver.spyre.pausing_proof import Asked, Scale, before, obligations, starving
+from schedproof.spec.catalogue import load
+
+RULES = load("spyre")
+STARVES = [rule for rule in RULES if rule.id == "SPY-P01"]
+
+
+def test_every_lemma_is_proven_and_guarded():
+    found = {one.name: one.status for one in discharge(obligations())}
+    assert found == dict.fromkeys(found, "proven")
+
+
+@pytest.mark.parametrize("long_outputs", [False, True])
+def test_the_order_is_the_one_of_the_model(long_outputs):
+    config = SpyreConfig(long_output_priority=long_outputs)
+    for first, second in product(product((0, 1, 2), (1, 2)), repeat=2):
+        members = [
+            Sequence(name, 1, 9, 9, computed=1, paused_steps=steps, generated=tokens)
+            for name, (steps, tokens) in (("a", first), ("b", second))
+        ]
+        order = fairness_order(config, State(running=tuple(members)))
+        asked = [
+            Asked(z3.IntVal(one.paused_steps), z3.IntVal(one.generated), z3.IntVal(place))
+            for place, one in enumerate(members)
+        ]
+        said = z3.simplify(before(asked[0], asked[1], z3.BoolVal(long_outputs)))
+        assert z3.is_true(said) == (order[0].id == "a")
+
+
+def longest_wait(model, requests):
+    """Steps and pausing steps in a row that a request was paused at most."""
+    state = model.initial()
+    for request in requests:
+        state = model.arrive(state, request)
+    waits, steps, pauses = {}, 0, 0
+    while state.waiting or state.running or state.paused:
+        state, seen = model.step(state)
+        waits = {name: waits.get(name, 0) + 1 for name in seen["paused"]}
+        steps = max([steps, *waits.values()])
+        pauses = max([pauses, *(one.paused_steps for one in state.paused)])
+    return steps, pauses
+
+
+@pytest.mark.parametrize("long_outputs", [False, True])
+@pytest.mark.parametrize("seats", [2, 3])
+def test_the_paused_hold_each_other_back_for_less_steps_than_there_are_seats(seats, long_outputs):
+    most = 0
+    for limit in (4, 6):
+        config = {"block_size": 2, "chunk_size": 2, "max_num_seqs": seats, "max_model_len": limit}
+        config |= {"max_batch_tkv": limit, "long_output_priority": long_outputs}
+        model = make_model("spyre", "2.5.2", config)
+        for asked in product([(1, 1), (1, 2), (1, 4), (2, 3)], repeat=4):
+            requests = [
+                Request(id=f"r{number}", arrival=0, prompt=((f"r{number}", one),), max_tokens=own)
+                for number, (one, own) in enumerate(asked)
+            ]
+            steps, pauses = longest_wait(model, requests)
+            # Who goes before the paused: prompts of one chunk that want one token.
+            assert steps <= pauses + asked.count((1, 1))
+            most = max(most, pauses)
+    assert most == seats - 1
+
+
+@pytest.mark.parametrize(
+    ("scale", "members", "passing"),
+    [
+        (Scale(1, 1, 4, 4, 2), 2, 2),
+        (Scale(64, 512, 1024, 1024, 2), 2, 2),
+        (Scale(), 5, 32),
+    ],
+)
+def test_one_token_requests_go_before_a_paused_one_as_long_as_they_come(scale, members, passing):
+    scenario = starving(scale, members, passing)
+    outcome = replay(ModelTarget(), scenario, RULES)
+    assert [one.rule for one in outcome.broken] == ["SPY-R52"]
+    outcome = replay(ModelTarget(), scenario, STARVES)
+    assert [one.rule for one in outcome.broken] == ["SPY-P01"]
+    fewer = replay(ModelTarget(), starving(scale, members, passing - 1), STARVES)
+    assert fewer.finished
+    assert fewer.broken == []
+
+
+def test_a_release_that_remembers_the_paused_starves_nobody(start_revision):
+    scenario = starving(Scale(1, 1, 4, 4, 2), 2, 6)
+    model = make_model("spyre", "2.5.2", scenario.config)
+    requests = scenario.requests
+    assert longest_wait(model, requests)[0] > 2
+    remembers = replace(model, revision=replace(model.revision, forgets_paused=False))
+    assert longest_wait(remembers, requests)[0] == 1
