@@ -1,0 +1,299 @@
+"""Contracts of the pure arithmetic of Spyre's model, for CrossHair to prove and others to sample.
+
+Each function here is one contract: it asks one function of the model at arguments that `given`
+allows, and is true where the property of the scheduling page holds of the answer. Properties are
+the page's, worded by the catalogue (rule ids in the docstrings), not a second way to compute.
+
+Lengths, counts and positions are unbounded whole numbers. Block and chunk sizes are symbolic too,
+but where a contract divides by them Z3 has to reason about products of unknowns, which it may
+never end: such contracts are stated for the sizes of production and, apart, for all small ones,
+where block and chunk borders meet in every way. Batches have up to three members, since the
+max-tkv of four has more paths than a minute takes; so has the peak of more requests than one.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from inspect import signature
+from typing import Any
+
+from ...model.spyre import padding, peak, prefix, tkv, volumetric
+from ...model.spyre.volumetric import Newcomer
+
+MOST_MEMBERS = 3
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """Least and greatest `block`, in tokens, and `chunk_blocks`, in blocks; None is no bound."""
+
+    name: str
+    block: tuple[int, int | None]
+    chunk_blocks: tuple[int, int | None]
+
+
+PRODUCTION = Sizes("production", (64, 64), (8, 8))
+SMALL = Sizes("small", (1, 4), (1, 4))
+ANY = Sizes("any", (1, None), (1, None))
+
+
+@dataclass(frozen=True)
+class Contract:
+    """One property of one function of the model, at some sizes.
+
+    Attributes:
+        name: `CONTRACT/SIZES`.
+        about: the function, `MODULE.FUNCTION` of `model.spyre`.
+        statement: one sentence.
+        holds: whether the property holds at these arguments (by keyword).
+        given: the precondition, sizes apart.
+    """
+
+    name: str
+    about: str
+    statement: str
+    holds: Callable[..., bool]
+    given: Callable[..., bool]
+    sizes: Sizes
+
+    def applies(self, **arguments: Any) -> bool:
+        """The precondition: sizes in their range, and what else is given."""
+        for name in ("block", "chunk_blocks"):
+            if name in arguments:
+                least, most = getattr(self.sizes, name)
+                if not (least <= arguments[name] and (most is None or arguments[name] <= most)):
+                    return False
+        return self.given(**arguments)
+
+    def arguments(self) -> dict[str, Any]:
+        """Name and type of each argument."""
+        return {name: one.annotation for name, one in signature(self.holds).parameters.items()}
+
+
+CONTRACTS: dict[str, Contract] = {}
+
+
+def _contract(
+    about: str, given: Callable[..., bool], *sizes: Sizes
+) -> Callable[[Callable[..., bool]], Callable[..., bool]]:
+    def entered(holds: Callable[..., bool]) -> Callable[..., bool]:
+        statement = (holds.__doc__ or "").strip().partition("\n")[0]
+        for one in sizes:
+            name = f"{holds.__name__}/{one.name}"
+            CONTRACTS[name] = Contract(name, about, statement, holds, given, one)
+        return holds
+
+    return entered
+
+
+def _in_a_prompt(prompt: int, computed: int, **_: int) -> bool:
+    return 0 <= computed < prompt
+
+
+def _a_batch(lengths: list[int], **_: int) -> bool:
+    return 1 <= len(lengths) <= MOST_MEMBERS and all(length >= 1 for length in lengths)
+
+
+# Prefill
+
+
+@_contract("padding.blocks_for", lambda tokens, **_: tokens >= 0, ANY)
+def fewest_blocks(tokens: int, block: int) -> bool:
+    """The blocks hold all tokens, and one block less would not."""
+    blocks = padding.blocks_for(tokens, block)
+    return (blocks - 1) * block < tokens <= blocks * block
+
+
+@_contract("padding.chunk_count", lambda prompt, **_: prompt >= 1, PRODUCTION, SMALL)
+def fewest_chunks(prompt: int, block: int, chunk_blocks: int) -> bool:
+    """The chunks hold the whole prompt, and one chunk less would not (SPY-R04)."""
+    chunk = block * chunk_blocks
+    chunks = padding.chunk_count(prompt, chunk)
+    return (chunks - 1) * chunk < prompt <= chunks * chunk
+
+
+@_contract("padding.left_padding_blocks", lambda prompt, **_: prompt >= 1, PRODUCTION, SMALL)
+def left_padding(prompt: int, block: int, chunk_blocks: int) -> bool:
+    """Less than a chunk is padding, and the prompt ends in the last block of its last chunk.
+
+    So the padded prompt is a whole number of chunks. SPY-R14, SPY-R16.
+    """
+    pads = padding.left_padding_blocks(prompt, block * chunk_blocks, block)
+    last_block = (pads * block + prompt - 1) // block
+    return 0 <= pads < chunk_blocks and (last_block + 1) % chunk_blocks == 0
+
+
+@_contract("padding.next_chunk", _in_a_prompt, PRODUCTION, SMALL)
+def chunk_in_turn(prompt: int, computed: int, block: int, chunk_blocks: int) -> bool:
+    """The chunk in turn holds the next token to compute, and no more than a chunk (SPY-R04).
+
+    So every step makes progress and none leaves the prompt, wherever a cached prefix ends.
+    """
+    chunk = block * chunk_blocks
+    start, end = padding.next_chunk(prompt, computed, chunk, block)
+    return 0 <= start <= computed < end <= prompt and end - start <= chunk
+
+
+@_contract("padding.next_chunk", _in_a_prompt, PRODUCTION, SMALL)
+def chunk_borders(prompt: int, computed: int, block: int, chunk_blocks: int) -> bool:
+    """A chunk lies between chunk borders of the padded prompt, or ends with the prompt (SPY-R19).
+
+    With `chunk_in_turn`: all chunks are whole but the first, which loses the left padding, and
+    the last.
+    """
+    chunk = block * chunk_blocks
+    start, end = padding.next_chunk(prompt, computed, chunk, block)
+    padded = padding.left_padding_blocks(prompt, chunk, block) * block
+    starts = start == 0 or (padded + start) % chunk == 0
+    return starts and (end == prompt or (padded + end) % chunk == 0)
+
+
+@_contract("padding.next_chunk", _in_a_prompt, PRODUCTION, SMALL)
+def chunk_after_chunk(prompt: int, computed: int, block: int, chunk_blocks: int) -> bool:
+    """A chunk begins where the one before it ended, and leaves one chunk less to come (SPY-R04)."""
+    chunk = block * chunk_blocks
+    start, end = padding.next_chunk(prompt, computed, chunk, block)
+    follows = end == prompt or padding.next_chunk(prompt, end, chunk, block)[0] == end
+    rest = padding.chunk_count(prompt - start, chunk)
+    return follows and padding.chunk_count(prompt - end, chunk) == rest - 1
+
+
+@_contract("padding.is_last_chunk", _in_a_prompt, PRODUCTION, SMALL)
+def last_chunk(prompt: int, computed: int, block: int, chunk_blocks: int) -> bool:
+    """At the start of a chunk: what is left fits exactly when the chunk ends the prompt (SPY-R39).
+
+    `computed` only chooses the chunk: in its middle the two differ, and nobody asks there.
+    """
+    chunk = block * chunk_blocks
+    start, end = padding.next_chunk(prompt, computed, chunk, block)
+    return padding.is_last_chunk(prompt, start, chunk) == (end == prompt)
+
+
+@_contract(
+    "prefix.usable_blocks",
+    lambda pads, hit, chunks, chunk_blocks: 0 <= pads < chunk_blocks and hit >= 0 and chunks >= 1,
+    ANY,
+)
+def usable_hit(pads: int, hit: int, chunks: int, chunk_blocks: int) -> bool:
+    """All whole chunks of the hit are usable, the last chunk of the prompt excepted (SPY-R58).
+
+    With the left padding they end on a chunk border; a chunk more would leave the hit, or leave
+    nothing to compute. SPY-R54, SPY-R55.
+    """
+    usable = prefix.usable_blocks(pads, hit, chunks, chunk_blocks)
+    whole = usable == 0 or (pads + usable) % chunk_blocks == 0
+    border = (pads + usable) // chunk_blocks + 1  # chunks up to the next border
+    all_of_it = border * chunk_blocks > pads + hit or border == chunks
+    return whole and 0 <= usable <= hit and border <= chunks and all_of_it
+
+
+@_contract(
+    "prefix.usable_blocks",
+    # The last token is never taken from the cache.
+    lambda prompt, hit, block, **_: hit >= 0 and hit * block < prompt,
+    PRODUCTION,
+    SMALL,
+)
+def chunk_after_hit(prompt: int, hit: int, block: int, chunk_blocks: int) -> bool:
+    """The first chunk after a hit begins where the usable blocks end, within the prompt (SPY-R56).
+
+    So no chunk that is skipped is computed again, and none in between is left out.
+    """
+    chunk = block * chunk_blocks
+    pads = padding.left_padding_blocks(prompt, chunk, block)
+    chunks = padding.chunk_count(prompt, chunk)
+    computed = prefix.usable_blocks(pads, hit, chunks, chunk_blocks) * block
+    return computed < prompt and padding.next_chunk(prompt, computed, chunk, block)[0] == computed
+
+
+# Decode
+
+
+@_contract("tkv.left_pad_blocks", _a_batch, PRODUCTION, SMALL)
+def rectangle(lengths: list[int], block: int) -> bool:
+    """All members end in the same block, and one of them has no padding (SPY-R09, SPY-R24)."""
+    pads = tkv.left_pad_blocks(lengths, block)
+    last = [(pad * block + n - 1) // block for pad, n in zip(pads, lengths, strict=True)]
+    return min(pads) == 0 and all(one == last[0] for one in last)
+
+
+@_contract("tkv.request_tkvs", _a_batch, PRODUCTION, SMALL)
+def request_tkv(lengths: list[int], block: int) -> bool:
+    """A tkv is the length, moved by whole blocks to where the longest ends (SPY-R05, SPY-R10)."""
+    tkvs = tkv.request_tkvs(lengths, block)
+    widest = (max(lengths) - 1) // block
+    return all(
+        own >= n and (own - n) % block == 0 and (own - 1) // block == widest
+        for own, n in zip(tkvs, lengths, strict=True)
+    )
+
+
+@_contract("tkv.max_tkv", _a_batch, PRODUCTION, SMALL)
+def largest_tkv(lengths: list[int], block: int) -> bool:
+    """The max-tkv is in the longest member's last block, at the largest offset of all (SPY-R27)."""
+    largest = tkv.max_tkv(lengths, block) - 1
+    offset = max((n - 1) % block for n in lengths)
+    return largest // block == (max(lengths) - 1) // block and largest % block == offset
+
+
+@_contract("tkv.max_tkv", _a_batch, PRODUCTION, SMALL)
+def leaving(lengths: list[int], block: int) -> bool:
+    """Whoever leaves does not raise the max-tkv (SPY-R29)."""
+    return tkv.max_tkv(lengths[1:], block) <= tkv.max_tkv(lengths, block)
+
+
+@_contract(
+    "tkv.realigned", lambda tokens, width, **_: tokens >= 1 and width >= 0, PRODUCTION, SMALL
+)
+def realigned_place(tokens: int, width: int, block: int) -> bool:
+    """A member moves to the block asked for and keeps its place within a block (SPY-R46)."""
+    place = tkv.realigned(tokens, width, block)
+    return width * block <= place < (width + 1) * block and (place - tokens) % block == 0
+
+
+@_contract(
+    "tkv.realigned",
+    lambda tokens, longest, block: 1 <= tokens <= longest and tokens % block != 0,
+    PRODUCTION,
+    SMALL,
+)
+def realigned_tkv(tokens: int, longest: int, block: int) -> bool:
+    """Off a block border the realigned position is the member's tkv beside the longest.
+
+    On one it is a block's tokens less: there the releases differ from the definition. SPY-R46.
+    """
+    place = tkv.realigned(tokens, (longest - 1) // block, block)
+    return place == tkv.request_tkvs([tokens, longest], block)[0]
+
+
+@_contract(
+    "tkv.tkv_after_last_chunk",
+    lambda prompt, lengths, **_: prompt >= 1 and _a_batch(lengths) and len(lengths) < MOST_MEMBERS,
+    PRODUCTION,
+    SMALL,
+)
+def tkv_after_prompt(prompt: int, lengths: list[int], block: int) -> bool:
+    """The tkv reported when a prompt joins is the max-tkv of the batch with it (SPY-R06)."""
+    reported = tkv.tkv_after_last_chunk(prompt, tkv.max_tkv(lengths, block), block)
+    return reported == tkv.max_tkv([*lengths, prompt], block)
+
+
+# Volume
+
+
+@_contract("volumetric.round_up", lambda tokens, **_: tokens >= 0, ANY)
+def rounded_up(tokens: int, block: int) -> bool:
+    """Rounding up gives whole blocks and adds less than one."""
+    rounded = volumetric.round_up(tokens, block)
+    return rounded % block == 0 and tokens <= rounded < tokens + block
+
+
+@_contract(
+    "peak.peak_volume",
+    lambda prompt, max_tokens, **_: prompt >= 1 and max_tokens >= 2,
+    PRODUCTION,
+    SMALL,
+)
+def peak_alone(prompt: int, max_tokens: int, block: int) -> bool:
+    """A request alone in the batch is largest in its last step, as long as it then is."""
+    volume = peak.peak_volume([], Newcomer(prompt, max_tokens), block)
+    return volume == prompt + max_tokens - 1

@@ -1,0 +1,105 @@
+"""Each contract with plain numbers: it holds of the model wherever its precondition does."""
+
+import re
+from typing import Any
+
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from schedproof.model import spyre
+from schedproof.model.spyre import padding, peak, prefix, tkv, volumetric
+from schedproof.solver.spyre.contracts import CONTRACTS, MOST_MEMBERS, Contract
+from schedproof.spec.catalogue import load
+
+MODULES = {one.__name__.rpartition(".")[2]: one for one in (padding, peak, prefix, tkv, volumetric)}
+MOST_BLOCK, MOST_CHUNK_BLOCKS = 128, 16  # where sizes have no bound
+LENGTHS = st.integers(0, 40) | st.integers(0, 40_000)
+
+
+@st.composite
+def arguments_of(draw: st.DrawFn, one: Contract) -> dict[str, Any]:
+    """Arguments within the sizes; lengths are often next to a border of a block or a chunk."""
+    block = draw(st.integers(one.sizes.block[0], one.sizes.block[1] or MOST_BLOCK))
+    blocks = st.integers(one.sizes.chunk_blocks[0], one.sizes.chunk_blocks[1] or MOST_CHUNK_BLOCKS)
+    chunk_blocks = draw(blocks)
+    border = st.integers(0, 40).map(lambda n: n * block)
+    near = st.builds(lambda at, off: max(at + off, 0), border, st.integers(-1, 1)) | LENGTHS
+    drawn: dict[str, Any] = {}
+    for name, kind in one.arguments().items():
+        if name in ("block", "chunk_blocks"):
+            drawn[name] = block if name == "block" else chunk_blocks
+        elif kind is int:
+            drawn[name] = draw(near)
+        else:
+            members = near.map(lambda n: max(n, 1))
+            drawn[name] = draw(st.lists(members, min_size=1, max_size=MOST_MEMBERS))
+    # What would seldom apply is brought near: a precondition decides, not this.
+    if "pads" in drawn:
+        drawn["pads"] %= chunk_blocks
+    if "computed" in drawn:
+        drawn["computed"] = min(drawn["computed"], drawn["prompt"] - 1)
+    if {"prompt", "hit"} <= set(drawn):
+        drawn["hit"] = min(drawn["hit"], (drawn["prompt"] - 1) // block)
+    if "longest" in drawn:
+        drawn["longest"] = max(drawn["longest"], drawn["tokens"])
+    return drawn
+
+
+@pytest.mark.parametrize("name", CONTRACTS)
+@given(st.data())
+def test_a_contract_holds_of_the_model_wherever_it_applies(name: str, data: st.DataObject) -> None:
+    one = CONTRACTS[name]
+    arguments = data.draw(arguments_of(one))
+    assume(one.applies(**arguments))
+    assert one.holds(**arguments)
+
+
+@pytest.mark.parametrize("name", CONTRACTS)
+def test_a_contract_says_in_one_sentence_what_it_is_about(name: str) -> None:
+    one = CONTRACTS[name]
+    module, _, function = one.about.partition(".")
+    assert callable(getattr(MODULES[module], function))
+    assert one.name == name == f"{one.holds.__name__}/{one.sizes.name}"
+    assert one.statement.endswith(".")
+    assert "block" in one.arguments() or "chunk_blocks" in one.arguments()
+
+
+def test_the_rules_that_contracts_name_are_in_the_catalogue() -> None:
+    known = {rule.id for rule in load("spyre")}
+    named = set(re.findall(r"SPY-R\d+", " ".join(one.holds.__doc__ for one in CONTRACTS.values())))
+    assert named
+    assert named <= known
+
+
+def test_every_function_of_padding_and_of_tkv_has_a_contract() -> None:
+    about = {one.about for one in CONTRACTS.values()}
+    for module in (padding, tkv):
+        for name, function in vars(module).items():
+            if getattr(function, "__module__", "") == module.__name__:
+                assert f"{module.__name__.removeprefix(spyre.__name__ + '.')}.{name}" in about
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments"),
+    [
+        ("left_padding/production", {"prompt": 1, "block": 32, "chunk_blocks": 8}),
+        ("left_padding/production", {"prompt": 1, "block": 64, "chunk_blocks": 9}),
+        ("left_padding/production", {"prompt": 0, "block": 64, "chunk_blocks": 8}),
+        ("left_padding/small", {"prompt": 1, "block": 5, "chunk_blocks": 1}),
+        ("left_padding/small", {"prompt": 1, "block": 1, "chunk_blocks": 0}),
+        ("fewest_blocks/any", {"tokens": 1, "block": 0}),
+        ("chunk_in_turn/small", {"prompt": 3, "computed": 3, "block": 1, "chunk_blocks": 1}),
+        ("chunk_after_hit/small", {"prompt": 4, "hit": 2, "block": 2, "chunk_blocks": 1}),
+        ("usable_hit/any", {"pads": 2, "hit": 0, "chunks": 1, "chunk_blocks": 2}),
+        ("rectangle/small", {"lengths": [], "block": 1}),
+        ("rectangle/small", {"lengths": [1, 1, 1, 1], "block": 1}),
+        ("rectangle/small", {"lengths": [1, 0], "block": 1}),
+        ("realigned_tkv/production", {"tokens": 64, "longest": 64, "block": 64}),
+        ("tkv_after_prompt/small", {"prompt": 1, "lengths": [1, 1, 1], "block": 1}),
+    ],
+)
+def test_a_contract_does_not_apply_outside_its_sizes_or_to_what_cannot_be(
+    name: str, arguments: dict[str, Any]
+) -> None:
+    assert not CONTRACTS[name].applies(**arguments)
