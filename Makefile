@@ -9,8 +9,9 @@ REVISION ?=
 PROFILE ?= ci
 JOBS ?= 2
 FILES ?=
+OPTIONS ?=
 
-.PHONY: gate test lint mutation clean
+.PHONY: gate test lint mutation formulas clean
 
 gate: $(VENV)/installed
 	$(BIN)/schedproof gate "$(TARGET)" --profile $(PROFILE) \
@@ -29,6 +30,10 @@ lint: $(VENV)/installed-test
 # Five minutes of two cores. FILES="forward.py tkv.py": the mutants of these files of model only.
 mutation: $(VENV)/installed-mutation
 	PYTHONHASHSEED=0 $(BIN)/python tests/mutation/check.py --jobs $(JOBS) $(FILES)
+
+# Three minutes of one core: what each volumetric check costs. OPTIONS="--quick --json FILE".
+formulas: $(VENV)/installed
+	$(BIN)/python tests/bench/formulas.py $(OPTIONS)
 
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)
