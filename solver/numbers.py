@@ -66,6 +66,17 @@ class Numbers:
             top = z3.If(one > top, one, top)
         return top
 
+    def largest_of(self, name: str, numbers: list[tuple[Any, Any]]) -> Any:
+        """The largest number whose condition holds, 0 where none does; none is negative.
+
+        A fresh number, which Z3 decides faster than one that is chosen by cases.
+        """
+        top = self.fresh(name, 0, None) if self.kind == "integers" else self.fresh(name, 0, None)
+        self.facts += [z3.Implies(there, one <= top) for there, one in numbers]
+        self.facts.append(z3.Or(*(z3.And(there, one == top) for there, one in numbers),
+            z3.And(top == 0, *(z3.Not(there) for there, _ in numbers))))
+        return top
+
     def count(self, conditions: list[Any]) -> Any:
         """How many of the conditions hold."""
         ones = [z3.If(one, self.value(1), self.value(0)) for one in conditions]

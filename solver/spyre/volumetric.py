@@ -219,15 +219,15 @@ def batch_tkv(
 ) -> tuple[list[Any], Any]:
     """The tkv of each member, and of the batch: the longest sets the width in blocks."""
     most = 4 * setting.max_model_len // setting.block
-    zero = numbers.value(0)
-    parts = []
+    befores, offsets = [], []
     for there, tokens in zip(here, lengths, strict=True):
         # Who is not there may have any length, but no negative one.
-        before, offset = numbers.split(tokens - 1, setting.block, most)
-        parts.append((z3.If(there, before, zero), z3.If(there, offset + 1, zero), offset + 1))
-    widest = numbers.largest([before for before, _, _ in parts])
-    own = [widest * setting.block + offset for _, _, offset in parts]
-    return own, widest * setting.block + numbers.largest([offset for _, offset, _ in parts])
+        before, rest = numbers.split(tokens - 1, setting.block, most)
+        befores.append((there, before))
+        offsets.append((there, rest + 1))
+    widest = numbers.largest_of("widest", befores)
+    own = [widest * setting.block + offset for _, offset in offsets]
+    return own, widest * setting.block + numbers.largest_of("offset", offsets)
 
 
 def solution(problem: Problem, model: z3.ModelRef) -> list[Arrival]:

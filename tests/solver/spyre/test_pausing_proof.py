@@ -6,7 +6,7 @@ from itertools import product
 import pytest
 import z3
 
-from schedproof.model.scenario import Request
+from schedproof.model.scenario import Request, Scenario
 from schedproof.model.spyre.config import SpyreConfig
 from schedproof.model.spyre.pausing import fairness_order
 from schedproof.model.spyre.state import Sequence, State
@@ -71,8 +71,8 @@ def test_the_paused_hold_each_other_back_for_less_steps_than_there_are_seats(sea
                 for number, (one, own) in enumerate(asked)
             ]
             steps, pauses = longest_wait(model, requests)
-            # Who goes before the paused: prompts of one chunk that want one token.
-            assert steps <= pauses + asked.count((1, 1))
+            # One who stays may start after each pausing step, and all who want one token.
+            assert steps <= 2 * pauses + asked.count((1, 1))
             most = max(most, pauses)
     assert most == seats - 1
 
@@ -94,6 +94,23 @@ def test_one_token_requests_go_before_a_paused_one_as_long_as_they_come(scale, m
     fewer = replay(ModelTarget(), starving(scale, members, passing - 1), STARVES)
     assert fewer.finished
     assert fewer.broken == []
+
+
+def test_the_bound_of_the_catalogue_is_broken_without_one_token_requests():
+    config = {"block_size": 2, "chunk_size": 2, "max_num_seqs": 3, "max_model_len": 6}
+    tokens = (4, 4, 2, 2, 2)
+    scenario = Scenario(
+        system="spyre",
+        revision="2.5.2",
+        config={**config, "max_batch_tkv": 6},
+        requests=tuple(
+            Request(id=f"r{number}", arrival=0, prompt=((f"r{number}", 1),), max_tokens=own)
+            for number, own in enumerate(tokens)
+        ),
+    )
+    outcome = replay(ModelTarget(), scenario, STARVES)
+    assert [one.rule for one in outcome.broken] == ["SPY-P01"]
+    assert longest_wait(make_model("spyre", "2.5.2", scenario.config), scenario.requests) == (4, 2)
 
 
 def test_a_release_that_remembers_the_paused_starves_nobody(start_revision):

@@ -15,26 +15,31 @@ from schedproof.solver.spyre.exploration import moves
 from schedproof.solver.spyre.reservation_proof import never_admitted, obligations
 from schedproof.spec.catalogue import load
 
-# Prompts that share a block or more, one of them what another has generated.
+# Prompts that share a block or more, one of them with what another has generated: the segments of
+# the prompt, max_tokens, and tokens until it ends.
 KINDS = {
-    "short": ((("p", 3),), 2),
-    "prefix": ((("p", 4),), 3),
-    "fork": ((("p", 2), ("q", 2)), 2),
-    "goes on": ((("p", 2), ("out:r0", 2), ("z", 1)), 2),
+    "short": ((("p", 3),), 4, 4),
+    "prefix": ((("p", 4),), 4, 3),
+    "fork": ((("p", 2), ("q", 2)), 3, 3),
+    "goes on": ((("p", 3), ("out:r0", 2)), 3, 2),
+    "other": ((("q", 4),), 4, 4),
 }
+PAIRS = list(product(["short", "prefix", "fork", "goes on"], repeat=2))
+# In the last one a hit may be on blocks that nobody holds, while another has a promise.
+TRIPLES = [*product(["short", "prefix"], repeat=3), ("prefix", "other", "prefix")]
 
 
 def requests(kinds):
     return [
-        Request(id=f"r{number}", arrival=0, prompt=prompt, max_tokens=tokens, output_len=2)
-        for number, (prompt, tokens) in enumerate(KINDS[kind] for kind in kinds)
+        Request(id=f"r{number}", arrival=0, prompt=prompt, max_tokens=tokens, output_len=ends)
+        for number, (prompt, tokens, ends) in enumerate(KINDS[kind] for kind in kinds)
     ]
 
 
-def pooled(revision, pool, chunk=4):
-    config = {"block_size": 2, "chunk_size": chunk, "max_num_seqs": 3, "max_model_len": 6}
-    config |= {"max_batch_tkv": 12, "num_blocks": pool, "prefix_caching": True}
-    return make_model("spyre", revision, config)
+def pooled(revision, pool):
+    config = {"block_size": 2, "chunk_size": 2, "max_num_seqs": 3, "max_model_len": 8}
+    config |= {"max_batch_tkv": 24, "interleave": False}
+    return make_model("spyre", revision, {**config, "num_blocks": pool, "prefix_caching": True})
 
 
 def slack(state, model):
@@ -48,16 +53,16 @@ def test_every_lemma_is_proven_and_guarded(block):
     assert found == dict.fromkeys(found, "proven")
 
 
-@pytest.mark.parametrize("pool", [3, 4])
-@pytest.mark.parametrize("revision", ["sound", "documented", "2.5.2"])
+@pytest.mark.parametrize("pool", [6])
+@pytest.mark.parametrize("revision", ["sound", "2.5.2"])
 def test_the_invariant_holds_whoever_arrives_leaves_or_shares(revision, pool):
     model = pooled(revision, pool)
     shared = binds = False
-    for kinds in [*product(KINDS, repeat=2), *product(["short", "fork"], repeat=3)]:
+    for kinds in PAIRS + TRIPLES:
         for _, state in moves(model, requests(kinds)):
             held = [block for one in state.admitted for block in one.blocks]
             shared = shared or len(set(held)) < len(held)
-            binds = binds or slack(state, model) <= 1
+            binds = binds or slack(state, model) == 0
             assert slack(state, model) >= 0
             assert len(set(held)) + free_blocks(state.pool) == pool
             for one in state.admitted:
@@ -75,12 +80,8 @@ def test_exploring_finds_who_takes_all_hits_off_the_need(monkeypatch):
         return needed <= free_blocks(state.pool) - promised
 
     monkeypatch.setattr(blocks, "fits_pool", careless)
-    model = pooled("sound", 3)
-    assert any(
-        slack(state, model) < 0
-        for kinds in product(KINDS, repeat=3)
-        for _, state in moves(model, requests(kinds), aborts=False)
-    )
+    model = pooled("sound", 7)
+    assert any(slack(state, model) < 0 for _, state in moves(model, requests(TRIPLES[-1])))
 
 
 @pytest.mark.parametrize("scale", [(1, 2, 1), (64, 512, 512)])
