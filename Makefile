@@ -11,7 +11,7 @@ JOBS ?= 2
 FILES ?=
 OPTIONS ?=
 
-.PHONY: gate test lint mutation formulas clean
+.PHONY: gate test lint mutation formulas encodings contracts clean
 
 gate: $(VENV)/installed
 	$(BIN)/schedproof gate "$(TARGET)" --profile $(PROFILE) \
@@ -30,6 +30,14 @@ lint: $(VENV)/installed-test
 # Five minutes of two cores. FILES="forward.py tkv.py": the mutants of these files of model only.
 mutation: $(VENV)/installed-mutation
 	PYTHONHASHSEED=0 $(BIN)/python tests/mutation/check.py --jobs $(JOBS) $(FILES)
+
+# Half a minute: CrossHair on the contracts of the model's arithmetic.
+contracts: $(VENV)/installed-test
+	$(BIN)/schedproof check contracts
+
+# About five minutes of one core: what each encoding of the volumetric check costs Z3.
+encodings: $(VENV)/installed
+	$(BIN)/python tests/bench/encodings.py $(OPTIONS)
 
 # Three minutes of one core: what each volumetric check costs. OPTIONS="--quick --json FILE".
 formulas: $(VENV)/installed

@@ -9,11 +9,13 @@ from rich.console import Console
 
 from ..model.errors import InputError
 from ..model.systems import resolve_revision
+from ..solver.spyre.other_rules import DECIDED
 from ..solver.spyre.worst import OBJECTIVES
 from ..spec.catalogue import Rule, load, select
 from . import search
 from .exits import BROKEN, CONFORMS, INCONCLUSIVE
 from .sampling import run_samples
+from .search_decided import run_decided
 from .targets.opening import opened
 
 ENGINES = ("z3", "hypothesis", "all")
@@ -62,21 +64,44 @@ def _check(question: Question, rule: Rule) -> None:
         raise InputError("--maximize", "a proof has no worst case; valid: --prove or --maximize")
     if question.engine != "z3" and (question.prove or question.maximize):
         raise InputError("--engine", f"{question.engine} samples; valid with --prove: z3")
-    if question.engine != "hypothesis" and rule.id != search.RULE:
+    if question.engine != "hypothesis" and rule.id not in (search.RULE, *DECIDED):
+        valid = ", ".join((search.RULE, *DECIDED))
         raise InputError(
-            "RULE", f"{rule.id} has no encoding; valid: {search.RULE}, or --engine hypothesis"
+            "RULE", f"{rule.id} has no encoding; valid: {valid}, or --engine hypothesis"
         )
-    if not rule.checked:
+    if rule.id in DECIDED and question.engine != "hypothesis":
+        _check_decided(question)
+    elif not rule.checked:
         raise InputError("RULE", f"{rule.id} has no predicate: {rule.unchecked or rule.planned}")
     if question.target is not None and (question.prove or question.engine == "hypothesis"):
         raise InputError("--target", "replays a counterexample of Z3; valid: without this option")
 
 
+def _check_decided(question: Question) -> None:
+    """What is decided of rules beside SPY-R07 depends on the size of a block alone."""
+    for option, given in (
+        ("--revision", question.revision),
+        ("--maximize", question.maximize),
+        ("--target", question.target),
+    ):
+        if given is not None:
+            raise InputError(option, f"{given!r}; valid with {question.rule}: without this option")
+    for change in question.changes:
+        if not change.startswith("block_size="):
+            raise InputError("--set", f"{change!r}; valid with {question.rule}: block_size=TOKENS")
+
+
 def _solved(console: Console, question: Question) -> int:
     changes = list(question.changes)
-    any_block = question.prove and "block_size=any" in changes
+    decided = question.rule in DECIDED
+    any_block = (question.prove or decided) and "block_size=any" in changes
     if any_block:
         changes.remove("block_size=any")
+    if decided:
+        block = None if any_block or not changes else search.read_block(changes[-1])
+        return run_decided(
+            *(console, question.rule, block, question.prove, question.out, question.time_limit)
+        )
     setting = search.read_setting(question.revision, changes)
     with ExitStack() as stack:
         also = None

@@ -101,6 +101,18 @@ def read_setting(revision: str | None, changes: list[str]) -> Setting:
     return _checked(setting)
 
 
+def read_block(change: str) -> int:
+    """The tokens of a block that `block_size=TOKENS` gives.
+
+    Raises:
+        InputError: it is no number from 1 upwards.
+    """
+    number = _number(change.partition("=")[2])
+    if not number:
+        raise InputError("--set", f"{change!r}; valid: a number of tokens, or block_size=any")
+    return number
+
+
 def _number(value: str) -> int | None:
     return int(value) if value.isascii() and value.isdigit() and len(value) < 10 else None
 

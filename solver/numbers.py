@@ -71,10 +71,10 @@ class Numbers:
 
         A fresh number, which Z3 decides faster than one that is chosen by cases.
         """
-        top = self.fresh(name, 0, None) if self.kind == "integers" else self.fresh(name, 0, None)
+        top = self.fresh(name, 0, None)
         self.facts += [z3.Implies(there, one <= top) for there, one in numbers]
-        self.facts.append(z3.Or(*(z3.And(there, one == top) for there, one in numbers),
-            z3.And(top == 0, *(z3.Not(there) for there, _ in numbers))))
+        nobody = z3.And(top == 0, *(z3.Not(there) for there, _ in numbers))
+        self.facts.append(z3.Or(nobody, *(z3.And(there, one == top) for there, one in numbers)))
         return top
 
     def count(self, conditions: list[Any]) -> Any:

@@ -45,7 +45,7 @@ def take(pool: Pool, count: int) -> tuple[tuple[int, ...], Pool]:
         never_used = min(never_used, pool.size + 1 - pool.fresh)
     taken += tuple(range(pool.fresh, pool.fresh + never_used))
     evicted = pool.tail[: count - len(taken)]
-    cached = dict(pool.cached) if evicted else pool.cached
+    cached = pool.cached
     for block, content in evicted:
         if content is not None:
             cached = _forget(cached, content, block)

@@ -22,7 +22,7 @@ def more_than_a_chunk(ledger: Ledger, step: Step) -> str | None:
         if before is None:
             continue
         hit = one.prefix_hit if one.started else before
-        cached = (hit + _left_padding(ledger, one)) // chunk if hit else 0
+        cached = (hit + left_padding(ledger, one)) // chunk if hit else 0
         steps, needed = one.prefill_steps + 1, ceil(one.prompt / chunk) - cached
         done = before + tokens >= one.prompt
         if steps > needed or (done and steps != needed):
@@ -48,13 +48,13 @@ def wrong_chunk(ledger: Ledger, step: Step) -> str | None:
         before = computed_before(ledger, step, one)
         if before is None:
             continue
-        left_padding = _left_padding(ledger, one)
-        end = ((before + left_padding) // chunk + 1) * chunk - left_padding
+        padding = left_padding(ledger, one)
+        end = ((before + padding) // chunk + 1) * chunk - padding
         expected = min(end, one.prompt) - before
         if step.scheduled[one.id] != expected:
             return (
                 f"{one.id} prefills {step.scheduled[one.id]} tokens after {before} of "
-                f"{one.prompt}; the chunk holds {expected} (left padding {left_padding} tokens)"
+                f"{one.prompt}; the chunk holds {expected} (left padding {padding} tokens)"
             )
     return None
 
@@ -69,10 +69,10 @@ def wrong_left_padding(ledger: Ledger, step: Step) -> str | None:
     block = ledger.config["block_size"]
     for one in ledger.prefill_members(step):
         seen = _pad(step, one) * block
-        if seen != _left_padding(ledger, one):
+        if seen != left_padding(ledger, one):
             return (
                 f"{one.id} ({one.prompt} tokens) has {seen} tokens of left padding, "
-                f"expected {_left_padding(ledger, one)}"
+                f"expected {left_padding(ledger, one)}"
             )
     return None
 
@@ -92,7 +92,7 @@ def not_right_aligned(ledger: Ledger, step: Step) -> str | None:
 
 def _padded(ledger: Ledger, step: Step) -> bool:
     """A prompt whose blocks do not fill its chunks is prefilled."""
-    return any(_left_padding(ledger, one) > 0 for one in ledger.prefill_members(step))
+    return any(left_padding(ledger, one) > 0 for one in ledger.prefill_members(step))
 
 
 def wrong_first_token(ledger: Ledger, step: Step) -> str | None:
@@ -110,7 +110,8 @@ def wrong_first_token(ledger: Ledger, step: Step) -> str | None:
     return None
 
 
-def _left_padding(ledger: Ledger, one: Account) -> int:
+def left_padding(ledger: Ledger, one: Account) -> int:
+    """Tokens before the prompt that make it end with its last chunk."""
     block, chunk = ledger.config["block_size"], ledger.config["chunk_size"]
     return int(ceil(one.prompt / chunk) * chunk - ceil(one.prompt / block) * block)
 

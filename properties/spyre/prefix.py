@@ -4,12 +4,11 @@ Source: Spyre scheduling page, "Prefix caching". Hits are known where the target
 number of a request's `hit` blocks is written `hit` below.
 """
 
-from math import ceil
-
 from ...model.observation import Step
 from ..content import in_common, said_by
 from ..ledger import Account, Ledger
 from ..predicate import Predicate
+from .prefill import left_padding
 
 
 def padding_not_block_0(ledger: Ledger, step: Step) -> str | None:
@@ -63,7 +62,7 @@ def chunk_skipped(ledger: Ledger, step: Step) -> bool:
     """A request starts with a hit that fills a chunk."""
     chunk = ledger.config["chunk_size"]
     return any(
-        (ledger.hit_now(step, one) or 0) + _left_padding(ledger, one) >= chunk
+        (ledger.hit_now(step, one) or 0) + left_padding(ledger, one) >= chunk
         for one in starting(ledger, step)
         if one.prompt > chunk and ledger.hit_now(step, one)
     )
@@ -161,11 +160,6 @@ def known_elsewhere(ledger: Ledger, newcomer: Account, *, of_prompts: bool = Fal
     )
 
 
-def _left_padding(ledger: Ledger, one: Account) -> int:
-    block, chunk = ledger.config["block_size"], ledger.config["chunk_size"]
-    return int(ceil(one.prompt / chunk) * chunk - ceil(one.prompt / block) * block)
-
-
 def _positions(
     ledger: Ledger, step: Step, one: Account, written: tuple[int, ...]
 ) -> list[tuple[int, int]]:
@@ -175,8 +169,8 @@ def _positions(
     if hit is None or not written:
         return []
     block, chunk = ledger.config["block_size"], ledger.config["chunk_size"]
-    before = one.computed + hit + _left_padding(ledger, one)
-    first = before // chunk * (chunk // block) - _left_padding(ledger, one) // block
+    before = one.computed + hit + left_padding(ledger, one)
+    first = before // chunk * (chunk // block) - left_padding(ledger, one) // block
     return [(first + place, number) for place, number in enumerate(written)]
 
 

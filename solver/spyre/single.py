@@ -4,6 +4,8 @@ Wider than a sequence from an empty system: no history has to lead to the batch.
 more, and a `sat` less: it names a batch, and not how to get there.
 """
 
+from collections.abc import Iterator
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import z3
@@ -18,9 +20,7 @@ class Single(NamedTuple):
     """Facts for a solver, and the numbers of its solution: `step` counts decode steps."""
 
     facts: list[Any]
-    tkv: Any
-    decoding: list[Member]
-    newcomer: Joining
+    met: Meeting
     step: Any
 
 
@@ -34,33 +34,39 @@ class Found(NamedTuple):
 
 
 def single_admission(setting: Setting, kind: Kind = "integers") -> Single:
-    """`setting.requests` with the newcomer; without it they are within the limit in that step.
-
-    Members are in the order in which they end: those of a step are the last so many.
-    """
+    """`setting.requests` with the newcomer; without it they are within the limit in that step."""
     numbers = make_numbers(setting, kind)
+    met = any_batch(numbers, setting)
+    step = numbers.fresh("step", 1, setting.max_model_len)
+    numbers.facts += overrun(numbers, setting, met, step)
+    return Single(numbers.facts, met, step)
+
+
+def any_batch(numbers: Numbers, setting: Setting) -> Meeting:
+    """A batch, and a newcomer that is accepted; members in the order in which they end."""
     members = [_member(numbers, setting) for _ in range(setting.requests - 1)]
-    for one, other in zip(members, members[1:], strict=False):
+    for one, other in pairwise(members):
         numbers.facts.append(one[1] <= other[1])
-    prompt, remaining = _member(numbers, setting)
     everyone = [z3.BoolVal(True)] * len(members)
     own, tkv = batch_tkv(numbers, setting, everyone, [computed for computed, _ in members])
     decoding = [
         Member(z3.BoolVal(True), *one, mine) for one, mine in zip(members, own, strict=True)
     ]
-    newcomer = Joining(prompt, remaining)
-    met = Meeting(tkv, decoding, newcomer)
+    met = Meeting(tkv, decoding, Joining(*_member(numbers, setting)))
     numbers.facts += _accepted(numbers, setting, met)
-    step = numbers.fresh("step", 1, setting.max_model_len)
-    numbers.facts.append(step <= remaining)
-    active = [member.remaining >= step for member in decoding]
-    lengths = [member.computed + step for member in decoding]
+    return met
+
+
+def overrun(numbers: Numbers, setting: Setting, met: Meeting, step: Any) -> list[Any]:
+    """In decode step `step` from now the limit is exceeded, and without the newcomer it is not."""
+    active = [member.remaining >= step for member in met.decoding]
+    lengths = [member.computed + step for member in met.decoding]
     _, without = batch_tkv(numbers, setting, active, lengths)
     _, reached = batch_tkv(
-        numbers, setting, [*active, z3.BoolVal(True)], [*lengths, prompt + step]
+        numbers, setting, [*active, z3.BoolVal(True)], [*lengths, met.newcomer.prompt + step]
     )
-    numbers.facts.append(z3.Or(list(_overruns(setting, active, without, reached))))
-    return Single(numbers.facts, tkv, decoding, newcomer, step)
+    overruns = list(_overruns(setting, active, without, reached))
+    return [step <= met.newcomer.remaining, z3.Or(overruns)]
 
 
 def found_in(problem: Single, solution: z3.ModelRef) -> Found:
@@ -70,12 +76,14 @@ def found_in(problem: Single, solution: z3.ModelRef) -> Found:
         return read(solution, number)
 
     return Found(
-        value(problem.tkv),
+        value(problem.met.tkv),
         [
             model.Decoding(value(one.computed), value(one.remaining), value(one.tkv))
-            for one in problem.decoding
+            for one in problem.met.decoding
         ],
-        model.Newcomer(value(problem.newcomer.prompt), value(problem.newcomer.remaining) + 1),
+        model.Newcomer(
+            value(problem.met.newcomer.prompt), value(problem.met.newcomer.remaining) + 1
+        ),
         value(problem.step),
     )
 
@@ -98,8 +106,8 @@ def _member(numbers: Numbers, setting: Setting) -> tuple[Any, Any]:
     return computed, remaining
 
 
-def _overruns(setting: Setting, active: list[Any], without: Any, reached: Any) -> Any:
-    """By how many are active: they fit, and with the newcomer they do not."""
+def _overruns(setting: Setting, active: list[Any], without: Any, reached: Any) -> Iterator[Any]:
+    """By how many are active, the last so many: they fit, and with the newcomer they do not."""
     for size in range(1, len(active) + 1):
         if size + 1 <= largest_harmless(setting):
             continue

@@ -86,7 +86,7 @@ def obligations(formula: str, block: int | None = 64) -> list[Obligation]:
         *(
             Obligation(
                 f"counting_{decoding}",
-                f"The walk counts everyone, of {decoding} decoding requests with any ordered terms.",
+                f"The walk counts everyone of {decoding} decoding requests, whatever their terms.",
                 partial(_counting, decoding, 0),
                 partial(_counting, decoding, 1),
             )

@@ -1,9 +1,11 @@
 """`schedproof search`: what the solver finds or proves, in words and exit codes."""
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from schedproof.gate.bounded import Unanswered
 from schedproof.gate.scenario_file import read_scenario
 
 from .build import Run
@@ -166,7 +168,7 @@ def test_ctrl_c_before_there_is_an_answer_is_one_line_and_exit_3(
     ("words", "message"),
     [
         (["SPY-R99"], "no rule 'SPY-R99'"),
-        (["SPY-R09"], "RULE: SPY-R09 has no encoding; valid: SPY-R07, or --engine hypothesis"),
+        (["SPY-R09"], "RULE: SPY-R09 has no encoding; valid: SPY-R07, SPY-R41, SPY-R50"),
         (["SPY-R21", "--engine", "hypothesis"], "RULE: SPY-R21 has no predicate: "),
         (["SPY-R07", "--engine", "spin"], "--engine: 'spin'; valid: z3, hypothesis, all"),
         (["SPY-R07", "--engine", "all", "--prove"], "--engine: all samples; valid with --prove"),
@@ -176,6 +178,14 @@ def test_ctrl_c_before_there_is_an_answer_is_one_line_and_exit_3(
             ["SPY-R07", "--engine", "hypothesis", "--set", "block_size=2"],
             "--set: 'block_size=2': Hypothesis takes its own; valid: formula=NAME",
         ),
+        (
+            ["SPY-R41", "--revision", "2.1.2"],
+            "--revision: '2.1.2'; valid with SPY-R41: without this option",
+        ),
+        (["SPY-R50", "--maximize", "waste"], "--maximize: 'waste'; valid with SPY-R50: without"),
+        (["SPY-R50", "--target", "model"], "--target: 'model'; valid with SPY-R50: without"),
+        (["SPY-R50", "--set", "formula=2.1.2"], "--set: 'formula=2.1.2'; valid with SPY-R50: blo"),
+        (["SPY-R50", "--set", "block_size=0"], "--set: 'block_size=0'; valid: a number of tokens"),
         (["SPY-R07", "--set", "block_size=any"], "--set: 'block_size=any'; valid: a number of"),
         (["SPY-R07", "--time-limit", "inf"], "--time-limit: inf; valid: at least 1"),
         (
@@ -254,3 +264,45 @@ def test_engines_that_disagree_are_told_and_exit_1(
     result = run("search", "SPY-R07", "--engine", "all")
     assert result.code == 1
     assert result.out.startswith("the engines disagree: a proof and a counterexample")
+
+
+def test_a_rule_beside_the_volumetric_one_is_decided_by_lemmas_and_counterexamples(
+    run: Run,
+) -> None:
+    result = run("search", "SPY-R50")
+    assert result.code == 0, result  # what is shown breaks another rule
+    lines = result.out.splitlines()
+    assert lines[0] == "SPY-R50: Are ever more blocks promised than are free? No."
+    assert all(line.startswith("proven ") for line in lines[1:9])
+    assert lines[9] == "8 lemmas proven for blocks of any size, 0 not"
+    assert lines[11].startswith("  replayed on the model of 2.5.2: breaks SPY-R38 in step 0: r0 ")
+    assert run(*lines[12].split()[2:], "--rule", "SPY-R38").code == 1
+
+
+def test_a_rule_that_a_counterexample_breaks_exits_1(run: Run) -> None:
+    result = run("search", "SPY-P01")
+    assert result.code == 1, result
+    assert "breaks SPY-P01 in step 491: r0 is paused for 33 steps" in result.out
+
+
+def test_the_lemmas_of_a_rule_can_be_proven_alone_and_for_one_size_of_blocks(run: Run) -> None:
+    result = run("search", "SPY-R19", "--prove", "--set", "block_size=64")
+    assert result.code == 0, result
+    assert result.out.splitlines()[-1] == "19 lemmas proven for blocks of 64, 0 not"
+
+
+def test_lemmas_that_fail_or_run_out_of_time_are_inconclusive(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    too_small = run("search", "SPY-R41", "--prove", "--set", "block_size=2")
+    assert too_small.code == 3, too_small
+    assert "\nunguarded  " in too_small.out
+    monkeypatch.setattr("schedproof.gate.search_decided.bounded", _out_of_time)
+    late = run("search", "SPY-R50")
+    assert late.code == 3
+    assert late.out.endswith("inconclusive: the time limit of 300 s was reached\n")
+
+
+def _out_of_time(seconds: float, *_: object) -> Iterator[object]:
+    raise Unanswered(f"the time limit of {seconds:g} s was reached")
+    yield

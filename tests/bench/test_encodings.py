@@ -1,0 +1,53 @@
+"""The table of encodings: they agree, and what takes too long is no number."""
+
+import pytest
+
+from schedproof.tests.bench import encodings
+from schedproof.tests.bench.encodings import FORMS, FORMULAS, ask, measured, rows, setting_of, show
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("expected", FORMULAS)
+def test_closed_form_and_unrolled_give_the_expected_answer(form, expected):
+    setting = setting_of("small", FORMULAS[expected], 2)
+    [(answer, seconds)] = ask(form, "integers", setting)
+    assert answer == expected
+    assert seconds > 0
+
+
+@pytest.mark.parametrize("scale", ["small", "production"])
+@pytest.mark.parametrize("requests", [2, 4, 8, 16, 32])
+def test_the_limit_is_no_whole_number_of_blocks_for_each_and_can_be_exceeded(scale, requests):
+    setting = setting_of(scale, "2.1.0", requests)
+    assert setting.limit < requests * setting.max_model_len
+    if scale == "small":
+        assert (setting.limit // requests) % setting.block
+
+
+def test_what_takes_longer_than_the_limit_is_no_number():
+    setting = setting_of("production", "2.1.2", 32)
+    assert measured("closed form", "bits", setting, "unsat", 0.05) is None
+
+
+def test_encodings_that_disagree_are_an_error():
+    with pytest.raises(AssertionError, match="unsat"):
+        measured("closed form", "integers", setting_of("small", "2.1.2", 2), "sat", 60.0)
+
+
+def test_the_table_has_a_row_for_each_encoding(monkeypatch, capsys):
+    monkeypatch.setattr(encodings, "measured", lambda *_: None)
+    table = list(rows("small", [2, 4], FORMS, 7.0))
+    assert [row[0] for row in table] == [
+        f"{form}, {kind}" for form in FORMS for kind in ("integers", "bits")
+    ]
+    show("Title", [2, 4], table, 7.0)
+    printed = capsys.readouterr().out.splitlines()
+    assert printed[3] == "| encoding | sat, 2 | sat, 4 | unsat, 2 | unsat, 4 |"
+    assert printed[5] == "| closed form, integers | > 7 | > 7 | > 7 | > 7 |"
+
+
+def test_what_took_too_long_is_not_asked_with_more_requests(monkeypatch):
+    asked = []
+    monkeypatch.setattr(encodings, "measured", lambda *of: asked.append(of[2].requests))
+    assert len(list(rows("small", [2, 4, 8], FORMS[:1], 7.0))) == 2
+    assert asked == [2, 2, 2, 2]
