@@ -107,7 +107,7 @@ def fits_volume(
     """No projected batch x tkv exceeds the limit (rule SPY-R42)."""
     tkvs = tkv.request_tkvs([one.computed for one in decoding], config.block_size)
     members = [
-        volumetric.Decoding(one.computed, one.remaining, own)
+        volumetric.Decoding(one.computed, one.remaining, own, one.prompt)
         for one, own in zip(decoding, tkvs, strict=True)
     ]
     joining = volumetric.Newcomer(newcomer.prompt, newcomer.max_tokens)

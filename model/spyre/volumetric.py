@@ -13,11 +13,13 @@ from .tkv import realigned
 
 
 class Decoding(NamedTuple):
-    """A member of the decode batch: tokens computed, decode steps left at most, its own tkv."""
+    """A member of the decode batch: tokens computed, decode steps left at most, its own tkv, and
+    those of its prompt, which the oldest formula alone asks for."""
 
     computed: int
     remaining: int
     tkv: int
+    prompt: int = 0
 
 
 class Newcomer(NamedTuple):
@@ -129,6 +131,17 @@ def document_figure(
     )
 
 
+def release_0_8_0(
+    tkv: int, decoding: Sequence[Decoding], newcomer: Newcomer, block_size: int
+) -> Projection:
+    """vllm-spyre 0.7.0 to 0.8.0: what decoding requests may still generate is short by a prompt."""
+    base = tkv + round_up(max(newcomer.prompt - tkv, 0), block_size)
+    return Projection(
+        base + newcomer.remaining,
+        [base + member.remaining - member.prompt for member in decoding],
+    )
+
+
 def release_1_10_0(
     tkv: int, decoding: Sequence[Decoding], newcomer: Newcomer, block_size: int
 ) -> Projection:
@@ -194,6 +207,7 @@ FORMULAS: dict[str, Formula] = {
     "document_realigned": document_realigned,
     "document_max_tkv": document_max_tkv,
     "document_figure": document_figure,
+    "0.8.0": release_0_8_0,
     "1.10.0": release_1_10_0,
     "2.0.1": release_2_0_1,
     "2.1.0": release_2_1_0,

@@ -109,7 +109,7 @@ def _joining(model: SpyreModel, state: State, number: int) -> Admission | None:
     current = admission.current_tkv(config, model.revision, state)
     tkvs = tkv.request_tkvs([one.computed for one in state.decoding], block)
     members = [
-        volumetric.Decoding(one.computed, one.remaining, own)
+        volumetric.Decoding(one.computed, one.remaining, own, one.prompt)
         for one, own in zip(state.decoding, tkvs, strict=True)
     ]
     newcomer = volumetric.Newcomer(candidate.prompt, candidate.max_tokens)

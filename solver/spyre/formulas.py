@@ -21,12 +21,14 @@ class Lengths(NamedTuple):
 
 
 class Member(NamedTuple):
-    """A decoding request: is it there at all, tokens computed, decode steps left, its own tkv."""
+    """A decoding request: is it there at all, tokens computed, decode steps left, its own tkv,
+    and tokens of its prompt."""
 
     here: Any
     computed: Any
     remaining: Any
     tkv: Any
+    prompt: Any
 
 
 class Joining(NamedTuple):
@@ -114,6 +116,18 @@ def document_figure(
     return Projected(own, others, to_the_end=True)
 
 
+def release_0_8_0(
+    numbers: Numbers, lengths: Lengths, tkv: Any, decoding: list[Member], newcomer: Joining
+) -> Projected:
+    """vllm-spyre 0.7.0 to 0.8.0."""
+    wider = newcomer.prompt - tkv
+    zero = numbers.value(0)
+    missing, _ = width(numbers, lengths, z3.If(wider > 0, wider - 1 + lengths.block, zero))
+    base = tkv + missing * lengths.block
+    own = base + newcomer.remaining
+    return Projected(own, [base + member.remaining - member.prompt for member in decoding])
+
+
 def release_1_10_0(
     numbers: Numbers, lengths: Lengths, tkv: Any, decoding: list[Member], newcomer: Joining
 ) -> Projected:
@@ -171,6 +185,7 @@ FORMULAS: dict[str, Formula] = {
     "document_realigned": document_realigned,
     "document_max_tkv": document_max_tkv,
     "document_figure": document_figure,
+    "0.8.0": release_0_8_0,
     "1.10.0": release_1_10_0,
     "2.0.1": release_2_0_1,
     "2.1.0": release_2_1_0,

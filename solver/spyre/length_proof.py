@@ -217,7 +217,7 @@ def alone_within_volume(check: str, lengths: Lengths, others: int) -> list[Any]:
     batch = []
     for _ in range(others):
         computed, remaining = _alone(numbers, LIMIT)
-        batch.append(Member(z3.BoolVal(True), computed, remaining, computed))
+        batch.append(Member(z3.BoolVal(True), computed, remaining, computed, computed))
     if check in CHECKS:
         fits = CHECKS[check](numbers, lengths, batch, newcomer, LIMIT)
     else:

@@ -35,7 +35,7 @@ def ends(
     numbers: Numbers, lengths: Lengths, decoding: list[Member], newcomer: Joining
 ) -> Iterator[End]:
     """Every request's last step."""
-    own = Member(z3.BoolVal(True), newcomer.prompt, newcomer.remaining, None)
+    own = Member(z3.BoolVal(True), newcomer.prompt, newcomer.remaining, None, None)
     everyone = [*decoding, own]
     zero = numbers.value(0)
     for one in everyone:

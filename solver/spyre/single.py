@@ -50,8 +50,10 @@ def any_batch(numbers: Numbers, setting: Setting) -> Meeting:
     everyone = [z3.BoolVal(True)] * len(members)
     own, tkv = batch_tkv(numbers, setting, everyone, [computed for computed, _ in members])
     decoding = [
-        Member(z3.BoolVal(True), *one, mine) for one, mine in zip(members, own, strict=True)
+        Member(z3.BoolVal(True), *one, mine, numbers.fresh("prompt", 1, setting.max_model_len))
+        for one, mine in zip(members, own, strict=True)
     ]
+    numbers.facts += [one.prompt <= one.computed for one in decoding]
     met = Meeting(tkv, decoding, Joining(*_member(numbers, setting)))
     numbers.facts += _accepted(numbers, setting, met)
     return met
@@ -77,10 +79,7 @@ def found_in(problem: Single, solution: z3.ModelRef) -> Found:
 
     return Found(
         value(problem.met.tkv),
-        [
-            model.Decoding(value(one.computed), value(one.remaining), value(one.tkv))
-            for one in problem.met.decoding
-        ],
+        [model.Decoding(*(value(number) for number in one[1:])) for one in problem.met.decoding],
         model.Newcomer(
             value(problem.met.newcomer.prompt), value(problem.met.newcomer.remaining) + 1
         ),

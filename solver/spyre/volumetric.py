@@ -196,7 +196,7 @@ def meeting(
     computed = [one.prompt + age for one, age in zip(earlier, ages, strict=True)]
     own, tkv = batch_tkv(numbers, setting, here, computed)
     decoding = [
-        Member(there, tokens, one.max_tokens - 1 - age, mine)
+        Member(there, tokens, one.max_tokens - 1 - age, mine, one.prompt)
         for there, tokens, one, age, mine in zip(here, computed, earlier, ages, own, strict=True)
     ]
     joining = Joining(newcomer.prompt, newcomer.max_tokens - 1)

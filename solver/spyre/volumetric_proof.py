@@ -145,8 +145,9 @@ def _batch(numbers: Numbers, decoding: int) -> tuple[Any, list[Member], Joining]
     for _ in range(decoding):
         computed, own = length(numbers, "computed"), length(numbers, "own_tkv")
         remaining = length(numbers, "remaining")
-        numbers.facts += [computed <= own, own <= tkv]
-        members.append(Member(z3.BoolVal(True), computed, remaining, own))
+        prompt = length(numbers, "prompt")
+        numbers.facts += [prompt <= computed, computed <= own, own <= tkv]
+        members.append(Member(z3.BoolVal(True), computed, remaining, own, prompt))
     return tkv, members, Joining(length(numbers, "prompt"), length(numbers, "remaining", 0))
 
 
@@ -191,7 +192,7 @@ def _counting(size: int, beyond: int) -> list[Any]:
     lefts = [numbers.fresh("left", 1, 2 * limit) for _ in range(size)]
     own, left = numbers.fresh("own", 1, 2 * limit), numbers.fresh("own_left", 0, 2 * limit)
     step, tkv = numbers.fresh("step", 1, 2 * limit), numbers.fresh("tkv", 1, 2 * limit)
-    members = [Member(z3.BoolVal(True), None, other, None) for other in lefts]
+    members = [Member(z3.BoolVal(True), None, other, None, None) for other in lefts]
     numbers.facts += accepts(numbers, lengths, Projected(own, terms), members, limit)
     for term, other in zip(terms, lefts, strict=True):
         numbers.facts += [

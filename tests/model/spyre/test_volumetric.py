@@ -25,9 +25,9 @@ SOUND = ("2.1.2", "common_base")
 UNSOUND = tuple(name for name in FORMULAS if name not in SOUND)
 
 # Block 4. The batch is wider than the prompt: 10 and 3 tokens, tkv 10 and 11.
-WIDE_BATCH = (11, [Decoding(10, 5, 10), Decoding(3, 2, 11)], Newcomer(6, 4))
+WIDE_BATCH = (11, [Decoding(10, 5, 10, 2), Decoding(3, 2, 11, 1)], Newcomer(6, 4))
 # The prompt is wider than the batch.
-WIDE_PROMPT = (3, [Decoding(3, 2, 3)], Newcomer(9, 2))
+WIDE_PROMPT = (3, [Decoding(3, 2, 3, 1)], Newcomer(9, 2))
 
 
 @pytest.mark.parametrize(
@@ -42,6 +42,8 @@ WIDE_PROMPT = (3, [Decoding(3, 2, 3)], Newcomer(9, 2))
         # new: 6 + 4 tokens in blocks; 10 + 5 + 1 in blocks and one more, 3 + 2 + 1 likewise;
         # beside the wide prompt two blocks of padding and 3 + 2 + 1
         ("document_figure", Projection(12, [20, 12], True), Projection(12, [14], True)),
+        # new: 11 + 3; 11 + 5 - 2, 11 + 2 - 1; the tkv of 3 moved by two blocks to 11 first
+        ("0.8.0", Projection(14, [14, 12]), Projection(12, [12])),
         ("1.10.0", Projection(13, [15, 13]), Projection(10, [13])),
         ("2.0.1", Projection(13, [20, 17]), Projection(10, [15])),
         ("2.1.0", Projection(16, [16, 16]), Projection(12, [12])),

@@ -13,7 +13,15 @@ LIMIT_RULE = select(load("spyre"), ["SPY-R07"])
 
 @pytest.mark.parametrize(
     "formula",
-    ["1.10.0", "2.0.1", "2.1.0", "document_own_tkv", "document_realigned", "document_max_tkv"],
+    [
+        "0.8.0",
+        "1.10.0",
+        "2.0.1",
+        "2.1.0",
+        "document_own_tkv",
+        "document_realigned",
+        "document_max_tkv",
+    ],
 )
 def test_five_requests_break_an_unsound_formula_at_production_scale(formula):
     [found] = list(fewest(Setting(formula, 2), 5))

@@ -21,9 +21,7 @@ from schedproof.solver.spyre.formulas import (
 def batch(seed: int, block: int) -> tuple[int, list[volumetric.Decoding], volumetric.Newcomer]:
     chance = random.Random(seed)
     members = [
-        volumetric.Decoding(
-            chance.randint(1, 6 * block), chance.randint(1, 3 * block), chance.randint(1, 7 * block)
-        )
+        volumetric.Decoding(*(chance.randint(1, most * block) for most in (6, 3, 7, 1)))
         for _ in range(chance.randint(1, 4))
     ]
     tkv = max(member.tkv for member in members)
@@ -70,7 +68,7 @@ def asked(kind, projection, limit, gone=()):
     """Does the walk of the solver accept?"""
     numbers = Numbers(kind)
     members = [
-        Member(z3.BoolVal(place not in gone), None, None, None)
+        Member(z3.BoolVal(place not in gone), None, None, None, None)
         for place in range(len(projection.decoding))
     ]
     terms = [numbers.value(tkv) for tkv in projection.decoding]

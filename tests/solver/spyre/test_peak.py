@@ -26,10 +26,12 @@ def accepted(name, kind, block, members, newcomer, limit, gone=0):
     """Does the symbolic check accept? `gone` strangers are not there any more."""
     numbers = Numbers(kind)
     decoding = [
-        Member(z3.BoolVal(True), numbers.value(one.computed), numbers.value(one.remaining), None)
+        Member(
+            z3.BoolVal(True), numbers.value(one.computed), numbers.value(one.remaining), None, None
+        )
         for one in members
     ]
-    stranger = Member(z3.BoolVal(False), numbers.value(999), numbers.value(50), None)
+    stranger = Member(z3.BoolVal(False), numbers.value(999), numbers.value(50), None, None)
     joining = Joining(numbers.value(newcomer.prompt), numbers.value(newcomer.remaining))
     lengths = Lengths(block, 2000)
     facts = CHECKS[name](numbers, lengths, [stranger] * gone + decoding, joining, limit)

@@ -41,8 +41,12 @@ def overruns(asked: Setting, members, newcomer) -> bool:
 def some_batch_overruns(asked: Setting) -> bool:
     for members in combinations_with_replacement(SIZES, asked.requests - 1):
         own = tkv.request_tkvs([computed for computed, _ in members], BLOCK)
-        decoding = [volumetric.Decoding(*one, at) for one, at in zip(members, own, strict=True)]
-        for newcomer in SIZES:
+        prompts = product(*(range(1, computed + 1) for computed, _ in members))
+        for newcomer, asked_for in product(SIZES, prompts):
+            decoding = [
+                volumetric.Decoding(*one, at, prompt)
+                for one, at, prompt in zip(members, own, asked_for, strict=True)
+            ]
             asks = volumetric.Newcomer(newcomer[0], newcomer[1] + 1)
             formula = volumetric.formula_named(asked.formula)
             projection = formula(max(own), decoding, asks, BLOCK)

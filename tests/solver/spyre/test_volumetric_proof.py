@@ -31,6 +31,7 @@ def test_every_lemma_of_a_sound_formula_is_proven(formula, block):
         ("2.1.0", {"covers_newcomer"}),
         ("2.1.0+63", {"covers_newcomer"}),
         ("2.0.1", {"covers_newcomer"}),
+        ("0.8.0", {"covers_decoding", "covers_newcomer", "ordered"}),
         ("1.10.0", {"covers_decoding", "covers_newcomer", "ordered"}),
     ],
 )
