@@ -39,6 +39,7 @@ import z3
 from ..numbers import Numbers
 from ..obligation import Obligation
 from .chunks import Plan, ordered, plan, progress, usable_blocks
+from .symbols import negated
 
 
 class Sizes(NamedTuple):
@@ -90,42 +91,38 @@ def _any_plan(sizes: Sizes, all_cached: int = 0, padding_more: int = 0) -> tuple
     return numbers, plan(numbers, (block, chunk_blocks), prompt, done * block, padding_more)
 
 
-def _negated(numbers: Numbers, claim: Any) -> list[Any]:
-    return [*numbers.facts, z3.Not(claim)]
-
-
 def _more_chunks(sizes: Sizes, more: int) -> list[Any]:
     numbers = Numbers()
     _, chunk = _symbols(numbers, sizes)
     one, other = numbers.fresh("one", 0, None), numbers.fresh("other", 0, None)
     numbers.facts.append(one > other)
-    return _negated(numbers, one * chunk >= (other + 1) * chunk + more)
+    return negated(numbers, one * chunk >= (other + 1) * chunk + more)
 
 
 def _left_padding(sizes: Sizes, less: int) -> list[Any]:
     numbers, one = _any_plan(sizes)
     filled = one.left + one.held == one.chunks * one.chunk_blocks
     part = z3.And(one.left >= 0, one.left < one.chunk_blocks - less)
-    return _negated(numbers, z3.And(filled, part))
+    return negated(numbers, z3.And(filled, part))
 
 
 def _last_never_cached(sizes: Sizes, more: int) -> list[Any]:
     numbers, one = _any_plan(sizes, all_cached=more)
-    return _negated(numbers, one.index <= one.chunks - 1)
+    return negated(numbers, one.index <= one.chunks - 1)
 
 
 def _progress(sizes: Sizes, less: int) -> list[Any]:
     numbers, one = _any_plan(sizes)
     begins = z3.And(one.start >= 0, one.start <= one.computed)
     ends = z3.And(one.computed < one.end - less, one.end <= one.prompt)
-    return _negated(numbers, z3.And(begins, ends, one.end - one.start <= one.chunk))
+    return negated(numbers, z3.And(begins, ends, one.end - one.start <= one.chunk))
 
 
 def _ends_with_prompt(sizes: Sizes, more: int) -> list[Any]:
     numbers, one = _any_plan(sizes, padding_more=more)
     border = (one.index + 1) * one.chunk == one.left * one.block + one.end
     last = one.index == one.chunks - 1
-    return _negated(numbers, z3.And((one.end == one.prompt) == last, z3.Or(last, border)))
+    return negated(numbers, z3.And((one.end == one.prompt) == last, z3.Or(last, border)))
 
 
 def _chunks_meet(sizes: Sizes, less: int) -> list[Any]:
@@ -133,7 +130,7 @@ def _chunks_meet(sizes: Sizes, less: int) -> list[Any]:
     then = plan(numbers, (one.block, one.chunk_blocks), one.prompt, one.end - less)
     ordered(numbers, one.chunk, one.chunks - 1, one.index, then.index)
     meet = z3.And(then.index == one.index + 1, then.start == one.end)
-    return _negated(numbers, z3.Implies(one.end < one.prompt, meet))
+    return negated(numbers, z3.Implies(one.end < one.prompt, meet))
 
 
 def _index_in_blocks(sizes: Sizes, more: int) -> list[Any]:
@@ -142,19 +139,19 @@ def _index_in_blocks(sizes: Sizes, more: int) -> list[Any]:
     place = numbers.fresh("place", 0, None)
     in_tokens, _ = numbers.split(place * block, chunk_blocks * block, None)
     in_blocks, _ = numbers.split(place + more, chunk_blocks, None)
-    return _negated(numbers, in_tokens == in_blocks)
+    return negated(numbers, in_tokens == in_blocks)
 
 
 def _held_in_blocks(sizes: Sizes, more: int) -> list[Any]:
     numbers, one = _any_plan(sizes)
     blocks = numbers.fresh("blocks", 0, None)
-    return _negated(numbers, (blocks * one.block + more >= one.prompt) == (blocks >= one.held))
+    return negated(numbers, (blocks * one.block + more >= one.prompt) == (blocks >= one.held))
 
 
 def _usable_ends_at_first(sizes: Sizes, more: int) -> list[Any]:
     numbers, one = _any_plan(sizes.in_blocks())
     usable = usable_blocks(numbers, one.left, one.computed + more, one.chunks, one.chunk_blocks)
-    return _negated(numbers, usable == one.start)
+    return negated(numbers, usable == one.start)
 
 
 def _usable_is_all(sizes: Sizes, less: int) -> list[Any]:
@@ -162,13 +159,13 @@ def _usable_is_all(sizes: Sizes, less: int) -> list[Any]:
     usable = usable_blocks(numbers, one.left, one.computed, one.chunks, one.chunk_blocks)
     further = (one.index + 1) * one.chunk_blocks - one.left
     most = z3.Or(further > one.computed + less, one.index == one.chunks - 1)
-    return _negated(numbers, z3.And(usable >= 0, usable <= one.computed, most))
+    return negated(numbers, z3.And(usable >= 0, usable <= one.computed, most))
 
 
 def _last_chunk_test(sizes: Sizes, more: int) -> list[Any]:
     numbers, one = _any_plan(sizes.in_blocks())
     fits = one.prompt - one.computed <= one.chunk + more
-    return _negated(numbers, fits == (one.index == one.chunks - 1))
+    return negated(numbers, fits == (one.index == one.chunks - 1))
 
 
 def _counted_ahead(sizes: Sizes, whole_first_chunk: bool) -> tuple[Numbers, Plan, Any, Any]:
@@ -184,23 +181,23 @@ def _ahead_no_gap(sizes: Sizes, whole_first_chunk: bool, more: int) -> list[Any]
     then = plan(numbers, (one.block, one.chunk_blocks), one.prompt, counted + more)
     ordered(numbers, one.chunk, one.chunks - 1, one.index, then.index)
     meet = z3.And(then.index == one.index + 1, then.start == one.end)
-    return _negated(numbers, z3.Implies(counted < one.prompt, meet))
+    return negated(numbers, z3.Implies(counted < one.prompt, meet))
 
 
 def _ahead_covers(sizes: Sizes, whole_first_chunk: bool, less: int) -> list[Any]:
     numbers, one, counted, covered = _counted_ahead(sizes, whole_first_chunk)
     within = z3.And(counted <= covered, covered <= one.prompt)
-    return _negated(numbers, z3.And(one.end <= counted - less, within))
+    return negated(numbers, z3.And(one.end <= counted - less, within))
 
 
 def _ahead_ends(sizes: Sizes, whole_first_chunk: bool, more: int) -> list[Any]:
     numbers, one, counted, _ = _counted_ahead(sizes, whole_first_chunk)
-    return _negated(numbers, (counted + more >= one.prompt) == (one.index == one.chunks - 1))
+    return negated(numbers, (counted + more >= one.prompt) == (one.index == one.chunks - 1))
 
 
 def _ahead_less_than_chunk(sizes: Sizes, whole_first_chunk: bool, less: int) -> list[Any]:
     numbers, one, _, covered = _counted_ahead(sizes, whole_first_chunk)
-    return _negated(numbers, covered - one.end < one.chunk - less)
+    return negated(numbers, covered - one.end < one.chunk - less)
 
 
 Lemma = Callable[..., list[Any]]

@@ -49,6 +49,7 @@ from .formulas import (
     width,
 )
 from .peak import CHECKS
+from .symbols import lengths_of, make_numbers, negated
 
 LIMIT = 131_072  # tokens; what is shown of a request that is alone depends on none
 # Nobody's checks apart, which may refuse one that is alone: see `length_search.refused_alone`.
@@ -57,8 +58,7 @@ NEVER_REFUSE_ALONE = tuple(name for name in (*FORMULAS, "exact") if name != "doc
 
 def obligations(block: int | None = None) -> list[Obligation]:
     """Everything that has to be shown, in the argument's order. None: blocks of any size."""
-    size = z3.Int("block") if block is None else block
-    lengths = Lengths(size, None)
+    lengths = lengths_of(block)
     found = [
         Obligation(name, sentence, partial(lemma, lengths, 0), partial(lemma, lengths, 1))
         for name, (sentence, lemma) in LEMMAS.items()
@@ -101,17 +101,6 @@ def joint_tkv(numbers: Numbers, lengths: Lengths, one: Any, other: Any) -> Any:
     return widest * lengths.block + numbers.largest([offset, offset_other]) + 1
 
 
-def _numbers(lengths: Lengths) -> Numbers:
-    numbers = Numbers()
-    if not isinstance(lengths.block, int):
-        numbers.facts.append(lengths.block >= 1)
-    return numbers
-
-
-def _negated(numbers: Numbers, claim: Any) -> list[Any]:
-    return [*numbers.facts, z3.Not(claim)]
-
-
 def _two(numbers: Numbers, longest: Any) -> tuple[Any, Any]:
     """Lengths of two requests that the front door let in."""
     one, other = numbers.fresh("one", 1, None), numbers.fresh("other", 1, None)
@@ -131,35 +120,35 @@ def _ordered(numbers: Numbers, lengths: Lengths, known: list[Any], *tokens: Any)
 
 
 def _more_blocks(lengths: Lengths, more: int) -> list[Any]:
-    numbers = _numbers(lengths)
+    numbers = make_numbers(lengths)
     one, other = numbers.fresh("one", 0, None), numbers.fresh("other", 0, None)
     numbers.facts.append(one > other)
-    return _negated(numbers, one * lengths.block >= (other + 1) * lengths.block + more)
+    return negated(numbers, one * lengths.block >= (other + 1) * lengths.block + more)
 
 
 def _decode_within_whole_blocks(lengths: Lengths, more: int) -> list[Any]:
-    numbers = _numbers(lengths)
+    numbers = make_numbers(lengths)
     blocks = numbers.fresh("blocks", 1, None)
     longest = blocks * lengths.block + more
     one, other = _two(numbers, longest)
     tkv = joint_tkv(numbers, lengths, one, other)
     _ordered(numbers, lengths, [blocks], one - 1, other - 1)
-    return _negated(numbers, tkv <= longest)
+    return negated(numbers, tkv <= longest)
 
 
 def _never_beyond_rounded(lengths: Lengths, less: int) -> list[Any]:
-    numbers = _numbers(lengths)
+    numbers = make_numbers(lengths)
     longest = numbers.fresh("longest", 1, None)
     one, other = _two(numbers, longest)
     tkv = joint_tkv(numbers, lengths, one, other)
     _ordered(numbers, lengths, [], longest - 1, one - 1, other - 1)
-    return _negated(numbers, tkv <= round_up(numbers, lengths, longest) - less)
+    return negated(numbers, tkv <= round_up(numbers, lengths, longest) - less)
 
 
 def _lets_the_widest_in(at_the_door: bool, lengths: Lengths, less: int) -> list[Any]:
     """As `length_search.beyond_length` has them: a request two tokens beyond a block border, and
     a prompt of one token, both with a block less one token to decode."""
-    numbers = _numbers(lengths)
+    numbers = make_numbers(lengths)
     block = lengths.block
     numbers.facts.append(block >= 3)
     blocks = numbers.fresh("blocks", 1, None)
@@ -181,15 +170,15 @@ def _lets_the_widest_in(at_the_door: bool, lengths: Lengths, less: int) -> list[
         *(computed, computed + left - 1, short, short + left - 1, longest - 1),
     )
     reached = tkv == round_up(numbers, lengths, longest)
-    return _negated(numbers, z3.And(joins, door, reached))
+    return negated(numbers, z3.And(joins, door, reached))
 
 
 def _door_of_one_token(lengths: Lengths, more: int) -> list[Any]:
-    numbers = _numbers(lengths)
+    numbers = make_numbers(lengths)
     whole = numbers.fresh("blocks", 1, None) * lengths.block
     prompt, max_tokens = numbers.fresh("prompt", 1, None), numbers.fresh("max_tokens", 1, None)
     numbers.facts.append(round_up(numbers, lengths, prompt) + max_tokens <= whole + 1 + more)
-    return _negated(numbers, prompt + max_tokens - 1 <= whole)
+    return negated(numbers, prompt + max_tokens - 1 <= whole)
 
 
 def _alone(numbers: Numbers, longest: Any) -> Joining:
@@ -201,18 +190,18 @@ def _alone(numbers: Numbers, longest: Any) -> Joining:
 
 def _alone_within_length(lengths: Lengths, stale: int) -> list[Any]:
     """`stale`: with any tkv that a batch before it can have had."""
-    numbers = _numbers(lengths)
+    numbers = make_numbers(lengths)
     longest = numbers.fresh("longest", 1, None)
     newcomer = _alone(numbers, longest)
     remembered = numbers.fresh("remembered", 0, longest if stale else 0)
     joins = passes(numbers, lengths, remembered, [], newcomer, longest)
     _ordered(numbers, lengths, [], newcomer.prompt, base_of(remembered, newcomer))
-    return _negated(numbers, joins)
+    return negated(numbers, joins)
 
 
 def alone_within_volume(check: str, lengths: Lengths, others: int) -> list[Any]:
     """A request that the check refuses although it is alone; `others`: with so many decoding."""
-    numbers = _numbers(lengths)
+    numbers = make_numbers(lengths)
     newcomer = _alone(numbers, LIMIT)
     batch = []
     for _ in range(others):
@@ -224,7 +213,7 @@ def alone_within_volume(check: str, lengths: Lengths, others: int) -> list[Any]:
         tkv = numbers.largest([member.tkv for member in batch] or [z3.IntVal(0)])
         projected = formula_named(check)(numbers, lengths, tkv, batch, newcomer)
         fits = accepts(numbers, lengths, projected, batch, LIMIT)
-    return _negated(numbers, z3.And(fits))
+    return negated(numbers, z3.And(fits))
 
 
 Lemma = Callable[[Lengths, int], list[Any]]

@@ -32,6 +32,7 @@ from ...model.scenario import Request, Scenario
 from ...model.spyre.padding import chunk_count
 from ..numbers import Numbers
 from ..obligation import Obligation
+from .symbols import negated
 
 
 class Scale(NamedTuple):
@@ -103,10 +104,6 @@ def starving(scale: Scale, members: int, passing: int) -> Scenario:
     )
 
 
-def _negated(numbers: Numbers, claim: Any) -> list[Any]:
-    return [*numbers.facts, z3.Not(claim)]
-
-
 def _asked(numbers: Numbers) -> Asked:
     return Asked(
         numbers.fresh("paused_steps", 0, None),
@@ -131,7 +128,7 @@ def _first_is_kept(more: int) -> list[Any]:
     generated, limit = numbers.fresh("generated", 1, None), numbers.fresh("limit", 1, None)
     numbers.facts += [generated < max_tokens, prompt + max_tokens - 1 <= limit + more]
     computed = prompt + generated - 1
-    return _negated(numbers, computed + 1 <= limit)  # alone, a request's tkv is its length
+    return negated(numbers, computed + 1 <= limit)  # alone, a request's tkv is its length
 
 
 def _stays_ahead(uncounted: int) -> list[Any]:
@@ -142,7 +139,7 @@ def _stays_ahead(uncounted: int) -> list[Any]:
     first, second = numbers.fresh("first", 0, None), numbers.fresh("second", 0, None)
     numbers.facts.append(first < second)
     still = _paused(one, first, uncounted)
-    return _negated(
+    return negated(
         numbers,
         z3.And(
             before(still, _paused(other, second), long_outputs),
@@ -156,7 +153,7 @@ def _falls_behind(uncounted: int) -> list[Any]:
     one, other, long_outputs = _asked(numbers), _asked(numbers), z3.Bool("long_outputs")
     numbers.facts.append(before(other, one, long_outputs))
     still = _paused(one, one.place, uncounted)
-    return _negated(numbers, before(still, _kept(numbers, other), long_outputs))
+    return negated(numbers, before(still, _kept(numbers, other), long_outputs))
 
 
 def _joins_behind(uncounted: int) -> list[Any]:
@@ -164,7 +161,7 @@ def _joins_behind(uncounted: int) -> list[Any]:
     one, newcomer, long_outputs = _asked(numbers), _asked(numbers), z3.Bool("long_outputs")
     numbers.facts.append(newcomer.paused_steps == 0)
     still = _paused(one, one.place, uncounted)
-    return _negated(numbers, before(still, newcomer, long_outputs))
+    return negated(numbers, before(still, newcomer, long_outputs))
 
 
 def _seats_kept(nobody: int) -> list[Any]:
@@ -176,7 +173,7 @@ def _seats_kept(nobody: int) -> list[Any]:
     numbers.facts += [together <= seats, paused >= 0, running <= kept]
     # Who starts: nobody runs, or nobody is paused and there is a seat (SPY-R36, SPY-R52).
     starts = z3.Or(running == 0, z3.And(paused == 0, running < seats))
-    return _negated(numbers, z3.Implies(starts, paused + running + 1 <= seats))
+    return negated(numbers, z3.Implies(starts, paused + running + 1 <= seats))
 
 
 Lemma = Callable[[int], list[Any]]

@@ -34,108 +34,91 @@ import z3
 from ...model.scenario import Request, Scenario
 from ..numbers import Numbers
 from ..obligation import Obligation
-from .formulas import Lengths, width
+from .formulas import Lengths
+from .symbols import blocks, lengths_of, make_numbers, negated
 
 
 def obligations(block: int | None = None) -> list[Obligation]:
     """Everything that has to be shown, in the argument's order. None: blocks of any size."""
-    size = z3.Int("block") if block is None else block
-    lengths = Lengths(size, None)
+    lengths = lengths_of(block)
     return [
         Obligation(name, sentence, partial(lemma, lengths, 0), partial(lemma, lengths, 1))
         for name, (sentence, lemma) in LEMMAS.items()
     ]
 
 
-def _numbers(lengths: Lengths) -> Numbers:
-    numbers = Numbers()
-    if not isinstance(lengths.block, int):
-        numbers.facts.append(lengths.block >= 1)
-    return numbers
-
-
-def _negated(numbers: Numbers, claim: Any) -> list[Any]:
-    return [*numbers.facts, z3.Not(claim)]
-
-
 def _count(numbers: Numbers, name: str) -> Any:
     return numbers.fresh(name, 0, None)
 
 
-def _blocks(numbers: Numbers, lengths: Lengths, tokens: Any) -> Any:
-    """Blocks that hold `tokens`, of which there is at least one."""
-    whole, _ = width(numbers, lengths, tokens - 1)
-    return whole + 1
-
-
 def _need_covers(last_token: bool, lengths: Lengths, less: int) -> list[Any]:
-    numbers = _numbers(lengths)
+    numbers = make_numbers(lengths)
     prompt, max_tokens = numbers.fresh("prompt", 1, None), numbers.fresh("max_tokens", 1, None)
     computed, hit = numbers.fresh("computed", 1, None), _count(numbers, "hit")
     # Chunks end with the prompt, decode steps before the last token; a hit leaves a token of it.
     numbers.facts += [computed <= prompt + max_tokens - 1, hit * lengths.block <= prompt - 1]
     # A block for the last token may be one more than is needed.
     spared, less = (0, 2 * less) if last_token else (1, less)
-    need = _blocks(numbers, lengths, prompt + max_tokens - spared) - less
-    return _negated(numbers, z3.And(_blocks(numbers, lengths, computed) <= need, hit <= need))
+    need = blocks(numbers, lengths, prompt + max_tokens - spared) - less
+    return negated(numbers, z3.And(blocks(numbers, lengths, computed) <= need, hit <= need))
 
 
 def _admit(lengths: Lengths, more: int) -> list[Any]:
     """`more` idle hits are taken off the need, as if somebody held them."""
-    numbers = _numbers(lengths)
+    numbers = make_numbers(lengths)
     free, others, need = (_count(numbers, name) for name in ("free", "others", "need"))
     shared, idle, taken = (_count(numbers, name) for name in ("shared", "idle", "taken"))
     numbers.facts += [others <= free, idle <= free, shared + idle + taken <= need, idle >= more]
     numbers.facts.append(need - shared - more <= free - others)
     left, promised = free - idle - taken, need - shared - idle - taken
-    return _negated(numbers, z3.And(taken <= free - idle, others + promised <= left))
+    return negated(numbers, z3.And(taken <= free - idle, others + promised <= left))
 
 
 def _grow(lengths: Lengths, beyond: int) -> list[Any]:
-    numbers = _numbers(lengths)
+    numbers = make_numbers(lengths)
     free, others, need = (_count(numbers, name) for name in ("free", "others", "need"))
     held, taken = _count(numbers, "held"), _count(numbers, "taken")
     numbers.facts += [others + need - held <= free, held <= need, held + taken <= need + beyond]
     kept = others + (need - held - taken) <= free - taken
-    return _negated(numbers, z3.And(taken <= free, kept))
+    return negated(numbers, z3.And(taken <= free, kept))
 
 
 def _leave(lengths: Lengths, lost: int) -> list[Any]:
     """`lost` blocks of those given back get lost."""
-    numbers = _numbers(lengths)
+    numbers = make_numbers(lengths)
     free, others, need = (_count(numbers, name) for name in ("free", "others", "need"))
     held, returned = _count(numbers, "held"), _count(numbers, "returned")
     numbers.facts += [others + need - held <= free, held <= need, returned <= held]
-    return _negated(numbers, others <= free + returned - lost)
+    return negated(numbers, others <= free + returned - lost)
 
 
 def _abort(lengths: Lengths, more: int) -> list[Any]:
     """`more` blocks more stay promised."""
-    numbers = _numbers(lengths)
+    numbers = make_numbers(lengths)
     free, others, need = (_count(numbers, name) for name in ("free", "others", "need"))
     held, returned = _count(numbers, "held"), _count(numbers, "returned")
     numbers.facts += [others + need - held <= free, held <= need, returned <= held]
-    return _negated(numbers, others + (need - held) + more <= free + returned)
+    return negated(numbers, others + (need - held) + more <= free + returned)
 
 
 def _admits_alone(lengths: Lengths, less: int) -> list[Any]:
-    numbers = _numbers(lengths)
+    numbers = make_numbers(lengths)
     prompt, max_tokens = numbers.fresh("prompt", 1, None), numbers.fresh("max_tokens", 1, None)
     pool = numbers.fresh("pool", 1, None)
     numbers.facts.append(prompt + max_tokens - 1 <= (pool + less) * lengths.block)
-    return _negated(numbers, _blocks(numbers, lengths, prompt + max_tokens - 1) <= pool)
+    return negated(numbers, blocks(numbers, lengths, prompt + max_tokens - 1) <= pool)
 
 
 def _admits_alone_at_the_door(lengths: Lengths, protocol: int) -> list[Any]:
     """`protocol`: with the front door of the target protocol, prompt + max_tokens - 1."""
-    numbers = _numbers(lengths)
+    numbers = make_numbers(lengths)
     prompt, max_tokens = numbers.fresh("prompt", 1, None), numbers.fresh("max_tokens", 1, None)
     longest = numbers.fresh("longest", 1, None)
-    rounded = _blocks(numbers, lengths, prompt) * lengths.block
+    rounded = blocks(numbers, lengths, prompt) * lengths.block
     within = prompt + max_tokens - 1 if protocol else rounded + max_tokens
     numbers.facts.append(within <= longest)
-    pool = _blocks(numbers, lengths, longest)  # as vLLM wants it, to start at all
-    return _negated(numbers, _blocks(numbers, lengths, prompt + max_tokens) <= pool)
+    pool = blocks(numbers, lengths, longest)  # as vLLM wants it, to start at all
+    return negated(numbers, blocks(numbers, lengths, prompt + max_tokens) <= pool)
 
 
 Lemma = Callable[[Lengths, int], list[Any]]
