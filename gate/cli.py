@@ -210,7 +210,10 @@ def replay(
 
 @app.command()
 def search(
-    rule: Annotated[str, typer.Argument(help="the rule to decide; Z3 knows SPY-R07")],
+    rule: Annotated[
+        str,
+        typer.Argument(help="the rule to decide; Z3 knows SPY-R07, R41, R50, P01, R19 and more"),
+    ],
     engine: Annotated[
         str, typer.Option(help="z3 decides, hypothesis samples (any checked rule), all")
     ] = "z3",

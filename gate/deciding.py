@@ -114,6 +114,7 @@ def _solved(console: Console, question: Question) -> int:
                     report=lambda text: console.print(text, style="dim", markup=False),
                 )
             )
+            target.target.start("spyre", "sound", {})  # a target that is none says so at once
             also = (question.target, target.target)
         asking = search.Asking(console, setting, question.out, question.time_limit, also)
         if question.prove:

@@ -68,7 +68,7 @@ def _worst_refusal(setting: Setting) -> Iterator[Known]:
         known = known._replace(reached=guess.reached, arrivals=guess.arrivals)
         if guess.arrivals:
             yield known
-    question = known.reached if known.arrivals else -1
+    question = (known.reached + known.at_most) // 2 if known.arrivals else -1
     yield from _bisected(lambda beyond: _waste(setting, beyond), known, question)
 
 

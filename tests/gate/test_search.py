@@ -192,6 +192,8 @@ def test_ctrl_c_before_there_is_an_answer_is_one_line_and_exit_3(
             ["SPY-R07", "--revision", "2.5.2"],
             "--revision: '2.5.2' has no encoding of SPY-R07; valid: sound, documented, 2.1.2",
         ),
+        (["SPY-R07", "--target", "nowhere:make"], "TARGET 'nowhere:make': cannot import 'nowhere'"),
+        (["SPY-R07", "--target", "nothing"], "TARGET 'nothing' is not understood; valid: model"),
         (["SPY-R07", "--set", "formula=9"], "--set: formula '9' is unknown; valid: document_own"),
         (["SPY-R07", "--set", "blocks=9"], "--set: 'blocks=9'; valid: KEY=VALUE with KEY one of"),
         (["SPY-R07", "--set", "block_size"], "--set: 'block_size'; valid: a number of tokens"),
