@@ -2,17 +2,45 @@
 
 import pytest
 
+from schedproof.solver.spyre.single import overrun
+from schedproof.solver.spyre.volumetric import Setting
 from schedproof.tests.bench import encodings
 from schedproof.tests.bench.encodings import FORMS, FORMULAS, ask, measured, rows, setting_of, show
 
 
-@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("kind", ["integers", "bits"])
 @pytest.mark.parametrize("expected", FORMULAS)
-def test_closed_form_and_unrolled_give_the_expected_answer(form, expected):
+def test_the_closed_form_gives_the_expected_answer(kind, expected):
     setting = setting_of("small", FORMULAS[expected], 2)
-    [(answer, seconds)] = ask(form, "integers", setting)
+    [(answer, seconds)] = ask("closed form", kind, setting)
     assert answer == expected
     assert seconds > 0
+
+
+def answers(form, formula):
+    """For every limit: does some batch of three, of two blocks of 2 tokens, overrun it?"""
+    found = []
+    for limit in range(5, 13):
+        setting = Setting(formula, 3, block=2, limit=limit, max_model_len=4)
+        [(answer, _)] = ask(form, "integers", setting)
+        found.append(answer)
+    return found
+
+
+@pytest.mark.parametrize("formula", ["1.10.0", "2.1.0", "2.1.2", "common_base"])
+def test_unrolled_and_closed_form_agree_at_every_limit(formula):
+    assert answers("unrolled", formula) == answers("closed form", formula)
+
+
+def test_a_fault_planted_in_the_unrolled_form_disagrees(monkeypatch):
+    expected = answers("closed form", "1.10.0")
+    assert "sat" in expected
+
+    def a_step_late(numbers, setting, met, step):
+        return overrun(numbers, setting, met, step + 2)
+
+    monkeypatch.setattr(encodings, "overrun", a_step_late)
+    assert answers("unrolled", "1.10.0") != expected
 
 
 @pytest.mark.parametrize("scale", ["small", "production"])

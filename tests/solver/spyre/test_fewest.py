@@ -41,3 +41,12 @@ def test_two_and_three_requests_do_not_break_a_sound_formula(formula):
 
 def test_where_the_limit_cannot_be_reached_nothing_is_asked():
     assert list(fewest(Setting("2.1.0", 2, max_model_len=4096), 32)) == []
+
+
+def test_one_token_less_than_a_block_of_slack_is_not_enough():
+    """A block more for everyone makes 2.1.0 sound (test_volumetric_proof); 63 tokens do not."""
+    setting = Setting("2.1.0+63", 2, limit=131_195)
+    [found] = list(fewest(setting, 5))
+    assert found.answer == "sat"
+    scenario = to_scenario(setting, list(found.arrivals), "sound")
+    assert replay(ModelTarget("2.1.0+63"), scenario, LIMIT_RULE).broken

@@ -68,3 +68,16 @@ def test_who_has_left_counts_for_nothing(name):
     assert volume > 1
     assert accepted(name, "integers", 4, members, newcomer, volume, gone=2)
     assert not accepted(name, "integers", 4, members, newcomer, volume - 1, gone=2)
+
+
+def test_a_fault_planted_in_the_exact_check_disagrees_with_the_model(monkeypatch):
+    monkeypatch.setattr(
+        "schedproof.solver.spyre.peak._fills_block_of_the_widest", lambda *_: z3.BoolVal(False)
+    )
+    accepted_too_much = 0
+    for seed in range(40):
+        members, newcomer = batch(seed, 4)
+        volume = peak.peak_volume(members, newcomer, 4)
+        if volume > 1:
+            accepted_too_much += accepted("exact", "integers", 4, members, newcomer, volume - 1)
+    assert accepted_too_much > 0
