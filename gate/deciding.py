@@ -16,6 +16,7 @@ from . import search
 from .exits import BROKEN, CONFORMS, INCONCLUSIVE
 from .sampling import run_samples
 from .search_decided import run_decided
+from .setting import RULE, read_block, read_setting
 from .targets.opening import opened
 
 ENGINES = ("z3", "hypothesis", "all")
@@ -64,8 +65,8 @@ def _check(question: Question, rule: Rule) -> None:
         raise InputError("--maximize", "a proof has no worst case; valid: --prove or --maximize")
     if question.engine != "z3" and (question.prove or question.maximize):
         raise InputError("--engine", f"{question.engine} samples; valid with --prove: z3")
-    if question.engine != "hypothesis" and rule.id not in (search.RULE, *DECIDED):
-        valid = ", ".join((search.RULE, *DECIDED))
+    if question.engine != "hypothesis" and rule.id not in (RULE, *DECIDED):
+        valid = ", ".join((RULE, *DECIDED))
         raise InputError(
             "RULE", f"{rule.id} has no encoding; valid: {valid}, or --engine hypothesis"
         )
@@ -98,11 +99,11 @@ def _solved(console: Console, question: Question) -> int:
     if any_block:
         changes.remove("block_size=any")
     if decided:
-        block = None if any_block or not changes else search.read_block(changes[-1])
+        block = None if any_block or not changes else read_block(changes[-1])
         return run_decided(
             *(console, question.rule, block, question.prove, question.out, question.time_limit)
         )
-    setting = search.read_setting(question.revision, changes)
+    setting = read_setting(question.revision, changes)
     with ExitStack() as stack:
         also = None
         if question.target is not None:
@@ -130,7 +131,7 @@ def _sampled(console: Console, question: Question, catalogue: Sequence[Rule], ru
         key, _, value = change.partition("=")
         if key != "formula":
             raise InputError("--set", f"{change!r}: Hypothesis takes its own; valid: formula=NAME")
-        search.read_setting(None, [change])
+        read_setting(None, [change])
         formula = value
     revision = resolve_revision("spyre", question.revision)
     return run_samples(
