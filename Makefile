@@ -27,7 +27,7 @@ lint: $(VENV)/installed-test
 	mkdir -p $(VENV)/types && ln -sfn "$(CURDIR)" $(VENV)/types/schedproof
 	cd $(VENV)/types && ../bin/mypy --config-file schedproof/pyproject.toml -p schedproof
 
-# Five minutes of two cores. FILES="forward.py tkv.py": the mutants of these files of model only.
+# Nine minutes of two cores. FILES="forward.py tkv.py": the mutants of these files of model only.
 mutation: $(VENV)/installed-mutation
 	PYTHONHASHSEED=0 $(BIN)/python tests/mutation/check.py --jobs $(JOBS) $(FILES)
 

@@ -265,3 +265,9 @@ def test_without_caching_priority_and_prompt_content_do_not_matter_to_spyre(revi
         target.add(asked)
         shown.append([target.step() for _ in range(4)])
     assert shown[0] == shown[1]
+
+
+@pytest.mark.parametrize("formula", ["2.1.0", "2.1.0+64", "exact"])
+def test_a_target_that_admits_by_a_formula_says_that_this_is_its_version(formula: str) -> None:
+    reply = ModelTarget(formula).start("spyre", "sound", {})
+    assert (reply["ok"], reply["version"]) == (True, formula)

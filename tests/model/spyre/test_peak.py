@@ -98,5 +98,6 @@ def test_rounding_accepts_from_its_own_volume_on():
     decoding, newcomer = [Decoding(100, 50, 100)], Newcomer(50, 31)
     assert rounded_volume(decoding, newcomer, 64) == 384
     assert accepts_rounded(decoding, newcomer, 64, 384)
+    assert accepts_rounded(decoding, newcomer, 64, 500)
     assert not accepts_rounded(decoding, newcomer, 64, 383)
     assert rounded_volume(decoding, Newcomer(50, 1), 64) == 0

@@ -58,6 +58,21 @@ def test_formulas_on_numbers_computed_by_hand(
     assert FORMULAS[formula](*WIDE_PROMPT, 4) == wide_prompt
 
 
+def test_the_figure_counts_the_last_token_of_who_decodes() -> None:
+    # 4 tokens and one make two blocks of 4; a prompt of four blocks pads them with two.
+    batch = (4, [Decoding(4, 5, 4)], Newcomer(13, 2))
+    assert FORMULAS["document_figure"](*batch, 4) == Projection(16, [18], True)
+
+
+def test_a_member_s_prompt_is_left_out_where_no_formula_asks_for_it() -> None:
+    assert Decoding(10, 5, 10) == (10, 5, 10, 0)
+
+
+@pytest.mark.parametrize("name", ["2.1.0+", "2.1.0+x", "2.1.0+²", "2.1.3", "+1", "2.1.0+-1"])
+def test_a_name_that_means_nothing_is_no_formula(name: str) -> None:
+    assert formula_named(name) is None
+
+
 def test_slack_gives_everyone_as_many_tokens_more() -> None:
     assert formula_named("2.1.0+3")(*WIDE_BATCH, 4) == Projection(19, [19, 19])  # type: ignore[misc]
     assert formula_named("2.1.0") is FORMULAS["2.1.0"]
