@@ -4,13 +4,12 @@ import io
 import math
 import os
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from hypothesis.configuration import set_hypothesis_home_dir
 
 from .. import __version__
 from ..model.errors import InputError
@@ -23,9 +22,10 @@ from ..properties.rules import LOCKSTEP, applies
 from ..spec.catalogue import CatalogueError, Rule, load, select
 from . import catalogue_rules, report
 from .exits import BROKEN, CONFORMS, INCONCLUSIVE, USAGE
+from .hypothesis_home import set_hypothesis_home
 from .judge import run_gate
 from .profiles import PROFILES
-from .releases import ReleaseError, cache_folder
+from .releases import ReleaseError
 from .scenario_file import FileError, read_scenario
 from .state import Gate
 from .targets.jsonl import serve as serve_lines
@@ -124,12 +124,11 @@ def gate(
     _check_places(json_file, out)
     catalogue = load(system)
     rules = _rules(catalogue, rule, resolved, target)
-    if "HYPOTHESIS_STORAGE_DIRECTORY" not in os.environ:
-        set_hypothesis_home_dir(cache_folder() / "hypothesis")  # not into the user's folder
+    set_hypothesis_home()
     console = report.make_console()
     options = report.replay_options(target, rule and [one.id for one in rules], step_limit)
     reporter = report.GateReporter(console, catalogue, options)
-    notice = _notice(console)
+    notice = report.notice(console)
     with opened(target, step_limit=step_limit, offline=offline, report=notice) as open_target:
         judged = Gate(
             target=open_target.target,
@@ -184,7 +183,7 @@ def replay(
             console.print(report.step_line(number, step, last[0]), markup=False)
         last[0] = step
 
-    notice = _notice(console)
+    notice = report.notice(console)
     with opened(target, step_limit=step_limit, offline=offline, report=notice) as open_target:
         try:
             outcome = run_replay(open_target.target, read, rules, show)
@@ -433,10 +432,6 @@ def _conclude(console: Any, scenario: Any, outcome: Any, chosen: Sequence[Rule])
         f"({len(exercised)} of {len(outcome.session.checked)} rules were at stake)"
     )
     return CONFORMS
-
-
-def _notice(console: Any) -> Callable[[str], None]:
-    return lambda text: console.print(text, style="dim", markup=False)
 
 
 def _write(path: Path, data: bytes) -> None:

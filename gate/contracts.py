@@ -8,7 +8,6 @@ failed on it with plain numbers, in a process that CrossHair has not touched.
 
 import ast
 import inspect
-import os
 import re
 import time
 from collections.abc import Callable, Iterator
@@ -17,16 +16,15 @@ from typing import Any, NamedTuple
 
 from hypothesis import HealthCheck, Phase, assume, given, settings
 from hypothesis import strategies as st
-from hypothesis.configuration import set_hypothesis_home_dir
 from rich.console import Console
 
 from ..model.errors import InputError
 from ..solver.spyre.contracts import CONTRACTS, MOST_MEMBERS, Contract
 from . import report
 from .bounded import Unanswered, bounded
-from .releases import cache_folder
+from .exits import BROKEN, CONFORMS, INCONCLUSIVE
+from .hypothesis_home import set_hypothesis_home
 
-CONFIRMED, REFUTED, INCONCLUSIVE = 0, 1, 3
 # Examples of each contract through Hypothesis's crosshair backend.
 PROFILES = {"ci": 0, "nightly": 50}
 START_UP = 20.0  # seconds until a new process has imported CrossHair, on a busy machine
@@ -68,20 +66,22 @@ def run_contracts(console: Console, only: list[str], profile: str, time_limit: f
     _require("crosshair", "CrossHair", "schedproof[contracts]")
     if PROFILES[profile]:
         _require("hypothesis_crosshair_provider", "its Hypothesis backend", "schedproof[contracts]")
-    _say(console, f"{len(chosen)} contracts, CrossHair, {time_limit:g} s each")
+    report.say(console, f"{len(chosen)} contracts, CrossHair, {time_limit:g} s each")
     statuses = _ask_all(console, chosen, by_crosshair, time_limit, "confirmed")
     if PROFILES[profile]:
-        _say(console, f"Hypothesis, backend crosshair, {PROFILES[profile]} examples each")
+        report.say(console, f"Hypothesis, backend crosshair, {PROFILES[profile]} examples each")
         statuses += _ask_all(console, chosen, by_hypothesis, time_limit, "held")
     for status, hint, code in (
-        ("refuted", "", REFUTED),
+        ("refuted", "", BROKEN),
         ("inconclusive", ", none refuted; a longer --time-limit may tell", INCONCLUSIVE),
     ):
         if status in statuses:
-            _say(console, f"{status}: {statuses.count(status)} of {len(statuses)} answers{hint}")
+            report.say(
+                console, f"{status}: {statuses.count(status)} of {len(statuses)} answers{hint}"
+            )
             return code
-    _say(console, f"confirmed: {len(chosen)} contracts")
-    return CONFIRMED
+    report.say(console, f"confirmed: {len(chosen)} contracts")
+    return CONFORMS
 
 
 def by_crosshair(name: str, seconds: float) -> Iterator[Claim]:
@@ -117,8 +117,7 @@ def by_hypothesis(name: str, seconds: float) -> Iterator[Claim]:
     """What Hypothesis finds when CrossHair chooses its examples."""
     one = CONTRACTS[name]
     tried: dict[str, Any] = {}
-    if "HYPOTHESIS_STORAGE_DIRECTORY" not in os.environ:
-        set_hypothesis_home_dir(cache_folder() / "hypothesis")  # not into the user's folder
+    set_hypothesis_home()
 
     @settings(
         backend="crosshair",
@@ -194,9 +193,9 @@ def _ask_all(
             answer = Answer("inconclusive", str(why))
         spent = time.monotonic() - began
         status = holds if answer.status == "holds" else answer.status
-        _say(console, f"{status:12} {one.name:28} {spent:5.1f} s  {one.statement}")
+        report.say(console, f"{status:12} {one.name:28} {spent:5.1f} s  {one.statement}")
         if answer.why:
-            _say(console, f"    {report.one_line(answer.why)}")
+            report.say(console, f"    {report.one_line(answer.why)}")
         statuses.append(answer.status)
     return statuses
 
@@ -228,7 +227,3 @@ def _strategies(one: Contract) -> dict[str, st.SearchStrategy[Any]]:
         least, most = getattr(one.sizes, name, (0, None))
         found[name] = st.integers(least, most) if kind is int else lists
     return found
-
-
-def _say(console: Console, line: str) -> None:
-    console.print(line, markup=False, highlight=False)

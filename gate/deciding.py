@@ -12,7 +12,7 @@ from ..model.systems import resolve_revision
 from ..solver.spyre.other_rules import DECIDED
 from ..solver.spyre.worst import OBJECTIVES
 from ..spec.catalogue import Rule, load, select
-from . import search
+from . import report, search
 from .exits import BROKEN, CONFORMS, INCONCLUSIVE
 from .sampling import run_samples
 from .search_decided import run_decided
@@ -112,7 +112,7 @@ def _solved(console: Console, question: Question) -> int:
                     question.target,
                     step_limit=10.0,
                     offline=False,
-                    report=lambda text: console.print(text, style="dim", markup=False),
+                    report=report.notice(console),
                 )
             )
             target.target.start("spyre", "sound", {})  # a target that is none says so at once

@@ -3,7 +3,7 @@
 import os
 import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NoReturn
 
 import msgspec
@@ -50,6 +50,16 @@ class _Console(Console):
 def make_console() -> Console:
     """A console that never wraps data and obeys NO_COLOR."""
     return _Console(highlight=False, soft_wrap=True)
+
+
+def say(console: Console, line: str) -> None:
+    """One line, as it stands."""
+    console.print(line, markup=False, highlight=False)
+
+
+def notice(console: Console) -> Callable[[str], None]:
+    """What says a line in passing."""
+    return lambda text: console.print(text, style="dim", markup=False)
 
 
 def replay_options(target: str, rules: Sequence[str] | None, step_limit: float) -> str:

@@ -11,6 +11,7 @@ from ..spec.catalogue import Rule
 from . import report
 from .events import Event, Found
 from .exits import BROKEN, INCONCLUSIVE
+from .hypothesis_home import set_hypothesis_home
 from .judge import run_gate
 from .state import Gate
 
@@ -28,6 +29,7 @@ def run_samples(
 
     `formula`: admits by that volumetric check instead of the revision's own.
     """
+    set_hypothesis_home()
     target = f"model:{formula}" if formula else "model"
     reporter = report.GateReporter(console, catalogue, report.replay_options(target, [rule.id], 10))
     ends = time.monotonic() + time_limit
@@ -58,10 +60,9 @@ def run_samples(
         return BROKEN
     runs = sum(engine.runs for engine in verdict.engines)
     ended = "the time limit was reached" if gate.interrupted else "no more were asked for"
-    console.print(
+    report.say(
+        console,
         f"inconclusive: no run of {runs} breaks {rule.id}, which was at stake in "
         f"{gate.at_stake[rule.id]} steps; {ended}",
-        markup=False,
-        highlight=False,
     )
     return INCONCLUSIVE

@@ -15,13 +15,14 @@ from ..properties.replay import replay as run_replay
 from ..properties.shrink import shrink
 from ..solver.obligation import Discharged, Obligation, discharge
 from ..solver.spyre import peak_proof, volumetric_proof
-from ..solver.spyre.fewest import Asked, fewest
+from ..solver.spyre.fewest import fewest
 from ..solver.spyre.volumetric import Setting, largest_harmless, largest_tkv, to_scenario
 from ..solver.spyre.worst import Known, Objective, worst
 from ..spec.catalogue import load, select
 from . import report
 from .bounded import Unanswered, bounded
 from .exits import BROKEN, CONFORMS, INCONCLUSIVE
+from .lemmas import blocks_of, lemma_line
 from .scenario_file import write_scenario
 from .setting import FORMULA_OF_REVISION, LENGTHS, MOST_REQUESTS, RULE
 
@@ -44,7 +45,7 @@ class Asking:
 
     def say(self, line: str) -> None:
         """One line of the answer."""
-        self.console.print(line, markup=False, highlight=False)
+        report.say(self.console, line)
 
 
 def run_search(asking: Asking) -> int:
@@ -59,7 +60,7 @@ def run_search(asking: Asking) -> int:
     began, excluded, unknown = time.monotonic(), harmless, False
     most = setting.requests or MOST_REQUESTS
     try:
-        for asked in bounded(asking.time_limit, _fewest, setting, most):
+        for asked in bounded(asking.time_limit, fewest, setting, most):
             spent = time.monotonic() - began
             if asked.answer == "sat":
                 asking.say(f"{asked.requests} requests ({asked.where}): sat after {spent:.1f} s")
@@ -89,7 +90,7 @@ def run_worst(asking: Asking, objective: Objective) -> int:
     known: Known | None = None
     why = "Z3 cannot tell"
     try:
-        for known in bounded(asking.time_limit, _worst, setting, objective):
+        for known in bounded(asking.time_limit, worst, setting, objective):
             reached = f"{known.reached} is reached, " if known.arrivals else ""
             spent = time.monotonic() - began
             asking.say(f"{reached}{known.at_most} never exceeded, after {spent:.1f} s")
@@ -163,16 +164,14 @@ def run_proof(asking: Asking, block: int | None) -> int:
     `block`: tokens of a block, None for blocks of any size.
     """
     setting = asking.setting
-    size = "blocks of any size" if block is None else f"blocks of {block}"
     asking.say(
-        f"prove {RULE} for every number of requests and steps, formula {setting.formula}, {size}"
+        f"prove {RULE} for every number of requests and steps, formula {setting.formula}, "
+        f"{blocks_of(block)}"
     )
     failed, began = 0, time.monotonic()
     try:
         for one in bounded(asking.time_limit, _discharge, setting.formula, block):
-            asking.say(
-                f"{one.status:10} {one.name:18} {one.seconds:5.2f} s  {one.by:4}  {one.sentence}"
-            )
+            asking.say(lemma_line(one, 18))
             failed += one.status != "proven"
     except Unanswered as why:
         asking.say(f"inconclusive: {why}")
@@ -193,14 +192,6 @@ def obligations(formula: str, block: int | None) -> list[Obligation]:
     if formula in CHECKS:
         return peak_proof.obligations(formula, block)
     return volumetric_proof.obligations(formula, block)
-
-
-def _fewest(setting: Setting, most: int) -> Iterator[Asked]:
-    return fewest(setting, most)
-
-
-def _worst(setting: Setting, objective: Objective) -> Iterator[Known]:
-    return worst(setting, objective)
 
 
 def _discharge(formula: str, block: int | None) -> Iterator[Discharged]:

@@ -13,8 +13,10 @@ from ..properties.rules import applies
 from ..solver.obligation import Discharged, discharge
 from ..solver.spyre.other_rules import DECIDED
 from ..spec.catalogue import load
+from . import report
 from .bounded import Unanswered, bounded
 from .exits import BROKEN, CONFORMS, INCONCLUSIVE
+from .lemmas import blocks_of, lemma_line
 from .scenario_file import write_scenario
 
 Say = Callable[[str], None]
@@ -30,19 +32,18 @@ def run_decided(
     """
 
     def say(line: str) -> None:
-        console.print(line, markup=False, highlight=False)
+        report.say(console, line)
 
     say(f"{rule}: {DECIDED[rule].question}")
     ends = time.monotonic() + time_limit
     failed, proven = 0, 0
     try:
         for one in bounded(time_limit, _discharge, rule, block):
-            say(f"{one.status:10} {one.name:30} {one.seconds:5.2f} s  {one.by:4}  {one.sentence}")
+            say(lemma_line(one, 30))
             failed += one.status != "proven"
             proven += one.status == "proven"
         codes = [INCONCLUSIVE if failed else CONFORMS]
-        size = "blocks of any size" if block is None else f"blocks of {block}"
-        say(f"{proven} lemmas proven for {size}, {failed} not")
+        say(f"{proven} lemmas proven for {blocks_of(block)}, {failed} not")
         if not prove:
             left = max(ends - time.monotonic(), 1.0)
             for name, scenario in bounded(left, _counterexamples, rule):

@@ -38,8 +38,8 @@ import z3
 
 from ..numbers import Numbers
 from ..obligation import Obligation
-from .chunks import Plan, ordered, plan, progress, usable_blocks
-from .symbols import negated
+from .chunks import Plan, plan, progress, usable_blocks
+from .symbols import negated, ordered
 
 
 class Sizes(NamedTuple):

@@ -3,7 +3,6 @@
 Name by name the same; `tests/solver` compares them on concrete numbers.
 """
 
-from itertools import permutations
 from typing import Any, NamedTuple
 
 import z3
@@ -65,14 +64,6 @@ def progress(one: Plan, prefix_hit: Any, whole_first_chunk: bool) -> tuple[Any, 
         return z3.If(z3.And(first, prefix_hit == 0), cut, given), given
     counted = z3.If(first, cut, given)
     return counted, counted
-
-
-def ordered(numbers: Numbers, size: Any, *wholes: Any) -> None:
-    """Tell Z3 that more wholes are at least one `size` more (`chunk_proof`: `more_chunks`)."""
-    numbers.facts += [
-        z3.Implies(one > other, one * size >= (other + 1) * size)
-        for one, other in permutations(wholes, 2)
-    ]
 
 
 def _plain(number: Any) -> Any:

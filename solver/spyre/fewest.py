@@ -6,7 +6,15 @@ from typing import Any, NamedTuple
 
 from ..numbers import Kind
 from ..obligation import Answer, decide
-from .volumetric import Arrival, Problem, Setting, largest_harmless, solution, violation
+from .volumetric import (
+    Arrival,
+    Problem,
+    Setting,
+    largest_harmless,
+    short_and_early,
+    solution,
+    violation,
+)
 
 
 class Asked(NamedTuple):
@@ -31,7 +39,7 @@ def fewest(setting: Setting, most: int, kind: Kind = "integers") -> Iterator[Ask
     for requests in range(max(largest_harmless(setting) + 1, 2), most + 1):
         problem = violation(replace(setting, requests=requests), kind)
         for where, extra in (
-            ("short prompts first", short_prompts_first(setting, problem)),
+            ("short prompts first", short_and_early(setting, problem.arrivals[:-1])),
             ("everywhere", []),
         ):
             asked = ask(problem, extra, requests, where)
@@ -45,11 +53,3 @@ def ask(problem: Problem, extra: list[Any], requests: int, where: str) -> Asked:
     """One question."""
     answer, found = decide([*problem.facts, *extra])
     return Asked(requests, where, answer, tuple(solution(problem, found)) if found else ())
-
-
-def short_prompts_first(setting: Setting, problem: Problem) -> list[Any]:
-    """All but the last have prompts of at most two blocks, and join within four."""
-    facts: list[Any] = []
-    for one in problem.arrivals[:-1]:
-        facts += [one.prompt <= 2 * setting.block, one.joins <= 4 * setting.block]
-    return facts

@@ -259,6 +259,24 @@ def accepts_in_order(projected: Projected, limit: int) -> list[Any]:
     ]
 
 
+def within_length(
+    numbers: Numbers,
+    lengths: Lengths,
+    tkv: Any,
+    batch: list[tuple[Any, Any, Any]],
+    newcomer: Joining,
+    longest: Any,
+) -> list[Any]:
+    """Facts of `model.spyre.admission.fits_model_length`; `batch`: is it there at all, tokens
+    computed, decode steps left."""
+    whole, _ = width(numbers, lengths, base_of(tkv, newcomer))
+    ends = [(z3.BoolVal(True), newcomer.prompt, newcomer.remaining), *batch]
+    return [
+        z3.Implies(there, realigned(numbers, lengths, tokens, whole) + left <= longest)
+        for there, tokens, left in ends
+    ]
+
+
 def fits(lengths: Lengths, batch: Any, largest: int, tkv: Any, limit: int) -> Any:
     """batch x tkv is within the limit, without the product; the batch is at most `largest`."""
     return z3.And(

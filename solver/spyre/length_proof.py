@@ -29,7 +29,6 @@ Each guard takes a token away from the same claim, or adds one to what must not 
 
 from collections.abc import Callable
 from functools import partial
-from itertools import permutations
 from typing import Any
 
 import z3
@@ -41,15 +40,13 @@ from .formulas import (
     Joining,
     Lengths,
     Member,
-    accepts,
     base_of,
-    formula_named,
-    realigned,
     round_up,
     width,
+    within_length,
 )
-from .peak import CHECKS
-from .symbols import lengths_of, make_numbers, negated
+from .peak import accepted_by
+from .symbols import lengths_of, make_numbers, negated, ordered
 
 LIMIT = 131_072  # tokens; what is shown of a request that is alone depends on none
 # Nobody's checks apart, which may refuse one that is alone: see `length_search.refused_alone`.
@@ -83,13 +80,8 @@ def passes(
     longest: Any,
 ) -> Any:
     """`model.spyre.admission.fits_model_length`; `batch`: tokens computed and decode steps left."""
-    whole, _ = width(numbers, lengths, base_of(current, newcomer))
-    return z3.And(
-        [
-            realigned(numbers, lengths, tokens, whole) + left <= longest
-            for tokens, left in [(newcomer.prompt, newcomer.remaining), *batch]
-        ]
-    )
+    there = [(z3.BoolVal(True), *one) for one in batch]
+    return z3.And(within_length(numbers, lengths, current, there, newcomer, longest))
 
 
 def joint_tkv(numbers: Numbers, lengths: Lengths, one: Any, other: Any) -> Any:
@@ -113,10 +105,7 @@ def _ordered(numbers: Numbers, lengths: Lengths, known: list[Any], *tokens: Any)
     if isinstance(lengths.block, int):
         return
     wholes = known + [width(numbers, lengths, one)[0] for one in tokens]
-    numbers.facts += [
-        z3.Implies(one > other, one * lengths.block >= (other + 1) * lengths.block)
-        for one, other in permutations(wholes, 2)
-    ]
+    ordered(numbers, lengths.block, *wholes)
 
 
 def _more_blocks(lengths: Lengths, more: int) -> list[Any]:
@@ -207,12 +196,8 @@ def alone_within_volume(check: str, lengths: Lengths, others: int) -> list[Any]:
     for _ in range(others):
         computed, remaining = _alone(numbers, LIMIT)
         batch.append(Member(z3.BoolVal(True), computed, remaining, computed, computed))
-    if check in CHECKS:
-        fits = CHECKS[check](numbers, lengths, batch, newcomer, LIMIT)
-    else:
-        tkv = numbers.largest([member.tkv for member in batch] or [z3.IntVal(0)])
-        projected = formula_named(check)(numbers, lengths, tkv, batch, newcomer)
-        fits = accepts(numbers, lengths, projected, batch, LIMIT)
+    tkv = numbers.largest([member.tkv for member in batch] or [z3.IntVal(0)])
+    fits = accepted_by(check, numbers, lengths, tkv, batch, newcomer, LIMIT)
     return negated(numbers, z3.And(fits))
 
 

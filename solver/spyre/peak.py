@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import z3
 
 from ..numbers import Numbers
-from .formulas import Joining, Lengths, Member, fits, width
+from .formulas import Joining, Lengths, Member, accepts, fits, formula_named, width
 
 Check = Callable[[Numbers, Lengths, list[Member], Joining, int], list[Any]]
 
@@ -86,6 +86,26 @@ def exact(
 
 
 CHECKS: dict[str, Check] = {"exact": exact, "rounded": rounded}
+
+
+def accepted_by(
+    name: str,
+    numbers: Numbers,
+    lengths: Lengths,
+    tkv: Any,
+    decoding: list[Member],
+    newcomer: Joining,
+    limit: int,
+) -> list[Any]:
+    """Facts that hold exactly if the check of that name says yes: one of these, or a formula.
+
+    Raises:
+        KeyError: there is none.
+    """
+    if name in CHECKS:
+        return CHECKS[name](numbers, lengths, decoding, newcomer, limit)
+    projected = formula_named(name)(numbers, lengths, tkv, decoding, newcomer)
+    return accepts(numbers, lengths, projected, decoding, limit)
 
 
 def _fills_block_of_the_widest(numbers: Numbers, lengths: Lengths, end: End) -> Any:

@@ -12,7 +12,7 @@ import z3
 
 from ...model.spyre import volumetric as model
 from ..numbers import Kind, Numbers, read
-from .formulas import ORDERED, Joining, Lengths, Member, accepts_in_order, formula_named
+from .formulas import ORDERED, Joining, Member, accepts_in_order, formula_named
 from .volumetric import Meeting, Setting, accepted, batch_tkv, largest_harmless, make_numbers
 
 
@@ -90,10 +90,7 @@ def found_in(problem: Single, solution: z3.ModelRef) -> Found:
 def _accepted(numbers: Numbers, setting: Setting, met: Meeting) -> list[Any]:
     if setting.formula.partition("+")[0] not in ORDERED:
         return accepted(numbers, setting, setting.formula, met, setting.limit)
-    lengths = Lengths(setting.block, 2 * setting.max_model_len + 4 * setting.block)
-    projected = formula_named(setting.formula)(
-        numbers, lengths, met.tkv, met.decoding, met.newcomer
-    )
+    projected = formula_named(setting.formula)(numbers, setting.lengths, *met)
     return accepts_in_order(projected, setting.limit)
 
 

@@ -17,17 +17,8 @@ from ...model.scenario import Request, Scenario
 from ...model.spyre.padding import chunk_count
 from ...model.spyre.volumetric import round_up
 from ..numbers import Kind, Numbers, read
-from .formulas import (
-    Joining,
-    Lengths,
-    Member,
-    accepts,
-    base_of,
-    formula_named,
-    realigned,
-    width,
-)
-from .peak import CHECKS
+from .formulas import Joining, Lengths, Member, within_length
+from .peak import accepted_by
 
 
 @dataclass(frozen=True)
@@ -48,6 +39,11 @@ class Setting:
     limit: int = 131_072
     max_model_len: int = 32_768
     early_eos: bool = False
+
+    @property
+    def lengths(self) -> Lengths:
+        """Its block, and tokens that no projection exceeds."""
+        return Lengths(self.block, 2 * self.max_model_len + 4 * self.block)
 
 
 class Arrival(NamedTuple):
@@ -175,18 +171,13 @@ def accepted(
     numbers: Numbers, setting: Setting, formula: str, met: Meeting, limit: int
 ) -> list[Any]:
     """Facts that hold exactly if the volumetric check says yes."""
-    lengths = Lengths(setting.block, 2 * setting.max_model_len + 4 * setting.block)
-    if formula in CHECKS:
-        return CHECKS[formula](numbers, lengths, met.decoding, met.newcomer, limit)
-    projected = formula_named(formula)(numbers, lengths, met.tkv, met.decoding, met.newcomer)
-    return accepts(numbers, lengths, projected, met.decoding, limit)
+    return accepted_by(formula, numbers, setting.lengths, *met, limit)
 
 
 def meeting(
     numbers: Numbers, setting: Setting, earlier: list[Joined], newcomer: Joined, *, everyone: bool
 ) -> tuple[Meeting, list[Any]]:
     """The batch that the newcomer meets; somebody decodes, and max_model_len has room for all."""
-    lengths = Lengths(setting.block, 2 * setting.max_model_len + 4 * setting.block)
     ages = [newcomer.joins - one.joins for one in earlier]
     # Whoever computes its last token in a decode step has left when the next chunk is decided.
     here = [
@@ -201,16 +192,9 @@ def meeting(
     ]
     joining = Joining(newcomer.prompt, newcomer.max_tokens - 1)
     # While somebody decodes: chunks are spaced as said, and the length is checked (SPY-R41).
-    facts = [z3.Or(here)]
-    whole, _ = width(numbers, lengths, base_of(tkv, joining))
-    ends = [(z3.BoolVal(True), newcomer.prompt, joining.remaining)]
-    ends += [(member.here, member.computed, member.remaining) for member in decoding]
-    facts += [
-        z3.Implies(
-            there, realigned(numbers, lengths, tokens, whole) + left <= setting.max_model_len
-        )
-        for there, tokens, left in ends
-    ]
+    batch = [(member.here, member.computed, member.remaining) for member in decoding]
+    within = within_length(numbers, setting.lengths, tkv, batch, joining, setting.max_model_len)
+    facts = [z3.Or(here), *within]
     return Meeting(tkv, decoding, joining), facts
 
 
@@ -233,6 +217,14 @@ def batch_tkv(
 def solution(problem: Problem, model: z3.ModelRef) -> list[Arrival]:
     """The admission sequence of a solution."""
     return [Arrival(*(read(model, number) for number in one)) for one in problem.arrivals]
+
+
+def short_and_early(setting: Setting, arrivals: list[Joined]) -> list[Any]:
+    """Prompts of at most two blocks, which join within four: where most runs at stake begin."""
+    facts: list[Any] = []
+    for one in arrivals:
+        facts += [one.prompt <= 2 * setting.block, one.joins <= 4 * setting.block]
+    return facts
 
 
 def to_scenario(setting: Setting, arrivals: list[Arrival], revision: str) -> Scenario:

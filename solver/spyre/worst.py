@@ -24,6 +24,7 @@ from .volumetric import (
     make_arrivals,
     make_numbers,
     meeting,
+    short_and_early,
     solution,
     violation,
 )
@@ -138,7 +139,5 @@ def one_long_prompt(setting: Setting, problem: Problem) -> list[Any]:
     """Short prompts that join early; then a long one; then, at once, the short one that is
     refused."""
     *early, long, last = problem.arrivals
-    facts = [last.prompt <= 2 * setting.block, last.joins == long.joins + 1]
-    for one in early:
-        facts += [one.prompt <= 2 * setting.block, one.joins <= 4 * setting.block]
-    return facts
+    at_once = [last.prompt <= 2 * setting.block, last.joins == long.joins + 1]
+    return at_once + short_and_early(setting, early)
