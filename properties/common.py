@@ -13,23 +13,23 @@ from .predicate import Predicate
 
 def request_lost(ledger: Ledger, step: Step) -> str | None:
     """Every unfinished request is in exactly one queue, and nothing else is (ALL-R03)."""
-    strangers = [name for name in step.scheduled if name not in ledger.live]
-    if strangers:
+    if not step.scheduled.keys() <= ledger.live.keys():
+        strangers = [name for name in step.scheduled if name not in ledger.live]
         return f"{_names(strangers)} scheduled, but finished, aborted or never accepted"
     finished = step.finished or {}
     foreign = [n for n in finished if n not in ledger.live and n not in ledger.aborts_to_report]
     if foreign:
         return f"{_names(foreign)} reported as finished, but not unfinished before this step"
-    queued = Counter((*(step.waiting or ()), *(step.running or ()), *(step.paused or ())))
-    doubled = [name for name, count in queued.items() if count > 1]
-    if doubled:
+    places = (*(step.waiting or ()), *(step.running or ()), *(step.paused or ()))
+    queued = set(places)
+    if len(queued) < len(places):
+        doubled = [name for name, count in Counter(places).items() if count > 1]
         return f"{_names(doubled)} in more than one place of waiting, running and paused"
-    unfinished = {n for n in ledger.live if n not in finished and n not in ledger.aborts_inside}
-    lost = sorted(unfinished - queued.keys())
-    if lost:
-        return f"{_names(lost)} unfinished, but neither waiting nor running nor paused"
-    kept = sorted(queued.keys() - unfinished)
-    if kept:
+    unfinished = set(ledger.live).difference(finished, ledger.aborts_inside)
+    if queued != unfinished:
+        lost, kept = sorted(unfinished - queued), sorted(queued - unfinished)
+        if lost:
+            return f"{_names(lost)} unfinished, but neither waiting nor running nor paused"
         return f"{_names(kept)} still queued, but finished, aborted or never accepted"
     misplaced = [name for name in step.prefilling or () if name not in queued]
     if misplaced:
@@ -51,27 +51,32 @@ def tokens_wrong(ledger: Ledger, step: Step) -> str | None:
             return f"{name} emitted {tokens} without being scheduled"
         if name in ledger.aborts_inside:
             return f"{name} emitted {tokens} although it was aborted inside the step"
+    aborts_inside = ledger.aborts_inside
     for name, account in ledger.live.items():
         total = account.emitted + emitted.get(name, 0)
         reason = finished.get(name)
-        if name in ledger.aborts_inside:
+        if name in aborts_inside:
             if reason != "aborted":
                 return f"{name} was aborted inside the step, finished says {reason}"
             continue
+        if total == 0 and reason is None:
+            continue
         if total > account.output_len:
             return f"{name} emitted {total} tokens of {account.output_len}"
-        due = total == account.output_len
+        if total < account.output_len:
+            if reason is not None:
+                return f"{name} finished ({reason}) after {total} tokens of {account.output_len}"
+            continue
         expected = "eos" if account.output_len < account.max_tokens else "length"
-        if due and reason != expected:
+        if reason != expected:
             return (
                 f"{name} emitted its last token ({total} of {account.output_len}), "
                 f"finished says {reason}, expected {expected}"
             )
-        if reason is not None and not due:
-            return f"{name} finished ({reason}) after {total} tokens of {account.output_len}"
-    unreported = sorted(n for n in ledger.aborts_to_report if finished.get(n) != "aborted")
+    unreported = [n for n in ledger.aborts_to_report if finished.get(n) != "aborted"]
     if unreported:
-        return f"{_names(unreported)} aborted before the step, not reported as aborted in it"
+        names = _names(sorted(unreported))
+        return f"{names} aborted before the step, not reported as aborted in it"
     return None
 
 
@@ -101,8 +106,10 @@ def someone_waits(ledger: Ledger, step: Step) -> bool:
 def never_ends(ledger: Ledger, step: Step) -> str | None:
     """All accepted requests together take no more steps than their work (ALL-R06)."""
     allowance = ledger.work + 2 * len(ledger.accounts) + 2
+    if ledger.busy_steps < allowance:
+        return None
     left = [n for n in ledger.live if n not in (step.finished or {})]
-    if ledger.busy_steps < allowance or not left:
+    if not left:
         return None
     return (
         f"{_names(left)} unfinished after {ledger.busy_steps} busy steps; "
@@ -118,17 +125,14 @@ def everything_ends(ledger: Ledger, step: Step) -> bool:
 def hit_never_computed(ledger: Ledger, step: Step) -> str | None:
     """A prefix hit covers only what some request has computed (ALL-R08)."""
     for name, hit in first_hits(ledger, step).items():
-        known = max(
-            (
-                min(
-                    in_common(ledger.accounts[name].content, said_by(other)),
-                    other.computed + step.scheduled.get(other.id, 0),
-                )
-                for other in ledger.accounts.values()
-                if other.id != name
-            ),
-            default=0,
-        )
+        if hit <= 0:
+            continue
+        known = 0
+        for other in ledger.accounts.values():
+            computed = other.computed + step.scheduled.get(other.id, 0)
+            if computed and other.id != name:
+                shared = in_common(ledger.accounts[name].content, said_by(other))
+                known = max(known, min(shared, computed))
         if hit > known:
             return f"{name} takes {hit} tokens from the cache, of which {known} were ever computed"
     return None

@@ -12,7 +12,7 @@ from .content import in_common, said_by
 REVISIONS_THAT_PAUSE = frozenset({"2.5.2"})
 
 
-@dataclass
+@dataclass(slots=True)
 class Account:
     """One accepted request. `computed` and `emitted` are sums over the steps seen, in tokens.
 
@@ -41,6 +41,22 @@ class Account:
     def prefilled(self) -> bool:
         """Its whole prompt is computed."""
         return self.computed >= self.prompt
+
+    def __copy__(self) -> "Account":
+        """The same, to go on by itself: runs that branch copy every account in every step."""
+        return Account(
+            self.id,
+            self.prompt,
+            self.max_tokens,
+            self.output_len,
+            self.content,
+            self.computed,
+            self.emitted,
+            self.prefix_hit,
+            self.prefill_steps,
+            self.paused_steps,
+            self.ended,
+        )
 
 
 @dataclass
@@ -108,24 +124,28 @@ class Ledger:
 
     def prefill_members(self, step: Step) -> list[Account]:
         """Scheduled requests whose prompt was not fully computed before the step."""
-        return self._members(step)[0]
+        if self._members_of is not step:
+            self._sort_members(step)
+        return self._sorted_members[0]
 
     def decode_members(self, step: Step) -> list[Account]:
         """Scheduled requests whose prompt was fully computed before the step."""
-        return self._members(step)[1]
+        if self._members_of is not step:
+            self._sort_members(step)
+        return self._sorted_members[1]
 
     def unstarted(self) -> list[Account]:
         """Unfinished requests of which nothing is computed yet, in order of arrival."""
-        return self._phases()[0]
+        return (self._sorted_phases or self._sort_phases())[0]
 
     def ongoing(self) -> list[Account]:
         """Unfinished requests between their first and their last chunk."""
-        return self._phases()[1]
+        return (self._sorted_phases or self._sort_phases())[1]
 
     def decoding(self) -> list[Account]:
         """Unfinished requests whose prompt is fully computed and who are not paused, in order of
         arrival."""
-        return self._phases()[2]
+        return (self._sorted_phases or self._sort_phases())[2]
 
     def running(self) -> list[Account]:
         """Unfinished requests that have started and are not paused."""
@@ -153,23 +173,27 @@ class Ledger:
 
     def observe(self, step: Step) -> None:
         """Book a step after it was judged."""
-        if self.live:
+        if not self.live:
+            self.barren_steps = 0
+        else:
             self.busy_steps += 1
-        barren = bool(self.live) and not any(step.scheduled.values())
-        self.barren_steps = self.barren_steps + 1 if barren else 0
+            self.barren_steps = 0 if any(step.scheduled.values()) else self.barren_steps + 1
         self.last_was_prefill = bool(self.prefill_members(step))
         for name, tokens in step.scheduled.items():
             account = self.accounts.get(name)
-            if account is not None:
-                hit = self.hit_now(step, account)
-                if hit is None:
-                    hit = self._most_hit(account)
-                account.prefix_hit += hit
-                account.prefill_steps += not account.prefilled
-                account.computed += hit + tokens
+            if account is None:
+                continue
+            hit = 0 if account.started else self.hit_now(step, account)
+            if hit is None:
+                hit = self._most_hit(account)
+            if not account.prefilled:
+                account.prefill_steps += 1
+            account.prefix_hit += hit
+            account.computed += hit + tokens
         for name, tokens in (step.emitted or {}).items():
-            if name in self.accounts:
-                self.accounts[name].emitted += tokens
+            account = self.accounts.get(name)
+            if account is not None:
+                account.emitted += tokens
         if self.revision in REVISIONS_THAT_PAUSE:
             self.paused = frozenset(step.paused or ())
             for account in self.live.values():
@@ -193,30 +217,37 @@ class Ledger:
             (
                 min(in_common(account.content, said_by(other)), other.computed)
                 for other in self.accounts.values()
-                if other is not account
+                if other is not account and other.started
             ),
             default=0,
         )
 
-    def _members(self, step: Step) -> tuple[list[Account], list[Account]]:
+    def _sort_members(self, step: Step) -> None:
         """Prefill and decode members of the step, sorted out once for all predicates."""
-        if self._members_of is not step:
-            members = [self.live[name] for name in step.scheduled if name in self.live]
-            self._members_of = step
-            self._sorted_members = (
-                [one for one in members if not one.prefilled],
-                [one for one in members if one.prefilled],
-            )
-        return self._sorted_members
+        prefills: list[Account] = []
+        decodes: list[Account] = []
+        for name in step.scheduled:
+            one = self.live.get(name)
+            if one is not None:
+                (decodes if one.prefilled else prefills).append(one)
+        self._members_of = step
+        self._sorted_members = (prefills, decodes)
 
-    def _phases(self) -> tuple[list[Account], list[Account], list[Account]]:
+    def _sort_phases(self) -> tuple[list[Account], list[Account], list[Account]]:
         """Unstarted, ongoing and decoding requests, sorted out once between two changes."""
-        if self._sorted_phases is None:
-            phases: tuple[list[Account], list[Account], list[Account]] = ([], [], [])
-            for one in self.live.values():
-                if one.id not in self.paused:
-                    phases[0 if not one.started else 2 if one.prefilled else 1].append(one)
-            self._sorted_phases = phases
+        unstarted: list[Account] = []
+        ongoing: list[Account] = []
+        decoding: list[Account] = []
+        for one in self.live.values():
+            if one.id in self.paused:
+                continue
+            if not one.started:
+                unstarted.append(one)
+            elif one.prefilled:
+                decoding.append(one)
+            else:
+                ongoing.append(one)
+        self._sorted_phases = (unstarted, ongoing, decoding)
         return self._sorted_phases
 
     def _end(self, name: str, reason: str) -> None:

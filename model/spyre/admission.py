@@ -67,12 +67,12 @@ def satisfies_last_chunk(
     config: SpyreConfig, revision: Revision, state: State, newcomer: Sequence
 ) -> bool:
     """Room in the decode batch, in the model's length and in the volume (SPY-R40 to SPY-R47)."""
-    current = current_tkv(config, revision, state)
     decoding = state.decoding
     if len(decoding) >= config.max_num_seqs:
         return False
     if revision.pauses and config.pausing:
         return True
+    current = current_tkv(config, revision, state)
     if revision.keeps_model_length and not fits_model_length(config, current, decoding, newcomer):
         return False
     return fits_volume(config, revision, current, decoding, newcomer)
@@ -82,7 +82,8 @@ def current_tkv(config: SpyreConfig, revision: Revision, state: State) -> int:
     """The max-tkv that admission goes by."""
     if revision.stale_tkv:
         return state.tkv
-    return tkv.max_tkv([one.computed for one in state.decoding], config.block_size)
+    lengths = [one.computed for one in state.running if one.prefilled]
+    return tkv.max_tkv(lengths, config.block_size)
 
 
 def fits_model_length(
@@ -90,11 +91,14 @@ def fits_model_length(
 ) -> bool:
     """After realignment everyone's remaining tokens end within max_model_len (rule SPY-R41)."""
     width = max(current, newcomer.prompt) // config.block_size
-    ends = [tkv.realigned(newcomer.prompt, width, config.block_size) + newcomer.max_tokens - 1]
-    ends += [
-        tkv.realigned(one.computed, width, config.block_size) + one.remaining for one in decoding
-    ]
-    return max(ends) <= config.max_model_len
+    end = tkv.realigned(newcomer.prompt, width, config.block_size) + newcomer.max_tokens - 1
+    if end > config.max_model_len:
+        return False
+    for one in decoding:
+        end = tkv.realigned(one.computed, width, config.block_size) + one.remaining
+        if end > config.max_model_len:
+            return False
+    return True
 
 
 def fits_volume(

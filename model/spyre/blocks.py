@@ -31,8 +31,10 @@ def at_end(config: SpyreConfig, revision: Revision, one: Sequence) -> int:
 
 def reserved(config: SpyreConfig, revision: Revision, state: State) -> int:
     """Blocks that are promised and not held yet."""
-    promised = sum(at_end(config, revision, one) - len(one.blocks) for one in state.admitted)
-    return promised + state.lost_blocks
+    promised = state.lost_blocks
+    for one in state.admitted:
+        promised += at_end(config, revision, one) - len(one.blocks)
+    return promised
 
 
 def fits_pool(config: SpyreConfig, revision: Revision, state: State, newcomer: Sequence) -> bool:
@@ -52,16 +54,19 @@ def fits_pool(config: SpyreConfig, revision: Revision, state: State, newcomer: S
 def admit(config: SpyreConfig, state: State, newcomer: Sequence) -> tuple[Sequence, Pool]:
     """The newcomer with the cached blocks of its prompt, which are in use from now on."""
     hit = prefix_hit(config, state, newcomer)
+    if not hit:
+        return newcomer, state.pool
     tokens = len(hit) * config.block_size
     admitted = newcomer._replace(computed=tokens, prefix_hit=tokens, blocks=hit, published=len(hit))
-    return admitted, touch(state.pool, hit) if hit else state.pool
+    return admitted, touch(state.pool, hit)
 
 
 def hold(config: SpyreConfig, one: Sequence, covered: int, pool: Pool) -> tuple[Sequence, Pool]:
     """The request with blocks for its first `covered` tokens; those that fill up are published."""
     missing = padding.blocks_for(covered, config.block_size) - len(one.blocks)
     new, pool = take(pool, missing)
-    one = one._replace(blocks=one.blocks + new)
+    if new:
+        one = one.having_blocks(one.blocks + new)
     full = covered // config.block_size
     if not config.prefix_caching or full <= one.published:
         return one, pool

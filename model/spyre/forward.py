@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from . import blocks, padding, tkv
 from .config import SpyreConfig
+from .pool import Pool
 from .revision import Revision
 from .state import Sequence, State
 
@@ -26,26 +27,24 @@ def compute_chunk(
 ) -> tuple[State, Forward]:
     """One prefill chunk. The request moves to the front of the running queue."""
     before = one
-    pool = state.pool
+    waiting, running, pool = state.waiting, state.running, state.pool
     if one.computed == 0:
+        waiting = without(waiting, one.id)
         one, pool = blocks.admit(config, state, one)
+    else:
+        running = without(running, one.id)
     start, end = padding.next_chunk(one.prompt, one.computed, config.chunk_size, config.block_size)
     counted, covered = progress(config, revision, one, end)
     one, pool = blocks.hold(config, one, covered, pool)
-    computed = one._replace(computed=counted)
+    computed = one.having_computed(counted)
     pad = padding.left_padding_blocks(one.prompt, config.chunk_size, config.block_size)
     runner_tkv = prefill_tkv(config, revision, state, before, ends=computed.prefilled)
-    after = state._replace(
-        waiting=without(state.waiting, one.id),
-        running=(computed, *without(state.running, one.id)),
-        last_step_was_prefill=True,
-        tkv=runner_tkv,
-        runner_tkv=runner_tkv,
-        pool=pool,
-    )
+    running = (computed, *running)
+    after = after_forward(state, waiting, running, True, runner_tkv, pool)
     shown = runner_tkv
     if not revision.stale_tkv:
-        shown = tkv.max_tkv([member.computed for member in after.decoding], config.block_size)
+        lengths = [member.computed for member in running if member.prefilled]
+        shown = tkv.max_tkv(lengths, config.block_size)
     return after, Forward(
         {one.id: end - max(start, one.prefix_hit)},
         {one.id: pad},
@@ -57,11 +56,11 @@ def compute_chunk(
 def progress(config: SpyreConfig, revision: Revision, one: Sequence, end: int) -> tuple[int, int]:
     """Tokens that are counted as computed after the chunk that ends at `end`, and tokens that
     have a block then."""
+    if not revision.counts_ahead:
+        return end, end
     chunk = config.chunk_size
     pad = padding.left_padding_blocks(one.prompt, chunk, config.block_size) * config.block_size
     starts = one.computed == one.prefix_hit
-    if not revision.counts_ahead:
-        return end, end
     given = min(one.computed + chunk, one.prompt)
     if (
         starts
@@ -107,25 +106,26 @@ def compute_decode(config: SpyreConfig, state: State) -> tuple[State, Forward]:
     """One token for every decoding request; whoever prefills goes to the end of the queue."""
     pool = state.pool
     grown: list[Sequence] = []
-    for one in state.decoding:
-        longer, pool = blocks.hold(config, one, one.computed + 1, pool)
-        grown.append(longer._replace(computed=one.computed + 1))
-    lengths = [one.computed for one in grown]
+    prefilling: list[Sequence] = []
+    scheduled: dict[str, int] = {}
+    slot_blocks: dict[str, list[int]] = {}
+    lengths: list[int] = []
+    for one in state.running:
+        if not one.prefilled:
+            prefilling.append(one)
+            continue
+        length = one.computed + 1
+        one, pool = blocks.hold(config, one, length, pool)
+        grown.append(one.having_computed(length))
+        scheduled[one.id] = 1
+        slot_blocks[one.id] = [one.blocks[-1]]
+        lengths.append(length)
     pads = tkv.left_pad_blocks(lengths, config.block_size)
     reached = tkv.max_tkv(lengths, config.block_size)
-    after = state._replace(
-        running=(*grown, *(one for one in state.running if not one.prefilled)),
-        last_step_was_prefill=False,
-        tkv=reached,
-        runner_tkv=reached,
-        pool=pool,
-    )
-    return after, Forward(
-        {one.id: 1 for one in grown},
-        {one.id: pad for one, pad in zip(grown, pads, strict=True)},
-        {one.id: [one.blocks[-1]] for one in grown},
-        reached,
-    )
+    running = (*grown, *prefilling)
+    after = after_forward(state, state.waiting, running, False, reached, pool)
+    left_pad_blocks = dict(zip(scheduled, pads, strict=True))
+    return after, Forward(scheduled, left_pad_blocks, slot_blocks, reached)
 
 
 def compute_nothing(state: State) -> tuple[State, Forward]:
@@ -133,6 +133,28 @@ def compute_nothing(state: State) -> tuple[State, Forward]:
     return state._replace(tkv=0, last_step_was_prefill=False), Forward({}, {}, {}, 0)
 
 
+def after_forward(
+    state: State,
+    waiting: tuple[Sequence, ...],
+    running: tuple[Sequence, ...],
+    was_prefill: bool,
+    reached: int,
+    pool: Pool,
+) -> State:
+    """The state when the model runner has been at tkv `reached`."""
+    return State(
+        waiting,
+        running,
+        state.paused,
+        was_prefill,
+        reached,
+        reached,
+        pool,
+        state.lost_blocks,
+        state.aborted,
+    )
+
+
 def without(queue: tuple[Sequence, ...], request_id: str) -> tuple[Sequence, ...]:
     """The queue without one request."""
-    return tuple(one for one in queue if one.id != request_id)
+    return tuple([one for one in queue if one.id != request_id])

@@ -3,6 +3,8 @@
 Source: releases from 2.4.0 (rule SPY-R51); the scheduling page does not know it.
 """
 
+from collections.abc import Sequence as Members
+
 from . import tkv
 from .config import SpyreConfig
 from .state import Sequence, State
@@ -14,6 +16,9 @@ def pause_and_resume(config: SpyreConfig, state: State) -> State:
     Asked in order of fairness, each stays if the batch of those who stay is within the limit with
     it. Who stays keeps its place; who returns goes to the end.
     """
+    # A part of a batch is never beyond the limit where the whole is within it.
+    if not state.paused and fits_limit(config, state.decoding):
+        return state
     kept: list[Sequence] = []
     paused: list[Sequence] = []
     for one in fairness_order(config, state):
@@ -37,7 +42,7 @@ def fairness_order(config: SpyreConfig, state: State) -> list[Sequence]:
     return sorted(everyone, key=lambda one: one.paused_steps, reverse=True)
 
 
-def fits_limit(config: SpyreConfig, batch: list[Sequence]) -> bool:
+def fits_limit(config: SpyreConfig, batch: Members[Sequence]) -> bool:
     """The next decode step of this batch is within max_batch_tkv."""
     reached = tkv.max_tkv([one.computed + 1 for one in batch], config.block_size)
     return len(batch) * reached <= config.max_batch_tkv

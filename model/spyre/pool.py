@@ -39,23 +39,18 @@ def take(pool: Pool, count: int) -> tuple[tuple[int, ...], Pool]:
     """`count` blocks and the pool without them; what they held cannot be found any more."""
     if count <= 0:
         return (), pool
-    taken = pool.head[:count]
+    size, head, fresh, tail, cached = pool
+    taken = head[:count]
     never_used = count - len(taken)
-    if pool.size is not None:
-        never_used = min(never_used, pool.size + 1 - pool.fresh)
-    taken += tuple(range(pool.fresh, pool.fresh + never_used))
-    evicted = pool.tail[: count - len(taken)]
-    cached = pool.cached
+    if size is not None:
+        never_used = min(never_used, size + 1 - fresh)
+    taken += tuple(range(fresh, fresh + never_used))
+    evicted = tail[: count - len(taken)]
     for block, content in evicted:
+        taken += (block,)
         if content is not None:
             cached = _forget(cached, content, block)
-    return taken + tuple(block for block, _ in evicted), Pool(
-        pool.size,
-        pool.head[count:],
-        pool.fresh + never_used,
-        pool.tail[len(evicted) :],
-        cached,
-    )
+    return taken, Pool(size, head[count:], fresh + never_used, tail[len(evicted) :], cached)
 
 
 def touch(pool: Pool, blocks: Iterable[int]) -> Pool:
@@ -75,10 +70,9 @@ def give_back(
     given = tuple(blocks)
     if not nameless_first:
         return pool._replace(tail=pool.tail + given)
-    return pool._replace(
-        head=tuple(block for block, content in given if content is None) + pool.head,
-        tail=pool.tail + tuple(entry for entry in given if entry[1] is not None),
-    )
+    nameless = tuple([block for block, content in given if content is None])
+    named = tuple([entry for entry in given if entry[1] is not None])
+    return Pool(pool.size, nameless + pool.head, pool.fresh, pool.tail + named, pool.cached)
 
 
 def publish(pool: Pool, filled: Iterable[tuple[int, Content]]) -> Pool:

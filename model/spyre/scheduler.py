@@ -61,8 +61,9 @@ def decide(config: SpyreConfig, revision: Revision, state: State) -> tuple[State
         return state, Decision("prefill", (chosen,))
     if revision.pauses:
         state = pausing.pause_and_resume(config, state)
-    if state.decoding:
-        return state, Decision("decode", state.decoding)
+    decoding = state.decoding
+    if decoding:
+        return state, Decision("decode", decoding)
     return state, Decision("idle")
 
 
@@ -88,12 +89,12 @@ def complete(
     for one in state.running:
         if one.id in computed.scheduled and one.prefilled:
             emitted[one.id] = 1
-            one = one._replace(generated=one.generated + 1)
+            one = one.having_generated(one.generated + 1)
             if one.generated == one.output_len:
                 finished[one.id] = "eos" if one.output_len < one.max_tokens else "length"
                 leaving.append(one)
         running.append(one)
-    state = state._replace(running=tuple(running), aborted=())
+    state = state.reported(tuple(running))
     for one in leaving:
         state = state._replace(running=forward.without(state.running, one.id))
         state = state._replace(pool=blocks.release(config, revision, state, one))
@@ -128,7 +129,7 @@ def observe(
     finished: dict[str, str],
 ) -> dict[str, Any]:
     """The step observation, with every field that this model has."""
-    prefilling = state.prefilling
+    prefilling, admitted = state.prefilling, state.admitted
     seen: dict[str, Any] = {
         "kind": decision.kind,
         "scheduled": computed.scheduled,
@@ -140,13 +141,13 @@ def observe(
         "running": [one.id for one in state.running],
         "prefilling": [prefilling.id] if prefilling else [],
         "finished": finished,
-        "computed": {one.id: one.computed for one in state.admitted},
-        "blocks": {one.id: list(one.blocks) for one in state.admitted},
+        "computed": {one.id: one.computed for one in admitted},
+        "blocks": {one.id: [*one.blocks] for one in admitted},
     }
     if revision.pauses:
         seen["paused"] = [one.id for one in state.paused]
     if config.prefix_caching:
-        seen["prefix_hit"] = {one.id: one.prefix_hit for one in state.admitted}
+        seen["prefix_hit"] = {one.id: one.prefix_hit for one in admitted}
     if revision.reserves_blocks:
         seen["reserved_blocks"] = blocks.reserved(config, revision, state)
     if config.num_blocks is not None:

@@ -1,6 +1,6 @@
 """What Spyre's scheduler remembers between two steps."""
 
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 from .pool import Content, Pool
 
@@ -44,6 +44,20 @@ class Sequence(NamedTuple):
             return self.content
         return (*self.content, (f"out:{self.id}", self.generated))
 
+    # What changes in every step is put in its place: `_replace` takes twice as long.
+
+    def having_computed(self, tokens: int) -> Self:
+        """The same with so many tokens computed."""
+        return type(self)._make((*self[:5], tokens, *self[6:]))
+
+    def having_generated(self, tokens: int) -> Self:
+        """The same with so many tokens generated."""
+        return type(self)._make((*self[:6], tokens, *self[7:]))
+
+    def having_blocks(self, blocks: tuple[int, ...]) -> Self:
+        """The same with these blocks."""
+        return type(self)._make((*self[:8], blocks, *self[9:]))
+
 
 class State(NamedTuple):
     """Queues in order, and what the last step left behind.
@@ -73,9 +87,16 @@ class State(NamedTuple):
     @property
     def prefilling(self) -> Sequence | None:
         """The request between its first and its last chunk, if there is one."""
-        return next((one for one in self.running if not one.prefilled), None)
+        for one in self.running:
+            if not one.prefilled:
+                return one
+        return None
 
     @property
     def decoding(self) -> tuple[Sequence, ...]:
         """The decode batch, in queue order."""
-        return tuple(one for one in self.running if one.prefilled)
+        return tuple([one for one in self.running if one.prefilled])
+
+    def reported(self, running: tuple[Sequence, ...]) -> Self:
+        """The same with these running, and no aborted request to be reported any more."""
+        return type(self)._make((self.waiting, running, *self[2:-1], ()))

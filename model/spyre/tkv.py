@@ -11,9 +11,10 @@ from .padding import blocks_for
 
 def left_pad_blocks(lengths: Sequence[int], block_size: int) -> list[int]:
     """Dummy blocks left of each member: the longest has none and sets the common width."""
-    occupied = [blocks_for(length, block_size) for length in lengths]
-    width = max(occupied, default=0)
-    return [width - own for own in occupied]
+    if not lengths:
+        return []
+    width = blocks_for(max(lengths), block_size)
+    return [width - blocks_for(length, block_size) for length in lengths]
 
 
 def request_tkvs(lengths: Sequence[int], block_size: int) -> list[int]:
@@ -24,7 +25,7 @@ def request_tkvs(lengths: Sequence[int], block_size: int) -> list[int]:
 
 def max_tkv(lengths: Sequence[int], block_size: int) -> int:
     """The largest tkv of the batch, 0 for an empty one."""
-    return max(request_tkvs(lengths, block_size), default=0)
+    return max(request_tkvs(lengths, block_size)) if lengths else 0
 
 
 def realigned(tokens: int, width: int, block_size: int) -> int:

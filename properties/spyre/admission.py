@@ -19,13 +19,14 @@ def empty_system_refuses(ledger: Ledger, step: Step) -> str | None:
 
 def nothing_runs(ledger: Ledger, step: Step) -> bool:
     """A request waits and no other is unfinished."""
-    return bool(ledger.unstarted()) and len(ledger.unstarted()) == len(ledger.live)
+    unstarted = ledger.unstarted()
+    return bool(unstarted) and len(unstarted) == len(ledger.live)
 
 
 def joins_beyond_length(ledger: Ledger, step: Step) -> str | None:
     """At the last chunk, what everyone may still generate ends within max_model_len (SPY-R41)."""
-    length = ledger.config["max_model_len"]
     for one in joining(ledger, step):
+        length = ledger.config["max_model_len"]
         ends = ends_after_joining(ledger, one)
         beyond = {name: end for name, end in ends.items() if end > length}
         if beyond:
@@ -46,23 +47,23 @@ def hit_joins_beyond_length(ledger: Ledger, step: Step) -> str | None:
 
 def joining(ledger: Ledger, step: Step) -> list[Account]:
     """Requests that decode from the next step on: their last chunk runs, and leaves a token."""
+    emitted = step.emitted
+    if not emitted:
+        return []
     return [
         one
         for one in ledger.prefill_members(step)
-        if one.max_tokens > 1
-        and (step.emitted or {}).get(one.id)
-        and one.id not in ledger.aborts_inside
+        if emitted.get(one.id) and one.id not in ledger.aborts_inside and one.max_tokens > 1
     ]
 
 
 def ends_after_joining(ledger: Ledger, newcomer: Account) -> dict[str, int]:
     """Padded position that each member of the batch may reach, if nobody joins or leaves."""
     block = ledger.config["block_size"]
-    tokens = {one.id: one.computed for one in ledger.decoding()} | {newcomer.id: newcomer.prompt}
-    left = {one.id: one.max_tokens - one.emitted for one in ledger.decoding()}
-    left[newcomer.id] = newcomer.max_tokens - 1
-    width = max(tokens.values()) // block * block
-    return {name: width + count % block + left[name] for name, count in tokens.items()}
+    everyone = [(one.id, one.computed, one.max_tokens - one.emitted) for one in ledger.decoding()]
+    everyone.append((newcomer.id, newcomer.prompt, newcomer.max_tokens - 1))
+    width = max([tokens for _, tokens, _ in everyone]) // block * block
+    return {name: width + tokens % block + left for name, tokens, left in everyone}
 
 
 def length_binds(ledger: Ledger, step: Step) -> bool:
@@ -97,9 +98,10 @@ def needless_refusal(ledger: Ledger, step: Step) -> str | None:
 
 def refused(ledger: Ledger, step: Step) -> Account | None:
     """Who would prefill in this step, is not held back by any rule, and does not run."""
+    if ledger.prefill_members(step) or not ledger.decoding():
+        return None
     wanted = (ledger.ongoing() or ledger.unstarted())[:1]
-    decoding = ledger.decoding()
-    if not wanted or not decoding or ledger.prefill_members(step):
+    if not wanted:
         return None
     if ledger.config["interleave"] and ledger.last_was_prefill:
         return None
@@ -159,9 +161,10 @@ def refusal_possible(ledger: Ledger, step: Step) -> bool:
 
 def promised_too_much(ledger: Ledger, step: Step) -> str | None:
     """Blocks for everything that the admitted may still compute are free (SPY-R50)."""
-    size, block = ledger.config["num_blocks"], ledger.config["block_size"]
+    size = ledger.config["num_blocks"]
     if size is None:
         return None
+    block = ledger.config["block_size"]
     held = {number for blocks in (step.blocks or {}).values() for number in blocks}
     needed = sum(
         max(ceil((one.prompt + one.max_tokens - 1) / block) - len(blocks), 0)
@@ -184,13 +187,16 @@ def pool_binds(ledger: Ledger, step: Step) -> bool:
 
 def promise_kept_for_nobody(ledger: Ledger, step: Step) -> str | None:
     """No more blocks are promised than the admitted may still need (SPY-P02)."""
-    block = ledger.config["block_size"]
-    needed = sum(
-        max(ceil((one.prompt + one.max_tokens) / block) - len(blocks), 0)
-        for name, blocks in (step.blocks or {}).items()
-        if (one := ledger.accounts.get(name)) is not None
-    )
-    if (step.reserved_blocks or 0) <= needed:
+    if not step.reserved_blocks:
+        return None
+    block, needed = ledger.config["block_size"], 0
+    for name, blocks in (step.blocks or {}).items():
+        one = ledger.accounts.get(name)
+        if one is not None:
+            missing = ceil((one.prompt + one.max_tokens) / block) - len(blocks)
+            if missing > 0:
+                needed += missing
+    if step.reserved_blocks <= needed:
         return None
     return f"blocks promised: {step.reserved_blocks}; the admitted need {needed} more at most"
 

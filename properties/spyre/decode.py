@@ -15,23 +15,20 @@ def not_everyone_decodes(ledger: Ledger, step: Step) -> str | None:
     members = ledger.decode_members(step)
     if not members or ledger.prefill_members(step):
         return None
+    tokens = step.emitted or {}
     for one in members:
-        expected = int(one.id not in ledger.aborts_inside)
-        emitted = (step.emitted or {}).get(one.id, 0)
+        expected = 0 if one.id in ledger.aborts_inside else 1
+        emitted = tokens.get(one.id, 0)
         if step.scheduled[one.id] != 1 or emitted != expected:
             return (
                 f"{one.id} computes {step.scheduled[one.id]} and emits {emitted} tokens "
                 f"in a decode step, expected 1 and {expected}"
             )
-    excused: set[str] = set()
-    if ledger.revision in REVISIONS_THAT_PAUSE:
+    left_out = [one.id for one in ledger.decoding() if one.id not in step.scheduled]
+    if left_out and ledger.revision in REVISIONS_THAT_PAUSE:
         # Who leaves inside the step may have been paused by it: it is in no list any more.
         excused = {*(step.paused or ()), *ledger.aborts_inside}
-    left_out = [
-        one.id
-        for one in ledger.decoding()
-        if one.id not in step.scheduled and one.id not in excused
-    ]
+        left_out = [name for name in left_out if name not in excused]
     if left_out:
         return f"{', '.join(left_out[:5])} decode but are left out of the decode step"
     return None
@@ -44,7 +41,14 @@ def several_decode(ledger: Ledger, step: Step) -> bool:
 
 def not_rectangular(ledger: Ledger, step: Step) -> str | None:
     """Padding included, all decoded requests occupy the same number of blocks (SPY-R09)."""
-    widths = {name: pad + own for name, (pad, own) in _blocks(ledger, step).items()}
+    members = ledger.decode_members(step)
+    if len(members) < 2:
+        return None
+    block, pads = ledger.config["block_size"], step.left_pad_blocks or {}
+    widths = {
+        one.id: pads.get(one.id, 0) + ceil((one.computed + step.scheduled[one.id]) / block)
+        for one in members
+    }
     if len(set(widths.values())) > 1:
         return f"blocks with padding differ: {_numbers(widths)}"
     return None
@@ -58,7 +62,8 @@ def lengths_differ(ledger: Ledger, step: Step) -> bool:
 
 def padding_not_minimal(ledger: Ledger, step: Step) -> str | None:
     """The longest decoded request has no left padding (SPY-R24)."""
-    pads = {name: pad for name, (pad, _) in _blocks(ledger, step).items()}
+    shown = step.left_pad_blocks or {}
+    pads = {one.id: shown.get(one.id, 0) for one in ledger.decode_members(step)}
     if pads and 0 not in pads.values():
         return f"everyone is padded, {min(pads.values())} blocks too many: {_numbers(pads)}"
     return None
@@ -74,14 +79,14 @@ def padding_negative(ledger: Ledger, step: Step) -> str | None:
 
 def wrong_tkv(ledger: Ledger, step: Step) -> str | None:
     """max-tkv is the largest padding + tokens, this step's included (SPY-R26)."""
-    block = ledger.config["block_size"]
+    if step.kind != "decode":
+        return None
+    block, pads = ledger.config["block_size"], step.left_pad_blocks or {}
     tkvs = {
-        one.id: (step.left_pad_blocks or {}).get(one.id, 0) * block
-        + one.computed
-        + step.scheduled[one.id]
+        one.id: pads.get(one.id, 0) * block + one.computed + step.scheduled[one.id]
         for one in ledger.decode_members(step)
     }
-    if tkvs and step.kind == "decode" and step.tkv != max(tkvs.values()):
+    if tkvs and step.tkv != max(tkvs.values()):
         return f"tkv is reported as {step.tkv}, padding plus tokens give {_numbers(tkvs)}"
     return None
 
@@ -116,10 +121,13 @@ def wrong_blocks(ledger: Ledger, step: Step) -> str | None:
         one = ledger.live.get(name)
         if one is None:
             continue
-        tokens = one.computed + step.scheduled.get(name, 0) + (ledger.hit_now(step, one) or 0)
-        hit = one.prefix_hit if one.started else ledger.hit_now(step, one) or 0
-        most = ceil(min(tokens + hit, max(one.prompt, tokens)) / block)
-        ahead = ledger.revision in REVISIONS_THAT_PAUSE and len(held) > most
+        hit = 0 if one.started else ledger.hit_now(step, one) or 0
+        tokens = one.computed + step.scheduled.get(name, 0) + hit
+        ahead = False
+        if ledger.revision in REVISIONS_THAT_PAUSE:
+            cached = one.prefix_hit if one.started else hit
+            most = ceil(min(tokens + cached, max(one.prompt, tokens)) / block)
+            ahead = len(held) > most
         if len(held) * block < tokens or ahead:
             return f"{name} has computed {tokens} tokens and holds {len(held)} blocks of {block}"
     return None
@@ -129,16 +137,6 @@ def block_filled(ledger: Ledger, step: Step) -> bool:
     """A decoded request begins a new block."""
     block = ledger.config["block_size"]
     return any(one.computed % block == 0 for one in ledger.decode_members(step))
-
-
-def _blocks(ledger: Ledger, step: Step) -> dict[str, tuple[int, int]]:
-    """Dummy blocks and own blocks of each decoded request."""
-    block = ledger.config["block_size"]
-    pads = step.left_pad_blocks or {}
-    return {
-        one.id: (pads.get(one.id, 0), ceil((one.computed + step.scheduled[one.id]) / block))
-        for one in ledger.decode_members(step)
-    }
 
 
 def _numbers(values: dict[str, int]) -> str:

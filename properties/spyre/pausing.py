@@ -13,8 +13,10 @@ from ..predicate import Predicate
 def prefill_while_paused(ledger: Ledger, step: Step) -> str | None:
     """Nobody starts or goes on prefilling while a request is paused (SPY-R52)."""
     prefills = ledger.prefill_members(step)
+    if not prefills:
+        return None
     held_back = waiting_to_decode(ledger)
-    if prefills and held_back:
+    if held_back:
         return f"{prefills[0].id} prefills while {held_back[0].id} is paused"
     return None
 
@@ -26,9 +28,13 @@ def prefill_wanted_while_paused(ledger: Ledger, step: Step) -> bool:
 
 def wrong_pause(ledger: Ledger, step: Step) -> str | None:
     """In a step without prefill exactly those decode whom the fairness order admits (SPY-R51)."""
-    if ledger.prefill_members(step) or not (ledger.decoding() or waiting_to_decode(ledger)):
+    everyone = waiting_to_decode(ledger) + ledger.decoding()
+    if not everyone or ledger.prefill_members(step):
         return None
-    kept = {one.id for one in admitted(ledger)}
+    if volume(ledger, everyone) > ledger.config["max_batch_tkv"]:
+        kept = {one.id for one in admitted(ledger)}
+    else:
+        kept = {one.id for one in everyone}
     decoded = {one.id for one in ledger.decode_members(step)}
     if kept == decoded:
         return None
@@ -57,8 +63,8 @@ def volume(ledger: Ledger, batch: list[Account]) -> int:
     block = int(ledger.config["block_size"])
     lengths = [one.computed + 1 for one in batch]
     width = ceil(max(lengths) / block)
-    tkv = max((width - ceil(length / block)) * block + length for length in lengths)
-    return len(batch) * tkv
+    tkvs = [(width - ceil(length / block)) * block + length for length in lengths]
+    return len(batch) * max(tkvs)
 
 
 def someone_sits_out(ledger: Ledger, step: Step) -> bool:
@@ -86,8 +92,9 @@ def stays_paused(ledger: Ledger, step: Step) -> bool:
 
 def waiting_to_decode(ledger: Ledger) -> list[Account]:
     """Paused requests, in the order in which the target lists them."""
-    paused = (ledger.last.paused or ()) if ledger.last is not None else ()
-    return [ledger.live[name] for name in paused if name in ledger.live]
+    if ledger.last is None or not ledger.last.paused:
+        return []
+    return [ledger.live[name] for name in ledger.last.paused if name in ledger.live]
 
 
 def in_running_order(ledger: Ledger) -> list[Account]:

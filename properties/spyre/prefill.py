@@ -68,11 +68,11 @@ def wrong_left_padding(ledger: Ledger, step: Step) -> str | None:
     """Left padding is ceil(p/C)*C - ceil(p/B)*B tokens (SPY-R16)."""
     block = ledger.config["block_size"]
     for one in ledger.prefill_members(step):
-        seen = _pad(step, one) * block
-        if seen != left_padding(ledger, one):
+        seen, expected = _pad(step, one) * block, left_padding(ledger, one)
+        if seen != expected:
             return (
                 f"{one.id} ({one.prompt} tokens) has {seen} tokens of left padding, "
-                f"expected {left_padding(ledger, one)}"
+                f"expected {expected}"
             )
     return None
 
@@ -113,7 +113,8 @@ def wrong_first_token(ledger: Ledger, step: Step) -> str | None:
 def left_padding(ledger: Ledger, one: Account) -> int:
     """Tokens before the prompt that make it end with its last chunk."""
     block, chunk = ledger.config["block_size"], ledger.config["chunk_size"]
-    return int(ceil(one.prompt / chunk) * chunk - ceil(one.prompt / block) * block)
+    padding: int = ceil(one.prompt / chunk) * chunk - ceil(one.prompt / block) * block
+    return padding
 
 
 def _pad(step: Step, one: Account) -> int:

@@ -13,9 +13,9 @@ from .prefill import left_padding
 
 def padding_not_block_0(ledger: Ledger, step: Step) -> str | None:
     """Padding is block 0, and nobody holds it (SPY-R11)."""
-    holders = [name for name, blocks in (step.blocks or {}).items() if 0 in blocks]
-    if holders:
-        return f"{holders[0]} holds block 0, the padding block"
+    for name, blocks in (step.blocks or {}).items():
+        if 0 in blocks:
+            return f"{name} holds block 0, the padding block"
     for one in ledger.prefill_members(step):
         written = (step.slot_blocks or {}).get(one.id, ())
         for own, number in _positions(ledger, step, one, written):
@@ -169,8 +169,8 @@ def _positions(
     if hit is None or not written:
         return []
     block, chunk = ledger.config["block_size"], ledger.config["chunk_size"]
-    before = one.computed + hit + left_padding(ledger, one)
-    first = before // chunk * (chunk // block) - left_padding(ledger, one) // block
+    padding = left_padding(ledger, one)
+    first = (one.computed + hit + padding) // chunk * (chunk // block) - padding // block
     return [(first + place, number) for place, number in enumerate(written)]
 
 

@@ -10,15 +10,18 @@ from ..predicate import Predicate
 
 def two_prefills(ledger: Ledger, step: Step) -> str | None:
     """At most one request is between its first and its last chunk (SPY-R30)."""
-    partial = [
-        one.id
-        for one in ledger.unstarted() + ledger.ongoing()
-        if 0 < tokens_after(ledger, step, one) < one.prompt and one.id not in ledger.aborts_inside
-    ]
-    if len(partial) > 1:
-        return f"{', '.join(partial)} are all between their first and last chunk"
-    if len(step.prefilling or ()) > 1:
-        return f"prefilling lists {', '.join(step.prefilling or ())}"
+    # Who is partial after the step was so before it, or is prefilled in it.
+    if len(ledger.ongoing()) + len(ledger.prefill_members(step)) > 1:
+        partial = [
+            one.id
+            for one in ledger.unstarted() + ledger.ongoing()
+            if 0 < tokens_after(ledger, step, one) < one.prompt
+            and one.id not in ledger.aborts_inside
+        ]
+        if len(partial) > 1:
+            return f"{', '.join(partial)} are all between their first and last chunk"
+    if step.prefilling and len(step.prefilling) > 1:
+        return f"prefilling lists {', '.join(step.prefilling)}"
     return None
 
 
@@ -53,10 +56,13 @@ def prefill_has_company(ledger: Ledger, step: Step) -> bool:
 
 def ongoing_overtaken(ledger: Ledger, step: Step) -> str | None:
     """While a prefill is ongoing no other request gets prefill tokens (SPY-R31)."""
-    ongoing = [one.id for one in ledger.ongoing()]
-    others = [one.id for one in ledger.prefill_members(step) if one.id not in ongoing]
-    if ongoing and others:
-        return f"{others[0]} prefills while {ongoing[0]} is between its chunks"
+    ongoing = ledger.ongoing()
+    if not ongoing:
+        return None
+    names = [one.id for one in ongoing]
+    others = [one.id for one in ledger.prefill_members(step) if one.id not in names]
+    if others:
+        return f"{others[0]} prefills while {names[0]} is between its chunks"
     return None
 
 
@@ -96,10 +102,12 @@ def overtaken(ledger: Ledger, step: Step) -> str | None:
     if ledger.revision in REVISIONS_THAT_PAUSE and not ledger.config["pausing"]:
         return None
     starting = [one.id for one in ledger.prefill_members(step) if not one.started]
-    unstarted = [one.id for one in ledger.unstarted()]
     # Nobody is unstarted where a target lists as paused who has never run.
-    if starting and unstarted and starting[0] != unstarted[0]:
-        return f"{starting[0]} starts its prefill before {unstarted[0]}, which arrived earlier"
+    if not starting or not ledger.unstarted():
+        return None
+    first = ledger.unstarted()[0].id
+    if starting[0] != first:
+        return f"{starting[0]} starts its prefill before {first}, which arrived earlier"
     return None
 
 
@@ -112,10 +120,11 @@ def queue_order_matters(ledger: Ledger, step: Step) -> bool:
 
 def over_capacity(ledger: Ledger, step: Step) -> str | None:
     """A request starts only while fewer than max_num_seqs are running (SPY-R36)."""
-    seats = ledger.config["max_num_seqs"]
     starting = [one for one in ledger.prefill_members(step) if not one.started]
-    running = len(ledger.running())
-    if starting and running + len(starting) > seats:
+    if not starting:
+        return None
+    seats, running = ledger.config["max_num_seqs"], len(ledger.running())
+    if running + len(starting) > seats:
         return f"{starting[0].id} starts while {running} of max_num_seqs {seats} are running"
     return None
 

@@ -1,5 +1,7 @@
 """The ledger: what the client of a scheduler knows."""
 
+from copy import copy
+from dataclasses import fields
 from typing import Any
 
 import pytest
@@ -12,7 +14,7 @@ from schedproof.model.replies import read_step
 from schedproof.model.scenario import Request
 from schedproof.model.systems import full_config
 from schedproof.model.target import ModelTarget
-from schedproof.properties.ledger import Ledger
+from schedproof.properties.ledger import Account, Ledger
 
 CONFIG = full_config(
     "spyre",
@@ -131,6 +133,15 @@ def test_the_allowance_of_the_first_in_line_stays_while_it_waits() -> None:
     book.observe(prefill("a", 4))
     book.accept(request("c"))
     assert book.first_in_line == noted
+
+
+def test_a_copied_account_has_everything_and_goes_on_by_itself() -> None:
+    values: Any = {one.name: number for number, one in enumerate(fields(Account))}
+    account = Account(**values)
+    other = copy(account)
+    assert other == account
+    other.computed += 1
+    assert account == Account(**values)
 
 
 # Prefix hits
