@@ -20,7 +20,7 @@ from ..properties.predicate import Broken
 from ..properties.replay import replay as run_replay
 from ..properties.rules import LOCKSTEP, applies
 from ..spec.catalogue import CatalogueError, Rule, load, select
-from . import catalogue_rules, report
+from . import catalogue_rules, explore_command, report
 from .exits import BROKEN, CONFORMS, INCONCLUSIVE, USAGE
 from .hypothesis_home import set_hypothesis_home
 from .judge import run_gate
@@ -214,7 +214,11 @@ def search(
         typer.Argument(help="the rule to decide; Z3 knows SPY-R07, R41, R50, P01, R19 and more"),
     ],
     engine: Annotated[
-        str, typer.Option(help="z3 decides, hypothesis samples (any checked rule), all")
+        str,
+        typer.Option(
+            help="z3 decides; for any checked rule hypothesis samples, explore exhausts small "
+            "scopes; all"
+        ),
     ] = "z3",
     revision: Annotated[
         str | None, typer.Option(help="the behaviour that is asked about  [default: sound]")
@@ -250,6 +254,24 @@ def search(
         *(rule, engine, revision, changes or [], prove, maximize, target, out, time_limit)
     )
     raise typer.Exit(deciding.run(report.make_console(), question))
+
+
+app.command("explore")(explore_command.command)
+
+
+@app.command()
+def selfcheck(
+    only: Annotated[
+        list[str] | None,
+        typer.Option("--only", help="witnesses, mutants or agreement; may be repeated"),
+    ] = None,
+    jobs: Annotated[int, typer.Option(help="processes, at least 1")] = 2,
+) -> None:
+    """Check the suite itself: every witness occurs, every mutant is killed, the engines agree."""
+    from . import selfcheck_command  # Z3 takes a while to import
+
+    parts = selfcheck_command.check_parts(only or [], jobs)
+    raise typer.Exit(selfcheck_command.run(report.make_console(), parts, jobs))
 
 
 @app.command()

@@ -1,7 +1,9 @@
 """`schedproof search`: which engine answers, and whether what was asked makes sense."""
 
+import os
 from collections.abc import Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -9,17 +11,22 @@ from rich.console import Console
 
 from ..model.errors import InputError
 from ..model.systems import resolve_revision
+from ..solver.spyre.explored import Asked
 from ..solver.spyre.other_rules import DECIDED
 from ..solver.spyre.worst import OBJECTIVES
 from ..spec.catalogue import Rule, load, select
-from . import report, search
+from . import explore_command, report, search
 from .exits import BROKEN, CONFORMS, INCONCLUSIVE
+from .explore_command import chosen_rules, chosen_scopes
+from .exploring import Budget
 from .sampling import run_samples
 from .search_decided import run_decided
 from .setting import RULE, read_block, read_setting
 from .targets.opening import opened
 
-ENGINES = ("z3", "hypothesis", "all")
+ENGINES = ("z3", "hypothesis", "explore", "all")
+MEMORY_MB = 4096
+ANY_RULE = ("hypothesis", "explore")  # they take any rule that has a predicate
 
 
 class Question(NamedTuple):
@@ -50,6 +57,10 @@ def run(console: Console, question: Question) -> int:
         codes.append(_solved(console, question))
     if question.engine in ("hypothesis", "all"):
         codes.append(_sampled(console, question, catalogue, rule))
+    if question.engine in ("explore", "all"):
+        code = _explored(console, question, rule)
+        # What holds below a small scope is no proof: it does not count against the others.
+        codes.append(code if question.engine == "explore" or code == BROKEN else INCONCLUSIVE)
     if CONFORMS in codes and BROKEN in codes:
         console.print("the engines disagree: a proof and a counterexample; one of them is wrong")
         return BROKEN
@@ -64,17 +75,16 @@ def _check(question: Question, rule: Rule) -> None:
     if question.prove and question.maximize:
         raise InputError("--maximize", "a proof has no worst case; valid: --prove or --maximize")
     if question.engine != "z3" and (question.prove or question.maximize):
-        raise InputError("--engine", f"{question.engine} samples; valid with --prove: z3")
-    if question.engine != "hypothesis" and rule.id not in (RULE, *DECIDED):
+        raise InputError("--engine", f"{question.engine} proves nothing; valid with --prove: z3")
+    if question.engine not in ANY_RULE and rule.id not in (RULE, *DECIDED):
         valid = ", ".join((RULE, *DECIDED))
-        raise InputError(
-            "RULE", f"{rule.id} has no encoding; valid: {valid}, or --engine hypothesis"
-        )
-    if rule.id in DECIDED and question.engine != "hypothesis":
-        _check_decided(question)
-    elif not rule.checked:
+        others = " or ".join(f"--engine {engine}" for engine in ANY_RULE)
+        raise InputError("RULE", f"{rule.id} has no encoding; valid: {valid}, or {others}")
+    if question.engine != "z3" and not rule.checked:
         raise InputError("RULE", f"{rule.id} has no predicate: {rule.unchecked or rule.planned}")
-    if question.target is not None and (question.prove or question.engine == "hypothesis"):
+    if rule.id in DECIDED and question.engine not in ANY_RULE:
+        _check_decided(question)
+    if question.target is not None and (question.prove or question.engine in ANY_RULE):
         raise InputError("--target", "replays a counterexample of Z3; valid: without this option")
 
 
@@ -126,14 +136,37 @@ def _solved(console: Console, question: Question) -> int:
 
 
 def _sampled(console: Console, question: Question, catalogue: Sequence[Rule], rule: Rule) -> int:
+    revision = resolve_revision("spyre", question.revision)
+    return run_samples(
+        *(console, catalogue, rule, revision, _formula(question), question.out),
+        question.time_limit,
+    )
+
+
+def _explored(console: Console, question: Question, rule: Rule) -> int:
+    revision = resolve_revision("spyre", question.revision)
+    [checked] = chosen_rules(load("spyre"), [rule.id], revision)
+    formula = _formula(question)
+    scopes = chosen_scopes(None, revision)
+    small = [replace(one, requests=2) for one in scopes]  # most faults show with two requests
+    asked = [Asked(revision, one, first_only=True, formula=formula) for one in (*small, *scopes)]
+    budget = Budget(question.time_limit, MEMORY_MB)
+    return explore_command.run(
+        *(console, asked, [checked], True, os.cpu_count() or 1, budget, question.out, None, True)
+    )
+
+
+def _formula(question: Question) -> str | None:
+    """The volumetric check that `--set formula=NAME` asks for.
+
+    Raises:
+        InputError: something else is set.
+    """
     formula = None
     for change in question.changes:
         key, _, value = change.partition("=")
         if key != "formula":
-            raise InputError("--set", f"{change!r}: Hypothesis takes its own; valid: formula=NAME")
+            raise InputError("--set", f"{change!r}: not with this engine; valid: formula=NAME")
         read_setting(None, [change])
         formula = value
-    revision = resolve_revision("spyre", question.revision)
-    return run_samples(
-        console, catalogue, rule, revision, formula, question.out, question.time_limit
-    )
+    return formula

@@ -20,6 +20,7 @@ from hypothesis.stateful import (
 
 from ..model.faults import ConfigRefused
 from ..model.scenario import Request, Scenario, Segment
+from ..model.systems import full_config
 from ..model.target import Target
 from ..spec.catalogue import Rule
 from .predicate import Broken
@@ -53,6 +54,7 @@ class Search:
         runs_to_failure, found_after, shrink_seconds: runs and seconds until a rule first broke,
             and seconds that Hypothesis shrank it.
         watch: called after each run.
+        config: the only configuration, instead of those of the scale.
     """
 
     target: Target
@@ -71,6 +73,7 @@ class Search:
     found_after: float = 0.0
     shrink_seconds: float = 0.0
     watch: Callable[[], None] | None = None
+    config: dict[str, Any] | None = None
     run_limit: int = 0
     began: float = field(default_factory=time.monotonic)
 
@@ -133,6 +136,9 @@ def _size(scenario: Scenario) -> tuple[int, int]:
 def make_machine(hunt: Search, shrink_runs: int = 0) -> type[RuleBasedStateMachine]:
     """The machine class bound to one search."""
     generators = GENERATORS[hunt.system]
+    configs = generators.configs(hunt.scale, hunt.revision)
+    if hunt.config is not None:
+        configs = st.just(full_config(hunt.system, hunt.revision, hunt.config))
 
     class SchedulerMachine(RuleBasedStateMachine):
         """One run: requests arrive, steps pass, clients give up, the queue drains."""
@@ -145,7 +151,7 @@ def make_machine(hunt: Search, shrink_runs: int = 0) -> type[RuleBasedStateMachi
             self.requests: list[Request] = []
             self.over = True
 
-        @initialize(config=generators.configs(hunt.scale, hunt.revision))
+        @initialize(config=configs)
         def start(self, config: dict[str, Any]) -> None:
             hunt.begin_run()
             try:

@@ -1,15 +1,15 @@
 """Every run of a few requests on the reference model: whoever arrives or leaves, whenever.
 
-For what is shown step by step elsewhere: here the steps are the model's own.
+For what is shown of single states: no state is left out, and none is taken for another.
 """
 
 from collections.abc import Iterator, Sequence
 from itertools import product
 from typing import Any, NamedTuple
 
-from ...model.scenario import Request
-from ...model.spyre.model import SpyreModel
-from ...model.spyre.state import State
+from schedproof.model.scenario import Request
+from schedproof.model.spyre.model import SpyreModel
+from schedproof.model.spyre.state import State
 
 
 class Move(NamedTuple):

@@ -19,7 +19,6 @@ from schedproof.properties.replay import replay
 from schedproof.solver.numbers import Numbers, read
 from schedproof.solver.obligation import discharge
 from schedproof.solver.spyre import length_proof
-from schedproof.solver.spyre.exploration import moves
 from schedproof.solver.spyre.formulas import Joining, Lengths
 from schedproof.solver.spyre.length_proof import joint_tkv, obligations, passes
 from schedproof.solver.spyre.length_search import (
@@ -30,6 +29,7 @@ from schedproof.solver.spyre.length_search import (
     refused_alone,
 )
 from schedproof.spec.catalogue import load
+from schedproof.tests.solver.spyre.every_run import moves
 
 RULES = load("spyre")
 

@@ -11,9 +11,9 @@ from schedproof.model.systems import make_model
 from schedproof.model.target import ModelTarget
 from schedproof.properties.replay import replay
 from schedproof.solver.obligation import discharge
-from schedproof.solver.spyre.exploration import moves
 from schedproof.solver.spyre.reservation_proof import never_admitted, obligations
 from schedproof.spec.catalogue import load
+from schedproof.tests.solver.spyre.every_run import moves
 
 # Prompts that share a block or more, one of them with what another has generated: the segments of
 # the prompt, max_tokens, and tokens until it ends.

@@ -1,0 +1,93 @@
+"""Explorations put by: what was interrupted goes on from there.
+
+A file holds one `Run`. It is read with nothing but this package's own classes allowed, and only by
+the version that wrote it: half an exploration of another model means nothing.
+"""
+
+import hashlib
+import io
+import pickle
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from ..solver.spyre.explored import Asked, Run
+from .scenario_file import FileError
+
+PACKAGE = Path(__file__).resolve().parents[1]
+MAGIC = b"schedproof exploration 1\n"
+HARMLESS = {
+    ("builtins", "frozenset"),
+    ("builtins", "range"),
+    ("builtins", "set"),
+    ("collections", "deque"),
+    ("random", "Random"),
+}
+
+
+def put_by(folder: Path, run: Run) -> None:
+    """Write a run to its file in `folder`.
+
+    Raises:
+        FileError: the file cannot be written.
+    """
+    path = _path(folder, run.asked)
+    fresh = path.with_suffix(".new")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        fresh.write_bytes(MAGIC + _version() + pickle.dumps(run))
+        fresh.replace(path)
+    except OSError as error:
+        raise FileError(f"{path}: cannot be written to ({error.strerror})") from None
+
+
+def load(folder: Path, asked: Asked) -> Run | None:
+    """The run that was put by for this question, None if there is none.
+
+    Raises:
+        FileError: there is one that this version cannot use.
+    """
+    path = _path(folder, asked)
+    try:
+        data = path.read_bytes()
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise FileError(f"{path}: cannot be read ({error.strerror})") from None
+    start = len(MAGIC) + len(_version())
+    if not data.startswith(MAGIC + _version()):
+        raise FileError(
+            f"{path}: not an exploration of this version of schedproof; "
+            "valid: another folder, or the file deleted"
+        )
+    try:
+        run = _Reader(io.BytesIO(data[start:])).load()
+    except Exception as error:
+        raise FileError(f"{path}: damaged ({error}); valid: the file deleted") from None
+    if not isinstance(run, Run) or run.asked != asked:
+        raise FileError(f"{path}: explores something else; valid: another folder")
+    return run
+
+
+class _Reader(pickle.Unpickler):
+    def find_class(self, module: str, name: str) -> Any:
+        """Refuse what an exploration does not consist of."""
+        if (module, name) in HARMLESS or module.startswith("schedproof."):
+            return super().find_class(module, name)
+        raise pickle.UnpicklingError(f"{module}.{name} is no part of an exploration")
+
+
+def _path(folder: Path, asked: Asked) -> Path:
+    question = hashlib.sha256(repr(asked).encode()).hexdigest()[:12]
+    return folder / f"{asked.revision}-{asked.scope.name.replace(' ', '-')}-{question}.exploration"
+
+
+@cache
+def _version() -> bytes:
+    """A digest of the code: what explores, and what is explored."""
+    digest = hashlib.sha256()
+    for layer in ("spec", "model", "properties", "solver"):
+        for path in sorted((PACKAGE / layer).rglob("*.*")):
+            if path.suffix in (".py", ".toml"):
+                digest.update(path.read_bytes())
+    return digest.hexdigest().encode() + b"\n"

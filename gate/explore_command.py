@@ -1,0 +1,206 @@
+"""`schedproof explore`: every behaviour of small scopes, or as much of it as there is time for."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from ..model.errors import InputError
+from ..model.systems import resolve_revision
+from ..properties.rules import applies
+from ..solver.explore import ORDERS
+from ..solver.spyre.explored import Asked
+from ..solver.spyre.scopes import SCOPES, Scope
+from ..spec.catalogue import Rule, load, select
+from . import report
+from .explore_report import Reporter
+from .exploring import Budget, explore, parts_of
+
+ABORTS = ("none", "alone", "any")
+
+
+def command(
+    revision: Annotated[str, typer.Option(help="the published behaviour")] = "sound",
+    scope: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--scope", help=f"one of {', '.join(one.name for one in SCOPES)}  [default: all]"
+        ),
+    ] = None,
+    rule: Annotated[
+        list[str] | None, typer.Option("--rule", help="check only this rule; may be repeated")
+    ] = None,
+    requests: Annotated[
+        int | None, typer.Option(help="requests in a run, 1 to 6  [default: the scope's]")
+    ] = None,
+    limits: Annotated[
+        str | None,
+        typer.Option(help="max_batch_tkv, as 6-40 or 12,20,40  [default: the scope's]"),
+    ] = None,
+    aborts: Annotated[
+        str | None,
+        typer.Option(
+            help="none; alone: a client a step gives up, in a step in which nobody ends early; "
+            "any: whoever ends  [default: the scope's]"
+        ),
+    ] = None,
+    order: Annotated[
+        str, typer.Option(help="breadth (shortest first), depth, deepening or random")
+    ] = "breadth",
+    deepest: Annotated[
+        int | None, typer.Option(help="cut a path after so many moves, at least 1")
+    ] = None,
+    walks: Annotated[int, typer.Option(help="random walks, with --order random")] = 1000,
+    seed: Annotated[int, typer.Option(help="of the random walks, from 0 upwards")] = 0,
+    full: Annotated[
+        bool, typer.Option("--full", help="no reduction: every decode step is looked at")
+    ] = False,
+    jobs: Annotated[int, typer.Option(help="processes, at least 1")] = 2,
+    time_limit: Annotated[float, typer.Option(help="seconds for everything, at least 1")] = 3600.0,
+    memory_limit: Annotated[int, typer.Option(help="MB for each process, at least 64")] = 4096,
+    checkpoint: Annotated[
+        Path | None,
+        typer.Option(help="folder to put unfinished work by in, and to go on from"),
+    ] = None,
+    json_file: Annotated[
+        Path | None, typer.Option("--json", help="write what was covered to this file")
+    ] = None,
+    out: Annotated[Path, typer.Option(help="folder for counterexamples")] = Path("schedproof-out"),
+) -> None:
+    """Explore every behaviour of small scopes: arrivals, early ends, clients that give up."""
+    from .cli import _at_least, _check_places, _option  # the command line imports this module
+
+    for name, value, least in (
+        ("--jobs", jobs, 1),
+        ("--time-limit", time_limit, 1),
+        ("--memory-limit", memory_limit, 64),
+        ("--walks", walks, 1),
+        ("--seed", seed, 0),
+        ("--deepest", deepest or 1, 1),
+    ):
+        _at_least(name, value, least)
+    _check_places(json_file, out)
+    with _option("--revision"):
+        resolved = resolve_revision("spyre", revision)
+    if order not in ORDERS:
+        raise InputError("--order", f"{order!r}; valid: {', '.join(ORDERS)}")
+    catalogue = load("spyre")
+    asked = [
+        Asked(
+            resolved,
+            changed(one, requests, limits, aborts),
+            order,
+            reduced=not full,
+            deepest=deepest,
+            walks=walks if order == "random" else 0,
+        )
+        for one in chosen_scopes(scope, resolved)
+    ]
+    budget = Budget(time_limit, memory_limit, checkpoint, seed)
+    rules = chosen_rules(catalogue, rule, resolved)
+    raise typer.Exit(
+        run(report.make_console(), asked, rules, bool(rule), jobs, budget, out, json_file)
+    )
+
+
+def run(
+    console: Console,
+    asked: Sequence[Asked],
+    rules: Sequence[Rule],
+    chosen: bool,
+    jobs: int,
+    budget: Budget,
+    out: Path,
+    json_file: Path | None,
+    until_broken: bool = False,
+) -> int:
+    """Explore and report; the exit code. `until_broken`: the first counterexample ends it."""
+    parts = [part for one in asked for part in parts_of(one, jobs)]
+    reporter = Reporter(console, parts, rules, out)
+    try:
+        for event in explore(parts, rules, jobs, budget):
+            reporter(event)
+            if until_broken and reporter.broken:
+                break
+    finally:
+        reporter.close()
+    return reporter.conclude(chosen, json_file, until_broken and reporter.broken)
+
+
+def chosen_scopes(names: Sequence[str] | None, revision: str) -> list[Scope]:
+    """The scopes of these names, or all that the revision has.
+
+    Raises:
+        InputError: an unknown name, or a scope that the revision does not have.
+    """
+    valid = [one for one in SCOPES if not one.revisions or revision in one.revisions]
+    by_name = {one.name: one for one in valid}
+    for name in names or ():
+        if name not in by_name:
+            words = ", ".join(by_name)
+            raise InputError(
+                "--scope", f"{name!r} is no scope of revision {revision}; valid: {words}"
+            )
+    return [by_name[name] for name in names or by_name]
+
+
+def changed(scope: Scope, requests: int | None, limits: str | None, aborts: str | None) -> Scope:
+    """The scope with what the options say.
+
+    Raises:
+        InputError: a value that means nothing.
+    """
+    if requests is not None:
+        if not 1 <= requests <= 6:
+            raise InputError("--requests", f"{requests}; valid: 1 to 6")
+        scope = replace(scope, requests=requests)
+    if aborts is not None:
+        if aborts not in ABORTS:
+            raise InputError("--aborts", f"{aborts!r}; valid: {', '.join(ABORTS)}")
+        scope = replace(scope, aborts=aborts)  # type: ignore[arg-type]
+    return scope if limits is None else replace(scope, limits=read_limits(limits))
+
+
+def read_limits(words: str) -> tuple[int, ...]:
+    """Limits in tokens, ascending: "6-40", or "12,20,40".
+
+    Raises:
+        InputError: no numbers, or none at all.
+    """
+    found: set[int] = set()
+    for part in words.split(","):
+        first, dash, last = part.strip().partition("-")
+        ends = [first, last] if dash else [first, first]
+        if not all(end.isascii() and end.isdigit() and len(end) < 7 for end in ends):
+            raise InputError("--limits", f"{words!r}; valid: tokens, as 6-40 or 12,20,40")
+        found |= set(range(int(ends[0]), int(ends[1]) + 1))
+    if not found or min(found) < 1 or len(found) > 1000:
+        raise InputError("--limits", f"{words!r}; valid: 1 to 1000 limits from 1 upwards")
+    return tuple(sorted(found))
+
+
+def chosen_rules(
+    catalogue: Sequence[Rule], words: Sequence[str] | None, revision: str
+) -> Sequence[Rule]:
+    """The rules of these ids (`A,B` means A and B), or all that the revision has.
+
+    Raises:
+        InputError, CatalogueError: one that cannot be checked here.
+    """
+    ids = [part.strip() for word in words or () for part in word.split(",") if part.strip()]
+    if words and not ids:
+        raise InputError("--rule", f"{words[0]!r} names no rule; `schedproof rules` lists them")
+    rules = select(catalogue, ids) if ids else catalogue
+    for one in rules if ids else ():
+        if not one.checked:
+            raise InputError("--rule", f"{one.id} has no predicate: {one.unchecked or one.planned}")
+        if not applies(one, revision):
+            raise InputError(
+                "--rule",
+                f"{one.id} does not apply to revision {revision}; "
+                f"it applies to {', '.join(one.revisions)}",
+            )
+    return [one for one in rules if one.checked and applies(one, revision)]

@@ -1,0 +1,214 @@
+"""Would it have found it? The suite asked of itself: witnesses, mutants, known bugs.
+
+A rule is vacuous unless its witness occurs and it kills a mutant. Each is asked of two engines,
+Hypothesis and the explorer; what one finds and the other does not has a reason, or is a failure.
+"""
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+
+from ..model.target import ModelTarget
+from ..properties.machine import Search, search
+from ..properties.mutants import Mutant
+from ..properties.rules import LOCKSTEP, applies
+from ..properties.spyre.mutants import REPAIRED_2_5_2
+from ..properties.systems import MUTANTS
+from ..solver.spyre.explored import Asked, Run
+from ..solver.spyre.scopes import CHECKUP
+from ..spec.catalogue import Rule, load
+from .profiles import PROFILES
+
+SEEDS = 4  # some faults show only where several choices meet
+SECONDS = 60.0  # for the explorer and one mutant
+# Mutants that the explorer does not kill, and why.
+BEYOND_THE_EXPLORER = {
+    "one token each": "the explorer itself says who ends, which undoes the fault",
+}
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What one engine found, after how long, and how much of what it counts that took."""
+
+    engine: str
+    found: bool
+    seconds: float
+    how: str
+
+
+@dataclass(frozen=True)
+class Killed:
+    """A mutant, and who found it."""
+
+    rule: str
+    name: str
+    bug: str
+    answers: tuple[Answer, ...]
+
+    @property
+    def fault(self) -> str | None:
+        """Why this is a failure of the suite, or None."""
+        missing = [one for one in self.answers if not one.found]
+        if not any(one.found for one in self.answers):
+            return f"{self.name} ({self.rule}) survives"
+        for one in missing:
+            if one.engine == "hypothesis" or self.name not in BEYOND_THE_EXPLORER:
+                return f"{self.name} ({self.rule}) is not found by {one.engine}: {one.how}"
+        return None
+
+
+@dataclass(frozen=True)
+class Witnessed:
+    """A rule that holds, and where it was at stake."""
+
+    rule: str
+    revision: str
+    answers: tuple[Answer, ...]
+
+    @property
+    def fault(self) -> str | None:
+        """Why this is a failure of the suite, or None."""
+        if any(one.found for one in self.answers):
+            return None
+        return f"{self.rule} is never at stake"
+
+
+def mutants() -> tuple[Mutant, ...]:
+    """Every mutant and every known bug."""
+    return MUTANTS["spyre"]
+
+
+def kill(number: int) -> Killed:
+    """Ask both engines for one mutant."""
+    mutant = mutants()[number]
+    rules = [rule for rule in load("spyre") if rule.checked]
+    answers = [by_hypothesis(mutant, rules)]
+    if mutant.target is ModelTarget:
+        answers.append(by_explorer(mutant, rules))
+    return Killed(mutant.rule, mutant.name, mutant.bug, tuple(answers))
+
+
+def by_hypothesis(mutant: Mutant, rules: list[Rule]) -> Answer:
+    """Found if the mutant's rule is the first that a sampled run breaks."""
+    asked = [rule for rule in rules if rule.id == mutant.rule or not mutant.alone]
+    began, runs = time.monotonic(), 0
+    with mutant.planted() as target:
+        for seed in range(SEEDS):
+            hunt = Search(target, "spyre", mutant.revision, asked, "small", mutant.known)
+            if search(hunt, PROFILES["ci"].examples, seed, 0) and hunt.failure is not None:
+                named = hunt.failure[1][0].rule
+                seconds = time.monotonic() - began
+                how = f"{runs + hunt.runs_to_failure} runs"
+                if named != mutant.rule:
+                    how = f"named {named} first"
+                return Answer("hypothesis", named == mutant.rule, seconds, how)
+            runs += hunt.runs
+    return Answer("hypothesis", False, time.monotonic() - began, f"not in {runs} runs")
+
+
+def by_explorer(mutant: Mutant, rules: list[Rule]) -> Answer:
+    """Found if a run in one of the small scopes breaks the mutant's rule."""
+    if mutant.name in BEYOND_THE_EXPLORER:
+        return Answer("explorer", False, 0.0, BEYOND_THE_EXPLORER[mutant.name])
+    asked = [rule for rule in rules if rule.id == mutant.rule]
+    began, states = time.monotonic(), 0
+    with mutant.planted():
+        for run in _checkups(mutant.revision, asked, began + SECONDS):
+            states += run.exploration.states
+            found = run.explored().found
+            if found:
+                steps = sum(label[0] == "step" for label in run.exploration.found[0].path)
+                how = f"{steps} steps, {states:,} states, scope {run.asked.scope.name}"
+                return Answer("explorer", True, time.monotonic() - began, how)
+    return Answer("explorer", False, time.monotonic() - began, f"not in {states:,} states")
+
+
+def _checkups(
+    revision: str, rules: list[Rule], ends: float, first_only: bool = True
+) -> Iterator[Run]:
+    """The small scopes of a revision explored, one after the other, until the time is over."""
+    for scope in CHECKUP:
+        if scope.revisions and revision not in scope.revisions:
+            continue
+        run = Run(Asked(revision, scope, first_only=first_only), rules)
+        if not run.checked:
+            continue  # no prefix cache here, say, and the rules are about that
+        for _ in run.exploration.run():
+            if time.monotonic() > ends:
+                return
+        yield run
+
+
+def witnesses(revision: str) -> list[Witnessed | str]:
+    """Where every rule of a revision that breaks none was at stake; and what broke all the same.
+
+    For 2.5.2 the release without its faults.
+    """
+    rules = [
+        rule
+        for rule in load("spyre")
+        if rule.checked and applies(rule, revision) and rule.id != LOCKSTEP
+    ]
+    with ExitStack() as stack:
+        if revision == "2.5.2":
+            REPAIRED_2_5_2(stack)
+        engines: list[Callable[[str, list[Rule]], tuple[dict[str, Answer], list[str]]]] = [
+            _at_stake_in_samples,
+            _at_stake_in_scopes,
+        ]
+        told = [engine(revision, rules) for engine in engines]
+    return [line for _, lines in told for line in lines] + [
+        Witnessed(rule.id, revision, tuple(found[rule.id] for found, _ in told if rule.id in found))
+        for rule in rules
+    ]
+
+
+def lockstep_witness(revision: str) -> Witnessed:
+    """Lockstep compares a target with the model: it is at stake for a target that is not it."""
+
+    class Release(ModelTarget):
+        """A target that decides as the model does."""
+
+    began = time.monotonic()
+    rules = [rule for rule in load("spyre") if rule.id == LOCKSTEP]
+    hunt = Search(Release(), "spyre", revision, rules, "small")
+    broken = search(hunt, PROFILES["quick"].examples, 0, 0)
+    at_stake = bool(hunt.at_stake[LOCKSTEP]) and not broken
+    how = f"{hunt.at_stake[LOCKSTEP]} steps of {hunt.steps}"
+    answer = Answer("hypothesis", at_stake, time.monotonic() - began, how)
+    return Witnessed(LOCKSTEP, revision, (answer,))
+
+
+def _at_stake_in_samples(revision: str, rules: list[Rule]) -> tuple[dict[str, Answer], list[str]]:
+    began = time.monotonic()
+    found: dict[str, Answer] = {}
+    broken: list[str] = []
+    for seed in range(SEEDS):
+        hunt = Search(ModelTarget(), "spyre", revision, rules, "small")
+        if search(hunt, PROFILES["ci"].examples, seed, 0) and hunt.failure is not None:
+            broken.append(f"{hunt.failure[1][0].rule} breaks on {revision}: Hypothesis")
+        for rule in rules:
+            if hunt.at_stake[rule.id] and rule.id not in found:
+                how = f"{hunt.at_stake[rule.id]} steps of {hunt.steps}"
+                found[rule.id] = Answer("hypothesis", True, time.monotonic() - began, how)
+        if len(found) == len(rules):
+            break
+    return found, broken
+
+
+def _at_stake_in_scopes(revision: str, rules: list[Rule]) -> tuple[dict[str, Answer], list[str]]:
+    began = time.monotonic()
+    found: dict[str, Answer] = {}
+    broken: list[str] = []
+    for run in _checkups(revision, rules, began + 5 * SECONDS, first_only=False):
+        explored = run.explored()
+        broken += [f"{one.rule} breaks on {revision}: {one.message}" for one in explored.found]
+        for rule, limits in explored.at_stake.items():
+            if limits and rule not in found:
+                how = f"scope {run.asked.scope.name}"
+                found[rule] = Answer("explorer", True, time.monotonic() - began, how)
+        if len(found) == len(rules):
+            break
+    return found, broken

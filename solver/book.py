@@ -1,0 +1,60 @@
+"""The ledger of a run that branches: forked at every step, with requests that are undecided."""
+
+from __future__ import annotations
+
+from copy import copy
+from typing import Any
+
+from ..properties.ledger import Account, Ledger
+from .undecided import Candidates, OpenAccount
+
+
+class Book(Ledger):
+    """What the client knows on one path.
+
+    Bounds on waiting need every request's length: `Wait` bounds it without.
+    """
+
+    def fork(self) -> Book:
+        """A copy that can go on without changing this one."""
+        other = Book.__new__(Book)
+        other.__dict__.update(self.__dict__)
+        other.accounts = {
+            name: one if one.ended else copy(one) for name, one in self.accounts.items()
+        }
+        other.live = {name: other.accounts[name] for name in self.live}
+        other.aborts_to_report = set(self.aborts_to_report)
+        other.aborts_inside = set(self.aborts_inside)
+        other._sorted_phases = None
+        other._members_of = None
+        return other
+
+    def open(self, request: str, candidates: Candidates) -> None:
+        """A request arrives of which only the candidates are known."""
+        self._enter(request, OpenAccount(request, candidates))
+
+    def narrow(self, request: str, candidates: Candidates) -> None:
+        """Fewer candidates are left: an ordinary account, once nothing is open."""
+        old: Any = self.live[request]
+        content = candidates.said_by(request)
+        if candidates.prompt is None or candidates.max_tokens is None or content is None:
+            old.candidates = candidates
+            return
+        tokens = candidates.max_tokens
+        new = Account(request, candidates.prompt, tokens, tokens, content)
+        for name in ("computed", "emitted", "prefix_hit", "prefill_steps", "paused_steps"):
+            setattr(new, name, getattr(old, name))
+        self._enter(request, new)
+
+    def ends(self, request: str) -> None:
+        """The next token of a request is its last."""
+        account = self.live[request]
+        account.output_len = account.emitted + 1
+
+    def _enter(self, request: str, account: Any) -> None:
+        self.accounts[request] = account
+        self.live[request] = account
+        self._sorted_phases = None
+
+    def _note_first_in_line(self) -> None:
+        """Left to `Wait`."""

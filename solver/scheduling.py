@@ -1,0 +1,430 @@
+"""Every behaviour of a scheduler's clients: a space for `explore`.
+
+Before any step requests of a menu arrive, up to so many; in any step a request may end early, and
+a client may give up, before the decision or after it. What the scheduler does is the model's own
+step, and every rule is asked of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from functools import cache
+from itertools import product
+from typing import Any, Literal, NamedTuple, Protocol
+
+import msgspec
+
+from ..model.observation import Step
+from ..properties.predicate import Predicate
+from ..properties.rules import NEVER_CRASHES, NEVER_HANGS
+from .book import Book
+from .explore import Break, Move
+from .undecided import Candidates, Looked, Menu
+from .waiting import WASTE_IN_LINE, Wait, never_ends, waits_too_long
+
+Aborts = Literal["none", "alone", "any"]
+# Who gives up, and whether inside the step.
+Abort = tuple[str, bool]
+# Who emits a token, what it may still be then, and whether it ends with it.
+Ending = tuple[str, Candidates, bool]
+BOUNDED_WAIT, COMPLETION = "ALL-R05", "ALL-R06"
+
+
+class Stepped(NamedTuple):
+    """One step of a model.
+
+    Attributes:
+        after: the next state, None where the model raised.
+        seen: the step observation; then empty.
+        limited: the limit was asked for.
+        crash: what the model raised.
+    """
+
+    after: Any
+    seen: dict[str, Any]
+    limited: bool = True
+    crash: str | None = None
+
+
+class Models(Protocol):
+    """A system's models, one for each configuration explored at once, and their states."""
+
+    @property
+    def configs(self) -> Sequence[Mapping[str, Any]]:
+        """One for each limit, ascending."""
+
+    @property
+    def limited(self) -> frozenset[str]:
+        """The rules that read the limit."""
+
+    def initial(self) -> Any:
+        """The scheduler before anything arrived."""
+
+    def arrive(self, state: Any, request: str, candidates: Candidates) -> Any:
+        """A request that may be any of the candidates joins the queue."""
+
+    def narrow(self, state: Any, request: str, candidates: Candidates) -> Any:
+        """The request has fewer candidates left."""
+
+    def end(self, state: Any, request: str) -> Any:
+        """The next token of the request is its last."""
+
+    def abort(self, state: Any, request: str) -> Any:
+        """The client gives the request up before the decision."""
+
+    def step(self, member: int, state: Any, inside: tuple[str, ...]) -> Stepped:
+        """One step of the model of one configuration; those of `inside` are given up in it."""
+
+    def quiet(self, state: Any) -> bool:
+        """In the coming step nothing happens but that everyone who decodes computes a token."""
+
+    def key(self, state: Any, book: Book) -> Hashable:
+        """State and book without names."""
+
+
+class Node(NamedTuple):
+    """A state on a path: the scheduler's, the client's, who has arrived, what was wasted."""
+
+    state: Any
+    book: Book
+    known: Mapping[str, Candidates]
+    wait: Wait = Wait()
+
+
+class SchedulerSpace:
+    """All behaviours of up to `requests` requests of a menu.
+
+    Attributes:
+        aborts: no client gives up; one at a time does, in a step in which nobody ends early; or
+            one at a time, whoever ends.
+        reduced: lengths are chosen when they are looked at, and where nobody waits or arrives
+            only the first step of a block is left to the clients.
+        at_stake: per rule the configurations in which its witness occurred, as bits.
+    """
+
+    def __init__(
+        self,
+        models: Models,
+        menu: Menu,
+        requests: int,
+        checks: Mapping[str, Predicate],
+        revision: str,
+        *,
+        aborts: Aborts = "alone",
+        reduced: bool = True,
+    ) -> None:
+        self._models = models
+        self._menu = menu
+        self._requests = requests
+        # What `Wait` knows is not asked of the ledger.
+        self._checks = [
+            (rule, *one, rule in models.limited)
+            for rule, one in checks.items()
+            if rule not in (BOUNDED_WAIT, COMPLETION)
+        ]
+        self._revision = revision
+        self._aborts = aborts
+        self._reduced = reduced
+        self.at_stake: dict[str, int] = dict.fromkeys((NEVER_CRASHES, NEVER_HANGS, *checks), 0)
+
+    def roots(self) -> list[tuple[Node, int]]:
+        """Nothing has arrived."""
+        book = Book(self._models.configs[0], self._revision)
+        everyone = (1 << len(self._models.configs)) - 1
+        return [(Node(self._models.initial(), book, {}), everyone)]
+
+    def key(self, node: Node) -> Hashable:
+        """The node without names, in a few bytes."""
+        book = node.book
+        left = self._requests - len(node.known)
+        wait = (min(node.wait.in_line, WASTE_IN_LINE), min(node.wait.idle, 2 * self._requests + 2))
+        reports = len(book.aborts_to_report)
+        own = (left, *wait, reports, book.last_was_prefill, min(book.barren_steps, 3))
+        return own, self._models.key(node.state, book)
+
+    def moves(self, node: Node, members: int) -> list[Move]:
+        """Arrivals and steps; or the choices that have to be made before, where a request is
+        looked at that is not decided."""
+        if not node.book.live and len(node.known) == self._requests:
+            return []
+        settled = bool(node.book.aborts_to_report)
+        quiet = settled or (self._reduced and self._nobody_to_wait_for(node))
+        try:
+            moves = list(self._step(node, members, None, alone=quiet))
+            if not settled:
+                moves += self._arrivals(node, members)
+        except Looked as look:
+            return list(self._choices(node, members, look))
+        if self._aborts != "none" and not quiet:
+            for name, inside in product(node.book.live, (False, True)):
+                moves += self._aborted(node, members, name, inside)
+        return moves
+
+    def _aborted(self, node: Node, members: int, name: str, inside: bool) -> list[Move]:
+        """The steps in which a client gives up. Where a request is looked at only because of that,
+        the abort comes first and the choice after it: on other paths it stays open."""
+        try:
+            return list(self._step(node, members, (name, inside), self._aborts == "alone"))
+        except Looked as look:
+            if inside:
+                return list(self._choices(node, members, look))
+            book = node.book.fork()
+            book.abort(name, inside=False)
+            state = self._models.abort(node.state, name)
+            return [Move(("give up", name), node._replace(state=state, book=book), members)]
+
+    def _arrivals(self, node: Node, members: int) -> Iterator[Move]:
+        """The next request arrives, at the end of the queue.
+
+        Behind one that nobody has looked at it might as well arrive later: it has not been looked
+        at either.
+        """
+        if len(node.known) == self._requests:
+            return
+        if self._reduced and any(self._untouched(node, one.id) for one in node.book.unstarted()):
+            return
+        name = f"r{len(node.known)}"
+        everything = self._menu.everything
+        parts = [everything]
+        if not self._reduced:
+            parts = [self._menu.candidates(1 << number) for number in everything.numbers()]
+        for candidates in parts:
+            taken = members & candidates.accepted
+            if taken:
+                book = node.book.fork()
+                book.open(name, candidates)
+                book.narrow(name, candidates)
+                state = self._models.arrive(node.state, name, candidates)
+                after = node._replace(
+                    state=state, book=book, known={**node.known, name: candidates}
+                )
+                yield Move(("arrive", name, candidates.bits), after, taken)
+
+    def _untouched(self, node: Node, name: str) -> bool:
+        """Nobody has looked at the request yet."""
+        everything = self._menu.everything
+        return len(self._menu.items) > 1 and node.known[name].bits == everything.bits
+
+    def _choices(self, node: Node, members: int, look: Looked) -> Iterator[Move]:
+        """One move for each value that the field may have."""
+        for candidates in node.known[look.request].split(look.field):
+            taken = members & candidates.accepted
+            if taken:
+                after = self._narrowed(node, look.request, candidates)
+                yield Move(("choose", look.request, candidates.bits), after, taken)
+
+    def _narrowed(self, node: Node, request: str, candidates: Candidates) -> Node:
+        book = node.book.fork()
+        book.narrow(request, candidates)
+        state = self._models.narrow(node.state, request, candidates)
+        return node._replace(state=state, book=book, known={**node.known, request: candidates})
+
+    def _nobody_to_wait_for(self, node: Node) -> bool:
+        """Nothing arrives, nobody waits, and the coming step is like the one before."""
+        closed = len(node.known) == self._requests and not node.book.last_was_prefill
+        return closed and node.book.last is not None and self._models.quiet(node.state)
+
+    def _step(
+        self, node: Node, members: int, given_up: Abort | None, alone: bool
+    ) -> Iterator[Move]:
+        """One step for each way in which the configurations decide, and for each set of requests
+        that end with it (only those that must, with `alone`)."""
+        state: Any = node.state
+        inside: tuple[str, ...] = ()
+        if given_up is not None and given_up[1]:
+            inside = given_up[:1]
+        elif given_up is not None:
+            state = self._models.abort(state, given_up[0])
+        for together, stepped in self._decisions(state, members, inside):
+            for ends in self._endings(node, stepped, together, alone):
+                move = self._taken(node, state, together, given_up, stepped, ends)
+                if move is not None:
+                    yield move
+
+    def _decisions(
+        self, state: Any, members: int, inside: tuple[str, ...]
+    ) -> Iterator[tuple[int, Stepped]]:
+        """The configurations that decide alike, as bits, with the step if nobody ends early.
+
+        A scheduler asks of the limit whether something is within it. So those between two limits
+        that lead to the same do as these two; and one that was not asked does not matter.
+        """
+        tried: dict[int, Stepped] = {}
+
+        def at(member: int) -> Stepped:
+            if member not in tried:
+                tried[member] = self._models.step(member, state, inside)
+            return tried[member]
+
+        def alike(numbers: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
+            first = at(numbers[0])
+            if len(numbers) == 1 or not first.limited or first == at(numbers[-1]):
+                yield numbers
+            else:
+                yield from alike(numbers[: len(numbers) // 2])
+                yield from alike(numbers[len(numbers) // 2 :])
+
+        together: list[tuple[int, ...]] = []
+        for part in alike(_numbers(members)):
+            if together and at(together[-1][0]) == at(part[0]):
+                together[-1] += part
+            else:
+                together.append(part)
+        for part in together:
+            yield _bits(part), at(part[0])
+
+    def _endings(
+        self, node: Node, stepped: Stepped, members: int, alone: bool
+    ) -> Iterator[tuple[Ending, ...]]:
+        """Each way in which those who emit go on or end."""
+        options = []
+        for name in stepped.seen.get("emitted", ()):
+            if name in node.book.live:
+                tokens = node.book.live[name].emitted + 1
+                options.append(list(_ways(name, node.known[name], tokens, members, alone)))
+        return product(*options)
+
+    def _taken(
+        self,
+        node: Node,
+        state: Any,
+        members: int,
+        given_up: Abort | None,
+        stepped: Stepped,
+        ends: tuple[Ending, ...],
+    ) -> Move | None:
+        """The step in which these requests end, from the one in which nobody ends early."""
+        book, known, before = node.book.fork(), node.known, state
+        if given_up is not None:
+            book.abort(*given_up)
+        for name, candidates, ending in ends:
+            if candidates is not known[name]:
+                known = {**known, name: candidates}
+                book.narrow(name, candidates)
+                state = self._models.narrow(state, name, candidates)
+            members &= candidates.accepted
+            if ending:
+                early = candidates.max_tokens != book.live[name].emitted + 1
+                state = self._models.end(state, name) if early else state
+                book.ends(name)
+        if not members:
+            return None
+        if state is not before:
+            inside = given_up[:1] if given_up is not None and given_up[1] else ()
+            stepped = self._models.step(_ends(members)[0], state, inside)
+        label = ("step", given_up, tuple((n, one.bits, ending) for n, one, ending in ends))
+        if stepped.crash is not None:
+            return Move(label, None, members, (Break(NEVER_CRASHES, stepped.crash, members),))
+        step = msgspec.convert(stepped.seen, Step)
+        order = {name: number for number, name in enumerate(known)}
+        wait = node.wait.after(book, step, order)
+        broken = self._judged(book, step, wait, members)
+        progress = not book.live or any(step.scheduled.values())
+        book.observe(step)
+        after = Node(stepped.after, book, known, wait)
+        return Move(label, after, members, tuple(broken), progress)
+
+    def _judged(self, book: Book, step: Step, wait: Wait, members: int) -> list[Break]:
+        """The rules that the step breaks, each in the configurations in which it does.
+
+        Configurations that lead to the same step differ in the limit alone: a rule that reads it
+        is asked for the smallest and the largest, and for all if it breaks in one of them.
+        """
+        absent = () if book.prefill_members(step) else ("prefill",)
+        absent = absent if book.decode_members(step) else (*absent, "decode")
+        smallest, largest = _ends(members)
+        broken: list[Break] = []
+        for rule, is_broken, is_at_stake, who, limited in self._checks:
+            if who in absent:
+                continue
+            book.config = self._models.configs[smallest]
+            message = is_broken(book, step)
+            if limited and largest != smallest:
+                book.config = self._models.configs[largest]
+                if message is not None or is_broken(book, step) is not None:
+                    broken += self._one_by_one(rule, is_broken, book, step, members)
+            elif message is not None:
+                broken.append(Break(rule, message, members))
+            unseen = members & ~self.at_stake[rule]
+            if unseen:
+                self._stake(rule, is_at_stake, book, step, unseen, limited)
+        for one in broken:
+            self.at_stake[one.rule] |= one.members
+        if book.live:
+            for rule in (NEVER_CRASHES, NEVER_HANGS):
+                self.at_stake[rule] |= members
+        return broken + self._waited(wait, len(book.accounts), step, members)
+
+    def _one_by_one(
+        self, rule: str, is_broken: Any, book: Book, step: Step, members: int
+    ) -> list[Break]:
+        found: dict[str, int] = {}
+        for number in _numbers(members):
+            book.config = self._models.configs[number]
+            message = is_broken(book, step)
+            if message is not None:
+                found[message] = found.get(message, 0) | 1 << number
+        return [Break(rule, message, part) for message, part in found.items()]
+
+    def _stake(
+        self, rule: str, is_at_stake: Any, book: Book, step: Step, unseen: int, limited: bool
+    ) -> None:
+        """Note in which configurations the rule was at stake: of those that differ in what it
+        reads only the first and the last are asked, the others have their turn later.
+
+        Where a witness looks at a request that nobody else has looked at, it is seen on other
+        paths.
+        """
+        for number in set(_ends(unseen)) if limited else _ends(unseen)[:1]:
+            book.config = self._models.configs[number]
+            with suppress(Looked):
+                if is_at_stake(book, step):
+                    self.at_stake[rule] |= 1 << number if limited else unseen
+
+    def _waited(self, wait: Wait, accepted: int, step: Step, members: int) -> list[Break]:
+        """The rules about waiting, which `Wait` knows in place of the ledger."""
+        broken = []
+        if BOUNDED_WAIT in self.at_stake and wait.head is not None:
+            self.at_stake[BOUNDED_WAIT] |= members
+            if (message := waits_too_long(wait)) is not None:
+                broken.append(Break(BOUNDED_WAIT, message, members))
+        if COMPLETION in self.at_stake and step.finished:
+            self.at_stake[COMPLETION] |= members
+        if COMPLETION in self.at_stake and (message := never_ends(wait, accepted)) is not None:
+            broken.append(Break(COMPLETION, message, members))
+        return broken
+
+
+def _ways(
+    name: str, candidates: Candidates, tokens: int, members: int, alone: bool
+) -> Iterator[Ending]:
+    """How a request may go on after so many tokens: with `alone` it ends only if it must.
+
+    Who ends early might have had any number of tokens more; that makes no difference to anyone
+    any more, so it had the fewest. Who has all its tokens ends; it need not be told apart from
+    who ends early, but where the door lets in nobody who asks for more.
+    """
+    more = candidates.asking_more_than(tokens)
+    if more is not None and more.accepted & members:
+        yield name, more, False
+        if not alone:
+            yield name, more.asking(more.fewest) or more, True
+    exactly = candidates.asking(tokens)
+    if exactly is not None and (more is None or members & ~more.accepted):
+        yield name, exactly, True
+
+
+@cache
+def _numbers(members: int) -> tuple[int, ...]:
+    """The configurations of a set of bits."""
+    return tuple(number for number in range(members.bit_length()) if members >> number & 1)
+
+
+def _ends(members: int) -> tuple[int, int]:
+    """The first and the last configuration of a set of bits."""
+    return (members & -members).bit_length() - 1, members.bit_length() - 1
+
+
+def _bits(numbers: Sequence[int]) -> int:
+    return sum(1 << number for number in numbers)

@@ -1,0 +1,152 @@
+"""What is explored of Spyre's scheduler: how many requests of which menu, in which configuration.
+
+Sizes are the smallest at which every constraint can bind: a chunk is two blocks of two tokens,
+prompts take up to three chunks. Each scope is explored for every one of its limits.
+"""
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+from ..scheduling import Aborts
+from ..undecided import OWN
+from .space import MenuItem, lengths
+
+SMALLEST = {"block_size": 2, "chunk_size": 4, "max_num_seqs": 3, "max_model_len": 16}
+EVERY_LENGTH = tuple(lengths(range(1, 10), range(1, 7)))
+SOME_LENGTHS = tuple(lengths((1, 3, 4, 7), (1, 3, 6)))
+# What the first request says, in whole blocks and not, to its end and on, and what it generates.
+SHARED = tuple(
+    (prompt, tokens)
+    for prompt in (
+        (("shared", 2),),
+        (("shared", 4),),
+        (("shared", 5),),
+        (("shared", 8),),
+        (("shared", 4), (OWN, 3)),
+        (("shared", 4), ("out:r0", 4)),
+    )
+    for tokens in (1, 4)
+)
+
+
+@dataclass(frozen=True)
+class Scope:
+    """One scope.
+
+    Attributes:
+        says: what it is for, in a few words.
+        requests: how many may arrive in one run.
+        menu: which they may be; prompts in segments, with max_tokens.
+        limits: every max_batch_tkv that is explored, ascending.
+        aborts: which clients give up.
+        config: what differs from SMALLEST.
+        revisions: where it makes a difference; empty for all.
+    """
+
+    name: str
+    says: str
+    requests: int
+    menu: tuple[MenuItem, ...] = EVERY_LENGTH
+    limits: tuple[int, ...] = tuple(range(6, 41))
+    aborts: Aborts = "none"
+    config: tuple[tuple[str, Any], ...] = ()
+    revisions: tuple[str, ...] = ()
+
+    @property
+    def full_config(self) -> dict[str, Any]:
+        """Every key that is not at its default."""
+        return {**SMALLEST, **dict(self.config)}
+
+
+def _named(name: str) -> "Scope":
+    return next(one for one in SCOPES if one.name == name)
+
+
+SCOPES = (
+    Scope("lengths", "prompts to 9, outputs to 6 tokens", 4),
+    Scope("aborts", "the same with clients that give up", 3, aborts="alone"),
+    Scope("uneven", "a max_model_len that is not whole blocks", 3, config=(("max_model_len", 15),)),
+    Scope("sequential", "without interleaving", 3, config=(("interleave", False),)),
+    Scope(
+        "pool",
+        "a pool of 8 blocks, with clients that give up",
+        3,
+        SOME_LENGTHS,
+        (12, 20, 40),
+        "alone",
+        (("num_blocks", 8),),
+        ("sound", "documented", "2.5.2"),
+    ),
+    Scope(
+        "large pool",
+        "a pool that cannot run out",
+        2,
+        SOME_LENGTHS,
+        (12, 20, 40),
+        "alone",
+        (("num_blocks", 28),),
+        ("2.1.2",),
+    ),
+    Scope(
+        "cache",
+        "prefix caching: prompts that begin alike",
+        3,
+        SHARED,
+        (16, 40),
+        "alone",
+        (("prefix_caching", True),),
+    ),
+    Scope(
+        "small cache",
+        "prefix caching in a pool of 8 blocks",
+        3,
+        SHARED,
+        (40,),
+        config=(("prefix_caching", True), ("num_blocks", 8)),
+        revisions=("sound", "documented", "2.5.2"),
+    ),
+    Scope("no pausing", "pausing off", 3, config=(("pausing", False),), revisions=("2.5.2",)),
+    Scope(
+        "long first",
+        "the longest output goes on",
+        3,
+        config=(("long_output_priority", True),),
+        revisions=("2.5.2",),
+    ),
+)
+
+# What a fault has to show itself in: a few seconds each, the cheapest first.
+CHECKUP = (
+    Scope("two", "two requests, clients that give up", 2, SOME_LENGTHS, (12, 20, 28), "alone"),
+    Scope("trio", "three that live long", 3, tuple(lengths((1, 3), (3, 6))), (40,)),
+    Scope("seats", "fewer seats", 3, SOME_LENGTHS, (12, 40), config=(("max_num_seqs", 2),)),
+    Scope("even", "every length", 2, limits=(12, 20, 28)),
+    Scope(
+        "uneven",
+        "max_model_len not whole blocks",
+        2,
+        limits=(20, 40),
+        config=(("max_model_len", 15),),
+    ),
+    Scope(
+        "no pausing",
+        "pausing off",
+        2,
+        limits=(60,),
+        config=(("pausing", False),),
+        revisions=("2.5.2",),
+    ),
+    Scope(
+        "uneven cache",
+        "prefix caching, max_model_len not whole blocks",
+        2,
+        SHARED,
+        (40,),
+        config=(("prefix_caching", True), ("max_model_len", 13)),
+    ),
+    replace(_named("pool"), requests=2),
+    replace(_named("cache"), requests=2),
+    Scope("three", "three requests", 3, SOME_LENGTHS, (12, 28), "alone"),
+    replace(_named("pool"), aborts="none"),
+    replace(_named("cache"), limits=(40,)),
+)

@@ -1,0 +1,159 @@
+"""Spyre's models as `scheduling` explores them: one for each limit."""
+
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from itertools import product
+from typing import Any
+
+from ...model.scenario import Request, Segment
+from ...model.spyre import scheduler
+from ...model.spyre.config import SpyreConfig
+from ...model.spyre.model import SpyreModel
+from ...model.spyre.revision import admitting_by
+from ...model.spyre.state import Sequence as Member
+from ...model.spyre.state import State
+from ...model.systems import full_config, make_model
+from ..book import Book
+from ..scheduling import Stepped
+from ..undecided import OWN, Candidates, Looked, Menu
+from .key import Key, left
+from .undecided import OpenSequence, decided, opened
+
+# The rules whose predicates read max_batch_tkv.
+# A prompt in segments, and max_tokens.
+MenuItem = tuple[tuple[Segment, ...], int]
+READ_THE_LIMIT = frozenset({"SPY-R07", "SPY-R42", "SPY-R51"})
+
+
+class SpyreModels:
+    """The models of one revision in one configuration, for every limit of `limits`, ascending."""
+
+    limited = READ_THE_LIMIT
+
+    def __init__(
+        self,
+        revision: str,
+        config: Mapping[str, Any],
+        limits: Sequence[int],
+        formula: str | None = None,
+    ) -> None:
+        """Make the models; `formula` admits by that volumetric check.
+
+        Raises:
+            InputError: an impossible configuration.
+        """
+        self.models = [
+            _explorable(make_model("spyre", revision, {**config, "max_batch_tkv": limit}), formula)
+            for limit in limits
+        ]
+        self.configs = [
+            full_config("spyre", revision, {**config, "max_batch_tkv": limit}) for limit in limits
+        ]
+        self._watched: list[Any] = [model.config for model in self.models]
+        self.observes = frozenset(self.models[0].observes)
+        self._block = self.models[0].config.block_size
+        self._key = Key(self.models[0].revision, self.configs[0]["prefix_caching"])
+
+    def menu(self, items: Sequence[MenuItem]) -> Menu:
+        """The menu of requests, each a prompt in segments and its max_tokens."""
+        requests = [
+            Request(id=f"item {number}", arrival=0, prompt=prompt, max_tokens=tokens)
+            for number, (prompt, tokens) in enumerate(items)
+        ]
+        accepted = [
+            sum(1 << n for n, model in enumerate(self.models) if model.refusal(one) is None)
+            for one in requests
+        ]
+        return Menu(requests, accepted)
+
+    def initial(self) -> State:
+        """Nothing has arrived."""
+        return self.models[0].initial()
+
+    def arrive(self, state: State, request: str, candidates: Candidates) -> State:
+        """It waits at the end of the queue."""
+        return scheduler.arrive(state, opened(request, candidates))
+
+    def narrow(self, state: State, request: str, candidates: Candidates) -> State:
+        """The request with these candidates."""
+
+        def change(one: Member) -> Member:
+            if not isinstance(one, OpenSequence):
+                return one
+            return decided(one._replace(content=candidates))  # type: ignore[arg-type]
+
+        return _changed(state, request, change)
+
+    def end(self, state: State, request: str) -> State:
+        """Its next token is its last."""
+        return _changed(state, request, lambda one: one._replace(output_len=one.generated + 1))
+
+    def abort(self, state: State, request: str) -> State:
+        """Between two steps; the limit does not matter for it."""
+        return self.models[0].abort(state, request)
+
+    def step(self, member: int, state: State, inside: tuple[str, ...]) -> Stepped:
+        """One step with the limit of this number."""
+        model, config = self.models[member], self._watched[member]
+        config.asked = False
+        try:
+            after, seen = model.step(state, inside)
+        except Looked:
+            raise
+        except Exception as error:  # in a model with a fault planted
+            return Stepped(None, {}, True, f"{type(error).__name__}: {error}")
+        return Stepped(after, seen, config.asked)
+
+    def quiet(self, state: State) -> bool:
+        """Everyone decodes, and nobody begins a block or gets its last token."""
+        if state.waiting or state.paused or state.prefilling is not None:
+            return False
+        return all(one.computed % self._block and min(left(one)) > 1 for one in state.running)
+
+    def key(self, state: State, book: Book) -> Hashable:
+        """State and book without names."""
+        return self._key(state, book)
+
+
+def lengths(prompts: Iterable[int], max_tokens: Iterable[int]) -> list[MenuItem]:
+    """Every prompt length with every max_tokens, each in words of its own."""
+    return [(((OWN, prompt),), tokens) for prompt, tokens in product(prompts, max_tokens)]
+
+
+class WatchedConfig:
+    """A configuration that notices when its limit is asked for."""
+
+    def __init__(self, config: SpyreConfig) -> None:
+        for name in config.__struct_fields__:
+            if name != "max_batch_tkv":
+                setattr(self, name, getattr(config, name))
+        self._limit = config.max_batch_tkv
+        self.asked = False
+
+    @property
+    def max_batch_tkv(self) -> int:
+        """The limit."""
+        self.asked = True
+        return self._limit
+
+
+def _explorable(model: SpyreModel, formula: str | None) -> SpyreModel:
+    """The model with a configuration that is watched.
+
+    Promises of blocks mean nothing without a bound; to show them, every length would be read.
+    """
+    revision = model.revision if formula is None else admitting_by(model.revision, formula)
+    assert revision is not None, formula
+    if model.config.num_blocks is None:
+        revision = replace(revision, reserves_blocks=False, leaks_reservations=False)
+    watched: Any = WatchedConfig(model.config)
+    return replace(model, revision=revision, config=watched)
+
+
+def _changed(state: State, request: str, change: Any) -> State:
+    """The state with one request, wherever it is, as `change` gives it."""
+    waiting, running, paused = (
+        tuple(change(one) if one.id == request else one for one in queue)
+        for queue in (state.waiting, state.running, state.paused)
+    )
+    return state._replace(waiting=waiting, running=running, paused=paused)

@@ -1,0 +1,182 @@
+"""Requests whose lengths are chosen when somebody first looks at them.
+
+A scheduler cannot know what it has not looked at: a waiting request whose length nobody has read
+behaves as any other would. So exploration lets a request arrive with all its candidates, and
+chooses only when the model, or a rule, reads a field in which they differ. What is read is noticed
+by the request itself, whoever reads it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from ..model.scenario import Request, Segment
+
+ENDLESS = 10**9  # tokens
+# The stream that stands for a request's own words in a menu.
+OWN = "own"
+
+
+class Looked(Exception):  # noqa: N818 (a question to the explorer, not an error)
+    """A field of a request was read in which its candidates differ."""
+
+    def __init__(self, request: str, field: str) -> None:
+        super().__init__(request, field)
+        self.request = request
+        self.field = field
+
+
+class Menu:
+    """The requests that may arrive, and which configurations take them at the door.
+
+    `accepted[i]` are the configurations, as bits, that do not refuse `items[i]`.
+    """
+
+    def __init__(self, items: Sequence[Request], accepted: Sequence[int]) -> None:
+        self.items = tuple(items)
+        self.accepted = tuple(accepted)
+        self._known: dict[int, Candidates] = {}
+
+    def candidates(self, bits: int) -> Candidates:
+        """Some of the items, by number; the same object for the same items."""
+        known = self._known.get(bits)
+        if known is None:
+            known = self._known[bits] = Candidates(self, bits)
+        return known
+
+    @property
+    def everything(self) -> Candidates:
+        """All of it."""
+        return self.candidates((1 << len(self.items)) - 1)
+
+
+class Candidates:
+    """What a request may still be: items of a menu.
+
+    `prompt`, `max_tokens` and `content` are None where the items differ. `accepted` are the
+    configurations that take at least one of them; `fewest` is the smallest max_tokens.
+    """
+
+    def __init__(self, menu: Menu, bits: int) -> None:
+        self.menu = menu
+        self.bits = bits
+        self.accepted = 0
+        for number in self.numbers():
+            self.accepted |= menu.accepted[number]
+        self.prompt: int | None = self._common("prompt")
+        self.max_tokens: int | None = self._common("max_tokens")
+        self.content: tuple[Segment, ...] | None = self._common("content")
+        self.fewest = min(menu.items[number].max_tokens for number in self.numbers())
+
+    def numbers(self) -> list[int]:
+        """The items by their place in the menu."""
+        return [number for number in range(len(self.menu.items)) if self.bits >> number & 1]
+
+    def split(self, field: str) -> list[Candidates]:
+        """The items apart by what they have in a field."""
+        parts: dict[Any, int] = {}
+        for number in self.numbers():
+            value = value_of(self.menu.items[number], field)
+            parts[value] = parts.get(value, 0) | 1 << number
+        return [self.menu.candidates(bits) for bits in parts.values()]
+
+    def asking_more_than(self, tokens: int) -> Candidates | None:
+        """Those with more max_tokens; None if there are none."""
+        if self.fewest > tokens:
+            return self
+        return self._asking(n for n in self.numbers() if self._max_tokens(n) > tokens)
+
+    def asking(self, tokens: int) -> Candidates | None:
+        """Those with exactly these max_tokens; None if there are none."""
+        if self.max_tokens is not None:
+            return self if self.max_tokens == tokens else None
+        return self._asking(n for n in self.numbers() if self._max_tokens(n) == tokens)
+
+    def left_after(self, generated: int) -> tuple[int, ...]:
+        """Tokens that they may still generate after so many."""
+        if self.max_tokens is not None:
+            return (self.max_tokens - generated,)
+        return tuple(sorted({self._max_tokens(n) - generated for n in self.numbers()}))
+
+    def _max_tokens(self, number: int) -> int:
+        return self.menu.items[number].max_tokens
+
+    def _asking(self, numbers: Iterable[int]) -> Candidates | None:
+        bits = sum(1 << number for number in numbers)
+        return self.menu.candidates(bits) if bits else None
+
+    def said_by(self, request: str) -> tuple[Segment, ...] | None:
+        """Their prompt in the words of a request; None where they differ."""
+        if self.content is None:
+            return None
+        return tuple((request if name == OWN else name, tokens) for name, tokens in self.content)
+
+    def _common(self, field: str) -> Any:
+        values = {value_of(self.menu.items[number], field) for number in self.numbers()}
+        return values.pop() if len(values) == 1 else None
+
+
+def value_of(item: Request, field: str) -> Any:
+    """A field of an item as a scheduler reads it."""
+    if field == "prompt":
+        return item.prompt_len
+    return item.max_tokens if field == "max_tokens" else item.prompt
+
+
+class OpenAccount:
+    """The account of a request that is not fully decided, with the fields of `ledger.Account`."""
+
+    def __init__(self, request: str, candidates: Candidates) -> None:
+        self.id = request
+        self.candidates = candidates
+        self.computed = 0
+        self.emitted = 0
+        self.prefix_hit = 0
+        self.prefill_steps = 0
+        self.paused_steps = 0
+        self.ended: str | None = None
+
+    @property
+    def prompt(self) -> int:
+        """Tokens of the prompt."""
+        prompt: int = read(self.id, "prompt", self.candidates.prompt)
+        return prompt
+
+    @property
+    def max_tokens(self) -> int:
+        """Tokens that it may generate."""
+        tokens: int = read(self.id, "max_tokens", self.candidates.max_tokens)
+        return tokens
+
+    @property
+    def content(self) -> tuple[Segment, ...]:
+        """Segments of the prompt."""
+        content: tuple[Segment, ...] = read(self.id, "content", self.candidates.said_by(self.id))
+        return content
+
+    @property
+    def output_len(self) -> int:
+        """Who is not told to end goes on."""
+        return ENDLESS
+
+    @property
+    def started(self) -> bool:
+        """Some of its prompt is computed."""
+        return self.computed > 0
+
+    @property
+    def prefilled(self) -> bool:
+        """Its whole prompt is computed."""
+        return self.computed >= self.prompt
+
+
+def read(request: str, field: str, value: Any) -> Any:
+    """The value, if there is one.
+
+    Raises:
+        Looked: the candidates differ in it.
+    """
+    if value is None:
+        raise Looked(request, field)
+    return value

@@ -1,0 +1,61 @@
+"""Bounded wait and completion, told by the steps that were wasted.
+
+The bounds of ALL-R05 and ALL-R06 grow with the work in front: a chunk or a token that is computed
+takes at least one step from it. So they can only be exceeded by steps in which nothing of that
+work was computed, and these are few enough to be part of a state.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from ..model.observation import Step
+from ..properties.ledger import Ledger
+
+# ALL-R05 leaves the first in line two steps for its own chunk, and two to spare.
+WASTE_IN_LINE = 4
+
+
+class Wait(NamedTuple):
+    """Steps wasted so far.
+
+    Attributes:
+        head: who waits first in line.
+        in_line: steps since then in which nobody who arrived earlier computed anything.
+        idle: steps in all in which nobody computed anything, though someone was unfinished.
+    """
+
+    head: str | None = None
+    in_line: int = 0
+    idle: int = 0
+
+    def after(self, before: Ledger, step: Step, order: dict[str, int]) -> Wait:
+        """The same after a step; `order` numbers the requests by arrival."""
+        idle = self.idle + (bool(before.live) and not any(step.scheduled.values()))
+        unstarted = before.unstarted()
+        if not unstarted:
+            return Wait(None, 0, idle)
+        head = unstarted[0].id
+        if head in step.scheduled:
+            return Wait(None, 0, idle)
+        helped = any(
+            tokens and order.get(name, 0) < order[head] for name, tokens in step.scheduled.items()
+        )
+        so_far = self.in_line if head == self.head else 0
+        return Wait(head, so_far + (not helped), idle)
+
+
+def waits_too_long(wait: Wait) -> str | None:
+    """The first in line may have waited beyond its bound (ALL-R05)."""
+    if wait.in_line < WASTE_IN_LINE:
+        return None
+    return (
+        f"{wait.head} is first in line, and in {wait.in_line} steps nothing before it was computed"
+    )
+
+
+def never_ends(wait: Wait, accepted: int) -> str | None:
+    """The requests together may take longer than their work (ALL-R06)."""
+    if wait.idle < 2 * accepted + 2:
+        return None
+    return f"{wait.idle} steps computed nothing, of {accepted} requests"
