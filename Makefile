@@ -11,7 +11,7 @@ JOBS ?= 2
 FILES ?=
 OPTIONS ?=
 
-.PHONY: gate test lint mutation formulas encodings contracts clean
+.PHONY: gate test lint selfcheck explore explorers mutation formulas encodings contracts clean
 
 gate: $(VENV)/installed
 	$(BIN)/schedproof gate "$(TARGET)" --profile $(PROFILE) \
@@ -26,6 +26,18 @@ lint: $(VENV)/installed-test
 	$(BIN)/ruff format --check .
 	mkdir -p $(VENV)/types && ln -sfn "$(CURDIR)" $(VENV)/types/schedproof
 	cd $(VENV)/types && ../bin/mypy --config-file schedproof/pyproject.toml -p schedproof
+
+# Four minutes of two cores: every witness, mutant and known bug, and whether the engines agree.
+selfcheck: $(VENV)/installed
+	$(BIN)/schedproof selfcheck --jobs $(JOBS)
+
+# Every behaviour of the small scopes of REVISION (default: sound), some minutes of two cores.
+explore: $(VENV)/installed
+	$(BIN)/schedproof explore --jobs $(JOBS) $(if $(REVISION),--revision $(REVISION)) $(OPTIONS)
+
+# The explorer beside Spin (Debian: spin, gcc), about a quarter of an hour. OPTIONS=--quick: a minute.
+explorers: $(VENV)/installed
+	$(BIN)/python tests/bench/explorers.py $(OPTIONS)
 
 # Nine minutes of two cores. FILES="forward.py tkv.py": the mutants of these files of model only.
 mutation: $(VENV)/installed-mutation

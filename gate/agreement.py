@@ -17,12 +17,14 @@ from ..solver.spyre.explored import Asked, Run
 from ..solver.spyre.fewest import fewest
 from ..solver.spyre.other_rules import DECIDED
 from ..solver.spyre.scopes import EVERY_LENGTH, SCOPES, Scope
-from ..solver.spyre.volumetric import Setting
+from ..solver.spyre.volumetric import Setting, to_scenario
 from ..spec.catalogue import Rule, load, select
 from .search import obligations
 
-# proven: for any number of requests; holds: in every run of the scope; none found: in a sample.
-Says = Literal["proven", "holds", "broken", "none found", "inconclusive", "-"]
+# proven: for any number of requests; holds: in every run of the scope; none found: in a sample;
+# refuted: a counterexample that the model does not confirm.
+Says = Literal["proven", "holds", "broken", "none found", "inconclusive", "refuted", "-"]
+VOLUME = "SPY-R07"
 REQUESTS = 3
 EXAMPLES = 60
 BLOCK, CHUNK, LENGTH = 2, 4, 8
@@ -54,9 +56,12 @@ class Row:
         """What cannot both be true, or None."""
         said = {"hypothesis": self.hypothesis, "explorer": self.explorer, "Z3": self.z3}
         for one, verdict in said.items():
+            if verdict == "refuted":
+                return f"{one} has a counterexample that a replay does not confirm"
             for other, refuted in said.items():
                 if verdict == "broken" and refuted in ("proven", "holds"):
-                    return f"{one} has a counterexample, {other} says that it {refuted}"
+                    word = "is proven" if refuted == "proven" else refuted
+                    return f"{one} has a counterexample, {other} says that it {word}"
         return None
 
     @property
@@ -72,7 +77,7 @@ class Row:
 
 def volume_rows(formulas: Sequence[str], limits: Sequence[int] = LIMITS) -> Iterator[Row]:
     """SPY-R07 by every formula: the same requests, the same limit, for all three."""
-    [rule] = select(load("spyre"), ["SPY-R07"])
+    [rule] = select(load("spyre"), [VOLUME])
     scope = Scope(
         "volume",
         "everything that Z3 asks about",
@@ -89,7 +94,7 @@ def volume_rows(formulas: Sequence[str], limits: Sequence[int] = LIMITS) -> Iter
                 f"sound, {formula}",
                 f"limit {limit}",
                 _sampled("sound", {**scope.full_config, "max_batch_tkv": limit}, rule, formula),
-                explored[rule.id, limit],
+                explored.get((rule.id, limit), "-"),
                 _solved(formula, limit),
             )
 
@@ -188,7 +193,15 @@ def _solved(formula: str, limit: int) -> Says:
     if all(one.status == "proven" for one in discharge(obligations(formula, BLOCK))):
         return "proven"
     setting = Setting(formula, 0, BLOCK, CHUNK, limit, LENGTH, early_eos=True)
-    answers = [asked.answer for asked in fewest(setting, REQUESTS)]
-    if "sat" in answers:
-        return "broken"
-    return "inconclusive" if "unknown" in answers else "holds"
+    says: Says = "holds"
+    for asked in fewest(setting, REQUESTS):
+        if asked.answer == "sat":
+            found = to_scenario(
+                replace(setting, requests=asked.requests), list(asked.arrivals), "sound"
+            )
+            rules = select(load("spyre"), [VOLUME])
+            broken = run_replay(ModelTarget(formula), found, rules).broken
+            return "broken" if broken else "refuted"
+        if asked.answer == "unknown":
+            says = "inconclusive"
+    return says

@@ -7,13 +7,17 @@ the version that wrote it: half an exploration of another model means nothing.
 import hashlib
 import io
 import pickle
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 from ..solver.spyre.explored import Asked, Run
+from ..spec.catalogue import Rule
 from .scenario_file import FileError
 
+# Layers without input or output: nothing in them can do harm.
+PURE = tuple(f"schedproof.{layer}." for layer in ("spec", "model", "properties", "solver"))
 PACKAGE = Path(__file__).resolve().parents[1]
 MAGIC = b"schedproof exploration 1\n"
 HARMLESS = {
@@ -21,7 +25,7 @@ HARMLESS = {
     ("builtins", "range"),
     ("builtins", "set"),
     ("collections", "deque"),
-    ("random", "Random"),
+    ("msgspec._utils", "rebuild"),
 }
 
 
@@ -31,7 +35,7 @@ def put_by(folder: Path, run: Run) -> None:
     Raises:
         FileError: the file cannot be written.
     """
-    path = _path(folder, run.asked)
+    path = _path(folder, run.asked, run.rules)
     fresh = path.with_suffix(".new")
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -41,13 +45,14 @@ def put_by(folder: Path, run: Run) -> None:
         raise FileError(f"{path}: cannot be written to ({error.strerror})") from None
 
 
-def load(folder: Path, asked: Asked) -> Run | None:
+def load(folder: Path, asked: Asked, rules: Sequence[Rule]) -> Run | None:
     """The run that was put by for this question, None if there is none.
 
     Raises:
         FileError: there is one that this version cannot use.
     """
-    path = _path(folder, asked)
+    ids = tuple(rule.id for rule in rules)
+    path = _path(folder, asked, ids)
     try:
         data = path.read_bytes()
     except FileNotFoundError:
@@ -64,7 +69,7 @@ def load(folder: Path, asked: Asked) -> Run | None:
         run = _Reader(io.BytesIO(data[start:])).load()
     except Exception as error:
         raise FileError(f"{path}: damaged ({error}); valid: the file deleted") from None
-    if not isinstance(run, Run) or run.asked != asked:
+    if not isinstance(run, Run) or (run.asked, run.rules) != (asked, ids):
         raise FileError(f"{path}: explores something else; valid: another folder")
     return run
 
@@ -72,13 +77,17 @@ def load(folder: Path, asked: Asked) -> Run | None:
 class _Reader(pickle.Unpickler):
     def find_class(self, module: str, name: str) -> Any:
         """Refuse what an exploration does not consist of."""
-        if (module, name) in HARMLESS or module.startswith("schedproof."):
+        if (module, name) in HARMLESS:
             return super().find_class(module, name)
+        if module.startswith(PURE) and "." not in name:
+            found = super().find_class(module, name)
+            if getattr(found, "__module__", "") == module:
+                return found
         raise pickle.UnpicklingError(f"{module}.{name} is no part of an exploration")
 
 
-def _path(folder: Path, asked: Asked) -> Path:
-    question = hashlib.sha256(repr(asked).encode()).hexdigest()[:12]
+def _path(folder: Path, asked: Asked, rules: Sequence[str]) -> Path:
+    question = hashlib.sha256(repr((asked, tuple(rules))).encode()).hexdigest()[:12]
     return folder / f"{asked.revision}-{asked.scope.name.replace(' ', '-')}-{question}.exploration"
 
 

@@ -10,7 +10,7 @@ from rich.console import Console
 
 from ..model.errors import InputError
 from ..model.systems import resolve_revision
-from ..properties.rules import applies
+from ..properties.rules import LOCKSTEP, applies
 from ..solver.explore import ORDERS
 from ..solver.spyre.explored import Asked
 from ..solver.spyre.scopes import SCOPES, Scope
@@ -79,10 +79,12 @@ def command(
         ("--memory-limit", memory_limit, 64),
         ("--walks", walks, 1),
         ("--seed", seed, 0),
-        ("--deepest", deepest or 1, 1),
+        ("--deepest", 1 if deepest is None else deepest, 1),
     ):
         _at_least(name, value, least)
     _check_places(json_file, out)
+    if checkpoint is not None and checkpoint.exists() and not checkpoint.is_dir():
+        raise InputError("--checkpoint", f"{checkpoint} is not a folder")
     with _option("--revision"):
         resolved = resolve_revision("spyre", revision)
     if order not in ORDERS:
@@ -197,10 +199,14 @@ def chosen_rules(
     for one in rules if ids else ():
         if not one.checked:
             raise InputError("--rule", f"{one.id} has no predicate: {one.unchecked or one.planned}")
+        if one.id == LOCKSTEP:
+            raise InputError(
+                "--rule", f"{one.id} compares a target with the model; valid: any other rule"
+            )
         if not applies(one, revision):
             raise InputError(
                 "--rule",
                 f"{one.id} does not apply to revision {revision}; "
                 f"it applies to {', '.join(one.revisions)}",
             )
-    return [one for one in rules if one.checked and applies(one, revision)]
+    return [one for one in rules if one.checked and applies(one, revision) and one.id != LOCKSTEP]

@@ -9,7 +9,6 @@ import msgspec
 from rich.console import Console
 from rich.markup import escape
 
-from ..properties.rules import LOCKSTEP
 from ..solver.spyre.explored import Asked, Counterexample, Explored
 from ..spec.catalogue import Rule
 from . import report
@@ -78,15 +77,13 @@ class Reporter:
             self._leave_out("not begun", part)
         if asked_to_stop:
             self._unfinished.clear()
-        verdicts = {rule.id: self._verdict(rule) for rule in self._rules if rule.id != LOCKSTEP}
+        verdicts = {rule.id: self._verdict(rule) for rule in self._rules}
         for rule in self._rules:
-            if rule.id in verdicts:
-                word, where = verdicts[rule.id]
-                style = MARKS[word]
-                self._console.print(
-                    f"[{style}]{word:<13}[/{style}] {rule.id:<8} {escape(rule.title)}"
-                    f"{escape(where)}"
-                )
+            word, where = verdicts[rule.id]
+            style = MARKS[word]
+            self._console.print(
+                f"[{style}]{word:<13}[/{style}] {rule.id:<8} {escape(rule.title)}{escape(where)}"
+            )
         words = [word for word, _ in verdicts.values()]
         counts = ", ".join(f"{words.count(word)} {word}" for word in MARKS if word in words)
         states = sum(sum(one.explored.states_by_limit.values()) for one in self._ended)

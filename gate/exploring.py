@@ -1,7 +1,7 @@
 """`schedproof explore`: every behaviour of a scope, in as many processes as there are cores."""
 
+import gc
 import multiprocessing
-import os
 import resource
 import signal
 import sys
@@ -20,6 +20,7 @@ from ..properties.replay import replay as run_replay
 from ..solver.spyre.explored import Asked, Counterexample, Explored, Run
 from ..spec.catalogue import Rule, select
 from .checkpoint import load, put_by
+from .scenario_file import FileError
 
 REPORT_EVERY = 0.5  # seconds
 
@@ -70,30 +71,39 @@ def explore(
 ) -> Iterator[Event]:
     """Explore the parts, `jobs` at a time, and tell what happens as it happens.
 
-    Ctrl-C lets every process end with what it has; the parts that have not begun are left out.
+    Ctrl-C lets every process end with what it has; the parts that have not begun are left out. A
+    second Ctrl-C ends at once.
     """
     context = multiprocessing.get_context("spawn")
+    stop = context.Event()
     ends = time.time() + budget.seconds
     left = list(parts)
     running: dict[Connection, tuple[Any, Asked]] = {}
+
+    def interrupted(*_: Any) -> None:
+        if stop.is_set():
+            raise KeyboardInterrupt
+        stop.set()
+
+    before = signal.signal(signal.SIGINT, interrupted)
     try:
         while left or running:
-            if time.time() > ends:
+            if time.time() > ends or stop.is_set():
                 left.clear()
             while left and len(running) < jobs:
                 asked = left.pop(0)
                 ours, theirs = context.Pipe(duplex=False)
-                process = context.Process(target=_work, args=(theirs, asked, rules, budget, ends))
-                process.start()
+                args = (theirs, stop, asked, rules, budget, ends)
+                process = context.Process(target=_work, args=args)
+                _start_deaf(process)
                 theirs.close()
                 running[ours] = (process, asked)
             try:
                 ready = wait(list(running), timeout=1.0)
-            except KeyboardInterrupt:
-                left.clear()
-                budget = replace(budget, seconds=0)
-                for process, _ in running.values():
-                    os.kill(process.pid, signal.SIGINT)
+            except KeyboardInterrupt:  # where it is raised all the same
+                if stop.is_set():
+                    raise
+                stop.set()
                 continue
             for pipe in [pipe for pipe in running if pipe in ready]:
                 process, asked = running[pipe]
@@ -106,46 +116,61 @@ def explore(
                     del running[pipe]
                     process.join()
     finally:
+        signal.signal(signal.SIGINT, before)
         for process, _ in running.values():
             process.kill()
             process.join()
 
 
+def _start_deaf(process: Any) -> None:
+    """Start a process that Ctrl-C does not reach: it is told to stop in another way."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        process.start()
+    finally:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+
+
 def _work(
-    pipe: Connection, asked: Asked, rules: Sequence[Rule], budget: Budget, ends: float
+    pipe: Connection,
+    stop: Any,
+    asked: Asked,
+    rules: Sequence[Rule],
+    budget: Budget,
+    ends: float,
 ) -> None:
-    """One part, in a process of its own."""
-    signal.signal(signal.SIGINT, signal.default_int_handler)
+    """One part, in a process of its own. It is broken off between two reports only: then nothing
+    is half done."""
+    gc.set_threshold(100_000, 20, 50)  # what is explored stays: looking for garbage seldom pays
     began = told = time.time()
     try:
-        run = load(budget.checkpoint, asked) if budget.checkpoint else None
+        run = load(budget.checkpoint, asked, rules) if budget.checkpoint else None
         if run is None:
             choose = Random(budget.seed).randrange if asked.order == "random" else None
             run = Run(asked, rules, choose)
         why = ""
-        try:
-            for state in run.exploration.run():
-                now = time.time()
-                if now > ends:
-                    why = "the time limit was reached"
-                elif memory_mb() > budget.memory_mb:
-                    why = f"the memory limit of {budget.memory_mb} MB was reached"
-                if why:
-                    break
-                if now - told > REPORT_EVERY:
-                    told = now
-                    pipe.send(Progress(asked, state.states, state.transitions, state.open))
-        except KeyboardInterrupt:
-            why = "interrupted"
-        signal.signal(signal.SIGINT, signal.SIG_IGN)
-        if budget.checkpoint and asked.order != "random":
-            put_by(budget.checkpoint, run)
+        for state in run.exploration.run():
+            now = time.time()
+            if stop.is_set():
+                why = "interrupted"
+            elif now > ends:
+                why = "the time limit was reached"
+            elif memory_mb() > budget.memory_mb:
+                why = f"the memory limit of {budget.memory_mb} MB was reached"
+            if why:
+                break
+            if now - told > REPORT_EVERY:
+                told = now
+                pipe.send(Progress(asked, state.states, state.transitions, state.open))
         explored = run.explored()
         if not why and not explored.complete:
             why = "sampled" if asked.order == "random" else "paths were cut"
+        if budget.checkpoint and asked.order != "random":
+            try:
+                put_by(budget.checkpoint, run)
+            except FileError as error:
+                why = f"{why or 'all explored'}, but not put by: {error}"
         pipe.send(Ended(explored, why, time.time() - began, memory_mb()))
-    except KeyboardInterrupt:
-        pipe.send(Failed(asked, "interrupted before it began"))
     except Exception as error:
         pipe.send(Failed(asked, f"{type(error).__name__}: {error}"))
 

@@ -83,6 +83,7 @@ class Run:
         """
         scope = asked.scope
         self.asked = asked
+        self.rules = tuple(rule.id for rule in rules)
         self._models = SpyreModels(asked.revision, scope.full_config, scope.limits, asked.formula)
         self._menu = self._models.menu(scope.menu)
         seen = observable(rules, asked.revision, self._models.observes, self._models.configs[0])

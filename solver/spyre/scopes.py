@@ -14,6 +14,7 @@ from .space import MenuItem, lengths
 SMALLEST = {"block_size": 2, "chunk_size": 4, "max_num_seqs": 3, "max_model_len": 16}
 EVERY_LENGTH = tuple(lengths(range(1, 10), range(1, 7)))
 SOME_LENGTHS = tuple(lengths((1, 3, 4, 7), (1, 3, 6)))
+SOME_LIMITS = (8, 12, 16, 20, 28, 40)
 # What the first request says, in whole blocks and not, to its end and on, and what it generates.
 SHARED = tuple(
     (prompt, tokens)
@@ -64,9 +65,21 @@ def _named(name: str) -> "Scope":
 
 SCOPES = (
     Scope("lengths", "prompts to 9, outputs to 6 tokens", 4),
-    Scope("aborts", "the same with clients that give up", 3, aborts="alone"),
-    Scope("uneven", "a max_model_len that is not whole blocks", 3, config=(("max_model_len", 15),)),
-    Scope("sequential", "without interleaving", 3, config=(("interleave", False),)),
+    Scope("aborts", "the same with clients that give up", 3, limits=SOME_LIMITS, aborts="alone"),
+    Scope(
+        "uneven",
+        "a max_model_len that is not whole blocks",
+        3,
+        limits=SOME_LIMITS,
+        config=(("max_model_len", 15),),
+    ),
+    Scope(
+        "sequential",
+        "without interleaving",
+        3,
+        limits=SOME_LIMITS,
+        config=(("interleave", False),),
+    ),
     Scope(
         "pool",
         "a pool of 8 blocks, with clients that give up",
@@ -105,11 +118,19 @@ SCOPES = (
         config=(("prefix_caching", True), ("num_blocks", 8)),
         revisions=("sound", "documented", "2.5.2"),
     ),
-    Scope("no pausing", "pausing off", 3, config=(("pausing", False),), revisions=("2.5.2",)),
+    Scope(
+        "no pausing",
+        "pausing off",
+        3,
+        limits=SOME_LIMITS,
+        config=(("pausing", False),),
+        revisions=("2.5.2",),
+    ),
     Scope(
         "long first",
         "the longest output goes on",
         3,
+        limits=SOME_LIMITS,
         config=(("long_output_priority", True),),
         revisions=("2.5.2",),
     ),

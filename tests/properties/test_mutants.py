@@ -1,4 +1,7 @@
-"""Every rule kills a mutant, every known bug is found, and every rule's witness occurs."""
+"""Every rule has a mutant, every known bug is one, every witness occurs with blocks of 64.
+
+That the mutants are killed, and that witnesses occur with small blocks, is `schedproof selfcheck`.
+"""
 
 import json
 from contextlib import ExitStack
@@ -18,18 +21,6 @@ RULES = load("spyre")
 CHECKED = [rule.id for rule in RULES if rule.checked]
 EXAMPLES = PROFILES["ci"].examples
 BUGS_FILE = Path(__file__).resolve().parents[3] / "shared" / "design" / "known_bugs.json"
-
-
-@pytest.mark.parametrize("mutant", MUTANTS + KNOWN_BUGS, ids=lambda one: f"{one.bug} {one.name}")
-def test_its_rule_names_the_mutant_first(mutant):
-    rules = [rule for rule in RULES if rule.id == mutant.rule or not mutant.alone]
-    with mutant.planted() as target:
-        for seed in range(4):  # some faults show only where several choices meet
-            hunt = Search(target, "spyre", mutant.revision, rules, "small", mutant.known)
-            if search(hunt, EXAMPLES, seed, 0):
-                break
-    assert hunt.failure, f"{mutant.name} survives {hunt.runs} runs"
-    assert hunt.failure[1][0].rule == mutant.rule, hunt.failure
 
 
 def test_every_checked_rule_has_a_mutant():
@@ -79,16 +70,14 @@ def never_at_stake(revision, scale):
     return rules
 
 
-@pytest.mark.parametrize("scale", ["small", "tight"])
-def test_every_witness_occurs_on_the_sound_model(scale):
-    assert never_at_stake("sound", scale) == set()
+def test_every_witness_occurs_on_the_sound_model():
+    assert never_at_stake("sound", "tight") == set()
 
 
-@pytest.mark.parametrize("scale", ["small", "tight"])
-def test_every_witness_occurs_and_every_rule_holds_on_2_5_2_without_its_faults(scale):
+def test_every_witness_occurs_and_every_rule_holds_on_2_5_2_without_its_faults():
     with ExitStack() as stack:
         REPAIRED_2_5_2(stack)
-        assert never_at_stake("2.5.2", scale) == set()
+        assert never_at_stake("2.5.2", "tight") == set()
 
 
 @pytest.mark.parametrize("revision", ["2.1.2", "2.5.2"])
