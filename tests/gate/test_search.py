@@ -170,7 +170,7 @@ def test_ctrl_c_before_there_is_an_answer_is_one_line_and_exit_3(
         (["SPY-R99"], "no rule 'SPY-R99'"),
         (["SPY-R09"], "RULE: SPY-R09 has no encoding; valid: SPY-R07, SPY-R41, SPY-R50"),
         (["SPY-R21", "--engine", "hypothesis"], "RULE: SPY-R21 has no predicate: "),
-        (["SPY-R07", "--engine", "spin"], "--engine: 'spin'; valid: z3, hypothesis, all"),
+        (["SPY-R07", "--engine", "spin"], "--engine: 'spin'; valid: z3, hypothesis, explore, all"),
         (
             ["SPY-R07", "--engine", "all", "--prove"],
             "--engine: all proves nothing; valid with --prove",
@@ -179,7 +179,7 @@ def test_ctrl_c_before_there_is_an_answer_is_one_line_and_exit_3(
         (["SPY-R07", "--prove", "--target", "model"], "--target: replays a counterexample of Z3"),
         (
             ["SPY-R07", "--engine", "hypothesis", "--set", "block_size=2"],
-            "--set: 'block_size=2': Hypothesis takes its own; valid: formula=NAME",
+            "--set: 'block_size=2': not with this engine; valid: formula=NAME",
         ),
         (
             ["SPY-R41", "--revision", "2.1.2"],
@@ -266,6 +266,7 @@ def test_engines_that_disagree_are_told_and_exit_1(
 ) -> None:
     monkeypatch.setattr("schedproof.gate.search.run_search", lambda *_: 0)
     monkeypatch.setattr("schedproof.gate.deciding.run_samples", lambda *_: 1)
+    monkeypatch.setattr("schedproof.gate.deciding._explored", lambda *_: 3)
     result = run("search", "SPY-R07", "--engine", "all")
     assert result.code == 1
     assert result.out.startswith("the engines disagree: a proof and a counterexample")
