@@ -27,7 +27,7 @@ lint: $(VENV)/installed-test
 	mkdir -p $(VENV)/types && ln -sfn "$(CURDIR)" $(VENV)/types/schedproof
 	cd $(VENV)/types && ../bin/mypy --config-file schedproof/pyproject.toml -p schedproof
 
-# Four minutes of two cores: every witness, mutant and known bug, and whether the engines agree.
+# Three minutes of two cores: every witness, mutant and known bug, and whether the engines agree.
 selfcheck: $(VENV)/installed
 	$(BIN)/schedproof selfcheck --jobs $(JOBS)
 
