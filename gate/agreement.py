@@ -16,7 +16,7 @@ from ..solver.obligation import discharge
 from ..solver.spyre.explored import Asked, Run
 from ..solver.spyre.fewest import fewest
 from ..solver.spyre.other_rules import DECIDED
-from ..solver.spyre.scopes import EVERY_LENGTH, SCOPES, Scope
+from ..solver.spyre.scopes import EVERY_LENGTH, Scope, named
 from ..solver.spyre.volumetric import Setting, to_scenario
 from ..spec.catalogue import Rule, load, select
 from .search import obligations
@@ -88,6 +88,8 @@ def volume_rows(formulas: Sequence[str], limits: Sequence[int] = LIMITS) -> Iter
     )
     for formula in formulas:
         explored = _explored("sound", scope, [rule], formula)
+        lemmas = discharge(obligations(formula, BLOCK))
+        proven = all(one.status == "proven" for one in lemmas)  # whatever the limit
         for limit in limits:
             yield Row(
                 rule.id,
@@ -95,7 +97,7 @@ def volume_rows(formulas: Sequence[str], limits: Sequence[int] = LIMITS) -> Iter
                 f"limit {limit}",
                 _sampled("sound", {**scope.full_config, "max_batch_tkv": limit}, rule, formula),
                 explored.get((rule.id, limit), "-"),
-                _solved(formula, limit),
+                "proven" if proven else _solved(formula, limit),
             )
 
 
@@ -103,7 +105,7 @@ def decided_rows() -> Iterator[Row]:
     """The rules that Z3 proves for any number of requests: exhaustive runs of `sound` agree."""
     rules = [rule for rule in load("spyre") if rule.checked and rule.id in DECIDED]
     for name in ("uneven", "pool", "cache"):
-        scope = replace(_scope(name), requests=2)
+        scope = replace(named(name), requests=2)
         scope = replace(scope, limits=scope.limits[:: max(len(scope.limits) // 3, 1)][:3])
         revision = "sound"
         explored = _explored(revision, scope, rules)
@@ -120,7 +122,7 @@ def decided_rows() -> Iterator[Row]:
 def rule_rows(revision: str, limits: Sequence[int] = (12, 20)) -> Iterator[Row]:
     """Every rule of a revision: what Hypothesis finds in the same configuration."""
     rules = [rule for rule in load("spyre") if rule.checked and rule.kind != "decision"]
-    scope = replace(_scope("aborts"), requests=2, limits=tuple(limits), aborts="any")
+    scope = replace(named("aborts"), requests=2, limits=tuple(limits), aborts="any")
     explored = _explored(revision, scope, rules)
     for limit in limits:
         broken = _all_sampled(revision, {**scope.full_config, "max_batch_tkv": limit}, rules)
@@ -146,10 +148,6 @@ def _all_sampled(
         scenario, broken = hunt.failure
         found[broken[0].rule] = scenario
     return found
-
-
-def _scope(name: str) -> Scope:
-    return next(one for one in SCOPES if one.name == name)
 
 
 def _explored(
@@ -189,9 +187,7 @@ def within(scenario: Scenario, scope: Scope) -> bool:
 
 
 def _solved(formula: str, limit: int) -> Says:
-    """Proven for any number of requests, or what Z3 says for up to REQUESTS."""
-    if all(one.status == "proven" for one in discharge(obligations(formula, BLOCK))):
-        return "proven"
+    """What Z3 says for up to REQUESTS."""
     setting = Setting(formula, 0, BLOCK, CHUNK, limit, LENGTH, early_eos=True)
     says: Says = "holds"
     for asked in fewest(setting, REQUESTS):

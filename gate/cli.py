@@ -1,11 +1,8 @@
 """The command line. Exit codes: 0 conforms, 1 a rule is broken, 2 usage, 3 inconclusive."""
 
 import io
-import math
-import os
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -18,12 +15,13 @@ from ..model.systems import check_system, make_model, resolve_revision
 from ..model.target import ModelTarget
 from ..properties.predicate import Broken
 from ..properties.replay import replay as run_replay
-from ..properties.rules import LOCKSTEP, applies
+from ..properties.rules import LOCKSTEP
 from ..spec.catalogue import CatalogueError, Rule, load, select
 from . import catalogue_rules, explore_command, report
 from .exits import BROKEN, CONFORMS, INCONCLUSIVE, USAGE
 from .hypothesis_home import set_hypothesis_home
 from .judge import run_gate
+from .options import at_least, check_applies, check_places, option, picked, write
 from .profiles import PROFILES
 from .releases import ReleaseError
 from .scenario_file import FileError, read_scenario
@@ -108,9 +106,9 @@ def gate(
     offline: Offline = False,
 ) -> None:
     """Judge a scheduler: replay known scenarios, search for new ones, give a verdict per rule."""
-    with _option("--system"):
+    with option("--system"):
         check_system(system)
-    with _option("--revision"):
+    with option("--revision"):
         if revision is None:
             revision = default_revision(target)
         resolved = resolve_revision(system, revision)
@@ -118,10 +116,10 @@ def gate(
             make_model(system, resolved, {})
     if profile not in PROFILES:
         raise InputError("--profile", f"{profile!r}; valid: {', '.join(PROFILES)}")
-    _at_least("--seed", seed, 0)
-    _at_least("--max-failures", max_failures, 1)
-    _at_least("--step-limit", step_limit, 0.1)
-    _check_places(json_file, out)
+    at_least("--seed", seed, 0)
+    at_least("--max-failures", max_failures, 1)
+    at_least("--step-limit", step_limit, 0.1)
+    check_places(json_file, out)
     catalogue = load(system)
     rules = _rules(catalogue, rule, resolved, target)
     set_hypothesis_home()
@@ -150,7 +148,7 @@ def gate(
             reporter.close()
         stderr = open_target.stderr()
     if json_file is not None:
-        _write(json_file, report.verdict_json(verdict))
+        write(json_file, report.verdict_json(verdict))
     report.print_verdict(console, verdict, catalogue)
     if judged.interrupted:
         report.fail("interrupted: the verdict is about what ran until then")
@@ -170,7 +168,7 @@ def replay(
     offline: Offline = False,
 ) -> None:
     """Run one scenario on a target, show every step, and judge it."""
-    _at_least("--step-limit", step_limit, 0.1)
+    at_least("--step-limit", step_limit, 0.1)
     read = read_scenario(scenario)
     catalogue = load(read.system)
     rules = _rules(catalogue, rule, read.revision or "", target)
@@ -246,8 +244,8 @@ def search(
     ] = 300.0,
 ) -> None:
     """Decide a rule: a counterexample, a proof, or inconclusive."""
-    _at_least("--time-limit", time_limit, 1)
-    _check_places(None, out)
+    at_least("--time-limit", time_limit, 1)
+    check_places(None, out)
     from . import deciding  # Z3 takes a while to import
 
     question = deciding.Question(
@@ -290,7 +288,7 @@ def check(
     """Prove the arithmetic of the model: a verdict per contract."""
     if what != "contracts":
         raise InputError("WHAT", f"{what!r}; valid: contracts")
-    _at_least("--time-limit", time_limit, 1)
+    at_least("--time-limit", time_limit, 1)
     from . import contracts
 
     code = contracts.run_contracts(report.make_console(), only or [], profile, time_limit)
@@ -306,7 +304,7 @@ def rules(
     ] = False,
 ) -> None:
     """List the rules: what they say, where it is written, and what checks them."""
-    with _option("--system"):
+    with option("--system"):
         check_system(system)
     catalogue = load(system)
     console = report.make_console()
@@ -368,36 +366,6 @@ def _explain_usage(error: Any) -> None:
     report.fail(message.rstrip(".") + hint)
 
 
-@contextmanager
-def _option(name: str) -> Iterator[None]:
-    """An input error in the words of the command line."""
-    try:
-        yield
-    except InputError as error:
-        raise InputError(name, error.problem) from None
-
-
-def _at_least(name: str, value: float, least: float) -> None:
-    if not least <= value < math.inf:  # not a number is not at least anything
-        raise InputError(name, f"{value}; valid: at least {least}")
-
-
-def _check_places(json_file: Path | None, out: Path) -> None:
-    """Notice before the work, not after it, that the results have nowhere to go."""
-    if json_file is not None:
-        if json_file.is_dir():
-            raise InputError("--json", f"{json_file} is a folder; valid: a file")
-        if not json_file.parent.is_dir():
-            raise InputError("--json", f"{json_file}: the folder {json_file.parent} does not exist")
-        if not os.access(json_file if json_file.exists() else json_file.parent, os.W_OK):
-            raise InputError("--json", f"{json_file} cannot be written to")
-    there = next(place for place in (out, *out.absolute().parents) if place.exists())
-    if not there.is_dir():
-        raise InputError("--out", f"{out}: {there} is not a folder")
-    if not os.access(there, os.W_OK):
-        raise InputError("--out", f"{out}: {there} cannot be written to")
-
-
 def _rules(
     catalogue: Sequence[Rule], words: list[str] | None, revision: str, target: str
 ) -> Sequence[Rule]:
@@ -408,17 +376,9 @@ def _rules(
     """
     if not words:
         return catalogue
-    ids = [part.strip() for word in words for part in word.split(",") if part.strip()]
-    if not ids:
-        raise InputError("--rule", f"{words[0]!r} names no rule; `schedproof rules` lists them")
-    chosen = select(catalogue, ids)
+    chosen = picked(catalogue, words)
     for rule in chosen:
-        if not applies(rule, revision):
-            raise InputError(
-                "--rule",
-                f"{rule.id} does not apply to revision {revision}; "
-                f"it applies to {', '.join(rule.revisions)}",
-            )
+        check_applies(rule, revision)
         if rule.id == LOCKSTEP and target == "model":
             raise InputError(
                 "--rule", f"{rule.id} compares a target with the model; valid: any other target"
@@ -454,10 +414,3 @@ def _conclude(console: Any, scenario: Any, outcome: Any, chosen: Sequence[Rule])
         f"({len(exercised)} of {len(outcome.session.checked)} rules were at stake)"
     )
     return CONFORMS
-
-
-def _write(path: Path, data: bytes) -> None:
-    try:
-        path.write_bytes(data)
-    except OSError as error:
-        raise FileError(f"{path}: cannot be written to ({error.strerror})") from None

@@ -18,14 +18,13 @@ from ..spec.catalogue import Rule, load, select
 from . import explore_command, report, search
 from .exits import BROKEN, CONFORMS, INCONCLUSIVE
 from .explore_command import chosen_rules, chosen_scopes
-from .exploring import Budget
+from .exploring import MEMORY_MB, Budget
 from .sampling import run_samples
 from .search_decided import run_decided
 from .setting import RULE, read_block, read_setting
 from .targets.opening import opened
 
 ENGINES = ("z3", "hypothesis", "explore", "all")
-MEMORY_MB = 4096
 ANY_RULE = ("hypothesis", "explore")  # they take any rule that has a predicate
 
 

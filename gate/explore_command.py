@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, get_args
 
 import typer
 from rich.console import Console
@@ -12,14 +12,16 @@ from ..model.errors import InputError
 from ..model.systems import resolve_revision
 from ..properties.rules import LOCKSTEP, applies
 from ..solver.explore import ORDERS
+from ..solver.scheduling import Aborts
 from ..solver.spyre.explored import Asked
 from ..solver.spyre.scopes import SCOPES, Scope
-from ..spec.catalogue import Rule, load, select
+from ..spec.catalogue import Rule, load
 from . import report
 from .explore_report import Reporter
-from .exploring import Budget, explore, parts_of
+from .exploring import MEMORY_MB, Budget, explore, parts_of
+from .options import at_least, check_applies, check_places, option, picked
 
-ABORTS = ("none", "alone", "any")
+ABORTS: tuple[Aborts, ...] = get_args(Aborts)
 
 
 def command(
@@ -60,7 +62,7 @@ def command(
     ] = False,
     jobs: Annotated[int, typer.Option(help="processes, at least 1")] = 2,
     time_limit: Annotated[float, typer.Option(help="seconds for everything, at least 1")] = 3600.0,
-    memory_limit: Annotated[int, typer.Option(help="MB for each process, at least 64")] = 4096,
+    memory_limit: Annotated[int, typer.Option(help="MB for each process, at least 64")] = MEMORY_MB,
     checkpoint: Annotated[
         Path | None,
         typer.Option(help="folder to put unfinished work by in, and to go on from"),
@@ -71,8 +73,6 @@ def command(
     out: Annotated[Path, typer.Option(help="folder for counterexamples")] = Path("schedproof-out"),
 ) -> None:
     """Explore every behaviour of small scopes: arrivals, early ends, clients that give up."""
-    from .cli import _at_least, _check_places, _option  # the command line imports this module
-
     for name, value, least in (
         ("--jobs", jobs, 1),
         ("--time-limit", time_limit, 1),
@@ -81,11 +81,11 @@ def command(
         ("--seed", seed, 0),
         ("--deepest", 1 if deepest is None else deepest, 1),
     ):
-        _at_least(name, value, least)
-    _check_places(json_file, out)
+        at_least(name, value, least)
+    check_places(json_file, out)
     if checkpoint is not None and checkpoint.exists() and not checkpoint.is_dir():
         raise InputError("--checkpoint", f"{checkpoint} is not a folder")
-    with _option("--revision"):
+    with option("--revision"):
         resolved = resolve_revision("spyre", revision)
     if order not in ORDERS:
         raise InputError("--order", f"{order!r}; valid: {', '.join(ORDERS)}")
@@ -138,7 +138,7 @@ def chosen_scopes(names: Sequence[str] | None, revision: str) -> list[Scope]:
     Raises:
         InputError: an unknown name, or a scope that the revision does not have.
     """
-    valid = [one for one in SCOPES if not one.revisions or revision in one.revisions]
+    valid = [one for one in SCOPES if one.belongs_to(revision)]
     by_name = {one.name: one for one in valid}
     for name in names or ():
         if name not in by_name:
@@ -162,7 +162,7 @@ def changed(scope: Scope, requests: int | None, limits: str | None, aborts: str 
     if aborts is not None:
         if aborts not in ABORTS:
             raise InputError("--aborts", f"{aborts!r}; valid: {', '.join(ABORTS)}")
-        scope = replace(scope, aborts=aborts)  # type: ignore[arg-type]
+        scope = replace(scope, aborts=aborts)
     return scope if limits is None else replace(scope, limits=read_limits(limits))
 
 
@@ -192,21 +192,13 @@ def chosen_rules(
     Raises:
         InputError, CatalogueError: one that cannot be checked here.
     """
-    ids = [part.strip() for word in words or () for part in word.split(",") if part.strip()]
-    if words and not ids:
-        raise InputError("--rule", f"{words[0]!r} names no rule; `schedproof rules` lists them")
-    rules = select(catalogue, ids) if ids else catalogue
-    for one in rules if ids else ():
+    rules = picked(catalogue, words) if words else catalogue
+    for one in rules if words else ():
         if not one.checked:
             raise InputError("--rule", f"{one.id} has no predicate: {one.unchecked or one.planned}")
         if one.id == LOCKSTEP:
             raise InputError(
                 "--rule", f"{one.id} compares a target with the model; valid: any other rule"
             )
-        if not applies(one, revision):
-            raise InputError(
-                "--rule",
-                f"{one.id} does not apply to revision {revision}; "
-                f"it applies to {', '.join(one.revisions)}",
-            )
+        check_applies(one, revision)
     return [one for one in rules if one.checked and applies(one, revision) and one.id != LOCKSTEP]

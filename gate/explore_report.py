@@ -14,7 +14,8 @@ from ..spec.catalogue import Rule
 from . import report
 from .exits import BROKEN, CONFORMS, INCONCLUSIVE
 from .exploring import Ended, Event, Failed, Progress, confirmed
-from .scenario_file import FileError, write_scenario
+from .options import write
+from .scenario_file import write_scenario
 
 MARKS = {
     "holds": "green",
@@ -188,10 +189,7 @@ class Reporter:
             "rules": {rule: {"verdict": word} for rule, (word, _) in verdicts.items()},
             "unfinished": self._unfinished,
         }
-        try:
-            path.write_bytes(msgspec.json.format(msgspec.json.encode(data), indent=2) + b"\n")
-        except OSError as error:
-            raise FileError(f"{path}: cannot be written to ({error.strerror})") from None
+        write(path, msgspec.json.format(msgspec.json.encode(data), indent=2) + b"\n")
 
 
 def _plain(ended: Ended) -> dict[str, Any]:

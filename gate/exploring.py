@@ -13,6 +13,8 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+import msgspec
+
 from ..model.scenario import Scenario
 from ..model.target import ModelTarget
 from ..properties.replay import Outcome
@@ -23,6 +25,7 @@ from .checkpoint import load, put_by
 from .scenario_file import FileError
 
 REPORT_EVERY = 0.5  # seconds
+MEMORY_MB = 4096  # for one process, where nothing else is said
 
 
 @dataclass(frozen=True)
@@ -202,12 +205,7 @@ def confirmed(
     broken = {}
     for limit in one.limits:
         config = {**one.scenario.config, "max_batch_tkv": limit}
-        scenario = Scenario(
-            system=one.scenario.system,
-            revision=one.scenario.revision,
-            config=config,
-            requests=one.scenario.requests,
-        )
+        scenario = msgspec.structs.replace(one.scenario, config=config)
         outcome = run_replay(ModelTarget(formula), scenario, [rule])
         if outcome.broken:
             broken[limit] = (scenario, outcome)

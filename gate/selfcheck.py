@@ -5,7 +5,7 @@ Hypothesis and the explorer; what one finds and the other does not has a reason,
 """
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
 
@@ -130,7 +130,7 @@ def _checkups(
 ) -> Iterator[Run]:
     """The small scopes of a revision explored, one after the other, until the time is over."""
     for scope in CHECKUP:
-        if scope.revisions and revision not in scope.revisions:
+        if not scope.belongs_to(revision):
             continue
         run = Run(Asked(revision, scope, first_only=first_only), rules)
         if not run.checked:
@@ -154,11 +154,7 @@ def witnesses(revision: str) -> list[Witnessed | str]:
     with ExitStack() as stack:
         if revision == "2.5.2":
             REPAIRED_2_5_2(stack)
-        engines: list[Callable[[str, list[Rule]], tuple[dict[str, Answer], list[str]]]] = [
-            _at_stake_in_samples,
-            _at_stake_in_scopes,
-        ]
-        told = [engine(revision, rules) for engine in engines]
+        told = [_at_stake_in_samples(revision, rules), _at_stake_in_scopes(revision, rules)]
     return [line for _, lines in told for line in lines] + [
         Witnessed(rule.id, revision, tuple(found[rule.id] for found, _ in told if rule.id in found))
         for rule in rules

@@ -11,6 +11,7 @@ it. What is counted, and what breaks, is told apart by configuration.
 from collections import Counter, deque
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any, Literal, NamedTuple, Protocol
 
 Order = Literal["breadth", "depth", "deepening", "random"]
@@ -276,6 +277,12 @@ class Exploration:
             number, label = self._came_by[number]
             labels.append(label)
         return tuple(reversed(labels[:-1]))
+
+
+@cache
+def numbers(members: int) -> tuple[int, ...]:
+    """The configurations of a set of bits."""
+    return tuple(number for number in range(members.bit_length()) if members >> number & 1)
 
 
 def cycles(edges: dict[Hashable, set[Hashable]]) -> list[Hashable]:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from functools import cache
 from itertools import product
 from typing import Any, Literal, NamedTuple, Protocol
 
@@ -19,7 +18,7 @@ from ..model.observation import Step
 from ..properties.predicate import Predicate
 from ..properties.rules import NEVER_CRASHES, NEVER_HANGS
 from .book import Book
-from .explore import Break, Move
+from .explore import Break, Move, numbers
 from .undecided import Candidates, Looked, Menu
 from .waiting import WASTE_IN_LINE, Wait, never_ends, waits_too_long
 
@@ -257,16 +256,16 @@ class SchedulerSpace:
                 tried[member] = self._models.step(member, state, inside)
             return tried[member]
 
-        def alike(numbers: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
-            first = at(numbers[0])
-            if len(numbers) == 1 or not first.limited or first == at(numbers[-1]):
-                yield numbers
+        def alike(part: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
+            first = at(part[0])
+            if len(part) == 1 or not first.limited or first == at(part[-1]):
+                yield part
             else:
-                yield from alike(numbers[: len(numbers) // 2])
-                yield from alike(numbers[len(numbers) // 2 :])
+                yield from alike(part[: len(part) // 2])
+                yield from alike(part[len(part) // 2 :])
 
         together: list[tuple[int, ...]] = []
-        for part in alike(_numbers(members)):
+        for part in alike(numbers(members)):
             if together and at(together[-1][0]) == at(part[0]):
                 together[-1] += part
             else:
@@ -360,7 +359,7 @@ class SchedulerSpace:
         self, rule: str, is_broken: Any, book: Book, step: Step, members: int
     ) -> list[Break]:
         found: dict[str, int] = {}
-        for number in _numbers(members):
+        for number in numbers(members):
             book.config = self._models.configs[number]
             message = is_broken(book, step)
             if message is not None:
@@ -415,16 +414,10 @@ def _ways(
         yield name, exactly, True
 
 
-@cache
-def _numbers(members: int) -> tuple[int, ...]:
-    """The configurations of a set of bits."""
-    return tuple(number for number in range(members.bit_length()) if members >> number & 1)
-
-
 def _ends(members: int) -> tuple[int, int]:
     """The first and the last configuration of a set of bits."""
     return (members & -members).bit_length() - 1, members.bit_length() - 1
 
 
-def _bits(numbers: Sequence[int]) -> int:
-    return sum(1 << number for number in numbers)
+def _bits(members: Sequence[int]) -> int:
+    return sum(1 << number for number in members)

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from ..model.scenario import Request, Segment
+from ..properties.ledger import Account
 
 ENDLESS = 10**9  # tokens
 # The stream that stands for a request's own words in a menu.
@@ -160,15 +161,8 @@ class OpenAccount:
         """Who is not told to end goes on."""
         return ENDLESS
 
-    @property
-    def started(self) -> bool:
-        """Some of its prompt is computed."""
-        return self.computed > 0
-
-    @property
-    def prefilled(self) -> bool:
-        """Its whole prompt is computed."""
-        return self.computed >= self.prompt
+    started = Account.started
+    prefilled = Account.prefilled
 
 
 def read(request: str, field: str, value: Any) -> Any:

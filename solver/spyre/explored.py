@@ -4,9 +4,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from ...model.scenario import Scenario
-from ...properties.rules import NEVER_CRASHES, NEVER_HANGS, PREDICATES, observable
+from ...properties.rules import PREDICATES, observable
 from ...spec.catalogue import Rule
-from ..explore import Exploration, Order
+from ..explore import Exploration, Order, numbers
 from ..path import scenario_of
 from ..scheduling import SchedulerSpace
 from .scopes import Scope
@@ -112,7 +112,7 @@ class Run:
         one, limits = self.exploration, self.asked.scope.limits
 
         def of(members: int) -> tuple[int, ...]:
-            return tuple(limit for n, limit in enumerate(limits) if members >> n & 1)
+            return tuple(limits[number] for number in numbers(members))
 
         counterexamples = [
             Counterexample(
@@ -122,7 +122,7 @@ class Run:
                 scenario_of(
                     found.path,
                     self._menu,
-                    first := (found.members & -found.members).bit_length() - 1,
+                    first := numbers(found.members)[0],
                     "spyre",
                     self.asked.revision,
                     self._models.configs[first],
@@ -130,7 +130,6 @@ class Run:
             )
             for found in one.found
         ]
-        asked_for = {NEVER_CRASHES, NEVER_HANGS} & {*self.checked}
         return Explored(
             self.asked,
             one.states,
@@ -143,7 +142,7 @@ class Run:
             {
                 rule: of(members)
                 for rule, members in self._space.at_stake.items()
-                if rule in self.checked or rule in asked_for
+                if rule in self.checked
             },
             tuple(counterexamples),
             len(one.livelocks),

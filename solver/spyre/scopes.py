@@ -58,8 +58,13 @@ class Scope:
         """Every key that is not at its default."""
         return {**SMALLEST, **dict(self.config)}
 
+    def belongs_to(self, revision: str) -> bool:
+        """It makes a difference in this revision."""
+        return not self.revisions or revision in self.revisions
 
-def _named(name: str) -> "Scope":
+
+def named(name: str) -> Scope:
+    """The scope of this name."""
     return next(one for one in SCOPES if one.name == name)
 
 
@@ -165,9 +170,9 @@ CHECKUP = (
         (40,),
         config=(("prefix_caching", True), ("max_model_len", 13)),
     ),
-    replace(_named("pool"), requests=2),
-    replace(_named("cache"), requests=2),
+    replace(named("pool"), requests=2),
+    replace(named("cache"), requests=2),
     Scope("three", "three requests", 3, SOME_LENGTHS, (12, 28), "alone"),
-    replace(_named("pool"), aborts="none"),
-    replace(_named("cache"), limits=(40,)),
+    replace(named("pool"), aborts="none"),
+    replace(named("cache"), limits=(40,)),
 )

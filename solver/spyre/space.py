@@ -19,9 +19,9 @@ from ..undecided import OWN, Candidates, Looked, Menu
 from .key import Key, left
 from .undecided import OpenSequence, decided, opened
 
-# The rules whose predicates read max_batch_tkv.
 # A prompt in segments, and max_tokens.
 MenuItem = tuple[tuple[Segment, ...], int]
+# The rules whose predicates read max_batch_tkv.
 READ_THE_LIMIT = frozenset({"SPY-R07", "SPY-R42", "SPY-R51"})
 
 

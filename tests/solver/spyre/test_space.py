@@ -9,7 +9,8 @@ import pytest
 from schedproof.model.spyre.revision import REVISIONS
 from schedproof.model.target import ModelTarget
 from schedproof.properties.replay import replay
-from schedproof.solver.scheduling import SchedulerSpace, _numbers
+from schedproof.solver.explore import numbers
+from schedproof.solver.scheduling import SchedulerSpace
 from schedproof.solver.spyre import key
 from schedproof.solver.spyre.explored import Asked, Run
 from schedproof.solver.spyre.key import Key
@@ -60,7 +61,7 @@ def steps_seen(revision, scope, reduced):
             (pads.get(name), book.live[name].computed + tokens)
             for name, tokens in step.scheduled.items()
         )
-        for number in _numbers(members):
+        for number in numbers(members):
             seen.add((scope.limits[number], step.kind, step.tkv, tuple(rows)))
         return judged(space, book, step, wait, members)
 

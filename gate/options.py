@@ -1,0 +1,77 @@
+"""What several commands ask of their options, in one line where it is wrong."""
+
+import math
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from ..model.errors import InputError
+from ..properties.rules import applies
+from ..spec.catalogue import Rule, select
+from .scenario_file import FileError
+
+
+@contextmanager
+def option(name: str) -> Iterator[None]:
+    """An input error in the words of the command line."""
+    try:
+        yield
+    except InputError as error:
+        raise InputError(name, error.problem) from None
+
+
+def at_least(name: str, value: float, least: float) -> None:
+    """Raise InputError unless the option's value is a number from `least` upwards."""
+    if not least <= value < math.inf:  # not a number is not at least anything
+        raise InputError(name, f"{value}; valid: at least {least}")
+
+
+def check_places(json_file: Path | None, out: Path) -> None:
+    """Notice before the work, not after it, that the results have nowhere to go."""
+    if json_file is not None:
+        if json_file.is_dir():
+            raise InputError("--json", f"{json_file} is a folder; valid: a file")
+        if not json_file.parent.is_dir():
+            raise InputError("--json", f"{json_file}: the folder {json_file.parent} does not exist")
+        if not os.access(json_file if json_file.exists() else json_file.parent, os.W_OK):
+            raise InputError("--json", f"{json_file} cannot be written to")
+    there = next(place for place in (out, *out.absolute().parents) if place.exists())
+    if not there.is_dir():
+        raise InputError("--out", f"{out}: {there} is not a folder")
+    if not os.access(there, os.W_OK):
+        raise InputError("--out", f"{out}: {there} cannot be written to")
+
+
+def picked(catalogue: Sequence[Rule], words: Sequence[str]) -> Sequence[Rule]:
+    """The rules that --rule names; `A,B` means A and B.
+
+    Raises:
+        InputError, CatalogueError: none is named, or one that is not there.
+    """
+    ids = [part.strip() for word in words for part in word.split(",") if part.strip()]
+    if not ids:
+        raise InputError("--rule", f"{words[0]!r} names no rule; `schedproof rules` lists them")
+    return select(catalogue, ids)
+
+
+def check_applies(rule: Rule, revision: str) -> None:
+    """Raise InputError unless the rule belongs to the revision."""
+    if not applies(rule, revision):
+        raise InputError(
+            "--rule",
+            f"{rule.id} does not apply to revision {revision}; "
+            f"it applies to {', '.join(rule.revisions)}",
+        )
+
+
+def write(path: Path, data: bytes) -> None:
+    """Write a file that an option names.
+
+    Raises:
+        FileError: it cannot be written to.
+    """
+    try:
+        path.write_bytes(data)
+    except OSError as error:
+        raise FileError(f"{path}: cannot be written to ({error.strerror})") from None
