@@ -105,11 +105,11 @@ def test_rules_are_checked_or_unchecked_for_a_reason_and_none_is_planned(rules):
     assert (len(COMMON + CHECKED), len(UNCHECKED)) == (44, 30)
 
 
-def test_every_checked_rule_has_a_witness_and_both_engines_of_today(rules):
+def test_every_checked_rule_has_a_witness_and_is_sampled_and_no_other_has_an_engine(rules):
     for rule in rules:
         if rule.checked:
             assert rule.witness, rule.id
-            assert rule.engines == ("hypothesis", "corpus"), rule.id
+            assert rule.engines[:2] == ("hypothesis", "corpus"), rule.id
         else:
             assert rule.engines == (), rule.id
 
