@@ -4,9 +4,10 @@ Source: Spyre scheduling page, "Prefix caching"; target protocol, "Pools on Spyr
 for promises. Counts are in blocks.
 """
 
-from . import padding, prefix
+from .. import prefix
+from ..pool import Pool, free_blocks, give_back, publish, take, touch
+from . import padding
 from .config import SpyreConfig
-from .pool import Pool, free_blocks, give_back, publish, take, touch
 from .revision import Revision
 from .state import Sequence, State
 

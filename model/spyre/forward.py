@@ -5,9 +5,9 @@ Source: Spyre scheduling page, "Padding" and "Prefix caching"; releases where `R
 
 from typing import NamedTuple
 
+from ..pool import Pool
 from . import blocks, padding, tkv
 from .config import SpyreConfig
-from .pool import Pool
 from .revision import Revision
 from .state import Sequence, State
 

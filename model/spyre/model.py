@@ -4,10 +4,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from ..pool import Pool
 from ..scenario import Request
 from . import padding, scheduler
 from .config import SpyreConfig, check_pool, read_config
-from .pool import Pool
 from .revision import REVISIONS, Revision
 from .state import Sequence, State
 

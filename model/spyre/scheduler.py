@@ -6,10 +6,10 @@ Everything here is pure: a state goes in, a state and what can be observed of th
 
 from typing import Any, Literal, NamedTuple
 
+from ..pool import free_blocks
 from . import admission, blocks, forward, pausing
 from .config import SpyreConfig
 from .forward import Forward
-from .pool import free_blocks
 from .revision import Revision
 from .state import Sequence, State
 

@@ -2,7 +2,7 @@
 
 from typing import NamedTuple, Self
 
-from .pool import Content, Pool
+from ..pool import Content, Pool
 
 
 class Sequence(NamedTuple):

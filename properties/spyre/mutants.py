@@ -6,13 +6,13 @@ from dataclasses import replace
 from typing import Any
 from unittest import mock
 
+from ...model import prefix
 from ...model.spyre import (
     admission,
     blocks,
     forward,
     padding,
     pausing,
-    prefix,
     revision,
     scheduler,
     tkv,

@@ -9,8 +9,9 @@ from typing import Any, Literal, NamedTuple
 
 from hypothesis import strategies as st
 
+from ...model.pool import Content
+from ...model.prefix import prefix
 from ...model.scenario import Request
-from ...model.spyre.prefix import Prefix, prefix
 from ..ledger import Ledger
 
 Scale = Literal["small", "short", "tight"]
@@ -133,7 +134,7 @@ def beside_the_batch(draw: st.DrawFn, config: Mapping[str, Any], ledger: Ledger)
 @st.composite
 def contents(
     draw: st.DrawFn, config: Mapping[str, Any], earlier: Sequence[Request], name: str, length: int
-) -> Prefix:
+) -> Content:
     """What a prompt of about `length` tokens says: often what an earlier request said, up to a
     point.
 
@@ -141,7 +142,7 @@ def contents(
     prompt, or of what it generated. A prompt may come again as it was, as its whole blocks, or with
     the answer to it.
     """
-    own: Prefix = ((name, length),)
+    own: Content = ((name, length),)
     if not config["prefix_caching"] or not earlier or draw(st.integers(0, 3)) == 0:
         return own
     gone = [one for one in earlier if one.abort_at is not None]
@@ -171,7 +172,7 @@ def caches(config: Mapping[str, Any]) -> bool:
     return bool(config["prefix_caching"])
 
 
-def fitted(config: Mapping[str, Any], content: Prefix, shape: Shape | None) -> Shape:
+def fitted(config: Mapping[str, Any], content: Content, shape: Shape | None) -> Shape:
     """The shape of a request with this prompt, cut to what fits; a short one if none is given."""
     prompt = sum(tokens for _, tokens in content)
     if shape is None:

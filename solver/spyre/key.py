@@ -3,7 +3,7 @@
 from collections.abc import Hashable
 from typing import Any
 
-from ...model.spyre.pool import Content, free_blocks
+from ...model.pool import Content, free_blocks
 from ...model.spyre.revision import Revision
 from ...model.spyre.state import Sequence, State
 from ..book import Book

@@ -2,7 +2,7 @@
 
 from typing import Any, cast
 
-from ...model.spyre.pool import Content
+from ...model.pool import Content
 from ...model.spyre.state import Sequence
 from ..undecided import ENDLESS, Candidates, read
 

@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import pytest
 
+from schedproof.model.pool import Pool
+from schedproof.model.prefix import prefix
 from schedproof.model.spyre import admission
-from schedproof.model.spyre.pool import Pool
-from schedproof.model.spyre.prefix import prefix
 from schedproof.model.spyre.revision import (
     DOCUMENTED,
     RELEASE_2_1_2,

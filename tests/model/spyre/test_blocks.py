@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from schedproof.model.pool import Pool
 from schedproof.model.spyre import blocks
-from schedproof.model.spyre.pool import Pool
 from schedproof.model.spyre.revision import RELEASE_2_1_2, RELEASE_2_5_2, SOUND
 from schedproof.model.spyre.state import State
 

@@ -4,11 +4,11 @@ from dataclasses import replace
 
 import pytest
 
+from schedproof.model.pool import Pool
+from schedproof.model.prefix import prefix
 from schedproof.model.spyre import forward
 from schedproof.model.spyre.config import SpyreConfig
 from schedproof.model.spyre.forward import Forward
-from schedproof.model.spyre.pool import Pool
-from schedproof.model.spyre.prefix import prefix
 from schedproof.model.spyre.revision import (
     RELEASE_2_1_2,
     RELEASE_2_5_2,

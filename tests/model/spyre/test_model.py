@@ -5,10 +5,10 @@ from typing import Any
 import pytest
 
 from schedproof.model.errors import InputError
+from schedproof.model.pool import Pool
 from schedproof.model.scenario import Request
 from schedproof.model.spyre.config import SpyreConfig
 from schedproof.model.spyre.model import SpyreModel, make_model
-from schedproof.model.spyre.pool import Pool
 from schedproof.model.spyre.revision import REVISIONS
 from schedproof.model.spyre.state import Sequence, State
 

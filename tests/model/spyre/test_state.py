@@ -2,7 +2,7 @@
 
 import pytest
 
-from schedproof.model.spyre.pool import Pool
+from schedproof.model.pool import Pool
 from schedproof.model.spyre.state import Sequence, State
 
 from .build import decoding, ids, waiting

@@ -4,9 +4,9 @@ from itertools import product
 
 import pytest
 
+from schedproof.model.pool import free_blocks
 from schedproof.model.scenario import Request
 from schedproof.model.spyre import blocks
-from schedproof.model.spyre.pool import free_blocks
 from schedproof.model.systems import make_model
 from schedproof.model.target import ModelTarget
 from schedproof.properties.replay import replay

@@ -7,7 +7,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from schedproof.model.spyre.pool import (
+from schedproof.model.pool import (
     Content,
     Pool,
     free_blocks,

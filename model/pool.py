@@ -7,7 +7,7 @@ filled with: it is found by its content until it is handed out again.
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-from ..scenario import Segment
+from .scenario import Segment
 
 Content = tuple[Segment, ...]
 NOTHING_CACHED: Mapping[Content, tuple[int, ...]] = {}
