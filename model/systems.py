@@ -1,19 +1,50 @@
 """The systems that have a model, by the name that scenarios use."""
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
 
 import msgspec
 
 from .errors import InputError
+from .scenario import Request
 from .spyre.config import REVISIONS as SPYRE_REVISIONS
 from .spyre.config import read_config as read_spyre_config
-from .spyre.model import SpyreModel
 from .spyre.model import make_model as make_spyre_model
+from .vllm.config import REVISIONS as VLLM_REVISIONS
+from .vllm.config import read_config as read_vllm_config
+from .vllm.model import make_model as make_vllm_model
 
-REVISIONS = {"spyre": SPYRE_REVISIONS}
-READ_CONFIG = {"spyre": read_spyre_config}
-MAKE_MODEL = {"spyre": make_spyre_model}
+
+class Model(Protocol):
+    """One configuration of one revision of a system. Every method is pure: its states, which
+    nobody else looks into, go in and come out."""
+
+    @property
+    def observes(self) -> tuple[str, ...]:
+        """Fields of the step observation that the model shows."""
+
+    def initial(self) -> Any:
+        """The scheduler before anything arrived."""
+
+    def refusal(self, request: Request) -> str | None:
+        """Why the request can never run, or None."""
+
+    def arrive(self, state: Any, request: Request) -> Any:
+        """The request joins the waiting queue."""
+
+    def abort(self, state: Any, request_id: str) -> Any:
+        """The client gives the request up before the next decision."""
+
+    def step(self, state: Any, abort_inside: tuple[str, ...] = ()) -> tuple[Any, dict[str, Any]]:
+        """One decision and its completion: the next state and the step observation."""
+
+
+REVISIONS = {"spyre": SPYRE_REVISIONS, "vllm": VLLM_REVISIONS}
+READ_CONFIG = {"spyre": read_spyre_config, "vllm": read_vllm_config}
+MAKE_MODEL: dict[str, Callable[[str, Mapping[str, Any]], Model]] = {
+    "spyre": make_spyre_model,
+    "vllm": make_vllm_model,
+}
 
 
 def check_system(system: str) -> None:
@@ -51,7 +82,7 @@ def full_config(system: str, revision: str, values: Mapping[str, Any]) -> dict[s
     return read
 
 
-def make_model(system: str, revision: str, config: Mapping[str, Any]) -> SpyreModel:
+def make_model(system: str, revision: str, config: Mapping[str, Any]) -> Model:
     """The reference model of a system's revision.
 
     Raises:

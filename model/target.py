@@ -14,8 +14,7 @@ from .errors import InputError
 from .scenario import Request, check_requests
 from .spyre.model import SpyreModel
 from .spyre.revision import admitting_by
-from .spyre.state import State
-from .systems import make_model
+from .systems import Model, make_model
 
 Reply = dict[str, Any]
 REQUEST_KEYS = frozenset({"id", "prompt", "max_tokens", "output_len", "priority"})
@@ -49,8 +48,8 @@ class ModelTarget:
 
     def __init__(self, formula: str | None = None) -> None:
         self._formula = formula
-        self._model: SpyreModel | None = None
-        self._state = State()
+        self._model: Model | None = None
+        self._state: Any = None
         self._known: set[str] = set()
         self._abort_inside: tuple[str, ...] = ()
 
@@ -64,6 +63,7 @@ class ModelTarget:
             message = f"$.config: {config!r:.60} is not an object"
             return {"ok": False, "error": "config", "message": message}
         if self._formula is not None:
+            assert isinstance(model, SpyreModel), system
             admits = admitting_by(model.revision, self._formula)
             assert admits is not None, self._formula
             model = replace(model, revision=admits)

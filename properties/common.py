@@ -7,7 +7,7 @@ from collections import Counter
 
 from ..model.observation import Step
 from .content import in_common, said_by
-from .ledger import Ledger
+from .ledger import Account, Ledger
 from .predicate import Predicate
 
 
@@ -105,7 +105,7 @@ def someone_waits(ledger: Ledger, step: Step) -> bool:
 
 def never_ends(ledger: Ledger, step: Step) -> str | None:
     """All accepted requests together take no more steps than their work (ALL-R06)."""
-    allowance = ledger.work + 2 * len(ledger.accounts) + 2
+    allowance = ledger.most_steps
     if ledger.busy_steps < allowance:
         return None
     left = [n for n in ledger.live if n not in (step.finished or {})]
@@ -127,15 +127,22 @@ def hit_never_computed(ledger: Ledger, step: Step) -> str | None:
     for name, hit in first_hits(ledger, step).items():
         if hit <= 0:
             continue
-        known = 0
+        own, known = ledger.accounts[name], 0
         for other in ledger.accounts.values():
-            computed = other.computed + step.scheduled.get(other.id, 0)
-            if computed and other.id != name:
-                shared = in_common(ledger.accounts[name].content, said_by(other))
+            computed = other.most_computed if other is own else _reaches(ledger, step, other)
+            if computed:
+                shared = in_common(said_by(own), said_by(other))
                 known = max(known, min(shared, computed))
         if hit > known:
             return f"{name} takes {hit} tokens from the cache, of which {known} were ever computed"
     return None
+
+
+def _reaches(ledger: Ledger, step: Step, account: Account) -> int:
+    """Tokens of a request that were computed by the end of this step, at any time."""
+    hit = 0 if account.started else ledger.hit_now(step, account) or 0
+    now = account.computed + hit + step.scheduled.get(account.id, 0)
+    return max(account.most_computed, now if account.id in step.scheduled else 0)
 
 
 def something_cached(ledger: Ledger, step: Step) -> bool:

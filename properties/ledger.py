@@ -6,6 +6,7 @@ from typing import Any
 
 from ..model.observation import Step
 from ..model.scenario import Request, Segment
+from .bounds import BOUNDS
 from .content import in_common, said_by
 
 # In other revisions a request that decodes does so in every decode step.
@@ -16,8 +17,11 @@ REVISIONS_THAT_PAUSE = frozenset({"2.5.2"})
 class Account:
     """One accepted request. `computed` and `emitted` are sums over the steps seen, in tokens.
 
-    `computed` includes what the prefix cache had at admission, `prefix_hit`. `content` are the
-    segments of its prompt. `paused_steps` counts the steps paused without a break.
+    `computed` includes what the prefix cache had at admission, `prefix_hit`; both begin anew when
+    the request is preempted, which `preemptions` counts: it had then generated `regenerated`
+    tokens and computed `lost` of them all. `content` are the segments of its prompt. `arrival`
+    numbers the requests in the order of their coming; a lower `priority` is more important.
+    `paused_steps` counts the steps paused without a break.
     """
 
     id: str
@@ -31,6 +35,11 @@ class Account:
     prefill_steps: int = 0
     paused_steps: int = 0
     ended: str | None = None
+    regenerated: int = 0
+    lost: int = 0
+    preemptions: int = 0
+    arrival: int = 0
+    priority: int = 0
 
     @property
     def started(self) -> bool:
@@ -39,8 +48,18 @@ class Account:
 
     @property
     def prefilled(self) -> bool:
-        """Its whole prompt is computed."""
-        return self.computed >= self.prompt
+        """Its whole prompt is computed; after a preemption, what it had generated too."""
+        return self.computed >= self.prompt + self.regenerated
+
+    @property
+    def most_computed(self) -> int:
+        """Tokens that were ever computed of it."""
+        return max(self.computed, self.lost)
+
+    @property
+    def num_tokens(self) -> int:
+        """Tokens known so far: the prompt and what was generated."""
+        return self.prompt + self.emitted
 
     def __copy__(self) -> "Account":
         """The same, to go on by itself: runs that branch copy every account in every step."""
@@ -56,6 +75,11 @@ class Account:
             self.prefill_steps,
             self.paused_steps,
             self.ended,
+            self.regenerated,
+            self.lost,
+            self.preemptions,
+            self.arrival,
+            self.priority,
         )
 
 
@@ -66,6 +90,7 @@ class Ledger:
     Attributes:
         config: every key of the system's configuration.
         revision: what the target is held to.
+        system: whose scheduler it is.
         paused: held back since the step before, where the revision knows that.
         accounts: accepted requests by id, in order of arrival.
         aborts_to_report: aborted since the last step, with the next step to report them.
@@ -80,6 +105,7 @@ class Ledger:
 
     config: Mapping[str, Any]
     revision: str = ""
+    system: str = "spyre"
     paused: frozenset[str] = frozenset()
     accounts: dict[str, Account] = field(default_factory=dict)
     live: dict[str, Account] = field(default_factory=dict)
@@ -104,10 +130,12 @@ class Ledger:
             request.max_tokens,
             request.tokens_to_emit,
             request.prompt,
+            arrival=len(self.accounts),
+            priority=request.priority,
         )
         self.accounts[request.id] = account
         self.live[request.id] = account
-        self.work += self.steps_left(account)
+        self.work += BOUNDS[self.system].alone(self.config, account)
         self._sorted_phases = None
         self._note_first_in_line()
 
@@ -157,19 +185,18 @@ class Ledger:
         A request that leaves in its first step is not listed any more. If it has finished, what
         it did not compute was cached; if it was aborted, nobody knows.
         """
-        if account.started or not self.config.get("prefix_caching"):
+        if account.started or not caches(self.config):
             return 0
         if account.id in (step.prefix_hit or {}):
             return (step.prefix_hit or {})[account.id]
         if (step.finished or {}).get(account.id, "aborted") != "aborted":
-            return account.prompt - step.scheduled.get(account.id, 0)
+            return account.prompt + account.regenerated - step.scheduled.get(account.id, 0)
         return None if account.id in self.aborts_inside else 0
 
-    def steps_left(self, account: Account) -> int:
-        """Steps that one request alone can take at most: its chunks, twice for interleaving,
-        and its tokens."""
-        chunks = -(-(account.prompt - min(account.computed, account.prompt)) // self._chunk())
-        return 2 * chunks + account.max_tokens - account.emitted
+    @property
+    def most_steps(self) -> int:
+        """Steps that all accepted requests together can take at most."""
+        return BOUNDS[self.system].together(self.config, self.work, len(self.accounts))
 
     def observe(self, step: Step) -> None:
         """Book a step after it was judged."""
@@ -179,6 +206,9 @@ class Ledger:
             self.busy_steps += 1
             self.barren_steps = 0 if any(step.scheduled.values()) else self.barren_steps + 1
         self.last_was_prefill = bool(self.prefill_members(step))
+        for name in step.preempted or ():
+            if name in self.live:
+                self._rewind(self.live[name])
         for name, tokens in step.scheduled.items():
             account = self.accounts.get(name)
             if account is None:
@@ -215,9 +245,9 @@ class Ledger:
         """A bound on what nobody knows: no hit is longer than what others have computed of it."""
         return max(
             (
-                min(in_common(account.content, said_by(other)), other.computed)
+                min(in_common(said_by(account), said_by(other)), other.most_computed)
                 for other in self.accounts.values()
-                if other is not account and other.started
+                if other.most_computed
             ),
             default=0,
         )
@@ -262,11 +292,19 @@ class Ledger:
         if first is None:
             self.first_in_line = None
         elif self.first_in_line is None or self.first_in_line[0] != first.id:
-            running = [one for one in self.live.values() if one.started]
-            ahead = sum(self.steps_left(one) for one in running)
-            own = 2 * -(-first.prompt // self._chunk())
-            # Faults that cost a step each have rules of their own: leave them room here.
-            self.first_in_line = (first.id, self.step, ahead + own + len(running) + 2)
+            started = [one for one in self.live.values() if one.started]
+            allowance = BOUNDS[self.system].waits(self.config, first, started)
+            self.first_in_line = None if allowance is None else (first.id, self.step, allowance)
 
-    def _chunk(self) -> int:
-        return int(self.config["chunk_size"])
+    @staticmethod
+    def _rewind(account: Account) -> None:
+        """It has lost what was computed; all its tokens are to be computed again."""
+        account.lost = account.most_computed
+        account.regenerated = account.emitted
+        account.computed = account.prefix_hit = 0
+        account.preemptions += 1
+
+
+def caches(config: Mapping[str, Any]) -> bool:
+    """The configuration has a prefix cache."""
+    return bool(config.get("prefix_caching", config.get("enable_prefix_caching", False)))

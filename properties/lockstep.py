@@ -16,6 +16,7 @@ COMPARED = (
     "running",
     "prefilling",
     "paused",
+    "preempted",
     "finished",
     "computed",
     "prefix_hit",

@@ -218,7 +218,7 @@ def make_machine(hunt: Search, shrink_runs: int = 0) -> type[RuleBasedStateMachi
         @rule()
         def drain(self) -> None:
             ledger = self.session.monitor.ledger
-            bound = ledger.work + 2 * len(ledger.accounts) + 2
+            bound = ledger.most_steps
             while not self.over and self.session.unfinished and ledger.busy_steps <= bound:
                 self.one_step()
 

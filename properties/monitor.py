@@ -26,8 +26,9 @@ class Monitor:
         config: Mapping[str, Any],
         at_stake: Counter[str] | None = None,
         revision: str = "",
+        system: str = "spyre",
     ) -> None:
-        self.ledger = Ledger(config, revision)
+        self.ledger = Ledger(config, revision, system)
         self.at_stake = Counter() if at_stake is None else at_stake
         self._rules = [rule.id for rule in rules]
         self._checks = [(rule.id, *predicates[rule.id]) for rule in rules if rule.id in predicates]

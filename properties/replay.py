@@ -80,7 +80,7 @@ def replay(
             outcome.finished = True
             break
         ledger = session.monitor.ledger
-        if ledger.busy_steps > ledger.work + 2 * len(ledger.accounts) + 2:
+        if ledger.busy_steps > ledger.most_steps:
             break
     outcome.unmet += _unexpected(scenario, outcome.broken, {rule.id for rule in rules})
     return outcome

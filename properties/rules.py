@@ -5,6 +5,7 @@ from typing import Any
 
 from ..spec.catalogue import Rule
 from . import common, spyre
+from .ledger import caches
 from .predicate import Predicate
 
 NEVER_CRASHES = "ALL-R01"
@@ -26,7 +27,7 @@ def observable(
     With prefix caching on, who does not see the hits cannot follow what is computed: then only
     the rules of every system are left.
     """
-    blind = (config or {}).get("prefix_caching", False) and "prefix_hit" not in observes
+    blind = caches(config or {}) and "prefix_hit" not in observes
     return [
         rule
         for rule in rules

@@ -53,7 +53,7 @@ class Session:
             self._ask("start", target.start, system, revision, config)
         )
         self.checked = observable(rules, revision, self.started.observes, config)
-        self.monitor = Monitor(self.checked, PREDICATES[system], config, at_stake, revision)
+        self.monitor = Monitor(self.checked, PREDICATES[system], config, at_stake, revision, system)
         self.recent: deque[tuple[int, Step]] = deque(maxlen=CONTEXT_STEPS)
         self.rejected: dict[str, str] = {}
         self.details = ""

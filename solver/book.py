@@ -8,6 +8,12 @@ from typing import Any
 from ..properties.ledger import Account, Ledger
 from .undecided import Candidates, OpenAccount
 
+# What is told of a request apart from what was asked for.
+COUNTERS = (
+    *("computed", "emitted", "prefix_hit", "prefill_steps", "paused_steps"),
+    *("regenerated", "lost", "preemptions"),
+)
+
 
 class Book(Ledger):
     """What the client knows on one path.
@@ -42,7 +48,7 @@ class Book(Ledger):
             return
         tokens = candidates.max_tokens
         new = Account(request, candidates.prompt, tokens, tokens, content)
-        for name in ("computed", "emitted", "prefix_hit", "prefill_steps", "paused_steps"):
+        for name in COUNTERS:
             setattr(new, name, getattr(old, name))
         self._enter(request, new)
 

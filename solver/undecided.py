@@ -136,6 +136,9 @@ class OpenAccount:
         self.prefix_hit = 0
         self.prefill_steps = 0
         self.paused_steps = 0
+        self.regenerated = 0
+        self.lost = 0
+        self.preemptions = 0
         self.ended: str | None = None
 
     @property
@@ -163,6 +166,8 @@ class OpenAccount:
 
     started = Account.started
     prefilled = Account.prefilled
+    most_computed = Account.most_computed
+    num_tokens = Account.num_tokens
 
 
 def read(request: str, field: str, value: Any) -> Any:

@@ -11,16 +11,20 @@ import re
 import reprlib
 import tomllib
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import resources
 from math import inf
 from typing import Any
 
 import msgspec
 
-SYSTEMS = ("spyre",)
 KINDS = ("safety", "progress", "decision")
-REVISIONS = ("sound", "documented", "2.1.2", "2.5.2")
+REVISIONS = {"spyre": ("sound", "documented", "2.1.2", "2.5.2"), "vllm": ("documented",)}
+SYSTEMS = tuple(REVISIONS)
+# A rule of every system may name a revision of one of them: "vllm/documented".
+NAMES_OF_REVISIONS = tuple(
+    dict.fromkeys(revision for revisions in REVISIONS.values() for revision in revisions)
+) + tuple(f"{system}/{revision}" for system in SYSTEMS for revision in REVISIONS[system])
 ENGINES = ("hypothesis", "corpus", "explore", "z3", "crosshair")
 # The optional fields of a step: `kind` and `scheduled` are always there, so no rule can lack them.
 FIELDS = (
@@ -28,8 +32,9 @@ FIELDS = (
     *("preempted", "finished", "computed", "prefix_hit", "blocks", "free_blocks"),
     *("reserved_blocks", "slot_blocks"),
 )
-# R: a row of the documents, P: a promise of progress that no document words.
-_ID = re.compile(r"[A-Z][A-Z0-9]*-[RP][0-9]{2}")
+# R: a row of the documents, I: an invariant that one of them numbers, P: a promise of progress
+# that no document words.
+_ID = re.compile(r"[A-Z][A-Z0-9]*-([RP][0-9]{2}|I[0-9])")
 
 
 class CatalogueError(ValueError):
@@ -143,7 +148,8 @@ def load(system: str) -> tuple[Rule, ...]:
     if system not in SYSTEMS:
         known = ", ".join(SYSTEMS)
         raise CatalogueError(f"system {system!r} has no rule catalogue; systems that have: {known}")
-    return _packaged("common.toml") + _packaged(f"{system}.toml")
+    rules = _packaged("common.toml") + _packaged(f"{system}.toml")
+    return tuple(replace(rule, revisions=_own(rule.revisions, system)) for rule in rules)
 
 
 def read(text: str, name: str) -> tuple[Rule, ...]:
@@ -192,6 +198,15 @@ def _packaged(name: str) -> tuple[Rule, ...]:
     return read(resources.files("schedproof.spec").joinpath(name).read_text("utf-8"), name)
 
 
+def _own(revisions: Sequence[str], system: str) -> tuple[str, ...]:
+    """The revisions as the system itself names them, those of others left out."""
+    return tuple(
+        name.removeprefix(f"{system}/")
+        for name in revisions
+        if "/" not in name or name.startswith(f"{system}/")
+    )
+
+
 def _rule(table: _RuleTable) -> Rule:
     values = msgspec.structs.asdict(table)
     rows = values.pop("divergence")
@@ -216,14 +231,18 @@ def _misshapen(error: msgspec.ValidationError, data: Any, name: str) -> Catalogu
 def _faults(table: _RuleTable, path: str) -> Iterator[str]:
     """Yield what is wrong with a rule whose keys and types are right."""
     if not _ID.fullmatch(table.id):
-        form = "a system, '-R' or '-P' and two digits, as in 'SPY-R09'"
+        form = "a system, '-R' or '-P' and two digits, or '-I' and one, as in 'SPY-R09'"
         yield _fault(f"{path}.id", table.id, form)
     yield from _empty(table, ("title", "says", "source"), path)
     yield from _foreign(f"{path}.kind", table.kind, KINDS)
     if not table.revisions:
-        yield _fault(f"{path}.revisions", [], f"'*' or some of {', '.join(REVISIONS)}")
+        yield _fault(f"{path}.revisions", [], f"'*' or some of {', '.join(NAMES_OF_REVISIONS)}")
     star = ("*",) if len(table.revisions) == 1 else ()
-    for key, valid in (("revisions", star + REVISIONS), ("needs", FIELDS), ("engines", ENGINES)):
+    for key, valid in (
+        ("revisions", star + NAMES_OF_REVISIONS),
+        ("needs", FIELDS),
+        ("engines", ENGINES),
+    ):
         for index, value in enumerate(getattr(table, key)):
             yield from _foreign(f"{path}.{key}[{index}]", value, valid)
     reasons = [key for key in ("planned", "unchecked") if getattr(table, key)]

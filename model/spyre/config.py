@@ -5,6 +5,7 @@ from typing import Annotated, Any
 
 import msgspec
 
+from ..config import convert
 from ..errors import InputError
 
 Positive = Annotated[int, msgspec.Meta(ge=1)]
@@ -33,10 +34,7 @@ def read_config(values: Mapping[str, Any], revision: str) -> SpyreConfig:
     Raises:
         InputError: an unknown key, a wrong type, or values that do not fit together.
     """
-    try:
-        config = msgspec.convert(dict(values), SpyreConfig)
-    except msgspec.ValidationError as error:
-        raise _explained(error, values) from None
+    config = convert(values, SpyreConfig)
     if config.chunk_size % config.block_size:
         raise InputError(
             "$.config.chunk_size",
@@ -72,13 +70,3 @@ def check_pool(config: SpyreConfig, revision: str) -> None:
             f"{config.num_blocks} {problem} in revision {revision}; "
             f"valid: null or at least {valid}",
         )
-
-
-def _explained(error: msgspec.ValidationError, values: Mapping[str, Any]) -> InputError:
-    unknown = [key for key in values if key not in SpyreConfig.__struct_fields__]
-    if unknown:
-        valid = ", ".join(SpyreConfig.__struct_fields__)
-        return InputError(f"$.config.{ascii(unknown[0])[1:-1]}", f"unknown key; valid: {valid}")
-    problem, _, path = str(error).rpartition(" - at `$.")
-    key = path.removesuffix("`")
-    return InputError(f"$.config.{key}", f"{values.get(key)!r:.60}: {problem}")

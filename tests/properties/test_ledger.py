@@ -14,6 +14,7 @@ from schedproof.model.replies import read_step
 from schedproof.model.scenario import Request
 from schedproof.model.systems import full_config
 from schedproof.model.target import ModelTarget
+from schedproof.properties.bounds import spyre_alone
 from schedproof.properties.ledger import Account, Ledger
 
 CONFIG = full_config(
@@ -113,7 +114,7 @@ def test_work_is_every_chunk_twice_and_every_token() -> None:
     book = ledger(request("a", 12, 3), request("b", 8, 1, 1))
     assert book.work == (2 * 2 + 3) + (2 * 1 + 1)
     book.observe(prefill("a", 8))
-    assert book.steps_left(book.accounts["a"]) == 2 * 1 + 3
+    assert spyre_alone(CONFIG, book.accounts["a"]) == 2 * 1 + 3
 
 
 def test_first_in_line_is_the_oldest_that_has_not_started() -> None:

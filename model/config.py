@@ -1,0 +1,30 @@
+"""How the configuration of any system is read: its own keys, and one clear error."""
+
+from collections.abc import Mapping
+from typing import Any, TypeVar
+
+import msgspec
+
+from .errors import InputError
+
+Config = TypeVar("Config", bound=msgspec.Struct)
+
+
+def convert(values: Mapping[str, Any], kind: type[Config]) -> Config:
+    """The configuration that `values` gives, every key left out at its default.
+
+    Raises:
+        InputError: an unknown key, or a wrong type.
+    """
+    try:
+        return msgspec.convert(dict(values), kind)
+    except msgspec.ValidationError as error:
+        unknown = [key for key in values if key not in kind.__struct_fields__]
+        if unknown:
+            path = f"$.config.{ascii(unknown[0])[1:-1]}"
+            problem = f"unknown key; valid: {', '.join(kind.__struct_fields__)}"
+        else:
+            said, _, place = str(error).rpartition(" - at `$.")
+            key = place.removesuffix("`")
+            path, problem = f"$.config.{key}", f"{values.get(key)!r:.60}: {said}"
+        raise InputError(path, problem) from None

@@ -1,0 +1,69 @@
+"""vLLM's parameters, in its own terms, with the defaults of the scenario format."""
+
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
+
+import msgspec
+
+from ..config import convert
+from ..errors import InputError
+
+Positive = Annotated[int, msgspec.Meta(ge=1)]
+Count = Annotated[int, msgspec.Meta(ge=0)]
+Share = Annotated[float, msgspec.Meta(ge=0, lt=1)]
+
+REVISIONS = ("documented",)
+
+
+class VllmConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Lengths in tokens, `num_blocks` in blocks (null block not counted, null: unbounded).
+
+    `watermark` is a share of the pool, `long_prefill_token_threshold` 0 for none.
+    """
+
+    block_size: Positive = 16
+    num_blocks: Positive | None = None
+    max_num_seqs: Positive = 128
+    max_num_batched_tokens: Positive = 2048
+    max_model_len: Positive = 8192
+    long_prefill_token_threshold: Count = 0
+    enable_chunked_prefill: bool = True
+    enable_prefix_caching: bool = True
+    policy: Literal["fcfs", "priority"] = "fcfs"
+    watermark: Share = 0.0
+    reserve_full_isl: bool = True
+
+    @property
+    def watermark_blocks(self) -> int:
+        """Blocks that admission leaves free while somebody runs."""
+        return int(self.watermark * (self.num_blocks or 0))
+
+    @property
+    def longest_chunk(self) -> int:
+        """Tokens of one request in one step, at most."""
+        return min(
+            self.max_num_batched_tokens,
+            self.long_prefill_token_threshold or self.max_num_batched_tokens,
+        )
+
+
+def read_config(values: Mapping[str, Any], revision: str) -> VllmConfig:
+    """The configuration that `values` gives, every key left out at its default.
+
+    Raises:
+        InputError: an unknown key, a wrong type, or values that do not fit together.
+    """
+    config = convert(values, VllmConfig)
+    if config.max_num_batched_tokens < config.max_num_seqs:
+        raise InputError(
+            "$.config.max_num_batched_tokens",
+            f"{config.max_num_batched_tokens} is less than max_num_seqs ({config.max_num_seqs}): "
+            f"not everyone could decode; valid: at least {config.max_num_seqs}",
+        )
+    if config.long_prefill_token_threshold > config.max_model_len:
+        raise InputError(
+            "$.config.long_prefill_token_threshold",
+            f"{config.long_prefill_token_threshold} is beyond max_model_len "
+            f"({config.max_model_len}); valid: 0 to {config.max_model_len}",
+        )
+    return config

@@ -1,0 +1,96 @@
+"""The reference model of vLLM's scheduler behind the interface that all models share."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ..pool import Pool
+from ..scenario import Request
+from . import scheduler
+from .config import VllmConfig, read_config
+from .kv_cache import blocks_for
+from .state import Sequence, State
+
+OBSERVES = (
+    "kind",
+    "scheduled",
+    "emitted",
+    "waiting",
+    "running",
+    "prefilling",
+    "preempted",
+    "finished",
+    "computed",
+    "blocks",
+)
+
+
+@dataclass(frozen=True)
+class VllmModel:
+    """One configuration. Every method is pure: states go in and come out."""
+
+    config: VllmConfig
+
+    @property
+    def observes(self) -> tuple[str, ...]:
+        """Fields of the step observation that this model shows."""
+        options = {
+            "prefix_hit": self.config.enable_prefix_caching,
+            "free_blocks": self.config.num_blocks is not None,
+        }
+        return OBSERVES + tuple(field for field, shown in options.items() if shown)
+
+    def initial(self) -> State:
+        """The scheduler before anything arrived."""
+        return State(pool=Pool(self.config.num_blocks))
+
+    def refusal(self, request: Request) -> str | None:
+        """Why `request` can never run, or None. Source: target protocol, "Refusals at add"."""
+        config = self.config
+        longest = request.prompt_len + request.max_tokens
+        if longest > config.max_model_len:
+            return (
+                f"prompt + max_tokens = {longest} tokens is beyond max_model_len "
+                f"({config.max_model_len})"
+            )
+        sentence = f"prompt + max_tokens - 1 = {longest - 1} tokens"
+        needed = blocks_for(longest - 1, config.block_size)
+        if config.num_blocks is not None and needed > config.num_blocks:
+            return f"{sentence} needs {needed} blocks of {config.num_blocks}"
+        if not config.enable_chunked_prefill and longest - 1 > config.max_num_batched_tokens:
+            return (
+                f"{sentence} is beyond max_num_batched_tokens ({config.max_num_batched_tokens}), "
+                "and prompts are not chunked"
+            )
+        return None
+
+    def arrive(self, state: State, request: Request) -> State:
+        """The request joins the waiting queue."""
+        newcomer = Sequence(
+            request.id,
+            request.prompt_len,
+            request.max_tokens,
+            request.tokens_to_emit,
+            request.priority,
+            content=request.prompt,
+        )
+        return scheduler.arrive(self.config, state, newcomer)
+
+    def abort(self, state: State, request_id: str) -> State:
+        """The client gives the request up before the next decision."""
+        return scheduler.abort(self.config, state, request_id)
+
+    def step(
+        self, state: State, abort_inside: tuple[str, ...] = ()
+    ) -> tuple[State, dict[str, Any]]:
+        """One decision and its completion: the next state and the step observation."""
+        return scheduler.step(self.config, state, abort_inside)
+
+
+def make_model(revision: str, config: Mapping[str, Any]) -> VllmModel:
+    """The model in the configuration that `config` gives.
+
+    Raises:
+        InputError: an unknown key, or an impossible value.
+    """
+    return VllmModel(read_config(config, revision))

@@ -1,0 +1,77 @@
+"""How long requests may take at most, in steps, by system: what completion and waiting go by.
+
+Source: target protocol, "Bounds".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    from .ledger import Account
+
+Config = Mapping[str, Any]
+
+
+class Bounds(NamedTuple):
+    """A system's bounds, in steps.
+
+    `alone`: one request that has the scheduler to itself, from where it is. `waits`: until the
+    first in line is scheduled, behind those who have started; None where nothing bounds it.
+    `together`: all requests, of whom each alone takes `work` in sum.
+    """
+
+    alone: Callable[[Config, Account], int]
+    waits: Callable[[Config, Account, Sequence[Account]], int | None]
+    together: Callable[[Config, int, int], int]
+
+
+def spyre_alone(config: Config, one: Account) -> int:
+    """Its chunks, twice for interleaving, and its tokens."""
+    chunks = -(-(one.prompt - min(one.computed, one.prompt)) // int(config["chunk_size"]))
+    return 2 * chunks + one.max_tokens - one.emitted
+
+
+def spyre_waits(config: Config, first: Account, started: Sequence[Account]) -> int:
+    """Until everybody who has started has ended, and its own first chunk."""
+    ahead = sum(spyre_alone(config, one) for one in started)
+    own = 2 * -(-first.prompt // int(config["chunk_size"]))
+    # Faults that cost a step each have rules of their own: leave them room here.
+    return ahead + own + len(started) + 2
+
+
+def one_after_the_other(config: Config, work: int, requests: int) -> int:
+    """Whoever has come first is served in every step."""
+    return work + 2 * requests + 2
+
+
+def vllm_alone(config: Config, one: Account) -> int:
+    """All its tokens in chunks, and one by one those that it generates: whoever is preempted
+    begins anew, so what it has computed does not count."""
+    chunk = min(
+        config["max_num_batched_tokens"],
+        config["long_prefill_token_threshold"] or config["max_num_batched_tokens"],
+    )
+    return int(-(-(one.prompt + one.max_tokens) // chunk) + one.max_tokens)
+
+
+def vllm_waits(config: Config, first: Account, started: Sequence[Account]) -> int | None:
+    """First come, first served: until all who came before have ended. By priority, others may
+    overtake for ever."""
+    if config["policy"] == "priority":
+        return None
+    return sum(vllm_alone(config, one) for one in started) + len(started) + 2
+
+
+def vllm_together(config: Config, work: int, requests: int) -> int:
+    """First come, first served: the eldest is never preempted. By priority the most important one
+    is not, but it may wait behind everybody who runs, anew for each request."""
+    turns = requests + 1 if config["policy"] == "priority" else 1
+    return turns * one_after_the_other(config, work, requests)
+
+
+BOUNDS = {
+    "spyre": Bounds(spyre_alone, spyre_waits, one_after_the_other),
+    "vllm": Bounds(vllm_alone, vllm_waits, vllm_together),
+}
