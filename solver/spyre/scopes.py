@@ -28,6 +28,8 @@ SHARED = tuple(
     )
     for tokens in (1, 4)
 )
+# With three requests: those whose first chunk may be cached as a whole, and go on.
+BEYOND_A_CHUNK = SHARED[4:]
 
 
 @dataclass(frozen=True)
@@ -70,7 +72,7 @@ def named(name: str) -> Scope:
 
 SCOPES = (
     Scope("lengths", "prompts to 9, outputs to 6 tokens", 4),
-    Scope("aborts", "the same with clients that give up", 3, limits=SOME_LIMITS, aborts="alone"),
+    Scope("aborts", "with clients that give up", 3, SOME_LENGTHS, SOME_LIMITS, "alone"),
     Scope(
         "uneven",
         "a max_model_len that is not whole blocks",
@@ -82,7 +84,8 @@ SCOPES = (
         "sequential",
         "without interleaving",
         3,
-        limits=SOME_LIMITS,
+        SOME_LENGTHS,
+        SOME_LIMITS,
         config=(("interleave", False),),
     ),
     Scope(
@@ -109,8 +112,8 @@ SCOPES = (
         "cache",
         "prefix caching: prompts that begin alike",
         3,
-        SHARED,
-        (16, 40),
+        BEYOND_A_CHUNK,
+        (40,),
         "alone",
         (("prefix_caching", True),),
     ),
@@ -118,7 +121,7 @@ SCOPES = (
         "small cache",
         "prefix caching in a pool of 8 blocks",
         3,
-        SHARED,
+        BEYOND_A_CHUNK,
         (40,),
         config=(("prefix_caching", True), ("num_blocks", 8)),
         revisions=("sound", "documented", "2.5.2"),
@@ -171,8 +174,8 @@ CHECKUP = (
         config=(("prefix_caching", True), ("max_model_len", 13)),
     ),
     replace(named("pool"), requests=2),
-    replace(named("cache"), requests=2),
+    replace(named("cache"), requests=2, menu=SHARED, limits=(16, 40)),
     Scope("three", "three requests", 3, SOME_LENGTHS, (12, 28), "alone"),
     replace(named("pool"), aborts="none"),
-    replace(named("cache"), limits=(40,)),
+    replace(named("cache"), menu=SHARED),
 )
