@@ -49,7 +49,7 @@ def take(pool: Pool, count: int) -> tuple[tuple[int, ...], Pool]:
     for block, content in evicted:
         taken += (block,)
         if content is not None:
-            cached = _forget(cached, content, block)
+            cached = _without(cached, content, block)
     return taken, Pool(size, head[count:], fresh + never_used, tail[len(evicted) :], cached)
 
 
@@ -83,7 +83,12 @@ def publish(pool: Pool, filled: Iterable[tuple[int, Content]]) -> Pool:
     return pool._replace(cached=cached)
 
 
-def _forget(
+def forget(pool: Pool, content: Content, block: int) -> Pool:
+    """The pool in which this block is not found by this content."""
+    return pool._replace(cached=_without(pool.cached, content, block))
+
+
+def _without(
     cached: Mapping[Content, tuple[int, ...]], content: Content, block: int
 ) -> dict[Content, tuple[int, ...]]:
     left = dict(cached)

@@ -35,7 +35,8 @@ def shown(step: Step, observes: frozenset[str]) -> Step:
 def differences(seen: Step, model: Step) -> list[str]:
     """The fields, shown by both, in which a target's step differs from its model's.
 
-    Block numbers are names: they are compared up to renaming, 0 (padding) apart.
+    Block numbers are names: they are compared up to renaming, 0 (padding) apart. Who is not listed
+    has nothing computed, cached or held.
     """
     found = []
     names: tuple[dict[int, int], dict[int, int]] = ({0: 0}, {0: 0})
@@ -57,9 +58,14 @@ def _comparable(field: str, step: Step, names: dict[int, int]) -> Any:
         return {
             request: [names.setdefault(block, len(names)) for block in value[request]]
             for request in sorted(value)
+            if value[request]
         }
     if field == "scheduled":
         return list(value.items())
+    if field == "preempted":
+        return sorted(value)
+    if field in ("computed", "prefix_hit"):
+        return {request: tokens for request, tokens in value.items() if tokens}
     return value
 
 

@@ -72,7 +72,7 @@ def release_with(plant: Plant) -> Callable[[], Target]:
         def start(self, system: str, revision: str, config: Any) -> Reply:
             with ExitStack() as stack:
                 plant(stack)
-                return super().start(system, revision, config)
+                return {**super().start(system, revision, config), "name": system}
 
         def step(self) -> Reply:
             with ExitStack() as stack:

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from ..spec.catalogue import Rule
-from . import common, spyre
+from . import common, spyre, vllm
 from .ledger import caches
 from .predicate import Predicate
 
@@ -13,7 +13,10 @@ NEVER_HANGS = "ALL-R02"
 LOCKSTEP = "ALL-R07"
 EVERY_SYSTEM = "ALL-"
 
-PREDICATES: dict[str, dict[str, Predicate]] = {"spyre": {**common.PREDICATES, **spyre.PREDICATES}}
+PREDICATES: dict[str, dict[str, Predicate]] = {
+    "spyre": {**common.PREDICATES, **spyre.PREDICATES},
+    "vllm": {**common.PREDICATES, **vllm.PREDICATES},
+}
 
 
 def observable(
@@ -36,6 +39,15 @@ def observable(
         and observes.issuperset(rule.needs)
         and not (blind and not rule.id.startswith(EVERY_SYSTEM))
     ]
+
+
+def keeps_step(system: str, revision: str, name: str) -> bool:
+    """Whether a target of this name is held to every decision of the model.
+
+    A revision that is a specification leaves choices to whoever implements it: there only the
+    scheduler that the model reproduces is compared.
+    """
+    return revision != "documented" or name == system
 
 
 def applies(rule: Rule, revision: str) -> bool:

@@ -16,7 +16,7 @@ from ..spec.catalogue import Rule
 from . import lockstep
 from .monitor import Monitor
 from .predicate import Broken
-from .rules import LOCKSTEP, PREDICATES, observable
+from .rules import LOCKSTEP, PREDICATES, keeps_step, observable
 
 CONTEXT_STEPS = 6
 CRASHES_AND_HANGS = (TargetCrashed, TargetDied, TargetHung)
@@ -52,7 +52,9 @@ class Session:
         self.started: Started = read_started(
             self._ask("start", target.start, system, revision, config)
         )
-        self.checked = observable(rules, revision, self.started.observes, config)
+        seen = observable(rules, revision, self.started.observes, config)
+        held = keeps_step(system, revision, self.started.name)
+        self.checked = [rule for rule in seen if held or rule.id != LOCKSTEP]
         self.monitor = Monitor(self.checked, PREDICATES[system], config, at_stake, revision, system)
         self.recent: deque[tuple[int, Step]] = deque(maxlen=CONTEXT_STEPS)
         self.rejected: dict[str, str] = {}

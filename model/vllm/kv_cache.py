@@ -4,7 +4,7 @@ Source: chunked-prefill chapter, "Admission control"; cheat-sheet, "The Phase 02
 scheduler asks for room and is given it or not; counts are in blocks.
 """
 
-from ..pool import Pool, free_blocks, give_back, publish, take, touch
+from ..pool import Content, Pool, forget, free_blocks, give_back, publish, take, touch
 from ..prefix import cached_blocks, prefix
 from .config import VllmConfig
 from .state import Sequence
@@ -86,14 +86,17 @@ def hold(config: VllmConfig, pool: Pool, one: Sequence, tokens: int) -> tuple[Se
 
 
 def free(config: VllmConfig, pool: Pool, one: Sequence, others: tuple[Sequence, ...]) -> Pool:
-    """The pool without what `one` holds: its last block goes first, shared ones stay (V1CP-R33)."""
+    """The pool without what `one` holds: its last block goes first, shared ones stay (V1CP-R33).
+
+    Who gives up in the step that was to fill a block leaves it unfilled: it is found no more.
+    """
     held = {block for other in others if other.id != one.id for block in other.blocks}
-    freed = [
-        (
-            block,
-            prefix(one.known, (number + 1) * config.block_size) if number < one.published else None,
-        )
-        for number, block in reversed(list(enumerate(one.blocks)))
-        if block not in held
-    ]
+    filled = one.computed // config.block_size
+    freed: list[tuple[int, Content | None]] = []
+    for number, block in reversed(list(enumerate(one.blocks))):
+        name = prefix(one.known, (number + 1) * config.block_size)
+        if filled <= number < one.published:
+            pool = forget(pool, name, block)
+        if block not in held:
+            freed.append((block, name if number < min(filled, one.published) else None))
     return give_back(pool, freed, nameless_first=True)

@@ -41,6 +41,7 @@ OTHERWISE: dict[str, Any] = {
     "running": ("a", "b"),
     "prefilling": ("b",),
     "paused": (),
+    "preempted": ("e",),
     "finished": {"a": "eos"},
     "computed": {"a": 9, "b": 6},
     "prefix_hit": {"b": 8},
@@ -51,9 +52,14 @@ OTHERWISE: dict[str, Any] = {
 }
 
 
-def test_every_field_but_preemption_is_compared() -> None:
-    # No model of this system preempts: `preempted` is no field of its steps.
-    assert set(COMPARED) == OTHERWISE.keys() == FIELDS - {"preempted"}
+def test_every_field_is_compared() -> None:
+    assert set(COMPARED) == OTHERWISE.keys() == FIELDS
+
+
+def test_who_is_not_listed_has_nothing_and_the_order_of_the_preempted_does_not_matter() -> None:
+    one = replace(WHOLE, preempted=("a", "b"), prefix_hit={"b": 4, "a": 0}, computed={"a": 9})
+    other = replace(WHOLE, preempted=("b", "a"), computed={"a": 9, "b": 0})
+    assert differences(one, other) == []
 
 
 @pytest.mark.parametrize("field", COMPARED)

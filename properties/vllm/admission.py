@@ -1,0 +1,67 @@
+"""What keeps a waiting request out although blocks are free: the watermark, the whole sequence.
+
+Source: chunked-prefill chapter, "Admission control".
+"""
+
+from ...model.observation import Step
+from ..ledger import Account, Ledger
+from ..predicate import Predicate
+from .decision import admitted, blocks_for, kept, waited_before, watermark_blocks
+
+
+def reserve_given_away(ledger: Ledger, step: Step) -> str | None:
+    """Who is admitted while somebody runs leaves the watermark's blocks free (V1CP-R19)."""
+    new, reserve = admitted(ledger, step), watermark_blocks(ledger)
+    guarded = new if kept(ledger, step) else new[1:]
+    # Later in the step blocks only come back.
+    if not guarded or step.free_blocks is None or step.free_blocks >= reserve:
+        return None
+    return f"{guarded[-1].id} admitted, {step.free_blocks} blocks left free, watermark is {reserve}"
+
+
+def reserve_matters(ledger: Ledger, step: Step) -> bool:
+    """A request waits while somebody runs, and some blocks are free, but no more than the
+    watermark and what it needs."""
+    waiting = [one for one in waited_before(ledger) if one.id not in step.scheduled]
+    reserve, free = watermark_blocks(ledger), step.free_blocks
+    if not waiting or not reserve or not free or not kept(ledger, step):
+        return False
+    return free < blocks_for(ledger, waiting[0].num_tokens) + reserve
+
+
+def rest_does_not_fit(ledger: Ledger, step: Step) -> str | None:
+    """With reserve_full_isl, blocks for all known tokens of a request are free when it is
+    admitted, not only for its first chunk (V1CP-R22)."""
+    if not ledger.config["reserve_full_isl"] or step.free_blocks is None:
+        return None
+    free = step.free_blocks
+    for one in reversed(admitted(ledger, step)):
+        start = _computed_after(ledger, step, one)
+        rest = blocks_for(ledger, one.num_tokens) - blocks_for(ledger, start)
+        if rest > free:
+            return (
+                f"{one.id} admitted with {start} of {one.num_tokens} tokens: the others need "
+                f"{rest} blocks, {free} were free"
+            )
+        # What those admitted after it took, at most, was free before.
+        free += blocks_for(ledger, start)
+    return None
+
+
+def first_chunk_alone_fits(ledger: Ledger, step: Step) -> bool:
+    """A request waits of which a first block would fit, and not all that it knows."""
+    waiting = [one for one in waited_before(ledger) if one.id not in step.scheduled]
+    free = step.free_blocks
+    if not waiting or not free or not ledger.config["reserve_full_isl"]:
+        return False
+    return blocks_for(ledger, waiting[0].num_tokens) > free
+
+
+def _computed_after(ledger: Ledger, step: Step, one: Account) -> int:
+    return (ledger.hit_now(step, one) or 0) + step.scheduled[one.id]
+
+
+PREDICATES = {
+    "V1CP-R19": Predicate(reserve_given_away, reserve_matters),
+    "V1CP-R22": Predicate(rest_does_not_fit, first_chunk_alone_fits),
+}
