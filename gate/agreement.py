@@ -12,8 +12,8 @@ from ..model.scenario import Scenario
 from ..model.target import ModelTarget
 from ..properties.machine import Search, search
 from ..properties.replay import replay as run_replay
+from ..solver.explored import Asked, Run
 from ..solver.obligation import discharge
-from ..solver.spyre.explored import Asked, Run
 from ..solver.spyre.fewest import fewest
 from ..solver.spyre.other_rules import DECIDED
 from ..solver.spyre.scopes import EVERY_LENGTH, Scope, named

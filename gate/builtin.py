@@ -6,10 +6,15 @@ from pathlib import Path
 from ..model.scenario import Scenario
 from .scenario_file import read_scenario
 
+# The key of a configuration that bounds how much of a prompt one step computes.
+CHUNK = {"spyre": "chunk_size", "vllm": "max_num_batched_tokens"}
+
 
 def builtin_scenarios(system: str) -> dict[str, Scenario]:
     """The built-in scenarios of a system by file name, in the order of their names."""
     folder = resources.files("schedproof.gate.corpus") / system
+    if not folder.is_dir():
+        return {}
     files = sorted((entry for entry in folder.iterdir()), key=lambda entry: entry.name)
     found = {}
     for entry in files:
@@ -20,7 +25,7 @@ def builtin_scenarios(system: str) -> dict[str, Scenario]:
 
 def longest(scenario: Scenario) -> int:
     """Steps that a replay can take at most if nothing waits for anything else's room."""
-    chunk = int(scenario.config["chunk_size"])
+    chunk = int(scenario.config[CHUNK[scenario.system]])
     work = 0
     for one in scenario.requests:
         whole = 2 * -(-one.prompt_len // chunk) + one.tokens_to_emit

@@ -12,7 +12,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from ..solver.spyre.explored import Asked, Run
+from ..solver.explored import Asked, Run
 from ..spec.catalogue import Rule
 from .scenario_file import FileError
 

@@ -17,17 +17,23 @@ from ..properties.predicate import Broken
 from ..properties.replay import replay as run_replay
 from ..properties.rules import LOCKSTEP
 from ..spec.catalogue import CatalogueError, Rule, load, select
-from . import catalogue_rules, explore_command, report
+from . import catalogue_rules, explore_command, frontier_command, recompute_command, report
 from .exits import BROKEN, CONFORMS, INCONCLUSIVE, USAGE
 from .hypothesis_home import set_hypothesis_home
 from .judge import run_gate
 from .options import at_least, check_applies, check_places, option, picked, write
 from .profiles import PROFILES
-from .releases import ReleaseError
+from .published import ReleaseError
 from .scenario_file import FileError, read_scenario
 from .state import Gate
 from .targets.jsonl import serve as serve_lines
-from .targets.opening import UnknownTargetError, default_revision, make_target, opened
+from .targets.opening import (
+    UnknownTargetError,
+    default_revision,
+    default_system,
+    make_target,
+    opened,
+)
 
 # Typer brings its own copy of click and names only the leaves of its errors: this is the root.
 COMMAND_LINE_ERROR: type[Exception] = typer.BadParameter.__mro__[2]
@@ -45,7 +51,7 @@ TargetOption = Annotated[
     str,
     typer.Option(
         "--target",
-        help="model, MODULE:FACTORY, 'cmd:COMMAND LINE' or a release (sendnn-inference==2.1.2)",
+        help="model, MODULE:FACTORY, 'cmd:COMMAND LINE' or a release (vllm==0.28.0)",
     ),
 ]
 RuleOption = Annotated[
@@ -82,10 +88,12 @@ def gate(
     target: Annotated[
         str,
         typer.Argument(
-            help="model, MODULE:FACTORY, 'cmd:COMMAND LINE' or a release (sendnn-inference==2.1.2)"
+            help="model, MODULE:FACTORY, 'cmd:COMMAND LINE' or a release (vllm==0.28.0)"
         ),
     ] = "model",
-    system: Annotated[str, typer.Option(help="the system whose rules apply")] = "spyre",
+    system: Annotated[
+        str | None, typer.Option(help="the system whose rules apply (default: by the target)")
+    ] = None,
     revision: Annotated[
         str | None,
         typer.Option(help="the published behaviour that is meant (default: by the target)"),
@@ -106,6 +114,7 @@ def gate(
     offline: Offline = False,
 ) -> None:
     """Judge a scheduler: replay known scenarios, search for new ones, give a verdict per rule."""
+    system = default_system(target) if system is None else system
     with option("--system"):
         check_system(system)
     with option("--revision"):
@@ -255,6 +264,8 @@ def search(
 
 
 app.command("explore")(explore_command.command)
+app.command("frontier")(frontier_command.command)
+app.command("recompute")(recompute_command.command)
 
 
 @app.command()

@@ -11,10 +11,10 @@ from rich.console import Console
 
 from ..model.errors import InputError
 from ..model.systems import resolve_revision
-from ..solver.spyre.explored import Asked
-from ..solver.spyre.other_rules import DECIDED
+from ..solver.explored import Asked
 from ..solver.spyre.worst import OBJECTIVES
-from ..spec.catalogue import Rule, load, select
+from ..solver.systems import DECIDED
+from ..spec.catalogue import SYSTEMS, Rule, load, select
 from . import explore_command, report, search
 from .exits import BROKEN, CONFORMS, INCONCLUSIVE
 from .explore_command import chosen_rules, chosen_scopes
@@ -48,16 +48,16 @@ def run(console: Console, question: Question) -> int:
     Raises:
         InputError: options that mean nothing, or not together.
     """
-    catalogue = load("spyre")
-    [rule] = select(catalogue, [question.rule])
-    _check(question, rule)
+    system = system_of(question.rule)
+    [rule] = select(load(system), [question.rule])
+    _check(question, system, rule)
     codes = []
     if question.engine in ("z3", "all"):
-        codes.append(_solved(console, question))
+        codes.append(_solved(console, question, system))
     if question.engine in ("hypothesis", "all"):
-        codes.append(_sampled(console, question, catalogue, rule))
+        codes.append(_sampled(console, question, system, rule))
     if question.engine in ("explore", "all"):
-        code = _explored(console, question, rule)
+        code = _explored(console, question, system, rule)
         # What holds below a small scope is no proof: it does not count against the others.
         codes.append(code if question.engine == "explore" or code == BROKEN else INCONCLUSIVE)
     if CONFORMS in codes and BROKEN in codes:
@@ -66,7 +66,21 @@ def run(console: Console, question: Question) -> int:
     return next((code for code in (BROKEN, CONFORMS) if code in codes), INCONCLUSIVE)
 
 
-def _check(question: Question, rule: Rule) -> None:
+def system_of(rule_id: str) -> str:
+    """The system that the rule belongs to; for rules of every system the first one.
+
+    Raises:
+        CatalogueError: no system has such a rule.
+    """
+    catalogues = {system: load(system) for system in SYSTEMS}
+    for system, rules in catalogues.items():
+        if any(rule.id == rule_id for rule in rules):
+            return system
+    select([rule for rules in catalogues.values() for rule in rules], [rule_id])
+    raise AssertionError(rule_id)
+
+
+def _check(question: Question, system: str, rule: Rule) -> None:
     if question.engine not in ENGINES:
         raise InputError("--engine", f"{question.engine!r}; valid: {', '.join(ENGINES)}")
     if question.maximize is not None and question.maximize not in OBJECTIVES:
@@ -75,13 +89,14 @@ def _check(question: Question, rule: Rule) -> None:
         raise InputError("--maximize", "a proof has no worst case; valid: --prove or --maximize")
     if question.engine != "z3" and (question.prove or question.maximize):
         raise InputError("--engine", f"{question.engine} proves nothing; valid with --prove: z3")
-    if question.engine not in ANY_RULE and rule.id not in (RULE, *DECIDED):
-        valid = ", ".join((RULE, *DECIDED))
+    encoded = [*([RULE] if system == "spyre" else []), *DECIDED[system]]
+    if question.engine not in ANY_RULE and rule.id not in encoded:
+        valid = ", ".join(encoded)
         others = " or ".join(f"--engine {engine}" for engine in ANY_RULE)
         raise InputError("RULE", f"{rule.id} has no encoding; valid: {valid}, or {others}")
     if question.engine != "z3" and not rule.checked:
         raise InputError("RULE", f"{rule.id} has no predicate: {rule.unchecked or rule.planned}")
-    if rule.id in DECIDED and question.engine not in ANY_RULE:
+    if rule.id in DECIDED[system] and question.engine not in ANY_RULE:
         _check_decided(question)
     if question.target is not None and (question.prove or question.engine in ANY_RULE):
         raise InputError("--target", "replays a counterexample of Z3; valid: without this option")
@@ -101,16 +116,17 @@ def _check_decided(question: Question) -> None:
             raise InputError("--set", f"{change!r}; valid with {question.rule}: block_size=TOKENS")
 
 
-def _solved(console: Console, question: Question) -> int:
+def _solved(console: Console, question: Question, system: str) -> int:
     changes = list(question.changes)
-    decided = question.rule in DECIDED
+    decided = question.rule in DECIDED[system]
     any_block = (question.prove or decided) and "block_size=any" in changes
     if any_block:
         changes.remove("block_size=any")
     if decided:
         block = None if any_block or not changes else read_block(changes[-1])
         return run_decided(
-            *(console, question.rule, block, question.prove, question.out, question.time_limit)
+            *(console, system, question.rule, block, question.prove, question.out),
+            question.time_limit,
         )
     setting = read_setting(question.revision, changes)
     with ExitStack() as stack:
@@ -134,19 +150,19 @@ def _solved(console: Console, question: Question) -> int:
         return search.run_search(asking)
 
 
-def _sampled(console: Console, question: Question, catalogue: Sequence[Rule], rule: Rule) -> int:
-    revision = resolve_revision("spyre", question.revision)
+def _sampled(console: Console, question: Question, system: str, rule: Rule) -> int:
+    revision = resolve_revision(system, question.revision)
     return run_samples(
-        *(console, catalogue, rule, revision, _formula(question), question.out),
+        *(console, system, rule, revision, _formula(question, system), question.out),
         question.time_limit,
     )
 
 
-def _explored(console: Console, question: Question, rule: Rule) -> int:
-    revision = resolve_revision("spyre", question.revision)
-    [checked] = chosen_rules(load("spyre"), [rule.id], revision)
-    formula = _formula(question)
-    scopes = chosen_scopes(None, revision)
+def _explored(console: Console, question: Question, system: str, rule: Rule) -> int:
+    revision = resolve_revision(system, question.revision)
+    [checked] = chosen_rules(load(system), [rule.id], revision)
+    formula = _formula(question, system)
+    scopes = chosen_scopes(None, system, revision)
     small = [replace(one, requests=2) for one in scopes]  # most faults show with two requests
     # Beside two other engines, one small scope: what takes minutes is asked for by name.
     chosen = small[:1] if question.engine == "all" else [*small, *scopes]
@@ -157,8 +173,8 @@ def _explored(console: Console, question: Question, rule: Rule) -> int:
     )
 
 
-def _formula(question: Question) -> str | None:
-    """The volumetric check that `--set formula=NAME` asks for.
+def _formula(question: Question, system: str) -> str | None:
+    """Spyre's volumetric check that `--set formula=NAME` asks for.
 
     Raises:
         InputError: something else is set.
@@ -166,6 +182,8 @@ def _formula(question: Question) -> str | None:
     formula = None
     for change in question.changes:
         key, _, value = change.partition("=")
+        if system != "spyre":
+            raise InputError("--set", f"{change!r}: not with this engine; valid: nothing")
         if key != "formula":
             raise InputError("--set", f"{change!r}: not with this engine; valid: formula=NAME")
         read_setting(None, [change])

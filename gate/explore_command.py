@@ -9,12 +9,13 @@ import typer
 from rich.console import Console
 
 from ..model.errors import InputError
-from ..model.systems import resolve_revision
+from ..model.systems import check_system, resolve_revision
 from ..properties.rules import LOCKSTEP, applies
 from ..solver.explore import ORDERS
+from ..solver.explored import Asked
 from ..solver.scheduling import Aborts
-from ..solver.spyre.explored import Asked
-from ..solver.spyre.scopes import SCOPES, Scope
+from ..solver.scope import LIMIT_KEY, Scope
+from ..solver.systems import SCOPES
 from ..spec.catalogue import Rule, load
 from . import report
 from .explore_report import Reporter
@@ -25,11 +26,20 @@ ABORTS: tuple[Aborts, ...] = get_args(Aborts)
 
 
 def command(
-    revision: Annotated[str, typer.Option(help="the published behaviour")] = "sound",
+    system: Annotated[str, typer.Option(help="the system to explore")] = "spyre",
+    revision: Annotated[
+        str | None, typer.Option(help="the published behaviour  [default: the system's first]")
+    ] = None,
     scope: Annotated[
         list[str] | None,
         typer.Option(
-            "--scope", help=f"one of {', '.join(one.name for one in SCOPES)}  [default: all]"
+            "--scope",
+            help="one of the system's ("
+            + "; ".join(
+                f"{name}: {', '.join(one.name for one in scopes)}"
+                for name, scopes in SCOPES.items()
+            )
+            + ")  [default: all]",
         ),
     ] = None,
     rule: Annotated[
@@ -40,7 +50,9 @@ def command(
     ] = None,
     limits: Annotated[
         str | None,
-        typer.Option(help="max_batch_tkv, as 6-40 or 12,20,40  [default: the scope's]"),
+        typer.Option(
+            help=f"{' or '.join(LIMIT_KEY.values())}, as 6-40 or 12,20,40  [default: the scope's]"
+        ),
     ] = None,
     aborts: Annotated[
         str | None,
@@ -85,11 +97,13 @@ def command(
     check_places(json_file, out)
     if checkpoint is not None and checkpoint.exists() and not checkpoint.is_dir():
         raise InputError("--checkpoint", f"{checkpoint} is not a folder")
+    with option("--system"):
+        check_system(system)
     with option("--revision"):
-        resolved = resolve_revision("spyre", revision)
+        resolved = resolve_revision(system, revision)
     if order not in ORDERS:
         raise InputError("--order", f"{order!r}; valid: {', '.join(ORDERS)}")
-    catalogue = load("spyre")
+    catalogue = load(system)
     asked = [
         Asked(
             resolved,
@@ -99,7 +113,7 @@ def command(
             deepest=deepest,
             walks=walks if order == "random" else 0,
         )
-        for one in chosen_scopes(scope, resolved)
+        for one in chosen_scopes(scope, system, resolved)
     ]
     budget = Budget(time_limit, memory_limit, checkpoint, seed)
     rules = chosen_rules(catalogue, rule, resolved)
@@ -132,13 +146,13 @@ def run(
     return reporter.conclude(chosen, json_file, until_broken and reporter.broken)
 
 
-def chosen_scopes(names: Sequence[str] | None, revision: str) -> list[Scope]:
+def chosen_scopes(names: Sequence[str] | None, system: str, revision: str) -> list[Scope]:
     """The scopes of these names, or all that the revision has.
 
     Raises:
         InputError: an unknown name, or a scope that the revision does not have.
     """
-    valid = [one for one in SCOPES if one.belongs_to(revision)]
+    valid = [one for one in SCOPES[system] if one.belongs_to(revision)]
     by_name = {one.name: one for one in valid}
     for name in names or ():
         if name not in by_name:

@@ -9,7 +9,8 @@ import msgspec
 from rich.console import Console
 from rich.markup import escape
 
-from ..solver.spyre.explored import Asked, Counterexample, Explored
+from ..solver.explored import Asked, Counterexample, Explored
+from ..solver.scope import LIMIT_NAME
 from ..spec.catalogue import Rule
 from . import report
 from .exits import BROKEN, CONFORMS, INCONCLUSIVE
@@ -51,7 +52,11 @@ class Reporter:
         self._progress: dict[Asked, Progress] = {}
         self._status = console.status("") if console.is_terminal else None
         first = parts[0]
-        self._console.print(f"explore spyre {first.revision}, by configuration and limit")
+        system = first.scope.system
+        self._limit = LIMIT_NAME[system]
+        self._console.print(
+            f"explore {system} {first.revision}, by configuration and {self._limit}"
+        )
 
     def __call__(self, event: Event) -> None:
         """Take up one event."""
@@ -169,7 +174,8 @@ class Reporter:
         so_far = self._so_far[rule.id]
         if so_far.broken:
             where = "; ".join(
-                f"{scope} at {_limits(limits)}" for scope, limits in so_far.broken.items()
+                f"{scope} at {_limits(limits, self._limit)}"
+                for scope, limits in so_far.broken.items()
             )
             return "BROKEN", f": {where}"
         if so_far.doubtful:
@@ -218,14 +224,15 @@ def _count(explored: Explored) -> str:
 
 def _name(asked: Asked) -> str:
     scope = asked.scope
-    return f"{_scope(asked)}, {scope.requests} requests, {_limits(scope.limits)}"
+    limits = _limits(scope.limits, LIMIT_NAME[scope.system])
+    return f"{_scope(asked)}, {scope.requests} requests, {limits}"
 
 
 def _scope(asked: Asked) -> str:
     return f"{asked.revision} {asked.scope.name}"
 
 
-def _limits(limits: Sequence[int] | set[int]) -> str:
+def _limits(limits: Sequence[int] | set[int], name: str = "limit") -> str:
     """Limits as ranges: "limits 6-40"."""
     ranges: list[list[int]] = []
     for limit in sorted(limits):
@@ -234,4 +241,4 @@ def _limits(limits: Sequence[int] | set[int]) -> str:
         else:
             ranges.append([limit])
     words = ", ".join(str(r[0]) if len(r) == 1 else f"{r[0]}-{r[-1]}" for r in ranges)
-    return f"limit{'s' * (len(limits) > 1)} {words}"
+    return f"{name}{'s' * (len(limits) > 1)} {words}"

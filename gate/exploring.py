@@ -19,7 +19,8 @@ from ..model.scenario import Scenario
 from ..model.target import ModelTarget
 from ..properties.replay import Outcome
 from ..properties.replay import replay as run_replay
-from ..solver.spyre.explored import Asked, Counterexample, Explored, Run
+from ..solver.explored import Asked, Counterexample, Explored, Run
+from ..solver.scope import LIMIT_KEY
 from ..spec.catalogue import Rule, select
 from .checkpoint import load, put_by
 from .scenario_file import FileError
@@ -204,7 +205,7 @@ def confirmed(
     [rule] = select(rules, [one.rule])
     broken = {}
     for limit in one.limits:
-        config = {**one.scenario.config, "max_batch_tkv": limit}
+        config = {**one.scenario.config, LIMIT_KEY[one.scenario.system]: limit}
         scenario = msgspec.structs.replace(one.scenario, config=config)
         outcome = run_replay(ModelTarget(formula), scenario, [rule])
         if outcome.broken:

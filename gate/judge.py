@@ -14,18 +14,8 @@ from ..spec.catalogue import Rule
 from . import verdict
 from .engines import replay_corpus, search_scale
 from .events import Notice
+from .probes import OPTIONS, PROBES, SCALES
 from .state import Gate
-
-SCALES = ("small", "short", "tight")
-# What a scale asks of a target before it is searched: may blocks be this small? And what it shows
-# once there is a prefix cache, or a pool (this one is large enough for releases that reserve
-# nothing).
-OPTIONS: tuple[dict[str, Any], ...] = ({}, {"prefix_caching": True}, {"num_blocks": 64})
-PROBES: dict[str, dict[str, Any]] = {
-    "short": {"chunk_size": 128, "max_model_len": 256, "max_batch_tkv": 768},
-    "small": {"block_size": 4, "chunk_size": 8, "max_model_len": 32, "max_batch_tkv": 96},
-    "tight": {"chunk_size": 128, "max_model_len": 1024, "max_batch_tkv": 2048},
-}
 
 
 def run_gate(gate: Gate) -> verdict.Verdict:
@@ -75,8 +65,9 @@ def probe(gate: Gate) -> tuple[Started, frozenset[str], list[str]]:
     for scale in SCALES:
         if scale == "short" and "small" in scales:
             continue  # what a few blocks can show has been seen with smaller ones
-        for option in OPTIONS:
-            config = full_config(gate.system, gate.revision, PROBES[scale] | option)
+        for option in OPTIONS[gate.system]:
+            values = {**PROBES[gate.system][scale], **option}
+            config = full_config(gate.system, gate.revision, values)
             try:
                 session = Session(gate.target, gate.system, gate.revision, config, gate.rules)
             except ConfigRefused as error:

@@ -27,15 +27,26 @@ def at_least(name: str, value: float, least: float) -> None:
         raise InputError(name, f"{value}; valid: at least {least}")
 
 
+def between(name: str, value: float, least: float, most: float) -> None:
+    """Raise InputError unless the option's value is a number in this range, ends included."""
+    if not least <= value <= most:
+        raise InputError(name, f"{value}; valid: {least:,} to {most:,}")
+
+
+def check_file(name: str, file: Path) -> None:
+    """Raise InputError unless the file that the option names can be written."""
+    if file.is_dir():
+        raise InputError(name, f"{file} is a folder; valid: a file")
+    if not file.parent.is_dir():
+        raise InputError(name, f"{file}: the folder {file.parent} does not exist")
+    if not os.access(file if file.exists() else file.parent, os.W_OK):
+        raise InputError(name, f"{file} cannot be written to")
+
+
 def check_places(json_file: Path | None, out: Path) -> None:
     """Notice before the work, not after it, that the results have nowhere to go."""
     if json_file is not None:
-        if json_file.is_dir():
-            raise InputError("--json", f"{json_file} is a folder; valid: a file")
-        if not json_file.parent.is_dir():
-            raise InputError("--json", f"{json_file}: the folder {json_file.parent} does not exist")
-        if not os.access(json_file if json_file.exists() else json_file.parent, os.W_OK):
-            raise InputError("--json", f"{json_file} cannot be written to")
+        check_file("--json", json_file)
     there = next(place for place in (out, *out.absolute().parents) if place.exists())
     if not there.is_dir():
         raise InputError("--out", f"{out}: {there} is not a folder")

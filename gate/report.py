@@ -12,8 +12,8 @@ from rich.markup import escape
 
 from ..model.observation import Step
 from ..model.scenario import Request, Scenario
+from ..model.systems import full_config, resolve_revision
 from ..properties.explain import explain
-from ..properties.ledger import REVISIONS_THAT_PAUSE
 from ..properties.predicate import Broken
 from ..properties.session import Session
 from ..spec.catalogue import Rule
@@ -29,11 +29,23 @@ MARKS = {
     "inconclusive": ("inconclusive", "yellow"),
     "planned": ("planned", "dim"),
 }
-NOT_DEFAULT = (
-    ("interleave", False, "interleave off"),
-    ("prefix_caching", True, "prefix caching"),
-    ("pausing", False, "pausing off"),
-    ("long_output_priority", True, "long outputs first"),
+# Keys that are always shown; of the others, what is not at its default, in words where there are.
+ALWAYS_SHOWN = (
+    *("block_size", "chunk_size", "max_num_seqs", "max_num_batched_tokens"),
+    *("max_model_len", "max_batch_tkv"),
+)
+IN_WORDS = {
+    ("interleave", False): "interleave off",
+    ("prefix_caching", True): "prefix caching",
+    ("pausing", False): "pausing off",
+    ("long_output_priority", True): "long outputs first",
+    ("enable_chunked_prefill", False): "chunking off",
+    ("enable_prefix_caching", False): "prefix caching off",
+    ("reserve_full_isl", False): "reserve_full_isl off",
+}
+SHOWN_FIELDS = (
+    *("tkv", "left_pad_blocks", "waiting", "prefilling", "paused"),
+    *("preempted", "finished"),
 )
 SHOWN_REQUESTS = 12
 SHOWN_DETAILS = 15
@@ -228,7 +240,7 @@ def step_line(number: int, step: Step, last: Step | None) -> str:
     """One step for a reader: kind and members, then the other fields that changed."""
     members = ", ".join(f"{name}+{tokens}" for name, tokens in step.scheduled.items())
     parts = [f"step {number:>5} {step.kind:<7} {members}"]
-    for name in ("tkv", "left_pad_blocks", "waiting", "prefilling", "paused", "finished"):
+    for name in SHOWN_FIELDS:
         value = getattr(step, name)
         if value and (last is None or value != getattr(last, name)):
             parts.append(f"{name} {_plain(value)}")
@@ -253,15 +265,13 @@ def _reason(entry: RuleVerdict) -> str:
 
 
 def _config(scenario: Scenario) -> str:
-    shown = ("block_size", "chunk_size", "max_num_seqs", "max_model_len", "max_batch_tkv")
-    parts = [f"{key} {scenario.config[key]}" for key in shown if key in scenario.config]
-    if scenario.config.get("num_blocks") is not None:
-        parts.append(f"num_blocks {scenario.config['num_blocks']}")
+    revision = resolve_revision(scenario.system, scenario.revision)
+    usual = full_config(scenario.system, revision, {})
+    parts = [f"{key} {scenario.config[key]}" for key in ALWAYS_SHOWN if key in scenario.config]
     parts += [
-        words
-        for key, value, words in NOT_DEFAULT
-        if scenario.config.get(key) is value
-        and (key != "pausing" or scenario.revision in REVISIONS_THAT_PAUSE)
+        IN_WORDS.get((key, value), f"{key} {value}")
+        for key, value in scenario.config.items()
+        if key not in ALWAYS_SHOWN and value != usual[key]
     ]
     return f"{scenario.system} {scenario.revision}, {', '.join(parts)}"
 

@@ -1,13 +1,12 @@
 """Hypothesis as an engine of `schedproof search`: it finds, and never proves."""
 
 import time
-from collections.abc import Sequence
 from pathlib import Path
 
 from rich.console import Console
 
 from ..model.target import ModelTarget
-from ..spec.catalogue import Rule
+from ..spec.catalogue import Rule, load
 from . import report
 from .events import Event, Found
 from .exits import BROKEN, INCONCLUSIVE
@@ -18,7 +17,7 @@ from .state import Gate
 
 def run_samples(
     console: Console,
-    catalogue: Sequence[Rule],
+    system: str,
     rule: Rule,
     revision: str,
     formula: str | None,
@@ -31,7 +30,8 @@ def run_samples(
     """
     set_hypothesis_home()
     target = f"model:{formula}" if formula else "model"
-    reporter = report.GateReporter(console, catalogue, report.replay_options(target, [rule.id], 10))
+    options = report.replay_options(target, [rule.id], 10)
+    reporter = report.GateReporter(console, load(system), options)
     ends = time.monotonic() + time_limit
 
     def report_in_time(event: Event) -> None:
@@ -42,7 +42,7 @@ def run_samples(
     gate = Gate(
         target=ModelTarget(formula),
         target_spec=target,
-        system="spyre",
+        system=system,
         revision=revision,
         rules=[rule],
         chosen=True,

@@ -11,8 +11,8 @@ from rich.console import Console
 from rich.markup import escape
 
 from ..model.errors import InputError
-from ..properties.spyre.known_bugs import OUT_OF_SCOPE
-from ..spec.catalogue import load
+from ..properties.systems import OUT_OF_SCOPE
+from ..spec.catalogue import SYSTEMS, load
 from . import agreement, report
 from .agreement import Row
 from .exits import BROKEN, CONFORMS, INCONCLUSIVE
@@ -20,6 +20,9 @@ from .hypothesis_home import set_hypothesis_home
 from .selfcheck import Answer, Killed, Witnessed, kill, lockstep_witness, mutants, witnesses
 
 PARTS = ("witnesses", "mutants", "agreement")
+# Models on which every rule holds, and those that a release is compared with.
+HOLDING = (("spyre", "sound"), ("spyre", "2.5.2"), ("vllm", "documented"))
+COMPARED = (("spyre", "2.1.2"), ("spyre", "2.5.2"), ("vllm", "documented"))
 Task = tuple[Callable[..., Any], tuple[Any, ...]]
 
 
@@ -46,8 +49,8 @@ def run(console: Console, parts: Sequence[str], jobs: int) -> int:
         tasks += [(decided_table, ())]
         tasks += [(rules_table, (revision,)) for revision in agreement.REVISIONS]
     if "witnesses" in parts:
-        tasks += [(witnesses, (revision,)) for revision in ("sound", "2.5.2")]
-        tasks += [(lockstep_witness, (revision,)) for revision in ("2.1.2", "2.5.2")]
+        tasks += [(witnesses, task) for task in HOLDING]
+        tasks += [(lockstep_witness, task) for task in COMPARED]
     if "mutants" in parts:
         tasks += [(kill, (number,)) for number in range(len(mutants()))]
     results: list[Any] = []
@@ -106,7 +109,10 @@ def tell(console: Console, one: Any) -> list[str]:
         what = f"{one.bug} {one.name}".strip()
         line, fault = f"mutant   {one.rule:<8} {what}: {_answers(one.answers)}", one.fault
     elif isinstance(one, Witnessed):
-        line, fault = f"witness  {one.rule:<8} {one.revision}: {_answers(one.answers)}", one.fault
+        line, fault = (
+            f"witness  {one.rule:<8} {one.system} {one.revision}: {_answers(one.answers)}",
+            one.fault,
+        )
     else:
         engines = f"hypothesis {one.hypothesis}, explorer {one.explorer}, Z3 {one.z3}"
         remark = f" ({one.remark})" if one.remark else ""
@@ -119,14 +125,16 @@ def tell(console: Console, one: Any) -> list[str]:
 
 def vacuous(results: Sequence[Any]) -> list[str]:
     """Checked rules that lack a witness or a mutant."""
-    witnessed = {one.rule for one in results if isinstance(one, Witnessed) and not one.fault}
-    killed = {one.rule for one in results if isinstance(one, Killed) and not one.fault}
+    sound = [one for one in results if isinstance(one, (Witnessed, Killed)) and not one.fault]
+    witnessed = {(one.system, one.rule) for one in sound if isinstance(one, Witnessed)}
+    killed = {(one.system, one.rule) for one in sound if isinstance(one, Killed)}
     return [
-        f"{rule.id} is vacuous: it has no {what}"
-        for rule in load("spyre")
+        f"{rule.id} ({system}) is vacuous: it has no {what}"
+        for system in SYSTEMS
+        for rule in load(system)
         if rule.checked
         for what, having in (("witness", witnessed), ("mutant", killed))
-        if rule.id not in having
+        if (system, rule.id) not in having
     ]
 
 
@@ -139,14 +147,15 @@ def conclude(
     rows = [one for one in results if isinstance(one, Row)]
     counts = []
     if witnessed:
-        rules = {one.rule for one in witnessed}
+        rules = {(one.system, one.rule) for one in witnessed}
         counts.append(f"{len(rules)} rules at stake")
     if killed:
         bugs = {one.bug for one in killed if one.bug}
         both = sum(all(answer.found for answer in one.answers) for one in killed)
         counts.append(
             f"{len(killed)} mutants, {len(bugs)} of them published bugs "
-            f"({len(OUT_OF_SCOPE)} more are out of scope); {both} killed by every engine asked"
+            f"({sum(map(len, OUT_OF_SCOPE.values()))} more are out of scope); "
+            f"{both} killed by every engine asked"
         )
     if rows:
         doubtful = sum("inconclusive" in (one.explorer, one.hypothesis) for one in rows)

@@ -140,9 +140,12 @@ def hit_never_computed(ledger: Ledger, step: Step) -> str | None:
 
 def _reaches(ledger: Ledger, step: Step, account: Account) -> int:
     """Tokens of a request that were computed by the end of this step, at any time."""
-    hit = 0 if account.started else ledger.hit_now(step, account) or 0
-    now = account.computed + hit + step.scheduled.get(account.id, 0)
-    return max(account.most_computed, now if account.id in step.scheduled else 0)
+    if account.id not in step.scheduled:
+        return account.most_computed
+    hit = 0 if account.started else ledger.hit_now(step, account)
+    if hit is None:
+        hit = ledger.most_hit(account)
+    return max(account.most_computed, account.computed + hit + step.scheduled[account.id])
 
 
 def something_cached(ledger: Ledger, step: Step) -> bool:

@@ -4,9 +4,9 @@ from collections.abc import Callable
 
 from ..model.errors import InputError
 from ..model.scenario import Scenario
+from ..model.spyre.config import read_config
 from ..model.spyre.model import SpyreModel
 from ..model.spyre.revision import DECIDES_AS, RELEASE_2_1_2, REVISIONS, admitting_by
-from ..model.systems import make_model
 from .spyre.explain import explain_stale_refusal, explain_stale_tkv, explain_volume
 from .spyre.explain_blocks import explain_lost_blocks, explain_published_ahead
 from .spyre.explain_queue import explain_forgotten_paused, explain_passed_by
@@ -40,8 +40,10 @@ def explain(rule: str, scenario: Scenario, step: int, version: str) -> list[str]
 
 def _model_of(scenario: Scenario, version: str) -> SpyreModel | None:
     """The model that decides as this version does, if there is one."""
+    if scenario.system != "spyre":
+        return None
     try:
-        config = make_model(scenario.system, scenario.revision or "", scenario.config).config
+        config = read_config(scenario.config, scenario.revision or "")
     except InputError:
         return None
     revision = REVISIONS.get(DECIDES_AS.get(version, version))

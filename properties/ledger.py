@@ -215,7 +215,7 @@ class Ledger:
                 continue
             hit = 0 if account.started else self.hit_now(step, account)
             if hit is None:
-                hit = self._most_hit(account)
+                hit = self.most_hit(account)
             if not account.prefilled:
                 account.prefill_steps += 1
             account.prefix_hit += hit
@@ -241,7 +241,7 @@ class Ledger:
         self._members_of = None
         self._note_first_in_line()
 
-    def _most_hit(self, account: Account) -> int:
+    def most_hit(self, account: Account) -> int:
         """A bound on what nobody knows: no hit is longer than what others have computed of it."""
         return max(
             (

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import msgspec
 from hypothesis import HealthCheck, Phase, Verbosity, assume, seed, settings
 from hypothesis import strategies as st
 from hypothesis.errors import Flaky, Unsatisfiable
@@ -171,7 +172,11 @@ def make_machine(hunt: Search, shrink_runs: int = 0) -> type[RuleBasedStateMachi
                 self.one_arrival(data, data.draw(generators.shapes(self.config)))
 
         @precondition(lambda self: not self.over and self.may_join_late())
-        @rule(data=st.data(), steps=st.integers(0, 60), to_border=st.booleans())
+        @rule(
+            data=st.data(),
+            steps=st.integers(0, generators.LATE_STEPS),
+            to_border=st.booleans(),
+        )
         def arrive_late(self, data: st.DataObject, steps: int, to_border: bool) -> None:
             self.until_nobody_waits()
             self.some_steps(steps, to_border)
@@ -246,6 +251,7 @@ def make_machine(hunt: Search, shrink_runs: int = 0) -> type[RuleBasedStateMachi
                 prompt=content,
                 max_tokens=shape.max_tokens,
                 output_len=shape.output_len,
+                priority=getattr(shape, "priority", 0),  # of systems whose scheduler reads it
             )
             self.requests.append(request)
             self.judged(self.session.add, request)
@@ -332,12 +338,4 @@ def make_machine(hunt: Search, shrink_runs: int = 0) -> type[RuleBasedStateMachi
 
 
 def _aborted(request: Request, step: int, inside: bool) -> Request:
-    return Request(
-        id=request.id,
-        arrival=request.arrival,
-        prompt=request.prompt,
-        max_tokens=request.max_tokens,
-        output_len=request.output_len,
-        abort_at=step,
-        abort_inside=inside,
-    )
+    return msgspec.structs.replace(request, abort_at=step, abort_inside=inside)

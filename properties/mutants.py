@@ -21,6 +21,7 @@ class Mutant:
 
     Attributes:
         revision: what the mutant is held to, and the model that it changes.
+        system: whose model that is.
         target: where a model cannot have the fault (a scheduler that crashes).
         known: rules that the unchanged model of this release breaks anyway.
         alone: another rule names the fault earlier; this one finds it when it is asked alone.
@@ -32,6 +33,7 @@ class Mutant:
     plant: Plant = lambda stack: None
     target: Callable[[], Target] = ModelTarget
     revision: str = "sound"
+    system: str = "spyre"
     known: frozenset[str] = frozenset()
     alone: bool = False
     bug: str = ""

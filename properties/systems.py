@@ -9,11 +9,21 @@ from ..model.scenario import Request, Segment
 from .ledger import Ledger
 from .spyre import strategies as spyre
 from .spyre.known_bugs import KNOWN_BUGS as SPYRE_KNOWN_BUGS
+from .spyre.known_bugs import OUT_OF_SCOPE as SPYRE_OUT_OF_SCOPE
 from .spyre.mutants import MUTANTS as SPYRE_MUTANTS
+from .vllm import strategies as vllm
+from .vllm.known_bugs import KNOWN_BUGS as VLLM_KNOWN_BUGS
+from .vllm.known_bugs import OUT_OF_SCOPE as VLLM_OUT_OF_SCOPE
+from .vllm.mutants import MUTANTS as VLLM_MUTANTS
 
 
 class Generators(Protocol):
-    """A system's strategies module."""
+    """A system's strategies module.
+
+    `LATE_STEPS`: how many steps a late request lets pass at most before it comes.
+    """
+
+    LATE_STEPS: int
 
     def configs(self, scale: Any, revision: str) -> st.SearchStrategy[dict[str, Any]]:
         """Configurations of a scale that the revision has."""
@@ -39,5 +49,10 @@ class Generators(Protocol):
         """Steps until something interesting happens."""
 
 
-MUTANTS = {"spyre": (*SPYRE_MUTANTS, *SPYRE_KNOWN_BUGS)}
-GENERATORS: dict[str, Generators] = {"spyre": spyre}
+MUTANTS = {
+    "spyre": (*SPYRE_MUTANTS, *SPYRE_KNOWN_BUGS),
+    "vllm": (*VLLM_MUTANTS, *VLLM_KNOWN_BUGS),
+}
+# Published bugs that no mutant brings back, with the reason.
+OUT_OF_SCOPE = {"spyre": SPYRE_OUT_OF_SCOPE, "vllm": VLLM_OUT_OF_SCOPE}
+GENERATORS: dict[str, Generators] = {"spyre": spyre, "vllm": vllm}

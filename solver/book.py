@@ -6,12 +6,12 @@ from copy import copy
 from typing import Any
 
 from ..properties.ledger import Account, Ledger
-from .undecided import Candidates, OpenAccount
+from .undecided import Candidates, OpenAccount, fully_decided
 
 # What is told of a request apart from what was asked for.
 COUNTERS = (
     *("computed", "emitted", "prefix_hit", "prefill_steps", "paused_steps"),
-    *("regenerated", "lost", "preemptions"),
+    *("regenerated", "lost", "preemptions", "arrival"),
 )
 
 
@@ -37,17 +37,17 @@ class Book(Ledger):
 
     def open(self, request: str, candidates: Candidates) -> None:
         """A request arrives of which only the candidates are known."""
-        self._enter(request, OpenAccount(request, candidates))
+        self._enter(request, OpenAccount(request, candidates, len(self.accounts)))
 
     def narrow(self, request: str, candidates: Candidates) -> None:
         """Fewer candidates are left: an ordinary account, once nothing is open."""
         old: Any = self.live[request]
-        content = candidates.said_by(request)
-        if candidates.prompt is None or candidates.max_tokens is None or content is None:
+        if not fully_decided(candidates):
             old.candidates = candidates
             return
-        tokens = candidates.max_tokens
-        new = Account(request, candidates.prompt, tokens, tokens, content)
+        known: Any = candidates
+        tokens, content = known.max_tokens, known.said_by(request)
+        new = Account(request, known.prompt, tokens, tokens, content, priority=known.priority)
         for name in COUNTERS:
             setattr(new, name, getattr(old, name))
         self._enter(request, new)

@@ -117,6 +117,7 @@ class Exploration:
     _broken: dict[str, int] = field(default_factory=dict)
     _depths: dict[Hashable, int] = field(default_factory=dict)
     _stalls: dict[Hashable, set[Hashable]] = field(default_factory=dict)
+    _stalled: dict[Hashable, int] = field(default_factory=dict)
     _begun: bool = False
     _bound: int = 0
 
@@ -139,6 +140,10 @@ class Exploration:
     def livelocks(self) -> list[Hashable]:
         """States that lie on a cycle of moves without progress, one a cycle."""
         return cycles(self._stalls)
+
+    def way_to(self, livelock: Hashable) -> tuple[Label, ...]:
+        """The path to a state of `livelocks`."""
+        return self._path(self._stalled[livelock])
 
     def states_by_member(self, count: int) -> list[int]:
         """Different states that each of `count` configurations reached."""
@@ -187,6 +192,8 @@ class Exploration:
                 self.known.clear()
                 self._depths.clear()
                 self._came_by.clear()
+                self._stalls.clear()
+                self._stalled.clear()
                 self.cut, self._begun = False, False
             yield from self._exhaust(self._bound)
 
@@ -237,6 +244,7 @@ class Exploration:
             key = self._reach(move.after, move.members, visit.number, move.label, visit.depth + 1)
             if not move.progress:
                 self._stalls.setdefault(visit.key, set()).add(key)
+                self._stalled.setdefault(visit.key, visit.number)
 
     def _reach(
         self, state: Any, members: int, parent: int | None, label: Label, depth: int

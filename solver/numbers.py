@@ -5,6 +5,7 @@ than its own `div` and `mod`.
 """
 
 from dataclasses import dataclass, field
+from itertools import permutations
 from typing import Any, Literal
 
 import z3
@@ -87,3 +88,17 @@ def read(model: z3.ModelRef, number: Any) -> int:
     """The value of a number in a solution; what Z3 leaves open is the least that it could be."""
     found = model.eval(number, model_completion=True)
     return int(found.as_signed_long() if z3.is_bv(found) else found.as_long())
+
+
+def negated(numbers: Numbers, claim: Any) -> list[Any]:
+    """What must have no solution, if the claim holds."""
+    return [*numbers.facts, z3.Not(claim)]
+
+
+def ordered(numbers: Numbers, size: Any, *wholes: Any) -> None:
+    """Tell Z3 that more wholes are at least one `size` more (lemmas `more_chunks`,
+    `more_blocks`)."""
+    numbers.facts += [
+        z3.Implies(one > other, one * size >= (other + 1) * size)
+        for one, other in permutations(wholes, 2)
+    ]

@@ -71,4 +71,5 @@ def _request(name: str, client: _Client, member: int) -> Request:
         output_len=client.emitted if client.ends else item.max_tokens,
         abort_at=client.abort_at,
         abort_inside=client.abort_inside,
+        priority=item.priority,
     )

@@ -8,7 +8,6 @@ step, and every rule is asked of it.
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from itertools import product
 from typing import Any, Literal, NamedTuple, Protocol
 
@@ -20,7 +19,7 @@ from ..properties.rules import NEVER_CRASHES, NEVER_HANGS
 from .book import Book
 from .explore import Break, Move, numbers
 from .undecided import Candidates, Looked, Menu
-from .waiting import WASTE_IN_LINE, Wait, never_ends, waits_too_long
+from .waiting import WASTE_IN_LINE, Wait, head_of, never_ends, waits_too_long
 
 Aborts = Literal["none", "alone", "any"]
 # Who gives up, and whether inside the step.
@@ -47,7 +46,14 @@ class Stepped(NamedTuple):
 
 
 class Models(Protocol):
-    """A system's models, one for each configuration explored at once, and their states."""
+    """A system's models, one for each configuration explored at once, and their states.
+
+    Those whose first states are equal are stepped together as long as they decide alike.
+    """
+
+    @property
+    def system(self) -> str:
+        """Its name."""
 
     @property
     def configs(self) -> Sequence[Mapping[str, Any]]:
@@ -57,8 +63,12 @@ class Models(Protocol):
     def limited(self) -> frozenset[str]:
         """The rules that read the limit."""
 
-    def initial(self) -> Any:
-        """The scheduler before anything arrived."""
+    @property
+    def waits_are_bounded(self) -> bool:
+        """Nobody may overtake the first in line for ever (ALL-R05)."""
+
+    def initial(self, member: int) -> Any:
+        """The scheduler of one configuration before anything arrived."""
 
     def arrive(self, state: Any, request: str, candidates: Candidates) -> Any:
         """A request that may be any of the candidates joins the queue."""
@@ -128,16 +138,26 @@ class SchedulerSpace:
         self.at_stake: dict[str, int] = dict.fromkeys((NEVER_CRASHES, NEVER_HANGS, *checks), 0)
 
     def roots(self) -> list[tuple[Node, int]]:
-        """Nothing has arrived."""
-        book = Book(self._models.configs[0], self._revision)
-        everyone = (1 << len(self._models.configs)) - 1
-        return [(Node(self._models.initial(), book, {}), everyone)]
+        """Nothing has arrived: one state for all configurations in which it is the same."""
+        found: list[tuple[Node, int]] = []
+        for number, config in enumerate(self._models.configs):
+            state = self._models.initial(number)
+            same = [place for place, (node, _) in enumerate(found) if node.state == state]
+            if same:
+                node, members = found[same[0]]
+                found[same[0]] = node, members | 1 << number
+            else:
+                book = Book(config, self._revision, self._models.system)
+                found.append((Node(state, book, {}), 1 << number))
+        return found
 
     def key(self, node: Node) -> Hashable:
         """The node without names, in a few bytes."""
         book = node.book
         left = self._requests - len(node.known)
-        wait = (min(node.wait.in_line, WASTE_IN_LINE), min(node.wait.idle, 2 * self._requests + 2))
+        # What was wasted on one who is first no more does not count.
+        in_line = node.wait.in_line if node.wait.head == head_of(book) else 0
+        wait = (min(in_line, WASTE_IN_LINE), min(node.wait.idle, 2 * self._requests + 2))
         reports = len(book.aborts_to_report)
         own = (left, *wait, reports, book.last_was_prefill, min(book.barren_steps, 3))
         return own, self._models.key(node.state, book)
@@ -177,7 +197,7 @@ class SchedulerSpace:
         """The next request arrives, at the end of the queue.
 
         Behind one that nobody has looked at it might as well arrive later: it has not been looked
-        at either.
+        at either. Steps that differ in nothing but how many wait are left out with it.
         """
         if len(node.known) == self._requests:
             return
@@ -185,7 +205,8 @@ class SchedulerSpace:
             return
         name = f"r{len(node.known)}"
         everything = self._menu.everything
-        parts = [everything]
+        # Where there are priorities, those in the queue are told apart by them at once.
+        parts = everything.split("priority")
         if not self._reduced:
             parts = [self._menu.candidates(1 << number) for number in everything.numbers()]
         for candidates in parts:
@@ -319,7 +340,7 @@ class SchedulerSpace:
         order = {name: number for number, name in enumerate(known)}
         wait = node.wait.after(book, step, order)
         broken = self._judged(book, step, wait, members)
-        progress = not book.live or any(step.scheduled.values())
+        progress = not book.live or _gets_on(step)
         book.observe(step)
         after = Node(stepped.after, book, known, wait)
         return Move(label, after, members, tuple(broken), progress)
@@ -371,20 +392,17 @@ class SchedulerSpace:
     ) -> None:
         """Note in which configurations the rule was at stake: of those that differ in what it
         reads only the first and the last are asked, the others have their turn later.
-
-        Where a witness looks at a request that nobody else has looked at, it is seen on other
-        paths.
         """
         for number in set(_ends(unseen)) if limited else _ends(unseen)[:1]:
             book.config = self._models.configs[number]
-            with suppress(Looked):
-                if is_at_stake(book, step):
-                    self.at_stake[rule] |= 1 << number if limited else unseen
+            if _may_be(is_at_stake, book, step, 1 << number):
+                self.at_stake[rule] |= 1 << number if limited else unseen
 
     def _waited(self, wait: Wait, accepted: int, step: Step, members: int) -> list[Break]:
         """The rules about waiting, which `Wait` knows in place of the ledger."""
         broken = []
-        if BOUNDED_WAIT in self.at_stake and wait.head is not None:
+        bounded = BOUNDED_WAIT in self.at_stake and self._models.waits_are_bounded
+        if bounded and wait.head is not None:
             self.at_stake[BOUNDED_WAIT] |= members
             if (message := waits_too_long(wait)) is not None:
                 broken.append(Break(BOUNDED_WAIT, message, members))
@@ -412,6 +430,28 @@ def _ways(
     exactly = candidates.asking(tokens)
     if exactly is not None and (more is None or members & ~more.accepted):
         yield name, exactly, True
+
+
+def _gets_on(step: Step) -> bool:
+    """Something was achieved that cannot get lost: where requests are preempted, computed tokens
+    can, and emitted ones cannot."""
+    tokens = step.scheduled if step.preempted is None else step.emitted or {}
+    return any(tokens.values())
+
+
+def _may_be(is_at_stake: Any, book: Book, step: Step, member: int) -> bool:
+    """The witness occurs, for some choice of what it looks at that nobody else has looked at."""
+    try:
+        return bool(is_at_stake(book, step))
+    except Looked as look:
+        account: Any = book.live[look.request]
+        for candidates in account.candidates.split(look.field):
+            if candidates.accepted & member:
+                chosen = book.fork()
+                chosen.narrow(look.request, candidates)
+                if _may_be(is_at_stake, chosen, step, member):
+                    return True
+        return False
 
 
 def _ends(members: int) -> tuple[int, int]:

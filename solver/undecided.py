@@ -9,7 +9,7 @@ by the request itself, whoever reads it.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 from ..model.scenario import Request, Segment
 from ..properties.ledger import Account
@@ -55,8 +55,8 @@ class Menu:
 class Candidates:
     """What a request may still be: items of a menu.
 
-    `prompt`, `max_tokens` and `content` are None where the items differ. `accepted` are the
-    configurations that take at least one of them; `fewest` is the smallest max_tokens.
+    `prompt`, `max_tokens`, `content` and `priority` are None where the items differ. `accepted` are
+    the configurations that take at least one of them; `fewest` is the smallest max_tokens.
     """
 
     def __init__(self, menu: Menu, bits: int) -> None:
@@ -68,6 +68,7 @@ class Candidates:
         self.prompt: int | None = self._common("prompt")
         self.max_tokens: int | None = self._common("max_tokens")
         self.content: tuple[Segment, ...] | None = self._common("content")
+        self.priority: int | None = self._common("priority")
         self.fewest = min(menu.items[number].max_tokens for number in self.numbers())
 
     def numbers(self) -> list[int]:
@@ -120,17 +121,70 @@ class Candidates:
 
 def value_of(item: Request, field: str) -> Any:
     """A field of an item as a scheduler reads it."""
-    if field == "prompt":
-        return item.prompt_len
-    return item.max_tokens if field == "max_tokens" else item.prompt
+    if field == "content":
+        return item.prompt
+    return item.prompt_len if field == "prompt" else getattr(item, field)
+
+
+class OpenFields:
+    """The fields of a request in a scheduler's queue that is not fully decided.
+
+    To be mixed into a system's `Sequence`, a named tuple: the candidates are kept where its content
+    would be.
+
+    Attributes:
+        OUTPUT_LEN, CONTENT: places of these two fields.
+    """
+
+    __slots__ = ()
+    OUTPUT_LEN: ClassVar[int]
+    CONTENT: ClassVar[int]
+
+    @property
+    def candidates(self) -> Candidates:
+        """What it may still be."""
+        kept: Candidates = tuple.__getitem__(self, self.CONTENT)  # type: ignore[call-overload]
+        return kept
+
+    @property
+    def prompt(self) -> int:
+        """Tokens of the prompt."""
+        prompt: int = read(self._name, "prompt", self.candidates.prompt)
+        return prompt
+
+    @property
+    def max_tokens(self) -> int:
+        """Tokens that it may generate."""
+        tokens: int = read(self._name, "max_tokens", self.candidates.max_tokens)
+        return tokens
+
+    @property
+    def output_len(self) -> int:
+        """Who is not told to end goes on."""
+        told: int = tuple.__getitem__(self, self.OUTPUT_LEN)  # type: ignore[call-overload]
+        return told or ENDLESS
+
+    @property
+    def content(self) -> tuple[Segment, ...]:
+        """Segments of the prompt."""
+        name = self._name
+        content: tuple[Segment, ...] = read(name, "content", self.candidates.said_by(name))
+        return content
+
+    @property
+    def _name(self) -> str:
+        name: str = tuple.__getitem__(self, 0)  # type: ignore[call-overload]
+        return name
 
 
 class OpenAccount:
-    """The account of a request that is not fully decided, with the fields of `ledger.Account`."""
+    """The account of a request that is not fully decided, with the fields of `ledger.Account`;
+    `arrival` numbers the requests."""
 
-    def __init__(self, request: str, candidates: Candidates) -> None:
+    def __init__(self, request: str, candidates: Candidates, arrival: int = 0) -> None:
         self.id = request
         self.candidates = candidates
+        self.arrival = arrival
         self.computed = 0
         self.emitted = 0
         self.prefix_hit = 0
@@ -160,6 +214,12 @@ class OpenAccount:
         return content
 
     @property
+    def priority(self) -> int:
+        """Lower is more important."""
+        priority: int = read(self.id, "priority", self.candidates.priority)
+        return priority
+
+    @property
     def output_len(self) -> int:
         """Who is not told to end goes on."""
         return ENDLESS
@@ -179,3 +239,9 @@ def read(request: str, field: str, value: Any) -> Any:
     if value is None:
         raise Looked(request, field)
     return value
+
+
+def fully_decided(candidates: Candidates) -> bool:
+    """Nothing of a request with these candidates is open any more."""
+    values = (candidates.prompt, candidates.max_tokens, candidates.content, candidates.priority)
+    return None not in values

@@ -32,17 +32,20 @@ class Wait(NamedTuple):
     def after(self, before: Ledger, step: Step, order: dict[str, int]) -> Wait:
         """The same after a step; `order` numbers the requests by arrival."""
         idle = self.idle + (bool(before.live) and not any(step.scheduled.values()))
-        unstarted = before.unstarted()
-        if not unstarted:
-            return Wait(None, 0, idle)
-        head = unstarted[0].id
-        if head in step.scheduled:
+        head = head_of(before)
+        if head is None or head in step.scheduled:
             return Wait(None, 0, idle)
         helped = any(
             tokens and order.get(name, 0) < order[head] for name, tokens in step.scheduled.items()
         )
         so_far = self.in_line if head == self.head else 0
         return Wait(head, so_far + (not helped), idle)
+
+
+def head_of(ledger: Ledger) -> str | None:
+    """The first in line: who has waited longest unstarted."""
+    unstarted = ledger.unstarted()
+    return unstarted[0].id if unstarted else None
 
 
 def waits_too_long(wait: Wait) -> str | None:

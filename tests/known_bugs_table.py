@@ -5,9 +5,9 @@ Bug, the mutant that brings it back, the rule that names it, and how long each e
 """
 
 from schedproof.gate.selfcheck import kill, mutants
-from schedproof.properties.spyre.known_bugs import OUT_OF_SCOPE
+from schedproof.properties.systems import OUT_OF_SCOPE
 
-HEAD = """# Known bugs of Spyre's scheduler, brought back
+HEAD = """# Known bugs of the schedulers of Spyre and vLLM, brought back
 
 Written by `python tests/known_bugs_table.py`; `tests/properties/test_mutants.py` holds it to the
 code. Times are those of one run on one core, without shrinking.
@@ -36,7 +36,7 @@ def main():
             engines = " | ".join(told(killed, engine) for engine in ("hypothesis", "explorer"))
             print(f"| {mutant.bug} | {mutant.name} | {mutant.rule}{alone} | {engines} |")
     print("\nOut of scope, and why:\n")
-    for bug, why in OUT_OF_SCOPE.items():
+    for bug, why in (row for bugs in OUT_OF_SCOPE.values() for row in bugs.items()):
         print(f"- {bug}: {why}")
 
 

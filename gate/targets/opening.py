@@ -13,12 +13,14 @@ from ...model.faults import TargetNotStarted
 from ...model.spyre.revision import DECIDES_AS, REVISIONS, SOUND, admitting_by
 from ...model.target import ModelTarget, Target
 from .. import releases
+from ..published import parse
 from .jsonl import OPERATIONS
 from .pipe import PipeTarget
 
 COMPLAINT = "schedproof: "
 VALID = (
-    "valid: model, MODULE:FACTORY, 'cmd:COMMAND LINE', or a release such as sendnn-inference==2.1.2"
+    "valid: model, MODULE:FACTORY, 'cmd:COMMAND LINE', or a release such as "
+    "sendnn-inference==2.1.2 or vllm==0.28.0"
 )
 
 
@@ -59,11 +61,19 @@ def opened(
         raise
 
 
+def default_system(spec: str) -> str:
+    """The system that a release is one of; the first one for all other targets."""
+    release = parse(spec)
+    return "spyre" if release is None else release.system
+
+
 def default_revision(spec: str) -> str | None:
     """The revision that a release is compared with in lockstep, None for all other targets."""
-    release = releases.parse(spec)
+    release = parse(spec)
     if release is None:
         return None
+    if release.system != "spyre":
+        return "documented"
     revision = DECIDES_AS.get(release.version, release.version)
     return revision if revision in REVISIONS else "documented"
 
@@ -145,7 +155,7 @@ def _pipe(
         if not command:
             raise UnknownTargetError(f"TARGET {spec!r}: no command after cmd:; {VALID}")
         return PipeTarget(command, step_limit=step_limit)
-    release = releases.parse(spec)
+    release = parse(spec)
     if release is not None:
         prepared = releases.prepare(release, offline=offline, report=report)
         return PipeTarget(prepared.command, env=prepared.env, step_limit=step_limit)

@@ -9,27 +9,30 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING or __package__:
+    from . import door
     from .jsonl import ProtocolError, Reply, serve
-    from .sendnn_release import RefusedError, Release, fix_hash_seed, load_release
-    from .sendnn_runner import BLOCK_SIZE, Engine, Output, stream_tokens
+    from .sendnn_release import Release, load_release
+    from .sendnn_runner import BLOCK_SIZE, Engine
+    from .vllm_offline import fix_hash_seed
 else:
+    import door
     from jsonl import ProtocolError, Reply, serve
-    from sendnn_release import RefusedError, Release, fix_hash_seed, load_release
-    from sendnn_runner import BLOCK_SIZE, Engine, Output, stream_tokens
+    from sendnn_release import Release, load_release
+    from sendnn_runner import BLOCK_SIZE, Engine
+    from vllm_offline import fix_hash_seed
 
-KEYS: dict[str, type] = {
-    "block_size": int,
-    "chunk_size": int,
-    "max_num_seqs": int,
-    "max_model_len": int,
-    "max_batch_tkv": int,
-    "interleave": bool,
-    "prefix_caching": bool,
-    "num_blocks": int,
-    "pausing": bool,
-    "long_output_priority": bool,
+KEYS = {
+    "block_size": door.POSITIVE,
+    "chunk_size": door.POSITIVE,
+    "max_num_seqs": door.POSITIVE,
+    "max_model_len": door.POSITIVE,
+    "max_batch_tkv": door.POSITIVE,
+    "interleave": door.FLAG,
+    "prefix_caching": door.FLAG,
+    "num_blocks": door.or_null(door.POSITIVE),
+    "pausing": door.FLAG,
+    "long_output_priority": door.FLAG,
 }
-NULLABLE = frozenset({"num_blocks"})
 LONGEST_MODEL_LEN = 131072  # max_position_embeddings of the stand-in model
 REASONS = {"length": "length", "stop": "eos", "abort": "aborted"}
 
@@ -46,12 +49,13 @@ class SpyreTarget:
         """A fresh scheduler; `revision` only says what the target is compared with."""
         self.stop()
         try:
-            check_config(system, config)
+            door.check_system(system, "spyre")
+            check_config(config)
             release = load_release()
             check_options(release, config)
             engine = Engine(release, config)
             check_pool(engine)
-        except RefusedError as refusal:
+        except door.RefusedError as refusal:
             return {"ok": False, "error": "config", "message": str(refusal)}
         self._engine = engine
         return {
@@ -64,12 +68,11 @@ class SpyreTarget:
     def add(self, request: dict[str, Any]) -> Reply:
         """Queue a request, unless the protocol or the release refuses it at the door."""
         engine = self._started()
-        name, prompt, max_tokens, output_len, priority = read_request(request)
+        asked = door.read_request(request)
         try:
-            check_admissible(engine, name, len(prompt), max_tokens)
-            output = Output(name, output_len, ends_with_eos=output_len < max_tokens)
-            engine.add(prompt, output, max_tokens, priority)
-        except RefusedError as refusal:
+            check_admissible(engine, asked.output.id, len(asked.prompt), asked.max_tokens)
+            engine.add(asked)
+        except door.RefusedError as refusal:
             return {"ok": False, "error": "rejected", "message": str(refusal)}
         return {"ok": True}
 
@@ -111,47 +114,21 @@ class SpyreTarget:
 # --- refusals -------------------------------------------------------------------------------
 
 
-def refuse(key: str, value: object, valid: str) -> RefusedError:
-    """A refusal in the form: key, value, what is valid."""
-    return RefusedError(f"{key} is {value!r}; valid is {valid}")
-
-
-def check_config(system: str, config: dict[str, Any]) -> None:
+def check_config(config: dict[str, Any]) -> None:
     """Refuse what no release can honour."""
-    if system != "spyre":
-        raise refuse("system", system, "'spyre'")
-    for key, value in config.items():
-        if key not in KEYS:
-            raise RefusedError(f"unknown key {key} = {value!r}; valid keys are {', '.join(KEYS)}")
-    for key, kind in KEYS.items():
-        check_value(config, key, kind)
+    door.check_keys(config, KEYS)
     if config["block_size"] != BLOCK_SIZE:
-        raise refuse("block_size", config["block_size"], f"{BLOCK_SIZE}")
+        raise door.refuse("block_size", config["block_size"], f"{BLOCK_SIZE}")
     if config["chunk_size"] % BLOCK_SIZE:
-        raise refuse("chunk_size", config["chunk_size"], f"a multiple of {BLOCK_SIZE}")
+        raise door.refuse("chunk_size", config["chunk_size"], f"a multiple of {BLOCK_SIZE}")
     if config["max_model_len"] > LONGEST_MODEL_LEN:
-        raise refuse("max_model_len", config["max_model_len"], f"1 to {LONGEST_MODEL_LEN}")
+        raise door.refuse("max_model_len", config["max_model_len"], f"1 to {LONGEST_MODEL_LEN}")
     if config["max_num_seqs"] > config["chunk_size"]:
-        raise refuse(
+        raise door.refuse(
             "max_num_seqs",
             config["max_num_seqs"],
             f"1 to chunk_size = {config['chunk_size']} (a rule of vLLM's configuration)",
         )
-
-
-def check_value(config: dict[str, Any], key: str, kind: type) -> None:
-    """Refuse a missing key and a value of the wrong kind."""
-    valid = "true or false" if kind is bool else "an integer of at least 1"
-    if key in NULLABLE:
-        valid += " or null"
-    if key not in config:
-        raise RefusedError(f"{key} is missing; valid is {valid}")
-    value = config[key]
-    if value is None and key in NULLABLE:
-        return
-    # bool is derived from int, so the exact type is compared
-    if type(value) is not kind or (kind is int and config[key] < 1):
-        raise refuse(key, value, valid)
 
 
 def check_options(release: Release, config: dict[str, Any]) -> None:
@@ -162,7 +139,7 @@ def check_options(release: Release, config: dict[str, Any]) -> None:
     """
     if config["long_output_priority"] and not release.has_option("LONG_OUT_PRIO"):
         lacks = f"false ({release.name} {release.version} has no such option)"
-        raise refuse("long_output_priority", True, lacks)
+        raise door.refuse("long_output_priority", True, lacks)
 
 
 def check_pool(engine: Engine) -> None:
@@ -176,15 +153,17 @@ def check_pool(engine: Engine) -> None:
             f"null or at least {needed}, (max_batch_tkv + max_model_len) / block_size "
             f"({engine.release.name} {engine.release.version} reserves no blocks)"
         )
-        raise refuse("num_blocks", num_blocks, valid)
+        raise door.refuse("num_blocks", num_blocks, valid)
 
 
 def check_admissible(engine: Engine, name: str, prompt: int, max_tokens: int) -> None:
     """The protocol's own rules at the door."""
     if name in engine.scheduler.requests:
-        raise RefusedError(f"refused by the protocol: a live request has the id {name!r} already")
+        raise door.RefusedError(
+            f"refused by the protocol: a live request has the id {name!r} already"
+        )
     if not prompt:
-        raise RefusedError("refused by the protocol: the prompt is empty")
+        raise door.RefusedError("refused by the protocol: the prompt is empty")
     needed = prompt + max_tokens - 1
     blocks = -(-needed // BLOCK_SIZE)
     bounds = {
@@ -195,34 +174,9 @@ def check_admissible(engine: Engine, name: str, prompt: int, max_tokens: int) ->
     for key, (value, meaning) in bounds.items():
         bound = engine.config[key]
         if bound is not None and value > bound:
-            raise RefusedError(f"refused by the protocol: {meaning} = {value} > {key} = {bound}")
-
-
-def read_request(request: dict[str, Any]) -> tuple[str, list[int], int, int, int]:
-    """Id, prompt tokens, max_tokens, output_len and priority of an `add`."""
-    try:
-        name, max_tokens = request["id"], request["max_tokens"]
-        segments = [(stream, length) for stream, length in request["prompt"]]
-    except (KeyError, TypeError, ValueError) as error:
-        raise ProtocolError(
-            f"request {request!r} is not valid ({type(error).__name__}: {error}); valid is "
-            '{"id": "r0", "prompt": [["r0", 40]], "max_tokens": 3, "output_len": 3, "priority": 0}'
-        ) from error
-    output_len = request.get("output_len", max_tokens)
-    priority = request.get("priority", 0)
-    if not isinstance(name, str) or not all(isinstance(stream, str) for stream, _ in segments):
-        raise ProtocolError(f"request {name!r}: the id and the names of streams must be strings")
-    numbers = [max_tokens, output_len, priority, *(length for _, length in segments)]
-    if not all(type(number) is int for number in numbers):
-        raise ProtocolError(
-            f"request {name!r}: lengths, token counts and priority must be integers"
-        )
-    if not 1 <= output_len <= max_tokens:
-        raise ProtocolError(
-            f"request {name!r}: output_len is {output_len}; valid is 1 to max_tokens = {max_tokens}"
-        )
-    prompt = [token for stream, length in segments for token in stream_tokens(stream, length)]
-    return name, prompt, max_tokens, output_len, priority
+            raise door.RefusedError(
+                f"refused by the protocol: {meaning} = {value} > {key} = {bound}"
+            )
 
 
 # --- observation ----------------------------------------------------------------------------

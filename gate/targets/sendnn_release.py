@@ -6,34 +6,21 @@ import importlib
 import importlib.metadata
 import importlib.util
 import os
-import sys
-import tempfile
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-MODEL = str(Path(__file__).with_name("tinymodel"))
+if TYPE_CHECKING or __package__:
+    from .door import RefusedError
+    from .vllm_offline import engine_config, prepare_environment
+else:
+    from door import RefusedError
+    from vllm_offline import engine_config, prepare_environment
 
 # Import name: (name on the package index, prefix of the release's environment variables).
 PACKAGES = {
     "sendnn_inference": ("sendnn-inference", "SENDNN_INFERENCE_"),
     "vllm_spyre": ("vllm-spyre", "VLLM_SPYRE_"),
 }
-
-
-class RefusedError(Exception):
-    """This release cannot honour the configuration or the request."""
-
-
-def fix_hash_seed() -> None:
-    """Begin the process again with a fixed hash seed, unless it has one.
-
-    Some releases free blocks in the order of a set of request ids: without this the numbers of
-    the blocks would differ from run to run.
-    """
-    if "PYTHONHASHSEED" not in os.environ:
-        os.environ["PYTHONHASHSEED"] = "0"
-        os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])
 
 
 @dataclass(frozen=True)
@@ -98,14 +85,7 @@ def _make_starts_cheap() -> None:
 
 def _prepare_environment(prefix: str) -> None:
     """Variables that must be set before the first import of vLLM."""
-    os.environ["HF_HUB_OFFLINE"] = "1"
-    os.environ["TRANSFORMERS_OFFLINE"] = "1"
-    os.environ["VLLM_NO_USAGE_STATS"] = "1"
-    os.environ["VLLM_LOGGING_LEVEL"] = "ERROR"
-    os.environ["VLLM_PLUGINS"] = "sendnn_inference,spyre"
-    # One folder per user, kept: vLLM's very first run is several seconds slower without it.
-    cache = Path(tempfile.gettempdir(), f"schedproof-vllm-{os.getuid()}")
-    os.environ.setdefault("VLLM_CACHE_ROOT", str(cache))
+    prepare_environment(plugins="sendnn_inference,spyre")
     os.environ[prefix + "DYNAMO_BACKEND"] = "eager"
     # vllm-spyre 1.x chooses its scheduler by these; later releases have only this one.
     os.environ["VLLM_SPYRE_USE_CB"] = "1"
@@ -135,19 +115,12 @@ def _engine_config(
     max_model_len: int, max_num_seqs: int, chunk_size: int, prefix_caching: bool
 ) -> Any:
     """vLLM's configuration, built as the engine would build it (10 ms: hence the cache)."""
-    engine_args = importlib.import_module("vllm.engine.arg_utils").EngineArgs
-    return engine_args(
-        model=MODEL,
-        tokenizer=MODEL,
-        skip_tokenizer_init=True,
-        load_format="dummy",
-        dtype="float32",
-        enforce_eager=True,
+    return engine_config(
         max_model_len=max_model_len,
         max_num_seqs=max_num_seqs,
         max_num_batched_tokens=chunk_size,
         enable_prefix_caching=prefix_caching,
-    ).create_engine_config()
+    )
 
 
 def configure(release: Release, config: dict[str, Any]) -> Any:

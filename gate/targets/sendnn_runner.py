@@ -10,42 +10,17 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
-from zlib import crc32
 
 if TYPE_CHECKING or __package__:
-    from .sendnn_release import RefusedError, Release, configure
+    from .door import Asked, RefusedError
+    from .sendnn_release import Release, configure
+    from .streams import EOS, VOCABULARY, Output
 else:
-    from sendnn_release import RefusedError, Release, configure
+    from door import Asked, RefusedError
+    from sendnn_release import Release, configure
+    from streams import EOS, VOCABULARY, Output
 
 BLOCK_SIZE = 64  # fixed by the hardware, in every release
-VOCABULARY = 32000
-EOS = 1
-FIRST_TOKEN = 2  # 0 is padding, 1 is EOS
-
-# --- tokens ---------------------------------------------------------------------------------
-
-
-def stream_tokens(stream: str, count: int, start: int = 0) -> list[int]:
-    """Token ids `start` .. `start + count - 1` of a stream, as the scenario format defines them."""
-    base = crc32(stream.encode())
-    span = VOCABULARY - FIRST_TOKEN
-    return [FIRST_TOKEN + (base + 2654435761 * i) % span for i in range(start, start + count)]
-
-
-@dataclass(frozen=True)
-class Output:
-    """What a request generates."""
-
-    id: str
-    length: int
-    ends_with_eos: bool
-
-    def token(self, index: int) -> int:
-        """The generated token number `index`, from 0."""
-        if self.ends_with_eos and index == self.length - 1:
-            return EOS
-        return stream_tokens(f"out:{self.id}", 1, index)[0]
-
 
 # --- the model ------------------------------------------------------------------------------
 
@@ -209,26 +184,28 @@ class Engine:
         utils.init_none_hash(function)
         return utils.get_request_block_hasher(cache.block_size, function)
 
-    def add(self, prompt: list[int], output: Output, max_tokens: int, priority: int) -> None:
+    def add(self, asked: Asked) -> None:
         """Take a request through the release's own front door into the queue."""
         try:
-            params = self._params_class(max_tokens=max_tokens, temperature=0.0, detokenize=False)
+            params = self._params_class(
+                max_tokens=asked.max_tokens, temperature=0.0, detokenize=False
+            )
             params.update_from_generation_config({}, EOS)
-            inputs = {"type": "token", "prompt_token_ids": prompt}
+            inputs = {"type": "token", "prompt_token_ids": asked.prompt}
             self.release.platform.validate_request(inputs, params)
         except ValueError as error:
             release = f"{self.release.name} {self.release.version}"
             raise RefusedError(f"refused by the front door of {release}: {error}") from error
         request = self._request_class(
-            request_id=output.id,
-            prompt_token_ids=prompt,
+            request_id=asked.output.id,
+            prompt_token_ids=asked.prompt,
             sampling_params=params,
             pooling_params=None,
-            priority=priority,
+            priority=asked.priority,
             block_hasher=self._hasher,
         )
         self.scheduler.add_request(request)
-        self.outputs[output.id] = output
+        self.outputs[asked.output.id] = asked.output
 
     def abort(self, request: str) -> bool:
         """End a request at once; false if the scheduler does not know it."""

@@ -5,6 +5,7 @@ decode: every request has computed tokens that catch up with its known ones. Eve
 pure: a state goes in, a state and what can be observed of the step come out.
 """
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from ..pool import Pool, free_blocks
@@ -25,6 +26,15 @@ class Plan(NamedTuple):
     budget: int
     scheduled: dict[str, int]
     preempted: tuple[str, ...] = ()
+
+
+# Picks who is preempted among the running requests of a plan.
+Victim = Callable[[VllmConfig, Plan], Sequence]
+
+
+def by_policy(config: VllmConfig, plan: Plan) -> Sequence:
+    """Who is preempted by the policy of the configuration."""
+    return queue.victim(config, plan.running)
 
 
 def arrive(config: VllmConfig, state: State, newcomer: Sequence) -> State:
@@ -48,17 +58,17 @@ def abort(config: VllmConfig, state: State, request_id: str) -> State:
     )
 
 
-def schedule(config: VllmConfig, state: State) -> Plan:
-    """Who computes how many tokens in this step (V1-R01)."""
+def schedule(config: VllmConfig, state: State, pick: Victim = by_policy) -> Plan:
+    """Who computes how many tokens in this step (V1-R01), and whom `pick` has preempted."""
     plan = Plan(state.running, state.waiting, state.pool, config.max_num_batched_tokens, {})
-    plan = advance_running(config, plan)
+    plan = advance_running(config, plan, pick)
     # Who has just lost its blocks would only come back to lose them again (V1-R16).
     if not plan.preempted:
         plan = admit_waiting(config, plan)
     return plan
 
 
-def advance_running(config: VllmConfig, plan: Plan) -> Plan:
+def advance_running(config: VllmConfig, plan: Plan, pick: Victim = by_policy) -> Plan:
     """Running requests go on in their order, at the cost of those admitted last."""
     place = 0
     while place < len(plan.running) and plan.budget > 0:
@@ -66,7 +76,7 @@ def advance_running(config: VllmConfig, plan: Plan) -> Plan:
         tokens = clamp(config, one.behind, plan.budget)
         grown = kv_cache.grow(config, plan.pool, one, tokens)
         while grown is None:
-            victim = queue.victim(config, plan.running)
+            victim = pick(config, plan)
             # In front of this one somebody may leave, by priority: the place moves along.
             place -= plan.running.index(victim) < place
             plan = preempt(config, plan, victim)
@@ -155,14 +165,20 @@ def complete(
 def step(
     config: VllmConfig, state: State, abort_inside: tuple[str, ...] = ()
 ) -> tuple[State, dict[str, Any]]:
-    """One scheduling decision and its completion.
+    """One scheduling decision and its completion: the next state and the step observation."""
+    return carry_out(config, state, schedule(config, state), abort_inside)
+
+
+def carry_out(
+    config: VllmConfig, state: State, plan: Plan, abort_inside: tuple[str, ...] = ()
+) -> tuple[State, dict[str, Any]]:
+    """The completion of a decision.
 
     `abort_inside` are aborted after the decision was computed and before it completes: their
     tokens are not emitted.
 
     Returns the next state and the step observation of the target protocol.
     """
-    plan = schedule(config, state)
     kind = kind_of(plan)
     state = state._replace(
         waiting=plan.waiting,
@@ -199,6 +215,7 @@ def observe(
     finished: dict[str, str],
 ) -> dict[str, Any]:
     """The step observation, with every field that this model has."""
+    holders = [one for one in (*state.running, *state.waiting) if one.computed or one.blocks]
     seen: dict[str, Any] = {
         "kind": kind,
         "scheduled": plan.scheduled,
@@ -208,11 +225,11 @@ def observe(
         "prefilling": [one.id for one in state.running if not one.decodes],
         "preempted": [*plan.preempted],
         "finished": finished,
-        "computed": {one.id: one.computed for one in state.running},
-        "blocks": {one.id: [*one.blocks] for one in state.running},
+        "computed": {one.id: one.computed for one in holders},
+        "blocks": {one.id: [*one.blocks] for one in holders},
     }
     if config.enable_prefix_caching:
-        seen["prefix_hit"] = {one.id: one.prefix_hit for one in state.running}
+        seen["prefix_hit"] = {one.id: one.prefix_hit for one in holders}
     if config.num_blocks is not None:
         seen["free_blocks"] = free_blocks(state.pool)
     return seen

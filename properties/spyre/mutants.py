@@ -19,6 +19,7 @@ from ...model.spyre import (
     volumetric,
 )
 from ...model.spyre.state import State
+from ..faulty_targets import ShowsLittle, ShowsNoProgress, TakesForEver
 from ..mutants import Mutant, Plant, replaced, together
 from . import faults_of_layout as layout
 from . import faults_of_queue as queue
@@ -81,7 +82,7 @@ CACHED_CHUNKS_COMPUTED = together(
 )
 MUTANTS = (
     Mutant("crashes with three running", "ALL-R01", decided(queue.crash_on_third_running)),
-    Mutant("does not answer with three running", "ALL-R02", target=queue.TakesForEver),
+    Mutant("does not answer with three running", "ALL-R02", target=TakesForEver),
     Mutant(
         "an abort loses a neighbour",
         "ALL-R03",
@@ -92,13 +93,13 @@ MUTANTS = (
         "decodes on while others wait",
         "ALL-R05",
         replaced(scheduler, "complete", queue.never_finish(True)),
-        queue.ShowsLittle,
+        ShowsLittle,
     ),
     Mutant(
         "decodes on when nobody waits",
         "ALL-R06",
         replaced(scheduler, "complete", queue.never_finish(False)),
-        queue.ShowsLittle,
+        ShowsLittle,
     ),
     Mutant("decides as another revision", "ALL-R07", target=queue.SoundInstead, revision="2.1.2"),
     Mutant(
@@ -111,7 +112,7 @@ MUTANTS = (
         "ALL-R09",
         replaced(blocks, "release", layout.block_not_given_back),
     ),
-    Mutant("runs in circles", "ALL-R10", target=queue.ShowsNoProgress),
+    Mutant("runs in circles", "ALL-R10", target=ShowsNoProgress),
     Mutant("a second prefill starts", "SPY-R30", decided(queue.second_prefill)),
     Mutant(
         "two prompts in one step", "SPY-R13", replaced(forward, "compute_chunk", queue.prefill_two)

@@ -10,9 +10,9 @@ from typing import Any, Literal, NamedTuple
 from hypothesis import strategies as st
 
 from ...model.pool import Content
-from ...model.prefix import prefix
 from ...model.scenario import Request
 from ..ledger import Ledger
+from ..prompts import said_before
 
 Scale = Literal["small", "short", "tight"]
 # Blocks so small that borders are everywhere, for targets that allow them; the published block
@@ -28,6 +28,7 @@ MODEL_LENGTHS_IN_BLOCKS: Mapping[Scale, tuple[int, ...]] = {
     "short": (3, 4, 6),
     "tight": (8, 8, 16),
 }
+LATE_STEPS = 60
 
 
 class Shape(NamedTuple):
@@ -135,36 +136,13 @@ def beside_the_batch(draw: st.DrawFn, config: Mapping[str, Any], ledger: Ledger)
 def contents(
     draw: st.DrawFn, config: Mapping[str, Any], earlier: Sequence[Request], name: str, length: int
 ) -> Content:
-    """What a prompt of about `length` tokens says: often what an earlier request said, up to a
-    point.
-
-    The point lies where prefix caching decides: at the end of a block or a chunk, of the earlier
-    prompt, or of what it generated. A prompt may come again as it was, as its whole blocks, or with
-    the answer to it.
-    """
+    """What a prompt of about `length` tokens says: often what an earlier request said."""
     own: Content = ((name, length),)
     if not config["prefix_caching"] or not earlier or draw(st.integers(0, 3)) == 0:
         return own
-    gone = [one for one in earlier if one.abort_at is not None]
-    other = draw(st.sampled_from(gone or earlier)) if draw(st.booleans()) else earlier[-1]
-    said = (*other.prompt, (f"out:{other.id}", other.tokens_to_emit))
-    block = config["block_size"]
-    whole = other.prompt_len // block * block
-    answered = min(other.prompt_len + other.tokens_to_emit, config["max_model_len"] - block)
-    again = draw(st.sampled_from((0, 0, other.prompt_len, whole, answered, answered)))
-    if again > 0:
-        return prefix(said, again)
-    unit = draw(st.sampled_from((block, config["chunk_size"])))
-    common = draw(
-        st.one_of(
-            st.just(other.prompt_len),
-            st.just(length),
-            st.integers(1, max(length // unit, 1)).map(lambda count: count * unit),
-        )
-    )
-    shared = prefix(said, min(common, length))
-    rest = length - sum(tokens for _, tokens in shared)
-    return (*shared, (name, rest)) if rest else shared
+    block, chunk = config["block_size"], config["chunk_size"]
+    longest = config["max_model_len"] - block
+    return said_before(draw, earlier, name, length, block, (block, chunk), longest)
 
 
 def caches(config: Mapping[str, Any]) -> bool:

@@ -4,7 +4,7 @@ Source: chunked-prefill chapter, "Admission control".
 """
 
 from ...model.observation import Step
-from ..ledger import Account, Ledger
+from ..ledger import Ledger
 from ..predicate import Predicate
 from .decision import admitted, blocks_for, kept, waited_before, watermark_blocks
 
@@ -36,7 +36,12 @@ def rest_does_not_fit(ledger: Ledger, step: Step) -> str | None:
         return None
     free = step.free_blocks
     for one in reversed(admitted(ledger, step)):
-        start = _computed_after(ledger, step, one)
+        hit = ledger.hit_now(step, one)
+        if hit is None:
+            # Aborted inside the step, so nobody knows: at most everything was taken.
+            free += blocks_for(ledger, one.num_tokens)
+            continue
+        start = hit + step.scheduled[one.id]
         rest = blocks_for(ledger, one.num_tokens) - blocks_for(ledger, start)
         if rest > free:
             return (
@@ -55,10 +60,6 @@ def first_chunk_alone_fits(ledger: Ledger, step: Step) -> bool:
     if not waiting or not free or not ledger.config["reserve_full_isl"]:
         return False
     return blocks_for(ledger, waiting[0].num_tokens) > free
-
-
-def _computed_after(ledger: Ledger, step: Step, one: Account) -> int:
-    return (ledger.hit_now(step, one) or 0) + step.scheduled[one.id]
 
 
 PREDICATES = {

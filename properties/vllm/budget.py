@@ -21,7 +21,7 @@ def budget_exceeded(ledger: Ledger, step: Step) -> str | None:
 def budget_binds(ledger: Ledger, step: Step) -> bool:
     """Those who run and wait want more tokens than the budget has."""
     wanted = sum(one.num_tokens - one.computed for one in ledger.live.values())
-    return wanted > ledger.config["max_num_batched_tokens"]
+    return bool(wanted > ledger.config["max_num_batched_tokens"])
 
 
 def beyond_known(ledger: Ledger, step: Step) -> str | None:

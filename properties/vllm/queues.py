@@ -88,7 +88,8 @@ def the_head_waits(ledger: Ledger, step: Step) -> bool:
 
 def admitted_after_preemption(ledger: Ledger, step: Step) -> str | None:
     """Nobody is admitted in a step that preempted (V1-R16)."""
-    new = admitted(ledger, step)
+    again = [one for one in preempted(ledger, step) if one.id in step.scheduled]
+    new = admitted(ledger, step) + again
     if not new or not step.preempted:
         return None
     return f"{names(new)} admitted in the step that preempted {', '.join(step.preempted)}"

@@ -36,10 +36,9 @@ from typing import Any, NamedTuple
 
 import z3
 
-from ..numbers import Numbers
+from ..numbers import Numbers, negated, ordered
 from ..obligation import Obligation
 from .chunks import Plan, plan, progress, usable_blocks
-from .symbols import negated, ordered
 
 
 class Sizes(NamedTuple):

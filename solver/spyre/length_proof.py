@@ -33,7 +33,7 @@ from typing import Any
 
 import z3
 
-from ..numbers import Numbers
+from ..numbers import Numbers, negated, ordered
 from ..obligation import Obligation
 from .formulas import (
     FORMULAS,
@@ -46,7 +46,7 @@ from .formulas import (
     within_length,
 )
 from .peak import accepted_by
-from .symbols import lengths_of, make_numbers, negated, ordered
+from .symbols import lengths_of, make_numbers
 
 LIMIT = 131_072  # tokens; what is shown of a request that is alone depends on none
 # Nobody's checks apart, which may refuse one that is alone: see `length_search.refused_alone`.

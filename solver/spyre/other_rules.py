@@ -1,10 +1,6 @@
 """How each rule beside the volumetric one (SPY-R07) is decided: what is proven, what is refuted."""
 
-from collections.abc import Callable, Mapping
-from typing import NamedTuple
-
-from ...model.scenario import Scenario
-from ..obligation import Obligation
+from ..decided import Decided
 from . import (
     chunk_proof,
     chunk_search,
@@ -13,21 +9,6 @@ from . import (
     pausing_proof,
     reservation_proof,
 )
-
-
-class Decided(NamedTuple):
-    """A question about a rule.
-
-    Attributes:
-        question: one sentence, with its answer.
-        obligations: what is proven of it, for blocks of so many tokens (None: of any size).
-        counterexamples: what is refuted, by what a replay shows; at production scale.
-    """
-
-    question: str
-    obligations: Callable[[int | None], list[Obligation]]
-    counterexamples: Mapping[str, Callable[[], Scenario | None]] = {}
-
 
 _LENGTH = Decided(
     "Does max_model_len need a constraint? Not in whole blocks, where the front door keeps it; "

@@ -21,10 +21,10 @@ from typing import Any
 
 import z3
 
-from ..numbers import Numbers
+from ..numbers import Numbers, negated
 from ..obligation import Obligation
 from .formulas import Lengths, round_up
-from .symbols import blocks, length, lengths_of, make_numbers, negated, own_tkv
+from .symbols import blocks, length, lengths_of, make_numbers, own_tkv
 from .volumetric_proof import fewer_is_less, tkv_within_blocks
 
 

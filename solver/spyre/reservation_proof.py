@@ -32,10 +32,10 @@ from typing import Any
 import z3
 
 from ...model.scenario import Request, Scenario
-from ..numbers import Numbers
+from ..numbers import Numbers, negated
 from ..obligation import Obligation
 from .formulas import Lengths
-from .symbols import blocks, lengths_of, make_numbers, negated
+from .symbols import blocks, lengths_of, make_numbers
 
 
 def obligations(block: int | None = None) -> list[Obligation]:

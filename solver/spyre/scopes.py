@@ -4,12 +4,13 @@ Sizes are the smallest at which every constraint can bind: a chunk is two blocks
 prompts take up to three chunks. Each scope is explored for every one of its limits.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
-from ..scheduling import Aborts
+from ..scope import MenuItem, lengths
+from ..scope import Scope as AnyScope
 from ..undecided import OWN
-from .space import MenuItem, lengths
 
 SMALLEST = {"block_size": 2, "chunk_size": 4, "max_num_seqs": 3, "max_model_len": 16}
 EVERY_LENGTH = tuple(lengths(range(1, 10), range(1, 7)))
@@ -28,41 +29,18 @@ SHARED = tuple(
     )
     for tokens in (1, 4)
 )
-# With three requests: those whose first chunk may be cached as a whole, and go on.
-BEYOND_A_CHUNK = SHARED[4:]
+# With three requests: those of a chunk at least.
+A_CHUNK_AND_MORE = SHARED[2:]
 
 
 @dataclass(frozen=True)
-class Scope:
-    """One scope.
+class Scope(AnyScope):
+    """A scope of Spyre; its limits are those of max_batch_tkv."""
 
-    Attributes:
-        says: what it is for, in a few words.
-        requests: how many may arrive in one run.
-        menu: which they may be; prompts in segments, with max_tokens.
-        limits: every max_batch_tkv that is explored, ascending.
-        aborts: which clients give up.
-        config: what differs from SMALLEST.
-        revisions: where it makes a difference; empty for all.
-    """
-
-    name: str
-    says: str
-    requests: int
+    system: ClassVar[str] = "spyre"
+    smallest: ClassVar[Mapping[str, Any]] = SMALLEST
     menu: tuple[MenuItem, ...] = EVERY_LENGTH
     limits: tuple[int, ...] = tuple(range(6, 41))
-    aborts: Aborts = "none"
-    config: tuple[tuple[str, Any], ...] = ()
-    revisions: tuple[str, ...] = ()
-
-    @property
-    def full_config(self) -> dict[str, Any]:
-        """Every key that is not at its default."""
-        return {**SMALLEST, **dict(self.config)}
-
-    def belongs_to(self, revision: str) -> bool:
-        """It makes a difference in this revision."""
-        return not self.revisions or revision in self.revisions
 
 
 def named(name: str) -> Scope:
@@ -112,7 +90,7 @@ SCOPES = (
         "cache",
         "prefix caching: prompts that begin alike",
         3,
-        BEYOND_A_CHUNK,
+        A_CHUNK_AND_MORE,
         (40,),
         "alone",
         (("prefix_caching", True),),
@@ -121,7 +99,7 @@ SCOPES = (
         "small cache",
         "prefix caching in a pool of 8 blocks",
         3,
-        BEYOND_A_CHUNK,
+        A_CHUNK_AND_MORE,
         (40,),
         config=(("prefix_caching", True), ("num_blocks", 8)),
         revisions=("sound", "documented", "2.5.2"),
@@ -130,7 +108,8 @@ SCOPES = (
         "no pausing",
         "pausing off",
         3,
-        limits=SOME_LIMITS,
+        SOME_LENGTHS,
+        SOME_LIMITS,
         config=(("pausing", False),),
         revisions=("2.5.2",),
     ),

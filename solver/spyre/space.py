@@ -1,26 +1,23 @@
 """Spyre's models as `scheduling` explores them: one for each limit."""
 
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import replace
-from itertools import product
 from typing import Any
 
-from ...model.scenario import Request, Segment
 from ...model.spyre import scheduler
 from ...model.spyre.config import SpyreConfig
-from ...model.spyre.model import SpyreModel
+from ...model.spyre.model import SpyreModel, make_model
 from ...model.spyre.revision import admitting_by
 from ...model.spyre.state import Sequence as Member
 from ...model.spyre.state import State
-from ...model.systems import full_config, make_model
+from ...model.systems import full_config
 from ..book import Book
 from ..scheduling import Stepped
-from ..undecided import OWN, Candidates, Looked, Menu
+from ..scope import MenuItem, menu_of
+from ..undecided import Candidates, Looked, Menu
 from .key import Key, left
 from .undecided import OpenSequence, decided, opened
 
-# A prompt in segments, and max_tokens.
-MenuItem = tuple[tuple[Segment, ...], int]
 # The rules whose predicates read max_batch_tkv.
 READ_THE_LIMIT = frozenset({"SPY-R07", "SPY-R42", "SPY-R51"})
 
@@ -28,7 +25,9 @@ READ_THE_LIMIT = frozenset({"SPY-R07", "SPY-R42", "SPY-R51"})
 class SpyreModels:
     """The models of one revision in one configuration, for every limit of `limits`, ascending."""
 
+    system = "spyre"
     limited = READ_THE_LIMIT
+    waits_are_bounded = True
 
     def __init__(
         self,
@@ -42,13 +41,9 @@ class SpyreModels:
         Raises:
             InputError: an impossible configuration.
         """
-        self.models = [
-            _explorable(make_model("spyre", revision, {**config, "max_batch_tkv": limit}), formula)
-            for limit in limits
-        ]
-        self.configs = [
-            full_config("spyre", revision, {**config, "max_batch_tkv": limit}) for limit in limits
-        ]
+        each = [{**config, "max_batch_tkv": limit} for limit in limits]
+        self.configs = [full_config("spyre", revision, one) for one in each]
+        self.models = [_explorable(make_model(revision, one), formula) for one in each]
         self._watched: list[Any] = [model.config for model in self.models]
         self.observes = frozenset(self.models[0].observes)
         self._block = self.models[0].config.block_size
@@ -56,18 +51,10 @@ class SpyreModels:
 
     def menu(self, items: Sequence[MenuItem]) -> Menu:
         """The menu of requests, each a prompt in segments and its max_tokens."""
-        requests = [
-            Request(id=f"item {number}", arrival=0, prompt=prompt, max_tokens=tokens)
-            for number, (prompt, tokens) in enumerate(items)
-        ]
-        accepted = [
-            sum(1 << n for n, model in enumerate(self.models) if model.refusal(one) is None)
-            for one in requests
-        ]
-        return Menu(requests, accepted)
+        return menu_of(items, self.models)
 
-    def initial(self) -> State:
-        """Nothing has arrived."""
+    def initial(self, member: int) -> State:
+        """Nothing has arrived; the limit does not matter for it."""
         return self.models[0].initial()
 
     def arrive(self, state: State, request: str, candidates: Candidates) -> State:
@@ -113,11 +100,6 @@ class SpyreModels:
     def key(self, state: State, book: Book) -> Hashable:
         """State and book without names."""
         return self._key(state, book)
-
-
-def lengths(prompts: Iterable[int], max_tokens: Iterable[int]) -> list[MenuItem]:
-    """Every prompt length with every max_tokens, each in words of its own."""
-    return [(((OWN, prompt),), tokens) for prompt, tokens in product(prompts, max_tokens)]
 
 
 class WatchedConfig:

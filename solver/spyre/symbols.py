@@ -1,6 +1,5 @@
 """Lengths, blocks and tkv in symbols, for lemmas about one request or a pair."""
 
-from itertools import permutations
 from typing import Any
 
 import z3
@@ -36,17 +35,3 @@ def blocks(numbers: Numbers, lengths: Lengths, tokens: Any) -> Any:
 def own_tkv(numbers: Numbers, lengths: Lengths, tokens: Any, widest: Any) -> Any:
     """tkv of a request in a batch that is `widest` blocks wide."""
     return (widest - blocks(numbers, lengths, tokens)) * lengths.block + tokens
-
-
-def negated(numbers: Numbers, claim: Any) -> list[Any]:
-    """What must have no solution, if the claim holds."""
-    return [*numbers.facts, z3.Not(claim)]
-
-
-def ordered(numbers: Numbers, size: Any, *wholes: Any) -> None:
-    """Tell Z3 that more wholes are at least one `size` more (lemmas `more_chunks`,
-    `more_blocks`)."""
-    numbers.facts += [
-        z3.Implies(one > other, one * size >= (other + 1) * size)
-        for one, other in permutations(wholes, 2)
-    ]

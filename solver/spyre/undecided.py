@@ -1,46 +1,17 @@
 """Undecided requests in Spyre's queues."""
 
-from typing import Any, cast
+from typing import Any
 
-from ...model.pool import Content
 from ...model.spyre.state import Sequence
-from ..undecided import ENDLESS, Candidates, read
-
-OUTPUT_LEN = Sequence._fields.index("output_len")
-CONTENT = Sequence._fields.index("content")
+from ..undecided import Candidates, OpenFields, fully_decided
 
 
-class OpenSequence(Sequence):
-    """A request that is not fully decided: its candidates are kept where its content would be."""
+class OpenSequence(OpenFields, Sequence):
+    """A request that is not fully decided."""
 
     __slots__ = ()
-
-    @property
-    def candidates(self) -> Candidates:
-        """What it may still be."""
-        candidates: Any = tuple.__getitem__(self, CONTENT)
-        return cast(Candidates, candidates)
-
-    @property
-    def prompt(self) -> int:
-        """Tokens of the prompt."""
-        return cast(int, read(self.id, "prompt", self.candidates.prompt))
-
-    @property
-    def max_tokens(self) -> int:
-        """Tokens that it may generate."""
-        return cast(int, read(self.id, "max_tokens", self.candidates.max_tokens))
-
-    @property
-    def output_len(self) -> int:
-        """Who is not told to end goes on."""
-        told: Any = tuple.__getitem__(self, OUTPUT_LEN)
-        return cast(int, told or ENDLESS)
-
-    @property
-    def content(self) -> Content:
-        """Segments of the prompt."""
-        return cast(Content, read(self.id, "content", self.candidates.said_by(self.id)))
+    OUTPUT_LEN = Sequence._fields.index("output_len")
+    CONTENT = Sequence._fields.index("content")
 
 
 def opened(request: str, candidates: Candidates) -> Sequence:
@@ -50,10 +21,8 @@ def opened(request: str, candidates: Candidates) -> Sequence:
 
 def decided(one: Sequence) -> Sequence:
     """The same as an ordinary request, if nothing about it is open any more."""
-    if not isinstance(one, OpenSequence):
+    if not isinstance(one, OpenSequence) or not fully_decided(one.candidates):
         return one
-    known = one.candidates
-    content = known.said_by(one.id)
-    if known.prompt is None or known.max_tokens is None or content is None:
-        return one
-    return Sequence(one.id, known.prompt, known.max_tokens, known.max_tokens, content, *one[5:])
+    known: Any = one.candidates
+    tokens = known.max_tokens
+    return Sequence(one.id, known.prompt, tokens, tokens, known.said_by(one.id), *one[5:])

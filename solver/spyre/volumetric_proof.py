@@ -28,7 +28,7 @@ from typing import Any
 
 import z3
 
-from ..numbers import Numbers
+from ..numbers import Numbers, negated
 from ..obligation import Obligation
 from .formulas import (
     Joining,
@@ -40,7 +40,7 @@ from .formulas import (
     formula_named,
     round_up,
 )
-from .symbols import blocks, length, lengths_of, make_numbers, negated, own_tkv
+from .symbols import blocks, length, lengths_of, make_numbers, own_tkv
 
 
 def obligations(formula: str, block: int | None = 64) -> list[Obligation]:

@@ -14,7 +14,7 @@ import time
 from dataclasses import replace
 
 from schedproof.gate.exploring import memory_mb
-from schedproof.solver.spyre.explored import Asked, Run
+from schedproof.solver.explored import Asked, Run
 from schedproof.solver.spyre.scopes import SCOPES
 from schedproof.spec.catalogue import load, select
 from schedproof.tests.bench.spin import run as spin

@@ -9,10 +9,9 @@ from rich.console import Console
 
 from schedproof.gate import catalogue_rules
 from schedproof.properties.systems import MUTANTS
-from schedproof.solver.spyre.explored import Asked, Run
-from schedproof.solver.spyre.other_rules import DECIDED
-from schedproof.solver.spyre.scopes import SCOPES
-from schedproof.spec.catalogue import REVISIONS, Rule, load
+from schedproof.solver.explored import Asked, Run
+from schedproof.solver.systems import DECIDED, SCOPES
+from schedproof.spec.catalogue import REVISIONS, SYSTEMS, Rule, load
 
 RULES = load("spyre")
 CHECKED = [rule for rule in RULES if rule.checked]
@@ -55,19 +54,21 @@ def test_a_checked_rule_has_its_engines_its_witness_and_every_mutant(
             assert (f"{one.name} [{one.bug}]" if one.bug else one.name) in kills
 
 
-def test_the_engines_that_a_rule_names_are_those_that_look_at_it() -> None:
+@pytest.mark.parametrize("system", SYSTEMS)
+def test_the_engines_that_a_rule_names_are_those_that_look_at_it(system: str) -> None:
+    checked = [rule for rule in load(system) if rule.checked]
     explored = {
         rule
-        for scope in SCOPES
-        for revision in REVISIONS["spyre"]
+        for scope in SCOPES[system]
+        for revision in REVISIONS[system]
         if scope.belongs_to(revision)
-        for rule in Run(Asked(revision, scope), CHECKED).checked
+        for rule in Run(Asked(revision, scope), checked).checked
     }
     # The explorer judges by predicates: a hang and a difference between two sides are none.
     explored -= {"ALL-R02", "ALL-R07"}
-    for rule in CHECKED:
+    for rule in checked:
         assert ("explore" in rule.engines) == (rule.id in explored), rule.id
-        assert ("z3" in rule.engines) == (rule.id in {"SPY-R07", *DECIDED}), rule.id
+        assert ("z3" in rule.engines) == (rule.id in {"SPY-R07", *DECIDED[system]}), rule.id
 
 
 def test_a_rule_without_a_predicate_has_the_reason_and_what_stands_in(

@@ -13,10 +13,10 @@ from schedproof.gate import checkpoint
 from schedproof.gate.checkpoint import MAGIC, load, put_by
 from schedproof.gate.exploring import Budget, Ended, _work, explore
 from schedproof.gate.scenario_file import FileError
+from schedproof.solver.explored import Asked, Run
 from schedproof.solver.scheduling import SchedulerSpace
-from schedproof.solver.spyre.explored import Asked, Run
+from schedproof.solver.scope import lengths
 from schedproof.solver.spyre.scopes import SHARED, Scope
-from schedproof.solver.spyre.space import lengths
 from schedproof.spec.catalogue import load as load_catalogue
 from schedproof.spec.catalogue import select
 

@@ -215,6 +215,7 @@ WRONG = [
     (["gate", "cmd:'x"], "No closing quotation; valid:"),
     (["gate", "cmd:/no/such/scheduler --fast"], "'/no/such/scheduler': No such file or directory"),
     (["gate", "sendnn-inference==9.9"], "version '9.9' is not supported; supported are 2.0.0"),
+    (["gate", "vllm==9.9.9"], "vllm: version '9.9.9' is not supported; supported are 0.19.1, "),
     (["gate", "sendnn-inference==2.1.2", "--offline"], "not installed: Python environment"),
     (["gate", "--json", "no/folder/v.json"], "--json: no/folder/v.json: the folder no/folder does"),
     (["gate", "--json", "."], "--json: . is a folder; valid: a file"),

@@ -142,7 +142,7 @@ def test_several_scopes_and_parts_are_told_one_by_one(run: Run) -> None:
         "sound sequential, 1 requests, limits 10-13",
         "sound sequential, 1 requests, limits 6-9",
     ]
-    assert "holds         SPY-R04  number of chunks (at stake in 16 configurations)" in result.out
+    assert "holds         SPY-R04  number of chunks (at stake in 15 configurations)" in result.out
 
 
 @pytest.mark.parametrize(
@@ -215,9 +215,43 @@ def test_limits_are_told_as_ranges() -> None:
 
 
 def test_without_a_name_every_scope_of_the_revision_is_explored() -> None:
-    names = {one.name for one in chosen_scopes(None, "2.1.2")}
+    names = {one.name for one in chosen_scopes(None, "spyre", "2.1.2")}
     assert "large pool" in names
     assert names.isdisjoint({"pool", "small cache", "no pausing"})
-    assert [one.name for one in chosen_scopes(["cache", "pool"], "sound")] == ["cache", "pool"]
-    together = {one for name in ("sound", "2.1.2", "2.5.2") for one in chosen_scopes(None, name)}
+    assert [one.name for one in chosen_scopes(["cache", "pool"], "spyre", "sound")] == [
+        "cache",
+        "pool",
+    ]
+    together = {
+        one for name in ("sound", "2.1.2", "2.5.2") for one in chosen_scopes(None, "spyre", name)
+    }
     assert together == set(SCOPES)
+
+
+def test_another_system_is_explored_by_its_own_limits(run: Run) -> None:
+    words = ["--system", "vllm", "--scope", "seats", "--requests", "2", "--limits", "3-4"]
+    result = run("explore", *words, "--rule", "V1-R09", "--rule", "V1CP-R13")
+    lines = result.out.splitlines()
+    assert lines[0] == "explore vllm documented, by configuration and pool"
+    assert lines[1].startswith("documented seats, 2 requests, pools 3-4: two seats; ")
+    assert "holds         V1CP-R13 FCFS victim (at stake in 2 configurations)" in lines
+    # A rule that was asked for and never at stake is no pass.
+    assert any(line.startswith("not at stake  V1-R09 ") for line in lines)
+    assert result.code == 3, result
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--system", "x"], "--system: 'x' is not a system; valid: spyre, vllm"),
+        (["--system", "vllm", "--scope", "pool"], "'pool' is no scope of revision documented; "),
+        (["--system", "vllm", "--revision", "2.5.2"], "--revision: '2.5.2' is not a revision of"),
+        (["--system", "vllm", "--rule", "SPY-R04"], "no rule 'SPY-R04'"),
+    ],
+)
+def test_what_another_system_does_not_have_is_one_line_and_exit_2(
+    run: Run, words: list[str], message: str
+) -> None:
+    result = run("explore", *words)
+    assert (result.code, result.out) == (2, ""), result
+    assert message in result.err

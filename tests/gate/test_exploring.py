@@ -22,9 +22,9 @@ from schedproof.gate.exploring import (
     explore,
     parts_of,
 )
-from schedproof.solver.spyre.explored import Asked, Run
+from schedproof.solver.explored import Asked, Run
+from schedproof.solver.scope import lengths
 from schedproof.solver.spyre.scopes import SCOPES, Scope
-from schedproof.solver.spyre.space import lengths
 from schedproof.spec.catalogue import load, select
 
 RULES = [rule for rule in load("spyre") if rule.checked]

@@ -2,7 +2,7 @@
 
 import pytest
 
-from schedproof.gate.targets.opening import default_revision
+from schedproof.gate.targets.opening import default_revision, default_system
 
 
 @pytest.mark.parametrize(
@@ -14,6 +14,7 @@ from schedproof.gate.targets.opening import default_revision
         ("sendnn-inference==2.6.3", "2.5.2"),
         ("sendnn-inference==2.0.1", "documented"),
         ("vllm-spyre==1.10.0", "documented"),
+        ("vllm==0.28.0", "documented"),
         ("model", None),
         ("toys:Toy", None),
         ("cmd:python toy.py", None),
@@ -23,3 +24,17 @@ def test_a_release_is_held_to_the_model_that_decides_as_it_does(
     spec: str, revision: str | None
 ) -> None:
     assert default_revision(spec) == revision
+
+
+@pytest.mark.parametrize(
+    ("spec", "system"),
+    [
+        ("vllm==0.28.0", "vllm"),
+        ("vllm-spyre==1.10.0", "spyre"),
+        ("sendnn-inference==2.6.3", "spyre"),
+        ("model", "spyre"),
+        ("toys:Toy", "spyre"),
+    ],
+)
+def test_a_release_says_which_system_is_meant(spec: str, system: str) -> None:
+    assert default_system(spec) == system

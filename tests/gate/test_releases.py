@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from schedproof.gate import releases
-from schedproof.gate.releases import Prepared, Release, ReleaseError, complaint, parse
+from schedproof.gate.published import Release, ReleaseError, parse
+from schedproof.gate.releases import Prepared, complaint
 
 SPYRE = Release("sendnn-inference", "2.1.2", "0.19.1")
 WHEEL = {
@@ -107,6 +108,8 @@ def there(cache: Path) -> list[str]:
         ("sendnn-inference==2.5.2", Release("sendnn-inference", "2.5.2", "0.24.0")),
         ("sendnn-inference==2.6.1", Release("sendnn-inference", "2.6.1", "0.27.1")),
         ("sendnn-inference==2.6.3", Release("sendnn-inference", "2.6.3", "0.28.0")),
+        ("vllm==0.28.0", Release("vllm", "0.28.0", "0.28.0")),
+        ("vllm == 0.33.0", Release("vllm", "0.33.0", "0.33.0")),
     ],
 )
 def test_a_supported_release_comes_with_its_version_of_vllm(text: str, release: Release) -> None:
@@ -175,6 +178,22 @@ def test_one_environment_and_one_tree_per_version(cache: Path, index: Index) -> 
         "sendnn-inference==2.1.2",
         "sendnn-inference==2.1.0",
     ]
+
+
+def test_a_release_of_vllm_is_one_tree_and_loads_no_plugin(cache: Path, index: Index) -> None:
+    prepared = prepare(Release("vllm", "0.28.0", "0.28.0"))
+    assert there(cache) == ["env", "lock", "vllm-0.28.0"]
+    assert [line.split()[-1] for line in index.asked("download")] == ["vllm==0.28.0"]
+    assert Path(prepared.command[1]).parts[-3:] == ("gate", "targets", "vllm_target.py")
+    assert Path(prepared.command[1]).exists()
+    assert prepared.env["PYTHONPATH"] == str(cache / "vllm-0.28.0")
+    assert prepared.env["VLLM_PLUGINS"] == ""
+
+
+@pytest.mark.usefixtures("index")
+def test_each_version_of_vllm_keeps_what_it_keeps_to_itself() -> None:
+    older, newer = (prepare(Release("vllm", v, v)).env for v in ("0.28.0", "0.33.0"))
+    assert older["VLLM_CACHE_ROOT"] != newer["VLLM_CACHE_ROOT"]
 
 
 @pytest.mark.usefixtures("index")

@@ -312,3 +312,63 @@ def test_lemmas_that_fail_or_run_out_of_time_are_inconclusive(
 def _out_of_time(seconds: float, *_: object) -> Iterator[object]:
     raise Unanswered(f"the time limit of {seconds:g} s was reached")
     yield
+
+
+def test_a_rule_of_another_system_is_decided_by_the_lemmas_of_that_system(run: Run) -> None:
+    result = run("search", "V1-I2", "--prove")
+    assert result.code == 0, result
+    lines = result.out.splitlines()
+    assert lines[0].startswith("V1-I2: Can a step compute more than its budget, ")
+    assert all(line.startswith("proven ") for line in lines[1:-1])
+    assert lines[-1] == "11 lemmas proven for blocks of any size, 0 not"
+
+
+def test_two_runs_that_refute_a_claim_together_are_both_counted_and_written(run: Run) -> None:
+    result = run("search", "V1CP-R32", "--set", "block_size=16")
+    assert result.code == 1, result
+    lines = result.out.splitlines()
+    shown = lines.index("counterexample: max_num_seqs lowered by one: more preemptions")
+    assert lines[shown + 1] == "  max_num_seqs 3: 0 preemptions on the model of documented"
+    assert lines[shown + 3] == "  max_num_seqs 2: 1 preemption on the model of documented"
+    assert "  watermark 0.375: 1 preemption on the model of documented" in lines
+    assert len([*Path("schedproof-out").iterdir()]) == 6
+    replayed = run(*lines[shown + 4].split()[2:])
+    assert replayed.code == 0, replayed
+
+
+def test_a_rule_of_another_system_can_be_sampled_and_explored(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[object] = []
+    monkeypatch.setattr(
+        "schedproof.gate.deciding.run_samples", lambda *words: asked.append(words[1]) or 3
+    )
+    monkeypatch.setattr(
+        "schedproof.gate.explore_command.run",
+        lambda console, parts, *_: asked.append({one.scope.system for one in parts}) or 3,
+    )
+    for engine in ("hypothesis", "explore"):
+        assert run("search", "V1-R09", "--engine", engine).code == 3
+    assert asked == ["vllm", {"vllm"}]
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["V1-R99"], "no rule 'V1-R99'; did you mean V1-R09"),
+        (["V1-R09"], "RULE: V1-R09 has no encoding; valid: V1-I2, "),
+        (["V1-I2", "--revision", "documented"], "--revision: 'documented'; valid with V1-I2: "),
+        (["V1-I2", "--set", "policy=fcfs"], "--set: 'policy=fcfs'; valid with V1-I2: block_size"),
+        (
+            ["V1-I2", "--engine", "hypothesis", "--set", "formula=2.1.0"],
+            "--set: 'formula=2.1.0': not with this engine",
+        ),
+    ],
+)
+def test_what_another_system_cannot_be_asked_is_one_line_and_exit_2(
+    run: Run, words: list[str], message: str
+) -> None:
+    result = run("search", *words)
+    assert (result.code, result.out) == (2, ""), result
+    assert message in result.err
+    assert result.err.count("\n") == 1

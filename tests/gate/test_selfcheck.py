@@ -11,7 +11,7 @@ from schedproof.gate import selfcheck, selfcheck_command
 from schedproof.gate.agreement import Row
 from schedproof.gate.profiles import PROFILES, Profile
 from schedproof.gate.selfcheck import (
-    BEYOND_THE_EXPLORER,
+    BEYOND,
     Answer,
     Killed,
     Witnessed,
@@ -22,24 +22,24 @@ from schedproof.gate.selfcheck import (
 )
 from schedproof.gate.selfcheck_command import PARTS, answered, vacuous
 from schedproof.properties.mutants import Mutant, replaced
-from schedproof.spec.catalogue import load
+from schedproof.spec.catalogue import SYSTEMS, load
 
 from .build import Run
 
-RULES = [rule for rule in load("spyre") if rule.checked]
-EXCUSED = next(iter(BEYOND_THE_EXPLORER))
+RULES = [(system, rule) for system in SYSTEMS for rule in load(system) if rule.checked]
+EXCUSED = next(iter(BEYOND["explorer"]))
 
 
 def answers(**found):
     return tuple(Answer(engine, yes, 0.1, "somehow") for engine, yes in found.items())
 
 
-def killed(name="a fault", rule="SPY-R22", **found):
-    return Killed(rule, name, "", answers(**found))
+def killed(name="a fault", rule="SPY-R22", system="spyre", **found):
+    return Killed(system, rule, name, "", answers(**found))
 
 
-def witnessed(rule="SPY-R22", **found):
-    return Witnessed(rule, "sound", answers(**found))
+def witnessed(rule="SPY-R22", system="spyre", **found):
+    return Witnessed(system, rule, "sound", answers(**found))
 
 
 @pytest.mark.parametrize(
@@ -85,8 +85,10 @@ def test_a_witness_has_to_occur_in_one_engine(one, fault):
 
 
 def test_every_excuse_is_for_a_mutant_that_there_is():
-    assert {*BEYOND_THE_EXPLORER} <= {one.name for one in mutants()}
-    assert all(BEYOND_THE_EXPLORER.values())
+    for excuses in BEYOND.values():
+        assert {*excuses} <= {one.name for one in mutants()}
+        assert all(excuses.values())
+    assert not {*BEYOND["explorer"]} & {*BEYOND["hypothesis"]}
 
 
 @pytest.fixture
@@ -94,7 +96,8 @@ def quick(monkeypatch: pytest.MonkeyPatch):
     """Little to sample, one scope to explore, and the mutants that the test gives."""
     monkeypatch.setitem(PROFILES, "ci", Profile(20, 10, 10, 0))
     monkeypatch.setattr(selfcheck, "SEEDS", 1)
-    monkeypatch.setattr(selfcheck, "CHECKUP", selfcheck.CHECKUP[:1])
+    first = {system: scopes[:1] for system, scopes in selfcheck.CHECKUP.items()}
+    monkeypatch.setattr(selfcheck, "CHECKUP", first)
 
     def plant(*some: Mutant):
         monkeypatch.setattr(selfcheck, "mutants", lambda: some)
@@ -127,7 +130,7 @@ def test_a_mutant_with_a_target_of_its_own_is_not_asked_of_the_explorer(quick):
 
 def test_an_excused_mutant_is_not_explored(quick):
     quick(next(one for one in mutants() if one.name == EXCUSED))
-    assert kill(0).answers[1] == Answer("explorer", False, 0.0, BEYOND_THE_EXPLORER[EXCUSED])
+    assert kill(0).answers[1] == Answer("explorer", False, 0.0, BEYOND["explorer"][EXCUSED])
 
 
 def test_a_fault_is_in_place_only_while_it_is_hunted(quick):
@@ -138,7 +141,7 @@ def test_a_fault_is_in_place_only_while_it_is_hunted(quick):
 
 
 def test_every_rule_gets_its_witnesses_and_what_breaks_is_told(quick):
-    told = witnesses("documented")
+    told = witnesses("spyre", "documented")
     lines = [one for one in told if isinstance(one, str)]
     assert any(line.startswith("SPY-R07 breaks on documented: ") for line in lines)
     rules = [one.rule for one in told if isinstance(one, Witnessed)]
@@ -146,8 +149,9 @@ def test_every_rule_gets_its_witnesses_and_what_breaks_is_told(quick):
     assert len(rules) == len({*rules})
 
 
-def test_lockstep_is_at_stake_for_a_target_that_decides_alike():
-    one = lockstep_witness("2.1.2")
+@pytest.mark.parametrize(("system", "revision"), [("spyre", "2.1.2"), ("vllm", "documented")])
+def test_lockstep_is_at_stake_for_a_target_that_decides_alike(system, revision):
+    one = lockstep_witness(system, revision)
     assert (one.rule, one.fault) == ("ALL-R07", None)
 
 
@@ -155,10 +159,10 @@ def everything():
     """A witness and a mutant for every rule that is checked."""
     return [
         result
-        for rule in RULES
+        for system, rule in RULES
         for result in (
-            witnessed(rule.id, hypothesis=True),
-            killed(f"against {rule.id}", rule.id, hypothesis=True),
+            witnessed(rule.id, system, hypothesis=True),
+            killed(f"against {rule.id}", rule.id, system, hypothesis=True),
         )
     ]
 
@@ -167,17 +171,17 @@ def test_a_rule_without_a_witness_or_a_mutant_is_vacuous():
     assert vacuous(everything()) == []
     assert len(vacuous([])) == 2 * len(RULES)
     lacking = [one for one in everything() if not isinstance(one, Killed) or one.rule != "SPY-R22"]
-    assert vacuous(lacking) == ["SPY-R22 is vacuous: it has no mutant"]
+    assert vacuous(lacking) == ["SPY-R22 (spyre) is vacuous: it has no mutant"]
     lacking = [one for one in everything() if isinstance(one, Killed) or one.rule != "SPY-R07"]
-    assert vacuous(lacking) == ["SPY-R07 is vacuous: it has no witness"]
+    assert vacuous(lacking) == ["SPY-R07 (spyre) is vacuous: it has no witness"]
 
 
 def test_a_mutant_that_survives_and_a_witness_that_fails_to_occur_do_not_count():
     rest = [one for one in everything() if one.rule != "SPY-R22"]
     rest += [killed(hypothesis=False), witnessed(hypothesis=False)]
     assert vacuous(rest) == [
-        "SPY-R22 is vacuous: it has no witness",
-        "SPY-R22 is vacuous: it has no mutant",
+        "SPY-R22 (spyre) is vacuous: it has no witness",
+        "SPY-R22 (spyre) is vacuous: it has no mutant",
     ]
 
 
@@ -231,8 +235,8 @@ def test_a_vacuous_rule_is_a_fault_only_where_everything_is_asked(check):
     code, lines = check(some)
     assert code == 1
     assert lines[-3:-1] == [
-        "FAULT SPY-R22 is vacuous: it has no witness",
-        "FAULT SPY-R22 is vacuous: it has no mutant",
+        "FAULT SPY-R22 (spyre) is vacuous: it has no witness",
+        "FAULT SPY-R22 (spyre) is vacuous: it has no mutant",
     ]
     assert check(some, ("mutants",))[0] == 0
 
@@ -256,7 +260,7 @@ def broken_off(error):
 def test_a_check_that_is_broken_off_has_no_verdict(check, capsys, error, line):
     code, lines = check(broken_off(error))
     assert code == 3
-    assert lines == ["witness  SPY-R22  sound: hypothesis 0.1 s, somehow"]
+    assert lines == ["witness  SPY-R22  spyre sound: hypothesis 0.1 s, somehow"]
     assert capsys.readouterr().err == f"schedproof: {line}\n"
 
 
@@ -279,7 +283,12 @@ def test_every_mutant_every_formula_and_the_witnesses_are_asked(monkeypatch):
     assert {args for args in names if args[0] == "kill"} == {
         ("kill", number) for number in range(len(mutants()))
     }
-    assert {("witnesses", "sound"), ("witnesses", "2.5.2"), ("decided_table",)} <= {*names}
+    assert {
+        ("witnesses", "spyre", "sound"),
+        ("witnesses", "spyre", "2.5.2"),
+        ("witnesses", "vllm", "documented"),
+        ("decided_table",),
+    } <= {*names}
 
 
 @pytest.mark.parametrize(

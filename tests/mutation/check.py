@@ -1,9 +1,9 @@
 """Mutation tests of the models: is there a change of their code that no test notices?
 
-`make mutation` runs this (`make mutation FILES="forward.py tkv.py"`: these files only). The
-operators of cosmic-ray make the mutants of `model`, and the tests of `tests/model` that are quick
-and need nothing but this checkout are to kill them. A mutant that survives must be listed with the
-reason in `survivors.toml`, and no more than 3 % may.
+`make mutation` runs this (`make mutation FILES="forward.py vllm/queue.py"`: these files only,
+`FILES=vllm`: those of this folder). The operators of cosmic-ray make the mutants of `model`, and
+the tests of `tests/model` that are quick and need nothing but this checkout are to kill them. A
+mutant that survives must be listed with the reason in `survivors.toml`, and no more than 3 % may.
 
 Work goes on in a temporary copy. A mutant exists only in the memory of the forked process that
 tests it: first against the test file of its own name, then against all others. A test that needs
@@ -27,7 +27,7 @@ from collections.abc import Iterator
 from importlib import import_module
 from importlib.machinery import SourceFileLoader
 from importlib.util import spec_from_file_location
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
 
 import pytest
@@ -57,7 +57,8 @@ NO_MODULE = 71
 
 
 class Change(NamedTuple):
-    """What `survivors.toml` knows a mutant by: file, definition, the line before and after."""
+    """What `survivors.toml` knows a mutant by: its file's path in `model`, the definition, the
+    line before and after."""
 
     file: str
     place: str
@@ -73,9 +74,15 @@ class Mutant(NamedTuple):
     text: str
 
 
-def mutants_of(path: Path) -> Iterator[Mutant]:
+def chosen(file: str, given: list[str]) -> bool:
+    """This path in `model` is among those given, by itself, its name, or its folder."""
+    path = PurePosixPath(file)
+    return not given or not {file, path.name, str(path.parent)}.isdisjoint(given)
+
+
+def mutants_of(model: Path, file: str) -> Iterator[Mutant]:
     """Every mutant of a file once, in an order that does not change."""
-    source = path.read_text(encoding="utf-8")
+    source = (model / file).read_text(encoding="utf-8")
     tree, seen = get_ast(source), {source}
     for name in sorted(name for name in operator_names() if not LEFT_OUT.search(name)):
         operator = get_operator(name)()
@@ -89,7 +96,7 @@ def mutants_of(path: Path) -> Iterator[Mutant]:
                 continue
             pairs = zip(source.splitlines(), text.splitlines(), strict=False)
             line, (old, new) = next(pair for pair in enumerate(pairs, 1) if len({*pair[1]}) == 2)
-            yield Mutant(Change(path.name, place_of(node), old.strip(), new.strip()), line, text)
+            yield Mutant(Change(file, place_of(node), old.strip(), new.strip()), line, text)
 
 
 def place_of(node: Any) -> str:
@@ -161,7 +168,7 @@ def run(took: dict[str, float], *selection: str) -> int:
 def tested(copy: Path, took: dict[str, float], mutant: Mutant) -> int:
     """The exit code of the first tests that notice a mutant; `NO_MODULE` if nothing is to test."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-    path = next((copy / "model").rglob(mutant.change.file))
+    path = copy / "model" / mutant.change.file
     module = ".".join(path.relative_to(copy.parent).with_suffix("").parts)
     sys.meta_path.insert(0, InMemory(module, path, mutant.text))
     try:
@@ -233,13 +240,13 @@ def row(name: str, codes: list[int]) -> str:
     alive, late = codes.count(0), codes.count(-signal.SIGPROF)
     killed = f"{len(codes) - alive} ({late} out of time)"
     share = f"{alive / len(codes):.1%}" if codes else ""
-    return f"{name:16} {len(codes):8} {killed:>22} {alive:9} {share:>6}"
+    return f"{name:20} {len(codes):8} {killed:>22} {alive:9} {share:>6}"
 
 
 def main() -> int:
     """Test the mutants and print the figures; 1 where the list or the share is not right."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("files", nargs="*", help="names of files in model; default: all of them")
+    parser.add_argument("files", nargs="*", help="files or folders of model; default: all of it")
     parser.add_argument("--jobs", type=int, default=1)
     given = parser.parse_args()
     # A line may stand in a definition twice: each of its mutants is listed.
@@ -252,9 +259,10 @@ def main() -> int:
     alive = Counter[Change]()
     with tempfile.TemporaryDirectory() as folder:
         copy = copied(folder)
-        paths = sorted((copy / "model").rglob("*.py"))
-        paths = [path for path in paths if not given.files or path.name in given.files]
-        mutants = [one for path in paths for one in mutants_of(path)]
+        model = copy / "model"
+        files = sorted(path.relative_to(model).as_posix() for path in model.rglob("*.py"))
+        files = [file for file in files if chosen(file, given.files)]
+        mutants = [one for file in files for one in mutants_of(model, file)]
         print(f"{len(mutants)} changes", flush=True)
         for mutant, code in outcomes(copy, mutants, given.jobs):
             if code == BROKEN:
@@ -267,7 +275,7 @@ def main() -> int:
                 known = "listed" if mutant.change in listed else "NOT LISTED"
                 print(f"line {mutant.line} survives, {known}: {mutant.change}", flush=True)
     everything = [code for those in codes.values() for code in those]
-    print(f"{'file':16} {'mutants':>8} {'killed':>22} {'survived':>9}")
+    print(f"{'file':20} {'mutants':>8} {'killed':>22} {'survived':>9}")
     print(*(row(*one) for one in (*codes.items(), ("all", everything))), sep="\n")
     unlisted = alive - listed
     killed = Counter(one for one in (listed - alive).elements() if one.file in codes)

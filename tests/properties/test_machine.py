@@ -57,6 +57,25 @@ def test_a_recorded_failure_replays_to_the_same_rule_in_the_same_step():
     assert again == broken
 
 
+def test_a_request_keeps_its_priority_when_its_client_gives_up():
+    class OnlySomeLeaveAGhost(AbortLeavesAGhost):
+        def add(self, request):
+            self._named = getattr(self, "_named", {}) | {request["id"]: request["priority"]}
+            return super().add(request)
+
+        def abort(self, id, inside=False):  # noqa: A002
+            if self._named[id]:
+                return super().abort(id, inside)
+            return ModelTarget.abort(self, id, inside)
+
+    rules = load("vllm")
+    hunt = Search(OnlySomeLeaveAGhost(), "vllm", "documented", rules, "small")
+    assert search(hunt, 300, 0, 50)
+    scenario, broken = hunt.failure
+    assert any(one.priority for one in scenario.requests if one.abort_at is not None)
+    assert replay(OnlySomeLeaveAGhost(), scenario, rules).broken == broken
+
+
 def test_the_same_seed_gives_the_same_runs():
     first, second = _hunt(ModelTarget(), "documented"), _hunt(ModelTarget(), "documented")
     search(first, 60, 7, 30)

@@ -13,48 +13,61 @@ from schedproof.gate.profiles import PROFILES
 from schedproof.model.target import ModelTarget
 from schedproof.properties.machine import Search, search
 from schedproof.properties.rules import LOCKSTEP, applies
-from schedproof.properties.spyre.known_bugs import KNOWN_BUGS, OUT_OF_SCOPE
-from schedproof.properties.spyre.mutants import MUTANTS, REPAIRED_2_5_2
-from schedproof.spec.catalogue import load
+from schedproof.properties.spyre.mutants import REPAIRED_2_5_2
+from schedproof.properties.systems import MUTANTS, OUT_OF_SCOPE
+from schedproof.spec.catalogue import SYSTEMS, load
 
 RULES = load("spyre")
-CHECKED = [rule.id for rule in RULES if rule.checked]
+NUMBERED = {"spyre": "SPY-", "vllm": "VLL-"}
 EXAMPLES = PROFILES["ci"].examples
 BUGS_FILE = Path(__file__).resolve().parents[3] / "shared" / "design" / "known_bugs.json"
 
 
-def test_every_checked_rule_has_a_mutant():
-    assert {mutant.rule for mutant in MUTANTS} == set(CHECKED)
+@pytest.mark.parametrize("system", SYSTEMS)
+def test_every_checked_rule_has_a_mutant_of_its_system(system):
+    checked = {rule.id for rule in load(system) if rule.checked}
+    assert {mutant.rule for mutant in MUTANTS[system] if not mutant.bug} == checked
+    assert {mutant.system for mutant in MUTANTS[system]} == {system}
 
 
-def test_names_of_mutants_are_used_once():
-    names = [(mutant.name, mutant.bug) for mutant in MUTANTS + KNOWN_BUGS]
+def test_every_invariant_of_vllm_has_three_mutants():
+    for number in range(1, 6):
+        assert len([one for one in MUTANTS["vllm"] if one.rule == f"V1-I{number}"]) >= 3
+
+
+@pytest.mark.parametrize("system", SYSTEMS)
+def test_names_of_mutants_are_used_once(system):
+    names = [(mutant.name, mutant.bug) for mutant in MUTANTS[system]]
     assert len(set(names)) == len(names)
 
 
-def test_every_known_bug_is_a_mutant_or_out_of_scope_for_a_reason():
+@pytest.mark.parametrize("system", SYSTEMS)
+def test_every_known_bug_is_a_mutant_or_out_of_scope_for_a_reason(system):
     if not BUGS_FILE.is_file():
         pytest.skip(f"list of known bugs not found at {BUGS_FILE}")
     listed = {
         bug["id"]: bug["in_scope_pure_model"]
         for bug in json.loads(BUGS_FILE.read_text(encoding="utf-8"))
-        if bug["id"].startswith("SPY-")
+        if bug["id"].startswith(NUMBERED[system])
     }
-    brought_back = {mutant.bug for mutant in KNOWN_BUGS}
-    assert brought_back | OUT_OF_SCOPE.keys() == listed.keys()
-    assert brought_back.isdisjoint(OUT_OF_SCOPE)
+    brought_back = {mutant.bug for mutant in MUTANTS[system] if mutant.bug}
+    assert brought_back | OUT_OF_SCOPE[system].keys() == listed.keys()
+    assert brought_back.isdisjoint(OUT_OF_SCOPE[system])
     assert all(listed[bug] for bug in brought_back)
 
 
 def test_the_table_of_known_bugs_is_that_of_the_code():
     table = (Path(__file__).resolve().parents[1] / "KNOWN_BUGS.md").read_text(encoding="utf-8")
     rows = [
-        line.strip("| \n").split(" | ") for line in table.splitlines() if line.startswith("| S")
+        line.strip("| \n").split(" | ")
+        for line in table.splitlines()
+        if line.startswith(tuple(f"| {letters}" for letters in NUMBERED.values()))
     ]
-    assert [row[:2] for row in rows] == [[mutant.bug, mutant.name] for mutant in KNOWN_BUGS]
-    assert [row[2].split()[0] for row in rows] == [mutant.rule for mutant in KNOWN_BUGS]
-    assert "NOT FOUND" not in table
-    assert all(f"- {bug}: {why}" in table for bug, why in OUT_OF_SCOPE.items())
+    bugs = [one for mutants in MUTANTS.values() for one in mutants if one.bug]
+    assert [row[:2] for row in rows] == [[mutant.bug, mutant.name] for mutant in bugs]
+    assert [row[2].split()[0] for row in rows] == [mutant.rule for mutant in bugs]
+    for out_of_scope in OUT_OF_SCOPE.values():
+        assert all(f"- {bug}: {why}" in table for bug, why in out_of_scope.items())
 
 
 def never_at_stake(revision, scale):

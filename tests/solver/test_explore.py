@@ -122,6 +122,14 @@ def test_a_cycle_without_progress_is_a_livelock():
     assert not explored(Graph(edges)).livelocks
 
 
+def test_the_way_to_a_livelock_is_told():
+    edges = {"start": [("go", "x")], "x": [("wait", "y")], "y": [("idle", "x")]}
+    for order in ("breadth", "deepening"):
+        one = explored(Graph(edges, stalls=("wait", "idle")), order)
+        [state] = one.livelocks
+        assert one.way_to(state) == {"x": (("go",),), "y": (("go",), ("wait",))}[state]
+
+
 def test_a_state_that_stays_as_it_is_without_progress_is_a_livelock():
     assert explored(Graph({"start": [("idle", "start")]}, stalls=("idle",))).livelocks == ["start"]
 

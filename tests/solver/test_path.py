@@ -54,3 +54,9 @@ def test_what_nobody_looked_at_is_something_that_the_configuration_takes():
     path = [("arrive", "r0", 0b110)]
     assert scenario(path, 0, (0b11, 0b10, 0b01)).requests[0].prompt_len == 9
     assert scenario(path, 1, (0b11, 0b10, 0b01)).requests[0].prompt_len == 3
+
+
+def test_a_request_is_as_important_as_the_menu_says():
+    menu = Menu([Request(id="a", arrival=0, prompt=((OWN, 1),), max_tokens=1, priority=3)], [1])
+    found = scenario_of([("arrive", "r0", 1)], menu, 0, "vllm", "documented", {})
+    assert [one.priority for one in found.requests] == [3]

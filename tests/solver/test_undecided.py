@@ -3,7 +3,10 @@
 import pytest
 
 from schedproof.model.scenario import Request
-from schedproof.solver.undecided import ENDLESS, OWN, Looked, Menu, OpenAccount
+from schedproof.solver.book import Book
+from schedproof.solver.spyre import undecided as spyre_sequences
+from schedproof.solver.undecided import ENDLESS, OWN, Looked, Menu, OpenAccount, fully_decided
+from schedproof.solver.vllm import undecided as vllm_sequences
 
 ITEMS = [
     Request(id=f"item {number}", arrival=0, prompt=prompt, max_tokens=tokens)
@@ -76,3 +79,46 @@ def test_what_is_decided_can_be_read(menu):
     assert account.content == (("r0", 3),)
     assert not account.started
     assert account.output_len == ENDLESS
+
+
+PRIORITIES = [
+    Request(id=f"item {number}", arrival=0, prompt=((OWN, 3),), max_tokens=2, priority=number % 2)
+    for number in range(3)
+]
+
+
+def test_priorities_are_open_too_until_they_are_told_apart():
+    menu = Menu(PRIORITIES, [1, 1, 1])
+    open_, *_ = parts = [menu.everything, *menu.everything.split("priority")]
+    assert [part.bits for part in parts] == [0b111, 0b101, 0b010]
+    assert [fully_decided(part) for part in parts] == [False, True, True]
+    with pytest.raises(Looked) as looked:
+        OpenAccount("r0", open_).priority  # noqa: B018 (reading is what is tested)
+    assert looked.value.field == "priority"
+
+
+def test_the_client_knows_the_place_and_the_importance_of_a_request():
+    menu = Menu(PRIORITIES, [1, 1, 1])
+    book = Book({"policy": "priority"}, "documented", "vllm")
+    for name in ("r0", "r1"):
+        book.open(name, menu.everything)
+    book.narrow("r1", menu.candidates(0b010))
+    assert [one.arrival for one in book.live.values()] == [0, 1]
+    assert (book.live["r1"].priority, book.live["r1"].prompt) == (1, 3)
+
+
+@pytest.mark.parametrize("sequences", [spyre_sequences, vllm_sequences])
+def test_a_request_in_a_queue_is_an_ordinary_one_once_it_is_decided(sequences):
+    menu = Menu(ITEMS, [1] * 4)
+    one = sequences.opened("r0", menu.candidates(0b0110))
+    assert isinstance(one, sequences.OpenSequence)
+    assert (one.prompt, one.max_tokens, one.output_len) == (3, 4, ENDLESS)
+    with pytest.raises(Looked):
+        one.content  # noqa: B018 (reading is what is tested)
+    moved = one._replace(computed=2, generated=1, output_len=2)
+    assert moved.output_len == 2
+    plain = sequences.decided(moved._replace(content=menu.candidates(0b0100)))
+    assert not isinstance(plain, sequences.OpenSequence)
+    assert plain.content == (("shared", 2), ("r0", 1))
+    assert (plain.prompt, plain.max_tokens, plain.output_len) == (3, 4, 4)
+    assert (plain.computed, plain.generated) == (2, 1)

@@ -29,7 +29,7 @@ from schedproof.solver.spyre.length_search import (
     refused_alone,
 )
 from schedproof.spec.catalogue import load
-from schedproof.tests.solver.spyre.every_run import moves
+from schedproof.tests.solver.every_run import moves
 
 RULES = load("spyre")
 

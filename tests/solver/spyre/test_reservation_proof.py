@@ -13,7 +13,7 @@ from schedproof.properties.replay import replay
 from schedproof.solver.obligation import discharge
 from schedproof.solver.spyre.reservation_proof import never_admitted, obligations
 from schedproof.spec.catalogue import load
-from schedproof.tests.solver.spyre.every_run import moves
+from schedproof.tests.solver.every_run import moves
 
 # Prompts that share a block or more, one of them with what another has generated: the segments of
 # the prompt, max_tokens, and tokens until it ends.
@@ -59,7 +59,7 @@ def test_the_invariant_holds_whoever_arrives_leaves_or_shares(revision, pool):
     model = pooled(revision, pool)
     shared = binds = False
     for kinds in PAIRS + TRIPLES:
-        for _, state in moves(model, requests(kinds)):
+        for _, _, state in moves(model, requests(kinds)):
             held = [block for one in state.admitted for block in one.blocks]
             shared = shared or len(set(held)) < len(held)
             binds = binds or slack(state, model) == 0
@@ -81,7 +81,7 @@ def test_exploring_finds_who_takes_all_hits_off_the_need(monkeypatch):
 
     monkeypatch.setattr(blocks, "fits_pool", careless)
     model = pooled("sound", 7)
-    assert any(slack(state, model) < 0 for _, state in moves(model, requests(TRIPLES[-1])))
+    assert any(slack(state, model) < 0 for _, _, state in moves(model, requests(TRIPLES[-1])))
 
 
 @pytest.mark.parametrize("scale", [(1, 2, 1), (64, 512, 512)])

@@ -10,12 +10,13 @@ from schedproof.model.spyre.revision import REVISIONS
 from schedproof.model.target import ModelTarget
 from schedproof.properties.replay import replay
 from schedproof.solver.explore import numbers
+from schedproof.solver.explored import Asked, Run
 from schedproof.solver.scheduling import SchedulerSpace
+from schedproof.solver.scope import lengths
 from schedproof.solver.spyre import key
-from schedproof.solver.spyre.explored import Asked, Run
 from schedproof.solver.spyre.key import Key
 from schedproof.solver.spyre.scopes import SCOPES, SHARED, Scope
-from schedproof.solver.spyre.space import READ_THE_LIMIT, SpyreModels, lengths
+from schedproof.solver.spyre.space import READ_THE_LIMIT, SpyreModels
 from schedproof.spec.catalogue import load, select
 
 RULES = [rule for rule in load("spyre") if rule.checked]

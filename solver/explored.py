@@ -1,24 +1,26 @@
-"""One scope of Spyre's scheduler, explored: what is asked, and what came out."""
+"""One scope of a scheduler, explored: what is asked, and what came out."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
-from ...model.scenario import Scenario
-from ...properties.rules import PREDICATES, observable
-from ...spec.catalogue import Rule
-from ..explore import Exploration, Order, numbers
-from ..path import scenario_of
-from ..scheduling import SchedulerSpace
-from .scopes import Scope
-from .space import SpyreModels
+from ..model.scenario import Scenario
+from ..properties.rules import PREDICATES, observable
+from ..spec.catalogue import Rule
+from .explore import Exploration, Found, Order, numbers
+from .path import scenario_of
+from .scheduling import COMPLETION, SchedulerSpace
+from .scope import Scope
+from .spyre.space import SpyreModels
+from .vllm.space import VllmModels
 
 
 @dataclass(frozen=True)
 class Asked:
     """What is explored, and how.
 
-    `formula`: admits by that volumetric check instead of the revision's own. `reduced`: without,
-    every step and every length is a move of its own.
+    `formula`: Spyre admits by that volumetric check instead of the revision's own. `reduced`:
+    without, every step and every length is a move of its own.
     """
 
     revision: str
@@ -33,7 +35,8 @@ class Asked:
 
 @dataclass(frozen=True)
 class Counterexample:
-    """A broken rule: in the configurations with these limits, and the run for the first of them."""
+    """A broken rule: in the configurations with these limits (`scope.LIMIT_KEY`), and the run for
+    the first of them."""
 
     rule: str
     limits: tuple[int, ...]
@@ -70,6 +73,19 @@ class Explored:
     livelocks: int
 
 
+def _spyre(asked: Asked) -> SpyreModels:
+    scope = asked.scope
+    return SpyreModels(asked.revision, scope.full_config, scope.limits, asked.formula)
+
+
+def _vllm(asked: Asked) -> VllmModels:
+    assert asked.formula is None, "a formula of Spyre"
+    return VllmModels(asked.revision, asked.scope.full_config, asked.scope.limits)
+
+
+MODELS: Mapping[str, Callable[[Asked], Any]] = {"spyre": _spyre, "vllm": _vllm}
+
+
 class Run:
     """One exploration on its way. Every part is plain data, so that it can be put by."""
 
@@ -84,10 +100,10 @@ class Run:
         scope = asked.scope
         self.asked = asked
         self.rules = tuple(rule.id for rule in rules)
-        self._models = SpyreModels(asked.revision, scope.full_config, scope.limits, asked.formula)
+        self._models = MODELS[scope.system](asked)
         self._menu = self._models.menu(scope.menu)
         seen = observable(rules, asked.revision, self._models.observes, self._models.configs[0])
-        predicates = PREDICATES["spyre"]
+        predicates = PREDICATES[scope.system]
         self.checked = tuple(rule.id for rule in seen)
         self._space = SchedulerSpace(
             self._models,
@@ -123,12 +139,12 @@ class Run:
                     found.path,
                     self._menu,
                     first := numbers(found.members)[0],
-                    "spyre",
+                    self.asked.scope.system,
                     self.asked.revision,
                     self._models.configs[first],
                 ),
             )
-            for found in one.found
+            for found in (*one.found, *self._in_circles())
         ]
         return Explored(
             self.asked,
@@ -147,3 +163,17 @@ class Run:
             tuple(counterexamples),
             len(one.livelocks),
         )
+
+    def _in_circles(self) -> Iterator[Found]:
+        """Requests that never end because a state comes again (ALL-R06). States that several
+        configurations share are left out: none of them may go all the way round."""
+        one = self.exploration
+        if COMPLETION not in self.checked or one.order == "random":
+            return
+        told = sum(found.members for found in one.found if found.rule == COMPLETION)
+        for state in one.livelocks:
+            members = one.known[state]
+            if members.bit_count() == 1 and not members & told:
+                told |= members
+                message = "a state comes again, and nobody has got a token since"
+                yield Found(COMPLETION, message, members, one.way_to(state))

@@ -1,4 +1,4 @@
-"""Every run of a few requests on the reference model: whoever arrives or leaves, whenever.
+"""Every run of a few requests on a reference model: whoever arrives or leaves, whenever.
 
 For what is shown of single states: no state is left out, and none is taken for another.
 """
@@ -8,18 +8,18 @@ from itertools import product
 from typing import Any, NamedTuple
 
 from schedproof.model.scenario import Request
-from schedproof.model.spyre.model import SpyreModel
-from schedproof.model.spyre.state import State
+from schedproof.model.systems import Model
 
 
 class Move(NamedTuple):
-    """One step of one run: what the step shows, and the state that it leaves."""
+    """One step of one run: the state that it is taken in, what it shows, and the state after."""
 
+    before: Any
     seen: dict[str, Any]
-    after: State
+    after: Any
 
 
-def moves(model: SpyreModel, requests: Sequence[Request], *, aborts: bool = True) -> Iterator[Move]:
+def moves(model: Model, requests: Sequence[Request], *, aborts: bool = True) -> Iterator[Move]:
     """Every step of every run, states that two runs share once.
 
     `requests` arrive in this order, each before any step. With `aborts` any one of the unfinished
@@ -34,19 +34,18 @@ def moves(model: SpyreModel, requests: Sequence[Request], *, aborts: bool = True
             for request in requests[arrived:newcomers]:
                 queued = model.arrive(queued, request)
             for seen, after in _steps(model, queued, aborts=aborts):
-                yield Move(seen, after)
+                yield Move(queued, seen, after)
                 key = _key(after, newcomers)
                 if key not in known:
                     known.add(key)
                     open_ends.append((after, newcomers))
 
 
-def _steps(
-    model: SpyreModel, state: State, *, aborts: bool
-) -> Iterator[tuple[dict[str, Any], State]]:
+def _steps(model: Model, state: Any, *, aborts: bool) -> Iterator[tuple[dict[str, Any], Any]]:
     after, seen = model.step(state)
     yield seen, after
-    unfinished = state.waiting + state.admitted if aborts else ()
+    queues = (state.waiting, state.running, getattr(state, "paused", ()))
+    unfinished = [one for queue in queues for one in queue] if aborts else ()
     for one, inside in product(unfinished, (True, False)):
         if inside:
             after, seen = model.step(state, (one.id,))
@@ -55,8 +54,8 @@ def _steps(
         yield seen, after
 
 
-def _key(state: State, arrived: int) -> Any:
+def _key(state: Any, arrived: int) -> Any:
     """The state as something that a set can hold."""
     pool = state.pool._replace(cached={})
     cached = frozenset(state.pool.cached.items())
-    return state._replace(pool=pool._replace(cached=())), cached, arrived  # type: ignore[arg-type]
+    return state._replace(pool=pool._replace(cached=())), cached, arrived

@@ -1,0 +1,111 @@
+"""At the door of a real release: what `start` and `add` carry, read and checked.
+
+Standard library only: this file runs inside the environment of a release under test.
+"""
+
+import json
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING or __package__:
+    from .jsonl import ProtocolError
+    from .streams import Output, stream_tokens
+else:
+    from jsonl import ProtocolError
+    from streams import Output, stream_tokens
+
+
+class RefusedError(Exception):
+    """This release cannot honour the configuration or the request; `str()` is one line."""
+
+
+def refuse(key: str, value: object, valid: str) -> RefusedError:
+    """A refusal of a configuration in the form: place, value, what is valid."""
+    return RefusedError(f"$.config.{key} is {json.dumps(value, default=repr)}; valid is {valid}")
+
+
+# --- start ----------------------------------------------------------------------------------
+
+
+class Kind(NamedTuple):
+    """The values that a configuration key may have, as a test and in words."""
+
+    accepts: Callable[[Any], bool]
+    valid: str
+
+
+# bool is derived from int, so the exact type is compared.
+POSITIVE = Kind(lambda value: type(value) is int and value >= 1, "an integer of at least 1")
+COUNT = Kind(lambda value: type(value) is int and value >= 0, "an integer of at least 0")
+FLAG = Kind(lambda value: type(value) is bool, "true or false")
+SHARE = Kind(
+    lambda value: type(value) in (int, float) and 0 <= value < 1, "a number from 0 to below 1"
+)
+
+
+def or_null(kind: Kind) -> Kind:
+    """A kind that null belongs to as well."""
+    return Kind(lambda value: value is None or kind.accepts(value), f"{kind.valid}, or null")
+
+
+def one_of(*words: str) -> Kind:
+    """One of these words."""
+    return Kind(lambda value: value in words, " or ".join(json.dumps(word) for word in words))
+
+
+def check_system(system: str, supported: str) -> None:
+    """Refuse a system that the target does not host."""
+    if system != supported:
+        raise RefusedError(f'$.system is {json.dumps(system)}; valid is "{supported}"')
+
+
+def check_keys(config: Mapping[str, Any], kinds: Mapping[str, Kind]) -> None:
+    """Refuse a key that is unknown or missing, and a value of the wrong kind."""
+    for key in config:
+        if key not in kinds:
+            raise RefusedError(f"$.config.{key}: unknown key; valid keys are {', '.join(kinds)}")
+    for key, kind in kinds.items():
+        if key not in config:
+            raise RefusedError(f"$.config.{key} is missing; valid is {kind.valid}")
+        if not kind.accepts(config[key]):
+            raise refuse(key, config[key], kind.valid)
+
+
+# --- add ------------------------------------------------------------------------------------
+
+
+class Asked(NamedTuple):
+    """A request as a client makes it; `prompt` are its tokens."""
+
+    prompt: list[int]
+    max_tokens: int
+    priority: int
+    output: Output
+
+
+def read_request(request: Mapping[str, Any]) -> Asked:
+    """What an `add` asks for; raises ProtocolError if it cannot be understood."""
+    try:
+        name, max_tokens = request["id"], request["max_tokens"]
+        segments = [(stream, length) for stream, length in request["prompt"]]
+    except (KeyError, TypeError, ValueError) as error:
+        raise ProtocolError(
+            f"request {request!r} is not valid ({type(error).__name__}: {error}); valid is "
+            '{"id": "r0", "prompt": [["r0", 40]], "max_tokens": 3, "output_len": 3, "priority": 0}'
+        ) from error
+    output_len = request.get("output_len", max_tokens)
+    priority = request.get("priority", 0)
+    if not isinstance(name, str) or not all(isinstance(stream, str) for stream, _ in segments):
+        raise ProtocolError(f"request {name!r}: the id and the names of streams must be strings")
+    numbers = [max_tokens, output_len, priority, *(length for _, length in segments)]
+    if not all(type(number) is int for number in numbers):
+        raise ProtocolError(
+            f"request {name!r}: lengths, token counts and priority must be integers"
+        )
+    if not 1 <= output_len <= max_tokens:
+        raise ProtocolError(
+            f"request {name!r}: output_len is {output_len}; valid is 1 to max_tokens = {max_tokens}"
+        )
+    prompt = [token for stream, length in segments for token in stream_tokens(stream, length)]
+    output = Output(name, output_len, ends_with_eos=output_len < max_tokens)
+    return Asked(prompt, max_tokens, priority, output)

@@ -1,0 +1,33 @@
+"""What the tokens of a scenario are: only their equality matters, so they are computed.
+
+Source: scenario format, `requests[].prompt` and `requests[].output_len`.
+"""
+
+from dataclasses import dataclass
+from zlib import crc32
+
+VOCABULARY = 32000
+EOS = 1
+FIRST_TOKEN = 2  # 0 is padding, 1 is EOS
+
+
+def stream_tokens(stream: str, count: int, start: int = 0) -> list[int]:
+    """Token ids `start` .. `start + count - 1` of a stream."""
+    base = crc32(stream.encode())
+    span = VOCABULARY - FIRST_TOKEN
+    return [FIRST_TOKEN + (base + 2654435761 * i) % span for i in range(start, start + count)]
+
+
+@dataclass(frozen=True)
+class Output:
+    """What a request generates."""
+
+    id: str
+    length: int
+    ends_with_eos: bool
+
+    def token(self, index: int) -> int:
+        """The generated token number `index`, from 0."""
+        if self.ends_with_eos and index == self.length - 1:
+            return EOS
+        return stream_tokens(f"out:{self.id}", 1, index)[0]

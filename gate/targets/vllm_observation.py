@@ -1,0 +1,120 @@
+"""What can be seen of a step of vLLM's scheduler, in the protocol's terms."""
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING or __package__:
+    from .vllm_engine import Engine
+else:
+    from vllm_engine import Engine
+
+FIELDS = ["emitted", "waiting", "running", "prefilling", "preempted", "finished"]
+FIELDS += ["computed", "blocks"]
+REASONS = {"length": "length", "stop": "eos"}
+# Waiting requests that a release keeps apart; they come first. Without remote caches, adapters
+# or structured output there are none: seen is what would be there.
+QUEUES = ("skipped_waiting", "kv_holding_waiting", "waiting")
+
+
+def observed_fields(engine: Engine) -> list[str]:
+    """The optional fields that every step of this engine carries."""
+    fields = [*FIELDS]
+    if engine.config["enable_prefix_caching"]:
+        fields.append("prefix_hit")
+    if engine.config["num_blocks"] is not None:
+        fields.append("free_blocks")
+    return fields
+
+
+class Decided(NamedTuple):
+    """What a decision shows before it completes."""
+
+    kind: str
+    scheduled: dict[str, int]
+    preempted: list[str]
+
+
+def look_before(engine: Engine) -> dict[str, int]:
+    """How often each running request has been preempted so far."""
+    return {request.request_id: request.num_preemptions for request in engine.scheduler.running}
+
+
+def look_at(engine: Engine, before: dict[str, int], decision: Any) -> Decided:
+    """What a decision was, before it completes; tells the engine the hits of the admitted.
+
+    `before` is what `look_before` gave before the decision.
+    """
+    scheduled: dict[str, int] = dict(decision.num_scheduled_tokens)
+    # The scheduler counts the tokens of this step as computed as soon as it has decided.
+    start = {
+        name: engine.requests[name].num_computed_tokens - tokens
+        for name, tokens in scheduled.items()
+    }
+    decodes = {decodes_at(engine.requests[name], computed) for name, computed in start.items()}
+    preempted = [
+        name for name, count in before.items() if engine.requests[name].num_preemptions > count
+    ]
+    # Whoever joins has computed nothing yet: what it starts with was found in the cache.
+    engine.hits |= {name: start[name] for name in scheduled if name not in before}
+    return Decided(kind_of(decodes), scheduled, preempted)
+
+
+def decodes_at(request: Any, computed: int) -> bool:
+    """With so many tokens computed, hits included, just its last sampled token is left."""
+    behind: int = request.num_tokens - computed
+    return behind == 1 and request.num_output_tokens > 0
+
+
+def kind_of(decodes: set[bool]) -> str:
+    """Whether those who compute decode, prefill, or some the one and some the other."""
+    if not decodes:
+        return "idle"
+    if len(decodes) == 2:
+        return "mixed"
+    return "decode" if True in decodes else "prefill"
+
+
+def observe(
+    engine: Engine, decided: Decided, completion: Any, aborted: list[str]
+) -> dict[str, Any]:
+    """The step observation."""
+    scheduler, running = engine.scheduler, engine.scheduler.running
+    waiting = [request for queue in QUEUES for request in getattr(scheduler, queue, ())]
+    seen: dict[str, Any] = {
+        "kind": decided.kind,
+        "scheduled": decided.scheduled,
+        "waiting": ids(waiting),
+        "running": ids(running),
+        "prefilling": ids([one for one in running if not decodes_at(one, one.num_computed_tokens)]),
+        "preempted": decided.preempted,
+        "computed": held({name: r.num_computed_tokens for name, r in engine.requests.items()}),
+        "blocks": engine.blocks(),
+        **outputs(completion, aborted),
+    }
+    if engine.config["enable_prefix_caching"]:
+        seen["prefix_hit"] = held({name: engine.hits[name] for name in seen["running"]})
+    if engine.config["num_blocks"] is not None:
+        seen["free_blocks"] = engine.free_blocks()
+    return seen
+
+
+def outputs(completion: Any, aborted: list[str]) -> dict[str, dict[str, Any]]:
+    """Tokens that the scheduler accepted, and requests that it finished."""
+    emitted: dict[str, int] = {}
+    finished = dict.fromkeys(aborted, "aborted")
+    for client in completion.values():
+        for output in client.outputs:
+            if output.new_token_ids:
+                emitted[output.request_id] = len(output.new_token_ids)
+            if output.finish_reason is not None:
+                finished[output.request_id] = REASONS[str(output.finish_reason)]
+    return {"emitted": emitted, "finished": finished}
+
+
+def held(amounts: dict[str, Any]) -> dict[str, Any]:
+    """Without those that hold nothing."""
+    return {name: amount for name, amount in amounts.items() if amount}
+
+
+def ids(requests: Any) -> list[str]:
+    """The ids of requests, in order."""
+    return [request.request_id for request in requests]

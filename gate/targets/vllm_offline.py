@@ -1,0 +1,54 @@
+"""vLLM without a network, weights or an accelerator: what every target that imports it needs."""
+
+import importlib
+import os
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+MODEL = str(Path(__file__).with_name("tinymodel"))
+
+
+def fix_hash_seed() -> None:
+    """Begin the process again with a fixed hash seed, unless it has one.
+
+    Some releases free blocks in the order of a set of request ids, and vLLM draws the root of
+    its block hashes at random: without this, runs would differ.
+    """
+    if "PYTHONHASHSEED" not in os.environ:
+        os.environ["PYTHONHASHSEED"] = "0"
+        os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])
+
+
+def prepare_environment(plugins: str) -> None:
+    """Set the variables that vLLM reads on its first import; `plugins` are those that it loads."""
+    os.environ["HF_HUB_OFFLINE"] = "1"
+    os.environ["TRANSFORMERS_OFFLINE"] = "1"
+    os.environ["VLLM_NO_USAGE_STATS"] = "1"
+    os.environ["VLLM_LOGGING_LEVEL"] = "ERROR"
+    os.environ["VLLM_PLUGINS"] = plugins
+    # One folder per user, kept: vLLM's very first run is ten seconds slower without it.
+    cache = Path(tempfile.gettempdir(), f"schedproof-vllm-{os.getuid()}")
+    os.environ.setdefault("VLLM_CACHE_ROOT", str(cache))
+
+
+def engine_config(**options: Any) -> Any:
+    """vLLM's configuration, built as its engine would build it, for a model of one layer.
+
+    Takes about 10 ms. Raises ValueError, AssertionError or NotImplementedError where vLLM
+    refuses the options.
+    """
+    return (
+        importlib.import_module("vllm.engine.arg_utils")
+        .EngineArgs(
+            model=MODEL,
+            tokenizer=MODEL,
+            skip_tokenizer_init=True,
+            load_format="dummy",
+            dtype="float32",
+            enforce_eager=True,
+            **options,
+        )
+        .create_engine_config()
+    )

@@ -1,0 +1,135 @@
+"""The vLLM release that is on the path: found, imported and configured."""
+
+import functools
+import gc
+import importlib
+import importlib.metadata
+import importlib.util
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING or __package__:
+    from .door import RefusedError, refuse
+    from .vllm_offline import engine_config, prepare_environment
+else:
+    from door import RefusedError, refuse
+    from vllm_offline import engine_config, prepare_environment
+
+# What vLLM calls a key of the scenario format where it has another name for it.
+VLLM_NAMES = {"policy": "scheduling_policy", "reserve_full_isl": "scheduler_reserve_full_isl"}
+# The pool is not an option: it is given to the scheduler, as the engine core gives it.
+NOT_OPTIONS = frozenset({"num_blocks"})
+# What a release does that knows nothing of the option.
+WITHOUT_OPTION = {"watermark": 0, "reserve_full_isl": False}
+
+
+@dataclass(frozen=True)
+class Release:
+    """An imported release: its identity, and the options that it has."""
+
+    version: str
+    options: frozenset[str]
+
+    def __str__(self) -> str:
+        return f"vllm {self.version}"
+
+
+@functools.cache
+def load_release() -> Release:
+    """Import the vLLM that is on the path; takes about 10 s, once per process."""
+    if importlib.util.find_spec("vllm") is None:
+        raise RefusedError("no vLLM on the path: put an unpacked vllm on PYTHONPATH")
+    prepare_environment(plugins="")
+    # vLLM resolves its platform on first use, from what the machine has. This one is chosen for
+    # it before that, so that the same code decides everywhere.
+    platforms: Any = importlib.import_module("vllm.platforms")
+    platforms._current_platform = _plain_cpu()
+    arguments = importlib.import_module("vllm.engine.arg_utils").EngineArgs
+    importlib.import_module("vllm.v1.core.sched.scheduler")
+    importlib.import_module("torch").set_num_threads(1)
+    # What the imports made stays: collections need not go through it again and again.
+    gc.collect()
+    gc.freeze()
+    return Release(importlib.metadata.version("vllm"), frozenset(arguments.__dataclass_fields__))
+
+
+def _plain_cpu() -> Any:
+    """A platform that is a CPU and changes nothing in a configuration.
+
+    vLLM's own CPU platform sizes its cache by the memory of the machine and needs kernels.
+    """
+    interface = importlib.import_module("vllm.platforms.interface")
+    body = {
+        "_enum": interface.PlatformEnum.OOT,
+        "device_name": "cpu",
+        "device_type": "cpu",
+        "check_and_update_config": classmethod(lambda cls, vllm_config: None),
+        "is_pin_memory_available": classmethod(lambda cls: False),
+    }
+    return type("PlainCpu", (interface.Platform,), body)()
+
+
+def configure(release: Release, config: Mapping[str, Any]) -> Any:
+    """vLLM's form of a configuration; raises RefusedError where this release cannot honour it."""
+    options = {}
+    for key, value in config.items():
+        name = VLLM_NAMES.get(key, key)
+        if name in release.options:
+            options[name] = value
+        elif key not in NOT_OPTIONS and value != WITHOUT_OPTION.get(key):
+            without = json.dumps(WITHOUT_OPTION.get(key))
+            raise refuse(key, value, f"{without} ({release} has no such option)")
+    try:
+        vllm_config = _cached_config(**options)
+    except (ValueError, AssertionError, NotImplementedError) as error:
+        raise _refusal(release, config, error) from error
+    _check_honoured(release, config, vllm_config)
+    return vllm_config
+
+
+@functools.lru_cache(maxsize=64)
+def _cached_config(**options: Any) -> Any:
+    # One decision after the other: asynchronous scheduling decides ahead of the tokens.
+    return engine_config(async_scheduling=False, **options)
+
+
+def _refusal(release: Release, config: Mapping[str, Any], error: Exception) -> RefusedError:
+    """vLLM's own words about a configuration, at the key that they name first."""
+    said = " ".join(_sentence(error).split())
+    words = re.findall(r"\w+", said)
+    keys = {VLLM_NAMES.get(key, key): key for key in config}
+    key = next((keys[word] for word in words if word in keys), None)
+    if key is None:
+        return RefusedError(f"$.config: {release} refuses it: {said}")
+    value = json.dumps(config[key])
+    return RefusedError(f"$.config.{key} is {value}; {release} refuses it: {said}")
+
+
+def _sentence(error: Exception) -> str:
+    """What an error says, without pydantic's frame around it."""
+    details = getattr(error, "errors", None)
+    if details is None:
+        return str(error)
+    first = details()[0]
+    words: str = first["msg"].removeprefix("Value error, ")
+    return "".join(f"{name}: " for name in first["loc"]) + words
+
+
+def _check_honoured(release: Release, config: Mapping[str, Any], vllm_config: Any) -> None:
+    """Refuse what vLLM has silently replaced."""
+    scheduler, cache = vllm_config.scheduler_config, vllm_config.cache_config
+    honoured = {
+        "block_size": cache.block_size,
+        "enable_prefix_caching": cache.enable_prefix_caching,
+        "max_model_len": vllm_config.model_config.max_model_len,
+        "reserve_full_isl": getattr(scheduler, "scheduler_reserve_full_isl", False),
+        "watermark": getattr(scheduler, "watermark", 0),
+    }
+    for key in config.keys() - NOT_OPTIONS:
+        has = honoured[key] if key in honoured else getattr(scheduler, key)
+        if has != config[key]:
+            instead = json.dumps(has, default=repr)
+            raise refuse(key, config[key], f"{instead}, with which {release} has replaced it")

@@ -1,0 +1,492 @@
+"""Faults to be planted in the model of vLLM's scheduler: each replaces one of its functions."""
+
+from collections.abc import Callable
+from typing import Any
+from unittest import mock
+
+from msgspec.structs import replace
+
+from ...model.pool import Pool, publish, take
+from ...model.prefix import prefix
+from ...model.vllm import kv_cache, scheduler
+from ...model.vllm.config import VllmConfig
+from ...model.vllm.scheduler import Plan
+from ...model.vllm.state import Sequence, State
+
+Make = Callable[[Any], Any]
+
+
+def crash_on_fourth_running(original: Any) -> Any:
+    """No room for a fourth request."""
+
+    def schedule(config: VllmConfig, state: State, *rest: Any) -> Plan:
+        plan: Plan = original(config, state, *rest)
+        if len(plan.running) > 3:
+            raise RuntimeError("planted")
+        return plan
+
+    return schedule
+
+
+def abort_loses_a_neighbour(original: Any) -> Any:
+    """When someone is aborted, the last in the queue is lost, too."""
+
+    def abort(config: VllmConfig, state: State, request_id: str) -> State:
+        after: State = original(config, state, request_id)
+        lost = after.aborted != state.aborted
+        return after._replace(waiting=after.waiting[:-1]) if lost else after
+
+    return abort
+
+
+def longer(by: int) -> Make:
+    """The last token is noticed so many tokens late."""
+
+    def make(original: Any) -> Any:
+        def complete(config: VllmConfig, state: State, computed: Any) -> Any:
+            late = [one._replace(output_len=one.output_len + by) for one in state.running]
+            after, *rest = original(config, state._replace(running=tuple(late)), computed)
+            back = [one._replace(output_len=one.output_len - by) for one in after.running]
+            return after._replace(running=tuple(back)), *rest
+
+        return complete
+
+    return make
+
+
+def last_token_again(while_waiting: bool) -> Make:
+    """The last token is computed again and again: while others wait, or when nobody does."""
+
+    def make(original: Any) -> Any:
+        def complete(config: VllmConfig, state: State, computed: Any) -> Any:
+            if bool(state.waiting) != while_waiting:
+                return original(config, state, computed)
+            last = {
+                one.id
+                for one in state.running
+                if one.generated and one.behind == 0 and one.generated + 1 == one.output_len
+            }
+            again = tuple(
+                one._replace(computed=one.computed - 1) if one.id in last else one
+                for one in state.running
+            )
+            return original(config, state._replace(running=again), computed)
+
+        return complete
+
+    return make
+
+
+def tokens_lost_at_preemption(original: Any) -> Any:
+    """A preempted request forgets what it has generated."""
+
+    def preempt(config: VllmConfig, plan: Plan, victim: Sequence) -> Plan:
+        after: Plan = original(config, plan, victim)
+        forgotten = tuple(
+            one._replace(generated=0) if one.id == victim.id else one for one in after.waiting
+        )
+        return after._replace(waiting=forgotten)
+
+    return preempt
+
+
+def unfilled_blocks_are_found(original: Any) -> Any:
+    """Who is preempted in the step that was to fill a block leaves it to be found."""
+
+    def free(config: VllmConfig, pool: Pool, one: Sequence, others: tuple[Sequence, ...]) -> Pool:
+        ahead = max(one.computed, one.published * config.block_size)
+        found: Pool = original(config, pool, one._replace(computed=ahead), others)
+        return found
+
+    return free
+
+
+def found_before_full(original: Any) -> Any:
+    """The block that is being filled can be found already."""
+
+    def hold(config: VllmConfig, pool: Pool, one: Sequence, tokens: int) -> Any:
+        held, after = original(config, pool, one, tokens)
+        if not config.enable_prefix_caching or len(held.blocks) <= held.published:
+            return held, after
+        name = prefix(held.known, len(held.blocks) * config.block_size)
+        return held, publish(after, [(held.blocks[-1], name)])
+
+    return hold
+
+
+def last_block_stays(original: Any) -> Any:
+    """The last of several blocks is not given back."""
+
+    def free(config: VllmConfig, pool: Pool, one: Sequence, others: tuple[Sequence, ...]) -> Pool:
+        kept = one.blocks[:-1] if len(one.blocks) > 1 else one.blocks
+        after: Pool = original(config, pool, one._replace(blocks=kept), others)
+        return after
+
+    return free
+
+
+def share_not_taken(original: Any) -> Any:
+    """What running requests compute is not taken from the budget."""
+
+    def advance_running(config: VllmConfig, plan: Plan, *rest: Any) -> Plan:
+        after: Plan = original(config, plan, *rest)
+        return after._replace(budget=plan.budget)
+
+    return advance_running
+
+
+def share_given_back_twice(original: Any) -> Any:
+    """A victim returns its share of the budget twice."""
+
+    def preempt(config: VllmConfig, plan: Plan, victim: Sequence) -> Plan:
+        after: Plan = original(config, plan, victim)
+        return after._replace(budget=after.budget + plan.scheduled.get(victim.id, 0))
+
+    return preempt
+
+
+def whole_budget_for_newcomers(original: Any) -> Any:
+    """Those who join have a budget of their own."""
+
+    def admit_waiting(config: VllmConfig, plan: Plan) -> Plan:
+        after: Plan = original(config, plan._replace(budget=config.max_num_batched_tokens))
+        return after
+
+    return admit_waiting
+
+
+def seats(more: Callable[[VllmConfig, Plan], int]) -> Make:
+    """So many seats more than max_num_seqs."""
+
+    def make(original: Any) -> Any:
+        def admit_waiting(config: VllmConfig, plan: Plan) -> Plan:
+            wider = replace(config, max_num_seqs=config.max_num_seqs + more(config, plan))
+            after: Plan = original(wider, plan)
+            return after
+
+        return admit_waiting
+
+    return make
+
+
+def one_more(config: VllmConfig, plan: Plan) -> int:
+    """One more."""
+    return 1
+
+
+def one_less(config: VllmConfig, plan: Plan) -> int:
+    """One less, down to a single one."""
+    return -1 if config.max_num_seqs > 1 else 0
+
+
+def prefills_take_none(config: VllmConfig, plan: Plan) -> int:
+    """Those whose prompt is not computed take none."""
+    return sum(not one.generated for one in plan.running)
+
+
+def resumed_take_none(config: VllmConfig, plan: Plan) -> int:
+    """A preempted request that comes back takes none."""
+    return int(bool(plan.waiting) and plan.waiting[0].generated > 0)
+
+
+def lost_from_the_queue(original: Any) -> Any:
+    """A preempted request is put nowhere."""
+    return lambda config, waiting, preempted: waiting
+
+
+def stays_with_the_running(original: Any) -> Any:
+    """A preempted request stays in the list of running ones as well."""
+
+    def schedule(config: VllmConfig, state: State, *rest: Any) -> Plan:
+        plan: Plan = original(config, state, *rest)
+        gone = [one for one in plan.waiting if one.id in plan.preempted]
+        return plan._replace(running=(*plan.running, *gone))
+
+    return schedule
+
+
+def stays_in_the_queue(original: Any) -> Any:
+    """The last of those admitted stays in the queue as well."""
+
+    def schedule(config: VllmConfig, state: State, *rest: Any) -> Plan:
+        plan: Plan = original(config, state, *rest)
+        if len(plan.waiting) < len(state.waiting) and len(plan.running) > 1:
+            return plan._replace(waiting=(plan.running[-1], *plan.waiting))
+        return plan
+
+    return schedule
+
+
+def emits(when: Callable[[Sequence], bool]) -> Make:
+    """A token comes out under another condition than that all known tokens are computed."""
+
+    def make(original: Any) -> Any:
+        def complete(config: VllmConfig, state: State, computed: Any) -> Any:
+            moved = tuple(
+                one._replace(computed=one.num_tokens if when(one) else one.num_tokens - 1)
+                for one in state.running
+            )
+            after, emitted, finished = original(config, state._replace(running=moved), computed)
+            counts = {one.id: one.computed for one in state.running}
+            back = tuple(one._replace(computed=counts[one.id]) for one in after.running)
+            return after._replace(running=back), emitted, finished
+
+        return complete
+
+    return make
+
+
+def rewound(change: Callable[[Sequence, Sequence], Sequence]) -> Make:
+    """What a preempted request keeps: (before, after) -> after."""
+
+    def make(original: Any) -> Any:
+        def preempt(config: VllmConfig, plan: Plan, victim: Sequence) -> Plan:
+            after: Plan = original(config, plan, victim)
+            waiting = tuple(
+                change(victim, one) if one.id == victim.id else one for one in after.waiting
+            )
+            return after._replace(waiting=waiting)
+
+        return preempt
+
+    return make
+
+
+def keeps_its_blocks(original: Any) -> Any:
+    """A preempted request with several blocks keeps the first."""
+
+    def preempt(config: VllmConfig, plan: Plan, victim: Sequence) -> Plan:
+        if len(victim.blocks) < 2:
+            after: Plan = original(config, plan, victim)
+            return after
+        rest = victim._replace(blocks=victim.blocks[1:], published=0)
+        after = original(config, plan, rest)
+        waiting = tuple(
+            one._replace(blocks=victim.blocks[:1]) if one.id == victim.id else one
+            for one in after.waiting
+        )
+        return after._replace(waiting=waiting)
+
+    return preempt
+
+
+def admit_all_the_same(original: Any) -> Any:
+    """Requests are admitted in a step that preempted."""
+
+    def advance_running(config: VllmConfig, plan: Plan, *rest: Any) -> Plan:
+        after: Plan = original(config, plan, *rest)
+        return scheduler.admit_waiting(config, after) if after.preempted else after
+
+    return advance_running
+
+
+def passes_over(original: Any) -> Any:
+    """Who cannot be admitted is passed over, and those behind it are tried."""
+
+    def admit_waiting(config: VllmConfig, plan: Plan) -> Plan:
+        after: Plan = original(config, plan)
+        if len(after.waiting) < 2:
+            return after
+        head = after.waiting[:1]
+        behind: Plan = original(config, after._replace(waiting=after.waiting[1:]))
+        return behind._replace(waiting=head + behind.waiting)
+
+    return admit_waiting
+
+
+def waiting_first(original: Any) -> Any:
+    """Waiting requests are admitted before the running ones are served."""
+
+    def schedule(config: VllmConfig, state: State, *rest: Any) -> Plan:
+        plan = Plan(state.running, state.waiting, state.pool, config.max_num_batched_tokens, {})
+        half = plan._replace(budget=plan.budget // 2)
+        admitted = scheduler.admit_waiting(config, half) if state.running else half
+        new = {one.id for one in admitted.running} - {one.id for one in state.running}
+        if not new:
+            after: Plan = original(config, state, *rest)
+            return after
+        old = admitted._replace(
+            running=tuple(one for one in admitted.running if one.id not in new),
+            budget=admitted.budget + plan.budget - half.budget,
+        )
+        served = scheduler.advance_running(config, old)
+        joined = tuple(one for one in admitted.running if one.id in new)
+        return served._replace(running=served.running + joined)
+
+    return schedule
+
+
+def skips_the_last(original: Any) -> Any:
+    """Of three or more running requests the last has no turn."""
+
+    def advance_running(config: VllmConfig, plan: Plan, *rest: Any) -> Plan:
+        last = plan.running[-1:] if len(plan.running) > 2 else ()
+        served = plan.running[: len(plan.running) - len(last)]
+        after: Plan = original(config, plan._replace(running=served), *rest)
+        return after._replace(running=after.running + last)
+
+    return advance_running
+
+
+def silently_back(original: Any) -> Any:
+    """Whose prompt takes a second chunk goes back to the queue with it, and with what it has."""
+
+    def complete(config: VllmConfig, state: State, computed: Any) -> Any:
+        after, *rest = original(config, state, computed)
+        if len(after.running) < 2:
+            return after, *rest
+        last = after.running[-1]
+        before = last.computed - computed.get(last.id, 0)
+        if last.prefix_hit < before < last.prompt:
+            after = after._replace(running=after.running[:-1], waiting=(last, *after.waiting))
+        return after, *rest
+
+    return complete
+
+
+def cut_in_half(original: Any) -> Any:
+    """Of more than two tokens only half are computed."""
+
+    def clamp(config: VllmConfig, behind: int, budget: int) -> int:
+        tokens: int = original(config, behind, budget)
+        return tokens // 2 if tokens > 2 else tokens
+
+    return clamp
+
+
+def with_clamp(make: Make) -> Make:
+    """Another clamp in one of the two phases of a step."""
+
+    def made(original: Any) -> Any:
+        def phase(config: VllmConfig, plan: Plan, *rest: Any) -> Plan:
+            with mock.patch.object(scheduler, "clamp", make(scheduler.clamp)):
+                after: Plan = original(config, plan, *rest)
+            return after
+
+        return phase
+
+    return made
+
+
+def one_beyond(original: Any) -> Any:
+    """The last chunk of a prompt has a token too many, if the budget has room for it."""
+
+    def clamp(config: VllmConfig, behind: int, budget: int) -> int:
+        tokens: int = original(config, behind, budget)
+        return tokens + 1 if 1 < tokens == behind < budget else tokens
+
+    return clamp
+
+
+def no_threshold(original: Any) -> Any:
+    """The threshold is forgotten."""
+    return lambda config, behind: behind
+
+
+def lifted_when_alone(original: Any) -> Any:
+    """The threshold is lifted for the only request."""
+
+    def schedule(config: VllmConfig, state: State, *rest: Any) -> Plan:
+        alone = len(state.running) + len(state.waiting) == 1
+        plain = replace(config, long_prefill_token_threshold=0)
+        after: Plan = original(plain if alone else config, state, *rest)
+        return after
+
+    return schedule
+
+
+def chunks_all_the_same(original: Any) -> Any:
+    """Prompts are chunked, whatever is configured."""
+
+    def admit_waiting(config: VllmConfig, plan: Plan) -> Plan:
+        after: Plan = original(replace(config, enable_chunked_prefill=True), plan)
+        return after
+
+    return admit_waiting
+
+
+def whole_prompt_hit(original: Any) -> Any:
+    """The last token may be cached, too."""
+
+    def prefix_hit(config: VllmConfig, pool: Pool, one: Sequence) -> tuple[int, ...]:
+        if one.generated:
+            found: tuple[int, ...] = original(config, pool, one)
+            return found
+        longer = one._replace(prompt=one.prompt + 1)
+        more: tuple[int, ...] = original(config, pool, longer)
+        return more
+
+    return prefix_hit
+
+
+def hit_cut_short(original: Any) -> Any:
+    """Of several cached blocks the last is not found."""
+    return lambda config, pool, one: original(config, pool, one)[:1]
+
+
+def named_by_length(content: Any, tokens: int) -> Any:
+    """A block is named by its place alone, not by what comes before and in it."""
+    return (("anything", tokens),)
+
+
+def hits_not_counted(original: Any) -> Any:
+    """What was cached is left out of the counter that is shown."""
+
+    def observe(*args: Any) -> dict[str, Any]:
+        seen: dict[str, Any] = original(*args)
+        hits = seen.get("prefix_hit", {})
+        seen["computed"] = {name: n - hits.get(name, 0) for name, n in seen["computed"].items()}
+        return seen
+
+    return observe
+
+
+def one_block_ahead(original: Any) -> Any:
+    """A running request is given a block more than it needs, as soon as one is free."""
+
+    def grow(config: VllmConfig, pool: Pool, one: Sequence, tokens: int) -> Any:
+        grown = original(config, pool, one, tokens)
+        if grown is None or not kv_cache.fits(grown[1], 1):
+            return grown
+        more = take(grown[1], 1)
+        return grown[0]._replace(blocks=grown[0].blocks + more[0]), more[1]
+
+    return grow
+
+
+def reserve_kept_from_all(original: Any) -> Any:
+    """The watermark is kept from running requests, too."""
+
+    def grow(config: VllmConfig, pool: Pool, one: Sequence, tokens: int) -> Any:
+        missing = kv_cache.blocks_for(one.computed + tokens, config.block_size) - len(one.blocks)
+        if missing > 0 and not kv_cache.fits(pool, missing + config.watermark_blocks):
+            return None
+        return original(config, pool, one, tokens)
+
+    return grow
+
+
+def admits(**changes: Any) -> Make:
+    """Admission as if it were configured otherwise."""
+
+    def make(original: Any) -> Any:
+        def admit(config: VllmConfig, *rest: Any) -> Any:
+            return original(replace(config, **changes), *rest)
+
+        return admit
+
+    return make
+
+
+def reserve_before_anyone_runs(original: Any) -> Any:
+    """The watermark is kept although nobody runs."""
+
+    def admit(config: VllmConfig, pool: Pool, one: Any, hit: Any, tokens: int, runs: bool) -> Any:
+        return original(config, pool, one, hit, tokens, True)
+
+    return admit
+
+
+def cached_blocks_cost_nothing(original: Any) -> Any:
+    """Cached blocks that nobody holds are not counted as needed."""
+    return lambda pool, hit: 0

@@ -1,0 +1,81 @@
+"""What is explored of a scheduler: how many requests of which menu, in which configurations."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import product
+from typing import Any, ClassVar, Protocol
+
+from ..model.scenario import Request, Segment
+from .scheduling import Aborts
+from .undecided import OWN, Menu
+
+# A prompt in segments, and max_tokens; and a priority, for a scheduler that reads it.
+MenuItem = tuple[tuple[Segment, ...], int]
+Ranked = tuple[tuple[Segment, ...], int, int]
+# The configuration key of which a scope has several values, its limits; and what one is called.
+LIMIT_KEY = {"spyre": "max_batch_tkv", "vllm": "num_blocks"}
+LIMIT_NAME = {"spyre": "limit", "vllm": "pool"}
+
+
+class Refuses(Protocol):
+    """A model's front door."""
+
+    def refusal(self, request: Request) -> str | None:
+        """Why the request can never run, or None."""
+
+
+@dataclass(frozen=True)
+class Scope:
+    """One scope of a system, which gives the class its `system` and `smallest`.
+
+    Attributes:
+        says: what it is for, in a few words.
+        requests: how many may arrive in one run.
+        menu: which they may be.
+        limits: every value of LIMIT_KEY that is explored, ascending.
+        aborts: which clients give up.
+        config: what differs from `smallest`.
+        revisions: where it makes a difference; empty for all.
+    """
+
+    system: ClassVar[str]
+    smallest: ClassVar[Mapping[str, Any]]
+    name: str
+    says: str
+    requests: int
+    menu: tuple[MenuItem | Ranked, ...]
+    limits: tuple[int, ...]
+    aborts: Aborts = "none"
+    config: tuple[tuple[str, Any], ...] = ()
+    revisions: tuple[str, ...] = ()
+
+    @property
+    def full_config(self) -> dict[str, Any]:
+        """Every key that is not at its default, the limit apart."""
+        return {**self.smallest, **dict(self.config)}
+
+    def belongs_to(self, revision: str) -> bool:
+        """It makes a difference in this revision."""
+        return not self.revisions or revision in self.revisions
+
+
+def lengths(prompts: Iterable[int], max_tokens: Iterable[int]) -> list[MenuItem]:
+    """Every prompt length with every max_tokens, each in words of its own."""
+    return [(((OWN, prompt),), tokens) for prompt, tokens in product(prompts, max_tokens)]
+
+
+def menu_of(items: Sequence[MenuItem | Ranked], models: Sequence[Refuses]) -> Menu:
+    """The menu of these items, each with the models that take it at the door."""
+    requests = []
+    for number, (prompt, tokens, *priority) in enumerate(items):
+        important = priority[0] if priority else 0
+        requests.append(
+            Request(
+                id=f"item {number}", arrival=0, prompt=prompt, max_tokens=tokens, priority=important
+            )
+        )
+    accepted = [
+        sum(1 << n for n, model in enumerate(models) if model.refusal(one) is None)
+        for one in requests
+    ]
+    return Menu(requests, accepted)

@@ -1,0 +1,1 @@
+"""Encodings of vLLM's rules, and its scheduler as it is explored."""

@@ -1,0 +1,141 @@
+"""Knobs that do the contrary of what they are for (V1CP-R32).
+
+The chapter on chunked prefill says what to do about preemption: raise the watermark, lower
+max_num_seqs, lower max_num_batched_tokens. Each of them makes some requests wait, and so brings
+others together in time that did not meet before. `anomaly` searches for the smallest such case.
+"""
+
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+from typing import Any, Literal, NamedTuple, get_args
+
+from ...model.scenario import Request, Scenario
+from ...model.systems import full_config
+from ...model.vllm.config import VllmConfig, read_config
+from ...model.vllm.model import VllmModel
+from ..decided import Pair
+
+Knob = Literal["max_num_seqs", "max_num_batched_tokens", "watermark"]
+KNOBS: tuple[Knob, ...] = get_args(Knob)
+REVISION = "documented"
+MOST_TOKENS, MOST_REQUESTS = 10, 3  # of all prompts and answers together
+
+
+class Asked(NamedTuple):
+    """Lengths of a request, in tokens."""
+
+    prompt: int
+    max_tokens: int
+
+
+def anomaly(knob: Knob) -> Pair | None:
+    """The first case, by the tokens that all requests have together, then by requests and blocks,
+    in which turning `knob` the way that should help leads to more preemptions; None if there is
+    none of up to MOST_REQUESTS requests and MOST_TOKENS tokens.
+
+    All come at once, blocks have one token, nothing is cached.
+    """
+    for tokens in range(2, MOST_TOKENS + 1):
+        for count in range(1, MOST_REQUESTS + 1):
+            for asked in shares(tokens, count):
+                for blocks in scarce(asked):
+                    found = backfires(knob, asked, blocks)
+                    if found is not None:
+                        return found
+    return None
+
+
+def shares(tokens: int, requests: int) -> Iterator[tuple[Asked, ...]]:
+    """Every way to give so many tokens to so many requests, each a prompt and an answer."""
+    if requests == 0:
+        if tokens == 0:
+            yield ()
+        return
+    for own in range(2, tokens - 2 * (requests - 1) + 1):
+        for prompt in range(1, own):
+            for rest in shares(tokens - own, requests - 1):
+                yield (Asked(prompt, own - prompt), *rest)
+
+
+def scarce(asked: Sequence[Asked]) -> range:
+    """Pools that hold each of the requests, and not all of them together."""
+    needs = [one.prompt + one.max_tokens - 1 for one in asked]
+    return range(max(needs), sum(needs))
+
+
+def backfires(knob: Knob, asked: Sequence[Asked], blocks: int) -> Pair | None:
+    """Two neighbouring values of the knob, the second of which should lead to fewer preemptions
+    and leads to more."""
+    settings = [with_knob(knob, value, asked, blocks) for value in values(knob, asked, blocks)]
+    counts = [preemptions(config, asked) for config in settings]
+    for place, (before, after) in enumerate(pairwise(counts)):
+        if after > before:
+            few, more = (scenario(settings[number], asked) for number in (place, place + 1))
+            return Pair(few, more)
+    return None
+
+
+def values(knob: Knob, asked: Sequence[Asked], blocks: int) -> Sequence[int]:
+    """What the knob is turned to, from the value that does nothing on: in seats, tokens, blocks."""
+    if knob == "max_num_seqs":
+        return range(len(asked), 0, -1)
+    if knob == "max_num_batched_tokens":
+        return range(total(asked), len(asked) - 1, -1)
+    return range(blocks)
+
+
+def with_knob(knob: Knob, value: int, asked: Sequence[Asked], blocks: int) -> VllmConfig:
+    """The configuration in which nothing but the pool, and this knob, binds."""
+    config: dict[str, Any] = {
+        "block_size": 1,
+        "num_blocks": blocks,
+        "max_num_seqs": len(asked),
+        "max_num_batched_tokens": total(asked),
+        "max_model_len": total(asked),
+        "enable_prefix_caching": False,
+        knob: share(value, blocks) if knob == "watermark" else value,
+    }
+    return read_config(config, REVISION)
+
+
+def share(reserve: int, blocks: int) -> float:
+    """The share of a pool that keeps so many blocks free. It lies half a block above: so it does
+    not matter whether the block that is never handed out counts as well."""
+    return round((reserve + 0.5) / (blocks + 1), 4) if reserve else 0.0
+
+
+def total(asked: Sequence[Asked]) -> int:
+    """Tokens of all prompts and answers together."""
+    return sum(one.prompt + one.max_tokens for one in asked)
+
+
+def preemptions(config: VllmConfig, asked: Sequence[Asked]) -> int:
+    """How often somebody is preempted until all have ended."""
+    model, count = VllmModel(config), 0
+    state = model.initial()
+    for request in requests(asked):
+        state = model.arrive(state, request)
+    while state.waiting or state.running:
+        state, seen = model.step(state)
+        count += len(seen["preempted"])
+    return count
+
+
+def requests(asked: Sequence[Asked]) -> tuple[Request, ...]:
+    """The requests of these lengths, all before the first step."""
+    return tuple(
+        Request(id=name, arrival=0, prompt=((name, one.prompt),), max_tokens=one.max_tokens)
+        for name, one in ((f"r{number}", one) for number, one in enumerate(asked))
+    )
+
+
+def scenario(config: VllmConfig, asked: Sequence[Asked]) -> Scenario:
+    """The run, to be replayed."""
+    given = {name: getattr(config, name) for name in config.__struct_fields__}
+    return Scenario(
+        system="vllm",
+        revision=REVISION,
+        config=full_config("vllm", REVISION, given),
+        requests=requests(asked),
+        origin={"engine": "search", "note": "a knob against preemption backfires", "seed": None},
+    )

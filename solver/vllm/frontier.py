@@ -1,0 +1,175 @@
+"""What a chunk size costs: a long prompt that arrives beside a batch of decoding requests.
+
+Source: chunked-prefill chapter, "Slicing the long prefill" and "What is unsolved". The model runs
+and its steps and tokens are counted; how long a step takes is left to a cost that the reader sets.
+"""
+
+from collections.abc import Iterable, Iterator
+from typing import Any, Literal, NamedTuple, get_args
+
+from ...model.scenario import Request
+from ...model.vllm.config import VllmConfig
+from ...model.vllm.model import VllmModel
+from ...model.vllm.state import State
+
+Knob = Literal["budget", "threshold"]
+KNOBS: tuple[Knob, ...] = get_args(Knob)
+SHORT = 16  # tokens of every prompt but the long one
+
+
+class Load(NamedTuple):
+    """A prompt of so many tokens, beside so many requests that decode."""
+
+    prompt: int
+    decoding: int
+
+
+class Point(NamedTuple):
+    """One setting of one knob, in tokens, and what the long prompt does under it.
+
+    `chunk` is its largest share of a step and `steps` are those until its first token, the step
+    that emits it included. `longest` and `tokens` are the work of the longest and of all these
+    steps, the decodes included. `waits` are the steps until the first token of a short prompt that
+    arrives a step after it.
+    """
+
+    knob: Knob
+    setting: int
+    chunk: int
+    steps: int
+    longest: int
+    tokens: int
+    waits: int
+
+
+class StepCost(NamedTuple):
+    """How long a step takes: `fixed`, and `per_token` for each token that it computes."""
+
+    fixed: float
+    per_token: float
+
+
+class Priced(NamedTuple):
+    """A point in units of the cost. `itl` is the gap between two tokens of a decode at its longest.
+
+    `dominated`: another point has a TTFT and a longest gap that are no longer, and one is shorter.
+    """
+
+    point: Point
+    ttft: float
+    itl: float
+    mean_itl: float
+    dominated: bool
+
+
+def possible(load: Load, knob: Knob, setting: int) -> bool:
+    """The knob can be set so: a budget that the decodes use up never lets another prompt begin."""
+    return knob == "threshold" or setting >= load.decoding + 2
+
+
+def measure(load: Load, knob: Knob, setting: int) -> Point:
+    """Run the long prompt beside the decodes, under a setting that is possible."""
+    model = VllmModel(configured(load, knob, setting))
+    decoding = settled(model, load)
+    long = request("long", load.prompt, load)
+    shares = [
+        (step["scheduled"].get(long.id, 0), sum(step["scheduled"].values()))
+        for step in until_first_token(model, decoding, long)
+    ]
+    begun, _ = model.step(model.arrive(decoding, long))
+    behind = request("behind", SHORT, load)
+    return Point(
+        knob,
+        setting,
+        chunk=max(own for own, _ in shares),
+        steps=len(shares),
+        longest=max(all_tokens for _, all_tokens in shares),
+        tokens=sum(all_tokens for _, all_tokens in shares),
+        waits=sum(1 for _ in until_first_token(model, begun, behind)),
+    )
+
+
+def configured(load: Load, knob: Knob, setting: int) -> VllmConfig:
+    """The knob set so and nothing else in the way: under the threshold the budget never binds.
+
+    Neither pool nor prefix cache play a part: there is a block for each request, and no prompt is
+    like another one.
+    """
+    ample = load.prompt + SHORT * (load.decoding + 2)
+    longest = max(load.prompt + outlasting(load), setting)
+    return VllmConfig(
+        block_size=longest,
+        max_num_seqs=load.decoding + 2,
+        max_model_len=longest,
+        max_num_batched_tokens=setting if knob == "budget" else ample,
+        long_prefill_token_threshold=setting if knob == "threshold" else 0,
+        enable_prefix_caching=False,
+    )
+
+
+def request(name: str, prompt: int, load: Load) -> Request:
+    """A request that still generates when everything here is over."""
+    return Request(id=name, arrival=0, prompt=((name, prompt),), max_tokens=outlasting(load))
+
+
+def outlasting(load: Load) -> int:
+    """More steps than there are here: in each of them a prompt gets on by a token at least."""
+    return load.prompt + SHORT * (load.decoding + 2)
+
+
+def settled(model: VllmModel, load: Load) -> State:
+    """The batch when all its short prompts are done."""
+    state = model.initial()
+    for number in range(load.decoding):
+        state = model.arrive(state, request(f"d{number}", SHORT, load))
+    while state.waiting or not all(one.decodes for one in state.running):
+        state, _ = model.step(state)
+    return state
+
+
+def until_first_token(
+    model: VllmModel, state: State, newcomer: Request
+) -> Iterator[dict[str, Any]]:
+    """The steps from the arrival of a request to its first token."""
+    state = model.arrive(state, newcomer)
+    emitted = False
+    while not emitted:
+        state, seen = model.step(state)
+        emitted = newcomer.id in seen["emitted"]
+        yield seen
+
+
+def priced(points: Iterable[Point], cost: StepCost) -> list[Priced]:
+    """The points by ascending chunk, each with its price and whether another one dominates it."""
+    ordered = sorted(points, key=lambda one: (one.chunk, one.setting))
+    prices = [
+        (
+            cost.fixed * one.steps + cost.per_token * one.tokens,
+            cost.fixed + cost.per_token * one.longest,
+        )
+        for one in ordered
+    ]
+    return [
+        Priced(
+            point,
+            *price,
+            mean_itl=price[0] / point.steps,
+            dominated=any(
+                other != price and other[0] <= price[0] and other[1] <= price[1] for other in prices
+            ),
+        )
+        for point, price in zip(ordered, prices, strict=True)
+    ]
+
+
+def even_chunk(prompt: int, chunk: int) -> int:
+    """The smallest chunk that computes the prompt in no more steps: that of even slices."""
+    return -(-prompt // -(-prompt // chunk))
+
+
+def even_chunks(prompt: int) -> int:
+    """How many chunk sizes slice the prompt evenly: no smaller one takes as few steps.
+
+    They alone are on the frontier, whatever a step and a token cost.
+    """
+    return sum(even_chunk(prompt, chunk) == chunk for chunk in range(1, prompt + 1))

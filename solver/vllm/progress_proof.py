@@ -1,0 +1,135 @@
+"""Why the requests that the front door lets in never block each other for ever, for any number of
+them (V1-P01, V1CP-R12, V1CP-R15, V1-R17).
+
+1. `first_stays`: first come, first served, whoever is first of those who run is never preempted:
+   the victim is the last, and alone it grows (`admission_proof`, `grows_alone`).
+   `most_important_stays`: so it is by priority for the most important of those who run.
+2. `gets_on`: whoever is first in a step has the whole budget and computes a token at least, or it
+   is preempted itself. Computing brings it nearer to its end.
+3. `head_goes`: if nobody runs, whoever is first in line is admitted, and computes a token.
+4. `comes_forward`: nobody comes to stand before one that runs.
+
+First come, first served: by 1 and 2 the first of those who run computes a token in every step until
+it ends, and by 3 somebody runs. So a step computes something as long as anybody is unfinished, and
+everybody is first in its turn (4).
+
+By priority, take the most important of all unfinished requests, once nobody arrives any more. While
+it waits it is first in line, so nobody is admitted before it; by 2 each step brings the first of
+those who run nearer to its end, or takes it away from them. So in the end it runs: if not before,
+by 3. Then by 1 it stays, and by 2 and 4 those before it become fewer until it is first itself.
+
+A step may compute nothing then: when the first is its own victim (V1CP-R15).
+
+5. `idle_takes_one`: each such step takes one from those who run, and admits nobody (V1-R16): no
+   more than max_num_seqs - 1 of them follow one another.
+
+Each guard takes a token, a seat or a place away.
+"""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import z3
+
+from ..numbers import Numbers, negated
+from ..obligation import Obligation
+from .admission_proof import at_the_door, gate, tell
+from .symbols import block_of, capped, clamp, make_numbers, some, unfinished
+
+
+def obligations(block: int | None = None) -> list[Obligation]:
+    """Everything that has to be shown, in the argument's order. None: blocks of any size."""
+    size = block_of(block)
+    return [
+        Obligation(name, sentence, partial(lemma, size, 0), partial(lemma, size, 1))
+        for name, (sentence, lemma) in LEMMAS.items()
+    ]
+
+
+def before(one: tuple[Any, Any], other: tuple[Any, Any]) -> Any:
+    """`one` is more important than `other` (`model.vllm.queue.importance`): priority, arrival."""
+    return z3.Or(one[0] < other[0], z3.And(one[0] == other[0], one[1] < other[1]))
+
+
+def _first_stays(block: Any, fewer: int) -> list[Any]:
+    """`fewer`: nobody else needs to run."""
+    numbers = Numbers()
+    running = some(numbers, "running", 2 - fewer)
+    victim = running - 1  # its place
+    return negated(numbers, victim != 0)
+
+
+def _most_important_stays(block: Any, alike: int) -> list[Any]:
+    """`alike`: two may have the same arrival."""
+    numbers = Numbers()
+    one, other = ((z3.Int(f"priority {n}"), some(numbers, f"arrival {n}")) for n in (0, 1))
+    if not alike:
+        numbers.facts.append(one[1] != other[1])
+    # The victim is the one that no other is less important than.
+    return negated(numbers, z3.Xor(before(one, other), before(other, one)))
+
+
+def _gets_on(block: Any, nothing: int) -> list[Any]:
+    """`nothing`: a step may have no budget."""
+    numbers = Numbers()
+    one, computed = unfinished(numbers), some(numbers, "computed")
+    numbers.facts.append(computed <= one.known - 1)
+    budget = some(numbers, "budget", 1 - nothing)
+    tokens = clamp(one.known - computed, some(numbers, "threshold"), budget)
+    before_it, after_it = one.longest - computed, one.longest - computed - tokens
+    return negated(numbers, z3.And(after_it >= 0, after_it < before_it))
+
+
+def _head_goes(block: Any, reserve: int) -> list[Any]:
+    """`reserve`: the watermark is asked although nobody runs."""
+    numbers = make_numbers(block)
+    it = gate(numbers, block, z3.Bool("whole"))
+    pool = at_the_door(numbers, block, it.one)
+    budget, seats = some(numbers, "budget", 1), some(numbers, "seats", 1)
+    threshold, chunks = some(numbers, "threshold"), z3.Bool("chunks")
+    behind = it.one.known - it.hit * block
+    numbers.facts += [it.free == pool, it.idle == it.hit, it.reserve == reserve]
+    numbers.facts.append(it.tokens == clamp(behind, threshold, budget))
+    numbers.facts.append(z3.Or(chunks, it.one.longest <= budget))  # as the front door has it
+    tell(numbers, block, it.hit, it.one.known, it.one.longest, it.hit * block + it.tokens)
+    uncut = z3.Or(chunks, capped(behind, threshold) <= budget)
+    return negated(numbers, z3.And(seats >= 1, uncut, it.passes, it.tokens >= 1))
+
+
+def _comes_forward(block: Any, in_front: int) -> list[Any]:
+    """`in_front`: newcomers are put there."""
+    numbers = Numbers()
+    place, gone, new = (some(numbers, name) for name in ("place", "gone", "new"))
+    numbers.facts.append(gone <= place)
+    return negated(numbers, place - gone + in_front * new <= place)
+
+
+def _idle_takes_one(block: Any, nobody: int) -> list[Any]:
+    """`nobody`: no one is preempted in an idle step."""
+    numbers = Numbers()
+    seats, running, idle = (some(numbers, n, low) for n, low in (("s", 1), ("r", 1), ("idle", 0)))
+    numbers.facts.append(idle + running <= seats)
+    left, so_far = running - 1 + nobody, idle + 1
+    # The last one is alone, and computes (1).
+    return negated(numbers, z3.Implies(left >= 1, z3.And(so_far + left <= seats, so_far < seats)))
+
+
+Lemma = Callable[[Any, int], list[Any]]
+LEMMAS: dict[str, tuple[str, Lemma]] = {
+    "first_stays": (
+        "First come, first served, the first of several that run is never preempted.",
+        _first_stays,
+    ),
+    "most_important_stays": (
+        "By priority, of two that run exactly one is preempted before the other.",
+        _most_important_stays,
+    ),
+    "gets_on": ("Whoever has the whole budget of a step comes nearer to its end.", _gets_on),
+    "head_goes": ("If nobody runs, whoever is first in line is admitted.", _head_goes),
+    "comes_forward": ("Nobody comes to stand before one that runs.", _comes_forward),
+    "idle_takes_one": (
+        "Fewer steps than there are seats follow one another in which nobody computes.",
+        _idle_takes_one,
+    ),
+}

@@ -1,0 +1,77 @@
+"""What preemption costs: a workload run under a victim policy, and counted.
+
+Source: chunked-prefill chapter, "When the cache, not the budget, runs out".
+"""
+
+from typing import Any, NamedTuple
+
+import msgspec
+
+from ...model.vllm import scheduler
+from ...model.vllm.config import VllmConfig
+from ...model.vllm.model import VllmModel
+from .victims import Policy
+from .workloads import Workload
+
+
+class Cost(NamedTuple):
+    """Of all requests: preemptions, and those of the one that has the most of them; tokens
+    computed, and those of them that the same request had already before; steps until the last
+    request ends, and from arrival to end on average."""
+
+    preemptions: int
+    most: int
+    computed: int
+    recomputed: int
+    steps: int
+    mean_steps: float
+
+
+def cost_of(config: VllmConfig, workload: Workload, policy: Policy) -> Cost:
+    """Run the workload to its end."""
+    steps = run(config, workload, policy)
+    preempted = [name for seen in steps for name in seen["preempted"]]
+    lived = [
+        number + 1 - one.arrival
+        for number, seen in enumerate(steps)
+        for one in workload.requests
+        if one.id in seen["finished"]
+    ]
+    return Cost(
+        preemptions=len(preempted),
+        most=max((preempted.count(name) for name in set(preempted)), default=0),
+        computed=sum(sum(seen["scheduled"].values()) for seen in steps),
+        recomputed=recomputed(workload, steps),
+        steps=len(steps),
+        mean_steps=sum(lived) / len(lived),
+    )
+
+
+def run(config: VllmConfig, workload: Workload, policy: Policy) -> list[dict[str, Any]]:
+    """The steps until every request is done."""
+    model = VllmModel(msgspec.structs.replace(config, policy=policy.queue))
+    state = model.initial()
+    coming = list(workload.requests)
+    steps: list[dict[str, Any]] = []
+    while coming or state.waiting or state.running:
+        while coming and coming[0].arrival <= len(steps):
+            state = model.arrive(state, coming.pop(0))
+        plan = scheduler.schedule(model.config, state, policy.pick)
+        state, seen = scheduler.carry_out(model.config, state, plan)
+        steps.append(seen)
+    return steps
+
+
+def recomputed(workload: Workload, steps: list[dict[str, Any]]) -> int:
+    """Tokens that a request computed though it had them already: below where it once was."""
+    # The last token that a request emits is never computed.
+    whole = {one.id: one.prompt_len + one.tokens_to_emit - 1 for one in workload.requests}
+    reached: dict[str, int] = {}
+    again = 0
+    for seen in steps:
+        for name, tokens in seen["scheduled"].items():
+            end = seen["computed"].get(name, whole[name])
+            before = reached.get(name, 0)
+            again += max(0, min(before, end) - (end - tokens))
+            reached[name] = max(before, end)
+    return again

@@ -1,0 +1,209 @@
+"""What is explored of vLLM's scheduler.
+
+Sizes are the smallest at which every constraint can bind: blocks of two tokens, a budget of two
+blocks, pools that two requests fill. Each scope is explored for every one of its pools.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from ..scope import MenuItem, Ranked, lengths
+from ..scope import Scope as AnyScope
+from ..undecided import OWN
+
+SMALLEST = {
+    "block_size": 2,
+    "max_num_seqs": 3,
+    "max_num_batched_tokens": 4,
+    "max_model_len": 13,
+    "enable_prefix_caching": False,
+}
+EVERY_LENGTH = tuple(lengths(range(1, 8), range(1, 7)))
+SOME_LENGTHS = tuple(lengths((1, 3, 4, 6), (1, 3, 5)))
+FEW_LENGTHS = tuple(lengths((1, 4), (1, 4)))
+
+
+def ranked(items: tuple[MenuItem, ...], priorities: tuple[int, ...]) -> tuple[Ranked, ...]:
+    """Every item with every priority."""
+    return tuple((prompt, tokens, own) for own in priorities for prompt, tokens in items)
+
+
+# What the first request says, in whole blocks and not, to its end and on, and what it generates;
+# and something else.
+SHARED = tuple(
+    (prompt, tokens)
+    for prompt in (
+        (("shared", 2),),
+        (("shared", 4),),
+        (("shared", 5),),
+        (("shared", 4), (OWN, 2)),
+        (("shared", 4), ("out:r0", 2)),
+        ((OWN, 5),),
+    )
+    for tokens in (1, 4)
+)
+
+
+@dataclass(frozen=True)
+class Scope(AnyScope):
+    """A scope of vLLM; its limits are those of num_blocks."""
+
+    system: ClassVar[str] = "vllm"
+    smallest: ClassVar[Mapping[str, Any]] = SMALLEST
+    menu: tuple[MenuItem | Ranked, ...] = EVERY_LENGTH
+    limits: tuple[int, ...] = (3, 4, 5, 6)
+
+
+CACHES = ("enable_prefix_caching", True)
+BY_PRIORITY = ("policy", "priority")
+FIRST_CHUNK = ("reserve_full_isl", False)
+# One of each prompt but the last, ended at once and not in turns.
+ALTERNATING = (*SHARED[1:10:4], *SHARED[2:10:4])
+
+SCOPES = (
+    Scope("lengths", "prompts to 7, outputs to 6 tokens", 3),
+    Scope("four", "four requests for three seats", 4, SOME_LENGTHS),
+    Scope("seats", "two seats", 3, SOME_LENGTHS, config=(("max_num_seqs", 2),)),
+    Scope("aborts", "clients that give up", 3, SOME_LENGTHS, aborts="alone"),
+    Scope(
+        "budget",
+        "a budget of three blocks",
+        3,
+        SOME_LENGTHS,
+        config=(("max_num_batched_tokens", 6),),
+    ),
+    Scope(
+        "threshold",
+        "chunks of three tokens, only the first of which must fit",
+        3,
+        SOME_LENGTHS,
+        config=(
+            FIRST_CHUNK,
+            ("long_prefill_token_threshold", 3),
+            ("max_num_batched_tokens", 6),
+        ),
+    ),
+    Scope(
+        "whole prompts",
+        "chunking off",
+        3,
+        SOME_LENGTHS,
+        config=(("enable_chunked_prefill", False), ("max_num_batched_tokens", 7)),
+    ),
+    Scope(
+        "watermark", "a block kept free", 3, SOME_LENGTHS, (4, 5, 6), config=(("watermark", 0.3),)
+    ),
+    Scope(
+        "priority",
+        "two priorities",
+        3,
+        ranked(SOME_LENGTHS, (0, 1)),
+        (3, 4, 5),
+        config=(BY_PRIORITY,),
+    ),
+    Scope(
+        "important aborts",
+        "two priorities, clients that give up, only the first chunk must fit",
+        3,
+        ranked(SOME_LENGTHS[1::3], (0, 1)),
+        (4, 5),
+        "alone",
+        (BY_PRIORITY, FIRST_CHUNK),
+    ),
+    Scope("cache", "prompts that begin alike", 3, ALTERNATING, (4, 5), config=(CACHES,)),
+    Scope(
+        "cache aborts",
+        "the same with clients that give up",
+        2,
+        SHARED,
+        (3, 4, 5),
+        "alone",
+        (CACHES,),
+    ),
+    Scope(
+        "important cache",
+        "the same with two priorities",
+        3,
+        ranked(ALTERNATING[::2], (0, 1)),
+        (4,),
+        config=(BY_PRIORITY, CACHES),
+    ),
+)
+
+# A chunk of three tokens ends inside a block.
+ODD_CHUNKS = (("long_prefill_token_threshold", 3), ("max_num_batched_tokens", 6))
+
+# What a fault has to show itself in: a few seconds each, the cheapest first.
+CHECKUP = (
+    Scope("two", "two requests, clients that give up", 2, SOME_LENGTHS, (3, 4), "alone"),
+    Scope(
+        "seats",
+        "two seats, only the first chunk must fit",
+        3,
+        SOME_LENGTHS[::2],
+        (3, 4),
+        config=(FIRST_CHUNK, ("max_num_seqs", 2)),
+    ),
+    Scope("odd chunks", "chunks of three tokens", 2, SOME_LENGTHS, (4,), config=ODD_CHUNKS),
+    Scope(
+        "whole prompts",
+        "chunking off",
+        2,
+        SOME_LENGTHS,
+        (4,),
+        config=(("enable_chunked_prefill", False), ("max_num_batched_tokens", 7)),
+    ),
+    Scope("watermark", "a block kept free", 2, SOME_LENGTHS, (3, 4), config=(("watermark", 0.4),)),
+    Scope(
+        "priority",
+        "two priorities",
+        2,
+        ranked(SOME_LENGTHS, (0, 1)),
+        (3, 4),
+        config=(BY_PRIORITY,),
+    ),
+    Scope("cache", "prompts that begin alike", 2, SHARED, (3, 5), "alone", (CACHES,)),
+    Scope(
+        "odd cache",
+        "the same, in chunks that end inside a block",
+        2,
+        SHARED,
+        (4,),
+        config=(CACHES, *ODD_CHUNKS),
+    ),
+    Scope(
+        "four",
+        "four seats",
+        4,
+        FEW_LENGTHS,
+        (5,),
+        config=(("max_num_seqs", 4), ("max_num_batched_tokens", 6)),
+    ),
+    Scope("three", "three requests", 3, SOME_LENGTHS, (4, 5)),
+    Scope(
+        "important",
+        "three of two priorities, only the first chunk must fit",
+        3,
+        ranked(SOME_LENGTHS[1::3], (0, 1)),
+        (6,),
+        config=(BY_PRIORITY, FIRST_CHUNK),
+    ),
+    Scope(
+        "important seats",
+        "the same for two seats",
+        3,
+        ranked(SOME_LENGTHS[1::3], (0, 1)),
+        (6,),
+        config=(BY_PRIORITY, FIRST_CHUNK, ("max_num_seqs", 2)),
+    ),
+    Scope("three alike", "three that begin alike", 3, ALTERNATING, (4,), config=(CACHES,)),
+    Scope(
+        "important cache",
+        "the same with two priorities",
+        3,
+        ranked(ALTERNATING[::2], (0, 1)),
+        (4,),
+        config=(BY_PRIORITY, CACHES),
+    ),
+)

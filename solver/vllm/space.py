@@ -1,0 +1,111 @@
+"""vLLM's models as `scheduling` explores them: one for each pool.
+
+Pools of different sizes have states of their own from the beginning, since the free blocks are part
+of a state: they are explored in one go, and never together.
+"""
+
+from collections.abc import Hashable, Mapping, Sequence
+from typing import Any
+
+from ...model.systems import full_config
+from ...model.vllm import scheduler
+from ...model.vllm.model import make_model
+from ...model.vllm.state import Sequence as Member
+from ...model.vllm.state import State
+from ..book import Book
+from ..scheduling import Stepped
+from ..scope import MenuItem, Ranked, menu_of
+from ..undecided import Candidates, Looked, Menu
+from .key import Key, left, mentioned
+from .undecided import OpenSequence, decided, opened
+
+
+class VllmModels:
+    """The models of one revision in one configuration, for every pool of `pools` blocks,
+    ascending."""
+
+    system = "vllm"
+    limited: frozenset[str] = frozenset()
+
+    def __init__(self, revision: str, config: Mapping[str, Any], pools: Sequence[int]) -> None:
+        """Make the models.
+
+        Raises:
+            InputError: an impossible configuration.
+        """
+        each = [{**config, "num_blocks": blocks} for blocks in pools]
+        self.configs = [full_config("vllm", revision, one) for one in each]
+        self.models = [make_model(revision, one) for one in each]
+        self.observes = frozenset(self.models[0].observes)
+        self.waits_are_bounded = self.configs[0]["policy"] == "fcfs"
+        self._block: int = self.configs[0]["block_size"]
+        self._caches: bool = self.configs[0]["enable_prefix_caching"]
+        self._key = Key(self._caches)
+
+    def menu(self, items: Sequence[MenuItem | Ranked]) -> Menu:
+        """The menu of requests, each a prompt in segments, its max_tokens, and its priority."""
+        menu = menu_of(items, self.models)
+        self._key = Key(self._caches, mentioned(menu))
+        return menu
+
+    def initial(self, member: int) -> State:
+        """Nothing has arrived."""
+        return self.models[member].initial()
+
+    def arrive(self, state: State, request: str, candidates: Candidates) -> State:
+        """It waits where its priority puts it, which the pool does not matter for."""
+        return scheduler.arrive(self.models[0].config, state, opened(request, candidates))
+
+    def narrow(self, state: State, request: str, candidates: Candidates) -> State:
+        """The request with these candidates."""
+
+        def change(one: Member) -> Member:
+            if not isinstance(one, OpenSequence):
+                return one
+            return decided(one._replace(content=candidates))  # type: ignore[arg-type]
+
+        return _changed(state, request, change)
+
+    def end(self, state: State, request: str) -> State:
+        """Its next token is its last."""
+        return _changed(state, request, lambda one: one._replace(output_len=one.generated + 1))
+
+    def abort(self, state: State, request: str) -> State:
+        """Between two steps; the size of the pool does not matter for it."""
+        return self.models[0].abort(state, request)
+
+    def step(self, member: int, state: State, inside: tuple[str, ...]) -> Stepped:
+        """One step in the pool of this number."""
+        try:
+            after, seen = self.models[member].step(state, inside)
+        except Looked:
+            raise
+        except Exception as error:  # in a model with a fault planted
+            return Stepped(None, {}, False, f"{type(error).__name__}: {error}")
+        return Stepped(after, seen, False)
+
+    def quiet(self, state: State) -> bool:
+        """Everyone decodes, and nobody begins a block, fills one that others may find, or gets its
+        last token."""
+        if state.waiting:
+            return False
+        return all(
+            one.decodes
+            and one.computed % self._block
+            and not (self._caches and (one.computed + 1) % self._block == 0)
+            and min(left(one)) > 1
+            for one in state.running
+        )
+
+    def key(self, state: State, book: Book) -> Hashable:
+        """State and book without names."""
+        return self._key(state, book)
+
+
+def _changed(state: State, request: str, change: Any) -> State:
+    """The state with one request, wherever it is, as `change` gives it."""
+    waiting, running = (
+        tuple(change(one) if one.id == request else one for one in queue)
+        for queue in (state.waiting, state.running)
+    )
+    return state._replace(waiting=waiting, running=running)

@@ -1,0 +1,74 @@
+"""Tokens and blocks in symbols, for lemmas about vLLM's scheduler."""
+
+from typing import Any, NamedTuple
+
+import z3
+
+from ..numbers import Numbers, ordered
+
+
+class Asked(NamedTuple):
+    """A request that the front door let in, in tokens: its prompt, the tokens that it may
+    generate, and those that it has generated so far."""
+
+    prompt: Any
+    max_tokens: Any
+    generated: Any
+
+    @property
+    def known(self) -> Any:
+        """Tokens known so far (`model.vllm.state.Sequence.num_tokens`)."""
+        return self.prompt + self.generated
+
+    @property
+    def longest(self) -> Any:
+        """Tokens that it computes in its life: all but the last one that it generates."""
+        return self.prompt + self.max_tokens - 1
+
+
+def block_of(block: int | None) -> Any:
+    """Tokens of a block; None: any number of them, by a symbol."""
+    return z3.Int("block") if block is None else block
+
+
+def make_numbers(block: Any) -> Numbers:
+    """Unbounded numbers, among them the tokens of a block where these are symbolic."""
+    numbers = Numbers()
+    if not isinstance(block, int):
+        numbers.facts.append(block >= 1)
+    return numbers
+
+
+def some(numbers: Numbers, name: str, low: int = 0) -> Any:
+    """Any number from `low` on."""
+    return numbers.fresh(name, low, None)
+
+
+def unfinished(numbers: Numbers, more: int = 0) -> Asked:
+    """Any request that has a token left to generate; `more`: or has that many behind that."""
+    one = Asked(some(numbers, "prompt", 1), some(numbers, "max_tokens", 1), some(numbers, "own"))
+    numbers.facts.append(one.generated <= one.max_tokens - 1 + more)
+    return one
+
+
+def clamp(asked: Any, threshold: Any, budget: Any) -> Any:
+    """`model.vllm.scheduler.clamp`: tokens that a request may compute now."""
+    own = capped(asked, threshold)
+    return z3.If(own < budget, own, budget)
+
+
+def capped(asked: Any, threshold: Any) -> Any:
+    """`model.vllm.scheduler.capped`: tokens of one request in one step."""
+    return z3.If(z3.And(threshold > 0, threshold < asked), threshold, asked)
+
+
+def blocks(numbers: Numbers, block: Any, tokens: Any) -> Any:
+    """`model.vllm.kv_cache.blocks_for`: blocks that hold `tokens` tokens, at least one."""
+    whole, _ = numbers.split(tokens - 1, block, None)
+    return whole + 1
+
+
+def tell_order(numbers: Numbers, block: Any, *counts: Any) -> None:
+    """Tell Z3 what `more_blocks` proves, where the size of a block is symbolic."""
+    if not isinstance(block, int):
+        ordered(numbers, block, *counts)

@@ -1,0 +1,68 @@
+"""Values become a configuration, or one error that says where they are wrong."""
+
+from typing import Any, Literal
+
+import msgspec
+import pytest
+
+from schedproof.model.config import convert
+from schedproof.model.errors import InputError
+
+
+class Sizes(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    block: int = 4
+    share: float = 0.5
+    policy: Literal["fcfs", "priority"] = "fcfs"
+
+
+def refusal(values: dict[str, Any]) -> InputError:
+    with pytest.raises(InputError) as caught:
+        convert(values, Sizes)
+    return caught.value
+
+
+def test_what_is_given_is_read_and_what_is_left_out_is_at_its_default() -> None:
+    assert convert({}, Sizes) == Sizes()
+    given = {"block": 2, "share": 0.1, "policy": "priority"}
+    assert convert(given, Sizes) == Sizes(**given)
+
+
+def test_the_values_given_are_not_changed() -> None:
+    given = {"block": 2}
+    convert(given, Sizes)
+    assert given == {"block": 2}
+
+
+def test_an_unknown_key_is_named_with_the_known_ones() -> None:
+    wrong = refusal({"size": 4})
+    assert wrong.path == "$.config.size"
+    assert wrong.problem == "unknown key; valid: block, share, policy"
+
+
+def test_the_first_unknown_key_is_named_before_any_wrong_value() -> None:
+    assert refusal({"block": "x", "b": 1, "a": 2}).path == "$.config.b"
+
+
+def test_an_unknown_key_stays_on_one_line() -> None:
+    assert refusal({"a\nb": 1}).path == "$.config.a\\nb"
+
+
+def test_a_wrong_type_is_named_with_its_key_and_its_value() -> None:
+    wrong = refusal({"share": 0.1, "block": "x"})
+    assert (wrong.path, wrong.problem) == ("$.config.block", "'x': Expected `int`, got `str`")
+
+
+def test_a_value_that_is_none_of_the_valid_ones_is_named() -> None:
+    wrong = refusal({"policy": "lifo"})
+    assert (wrong.path, wrong.problem) == (
+        "$.config.policy",
+        "'lifo': Invalid enum value 'lifo'",
+    )
+
+
+def test_of_a_long_value_60_characters_are_shown() -> None:
+    assert refusal({"block": "x" * 100}).problem == f"'{'x' * 59}: Expected `int`, got `str`"
+
+
+def test_the_error_stands_for_itself() -> None:
+    assert refusal({"size": 4}).__suppress_context__

@@ -1,0 +1,114 @@
+"""What a configuration may be, and how it is refused."""
+
+from typing import Any
+
+import pytest
+
+from schedproof.model.errors import InputError
+from schedproof.model.vllm.config import VllmConfig, read_config
+
+from .build import config
+
+REVISION = "documented"
+POSITIVE = ("block_size", "num_blocks", "max_num_seqs", "max_num_batched_tokens", "max_model_len")
+
+
+def refusal(**values: Any) -> str:
+    with pytest.raises(InputError) as caught:
+        read_config(values, REVISION)
+    return str(caught.value)
+
+
+def test_what_is_left_out_is_at_the_scenario_formats_default() -> None:
+    read = read_config({}, REVISION)
+    assert {key: getattr(read, key) for key in VllmConfig.__struct_fields__} == {
+        "block_size": 16,
+        "num_blocks": None,
+        "max_num_seqs": 128,
+        "max_num_batched_tokens": 2048,
+        "max_model_len": 8192,
+        "long_prefill_token_threshold": 0,
+        "enable_chunked_prefill": True,
+        "enable_prefix_caching": True,
+        "policy": "fcfs",
+        "watermark": 0.0,
+        "reserve_full_isl": True,
+    }
+
+
+def test_what_is_given_is_read() -> None:
+    values = {
+        **(dict.fromkeys(POSITIVE, 1) | {"long_prefill_token_threshold": 1}),
+        **{"enable_chunked_prefill": False, "enable_prefix_caching": False},
+        **{"policy": "priority", "watermark": 0.5, "reserve_full_isl": False},
+    }
+    read = read_config(values, REVISION)
+    assert {key: getattr(read, key) for key in values} == values
+
+
+@pytest.mark.parametrize("key", POSITIVE)
+def test_sizes_are_at_least_one(key: str) -> None:
+    assert refusal(**{key: 0}).startswith(f"$.config.{key}: 0: Expected `int` >= 1")
+
+
+def test_only_the_pool_may_be_unbounded() -> None:
+    assert read_config({"num_blocks": None}, REVISION).num_blocks is None
+    for key in set(POSITIVE) - {"num_blocks"}:
+        assert refusal(**{key: None}) == f"$.config.{key}: None: Expected `int`, got `null`"
+
+
+def test_a_watermark_is_a_share_of_less_than_the_whole() -> None:
+    assert read_config({"watermark": 0}, REVISION).watermark == 0
+    assert read_config({"watermark": 0.99}, REVISION).watermark == 0.99
+    assert refusal(watermark=-0.1).startswith("$.config.watermark: -0.1: Expected `float` >= 0")
+    assert refusal(watermark=1.0).startswith("$.config.watermark: 1.0: Expected `float` < 1")
+
+
+def test_a_threshold_is_0_or_up_to_the_longest_request() -> None:
+    for threshold in (0, 1, 100):
+        values = {"max_model_len": 100, "long_prefill_token_threshold": threshold}
+        assert read_config(values, REVISION).long_prefill_token_threshold == threshold
+    assert refusal(max_model_len=100, long_prefill_token_threshold=101) == (
+        "$.config.long_prefill_token_threshold: 101 is beyond max_model_len (100); valid: 0 to 100"
+    )
+    negative = refusal(long_prefill_token_threshold=-1)
+    assert negative.startswith("$.config.long_prefill_token_threshold: -1: Expected `int` >= 0")
+
+
+def test_the_budget_has_a_token_for_everybody_who_may_run() -> None:
+    assert read_config({"max_num_seqs": 5, "max_num_batched_tokens": 5}, REVISION)
+    assert refusal(max_num_seqs=5, max_num_batched_tokens=4) == (
+        "$.config.max_num_batched_tokens: 4 is less than max_num_seqs (5): "
+        "not everyone could decode; valid: at least 5"
+    )
+
+
+def test_a_policy_is_one_of_two() -> None:
+    assert refusal(policy="lifo") == "$.config.policy: 'lifo': Invalid enum value 'lifo'"
+
+
+def test_an_unknown_key_is_named_with_the_known_ones() -> None:
+    known = ", ".join(VllmConfig.__struct_fields__)
+    assert refusal(chunk_size=4) == f"$.config.chunk_size: unknown key; valid: {known}"
+
+
+@pytest.mark.parametrize(
+    ("watermark", "num_blocks", "kept"),
+    [(0.0, 10, 0), (0.1, 10, 1), (0.19, 10, 1), (0.2, 10, 2), (0.99, 10, 9), (0.5, None, 0)],
+)
+def test_the_watermark_keeps_whole_blocks_of_a_pool_that_has_a_bound(
+    watermark: float, num_blocks: int | None, kept: int
+) -> None:
+    assert config(watermark=watermark, num_blocks=num_blocks).watermark_blocks == kept
+
+
+@pytest.mark.parametrize(("threshold", "chunk"), [(0, 16), (5, 5), (16, 16), (17, 16)])
+def test_the_longest_chunk_is_the_threshold_or_the_budget(threshold: int, chunk: int) -> None:
+    assert config(long_prefill_token_threshold=threshold).longest_chunk == chunk
+
+
+def test_parameters_are_given_by_name_and_do_not_change() -> None:
+    with pytest.raises(TypeError):
+        VllmConfig(4)
+    with pytest.raises(AttributeError):
+        config().block_size = 8
