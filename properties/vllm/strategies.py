@@ -37,6 +37,8 @@ BUDGETS_IN_BLOCKS: Mapping[Scale, tuple[int, int]] = {
 LATE_STEPS = 8
 # One request alone is never preempted.
 MOST_RUNNING = (4, 3, 6, 5, 2, 6, 5, 4, 3, 1)
+# Few, so that many are equal.
+PRIORITIES = st.sampled_from((0, 1, 0, 2, -1))
 
 
 class Shape(NamedTuple):
@@ -143,10 +145,6 @@ def shapes(draw: st.DrawFn, config: Config) -> Shape:
     max_tokens = draw(many if crowded else st.one_of(many, many, few))
     stops_early = draw(st.one_of(st.none(), st.none(), st.none(), st.integers(1, 2 * block)))
     return with_tokens(config, prompt, max_tokens, stops_early, draw(PRIORITIES))
-
-
-# Few, so that many are equal.
-PRIORITIES = st.sampled_from((0, 1, 0, 2, -1))
 
 
 def is_crowded(config: Config) -> bool:
