@@ -10,6 +10,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from schedproof.model.pool import (
     Content,
     Pool,
+    forget,
     free_blocks,
     give_back,
     publish,
@@ -25,6 +26,13 @@ def test_a_fresh_pool_hands_out_1_2_3() -> None:
     taken, pool = take(Pool(), 2)
     assert taken == (1, 2)
     assert take(pool, 1)[0] == (3,)
+
+
+def test_a_block_that_is_forgotten_is_not_found_and_another_of_the_same_is() -> None:
+    pool = publish(Pool(), [(1, A), (2, A), (3, B)])
+    assert forget(pool, A, 1).cached == {A: (2,), B: (3,)}
+    assert forget(forget(pool, A, 1), A, 2).cached == {B: (3,)}
+    assert forget(pool, B, 1) == pool
 
 
 @pytest.mark.parametrize("count", [0, -1, -5])
