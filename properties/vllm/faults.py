@@ -194,6 +194,17 @@ def lost_from_the_queue(original: Any) -> Any:
     return lambda config, waiting, preempted: waiting
 
 
+def behind_the_first(original: Any) -> Any:
+    """A preempted request is put behind the first of the queue."""
+
+    def put_back(config: VllmConfig, waiting: tuple[Sequence, ...], one: Sequence) -> Any:
+        if config.policy == "priority":
+            return original(config, waiting, one)
+        return (*waiting[:1], one, *waiting[1:])
+
+    return put_back
+
+
 def stays_with_the_running(original: Any) -> Any:
     """A preempted request stays in the list of running ones as well."""
 

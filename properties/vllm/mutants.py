@@ -214,6 +214,11 @@ ROWS = (
         in_cache("grow", faults.reserve_kept_from_all),
     ),
     mutant(
+        "preempted behind the first",
+        "V1CP-R17",
+        replaced(queue, "put_back", faults.behind_the_first),
+    ),
+    mutant(
         "whose prompt is cut goes back",
         "V1CP-R03",
         in_scheduler("complete", faults.silently_back),
