@@ -135,14 +135,9 @@ def share_not_taken(original: Any) -> Any:
     return advance_running
 
 
-def share_given_back_twice(original: Any) -> Any:
-    """A victim returns its share of the budget twice."""
-
-    def preempt(config: VllmConfig, plan: Plan, victim: Sequence) -> Plan:
-        after: Plan = original(config, plan, victim)
-        return after._replace(budget=after.budget + plan.scheduled.get(victim.id, 0))
-
-    return preempt
+def one_token_over(original: Any) -> Any:
+    """The last request of a step may have one token more than the budget has left."""
+    return lambda config, behind, budget: original(config, behind, budget + 1)
 
 
 def whole_budget_for_newcomers(original: Any) -> Any:
@@ -184,9 +179,9 @@ def prefills_take_none(config: VllmConfig, plan: Plan) -> int:
     return sum(not one.generated for one in plan.running)
 
 
-def resumed_take_none(config: VllmConfig, plan: Plan) -> int:
-    """A preempted request that comes back takes none."""
-    return int(bool(plan.waiting) and plan.waiting[0].generated > 0)
+def counted_once(config: VllmConfig, plan: Plan) -> int:
+    """They are counted when admission begins, not for each newcomer."""
+    return plan.budget if len(plan.running) < config.max_num_seqs else 0
 
 
 def lost_from_the_queue(original: Any) -> Any:

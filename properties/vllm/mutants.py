@@ -90,11 +90,7 @@ INVARIANTS = (
         "V1-I2",
         in_scheduler("admit_waiting", faults.whole_budget_for_newcomers),
     ),
-    mutant(
-        "a victim returns its share twice",
-        "V1-I2",
-        in_scheduler("preempt", faults.share_given_back_twice),
-    ),
+    mutant("one token over", "V1-I2", in_scheduler("clamp", faults.one_token_over)),
     mutant(
         "a seat too many", "V1-I3", in_scheduler("admit_waiting", faults.seats(faults.one_more))
     ),
@@ -104,9 +100,9 @@ INVARIANTS = (
         in_scheduler("admit_waiting", faults.seats(faults.prefills_take_none)),
     ),
     mutant(
-        "who comes back takes no seat",
+        "seats are counted once a step",
         "V1-I3",
-        in_scheduler("admit_waiting", faults.seats(faults.resumed_take_none)),
+        in_scheduler("admit_waiting", faults.seats(faults.counted_once)),
     ),
     mutant(
         "a preempted request is lost",
