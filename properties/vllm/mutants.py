@@ -241,6 +241,7 @@ ROWS = (
         "newcomers get half",
         "V1CP-R02",
         in_scheduler("admit_waiting", faults.with_clamp(faults.cut_in_half)),
+        alone=True,
     ),
     mutant("hits are not counted", "V1CP-R05", in_scheduler("observe", faults.hits_not_counted)),
     mutant(
