@@ -11,9 +11,9 @@ from rich.console import Console
 
 from ..model.errors import InputError
 from ..model.systems import resolve_revision
+from ..solver.decisions import DECIDED
 from ..solver.explored import Asked
 from ..solver.spyre.worst import OBJECTIVES
-from ..solver.systems import DECIDED
 from ..spec.catalogue import SYSTEMS, Rule, load, select
 from . import explore_command, report, search
 from .exits import BROKEN, CONFORMS, INCONCLUSIVE

@@ -1,4 +1,4 @@
-"""`schedproof search` for the rules of `solver.systems.DECIDED`: lemmas, then what they leave."""
+"""`schedproof search` for the rules of `solver.decisions.DECIDED`: lemmas, then what they leave."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -11,8 +11,8 @@ from ..model.target import ModelTarget
 from ..properties.replay import replay as run_replay
 from ..properties.rules import applies
 from ..solver.decided import Pair
+from ..solver.decisions import DECIDED
 from ..solver.obligation import Discharged, discharge
-from ..solver.systems import DECIDED
 from ..spec.catalogue import load
 from . import report
 from .bounded import Unanswered, bounded

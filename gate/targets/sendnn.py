@@ -10,13 +10,15 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING or __package__:
     from . import door
-    from .jsonl import ProtocolError, Reply, serve
+    from .hosted import Hosted, HostedTarget, ids, outputs
+    from .jsonl import serve
     from .sendnn_release import Release, load_release
     from .sendnn_runner import BLOCK_SIZE, Engine
     from .vllm_offline import fix_hash_seed
 else:
     import door
-    from jsonl import ProtocolError, Reply, serve
+    from hosted import Hosted, HostedTarget, ids, outputs
+    from jsonl import serve
     from sendnn_release import Release, load_release
     from sendnn_runner import BLOCK_SIZE, Engine
     from vllm_offline import fix_hash_seed
@@ -34,81 +36,35 @@ KEYS = {
     "long_output_priority": door.FLAG,
 }
 LONGEST_MODEL_LEN = 131072  # max_position_embeddings of the stand-in model
-REASONS = {"length": "length", "stop": "eos", "abort": "aborted"}
 
 
-class SpyreTarget:
+class SpyreTarget(HostedTarget):
     """The five operations on whichever release is on the path."""
 
-    def __init__(self) -> None:
-        self._engine: Engine | None = None
-        self._inside: list[str] = []  # aborts that wait for the inside of the next step
-        self._aborted: list[str] = []  # aborts that the next step reports
+    def open(self, system: str, config: dict[str, Any]) -> Hosted:
+        """A scheduler and a runner of their own; raises RefusedError."""
+        door.check_system(system, "spyre")
+        check_config(config)
+        release = load_release()
+        check_options(release, config)
+        engine = Engine(release, config)
+        check_pool(engine)
+        return Hosted(engine, release.name, release.version, observed_fields(engine))
 
-    def start(self, system: str, revision: str, config: dict[str, Any]) -> Reply:
-        """A fresh scheduler; `revision` only says what the target is compared with."""
-        self.stop()
-        try:
-            door.check_system(system, "spyre")
-            check_config(config)
-            release = load_release()
-            check_options(release, config)
-            engine = Engine(release, config)
-            check_pool(engine)
-        except door.RefusedError as refusal:
-            return {"ok": False, "error": "config", "message": str(refusal)}
-        self._engine = engine
-        return {
-            "ok": True,
-            "name": release.name,
-            "version": release.version,
-            "observes": observed_fields(engine),
-        }
-
-    def add(self, request: dict[str, Any]) -> Reply:
+    def admit(self, engine: Engine, asked: door.Asked) -> None:
         """Queue a request, unless the protocol or the release refuses it at the door."""
-        engine = self._started()
-        asked = door.read_request(request)
-        try:
-            check_admissible(engine, asked.output.id, len(asked.prompt), asked.max_tokens)
-            engine.add(asked)
-        except door.RefusedError as refusal:
-            return {"ok": False, "error": "rejected", "message": str(refusal)}
-        return {"ok": True}
+        check_admissible(engine, asked.output.id, len(asked.prompt), asked.max_tokens)
+        engine.add(asked)
 
-    def abort(self, id: str, inside: bool = False) -> Reply:  # noqa: A002
-        """Abort before the next decision, or inside the next step."""
-        engine = self._started()
-        if inside:
-            self._inside.append(id)
-        elif engine.abort(id):
-            self._aborted.append(id)
-        return {"ok": True}
-
-    def step(self) -> Reply:
+    def advance(self, engine: Engine) -> dict[str, Any]:
         """One decision of the scheduler, carried out by the runner and taken back."""
-        engine = self._started()
         decision = engine.scheduler.schedule()
         output = engine.execute(decision)
         if engine.broken_assertion:
             print(engine.broken_assertion, file=sys.stderr, flush=True)
-        # The engine core, too, looks at aborts that came in meanwhile once the model is through.
-        self._aborted += [name for name in self._inside if engine.abort(name)]
+        aborted = self.abort_inside(engine)
         completion = engine.scheduler.update_from_output(decision, output)
-        observation = observe(engine, decision, completion, self._aborted)
-        self._inside, self._aborted = [], []
-        return {"ok": True, "step": observation}
-
-    def stop(self) -> Reply:
-        """Forget the scheduler."""
-        self._engine = None
-        self._inside, self._aborted = [], []
-        return {"ok": True}
-
-    def _started(self) -> Engine:
-        if self._engine is None:
-            raise ProtocolError("nothing is started; send 'start' first")
-        return self._engine
+        return observe(engine, decision, completion, aborted)
 
 
 # --- refusals -------------------------------------------------------------------------------
@@ -244,11 +200,6 @@ def observe(engine: Engine, decision: Any, completion: Any, aborted: list[str]) 
     return fields
 
 
-def ids(requests: Any) -> list[str]:
-    """The ids of requests, in order."""
-    return [request.request_id for request in requests]
-
-
 def step_kind(engine: Engine, decision: Any) -> str:
     """What the runner took the step for."""
     if not decision.total_num_scheduled_tokens:
@@ -289,19 +240,6 @@ def written_blocks(engine: Engine, decision: Any, kind: str) -> dict[str, list[i
         nothing = [0] * (engine.config["chunk_size"] // BLOCK_SIZE)
         return dict.fromkeys(decision.num_scheduled_tokens, nothing)
     return forward.slot_blocks
-
-
-def outputs(completion: Any, aborted: list[str]) -> dict[str, dict[str, Any]]:
-    """Tokens that the scheduler accepted, and requests that it finished."""
-    emitted: dict[str, int] = {}
-    finished = dict.fromkeys(aborted, "aborted")
-    for client in completion.values():
-        for output in client.outputs:
-            if output.new_token_ids:
-                emitted[output.request_id] = len(output.new_token_ids)
-            if output.finish_reason is not None:
-                finished[output.request_id] = REASONS[str(output.finish_reason)]
-    return {"emitted": emitted, "finished": finished}
 
 
 if __name__ == "__main__":

@@ -15,10 +15,12 @@ if TYPE_CHECKING or __package__:
     from .door import Asked, RefusedError
     from .sendnn_release import Release, configure
     from .streams import EOS, VOCABULARY, Output
+    from .vllm_offline import block_hasher
 else:
     from door import Asked, RefusedError
     from sendnn_release import Release, configure
     from streams import EOS, VOCABULARY, Output
+    from vllm_offline import block_hasher
 
 BLOCK_SIZE = 64  # fixed by the hardware, in every release
 
@@ -122,7 +124,7 @@ class Engine:
         self._usable_blocks = config["num_blocks"] or plenty_of_blocks(config)
         self.runner = self._make_runner()
         self.scheduler = self._make_scheduler()
-        self._hasher = self._make_hasher()
+        self._hasher = block_hasher(self._vllm_config)
         self._request_class = importlib.import_module("vllm.v1.request").Request
         self._params_class = importlib.import_module("vllm.sampling_params").SamplingParams
         self._aborted = importlib.import_module("vllm.v1.request").RequestStatus.FINISHED_ABORTED
@@ -172,17 +174,6 @@ class Engine:
             structured_output_manager=structured.StructuredOutputManager(self._vllm_config),
             block_size=self._vllm_config.cache_config.block_size,
         )
-
-    def _make_hasher(self) -> Any:
-        """Block hashes of a request, made as the engine core makes them."""
-        cache = self._vllm_config.cache_config
-        if not cache.enable_prefix_caching:
-            return None
-        utils = importlib.import_module("vllm.v1.core.kv_cache_utils")
-        hashing = importlib.import_module("vllm.utils.hashing")
-        function = hashing.get_hash_fn_by_name(cache.prefix_caching_hash_algo)
-        utils.init_none_hash(function)
-        return utils.get_request_block_hasher(cache.block_size, function)
 
     def add(self, asked: Asked) -> None:
         """Take a request through the release's own front door into the queue."""

@@ -12,10 +12,12 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING or __package__:
     from .door import Asked, RefusedError, refuse
     from .streams import EOS, Output
+    from .vllm_offline import block_hasher
     from .vllm_release import Release, configure
 else:
     from door import Asked, RefusedError, refuse
     from streams import EOS, Output
+    from vllm_offline import block_hasher
     from vllm_release import Release, configure
 
 NULL_BLOCK = 1  # one block of vLLM's pool is never given to a request
@@ -32,7 +34,7 @@ class Engine:
         vllm_config = configure(release, config)
         self.usable_blocks = config["num_blocks"] or plenty_of_blocks(config)
         self.scheduler = _scheduler(vllm_config, config["block_size"], self.usable_blocks)
-        self._hasher = _block_hasher(vllm_config)
+        self._hasher = block_hasher(vllm_config)
         self._request_class = importlib.import_module("vllm.v1.request").Request
         self._params_class = importlib.import_module("vllm.sampling_params").SamplingParams
         self._aborted = importlib.import_module("vllm.v1.request").RequestStatus.FINISHED_ABORTED
@@ -184,15 +186,3 @@ def _scheduler(vllm_config: Any, block_size: int, usable_blocks: int) -> Any:
     if watermark:
         scheduler.kv_cache_manager.watermark_blocks = int(watermark * usable_blocks)
     return scheduler
-
-
-def _block_hasher(vllm_config: Any) -> Any:
-    """What hashes the full blocks of a request as its tokens come in, or None without a cache."""
-    cache = vllm_config.cache_config
-    if not cache.enable_prefix_caching:
-        return None
-    utils = importlib.import_module("vllm.v1.core.kv_cache_utils")
-    hashing = importlib.import_module("vllm.utils.hashing")
-    function = hashing.get_hash_fn_by_name(cache.prefix_caching_hash_algo)
-    utils.init_none_hash(function)
-    return utils.get_request_block_hasher(cache.block_size, function)

@@ -3,13 +3,14 @@
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING or __package__:
+    from .hosted import ids, outputs
     from .vllm_engine import Engine
 else:
+    from hosted import ids, outputs
     from vllm_engine import Engine
 
 FIELDS = ["emitted", "waiting", "running", "prefilling", "preempted", "finished"]
 FIELDS += ["computed", "blocks"]
-REASONS = {"length": "length", "stop": "eos"}
 # Waiting requests that a release keeps apart; they come first. Without remote caches, adapters
 # or structured output there are none: seen is what would be there.
 QUEUES = ("skipped_waiting", "kv_holding_waiting", "waiting")
@@ -97,24 +98,6 @@ def observe(
     return seen
 
 
-def outputs(completion: Any, aborted: list[str]) -> dict[str, dict[str, Any]]:
-    """Tokens that the scheduler accepted, and requests that it finished."""
-    emitted: dict[str, int] = {}
-    finished = dict.fromkeys(aborted, "aborted")
-    for client in completion.values():
-        for output in client.outputs:
-            if output.new_token_ids:
-                emitted[output.request_id] = len(output.new_token_ids)
-            if output.finish_reason is not None:
-                finished[output.request_id] = REASONS[str(output.finish_reason)]
-    return {"emitted": emitted, "finished": finished}
-
-
 def held(amounts: dict[str, Any]) -> dict[str, Any]:
     """Without those that hold nothing."""
     return {name: amount for name, amount in amounts.items() if amount}
-
-
-def ids(requests: Any) -> list[str]:
-    """The ids of requests, in order."""
-    return [request.request_id for request in requests]

@@ -52,3 +52,16 @@ def engine_config(**options: Any) -> Any:
         )
         .create_engine_config()
     )
+
+
+def block_hasher(vllm_config: Any) -> Any:
+    """What hashes the full blocks of a request as its tokens come in, made as the engine core
+    makes it; None without a prefix cache."""
+    cache = vllm_config.cache_config
+    if not cache.enable_prefix_caching:
+        return None
+    utils = importlib.import_module("vllm.v1.core.kv_cache_utils")
+    hashing = importlib.import_module("vllm.utils.hashing")
+    function = hashing.get_hash_fn_by_name(cache.prefix_caching_hash_algo)
+    utils.init_none_hash(function)
+    return utils.get_request_block_hasher(cache.block_size, function)

@@ -11,14 +11,16 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING or __package__:
     from . import door
-    from .jsonl import ProtocolError, Reply, serve
+    from .hosted import Hosted, HostedTarget
+    from .jsonl import serve
     from .vllm_engine import Engine
     from .vllm_observation import look_at, look_before, observe, observed_fields
     from .vllm_offline import fix_hash_seed
     from .vllm_release import load_release
 else:
     import door
-    from jsonl import ProtocolError, Reply, serve
+    from hosted import Hosted, HostedTarget
+    from jsonl import serve
     from vllm_engine import Engine
     from vllm_observation import look_at, look_before, observe, observed_fields
     from vllm_offline import fix_hash_seed
@@ -39,75 +41,30 @@ KEYS = {
 }
 
 
-class VllmTarget:
+class VllmTarget(HostedTarget):
     """The five operations on whichever release is on the path."""
 
-    def __init__(self) -> None:
-        self._engine: Engine | None = None
-        self._inside: list[str] = []  # aborts that wait for the inside of the next step
-        self._aborted: list[str] = []  # aborts that the next step reports
+    def open(self, system: str, config: dict[str, Any]) -> Hosted:
+        """A scheduler of its own; raises RefusedError."""
+        door.check_system(system, "vllm")
+        door.check_keys(config, KEYS)
+        release = load_release()
+        engine = Engine(release, config)
+        return Hosted(engine, "vllm", release.version, observed_fields(engine))
 
-    def start(self, system: str, revision: str, config: dict[str, Any]) -> Reply:
-        """A fresh scheduler; `revision` only says what the target is compared with."""
-        self.stop()
-        try:
-            door.check_system(system, "vllm")
-            door.check_keys(config, KEYS)
-            release = load_release()
-            engine = Engine(release, config)
-        except door.RefusedError as refusal:
-            return {"ok": False, "error": "config", "message": str(refusal)}
-        self._engine = engine
-        return {
-            "ok": True,
-            "name": "vllm",
-            "version": release.version,
-            "observes": observed_fields(engine),
-        }
-
-    def add(self, request: dict[str, Any]) -> Reply:
+    def admit(self, engine: Engine, asked: door.Asked) -> None:
         """Queue a request, unless vLLM refuses it at its front door."""
-        engine = self._started()
-        asked = door.read_request(request)
-        try:
-            engine.add(asked)
-        except door.RefusedError as refusal:
-            return {"ok": False, "error": "rejected", "message": str(refusal)}
-        return {"ok": True}
+        engine.add(asked)
 
-    def abort(self, id: str, inside: bool = False) -> Reply:  # noqa: A002
-        """Abort before the next decision, or inside the next step."""
-        engine = self._started()
-        if inside:
-            self._inside.append(id)
-        elif engine.abort(id):
-            self._aborted.append(id)
-        return {"ok": True}
-
-    def step(self) -> Reply:
+    def advance(self, engine: Engine) -> dict[str, Any]:
         """One decision of the scheduler, its tokens made up and taken back."""
-        engine = self._started()
         before = look_before(engine)
         decision = engine.scheduler.schedule()
         decided = look_at(engine, before, decision)
         output = engine.execute(decision)
-        # The engine core, too, looks at aborts that came in meanwhile once the model is through.
-        self._aborted += [name for name in self._inside if engine.abort(name)]
+        aborted = self.abort_inside(engine)
         completion = engine.scheduler.update_from_output(decision, output)
-        seen = observe(engine, decided, completion, self._aborted)
-        self._inside, self._aborted = [], []
-        return {"ok": True, "step": seen}
-
-    def stop(self) -> Reply:
-        """Forget the scheduler."""
-        self._engine = None
-        self._inside, self._aborted = [], []
-        return {"ok": True}
-
-    def _started(self) -> Engine:
-        if self._engine is None:
-            raise ProtocolError("nothing is started; send 'start' first")
-        return self._engine
+        return observe(engine, decided, completion, aborted)
 
 
 if __name__ == "__main__":

@@ -9,8 +9,9 @@ from rich.console import Console
 
 from schedproof.gate import catalogue_rules
 from schedproof.properties.systems import MUTANTS
+from schedproof.solver.decisions import DECIDED
 from schedproof.solver.explored import Asked, Run
-from schedproof.solver.systems import DECIDED, SCOPES
+from schedproof.solver.systems import SCOPES
 from schedproof.spec.catalogue import REVISIONS, SYSTEMS, Rule, load
 
 RULES = load("spyre")

@@ -4,10 +4,11 @@ configuration."""
 import pytest
 
 from schedproof.model.systems import full_config, make_model, resolve_revision
+from schedproof.solver.decisions import DECIDED
 from schedproof.solver.explored import MODELS, Asked
 from schedproof.solver.scheduling import SchedulerSpace
 from schedproof.solver.scope import LIMIT_KEY, LIMIT_NAME, lengths, menu_of
-from schedproof.solver.systems import CHECKUP, DECIDED, SCOPES
+from schedproof.solver.systems import CHECKUP, SCOPES
 from schedproof.solver.undecided import OWN
 
 SYSTEMS = sorted(MODELS)
