@@ -187,21 +187,25 @@ def make_machine(hunt: Search, shrink_runs: int = 0) -> type[RuleBasedStateMachi
                 own = ((f"r{len(self.requests)}", shape.prompt),)
                 self.one_arrival(data, shape, own if data.draw(st.booleans()) else ())
 
+        @precondition(lambda self: not self.over and len(self.requests) < MAX_REQUESTS - 1)
+        @rule(data=st.data(), chunks=st.integers(0, 2))
+        def arrive_during_prefill(self, data: st.DataObject, chunks: int) -> None:
+            """Somebody arrives while a long prompt is computed."""
+            self.one_arrival(data, data.draw(generators.long_prompts(self.config)))
+            self.some_chunks(self.requests[-1].id, chunks)
+            ledger = self.session.monitor.ledger
+            if not self.over and ledger.ongoing():
+                shape = data.draw(generators.beside_a_prefill(self.config, ledger))
+                self.one_arrival(data, shape, ((f"r{len(self.requests)}", shape.prompt),))
+
         @precondition(lambda self: not self.over and self.may_repeat())
         @rule(data=st.data(), chunks=st.integers(0, 2), inside=st.booleans())
         def give_up_and_come_again(self, data: st.DataObject, chunks: int, inside: bool) -> None:
             """A client gives up while its prompt is computed, and then says the same again."""
             self.one_arrival(data, data.draw(generators.shapes(self.config)))
             given_up = self.requests[-1]
-            ledger = self.session.monitor.ledger
-            for _ in range(PATIENCE):
-                if self.over or given_up.id not in [one.id for one in ledger.unstarted()]:
-                    break
-                self.one_step()
-            for _ in range(chunks):
-                if not self.over and given_up.id in [one.id for one in ledger.ongoing()]:
-                    self.one_step()
-            if not self.over and given_up.id in ledger.live:
+            self.some_chunks(given_up.id, chunks)
+            if not self.over and given_up.id in self.session.monitor.ledger.live:
                 self.give_up(given_up.id, inside)
                 self.some_steps(1, False)
                 shape = generators.fitted(self.config, given_up.prompt, None)
@@ -270,6 +274,17 @@ def make_machine(hunt: Search, shrink_runs: int = 0) -> type[RuleBasedStateMachi
                 if self.over or (number > 0 and not self.session.unfinished):
                     return
                 self.one_step()
+
+        def some_chunks(self, name: str, chunks: int) -> None:
+            """Until a request has started, and so many of its further chunks."""
+            ledger = self.session.monitor.ledger
+            for _ in range(PATIENCE):
+                if self.over or name not in [one.id for one in ledger.unstarted()]:
+                    break
+                self.one_step()
+            for _ in range(chunks):
+                if not self.over and name in [one.id for one in ledger.ongoing()]:
+                    self.one_step()
 
         def until_nobody_waits(self) -> None:
             """Let everything that has arrived join the batch, if it ever does."""

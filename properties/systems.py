@@ -31,8 +31,14 @@ class Generators(Protocol):
     def shapes(self, config: Any) -> st.SearchStrategy[Any]:
         """Requests without names."""
 
+    def long_prompts(self, config: Any) -> st.SearchStrategy[Any]:
+        """Requests whose prompts take many steps."""
+
     def beside_the_batch(self, config: Any, ledger: Ledger) -> st.SearchStrategy[Any]:
         """Requests aimed at what is running."""
+
+    def beside_a_prefill(self, config: Any, ledger: Ledger) -> st.SearchStrategy[Any]:
+        """Requests aimed at what is running while somebody's prompt is computed."""
 
     def contents(
         self, config: Any, earlier: Sequence[Request], name: str, length: int

@@ -98,6 +98,14 @@ def shapes(draw: st.DrawFn, config: Mapping[str, Any]) -> Shape:
     return with_tokens(config, min(max(prompt, 1), length - block), max_tokens, stops_early)
 
 
+@st.composite
+def long_prompts(draw: st.DrawFn, config: Mapping[str, Any]) -> Shape:
+    """Prompts of many chunks."""
+    longest = config["max_model_len"] - config["block_size"]
+    prompt = draw(st.integers(max(longest // 2, 1), max(longest, 1)))
+    return with_tokens(config, prompt, draw(st.integers(1, 4)))
+
+
 def with_tokens(
     config: Mapping[str, Any], prompt: int, max_tokens: int, stops_early: int | None = None
 ) -> Shape:
@@ -130,6 +138,10 @@ def beside_the_batch(draw: st.DrawFn, config: Mapping[str, Any], ledger: Ledger)
     border = draw(st.sampled_from((whole, whole, row, length)))
     ends = border + draw(st.sampled_from((0, 0, -1, 1)))
     return with_tokens(config, prompt, max(ends - joins + 1, draw(st.integers(1, 3))))
+
+
+# Whoever arrives during a prefill waits until it is over: what counts is the batch then, too.
+beside_a_prefill = beside_the_batch
 
 
 @st.composite

@@ -46,6 +46,7 @@ EVERY_SYSTEM = (
         "an abort loses a neighbour",
         "ALL-R03",
         in_scheduler("abort", faults.abort_loses_a_neighbour),
+        alone=True,
     ),
     mutant("one token too many", "ALL-R04", in_scheduler("complete", faults.longer(1))),
     mutant(
@@ -65,7 +66,7 @@ EVERY_SYSTEM = (
         "preempts the first",
         "ALL-R07",
         target=release_with(
-            replaced(queue, "victim", lambda _: lambda config, running: running[0])
+            replaced(queue, "victim", lambda original: _first_come_first_preempted(original))
         ),
         alone=True,
     ),
@@ -192,7 +193,7 @@ ROWS = (
     mutant(
         "the first is preempted",
         "V1CP-R13",
-        replaced(queue, "victim", lambda _: lambda config, running: running[0]),
+        replaced(queue, "victim", lambda original: _first_come_first_preempted(original)),
     ),
     mutant(
         "the tail is preempted, whatever the policy",
@@ -283,6 +284,13 @@ ROWS = (
         in_cache("admit", faults.reserve_before_anyone_runs),
     ),
 )
+
+
+def _first_come_first_preempted(original: Any) -> Any:
+    def victim(config: Any, running: Any) -> Any:
+        return running[0] if config.policy == "fcfs" else original(config, running)
+
+    return victim
 
 
 def _by_priority_alone(original: Any) -> Any:

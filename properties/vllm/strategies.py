@@ -71,7 +71,7 @@ def configs(draw: st.DrawFn, scale: Scale, revision: str) -> dict[str, Any]:
         "long_prefill_token_threshold": threshold,
         "enable_chunked_prefill": chunks,
         "enable_prefix_caching": draw(st.sampled_from((True, True, False))),
-        "policy": draw(st.sampled_from(("fcfs", "priority"))),
+        "policy": draw(st.sampled_from(("priority", "fcfs", "priority"))),
         "watermark": draw(watermarks(num_blocks)),
         "reserve_full_isl": draw(st.booleans()),
     }
@@ -125,6 +125,13 @@ def watermarks(num_blocks: int | None) -> st.SearchStrategy[float]:
         lambda blocks: round((blocks + 0.5) / (num_blocks + 1), 4)
     )
     return st.one_of(st.just(0.0), shares)
+
+
+@st.composite
+def long_prompts(draw: st.DrawFn, config: Config) -> Shape:
+    """Prompts that nearly fill the pool, or what the model takes."""
+    prompt = longest_request(config) - draw(st.integers(1, 2 * config["block_size"]))
+    return with_tokens(config, prompt, draw(st.integers(1, 4)), priority=draw(PRIORITIES))
 
 
 @st.composite
@@ -203,6 +210,32 @@ def beside_the_batch(draw: st.DrawFn, config: Config, ledger: Ledger) -> Shape:
     return with_tokens(
         config, prompt, max_tokens, priority=draw(st.one_of(PRIORITIES, st.just(first)))
     )
+
+
+@st.composite
+def beside_a_prefill(draw: st.DrawFn, config: Config, ledger: Ledger) -> Shape:
+    """A request that fills its blocks when somebody's chunks have taken all others.
+
+    Its first token then needs a block in a step in which the next chunk is already scheduled. Most
+    are more important than all the others, so that one of them must give way.
+    """
+    whole_pool = [blocks for blocks in range(1, 9) if meets(config, ledger, blocks)]
+    blocks = draw(st.sampled_from(whole_pool or [1, 2]))
+    first = min(one.priority for one in ledger.live.values()) - 1
+    priority = draw(st.sampled_from((first, first, first + 1)))
+    return with_tokens(
+        config, blocks * config["block_size"], draw(st.integers(2, 4)), priority=priority
+    )
+
+
+def meets(config: Config, ledger: Ledger, blocks: int) -> bool:
+    """A newcomer of so many blocks and who prefills have taken the whole pool when the newcomer's
+    prompt is computed and the other's next chunk is scheduled."""
+    block, free, one = config["block_size"], free_blocks(config, ledger), ledger.ongoing()[-1]
+    chunk = min(config["long_prefill_token_threshold"] or block, config["max_num_batched_tokens"])
+    steps = blocks_for(blocks * block, chunk) + 1
+    computed = min(one.computed + steps * chunk, one.prompt)
+    return free == blocks + blocks_for(computed, block) - blocks_for(one.computed, block)
 
 
 @st.composite

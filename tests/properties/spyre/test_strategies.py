@@ -124,6 +124,15 @@ def test_late_requests_fit_the_model_and_the_limit(scale, revision, data):
 
 @pytest.mark.parametrize("scale", SCALES)
 @given(revision=revisions, data=st.data())
+def test_long_prompts_fit_and_take_half_of_the_length_or_more(scale, revision, data):
+    config = data.draw(strategies.configs(scale, revision))
+    shape = data.draw(strategies.long_prompts(config))
+    _fits(config, shape)
+    assert shape.prompt >= (config["max_model_len"] - config["block_size"]) // 2
+
+
+@pytest.mark.parametrize("scale", SCALES)
+@given(revision=revisions, data=st.data())
 def test_requests_with_prompts_that_came_before_fit_as_well(scale, revision, data):
     config = data.draw(strategies.configs(scale, revision))
     requests = []

@@ -6,6 +6,7 @@ import msgspec
 import pytest
 from hypothesis import Phase, find, given, settings
 from hypothesis import strategies as st
+from hypothesis.errors import NoSuchExample
 
 from schedproof.model.observation import Step
 from schedproof.model.scenario import Request, check_requests
@@ -173,6 +174,18 @@ def test_late_requests_fit(scale, data):
 
 @pytest.mark.parametrize("scale", SCALES)
 @given(data=st.data())
+def test_long_prompts_and_those_who_come_meanwhile_fit(scale, data):
+    config = data.draw(_configs(scale))
+    long = data.draw(strategies.long_prompts(config))
+    _fits(config, long)
+    ledger = Ledger(config, REVISION, "vllm")
+    ledger.accept(_request("long", (("long", max(long.prompt, 2)),), long))
+    ledger.observe(Step(kind="prefill", scheduled={"long": 1}))
+    _fits(config, data.draw(strategies.beside_a_prefill(config, ledger)))
+
+
+@pytest.mark.parametrize("scale", SCALES)
+@given(data=st.data())
 def test_requests_with_prompts_that_came_before_fit_as_well(scale, data):
     config = data.draw(_configs(scale))
     requests = []
@@ -245,6 +258,20 @@ def test_a_late_request_aims_at_what_the_watermark_leaves():
 def test_a_late_request_may_be_more_important_than_everybody():
     ledger = _ledger(CONFIG, [5, 8], free=1, priority=-1)
     _found(strategies.beside_the_batch(CONFIG, ledger), lambda shape: shape.priority == -2)
+
+
+def test_who_comes_during_a_prefill_fills_the_pool_together_with_its_chunks():
+    """Seven blocks are free; the long prompt takes one of them a step. The newcomer takes one in
+    each step too: after three the pool is full, and the fourth chunk and its first token meet."""
+    config = CONFIG | {"num_blocks": 9, "max_model_len": 36, "long_prefill_token_threshold": 4}
+    long = Request(id="long", arrival=0, prompt=(("long", 36),), max_tokens=1)
+    ledger = Ledger(config, REVISION, "vllm")
+    ledger.accept(long)
+    ledger.observe(Step(kind="prefill", scheduled={"long": 4}, free_blocks=7))
+    late = strategies.beside_a_prefill(config, ledger)
+    _found(late, lambda shape: shape.priority == -1)
+    with pytest.raises(NoSuchExample):
+        _found(late, lambda shape: shape.prompt != 12)
 
 
 def test_few_priorities_are_drawn_so_that_many_are_equal():
