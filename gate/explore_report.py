@@ -5,7 +5,6 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-import msgspec
 from rich.console import Console
 from rich.markup import escape
 
@@ -195,7 +194,7 @@ class Reporter:
             "rules": {rule: {"verdict": word} for rule, (word, _) in verdicts.items()},
             "unfinished": self._unfinished,
         }
-        write(path, msgspec.json.format(msgspec.json.encode(data), indent=2) + b"\n")
+        write(path, report.as_json(data))
 
 
 def _plain(ended: Ended) -> dict[str, Any]:

@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
-import msgspec
 import typer
 from rich.console import Console
 from rich.table import Table
@@ -195,4 +194,4 @@ def as_json(load: Load, cost: StepCost, found: list[Priced]) -> bytes:
             for one in found
         ],
     }
-    return msgspec.json.format(msgspec.json.encode(whole), indent=2) + b"\n"
+    return report.as_json(whole)

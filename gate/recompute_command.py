@@ -125,4 +125,4 @@ def as_json(config: VllmConfig, rows: Sequence[Row]) -> bytes:
             for workload, policy, cost in rows
         ],
     }
-    return msgspec.json.format(msgspec.json.encode(whole), indent=2) + b"\n"
+    return report.as_json(whole)

@@ -4,7 +4,7 @@ import os
 import shlex
 import sys
 from collections.abc import Callable, Sequence
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import msgspec
 from rich.console import Console
@@ -303,7 +303,12 @@ def _prompt(request: Request) -> str:
 
 def verdict_json(verdict: Verdict) -> bytes:
     """The verdict file."""
-    return msgspec.json.format(msgspec.json.encode(verdict), indent=2) + b"\n"
+    return as_json(verdict)
+
+
+def as_json(value: Any) -> bytes:
+    """A file that people read, too."""
+    return msgspec.json.format(msgspec.json.encode(value), indent=2) + b"\n"
 
 
 def fail(message: str) -> None:

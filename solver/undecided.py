@@ -8,12 +8,13 @@ by the request itself, whoever reads it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import Any, ClassVar
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, ClassVar, TypeVar
 
 from ..model.scenario import Request, Segment
 from ..properties.ledger import Account
 
+State = TypeVar("State", bound=Any)  # a system's named tuple
 ENDLESS = 10**9  # tokens
 # The stream that stands for a request's own words in a menu.
 OWN = "own"
@@ -228,6 +229,27 @@ class OpenAccount:
     prefilled = Account.prefilled
     most_computed = Account.most_computed
     num_tokens = Account.num_tokens
+
+
+def left(one: Any) -> tuple[int, ...]:
+    """Tokens that a request in a queue may still generate: one number, or several if it is
+    undecided."""
+    if isinstance(one, OpenFields):
+        return one.candidates.left_after(one.generated)  # type: ignore[attr-defined]
+    return (one.max_tokens - one.generated,)
+
+
+def changed(
+    state: State, queues: Iterable[str], request: str, change: Callable[[Any], Any]
+) -> State:
+    """The state with one request, in whichever of its queues, as `change` gives it."""
+    after: State = state._replace(
+        **{
+            queue: tuple(change(one) if one.id == request else one for one in getattr(state, queue))
+            for queue in queues
+        }
+    )
+    return after
 
 
 def read(request: str, field: str, value: Any) -> Any:

@@ -1,6 +1,8 @@
 """The house: imports run one way, the core does no I/O, and the wheel holds what it needs."""
 
 import ast
+import subprocess
+import sys
 import tomllib
 from pathlib import Path
 
@@ -137,3 +139,10 @@ def test_the_command_is_what_the_package_says() -> None:
         if isinstance(node, ast.FunctionDef)
     }
     assert name in defined
+
+
+def test_the_command_line_starts_without_the_solvers() -> None:
+    """Z3 alone takes a third of a second to import, and most commands never ask it."""
+    asked = "import sys, schedproof.gate.cli; print('z3' in sys.modules, 'plotly' in sys.modules)"
+    told = subprocess.run([sys.executable, "-c", asked], capture_output=True, text=True, check=True)
+    assert told.stdout.split() == ["False", "False"]

@@ -38,14 +38,6 @@ class VllmConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
         """Blocks that admission leaves free while somebody runs."""
         return int(self.watermark * (self.num_blocks or 0))
 
-    @property
-    def longest_chunk(self) -> int:
-        """Tokens of one request in one step, at most."""
-        return min(
-            self.max_num_batched_tokens,
-            self.long_prefill_token_threshold or self.max_num_batched_tokens,
-        )
-
 
 def read_config(values: Mapping[str, Any], revision: str) -> VllmConfig:
     """The configuration that `values` gives, every key left out at its default.

@@ -150,7 +150,12 @@ MUTANTS = (
         replaced(prefix, "cached_blocks", layout.last_block_hit),
     ),
     Mutant("cached chunks are computed", "SPY-R54", CACHED_CHUNKS_COMPUTED),
-    Mutant("hits are cut short", "SPY-R57", replaced(blocks, "prefix_hit", layout.hit_cut_short)),
+    Mutant(
+        "hits are cut short",
+        "SPY-R57",
+        replaced(blocks, "prefix_hit", layout.hit_cut_short),
+        alone=True,
+    ),
     Mutant(
         "outputs are no hits", "SPY-R60", replaced(blocks, "hold", layout.outputs_not_published)
     ),

@@ -70,7 +70,12 @@ EVERY_SYSTEM = (
         ),
         alone=True,
     ),
-    mutant("found before it is full", "ALL-R08", in_cache("hold", faults.found_before_full)),
+    mutant(
+        "found before it is full",
+        "ALL-R08",
+        in_cache("hold", faults.found_before_full),
+        alone=True,
+    ),
     mutant(
         "unfilled blocks are found",
         "ALL-R08",

@@ -3,10 +3,12 @@
 from collections.abc import Hashable
 from typing import Any
 
-from ...model.pool import Content, free_blocks
+from ...model.pool import free_blocks
 from ...model.spyre.revision import Revision
 from ...model.spyre.state import Sequence, State
 from ..book import Book
+from ..names import Names
+from ..undecided import left
 from .undecided import OpenSequence
 
 
@@ -17,12 +19,17 @@ class Key:
     whose prompt was all that it has computed: it counts by that and by what is left to generate.
     The order of those who decode matters where they may be paused, to break ties; else it is only
     the order in which they are listed.
+
+    `mentioned`: requests whose answers the menu has prompts with; these keep their names.
     """
 
-    def __init__(self, revision: Revision, caches: bool) -> None:
+    def __init__(
+        self, revision: Revision, caches: bool, mentioned: frozenset[str] = frozenset()
+    ) -> None:
         self._pauses = revision.pauses
         self._stale = revision.stale_tkv
         self._caches = caches
+        self._mentioned = mentioned
 
     def __call__(self, state: State, book: Book) -> Hashable:
         """The key; equal for states that differ in names only."""
@@ -56,63 +63,19 @@ class Key:
 
     def _with_contents(self, state: State, book: Book) -> Hashable:
         """With a cache it matters what blocks hold, and in which order the free ones go."""
-        names = _Names(state)
-        pool = state.pool
+        members, pool = (state.waiting, state.running, state.paused), state.pool
+        names = Names(self._mentioned, members, book)
         queues = tuple(
             tuple((*_content(one, names), *_unstarted(one, book)) for one in queue)
-            for queue in (state.waiting, state.running, state.paused)
+            for queue in members
         )
         fresh = len(pool.head) + (0 if pool.size is None else pool.size + 1 - pool.fresh)
-        free = tuple(
-            (names.block(block), None if content is None else names.content(content))
-            for block, content in pool.tail
-        )
-        cached = frozenset(
-            (names.content(content), tuple(names.block(block) for block in blocks))
-            for content, blocks in pool.cached.items()
-        )
         gone = frozenset(
             (names.content(one.content), one.computed, one.emitted, names.request(one.id))
             for one in book.accounts.values()
             if one.ended and one.computed
         )
-        return queues, fresh, free, cached, gone
-
-
-class _Names:
-    """Requests and blocks by the place at which they are first met; words of a menu stay."""
-
-    def __init__(self, state: State) -> None:
-        self._requests: dict[str, int] = {}
-        self._blocks: dict[int, int] = {0: 0}
-        for one in (*state.waiting, *state.running, *state.paused):
-            self.request(one.id)
-        for one in (*state.running, *state.paused):
-            for block in one.blocks:
-                self.block(block)
-
-    def request(self, name: str) -> int:
-        """The number of a request."""
-        return self._requests.setdefault(name, len(self._requests))
-
-    def block(self, number: int) -> int:
-        """The number of a block."""
-        return self._blocks.setdefault(number, len(self._blocks))
-
-    def content(self, content: Content) -> tuple[Any, ...]:
-        """What a block holds, in these names."""
-        return tuple((self._stream(stream), tokens) for stream, tokens in content)
-
-    def _stream(self, stream: str) -> Hashable:
-        said, _, name = stream.rpartition(":")
-        return (said, self.request(name)) if name in self._requests else stream
-
-
-def left(one: Sequence) -> tuple[int, ...]:
-    """Tokens that a request may still generate: one number, or several if it is undecided."""
-    if isinstance(one, OpenSequence):
-        return one.candidates.left_after(one.generated)
-    return (one.max_tokens - one.generated,)
+        return queues, fresh, names.pool(pool), gone
 
 
 def _unstarted(one: Sequence, book: Book) -> tuple[Any, ...]:
@@ -132,7 +95,7 @@ def _unstarted(one: Sequence, book: Book) -> tuple[Any, ...]:
     )
 
 
-def _content(one: Sequence, names: _Names) -> tuple[Any, ...]:
+def _content(one: Sequence, names: Names) -> tuple[Any, ...]:
     content = () if isinstance(one, OpenSequence) else names.content(one.content)
     return names.request(one.id), content, tuple(names.block(block) for block in one.blocks)
 

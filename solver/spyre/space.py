@@ -12,12 +12,14 @@ from ...model.spyre.state import Sequence as Member
 from ...model.spyre.state import State
 from ...model.systems import full_config
 from ..book import Book
+from ..names import mentioned
 from ..scheduling import Stepped
 from ..scope import MenuItem, menu_of
-from ..undecided import Candidates, Looked, Menu
-from .key import Key, left
+from ..undecided import Candidates, Looked, Menu, changed, left
+from .key import Key
 from .undecided import OpenSequence, decided, opened
 
+QUEUES = ("waiting", "running", "paused")
 # The rules whose predicates read max_batch_tkv.
 READ_THE_LIMIT = frozenset({"SPY-R07", "SPY-R42", "SPY-R51"})
 
@@ -47,11 +49,14 @@ class SpyreModels:
         self._watched: list[Any] = [model.config for model in self.models]
         self.observes = frozenset(self.models[0].observes)
         self._block = self.models[0].config.block_size
-        self._key = Key(self.models[0].revision, self.configs[0]["prefix_caching"])
+        self._caches: bool = self.configs[0]["prefix_caching"]
+        self._key = Key(self.models[0].revision, self._caches)
 
     def menu(self, items: Sequence[MenuItem]) -> Menu:
         """The menu of requests, each a prompt in segments and its max_tokens."""
-        return menu_of(items, self.models)
+        menu = menu_of(items, self.models)
+        self._key = Key(self.models[0].revision, self._caches, mentioned(menu))
+        return menu
 
     def initial(self, member: int) -> State:
         """Nothing has arrived; the limit does not matter for it."""
@@ -69,11 +74,13 @@ class SpyreModels:
                 return one
             return decided(one._replace(content=candidates))  # type: ignore[arg-type]
 
-        return _changed(state, request, change)
+        return changed(state, QUEUES, request, change)
 
     def end(self, state: State, request: str) -> State:
         """Its next token is its last."""
-        return _changed(state, request, lambda one: one._replace(output_len=one.generated + 1))
+        return changed(
+            state, QUEUES, request, lambda one: one._replace(output_len=one.generated + 1)
+        )
 
     def abort(self, state: State, request: str) -> State:
         """Between two steps; the limit does not matter for it."""
@@ -130,12 +137,3 @@ def _explorable(model: SpyreModel, formula: str | None) -> SpyreModel:
         revision = replace(revision, reserves_blocks=False, leaks_reservations=False)
     watched: Any = WatchedConfig(model.config)
     return replace(model, revision=revision, config=watched)
-
-
-def _changed(state: State, request: str, change: Any) -> State:
-    """The state with one request, wherever it is, as `change` gives it."""
-    waiting, running, paused = (
-        tuple(change(one) if one.id == request else one for one in queue)
-        for queue in (state.waiting, state.running, state.paused)
-    )
-    return state._replace(waiting=waiting, running=running, paused=paused)

@@ -3,13 +3,12 @@
 from collections.abc import Hashable
 from typing import Any
 
-from ...model.pool import Content, free_blocks
+from ...model.pool import free_blocks
 from ...model.vllm.state import Sequence, State
 from ..book import Book
-from ..undecided import Candidates, Menu
+from ..names import Names
+from ..undecided import Candidates, left
 from .undecided import OpenSequence
-
-GENERATED = "out:"
 
 
 class Key:
@@ -42,9 +41,8 @@ class Key:
     def _with_contents(self, state: State, book: Book) -> Hashable:
         """With a cache it matters what blocks hold, and in which order the free ones go. Those that
         hold nothing go first, in whatever order."""
-        pool = state.pool
         places = {name: place for place, name in enumerate(book.live)}
-        names = _Names(self._mentioned, state, book)
+        names = Names(self._mentioned, (state.waiting, state.running), book)
         queues = tuple(
             tuple(
                 (*_as_contents(one, names), one.generated, *_as_numbers(one, book, places, waits))
@@ -52,67 +50,12 @@ class Key:
             )
             for queue, waits in ((state.waiting, True), (state.running, False))
         )
-        free = tuple(
-            (names.block(block), None if content is None else names.content(content))
-            for block, content in pool.tail
-        )
-        cached = frozenset(
-            (names.content(content), tuple(names.block(block) for block in blocks))
-            for content, blocks in pool.cached.items()
-        )
         computed = frozenset(
             (names.request(one.id), names.content(one.content), one.most_computed, one.emitted)
             for one in book.accounts.values()
             if one.most_computed and (one.ended or one.lost)
         )
-        return queues, free_blocks(pool), free, cached, computed
-
-
-class _Names:
-    """Requests and blocks by the place at which they are first met; words of a menu stay, and so
-    do the names that it mentions."""
-
-    def __init__(self, mentioned: frozenset[str], state: State, book: Book) -> None:
-        self._requests: dict[str, Hashable] = {name: name for name in mentioned}
-        self._blocks: dict[int, int] = {0: 0}
-        for one in (*state.waiting, *state.running):
-            self.request(one.id)
-        for ended in book.accounts:
-            self.request(ended)
-        for one in state.running:
-            for block in one.blocks:
-                self.block(block)
-
-    def request(self, name: str) -> Hashable:
-        """The number of a request."""
-        return self._requests.setdefault(name, len(self._requests))
-
-    def block(self, number: int) -> int:
-        """The number of a block."""
-        return self._blocks.setdefault(number, len(self._blocks))
-
-    def content(self, content: Content) -> tuple[Any, ...]:
-        """What a block holds, in these names."""
-        return tuple((self._stream(stream), tokens) for stream, tokens in content)
-
-    def _stream(self, stream: str) -> Hashable:
-        name = stream.removeprefix(GENERATED)
-        return (name == stream, self._requests[name]) if name in self._requests else stream
-
-
-def mentioned(menu: Menu) -> frozenset[str]:
-    """The requests whose answers are part of a prompt of the menu."""
-    streams = {stream for item in menu.items for stream, _ in item.prompt}
-    return frozenset(
-        stream.removeprefix(GENERATED) for stream in streams if stream.startswith(GENERATED)
-    )
-
-
-def left(one: Sequence) -> tuple[int, ...]:
-    """Tokens that a request may still generate: one number, or several if it is undecided."""
-    if isinstance(one, OpenSequence):
-        return one.candidates.left_after(one.generated)
-    return (one.max_tokens - one.generated,)
+        return queues, free_blocks(state.pool), names.pool(state.pool), computed
 
 
 def _as_numbers(one: Sequence, book: Book, places: dict[str, int], waits: bool) -> tuple[Any, ...]:
@@ -148,7 +91,7 @@ def _as_numbers(one: Sequence, book: Book, places: dict[str, int], waits: bool) 
     )
 
 
-def _as_contents(one: Sequence, names: _Names) -> tuple[Any, ...]:
+def _as_contents(one: Sequence, names: Names) -> tuple[Any, ...]:
     if isinstance(one, OpenSequence) and one.candidates.content is None:
         content: Hashable = one.candidates.bits
     else:

@@ -13,11 +13,14 @@ from ...model.vllm.model import make_model
 from ...model.vllm.state import Sequence as Member
 from ...model.vllm.state import State
 from ..book import Book
+from ..names import mentioned
 from ..scheduling import Stepped
 from ..scope import MenuItem, Ranked, menu_of
-from ..undecided import Candidates, Looked, Menu
-from .key import Key, left, mentioned
+from ..undecided import Candidates, Looked, Menu, changed, left
+from .key import Key
 from .undecided import OpenSequence, decided, opened
+
+QUEUES = ("waiting", "running")
 
 
 class VllmModels:
@@ -64,11 +67,13 @@ class VllmModels:
                 return one
             return decided(one._replace(content=candidates))  # type: ignore[arg-type]
 
-        return _changed(state, request, change)
+        return changed(state, QUEUES, request, change)
 
     def end(self, state: State, request: str) -> State:
         """Its next token is its last."""
-        return _changed(state, request, lambda one: one._replace(output_len=one.generated + 1))
+        return changed(
+            state, QUEUES, request, lambda one: one._replace(output_len=one.generated + 1)
+        )
 
     def abort(self, state: State, request: str) -> State:
         """Between two steps; the size of the pool does not matter for it."""
@@ -100,12 +105,3 @@ class VllmModels:
     def key(self, state: State, book: Book) -> Hashable:
         """State and book without names."""
         return self._key(state, book)
-
-
-def _changed(state: State, request: str, change: Any) -> State:
-    """The state with one request, wherever it is, as `change` gives it."""
-    waiting, running = (
-        tuple(change(one) if one.id == request else one for one in queue)
-        for queue in (state.waiting, state.running)
-    )
-    return state._replace(waiting=waiting, running=running)

@@ -102,11 +102,6 @@ def test_the_watermark_keeps_whole_blocks_of_a_pool_that_has_a_bound(
     assert config(watermark=watermark, num_blocks=num_blocks).watermark_blocks == kept
 
 
-@pytest.mark.parametrize(("threshold", "chunk"), [(0, 16), (5, 5), (16, 16), (17, 16)])
-def test_the_longest_chunk_is_the_threshold_or_the_budget(threshold: int, chunk: int) -> None:
-    assert config(long_prefill_token_threshold=threshold).longest_chunk == chunk
-
-
 def test_parameters_are_given_by_name_and_do_not_change() -> None:
     with pytest.raises(TypeError):
         VllmConfig(4)
