@@ -130,7 +130,13 @@ def _bug(number: str, name: str, rule: str, plant: Plant, **more: Any) -> Mutant
 
 KNOWN_BUGS = (
     _bug("003", "cursor past a victim", "V1-P01", in_scheduler("advance_running", cursor_stays)),
-    _bug("005", "preempted behind newcomers", "V1CP-R17", replaced(queue, "put_back", to_the_end)),
+    _bug(
+        "005",
+        "preempted behind newcomers",
+        "V1CP-R17",
+        replaced(queue, "put_back", to_the_end),
+        alone=True,
+    ),
     _bug(
         "009",
         "null block counted",

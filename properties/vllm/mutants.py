@@ -219,6 +219,7 @@ ROWS = (
         "preempted behind the first",
         "V1CP-R17",
         replaced(queue, "put_back", faults.behind_the_first),
+        alone=True,
     ),
     mutant(
         "whose prompt is cut goes back",

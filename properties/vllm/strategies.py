@@ -89,9 +89,8 @@ def pools(longest: int, max_num_seqs: int) -> st.SearchStrategy[int | None]:
 def thresholds(block: int, length: int) -> st.SearchStrategy[int]:
     """Tokens of one request in a step: no bound, or one around a few blocks, or any allowed."""
     around = st.integers(1, 3).flatmap(lambda n: st.integers(n * block - 1, n * block + 1))
-    return st.one_of(
-        st.just(0), around.map(lambda n: min(max(n, 1), length)), st.integers(1, length)
-    )
+    fits = around.map(lambda tokens: min(max(tokens, 1), length))
+    return st.one_of(st.just(0), fits, fits, st.integers(1, length))
 
 
 def budgets(
@@ -109,7 +108,7 @@ def budgets(
     return st.one_of(
         st.integers(least, least + 2 * block),
         st.integers(max_num_seqs, most + max_num_seqs).map(lambda tokens: max(tokens, floor)),
-        st.integers(least, least + 2 * block).map(lambda tokens: tokens + threshold),
+        *2 * [st.integers(least, least + 2 * block).map(lambda tokens: tokens + threshold)],
     )
 
 
@@ -230,12 +229,13 @@ def beside_a_prefill(draw: st.DrawFn, config: Config, ledger: Ledger) -> Shape:
 
 def meets(config: Config, ledger: Ledger, blocks: int) -> bool:
     """A newcomer of so many blocks and who prefills have taken the whole pool when the newcomer's
-    prompt is computed and the other's next chunk is scheduled."""
+    prompt is computed and another chunk of the other is scheduled."""
     block, free, one = config["block_size"], free_blocks(config, ledger), ledger.ongoing()[-1]
     chunk = min(config["long_prefill_token_threshold"] or block, config["max_num_batched_tokens"])
     steps = blocks_for(blocks * block, chunk) + 1
-    computed = min(one.computed + steps * chunk, one.prompt)
-    return free == blocks + blocks_for(computed, block) - blocks_for(one.computed, block)
+    before = one.computed + (steps - 1) * chunk
+    taken = blocks_for(min(before + chunk, one.prompt), block) - blocks_for(one.computed, block)
+    return before < one.prompt and free == blocks + taken
 
 
 @st.composite
