@@ -71,7 +71,29 @@ def vllm_together(config: Config, work: int, requests: int) -> int:
     return turns * one_after_the_other(config, work, requests)
 
 
+def nano_alone(config: Config, one: Account) -> int:
+    """Its prefill, chunk by chunk, and its tokens one by one."""
+    chunks = -(-(one.prompt + one.max_tokens) // config["max_num_batched_tokens"])
+    return int(chunks + one.max_tokens)
+
+
+def nano_waits(config: Config, first: Account, started: Sequence[Account]) -> int:
+    """Until all who came before have ended."""
+    return nano_together(config, sum(nano_alone(config, one) for one in started), len(started))
+
+
+def nano_together(config: Config, work: int, requests: int) -> int:
+    """The eldest gets a token in each decode step. Between two of these the others may have to be
+    prefilled again, as many as fit into the pool: two steps in a row exceed the budget together,
+    or the seats of one."""
+    pool = config["block_size"] * config["num_blocks"]
+    full_steps = 2 * -(-pool // config["max_num_batched_tokens"])
+    between = full_steps + -(-requests // config["max_num_seqs"]) + 1
+    return int((work + 1) * (between + 1))
+
+
 BOUNDS = {
     "spyre": Bounds(spyre_alone, spyre_waits, one_after_the_other),
     "vllm": Bounds(vllm_alone, vllm_waits, vllm_together),
+    "nano_vllm": Bounds(nano_alone, nano_waits, nano_together),
 }

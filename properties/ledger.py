@@ -306,5 +306,5 @@ class Ledger:
 
 
 def caches(config: Mapping[str, Any]) -> bool:
-    """The configuration has a prefix cache."""
-    return bool(config.get("prefix_caching", config.get("enable_prefix_caching", False)))
+    """The configuration has a prefix cache: where no key asks for one, there always is."""
+    return bool(config.get("prefix_caching", config.get("enable_prefix_caching", True)))

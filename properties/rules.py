@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from ..spec.catalogue import Rule
-from . import common, spyre, vllm
+from . import common, nano_vllm, spyre, vllm
 from .ledger import caches
 from .predicate import Predicate
 
@@ -16,6 +16,7 @@ EVERY_SYSTEM = "ALL-"
 PREDICATES: dict[str, dict[str, Predicate]] = {
     "spyre": {**common.PREDICATES, **spyre.PREDICATES},
     "vllm": {**common.PREDICATES, **vllm.PREDICATES},
+    "nano_vllm": {**common.PREDICATES, **nano_vllm.PREDICATES},
 }
 
 
@@ -30,7 +31,7 @@ def observable(
     With prefix caching on, who does not see the hits cannot follow what is computed: then only
     the rules of every system are left.
     """
-    blind = caches(config or {}) and "prefix_hit" not in observes
+    blind = config is not None and caches(config) and "prefix_hit" not in observes
     return [
         rule
         for rule in rules

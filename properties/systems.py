@@ -7,6 +7,10 @@ from hypothesis import strategies as st
 
 from ..model.scenario import Request, Segment
 from .ledger import Ledger
+from .nano_vllm import strategies as nano_vllm
+from .nano_vllm.known_bugs import KNOWN_BUGS as NANO_KNOWN_BUGS
+from .nano_vllm.known_bugs import OUT_OF_SCOPE as NANO_OUT_OF_SCOPE
+from .nano_vllm.mutants import MUTANTS as NANO_MUTANTS
 from .spyre import strategies as spyre
 from .spyre.known_bugs import KNOWN_BUGS as SPYRE_KNOWN_BUGS
 from .spyre.known_bugs import OUT_OF_SCOPE as SPYRE_OUT_OF_SCOPE
@@ -58,7 +62,12 @@ class Generators(Protocol):
 MUTANTS = {
     "spyre": (*SPYRE_MUTANTS, *SPYRE_KNOWN_BUGS),
     "vllm": (*VLLM_MUTANTS, *VLLM_KNOWN_BUGS),
+    "nano_vllm": (*NANO_MUTANTS, *NANO_KNOWN_BUGS),
 }
 # Published bugs that no mutant brings back, with the reason.
-OUT_OF_SCOPE = {"spyre": SPYRE_OUT_OF_SCOPE, "vllm": VLLM_OUT_OF_SCOPE}
-GENERATORS: dict[str, Generators] = {"spyre": spyre, "vllm": vllm}
+OUT_OF_SCOPE = {
+    "spyre": SPYRE_OUT_OF_SCOPE,
+    "vllm": VLLM_OUT_OF_SCOPE,
+    "nano_vllm": NANO_OUT_OF_SCOPE,
+}
+GENERATORS: dict[str, Generators] = {"spyre": spyre, "vllm": vllm, "nano_vllm": nano_vllm}

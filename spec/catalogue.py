@@ -19,7 +19,11 @@ from typing import Any
 import msgspec
 
 KINDS = ("safety", "progress", "decision")
-REVISIONS = {"spyre": ("sound", "documented", "2.1.2", "2.5.2"), "vllm": ("documented",)}
+REVISIONS = {
+    "spyre": ("sound", "documented", "2.1.2", "2.5.2"),
+    "vllm": ("documented",),
+    "nano_vllm": ("documented", "0.2.0"),
+}
 SYSTEMS = tuple(REVISIONS)
 # A rule of every system may name a revision of one of them: "vllm/documented".
 NAMES_OF_REVISIONS = tuple(

@@ -1,0 +1,85 @@
+"""The memory accountant: which blocks are free, who holds which, what can be found by content.
+
+Source: deck, chapters 5 "Memory, Blocks, and BlockManager" and 7 "Prefix Caching". It answers the
+scheduler and never touches the device. Free blocks go from the front of a deque and come back at
+its end; counts are in blocks.
+"""
+
+from ..pool import Content, Pool, free_blocks, give_back, take, touch
+from ..prefix import cached_blocks, prefix
+from .config import NanoConfig
+from .state import Sequence
+
+
+def blocks_for(tokens: int, block_size: int) -> int:
+    """Blocks that hold so many tokens."""
+    return -(-tokens // block_size)
+
+
+def prefix_hit(config: NanoConfig, pool: Pool, one: Sequence) -> tuple[int, ...]:
+    """The cached blocks that begin a sequence; its last block is always computed."""
+    return cached_blocks(pool, one.known, one.num_tokens, config.block_size)
+
+
+def unshared_blocks(config: NanoConfig, pool: Pool, one: Sequence, hit: tuple[int, ...]) -> int:
+    """Free blocks that a sequence takes: those of its `hit` that somebody holds cost nothing."""
+    free = {block for block, _ in pool.tail}
+    return blocks_for(one.num_tokens, config.block_size) - sum(block not in free for block in hit)
+
+
+def allocate(
+    config: NanoConfig, pool: Pool, one: Sequence, hit: tuple[int, ...]
+) -> tuple[Sequence, Pool]:
+    """The sequence with a block table for all its tokens, the first blocks shared or cached."""
+    start = len(hit) * config.block_size
+    missing = blocks_for(one.num_tokens, config.block_size) - len(hit)
+    new, pool = take(touch(pool, hit), missing)
+    table = hit + new
+    return one._replace(blocks=table, computed=start, prefix_hit=start, published=len(hit)), pool
+
+
+def can_append(config: NanoConfig, pool: Pool, one: Sequence) -> bool:
+    """The next token of a running sequence has a place: in its last block, or in a free one."""
+    free = free_blocks(pool)
+    return not crosses(config, one) or free is None or free > 0
+
+
+def may_append(config: NanoConfig, pool: Pool, one: Sequence) -> tuple[Sequence, Pool]:
+    """The sequence with a new block if it has just crossed a block border."""
+    if not crosses(config, one):
+        return one, pool
+    new, pool = take(pool, 1)
+    return one._replace(blocks=one.blocks + new), pool
+
+
+def crosses(config: NanoConfig, one: Sequence) -> bool:
+    """Its last token, which is to be computed, is the first of a block."""
+    return one.num_tokens % config.block_size == 1
+
+
+def hash_blocks(config: NanoConfig, pool: Pool, one: Sequence) -> tuple[Sequence, Pool]:
+    """The sequence, and the pool in which its full and computed blocks can be found.
+
+    Of two blocks with the same content the one filled last is found.
+    """
+    full = one.computed // config.block_size
+    cached = dict(pool.cached)
+    for number in range(one.published, full):
+        cached[prefix(one.known, (number + 1) * config.block_size)] = (one.blocks[number],)
+    return one._replace(published=full), pool._replace(cached=cached)
+
+
+def deallocate(pool: Pool, one: Sequence, others: tuple[Sequence, ...], block_size: int) -> Pool:
+    """The pool without what `one` holds, its last block first; shared blocks stay."""
+    held = {block for other in others if other.id != one.id for block in other.blocks}
+    freed: list[tuple[int, Content | None]] = []
+    for number, block in reversed(list(enumerate(one.blocks))):
+        if block not in held:
+            name = prefix(one.known, (number + 1) * block_size) if number < one.published else None
+            freed.append((block, name))
+    return give_back(pool, freed, nameless_first=False)
+
+
+def slot(table: tuple[int, ...], position: int, block_size: int) -> int:
+    """Where on the device the token at this position of a sequence is (deck, chapter 9)."""
+    return table[position // block_size] * block_size + position % block_size

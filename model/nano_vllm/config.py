@@ -1,0 +1,35 @@
+"""nano-vLLM's parameters, under the names that scenarios use."""
+
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+import msgspec
+
+from ..config import convert
+
+REVISIONS = ("documented", "0.2.0")
+Count = Annotated[int, msgspec.Meta(ge=1)]
+# A sequence gets a new block where its length leaves the remainder 1: never with blocks of one.
+BlockSize = Annotated[int, msgspec.Meta(ge=2)]
+
+
+class NanoConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """One scheduler: `block_size` and `max_num_batched_tokens` in tokens, `num_blocks` in blocks.
+
+    The budget bounds prefill steps only. `max_num_seqs` bounds the running sequences in
+    `documented`, those of one step in 0.2.0.
+    """
+
+    block_size: BlockSize = 256
+    num_blocks: Count = 64
+    max_num_seqs: Count = 512
+    max_num_batched_tokens: Count = 16384
+
+
+def read_config(values: Mapping[str, Any], revision: str) -> NanoConfig:
+    """The configuration that `values` gives, every key left out at its default.
+
+    Raises:
+        InputError: an unknown key, a wrong type, or a value out of range.
+    """
+    return convert(values, NanoConfig)

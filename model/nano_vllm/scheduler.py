@@ -1,0 +1,238 @@
+"""One step of nano-vLLM's scheduler: prefill whoever can be admitted, else decode all.
+
+Source: deck, chapters 6 "Reading schedule()" and 8 "Preemption". Everything here is pure: a state
+goes in, a state and what can be observed of the step come out.
+"""
+
+from typing import Any, NamedTuple
+
+from ..pool import Pool, free_blocks
+from . import block_manager
+from .config import NanoConfig
+from .state import Sequence, State, find, without
+
+
+class Plan(NamedTuple):
+    """A decision. `scheduled` are the tokens of each sequence, in scheduling order."""
+
+    running: tuple[Sequence, ...]
+    waiting: tuple[Sequence, ...]
+    pool: Pool
+    scheduled: dict[str, int]
+    is_prefill: bool
+    preempted: tuple[str, ...] = ()
+
+
+def arrive(state: State, newcomer: Sequence) -> State:
+    """A request goes to the back of the waiting queue."""
+    return state._replace(waiting=(*state.waiting, newcomer))
+
+
+def abort(config: NanoConfig, state: State, request_id: str) -> State:
+    """The client gives a request up, wherever it is; unknown and finished ids change nothing.
+
+    Neither the deck nor the release knows aborts: it leaves as one that has finished does.
+    """
+    found = find(state.waiting + state.running, request_id)
+    if found is None:
+        return state
+    others = state.waiting + state.running
+    return state._replace(
+        waiting=without(state.waiting, request_id),
+        running=without(state.running, request_id),
+        pool=block_manager.deallocate(state.pool, found, others, config.block_size),
+        aborted=(*state.aborted, request_id),
+    )
+
+
+def schedule(config: NanoConfig, state: State, chunked: bool) -> Plan:
+    """Prefill has strict priority: only if nobody is admitted the running sequences decode."""
+    plan = (prefill_in_chunks if chunked else prefill)(config, state)
+    return plan if plan.scheduled else decode(config, state)
+
+
+def prefill(config: NanoConfig, state: State) -> Plan:
+    """Waiting sequences are admitted in their order, each with its whole prompt; the first that
+    fails a gate stops the loop. `max_num_seqs` bounds those who run."""
+    plan = Plan(state.running, state.waiting, state.pool, {}, True)
+    budget = config.max_num_batched_tokens
+    while plan.waiting and len(plan.running) < config.max_num_seqs:
+        one = plan.waiting[0]
+        hit = block_manager.prefix_hit(config, plan.pool, one)
+        # What is cached is skipped and costs no budget.
+        tokens = one.num_tokens - len(hit) * config.block_size
+        # The gate counts whole sequences, blocks that could be shared included.
+        needed = block_manager.blocks_for(one.num_tokens, config.block_size)
+        if tokens > budget or not fits(plan.pool, needed):
+            break
+        one, pool = block_manager.allocate(config, plan.pool, one, hit)
+        plan = admitted(plan, one, pool, tokens)
+        budget -= tokens
+    return plan
+
+
+def prefill_in_chunks(config: NanoConfig, state: State) -> Plan:
+    """As `prefill`, but the first sequence of a step may be computed in part: it stays at the head
+    of the queue, with all its blocks. `max_num_seqs` bounds those of this step only."""
+    plan = Plan(state.running, state.waiting, state.pool, {}, True)
+    budget = config.max_num_batched_tokens
+    while plan.waiting and len(plan.scheduled) < config.max_num_seqs and budget > 0:
+        one, pool = plan.waiting[0], plan.pool
+        hit = () if one.blocks else block_manager.prefix_hit(config, pool, one)
+        start = one.computed if one.blocks else len(hit) * config.block_size
+        if not one.blocks:
+            needed = block_manager.unshared_blocks(config, pool, one, hit)
+            if not fits(pool, needed):
+                break
+        tokens = one.num_tokens - start
+        if tokens > budget and plan.scheduled:
+            break
+        if not one.blocks:
+            one, pool = block_manager.allocate(config, pool, one, hit)
+        if tokens > budget:
+            rest = (one, *plan.waiting[1:])
+            return plan._replace(waiting=rest, pool=pool, scheduled={one.id: budget})
+        plan = admitted(plan, one, pool, tokens)
+        budget -= tokens
+    return plan
+
+
+def fits(pool: Pool, blocks: int) -> bool:
+    """So many blocks are free."""
+    free = free_blocks(pool)
+    return free is None or blocks <= free
+
+
+def admitted(plan: Plan, one: Sequence, pool: Pool, tokens: int) -> Plan:
+    """The plan in which the head of the queue runs and computes `tokens`."""
+    return plan._replace(
+        running=(*plan.running, one),
+        waiting=plan.waiting[1:],
+        pool=pool,
+        scheduled={**plan.scheduled, one.id: tokens},
+    )
+
+
+def decode(config: NanoConfig, state: State) -> Plan:
+    """Running sequences get a token each, from the front; where no block is left for one, the
+    last of the queue is preempted, itself if it is the last."""
+    ready: tuple[Sequence, ...] = ()
+    plan = Plan(state.running, state.waiting, state.pool, {}, False)
+    while plan.running and len(ready) < config.max_num_seqs:
+        one = plan.running[0]
+        while not block_manager.can_append(config, plan.pool, one):
+            victim = plan.running[-1]
+            plan = preempt(config, plan, victim, ready)
+            if victim is one:
+                break
+        else:
+            one, pool = block_manager.may_append(config, plan.pool, one)
+            ready = (*ready, one)
+            plan = plan._replace(
+                running=plan.running[1:], pool=pool, scheduled={**plan.scheduled, one.id: 1}
+            )
+    return plan._replace(running=ready + plan.running)
+
+
+def preempt(config: NanoConfig, plan: Plan, victim: Sequence, ready: tuple[Sequence, ...]) -> Plan:
+    """The plan without the victim, who goes to the front of the waiting queue, with nothing."""
+    others = ready + plan.running + plan.waiting
+    return plan._replace(
+        running=plan.running[:-1],
+        waiting=(victim.rewound(), *plan.waiting),
+        pool=block_manager.deallocate(plan.pool, victim, others, config.block_size),
+        preempted=(*plan.preempted, victim.id),
+    )
+
+
+def postprocess(
+    config: NanoConfig, state: State, plan: Plan
+) -> tuple[State, dict[str, int], dict[str, str]]:
+    """Count and publish what was computed; append a token where all is; let the finished leave."""
+    emitted: dict[str, int] = {}
+    finished = dict.fromkeys(state.aborted, "aborted")
+    for request_id, tokens in plan.scheduled.items():
+        one = find(state.running + state.waiting, request_id)
+        if one is None:
+            continue
+        one = one._replace(computed=one.computed + tokens)
+        one, pool = block_manager.hash_blocks(config, state.pool, one)
+        state = state._replace(pool=pool)
+        if caught_up(one):
+            one = one._replace(generated=one.generated + 1)
+            emitted[one.id] = 1
+        state = put(state, one)
+        if one.generated == one.output_len:
+            finished[one.id] = "eos" if one.output_len < one.max_tokens else "length"
+            others = state.running + state.waiting
+            pool = block_manager.deallocate(state.pool, one, others, config.block_size)
+            state = state._replace(running=without(state.running, one.id), pool=pool)
+    return state._replace(aborted=()), emitted, finished
+
+
+def caught_up(one: Sequence) -> bool:
+    """All its known tokens are computed, so that the next one comes out."""
+    return one.computed == one.num_tokens
+
+
+def put(state: State, one: Sequence) -> State:
+    """The state with this sequence in its own place."""
+    waiting, running = (
+        tuple([one if other.id == one.id else other for other in queue])
+        for queue in (state.waiting, state.running)
+    )
+    return state._replace(waiting=waiting, running=running)
+
+
+def step(
+    config: NanoConfig, state: State, chunked: bool, abort_inside: tuple[str, ...] = ()
+) -> tuple[State, dict[str, Any]]:
+    """One decision and its completion: the next state and the step observation.
+
+    `abort_inside` are aborted after the decision and before it completes.
+    """
+    plan = schedule(config, state, chunked)
+    state = state._replace(waiting=plan.waiting, running=plan.running, pool=plan.pool)
+    for request_id in abort_inside:
+        state = abort(config, state, request_id)
+    slots = slot_blocks(config, state, plan)
+    state, emitted, finished = postprocess(config, state, plan)
+    return state, observe(state, plan, emitted, finished, slots)
+
+
+def slot_blocks(config: NanoConfig, state: State, plan: Plan) -> dict[str, list[int]]:
+    """The blocks that a step writes to, for each scheduled sequence."""
+    written = {}
+    for one in (*state.running, *state.waiting):
+        if one.id in plan.scheduled:
+            last = one.computed + plan.scheduled[one.id] - 1
+            table = one.blocks[one.computed // config.block_size : last // config.block_size + 1]
+            written[one.id] = [*table]
+    return written
+
+
+def observe(
+    state: State,
+    plan: Plan,
+    emitted: dict[str, int],
+    finished: dict[str, str],
+    slots: dict[str, list[int]],
+) -> dict[str, Any]:
+    """The step observation, with every field that this model has."""
+    holders = [one for one in (*state.running, *state.waiting) if one.blocks]
+    kind = "prefill" if plan.is_prefill else "decode"
+    return {
+        "kind": kind if plan.scheduled else "idle",
+        "scheduled": plan.scheduled,
+        "emitted": emitted,
+        "waiting": [one.id for one in state.waiting],
+        "running": [one.id for one in state.running],
+        "prefilling": [one.id for one in state.waiting if one.blocks],
+        "preempted": [*plan.preempted],
+        "finished": finished,
+        "computed": {one.id: one.computed for one in holders},
+        "prefix_hit": {one.id: one.prefix_hit for one in holders},
+        "blocks": {one.id: [*one.blocks] for one in holders},
+        "free_blocks": free_blocks(state.pool),
+        "slot_blocks": slots,
+    }

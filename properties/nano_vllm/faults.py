@@ -1,0 +1,304 @@
+"""Faults to be planted in the model of nano-vLLM's scheduler: each replaces one of its
+functions."""
+
+from collections.abc import Callable
+from typing import Any
+
+from msgspec.structs import replace
+
+from ...model.nano_vllm import block_manager, scheduler
+from ...model.nano_vllm.config import NanoConfig
+from ...model.nano_vllm.scheduler import Plan
+from ...model.nano_vllm.state import Sequence, State
+from ...model.pool import Pool, take
+from ...model.prefix import cached_blocks
+
+Make = Callable[[Any], Any]
+
+
+def crash_on_third_running(original: Any) -> Any:
+    """No room for a third sequence."""
+
+    def schedule(config: NanoConfig, state: State, chunked: bool) -> Plan:
+        plan: Plan = original(config, state, chunked)
+        if len(plan.running) > 2:
+            raise RuntimeError("planted")
+        return plan
+
+    return schedule
+
+
+def abort_loses_a_neighbour(original: Any) -> Any:
+    """When someone is aborted, the last in the queue is lost, too."""
+
+    def abort(config: NanoConfig, state: State, request_id: str) -> State:
+        after: State = original(config, state, request_id)
+        lost = after.aborted != state.aborted
+        return after._replace(waiting=after.waiting[:-1]) if lost else after
+
+    return abort
+
+
+def one_token_more(original: Any) -> Any:
+    """A sequence goes on for a token after its last."""
+
+    def arrive(state: State, newcomer: Sequence) -> State:
+        longer = newcomer._replace(
+            output_len=newcomer.output_len + 1, max_tokens=newcomer.max_tokens + 1
+        )
+        after: State = original(state, longer)
+        return after
+
+    return arrive
+
+
+def last_token_again(while_waiting: bool) -> Make:
+    """The last token is computed again and again: while others wait, or when nobody does."""
+
+    def make(original: Any) -> Any:
+        def postprocess(config: NanoConfig, state: State, plan: Plan) -> Any:
+            if plan.is_prefill or bool(state.waiting) != while_waiting:
+                return original(config, state, plan)
+            last = {one.id for one in state.running if one.generated + 1 == one.output_len}
+            again = tuple(
+                one._replace(computed=one.computed - 1) if one.id in last else one
+                for one in state.running
+            )
+            after, emitted, finished = original(config, state._replace(running=again), plan)
+            back = tuple(
+                one._replace(computed=one.num_tokens - 1) if one.id in last else one
+                for one in after.running
+            )
+            return after._replace(running=back), emitted, finished
+
+        return postprocess
+
+    return make
+
+
+def both_phases(original: Any) -> Any:
+    """Those who run decode beside a prefill, if they need no block for it."""
+
+    def schedule(config: NanoConfig, state: State, chunked: bool) -> Plan:
+        plan: Plan = original(config, state, chunked)
+        if not plan.is_prefill:
+            return plan
+        beside = {one.id: 1 for one in state.running if not block_manager.crosses(config, one)}
+        return plan._replace(scheduled={**plan.scheduled, **beside})
+
+    return schedule
+
+
+def decodes_first(original: Any) -> Any:
+    """Nobody is admitted while somebody runs."""
+
+    def schedule(config: NanoConfig, state: State, chunked: bool) -> Plan:
+        if state.running:
+            return scheduler.decode(config, state)
+        plan: Plan = original(config, state, chunked)
+        return plan
+
+    return schedule
+
+
+def with_config(**changes: Callable[[NanoConfig], Any]) -> Make:
+    """Works with other parameters than the configuration's."""
+
+    def make(original: Any) -> Any:
+        def changed(config: NanoConfig, *rest: Any) -> Any:
+            given = {key: change(config) for key, change in changes.items()}
+            return original(replace(config, **given), *rest)
+
+        return changed
+
+    return make
+
+
+def seats_of_the_step(original: Any) -> Any:
+    """Those who run are not counted: max_num_seqs bounds a step."""
+
+    def prefill(config: NanoConfig, state: State) -> Plan:
+        seats = config.max_num_seqs + len(state.running)
+        plan: Plan = original(replace(config, max_num_seqs=seats), state)
+        return plan
+
+    return prefill
+
+
+def cut_to_a_block(original: Any) -> Any:
+    """The first prompt of a step is computed up to its first block only."""
+
+    def prefill(config: NanoConfig, state: State) -> Plan:
+        plan: Plan = original(config, state)
+        for name, tokens in plan.scheduled.items():
+            cut = {name: min(tokens, config.block_size)}
+            return plan._replace(scheduled={**plan.scheduled, **cut})
+        return plan
+
+    return prefill
+
+
+def passes_over(original: Any) -> Any:
+    """Who fails a gate is passed over."""
+
+    def prefill(config: NanoConfig, state: State) -> Plan:
+        plan: Plan = original(config, state)
+        budget = config.max_num_batched_tokens - sum(plan.scheduled.values())
+        if len(plan.waiting) < 2 or budget < 1:
+            return plan
+        rest = state._replace(waiting=plan.waiting[1:], running=plan.running, pool=plan.pool)
+        others: Plan = original(replace(config, max_num_batched_tokens=budget), rest)
+        return others._replace(
+            waiting=(plan.waiting[0], *others.waiting),
+            scheduled={**plan.scheduled, **others.scheduled},
+        )
+
+    return prefill
+
+
+def one_block_short(original: Any) -> Any:
+    """A block less than needed is enough."""
+
+    def fits(pool: Pool, blocks: int) -> bool:
+        enough: bool = original(pool, blocks - 1)
+        return enough
+
+    return fits
+
+
+def two_tokens(original: Any) -> Any:
+    """Those who decode compute two tokens."""
+
+    def decode(config: NanoConfig, state: State) -> Plan:
+        plan: Plan = original(config, state)
+        return plan._replace(scheduled=dict.fromkeys(plan.scheduled, 2))
+
+    return decode
+
+
+def last_is_passed_by(original: Any) -> Any:
+    """The last of those who run has no turn while three or more do."""
+
+    def decode(config: NanoConfig, state: State) -> Plan:
+        if len(state.running) < 3:
+            plan: Plan = original(config, state)
+            return plan
+        plan = original(config, state._replace(running=state.running[:-1]))
+        return plan._replace(running=(*plan.running, state.running[-1]))
+
+    return decode
+
+
+def reversed_running(original: Any) -> Any:
+    """Those who decoded go back to the queue in reverse."""
+
+    def decode(config: NanoConfig, state: State) -> Plan:
+        plan: Plan = original(config, state)
+        return plan._replace(running=plan.running[::-1])
+
+    return decode
+
+
+def victim_from_the_middle(original: Any) -> Any:
+    """Not the last is preempted but the one before it."""
+
+    def preempt(config: NanoConfig, plan: Plan, victim: Sequence, ready: Any) -> Plan:
+        if len(plan.running) > 2:
+            *front, victim, last = plan.running
+            plan = plan._replace(running=(*front, last, victim))
+        after: Plan = original(config, plan, victim, ready)
+        return after
+
+    return preempt
+
+
+def a_block_in_reserve(original: Any) -> Any:
+    """The last free block is kept."""
+
+    def can_append(config: NanoConfig, pool: Pool, one: Sequence) -> bool:
+        fits: bool = original(config, take(pool, 1)[1], one)
+        return fits
+
+    return can_append
+
+
+def victim_keeps_a_block(original: Any) -> Any:
+    """A preempted sequence keeps its first block."""
+
+    def preempt(config: NanoConfig, plan: Plan, victim: Sequence, ready: Any) -> Plan:
+        after: Plan = original(config, plan, victim._replace(blocks=victim.blocks[1:]), ready)
+        keeps = after.waiting[0]._replace(blocks=victim.blocks[:1])
+        return after._replace(waiting=(keeps, *after.waiting[1:]))
+
+    return preempt
+
+
+def victim_to_the_back(original: Any) -> Any:
+    """A preempted sequence waits behind all others."""
+
+    def preempt(config: NanoConfig, plan: Plan, victim: Sequence, ready: Any) -> Plan:
+        after: Plan = original(config, plan, victim, ready)
+        return after._replace(waiting=(*after.waiting[1:], after.waiting[0]))
+
+    return preempt
+
+
+def arrives_in_front(original: Any) -> Any:
+    """A new request goes to the front of the queue."""
+
+    def arrive(state: State, newcomer: Sequence) -> State:
+        return state._replace(waiting=(newcomer, *state.waiting))
+
+    return arrive
+
+
+def a_token_short(original: Any) -> Any:
+    """Who comes back leaves its last generated token out."""
+
+    def admitted(plan: Plan, one: Sequence, pool: Pool, tokens: int) -> Plan:
+        skipped = int(one.generated > 0 and tokens > 1)
+        after: Plan = original(
+            plan, one._replace(computed=one.computed + skipped), pool, tokens - skipped
+        )
+        return after
+
+    return admitted
+
+
+def last_block_stays(original: Any) -> Any:
+    """The last of several blocks is not given back."""
+
+    def deallocate(pool: Pool, one: Sequence, *rest: Any) -> Pool:
+        kept = one.blocks[:-1] if len(one.blocks) > 1 else one.blocks
+        after: Pool = original(pool, one._replace(blocks=kept), *rest)
+        return after
+
+    return deallocate
+
+
+def hit_of_a_token_more(original: Any) -> Any:
+    """A hit counts one token of the block behind it."""
+
+    def allocate(config: NanoConfig, pool: Pool, one: Sequence, hit: Any) -> Any:
+        after, left = original(config, pool, one, hit)
+        return after._replace(prefix_hit=after.prefix_hit + bool(hit)), left
+
+    return allocate
+
+
+def last_block_found(original: Any) -> Any:
+    """The last block may be a hit."""
+
+    def prefix_hit(config: NanoConfig, pool: Pool, one: Sequence) -> tuple[int, ...]:
+        return cached_blocks(pool, one.known, one.num_tokens + 1, config.block_size)
+
+    return prefix_hit
+
+
+def crosses_early(original: Any) -> Any:
+    """A new block comes with the last token of the one before."""
+
+    def crosses(config: NanoConfig, one: Sequence) -> bool:
+        return one.num_tokens % config.block_size == 0
+
+    return crosses

@@ -1,0 +1,115 @@
+"""A mutant of the nano-vLLM model for each rule of the catalogue."""
+
+from typing import Any
+
+from ...model.nano_vllm import block_manager, scheduler
+from ..faulty_targets import ShowsLittle, ShowsNoProgress, TakesForEver
+from ..mutants import Mutant, Plant, release_with, replaced
+from . import faults
+
+# Release 0.2.0 bounds a step by max_num_seqs, not those who run.
+BROKEN_BY_0_2_0 = frozenset({"NAN-R40", "NAN-R04"})
+
+
+def mutant(name: str, rule: str, plant: Plant = lambda stack: None, **more: Any) -> Mutant:
+    """One that is held to the deck, unless it says otherwise."""
+    return Mutant(name, rule, plant, **{"revision": "documented", "system": "nano_vllm", **more})
+
+
+def in_scheduler(name: str, make: faults.Make) -> Plant:
+    """A function of the scheduler with a fault."""
+    return replaced(scheduler, name, make)
+
+
+def in_blocks(name: str, make: faults.Make) -> Plant:
+    """A function of the block manager with a fault."""
+    return replaced(block_manager, name, make)
+
+
+EVERY_SYSTEM = (
+    mutant("crashes", "ALL-R01", in_scheduler("schedule", faults.crash_on_third_running)),
+    mutant("does not answer", "ALL-R02", target=TakesForEver),
+    mutant(
+        "an abort loses another",
+        "ALL-R03",
+        in_scheduler("abort", faults.abort_loses_a_neighbour),
+        alone=True,
+    ),
+    mutant("a token more", "ALL-R04", in_scheduler("arrive", faults.one_token_more)),
+    mutant(
+        "never ends while others wait",
+        "ALL-R05",
+        in_scheduler("postprocess", faults.last_token_again(True)),
+        target=ShowsLittle,
+        alone=True,
+    ),
+    mutant(
+        "never ends when nobody waits",
+        "ALL-R06",
+        in_scheduler("postprocess", faults.last_token_again(False)),
+        target=ShowsLittle,
+        alone=True,
+    ),
+    mutant(
+        "preempts another",
+        "ALL-R07",
+        target=release_with(in_scheduler("preempt", faults.victim_from_the_middle)),
+        revision="0.2.0",
+        alone=True,
+    ),
+    mutant("a block is lost", "ALL-R09", in_blocks("deallocate", faults.last_block_stays)),
+    mutant("goes in circles", "ALL-R10", target=ShowsNoProgress),
+)
+
+ROWS = (
+    mutant("prefill and decode", "NAN-R11", in_scheduler("schedule", faults.both_phases)),
+    mutant(
+        "twice the budget",
+        "NAN-R08",
+        in_scheduler(
+            "prefill",
+            faults.with_config(max_num_batched_tokens=lambda c: 2 * c.max_num_batched_tokens),
+        ),
+    ),
+    mutant(
+        "a seat more",
+        "NAN-R40",
+        in_scheduler("prefill", faults.with_config(max_num_seqs=lambda c: c.max_num_seqs + 1)),
+    ),
+    mutant("cut to a block", "NAN-R12", in_scheduler("prefill", faults.cut_to_a_block)),
+    mutant("goes past the head", "NAN-R07", in_scheduler("prefill", faults.passes_over)),
+    mutant("decodes first", "NAN-R10", in_scheduler("schedule", faults.decodes_first)),
+    mutant("a block short", "NAN-R09", in_scheduler("fits", faults.one_block_short)),
+    mutant("two tokens at once", "NAN-R14", in_scheduler("decode", faults.two_tokens)),
+    mutant("the third has no turn", "NAN-R04", in_scheduler("decode", faults.last_is_passed_by)),
+    mutant(
+        "the last but one is preempted",
+        "NAN-R19",
+        in_scheduler("preempt", faults.victim_from_the_middle),
+        alone=True,
+    ),
+    mutant("preempts for a reserve", "NAN-R19", in_blocks("can_append", faults.a_block_in_reserve)),
+    mutant("keeps a block", "NAN-R21", in_scheduler("preempt", faults.victim_keeps_a_block)),
+    mutant("preempted to the back", "NAN-R22", in_scheduler("preempt", faults.victim_to_the_back)),
+    mutant(
+        "arrives in front",
+        "NAN-R06",
+        in_scheduler("arrive", faults.arrives_in_front),
+        alone=True,
+    ),
+    mutant("back in reverse", "NAN-R15", in_scheduler("decode", faults.reversed_running)),
+    mutant(
+        "a token short",
+        "NAN-R23",
+        in_scheduler("admitted", faults.a_token_short),
+        alone=True,
+    ),
+    mutant(
+        "hits inside a block",
+        "NAN-R32",
+        in_blocks("allocate", faults.hit_of_a_token_more),
+        alone=True,
+    ),
+)
+
+MUTANTS = EVERY_SYSTEM + ROWS
