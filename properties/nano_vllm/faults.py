@@ -40,16 +40,15 @@ def abort_loses_a_neighbour(original: Any) -> Any:
 
 
 def one_token_more(original: Any) -> Any:
-    """A sequence goes on for a token after its last."""
+    """The last token is noticed a token late."""
 
-    def arrive(state: State, newcomer: Sequence) -> State:
-        longer = newcomer._replace(
-            output_len=newcomer.output_len + 1, max_tokens=newcomer.max_tokens + 1
-        )
-        after: State = original(state, longer)
-        return after
+    def postprocess(config: NanoConfig, state: State, plan: Plan) -> Any:
+        late = [one._replace(output_len=one.output_len + 1) for one in state.running]
+        after, *rest = original(config, state._replace(running=tuple(late)), plan)
+        back = [one._replace(output_len=one.output_len - 1) for one in after.running]
+        return after._replace(running=tuple(back)), *rest
 
-    return arrive
+    return postprocess
 
 
 def last_token_again(while_waiting: bool) -> Make:

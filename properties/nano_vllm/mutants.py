@@ -35,7 +35,7 @@ EVERY_SYSTEM = (
         in_scheduler("abort", faults.abort_loses_a_neighbour),
         alone=True,
     ),
-    mutant("a token more", "ALL-R04", in_scheduler("arrive", faults.one_token_more)),
+    mutant("a token more", "ALL-R04", in_scheduler("postprocess", faults.one_token_more)),
     mutant(
         "never ends while others wait",
         "ALL-R05",

@@ -1,0 +1,1 @@
+"""nano-vLLM explored in small scopes."""

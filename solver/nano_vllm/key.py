@@ -1,0 +1,64 @@
+"""States of nano-vLLM's scheduler without names: what two of them share that behave alike.
+
+The block manager always looks for cached blocks, so it always matters what blocks hold and in
+which order the free ones go.
+"""
+
+from collections.abc import Hashable
+from typing import Any
+
+from ...model.nano_vllm.state import Sequence, State
+from ...model.pool import free_blocks
+from ..book import Book
+from ..names import Names
+from ..undecided import left
+from .undecided import OpenSequence
+
+
+def key(state: State, book: Book, mentioned: frozenset[str]) -> Hashable:
+    """Equal for states that differ in names only; requests that are `mentioned` in prompts of the
+    menu keep theirs."""
+    queues = (state.waiting, state.running)
+    places = {name: place for place, name in enumerate(book.live)}
+    names = Names(mentioned, queues, book)
+    computed = frozenset(
+        (names.request(one.id), names.content(one.content), one.most_computed, one.emitted)
+        for one in book.accounts.values()
+        if one.most_computed and (one.ended or one.lost)
+    )
+    return (
+        tuple(tuple(_member(one, names, book, places) for one in queue) for queue in queues),
+        free_blocks(state.pool),
+        names.pool(state.pool),
+        computed,
+        len(state.aborted),
+    )
+
+
+def _member(one: Sequence, names: Names, book: Book, places: dict[str, int]) -> tuple[Any, ...]:
+    """What the scheduler goes by, and what the client knows that is no part of it."""
+    account = book.live.get(one.id)
+    content: Hashable = None
+    if isinstance(one, OpenSequence):
+        content = one.candidates.bits
+    client: tuple[Any, ...] = ()
+    if account is not None:
+        client = (
+            account.computed - one.computed,
+            account.emitted - one.generated,
+            account.prefix_hit - one.prefix_hit,
+            account.preemptions > 0,
+            account.regenerated,
+        )
+    return (
+        names.request(one.id),
+        names.content(one.content) if content is None else content,
+        tuple(names.block(block) for block in one.blocks),
+        one.computed,
+        one.generated,
+        one.prefix_hit,
+        one.published,
+        left(one),
+        places.get(one.id),
+        client,
+    )
