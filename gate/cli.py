@@ -18,6 +18,7 @@ from ..properties.replay import replay as run_replay
 from ..properties.rules import LOCKSTEP
 from ..spec.catalogue import CatalogueError, Rule, load, select
 from . import catalogue_rules, explore_command, frontier_command, recompute_command, report
+from .checkouts import CHECKOUTS, with_path
 from .exits import BROKEN, CONFORMS, INCONCLUSIVE, USAGE
 from .hypothesis_home import set_hypothesis_home
 from .judge import run_gate
@@ -63,6 +64,9 @@ StepLimit = Annotated[
     typer.Option("--step-limit", help="seconds that a target may take for a step, at least 0.1"),
 ]
 Offline = Annotated[bool, typer.Option("--offline", help="install nothing")]
+CheckoutPath = Annotated[
+    Path | None, typer.Option("--path", help=f"the checkout of {' or '.join(CHECKOUTS)}")
+]
 
 
 def _print_version(wanted: bool) -> None:
@@ -112,14 +116,16 @@ def gate(
     out: Annotated[Path, typer.Option(help="folder for counterexamples")] = Path("schedproof-out"),
     step_limit: StepLimit = 10.0,
     offline: Offline = False,
+    path: CheckoutPath = None,
 ) -> None:
     """Judge a scheduler: replay known scenarios, search for new ones, give a verdict per rule."""
+    target = with_path(target, path)
     system = default_system(target) if system is None else system
     with option("--system"):
         check_system(system)
+    if revision is None:
+        revision = default_revision(target)
     with option("--revision"):
-        if revision is None:
-            revision = default_revision(target)
         resolved = resolve_revision(system, revision)
         if target == "model":
             make_model(system, resolved, {})
@@ -175,8 +181,10 @@ def replay(
     quiet: Annotated[bool, typer.Option("--quiet", help="no line per step")] = False,
     step_limit: StepLimit = 10.0,
     offline: Offline = False,
+    path: CheckoutPath = None,
 ) -> None:
     """Run one scenario on a target, show every step, and judge it."""
+    target = with_path(target, path)
     at_least("--step-limit", step_limit, 0.1)
     read = read_scenario(scenario)
     catalogue = load(read.system)

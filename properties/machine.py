@@ -234,9 +234,12 @@ def make_machine(hunt: Search, shrink_runs: int = 0) -> type[RuleBasedStateMachi
         def give_up(self, name: str, inside: bool) -> None:
             index = next(i for i, one in enumerate(self.requests) if one.id == name)
             if self.requests[index].abort_at is None:
+                patient = self.requests[index]
                 now = self.session.monitor.ledger.step
-                self.requests[index] = _aborted(self.requests[index], now, inside)
+                self.requests[index] = _aborted(patient, now, inside)
                 self.judged(self.session.abort, name, inside)
+                if self.session.cannot_abort:
+                    self.requests[index] = patient
 
         def one_arrival(
             self, data: st.DataObject, shape: Any, content: tuple[Segment, ...] = ()

@@ -30,6 +30,7 @@ class Session:
         checked: the rules that can be checked on it, in catalogue order.
         recent: the last few steps with their numbers, for a reader of a failure.
         rejected: requests that the target refused at the door, with its words.
+        cannot_abort: the target has answered an abort with "unsupported".
         details: traceback or stderr of a crash.
     """
 
@@ -58,6 +59,7 @@ class Session:
         self.monitor = Monitor(self.checked, PREDICATES[system], config, at_stake, revision, system)
         self.recent: deque[tuple[int, Step]] = deque(maxlen=CONTEXT_STEPS)
         self.rejected: dict[str, str] = {}
+        self.cannot_abort = False
         self.details = ""
         self._lockstep = self._make_lockstep(system, revision, config)
 
@@ -85,6 +87,7 @@ class Session:
             unsupported = read_ok("abort", self._ask("abort", self._target.abort, *args))
         except CRASHES_AND_HANGS as fault:
             return self._fault(fault)
+        self.cannot_abort = unsupported is not None
         if unsupported is None:
             self.monitor.abort(request_id, inside)
             if self._lockstep is not None:

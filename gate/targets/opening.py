@@ -12,15 +12,15 @@ from typing import Any, NamedTuple
 from ...model.faults import TargetNotStarted
 from ...model.spyre.revision import DECIDES_AS, REVISIONS, SOUND, admitting_by
 from ...model.target import ModelTarget, Target
-from .. import releases
+from .. import checkouts, releases
 from ..published import parse
 from .jsonl import OPERATIONS
 from .pipe import PipeTarget
 
 COMPLAINT = "schedproof: "
 VALID = (
-    "valid: model, MODULE:FACTORY, 'cmd:COMMAND LINE', or a release such as "
-    "sendnn-inference==2.1.2 or vllm==0.28.0"
+    "valid: model, MODULE:FACTORY, 'cmd:COMMAND LINE', a release such as "
+    f"sendnn-inference==2.1.2 or vllm==0.28.0, or a checkout: {', '.join(checkouts.CHECKOUTS)}"
 )
 
 
@@ -62,13 +62,21 @@ def opened(
 
 
 def default_system(spec: str) -> str:
-    """The system that a release is one of; the first one for all other targets."""
+    """The system that a release or a checkout is one of; the first one for all other targets."""
+    if (checkout := checkouts.named(spec)) is not None:
+        return checkout[0].system
     release = parse(spec)
     return "spyre" if release is None else release.system
 
 
 def default_revision(spec: str) -> str | None:
-    """The revision that a release is compared with in lockstep, None for all other targets."""
+    """The revision that a release or a checkout is compared with, None for all other targets.
+
+    Raises:
+        InputError: there is no such checkout.
+    """
+    if (checkout := checkouts.named(spec)) is not None:
+        return checkouts.revision_of(*checkout)
     release = parse(spec)
     if release is None:
         return None
@@ -155,6 +163,9 @@ def _pipe(
         if not command:
             raise UnknownTargetError(f"TARGET {spec!r}: no command after cmd:; {VALID}")
         return PipeTarget(command, step_limit=step_limit)
+    if (checkout := checkouts.named(spec)) is not None:
+        command, env = checkouts.command_of(*checkout)
+        return PipeTarget(command, env=env, step_limit=step_limit)
     release = parse(spec)
     if release is not None:
         prepared = releases.prepare(release, offline=offline, report=report)

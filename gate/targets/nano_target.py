@@ -1,0 +1,206 @@
+"""The target for nano-vLLM: its scheduler and block manager from a checkout, without the model.
+
+Runs as a script: the checkout in SCHEDPROOF_NANO_VLLM, the protocol's five operations on
+stdin/stdout. Only `nanovllm.engine` is imported. Sources: the deck for the queues and phases; the
+checkout's own code for what is read off.
+"""
+
+import hashlib
+import importlib
+import importlib.util
+import os
+import sys
+from itertools import count
+from types import ModuleType, SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING or __package__:
+    from . import door
+    from .hosted import Hosted, HostedTarget
+    from .jsonl import Reply, serve
+    from .streams import EOS, Output
+else:
+    import door
+    from hosted import Hosted, HostedTarget
+    from jsonl import Reply, serve
+    from streams import EOS, Output
+
+CHECKOUT = "SCHEDPROOF_NANO_VLLM"
+OBSERVES = ["emitted", "waiting", "running", "prefilling", "preempted", "finished"]
+OBSERVES += ["computed", "prefix_hit", "blocks", "free_blocks"]
+KEYS = {
+    "block_size": door.POSITIVE,
+    "num_blocks": door.POSITIVE,
+    "max_num_seqs": door.POSITIVE,
+    "max_num_batched_tokens": door.POSITIVE,
+}
+
+
+class NanoTarget(HostedTarget):
+    """The operations on the checkout's scheduler, which knows no abort."""
+
+    def open(self, system: str, config: dict[str, Any]) -> Hosted:
+        """A scheduler of its own; raises RefusedError."""
+        door.check_system(system, "nano_vllm")
+        door.check_keys(config, KEYS)
+        if config["block_size"] < 2:
+            raise door.refuse("block_size", config["block_size"], "at least 2")
+        return Hosted(Engine(config), "nano-vllm", version(), OBSERVES)
+
+    def admit(self, engine: "Engine", asked: door.Asked) -> None:
+        """Queue a request: nano-vLLM itself refuses none."""
+        engine.add(asked)
+
+    def abort(self, id: str, inside: bool = False) -> Reply:  # noqa: A002
+        """There is no such operation."""
+        return {"ok": False, "error": "unsupported", "message": "nano-vLLM has no abort"}
+
+    def advance(self, engine: "Engine") -> dict[str, Any]:
+        """One decision of the scheduler, its tokens made up and taken back."""
+        return engine.step()
+
+
+class Engine:
+    """A scheduler with the requests that it was given, by its own numbers."""
+
+    def __init__(self, config: dict[str, Any]) -> None:
+        engine = import_engine(os.environ.get(CHECKOUT, ""))
+        self._params = importlib.import_module("nanovllm.sampling_params").SamplingParams
+        self._sequence = engine["sequence"].Sequence
+        self._sequence.block_size = config["block_size"]
+        self._sequence.counter = count()
+        self.scheduler = engine["scheduler"].Scheduler(
+            SimpleNamespace(
+                max_num_seqs=config["max_num_seqs"],
+                max_num_batched_tokens=config["max_num_batched_tokens"],
+                eos=EOS,
+                kvcache_block_size=config["block_size"],
+                num_kvcache_blocks=config["num_blocks"],
+            )
+        )
+        # Since prompts are computed in part, a step is told how many tokens it computes.
+        self._chunked = hasattr(self.scheduler.block_manager, "hash_blocks")
+        self._outputs: dict[int, Output] = {}
+        self._hits: dict[int, int] = {}  # tokens found in the cache, by who holds blocks
+
+    def add(self, asked: door.Asked) -> None:
+        """A request joins the queue."""
+        one = self._sequence(asked.prompt, self._params(max_tokens=asked.max_tokens))
+        self._outputs[one.seq_id] = asked.output
+        self.scheduler.add(one)
+
+    def step(self) -> dict[str, Any]:
+        """Schedule, make up the tokens, and let the scheduler take them."""
+        if self.scheduler.is_finished():
+            return {"kind": "idle", "scheduled": {}, **self._after([], [])}
+        ran = list(self.scheduler.running)
+        held = {one.seq_id for one in self.scheduler.waiting if one.block_table}
+        scheduled, is_prefill = self.scheduler.schedule()
+        waits = {one.seq_id for one in self.scheduler.waiting}
+        preempted = [one for one in ran if one.seq_id in waits]
+        tokens = {self.name(one): self._tokens(one, is_prefill) for one in scheduled}
+        for one in scheduled if is_prefill else ():
+            if one.seq_id not in held:
+                self._hits[one.seq_id] = one.num_cached_tokens
+        generated = {one.seq_id: one.num_completion_tokens for one in scheduled}
+        sampled = [self._outputs[one.seq_id].token(generated[one.seq_id]) for one in scheduled]
+        rest = (is_prefill,) if self._chunked else ()
+        self.scheduler.postprocess(scheduled, sampled, *rest)
+        emitted = [one for one in scheduled if one.num_completion_tokens > generated[one.seq_id]]
+        kind = "prefill" if is_prefill else "decode"
+        seen = self._after(emitted, preempted)
+        return {"kind": kind if tokens else "idle", "scheduled": tokens, **seen}
+
+    def name(self, one: Any) -> str:
+        """The id that the client gave."""
+        return self._outputs[one.seq_id].id
+
+    def _tokens(self, one: Any, is_prefill: bool) -> int:
+        if self._chunked:
+            return int(one.num_scheduled_tokens)
+        return len(one) - one.num_cached_tokens if is_prefill else 1
+
+    def _after(self, emitted: list[Any], preempted: list[Any]) -> dict[str, Any]:
+        waiting, running = list(self.scheduler.waiting), list(self.scheduler.running)
+        holders = [one for one in running + waiting if one.block_table]
+        done = [one for one in emitted if one.is_finished]
+        reasons = {
+            self.name(one): "eos" if self._outputs[one.seq_id].ends_with_eos else "length"
+            for one in done
+        }
+        return {
+            "emitted": {self.name(one): 1 for one in emitted},
+            "waiting": [self.name(one) for one in waiting],
+            "running": [self.name(one) for one in running],
+            "prefilling": [self.name(one) for one in waiting if one.block_table],
+            "preempted": [self.name(one) for one in preempted],
+            "finished": reasons,
+            "computed": {self.name(one): self._computed(one) for one in holders},
+            "prefix_hit": {self.name(one): self._hits.get(one.seq_id, 0) for one in holders},
+            "blocks": {self.name(one): [block + 1 for block in one.block_table] for one in holders},
+            "free_blocks": len(self.scheduler.block_manager.free_block_ids),
+        }
+
+    def _computed(self, one: Any) -> int:
+        # The older generation counts the cached tokens only: all but the newest are computed.
+        return int(one.num_cached_tokens) if self._chunked else len(one) - 1
+
+
+def import_engine(checkout: str) -> dict[str, ModuleType]:
+    """The scheduler's modules, around which the package is an empty shell."""
+    package = ModuleType("nanovllm")
+    package.__path__ = [os.path.join(checkout, "nanovllm")]
+    config = ModuleType("nanovllm.config")
+    config.Config = SimpleNamespace  # type: ignore[attr-defined]
+    sys.modules.setdefault("nanovllm", package)
+    sys.modules.setdefault("nanovllm.config", config)
+    stand_in_for_hashing()
+    parts = ("sequence", "block_manager", "scheduler")
+    return {part: importlib.import_module(f"nanovllm.engine.{part}") for part in parts}
+
+
+def stand_in_for_hashing() -> None:
+    """Block hashes are made by xxhash of a NumPy array: any other hash of the tokens will do."""
+    if importlib.util.find_spec("xxhash") is None:
+        xxhash = ModuleType("xxhash")
+        xxhash.xxh64 = _Hash  # type: ignore[attr-defined]
+        sys.modules["xxhash"] = xxhash
+    if importlib.util.find_spec("numpy") is None:
+        numpy = ModuleType("numpy")
+        numpy.array = _Tokens  # type: ignore[attr-defined]
+        sys.modules["numpy"] = numpy
+
+
+class _Hash:
+    """Sixty-four bits of a hash, as xxh64 gives them."""
+
+    def __init__(self) -> None:
+        self._hash = hashlib.blake2b(digest_size=8)
+
+    def update(self, data: bytes) -> None:
+        """More to hash."""
+        self._hash.update(data)
+
+    def intdigest(self) -> int:
+        """The hash as a number."""
+        return int.from_bytes(self._hash.digest(), "little")
+
+
+class _Tokens(list[int]):
+    """Token ids that give their bytes."""
+
+    def tobytes(self) -> bytes:
+        """Eight bytes a token."""
+        return b"".join(token.to_bytes(8, "little") for token in self)
+
+
+def version() -> str:
+    """The version of the checkout, as its project file says."""
+    import tomllib
+
+    with open(os.path.join(os.environ[CHECKOUT], "pyproject.toml"), "rb") as file:
+        return str(tomllib.load(file)["project"]["version"])
+
+
+if __name__ == "__main__":
+    serve(NanoTarget())
