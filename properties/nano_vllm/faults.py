@@ -301,3 +301,69 @@ def crosses_early(original: Any) -> Any:
         return one.num_tokens % config.block_size == 0
 
     return crosses
+
+
+def no_token_at_a_border(original: Any) -> Any:
+    """A prompt that ends with its fourth or eighth token gives none."""
+
+    def caught_up(one: Sequence) -> bool:
+        done: bool = original(one)
+        return done and (one.generated > 0 or one.computed % 4 > 0)
+
+    return caught_up
+
+
+def head_holds_a_block(original: Any) -> Any:
+    """While others decode, the first in line is given a block."""
+
+    def decode(config: NanoConfig, state: State) -> Plan:
+        plan: Plan = original(config, state)
+        new, pool = take(plan.pool, 1)
+        if not plan.waiting or plan.preempted or not new:
+            return plan
+        head = plan.waiting[0]._replace(blocks=new)
+        return plan._replace(waiting=(head, *plan.waiting[1:]), pool=pool)
+
+    return decode
+
+
+def two_blocks(original: Any) -> Any:
+    """At a border a sequence gets two blocks."""
+
+    def may_append(config: NanoConfig, pool: Pool, one: Sequence) -> tuple[Sequence, Pool]:
+        after, left = original(config, pool, one)
+        if after.blocks == one.blocks:
+            return after, left
+        more, left = take(left, 1)
+        return after._replace(blocks=after.blocks + more), left
+
+    return may_append
+
+
+def first_block_written(original: Any) -> Any:
+    """Whatever is computed goes to the first block of the table."""
+
+    def slot_blocks(config: NanoConfig, state: State, plan: Plan) -> dict[str, list[int]]:
+        written: dict[str, list[int]] = original(config, state, plan)
+        tables = {one.id: one.blocks for one in (*state.running, *state.waiting)}
+        return {name: [*tables[name][:1]] for name in written}
+
+    return slot_blocks
+
+
+def found_by_length(original: Any) -> Any:
+    """Any block that ends at the same token will do."""
+
+    def prefix_hit(config: NanoConfig, pool: Pool, one: Sequence) -> tuple[int, ...]:
+        ends = {
+            sum(tokens for _, tokens in content): holders[0]
+            for content, holders in pool.cached.items()
+        }
+        found: list[int] = []
+        for number in range(1, (one.num_tokens - 1) // config.block_size + 1):
+            if number * config.block_size not in ends:
+                break
+            found.append(ends[number * config.block_size])
+        return tuple(found)
+
+    return prefix_hit

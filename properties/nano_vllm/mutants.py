@@ -57,6 +57,7 @@ EVERY_SYSTEM = (
         revision="0.2.0",
         alone=True,
     ),
+    mutant("found by length", "ALL-R08", in_blocks("prefix_hit", faults.found_by_length)),
     mutant("a block is lost", "ALL-R09", in_blocks("deallocate", faults.last_block_stays)),
     mutant("goes in circles", "ALL-R10", target=ShowsNoProgress),
 )
@@ -104,6 +105,28 @@ ROWS = (
         in_scheduler("admitted", faults.a_token_short),
         alone=True,
     ),
+    mutant(
+        "no token at a border", "NAN-R13", in_scheduler("caught_up", faults.no_token_at_a_border)
+    ),
+    mutant(
+        "the head holds a block",
+        "NAN-R03",
+        in_scheduler("decode", faults.head_holds_a_block),
+        alone=True,
+    ),
+    mutant("two blocks at a border", "NAN-R17", in_blocks("may_append", faults.two_blocks)),
+    mutant(
+        "written to the first block",
+        "NAN-R27",
+        in_scheduler("slot_blocks", faults.first_block_written),
+    ),
+    mutant(
+        "shared by length",
+        "NAN-R29",
+        in_blocks("prefix_hit", faults.found_by_length),
+        alone=True,
+    ),
+    mutant("the last block is a hit", "NAN-R35", in_blocks("prefix_hit", faults.last_block_found)),
     mutant(
         "hits inside a block",
         "NAN-R32",
