@@ -10,6 +10,7 @@ from schedproof.gate.explore_command import chosen_scopes, read_limits
 from schedproof.gate.explore_report import _limits
 from schedproof.gate.scenario_file import read_scenario
 from schedproof.solver.spyre.scopes import SCOPES
+from schedproof.spec.catalogue import SYSTEMS
 
 from .build import Run
 
@@ -243,7 +244,7 @@ def test_another_system_is_explored_by_its_own_limits(run: Run) -> None:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--system", "x"], "--system: 'x' is not a system; valid: spyre, vllm"),
+        (["--system", "x"], f"--system: 'x' is not a system; valid: {', '.join(SYSTEMS)}"),
         (["--system", "vllm", "--scope", "pool"], "'pool' is no scope of revision documented; "),
         (["--system", "vllm", "--revision", "2.5.2"], "--revision: '2.5.2' is not a revision of"),
         (["--system", "vllm", "--rule", "SPY-R04"], "no rule 'SPY-R04'"),

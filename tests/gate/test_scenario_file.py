@@ -16,6 +16,7 @@ from schedproof.gate.scenario_file import FileError, read_scenario, scenario_jso
 from schedproof.model.scenario import FORMAT, Expectation, Request, Scenario
 from schedproof.model.spyre.config import REVISIONS
 from schedproof.model.systems import full_config
+from schedproof.spec.catalogue import SYSTEMS
 
 REQUEST = {"id": "r0", "arrival": 0, "prompt": [["r0", 40]], "max_tokens": 8}
 GOOD = {"format": FORMAT, "system": "spyre", "requests": [REQUEST]}
@@ -80,7 +81,7 @@ def test_a_truncated_file_is_never_taken_for_a_scenario(file: Path) -> None:
         ({"requests": []}, "$.requests: []: Expected `array` of length >= 1"),
         ({"requests": {}}, "$.requests: {}: Expected `array`, got `object`"),
         ({"system": 3}, "$.system: 3: Expected `str`, got `int`"),
-        ({"system": "spire"}, "$.system: 'spire' is not a system; valid: spyre, vllm"),
+        ({"system": "spire"}, f"$.system: 'spire' is not a system; valid: {', '.join(SYSTEMS)}"),
         (
             {"revision": "2.1"},
             f"$.revision: '2.1' is not a revision of spyre; valid: {', '.join(REVISIONS)}",

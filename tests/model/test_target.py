@@ -60,7 +60,7 @@ def test_fields_are_promised_only_where_they_mean_something(
 @pytest.mark.parametrize(
     ("system", "revision", "config", "path"),
     [
-        ("nano_vllm", "documented", {}, "$.system"),
+        ("orca", "documented", {}, "$.system"),
         ("spyre", "3.0", {}, "$.revision"),
         ("spyre", "sound", {"foo": 1}, "$.config.foo"),
         ("spyre", "sound", {"block_size": 0}, "$.config.block_size"),
