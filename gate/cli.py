@@ -17,7 +17,14 @@ from ..properties.predicate import Broken
 from ..properties.replay import replay as run_replay
 from ..properties.rules import LOCKSTEP
 from ..spec.catalogue import CatalogueError, Rule, load, select
-from . import catalogue_rules, explore_command, frontier_command, recompute_command, report
+from . import (
+    catalogue_rules,
+    compare_command,
+    explore_command,
+    frontier_command,
+    recompute_command,
+    report,
+)
 from .checkouts import CHECKOUTS, with_path
 from .exits import BROKEN, CONFORMS, INCONCLUSIVE, USAGE
 from .hypothesis_home import set_hypothesis_home
@@ -274,6 +281,7 @@ def search(
 app.command("explore")(explore_command.command)
 app.command("frontier")(frontier_command.command)
 app.command("recompute")(recompute_command.command)
+app.command("compare")(compare_command.command)
 
 
 @app.command()

@@ -22,8 +22,9 @@ from ..solver.vllm.frontier import (
 )
 from . import report
 from .exits import CONFORMS
-from .frontier_picture import check_picture, picture
+from .frontier_picture import picture
 from .options import between, check_file, write
+from .pictures import check_picture
 
 CHUNKS = "64,128,256,512,1024,2048,4096,8192,16384,32768"
 MOST_TOKENS = 1_000_000

@@ -1,42 +1,17 @@
 """The frontier as a picture, by Plotly where it is installed."""
 
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from ..model.errors import InputError
 from ..solver.vllm.frontier import KNOBS, Load, Priced, StepCost
-from .options import check_file
-from .report import one_line
+from .pictures import drawn_as
 
-SUFFIXES = (".html", ".svg")
-WIDTH, HEIGHT = 900, 600  # of an .svg; a page is as wide as its window
+HEIGHT = 600
 # Points of the two knobs may coincide: one is drawn around the other.
 SYMBOLS = {"budget": "circle", "threshold": "diamond-open"}
 SIZES = {"budget": 8, "threshold": 15}
 LABELS = {"budget": "top right", "threshold": "bottom left"}
 TICKS = {"type": "log", "dtick": "D2", "tickformat": ","}
-
-
-def check_picture(path: Path) -> None:
-    """Notice before the work, not after it, that there will be no picture.
-
-    Raises:
-        InputError: another kind of file, no place for it, or nothing that draws it.
-    """
-    if path.suffix not in SUFFIXES:
-        raise InputError("--picture", f"{path}; valid: a file that ends in .html or .svg")
-    check_file("--picture", path)
-    if find_spec("plotly") is None:
-        raise InputError(
-            "--picture", "Plotly is not installed; valid: pip install 'schedproof[plot]'"
-        )
-    if path.suffix == ".svg" and find_spec("kaleido") is None:
-        raise InputError(
-            "--picture",
-            f"{path}: Kaleido, which draws .svg, is not installed; valid: an .html file, or "
-            "pip install kaleido",
-        )
 
 
 def picture(path: Path, load: Load, cost: StepCost, found: list[Priced]) -> bytes:
@@ -45,18 +20,7 @@ def picture(path: Path, load: Load, cost: StepCost, found: list[Priced]) -> byte
     Raises:
         InputError: Kaleido cannot draw, for want of a browser.
     """
-    drawn = figure(load, cost, found)
-    if path.suffix == ".html":
-        page: str = drawn.to_html(include_plotlyjs=True, full_html=True, div_id="frontier")
-        return page.encode()
-    try:
-        image: bytes = drawn.to_image(format="svg", width=WIDTH, height=HEIGHT)
-    except Exception as error:  # Kaleido's own, Plotly's, or those of the browser that it starts
-        why = one_line(str(error).strip().partition("\n")[0])
-        raise InputError(
-            "--picture", f"{path}: Kaleido cannot draw it ({why}); valid: an .html file"
-        ) from None
-    return image
+    return drawn_as(path, figure(load, cost, found), "frontier", HEIGHT)
 
 
 def figure(load: Load, cost: StepCost, found: list[Priced]) -> Any:

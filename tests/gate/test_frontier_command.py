@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from schedproof.gate import frontier_command, frontier_picture
+from schedproof.gate import frontier_command, frontier_picture, pictures
 from schedproof.gate.frontier_command import read_chunks
 from schedproof.solver.vllm.frontier import Load, StepCost, measure, priced
 
@@ -176,7 +176,7 @@ def test_without_plotly_it_is_said_how_to_install_it(
 def test_without_kaleido_an_svg_is_refused_and_what_is_valid_is_named(
     run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(frontier_picture, "find_spec", lambda name: name == "plotly" or None)
+    monkeypatch.setattr(pictures, "find_spec", lambda name: name == "plotly" or None)
     result = run("frontier", "--picture", "f.svg")
     said = (
         "--picture: f.svg: Kaleido, which draws .svg, is not installed; valid: an .html file, or "
@@ -192,7 +192,7 @@ def test_a_kaleido_that_finds_no_browser_is_one_line_and_exit_2(
         def to_image(self, **_):
             raise RuntimeError("\nno browser here\nand many more lines")
 
-    monkeypatch.setattr(frontier_picture, "find_spec", lambda name: name)
+    monkeypatch.setattr(pictures, "find_spec", lambda name: name)
     monkeypatch.setattr(frontier_picture, "figure", lambda *_: Undrawable())
     result = run("frontier", *SMALL, "--picture", "f.svg")
     said = "--picture: f.svg: Kaleido cannot draw it (no browser here); valid: an .html file"
