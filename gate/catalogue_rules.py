@@ -3,12 +3,14 @@
 from collections.abc import Sequence
 
 from rich.console import Console
+from rich.table import Table
 
 from ..model.systems import REVISIONS
 from ..properties.mutants import Mutant
 from ..properties.rules import applies
 from ..properties.systems import MUTANTS
 from ..spec.catalogue import Rule
+from ..spec.shared import Topic
 
 
 def show_list(console: Console, rules: Sequence[Rule]) -> None:
@@ -40,6 +42,19 @@ def show_rule(console: Console, rule: Rule) -> None:
     lines += [f"  differs:   {one.releases}: {one.says}" for one in rule.divergences]
     for line in lines:
         console.print(line, markup=False)
+
+
+def show_shared(console: Console, topics: Sequence[Topic]) -> None:
+    """Topics that systems share: the rules side by side, and where they differ."""
+    table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold")
+    for head in ("topic", *REVISIONS):
+        table.add_column(head)
+    for topic in topics:
+        cells = ("\n".join(topic.rules.get(system, ("-",))) for system in REVISIONS)
+        table.add_row(topic.title, *cells)
+    console.print(table)
+    for topic in topics:
+        console.print(f"{topic.title}: {topic.differs}", markup=False, soft_wrap=True)
 
 
 def show_matrix(console: Console, rules: Sequence[Rule], system: str) -> None:

@@ -16,7 +16,8 @@ from ..model.target import ModelTarget
 from ..properties.predicate import Broken
 from ..properties.replay import replay as run_replay
 from ..properties.rules import LOCKSTEP
-from ..spec.catalogue import CatalogueError, Rule, load, select
+from ..spec.catalogue import SYSTEMS, CatalogueError, Rule, load, select
+from ..spec.shared import topics
 from . import (
     catalogue_rules,
     compare_command,
@@ -324,23 +325,37 @@ def check(
 
 @app.command()
 def rules(
-    system: Annotated[str, typer.Option(help="the system whose rules to list")] = "spyre",
+    system: Annotated[
+        str | None, typer.Option(help="the system whose rules to list  [default: spyre]")
+    ] = None,
     rule: Annotated[str | None, typer.Argument(help="show this rule in full")] = None,
     matrix: Annotated[
         bool, typer.Option("--matrix", help="rule x revision, engine, witness, mutant")
     ] = False,
+    shared: Annotated[
+        bool, typer.Option("--shared", help="what systems have in common, and where they differ")
+    ] = False,
 ) -> None:
     """List the rules: what they say, where it is written, and what checks them."""
+    system = system or _system_of(rule)
     with option("--system"):
         check_system(system)
     catalogue = load(system)
     console = report.make_console()
-    if rule is not None:
+    if shared:
+        catalogue_rules.show_shared(console, topics())
+    elif rule is not None:
         catalogue_rules.show_rule(console, select(catalogue, [rule])[0])
     elif matrix:
         catalogue_rules.show_matrix(console, catalogue, system)
     else:
         catalogue_rules.show_list(console, catalogue)
+
+
+def _system_of(rule: str | None) -> str:
+    """The first system that has a rule of this id, or the first one."""
+    having = (system for system in SYSTEMS if rule in {one.id for one in load(system)})
+    return next(having, SYSTEMS[0])
 
 
 @app.command()

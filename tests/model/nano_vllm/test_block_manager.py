@@ -1,0 +1,227 @@
+"""Blocks given, shared, found and given back. Blocks of four tokens."""
+
+import pytest
+
+from schedproof.model.nano_vllm import block_manager
+from schedproof.model.nano_vllm.block_manager import blocks_for
+from schedproof.model.pool import Pool, free_blocks
+
+from .build import config, decoding, pool, waiting
+
+LIMITS = config()
+FIRST, SECOND = (("s", 4),), (("s", 8),)
+
+
+def cached(*contents: tuple[tuple[tuple[str, int], ...], int], **changes: object) -> Pool:
+    """A pool of nine, five of them in use, in which these contents are found."""
+    found = {content: (block,) for content, block in contents}
+    return Pool(9, (), 6, (), found)._replace(**changes)
+
+
+@pytest.mark.parametrize(("tokens", "blocks"), [(0, 0), (1, 1), (4, 1), (5, 2), (8, 2), (9, 3)])
+def test_a_block_is_needed_for_every_four_tokens_begun(tokens: int, blocks: int) -> None:
+    assert blocks_for(tokens, 4) == blocks
+
+
+# --- what is found -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("content", "hit"),
+    [
+        ((("s", 4),), ()),
+        ((("s", 5),), (1,)),
+        ((("s", 8),), (1,)),
+        ((("s", 9),), (1, 2)),
+        ((("s", 30),), (1, 2)),
+        ((("s", 7), ("t", 5)), (1,)),
+        ((("t", 9),), ()),
+        ((("t", 1), ("s", 9)), ()),
+    ],
+)
+def test_a_hit_is_the_cached_blocks_that_begin_a_sequence_but_not_its_last(
+    content: tuple[tuple[str, int], ...], hit: tuple[int, ...]
+) -> None:
+    one = waiting(sum(tokens for _, tokens in content), content=content)
+    assert block_manager.prefix_hit(LIMITS, cached((FIRST, 1), (SECOND, 2)), one) == hit
+
+
+def test_a_hit_ends_at_the_first_block_that_is_missing() -> None:
+    third = (("s", 12),)
+    one = waiting(13, content=(("s", 13),))
+    assert block_manager.prefix_hit(LIMITS, cached((FIRST, 1), (third, 3)), one) == (1,)
+    assert block_manager.prefix_hit(LIMITS, cached((SECOND, 2), (third, 3)), one) == ()
+
+
+def test_what_was_generated_is_found_too() -> None:
+    said = (("s", 6), ("out:a", 2))
+    store = cached((FIRST, 1), (said, 2))
+    again = waiting(6, name="a", content=(("s", 6),), generated=3)
+    assert block_manager.prefix_hit(LIMITS, store, again) == (1, 2)
+    asked = waiting(9, name="b", content=(*said, ("b", 1)))
+    assert block_manager.prefix_hit(LIMITS, store, asked) == (1, 2)
+    assert block_manager.prefix_hit(LIMITS, store, again._replace(id="c")) == (1,)
+
+
+# --- allocate ----------------------------------------------------------------------------------
+
+
+def test_a_table_has_blocks_for_all_tokens_taken_from_the_front() -> None:
+    one, left = block_manager.allocate(LIMITS, pool(9, 2), waiting(9), ())
+    assert (one.blocks, one.computed, one.prefix_hit, one.published) == ((3, 4, 5), 0, 0, 0)
+    assert left == pool(9, 5)
+
+
+def test_generated_tokens_need_blocks_as_well() -> None:
+    one, _ = block_manager.allocate(LIMITS, pool(9, 2), waiting(8, generated=1), ())
+    assert one.blocks == (3, 4, 5)
+
+
+def test_blocks_that_were_found_begin_the_table_and_count_as_computed() -> None:
+    one, left = block_manager.allocate(LIMITS, cached((FIRST, 1)), waiting(9), (1,))
+    assert (one.blocks, one.computed, one.prefix_hit, one.published) == ((1, 6, 7), 4, 4, 1)
+    assert free_blocks(left) == 2
+
+
+def test_a_free_block_that_was_found_is_not_handed_out_beside() -> None:
+    """Only free blocks are left, the one found in front of them."""
+    store = cached((FIRST, 1), fresh=10, tail=((1, FIRST), (2, SECOND), (3, None)))
+    one, left = block_manager.allocate(LIMITS, store, waiting(9), (1,))
+    assert one.blocks == (1, 2, 3)
+    assert free_blocks(left) == 0
+    assert dict(left.cached) == {FIRST: (1,)}  # the second one is written anew
+
+
+def test_what_a_block_held_is_forgotten_when_it_is_handed_out() -> None:
+    store = cached((FIRST, 1), fresh=10, tail=((1, FIRST),))
+    _, left = block_manager.allocate(LIMITS, store, waiting(3), ())
+    assert dict(left.cached) == {}
+
+
+def test_a_block_handed_out_leaves_the_copy_that_is_found_instead_of_it() -> None:
+    store = cached((FIRST, 5), fresh=10, tail=((1, FIRST),))
+    _, left = block_manager.allocate(LIMITS, store, waiting(3), ())
+    assert dict(left.cached) == {FIRST: (5,)}
+
+
+def test_only_blocks_found_in_use_cost_nothing() -> None:
+    one = waiting(13)
+    store = cached((FIRST, 1), (SECOND, 2), tail=((2, SECOND),))
+    assert block_manager.unshared_blocks(LIMITS, store, one, ()) == 4
+    assert block_manager.unshared_blocks(LIMITS, store, one, (1,)) == 3
+    assert block_manager.unshared_blocks(LIMITS, store, one, (1, 2)) == 3
+
+
+# --- append ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("computed", "crosses"), [(3, False), (4, True), (5, False), (7, False), (8, True)]
+)
+def test_the_first_token_of_a_block_crosses_a_border(computed: int, crosses: bool) -> None:
+    assert block_manager.crosses(LIMITS, decoding("a", computed)) is crosses
+
+
+@pytest.mark.parametrize(
+    ("computed", "held", "possible"), [(4, 9, False), (4, 8, True), (3, 9, True), (5, 9, True)]
+)
+def test_one_can_go_on_that_crosses_no_border_or_finds_a_free_block(
+    computed: int, held: int, possible: bool
+) -> None:
+    one = decoding("a", computed)
+    assert block_manager.can_append(LIMITS, pool(9, held), one) is possible
+
+
+def test_without_a_bound_everybody_can_go_on() -> None:
+    assert block_manager.can_append(LIMITS, Pool(None), decoding("a", 4, 1))
+
+
+def test_a_block_is_appended_at_a_border_only() -> None:
+    before = pool(9, 2)
+    one, left = block_manager.may_append(LIMITS, before, decoding("a", 8, 1, 2))
+    assert (one.blocks, left) == ((1, 2, 3), pool(9, 3))
+    inside = decoding("a", 7, 1, 2)
+    assert block_manager.may_append(LIMITS, before, inside) == (inside, before)
+
+
+# --- publish -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("computed", "published", "contents"),
+    [
+        (3, 0, {}),
+        (4, 0, {FIRST: (1,)}),
+        (7, 0, {FIRST: (1,)}),
+        (8, 0, {FIRST: (1,), SECOND: (2,)}),
+        (8, 1, {SECOND: (2,)}),
+        (9, 2, {}),
+    ],
+)
+def test_full_blocks_can_be_found_once_they_are_computed(
+    computed: int, published: int, contents: dict[object, object]
+) -> None:
+    one = waiting(9, name="s", computed=computed, published=published, blocks=(1, 2, 3))
+    after, left = block_manager.hash_blocks(LIMITS, pool(9, 3), one)
+    assert after.published == computed // 4
+    assert dict(left.cached) == contents
+
+
+def test_of_two_blocks_with_the_same_content_the_one_filled_last_is_found() -> None:
+    store = pool(9, 4)
+    for block in (1, 2):
+        one = decoding("s", 4, block)
+        _, store = block_manager.hash_blocks(LIMITS, store, one)
+    assert dict(store.cached) == {FIRST: (2,)}
+    assert block_manager.prefix_hit(LIMITS, store, waiting(5, content=(("s", 5),))) == (2,)
+
+
+def test_a_block_of_generated_tokens_is_found_by_who_generated_them() -> None:
+    one = decoding("a", 8, 1, 2, content=(("s", 6),), generated=2, published=1)
+    _, left = block_manager.hash_blocks(LIMITS, pool(9, 2), one)
+    assert dict(left.cached) == {(("s", 6), ("out:a", 2)): (2,)}
+
+
+# --- deallocate --------------------------------------------------------------------------------
+
+
+def test_blocks_come_back_at_the_end_the_last_one_of_a_table_first() -> None:
+    store = pool(9, 8)._replace(tail=((8, None),))
+    left = block_manager.deallocate(store, decoding("a", 9, 4, 2, 7), (), 4)
+    assert [block for block, _ in left.tail] == [8, 7, 2, 4]
+    assert free_blocks(left) == free_blocks(store) + 3
+
+
+def test_blocks_that_another_one_holds_stay() -> None:
+    one, other = decoding("a", 6, 1, 2), decoding("b", 6, 1, 3)
+    left = block_manager.deallocate(pool(9, 3), one, (one, other), 4)
+    assert left.tail == ((2, None),)
+
+
+def test_free_blocks_can_still_be_found_if_they_were_full() -> None:
+    one = decoding("s", 9, 1, 2, 3, published=2)
+    left = block_manager.deallocate(cached((FIRST, 1), (SECOND, 2)), one, (), 4)
+    assert left.tail == ((3, None), (2, SECOND), (1, FIRST))
+    assert dict(left.cached) == {FIRST: (1,), SECOND: (2,)}
+
+
+def test_free_blocks_are_handed_out_in_the_order_in_which_they_came_back() -> None:
+    store = block_manager.deallocate(pool(4, 4), decoding("a", 6, 3, 1), (), 4)
+    store = block_manager.deallocate(store, decoding("b", 6, 2, 4), (), 4)
+    one, left = block_manager.allocate(LIMITS, store, waiting(10), ())
+    assert one.blocks == (1, 3, 4)
+    assert left.tail == ((2, None),)
+
+
+def test_blocks_never_used_come_before_those_given_back() -> None:
+    store = block_manager.deallocate(pool(5, 2), decoding("a", 6, 1, 2), (), 4)
+    one, _ = block_manager.allocate(LIMITS, store, waiting(16), ())
+    assert one.blocks == (3, 4, 5, 2)
+
+
+# --- slots -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("position", "expected"), [(0, 28), (3, 31), (4, 8), (7, 11), (8, 20)])
+def test_a_slot_is_that_of_the_block_and_the_place_in_it(position: int, expected: int) -> None:
+    assert block_manager.slot((7, 2, 5), position, 4) == expected

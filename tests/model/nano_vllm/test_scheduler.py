@@ -1,0 +1,460 @@
+"""One step in its parts, and what the two revisions do differently. Block 4, budget 16."""
+
+from typing import Any
+
+import pytest
+
+from schedproof.model.nano_vllm import scheduler
+from schedproof.model.nano_vllm.config import NanoConfig
+from schedproof.model.nano_vllm.scheduler import Plan
+from schedproof.model.nano_vllm.state import Sequence, State
+from schedproof.model.pool import Pool, free_blocks
+
+from .build import REVISIONS, Run, config, decoding, ids, pool, waiting
+
+WHOLE, IN_CHUNKS = REVISIONS
+each_revision = pytest.mark.parametrize("revision", REVISIONS)
+
+
+def decided(state: State, revision: str = WHOLE, **changes: Any) -> Plan:
+    return scheduler.schedule(config(**changes), state, revision != WHOLE)
+
+
+def queue(*prompts: int, **changes: Any) -> State:
+    """Nothing but waiting requests a, b, c, ... with prompts of these lengths."""
+    members = tuple(waiting(one, name="abcdef"[place]) for place, one in enumerate(prompts))
+    return State(waiting=members, pool=Pool(16))._replace(**changes)
+
+
+def order(plan: Plan) -> list[tuple[str, int]]:
+    """Who is scheduled with how many tokens, in order."""
+    return list(plan.scheduled.items())
+
+
+# --- arrivals and aborts -----------------------------------------------------------------------
+
+
+def test_a_newcomer_waits_behind_the_others() -> None:
+    state = queue(5, 5)
+    after = scheduler.arrive(state, waiting(1, name="new"))
+    assert after == state._replace(waiting=(*state.waiting, waiting(1, name="new")))
+
+
+def test_aborting_a_stranger_changes_nothing() -> None:
+    state = State(running=(decoding("a", 5, 1, 2),), pool=pool(9, 2))
+    assert scheduler.abort(config(), state, "b") == state
+
+
+@pytest.mark.parametrize("place", ["waiting", "running"])
+def test_an_aborted_request_is_gone_from_its_queue_and_to_be_reported(place: str) -> None:
+    members = tuple(waiting(5, name=name) for name in "abc")
+    state = State(aborted=("x",))._replace(**{place: members})
+    after = scheduler.abort(config(), state, "b")
+    assert after == State(aborted=("x", "b"))._replace(**{place: (members[0], members[2])})
+
+
+def test_an_aborted_request_gives_back_what_no_other_one_holds() -> None:
+    a = decoding("a", 5, 1, 2, content=(("s", 5),), published=1)
+    b = decoding("b", 5, 1, 3, content=(("s", 5),), published=1)
+    cached = {(("s", 4),): (1,)}
+    state = State(running=(a, b), pool=Pool(9, (), 4, (), cached))
+    after = scheduler.abort(config(), state, "a")
+    assert after.pool == Pool(9, (), 4, ((2, None),), cached)
+
+
+def test_one_aborted_in_the_middle_of_its_prompt_gives_its_blocks_back() -> None:
+    run = Run(IN_CHUNKS, block_size=4, num_blocks=8, max_num_batched_tokens=6)
+    run.ask("a", 20)
+    run.ask("b", 5)
+    assert run.step()["free_blocks"] == 3
+    run.state = run.model.abort(run.state, "a")
+    assert run.state.pool.tail == ((5, None), (4, None), (3, None), (2, None), (1, (("a", 4),)))
+    step = run.step()
+    assert (step["finished"], step["scheduled"]) == ({"a": "aborted"}, {"b": 5})
+    assert step["free_blocks"] == 6
+
+
+@each_revision
+def test_who_is_aborted_inside_a_step_was_scheduled_and_gets_no_token(revision: str) -> None:
+    run = Run(revision, block_size=4, num_blocks=8)
+    run.ask("a", 5)
+    run.ask("b", 5)
+    run.step()
+    run.state, seen = run.model.step(run.state, ("a", "nobody"))
+    assert (seen["scheduled"], seen["emitted"]) == ({"a": 1, "b": 1}, {"b": 1})
+    assert (seen["finished"], seen["running"]) == ({"a": "aborted"}, ["b"])
+    assert seen["free_blocks"] == 6
+    assert run.step()["finished"] == {}
+
+
+def test_an_abort_is_reported_once() -> None:
+    one = Run(block_size=4)
+    one.ask("a", 5)
+    one.state = one.model.abort(one.state, "a")
+    assert [step["finished"] for step in one.steps(2)] == [{"a": "aborted"}, {}]
+
+
+# --- prefill first -----------------------------------------------------------------------------
+
+
+@each_revision
+def test_who_runs_decodes_only_if_nobody_is_admitted(revision: str) -> None:
+    runs = (decoding("r", 5, 1, 2),)
+    plan = decided(queue(5, running=runs, pool=pool(16, 2)), revision)
+    assert (plan.is_prefill, plan.scheduled) == (True, {"a": 5})
+    assert ids(plan.running) == ["r", "a"]
+    full = decided(queue(5, running=runs, pool=pool(2, 2)), revision)
+    assert (full.is_prefill, full.scheduled, ids(full.waiting)) == (False, {"r": 1}, ["a"])
+
+
+@each_revision
+def test_waiting_sequences_are_admitted_in_order_while_the_budget_lasts(revision: str) -> None:
+    plan = decided(queue(6, 7, 3, 1), revision)
+    assert order(plan) == [("a", 6), ("b", 7), ("c", 3)]
+    assert (ids(plan.running), ids(plan.waiting)) == (["a", "b", "c"], ["d"])
+
+
+@each_revision
+@pytest.mark.parametrize(
+    ("prompts", "size"), [((6, 11, 1), 16), ((6, 7, 1), 3)], ids=["budget", "memory"]
+)
+def test_the_first_that_fails_a_gate_stops_the_loop(
+    revision: str, prompts: tuple[int, ...], size: int
+) -> None:
+    plan = decided(queue(*prompts, pool=Pool(size)), revision)
+    assert (plan.scheduled, ids(plan.waiting)) == ({"a": 6}, ["b", "c"])
+
+
+@each_revision
+@pytest.mark.parametrize(("blocks", "admitted"), [(4, ["a", "b"]), (3, ["a"])])
+def test_the_last_free_block_is_given_away(revision: str, blocks: int, admitted: list[str]) -> None:
+    assert ids(decided(queue(5, 8, pool=Pool(blocks)), revision).running) == admitted
+
+
+def test_fits_means_that_as_many_are_free() -> None:
+    assert scheduler.fits(pool(9, 4), 5)
+    assert not scheduler.fits(pool(9, 4), 6)
+    assert scheduler.fits(Pool(None), 10**6)
+
+
+# --- what the cache has ------------------------------------------------------------------------
+
+
+def sharers(free: int) -> State:
+    """One runs with two full blocks, and one waits that begins with the same and has five more."""
+    content = (("s", 8),)
+    runs = decoding("r", 8, 1, 2, content=content, published=2)
+    joins = waiting(13, name="a", content=(*content, ("a", 5)))
+    cached = {(("s", 4),): (1,), content: (2,)}
+    return State((joins,), (runs,), Pool(2 + free, (), 3, (), cached))
+
+
+@each_revision
+def test_what_is_cached_costs_no_budget(revision: str) -> None:
+    plan = decided(sharers(9), revision, max_num_batched_tokens=5)
+    assert plan.scheduled == {"a": 5}
+    [_, one] = plan.running
+    assert (one.computed, one.prefix_hit, one.blocks) == (8, 8, (1, 2, 3, 4))
+
+
+@pytest.mark.parametrize(
+    ("revision", "free", "admitted"),
+    [(WHOLE, 4, True), (WHOLE, 3, False), (IN_CHUNKS, 2, True), (IN_CHUNKS, 1, False)],
+)
+def test_shared_blocks_must_be_free_as_well_in_the_deck_and_not_in_the_release(
+    revision: str, free: int, admitted: bool
+) -> None:
+    plan = decided(sharers(free), revision)
+    assert (plan.scheduled == {"a": 5}) is admitted
+    assert plan.is_prefill is admitted
+
+
+@pytest.mark.parametrize(("free", "admitted"), [(4, True), (3, False)])
+def test_cached_blocks_that_nobody_holds_must_be_free_in_the_release_too(
+    free: int, admitted: bool
+) -> None:
+    """The two cached ones are among the free."""
+    cached = {(("s", 4),): (1,), (("s", 8),): (2,)}
+    tail = ((2, (("s", 8),)), (1, (("s", 4),)))
+    joins = waiting(13, name="a", content=(("s", 8), ("a", 5)))
+    state = State((joins,), (), Pool(free, (), 3, tail, cached))
+    plan = decided(state, IN_CHUNKS)
+    assert (plan.scheduled == {"a": 5}) is admitted
+
+
+# --- seats -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("revision", "joined"), [(WHOLE, ["a"]), (IN_CHUNKS, ["a", "b"])])
+def test_seats_are_those_of_the_running_in_the_deck_and_of_the_step_in_the_release(
+    revision: str, joined: list[str]
+) -> None:
+    runs = (decoding("r", 5, 1, 2),)
+    plan = decided(queue(1, 1, 1, running=runs, pool=pool(16, 2)), revision, max_num_seqs=2)
+    assert list(plan.scheduled) == joined
+    assert ids(plan.running) == ["r", *joined]
+
+
+def test_the_deck_admits_nobody_while_every_seat_is_taken() -> None:
+    runs = (decoding("q", 5, 1, 2), decoding("r", 5, 3, 4))
+    plan = decided(queue(1, running=runs, pool=pool(16, 4)), max_num_seqs=2)
+    assert (plan.is_prefill, plan.scheduled) == (False, {"q": 1, "r": 1})
+
+
+def test_in_the_release_those_behind_the_seats_wait_until_one_in_front_ends() -> None:
+    run = Run(IN_CHUNKS, block_size=4, num_blocks=9, max_num_seqs=2)
+    for name, tokens in (("a", 3), ("b", 4), ("c", 2)):
+        run.ask(name, 2, max_tokens=tokens)
+    seen = run.steps(6)
+    assert [list(step["scheduled"]) for step in seen] == [
+        *(["a", "b"], ["c"]),
+        *(["a", "b"], ["a", "b"], ["b", "c"], []),
+    ]
+    assert seen[1]["running"] == ["a", "b", "c"]
+    assert [step["finished"] for step in seen[3:5]] == [
+        {"a": "length"},
+        {"b": "length", "c": "length"},
+    ]
+
+
+# --- in chunks ---------------------------------------------------------------------------------
+
+
+def test_a_long_prompt_stays_in_front_with_all_its_blocks_until_it_is_computed() -> None:
+    run = Run(IN_CHUNKS, block_size=4, num_blocks=9, max_num_batched_tokens=6)
+    run.ask("a", 15)
+    run.ask("b", 2)
+    first, second, third = run.steps(3)
+    assert (first["scheduled"], second["scheduled"]) == ({"a": 6}, {"a": 6})
+    for seen, computed in ((first, 6), (second, 12)):
+        assert (seen["kind"], seen["emitted"], seen["running"]) == ("prefill", {}, [])
+        assert (seen["waiting"], seen["prefilling"]) == (["a", "b"], ["a"])
+        assert (seen["blocks"], seen["computed"]) == ({"a": [1, 2, 3, 4]}, {"a": computed})
+    assert [seen["slot_blocks"]["a"] for seen in (first, second, third)] == [[1, 2], [2, 3], [4]]
+    assert (third["scheduled"], third["emitted"]) == ({"a": 3, "b": 2}, {"a": 1, "b": 1})
+    assert (third["running"], third["waiting"], third["prefilling"]) == (["a", "b"], [], [])
+
+
+def test_only_the_first_of_a_step_is_cut() -> None:
+    plan = decided(queue(10, 7), IN_CHUNKS)
+    assert (order(plan), ids(plan.waiting)) == ([("a", 10)], ["b"])
+    assert plan.waiting[0].blocks == ()
+    cut = decided(queue(17, 1), IN_CHUNKS)
+    assert (order(cut), ids(cut.waiting), ids(cut.running)) == ([("a", 16)], ["a", "b"], [])
+
+
+def test_nobody_is_cut_in_the_deck() -> None:
+    plan = decided(queue(17, 1))
+    assert (plan.scheduled, ids(plan.waiting)) == ({}, ["a", "b"])
+
+
+def test_a_budget_that_is_spent_exactly_admits_nobody_else() -> None:
+    for revision in REVISIONS:
+        plan = decided(queue(16, 1), revision)
+        assert (order(plan), ids(plan.waiting)) == ([("a", 16)], ["b"])
+
+
+def test_a_prompt_in_chunks_begins_behind_what_is_cached_and_looks_only_once() -> None:
+    run = Run(IN_CHUNKS, block_size=4, num_blocks=12, max_num_batched_tokens=5)
+    run.ask("a", ("s", 5), max_tokens=1)
+    run.step()
+    run.ask("b", ("s", 4), 9)
+    seen = run.steps(2)
+    assert [step["scheduled"] for step in seen] == [{"b": 5}, {"b": 4}]
+    assert [step["prefix_hit"] for step in seen] == [{"b": 4}, {"b": 4}]
+    assert [step["computed"] for step in seen] == [{"b": 9}, {"b": 13}]
+
+
+def test_those_who_run_do_not_decode_between_two_chunks() -> None:
+    run = Run(IN_CHUNKS, block_size=4, num_blocks=12, max_num_batched_tokens=5)
+    run.ask("a", 2)
+    run.step()
+    run.ask("b", 12)
+    assert [list(step["scheduled"]) for step in run.steps(4)] == [["b"], ["b"], ["b"], ["a", "b"]]
+
+
+# --- decode and preemption ---------------------------------------------------------------------
+
+
+@each_revision
+def test_everyone_who_runs_gets_a_token_in_order_and_keeps_the_order(revision: str) -> None:
+    runs = tuple(decoding(name, 5) for name in "cab")
+    plan = decided(State(running=runs, pool=pool(16, 6)), revision)
+    assert (order(plan), ids(plan.running)) == ([("c", 1), ("a", 1), ("b", 1)], ["c", "a", "b"])
+    assert plan.preempted == ()
+
+
+@each_revision
+def test_a_full_pool_hurts_nobody_who_is_inside_a_block(revision: str) -> None:
+    runs = (decoding("a", 5, 1, 2), decoding("b", 6, 3, 4))
+    plan = decided(State(running=runs, pool=pool(4, 4)), revision)
+    assert (plan.scheduled, plan.preempted) == ({"a": 1, "b": 1}, ())
+
+
+@each_revision
+def test_the_last_of_the_queue_gives_way_as_often_as_needed(revision: str) -> None:
+    """c's only block is the one that b shares with it, so d's are needed and then c's go, too."""
+    a = decoding("a", 4, 1)
+    b = decoding("b", 5, 2, 3, content=(("s", 5),), published=1)
+    c = decoding("c", 4, 2, content=(("s", 4),), published=1)
+    plan = decided(State(running=(a, b, c), pool=pool(3, 3)), revision)
+    assert plan.preempted == ("c", "b")
+    assert (plan.scheduled, ids(plan.running)) == ({"a": 1}, ["a"])
+    assert ids(plan.waiting) == ["b", "c"]
+    assert plan.running[0].blocks == (1, 3)
+
+
+@each_revision
+def test_who_finds_no_block_and_is_the_last_itself_gives_way(revision: str) -> None:
+    runs = (decoding("a", 5, 1, 2), decoding("b", 4, 3))
+    plan = decided(State(running=runs, pool=pool(3, 3)), revision)
+    assert (plan.scheduled, plan.preempted) == ({"a": 1}, ("b",))
+    assert plan.waiting == (runs[1].rewound(),)
+    assert free_blocks(plan.pool) == 1
+
+
+@each_revision
+def test_who_has_had_its_turn_in_the_step_is_not_preempted(revision: str) -> None:
+    """a gets the last free block, so b has none; a stays."""
+    runs = (decoding("a", 4, 1), decoding("b", 4, 2))
+    plan = decided(State(running=runs, pool=pool(3, 2)), revision)
+    assert (plan.scheduled, plan.preempted, ids(plan.running)) == ({"a": 1}, ("b",), ["a"])
+
+
+@each_revision
+def test_one_beyond_the_seats_may_be_a_victim(revision: str) -> None:
+    runs = (decoding("a", 4, 1), decoding("b", 5, 2, 3), decoding("c", 5, 4, 5))
+    plan = decided(State(running=runs, pool=pool(5, 5)), revision, max_num_seqs=1)
+    assert (plan.scheduled, plan.preempted) == ({"a": 1}, ("c",))
+    assert ids(plan.running) == ["a", "b"]
+
+
+def test_victims_wait_in_front_with_nothing_but_what_they_generated() -> None:
+    victim = decoding("b", 5, 2, 3, prefix_hit=4, published=1)
+    plan = Plan((decoding("a", 5, 1),), (waiting(5, name="c"),), pool(9, 3), {}, False)
+    plan = plan._replace(running=(*plan.running, victim))
+    after = scheduler.preempt(config(), plan, victim, ())
+    assert ids(after.running) == ["a"]
+    assert after.waiting == (waiting(5, 9, "b", generated=1), waiting(5, name="c"))
+    assert after.preempted == ("b",)
+    assert after.pool.tail == ((3, None), (2, (("b", 4),)))
+
+
+@pytest.mark.parametrize("where", ["ready", "running", "waiting"])
+def test_a_block_of_a_victim_that_any_other_one_holds_stays_in_use(where: str) -> None:
+    """In the release one that waits may hold blocks."""
+    other, victim = decoding("a", 5, 1, 2), decoding("b", 5, 1, 3)
+    ready = (other,) if where == "ready" else ()
+    running = (*((other,) if where == "running" else ()), victim)
+    held_back = (other,) if where == "waiting" else ()
+    plan = Plan(running, held_back, pool(9, 3), {}, False)
+    assert scheduler.preempt(config(), plan, victim, ready).pool.tail == ((3, None),)
+
+
+@each_revision
+def test_a_preempted_sequence_computes_all_it_knows_and_goes_on_where_it_was(revision: str) -> None:
+    run = Run(revision, block_size=4, num_blocks=4, max_num_batched_tokens=40)
+    run.ask("a", 7, max_tokens=8)
+    run.ask("b", 7, max_tokens=6)
+    seen = run.steps(16)
+    at = next(place for place, step in enumerate(seen) if step["preempted"])
+    # Eight computed tokens of each: two were generated, the second one is not computed.
+    assert (seen[at]["scheduled"], seen[at]["waiting"]) == ({"a": 1}, ["b"])
+    back = next(step for step in seen[at:] if "b" in step["scheduled"])
+    assert back["kind"] == "prefill"
+    assert back["scheduled"]["b"] + back["prefix_hit"].get("b", 0) == 9
+    assert sum(step["emitted"].get("b", 0) for step in seen) == 6
+
+
+# --- the end of a step -------------------------------------------------------------------------
+
+
+def closed(members: tuple[Sequence, ...], scheduled: dict[str, int], **changes: Any) -> Any:
+    state = State(running=members, pool=pool(9, 4))._replace(**changes)
+    plan = Plan(state.running, state.waiting, state.pool, scheduled, False)
+    return scheduler.postprocess(config(), state, plan)
+
+
+def test_a_token_comes_out_where_all_is_computed() -> None:
+    state, emitted, finished = closed((decoding("a", 5, 1, 2),), {"a": 1})
+    assert (emitted, finished) == ({"a": 1}, {})
+    assert (state.running[0].computed, state.running[0].generated) == (6, 2)
+
+
+def test_no_token_comes_out_of_a_part_of_a_prompt() -> None:
+    head = waiting(9, name="a", blocks=(1, 2, 3))
+    state, emitted, _ = closed((), {"a": 8}, waiting=(head,))
+    assert emitted == {}
+    assert (state.waiting[0].computed, state.waiting[0].published) == (8, 2)
+
+
+@pytest.mark.parametrize(("output_len", "reason"), [(2, "eos"), (9, "length")])
+def test_a_sequence_ends_at_eos_or_at_its_last_allowed_token(output_len: int, reason: str) -> None:
+    one = waiting(5, 9, "a", blocks=(1, 2, 3, 4), output_len=output_len)
+    one = one._replace(generated=output_len - 1, computed=output_len + 3)
+    state, emitted, finished = closed((one,), {"a": 1})
+    assert (emitted, finished, state.running) == ({"a": 1}, {"a": reason}, ())
+    assert {block for block, _ in state.pool.tail} == {1, 2, 3, 4}
+
+
+def test_who_ends_leaves_what_others_hold() -> None:
+    ends = decoding("a", 5, 1, 2, output_len=2)
+    stays = decoding("b", 5, 1, 3)
+    state, _, _ = closed((ends, stays), {"a": 1, "b": 1})
+    assert ids(state.running) == ["b"]
+    assert [block for block, _ in state.pool.tail] == [2]
+
+
+def test_sequences_end_in_the_order_of_the_step() -> None:
+    ends = [decoding(name, 5, block, output_len=2) for block, name in enumerate("ba", 1)]
+    state, _, finished = closed(tuple(ends), {"b": 1, "a": 1})
+    assert (list(finished), state.running) == (["b", "a"], ())
+    assert [block for block, _ in state.pool.tail] == [1, 2]
+
+
+def test_who_was_aborted_meanwhile_gets_nothing() -> None:
+    state, emitted, finished = closed((), {"a": 1}, aborted=("a",))
+    assert (emitted, finished, state.aborted) == ({}, {"a": "aborted"}, ())
+
+
+def test_one_is_put_back_in_its_own_place() -> None:
+    state = queue(5, 6, running=(decoding("x", 5), decoding("y", 5)))
+    for name in "bx":
+        [one] = [each for each in state.waiting + state.running if each.id == name]
+        after = scheduler.put(state, one._replace(computed=3))
+        assert ids(after.waiting + after.running) == ["a", "b", "x", "y"]
+        changed = [each.id for each in after.waiting + after.running if each.computed == 3]
+        assert changed == [name]
+
+
+def test_the_prefill_of_a_request_for_one_token_is_all_of_it() -> None:
+    for revision in REVISIONS:
+        run = Run(revision, block_size=4, num_blocks=2)
+        run.ask("a", 8, max_tokens=1)
+        step = run.step()
+        assert (step["emitted"], step["finished"]) == ({"a": 1}, {"a": "length"})
+        assert (step["running"], step["free_blocks"], step["slot_blocks"]) == ([], 2, {"a": [1, 2]})
+
+
+# --- what is seen ------------------------------------------------------------------------------
+
+
+def test_of_a_resumed_sequence_only_the_blocks_are_written_that_were_not_found() -> None:
+    one = waiting(10, name="a", blocks=(1, 2, 3), computed=4)
+    plan = Plan((one,), (), pool(9, 3), {"a": 6}, True)
+    assert scheduler.slot_blocks(config(), State(running=(one,)), plan) == {"a": [2, 3]}
+
+
+def test_who_is_not_scheduled_writes_nowhere() -> None:
+    plan = Plan((), (), Pool(9), {"gone": 1}, False)
+    state = State(running=(decoding("a", 5, 1, 2),))
+    assert scheduler.slot_blocks(config(), state, plan) == {}
+
+
+def test_those_who_hold_nothing_are_not_listed_with_counts() -> None:
+    limits: NanoConfig = config()
+    state, seen = scheduler.step(limits, queue(9, 9), False)
+    assert (seen["running"], seen["waiting"]) == (["a"], ["b"])
+    for field in ("computed", "prefix_hit", "blocks"):
+        assert list(seen[field]) == ["a"]
+    assert seen["free_blocks"] == free_blocks(state.pool) == 13
