@@ -5,16 +5,28 @@ from pathlib import Path
 import pytest
 
 from schedproof.gate.scenario_file import read_scenario
+from schedproof.model.systems import make_model
 from schedproof.model.target import ModelTarget
 from schedproof.properties.replay import replay
 from schedproof.spec.catalogue import load
 
 FOLDER = Path(__file__).parent
 FILES = sorted(FOLDER.glob("*.json"))
+# What a release accepts and its model refuses at the door: the finding is on the release only.
+REFUSED = [file for file in FILES if file.stem in {"lone-sequence-outgrows-the-pool"}]
 FINDINGS = (FOLDER / "FINDINGS.md").read_text(encoding="utf-8")
 
 
-@pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
+@pytest.mark.parametrize("file", REFUSED, ids=lambda file: file.stem)
+def test_the_model_refuses_at_the_door_what_ends_a_release(file: Path) -> None:
+    scenario = read_scenario(file)
+    model = make_model(scenario.system, scenario.revision, scenario.config)
+    assert all(model.refusal(one) is not None for one in scenario.requests)
+
+
+@pytest.mark.parametrize(
+    "file", [file for file in FILES if file not in REFUSED], ids=lambda file: file.stem
+)
 def test_a_finding_breaks_the_rule_that_it_is_for_first(file: Path) -> None:
     scenario = read_scenario(file)
     assert scenario.expect is not None
