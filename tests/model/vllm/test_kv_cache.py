@@ -231,3 +231,12 @@ def test_a_block_that_the_step_was_to_fill_is_not_found_when_its_request_gives_u
     assert kv_cache.free(CACHING, cache, done, (done,)) == Pool(
         4, (), 2, ((1, name),), {name: (1,)}
     )
+
+
+def test_of_several_blocks_that_the_step_was_to_fill_none_is_found() -> None:
+    """A chunk of eight behind four computed tokens fills two blocks, and never runs."""
+    one = saying(16)._replace(computed=4, blocks=(1,), published=1)
+    held, cache = kv_cache.hold(CACHING, pool(4, 1)._replace(cached={S4: (1,)}), one, 8)
+    assert list(cache.cached) == [S4, S8, S12]
+    after = kv_cache.free(CACHING, cache, held, (held,))
+    assert dict(after.cached) == {S4: (1,)}

@@ -87,9 +87,11 @@ def test_by_priority_a_more_important_request_passes_those_who_wait() -> None:
             "prompt + max_tokens = 22 tokens is beyond max_model_len (21)",
         ),
         ({"num_blocks": 6}, None),
+        ({"num_blocks": 7}, None),
         ({"num_blocks": 5}, "prompt + max_tokens - 1 = 21 tokens needs 6 blocks of 5"),
         ({"max_num_batched_tokens": 20}, None),
         ({"max_num_batched_tokens": 21, "enable_chunked_prefill": False}, None),
+        ({"max_num_batched_tokens": 22, "enable_chunked_prefill": False}, None),
         (
             {"max_num_batched_tokens": 20, "enable_chunked_prefill": False},
             "prompt + max_tokens - 1 = 21 tokens is beyond max_num_batched_tokens (20), "

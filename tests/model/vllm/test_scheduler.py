@@ -162,6 +162,23 @@ def test_nobody_is_admitted_when_the_budget_is_spent() -> None:
     assert (plan.budget, ids(plan.waiting)) == (0, ["b"])
 
 
+def test_the_last_token_of_the_budget_is_given_to_a_newcomer() -> None:
+    state = queue(waiting(5), running=(decoding("old", 4, 1),), pool=pool(None, 1))
+    assert decided(config(max_num_batched_tokens=2), state).scheduled == {"old": 1, "new": 1}
+
+
+def test_who_is_left_out_has_computed_no_more_than_before() -> None:
+    state = State(running=(decoding("a", 5, 1, 2), decoding("b", 6, 3, 4)), pool=pool(None, 4))
+    [seen] = steps(config(max_num_batched_tokens=1), state, 1)
+    assert seen["computed"] == {"a": 6, "b": 6}
+
+
+def test_who_lacks_one_token_emits_none() -> None:
+    [first, second] = steps(config(max_num_batched_tokens=4), queue(waiting(5)), 2)
+    assert (first["scheduled"], first["emitted"]) == ({"new": 4}, {})
+    assert (second["scheduled"], second["emitted"]) == ({"new": 1}, {"new": 1})
+
+
 def test_who_runs_is_left_out_when_the_budget_is_spent() -> None:
     """A chunk of 16 leaves nothing for the decode behind it."""
     long = waiting(40, name="a", computed=16, blocks=(1, 2, 3, 4))
