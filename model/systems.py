@@ -6,6 +6,9 @@ from typing import Any, Protocol
 import msgspec
 
 from .errors import InputError
+from .llmservingsim.config import REVISIONS as LLMSERVINGSIM_REVISIONS
+from .llmservingsim.config import read_config as read_llmservingsim_config
+from .llmservingsim.model import make_model as make_llmservingsim_model
 from .scenario import Request
 from .spyre.config import REVISIONS as SPYRE_REVISIONS
 from .spyre.config import read_config as read_spyre_config
@@ -39,11 +42,20 @@ class Model(Protocol):
         """One decision and its completion: the next state and the step observation."""
 
 
-REVISIONS = {"spyre": SPYRE_REVISIONS, "vllm": VLLM_REVISIONS}
-READ_CONFIG = {"spyre": read_spyre_config, "vllm": read_vllm_config}
+REVISIONS = {
+    "spyre": SPYRE_REVISIONS,
+    "vllm": VLLM_REVISIONS,
+    "llmservingsim": LLMSERVINGSIM_REVISIONS,
+}
+READ_CONFIG: dict[str, Callable[[Mapping[str, Any], str], msgspec.Struct]] = {
+    "spyre": read_spyre_config,
+    "vllm": read_vllm_config,
+    "llmservingsim": read_llmservingsim_config,
+}
 MAKE_MODEL: dict[str, Callable[[str, Mapping[str, Any]], Model]] = {
     "spyre": make_spyre_model,
     "vllm": make_vllm_model,
+    "llmservingsim": make_llmservingsim_model,
 }
 
 
