@@ -38,7 +38,6 @@ def step(
 
     Returns the next state and the step observation of the target protocol.
     """
-    before = state
     decision = revision.schedule(config, state)
     state, batch = decision.state, decision.batch
     for request_id in abort_inside:
@@ -54,16 +53,21 @@ def step(
             finished[name] = "eos" if early else "length"
     state = state._replace(aborted=())
     seen = observe(config, state, decision, revision.promises)
-    seen |= {"kind": kind_of(before, decision), "emitted": dict.fromkeys(emitted, 1)}
+    seen |= {"kind": kind_of(revision, decision), "emitted": dict.fromkeys(emitted, 1)}
     return state, seen | {"finished": finished}
 
 
-def kind_of(before: State, decision: Decision) -> str:
+def kind_of(revision: Revision, decision: Decision) -> str:
     """Whether those who compute decode, prefill, or some the one and some the other."""
     if decision.batch is None:
         return "idle"
-    decoding = {one.id for one in before.running if one.decodes}
-    decodes = {name in decoding for name, _ in decision.batch.scheduled}
+    decided = {one.id: one for one in decision.state.running}
+    decodes = set()
+    for name, tokens in decision.batch.scheduled:
+        one = decided[name]
+        if revision.counts_early:
+            one = one._replace(computed=one.computed - tokens)
+        decodes.add(one.decodes)
     if len(decodes) == 2:
         return "mixed"
     return "decode" if True in decodes else "prefill"
