@@ -7,7 +7,11 @@ from ..model.scenario import Scenario
 from .scenario_file import read_scenario
 
 # The key of a configuration that bounds how much of a prompt one step computes.
-CHUNK = {"spyre": "chunk_size", "vllm": "max_num_batched_tokens"}
+CHUNK = {
+    "spyre": "chunk_size",
+    "vllm": "max_num_batched_tokens",
+    "llmservingsim": "max_num_batched_tokens",
+}
 
 
 def builtin_scenarios(system: str) -> dict[str, Scenario]:

@@ -21,8 +21,14 @@ from .selfcheck import Answer, Killed, Witnessed, kill, lockstep_witness, mutant
 
 PARTS = ("witnesses", "mutants", "agreement")
 # Models on which every rule holds, and those that a release is compared with.
-HOLDING = (("spyre", "sound"), ("spyre", "2.5.2"), ("vllm", "documented"))
-COMPARED = (("spyre", "2.1.2"), ("spyre", "2.5.2"), ("vllm", "documented"))
+HOLDING = (
+    *(("spyre", "sound"), ("spyre", "2.5.2"), ("vllm", "documented")),
+    *(("llmservingsim", "documented"), ("llmservingsim", "head")),
+)
+COMPARED = (
+    *(("spyre", "2.1.2"), ("spyre", "2.5.2"), ("vllm", "documented")),
+    *(("llmservingsim", "documented"), ("llmservingsim", "head")),
+)
 Task = tuple[Callable[..., Any], tuple[Any, ...]]
 
 

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from ..spec.catalogue import Rule
-from . import common, spyre, vllm
+from . import common, llmservingsim, spyre, vllm
 from .ledger import caches
 from .predicate import Predicate
 
@@ -16,6 +16,7 @@ EVERY_SYSTEM = "ALL-"
 PREDICATES: dict[str, dict[str, Predicate]] = {
     "spyre": {**common.PREDICATES, **spyre.PREDICATES},
     "vllm": {**common.PREDICATES, **vllm.PREDICATES},
+    "llmservingsim": {**common.PREDICATES, **llmservingsim.PREDICATES},
 }
 
 

@@ -7,6 +7,10 @@ from hypothesis import strategies as st
 
 from ..model.scenario import Request, Segment
 from .ledger import Ledger
+from .llmservingsim import strategies as llmservingsim
+from .llmservingsim.known_bugs import KNOWN_BUGS as LLMSERVINGSIM_KNOWN_BUGS
+from .llmservingsim.known_bugs import OUT_OF_SCOPE as LLMSERVINGSIM_OUT_OF_SCOPE
+from .llmservingsim.mutants import MUTANTS as LLMSERVINGSIM_MUTANTS
 from .spyre import strategies as spyre
 from .spyre.known_bugs import KNOWN_BUGS as SPYRE_KNOWN_BUGS
 from .spyre.known_bugs import OUT_OF_SCOPE as SPYRE_OUT_OF_SCOPE
@@ -58,7 +62,16 @@ class Generators(Protocol):
 MUTANTS = {
     "spyre": (*SPYRE_MUTANTS, *SPYRE_KNOWN_BUGS),
     "vllm": (*VLLM_MUTANTS, *VLLM_KNOWN_BUGS),
+    "llmservingsim": (*LLMSERVINGSIM_MUTANTS, *LLMSERVINGSIM_KNOWN_BUGS),
 }
 # Published bugs that no mutant brings back, with the reason.
-OUT_OF_SCOPE = {"spyre": SPYRE_OUT_OF_SCOPE, "vllm": VLLM_OUT_OF_SCOPE}
-GENERATORS: dict[str, Generators] = {"spyre": spyre, "vllm": vllm}
+OUT_OF_SCOPE = {
+    "spyre": SPYRE_OUT_OF_SCOPE,
+    "vllm": VLLM_OUT_OF_SCOPE,
+    "llmservingsim": LLMSERVINGSIM_OUT_OF_SCOPE,
+}
+GENERATORS: dict[str, Generators] = {
+    "spyre": spyre,
+    "vllm": vllm,
+    "llmservingsim": llmservingsim,
+}

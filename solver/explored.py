@@ -8,6 +8,7 @@ from ..model.scenario import Scenario
 from ..properties.rules import PREDICATES, observable
 from ..spec.catalogue import Rule
 from .explore import Exploration, Found, Order, numbers
+from .llmservingsim.space import LlmServingSimModels
 from .path import scenario_of
 from .scheduling import COMPLETION, SchedulerSpace
 from .scope import Scope
@@ -83,7 +84,16 @@ def _vllm(asked: Asked) -> VllmModels:
     return VllmModels(asked.revision, asked.scope.full_config, asked.scope.limits)
 
 
-MODELS: Mapping[str, Callable[[Asked], Any]] = {"spyre": _spyre, "vllm": _vllm}
+def _llmservingsim(asked: Asked) -> LlmServingSimModels:
+    assert asked.formula is None, "a formula of Spyre"
+    return LlmServingSimModels(asked.revision, asked.scope.full_config, asked.scope.limits)
+
+
+MODELS: Mapping[str, Callable[[Asked], Any]] = {
+    "spyre": _spyre,
+    "vllm": _vllm,
+    "llmservingsim": _llmservingsim,
+}
 
 
 class Run:

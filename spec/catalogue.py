@@ -19,7 +19,11 @@ from typing import Any
 import msgspec
 
 KINDS = ("safety", "progress", "decision")
-REVISIONS = {"spyre": ("sound", "documented", "2.1.2", "2.5.2"), "vllm": ("documented",)}
+REVISIONS = {
+    "spyre": ("sound", "documented", "2.1.2", "2.5.2"),
+    "vllm": ("documented",),
+    "llmservingsim": ("documented", "head"),
+}
 SYSTEMS = tuple(REVISIONS)
 # A rule of every system may name a revision of one of them: "vllm/documented".
 NAMES_OF_REVISIONS = tuple(
@@ -46,7 +50,7 @@ class Divergence:
     """Where releases, or the document elsewhere, do otherwise than the rule says.
 
     `releases`: "2.1.2", "2.0.0 and 2.0.1", "2.0.0 to 2.1.0", "2.4.0 and later" or "and before",
-    "all releases"; or in words, what is no release.
+    "all releases"; or in words, what is no release ("after 1.1.0").
     """
 
     releases: str
@@ -54,6 +58,8 @@ class Divergence:
 
     def covers(self, version: str) -> bool:
         """It speaks of this release."""
+        if version in self.releases.split(" and "):
+            return True
         own = _numbers(version)
         words = self.releases.replace(" and ", " ").split()
         named = [_numbers(word) for word in words]

@@ -33,9 +33,9 @@ def advance_running(config: LlmServingSimConfig, plan: Plan) -> Plan:
         if tokens > 0:
             grown = kv_cache.grow(config, plan.pool, one, tokens)
             while grown is None:
-                victim = plan.running[-1]
-                plan = preempt(config, plan, victim)
-                if victim is one:
+                last = victim(plan)
+                plan = preempt(config, plan, last)
+                if last is one:
                     return plan
                 grown = kv_cache.grow(config, plan.pool, one, tokens)
             plan = scheduled(plan, place, *grown, tokens)
@@ -75,12 +75,17 @@ def scheduled(plan: Plan, place: int, one: Sequence, pool: Pool, tokens: int) ->
     )
 
 
-def preempt(config: LlmServingSimConfig, plan: Plan, victim: Sequence) -> Plan:
-    """The plan without the victim, who gives back its blocks, starts from nothing when it is
+def victim(plan: Plan) -> Sequence:
+    """Who makes room: the one admitted last."""
+    return plan.running[-1]
+
+
+def preempt(config: LlmServingSimConfig, plan: Plan, last: Sequence) -> Plan:
+    """The plan without the last one, who gives back its blocks, starts from nothing when it is
     admitted again, and is the first to be."""
     return plan._replace(
-        running=without(plan.running, victim.id),
-        waiting=(victim.rewound(), *plan.waiting),
-        pool=kv_cache.free(config, plan.pool, victim, plan.running),
-        preempted=(*plan.preempted, victim.id),
+        running=without(plan.running, last.id),
+        waiting=(last.rewound(), *plan.waiting),
+        pool=kv_cache.free(config, plan.pool, last, plan.running),
+        preempted=(*plan.preempted, last.id),
     )
