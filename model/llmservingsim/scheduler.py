@@ -78,17 +78,18 @@ def observe(
 ) -> dict[str, Any]:
     """What is seen of the state after a step, and of the decision."""
     scheduled = () if decision.batch is None else decision.batch.scheduled
+    holders = [one for one in (*state.running, *state.waiting) if one.computed or one.blocks]
     seen: dict[str, Any] = {
         "scheduled": dict(scheduled),
         "waiting": [one.id for one in state.waiting],
         "running": [one.id for one in state.running],
         "prefilling": [one.id for one in state.running if not one.decodes],
         "preempted": [*decision.preempted],
-        "computed": {one.id: one.computed for one in state.running},
-        "blocks": {one.id: [*one.blocks] for one in state.running},
+        "computed": {one.id: one.computed for one in holders},
+        "blocks": {one.id: [*one.blocks] for one in holders},
     }
     if config.enable_prefix_caching:
-        seen["prefix_hit"] = {one.id: one.prefix_hit for one in state.running}
+        seen["prefix_hit"] = {one.id: one.prefix_hit for one in holders}
     if config.num_blocks is not None:
         seen["free_blocks"] = free_blocks(state.pool)
     if config.num_blocks is not None and promises:
