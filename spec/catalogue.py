@@ -58,8 +58,8 @@ class Divergence:
 
     def covers(self, version: str) -> bool:
         """It speaks of this release."""
-        if version in self.releases.split(" and "):
-            return True
+        if version.startswith("after "):
+            return version in self.releases.split(" and ")
         own = _numbers(version)
         words = self.releases.replace(" and ", " ").split()
         named = [_numbers(word) for word in words]

@@ -44,9 +44,13 @@ def test_who_stands_in_for_a_rule_is_checked(rules):
     assert alone == NOTHING_STANDS_IN
 
 
-def test_lockstep_belongs_to_releases_of_spyre_and_to_vllm():
+def test_lockstep_belongs_to_releases_of_spyre_and_to_the_other_systems():
     by_system = {
         system: next(rule for rule in catalogue.load(system) if rule.id == "ALL-R07").revisions
         for system in catalogue.SYSTEMS
     }
-    assert by_system == {"spyre": ("2.1.2", "2.5.2"), "vllm": ("documented",)}
+    assert by_system == {
+        "spyre": ("2.1.2", "2.5.2"),
+        "vllm": ("documented",),
+        "llmservingsim": ("documented", "head"),
+    }
