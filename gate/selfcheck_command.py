@@ -27,7 +27,7 @@ HOLDING = (
 )
 COMPARED = (
     *(("spyre", "2.1.2"), ("spyre", "2.5.2"), ("vllm", "documented")),
-    *(("llmservingsim", "documented"), ("llmservingsim", "head")),
+    ("llmservingsim", "head"),
 )
 Task = tuple[Callable[..., Any], tuple[Any, ...]]
 

@@ -43,9 +43,8 @@ def decode_beside_a_prefill(ledger: Ledger, step: Step) -> bool:
 def start_wrong(ledger: Ledger, step: Step) -> str | None:
     """A request that starts computes what is not cached of it, cut by threshold and budget; with
     chunking off the budget does not cut it (LSS-R11)."""
-    return _cut_wrongly(ledger, step, admitted(ledger, step)) or budget.chunked_although_off(
-        ledger, step
-    )
+    new = admitted(ledger, step)
+    return _cut_although_off(ledger, step, new) or _cut_wrongly(ledger, step, new)
 
 
 def start_is_cut_or_cached(ledger: Ledger, step: Step) -> bool:
@@ -57,20 +56,29 @@ def start_is_cut_or_cached(ledger: Ledger, step: Step) -> bool:
 def rest_wrong(ledger: Ledger, step: Step) -> str | None:
     """A prompt computed in part goes on with the rest, cut alike (LSS-R12). At HEAD the budget may
     cut it even with chunking off."""
-    if not ledger.config["enable_chunked_prefill"] and ledger.revision == PAGE:
-        for one in kept(ledger, step):
-            rest = min(one.num_tokens - one.computed, threshold(ledger))
-            if 0 < step.scheduled.get(one.id, 0) < rest:
-                return (
-                    f"{one.id} computes {step.scheduled[one.id]} of {rest} tokens, although "
-                    "prompts are not chunked"
-                )
-    return _cut_wrongly(ledger, step, kept(ledger, step))
+    old = kept(ledger, step)
+    cut = _cut_although_off(ledger, step, old) if ledger.revision == PAGE else None
+    return cut or _cut_wrongly(ledger, step, old)
 
 
 def prompt_goes_on(ledger: Ledger, step: Step) -> bool:
     """A prompt goes on that was computed in part."""
     return any(one.started for one in ledger.prefill_members(step))
+
+
+def _cut_although_off(ledger: Ledger, step: Step, who: list[Account]) -> str | None:
+    """Chunking is off, and the budget cuts what one of these would compute."""
+    if ledger.config["enable_chunked_prefill"]:
+        return None
+    for one in who:
+        tokens = step.scheduled.get(one.id)
+        missing = None if tokens is None else behind(ledger, step, one)
+        if tokens is None or missing is None:
+            continue
+        uncut = min(missing, ledger.config["long_prefill_token_threshold"] or missing)
+        if tokens < uncut:
+            return f"{one.id} computes {tokens} of {uncut} tokens, although prompts are not chunked"
+    return None
 
 
 def _cut_wrongly(ledger: Ledger, step: Step, who: list[Account]) -> str | None:

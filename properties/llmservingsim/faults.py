@@ -126,6 +126,15 @@ def cache_all_the_same(original: Any) -> Any:
     return cached
 
 
+def cuts_all_the_same(original: Any) -> Any:
+    """Prompts are cut, whatever is configured."""
+
+    def decided(config: Config, *rest: Any) -> Any:
+        return original(replace(config, enable_chunked_prefill=True), *rest)
+
+    return decided
+
+
 def one_token_over(original: Any) -> Any:
     """The last request of a batch may have one token more than the budget has left."""
     return lambda config, budget, needed: original(config, budget + 1, needed)

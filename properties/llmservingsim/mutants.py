@@ -169,6 +169,12 @@ ROWS = (
     by_the_page(
         "hits are subtracted twice", "LSS-R11", in_page("starting", faults.hit_subtracted_twice)
     ),
+    by_the_page("cuts all the same", "LSS-R11", in_page("cap", faults.cuts_all_the_same)),
+    at_head(
+        "cuts all the same at HEAD",
+        "LSS-R11",
+        in_head("admit_waiting", faults.cuts_all_the_same),
+    ),
     by_the_page(
         "half of the rest", "LSS-R12", in_page("need", faults.needs(faults.half_of_the_rest))
     ),

@@ -38,8 +38,8 @@ def configs(draw: st.DrawFn, scale: Scale, revision: str) -> dict[str, Any]:
     threshold = draw(vllm.thresholds(block, length))
     crowd = seats or SEATS_WITHOUT_A_CAP
     budgets = vllm.budgets(scale, block, crowd, length, chunks, threshold)
-    # Not everybody who decodes need have a token in every step.
-    few = st.integers(1, crowd) if chunks and scale == "small" else budgets
+    # Not everybody who decodes need have a token in every step; uncut prompts have to share.
+    few = st.integers(1, crowd) if chunks else st.integers(2 * block, 6 * block)
     # Blocks that are promised keep others out: beside tight pools, room for several.
     pools = vllm.pools(blocks, crowd)
     roomy = st.integers(2 * LONGEST_IN_BLOCKS, 4 * LONGEST_IN_BLOCKS)

@@ -52,5 +52,5 @@ def test_lockstep_belongs_to_releases_of_spyre_and_to_the_other_systems():
     assert by_system == {
         "spyre": ("2.1.2", "2.5.2"),
         "vllm": ("documented",),
-        "llmservingsim": ("documented", "head"),
+        "llmservingsim": ("head",),
     }
