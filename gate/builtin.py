@@ -11,6 +11,7 @@ CHUNK = {
     "spyre": "chunk_size",
     "vllm": "max_num_batched_tokens",
     "nano_vllm": "max_num_batched_tokens",
+    "llmservingsim": "max_num_batched_tokens",
 }
 
 

@@ -18,16 +18,18 @@ class Checkout:
         script: the target, under `gate/targets`.
         variable: where the checkout is, if the command line does not say.
         needs: files that every supported checkout has.
-        chunked: a file, and a word in it that only code with chunked prefill has.
-        revisions: what such code is compared with, and older code.
+        newer: a file, and words in it that older code has not.
+        revisions: what newer code is compared with, and older code, None if no target drives it.
+        supported: the supported code, in words.
     """
 
     system: str
     script: str
     variable: str
     needs: tuple[str, ...]
-    chunked: tuple[str, str]
-    revisions: tuple[str, str]
+    newer: tuple[str, str]
+    revisions: tuple[str, str | None]
+    supported: str
 
 
 CHECKOUTS: Mapping[str, Checkout] = {
@@ -38,6 +40,16 @@ CHECKOUTS: Mapping[str, Checkout] = {
         ("nanovllm/engine/scheduler.py", "nanovllm/engine/block_manager.py", "pyproject.toml"),
         ("nanovllm/engine/block_manager.py", "def hash_blocks"),
         ("0.2.0", "documented"),
+        "any version",
+    ),
+    "llmservingsim": Checkout(
+        "llmservingsim",
+        "llmservingsim_target.py",
+        "SCHEDPROOF_LLMSERVINGSIM",
+        ("serving/core/scheduler.py", "serving/core/memory_model.py"),
+        ("serving/core/scheduler.py", "def _schedule_running"),
+        ("head", None),
+        "the scheduler over a block pool, after v1.1.0",
     ),
 }
 
@@ -84,11 +96,18 @@ def revision_of(one: Checkout, folder: str) -> str:
     """What the code in the checkout is compared with.
 
     Raises:
-        InputError: there is no checkout.
+        InputError: there is no checkout, or one whose code no target drives.
     """
-    file, word = one.chunked
-    code = (folder_of(one, folder) / file).read_text(encoding="utf-8", errors="replace")
-    return one.revisions[word not in code]
+    path = folder_of(one, folder)
+    file, words = one.newer
+    code = (path / file).read_text(encoding="utf-8", errors="replace")
+    newer, older = one.revisions
+    if words in code:
+        return newer
+    if older is None:
+        problem = f"{path} is of a version that is not supported; valid: {one.supported}"
+        raise InputError("--path", problem)
+    return older
 
 
 def command_of(one: Checkout, folder: str) -> tuple[list[str], dict[str, str]]:

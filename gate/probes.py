@@ -23,6 +23,11 @@ PROBES: Mapping[str, Mapping[str, Config]] = {
         "short": {"block_size": 16, "num_blocks": 8, "max_num_seqs": 4},
         "tight": {"block_size": 256, "num_blocks": 8, "max_num_seqs": 4},
     },
+    "llmservingsim": {
+        "small": {"block_size": 2, "max_num_seqs": 4, "num_blocks": 8},
+        "short": {"block_size": 16, "max_num_seqs": 4, "num_blocks": 8},
+        "tight": {"block_size": 16, "max_num_seqs": 4, "num_blocks": 32},
+    },
 }
 # What a target shows once there is a prefix cache, or a pool (this one is large enough for
 # releases that reserve nothing).
@@ -30,4 +35,5 @@ OPTIONS: Mapping[str, Sequence[Config]] = {
     "spyre": ({}, {"prefix_caching": True}, {"num_blocks": 64}),
     "vllm": ({}, {"enable_prefix_caching": False}, {"num_blocks": 64}),
     "nano_vllm": ({},),
+    "llmservingsim": ({}, {"enable_prefix_caching": False}, {"num_blocks": 64}),
 }

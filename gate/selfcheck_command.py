@@ -26,8 +26,16 @@ HOLDING = (
     ("spyre", "2.5.2"),
     ("vllm", "documented"),
     ("nano_vllm", "documented"),
+    ("llmservingsim", "documented"),
+    ("llmservingsim", "head"),
 )
-COMPARED = (("spyre", "2.1.2"), ("spyre", "2.5.2"), ("vllm", "documented"), ("nano_vllm", "0.2.0"))
+COMPARED = (
+    ("spyre", "2.1.2"),
+    ("spyre", "2.5.2"),
+    ("vllm", "documented"),
+    ("nano_vllm", "0.2.0"),
+    ("llmservingsim", "head"),
+)
 Task = tuple[Callable[..., Any], tuple[Any, ...]]
 
 

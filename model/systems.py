@@ -6,6 +6,9 @@ from typing import Any, Protocol
 import msgspec
 
 from .errors import InputError
+from .llmservingsim.config import REVISIONS as LLMSERVINGSIM_REVISIONS
+from .llmservingsim.config import read_config as read_llmservingsim_config
+from .llmservingsim.model import make_model as make_llmservingsim_model
 from .nano_vllm.config import REVISIONS as NANO_REVISIONS
 from .nano_vllm.config import read_config as read_nano_config
 from .nano_vllm.model import make_model as make_nano_model
@@ -42,16 +45,23 @@ class Model(Protocol):
         """One decision and its completion: the next state and the step observation."""
 
 
-REVISIONS = {"spyre": SPYRE_REVISIONS, "vllm": VLLM_REVISIONS, "nano_vllm": NANO_REVISIONS}
-READ_CONFIG = {
+REVISIONS = {
+    "spyre": SPYRE_REVISIONS,
+    "vllm": VLLM_REVISIONS,
+    "nano_vllm": NANO_REVISIONS,
+    "llmservingsim": LLMSERVINGSIM_REVISIONS,
+}
+READ_CONFIG: dict[str, Callable[[Mapping[str, Any], str], msgspec.Struct]] = {
     "spyre": read_spyre_config,
     "vllm": read_vllm_config,
     "nano_vllm": read_nano_config,
+    "llmservingsim": read_llmservingsim_config,
 }
 MAKE_MODEL: dict[str, Callable[[str, Mapping[str, Any]], Model]] = {
     "spyre": make_spyre_model,
     "vllm": make_vllm_model,
     "nano_vllm": make_nano_model,
+    "llmservingsim": make_llmservingsim_model,
 }
 
 

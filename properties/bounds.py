@@ -92,8 +92,17 @@ def nano_together(config: Config, work: int, requests: int) -> int:
     return int((work + 1) * (between + 1))
 
 
+def llmservingsim_waits(config: Config, first: Account, started: Sequence[Account]) -> int | None:
+    """First come, first served: until all who came before have ended. With chunking off whoever
+    came later may take the blocks that it needs, while the budget left would cut it."""
+    if not config["enable_chunked_prefill"] and config["num_blocks"] is not None:
+        return None
+    return sum(vllm_alone(config, one) for one in started) + len(started) + 2
+
+
 BOUNDS = {
     "spyre": Bounds(spyre_alone, spyre_waits, one_after_the_other),
     "vllm": Bounds(vllm_alone, vllm_waits, vllm_together),
     "nano_vllm": Bounds(nano_alone, nano_waits, nano_together),
+    "llmservingsim": Bounds(vllm_alone, llmservingsim_waits, one_after_the_other),
 }

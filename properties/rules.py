@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from ..spec.catalogue import Rule
-from . import common, nano_vllm, spyre, vllm
+from . import common, llmservingsim, nano_vllm, spyre, vllm
 from .ledger import caches
 from .predicate import Predicate
 
@@ -17,6 +17,7 @@ PREDICATES: dict[str, dict[str, Predicate]] = {
     "spyre": {**common.PREDICATES, **spyre.PREDICATES},
     "vllm": {**common.PREDICATES, **vllm.PREDICATES},
     "nano_vllm": {**common.PREDICATES, **nano_vllm.PREDICATES},
+    "llmservingsim": {**common.PREDICATES, **llmservingsim.PREDICATES},
 }
 
 

@@ -7,6 +7,10 @@ from hypothesis import strategies as st
 
 from ..model.scenario import Request, Segment
 from .ledger import Ledger
+from .llmservingsim import strategies as llmservingsim
+from .llmservingsim.known_bugs import KNOWN_BUGS as LLMSERVINGSIM_KNOWN_BUGS
+from .llmservingsim.known_bugs import OUT_OF_SCOPE as LLMSERVINGSIM_OUT_OF_SCOPE
+from .llmservingsim.mutants import MUTANTS as LLMSERVINGSIM_MUTANTS
 from .nano_vllm import strategies as nano_vllm
 from .nano_vllm.known_bugs import KNOWN_BUGS as NANO_KNOWN_BUGS
 from .nano_vllm.known_bugs import OUT_OF_SCOPE as NANO_OUT_OF_SCOPE
@@ -63,11 +67,18 @@ MUTANTS = {
     "spyre": (*SPYRE_MUTANTS, *SPYRE_KNOWN_BUGS),
     "vllm": (*VLLM_MUTANTS, *VLLM_KNOWN_BUGS),
     "nano_vllm": (*NANO_MUTANTS, *NANO_KNOWN_BUGS),
+    "llmservingsim": (*LLMSERVINGSIM_MUTANTS, *LLMSERVINGSIM_KNOWN_BUGS),
 }
 # Published bugs that no mutant brings back, with the reason.
 OUT_OF_SCOPE = {
     "spyre": SPYRE_OUT_OF_SCOPE,
     "vllm": VLLM_OUT_OF_SCOPE,
     "nano_vllm": NANO_OUT_OF_SCOPE,
+    "llmservingsim": LLMSERVINGSIM_OUT_OF_SCOPE,
 }
-GENERATORS: dict[str, Generators] = {"spyre": spyre, "vllm": vllm, "nano_vllm": nano_vllm}
+GENERATORS: dict[str, Generators] = {
+    "spyre": spyre,
+    "vllm": vllm,
+    "nano_vllm": nano_vllm,
+    "llmservingsim": llmservingsim,
+}

@@ -11,4 +11,5 @@ DECIDED: Mapping[str, Mapping[str, Decided]] = {
     "spyre": SPYRE_DECIDED,
     "vllm": VLLM_DECIDED,
     "nano_vllm": {},
+    "llmservingsim": {},
 }

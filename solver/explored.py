@@ -8,6 +8,7 @@ from ..model.scenario import Scenario
 from ..properties.rules import PREDICATES, observable
 from ..spec.catalogue import Rule
 from .explore import Exploration, Found, Order, numbers
+from .llmservingsim.space import LlmServingSimModels
 from .nano_vllm.space import NanoModels
 from .path import scenario_of
 from .scheduling import COMPLETION, SchedulerSpace
@@ -89,10 +90,16 @@ def _nano_vllm(asked: Asked) -> NanoModels:
     return NanoModels(asked.revision, asked.scope.full_config, asked.scope.limits)
 
 
+def _llmservingsim(asked: Asked) -> LlmServingSimModels:
+    assert asked.formula is None, "a formula of Spyre"
+    return LlmServingSimModels(asked.revision, asked.scope.full_config, asked.scope.limits)
+
+
 MODELS: Mapping[str, Callable[[Asked], Any]] = {
     "spyre": _spyre,
     "vllm": _vllm,
     "nano_vllm": _nano_vllm,
+    "llmservingsim": _llmservingsim,
 }
 
 

@@ -13,8 +13,13 @@ from .undecided import OWN, Menu
 MenuItem = tuple[tuple[Segment, ...], int]
 Ranked = tuple[tuple[Segment, ...], int, int]
 # The configuration key of which a scope has several values, its limits; and what one is called.
-LIMIT_KEY = {"spyre": "max_batch_tkv", "vllm": "num_blocks", "nano_vllm": "num_blocks"}
-LIMIT_NAME = {"spyre": "limit", "vllm": "pool", "nano_vllm": "pool"}
+LIMIT_KEY = {
+    "spyre": "max_batch_tkv",
+    "vllm": "num_blocks",
+    "nano_vllm": "num_blocks",
+    "llmservingsim": "num_blocks",
+}
+LIMIT_NAME = {"spyre": "limit", "vllm": "pool", "nano_vllm": "pool", "llmservingsim": "pool"}
 
 
 class Refuses(Protocol):

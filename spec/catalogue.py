@@ -23,6 +23,7 @@ REVISIONS = {
     "spyre": ("sound", "documented", "2.1.2", "2.5.2"),
     "vllm": ("documented",),
     "nano_vllm": ("documented", "0.2.0"),
+    "llmservingsim": ("documented", "head"),
 }
 SYSTEMS = tuple(REVISIONS)
 # A rule of every system may name a revision of one of them: "vllm/documented".
@@ -50,7 +51,7 @@ class Divergence:
     """Where releases, or the document elsewhere, do otherwise than the rule says.
 
     `releases`: "2.1.2", "2.0.0 and 2.0.1", "2.0.0 to 2.1.0", "2.4.0 and later" or "and before",
-    "all releases"; or in words, what is no release.
+    "all releases"; or in words, what is no release ("after 1.1.0").
     """
 
     releases: str
@@ -58,6 +59,8 @@ class Divergence:
 
     def covers(self, version: str) -> bool:
         """It speaks of this release."""
+        if version.startswith("after "):
+            return version in self.releases.split(" and ")
         own = _numbers(version)
         words = self.releases.replace(" and ", " ").split()
         named = [_numbers(word) for word in words]

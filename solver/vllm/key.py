@@ -4,15 +4,15 @@ from collections.abc import Hashable
 from typing import Any
 
 from ...model.pool import free_blocks
-from ...model.vllm.state import Sequence, State
+from ...model.vllm.state import State
 from ..book import Book
 from ..names import Names
-from ..undecided import Candidates, left
-from .undecided import OpenSequence
+from ..undecided import Candidates, OpenFields, left
 
 
 class Key:
-    """The key of a state, with or without a prefix cache.
+    """The key of a state, with or without a prefix cache; of LLMServingSim's states too, which
+    have the same fields.
 
     Without one, requests and blocks are numbers only, and what a request has generated is as good
     as if its prompt had been longer: it counts by its known tokens, by those computed, and by what
@@ -25,7 +25,7 @@ class Key:
         self._caches = caches
         self._mentioned = mentioned
 
-    def __call__(self, state: State, book: Book) -> Hashable:
+    def __call__(self, state: Any, book: Book) -> Hashable:
         """The key; equal for states that differ in names only."""
         queues = self._with_contents if self._caches else self._by_length
         return state.pool.size, len(state.aborted), queues(state, book)
@@ -58,12 +58,12 @@ class Key:
         return queues, free_blocks(state.pool), names.pool(state.pool), computed
 
 
-def _as_numbers(one: Sequence, book: Book, places: dict[str, int], waits: bool) -> tuple[Any, ...]:
+def _as_numbers(one: Any, book: Book, places: dict[str, int], waits: bool) -> tuple[Any, ...]:
     """What the scheduler goes by, and what the client knows that is no part of it.
 
     A request of which nobody knows the prompt yet has not started: it counts by its candidates.
     """
-    candidates: Candidates | None = one.candidates if isinstance(one, OpenSequence) else None
+    candidates: Candidates | None = one.candidates if isinstance(one, OpenFields) else None
     account = book.live.get(one.id)
     if candidates is not None and candidates.prompt is None:
         return candidates.bits, one.priority, places.get(one.id)
@@ -91,8 +91,8 @@ def _as_numbers(one: Sequence, book: Book, places: dict[str, int], waits: bool) 
     )
 
 
-def _as_contents(one: Sequence, names: Names) -> tuple[Any, ...]:
-    if isinstance(one, OpenSequence) and one.candidates.content is None:
+def _as_contents(one: Any, names: Names) -> tuple[Any, ...]:
+    if isinstance(one, OpenFields) and one.candidates.content is None:
         content: Hashable = one.candidates.bits
     else:
         content = names.content(one.content)

@@ -18,7 +18,7 @@ from schedproof.properties.systems import MUTANTS, OUT_OF_SCOPE
 from schedproof.spec.catalogue import SYSTEMS, load
 
 RULES = load("spyre")
-NUMBERED = {"spyre": "SPY-", "vllm": "VLL-", "nano_vllm": "NAN-"}
+NUMBERED = {"spyre": "SPY-", "vllm": "VLL-", "nano_vllm": "NAN-", "llmservingsim": "LSS-"}
 EXAMPLES = PROFILES["ci"].examples
 BUGS_FILE = Path(__file__).resolve().parents[3] / "shared" / "design" / "known_bugs.json"
 

@@ -53,4 +53,5 @@ def test_lockstep_belongs_to_releases_and_to_what_vllm_documents():
         "spyre": ("2.1.2", "2.5.2"),
         "vllm": ("documented",),
         "nano_vllm": ("0.2.0",),
+        "llmservingsim": ("head",),
     }

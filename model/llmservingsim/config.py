@@ -1,0 +1,54 @@
+"""LLMServingSim's parameters, in its own terms, with the defaults of the scenario format."""
+
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+import msgspec
+
+from ..config import convert
+from ..errors import InputError
+
+Positive = Annotated[int, msgspec.Meta(ge=1)]
+Count = Annotated[int, msgspec.Meta(ge=0)]
+
+REVISIONS = ("documented", "head")
+
+
+class LlmServingSimConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Lengths in tokens, `num_blocks` in blocks (null: unbounded), `pp_size` in pipeline stages.
+
+    `max_num_seqs` 0 is any number of requests, `long_prefill_token_threshold` 0 is none.
+    """
+
+    block_size: Positive = 16
+    num_blocks: Positive | None = None
+    max_num_seqs: Count = 128
+    max_num_batched_tokens: Positive = 2048
+    long_prefill_token_threshold: Count = 0
+    enable_chunked_prefill: bool = True
+    enable_prefix_caching: bool = True
+    prioritize_prefill: bool = False
+    pp_size: Positive = 1
+
+    def has_seat(self, taken: int) -> bool:
+        """One more request may join so many."""
+        return not self.max_num_seqs or taken < self.max_num_seqs
+
+    def capped(self, tokens: int) -> int:
+        """Of so many tokens of one request, those that one step may compute."""
+        return min(tokens, self.long_prefill_token_threshold or tokens)
+
+
+def read_config(values: Mapping[str, Any], revision: str) -> LlmServingSimConfig:
+    """The configuration that `values` gives, every key left out at its default.
+
+    Raises:
+        InputError: an unknown key, a wrong type, or an option that the revision lacks.
+    """
+    config = convert(values, LlmServingSimConfig)
+    if config.prioritize_prefill and revision == "head":
+        raise InputError(
+            "$.config.prioritize_prefill",
+            "True is an option of revision documented alone; valid: False",
+        )
+    return config

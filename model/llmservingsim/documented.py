@@ -1,0 +1,93 @@
+"""The decision as the page has it: one queue, first come, first served, under one budget.
+
+Source: continuous-batching page, "What the scheduler picks each step", "Prefill priority" and
+"Pipeline depth (PP)"; for memory, of which the page only says that it has limits, the target
+protocol: a request starts once its last token has room, and nobody starts before it.
+"""
+
+from . import kv_cache
+from .batches import built
+from .config import LlmServingSimConfig
+from .state import Decision, Plan, Sequence, State, find, without
+
+
+def schedule(config: LlmServingSimConfig, state: State) -> Decision:
+    """The next batch, or none: the pipeline is full, or nobody can go (LSS-R01, LSS-R19)."""
+    if len(state.inflight) >= config.pp_size:
+        return Decision(state, None)
+    plan = Plan(state.running, state.waiting, state.pool, config.max_num_batched_tokens, {})
+    for one in queue(config, state):
+        # With nothing left there is nothing for anybody: their lengths do not matter.
+        if not config.has_seat(len(plan.scheduled)) or plan.budget == 0:
+            break
+        plan = served(config, plan, one)
+    return built(state, plan)
+
+
+def queue(config: LlmServingSimConfig, state: State) -> list[Sequence]:
+    """Who may go, by arrival, and prefills first if they are prioritised (LSS-R08, LSS-R18).
+
+    Who is in a batch on its way is not there until that batch is done: what it computes next is
+    not known before.
+    """
+    away = {name for batch in state.inflight for name, _ in batch.scheduled}
+    there = [one for one in (*state.running, *state.waiting) if one.id not in away]
+    if config.prioritize_prefill:
+        return sorted(there, key=lambda one: (one.generated > 0, one.arrival))
+    return sorted(there, key=lambda one: one.arrival)
+
+
+def served(config: LlmServingSimConfig, plan: Plan, one: Sequence) -> Plan:
+    """The plan with the tokens that a request gets; the same plan if it gets none (LSS-R09)."""
+    if find(plan.running, one.id):
+        tokens = cap(config, plan.budget, need(one))
+        return going_on(config, plan, one, tokens) if tokens else plan
+    if plan.short:
+        return plan
+    return starting(config, plan, one)
+
+
+def starting(config: LlmServingSimConfig, plan: Plan, one: Sequence) -> Plan:
+    """A request gets its first tokens, unless blocks are missing: then nobody starts after it."""
+    hit = kv_cache.prefix_hit(config, plan.pool, one)
+    tokens = cap(config, plan.budget, need(one) - len(hit) * config.block_size)
+    if not tokens:
+        return plan
+    promised = kv_cache.promised(config, plan.running)
+    longest = one.prompt + one.max_tokens - 1
+    admitted = kv_cache.admit(config, plan.pool, one, hit, tokens, longest, promised)
+    if admitted is None:
+        return plan._replace(short=True)
+    joined, pool = admitted
+    return plan._replace(
+        running=tuple(sorted((*plan.running, joined), key=lambda other: other.arrival)),
+        waiting=without(plan.waiting, one.id),
+        pool=pool,
+        budget=plan.budget - tokens,
+        scheduled={**plan.scheduled, one.id: tokens},
+    )
+
+
+def going_on(config: LlmServingSimConfig, plan: Plan, one: Sequence, tokens: int) -> Plan:
+    """A request that has started gets tokens; the blocks for them were promised to it."""
+    grown, pool = kv_cache.hold(config, plan.pool, one, tokens)
+    return plan._replace(
+        running=tuple([grown if other.id == one.id else other for other in plan.running]),
+        pool=pool,
+        budget=plan.budget - tokens,
+        scheduled={**plan.scheduled, one.id: tokens},
+    )
+
+
+def need(one: Sequence) -> int:
+    """Tokens that a request wants: one to decode, or what is left of its prompt (LSS-R11 to
+    LSS-R13)."""
+    return 1 if one.generated else one.prompt - one.computed
+
+
+def cap(config: LlmServingSimConfig, budget: int, needed: int) -> int:
+    """Tokens that a request gets of the budget left (LSS-R10); none if it must not be cut."""
+    wanted = config.capped(needed)
+    if not config.enable_chunked_prefill and wanted > budget:
+        return 0
+    return min(wanted, budget)

@@ -1,0 +1,91 @@
+"""The decision as the code at HEAD has it: vLLM V1's loop over running, then waiting requests.
+
+Source: serving/core/scheduler.py at 5daddb2. There is no prefill and no decode: every request has
+computed tokens that catch up with its known ones; the tail of the running ones makes room.
+"""
+
+from ..pool import Pool
+from . import kv_cache
+from .batches import built
+from .config import LlmServingSimConfig
+from .state import Decision, Plan, Sequence, State, without
+
+
+def schedule(config: LlmServingSimConfig, state: State) -> Decision:
+    """The next batch, or none: the pipeline is full, or nobody can go."""
+    if len(state.inflight) >= config.pp_size:
+        return Decision(state, None)
+    plan = Plan(state.running, state.waiting, state.pool, config.max_num_batched_tokens, {})
+    plan = advance_running(config, plan)
+    # Who has just lost its blocks would only come back to lose them again (LSS-R30).
+    if not plan.preempted:
+        plan = admit_waiting(config, plan)
+    return built(state, plan, counted=True)
+
+
+def advance_running(config: LlmServingSimConfig, plan: Plan) -> Plan:
+    """Running requests go on in their order, at the cost of those admitted last."""
+    place = 0
+    while place < len(plan.running) and plan.budget > 0:
+        one = plan.running[place]
+        tokens = clamp(config, one.behind, plan.budget)
+        # All it knows is in a batch on its way.
+        if tokens > 0:
+            grown = kv_cache.grow(config, plan.pool, one, tokens)
+            while grown is None:
+                last = victim(plan)
+                plan = preempt(config, plan, last)
+                if last is one:
+                    return plan
+                grown = kv_cache.grow(config, plan.pool, one, tokens)
+            plan = scheduled(plan, place, *grown, tokens)
+        place += 1
+    return plan
+
+
+def admit_waiting(config: LlmServingSimConfig, plan: Plan) -> Plan:
+    """Waiting requests join in their order; the first that cannot ends it (LSS-R31)."""
+    while plan.waiting and plan.budget > 0 and config.has_seat(len(plan.running)):
+        one = plan.waiting[0]
+        hit = kv_cache.prefix_hit(config, plan.pool, one)
+        behind = one.num_tokens - len(hit) * config.block_size
+        if not config.enable_chunked_prefill and config.capped(behind) > plan.budget:
+            return plan
+        tokens = clamp(config, behind, plan.budget)
+        admitted = kv_cache.admit(config, plan.pool, one, hit, tokens, one.num_tokens)
+        if admitted is None:
+            return plan
+        plan = plan._replace(running=(*plan.running, one), waiting=plan.waiting[1:])
+        plan = scheduled(plan, len(plan.running) - 1, *admitted, tokens)
+    return plan
+
+
+def clamp(config: LlmServingSimConfig, behind: int, budget: int) -> int:
+    """Tokens that a request may compute now (LSS-R10)."""
+    return min(config.capped(behind), budget)
+
+
+def scheduled(plan: Plan, place: int, one: Sequence, pool: Pool, tokens: int) -> Plan:
+    """The plan in which the request at this place of the running ones computes `tokens`."""
+    return plan._replace(
+        running=(*plan.running[:place], one, *plan.running[place + 1 :]),
+        pool=pool,
+        budget=plan.budget - tokens,
+        scheduled={**plan.scheduled, one.id: tokens},
+    )
+
+
+def victim(plan: Plan) -> Sequence:
+    """Who makes room: the one admitted last."""
+    return plan.running[-1]
+
+
+def preempt(config: LlmServingSimConfig, plan: Plan, last: Sequence) -> Plan:
+    """The plan without the last one, who gives back its blocks, starts from nothing when it is
+    admitted again, and is the first to be."""
+    return plan._replace(
+        running=without(plan.running, last.id),
+        waiting=(last.rewound(), *plan.waiting),
+        pool=kv_cache.free(config, plan.pool, last, plan.running),
+        preempted=(*plan.preempted, last.id),
+    )

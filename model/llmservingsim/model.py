@@ -1,0 +1,89 @@
+"""The reference models of LLMServingSim's scheduler behind the interface that all models share."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ..pool import Pool
+from ..scenario import Request
+from . import scheduler
+from .config import LlmServingSimConfig, read_config
+from .kv_cache import blocks_for
+from .revision import REVISIONS, Revision
+from .state import Sequence, State
+
+OBSERVES = (
+    *("kind", "scheduled", "emitted", "waiting", "running", "prefilling", "preempted"),
+    *("finished", "computed", "blocks"),
+)
+
+
+@dataclass(frozen=True)
+class LlmServingSimModel:
+    """One configuration of a revision. Every method is pure: states go in and come out."""
+
+    revision: Revision
+    config: LlmServingSimConfig
+
+    @property
+    def observes(self) -> tuple[str, ...]:
+        """Fields of the step observation that this model shows."""
+        bounded = self.config.num_blocks is not None
+        options = {
+            "prefix_hit": self.config.enable_prefix_caching,
+            "free_blocks": bounded,
+            "reserved_blocks": bounded and self.revision.promises,
+        }
+        return OBSERVES + tuple(field for field, shown in options.items() if shown)
+
+    def initial(self) -> State:
+        """The scheduler before anything arrived."""
+        return State(pool=Pool(self.config.num_blocks))
+
+    def refusal(self, request: Request) -> str | None:
+        """Why `request` can never run, or None. Source: target protocol, "Refusals at add"."""
+        config = self.config
+        longest = request.prompt_len + request.max_tokens - 1
+        sentence = f"prompt + max_tokens - 1 = {longest} tokens"
+        needed = blocks_for(longest, config.block_size)
+        if config.num_blocks is not None and needed > config.num_blocks:
+            return f"{sentence} needs {needed} blocks of {config.num_blocks}"
+        # Who was preempted is computed again as a whole, its answer included.
+        if not config.enable_chunked_prefill and config.capped(longest) > (
+            config.max_num_batched_tokens
+        ):
+            return (
+                f"{sentence} is beyond max_num_batched_tokens ({config.max_num_batched_tokens}), "
+                "and prompts are not chunked"
+            )
+        return None
+
+    def arrive(self, state: State, request: Request) -> State:
+        """The request joins the waiting queue."""
+        newcomer = Sequence(
+            request.id,
+            request.prompt_len,
+            request.max_tokens,
+            request.tokens_to_emit,
+            content=request.prompt,
+        )
+        return scheduler.arrive(state, newcomer)
+
+    def abort(self, state: State, request_id: str) -> State:
+        """The client gives the request up before the next decision."""
+        return scheduler.abort(self.config, state, request_id)
+
+    def step(
+        self, state: State, abort_inside: tuple[str, ...] = ()
+    ) -> tuple[State, dict[str, Any]]:
+        """One decision and its completion: the next state and the step observation."""
+        return scheduler.step(self.revision, self.config, state, abort_inside)
+
+
+def make_model(revision: str, config: Mapping[str, Any]) -> LlmServingSimModel:
+    """The model of a revision in the configuration that `config` gives.
+
+    Raises:
+        InputError: an unknown key, an impossible value, or an option that the revision lacks.
+    """
+    return LlmServingSimModel(REVISIONS[revision], read_config(config, revision))

@@ -1,0 +1,97 @@
+"""One step of the protocol: a batch is decided and, at once, through the pipeline."""
+
+from typing import Any
+
+from ..pool import free_blocks
+from . import kv_cache
+from .completion import add_done, leave
+from .config import LlmServingSimConfig
+from .revision import Revision
+from .state import Decision, Sequence, State, find
+
+
+def arrive(state: State, newcomer: Sequence) -> State:
+    """A request enters the queue behind all others."""
+    newcomer = newcomer._replace(arrival=state.arrived)
+    return state._replace(waiting=(*state.waiting, newcomer), arrived=state.arrived + 1)
+
+
+def abort(config: LlmServingSimConfig, state: State, request_id: str) -> State:
+    """The client gives up a request, which leaves as one that has finished: neither the page nor
+    the code knows aborts. Unknown and finished ids change nothing."""
+    if find(state.waiting + state.running, request_id) is None:
+        return state
+    state = leave(config, state, request_id)
+    return state._replace(aborted=(*state.aborted, request_id))
+
+
+def step(
+    revision: Revision,
+    config: LlmServingSimConfig,
+    state: State,
+    abort_inside: tuple[str, ...] = (),
+) -> tuple[State, dict[str, Any]]:
+    """One scheduling decision and its completion.
+
+    `abort_inside` are aborted after the decision and before it completes: their tokens are not
+    emitted.
+
+    Returns the next state and the step observation of the target protocol.
+    """
+    decision = revision.schedule(config, state)
+    state, batch = decision.state, decision.batch
+    for request_id in abort_inside:
+        state = abort(config, state, request_id)
+    emitted: tuple[str, ...] = ()
+    finished = dict.fromkeys(state.aborted, "aborted")
+    if batch is not None:
+        asked = {one.id: one for one in state.running}
+        state, done = add_done(revision, config, state, batch.number)
+        emitted = done.emitted
+        for name in done.finished:
+            early = asked[name].output_len < asked[name].max_tokens
+            finished[name] = "eos" if early else "length"
+    state = state._replace(aborted=())
+    seen = observe(config, state, decision, revision.promises)
+    seen |= {"kind": kind_of(revision, decision), "emitted": dict.fromkeys(emitted, 1)}
+    return state, seen | {"finished": finished}
+
+
+def kind_of(revision: Revision, decision: Decision) -> str:
+    """Whether those who compute decode, prefill, or some the one and some the other."""
+    if decision.batch is None:
+        return "idle"
+    decided = {one.id: one for one in decision.state.running}
+    decodes = set()
+    for name, tokens in decision.batch.scheduled:
+        one = decided[name]
+        if revision.counts_early:
+            one = one._replace(computed=one.computed - tokens)
+        decodes.add(one.decodes)
+    if len(decodes) == 2:
+        return "mixed"
+    return "decode" if True in decodes else "prefill"
+
+
+def observe(
+    config: LlmServingSimConfig, state: State, decision: Decision, promises: bool
+) -> dict[str, Any]:
+    """What is seen of the state after a step, and of the decision."""
+    scheduled = () if decision.batch is None else decision.batch.scheduled
+    holders = [one for one in (*state.running, *state.waiting) if one.computed or one.blocks]
+    seen: dict[str, Any] = {
+        "scheduled": dict(scheduled),
+        "waiting": [one.id for one in state.waiting],
+        "running": [one.id for one in state.running],
+        "prefilling": [one.id for one in state.running if not one.decodes],
+        "preempted": [*decision.preempted],
+        "computed": {one.id: one.computed for one in holders},
+        "blocks": {one.id: [*one.blocks] for one in holders},
+    }
+    if config.enable_prefix_caching:
+        seen["prefix_hit"] = {one.id: one.prefix_hit for one in holders}
+    if config.num_blocks is not None:
+        seen["free_blocks"] = free_blocks(state.pool)
+    if config.num_blocks is not None and promises:
+        seen["reserved_blocks"] = kv_cache.promised(config, state.running)
+    return seen

@@ -1,0 +1,108 @@
+"""How many tokens each request computes: the budget, the cap, and when a token comes out.
+
+Source: continuous-batching page, "Two scheduling paths" and "What the scheduler picks each step";
+the code at HEAD for the emission. What the page words as vLLM's documents do is asked as there.
+"""
+
+from ...model.observation import Step
+from ..ledger import Account, Ledger
+from ..predicate import Predicate
+from ..vllm import budget, preemption
+from ..vllm.budget import scheduled
+from ..vllm.decision import admitted, behind, kept, threshold
+from .decision import PAGE
+
+
+def batch_too_large(ledger: Ledger, step: Step) -> str | None:
+    """A batch has at most max_num_seqs requests (LSS-R04)."""
+    seats = ledger.config["max_num_seqs"]
+    if not seats or len(step.scheduled) <= seats:
+        return None
+    return f"{len(step.scheduled)} requests in the batch, max_num_seqs is {seats}"
+
+
+def batch_is_full(ledger: Ledger, step: Step) -> bool:
+    """More requests are unfinished than a batch may have, and it is full."""
+    seats = ledger.config["max_num_seqs"]
+    return bool(seats) and len(step.scheduled) >= seats and len(ledger.live) > seats
+
+
+def decode_takes_more(ledger: Ledger, step: Step) -> str | None:
+    """A request that decodes computes one token (LSS-R13)."""
+    for one in ledger.decode_members(step):
+        if one.emitted and step.scheduled[one.id] != 1:
+            return f"{one.id} decodes and computes {step.scheduled[one.id]} tokens"
+    return None
+
+
+def decode_beside_a_prefill(ledger: Ledger, step: Step) -> bool:
+    """A request decodes beside one that prefills."""
+    return bool(ledger.decode_members(step)) and bool(ledger.prefill_members(step))
+
+
+def start_wrong(ledger: Ledger, step: Step) -> str | None:
+    """A request that starts computes what is not cached of it, cut by threshold and budget; with
+    chunking off the budget does not cut it (LSS-R11)."""
+    new = admitted(ledger, step)
+    return _cut_although_off(ledger, step, new) or _cut_wrongly(ledger, step, new)
+
+
+def start_is_cut_or_cached(ledger: Ledger, step: Step) -> bool:
+    """A request starts with a prefix hit, or is cut."""
+    new = admitted(ledger, step)
+    return budget.newcomer_is_cut(ledger, step) or any(ledger.hit_now(step, one) for one in new)
+
+
+def rest_wrong(ledger: Ledger, step: Step) -> str | None:
+    """A prompt computed in part goes on with the rest, cut alike (LSS-R12). At HEAD the budget may
+    cut it even with chunking off."""
+    old = kept(ledger, step)
+    cut = _cut_although_off(ledger, step, old) if ledger.revision == PAGE else None
+    return cut or _cut_wrongly(ledger, step, old)
+
+
+def prompt_goes_on(ledger: Ledger, step: Step) -> bool:
+    """A prompt goes on that was computed in part."""
+    return any(one.started for one in ledger.prefill_members(step))
+
+
+def _cut_although_off(ledger: Ledger, step: Step, who: list[Account]) -> str | None:
+    """Chunking is off, and the budget cuts what one of these would compute."""
+    if ledger.config["enable_chunked_prefill"]:
+        return None
+    for one in who:
+        tokens = step.scheduled.get(one.id)
+        missing = None if tokens is None else behind(ledger, step, one)
+        if tokens is None or missing is None:
+            continue
+        uncut = min(missing, ledger.config["long_prefill_token_threshold"] or missing)
+        if tokens < uncut:
+            return f"{one.id} computes {tokens} of {uncut} tokens, although prompts are not chunked"
+    return None
+
+
+def _cut_wrongly(ledger: Ledger, step: Step, who: list[Account]) -> str | None:
+    """One of these computes another number of tokens than the least of the three."""
+    left, limit = ledger.config["max_num_batched_tokens"], threshold(ledger)
+    asked = {one.id for one in who}
+    for one in scheduled(ledger, step):
+        missing, tokens = behind(ledger, step, one), step.scheduled[one.id]
+        if missing is not None and one.id in asked and tokens != min(missing, limit, left):
+            return (
+                f"{one.id} computes {tokens} tokens; it needs {missing}, at most {limit} a "
+                f"request, {left} left of the budget"
+            )
+        left -= tokens
+    return None
+
+
+PREDICATES = {
+    "LSS-R06": Predicate(budget.budget_exceeded, budget.budget_binds),
+    "LSS-R04": Predicate(batch_too_large, batch_is_full),
+    "LSS-R07": Predicate(budget.threshold_exceeded, budget.threshold_binds),
+    "LSS-R13": Predicate(decode_takes_more, decode_beside_a_prefill),
+    "LSS-R32": Predicate(budget.emission_wrong, budget.some_catch_up),
+    "LSS-R11": Predicate(start_wrong, start_is_cut_or_cached),
+    "LSS-R12": Predicate(rest_wrong, prompt_goes_on),
+    "LSS-R16": Predicate(preemption.counter_wrong, preemption.someone_runs),
+}

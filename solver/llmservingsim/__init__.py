@@ -1,0 +1,1 @@
+"""LLMServingSim's scheduler as it is explored."""

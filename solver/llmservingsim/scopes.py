@@ -1,0 +1,143 @@
+"""What is explored of LLMServingSim's scheduler.
+
+Sizes are the smallest at which every constraint can bind: blocks of two tokens, a budget of two
+blocks, pools that two requests fill. Each scope is explored for every one of its pools.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from ..scope import MenuItem, lengths
+from ..scope import Scope as AnyScope
+from ..undecided import OWN
+
+SMALLEST = {
+    "block_size": 2,
+    "max_num_seqs": 3,
+    "max_num_batched_tokens": 4,
+    "enable_prefix_caching": False,
+}
+EVERY_LENGTH = tuple(lengths(range(1, 8), range(1, 6)))
+SOME_LENGTHS = tuple(lengths((1, 3, 4, 6), (1, 3, 5)))
+FEW_LENGTHS = tuple(lengths((1, 4), (1, 4)))
+# What the first request says, in whole blocks and not, to its end and on, and what it generates;
+# the same behind something else; and something else.
+SHARED = tuple(
+    (prompt, tokens)
+    for prompt in (
+        (("shared", 2),),
+        (("shared", 4),),
+        (("shared", 5),),
+        (("shared", 4), (OWN, 2)),
+        (("shared", 4), ("out:r0", 2)),
+        (("other", 2), ("shared", 3)),
+        (("other", 3),),
+        ((OWN, 5),),
+    )
+    for tokens in (1, 4)
+)
+
+
+@dataclass(frozen=True)
+class Scope(AnyScope):
+    """A scope of LLMServingSim; its limits are those of num_blocks."""
+
+    system: ClassVar[str] = "llmservingsim"
+    smallest: ClassVar[Mapping[str, Any]] = SMALLEST
+    menu: tuple[MenuItem, ...] = EVERY_LENGTH
+    limits: tuple[int, ...] = (3, 4, 5, 6)
+
+
+CACHES = ("enable_prefix_caching", True)
+NO_CAP = ("max_num_seqs", 0)
+WHOLE = (("enable_chunked_prefill", False), ("max_num_batched_tokens", 7))
+FIRST = ("prioritize_prefill", True)
+PAGE = ("documented",)
+# One of each prompt, ended at once and not in turns.
+ALTERNATING = (*SHARED[0::4], *SHARED[3::4])
+# A chunk of three tokens ends inside a block.
+ODD_CHUNKS = (("long_prefill_token_threshold", 3), ("max_num_batched_tokens", 6))
+
+SCOPES = (
+    Scope("lengths", "prompts to 7, outputs to 5 tokens", 3),
+    Scope("four", "four requests for three seats", 4, FEW_LENGTHS),
+    Scope("seats", "two seats", 3, SOME_LENGTHS, config=(("max_num_seqs", 2),)),
+    Scope("no cap", "any number of requests", 3, SOME_LENGTHS, (4, 6, 9), config=(NO_CAP,)),
+    Scope("aborts", "clients that give up", 3, FEW_LENGTHS, aborts="alone"),
+    Scope(
+        "few tokens",
+        "a budget of two tokens",
+        3,
+        FEW_LENGTHS,
+        (4, 6),
+        config=(("max_num_batched_tokens", 2),),
+    ),
+    Scope("threshold", "chunks of three tokens", 3, SOME_LENGTHS, config=ODD_CHUNKS),
+    Scope("whole prompts", "chunking off", 3, SOME_LENGTHS, (4, 6), config=WHOLE),
+    Scope(
+        "prefills first",
+        "prefills are prioritised",
+        3,
+        SOME_LENGTHS,
+        (4, 6),
+        config=(FIRST,),
+        revisions=PAGE,
+    ),
+    Scope("cache", "prompts that begin alike", 3, ALTERNATING, (4, 5), config=(CACHES,)),
+    Scope(
+        "cache aborts",
+        "the same with clients that give up",
+        2,
+        SHARED,
+        (3, 4, 5),
+        "alone",
+        (CACHES,),
+    ),
+)
+
+# What a fault has to show itself in: a few seconds each, the cheapest first.
+CHECKUP = (
+    Scope("two", "two requests, clients that give up", 2, SOME_LENGTHS, (3, 5), "alone"),
+    Scope("alike", "two that may say the same, without a cache", 2, SHARED[:6], (6,)),
+    Scope("seats", "two seats", 3, FEW_LENGTHS, (3, 6), config=(("max_num_seqs", 2),)),
+    Scope("no cap", "any number of requests", 3, FEW_LENGTHS, (4, 9), config=(NO_CAP,)),
+    Scope(
+        "few tokens",
+        "a budget of two tokens",
+        3,
+        FEW_LENGTHS,
+        (6,),
+        config=(("max_num_batched_tokens", 2),),
+    ),
+    Scope("odd chunks", "chunks of three tokens", 2, SOME_LENGTHS, (4, 8), config=ODD_CHUNKS),
+    Scope("whole prompts", "chunking off", 3, SOME_LENGTHS[1::2], (4, 9), config=WHOLE),
+    Scope(
+        "prefills first",
+        "prefills are prioritised",
+        3,
+        SOME_LENGTHS[1::2],
+        (8,),
+        config=(FIRST,),
+        revisions=PAGE,
+    ),
+    Scope("cache", "prompts that begin alike", 2, SHARED, (4,), "alone", (CACHES,)),
+    Scope(
+        "odd cache",
+        "the same, in chunks that end inside a block",
+        2,
+        SHARED,
+        (4,),
+        config=(CACHES, *ODD_CHUNKS),
+    ),
+    Scope("three", "three requests", 3, SOME_LENGTHS, (4, 5)),
+    Scope("three alike", "three that begin alike", 3, ALTERNATING, (5,), config=(CACHES,)),
+    Scope(
+        "four",
+        "four seats",
+        4,
+        FEW_LENGTHS,
+        (5, 9),
+        config=(("max_num_seqs", 4), ("max_num_batched_tokens", 6)),
+    ),
+)

@@ -1,0 +1,131 @@
+"""Batches on their way: how many there are, when tokens count, and what a batch hands back."""
+
+import pytest
+
+from schedproof.model.llmservingsim.completion import Done
+
+from .build import Run
+
+
+@pytest.mark.parametrize("revision", ["documented", "head"])
+@pytest.mark.parametrize("depth", [1, 2, 3])
+def test_at_most_pp_size_batches_are_on_their_way(revision, depth):
+    run = Run(revision, pp_size=depth, max_num_batched_tokens=2)
+    for name in "abcd":
+        run.ask(name, 2, 2)
+    batches = [run.schedule() for _ in range(depth + 1)]
+    assert batches == [{name: 2} for name in "abcd"[:depth]] + [None]
+    run.done(0)
+    assert run.schedule() is not None
+
+
+@pytest.mark.parametrize("revision", ["documented", "head"])
+def test_a_batch_that_is_not_on_its_way_changes_nothing(revision):
+    run = Run(revision)
+    run.ask("a", 4, 2)
+    run.schedule()
+    before = run.state
+    assert run.done(7) == Done(0, 0, ())
+    assert run.state == before
+    assert run.done(0).decode_throughput == 1
+    assert run.done(0) == Done()
+
+
+def test_by_the_page_tokens_count_once_they_are_computed():
+    run = Run("documented", pp_size=2, max_num_batched_tokens=4)
+    run.ask("a", 8, 2)
+    assert run.schedule() == {"a": 4}
+    assert run.state.running[0].computed == 0
+    # What a computes next is not known before its batch is through.
+    assert run.schedule() is None
+    run.done(0)
+    assert run.state.running[0].computed == 4
+
+
+def test_at_head_tokens_count_when_they_are_scheduled_so_none_is_scheduled_twice():
+    run = Run("head", pp_size=2, max_num_batched_tokens=4)
+    run.ask("a", 8, 2)
+    assert run.schedule() == {"a": 4}
+    assert run.state.running[0].computed == 4
+    assert run.schedule() == {"a": 4}
+    assert run.state.running[0].computed == 8
+
+
+def test_at_head_the_first_token_comes_out_with_the_first_of_two_chunks_on_their_way():
+    run = Run("head", pp_size=2, max_num_batched_tokens=4)
+    run.ask("a", 8, 2)
+    run.schedule()
+    run.schedule()
+    assert run.done(0) == Done(4, 1, (), ("a",))
+    assert run.done(1) == Done(4, 0, (), ())
+
+
+def test_at_head_a_request_with_all_it_knows_on_its_way_is_passed_over():
+    run = Run("head", pp_size=3, max_num_batched_tokens=4)
+    run.ask("a", 3, 3)
+    assert run.schedule() == {"a": 3}
+    run.ask("b", 3, 3)
+    assert run.schedule() == {"b": 3}
+    assert run.schedule() is None
+
+
+def test_both_throughputs_and_the_finished_are_handed_back():
+    run = Run("documented")
+    run.ask("a", 3, 1)
+    run.ask("b", 5, 2)
+    run.schedule()
+    assert run.done(0) == Done(8, 2, ("a",), ("a", "b"))
+    run.schedule()
+    assert run.done(1) == Done(0, 1, ("b",), ("b",))
+
+
+def test_the_prompt_throughput_counts_every_token_of_a_prompt_once_by_the_page():
+    run = Run("documented", max_num_batched_tokens=1)
+    run.ask("a", 3, 2)
+    told = []
+    for number in range(4):
+        run.schedule()
+        told.append(run.done(number)[:2])
+    assert told == [(1, 0), (1, 0), (1, 1), (0, 1)]
+
+
+def test_at_head_a_chunk_of_one_token_is_not_counted():
+    run = Run("head", max_num_batched_tokens=1)
+    run.ask("a", 3, 2)
+    told = []
+    for number in range(4):
+        run.schedule()
+        told.append(run.done(number)[:2])
+    assert told == [(0, 0), (0, 0), (1, 1), (0, 1)]
+
+
+def test_at_head_a_hit_counts_once_when_the_prompt_is_complete():
+    run = Run("head", enable_prefix_caching=True, max_num_batched_tokens=8)
+    run.ask("first", (("system", 8),), 1)
+    run.step()
+    run.ask("a", (("system", 8), ("a", 12)), 2)
+    assert run.schedule() == {"a": 8}
+    assert run.done(1).prompt_throughput == 8
+    assert run.schedule() == {"a": 4}
+    assert run.done(2).prompt_throughput == 4 + 8
+
+
+def test_at_head_what_is_computed_again_counts_as_prompt_again():
+    run = Run("head", num_blocks=4, max_num_batched_tokens=32)
+    run.ask("a", 7, 4)
+    run.ask("b", 7, 4)
+    told = []
+    for number in range(6):
+        run.schedule()
+        told.append(run.done(number)[:2])
+    assert told == [(14, 2), (0, 2), (0, 1), (0, 1), (9, 1), (0, 1)]
+
+
+def test_who_was_aborted_meanwhile_is_left_out():
+    run = Run("documented", num_blocks=4)
+    run.ask("a", 3, 2)
+    run.ask("b", 3, 2)
+    step = run.step("a")
+    assert (step["emitted"], step["finished"]) == ({"b": 1}, {"a": "aborted"})
+    assert step["running"] == ["b"]
+    assert step["free_blocks"] == 3

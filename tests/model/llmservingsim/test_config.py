@@ -1,0 +1,56 @@
+"""The configuration: keys and defaults of the scenario format, and one clear error."""
+
+import msgspec
+import pytest
+
+from schedproof.model.errors import InputError
+from schedproof.model.llmservingsim.config import read_config
+from schedproof.model.systems import REVISIONS, full_config, resolve_revision
+
+
+def test_the_defaults_are_those_of_the_scenario_format():
+    assert full_config("llmservingsim", "documented", {}) == {
+        **{"block_size": 16, "num_blocks": None, "max_num_seqs": 128},
+        **{"max_num_batched_tokens": 2048, "long_prefill_token_threshold": 0},
+        **{"enable_chunked_prefill": True, "enable_prefix_caching": True},
+        **{"prioritize_prefill": False, "pp_size": 1},
+    }
+
+
+def test_the_page_is_the_first_revision():
+    assert REVISIONS["llmservingsim"] == ("documented", "head")
+    assert resolve_revision("llmservingsim", None) == "documented"
+
+
+def test_head_has_no_priority_for_prefills_and_says_so():
+    assert read_config({"prioritize_prefill": True}, "documented").prioritize_prefill
+    assert not read_config({"prioritize_prefill": False}, "head").prioritize_prefill
+    with pytest.raises(InputError) as caught:
+        read_config({"prioritize_prefill": True}, "head")
+    assert str(caught.value) == (
+        "$.config.prioritize_prefill: True is an option of revision documented alone; valid: False"
+    )
+
+
+@pytest.mark.parametrize(
+    "values",
+    [{"pp_size": 0}, {"max_num_seqs": -1}, {"max_num_batched_tokens": 0}, {"num_blocks": 0}],
+)
+def test_impossible_values_are_refused_with_their_place(values):
+    with pytest.raises(InputError, match=rf"^\$\.config\.{next(iter(values))}: "):
+        read_config(values, "documented")
+
+
+def test_an_unknown_key_is_refused_with_those_that_are_valid():
+    with pytest.raises(InputError, match=r"^\$\.config\.watermark: unknown key; valid: block_size"):
+        read_config({"watermark": 0.1}, "head")
+
+
+def test_zero_seats_are_any_number_and_a_threshold_of_zero_is_none():
+    config = read_config({"max_num_seqs": 0}, "documented")
+    assert config.has_seat(0)
+    assert config.has_seat(10**6)
+    assert config.capped(10**6) == 10**6
+    capped = msgspec.structs.replace(config, max_num_seqs=2, long_prefill_token_threshold=5)
+    assert [capped.has_seat(taken) for taken in (0, 1, 2, 3)] == [True, True, False, False]
+    assert [capped.capped(tokens) for tokens in (1, 5, 6)] == [1, 5, 5]
