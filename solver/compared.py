@@ -60,40 +60,16 @@ def servers(memory: int, seats: int, budget: int, longest: int) -> tuple[Server,
     Raises:
         InputError: a system cannot have such a server.
     """
-    asked = (
-        (
-            "spyre",
-            "sound",
-            {
-                "num_blocks": memory // 64,
-                "max_num_seqs": seats,
-                "max_model_len": -(-longest // 64) * 64,
-                "prefix_caching": True,
-            },
-        ),
-        (
-            "vllm",
-            "documented",
-            {
-                "num_blocks": memory // 16,
-                "max_num_seqs": seats,
-                "max_num_batched_tokens": budget,
-                "max_model_len": longest,
-            },
-        ),
-        *(
-            (
-                "nano_vllm",
-                revision,
-                {
-                    "num_blocks": memory // 256,
-                    "max_num_seqs": seats,
-                    "max_num_batched_tokens": budget,
-                },
-            )
-            for revision in ("documented", "0.2.0")
-        ),
-    )
+    budgeted = {"max_num_seqs": seats, "max_num_batched_tokens": budget}
+    whole = {"max_num_seqs": seats, "max_model_len": -(-longest // 64) * 64}
+    asked = [
+        ("spyre", "sound", {"num_blocks": memory // 64, "prefix_caching": True, **whole}),
+        ("vllm", "documented", {"num_blocks": memory // 16, "max_model_len": longest, **budgeted}),
+    ]
+    for revision in ("documented", "0.2.0"):
+        asked.append(("nano_vllm", revision, {"num_blocks": memory // 256, **budgeted}))
+    for revision in ("documented", "head"):
+        asked.append(("llmservingsim", revision, {"num_blocks": memory // 16, **budgeted}))
     return tuple(
         Server(system, revision, full_config(system, revision, config))
         for system, revision, config in asked
