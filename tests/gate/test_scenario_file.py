@@ -80,7 +80,10 @@ def test_a_truncated_file_is_never_taken_for_a_scenario(file: Path) -> None:
         ({"requests": []}, "$.requests: []: Expected `array` of length >= 1"),
         ({"requests": {}}, "$.requests: {}: Expected `array`, got `object`"),
         ({"system": 3}, "$.system: 3: Expected `str`, got `int`"),
-        ({"system": "spire"}, "$.system: 'spire' is not a system; valid: spyre, vllm, llmservingsim"),
+        (
+            {"system": "spire"},
+            "$.system: 'spire' is not a system; valid: spyre, vllm, llmservingsim",
+        ),
         (
             {"revision": "2.1"},
             f"$.revision: '2.1' is not a revision of spyre; valid: {', '.join(REVISIONS)}",
