@@ -44,7 +44,7 @@ def load(folder: str) -> Checkout:
     """The scheduler of the checkout in a folder; raises RefusedError if there is none."""
     place = Path(folder)
     if not (place / "serving" / "core" / "scheduler.py").is_file():
-        raise RefusedError(f"{folder or 'no folder'} is no checkout of LLMServingSim")
+        raise RefusedError(f"{folder} is no checkout of LLMServingSim")
     sys.path.insert(0, str(place))
     if importlib.util.find_spec("pandas") is None:
         # Only the trace generator reads tables.

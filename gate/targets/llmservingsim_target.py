@@ -52,7 +52,10 @@ class LlmServingSimTarget(HostedTarget):
         door.check_system(system, "llmservingsim")
         door.check_keys(config, KEYS)
         if self._checkout is None:
-            self._checkout = load(os.environ.get(VARIABLE, ""))
+            folder = os.environ.get(VARIABLE)
+            if not folder:
+                raise door.RefusedError(f"{VARIABLE} is not set; valid is a checkout's folder")
+            self._checkout = load(folder)
         fields = [*FIELDS]
         fields += ["prefix_hit"] if config["enable_prefix_caching"] else []
         fields += ["free_blocks"] if config["num_blocks"] is not None else []

@@ -30,7 +30,8 @@ def batch_is_full(ledger: Ledger, step: Step) -> bool:
 def decode_takes_more(ledger: Ledger, step: Step) -> str | None:
     """A request that decodes computes one token (LSS-R13)."""
     for one in ledger.decode_members(step):
-        if one.emitted and step.scheduled[one.id] != 1:
+        # Who was preempted and admitted again in one step has all of it to compute.
+        if one.emitted and one.id not in (step.preempted or ()) and step.scheduled[one.id] != 1:
             return f"{one.id} decodes and computes {step.scheduled[one.id]} tokens"
     return None
 

@@ -16,12 +16,12 @@ Make = Callable[[Any], Any]
 Config = LlmServingSimConfig
 
 
-def crash_on_fourth_running(original: Any) -> Any:
-    """No room for a fourth request."""
+def crash_on_third_running(original: Any) -> Any:
+    """No room for a third request."""
 
     def admit_waiting(config: Config, plan: Plan) -> Plan:
         after: Plan = original(config, plan)
-        if len(after.running) > 3:
+        if len(after.running) > 2:
             raise RuntimeError("planted")
         return after
 

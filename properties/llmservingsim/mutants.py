@@ -46,9 +46,9 @@ def in_config(name: str, make: faults.Make) -> Plant:
 
 EVERY_SYSTEM = (
     at_head(
-        "crashes with four running",
+        "crashes with three running",
         "ALL-R01",
-        in_head("admit_waiting", faults.crash_on_fourth_running),
+        in_head("admit_waiting", faults.crash_on_third_running),
     ),
     by_the_page("does not answer with three running", "ALL-R02", target=TakesForEver),
     by_the_page(
@@ -146,6 +146,7 @@ ROWS = (
         "admits in a step that preempted",
         "LSS-R30",
         in_head("advance_running", faults.admit_all_the_same),
+        alone=True,
     ),
     at_head(
         "gives way to who waits",

@@ -18,7 +18,7 @@ SMALLEST = {
     "max_num_batched_tokens": 4,
     "enable_prefix_caching": False,
 }
-EVERY_LENGTH = tuple(lengths(range(1, 8), range(1, 6)))
+EVERY_LENGTH = tuple(lengths(range(1, 7), range(1, 5)))
 SOME_LENGTHS = tuple(lengths((1, 3, 4, 6), (1, 3, 5)))
 FEW_LENGTHS = tuple(lengths((1, 4), (1, 4)))
 # What the first request says, in whole blocks and not, to its end and on, and what it generates;
@@ -60,7 +60,7 @@ ALTERNATING = (*SHARED[0::4], *SHARED[3::4])
 ODD_CHUNKS = (("long_prefill_token_threshold", 3), ("max_num_batched_tokens", 6))
 
 SCOPES = (
-    Scope("lengths", "prompts to 7, outputs to 5 tokens", 3),
+    Scope("lengths", "prompts to 6, outputs to 4 tokens", 3, limits=(3, 5)),
     Scope("four", "four requests for three seats", 4, FEW_LENGTHS),
     Scope("seats", "two seats", 3, SOME_LENGTHS, config=(("max_num_seqs", 2),)),
     Scope("no cap", "any number of requests", 3, SOME_LENGTHS, (4, 6, 9), config=(NO_CAP,)),

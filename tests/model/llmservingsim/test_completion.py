@@ -60,6 +60,28 @@ def test_at_head_the_first_token_comes_out_with_the_first_of_two_chunks_on_their
     assert run.done(1) == Done(4, 0, (), ())
 
 
+def test_at_head_a_request_may_end_before_the_rest_of_its_prompt_is_through():
+    run = Run("head", pp_size=2, max_num_batched_tokens=4, num_blocks=2)
+    run.ask("a", 8, 1)
+    run.schedule()
+    run.schedule()
+    assert run.done(0).finished == ("a",)
+    # Its blocks are free while the batch that fills the second one is still on its way.
+    assert run.model.step(run.state)[1]["free_blocks"] == 2
+    assert len(run.state.inflight) == 1
+    assert run.done(1) == Done()
+
+
+def test_by_the_page_a_request_ends_once_its_prompt_is_through():
+    run = Run("documented", pp_size=2, max_num_batched_tokens=4, num_blocks=2)
+    run.ask("a", 8, 1)
+    run.schedule()
+    assert run.schedule() is None
+    assert run.done(0).finished == ()
+    run.schedule()
+    assert run.done(1).finished == ("a",)
+
+
 def test_at_head_a_request_with_all_it_knows_on_its_way_is_passed_over():
     run = Run("head", pp_size=3, max_num_batched_tokens=4)
     run.ask("a", 3, 3)
