@@ -7,7 +7,7 @@ Bug, the mutant that brings it back, the rule that names it, and how long each e
 from schedproof.gate.selfcheck import kill, mutants
 from schedproof.properties.systems import OUT_OF_SCOPE
 
-HEAD = """# Known bugs of the schedulers of Spyre, vLLM and LLMServingSim, brought back
+HEAD = """# Known bugs of the schedulers of Spyre, vLLM, nano-vLLM and LLMServingSim, brought back
 
 Written by `python tests/known_bugs_table.py`; `tests/properties/test_mutants.py` holds it to the
 code. Times are those of one run on one core, without shrinking.

@@ -16,7 +16,7 @@ from schedproof.spec.catalogue import SYSTEMS, load
 def test_every_file_is_there_under_its_own_name_in_order(system: str) -> None:
     folder = Path(builtin.__file__).parent / "corpus" / system
     found = builtin_scenarios(system)
-    assert list(found) == sorted(path.name for path in folder.iterdir())
+    assert list(found) == sorted(path.name for path in folder.glob("*"))
     assert [f"{scenario.name}.json" for scenario in found.values()] == list(found)
 
 

@@ -389,4 +389,5 @@ def test_the_catalogue_loads_from_a_zip_that_holds_nothing_but_spec(tmp_path):
 def test_every_toml_file_beside_the_loader_belongs_to_a_system():
     folder = resources.files("schedproof.spec")
     files = {entry.name for entry in folder.iterdir() if entry.name.endswith(".toml")}
-    assert files == {"common.toml", *(f"{system}.toml" for system in catalogue.SYSTEMS)}
+    shared = {"common.toml", "shared.toml"}
+    assert files == {*shared, *(f"{system}.toml" for system in catalogue.SYSTEMS)}
