@@ -69,6 +69,8 @@ def with_path(spec: str, path: Path | None) -> str:
     if path is None:
         return spec
     if spec not in CHECKOUTS:
+        if named(spec) is not None:
+            raise InputError("--path", f"{path}: {spec} names a folder already")
         raise InputError("--path", f"{path}: only for {' and '.join(CHECKOUTS)}, not for {spec}")
     return f"{spec}:{path}"
 

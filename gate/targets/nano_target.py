@@ -48,11 +48,16 @@ class NanoTarget(HostedTarget):
         return Hosted(Engine(config), "nano-vllm", version(), OBSERVES)
 
     def admit(self, engine: "Engine", asked: door.Asked) -> None:
-        """Queue a request: nano-vLLM itself refuses none."""
+        """Queue a request: nano-vLLM itself refuses none, and cannot tell two of one name."""
+        if asked.output.id in engine.live:
+            raise door.RefusedError(f"request {asked.output.id!r} is unfinished")
+        if not asked.prompt:
+            raise door.RefusedError(f"request {asked.output.id!r} has no prompt")
         engine.add(asked)
 
     def abort(self, id: str, inside: bool = False) -> Reply:  # noqa: A002
         """There is no such operation."""
+        self._started()
         return {"ok": False, "error": "unsupported", "message": "nano-vLLM has no abort"}
 
     def advance(self, engine: "Engine") -> dict[str, Any]:
@@ -110,6 +115,11 @@ class Engine:
         kind = "prefill" if is_prefill else "decode"
         seen = self._after(emitted, preempted)
         return {"kind": kind if tokens else "idle", "scheduled": tokens, **seen}
+
+    @property
+    def live(self) -> set[str]:
+        """The ids of those who wait or run."""
+        return {self.name(one) for one in (*self.scheduler.waiting, *self.scheduler.running)}
 
     def name(self, one: Any) -> str:
         """The id that the client gave."""

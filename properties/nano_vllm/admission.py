@@ -113,7 +113,7 @@ def needless_wait(ledger: Ledger, step: Step) -> str | None:
     if ledger.aborts_inside or len(new) >= len(order):
         return None
     one, free = order[len(new)], free_before(ledger)
-    if one.id in (step.preempted or ()) or not _passes(ledger, step, one, new, free):
+    if not _passes(ledger, step, one, new, free):
         return None
     return (
         f"{one.id} waits although a seat and the budget are left for its {one.num_tokens} tokens, "
