@@ -99,6 +99,8 @@ def everything_known_elsewhere(ledger: Ledger, step: Step) -> bool:
 
 def _said_alike(ledger: Ledger, step: Step, name: str, other: str) -> int:
     """Tokens at the start that two sequences share, with what they emit in this step."""
+    if not ledger.accounts.keys() >= {name, other}:
+        return 0  # of a request that nobody has made nothing is known
     contents = []
     for one in (ledger.accounts[name], ledger.accounts[other]):
         emitted = one.emitted + (step.emitted or {}).get(one.id, 0)

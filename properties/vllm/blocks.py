@@ -136,6 +136,8 @@ def _known_elsewhere(ledger: Ledger, one: Account) -> int:
 
 def _in_common(ledger: Ledger, step: Step, name: str, other: str) -> int:
     """Tokens at the start that two requests share, with what they emit in this step."""
+    if not ledger.accounts.keys() >= {name, other}:
+        return 0  # of a request that nobody has made nothing is known
     contents = []
     for one in (ledger.accounts[name], ledger.accounts[other]):
         emitted = one.emitted + (step.emitted or {}).get(one.id, 0)

@@ -5,21 +5,24 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from schedproof.properties.ledger import Ledger
-from schedproof.properties.llmservingsim import strategies
 from schedproof.properties.monitor import Monitor
 from schedproof.properties.rules import PREDICATES
-from schedproof.spec.catalogue import load
+from schedproof.properties.systems import GENERATORS
+from schedproof.spec.catalogue import REVISIONS, load
 
-from ..test_totality import IDS, NAMES, VALUES, requests, state, steps
+from .test_totality import IDS, NAMES, VALUES, requests, state, steps
 
-SYSTEM = "llmservingsim"
-REVISIONS = ("documented", "head")
+# Spyre has a file of its own, with what only it shows.
+each = pytest.mark.parametrize(
+    ("system", "revision"),
+    [(system, one) for system, named in REVISIONS.items() for one in named if system != "spyre"],
+)
 
 
 @st.composite
-def ledgers(draw: st.DrawFn, revision: str) -> Ledger:
+def ledgers(draw: st.DrawFn, system: str, revision: str) -> Ledger:
     """What the nonsense that a target showed before may have led to."""
-    book = Ledger(draw(strategies.configs("small", revision)), revision, SYSTEM)
+    book = Ledger(draw(GENERATORS[system].configs("small", revision)), revision, system)
     for name in NAMES[: draw(st.integers(0, len(NAMES)))]:
         book.accept(draw(requests(name)))
         if draw(st.integers(0, 9)) == 0:
@@ -33,25 +36,27 @@ def ledgers(draw: st.DrawFn, revision: str) -> Ledger:
     return book
 
 
-@pytest.mark.parametrize("revision", REVISIONS)
+@each
 @given(data=st.data())
 def test_every_predicate_answers_on_any_ledger_and_step_and_changes_nothing(
-    revision: str, data: st.DataObject
+    system: str, revision: str, data: st.DataObject
 ) -> None:
-    ledger, step = data.draw(ledgers(revision)), data.draw(steps())
+    ledger, step = data.draw(ledgers(system, revision)), data.draw(steps())
     before = state(ledger)
-    for rule, predicate in PREDICATES[SYSTEM].items():
+    for rule, predicate in PREDICATES[system].items():
         message = predicate.broken(ledger, step)
         assert message is None or (isinstance(message, str) and message), rule
         assert isinstance(predicate.at_stake(ledger, step), bool), rule
     assert state(ledger) == before
 
 
-@pytest.mark.parametrize("revision", REVISIONS)
+@each
 @given(data=st.data())
-def test_a_monitor_follows_a_run_of_nonsense_to_its_end(revision: str, data: st.DataObject) -> None:
-    config = data.draw(strategies.configs("small", revision))
-    judge = Monitor(load(SYSTEM), PREDICATES[SYSTEM], config, revision=revision, system=SYSTEM)
+def test_a_monitor_follows_a_run_of_nonsense_to_its_end(
+    system: str, revision: str, data: st.DataObject
+) -> None:
+    config = data.draw(GENERATORS[system].configs("small", revision))
+    judge = Monitor(load(system), PREDICATES[system], config, revision=revision, system=system)
     observes = data.draw(st.frozensets(st.sampled_from(sorted(VALUES))))
     for name in NAMES:
         judge.accept(data.draw(requests(name)))
