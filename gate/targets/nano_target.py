@@ -171,14 +171,19 @@ def import_engine(checkout: str) -> dict[str, ModuleType]:
 
 def stand_in_for_hashing() -> None:
     """Block hashes are made by xxhash of a NumPy array: any other hash of the tokens will do."""
-    if importlib.util.find_spec("xxhash") is None:
+    if _is_missing("xxhash"):
         xxhash = ModuleType("xxhash")
         xxhash.xxh64 = _Hash  # type: ignore[attr-defined]
         sys.modules["xxhash"] = xxhash
-    if importlib.util.find_spec("numpy") is None:
+    if _is_missing("numpy"):
         numpy = ModuleType("numpy")
         numpy.array = _Tokens  # type: ignore[attr-defined]
         sys.modules["numpy"] = numpy
+
+
+def _is_missing(module: str) -> bool:
+    """Neither installed nor stood in for since an earlier start."""
+    return module not in sys.modules and importlib.util.find_spec(module) is None
 
 
 class _Hash:
