@@ -27,9 +27,10 @@ lint: $(VENV)/installed-test
 	mkdir -p $(VENV)/types && ln -sfn "$(CURDIR)" $(VENV)/types/schedproof
 	cd $(VENV)/types && ../bin/mypy --config-file schedproof/pyproject.toml -p schedproof
 
-# Three minutes of two cores: every witness, mutant and known bug, and whether the engines agree.
+# Eight minutes of two cores: every witness, mutant and known bug, and whether the engines agree.
+# OPTIONS=--quick: four, one engine that finds it is enough.
 selfcheck: $(VENV)/installed
-	$(BIN)/schedproof selfcheck --jobs $(JOBS)
+	$(BIN)/schedproof selfcheck --jobs $(JOBS) $(OPTIONS)
 
 # Every behaviour of the small scopes of REVISION (default: sound), some minutes of two cores.
 explore: $(VENV)/installed

@@ -53,8 +53,8 @@ def check_parts(only: Sequence[str], jobs: int) -> Sequence[str]:
     return only or PARTS
 
 
-def run(console: Console, parts: Sequence[str], jobs: int) -> int:
-    """Everything that `parts` names; the exit code."""
+def run(console: Console, parts: Sequence[str], jobs: int, quick: bool = False) -> int:
+    """Everything that `parts` names; the exit code. `quick`: one engine that answers is enough."""
     began = time.monotonic()
     tasks: list[Task] = []
     if "agreement" in parts:
@@ -62,10 +62,10 @@ def run(console: Console, parts: Sequence[str], jobs: int) -> int:
         tasks += [(decided_table, ())]
         tasks += [(rules_table, (revision,)) for revision in agreement.REVISIONS]
     if "witnesses" in parts:
-        tasks += [(witnesses, task) for task in HOLDING]
+        tasks += [(witnesses, (*task, quick)) for task in HOLDING]
         tasks += [(lockstep_witness, task) for task in COMPARED]
     if "mutants" in parts:
-        tasks += [(kill, (number,)) for number in range(len(mutants()))]
+        tasks += [(kill, (number, quick)) for number in range(len(mutants()))]
     results: list[Any] = []
     faults: list[str] = []
     try:

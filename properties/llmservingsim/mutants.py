@@ -94,6 +94,7 @@ ROWS = (
             in_cache("prefix_hit", faults.cache_all_the_same),
             in_cache("hold", faults.cache_all_the_same),
         ),
+        alone=True,
     ),
     by_the_page("one token over", "LSS-R06", in_page("cap", faults.one_token_over)),
     at_head(

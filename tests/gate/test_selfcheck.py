@@ -281,12 +281,12 @@ def test_every_mutant_every_formula_and_the_witnesses_are_asked(monkeypatch):
     names = [(work.__name__, *args) for work, args in asked]
     assert len(names) == len({*names})
     assert {args for args in names if args[0] == "kill"} == {
-        ("kill", number) for number in range(len(mutants()))
+        ("kill", number, False) for number in range(len(mutants()))
     }
     assert {
-        ("witnesses", "spyre", "sound"),
-        ("witnesses", "spyre", "2.5.2"),
-        ("witnesses", "vllm", "documented"),
+        ("witnesses", "spyre", "sound", False),
+        ("witnesses", "spyre", "2.5.2", False),
+        ("witnesses", "vllm", "documented", False),
         ("decided_table",),
     } <= {*names}
 
