@@ -89,7 +89,7 @@ def mutants() -> tuple[Mutant, ...]:
 
 
 def kill(number: int, quick: bool = False) -> Killed:
-    """Ask both engines for one mutant; `quick`: Hypothesis only if the explorer does not find it."""
+    """Ask both engines for one mutant; `quick`: Hypothesis only for what is not explored."""
     mutant = mutants()[number]
     rules = [rule for rule in load(mutant.system) if rule.checked]
     answers = []

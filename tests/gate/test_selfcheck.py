@@ -112,6 +112,16 @@ def test_a_mutant_that_changes_nothing_survives_and_that_is_a_fault(quick):
     assert one.fault == "nothing (SPY-R22) survives"
 
 
+def test_one_engine_is_enough_for_a_quick_check(quick):
+    right = next(one for one in mutants() if one.rule == "SPY-R30" and not one.alone)
+    nothing = Mutant("nothing", "SPY-R22")
+    quick(right, nothing)
+    assert [answer.engine for answer in kill(0, quick=True).answers] == ["explorer"]
+    survives = kill(1, quick=True)
+    assert [answer.engine for answer in survives.answers] == ["hypothesis", "explorer"]
+    assert survives.fault == "nothing (SPY-R22) survives"
+
+
 def test_a_mutant_that_another_rule_names_is_not_found_by_sampling(quick):
     right = next(one for one in mutants() if one.rule == "SPY-R30" and not one.alone)
     quick(right, replace(right, rule="SPY-R02"))

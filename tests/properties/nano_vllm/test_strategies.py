@@ -369,12 +369,10 @@ def situations(monkeypatch):
 
 
 @each_revision
-@each_scale
+@pytest.mark.parametrize("scale", ["small", "short"])
 def test_runs_get_into_every_situation_that_is_worth_checking(scale, revision, situations):
     seen, lost = situations
     wanted = SITUATIONS | ONLY_IN[revision]
-    if scale == "tight":
-        wanted = wanted - {"several preempted in a step"}  # few sequences meet at such borders
     for seed in range(20):
         hunt = Search(ModelTarget(), "nano_vllm", revision, (), scale, watch=lost.clear)
         assert not search(hunt, 50, seed, 0)
