@@ -113,7 +113,7 @@ def test_a_mutant_that_changes_nothing_survives_and_that_is_a_fault(quick):
 
 
 def test_one_engine_is_enough_for_a_quick_check(quick):
-    right = next(one for one in mutants() if one.rule == "SPY-R30" and not one.alone)
+    right = next(one for one in mutants() if one.rule == "ALL-R03")
     nothing = Mutant("nothing", "SPY-R22")
     quick(right, nothing)
     assert [answer.engine for answer in kill(0, quick=True).answers] == ["explorer"]
