@@ -340,7 +340,7 @@ def rules(
     ] = False,
 ) -> None:
     """List the rules: what they say, where it is written, and what checks them."""
-    system = system or _system_of(rule)
+    system = system or (_system_of(rule) if rule else SYSTEMS[0])
     with option("--system"):
         check_system(system)
     catalogue = load(system)
@@ -355,7 +355,7 @@ def rules(
         catalogue_rules.show_list(console, catalogue)
 
 
-def _system_of(rule: str | None) -> str:
+def _system_of(rule: str) -> str:
     """The first system that has a rule of this id, or the first one."""
     having = (system for system in SYSTEMS if rule in {one.id for one in load(system)})
     return next(having, SYSTEMS[0])

@@ -35,6 +35,23 @@ def free_blocks(pool: Pool) -> int | None:
     return len(pool.head) + pool.size + 1 - pool.fresh + len(pool.tail)
 
 
+def blocks_for(tokens: int, block_size: int) -> int:
+    """Blocks that hold so many tokens."""
+    return -(-tokens // block_size)
+
+
+def fits(pool: Pool, blocks: int) -> bool:
+    """So many blocks are free."""
+    free = free_blocks(pool)
+    return free is None or blocks <= free
+
+
+def unheld(pool: Pool, hit: tuple[int, ...]) -> int:
+    """How many of these cached blocks nobody holds."""
+    free = {block for block, _ in pool.tail}
+    return sum(block in free for block in hit)
+
+
 def take(pool: Pool, count: int) -> tuple[tuple[int, ...], Pool]:
     """`count` blocks and the pool without them; what they held cannot be found any more."""
     if count <= 0:

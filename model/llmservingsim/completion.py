@@ -5,10 +5,11 @@ Source: continuous-batching page, "What the scheduler hands back".
 
 from typing import NamedTuple
 
+from ..members import find, without
 from . import kv_cache
 from .config import LlmServingSimConfig
 from .revision import Revision
-from .state import Sequence, State, find, without
+from .state import Sequence, State
 
 
 class Done(NamedTuple):

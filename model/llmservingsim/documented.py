@@ -5,10 +5,11 @@ Source: continuous-batching page, "What the scheduler picks each step", "Prefill
 protocol: a request starts once its last token has room, and nobody starts before it.
 """
 
+from ..members import find, without
 from . import kv_cache
 from .batches import built
 from .config import LlmServingSimConfig
-from .state import Decision, Plan, Sequence, State, find, without
+from .state import Decision, Plan, Sequence, State
 
 
 def schedule(config: LlmServingSimConfig, state: State) -> Decision:

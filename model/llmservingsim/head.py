@@ -4,11 +4,12 @@ Source: serving/core/scheduler.py at 5daddb2. There is no prefill and no decode:
 computed tokens that catch up with its known ones; the tail of the running ones makes room.
 """
 
+from ..members import without
 from ..pool import Pool
 from . import kv_cache
 from .batches import built
 from .config import LlmServingSimConfig
-from .state import Decision, Plan, Sequence, State, without
+from .state import Decision, Plan, Sequence, State
 
 
 def schedule(config: LlmServingSimConfig, state: State) -> Decision:

@@ -4,15 +4,10 @@ Source: revision `head` for the order of free blocks and for the index, in which
 block, the one filled last; the page leaves both open. Counts are in blocks.
 """
 
-from ..pool import Content, Pool, free_blocks, give_back, take, touch
+from ..pool import Content, Pool, blocks_for, fits, give_back, take, touch, unheld
 from ..prefix import cached_blocks, prefix
 from .config import LlmServingSimConfig
 from .state import Sequence
-
-
-def blocks_for(tokens: int, block_size: int) -> int:
-    """Blocks that hold so many tokens."""
-    return -(-tokens // block_size)
 
 
 def prefix_hit(config: LlmServingSimConfig, pool: Pool, one: Sequence) -> tuple[int, ...]:
@@ -58,18 +53,6 @@ def promised(config: LlmServingSimConfig, running: tuple[Sequence, ...]) -> int:
     whole = [one.prompt + one.max_tokens - 1 for one in running]
     held = [len(one.blocks) for one in running]
     return sum(blocks_for(tokens, config.block_size) for tokens in whole) - sum(held)
-
-
-def fits(pool: Pool, blocks: int) -> bool:
-    """So many blocks are free."""
-    free = free_blocks(pool)
-    return free is None or blocks <= free
-
-
-def unheld(pool: Pool, hit: tuple[int, ...]) -> int:
-    """How many of these cached blocks nobody holds."""
-    free = {block for block, _ in pool.tail}
-    return sum(block in free for block in hit)
 
 
 def hold(

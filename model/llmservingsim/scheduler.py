@@ -2,12 +2,13 @@
 
 from typing import Any
 
+from ..members import find
 from ..pool import free_blocks
 from . import kv_cache
 from .completion import add_done, leave
 from .config import LlmServingSimConfig
 from .revision import Revision
-from .state import Decision, Sequence, State, find
+from .state import Decision, Sequence, State
 
 
 def arrive(state: State, newcomer: Sequence) -> State:

@@ -103,13 +103,3 @@ class Decision(NamedTuple):
     state: State
     batch: Batch | None
     preempted: tuple[str, ...] = ()
-
-
-def without(queue: tuple[Sequence, ...], request_id: str) -> tuple[Sequence, ...]:
-    """The queue without one request."""
-    return tuple([one for one in queue if one.id != request_id])
-
-
-def find(queue: tuple[Sequence, ...], request_id: str) -> Sequence | None:
-    """The request of this id, if it is there."""
-    return next((one for one in queue if one.id == request_id), None)

@@ -5,15 +5,10 @@ scheduler and never touches the device. Free blocks go from the front of a deque
 its end; counts are in blocks.
 """
 
-from ..pool import Content, Pool, free_blocks, give_back, take, touch
+from ..pool import Content, Pool, blocks_for, fits, give_back, take, touch, unheld
 from ..prefix import cached_blocks, prefix
 from .config import NanoConfig
 from .state import Sequence
-
-
-def blocks_for(tokens: int, block_size: int) -> int:
-    """Blocks that hold so many tokens."""
-    return -(-tokens // block_size)
 
 
 def prefix_hit(config: NanoConfig, pool: Pool, one: Sequence) -> tuple[int, ...]:
@@ -23,8 +18,8 @@ def prefix_hit(config: NanoConfig, pool: Pool, one: Sequence) -> tuple[int, ...]
 
 def unshared_blocks(config: NanoConfig, pool: Pool, one: Sequence, hit: tuple[int, ...]) -> int:
     """Free blocks that a sequence takes: those of its `hit` that somebody holds cost nothing."""
-    free = {block for block, _ in pool.tail}
-    return blocks_for(one.num_tokens, config.block_size) - sum(block not in free for block in hit)
+    shared = len(hit) - unheld(pool, hit)
+    return blocks_for(one.num_tokens, config.block_size) - shared
 
 
 def allocate(
@@ -40,8 +35,7 @@ def allocate(
 
 def can_append(config: NanoConfig, pool: Pool, one: Sequence) -> bool:
     """The next token of a running sequence has a place: in its last block, or in a free one."""
-    free = free_blocks(pool)
-    return not crosses(config, one) or free is None or free > 0
+    return not crosses(config, one) or fits(pool, 1)
 
 
 def may_append(config: NanoConfig, pool: Pool, one: Sequence) -> tuple[Sequence, Pool]:

@@ -4,10 +4,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ..pool import Pool
+from ..pool import Pool, blocks_for
 from ..scenario import Request
 from . import scheduler
-from .block_manager import blocks_for
 from .config import NanoConfig, read_config
 from .state import Sequence, State
 

@@ -6,10 +6,11 @@ goes in, a state and what can be observed of the step come out.
 
 from typing import Any, NamedTuple
 
-from ..pool import Pool, free_blocks
+from ..members import find, without
+from ..pool import Pool, blocks_for, fits, free_blocks
 from . import block_manager
 from .config import NanoConfig
-from .state import Sequence, State, find, without
+from .state import Sequence, State
 
 
 class Plan(NamedTuple):
@@ -62,7 +63,7 @@ def prefill(config: NanoConfig, state: State) -> Plan:
         # What is cached is skipped and costs no budget.
         tokens = one.num_tokens - len(hit) * config.block_size
         # The gate counts whole sequences, blocks that could be shared included.
-        needed = block_manager.blocks_for(one.num_tokens, config.block_size)
+        needed = blocks_for(one.num_tokens, config.block_size)
         if tokens > budget or not fits(plan.pool, needed):
             break
         one, pool = block_manager.allocate(config, plan.pool, one, hit)
@@ -95,12 +96,6 @@ def prefill_in_chunks(config: NanoConfig, state: State) -> Plan:
         plan = admitted(plan, one, pool, tokens)
         budget -= tokens
     return plan
-
-
-def fits(pool: Pool, blocks: int) -> bool:
-    """So many blocks are free."""
-    free = free_blocks(pool)
-    return free is None or blocks <= free
 
 
 def admitted(plan: Plan, one: Sequence, pool: Pool, tokens: int) -> Plan:

@@ -51,13 +51,3 @@ class State(NamedTuple):
     running: tuple[Sequence, ...] = ()
     pool: Pool = Pool()
     aborted: tuple[str, ...] = ()
-
-
-def without(queue: tuple[Sequence, ...], request_id: str) -> tuple[Sequence, ...]:
-    """The queue without one sequence."""
-    return tuple([one for one in queue if one.id != request_id])
-
-
-def find(queue: tuple[Sequence, ...], request_id: str) -> Sequence | None:
-    """The sequence of this id, if it is there."""
-    return next((one for one in queue if one.id == request_id), None)

@@ -5,6 +5,7 @@ Source: Spyre scheduling page, "Padding" and "Prefix caching"; releases where `R
 
 from typing import NamedTuple
 
+from ..members import without
 from ..pool import Pool
 from . import blocks, padding, tkv
 from .config import SpyreConfig
@@ -153,8 +154,3 @@ def after_forward(
         state.lost_blocks,
         state.aborted,
     )
-
-
-def without(queue: tuple[Sequence, ...], request_id: str) -> tuple[Sequence, ...]:
-    """The queue without one request."""
-    return tuple([one for one in queue if one.id != request_id])

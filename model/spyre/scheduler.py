@@ -6,6 +6,7 @@ Everything here is pure: a state goes in, a state and what can be observed of th
 
 from typing import Any, Literal, NamedTuple
 
+from ..members import without
 from ..pool import free_blocks
 from . import admission, blocks, forward, pausing
 from .config import SpyreConfig
@@ -38,9 +39,9 @@ def abort(
     if found is None:
         return state
     after = state._replace(
-        waiting=forward.without(state.waiting, request_id),
-        running=forward.without(state.running, request_id),
-        paused=forward.without(state.paused, request_id),
+        waiting=without(state.waiting, request_id),
+        running=without(state.running, request_id),
+        paused=without(state.paused, request_id),
         aborted=(*state.aborted, request_id),
     )
     if found.blocks:
@@ -96,7 +97,7 @@ def complete(
         running.append(one)
     state = state.reported(tuple(running))
     for one in leaving:
-        state = state._replace(running=forward.without(state.running, one.id))
+        state = state._replace(running=without(state.running, one.id))
         state = state._replace(pool=blocks.release(config, revision, state, one))
     return state, emitted, finished
 

@@ -4,15 +4,10 @@ Source: chunked-prefill chapter, "Admission control"; cheat-sheet, "The Phase 02
 scheduler asks for room and is given it or not; counts are in blocks.
 """
 
-from ..pool import Content, Pool, forget, free_blocks, give_back, publish, take, touch
+from ..pool import Content, Pool, blocks_for, fits, forget, give_back, publish, take, touch, unheld
 from ..prefix import cached_blocks, prefix
 from .config import VllmConfig
 from .state import Sequence
-
-
-def blocks_for(tokens: int, block_size: int) -> int:
-    """Blocks that hold so many tokens."""
-    return -(-tokens // block_size)
 
 
 def prefix_hit(config: VllmConfig, pool: Pool, one: Sequence) -> tuple[int, ...]:
@@ -55,18 +50,6 @@ def admit(
         return None
     admitted = one._replace(computed=start, prefix_hit=start, blocks=hit, published=len(hit))
     return hold(config, touch(pool, hit), admitted, tokens)
-
-
-def fits(pool: Pool, blocks: int) -> bool:
-    """So many blocks are free."""
-    free = free_blocks(pool)
-    return free is None or blocks <= free
-
-
-def unheld(pool: Pool, hit: tuple[int, ...]) -> int:
-    """How many of these cached blocks nobody holds."""
-    free = {block for block, _ in pool.tail}
-    return sum(block in free for block in hit)
 
 
 def hold(config: VllmConfig, pool: Pool, one: Sequence, tokens: int) -> tuple[Sequence, Pool]:

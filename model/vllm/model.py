@@ -4,11 +4,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ..pool import Pool
+from ..pool import Pool, blocks_for
 from ..scenario import Request
 from . import scheduler
 from .config import VllmConfig, read_config
-from .kv_cache import blocks_for
 from .state import Sequence, State
 
 OBSERVES = (

@@ -8,10 +8,11 @@ pure: a state goes in, a state and what can be observed of the step come out.
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+from ..members import find, without
 from ..pool import Pool, free_blocks
 from . import kv_cache, queue
 from .config import VllmConfig
-from .state import Sequence, State, find, without
+from .state import Sequence, State
 
 
 class Plan(NamedTuple):

@@ -63,13 +63,3 @@ class State(NamedTuple):
     pool: Pool = Pool()
     arrived: int = 0
     aborted: tuple[str, ...] = ()
-
-
-def without(queue: tuple[Sequence, ...], request_id: str) -> tuple[Sequence, ...]:
-    """The queue without one request."""
-    return tuple([one for one in queue if one.id != request_id])
-
-
-def find(queue: tuple[Sequence, ...], request_id: str) -> Sequence | None:
-    """The request of this id, if it is there."""
-    return next((one for one in queue if one.id == request_id), None)

@@ -10,7 +10,7 @@ from ...model import prefix
 from ...model.llmservingsim import kv_cache, model
 from ...model.llmservingsim.config import LlmServingSimConfig
 from ...model.llmservingsim.state import Plan, Sequence, State
-from ...model.pool import Pool, take
+from ...model.pool import Pool, fits, take
 from ..mutants import Mutant, release_with, replaced, together
 from . import faults
 from .mutants import at_head, by_the_page, in_cache, in_head, in_page
@@ -48,7 +48,7 @@ def hit_allocated_again(original: Any) -> Any:
 
     def admit(config: Config, pool: Pool, one: Sequence, hit: Any, *rest: Any) -> Any:
         admitted = original(config, pool, one, hit, *rest)
-        if admitted is None or not hit or not kv_cache.fits(admitted[1], len(hit)):
+        if admitted is None or not hit or not fits(admitted[1], len(hit)):
             return admitted
         return admitted[0], take(admitted[1], len(hit))[1]
 

@@ -10,7 +10,7 @@ from ...model.nano_vllm import block_manager, scheduler
 from ...model.nano_vllm.config import NanoConfig
 from ...model.nano_vllm.scheduler import Plan
 from ...model.nano_vllm.state import Sequence, State
-from ...model.pool import Pool
+from ...model.pool import Pool, blocks_for, fits
 from ..mutants import Mutant, Plant
 from . import faults
 from .mutants import BROKEN_BY_0_2_0, in_blocks, in_scheduler, mutant
@@ -59,8 +59,8 @@ def allocated_and_refused(original: Any) -> Any:
         if not plan.waiting or not plan.scheduled:
             return plan
         one = plan.waiting[0]
-        needed = block_manager.blocks_for(one.num_tokens, config.block_size)
-        if not scheduler.fits(plan.pool, needed):
+        needed = blocks_for(one.num_tokens, config.block_size)
+        if not fits(plan.pool, needed):
             return plan
         held, pool = block_manager.allocate(config, plan.pool, one, ())
         return plan._replace(waiting=(held._replace(computed=0), *plan.waiting[1:]), pool=pool)

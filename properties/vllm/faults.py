@@ -6,9 +6,9 @@ from unittest import mock
 
 from msgspec.structs import replace
 
-from ...model.pool import Pool, publish, take
+from ...model.pool import Pool, blocks_for, fits, publish, take
 from ...model.prefix import prefix
-from ...model.vllm import kv_cache, scheduler
+from ...model.vllm import scheduler
 from ...model.vllm.config import VllmConfig
 from ...model.vllm.scheduler import Plan
 from ...model.vllm.state import Sequence, State
@@ -452,7 +452,7 @@ def one_block_ahead(original: Any) -> Any:
 
     def grow(config: VllmConfig, pool: Pool, one: Sequence, tokens: int) -> Any:
         grown = original(config, pool, one, tokens)
-        if grown is None or not kv_cache.fits(grown[1], 1):
+        if grown is None or not fits(grown[1], 1):
             return grown
         more = take(grown[1], 1)
         return grown[0]._replace(blocks=grown[0].blocks + more[0]), more[1]
@@ -464,8 +464,8 @@ def reserve_kept_from_all(original: Any) -> Any:
     """The watermark is kept from running requests, too."""
 
     def grow(config: VllmConfig, pool: Pool, one: Sequence, tokens: int) -> Any:
-        missing = kv_cache.blocks_for(one.computed + tokens, config.block_size) - len(one.blocks)
-        if missing > 0 and not kv_cache.fits(pool, missing + config.watermark_blocks):
+        missing = blocks_for(one.computed + tokens, config.block_size) - len(one.blocks)
+        if missing > 0 and not fits(pool, missing + config.watermark_blocks):
             return None
         return original(config, pool, one, tokens)
 

@@ -6,7 +6,7 @@ invariant words. OUT_OF_SCOPE has the others, with what is missing to see them.
 
 from typing import Any
 
-from ...model.pool import Pool, take, touch
+from ...model.pool import Pool, fits, take, touch
 from ...model.vllm import kv_cache, model, queue, scheduler
 from ...model.vllm.config import VllmConfig
 from ...model.vllm.scheduler import Plan
@@ -59,7 +59,7 @@ def room_for_the_longest(original: Any) -> Any:
 
     def hold(config: VllmConfig, pool: Pool, one: Sequence, tokens: int) -> Any:
         held, pool = original(config, pool, one, tokens)
-        more = 4 if kv_cache.fits(pool, 4) else 0
+        more = 4 if fits(pool, 4) else 0
         new, pool = take(pool, more)
         return held._replace(blocks=held.blocks + new), pool
 

@@ -9,9 +9,8 @@ from typing import Any, Literal, NamedTuple
 
 from hypothesis import strategies as st
 
-from ...model.pool import Content
+from ...model.pool import Content, blocks_for
 from ...model.scenario import Request
-from ...model.vllm.kv_cache import blocks_for
 from ..ledger import Account, Ledger
 from ..prompts import said_before
 

@@ -63,7 +63,7 @@ def capped(asked: Any, threshold: Any) -> Any:
 
 
 def blocks(numbers: Numbers, block: Any, tokens: Any) -> Any:
-    """`model.vllm.kv_cache.blocks_for`: blocks that hold `tokens` tokens, at least one."""
+    """`model.pool.blocks_for`: blocks that hold `tokens` tokens, at least one."""
     whole, _ = numbers.split(tokens - 1, block, None)
     return whole + 1
 

@@ -7,10 +7,9 @@ is a fraction of what the requests of any of them would fill at once.
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from ...model.pool import Content
+from ...model.pool import Content, blocks_for
 from ...model.scenario import Request
 from ...model.vllm.config import VllmConfig
-from ...model.vllm.kv_cache import blocks_for
 
 ENGINE = VllmConfig(block_size=16, num_blocks=400, max_num_batched_tokens=2048)
 PRIORITIES = 3

@@ -5,9 +5,10 @@ from typing import Any
 import pytest
 
 from schedproof.model.errors import InputError
+from schedproof.model.members import find, without
 from schedproof.model.nano_vllm.config import NanoConfig
 from schedproof.model.nano_vllm.model import NanoModel, make_model
-from schedproof.model.nano_vllm.state import Sequence, State, find, without
+from schedproof.model.nano_vllm.state import Sequence, State
 from schedproof.model.observation import FIELDS
 from schedproof.model.pool import Pool
 from schedproof.model.scenario import Request

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from schedproof.model.members import without
 from schedproof.model.pool import Pool
 from schedproof.model.prefix import prefix
 from schedproof.model.spyre import forward
@@ -359,5 +360,5 @@ def test_an_idle_step_forgets_the_tkv_of_the_scheduler_but_not_that_of_the_runne
 
 def test_a_queue_without_a_request_keeps_the_others_in_order() -> None:
     queue = tuple(waiting(5, name=name) for name in "abc")
-    assert ids(forward.without(queue, "b")) == ["a", "c"]
-    assert forward.without(queue, "d") == queue
+    assert ids(without(queue, "b")) == ["a", "c"]
+    assert without(queue, "d") == queue

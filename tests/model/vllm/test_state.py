@@ -2,8 +2,9 @@
 
 import pytest
 
+from schedproof.model.members import find, without
 from schedproof.model.pool import Pool
-from schedproof.model.vllm.state import Sequence, State, find, without
+from schedproof.model.vllm.state import Sequence, State
 
 from .build import decoding, ids, waiting
 
