@@ -3,6 +3,7 @@
 import io
 import sys
 from collections.abc import Sequence
+from datetime import date
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -27,6 +28,7 @@ from . import (
     report,
 )
 from .checkouts import CHECKOUTS, with_path
+from .deviations import Deviations, read_deviations
 from .exits import BROKEN, CONFORMS, INCONCLUSIVE, USAGE
 from .hypothesis_home import set_hypothesis_home
 from .judge import run_gate
@@ -122,6 +124,10 @@ def gate(
         Path | None, typer.Option("--json", help="write the verdict to this file")
     ] = None,
     out: Annotated[Path, typer.Option(help="folder for counterexamples")] = Path("schedproof-out"),
+    deviations: Annotated[
+        Path | None,
+        typer.Option(help="failures that are known, a TOML file of [[known]] entries"),
+    ] = None,
     step_limit: StepLimit = 10.0,
     offline: Offline = False,
     path: CheckoutPath = None,
@@ -145,6 +151,9 @@ def gate(
     check_places(json_file, out)
     catalogue = load(system)
     rules = _rules(catalogue, rule, resolved, target)
+    known = (
+        read_deviations(deviations, system, catalogue, date.today()) if deviations else Deviations()
+    )
     set_hypothesis_home()
     console = report.make_console()
     options = report.replay_options(target, rule and [one.id for one in rules], step_limit)
@@ -164,6 +173,7 @@ def gate(
             out=out,
             report=reporter,
             stderr=open_target.stderr,
+            deviations=known,
         )
         try:
             verdict = run_gate(judged)

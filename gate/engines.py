@@ -51,7 +51,7 @@ def replay_corpus(gate: Gate) -> None:
             runs, steps = runs + 1, steps + outcome.steps
             rejected += len(outcome.session.rejected)
             gate.at_stake.update(outcome.at_stake)
-            if outcome.broken:
+            if outcome.broken and not gate.deviations.covers(outcome.broken[0], meant):
                 elapsed = time.monotonic() - found_at
                 again = confirm(gate, meant, outcome.broken[0])
                 keep(gate, "corpus", "production", meant, again, elapsed, 0.0)
@@ -71,6 +71,30 @@ def replay_corpus(gate: Gate) -> None:
         )
 
 
+def replay_deviations(gate: Gate) -> None:
+    """What the user knows to fail, each scenario to its end; another failure is a finding."""
+    deviations, began = gate.deviations, time.monotonic()
+    runs = steps = 0
+    for number, scenario in deviations.scenarios.items():
+        if number in deviations.met or deviations.entries[number].rule not in gate.ids:
+            continue
+        meant = replace(scenario, revision=gate.revision, expect=None)
+        try:
+            outcome = replay(gate.target, meant, gate.rules)
+        except (ConfigRefused, InputError) as refusal:
+            deviations.refused(number, str(refusal))
+            continue
+        runs, steps = runs + 1, steps + outcome.steps
+        gate.at_stake.update(outcome.at_stake)
+        deviations.replayed(number, outcome.broken)
+        if outcome.broken and not deviations.covers(outcome.broken[0], meant):
+            again = confirm(gate, meant, outcome.broken[0])
+            keep(gate, "deviations", "given", meant, again, 0.0, 0.0)
+    if runs:
+        seconds = time.monotonic() - began
+        gate.engines.append(verdict.EngineRun("deviations", "given", runs, steps, seconds))
+
+
 def search_scale(gate: Gate, scale: str) -> None:
     """Hypothesis at one scale, again and again while it finds rules that were not broken yet."""
     began = time.monotonic()
@@ -82,6 +106,7 @@ def search_scale(gate: Gate, scale: str) -> None:
     try:
         while examples > 0 and len(known) < gate.max_failures and not known >= checked:
             hunt = Search(gate.target, gate.system, gate.revision, gate.rules, scale, known)
+            hunt.covers = gate.deviations.covers
             hunt.watch = lambda h=hunt: _watch(gate, scale, h)
             attempts = 0  # one who breaks the search off does not wait for shrinking
             try:
@@ -146,7 +171,7 @@ def _found(gate: Gate, scale: str, hunt: Search, attempts: int) -> str:
     def still_breaks(candidate: Scenario) -> bool:
         nonlocal smallest
         again = replay(target, candidate, gate.rules, last_step=first.step).broken
-        if not again or again[0].rule != first.rule:
+        if not again or again[0].rule != first.rule or gate.deviations.covers(again[0], candidate):
             return False
         smallest = candidate
         return True

@@ -12,7 +12,7 @@ from ..properties.rules import LOCKSTEP, applies, observable
 from ..properties.session import Session
 from ..spec.catalogue import Rule
 from . import verdict
-from .engines import replay_corpus, search_scale
+from .engines import replay_corpus, replay_deviations, search_scale
 from .events import Notice
 from .probes import OPTIONS, PROBES, SCALES
 from .state import Gate
@@ -30,7 +30,9 @@ def run_gate(gate: Gate) -> verdict.Verdict:
     started, observes, scales = probe(gate)
     gate.report(Notice(f"target {started.name} {started.version}, scales {', '.join(scales)}"))
     gate.understudy = make_understudy(gate.target, started.version)
+    gate.deviations.begin(started.version)
     try:
+        replay_deviations(gate)
         replay_corpus(gate)
         for scale in scales:
             search_scale(gate, scale)
@@ -39,7 +41,9 @@ def run_gate(gate: Gate) -> verdict.Verdict:
     except TargetFault as fault:
         gate.fault = fault
     rules = tuple(judge_rules(gate, observes))
-    code = verdict.exit_code(rules, gate.chosen, gate.interrupted or gate.fault is not None)
+    deviations = tuple(gate.deviations.judged([rule.id for rule in rules], gate.at_stake))
+    broken_off = gate.interrupted or gate.fault is not None
+    code = verdict.exit_code(rules, gate.chosen, broken_off, deviations)
     return verdict.Verdict(
         target=verdict.TargetInfo(gate.target_spec, started.name, started.version),
         system=gate.system,
@@ -50,6 +54,7 @@ def run_gate(gate: Gate) -> verdict.Verdict:
         rules=rules,
         findings=tuple(gate.findings),
         exit_code=code,
+        deviations=deviations,
         interrupted=gate.interrupted,
         fault=None if gate.fault is None else str(gate.fault),
     )
@@ -137,6 +142,8 @@ def judge_rules(gate: Gate, observes: frozenset[str]) -> list[verdict.RuleVerdic
         elif rule.id in gate.unconfirmed:
             why = "broke once, but not again in the same scenario"
             entry = verdict.RuleVerdict(rule.id, "inconclusive", message=why, at_stake=stakes)
+        elif (known := gate.deviations.of_rule(rule.id)) is not None:
+            entry = verdict.RuleVerdict(rule.id, "known", message=known.reason, at_stake=stakes)
         elif stakes == 0:
             entry = verdict.RuleVerdict(rule.id, "not_exercised", message=rule.witness)
             if gate.interrupted or gate.fault is not None:

@@ -23,6 +23,7 @@ from .verdict import RuleVerdict, Verdict
 MARKS = {
     "held": ("held", "green"),
     "violated": ("BROKEN", "red"),
+    "known": ("known", "magenta"),
     "diverges": ("diverges", "magenta"),
     "not_observable": ("not observable", "yellow"),
     "not_exercised": ("not exercised", "yellow"),
@@ -193,6 +194,10 @@ def print_verdict(console: Console, verdict: Verdict, rules: Sequence[Rule]) -> 
         if entry.divergence:
             console.print(f"    the rule: {by_id[entry.id].says}", markup=False)
             console.print(f"    known of {one_line(entry.divergence)}", markup=False)
+    for one in verdict.deviations:
+        if one.state != "known":
+            what = f"deviation of {one.rule} ({one.scenario or one.version})"
+            console.print(f"[red]{one.state:<14}[/red] {escape(one_line(f'{what}: {one.says}'))}")
     if unchecked:
         console.print(
             f"[dim]{len(unchecked)} more have no predicate of their own (schedproof rules says "
@@ -226,9 +231,11 @@ def summary(verdict: Verdict, rules: Sequence[Rule]) -> str:
     known = sum(bool(entry.divergence) for entry in verdict.rules)
     which = f" ({known} known divergence{'s' * (known > 1)})" if known else ""
     parts = [f"{count['held']} held", f"{count['violated']} broken{which}"]
+    dated = sum(one.state != "known" for one in verdict.deviations)
+    parts += [f"{dated} deviation{'s' * (dated > 1)} out of date"] * bool(dated)
     parts += [
         f"{count[status]} {MARKS[status][0]}"
-        for status in ("not_exercised", "not_observable", "inconclusive")
+        for status in ("known", "not_exercised", "not_observable", "inconclusive")
         if count[status]
     ]
     what = f"{verdict.target.name} {verdict.target.version} against {verdict.revision}"

@@ -9,6 +9,7 @@ from ..model.faults import TargetFault
 from ..model.target import Target
 from ..spec.catalogue import Rule
 from . import verdict
+from .deviations import Deviations
 from .events import Report
 from .profiles import PROFILES, Profile
 
@@ -37,9 +38,15 @@ class Gate:
     engines: list[verdict.EngineRun] = field(default_factory=list)
     findings: list[verdict.Finding] = field(default_factory=list)
     unconfirmed: set[str] = field(default_factory=set)
+    deviations: Deviations = field(default_factory=Deviations)
     understudy: Target | None = None
     interrupted: bool = False
     fault: TargetFault | None = None
+
+    @property
+    def ids(self) -> frozenset[str]:
+        """The ids of the rules that are judged."""
+        return frozenset(rule.id for rule in self.rules)
 
     @property
     def profile(self) -> Profile:

@@ -4,10 +4,13 @@ from typing import Literal
 
 import msgspec
 
+from .deviations import Judged
 from .exits import BROKEN, CONFORMS, INCONCLUSIVE
 
 FORMAT = "schedproof/verdict@1"
-Status = Literal["held", "violated", "not_observable", "not_exercised", "inconclusive", "planned"]
+Status = Literal[
+    "held", "violated", "known", "not_observable", "not_exercised", "inconclusive", "planned"
+]
 
 
 class TargetInfo(msgspec.Struct, frozen=True):
@@ -50,6 +53,8 @@ class Finding(msgspec.Struct, frozen=True):
 class RuleVerdict(msgspec.Struct, frozen=True):
     """One rule. `at_stake` counts the steps in which its witness occurred.
 
+    "known": it broke as the user's file of deviations says, and not otherwise.
+
     `divergence`: what is known of releases like the target that do otherwise than the rule says.
     """
 
@@ -64,7 +69,10 @@ class RuleVerdict(msgspec.Struct, frozen=True):
 
 
 class Verdict(msgspec.Struct, frozen=True):
-    """Everything that a gate found out; `fault` is why it broke off, where it did."""
+    """Everything that a gate found out; `fault` is why it broke off, where it did.
+
+    `deviations` are the entries of the user's file, each with what became of it.
+    """
 
     target: TargetInfo
     system: str
@@ -75,13 +83,19 @@ class Verdict(msgspec.Struct, frozen=True):
     rules: tuple[RuleVerdict, ...]
     findings: tuple[Finding, ...]
     exit_code: int
+    deviations: tuple[Judged, ...] = ()
     interrupted: bool = False
     fault: str | None = None
     format: str = FORMAT
 
 
-def exit_code(rules: tuple[RuleVerdict, ...], chosen: bool, interrupted: bool) -> int:
-    """0 conforms, 1 a rule is broken, 3 inconclusive.
+def exit_code(
+    rules: tuple[RuleVerdict, ...],
+    chosen: bool,
+    interrupted: bool,
+    deviations: tuple[Judged, ...] = (),
+) -> int:
+    """0 conforms, 1 a rule is broken or a deviation is out of date, 3 inconclusive.
 
     Rules that the user chose by name must have been exercised: a pass of what never was at stake
     would be vacuous. Otherwise one exercised rule is enough, and the report names the others.
@@ -89,8 +103,10 @@ def exit_code(rules: tuple[RuleVerdict, ...], chosen: bool, interrupted: bool) -
     statuses = [rule.status for rule in rules]
     if "violated" in statuses:
         return BROKEN
-    if interrupted or "inconclusive" in statuses or "held" not in statuses:
+    if interrupted or "inconclusive" in statuses or not {"held", "known"} & {*statuses}:
         return INCONCLUSIVE
-    if chosen and any(status != "held" for status in statuses):
+    if any(one.state != "known" for one in deviations):
+        return BROKEN
+    if chosen and any(status not in ("held", "known") for status in statuses):
         return INCONCLUSIVE
     return CONFORMS

@@ -48,6 +48,7 @@ class Search:
     Attributes:
         known: rules already found broken: a run that breaks one of them first is not followed
             further, since what comes after may be its consequence.
+        covers: says of a failure that it is known, for the same purpose.
         runs, steps: how much ran, shrinking included.
         refused: configurations that the target refused, by its words.
         rejected: requests refused at the door.
@@ -64,6 +65,7 @@ class Search:
     rules: Sequence[Rule]
     scale: Any
     known: frozenset[str] = frozenset()
+    covers: Callable[[Broken, Scenario], bool] = lambda _, __: False
     runs: int = 0
     steps: int = 0
     at_stake: Counter[str] = field(default_factory=Counter)
@@ -333,7 +335,7 @@ def make_machine(hunt: Search, shrink_runs: int = 0) -> type[RuleBasedStateMachi
             if not broken:
                 return
             self.over = True
-            if broken[0].rule in hunt.known:
+            if broken[0].rule in hunt.known or hunt.covers(broken[0], self.scenario()):
                 return
             hunt.fail(self.scenario(), broken, shrink_runs)
             raise RuleBroken(broken[0].rule)
