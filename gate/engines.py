@@ -5,6 +5,8 @@ Every finding is shrunk, replayed and written down before it is reported.
 
 import time
 from collections import Counter
+from collections.abc import Mapping
+from typing import Any
 
 from msgspec.structs import replace
 
@@ -95,8 +97,11 @@ def replay_deviations(gate: Gate) -> None:
         gate.engines.append(verdict.EngineRun("deviations", "given", runs, steps, seconds))
 
 
-def search_scale(gate: Gate, scale: str) -> None:
-    """Hypothesis at one scale, again and again while it finds rules that were not broken yet."""
+def search_scale(gate: Gate, scale: str, fixed: Mapping[str, Any] | None = None) -> None:
+    """Hypothesis at one scale, again and again while it finds rules that were not broken yet.
+
+    `fixed`: the keys of the configuration that have one value only.
+    """
     began = time.monotonic()
     known: frozenset[str] = frozenset()
     checked = {rule.id for rule in gate.rules if rule.checked}
@@ -106,6 +111,7 @@ def search_scale(gate: Gate, scale: str) -> None:
     try:
         while examples > 0 and len(known) < gate.max_failures and not known >= checked:
             hunt = Search(gate.target, gate.system, gate.revision, gate.rules, scale, known)
+            hunt.fixed = fixed or {}
             hunt.covers = gate.deviations.covers
             hunt.watch = lambda h=hunt: _watch(gate, scale, h)
             attempts = 0  # one who breaks the search off does not wait for shrinking

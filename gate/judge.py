@@ -3,18 +3,15 @@
 from collections.abc import Mapping
 from typing import Any
 
-from ..model.faults import ConfigRefused, TargetFault
-from ..model.replies import Started
+from ..model.faults import TargetFault
 from ..model.spyre.revision import DECIDES_AS, REVISIONS
-from ..model.systems import full_config
 from ..model.target import ModelTarget, Reply, Target
 from ..properties.rules import LOCKSTEP, applies, observable
-from ..properties.session import Session
 from ..spec.catalogue import Rule
 from . import verdict
 from .engines import replay_corpus, replay_deviations, search_scale
 from .events import Notice
-from .probes import OPTIONS, PROBES, SCALES
+from .probing import probe
 from .state import Gate
 
 
@@ -27,20 +24,22 @@ def run_gate(gate: Gate) -> verdict.Verdict:
         KeyboardInterrupt: Ctrl-C while the target is still asked what it takes: nothing is judged.
         TargetFault, ConfigRefused: the target does not start, or takes no configuration at all.
     """
-    started, observes, scales = probe(gate)
-    gate.report(Notice(f"target {started.name} {started.version}, scales {', '.join(scales)}"))
+    probed = probe(gate)
+    started = probed.started
+    named = f"target {started.name} {started.version}, scales {', '.join(probed.scales)}"
+    gate.report(Notice(named))
     gate.understudy = make_understudy(gate.target, started.version)
     gate.deviations.begin(started.version)
     try:
         replay_deviations(gate)
         replay_corpus(gate)
-        for scale in scales:
-            search_scale(gate, scale)
+        for scale in probed.scales:
+            search_scale(gate, scale, probed.fixed[scale])
     except KeyboardInterrupt:
         gate.interrupted = True
     except TargetFault as fault:
         gate.fault = fault
-    rules = tuple(judge_rules(gate, observes))
+    rules = tuple(judge_rules(gate, probed.observes))
     deviations = tuple(gate.deviations.judged([rule.id for rule in rules], gate.at_stake))
     broken_off = gate.interrupted or gate.fault is not None
     code = verdict.exit_code(rules, gate.chosen, broken_off, deviations)
@@ -58,38 +57,6 @@ def run_gate(gate: Gate) -> verdict.Verdict:
         interrupted=gate.interrupted,
         fault=None if gate.fault is None else str(gate.fault),
     )
-
-
-def probe(gate: Gate) -> tuple[Started, frozenset[str], list[str]]:
-    """Start the target once per scale and option: what it says of itself, every field that it
-    shows in some configuration, and the scales that it takes."""
-    started: Started | None = None
-    observes: frozenset[str] = frozenset()
-    scales = []
-    refusals: dict[str, ConfigRefused] = {}
-    for scale in SCALES:
-        if scale == "short" and "small" in scales:
-            continue  # what a few blocks can show has been seen with smaller ones
-        for option in OPTIONS[gate.system]:
-            values = {**PROBES[gate.system][scale], **option}
-            config = full_config(gate.system, gate.revision, values)
-            try:
-                session = Session(gate.target, gate.system, gate.revision, config, gate.rules)
-            except ConfigRefused as error:
-                if not option:
-                    refusals[scale] = error
-                    break
-                continue
-            started = started or session.started
-            observes |= session.started.observes
-            if not option:
-                scales.append(scale)
-    if started is None:
-        tried = " and ".join(f"{scale} ({refusal})" for scale, refusal in refusals.items())
-        raise ConfigRefused(f"the target refuses the configuration of every scale: {tried}")
-    for scale, refusal in refusals.items():
-        gate.report(Notice(f"scale {scale} left out, the target refuses it: {refusal}"))
-    return started, observes, scales
 
 
 def make_understudy(target: Target, version: str) -> Target | None:

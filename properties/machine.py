@@ -3,7 +3,7 @@
 import contextlib
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -57,6 +57,7 @@ class Search:
             and seconds that Hypothesis shrank it.
         watch: called after each run.
         config: the only configuration, instead of those of the scale.
+        fixed: keys of the configuration that have one value only, those of the scale or not.
     """
 
     target: Target
@@ -77,6 +78,7 @@ class Search:
     shrink_seconds: float = 0.0
     watch: Callable[[], None] | None = None
     config: dict[str, Any] | None = None
+    fixed: Mapping[str, Any] = field(default_factory=dict)
     run_limit: int = 0
     began: float = field(default_factory=time.monotonic)
 
@@ -140,6 +142,8 @@ def make_machine(hunt: Search, shrink_runs: int = 0) -> type[RuleBasedStateMachi
     """The machine class bound to one search."""
     generators = GENERATORS[hunt.system]
     configs = generators.configs(hunt.scale, hunt.revision)
+    if hunt.fixed:
+        configs = configs.map(lambda config: config | dict(hunt.fixed))
     if hunt.config is not None:
         configs = st.just(full_config(hunt.system, hunt.revision, hunt.config))
 

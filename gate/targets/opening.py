@@ -5,8 +5,9 @@ import os
 import shlex
 import sys
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from ...model.faults import TargetNotStarted
@@ -35,11 +36,27 @@ class Opened(NamedTuple):
     stderr: Callable[[], str]
 
 
+class Home(NamedTuple):
+    """Where a target of the user's runs, and where else its module is looked for."""
+
+    folder: Path | None
+    imports: Sequence[str]
+
+
 @contextmanager
 def opened(
-    spec: str, *, step_limit: float, offline: bool, report: Callable[[str], None]
+    spec: str,
+    *,
+    step_limit: float,
+    offline: bool,
+    report: Callable[[str], None],
+    folder: Path | None = None,
+    imports: Sequence[str] = (),
 ) -> Iterator[Opened]:
     """The target that `spec` names, its process ended on leaving.
+
+    A target of the user's runs in `folder` (default: this process's own), and its module is also
+    looked for in `imports`.
 
     Raises:
         UnknownTargetError, ReleaseError: `spec` names nothing, or a release that cannot be had;
@@ -49,7 +66,8 @@ def opened(
     if word == "model" and (not formula or admitting_by(SOUND, formula)):
         yield Opened(ModelTarget(formula or None), lambda: "")
         return
-    pipe = _pipe(spec, step_limit=step_limit, offline=offline, report=report)
+    home = Home(folder, imports)
+    pipe = _pipe(spec, home, step_limit=step_limit, offline=offline, report=report)
     try:
         with pipe:
             yield Opened(pipe, lambda: pipe.stderr_tail)
@@ -153,7 +171,7 @@ def _module_and_factory(spec: str) -> tuple[str, str]:
 
 
 def _pipe(
-    spec: str, *, step_limit: float, offline: bool, report: Callable[[str], None]
+    spec: str, home: Home, *, step_limit: float, offline: bool, report: Callable[[str], None]
 ) -> PipeTarget:
     if spec.startswith("cmd:"):
         try:
@@ -162,7 +180,7 @@ def _pipe(
             raise UnknownTargetError(f"TARGET {spec!r}: {error}; {VALID}") from None
         if not command:
             raise UnknownTargetError(f"TARGET {spec!r}: no command after cmd:; {VALID}")
-        return PipeTarget(command, step_limit=step_limit)
+        return PipeTarget(command, folder=home.folder, step_limit=step_limit)
     if (checkout := checkouts.named(spec)) is not None:
         command, env = checkouts.command_of(*checkout)
         return PipeTarget(command, env=env, step_limit=step_limit)
@@ -172,4 +190,7 @@ def _pipe(
         return PipeTarget(prepared.command, env=prepared.env, step_limit=step_limit)
     _module_and_factory(spec)
     # A target of the user's runs in a process of its own: it may hang, exit or print.
-    return PipeTarget([sys.executable, "-m", "schedproof", "serve", spec], step_limit=step_limit)
+    command = [sys.executable, "-m", "schedproof", "serve", spec]
+    paths = [*home.imports, os.environ.get("PYTHONPATH", "")]
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths))}
+    return PipeTarget(command, env=env, folder=home.folder, step_limit=step_limit)

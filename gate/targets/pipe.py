@@ -14,6 +14,7 @@ import threading
 import time
 import weakref
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import IO, Any, Self, cast
 
 import msgspec
@@ -39,6 +40,8 @@ class PipeTarget:
     raises `TargetHung`, `TargetDied`, `TargetBroken` or `TargetNotStarted`. Not for use by two
     threads at once.
 
+    The process runs in `folder`, ours by default.
+
     `start_limit` (seconds) is for the first `start` that succeeds in a new process, which pays
     for imports (a refusal may come before them); later ones get `step_limit` or 30 s, the
     greater; every other operation gets `step_limit`.
@@ -49,6 +52,7 @@ class PipeTarget:
         command: Sequence[str],
         *,
         env: Mapping[str, str] | None = None,
+        folder: Path | None = None,
         start_limit: float = 120.0,
         step_limit: float = 10.0,
     ) -> None:
@@ -56,6 +60,7 @@ class PipeTarget:
             raise ValueError("the command of a target has at least one word")
         self.command = tuple(command)
         self._env = env
+        self._folder = folder
         self._start_limit = start_limit
         self._step_limit = step_limit
         self._child: _Child | None = None
@@ -110,7 +115,7 @@ class PipeTarget:
     def _spawn(self) -> "_Child":
         self._stderr = _Tail()
         try:
-            child = _Child(self.command, self._env, self._stderr)
+            child = _Child(self.command, self._env, self._folder, self._stderr)
         except (OSError, ValueError) as error:
             why = getattr(error, "strerror", None) or str(error)
             raise TargetNotStarted(self.command, why, "") from None
@@ -150,11 +155,15 @@ class _Child:
     """The process, the group that it leads, and the three pipes to it."""
 
     def __init__(
-        self, command: Sequence[str], env: Mapping[str, str] | None, stderr: "_Tail"
+        self,
+        command: Sequence[str],
+        env: Mapping[str, str] | None,
+        folder: Path | None,
+        stderr: "_Tail",
     ) -> None:
         pipe = subprocess.PIPE
         self._process = subprocess.Popen(
-            command, 0, None, pipe, pipe, pipe, env=env, start_new_session=True
+            command, 0, None, pipe, pipe, pipe, cwd=folder, env=env, start_new_session=True
         )
         self._stdin = cast(IO[bytes], self._process.stdin)
         self._stdout = cast(IO[bytes], self._process.stdout)

@@ -17,7 +17,7 @@ import msgspec
 import pytest
 
 from schedproof import __version__
-from schedproof.gate import judge, verdict
+from schedproof.gate import probing, verdict
 from schedproof.gate.profiles import PROFILES, Profile
 from schedproof.spec.catalogue import Rule, load, select
 
@@ -539,7 +539,7 @@ def test_the_verdict_file_has_every_documented_key(run: Run) -> None:
 def test_what_is_known_of_a_release_is_printed_as_a_divergence_with_the_rule(
     run: Run, toy: Callable[[str], str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(judge, "SCALES", ("small",))
+    monkeypatch.setattr(probing, "SCALES", ("small",))
     monkeypatch.setitem(PROFILES, "quick", Profile(40, 0, 20, corpus_steps=0))
     words = ("--revision", "sound", "--rule", "SPY-R22", "--max-failures", "1")
     result, data = gate_json(run, toy("Release"), *words)

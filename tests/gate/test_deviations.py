@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from schedproof.gate import judge
+from schedproof.gate import probing
 from schedproof.gate.deviations import Deviations, Judged, read_deviations
 from schedproof.gate.exits import BROKEN, CONFORMS, INCONCLUSIVE
 from schedproof.gate.judge import run_gate
@@ -79,7 +79,7 @@ def judging(gate: Callable[..., Gate], tmp_path: Path, monkeypatch: pytest.Monke
     def judging(target: Any, *entries: str, rules: str = "ALL-R03", today: date = TODAY) -> Verdict:
         return run_gate(gate(target, rules, deviations=reading(tmp_path, *entries, today=today)))
 
-    monkeypatch.setattr(judge, "SCALES", ("small",))
+    monkeypatch.setattr(probing, "SCALES", ("small",))
     return judging
 
 

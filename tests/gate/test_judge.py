@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from schedproof.gate import engines, judge
+from schedproof.gate import engines, probing
 from schedproof.gate.events import Found, Notice, Progress
 from schedproof.gate.judge import make_understudy, run_gate
 from schedproof.gate.scenario_file import read_scenario
@@ -214,11 +214,8 @@ def test_ctrl_c_while_shrinking_keeps_the_finding_and_shrinks_no_more(
 
 def test_ctrl_c_before_anything_is_found_is_inconclusive(gate: Callable[..., Gate]) -> None:
     class Interrupts(Toy):
-        def start(self, system: str, revision: str, config: Mapping[str, Any]) -> Reply:
-            reply = super().start(system, revision, config)
-            if self.starts == 9:  # the first ones only ask what it takes
-                raise KeyboardInterrupt
-            return reply
+        def add(self, request: dict[str, Any]) -> Reply:
+            raise KeyboardInterrupt
 
     verdict = run_gate(gate(Interrupts()))
     assert (verdict.interrupted, verdict.exit_code, verdict.findings) == (True, 3, ())
@@ -318,7 +315,7 @@ def test_a_rule_without_a_predicate_is_not_observable_and_says_why(
 def test_a_known_divergence_is_said_beside_the_rule_and_is_no_pass(
     gate: Callable[..., Gate], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(judge, "SCALES", ("small",))
+    monkeypatch.setattr(probing, "SCALES", ("small",))
     verdict = run_gate(gate(Release(), "SPY-R22", examples=40, max_failures=1))
     one = entry(verdict, "SPY-R22")
     assert (one.status, verdict.exit_code) == ("violated", 1)

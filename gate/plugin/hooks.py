@@ -1,0 +1,97 @@
+"""The hooks: a test per rule and per scenario of the corpus, in the user's own repository.
+
+    [tool.pytest.ini_options]
+    schedproof_target = "my_pkg.sched:make_target"
+
+Loaded in every run of pytest beside which schedproof is installed: so nothing is imported here
+before a target is named.
+"""
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from .judgement import Judgement  # noqa: F401 (the type of a key)
+
+OPTIONS = {
+    "target": "the scheduler under test, as `schedproof gate` names it",
+    "profile": "how much is searched: quick, ci or nightly (default: quick)",
+    "system": "the system whose rules apply (default: by the target)",
+    "revision": "the published behaviour that is meant (default: by the target)",
+    "corpus": "a folder of scenarios, a test each (default: schedproof-corpus, if there is one)",
+    "deviations": "a file of failures that are known",
+    "seed": "the same seed gives the same runs (default: 0)",
+}
+ON_THE_COMMAND_LINE = ("target", "profile", "seed")
+JUDGEMENT = pytest.StashKey["Judgement"]()
+REPORTED = "schedproof"
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """The options, each in the configuration file and some on the command line."""
+    group = parser.getgroup("schedproof")
+    for name, says in OPTIONS.items():
+        parser.addini(f"schedproof_{name}", says)
+        if name in ON_THE_COMMAND_LINE:
+            group.addoption(f"--schedproof-{name}", metavar=name.upper(), help=says)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Where a target is named: read the options, and collect from the configuration file."""
+    config.addinivalue_line("markers", "schedproof: a rule or a scenario of schedproof")
+    given = {name: _given(config, name) for name in OPTIONS}
+    if not given["target"]:
+        return
+    if config.inipath is None:
+        raise pytest.UsageError(
+            "--schedproof-target: the tests are collected from pytest's configuration file; valid: "
+            "a pyproject.toml with [tool.pytest.ini_options] in it"
+        )
+    from .judgement import Judgement
+    from .setting import read_setting
+
+    config.stash[JUDGEMENT] = Judgement(config, read_setting(config.rootpath, given))
+    if config.args_source is not pytest.Config.ArgsSource.ARGS:
+        _also_collect(config, config.inipath)
+
+
+def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Collector | None:
+    """The configuration file itself holds the tests."""
+    if JUDGEMENT not in parent.config.stash or file_path != parent.config.inipath:
+        return None
+    from .items import RuleFile
+
+    return RuleFile.from_parent(parent, path=file_path)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """What was covered, in a line; a pass without it would say nothing."""
+    said = dict.fromkeys(
+        value
+        for reports in terminalreporter.stats.values()
+        for report in reports
+        for name, value in getattr(report, "user_properties", ())
+        if name == REPORTED
+    )
+    for line in said:
+        terminalreporter.write_line(f"schedproof: {line}")
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    """The target ends with the session."""
+    if JUDGEMENT in config.stash:
+        config.stash[JUDGEMENT].close()
+
+
+def _given(config: pytest.Config, name: str) -> str:
+    on_line = config.getoption(f"--schedproof-{name}") if name in ON_THE_COMMAND_LINE else None
+    return str(on_line or config.getini(f"schedproof_{name}") or "")
+
+
+def _also_collect(config: pytest.Config, path: Path) -> None:
+    """Add the configuration file to what is collected, unless a folder that is holds it."""
+    folders = [(config.invocation_params.dir / arg).resolve() for arg in config.args]
+    if not any(path == folder or path.is_relative_to(folder) for folder in folders):
+        config.args.append(str(path))

@@ -1,0 +1,163 @@
+"""The tests: one per rule, one per scenario of the corpus, one for the known deviations."""
+
+import io
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+from rich.console import Console
+
+from ...model.errors import InputError
+from ...model.faults import ConfigRefused, TargetFault
+from ...model.scenario import Scenario
+from ...properties.replay import Outcome
+from ...properties.replay import replay as run_replay
+from ...spec.catalogue import load
+from .. import report
+from ..scenario_file import FileError, read_scenario
+from ..verdict import RuleVerdict
+from .hooks import JUDGEMENT, REPORTED
+from .judgement import STEP_LIMIT, WIDTH, Judgement
+from .setting import BAD_INPUT
+
+
+class Failed(Exception):  # noqa: N818 (a finding, not an error)
+    """What the test reports, whole."""
+
+
+class RuleFile(pytest.File):
+    """The configuration file that names the target; its tests are named by rule and scenario."""
+
+    def collect(self) -> Iterator[pytest.Item]:
+        """Every rule that has a predicate, then the corpus."""
+        judgement = self.config.stash[JUDGEMENT]
+        for rule in judgement.setting.rules:
+            yield RuleItem.from_parent(self, name=rule.id, title=rule.title)
+        if judgement.setting.deviations.entries:
+            yield DeviationsItem.from_parent(self, name="deviations", title="known deviations")
+        if judgement.setting.corpus.is_dir():
+            for path in sorted(judgement.setting.corpus.glob("*.json")):
+                yield ScenarioItem.from_parent(self, name=path.stem, title=path.name, file=path)
+
+
+class _Item(pytest.Item):
+    def __init__(self, *, title: str, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.title = title
+        self.add_marker("schedproof")
+
+    @property
+    def judgement(self) -> Judgement:
+        """What answers."""
+        return self.config.stash[JUDGEMENT]
+
+    def reportinfo(self) -> tuple[Path, int | None, str]:
+        """Where it stands, and what it is."""
+        return self.path, None, f"{self.name} {self.title}"
+
+    def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], style: Any = None) -> Any:
+        """A finding is its own report; what a target does wrong is one line."""
+        if isinstance(excinfo.value, Failed):
+            return str(excinfo.value)
+        if isinstance(excinfo.value, (*BAD_INPUT, TargetFault)):
+            details = getattr(excinfo.value, "details", "") or ""
+            return f"schedproof: {report.one_line(str(excinfo.value))}\n{details}".rstrip()
+        return super().repr_failure(excinfo, style)
+
+    def answered(self) -> Any:
+        """The gate's answer to all rules that this session tests."""
+        items = self.session.items
+        answer = self.judgement.answer(
+            frozenset(one.name for one in items if isinstance(one, RuleItem))
+        )
+        line = report.summary(answer.verdict, self.judgement.setting.rules)
+        ran = f"{sum(one.runs for one in answer.verdict.engines)} runs"
+        self.user_properties.append((REPORTED, f"{report.one_line(line)}, {ran}"))
+        return answer
+
+
+class RuleItem(_Item):
+    """One rule: what the gate says of it."""
+
+    def runtest(self) -> None:
+        """Fail where it is broken, skip where it could not be judged."""
+        answer = self.answered()
+        [judged] = [one for one in answer.verdict.rules if one.id == self.name]
+        _conclude(judged, answer.reports)
+
+
+def _conclude(judged: RuleVerdict, reports: dict[str, str]) -> None:
+    says = report.one_line(judged.message or "")
+    if judged.status == "held":
+        return
+    if judged.status == "known":
+        pytest.xfail(says)
+    if judged.status == "violated":
+        by = judged.consequence_of
+        with_it = f"{judged.id} broke with {by}, in the same step" if by else f"{judged.id}: {says}"
+        raise Failed(reports.get(judged.id) or with_it)
+    if judged.status == "inconclusive":
+        raise Failed(f"{judged.id} inconclusive: {says}")
+    pytest.skip(f"{judged.status.replace('_', ' ')}: {says}")
+
+
+class DeviationsItem(_Item):
+    """The file of deviations: nothing in it is out of date."""
+
+    def runtest(self) -> None:
+        """Fail with a line for each entry that passes, is unused or past its date."""
+        verdict = self.answered().verdict
+        old = [
+            f"{one.state}: {one.rule} ({one.scenario or one.version}): {report.one_line(one.says)}"
+            for one in verdict.deviations
+            if one.state != "known"
+        ]
+        if old:
+            raise Failed("\n".join(old))
+
+
+class ScenarioItem(_Item):
+    """One scenario of the corpus, replayed."""
+
+    def __init__(self, *, file: Path, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.file = file
+
+    def runtest(self) -> None:
+        """Fail where it does not end as it says it does."""
+        setting = self.judgement.setting
+        scenario = read_scenario(self.file)
+        if scenario.system != setting.system:
+            pytest.skip(f"a scenario of {scenario.system}, the target is of {setting.system}")
+        target = self.judgement.open_target.target
+        meant = replace(scenario, revision=setting.revision)
+        try:
+            outcome = run_replay(target, meant, setting.rules)
+        except (InputError, ConfigRefused) as error:
+            raise FileError(f"{self.file}: {error}") from None
+        expected = scenario.expect is not None and scenario.expect.violates
+        if outcome.broken and not expected:
+            known = setting.deviations.covers(outcome.broken[0], meant)
+            text = self._failure(meant, outcome)
+            if known:
+                pytest.xfail("known")
+            raise Failed(text)
+        if outcome.unmet:
+            raise Failed("\n".join(outcome.unmet))
+        if not expected and not (outcome.finished and any(outcome.at_stake.values())):
+            raise Failed("inconclusive: the run did not finish, or no rule was at stake in it")
+
+    def _failure(self, scenario: Scenario, outcome: Outcome) -> str:
+        """The failure as `schedproof replay` prints it."""
+        setting, text = self.judgement.setting, io.StringIO()
+        console = Console(file=text, width=WIDTH, highlight=False, soft_wrap=True)
+        by_id = {rule.id: rule for rule in load(setting.system)}
+        options = report.replay_options(setting.target, None, STEP_LIMIT)
+        first = outcome.broken[0]
+        report.print_failure(
+            *(console, by_id[first.rule], scenario, first, str(self.file), options),
+            outcome.session,
+        )
+        return text.getvalue().rstrip()

@@ -1,0 +1,141 @@
+"""The one gate that answers all tests of a session."""
+
+import fcntl
+import io
+import os
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from functools import cached_property
+from pathlib import Path
+
+import msgspec
+import pytest
+from rich.console import Console
+
+from ...model.faults import TargetFault
+from .. import report
+from ..events import Event, Found
+from ..hypothesis_home import set_hypothesis_home
+from ..judge import run_gate
+from ..state import Gate
+from ..targets.opening import Opened, opened
+from ..verdict import Verdict
+from .setting import BAD_INPUT, Setting
+
+STEP_LIMIT = 10.0
+MAX_FAILURES = 3
+WIDTH = 100
+
+
+class Answer(msgspec.Struct, frozen=True):
+    """The gate's verdict, and the report of each rule that broke first."""
+
+    verdict: Verdict
+    reports: dict[str, str]
+
+
+class Judgement:
+    """One target and one gate; the workers of pytest-xdist on a machine share its answer."""
+
+    def __init__(self, config: pytest.Config, setting: Setting) -> None:
+        self.setting = setting
+        self._config = config
+        self._target = ExitStack()
+        self._answer: Answer | None = None
+        self._failure: Exception | None = None
+
+    def answer(self, rules: frozenset[str]) -> Answer:
+        """What the gate says of these rules; it runs once.
+
+        Raises:
+            TargetFault, and what BAD_INPUT lists: the target cannot be judged.
+        """
+        if self._failure is not None:
+            raise self._failure
+        try:
+            self._answer = self._answer or self._shared(rules)
+        except (*BAD_INPUT, TargetFault) as error:
+            self._failure = error
+            raise
+        return self._answer
+
+    @cached_property
+    def open_target(self) -> Opened:
+        """The target; one of the user's runs in the folder of the configuration file."""
+        root = self._config.rootpath
+        entering = opened(
+            self.setting.target,
+            step_limit=STEP_LIMIT,
+            offline=False,
+            report=lambda _: None,
+            folder=root,
+            imports=[str(root / path) for path in self._config.getini("pythonpath")],
+        )
+        return self._target.enter_context(entering)
+
+    def close(self) -> None:
+        """End the target."""
+        self._target.close()
+
+    def _shared(self, rules: frozenset[str]) -> Answer:
+        """The first worker that needs the answer asks for it, the others wait."""
+        basetemp = self._config.getoption("basetemp")
+        if not (hasattr(self._config, "workerinput") and basetemp):
+            return self._judged(rules)
+        with _alone(Path(basetemp).parent / "schedproof") as file:
+            if file.exists():
+                return msgspec.json.decode(file.read_bytes(), type=Answer)
+            answer = self._judged(rules)
+            file.write_bytes(msgspec.json.encode(answer))
+        return answer
+
+    def _judged(self, rules: frozenset[str]) -> Answer:
+        set_hypothesis_home()
+        setting, reports = self.setting, dict[str, str]()
+
+        def keep(event: Event) -> None:
+            if isinstance(event, Found):
+                reports.setdefault(event.finding.rule, _text(setting, event))
+
+        gate = Gate(
+            target=self.open_target.target,
+            target_spec=setting.target,
+            system=setting.system,
+            revision=setting.revision,
+            rules=[rule for rule in setting.rules if rule.id in rules],
+            chosen=False,
+            profile_name=setting.profile,
+            seed=setting.seed,
+            max_failures=MAX_FAILURES,
+            out=self._config.rootpath / "schedproof-out",
+            report=keep,
+            stderr=self.open_target.stderr,
+            deviations=setting.deviations,
+        )
+        verdict = run_gate(gate)
+        if gate.interrupted:
+            raise KeyboardInterrupt
+        if gate.fault is not None:
+            raise gate.fault
+        return Answer(verdict, reports)
+
+
+def _text(setting: Setting, event: Found) -> str:
+    """The failure as `schedproof gate` prints it."""
+    text = io.StringIO()
+    console = Console(file=text, width=WIDTH, highlight=False, soft_wrap=True)
+    options = report.replay_options(setting.target, None, STEP_LIMIT)
+    report.GateReporter(console, setting.rules, options)(event)
+    return text.getvalue().rstrip()
+
+
+@contextmanager
+def _alone(folder: Path) -> Iterator[Path]:
+    """The file that workers share, while no other worker has it."""
+    folder.mkdir(exist_ok=True)
+    lock = os.open(folder / "lock", os.O_CREAT | os.O_RDWR, 0o600)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield folder / "answer.json"
+    finally:
+        os.close(lock)
