@@ -22,6 +22,7 @@ from ..spec.shared import topics
 from . import (
     catalogue_rules,
     compare_command,
+    doctor_command,
     explore_command,
     frontier_command,
     recompute_command,
@@ -293,6 +294,7 @@ app.command("explore")(explore_command.command)
 app.command("frontier")(frontier_command.command)
 app.command("recompute")(recompute_command.command)
 app.command("compare")(compare_command.command)
+app.command("doctor")(doctor_command.command)
 
 
 @app.command()

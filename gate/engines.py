@@ -176,7 +176,10 @@ def _found(gate: Gate, scale: str, hunt: Search, attempts: int) -> str:
 
     def still_breaks(candidate: Scenario) -> bool:
         nonlocal smallest
-        again = replay(target, candidate, gate.rules, last_step=first.step).broken
+        try:
+            again = replay(target, candidate, gate.rules, last_step=first.step).broken
+        except ConfigRefused:  # plainer, but not for this target
+            return False
         if not again or again[0].rule != first.rule or gate.deviations.covers(again[0], candidate):
             return False
         smallest = candidate

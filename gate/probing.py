@@ -108,7 +108,7 @@ def probe(gate: Gate) -> Probed:
         probed = probed or Probed(started)
         probed.scales.append(scale)
         probed.observes |= started.observes
-        probed.fixed[scale] = _features(gate, scale, base, probed)
+        probed.fixed[scale] = _features(gate, base, probed)
     if probed is None:
         tried = " and ".join(f"{scale} ({refusal})" for scale, refusal in refusals.items())
         raise ConfigRefused(f"the target refuses the configuration of every scale: {tried}")
@@ -129,7 +129,7 @@ def _plainest(gate: Gate, base: Config) -> tuple[Config, Started]:
         raise refused
 
 
-def _features(gate: Gate, scale: str, base: Config, probed: Probed) -> Config:
+def _features(gate: Gate, base: Config, probed: Probed) -> Config:
     """The features that the target refuses, at the values that it takes."""
     fixed: dict[str, Any] = {}
     for feature in FEATURES[gate.system]:
@@ -144,9 +144,10 @@ def _features(gate: Gate, scale: str, base: Config, probed: Probed) -> Config:
         try:
             probed.observes |= _start(gate, {**base, **feature}).observes
         except ConfigRefused as refusal:
+            if not any(key in earlier for earlier in probed.fixed.values()):
+                shown = f"{key} {value} left out, the target refuses it: {refusal}"
+                gate.report(Notice(shown))
             fixed[key] = usual[key]
-            shown = f"scale {scale}: {key} {value} left out, the target refuses it: {refusal}"
-            gate.report(Notice(shown))
     return fixed
 
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from .judgement import Judgement  # noqa: F401 (the type of a key)
 
 OPTIONS = {
-    "target": "the scheduler under test, as `schedproof gate` names it",
+    "target": "the scheduler under test, named as for `schedproof gate`",
     "profile": "how much is searched: quick, ci or nightly (default: quick)",
     "system": "the system whose rules apply (default: by the target)",
     "revision": "the published behaviour that is meant (default: by the target)",

@@ -107,7 +107,7 @@ class Judgement:
             profile_name=setting.profile,
             seed=setting.seed,
             max_failures=MAX_FAILURES,
-            out=self._config.rootpath / "schedproof-out",
+            out=Path(os.path.relpath(self._config.rootpath / "schedproof-out")),
             report=keep,
             stderr=self.open_target.stderr,
             deviations=setting.deviations,

@@ -79,6 +79,12 @@ def opened(
         raise
 
 
+def is_factory(spec: str) -> bool:
+    """The target is made by a factory of the user's, `MODULE:FACTORY`."""
+    others = spec.partition(":")[0] in ("model", "cmd") or checkouts.named(spec) or parse(spec)
+    return not others
+
+
 def default_system(spec: str) -> str:
     """The system that a release or a checkout is one of; the first one for all other targets."""
     if (checkout := checkouts.named(spec)) is not None:

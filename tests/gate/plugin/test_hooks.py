@@ -1,0 +1,141 @@
+"""The plugin in a user's repository: what is collected, selected and said."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from schedproof.gate.profiles import PROFILES, Profile
+from schedproof.properties.rules import applies
+from schedproof.spec.catalogue import load
+
+from .project import LOSES, write_project
+
+pytest_plugins = ["pytester"]
+
+Running = Callable[..., pytest.RunResult]
+
+
+@pytest.fixture
+def running(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Running:
+    """Pytest in this process, in a repository of its own, with a small budget."""
+    monkeypatch.setitem(PROFILES, "quick", Profile(8, 20, 40, 0))
+
+    def run(*words: str) -> pytest.RunResult:
+        return pytester.runpytest_inprocess("-p", "no:randomly", "-p", "no:cacheprovider", *words)
+
+    return run
+
+
+def counts(result: pytest.RunResult) -> tuple[int, int, int]:
+    """Passed, failed, deselected."""
+    found = result.parseoutcomes()
+    return found.get("passed", 0), found.get("failed", 0), found.get("deselected", 0)
+
+
+def test_without_a_target_nothing_is_collected_and_nothing_is_said(
+    pytester: pytest.Pytester, running: Running
+) -> None:
+    pytester.makepyfile("def test_own(): pass")
+    result = running()
+    assert counts(result) == (1, 0, 0)
+    assert "schedproof:" not in result.stdout.str()
+
+
+def test_each_checked_rule_is_a_test(pytester: pytest.Pytester, running: Running) -> None:
+    write_project(pytester.path)
+    listed = running("--collect-only", "-q").stdout.str()
+    rules = [one.id for one in load("spyre") if one.checked and applies(one, "sound")]
+    assert [f"pyproject.toml::{name}" for name in rules] == [
+        line for line in listed.splitlines() if line.startswith("pyproject.toml::")
+    ]
+
+
+@pytest.mark.parametrize(
+    "words",
+    [("pyproject.toml::SPY-R22",), ("-k", "SPY-R22"), ("-m", "schedproof", "-k", "SPY-R22")],
+)
+def test_a_rule_is_selected_by_its_id(
+    pytester: pytest.Pytester, running: Running, words: tuple[str, ...]
+) -> None:
+    write_project(pytester.path)
+    result = running(*words)
+    assert counts(result)[:2] == (1, 0)
+    assert "conforms (1 held, 0 broken" in result.stdout.str()
+
+
+def test_the_tests_stand_beside_those_of_testpaths(
+    pytester: pytest.Pytester, running: Running
+) -> None:
+    write_project(pytester.path)
+    file = pytester.path / "pyproject.toml"
+    file.write_text(file.read_text() + 'testpaths = ["tests"]\n')
+    pytester.mkdir("tests").joinpath("test_own.py").write_text("def test_own(): pass")
+    assert counts(running("-k", "SPY-R22 or own"))[:2] == (2, 0)
+    assert counts(running("tests"))[:2] == (1, 0)  # a folder was asked for, nothing else
+
+
+def test_without_schedproof_the_users_own_tests_are_left(
+    pytester: pytest.Pytester, running: Running
+) -> None:
+    write_project(pytester.path)
+    pytester.makepyfile("def test_own(): pass")
+    assert counts(running("-m", "not schedproof"))[:2] == (1, 0)
+
+
+def test_a_broken_rule_reads_as_in_a_gate(pytester: pytest.Pytester, running: Running) -> None:
+    write_project(pytester.path, LOSES)
+    result = running("-k", "ALL-R03")
+    assert counts(result)[:2] == (0, 1)
+    out = result.stdout.str()
+    for part in ("BROKEN ALL-R03", "  source:", "  config:", "  replay:   schedproof replay "):
+        assert part in out
+    assert "Traceback" not in out
+    assert [*Path(pytester.path, "schedproof-out").glob("ALL-R03-*.json")]
+
+
+def test_the_target_can_be_named_on_the_command_line(
+    pytester: pytest.Pytester, running: Running
+) -> None:
+    (pytester.path / "pyproject.toml").write_text("[tool.pytest.ini_options]\n")
+    result = running("--schedproof-target", "model", "-k", "SPY-R22")
+    assert counts(result)[:2] == (1, 0)
+
+
+def test_a_target_without_a_configuration_file_is_one_line(
+    pytester: pytest.Pytester, running: Running
+) -> None:
+    result = running("--schedproof-target", "model")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    assert "valid: a pyproject.toml" in result.stderr.str()
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"profile": "fast"}, "schedproof_profile: 'fast'; valid: quick, ci, nightly"),
+        ({"system": "sglang"}, "schedproof_system: 'sglang' is not a system"),
+        ({"revision": "9"}, "schedproof_revision: "),
+        ({"seed": "-1"}, "schedproof_seed: '-1'; valid: a number from 0"),
+        ({"corpus": "nix"}, "schedproof_corpus: "),
+        ({"deviations": "nix.toml"}, "nix.toml: cannot be read"),
+    ],
+)
+def test_an_option_that_means_nothing_is_one_line(
+    pytester: pytest.Pytester, running: Running, options: dict[str, str], says: str
+) -> None:
+    write_project(pytester.path, **options)
+    result = running()
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    [line] = [one for one in result.stderr.lines if "schedproof" in one]
+    assert says in line
+
+
+def test_a_target_that_cannot_be_imported_is_one_line_per_test(
+    pytester: pytest.Pytester, running: Running
+) -> None:
+    write_project(pytester.path, target="nix:Target")
+    result = running("-k", "SPY-R22")
+    assert counts(result)[:2] == (0, 1)
+    assert "cannot import 'nix'" in result.stdout.str()
+    assert "Traceback" not in result.stdout.str()

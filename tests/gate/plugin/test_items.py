@@ -1,0 +1,114 @@
+"""The tests that the plugin collects: how each verdict ends, and the corpus."""
+
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+
+from schedproof.gate.profiles import PROFILES, Profile
+from schedproof.gate.scenario_file import write_scenario
+from schedproof.model.scenario import Expectation, Request, Scenario
+from schedproof.model.systems import full_config
+
+from .project import LOSES, SILENT, write_project
+
+pytest_plugins = ["pytester"]
+
+SMALL = {"block_size": 4, "chunk_size": 8, "max_model_len": 32, "max_batch_tkv": 64}
+TWO = Scenario(
+    system="spyre",
+    revision="sound",
+    config=full_config("spyre", "sound", SMALL),
+    requests=tuple(
+        Request(id=name, arrival=0, prompt=((name, 3),), max_tokens=4) for name in ("r0", "r1")
+    ),
+)
+
+
+@pytest.fixture(autouse=True)
+def _small_budget(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(PROFILES, "quick", Profile(8, 20, 40, 0))
+
+
+def outcomes(pytester: pytest.Pytester, *words: str) -> dict[str, int]:
+    return pytester.runpytest_inprocess("-p", "no:randomly", "-rA", *words).parseoutcomes()
+
+
+def corpus(pytester: pytest.Pytester, scenario: Scenario) -> Path:
+    return write_scenario(scenario, pytester.path / "schedproof-corpus", "ALL-R03")
+
+
+def test_a_scenario_of_the_corpus_is_a_test(pytester: pytest.Pytester) -> None:
+    path = corpus(pytester, TWO)
+    write_project(pytester.path)
+    assert outcomes(pytester, f"pyproject.toml::{path.stem}") == {"passed": 1}
+    write_project(pytester.path, LOSES)
+    assert outcomes(pytester, "-k", path.stem)["failed"] == 1
+
+
+def test_a_scenario_that_is_to_break_a_rule_fails_where_it_does_not(
+    pytester: pytest.Pytester,
+) -> None:
+    path = corpus(pytester, replace(TWO, expect=Expectation(violates=("ALL-R03",))))
+    write_project(pytester.path, LOSES)
+    assert outcomes(pytester, f"pyproject.toml::{path.stem}") == {"passed": 1}
+    write_project(pytester.path)
+    assert outcomes(pytester, f"pyproject.toml::{path.stem}") == {"failed": 1}
+
+
+def test_a_scenario_of_another_system_is_skipped(pytester: pytest.Pytester) -> None:
+    path = corpus(pytester, replace(TWO, system="vllm", revision=None, config={}))
+    write_project(pytester.path)
+    assert outcomes(pytester, f"pyproject.toml::{path.stem}") == {"skipped": 1}
+
+
+def test_a_damaged_scenario_is_one_line_that_names_it(pytester: pytest.Pytester) -> None:
+    corpus(pytester, TWO).write_text("{")
+    write_project(pytester.path)
+    result = pytester.runpytest_inprocess("-k", "ALL-R03-")
+    assert "not JSON" in result.stdout.str()
+    assert "Traceback" not in result.stdout.str()
+    assert result.parseoutcomes()["failed"] == 1
+
+
+def test_what_was_never_at_stake_or_is_not_shown_is_skipped_with_the_reason(
+    pytester: pytest.Pytester,
+) -> None:
+    hides = "reply['step'].pop('emitted')"
+    write_project(pytester.path, hides)
+    adapter = pytester.path / "adapter.py"
+    adapter.write_text(
+        adapter.read_text()
+        + """
+    def start(self, system, revision, config):
+        reply = super().start(system, revision, config)
+        reply["observes"] = [one for one in reply["observes"] if one != "emitted"]
+        return reply
+"""
+    )
+    result = pytester.runpytest_inprocess("-rs", "-k", "SPY-R22 or SPY-R02")
+    assert result.parseoutcomes()["skipped"] == 1
+    assert "the target does not show emitted" in result.stdout.str()
+
+
+def test_a_known_failure_is_expected_to_fail_and_the_list_is_a_test_of_its_own(
+    pytester: pytest.Pytester,
+) -> None:
+    write_project(pytester.path, LOSES, deviations="known.toml")
+    entry = '[[known]]\nrule = "ALL-R03"\nversion = "sound"\nreason = "later"\nuntil = 2999-01-01\n'
+    (pytester.path / "known.toml").write_text(entry)
+    found = outcomes(pytester, "-k", "ALL-R03 or deviations")
+    assert (found.get("xfailed"), found.get("passed"), found.get("failed")) == (1, 1, None)
+    (pytester.path / "adapter.py").write_text(
+        "from schedproof.model.target import ModelTarget as Target"
+    )
+    found = outcomes(pytester, "-k", "ALL-R03 or deviations")
+    assert (found.get("passed"), found.get("failed")) == (1, 1)
+
+
+def test_only_what_failed_is_asked_again(pytester: pytest.Pytester) -> None:
+    write_project(pytester.path, SILENT)
+    first = outcomes(pytester, "-k", "SPY-R22 or SPY-R02")
+    assert (first.get("passed"), first.get("failed")) == (1, 1)
+    again = outcomes(pytester, "--last-failed", "-k", "SPY-R22 or SPY-R02")
+    assert (again.get("passed"), again.get("failed")) == (None, 1)
