@@ -19,6 +19,7 @@ ROOT = Path(__file__).resolve().parents[1]
 BLOCK = re.compile(
     r'^```(\w+)(?: (title|replace)="([^"]+)")?\n(.*?)^```$', re.DOTALL | re.MULTILINE
 )
+ADAPTER = ("title", "adapter.py")
 INSTALLS = ("python3 -m venv", "pip install")
 ALIKE = 20  # characters
 
