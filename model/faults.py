@@ -41,6 +41,22 @@ class TargetHung(TargetFault):
         return f"target hung: no reply to {self.op!r} within {self.seconds:g} s"
 
 
+class TargetTooLarge(TargetFault):
+    """The process used more memory (MiB) than it may, and was killed while it answered `op`."""
+
+    def __init__(self, op: str, used: int, limit: int) -> None:
+        super().__init__(op, used, limit)
+        self.op = op
+        self.used = used
+        self.limit = limit
+
+    def __str__(self) -> str:
+        return (
+            f"target killed at {self.op!r}: it uses {self.used} MiB of memory, "
+            f"it may use {self.limit}"
+        )
+
+
 class TargetDied(TargetFault):
     """The process ended before it answered `op`.
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ..model.errors import InputError
-from ..model.faults import TargetCrashed, TargetDied, TargetFault, TargetHung
+from ..model.faults import TargetCrashed, TargetDied, TargetFault, TargetHung, TargetTooLarge
 from ..model.observation import Step
 from ..model.replies import Started, read_ok, read_started, read_step
 from ..model.scenario import Request
@@ -19,7 +19,7 @@ from .predicate import Broken
 from .rules import LOCKSTEP, PREDICATES, keeps_step, observable
 
 CONTEXT_STEPS = 6
-CRASHES_AND_HANGS = (TargetCrashed, TargetDied, TargetHung)
+CRASHES_AND_HANGS = (TargetCrashed, TargetDied, TargetHung, TargetTooLarge)
 
 
 class Session:

@@ -19,13 +19,24 @@ from typing import IO, Any, Self, cast
 
 import msgspec
 
-from ...model.faults import TargetBroken, TargetDied, TargetHung, TargetNotStarted, ending, excerpt
+from ...model.faults import (
+    TargetBroken,
+    TargetDied,
+    TargetHung,
+    TargetNotStarted,
+    TargetTooLarge,
+    ending,
+    excerpt,
+)
 
 LONGEST_LINE = 16 * 1024 * 1024  # bytes; a longer reply is a flood
 STDERR_KEPT = 8 * 1024  # bytes
 RESTART_LIMIT = 30.0  # seconds; the least that a `start` gets in a process that is up
 EXIT_PATIENCE = 0.5  # seconds for a process to end by itself, and again after SIGTERM
-LOOK_AROUND = 0.25  # seconds between two looks whether a silent process is still there
+LOOK_AROUND = 0.25  # seconds between two looks at a silent process: is it there, and how large?
+MEMORY_LIMIT = 8192  # MiB
+LOOK_EVERY = 16  # answers, for a process that is never silent
+PAGE = os.sysconf("SC_PAGE_SIZE")
 
 Reply = dict[str, Any]
 
@@ -37,14 +48,15 @@ class PipeTarget:
     """A scheduler under test in a process of its own, started by the first `start`.
 
     Every operation returns the reply as received; its "ok" may well be false. Every operation
-    raises `TargetHung`, `TargetDied`, `TargetBroken` or `TargetNotStarted`. Not for use by two
-    threads at once.
+    raises `TargetHung`, `TargetDied`, `TargetTooLarge`, `TargetBroken` or `TargetNotStarted`. Not
+    for use by two threads at once.
 
     The process runs in `folder`, ours by default.
 
     `start_limit` (seconds) is for the first `start` that succeeds in a new process, which pays
     for imports (a refusal may come before them); later ones get `step_limit` or 30 s, the
-    greater; every other operation gets `step_limit`.
+    greater; every other operation gets `step_limit`. `memory_limit` (MiB resident) is for the
+    process itself, where the system tells (Linux).
     """
 
     def __init__(
@@ -55,6 +67,7 @@ class PipeTarget:
         folder: Path | None = None,
         start_limit: float = 120.0,
         step_limit: float = 10.0,
+        memory_limit: int = MEMORY_LIMIT,
     ) -> None:
         if not command:
             raise ValueError("the command of a target has at least one word")
@@ -63,6 +76,7 @@ class PipeTarget:
         self._folder = folder
         self._start_limit = start_limit
         self._step_limit = step_limit
+        self._memory_limit = memory_limit
         self._child: _Child | None = None
         self._stderr = _Tail()
         self._has_answered = False
@@ -116,6 +130,7 @@ class PipeTarget:
         self._stderr = _Tail()
         try:
             child = _Child(self.command, self._env, self._folder, self._stderr)
+            child.memory_limit = self._memory_limit
         except (OSError, ValueError) as error:
             why = getattr(error, "strerror", None) or str(error)
             raise TargetNotStarted(self.command, why, "") from None
@@ -152,7 +167,9 @@ class PipeTarget:
 
 
 class _Child:
-    """The process, the group that it leads, and the three pipes to it."""
+    """The process, the group that it leads, and the three pipes to it; `memory_limit` in MiB."""
+
+    memory_limit = MEMORY_LIMIT
 
     def __init__(
         self,
@@ -169,6 +186,7 @@ class _Child:
         self._stdout = cast(IO[bytes], self._process.stdout)
         self._in, self._out = self._stdin.fileno(), self._stdout.fileno()
         self._owner = os.getpid()
+        self._asked = 0
         # A target that does not read must not block us for longer than its time limit.
         os.set_blocking(self._in, False)
         self._writable, self._readable = select.poll(), select.poll()
@@ -183,6 +201,9 @@ class _Child:
     def exchange(self, op: str, question: bytes, limit: float) -> bytes:
         """The one line that answers; raises TargetHung, TargetBroken, EOFError if it is gone."""
         self._op, self._limit, self._deadline = op, limit, time.monotonic() + limit
+        self._asked += 1
+        if self._asked % LOOK_EVERY == 0:
+            self._check_memory()
         if self._readable.poll(0) and (early := os.read(self._out, 1 << 16)):
             raise TargetBroken(op, "there was output without a question", excerpt(early))
         self._write(question)
@@ -221,7 +242,17 @@ class _Child:
             # A grandchild that holds the pipe open would hide that the process has ended.
             if self._process.poll() is not None and not ready.poll(0):
                 raise EOFError
+            self._check_memory()
         raise TargetHung(self._op, self._limit)
+
+    def _check_memory(self) -> None:
+        try:
+            statm = Path(f"/proc/{self._process.pid}/statm").read_text()
+        except OSError:  # no such system, or no such process any more
+            return
+        used = int(statm.split()[1]) * PAGE >> 20
+        if used > self.memory_limit:
+            raise TargetTooLarge(self._op, used, self.memory_limit)
 
     def returncode_soon(self) -> int | None:
         """The return code of a process that has closed its output; None if it does not end."""

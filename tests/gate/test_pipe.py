@@ -19,6 +19,7 @@ from schedproof.model.faults import (
     TargetFault,
     TargetHung,
     TargetNotStarted,
+    TargetTooLarge,
 )
 
 PRELUDE = """
@@ -442,6 +443,41 @@ def test_a_fork_of_ours_does_not_end_the_target(echo: PipeTarget) -> None:
     assert echo.step()["ok"]
 
 
+# Memory
+
+GREEDY = """
+reply(asked=ask())
+eaten = []
+while True:
+    ask()
+    eaten.append(bytearray(8 << 20))
+"""
+
+
+@pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="no /proc to read sizes from")
+@pytest.mark.parametrize(
+    "answer",
+    ["reply()", "eaten.append(bytearray(64 << 20)); hang()"],
+    ids=["while it answers", "in one silent step"],
+)
+def test_a_target_that_eats_memory_is_killed_and_said_to(
+    answer: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pipe, "LOOK_AROUND", 0.01)
+    target = PipeTarget(toy(GREEDY + "    " + answer), step_limit=PATIENT, memory_limit=64)
+    target.start("spyre", "documented", {})
+    pid = target._child._process.pid  # type: ignore[union-attr]
+
+    def many_steps() -> None:
+        for _ in range(40):
+            target.step()
+
+    with pytest.raises(TargetTooLarge, match="it may use 64") as found:
+        many_steps()
+    assert 64 < found.value.used < 400
+    assert is_gone(pid)
+
+
 # Faults
 
 
@@ -450,6 +486,7 @@ def test_a_fork_of_ours_does_not_end_the_target(echo: PipeTarget) -> None:
     [
         TargetHung("step", 10.0),
         TargetDied("step", -11, "Segmentation fault\n"),
+        TargetTooLarge("step", 9000, 8192),
         TargetBroken("add", "the reply is not JSON", "hello"),
         TargetNotStarted(("scheduler",), "No such file or directory", ""),
     ],
