@@ -1,7 +1,7 @@
 """The gate: every engine on one target, and what it means for each rule."""
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from ..model.faults import ConfigRefused, TargetFault
 from ..model.replies import Started
@@ -13,7 +13,7 @@ from ..properties.session import Session
 from ..spec.catalogue import Rule
 from . import verdict
 from .engines import replay_corpus, search_scale
-from .events import Notice
+from .events import Began, Judged, Notice
 from .probes import OPTIONS, PROBES, SCALES
 from .state import Gate
 
@@ -27,8 +27,12 @@ def run_gate(gate: Gate) -> verdict.Verdict:
         KeyboardInterrupt: Ctrl-C while the target is still asked what it takes: nothing is judged.
         TargetFault, ConfigRefused: the target does not start, or takes no configuration at all.
     """
-    started, observes, scales = probe(gate)
-    gate.report(Notice(f"target {started.name} {started.version}, scales {', '.join(scales)}"))
+    started, observes, scales, refused = probe(gate)
+    target = verdict.TargetInfo(gate.target_spec, started.name, started.version)
+    about = (gate.system, gate.revision, gate.profile_name, gate.seed)
+    gate.report(Began(target, *about, tuple(scales)))
+    for scale, refusal in refused.items():
+        gate.report(Notice(f"scale {scale} left out, the target refuses it: {refusal}"))
     gate.understudy = make_understudy(gate.target, started.version)
     try:
         replay_corpus(gate)
@@ -40,8 +44,8 @@ def run_gate(gate: Gate) -> verdict.Verdict:
         gate.fault = fault
     rules = tuple(judge_rules(gate, observes))
     code = verdict.exit_code(rules, gate.chosen, gate.interrupted or gate.fault is not None)
-    return verdict.Verdict(
-        target=verdict.TargetInfo(gate.target_spec, started.name, started.version),
+    judged = verdict.Verdict(
+        target=target,
         system=gate.system,
         revision=gate.revision,
         profile=gate.profile_name,
@@ -53,11 +57,26 @@ def run_gate(gate: Gate) -> verdict.Verdict:
         interrupted=gate.interrupted,
         fault=None if gate.fault is None else str(gate.fault),
     )
+    gate.report(Judged(judged))
+    return judged
 
 
-def probe(gate: Gate) -> tuple[Started, frozenset[str], list[str]]:
-    """Start the target once per scale and option: what it says of itself, every field that it
-    shows in some configuration, and the scales that it takes."""
+class Probed(NamedTuple):
+    """What a target says of itself, every field that it shows in some configuration, the scales
+    that it takes, and why it refuses the others."""
+
+    started: Started
+    observes: frozenset[str]
+    scales: list[str]
+    refused: dict[str, ConfigRefused]
+
+
+def probe(gate: Gate) -> Probed:
+    """Start the target once per scale and option.
+
+    Raises:
+        TargetFault, ConfigRefused: it does not start, or takes no scale.
+    """
     started: Started | None = None
     observes: frozenset[str] = frozenset()
     scales = []
@@ -82,9 +101,7 @@ def probe(gate: Gate) -> tuple[Started, frozenset[str], list[str]]:
     if started is None:
         tried = " and ".join(f"{scale} ({refusal})" for scale, refusal in refusals.items())
         raise ConfigRefused(f"the target refuses the configuration of every scale: {tried}")
-    for scale, refusal in refusals.items():
-        gate.report(Notice(f"scale {scale} left out, the target refuses it: {refusal}"))
-    return started, observes, scales
+    return Probed(started, observes, scales, refusals)
 
 
 def make_understudy(target: Target, version: str) -> Target | None:

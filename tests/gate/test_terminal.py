@@ -5,6 +5,7 @@ import json
 from typing import Any
 
 from schedproof.gate import report
+from schedproof.gate.reports.terminal import print_verdict, summary
 from schedproof.gate.verdict import RuleVerdict, TargetInfo, Verdict
 from schedproof.spec.catalogue import load
 
@@ -31,7 +32,7 @@ def verdict(*rules: RuleVerdict, **changes: Any) -> Verdict:
 def printed(given: Verdict) -> list[str]:
     console = report.make_console()
     console.file = io.StringIO()
-    report.print_verdict(console, given, RULES)
+    print_verdict(console, given, RULES)
     return console.file.getvalue().splitlines()
 
 
@@ -51,8 +52,8 @@ def test_a_known_divergence_is_printed_with_the_sentence_of_the_rule() -> None:
 
 def test_known_divergences_are_counted_apart() -> None:
     also = RuleVerdict("SPY-R35", "violated", 4, "s.json", "idle", divergence="2.4.0: idles")
-    assert "2 broken (2 known divergences)" in report.summary(verdict(KNOWN, also), RULES)
-    assert "1 broken;" in report.summary(verdict(NEW), RULES)
+    assert "2 broken (2 known divergences)" in summary(verdict(KNOWN, also), RULES)
+    assert "1 broken;" in summary(verdict(NEW), RULES)
 
 
 def test_rules_without_a_predicate_are_one_line_and_not_counted() -> None:
@@ -70,5 +71,5 @@ def test_rules_without_a_predicate_are_one_line_and_not_counted() -> None:
 
 
 def test_the_verdict_file_keeps_the_divergence() -> None:
-    data = json.loads(report.verdict_json(verdict(KNOWN, NEW)))
+    data = json.loads(report.as_json(verdict(KNOWN, NEW)))
     assert [entry["divergence"] for entry in data["rules"]] == ["2.4.0: pauses", None]
