@@ -169,12 +169,17 @@ def _requests(scenario: Scenario) -> list[str]:
         if request.abort_at is not None:
             inside = "inside" if request.abort_inside else "before"
             aborted = f", aborted {inside} step {request.abort_at}"
+        arrives = f"{_named(request):<9} arrives before step {request.arrival}"
         lines.append(
-            f"{request.id:<9} arrives before step {request.arrival}: prompt {_prompt(request)}, "
-            f"max_tokens {request.max_tokens}{stops}{aborted}"
+            f"{arrives}: prompt {_prompt(request)}, max_tokens {request.max_tokens}{stops}{aborted}"
         )
     more = len(scenario.requests) - SHOWN_REQUESTS
     return lines + ([f"and {more} more requests"] if more > 0 else [])
+
+
+def _named(request: Request) -> str:
+    """Its id, in quotes where a line that begins with it could be taken for something else."""
+    return request.id if request.id[:1].isalnum() else repr(request.id)
 
 
 def _prompt(request: Request) -> str:

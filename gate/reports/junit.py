@@ -1,6 +1,5 @@
 """JUnit XML: a test case for each rule, the whole explanation in those that fail."""
 
-import re
 import xml.etree.ElementTree as ET
 from collections.abc import Sequence
 from pathlib import Path
@@ -8,6 +7,7 @@ from pathlib import Path
 from ...spec.catalogue import Rule
 from ..events import Event, Found, Judged
 from ..options import write
+from ..report import one_line
 from ..verdict import RuleVerdict, Verdict
 from .outcome import because, broken_off, explained
 
@@ -21,7 +21,6 @@ ELEMENTS = {
     "planned": "skipped",
 }
 WHOLE = "the gate says all that it was asked"
-FORBIDDEN = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
 class JUnit:
@@ -86,18 +85,14 @@ class JUnit:
         kind = "diverges" if entry.divergence else entry.status
         what = ET.SubElement(case, element, _texts(message=because(entry), type=kind))
         if entry.status == "violated":
-            what.text = _text(self._explanation(entry))
+            what.text = self._explanation(entry)
 
     def _explanation(self, entry: RuleVerdict) -> str:
         """Of the rule itself, or of the one that broke first in the same step."""
         own = self._explanations.get(entry.consequence_of or entry.id)
-        return own or f"scenario: {entry.scenario}"
+        return own or one_line(f"scenario: {entry.scenario}")
 
 
 def _texts(**attributes: str) -> dict[str, str]:
-    return {name: _text(value) for name, value in attributes.items()}
-
-
-def _text(value: str) -> str:
-    """What XML 1.0 can hold; the library escapes what has a meaning in it."""
-    return FORBIDDEN.sub("\ufffd", value)
+    """Without what XML 1.0 forbids, which is not printable; the library escapes the rest."""
+    return {name: one_line(value) for name, value in attributes.items()}

@@ -23,6 +23,7 @@ MARKS = {
     "planned": ("planned", "dim"),
 }
 COUNTED = ("not_exercised", "not_observable", "inconclusive")  # in the last line, if there are any
+SPINNER = 2  # columns
 
 
 class Terminal:
@@ -62,8 +63,9 @@ class Terminal:
     def _progress(self, event: Progress) -> None:
         if self._status is None:
             return
-        words = one_line(self._pace.words(event))
-        self._status.update(Text(words, no_wrap=True, overflow="crop"))
+        words = Text(one_line(self._pace.words(event)))
+        words.truncate(self._console.width - SPINNER)
+        self._status.update(words)
         self._status.start()
 
     def _found(self, event: Found) -> None:

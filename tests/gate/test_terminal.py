@@ -1,13 +1,22 @@
-"""What is printed of a verdict: a line a rule, divergences with the rule's own sentence."""
+"""What is printed of a gate: findings in full, progress on a terminal, a line a rule."""
 
 import io
 import json
+import re
+from collections.abc import Callable
 from typing import Any
 
+import pytest
+from rich.console import Console
+from syrupy.assertion import SnapshotAssertion
+
 from schedproof.gate import report
-from schedproof.gate.reports.terminal import print_verdict, summary
+from schedproof.gate.events import Progress
+from schedproof.gate.reports.terminal import Terminal, print_verdict, summary
 from schedproof.gate.verdict import RuleVerdict, TargetInfo, Verdict
 from schedproof.spec.catalogue import load
+
+from . import told
 
 RULES = load("spyre")
 TITLES = {rule.id: rule.title for rule in RULES}
@@ -73,3 +82,76 @@ def test_rules_without_a_predicate_are_one_line_and_not_counted() -> None:
 def test_the_verdict_file_keeps_the_divergence() -> None:
     data = json.loads(report.as_json(verdict(KNOWN, NEW)))
     assert [entry["divergence"] for entry in data["rules"]] == ["2.4.0: pauses", None]
+
+
+# A whole gate
+
+
+PLACES: dict[str, dict[str, str]] = {
+    "pipe": {},
+    "narrow pipe": {"COLUMNS": "60"},
+    "terminal": {"FORCE_COLOR": "1", "TERM": "xterm-256color", "COLUMNS": "100"},
+    "narrow terminal": {"FORCE_COLOR": "1", "TERM": "xterm-256color", "COLUMNS": "60"},
+    "no color": {"FORCE_COLOR": "1", "TERM": "xterm-256color", "NO_COLOR": "1"},
+    "dumb": {"FORCE_COLOR": "1", "TERM": "dumb"},
+    "ascii": {"encoding": "ascii"},
+}
+
+
+def told_to(console: Console, *, progress: bool = False) -> str:
+    terminal = Terminal(console, RULES)
+    for event in told.events():
+        if progress or not isinstance(event, Progress):  # it is drawn when the clock says so
+            terminal(event)
+    terminal.close()
+    return told.printed(console)
+
+
+@pytest.mark.parametrize("place", ["pipe", "terminal", "narrow terminal", "ascii"])
+def test_a_gate_is_told_in_full_wherever_it_is_read(
+    place: str, console: Callable[..., Console], snapshot: SnapshotAssertion
+) -> None:
+    text = told_to(console(**PLACES[place]))
+    assert text.replace("\x1b", "<ESC>") == snapshot
+
+
+def test_the_width_of_a_terminal_changes_nothing_that_may_be_copied(
+    console: Callable[..., Console],
+) -> None:
+    for place in ("pipe", "terminal"):
+        wide, narrow = (told_to(console(**PLACES[name])) for name in (place, f"narrow {place}"))
+        assert wide == narrow
+
+
+def test_no_color_leaves_the_words(console: Callable[..., Console]) -> None:
+    plain, pale = told_to(console()), told_to(console(**PLACES["no color"]))
+    assert "\x1b[3" not in pale
+    assert pale.replace("\x1b[1m", "").replace("\x1b[2m", "").replace("\x1b[0m", "") == plain
+
+
+def test_hostile_words_cannot_leave_their_line(console: Callable[..., Console]) -> None:
+    lines = told_to(console()).splitlines()
+    assert not [line for line in lines if line.lstrip().startswith(("::error", "lines"))]
+    assert all(line.isprintable() for line in lines)
+
+
+def test_a_pipe_gets_no_progress(console: Callable[..., Console]) -> None:
+    assert told_to(console(), progress=True) == told_to(console())
+
+
+@pytest.mark.parametrize("columns", [40, 100])
+def test_a_terminal_gets_progress_that_fits_its_line(
+    columns: int, console: Callable[..., Console]
+) -> None:
+    made = console(FORCE_COLOR="1", TERM="xterm-256color", COLUMNS=str(columns), NO_COLOR="1")
+    terminal = Terminal(made, RULES)
+    terminal(Progress("hypothesis, small", 10, 60, 100))
+    terminal.close()
+    drawn = [line for line in told.printed(made).split("\r") if "run 10 of 60" in line]
+    assert drawn
+    words = [re.sub(r"\x1b\[[?0-9;]*[a-zA-Z]", "", line).partition("\n")[0] for line in drawn]
+    assert all(len(line.rstrip()) <= columns for line in words)
+
+
+def test_a_dumb_terminal_gets_no_control_codes(console: Callable[..., Console]) -> None:
+    assert "\x1b" not in told_to(console(**PLACES["dumb"], NO_COLOR="1"), progress=True)
