@@ -137,6 +137,7 @@ def _watch(gate: Gate, hunt: Search, before: Progress) -> None:
         raise Enough
     shrinking = hunt.failure is not None
     runs = before.runs + (hunt.runs_to_failure if shrinking else hunt.runs)
+    runs = min(runs, before.of)  # what Hypothesis throws away is a run on top
     steps = before.steps + hunt.steps
     gate.report(replace(before, runs=runs, steps=steps, shrinking=shrinking))
 

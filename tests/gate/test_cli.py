@@ -1001,7 +1001,7 @@ def test_a_reader_that_goes_away_gets_no_traceback() -> None:
 def small_gate(*words: str, **environment: str) -> subprocess.CompletedProcess[bytes]:
     """The command in a process of its own, with a quick profile that takes a moment."""
     quick = "from schedproof.gate import cli, profiles; "
-    quick += "profiles.PROFILES['quick'] = profiles.Profile(4, 10, 10, 1_000); cli.main()"
+    quick += "profiles.PROFILES['quick'] = profiles.Profile(4, 10, 10, 2_000); cli.main()"
     return subprocess.run(
         [sys.executable, "-c", quick, *words],
         env=os.environ | environment,

@@ -147,7 +147,7 @@ def test_a_terminal_gets_progress_that_fits_its_line(
     terminal = Terminal(made, RULES)
     terminal(Progress("hypothesis, small", 10, 60, 100))
     terminal.close()
-    drawn = [line for line in told.printed(made).split("\r") if "run 10 of 60" in line]
+    drawn = [line for line in told.printed(made).split("\r") if "small: 10/60" in line]
     assert drawn
     words = [re.sub(r"\x1b\[[?0-9;]*[a-zA-Z]", "", line).partition("\n")[0] for line in drawn]
     assert all(len(line.rstrip()) <= columns for line in words)
