@@ -29,10 +29,10 @@ SPINNER = 2  # columns
 class Terminal:
     """Prints events on a console; a verdict of `rules` in their order."""
 
-    def __init__(self, console: Console, rules: Sequence[Rule], pace: Pace | None = None) -> None:
+    def __init__(self, console: Console, rules: Sequence[Rule]) -> None:
         self._console = console
         self._rules = rules
-        self._pace = pace or Pace()
+        self._pace = Pace()
         # Its other spinners are not ASCII.
         self._status = console.status("", spinner="line") if console.is_terminal else None
 

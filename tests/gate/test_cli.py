@@ -566,7 +566,14 @@ def test_what_is_known_of_a_release_is_printed_as_a_divergence_with_the_rule(
     assert "does not conform (0 held, 1 broken (1 known divergence); seed 0)" in lines[-1]
 
 
-@pytest.mark.parametrize("words", [("model", "--revision", "documented"), ("Ghost",)])
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("model", "--revision", "documented", "--rule", "SPY-R07,ALL-R03"),
+        ("Ghost", "--rule", "SPY-R07,ALL-R03"),
+    ],
+    ids=lambda words: words[0],
+)
 def test_the_same_seed_gives_the_same_verdict_file_byte_for_byte_but_for_the_time(
     words: tuple[str, ...], toy: Callable[[str], str]
 ) -> None:

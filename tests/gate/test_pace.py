@@ -42,6 +42,12 @@ def test_shrinking_has_no_end_that_could_be_told() -> None:
     )
 
 
+def test_the_time_that_shrinking_took_does_not_slow_the_rate() -> None:
+    shrinking = Progress("hypothesis, small", 20, 400, 80, shrinking=True)
+    said = words((0.0, small(0)), (2.0, small(20)), (2.0, shrinking), (60.0, small(20)))
+    assert said[-1] == "hypothesis, small: 20/400, 38 s left, 10 runs/s, 0 steps"
+
+
 @pytest.mark.parametrize(
     ("of", "left"), [(2, "10 s"), (20, "3 min 10 s"), (2_000, "5 h 33 min"), (1, "0 s")]
 )
