@@ -33,9 +33,11 @@ from .deviations import Deviations, read_deviations
 from .exits import BROKEN, CONFORMS, INCONCLUSIVE, USAGE
 from .hypothesis_home import set_hypothesis_home
 from .judge import run_gate
-from .options import at_least, check_applies, check_places, option, picked, write
+from .options import at_least, check_applies, check_places, check_unicode, option, picked
 from .profiles import PROFILES
 from .published import ReleaseError
+from .reports.asked import AskedReports, check_asked, reporters
+from .reports.outcome import INTERRUPTED
 from .scenario_file import FileError, read_scenario
 from .state import Gate
 from .targets.jsonl import serve as serve_lines
@@ -124,6 +126,18 @@ def gate(
     json_file: Annotated[
         Path | None, typer.Option("--json", help="write the verdict to this file")
     ] = None,
+    junit_file: Annotated[
+        Path | None, typer.Option("--junit", help="write JUnit XML to this file, a case per rule")
+    ] = None,
+    sarif_file: Annotated[
+        Path | None, typer.Option("--sarif", help="write SARIF 2.1.0 to this file")
+    ] = None,
+    ndjson_file: Annotated[
+        Path | None, typer.Option("--ndjson", help="write a line per event to this file, at once")
+    ] = None,
+    github: Annotated[
+        bool, typer.Option("--github", help="GitHub annotations, and a step summary")
+    ] = False,
     out: Annotated[Path, typer.Option(help="folder for counterexamples")] = Path("schedproof-out"),
     deviations: Annotated[
         Path | None,
@@ -149,7 +163,11 @@ def gate(
     at_least("--seed", seed, 0)
     at_least("--max-failures", max_failures, 1)
     at_least("--step-limit", step_limit, 0.1)
+    check_unicode("TARGET", target)
+    check_unicode("--out", str(out))
     check_places(json_file, out)
+    asked = AskedReports(json_file, junit_file, sarif_file, ndjson_file, github)
+    check_asked(asked)
     catalogue = load(system)
     rules = _rules(catalogue, rule, resolved, target)
     known = (
@@ -157,10 +175,11 @@ def gate(
     )
     set_hypothesis_home()
     console = report.make_console()
-    options = report.replay_options(target, rule and [one.id for one in rules], step_limit)
-    reporter = report.GateReporter(console, catalogue, options)
     notice = report.notice(console)
-    with opened(target, step_limit=step_limit, offline=offline, report=notice) as open_target:
+    with (
+        opened(target, step_limit=step_limit, offline=offline, report=notice) as open_target,
+        reporters(console, catalogue, asked) as together,
+    ):
         judged = Gate(
             target=open_target.target,
             target_spec=target,
@@ -172,24 +191,23 @@ def gate(
             seed=seed,
             max_failures=max_failures,
             out=out,
-            report=reporter,
+            report=together,
             stderr=open_target.stderr,
             deviations=known,
+            replay_options=report.replay_options(
+                target, rule and [one.id for one in rules], step_limit
+            ),
         )
-        try:
-            verdict = run_gate(judged)
-        finally:
-            reporter.close()
+        verdict = run_gate(judged)
         stderr = open_target.stderr()
-    if json_file is not None:
-        write(json_file, report.verdict_json(verdict))
-    report.print_verdict(console, verdict, catalogue)
     if judged.interrupted:
-        report.fail("interrupted: the verdict is about what ran until then")
+        report.fail(INTERRUPTED)
     if judged.fault is not None:
         report.fail(str(judged.fault))
         report.print_details(getattr(judged.fault, "details", "") or stderr)
-    raise typer.Exit(verdict.exit_code)
+    for error in together.failed:
+        report.fail(str(error))
+    raise typer.Exit(USAGE if together.failed else verdict.exit_code)
 
 
 @app.command()
@@ -214,7 +232,7 @@ def replay(
 
     def show(number: int, step: Any) -> None:
         if not quiet:
-            console.print(report.step_line(number, step, last[0]), markup=False)
+            report.say(console, report.step_line(number, step, last[0]))
         last[0] = step
 
     notice = report.notice(console)
@@ -225,7 +243,7 @@ def replay(
             raise FileError(f"{scenario}: {error}") from None
         stderr = open_target.stderr()
     for name, why in outcome.session.rejected.items():
-        console.print(f"{name} refused at the door: {report.one_line(why)}", markup=False)
+        report.say(console, f"{name} refused at the door: {why}")
     by_id = {entry.id: entry for entry in catalogue}
     if outcome.broken:
         first: Broken = outcome.broken[0]
@@ -234,10 +252,10 @@ def replay(
             console, by_id[first.rule], read, first, str(scenario), options, outcome.session
         )
         for other in outcome.broken[1:]:
-            console.print(f"  in the same step {other.rule}: {other.message}", markup=False)
+            report.say(console, f"  in the same step {other.rule}: {other.message}")
         report.print_details(outcome.session.details or stderr, console)
     for line in outcome.unmet:
-        console.print(f"not as expected: {line}", markup=False)
+        report.say(console, f"not as expected: {line}")
     raise typer.Exit(_conclude(console, read, outcome, rules if rule else ()))
 
 

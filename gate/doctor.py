@@ -45,6 +45,8 @@ def examine(gate: Gate, module: str | None) -> Remarks:
         yield from signatures(module)
     probed = probe(gate)
     said = probed.started
+    for line in probed.left_out:
+        yield Remark("note", line)
     yield Remark("ok", "starts", f"{said.name} {said.version}, scales {', '.join(probed.scales)}")
     scenario = sample(gate, probed)
     yield from fields(gate.target, scenario)

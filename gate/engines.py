@@ -3,6 +3,7 @@
 Every finding is shrunk, replayed and written down before it is reported.
 """
 
+import shlex
 import time
 from collections import Counter
 from collections.abc import Mapping
@@ -20,7 +21,7 @@ from ..properties.replay import Outcome, replay
 from ..properties.rules import NEVER_HANGS
 from ..properties.shrink import shrink
 from ..spec.catalogue import load
-from . import verdict
+from . import report, verdict
 from .builtin import builtin_scenarios, longest
 from .events import Found, Notice, Progress
 from .scenario_file import write_scenario
@@ -38,11 +39,14 @@ def replay_corpus(gate: Gate) -> None:
     runs = steps = refused = rejected = 0
     complete = False
     try:
+        chosen = []
         for name, scenario in builtin_scenarios(gate.system).items():
-            if longest(scenario) > gate.profile.corpus_steps:
+            if longest(scenario) <= gate.profile.corpus_steps:
+                chosen.append(scenario)
+            else:
                 gate.report(Notice(f"corpus: {name} left out of profile {gate.profile_name}"))
-                continue
-            gate.report(Progress("corpus", runs, None, steps))
+        for number, scenario in enumerate(chosen):
+            gate.report(Progress("corpus", number, len(chosen), steps))
             found_at = time.monotonic()
             try:
                 meant = replace(scenario, revision=gate.revision, expect=None)
@@ -113,7 +117,8 @@ def search_scale(gate: Gate, scale: str, fixed: Mapping[str, Any] | None = None)
             hunt = Search(gate.target, gate.system, gate.revision, gate.rules, scale, known)
             hunt.fixed = fixed or {}
             hunt.covers = gate.deviations.covers
-            hunt.watch = lambda h=hunt: _watch(gate, scale, h)
+            before = _progress(gate, scale, gate.profile.examples - examples, totals["steps"])
+            hunt.watch = lambda h=hunt, b=before: _watch(gate, h, b)
             attempts = 0  # one who breaks the search off does not wait for shrinking
             try:
                 shrink_runs = 0 if gate.understudy else gate.profile.shrink_runs
@@ -153,10 +158,19 @@ def _ended_early(runs: int, examples: int) -> TargetFault:
     return TargetBroken("step", why, "")
 
 
-def _watch(gate: Gate, scale: str, hunt: Search) -> None:
+def _progress(gate: Gate, scale: str, runs: int, steps: int) -> Progress:
+    return Progress(f"hypothesis, {scale}", runs, gate.profile.examples, steps)
+
+
+def _watch(gate: Gate, hunt: Search, before: Progress) -> None:
+    """Report how far the engine is: where it was before this search, and the search itself."""
     if hunt.failure is not None and hunt.failure[1][0].rule == NEVER_HANGS:
         raise Enough
-    gate.report(Progress(f"hypothesis, {scale}", hunt.runs, gate.profile.examples, hunt.steps))
+    shrinking = hunt.failure is not None
+    runs = before.runs + (hunt.runs_to_failure if shrinking else hunt.runs)
+    runs = min(runs, before.of)  # what Hypothesis throws away is a run on top
+    steps = before.steps + hunt.steps
+    gate.report(replace(before, runs=runs, steps=steps, shrinking=shrinking))
 
 
 def _book(totals: Counter[str], hunt: Search) -> None:
@@ -234,9 +248,10 @@ def keep(
 ) -> None:
     """Write the scenario down, and report it."""
     first, *others = outcome.broken
+    message = report.unicode_text(first.message)
     origin = {
         "engine": engine,
-        "note": f"{first.rule} on {gate.target_spec}: {first.message}",
+        "note": f"{first.rule} on {gate.target_spec}: {message}",
         "seed": gate.seed if engine == "hypothesis" else None,
     }
     named = replace(scenario, name=f"{first.rule} on {gate.target_spec}", origin=origin)
@@ -248,7 +263,7 @@ def keep(
         scale=scale,
         scenario=str(path),
         step=first.step,
-        message=first.message,
+        message=message,
         requests=len(scenario.requests),
         consequences=tuple(other.rule for other in others),
         found_after=found_after,
@@ -256,7 +271,8 @@ def keep(
         divergence=known,
     )
     gate.findings.append(finding)
-    gate.report(Found(finding, named, outcome.session, gate.stderr()))
+    command = f"schedproof replay {shlex.quote(finding.scenario)}{gate.replay_options}"
+    gate.report(Found(finding, named, outcome.session, command, gate.stderr()))
 
 
 def _divergence(gate: Gate, rule: str, version: str) -> str | None:

@@ -10,7 +10,7 @@ from ..properties.rules import LOCKSTEP, applies, observable
 from ..spec.catalogue import Rule
 from . import verdict
 from .engines import replay_corpus, replay_deviations, search_scale
-from .events import Notice
+from .events import Began, Judged, Notice
 from .probing import probe
 from .state import Gate
 
@@ -26,8 +26,11 @@ def run_gate(gate: Gate) -> verdict.Verdict:
     """
     probed = probe(gate)
     started = probed.started
-    named = f"target {started.name} {started.version}, scales {', '.join(probed.scales)}"
-    gate.report(Notice(named))
+    target = verdict.TargetInfo(gate.target_spec, started.name, started.version)
+    about = (gate.system, gate.revision, gate.profile_name, gate.seed)
+    gate.report(Began(target, *about, tuple(probed.scales)))
+    for line in probed.left_out:
+        gate.report(Notice(line))
     gate.understudy = make_understudy(gate.target, started.version)
     gate.deviations.begin(started.version)
     try:
@@ -43,8 +46,8 @@ def run_gate(gate: Gate) -> verdict.Verdict:
     deviations = tuple(gate.deviations.judged([rule.id for rule in rules], gate.at_stake))
     broken_off = gate.interrupted or gate.fault is not None
     code = verdict.exit_code(rules, gate.chosen, broken_off, deviations)
-    return verdict.Verdict(
-        target=verdict.TargetInfo(gate.target_spec, started.name, started.version),
+    judged = verdict.Verdict(
+        target=target,
         system=gate.system,
         revision=gate.revision,
         profile=gate.profile_name,
@@ -57,6 +60,8 @@ def run_gate(gate: Gate) -> verdict.Verdict:
         interrupted=gate.interrupted,
         fault=None if gate.fault is None else str(gate.fault),
     )
+    gate.report(Judged(judged))
+    return judged
 
 
 def make_understudy(target: Target, version: str) -> Target | None:

@@ -2,8 +2,8 @@
 
 import math
 import os
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from ..model.errors import InputError
@@ -43,6 +43,24 @@ def check_file(name: str, file: Path) -> None:
         raise InputError(name, f"{file} cannot be written to")
 
 
+def check_different(files: Mapping[str, Path]) -> None:
+    """Raise InputError where one option's file is also that of another, and would be lost."""
+    named: dict[Path, str] = {}
+    for name, file in files.items():
+        is_kept = file.is_file() or not file.exists()
+        first = named.setdefault(file.resolve(), name) if is_kept else name
+        if first != name:
+            raise InputError(name, f"{file} is the file of {first}, too; valid: another file")
+
+
+def check_unicode(name: str, value: str) -> None:
+    """Raise InputError for bytes that are no text: no report could hold them."""
+    try:
+        value.encode("utf-8")
+    except UnicodeEncodeError:
+        raise InputError(name, f"{value!a:.60} is not UTF-8") from None
+
+
 def check_places(json_file: Path | None, out: Path) -> None:
     """Notice before the work, not after it, that the results have nowhere to go."""
     if json_file is not None:
@@ -77,12 +95,23 @@ def check_applies(rule: Rule, revision: str) -> None:
 
 
 def write(path: Path, data: bytes) -> None:
-    """Write a file that an option names.
+    """Write a file that an option names, whole or not at all.
+
+    What is no regular file (`/dev/stdout`, a pipe), or lies in a folder that takes no second file,
+    is written in place.
 
     Raises:
         FileError: it cannot be written to.
     """
+    real = path.resolve()
+    partial = real.with_name(f".{os.getpid()}.partial")
     try:
-        path.write_bytes(data)
+        if (real.exists() and not real.is_file()) or not os.access(real.parent, os.W_OK):
+            real.write_bytes(data)
+        else:
+            partial.write_bytes(data)
+            partial.replace(real)
     except OSError as error:
+        with suppress(OSError):
+            partial.unlink()
         raise FileError(f"{path}: cannot be written to ({error.strerror})") from None

@@ -10,7 +10,6 @@ from ..model.faults import ConfigRefused
 from ..model.replies import Started
 from ..model.systems import full_config
 from ..properties.session import Session
-from .events import Notice
 from .state import Gate
 
 Config = Mapping[str, Any]
@@ -80,12 +79,14 @@ FEATURES: Mapping[str, tuple[Config, ...]] = {
 @dataclass
 class Probed:
     """What a target says of itself, every field that it shows in some configuration, the scales
-    that it takes, and for each scale the keys that have one value for it, and that value."""
+    that it takes, for each scale the keys that have one value for it, and that value, and in words
+    what it refused."""
 
     started: Started
     observes: frozenset[str] = frozenset()
     scales: list[str] = field(default_factory=list)
     fixed: dict[str, Config] = field(default_factory=dict)
+    left_out: list[str] = field(default_factory=list)
 
 
 def probe(gate: Gate) -> Probed:
@@ -112,8 +113,10 @@ def probe(gate: Gate) -> Probed:
     if probed is None:
         tried = " and ".join(f"{scale} ({refusal})" for scale, refusal in refusals.items())
         raise ConfigRefused(f"the target refuses the configuration of every scale: {tried}")
-    for scale, refusal in refusals.items():
-        gate.report(Notice(f"scale {scale} left out, the target refuses it: {refusal}"))
+    probed.left_out += [
+        f"scale {scale} left out, the target refuses it: {refusal}"
+        for scale, refusal in refusals.items()
+    ]
     return probed
 
 
@@ -145,8 +148,8 @@ def _features(gate: Gate, base: Config, probed: Probed) -> Config:
             probed.observes |= _start(gate, {**base, **feature}).observes
         except ConfigRefused as refusal:
             if not any(key in earlier for earlier in probed.fixed.values()):
-                shown = f"{key} {value} left out, the target refuses it: {refusal}"
-                gate.report(Notice(shown))
+                line = f"{key} {value} left out, the target refuses it: {refusal}"
+                probed.left_out.append(line)
             fixed[key] = usual[key]
     return fixed
 

@@ -1,4 +1,4 @@
-"""What a gate prints: plain lines, progress where a terminal shows it."""
+"""What every command prints with: the console, a failure in full, one line for what is wrong."""
 
 import os
 import shlex
@@ -17,19 +17,7 @@ from ..properties.explain import explain
 from ..properties.predicate import Broken
 from ..properties.session import Session
 from ..spec.catalogue import Rule
-from .events import Event, Found, Notice, Progress
-from .verdict import RuleVerdict, Verdict
 
-MARKS = {
-    "held": ("held", "green"),
-    "violated": ("BROKEN", "red"),
-    "known": ("known", "magenta"),
-    "diverges": ("diverges", "magenta"),
-    "not_observable": ("not observable", "yellow"),
-    "not_exercised": ("not exercised", "yellow"),
-    "inconclusive": ("inconclusive", "yellow"),
-    "planned": ("planned", "dim"),
-}
 # Keys that are always shown; of the others, what is not at its default, in words where there are.
 ALWAYS_SHOWN = (
     *("block_size", "chunk_size", "max_num_seqs", "max_num_batched_tokens"),
@@ -61,13 +49,13 @@ class _Console(Console):
 
 
 def make_console() -> Console:
-    """A console that never wraps data and obeys NO_COLOR."""
-    return _Console(highlight=False, soft_wrap=True)
+    """A console that never wraps data, takes no `:name:` for a picture, and obeys NO_COLOR."""
+    return _Console(highlight=False, soft_wrap=True, emoji=False)
 
 
 def say(console: Console, line: str) -> None:
-    """One line, as it stands."""
-    console.print(line, markup=False, highlight=False)
+    """One line, as it stands, whoever's words are in it."""
+    console.print(one_line(line), markup=False, highlight=False)
 
 
 def notice(console: Console) -> Callable[[str], None]:
@@ -81,54 +69,6 @@ def replay_options(target: str, rules: Sequence[str] | None, step_limit: float) 
     words += ["--rule", ",".join(rules)] if rules else []
     words += ["--step-limit", f"{step_limit:g}"] if step_limit != DEFAULT_STEP_LIMIT else []
     return "".join(f" {shlex.quote(word)}" for word in words)
-
-
-class GateReporter:
-    """Prints events as they come: findings at once, progress only on a terminal."""
-
-    def __init__(self, console: Console, rules: Sequence[Rule], options: str) -> None:
-        self._console = console
-        self._rules = {rule.id: rule for rule in rules}
-        self._options = options
-        self._status = console.status("") if console.is_terminal else None
-
-    def __call__(self, event: Event) -> None:
-        """Print one event."""
-        if isinstance(event, Notice):
-            self._console.print(one_line(event.text), style="dim", markup=False)
-        elif isinstance(event, Progress):
-            self._progress(event)
-        elif isinstance(event, Found):
-            self.close()
-            finding = event.finding
-            print_failure(
-                self._console,
-                self._rules[finding.rule],
-                event.scenario,
-                Broken(finding.rule, finding.step, finding.message),
-                finding.scenario,
-                self._options,
-                event.session,
-            )
-            if finding.divergence:
-                self._console.print(f"  known:    {one_line(finding.divergence)}", markup=False)
-            print_details(event.session.details or event.stderr, self._console)
-            timing = f"found after {finding.found_after:.1f} s"
-            if finding.shrunk_in:
-                timing += f", shrunk in {finding.shrunk_in:.1f} s"
-            self._console.print(f"  {finding.engine}, {finding.scale} scale: {timing}\n")
-
-    def close(self) -> None:
-        """Take the progress line away."""
-        if self._status is not None:
-            self._status.stop()
-
-    def _progress(self, event: Progress) -> None:
-        if self._status is None:
-            return
-        of = f" of {event.of}" if event.of else ""
-        self._status.update(f"{event.engine}: run {event.runs}{of}, {event.steps} steps")
-        self._status.start()
 
 
 def print_failure(
@@ -145,26 +85,38 @@ def print_failure(
     `options` are those of the replay command, as `replay_options` gives them; `session` is the
     run that broke the rule.
     """
+    command = f"schedproof replay {shlex.quote(path)}{options}"
+    show_failure(console, rule, failure_lines(rule, scenario, broken, path, command, session))
+
+
+def show_failure(console: Console, rule: Rule, lines: Sequence[str]) -> None:
+    """The lines of a failure under the rule that it breaks."""
     console.print(f"[red]BROKEN[/red] [bold]{rule.id}[/bold] {escape(rule.title)}")
-    console.print(f"  rule:     {escape(rule.says)}")
-    console.print(f"  source:   {escape(rule.source)}")
-    console.print(f"  step {broken.step}:  {escape(one_line(broken.message))}")
-    console.print(f"  config:   {escape(_config(scenario))}")
-    for line in _requests(scenario):
-        console.print(f"  {escape(line)}")
-    console.print("  steps before, with what changed:")
+    for line in lines:
+        console.print(f"  {line}", markup=False)
+
+
+def failure_lines(
+    rule: Rule, scenario: Scenario, broken: Broken, path: str, replay: str, session: Session
+) -> list[str]:
+    """All that is known of a failure, a printable line each: `replay` is the whole command."""
+    lines = [
+        f"rule:     {rule.says}",
+        f"source:   {rule.source}",
+        f"step {broken.step}:  {broken.message}",
+        f"config:   {_config(scenario)}",
+        *_requests(scenario),
+        "steps before, with what changed:",
+    ]
     last = None
     for number, step in session.recent:
-        console.print(f"    {step_line(number, step, last)}", markup=False)
+        lines.append(f"  {step_line(number, step, last)}")
         last = step
     explanation = explain(broken.rule, scenario, broken.step, session.started.version)
     if explanation:
-        console.print("  why:")
-    for line in explanation:
-        console.print(f"    {line}", markup=False)
-    console.print(f"  scenario: {escape(path)}")
-    command = f"schedproof replay {shlex.quote(path)}{options}"
-    console.print(f"  replay:   {escape(command)}")
+        lines += ["why:", *(f"  {line}" for line in explanation)]
+    lines += [f"scenario: {path}", f"replay:   {replay}"]
+    return [one_line(line) for line in lines]
 
 
 def print_details(text: str, console: Console | None = None) -> None:
@@ -177,72 +129,6 @@ def print_details(text: str, console: Console | None = None) -> None:
             console.print(shown, markup=False)
 
 
-def print_verdict(console: Console, verdict: Verdict, rules: Sequence[Rule]) -> None:
-    """One line a rule, then what ran, then the result."""
-    titles = {rule.id: rule.title for rule in rules}
-    by_id = {rule.id: rule for rule in rules}
-    planned = [entry for entry in verdict.rules if entry.status == "planned"]
-    unchecked = [entry for entry in verdict.rules if by_id[entry.id].unchecked]
-    for entry in verdict.rules:
-        if entry in planned or entry in unchecked:
-            continue
-        word, style = MARKS["diverges" if entry.divergence else entry.status]
-        console.print(
-            f"[{style}]{word:<14}[/{style}] {entry.id:<8} {escape(titles[entry.id])}"
-            f"{escape(_reason(entry))}"
-        )
-        if entry.divergence:
-            console.print(f"    the rule: {by_id[entry.id].says}", markup=False)
-            console.print(f"    known of {one_line(entry.divergence)}", markup=False)
-    for one in verdict.deviations:
-        if one.state != "known":
-            what = f"deviation of {one.rule} ({one.scenario or one.version})"
-            console.print(f"[red]{one.state:<14}[/red] {escape(one_line(f'{what}: {one.says}'))}")
-    if unchecked:
-        console.print(
-            f"[dim]{len(unchecked)} more have no predicate of their own (schedproof rules says "
-            "why, and what stands in)[/dim]"
-        )
-    if planned:
-        console.print(
-            f"[dim]{len(planned)} more rules are planned (schedproof rules shows them)[/dim]"
-        )
-    for engine in verdict.engines:
-        refused = f", {engine.refused_configs} configurations refused" * bool(
-            engine.refused_configs
-        )
-        rejected = f", {engine.rejected_requests} requests refused at the door" * bool(
-            engine.rejected_requests
-        )
-        broken_off = "" if engine.complete else ", broken off"
-        console.print(
-            f"{engine.name}, {engine.scale}: {engine.runs} runs, {engine.steps} steps in "
-            f"{engine.seconds:.1f} s{refused}{rejected}{broken_off}"
-        )
-    console.print(one_line(summary(verdict, rules)), style="bold", markup=False)
-
-
-def summary(verdict: Verdict, rules: Sequence[Rule]) -> str:
-    """The result in one line; rules without a predicate are not counted."""
-    unchecked = {rule.unchecked for rule in rules if rule.unchecked}
-    count = dict.fromkeys(MARKS, 0)
-    for entry in verdict.rules:
-        count[entry.status] += entry.message not in unchecked
-    known = sum(bool(entry.divergence) for entry in verdict.rules)
-    which = f" ({known} known divergence{'s' * (known > 1)})" if known else ""
-    parts = [f"{count['held']} held", f"{count['violated']} broken{which}"]
-    dated = sum(one.state != "known" for one in verdict.deviations)
-    parts += [f"{dated} deviation{'s' * (dated > 1)} out of date"] * bool(dated)
-    parts += [
-        f"{count[status]} {MARKS[status][0]}"
-        for status in ("known", "not_exercised", "not_observable", "inconclusive")
-        if count[status]
-    ]
-    what = f"{verdict.target.name} {verdict.target.version} against {verdict.revision}"
-    word = {0: "conforms", 1: "does not conform"}.get(verdict.exit_code, "inconclusive")
-    return f"{what}: {word} ({', '.join(parts)}; seed {verdict.seed})"
-
-
 def step_line(number: int, step: Step, last: Step | None) -> str:
     """One step for a reader: kind and members, then the other fields that changed."""
     members = ", ".join(f"{name}+{tokens}" for name, tokens in step.scheduled.items())
@@ -251,7 +137,7 @@ def step_line(number: int, step: Step, last: Step | None) -> str:
         value = getattr(step, name)
         if value and (last is None or value != getattr(last, name)):
             parts.append(f"{name} {_plain(value)}")
-    return "  ".join(parts)
+    return one_line("  ".join(parts))
 
 
 def _plain(value: object) -> str:
@@ -260,15 +146,6 @@ def _plain(value: object) -> str:
     if isinstance(value, dict):
         return "{" + ", ".join(f"{key} {item}" for key, item in value.items()) + "}"
     return str(value)
-
-
-def _reason(entry: RuleVerdict) -> str:
-    if entry.status == "violated":
-        also = f" (with {entry.consequence_of})" if entry.consequence_of else ""
-        return f": {one_line(entry.message or '')}{also}"
-    if entry.status == "held":
-        return f" (at stake in {entry.at_stake} steps)"
-    return f": {entry.message}" if entry.message else ""
 
 
 def _config(scenario: Scenario) -> str:
@@ -292,12 +169,17 @@ def _requests(scenario: Scenario) -> list[str]:
         if request.abort_at is not None:
             inside = "inside" if request.abort_inside else "before"
             aborted = f", aborted {inside} step {request.abort_at}"
+        arrives = f"{_named(request):<9} arrives before step {request.arrival}"
         lines.append(
-            f"{request.id:<9} arrives before step {request.arrival}: prompt {_prompt(request)}, "
-            f"max_tokens {request.max_tokens}{stops}{aborted}"
+            f"{arrives}: prompt {_prompt(request)}, max_tokens {request.max_tokens}{stops}{aborted}"
         )
     more = len(scenario.requests) - SHOWN_REQUESTS
     return lines + ([f"and {more} more requests"] if more > 0 else [])
+
+
+def _named(request: Request) -> str:
+    """Its id, in quotes where a line that begins with it could be taken for something else."""
+    return request.id if request.id[:1].isalnum() else repr(request.id)
 
 
 def _prompt(request: Request) -> str:
@@ -308,14 +190,30 @@ def _prompt(request: Request) -> str:
     return f"{request.prompt_len} ({parts})"
 
 
-def verdict_json(verdict: Verdict) -> bytes:
-    """The verdict file."""
-    return as_json(verdict)
-
-
 def as_json(value: Any) -> bytes:
     """A file that people read, too."""
-    return msgspec.json.format(msgspec.json.encode(value), indent=2) + b"\n"
+    return msgspec.json.format(json_line(value), indent=2) + b"\n"
+
+
+def json_line(value: Any) -> bytes:
+    """JSON in one line."""
+    try:
+        return msgspec.json.encode(value)
+    except UnicodeEncodeError:
+        return msgspec.json.encode(_unicode(msgspec.to_builtins(value)))
+
+
+def _unicode(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {_unicode(key): _unicode(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_unicode(item) for item in value]
+    return unicode_text(value) if isinstance(value, str) else value
+
+
+def unicode_text(text: str) -> str:
+    """What a target says, without the half characters that no file can hold."""
+    return text.encode("utf-8", "backslashreplace").decode("utf-8")
 
 
 def fail(message: str) -> None:

@@ -8,10 +8,11 @@ from rich.console import Console
 from ..model.target import ModelTarget
 from ..spec.catalogue import Rule, load
 from . import report
-from .events import Event, Found
+from .events import Event, Found, Judged, Progress
 from .exits import BROKEN, INCONCLUSIVE
 from .hypothesis_home import set_hypothesis_home
 from .judge import run_gate
+from .reports.terminal import Terminal
 from .state import Gate
 
 
@@ -31,12 +32,15 @@ def run_samples(
     set_hypothesis_home()
     target = f"model:{formula}" if formula else "model"
     options = report.replay_options(target, [rule.id], 10)
-    reporter = report.GateReporter(console, load(system), options)
+    terminal = Terminal(console, load(system))
     ends = time.monotonic() + time_limit
 
     def report_in_time(event: Event) -> None:
-        reporter(event)
-        if isinstance(event, Found) or time.monotonic() > ends:
+        if isinstance(event, Judged):
+            return  # by a verdict on one rule of the model nobody is served
+        terminal(event)
+        in_time = time.monotonic() <= ends or not isinstance(event, Progress)
+        if isinstance(event, Found) or not in_time:
             raise KeyboardInterrupt  # as Ctrl-C: what was found until now is kept
 
     gate = Gate(
@@ -51,11 +55,12 @@ def run_samples(
         max_failures=1,
         out=out,
         report=report_in_time,
+        replay_options=options,
     )
     try:
         verdict = run_gate(gate)
     finally:
-        reporter.close()
+        terminal.close()
     if verdict.findings:
         return BROKEN
     runs = sum(engine.runs for engine in verdict.engines)

@@ -19,7 +19,8 @@ class Gate:
     """One gate: what is judged, by which rules, how hard, and what came out so far.
 
     `understudy` decides as the target does, and faster, where a model of its release is known:
-    failures are shrunk on it, and confirmed on the target.
+    failures are shrunk on it, and confirmed on the target. `replay_options` are those with which
+    the `replay` command sees what the gate saw.
     """
 
     target: Target
@@ -34,6 +35,7 @@ class Gate:
     out: Path
     report: Report
     stderr: Callable[[], str] = lambda: ""
+    replay_options: str = ""
     at_stake: Counter[str] = field(default_factory=Counter)
     engines: list[verdict.EngineRun] = field(default_factory=list)
     findings: list[verdict.Finding] = field(default_factory=list)

@@ -1,13 +1,12 @@
 """The tests: one per rule, one per scenario of the corpus, one for the known deviations."""
 
-import io
+import shlex
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from msgspec.structs import replace
-from rich.console import Console
 
 from ...model.errors import InputError
 from ...model.faults import ConfigRefused, TargetFault
@@ -16,10 +15,11 @@ from ...properties.replay import Outcome
 from ...properties.replay import replay as run_replay
 from ...spec.catalogue import load
 from .. import report
+from ..reports.terminal import summary
 from ..scenario_file import FileError, read_scenario
 from ..verdict import RuleVerdict
 from .hooks import JUDGEMENT, REPORTED
-from .judgement import STEP_LIMIT, WIDTH, Judgement
+from .judgement import STEP_LIMIT, Judgement
 from .setting import BAD_INPUT
 
 
@@ -72,7 +72,7 @@ class _Item(pytest.Item):
         answer = self.judgement.answer(
             frozenset(one.name for one in items if isinstance(one, RuleItem))
         )
-        line = report.summary(answer.verdict, self.judgement.setting.rules)
+        line = summary(answer.verdict, self.judgement.setting.rules)
         ran = f"{sum(one.runs for one in answer.verdict.engines)} runs"
         self.user_properties.append((REPORTED, f"{report.one_line(line)}, {ran}"))
         return answer
@@ -151,13 +151,10 @@ class ScenarioItem(_Item):
 
     def _failure(self, scenario: Scenario, outcome: Outcome) -> str:
         """The failure as `schedproof replay` prints it."""
-        setting, text = self.judgement.setting, io.StringIO()
-        console = Console(file=text, width=WIDTH, highlight=False, soft_wrap=True)
-        by_id = {rule.id: rule for rule in load(setting.system)}
+        setting, first = self.judgement.setting, outcome.broken[0]
+        rule = next(one for one in load(setting.system) if one.id == first.rule)
         options = report.replay_options(setting.target, None, STEP_LIMIT)
-        first = outcome.broken[0]
-        report.print_failure(
-            *(console, by_id[first.rule], scenario, first, str(self.file), options),
-            outcome.session,
-        )
-        return text.getvalue().rstrip()
+        command = f"schedproof replay {shlex.quote(str(self.file))}{options}"
+        told = (rule, scenario, first, str(self.file), command, outcome.session)
+        lines = (f"  {line}" for line in report.failure_lines(*told))
+        return "\n".join([f"BROKEN {rule.id} {rule.title}", *lines])

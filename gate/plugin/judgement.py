@@ -1,7 +1,6 @@
 """The one gate that answers all tests of a session."""
 
 import fcntl
-import io
 import os
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -10,13 +9,13 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from rich.console import Console
 
 from ...model.faults import TargetFault
-from .. import report
 from ..events import Event, Found
 from ..hypothesis_home import set_hypothesis_home
 from ..judge import run_gate
+from ..report import replay_options
+from ..reports.outcome import explained
 from ..state import Gate
 from ..targets.opening import Opened, opened
 from ..verdict import Verdict
@@ -24,7 +23,6 @@ from .setting import BAD_INPUT, Setting
 
 STEP_LIMIT = 10.0
 MAX_FAILURES = 3
-WIDTH = 100
 
 
 class Answer(msgspec.Struct, frozen=True):
@@ -92,10 +90,14 @@ class Judgement:
     def _judged(self, rules: frozenset[str]) -> Answer:
         set_hypothesis_home()
         setting, reports = self.setting, dict[str, str]()
+        by_id = {rule.id: rule for rule in setting.rules}
 
         def keep(event: Event) -> None:
             if isinstance(event, Found):
-                reports.setdefault(event.finding.rule, _text(setting, event))
+                rule = by_id[event.finding.rule]
+                lines = (f"  {line}" for line in explained(event, rule))
+                text = "\n".join([f"BROKEN {rule.id} {rule.title}", *lines])
+                reports.setdefault(rule.id, text)
 
         gate = Gate(
             target=self.open_target.target,
@@ -111,6 +113,7 @@ class Judgement:
             report=keep,
             stderr=self.open_target.stderr,
             deviations=setting.deviations,
+            replay_options=replay_options(setting.target, None, STEP_LIMIT),
         )
         verdict = run_gate(gate)
         if gate.interrupted:
@@ -118,15 +121,6 @@ class Judgement:
         if gate.fault is not None:
             raise gate.fault
         return Answer(verdict, reports)
-
-
-def _text(setting: Setting, event: Found) -> str:
-    """The failure as `schedproof gate` prints it."""
-    text = io.StringIO()
-    console = Console(file=text, width=WIDTH, highlight=False, soft_wrap=True)
-    options = report.replay_options(setting.target, None, STEP_LIMIT)
-    report.GateReporter(console, setting.rules, options)(event)
-    return text.getvalue().rstrip()
 
 
 @contextmanager

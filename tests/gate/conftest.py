@@ -1,11 +1,13 @@
+import io
 import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from rich.console import Console
 
-from schedproof.gate import cli
+from schedproof.gate import cli, report
 from schedproof.gate.events import Event
 from schedproof.gate.profiles import PROFILES, Profile
 from schedproof.gate.state import Gate
@@ -55,4 +57,22 @@ def gate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Gate]
 
     events: list[Event] = []
     make.events = events  # type: ignore[attr-defined]
+    return make
+
+
+@pytest.fixture
+def console(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Console]:
+    """The console of every command, as an environment makes it; `told.printed` reads it."""
+
+    def make(encoding: str = "utf-8", **environment: str) -> Console:
+        for name in ("NO_COLOR", "FORCE_COLOR", "COLUMNS", "TTY_COMPATIBLE", "COLORTERM"):
+            monkeypatch.delenv(name, raising=False)
+        for name, value in environment.items():
+            monkeypatch.setenv(name, value)
+        made = report.make_console()
+        made.file = io.TextIOWrapper(
+            io.BytesIO(), encoding, errors="backslashreplace", write_through=True
+        )
+        return made
+
     return make

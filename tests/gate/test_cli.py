@@ -19,6 +19,8 @@ import pytest
 from schedproof import __version__
 from schedproof.gate import probing, verdict
 from schedproof.gate.profiles import PROFILES, Profile
+from schedproof.gate.reports import junit
+from schedproof.gate.scenario_file import FileError
 from schedproof.spec.catalogue import Rule, load, select
 
 from .build import Result, Run
@@ -93,6 +95,8 @@ class Exit(Toy):
     def when_two_run(self, reply, step):
         os.write(2, b"assert failed\\n")
         os._exit(7)
+class Ghost(Toy):
+    def when_two_run(self, reply, step): step["waiting"] = ["ghost"]
 class Slow(Toy):
     def bend(self, reply, step):
         open("slow", "w").close()
@@ -219,6 +223,12 @@ WRONG = [
     (["gate", "sendnn-inference==2.1.2", "--offline"], "not installed: Python environment"),
     (["gate", "--json", "no/folder/v.json"], "--json: no/folder/v.json: the folder no/folder does"),
     (["gate", "--json", "."], "--json: . is a folder; valid: a file"),
+    (["gate", "--junit", "."], "--junit: . is a folder; valid: a file"),
+    (["gate", "--sarif", "no/s"], "--sarif: no/s: the folder no does not exist"),
+    (["gate", "--ndjson", "file/e"], "--ndjson: file/e: the folder file does not exist"),
+    (["gate", "--junit", "x", "--sarif", "x"], "--sarif: x is the file of --junit, too; valid: "),
+    (["gate", "--out", "a\udcff"], "--out: 'a\\udcff' is not UTF-8"),
+    (["gate", "cmd:a\udcff"], "TARGET: 'cmd:a\\udcff' is not UTF-8"),
     (["gate", "--out", "file"], "--out: file: file is not a folder"),
     (["gate", "--out", "file/below"], "--out: file/below: "),
     (["replay"], "Missing argument"),
@@ -556,18 +566,80 @@ def test_what_is_known_of_a_release_is_printed_as_a_divergence_with_the_rule(
     assert "does not conform (0 held, 1 broken (1 known divergence); seed 0)" in lines[-1]
 
 
-def test_the_same_seed_gives_the_same_verdict_but_for_the_time(run: Run) -> None:
-    def without_times(data: Any) -> Any:
-        for engine in data["engines"]:
-            del engine["seconds"]
-        for finding in data["findings"]:
-            del finding["found_after"], finding["shrunk_in"]
-        return data
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("model", "--revision", "documented", "--rule", "SPY-R07,ALL-R03"),
+        ("Ghost", "--rule", "SPY-R07,ALL-R03"),
+    ],
+    ids=lambda words: words[0],
+)
+def test_the_same_seed_gives_the_same_verdict_file_byte_for_byte_but_for_the_time(
+    words: tuple[str, ...], toy: Callable[[str], str]
+) -> None:
+    target, *options = words
+    target = target if target == "model" else toy(target)
+    command = ["gate", target, *options, "--profile", "quick", "--seed", "5", "--json", "v.json"]
+    files = []
+    for hash_seed in ("1", "2"):
+        done = small_gate(*command, PYTHONHASHSEED=hash_seed)
+        assert (done.returncode, done.stderr) == (1, b"")
+        written = Path("v.json").read_bytes()
+        timed = re.compile(rb'"(seconds|found_after|shrunk_in)": [0-9.e-]+')
+        files.append(timed.sub(rb'"\1": 0', written))
+    assert json.loads(files[0])["findings"]
+    assert files[0] == files[1]
 
-    words = ("--revision", "documented", "--seed", "5")
-    first, again = (without_times(gate_json(run, *words)[1]) for _ in range(2))
-    assert first["findings"]
-    assert first == again
+
+def test_all_reports_are_of_one_gate(run: Run, folder: Path) -> None:
+    asked = ("--junit", "j.xml", "--sarif", "s.sarif", "--ndjson", "e.ndjson", "--github")
+    result, data = gate_json(run, "--revision", "documented", *asked)
+    assert (result.code, result.err) == (1, "")
+    paths = [finding["scenario"] for finding in data["findings"]]
+    lines = (folder / "e.ndjson").read_bytes().splitlines()
+    assert [event for line in lines if (event := json.loads(line))["event"] == "verdict"] == [
+        json.loads(lines[-1])
+    ]
+    assert json.loads(lines[-1])["verdict"] == data
+    results = json.loads((folder / "s.sarif").read_bytes())["runs"][0]["results"]
+    where = [one["locations"][0]["physicalLocation"]["artifactLocation"] for one in results]
+    assert where == [{"uri": path} for path in paths]
+    assert re.findall("^::error file=([^,]*),", result.out, re.MULTILINE) == paths
+    assert b"replay:   schedproof replay schedproof-out/SPY-R07-" in (folder / "j.xml").read_bytes()
+
+
+def test_a_report_that_cannot_be_written_is_named_and_the_verdict_is_told_all_the_same(
+    run: Run, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: Any) -> None:
+        raise FileError("j.xml: cannot be written to (No space left on device)")
+
+    monkeypatch.setattr(junit, "write", full)
+    result, data = gate_json(run, "--rule", "SPY-R07", "--junit", "j.xml")
+    assert result.code == 2
+    assert result.err == "schedproof: j.xml: cannot be written to (No space left on device)\n"
+    assert "against sound: conforms" in result.out
+    assert data["exit_code"] == 0
+
+
+def test_a_gate_that_is_killed_leaves_what_it_had_reported(
+    toy: Callable[[str], str], folder: Path
+) -> None:
+    command = ["schedproof", "gate", toy("CrashThenSlow"), "--profile", "quick"]
+    with subprocess.Popen(
+        [*command, "--ndjson", "e.ndjson"], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as process:
+        try:
+            deadline = time.monotonic() + PATIENCE
+            while not (folder / "slow").exists() and time.monotonic() < deadline:
+                time.sleep(0.02)
+        finally:
+            process.kill()
+    events = [json.loads(line) for line in (folder / "e.ndjson").read_bytes().splitlines()]
+    found = [event for event in events if event["event"] == "found"]
+    assert events[0]["event"] == "began"
+    assert found
+    assert all(Path(event["finding"]["scenario"]).is_file() for event in found)
 
 
 def test_rules_may_be_given_by_commas_or_by_repetition(run: Run) -> None:
@@ -931,6 +1003,18 @@ def test_a_reader_that_goes_away_gets_no_traceback() -> None:
         timeout=PATIENCE,
     )
     assert done.stderr == b""
+
+
+def small_gate(*words: str, **environment: str) -> subprocess.CompletedProcess[bytes]:
+    """The command in a process of its own, with a quick profile that takes a moment."""
+    quick = "from schedproof.gate import cli, profiles; "
+    quick += "profiles.PROFILES['quick'] = profiles.Profile(4, 10, 10, 2_000); cli.main()"
+    return subprocess.run(
+        [sys.executable, "-c", quick, *words],
+        env=os.environ | environment,
+        capture_output=True,
+        timeout=PATIENCE,
+    )
 
 
 def test_a_gate_leaves_nothing_in_the_folder_but_what_it_says(folder: Path) -> None:

@@ -1,15 +1,18 @@
 """Known deviations: what they cover, and when an entry fails the gate."""
 
+import json
 from collections.abc import Callable, Mapping
 from datetime import date
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import pytest
 from msgspec.structs import replace
 
 from schedproof.gate import probing
 from schedproof.gate.deviations import Deviations, Judged, read_deviations
+from schedproof.gate.events import Progress
 from schedproof.gate.exits import BROKEN, CONFORMS, INCONCLUSIVE
 from schedproof.gate.judge import run_gate
 from schedproof.gate.scenario_file import FileError, read_scenario, write_scenario
@@ -185,12 +188,10 @@ def test_what_was_never_at_stake_is_unused(tmp_path: Path) -> None:
 def test_an_interrupted_gate_says_nothing_of_entries_that_it_did_not_reach(
     gate: Callable[..., Gate], tmp_path: Path
 ) -> None:
-    def interrupt(_: object) -> None:
-        if reports:
+    def interrupt(event: object) -> None:
+        if isinstance(event, Progress):
             raise KeyboardInterrupt
-        reports.append(1)
 
-    reports: list[int] = []
     known = reading(tmp_path, entry(version="sound"))
     verdict = run_gate(gate(Toy(), "ALL-R03", deviations=known, report=interrupt))
     assert verdict.exit_code == INCONCLUSIVE
@@ -237,5 +238,23 @@ def test_the_report_says_what_is_out_of_date_and_the_command_exits_with_1(
     words = ("--rule", "SPY-R22", "--profile", "quick", "--deviations", "known.toml")
     result = run("gate", "model", *words)
     assert result.code == BROKEN
-    assert "unused         deviation of SPY-R22 (9.9): the target says it is sound" in result.out
+    assert "OUT OF DATE    deviation of SPY-R22 (9.9) unused: the target says it is" in result.out
     assert "1 deviation out of date" in result.out
+
+
+def test_every_report_fails_for_what_is_out_of_date(
+    run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(tmp_path / "summary.md"))
+    (tmp_path / "known.toml").write_text(entry(version="9.9", rule="SPY-R22"))
+    reports = ("--junit", "v.xml", "--sarif", "v.sarif", "--github")
+    words = ("--rule", "SPY-R22", "--profile", "quick", "--deviations", "known.toml")
+    result = run("gate", "model", *words, *reports)
+    assert "::error title=deviation of SPY-R22 (9.9)::unused: " in result.out
+    assert "deviation of SPY\\-R22" in (tmp_path / "summary.md").read_text()
+    [suite] = ElementTree.parse(tmp_path / "v.xml").getroot()
+    assert suite.attrib["failures"] == "1"
+    [invocation] = json.loads((tmp_path / "v.sarif").read_text())["runs"][0]["invocations"]
+    [told] = invocation["toolExecutionNotifications"]
+    assert told["message"]["text"].startswith("deviation of SPY-R22 (9.9) unused: ")

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from schedproof.gate import engines, probing
-from schedproof.gate.events import Found, Notice, Progress
+from schedproof.gate.events import Began, Event, Found, Judged, Notice, Progress
 from schedproof.gate.judge import make_understudy, run_gate
 from schedproof.gate.scenario_file import read_scenario
 from schedproof.gate.state import Gate
-from schedproof.gate.verdict import RuleVerdict, exit_code
+from schedproof.gate.verdict import RuleVerdict, TargetInfo, exit_code
 from schedproof.model.faults import ConfigRefused, TargetHung
 from schedproof.model.target import ModelTarget, Reply
 from schedproof.properties.replay import replay
@@ -56,7 +56,64 @@ def test_a_finding_is_written_down_and_breaks_again(gate: Callable[..., Gate]) -
     assert scenario.origin["engine"] == "hypothesis"
     found = [event for event in gate.events if isinstance(event, Found)]  # type: ignore[attr-defined]
     assert found[0].finding == finding
-    assert any(isinstance(event, Progress) for event in gate.events)  # type: ignore[attr-defined]
+
+
+def test_a_gate_is_told_from_its_beginning_to_its_verdict(gate: Callable[..., Gate]) -> None:
+    judged = gate(BreaksThreeRules(), corpus_steps=2_000)
+    verdict = run_gate(judged)
+    events = gate.events  # type: ignore[attr-defined]
+    target = TargetInfo("toy", "schedproof model of spyre", "sound")
+    assert events[0] == Began(target, "spyre", "sound", "quick", 0, ("small", "tight"))
+    assert events[-1] == Judged(verdict)
+    middle = events[1:-1]
+    assert {type(event) for event in middle} == {Notice, Progress, Found}
+    assert tuple(one.finding for one in middle if isinstance(one, Found)) == verdict.findings
+
+
+def test_progress_never_goes_back_nor_beyond_what_was_asked_for(gate: Callable[..., Gate]) -> None:
+    target = BreaksThreeRules()
+    target.version = "my own"  # of which no model is known: Hypothesis shrinks, too
+    run_gate(gate(target, "ALL-R03 SPY-R14 SPY-R22", corpus_steps=200))
+    told = [event for event in gate.events if isinstance(event, Progress)]  # type: ignore[attr-defined]
+    engines = {event.engine for event in told}
+    assert engines == {"corpus", "hypothesis, small", "hypothesis, tight"}
+    for engine in engines:
+        of_it = [event for event in told if event.engine == engine]
+        runs, steps = [event.runs for event in of_it], [event.steps for event in of_it]
+        assert runs == sorted(runs)
+        assert steps == sorted(steps)
+        assert all(event.runs <= event.of for event in of_it)
+    assert any(event.shrinking for event in told)
+
+
+def test_a_finding_is_reported_once_its_file_is_there(gate: Callable[..., Gate]) -> None:
+    commands = []
+
+    def report(event: Event) -> None:
+        if isinstance(event, Found):
+            scenario = read_scenario(Path(event.finding.scenario))
+            assert replay(BreaksThreeRules(), scenario, RULES).broken
+            commands.append(event.replay)
+
+    judged = gate(BreaksThreeRules(), report=report, replay_options=" --target toy")
+    verdict = run_gate(judged)
+    assert commands == [
+        f"schedproof replay {finding.scenario} --target toy" for finding in verdict.findings
+    ]
+    assert len(commands) > 2
+
+
+def test_a_crash_in_half_characters_leaves_a_file_that_can_be_read(
+    gate: Callable[..., Gate],
+) -> None:
+    class CrashesOddly(Toy):
+        def bend(self, step: dict[str, Any]) -> None:
+            raise ValueError("\udc80 and \ud800")
+
+    finding = run_gate(gate(CrashesOddly(), "ALL-R01")).findings[0]
+    assert "\\udc80 and \\ud800" in finding.message
+    scenario = read_scenario(Path(finding.scenario))
+    assert replay(CrashesOddly(), scenario, RULES).broken[0].rule == "ALL-R01"
 
 
 def test_a_rule_broken_in_the_same_step_is_a_consequence(gate: Callable[..., Gate]) -> None:

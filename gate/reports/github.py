@@ -1,0 +1,153 @@
+"""GitHub: an annotation for each finding, as it comes, and the verdict as a step summary."""
+
+import os
+import re
+import secrets
+from collections.abc import Sequence
+from pathlib import Path
+
+from rich.console import Console
+
+from ...spec.catalogue import Rule
+from ..events import Began, Event, Found, Judged
+from ..report import one_line, say
+from ..scenario_file import FileError
+from ..verdict import RuleVerdict, Verdict
+from .outcome import because, broken_off, out_of_date, result
+
+SHOWN = ("violated", "known", "inconclusive")  # rules that get a row of their own in the summary
+PUNCTUATION = re.compile(r"([!#$&()*+\-./:<>?@\[\\\]^_`{|}~])")
+
+
+class GitHub:
+    """Prints annotations on a console, and appends the verdict to the file `summary`.
+
+    Between annotations the runner takes no line for a command, whatever a target says. `summary`
+    is None where the runner offers no such file; `workspace` is the folder that paths are shown
+    from; `token` ends the silence, and must not be guessed.
+
+    Raises:
+        FileError: the summary cannot be written to.
+    """
+
+    def __init__(
+        self,
+        console: Console,
+        rules: Sequence[Rule],
+        summary: Path | None,
+        workspace: Path,
+        token: str | None = None,
+    ) -> None:
+        self._console = console
+        self._rules = {rule.id: rule for rule in rules}
+        self._summary = summary
+        self._workspace = workspace
+        self._token = token or secrets.token_hex(16)
+        self._silent = False
+        self._replays: dict[str, str] = {}
+
+    def __call__(self, event: Event) -> None:
+        """Print what there is to annotate."""
+        if isinstance(event, Began):
+            if self._summary is None:
+                say(self._console, "GITHUB_STEP_SUMMARY is not set: annotations only")
+            self._be_silent()
+        elif isinstance(event, Found):
+            finding = event.finding
+            self._replays[finding.scenario] = event.replay
+            level = "warning" if finding.divergence else "error"
+            title = f"{finding.rule} {self._rules[finding.rule].title}"
+            lines = [f"step {finding.step}: {finding.message}", f"replay: {event.replay}"]
+            if finding.divergence:
+                lines.insert(1, f"known of {finding.divergence}")
+            self._annotate(level, title, lines, self._path(finding.scenario))
+        elif isinstance(event, Judged):
+            self._judged(event.verdict)
+
+    def close(self) -> None:
+        """Let the runner take commands again."""
+        if self._silent:
+            self._print(f"::{self._token}::")
+            self._silent = False
+
+    def _judged(self, verdict: Verdict) -> None:
+        for what, reason in out_of_date(verdict).items():
+            self._annotate("error", what, [reason])
+        why = broken_off(verdict)
+        if why is not None:
+            self._annotate("error", "inconclusive", [why])
+        if self._summary is not None:
+            try:
+                with self._summary.open("a", encoding="utf-8") as file:
+                    file.write(self._markdown(verdict))
+            except OSError as error:
+                told = f"{self._summary}: cannot be written to ({error.strerror})"
+                raise FileError(told) from None
+
+    def _annotate(
+        self, level: str, title: str, lines: Sequence[str], file: str | None = None
+    ) -> None:
+        place = f"file={_property(file)},line=1," if file is not None else ""
+        message = "%0A".join(_data(one_line(line)) for line in lines)
+        self.close()
+        self._print(f"::{level} {place}title={_property(title)}::{message}")
+        self._be_silent()
+
+    def _be_silent(self) -> None:
+        self._silent = True
+        self._print(f"::stop-commands::{self._token}")
+
+    def _print(self, line: str) -> None:
+        self._console.print(line, markup=False, highlight=False)
+
+    def _path(self, scenario: str) -> str:
+        """As the runner finds it: from the workspace, where it is below."""
+        whole = Path(os.path.abspath(scenario))
+        if whole.is_relative_to(self._workspace):
+            return whole.relative_to(self._workspace).as_posix()
+        return scenario
+
+    def _markdown(self, verdict: Verdict) -> str:
+        held = sum(entry.status == "held" for entry in verdict.rules)
+        shown = [entry for entry in verdict.rules if entry.status in SHOWN]
+        others = len(verdict.rules) - held - len(shown)
+        lines = [
+            f"## schedproof: {_markdown(result(verdict))}",
+            "",
+            f"{len(verdict.findings)} findings; {held} rules held, {others} were not judged; "
+            f"profile {verdict.profile}, seed {verdict.seed}",
+            "",
+        ]
+        why = broken_off(verdict)
+        if why is not None:
+            lines += [_markdown(why), ""]
+        dated = out_of_date(verdict).items()
+        lines += [f"- {_markdown(what)} {_markdown(reason)}" for what, reason in dated]
+        lines += [""] * bool(dated)
+        if shown:
+            lines += ["| rule | | what happened |", "|---|---|---|"]
+            lines += [self._row(entry) for entry in shown]
+            lines.append("")
+        if self._replays:
+            lines += ["```", *map(one_line, self._replays.values()), "```", ""]
+        return "\n".join(lines) + "\n"
+
+    def _row(self, entry: RuleVerdict) -> str:
+        word = "diverges" if entry.divergence else entry.status
+        at = "" if entry.step is None else f"step {entry.step}: "
+        title = self._rules[entry.id].title
+        return f"| {entry.id} {_markdown(title)} | {word} | {at}{_markdown(because(entry))} |"
+
+
+def _data(text: str) -> str:
+    """A message, as the runner's commands escape it."""
+    return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
+
+
+def _property(text: str) -> str:
+    return _data(text).replace(":", "%3A").replace(",", "%2C")
+
+
+def _markdown(text: str) -> str:
+    """A line of text in which nothing has a meaning."""
+    return PUNCTUATION.sub(r"\\\1", one_line(text))

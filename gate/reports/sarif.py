@@ -1,0 +1,145 @@
+"""SARIF 2.1.0: a result for each finding, located at its scenario file."""
+
+import hashlib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from ... import __version__
+from ...properties.predicate import Broken
+from ...properties.shape import shape
+from ...spec.catalogue import Rule
+from ..events import Event, Found, Judged
+from ..options import write
+from ..report import as_json, one_line
+from ..verdict import Finding, Verdict
+from .outcome import broken_off, out_of_date
+
+SCHEMA = (
+    "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
+)
+
+
+class Sarif:
+    """Writes the file, once there is a verdict on `rules`.
+
+    Raises:
+        FileError: the file cannot be written to.
+    """
+
+    def __init__(self, path: Path, rules: Sequence[Rule]) -> None:
+        self._path = path
+        self._rules = {rule.id: rule for rule in rules}
+        self._found: dict[Finding, Found] = {}
+
+    def __call__(self, event: Event) -> None:
+        """Remember what was found, and wait for the verdict."""
+        if isinstance(event, Found):
+            self._found[event.finding] = event
+        elif isinstance(event, Judged):
+            write(self._path, as_json(self._document(event.verdict)))
+
+    def _document(self, verdict: Verdict) -> dict[str, Any]:
+        ids = [entry.id for entry in verdict.rules]
+        run = {
+            "tool": {
+                "driver": {
+                    "name": "schedproof",
+                    "version": __version__,
+                    "rules": [_descriptor(self._rules[name]) for name in ids],
+                }
+            },
+            "invocations": [_invocation(verdict)],
+            "results": [self._result(one, ids.index(one.rule)) for one in verdict.findings],
+            "columnKind": "unicodeCodePoints",
+            "properties": {
+                "target": verdict.target.spec,
+                "targetName": verdict.target.name,
+                "targetVersion": verdict.target.version,
+                "system": verdict.system,
+                "revision": verdict.revision,
+                "profile": verdict.profile,
+                "seed": verdict.seed,
+            },
+        }
+        return {"$schema": SCHEMA, "version": "2.1.0", "runs": [run]}
+
+    def _result(self, finding: Finding, index: int) -> dict[str, Any]:
+        result: dict[str, Any] = {
+            "ruleId": finding.rule,
+            "ruleIndex": index,
+            "level": "error",
+            "message": {"text": _message(finding)},
+            "locations": [{"physicalLocation": _location(finding.scenario)}],
+            "properties": {
+                "step": finding.step,
+                "requests": finding.requests,
+                "engine": finding.engine,
+                "scale": finding.scale,
+                "consequences": finding.consequences,
+            },
+        }
+        found = self._found.get(finding)
+        if found is not None:
+            result["partialFingerprints"] = {"schedproofShape/v1": _fingerprint(found)}
+            result["properties"]["replay"] = found.replay
+        if finding.divergence:
+            # Known, and not accepted: the gate fails all the same.
+            known = {
+                "kind": "external",
+                "status": "underReview",
+                "justification": one_line(finding.divergence),
+            }
+            result |= {"level": "warning", "suppressions": [known]}
+        return result
+
+
+def _descriptor(rule: Rule) -> dict[str, Any]:
+    help_text = f"{rule.says}\nSource: {rule.source}"
+    if rule.witness:
+        help_text += f"\nAt stake when: {rule.witness}"
+    return {
+        "id": rule.id,
+        "shortDescription": {"text": rule.title},
+        "fullDescription": {"text": rule.says},
+        "help": {"text": help_text},
+        "defaultConfiguration": {"level": "error"},
+        "properties": {"kind": rule.kind},
+    }
+
+
+def _invocation(verdict: Verdict) -> dict[str, Any]:
+    ended = verdict.fault is None and not verdict.interrupted
+    invocation: dict[str, Any] = {"executionSuccessful": ended, "exitCode": verdict.exit_code}
+    dated = [f"{what} {reason}" for what, reason in out_of_date(verdict).items()]
+    why = broken_off(verdict)
+    told = dated if why is None else [*dated, why]
+    if told:
+        invocation["toolExecutionNotifications"] = [
+            {"level": "error", "message": {"text": one_line(text)}} for text in told
+        ]
+    return invocation
+
+
+def _message(finding: Finding) -> str:
+    also = finding.consequences
+    words = f"step {finding.step}: {one_line(finding.message)}"
+    return f"{words} (in the same step {', '.join(also)} broke, too)" if also else words
+
+
+def _location(scenario: str) -> dict[str, Any]:
+    """The file as a URI: relative to this folder where it is below it."""
+    path = Path(scenario)
+    if path.is_absolute() and path.is_relative_to(Path.cwd()):
+        path = path.relative_to(Path.cwd())
+    uri = path.as_uri() if path.is_absolute() else quote(path.as_posix())
+    return {"artifactLocation": {"uri": uri}, "region": {"startLine": 1}}
+
+
+def _fingerprint(found: Found) -> str:
+    """The same for failures that differ in numbers and names only."""
+    finding = found.finding
+    broken = Broken(finding.rule, finding.step, finding.message)
+    words = shape(broken, [request.id for request in found.scenario.requests])
+    return hashlib.sha256(words.encode()).hexdigest()

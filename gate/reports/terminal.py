@@ -1,0 +1,149 @@
+"""What a gate prints: findings as they come, progress where a terminal shows it, the verdict."""
+
+from collections.abc import Sequence
+
+from rich.console import Console
+from rich.markup import escape
+from rich.text import Text
+
+from ...spec.catalogue import Rule
+from ..events import Began, Event, Found, Judged, Notice, Progress
+from ..report import one_line, print_details, show_failure
+from ..verdict import EngineRun, Verdict
+from .outcome import because, explained, out_of_date, result
+from .pace import Pace
+
+MARKS = {
+    "held": ("held", "green"),
+    "violated": ("BROKEN", "red"),
+    "known": ("known", "magenta"),
+    "diverges": ("diverges", "magenta"),
+    "not_observable": ("not observable", "yellow"),
+    "not_exercised": ("not exercised", "yellow"),
+    "inconclusive": ("inconclusive", "yellow"),
+    "planned": ("planned", "dim"),
+}
+COUNTED = (
+    "known",
+    "not_exercised",
+    "not_observable",
+    "inconclusive",
+)  # in the last line, if there are any
+SPINNER = 2  # columns
+
+
+class Terminal:
+    """Prints events on a console; a verdict of `rules` in their order."""
+
+    def __init__(self, console: Console, rules: Sequence[Rule]) -> None:
+        self._console = console
+        self._rules = rules
+        self._pace = Pace()
+        # Its other spinners are not ASCII.
+        self._status = console.status("", spinner="line") if console.is_terminal else None
+
+    def __call__(self, event: Event) -> None:
+        """Print one event."""
+        if isinstance(event, Began):
+            scales = ", ".join(event.scales)
+            self._dim(f"target {event.target.name} {event.target.version}, scales {scales}")
+        elif isinstance(event, Notice):
+            self._dim(event.text)
+        elif isinstance(event, Progress):
+            self._progress(event)
+        elif isinstance(event, Found):
+            self.close()
+            self._found(event)
+        elif isinstance(event, Judged):
+            self.close()
+            print_verdict(self._console, event.verdict, self._rules)
+
+    def close(self) -> None:
+        """Take the progress line away."""
+        if self._status is not None:
+            self._status.stop()
+
+    def _dim(self, text: str) -> None:
+        self._console.print(one_line(text), style="dim", markup=False)
+
+    def _progress(self, event: Progress) -> None:
+        if self._status is None:
+            return
+        words = Text(one_line(self._pace.words(event)))
+        words.truncate(self._console.width - SPINNER)
+        self._status.update(words)
+        self._status.start()
+
+    def _found(self, event: Found) -> None:
+        finding = event.finding
+        by_id = {rule.id: rule for rule in self._rules}
+        rule = by_id[finding.rule]
+        show_failure(self._console, rule, explained(event, rule))
+        print_details(event.session.details or event.stderr, self._console)
+        timing = f"found after {finding.found_after:.1f} s"
+        if finding.shrunk_in:
+            timing += f", shrunk in {finding.shrunk_in:.1f} s"
+        self._console.print(f"  {finding.engine}, {finding.scale} scale: {timing}\n")
+
+
+def print_verdict(console: Console, verdict: Verdict, rules: Sequence[Rule]) -> None:
+    """One line a rule, then what ran, then the result."""
+    by_id = {rule.id: rule for rule in rules}
+    planned = [entry for entry in verdict.rules if entry.status == "planned"]
+    unchecked = [entry for entry in verdict.rules if by_id[entry.id].unchecked]
+    for entry in verdict.rules:
+        if entry in planned or entry in unchecked:
+            continue
+        word, style = MARKS["diverges" if entry.divergence else entry.status]
+        why = one_line(because(entry))
+        if why:
+            why = f" ({why})" if entry.status == "held" else f": {why}"
+        console.print(
+            f"[{style}]{word:<14}[/{style}] {entry.id:<8} {escape(by_id[entry.id].title)}"
+            f"{escape(why)}"
+        )
+        if entry.divergence:
+            console.print(f"    the rule: {by_id[entry.id].says}", markup=False)
+            console.print(f"    known of {one_line(entry.divergence)}", markup=False)
+    for what, why in out_of_date(verdict).items():
+        console.print(f"[red]{'OUT OF DATE':<14}[/red] {escape(one_line(f'{what} {why}'))}")
+    if unchecked:
+        console.print(
+            f"[dim]{len(unchecked)} more have no predicate of their own (schedproof rules says "
+            "why, and what stands in)[/dim]"
+        )
+    if planned:
+        console.print(
+            f"[dim]{len(planned)} more rules are planned (schedproof rules shows them)[/dim]"
+        )
+    for engine in verdict.engines:
+        console.print(engine_line(engine))
+    console.print(one_line(summary(verdict, rules)), style="bold", markup=False)
+
+
+def engine_line(engine: EngineRun) -> str:
+    """What an engine did at a scale."""
+    refused = f", {engine.refused_configs} configurations refused" * bool(engine.refused_configs)
+    rejected = f", {engine.rejected_requests} requests refused at the door" * bool(
+        engine.rejected_requests
+    )
+    broken_off = "" if engine.complete else ", broken off"
+    return (
+        f"{engine.name}, {engine.scale}: {engine.runs} runs, {engine.steps} steps in "
+        f"{engine.seconds:.1f} s{refused}{rejected}{broken_off}"
+    )
+
+
+def summary(verdict: Verdict, rules: Sequence[Rule]) -> str:
+    """The result in one line; rules without a predicate are not counted."""
+    unchecked = {rule.unchecked for rule in rules if rule.unchecked}
+    count = dict.fromkeys(MARKS, 0)
+    for entry in verdict.rules:
+        count[entry.status] += entry.message not in unchecked
+    known = sum(bool(entry.divergence) for entry in verdict.rules)
+    which = f" ({known} known divergence{'s' * (known > 1)})" if known else ""
+    parts = [f"{count['held']} held", f"{count['violated']} broken{which}"]
+    parts += [f"{count[status]} {MARKS[status][0]}" for status in COUNTED if count[status]]
+    dated = len(out_of_date(verdict))
+    parts += [f"{dated} deviation{'s' * (dated > 1)} out of date"] * bool(dated)
+    return f"{result(verdict)} ({', '.join(parts)}; seed {verdict.seed})"

@@ -1,0 +1,130 @@
+"""A whole gate as events, with failures of every kind, times that stand still and hostile words."""
+
+import shlex
+from typing import Any
+
+from rich.console import Console
+
+from schedproof.gate.events import Began, Event, Found, Judged, Notice, Progress
+from schedproof.gate.verdict import EngineRun, Finding, RuleVerdict, TargetInfo, Verdict
+from schedproof.model.scenario import Request, Scenario
+from schedproof.model.systems import full_config
+from schedproof.properties.replay import replay
+from schedproof.spec.catalogue import load, select
+
+from .build import Toy
+
+RULES = load("spyre")
+HOSTILE = (
+    *("<script>alert(1)</script>", "]]>", "::error::x", "two\nlines", "\x1b[31mred", "\x00\uffff"),
+    *("\u202egnp.exe", "../../x", "%0A::error::y", "a|b`c`*d*", "##[error]z", "[bold]:warning:"),
+)
+MESSAGE = f"too wide for {', '.join(HOSTILE)}"
+TARGET = TargetInfo("cmd:toy --fast", "toy <b>&\n::error::", "1.0 ]]>")
+FOLDER = "out: 100%, é\n::error::<b>"
+
+
+class Strangers(Toy):
+    """Whoever waits is somebody else, of a hostile name."""
+
+    def bend(self, step: dict[str, Any]) -> None:
+        if len(step["running"]) > 1:
+            step["waiting"] = [f"{name}!" for name in HOSTILE]
+
+
+def scenario() -> Scenario:
+    """Requests of hostile names."""
+    lengths = {"block_size": 4, "chunk_size": 8, "max_model_len": 32, "max_batch_tkv": 96}
+    requests = tuple(
+        Request(id=name, arrival=0, prompt=((name, 3),), max_tokens=3, output_len=3)
+        for name in HOSTILE
+    )
+    return Scenario(
+        system="spyre",
+        revision="sound",
+        config=full_config("spyre", "sound", lengths),
+        requests=requests,
+    )
+
+
+def found(path: str, **changes: Any) -> Found:
+    """What breaks when strangers wait, in the file `path`."""
+    meant = scenario()
+    outcome = replay(Strangers(), meant, select(RULES, ["ALL-R03"]))
+    first = outcome.broken[0]
+    values: dict[str, Any] = {
+        "rule": first.rule,
+        "engine": "hypothesis",
+        "scale": "small",
+        "scenario": path,
+        "step": first.step,
+        "message": first.message,
+        "requests": len(meant.requests),
+        "consequences": ("SPY-R22",),
+        "found_after": 1.5,
+        "shrunk_in": 0.25,
+    }
+    command = f"schedproof replay {shlex.quote(path)} --target 'cmd:toy --fast'"
+    stderr = "assert failed\n::error::of the target \x1b[31m\n"
+    return Found(Finding(**(values | changes)), meant, outcome.session, command, stderr)
+
+
+def verdict(**changes: Any) -> Verdict:
+    """Broken, known, a consequence, and every other status."""
+    first, known = _findings()
+    at = (first.finding.step, first.finding.scenario)
+    values: dict[str, Any] = {
+        "target": TARGET,
+        "system": "spyre",
+        "revision": "sound",
+        "profile": "quick",
+        "seed": 7,
+        "engines": (
+            EngineRun("corpus", "production", 3, 1_200, 0.5, 1),
+            EngineRun("hypothesis", "small", 60, 800, 2.0, 0, 4, complete=False),
+        ),
+        "rules": (
+            RuleVerdict("ALL-R01", "held", at_stake=800),
+            RuleVerdict("ALL-R03", "violated", *at, first.finding.message, at_stake=9),
+            RuleVerdict("SPY-R22", "violated", *at, "broken in the same step", "ALL-R03", 5),
+            RuleVerdict(
+                *("SPY-R07", "violated", 2, known.finding.scenario, MESSAGE, None, 4),
+                divergence=known.finding.divergence,
+            ),
+            RuleVerdict("SPY-R26", "inconclusive", message="broke once, but not again"),
+            RuleVerdict("SPY-R35", "not_exercised", message="Somebody waits <b>."),
+            RuleVerdict("ALL-R09", "not_observable", message="the target does not show ]]> blocks"),
+            RuleVerdict("SPY-R50", "planned", message="Later."),
+        ),
+        "findings": (first.finding, known.finding),
+        "exit_code": 1,
+    }
+    return Verdict(**(values | changes))
+
+
+def events(**changes: Any) -> list[Event]:
+    """A gate from its beginning to its end; `changes` are of the verdict."""
+    first, known = _findings()
+    return [
+        Began(TARGET, "spyre", "sound", "quick", 7, ("small", "tight")),
+        Notice("corpus: a\x1b[31m\n::error::b left out of profile quick"),
+        Progress("corpus", 0, 2, 0),
+        Progress("hypothesis, small", 10, 60, 100),
+        Progress("hypothesis, small", 12, 60, 140, shrinking=True),
+        first,
+        known,
+        Judged(verdict(**changes)),
+    ]
+
+
+def printed(console: Console) -> str:
+    """What a console of the fixture was told until now."""
+    file: Any = console.file
+    return str(file.buffer.getvalue().decode(file.encoding))
+
+
+def _findings() -> tuple[Found, Found]:
+    new = found(f"{FOLDER}/ALL-R03-0123456789.json")
+    known = {"rule": "SPY-R07", "step": 2, "message": MESSAGE, "consequences": ()}
+    says = "2.0.0 and ]]> later: does <b>otherwise</b>\n::error::"
+    return new, found("out/SPY-R07-9876543210.json", **known, divergence=says)
