@@ -1,6 +1,7 @@
 """`schedproof corpus`: the user's regression scenarios, in a folder of their own repository."""
 
 import datetime
+import os
 from pathlib import Path
 from typing import Annotated
 
@@ -8,14 +9,17 @@ import typer
 from rich.console import Console
 
 from ..model.errors import InputError
-from ..spec.catalogue import Rule, load
+from ..model.systems import check_system, make_model, resolve_revision
+from ..spec.catalogue import SYSTEMS, Rule, load
 from . import corpus_adding, corpus_checks, corpus_export, corpus_folder, report
 from .checkouts import CHECKOUTS, with_path
 from .corpus_folder import DEFAULT_FOLDER, Entry
+from .corpus_generate import Generating, rules_to_generate
+from .corpus_generate import generate as write_generated
 from .corpus_replay import rule_ids
 from .exits import BROKEN, CONFORMS, INCONCLUSIVE
 from .hypothesis_home import set_hypothesis_home
-from .options import at_least, check_file, write
+from .options import at_least, check_file, option, write
 from .scenario_file import FileError, write_whole
 from .targets.opening import opened
 
@@ -241,6 +245,45 @@ def export(
     report.say(report.make_console(), f"{out}: {_counted(len(there))}")
 
 
+@app.command()
+def generate(
+    rules: Annotated[str, typer.Option(help="all, or ids of rules, A,B")] = "all",
+    per_rule: Annotated[int, typer.Option(help="scenarios for each rule, at least 1")] = 2,
+    system: Annotated[str, typer.Option(help="the system whose rules are meant")] = SYSTEMS[0],
+    revision: Annotated[
+        str | None, typer.Option(help="the published behaviour that is meant  [default: by system]")
+    ] = None,
+    corpus: Corpus = DEFAULT_FOLDER,
+    seed: Annotated[
+        int, typer.Option(help="the same seed gives the same scenarios; from 0 upwards")
+    ] = 0,
+) -> None:
+    """Witnesses and near misses of each rule, all of which hold on the model.
+
+    The exit code is 3 where a rule is left without one.
+    """
+    at_least("--per-rule", per_rule, 1)
+    at_least("--seed", seed, 0)
+    with option("--system"):
+        check_system(system)
+    with option("--revision"):
+        revision = resolve_revision(system, revision)
+        make_model(system, revision, {})
+    ids = [one.strip() for one in rules.split(",") if one.strip()]
+    if not ids:
+        raise InputError("--rules", f"{rules!r} names no rule; valid: all, or ids such as SPY-R07")
+    _check_place(corpus)
+    chosen = rules_to_generate(system, revision, [] if ids == ["all"] else ids)
+    set_hypothesis_home()
+    asked = Generating(
+        *(system, revision, corpus, per_rule, seed, _date(None), _sayer(report.make_console())),
+        rules_to_generate(system, revision, []),
+    )
+    without = write_generated(asked, chosen)
+    asked.say(f"{len(chosen) - len(without)} of {len(chosen)} rules have scenarios in {corpus}")
+    raise typer.Exit(INCONCLUSIVE if without else CONFORMS)
+
+
 def _line(entry: Entry) -> str:
     """What is known of an entry, its shape apart."""
     row = _row(entry)
@@ -278,6 +321,13 @@ def _known_rule(entry: Entry) -> Rule:
             return rule
     told = f"{entry.rule!r:.60} is no rule of {entry.scenario.system}"
     raise FileError(f"{entry.path}: $.origin.rule: {told}; `schedproof rules` lists them")
+
+
+def _check_place(corpus: Path) -> None:
+    """Notice before the work, not after it, that there is no place for the corpus."""
+    there = next(place for place in (corpus, *corpus.absolute().parents) if place.exists())
+    if not there.is_dir() or not os.access(there, os.W_OK):
+        raise InputError("--corpus", f"{corpus}: {there} is not a folder that can be written to")
 
 
 def _counted(number: int) -> str:
