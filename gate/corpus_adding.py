@@ -26,7 +26,7 @@ from .scenario_file import FileError, file_name, read_scenario
 Expected = Literal["holds", "violates"]
 Say = Callable[[str], None]
 ATTEMPTS = 2_000  # replays
-SECONDS = 60.0  # for one scenario: at production scale a replay takes a good part of a second
+SECONDS = 30.0  # for one scenario: at production scale a replay takes a good part of a second
 
 
 @dataclass(frozen=True)

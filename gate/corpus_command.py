@@ -77,6 +77,7 @@ def add(
         raise InputError("--expect", f"{expect!r}; valid: {', '.join(EXPECTATIONS)}")
     ids = rule_ids(rule)
     today = _date(found)
+    _check_place(corpus)
     target = with_path(target, path)
     at_least("--step-limit", step_limit, 0.1)
     set_hypothesis_home()

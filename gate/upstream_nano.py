@@ -8,7 +8,7 @@ IMPORTS = '''\
 Exported from a corpus of schedproof, of which nothing is needed. Run in the repository's folder, or
 name it: NANO_VLLM=CHECKOUT pytest THIS_FILE
 A request joins before step `add_step`; row N of a table is what is there after step N (from 1).
-Rows that are not written are decodes in which nothing changes.
+In rows that are not written nothing changes, but that a tkv grows by one.
 """
 
 import os
