@@ -26,6 +26,7 @@ from ..properties.rules import LOCKSTEP, PREDICATES, applies
 from ..properties.systems import MUTANTS
 from ..properties.wanted import witness_wanted
 from ..solver.explored import Asked, Run
+from ..solver.scheduling import BOUNDED_WAIT, COMPLETION
 from ..solver.systems import CHECKUP
 from ..spec.catalogue import Rule, load
 from . import corpus_folder
@@ -78,7 +79,7 @@ def generate(asked: Generating, rules: Sequence[Rule]) -> list[str]:
         if kept:
             asked.say(f"{rule.id}: {len(kept)}: {'; '.join(kept)}")
         else:
-            asked.say(f"{rule.id}: none found by explorer and Hypothesis")
+            asked.say(f"{rule.id}: none found, neither by the explorer nor by Hypothesis")
             without.append(rule.id)
     return without
 
@@ -181,6 +182,8 @@ def _explored(
     asked: Generating, rule: str, planted: AbstractContextManager[Any]
 ) -> Iterator[tuple[str, Scenario]]:
     """The shortest run that breaks the rule while something is planted, with its scope's name."""
+    if rule in (BOUNDED_WAIT, COMPLETION):
+        return  # the explorer knows of waiting by itself, and asks no predicate
     rules = [one for one in asked.catalogue if one.id == rule]
     found: tuple[str, Scenario] | None = None
     with planted:
