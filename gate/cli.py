@@ -22,6 +22,7 @@ from ..spec.shared import topics
 from . import (
     catalogue_rules,
     compare_command,
+    corpus_command,
     doctor_command,
     explore_command,
     frontier_command,
@@ -312,6 +313,7 @@ app.command("explore")(explore_command.command)
 app.command("frontier")(frontier_command.command)
 app.command("recompute")(recompute_command.command)
 app.command("compare")(compare_command.command)
+app.add_typer(corpus_command.app, name="corpus")
 app.command("doctor")(doctor_command.command)
 
 

@@ -27,7 +27,15 @@ def read_scenario(path: Path) -> Scenario:
     Raises:
         FileError: unreadable, not JSON, another format, or a value that means nothing.
     """
-    data = _load(path)
+    return scenario_of(_load(path), str(path))
+
+
+def scenario_of(data: Any, path: str) -> Scenario:
+    """The scenario that JSON data is; `path` is what errors call it.
+
+    Raises:
+        FileError: another format, or a value that means nothing.
+    """
     if not isinstance(data, dict):
         raise FileError(f"{path}: $: {_shown(data)}; valid: a scenario object")
     if data.get("format") != FORMAT:
@@ -41,7 +49,7 @@ def read_scenario(path: Path) -> Scenario:
         config = full_config(scenario.system, revision, scenario.config)
         _check_expectation(scenario)
     except msgspec.ValidationError as error:
-        raise FileError(f"{path}: {_with_path(error, data)}") from None
+        raise FileError(f"{path}: {located(error, data)}") from None
     except InputError as error:
         raise FileError(f"{path}: {error}") from None
     return msgspec.structs.replace(scenario, revision=revision, config=config)
@@ -69,22 +77,38 @@ def write_scenario(scenario: Scenario, folder: Path, rule: str) -> Path:
     Raises:
         FileError: the folder cannot be written to.
     """
+    path = folder / file_name(scenario, rule)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise FileError(f"{folder}: cannot be written to ({error.strerror})") from None
+    write_whole(path, scenario_json(scenario))
+    return path
+
+
+def file_name(scenario: Scenario, rule: str) -> str:
+    """The name of a scenario's file: the rule, and a digest of what is run."""
     runs = [
         [one.for_target(), one.arrival, one.abort_at, one.abort_inside] for one in scenario.requests
     ]
     identity = json.dumps([scenario.system, scenario.revision, scenario.config, runs])
-    name = f"{rule}-{hashlib.sha256(identity.encode()).hexdigest()[:10]}.json"
-    path = folder / name
-    partial = path.with_suffix(f".{os.getpid()}.partial")
+    return f"{rule}-{hashlib.sha256(identity.encode()).hexdigest()[:10]}.json"
+
+
+def write_whole(path: Path, text: str) -> None:
+    """Write a file that appears whole or not at all.
+
+    Raises:
+        FileError: its folder cannot be written to.
+    """
+    partial = path.with_name(f"{path.stem}.{os.getpid()}.partial")
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        partial.write_text(scenario_json(scenario), encoding="utf-8")
+        partial.write_text(text, encoding="utf-8")
         partial.replace(path)
     except OSError as error:
         with contextlib.suppress(OSError):
             partial.unlink()
-        raise FileError(f"{folder}: cannot be written to ({error.strerror})") from None
-    return path
+        raise FileError(f"{path.parent}: cannot be written to ({error.strerror})") from None
 
 
 def _load(path: Path) -> Any:
@@ -163,7 +187,7 @@ def _check_keys(data: dict[str, Any]) -> None:
             raise InputError(f"{path}.{ascii(unknown[0])[1:-1]}", f"unknown key; valid: {valid}")
 
 
-def _with_path(error: msgspec.ValidationError, data: Any) -> str:
+def located(error: msgspec.ValidationError, data: Any) -> str:
     """`path: value: problem`, with the path that msgspec puts at the end."""
     problem, _, path = str(error).rpartition(" - at `$")
     if not problem:

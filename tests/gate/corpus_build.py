@@ -1,0 +1,48 @@
+"""Small scenarios for tests of the corpus."""
+
+from pathlib import Path
+from typing import Any
+
+from schedproof.gate import corpus_folder
+from schedproof.gate.corpus_folder import FoundOn, Origin
+from schedproof.gate.corpus_replay import expecting
+from schedproof.gate.scenario_file import scenario_json, write_whole
+from schedproof.model.scenario import Request, Scenario
+from schedproof.model.systems import full_config
+
+CONFIG = {"block_size": 4, "num_blocks": 16, "max_num_seqs": 2, "max_num_batched_tokens": 16}
+
+
+def crowd(prompt: int = 5, requests: int = 3, **changes: Any) -> Scenario:
+    """More sequences of nano-vLLM 0.2.0 than may run: it breaks NAN-R40 there."""
+    revision = changes.pop("revision", "0.2.0")
+    told: dict[str, Any] = {
+        "system": "nano_vllm",
+        "revision": revision,
+        "config": full_config("nano_vllm", revision, CONFIG),
+        "requests": tuple(
+            Request(id=f"r{n}", arrival=0, prompt=((f"r{n}", prompt),), max_tokens=4)
+            for n in range(requests)
+        ),
+    }
+    return Scenario(**(told | changes))
+
+
+def calm() -> Scenario:
+    """Two sequences, which may run together: nothing breaks."""
+    return crowd(requests=2)
+
+
+def written(path: Path, scenario: Scenario) -> Path:
+    """The scenario in a file."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_whole(path, scenario_json(scenario))
+    return path
+
+
+def kept(folder: Path, scenario: Scenario, rule: str = "NAN-R40", shape: str = "") -> Path:
+    """The scenario in a corpus."""
+    expected = scenario if scenario.expect else expecting(scenario, None)
+    origin = Origin(rule, shape, FoundOn("model", "a model", "1"), "2026-01-31")
+    folder.mkdir(parents=True, exist_ok=True)
+    return corpus_folder.add(folder, expected, origin)
