@@ -30,6 +30,7 @@ from . import (
     report,
 )
 from .checkouts import CHECKOUTS, with_path
+from .corpus_folder import entries
 from .deviations import Deviations, read_deviations
 from .exits import BROKEN, CONFORMS, INCONCLUSIVE, USAGE
 from .hypothesis_home import set_hypothesis_home
@@ -49,6 +50,7 @@ from .targets.opening import (
     make_target,
     opened,
 )
+from .targets.pipe import LEAST_MEMORY, MEMORY_LIMIT
 
 # Typer brings its own copy of click and names only the leaves of its errors: this is the root.
 COMMAND_LINE_ERROR: type[Exception] = typer.BadParameter.__mro__[2]
@@ -76,6 +78,9 @@ RuleOption = Annotated[
 StepLimit = Annotated[
     float,
     typer.Option("--step-limit", help="seconds that a target may take for a step, at least 0.1"),
+]
+MemoryLimit = Annotated[
+    int, typer.Option("--memory-limit", help="MiB that a target's process may use, at least 64")
 ]
 Offline = Annotated[bool, typer.Option("--offline", help="install nothing")]
 CheckoutPath = Annotated[
@@ -140,11 +145,15 @@ def gate(
         bool, typer.Option("--github", help="GitHub annotations, and a step summary")
     ] = False,
     out: Annotated[Path, typer.Option(help="folder for counterexamples")] = Path("schedproof-out"),
+    corpus: Annotated[
+        Path | None, typer.Option(help="a folder of scenarios that are replayed first")
+    ] = None,
     deviations: Annotated[
         Path | None,
         typer.Option(help="failures that are known, a TOML file of [[known]] entries"),
     ] = None,
     step_limit: StepLimit = 10.0,
+    memory_limit: MemoryLimit = MEMORY_LIMIT,
     offline: Offline = False,
     path: CheckoutPath = None,
 ) -> None:
@@ -164,6 +173,7 @@ def gate(
     at_least("--seed", seed, 0)
     at_least("--max-failures", max_failures, 1)
     at_least("--step-limit", step_limit, 0.1)
+    at_least("--memory-limit", memory_limit, LEAST_MEMORY)
     check_unicode("TARGET", target)
     check_unicode("--out", str(out))
     check_places(json_file, out)
@@ -174,11 +184,18 @@ def gate(
     known = (
         read_deviations(deviations, system, catalogue, date.today()) if deviations else Deviations()
     )
+    own = [one.scenario for one in entries(corpus)] if corpus else []
     set_hypothesis_home()
     console = report.make_console()
     notice = report.notice(console)
     with (
-        opened(target, step_limit=step_limit, offline=offline, report=notice) as open_target,
+        opened(
+            target,
+            step_limit=step_limit,
+            memory_limit=memory_limit,
+            offline=offline,
+            report=notice,
+        ) as open_target,
         reporters(console, catalogue, asked) as together,
     ):
         judged = Gate(
@@ -194,9 +211,10 @@ def gate(
             out=out,
             report=together,
             stderr=open_target.stderr,
+            corpus=[scenario for scenario in own if scenario.system == system],
             deviations=known,
             replay_options=report.replay_options(
-                target, rule and [one.id for one in rules], step_limit
+                target, rule and [one.id for one in rules], step_limit, memory_limit
             ),
         )
         verdict = run_gate(judged)
@@ -218,12 +236,14 @@ def replay(
     rule: RuleOption = None,
     quiet: Annotated[bool, typer.Option("--quiet", help="no line per step")] = False,
     step_limit: StepLimit = 10.0,
+    memory_limit: MemoryLimit = MEMORY_LIMIT,
     offline: Offline = False,
     path: CheckoutPath = None,
 ) -> None:
     """Run one scenario on a target, show every step, and judge it."""
     target = with_path(target, path)
     at_least("--step-limit", step_limit, 0.1)
+    at_least("--memory-limit", memory_limit, LEAST_MEMORY)
     read = read_scenario(scenario)
     catalogue = load(read.system)
     rules = _rules(catalogue, rule, read.revision or "", target)
@@ -237,7 +257,9 @@ def replay(
         last[0] = step
 
     notice = report.notice(console)
-    with opened(target, step_limit=step_limit, offline=offline, report=notice) as open_target:
+    with opened(
+        target, step_limit=step_limit, memory_limit=memory_limit, offline=offline, report=notice
+    ) as open_target:
         try:
             outcome = run_replay(open_target.target, read, rules, show)
         except (InputError, ConfigRefused) as error:
@@ -248,7 +270,8 @@ def replay(
     by_id = {entry.id: entry for entry in catalogue}
     if outcome.broken:
         first: Broken = outcome.broken[0]
-        options = report.replay_options(target, rule and [one.id for one in rules], step_limit)
+        ids = rule and [one.id for one in rules]
+        options = report.replay_options(target, ids, step_limit, memory_limit)
         report.print_failure(
             console, by_id[first.rule], read, first, str(scenario), options, outcome.session
         )

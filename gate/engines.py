@@ -1,9 +1,5 @@
-"""The engines of a gate: the built-in scenarios, and Hypothesis at each scale.
+"""The engine that searches: Hypothesis at each scale. Findings are shrunk before they are kept."""
 
-Every finding is shrunk, replayed and written down before it is reported.
-"""
-
-import shlex
 import time
 from collections import Counter
 from collections.abc import Mapping
@@ -11,94 +7,21 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from ..model.errors import InputError
 from ..model.faults import ConfigRefused, TargetBroken, TargetFault
 from ..model.scenario import Scenario
-from ..model.spyre.revision import DECIDES_AS
 from ..properties.machine import Enough, Search, search
-from ..properties.predicate import Broken
-from ..properties.replay import Outcome, replay
+from ..properties.replay import replay
 from ..properties.rules import NEVER_HANGS
 from ..properties.shrink import shrink
-from ..spec.catalogue import load
-from . import report, verdict
-from .builtin import builtin_scenarios, longest
-from .events import Found, Notice, Progress
-from .scenario_file import write_scenario
+from . import verdict
+from .events import Notice, Progress
+from .findings import confirm, keep
 from .state import Gate
 
 # Each trial of a scenario that hangs costs the time limit of a step.
 HANG_ATTEMPTS = 10
 # What an understudy takes for so many trials, a real release takes for one.
 UNDERSTUDY_ATTEMPTS = 20
-
-
-def replay_corpus(gate: Gate) -> None:
-    """The built-in scenarios, each to its end or to the first broken rule."""
-    began = time.monotonic()
-    runs = steps = refused = rejected = 0
-    complete = False
-    try:
-        chosen = []
-        for name, scenario in builtin_scenarios(gate.system).items():
-            if longest(scenario) <= gate.profile.corpus_steps:
-                chosen.append(scenario)
-            else:
-                gate.report(Notice(f"corpus: {name} left out of profile {gate.profile_name}"))
-        for number, scenario in enumerate(chosen):
-            gate.report(Progress("corpus", number, len(chosen), steps))
-            found_at = time.monotonic()
-            try:
-                meant = replace(scenario, revision=gate.revision, expect=None)
-                outcome = replay(gate.target, meant, gate.rules)
-            except (ConfigRefused, InputError):  # an option that this revision does not have
-                refused += 1
-                continue
-            runs, steps = runs + 1, steps + outcome.steps
-            rejected += len(outcome.session.rejected)
-            gate.at_stake.update(outcome.at_stake)
-            if outcome.broken and not gate.deviations.covers(outcome.broken[0], meant):
-                elapsed = time.monotonic() - found_at
-                again = confirm(gate, meant, outcome.broken[0])
-                keep(gate, "corpus", "production", meant, again, elapsed, 0.0)
-        complete = True
-    finally:
-        gate.engines.append(
-            verdict.EngineRun(
-                "corpus",
-                "production",
-                runs,
-                steps,
-                time.monotonic() - began,
-                refused,
-                rejected,
-                complete,
-            )
-        )
-
-
-def replay_deviations(gate: Gate) -> None:
-    """What the user knows to fail, each scenario to its end; another failure is a finding."""
-    deviations, began = gate.deviations, time.monotonic()
-    runs = steps = 0
-    for number, scenario in deviations.scenarios.items():
-        if number in deviations.met or deviations.entries[number].rule not in gate.ids:
-            continue
-        meant = replace(scenario, revision=gate.revision, expect=None)
-        try:
-            outcome = replay(gate.target, meant, gate.rules)
-        except (ConfigRefused, InputError) as refusal:
-            deviations.refused(number, str(refusal))
-            continue
-        runs, steps = runs + 1, steps + outcome.steps
-        gate.at_stake.update(outcome.at_stake)
-        deviations.replayed(number, outcome.broken)
-        if outcome.broken and not deviations.covers(outcome.broken[0], meant):
-            again = confirm(gate, meant, outcome.broken[0])
-            keep(gate, "deviations", "given", meant, again, 0.0, 0.0)
-    if runs:
-        seconds = time.monotonic() - began
-        gate.engines.append(verdict.EngineRun("deviations", "given", runs, steps, seconds))
 
 
 def search_scale(gate: Gate, scale: str, fixed: Mapping[str, Any] | None = None) -> None:
@@ -216,70 +139,3 @@ def _found(gate: Gate, scale: str, hunt: Search, attempts: int) -> str:
         seconds = hunt.shrink_seconds + time.monotonic() - began
         keep(gate, "hypothesis", scale, smallest, outcome, hunt.found_after, seconds)
     return first.rule
-
-
-def confirm(gate: Gate, scenario: Scenario, first: Broken) -> Outcome:
-    """The same scenario once more, which must break the same rule.
-
-    Raises:
-        TargetBroken: it does not; the scenario is written down all the same.
-    """
-    outcome = replay(gate.target, scenario, gate.rules, last_step=first.step)
-    if outcome.broken and outcome.broken[0].rule == first.rule:
-        return outcome
-    gate.unconfirmed.add(first.rule)
-    path = write_scenario(scenario, gate.out, f"flaky-{first.rule}")
-    raise TargetBroken(
-        "step",
-        f"{first.rule} broke at step {first.step}, but not again in the same scenario ({path}): "
-        "the target is not deterministic",
-        "",
-    )
-
-
-def keep(
-    gate: Gate,
-    engine: str,
-    scale: str,
-    scenario: Scenario,
-    outcome: Outcome,
-    found_after: float,
-    shrunk_in: float,
-) -> None:
-    """Write the scenario down, and report it."""
-    first, *others = outcome.broken
-    message = report.unicode_text(first.message)
-    origin = {
-        "engine": engine,
-        "note": f"{first.rule} on {gate.target_spec}: {message}",
-        "seed": gate.seed if engine == "hypothesis" else None,
-    }
-    named = replace(scenario, name=f"{first.rule} on {gate.target_spec}", origin=origin)
-    path = write_scenario(named, gate.out, first.rule)
-    known = _divergence(gate, first.rule, outcome.session.started.version)
-    finding = verdict.Finding(
-        rule=first.rule,
-        engine=engine,
-        scale=scale,
-        scenario=str(path),
-        step=first.step,
-        message=message,
-        requests=len(scenario.requests),
-        consequences=tuple(other.rule for other in others),
-        found_after=found_after,
-        shrunk_in=shrunk_in,
-        divergence=known,
-    )
-    gate.findings.append(finding)
-    command = f"schedproof replay {shlex.quote(finding.scenario)}{gate.replay_options}"
-    gate.report(Found(finding, named, outcome.session, command, gate.stderr()))
-
-
-def _divergence(gate: Gate, rule: str, version: str) -> str | None:
-    """What the catalogue knows of this release and rule; nothing where a release is held to what
-    it does itself."""
-    if DECIDES_AS.get(version, version) == gate.revision:
-        return None
-    by_id = {entry.id: entry for entry in load(gate.system)}
-    known = by_id[rule].divergence_of(version)
-    return f"{known.releases}: {known.says}" if known else None

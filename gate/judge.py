@@ -9,9 +9,10 @@ from ..model.target import ModelTarget, Reply, Target
 from ..properties.rules import LOCKSTEP, applies, observable
 from ..spec.catalogue import Rule
 from . import verdict
-from .engines import replay_corpus, replay_deviations, search_scale
+from .engines import search_scale
 from .events import Began, Judged, Notice
 from .probing import probe
+from .replaying import replay_builtin, replay_deviations, replay_own
 from .state import Gate
 
 
@@ -35,7 +36,8 @@ def run_gate(gate: Gate) -> verdict.Verdict:
     gate.deviations.begin(started.version)
     try:
         replay_deviations(gate)
-        replay_corpus(gate)
+        replay_own(gate)
+        replay_builtin(gate)
         for scale in probed.scales:
             search_scale(gate, scale, probed.fixed[scale])
     except KeyboardInterrupt:

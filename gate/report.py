@@ -17,6 +17,7 @@ from ..properties.explain import explain
 from ..properties.predicate import Broken
 from ..properties.session import Session
 from ..spec.catalogue import Rule
+from .targets.pipe import MEMORY_LIMIT
 
 # Keys that are always shown; of the others, what is not at its default, in words where there are.
 ALWAYS_SHOWN = (
@@ -63,11 +64,17 @@ def notice(console: Console) -> Callable[[str], None]:
     return lambda text: console.print(text, style="dim", markup=False)
 
 
-def replay_options(target: str, rules: Sequence[str] | None, step_limit: float) -> str:
+def replay_options(
+    target: str,
+    rules: Sequence[str] | None,
+    step_limit: float,
+    memory_limit: int = MEMORY_LIMIT,
+) -> str:
     """The options with which `replay` sees what was seen: words for a shell, a space before."""
     words = ["--target", target] if target != "model" else []
     words += ["--rule", ",".join(rules)] if rules else []
     words += ["--step-limit", f"{step_limit:g}"] if step_limit != DEFAULT_STEP_LIMIT else []
+    words += ["--memory-limit", f"{memory_limit}"] if memory_limit != MEMORY_LIMIT else []
     return "".join(f" {shlex.quote(word)}" for word in words)
 
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ..model.faults import TargetFault
+from ..model.scenario import Scenario
 from ..model.target import Target
 from ..spec.catalogue import Rule
 from . import verdict
@@ -40,6 +41,7 @@ class Gate:
     engines: list[verdict.EngineRun] = field(default_factory=list)
     findings: list[verdict.Finding] = field(default_factory=list)
     unconfirmed: set[str] = field(default_factory=set)
+    corpus: Sequence[Scenario] = ()
     deviations: Deviations = field(default_factory=Deviations)
     understudy: Target | None = None
     interrupted: bool = False

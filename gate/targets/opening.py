@@ -5,7 +5,7 @@ import os
 import shlex
 import sys
 import traceback
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -16,7 +16,7 @@ from ...model.target import ModelTarget, Target
 from .. import checkouts, releases
 from ..published import parse
 from .jsonl import OPERATIONS
-from .pipe import PipeTarget
+from .pipe import MEMORY_LIMIT, PipeTarget
 
 COMPLAINT = "schedproof: "
 VALID = (
@@ -50,6 +50,7 @@ def opened(
     step_limit: float,
     offline: bool,
     report: Callable[[str], None],
+    memory_limit: int = MEMORY_LIMIT,
     folder: Path | None = None,
     imports: Sequence[str] = (),
 ) -> Iterator[Opened]:
@@ -67,7 +68,14 @@ def opened(
         yield Opened(ModelTarget(formula or None), lambda: "")
         return
     home = Home(folder, imports)
-    pipe = _pipe(spec, home, step_limit=step_limit, offline=offline, report=report)
+    command, env = _command(spec, home, offline=offline, report=report)
+    pipe = PipeTarget(
+        command,
+        env=env,
+        folder=home.folder if is_factory(spec) or spec.startswith("cmd:") else None,
+        step_limit=step_limit,
+        memory_limit=memory_limit,
+    )
     try:
         with pipe:
             yield Opened(pipe, lambda: pipe.stderr_tail)
@@ -176,9 +184,10 @@ def _module_and_factory(spec: str) -> tuple[str, str]:
     return module, factory
 
 
-def _pipe(
-    spec: str, home: Home, *, step_limit: float, offline: bool, report: Callable[[str], None]
-) -> PipeTarget:
+def _command(
+    spec: str, home: Home, *, offline: bool, report: Callable[[str], None]
+) -> tuple[Sequence[str], Mapping[str, str] | None]:
+    """What starts the target, and its environment where that is not ours."""
     if spec.startswith("cmd:"):
         try:
             command = shlex.split(spec.removeprefix("cmd:"))
@@ -186,17 +195,15 @@ def _pipe(
             raise UnknownTargetError(f"TARGET {spec!r}: {error}; {VALID}") from None
         if not command:
             raise UnknownTargetError(f"TARGET {spec!r}: no command after cmd:; {VALID}")
-        return PipeTarget(command, folder=home.folder, step_limit=step_limit)
+        return command, None
     if (checkout := checkouts.named(spec)) is not None:
-        command, env = checkouts.command_of(*checkout)
-        return PipeTarget(command, env=env, step_limit=step_limit)
+        return checkouts.command_of(*checkout)
     release = parse(spec)
     if release is not None:
         prepared = releases.prepare(release, offline=offline, report=report)
-        return PipeTarget(prepared.command, env=prepared.env, step_limit=step_limit)
+        return prepared.command, prepared.env
     _module_and_factory(spec)
     # A target of the user's runs in a process of its own: it may hang, exit or print.
-    command = [sys.executable, "-m", "schedproof", "serve", spec]
     paths = [*home.imports, os.environ.get("PYTHONPATH", "")]
     env = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths))}
-    return PipeTarget(command, env=env, folder=home.folder, step_limit=step_limit)
+    return [sys.executable, "-m", "schedproof", "serve", spec], env

@@ -34,7 +34,7 @@ STDERR_KEPT = 8 * 1024  # bytes
 RESTART_LIMIT = 30.0  # seconds; the least that a `start` gets in a process that is up
 EXIT_PATIENCE = 0.5  # seconds for a process to end by itself, and again after SIGTERM
 LOOK_AROUND = 0.25  # seconds between two looks at a silent process: is it there, and how large?
-MEMORY_LIMIT = 8192  # MiB
+MEMORY_LIMIT, LEAST_MEMORY = 8192, 64  # MiB
 LOOK_EVERY = 16  # answers, for a process that is never silent
 PAGE = os.sysconf("SC_PAGE_SIZE")
 

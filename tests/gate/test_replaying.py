@@ -1,0 +1,67 @@
+"""The scenarios that a gate begins with: the user's own corpus, and what earlier gates found."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from schedproof.gate import probing
+from schedproof.gate.corpus_folder import entries
+from schedproof.gate.judge import run_gate
+from schedproof.gate.profiles import PROFILES, Profile
+from schedproof.gate.state import Gate
+
+from .build import Ghosts, Run, Toy, entry
+
+
+@pytest.fixture
+def found(gate: Callable[..., Gate], monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder of findings of a gate that broke ALL-R03."""
+    monkeypatch.setattr(probing, "SCALES", ("small",))
+    judged = gate(Ghosts(), "ALL-R03", max_failures=1)
+    assert run_gate(judged).exit_code == 1
+    return judged.out
+
+
+def test_what_a_gate_found_is_a_corpus(found: Path) -> None:
+    [one] = entries(found)
+    assert (one.rule, one.shape.partition(":")[0]) == ("ALL-R03", "ALL-R03")
+    assert one.found_on == "schedproof model of spyre sound"
+    assert one.scenario.origin is not None
+    assert one.scenario.origin["engine"] == "hypothesis"
+
+
+def test_the_own_corpus_is_replayed_before_anything_is_searched(
+    gate: Callable[..., Gate], found: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(PROFILES, "none", Profile(0, 0, 0, 0))
+    corpus = [one.scenario for one in entries(found)]
+    verdict = run_gate(gate(Ghosts(), "ALL-R03", corpus=corpus, profile_name="none"))
+    [finding] = verdict.findings
+    assert (finding.engine, finding.scale, finding.rule) == ("own corpus", "given", "ALL-R03")
+    [own] = [one for one in verdict.engines if one.name == "own corpus"]
+    assert (own.runs, own.complete) == (1, True)
+
+
+def test_what_is_repaired_holds_and_counts_as_run(gate: Callable[..., Gate], found: Path) -> None:
+    corpus = [one.scenario for one in entries(found)]
+    verdict = run_gate(gate(Toy(), "ALL-R03", corpus=corpus, examples=1))
+    assert (verdict.exit_code, entry(verdict, "ALL-R03").status) == (0, "held")
+    assert [one.runs for one in verdict.engines if one.name == "own corpus"] == [1]
+
+
+def test_the_command_reads_a_corpus_and_says_what_is_wrong_with_one(
+    run: Run, found: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    words = ("--rule", "ALL-R03", "--profile", "quick", "--corpus")
+    good = run("gate", "model", *words, str(found))
+    assert good.code == 0
+    assert "own corpus, given: 1 runs" in good.out
+    missing: Any = run("gate", "model", *words, "nix")
+    assert (missing.code, len(missing.err.splitlines())) == (2, 1)
+    (found / "broken.json").write_text("{")
+    broken = run("gate", "model", *words, str(found))
+    assert broken.code == 2
+    assert "broken.json: not JSON" in broken.err
