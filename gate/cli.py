@@ -21,6 +21,7 @@ from ..spec.shared import topics
 from . import (
     catalogue_rules,
     compare_command,
+    diff_command,
     explore_command,
     frontier_command,
     recompute_command,
@@ -283,6 +284,7 @@ app.command("explore")(explore_command.command)
 app.command("frontier")(frontier_command.command)
 app.command("recompute")(recompute_command.command)
 app.command("compare")(compare_command.command)
+app.command("diff")(diff_command.command)
 
 
 @app.command()

@@ -148,8 +148,8 @@ def print_failure(
     console.print(f"  rule:     {escape(rule.says)}")
     console.print(f"  source:   {escape(rule.source)}")
     console.print(f"  step {broken.step}:  {escape(one_line(broken.message))}")
-    console.print(f"  config:   {escape(_config(scenario))}")
-    for line in _requests(scenario):
+    console.print(f"  config:   {escape(config_line(scenario))}")
+    for line in request_lines(scenario):
         console.print(f"  {escape(line)}")
     console.print("  steps before, with what changed:")
     last = None
@@ -264,7 +264,8 @@ def _reason(entry: RuleVerdict) -> str:
     return f": {entry.message}" if entry.message else ""
 
 
-def _config(scenario: Scenario) -> str:
+def config_line(scenario: Scenario) -> str:
+    """System, revision, and the keys of the configuration that matter to a reader."""
     revision = resolve_revision(scenario.system, scenario.revision)
     usual = full_config(scenario.system, revision, {})
     parts = [f"{key} {scenario.config[key]}" for key in ALWAYS_SHOWN if key in scenario.config]
@@ -276,7 +277,8 @@ def _config(scenario: Scenario) -> str:
     return f"{scenario.system} {scenario.revision}, {', '.join(parts)}"
 
 
-def _requests(scenario: Scenario) -> list[str]:
+def request_lines(scenario: Scenario) -> list[str]:
+    """A line for each of the first requests."""
     lines = []
     for request in scenario.requests[:SHOWN_REQUESTS]:
         early = request.tokens_to_emit < request.max_tokens

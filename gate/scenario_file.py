@@ -27,7 +27,15 @@ def read_scenario(path: Path) -> Scenario:
     Raises:
         FileError: unreadable, not JSON, another format, or a value that means nothing.
     """
-    data = _load(path)
+    return scenario_of(_load(path), str(path))
+
+
+def scenario_of(data: Any, path: str) -> Scenario:
+    """The scenario that JSON data is, its revision and configuration complete; `path` names it.
+
+    Raises:
+        FileError: another format, or a value that means nothing.
+    """
     if not isinstance(data, dict):
         raise FileError(f"{path}: $: {_shown(data)}; valid: a scenario object")
     if data.get("format") != FORMAT:
