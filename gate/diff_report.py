@@ -68,10 +68,12 @@ def print_difference(console: Console, found: DiffFound, told: Told) -> None:
         plain(f"  {line}")
     last = None
     if found.recent:
-        plain("  steps before, alike on both, with what changed:")
+        plain("  steps before, with what changed:")
     for number, step, _ in found.recent:
         plain(f"    {report.step_line(number, step, last)}")
         last = step
+    if found.earlier is not None:
+        plain(f"  before, in step {found.earlier.step}, {found.earlier.shape}: known, see above")
     first, second = difference.steps
     if first is not None and second is not None:
         plain("  then:")

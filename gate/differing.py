@@ -46,6 +46,7 @@ class DiffFound(NamedTuple):
     scenario: Scenario
     difference: Difference
     recent: Sequence[Both]
+    earlier: Difference | None = None
 
 
 @dataclass
@@ -186,6 +187,7 @@ def replay_corpus(diff: Diff) -> dict[str, tuple[Scenario, int]]:
 
 def keep_long_ones(diff: Diff, long_ones: Mapping[str, tuple[Scenario, int]]) -> None:
     """What only the corpus shows."""
+    diff.pair.tolerated = frozenset()
     for shape, (scenario, steps) in long_ones.items():
         if not diff.enough and shape not in diff.found:
             attempts = CORPUS_STEPS // (steps + 1)
@@ -200,6 +202,7 @@ def search_scale(diff: Diff, scale: str) -> None:
     complete = False
     try:
         while examples > 0 and not diff.enough:
+            diff.pair.tolerated = frozenset(diff.found)
             hunt = Search(diff.pair, diff.system, diff.revision, (), scale, diff.known)
             hunt.fixed = diff.fixed
             hunt.watch = lambda h=hunt: _watch(diff, scale, h)
@@ -351,7 +354,7 @@ def keep(
         seen=seen,
     )
     diff.found[difference.shape] = finding
-    diff.report(DiffFound(finding, named, difference, recent))
+    diff.report(DiffFound(finding, named, difference, recent, diff.pair.earlier))
 
 
 def _for_second(diff: Diff, scenario: Scenario) -> str | None:

@@ -16,7 +16,7 @@ from .shape import shape
 CRASH, HANG, REFUSAL = "crash", "hang", "refusal"
 DECISION, ORDER, PADDING, BOOKKEEPING = "decision", "order", "padding", "bookkeeping"
 # Of the fields of a decision those from which the others follow.
-CAUSES = ("scheduled", "paused", "preempted", "finished")
+CAUSES = ("scheduled", "preempted", "paused")
 SHOWN_MEMBERS = 12
 # The gravest first, each with what it says.
 CLASSES: Mapping[str, str] = {
@@ -28,6 +28,8 @@ CLASSES: Mapping[str, str] = {
     PADDING: "the positions that are computed or written",
     BOOKKEEPING: "what is counted, cached or held",
 }
+# What leaves the decisions alone, as far as one sees.
+HARMLESS = (ORDER, PADDING, BOOKKEEPING)
 PADDING_FIELDS = ("tkv", "left_pad_blocks", "slot_blocks")
 BOOKKEEPING_FIELDS = ("computed", "prefix_hit", "blocks", "free_blocks", "reserved_blocks")
 

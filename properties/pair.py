@@ -14,12 +14,23 @@ from ..model.faults import ConfigRefused, TargetFault, TargetHung
 from ..model.observation import FIELDS, Step
 from ..model.replies import Started, read_ok, read_started, read_step
 from ..model.target import Reply, Target
-from .difference import CRASH, HANG, REFUSAL, Difference, Differs, of_answers, of_steps
+from .difference import (
+    CLASSES,
+    CRASH,
+    HANG,
+    HARMLESS,
+    REFUSAL,
+    Difference,
+    Differs,
+    of_answers,
+    of_steps,
+)
 from .lockstep import shown
 from .session import CONTEXT_STEPS, CRASHES_AND_HANGS, ask
 from .terms import translated
 
 NAMES = ("A", "B")
+RANKS = tuple(CLASSES)
 NOBODY = "nobody"  # whom no scenario calls so: who is asked to abort it shows if it can
 
 
@@ -71,6 +82,9 @@ class Pair:
         coverage: over all runs since the pair was made.
         difference: the one in which the last run ended, if it did.
         recent: the last few steps of the run, on both.
+        tolerated: shapes of harmless differences that do not end a run: what follows from them in
+            it counts where it is graver.
+        earlier: the first one of the last run that was tolerated.
         refused: configurations that one side only refuses, the first of each shape.
         cannot_abort: who cannot abort, before a step (False) or inside one (True), in its words;
             nothing where both can.
@@ -81,6 +95,8 @@ class Pair:
         self.coverage = Coverage()
         self.difference: Difference | None = None
         self.recent: deque[Both] = deque(maxlen=CONTEXT_STEPS)
+        self.tolerated: frozenset[str] = frozenset()
+        self.earlier: Difference | None = None
         self.refused: dict[str, Refused] = {}
         self.cannot_abort: dict[bool, str] = {}
         self._requests: list[str] = []
@@ -93,7 +109,7 @@ class Pair:
         Raises:
             TargetFault: one of them does not start.
         """
-        self.difference, self._requests, self._step = None, [], 0
+        self.difference, self.earlier, self._requests, self._step = None, None, [], 0
         self.recent.clear()
         self._seen = _Seen()
         replies, refusals = [], {}
@@ -161,7 +177,7 @@ class Pair:
         self.coverage.fields.update(common)
         self.coverage.events.update(self._seen.events(own))
         difference = of_steps(self._step, own, other)
-        if difference is not None:
+        if difference is not None and not self._tolerates(difference):
             self.difference = difference
             raise Differs(difference)
         self.recent.append(Both(self._step, own, other))
@@ -176,6 +192,16 @@ class Pair:
     def common_fields(self) -> frozenset[str]:
         """The fields that both have shown."""
         return frozenset(self.coverage.fields) & FIELDS
+
+    def _tolerates(self, difference: Difference) -> bool:
+        """A harmless one that is known, or what follows from one without being graver."""
+        if difference.kind not in HARMLESS:
+            return False
+        if self.earlier is not None:
+            return RANKS.index(difference.kind) >= RANKS.index(self.earlier.kind)
+        if difference.shape in self.tolerated:
+            self.earlier = difference
+        return self.earlier is not None
 
     def _unable_to_abort(self, args: tuple[bool, ...]) -> str:
         """Who answers that it cannot, asked for somebody whom nobody knows."""

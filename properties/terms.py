@@ -16,7 +16,7 @@ NEUTRAL: Mapping[str, Mapping[str, Any]] = {
         "enable_prefix_caching": True,
         "policy": "fcfs",
         "watermark": 0.0,
-        "reserve_full_isl": False,
+        "reserve_full_isl": True,  # the others, too, admit whose whole prompt finds room
     },
     "nano_vllm": {},
     "llmservingsim": {
