@@ -188,6 +188,8 @@ def _lines(path: Path) -> Iterator[tuple[int, bytes]]:
         raise FileError(f"{path}: damaged or cut off ({error})") from None
     except OSError as error:
         raise FileError(f"{path}: cannot be read ({error.strerror})") from None
+    except FileError:
+        raise
     except ValueError as error:  # a NUL in the path
         raise FileError(f"{str(path)!a}: {error}") from None
 
