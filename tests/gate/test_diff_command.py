@@ -92,6 +92,7 @@ def test_another_formula_is_another_decision_found_and_shrunk(
     diff: Diff, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(differing, "SCALES", ("tight",))
+    monkeypatch.setitem(PROFILES, "quick", Profile(60, 10, 20, 0))
     result = diff("model", "model:2.1.0", "--json", "d.json", "--max-differences", "1")
     assert result.code == 1, result
     assert "DIFFERS decision" in result.out
