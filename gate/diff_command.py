@@ -233,7 +233,7 @@ def _left_out(diff: Diff) -> list[str]:
     said = {words for words in diff.pair.cannot_abort.values() if words}
     lines = [f"aborts left out: {words}" for words in sorted(said)]
     if diff.enough:
-        lines.append(f"looked no further after {len(diff.found)} differences (--max-differences)")
+        lines.append(f"looked no further after {len(diff.found)} (--max-differences)")
     return lines
 
 

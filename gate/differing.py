@@ -278,7 +278,11 @@ def keep_smallest(
         why = f"{first.shape} did not show again in the same scenario ({path})"
         raise TargetBroken("step", f"{why}: a target is not deterministic", "")
     seconds = shrunk_in + time.monotonic() - began
-    keep(diff, engine, scale, smallest, shown, tuple(diff.pair.recent), found_after, seconds)
+    before = tuple(diff.pair.recent)
+    keep(
+        *(diff, engine, scale, smallest, shown, before, found_after, seconds),
+        earlier=diff.pair.earlier,
+    )
 
 
 def until(scenario: Scenario, step: int) -> Scenario:
@@ -326,6 +330,7 @@ def keep(
     found_after: float = 0.0,
     shrunk_in: float = 0.0,
     seen: int | None = None,
+    earlier: Difference | None = None,
 ) -> None:
     """Write the scenario down, for B in its own terms where these are others, and report it."""
     first, second = diff.specs
@@ -354,7 +359,7 @@ def keep(
         seen=seen,
     )
     diff.found[difference.shape] = finding
-    diff.report(DiffFound(finding, named, difference, recent, diff.pair.earlier))
+    diff.report(DiffFound(finding, named, difference, recent, earlier))
 
 
 def _for_second(diff: Diff, scenario: Scenario) -> str | None:

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from ..model.errors import InputError
 from ..model.faults import ConfigRefused, TargetFault, TargetHung
-from ..model.observation import FIELDS, Step
+from ..model.observation import Step
 from ..model.replies import Started, read_ok, read_started, read_step
 from ..model.target import Reply, Target
 from .difference import (
@@ -188,10 +188,6 @@ class Pair:
         """Both stop."""
         first, *_ = [side.target.stop() for side in self.sides]
         return first
-
-    def common_fields(self) -> frozenset[str]:
-        """The fields that both have shown."""
-        return frozenset(self.coverage.fields) & FIELDS
 
     def _tolerates(self, difference: Difference) -> bool:
         """A harmless one that is known, or what follows from one without being graver."""
