@@ -23,6 +23,7 @@ from . import (
     catalogue_rules,
     compare_command,
     corpus_command,
+    diff_command,
     doctor_command,
     explore_command,
     frontier_command,
@@ -338,6 +339,7 @@ app.command("recompute")(recompute_command.command)
 app.command("compare")(compare_command.command)
 app.add_typer(corpus_command.app, name="corpus")
 app.command("doctor")(doctor_command.command)
+app.command("diff")(diff_command.command)
 
 
 @app.command()

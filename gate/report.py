@@ -111,8 +111,8 @@ def failure_lines(
         f"rule:     {rule.says}",
         f"source:   {rule.source}",
         f"step {broken.step}:  {broken.message}",
-        f"config:   {_config(scenario)}",
-        *_requests(scenario),
+        f"config:   {config_line(scenario)}",
+        *request_lines(scenario),
         "steps before, with what changed:",
     ]
     last = None
@@ -155,7 +155,8 @@ def _plain(value: object) -> str:
     return str(value)
 
 
-def _config(scenario: Scenario) -> str:
+def config_line(scenario: Scenario) -> str:
+    """System, revision, and the keys of the configuration that matter to a reader."""
     revision = resolve_revision(scenario.system, scenario.revision)
     usual = full_config(scenario.system, revision, {})
     parts = [f"{key} {scenario.config[key]}" for key in ALWAYS_SHOWN if key in scenario.config]
@@ -167,7 +168,8 @@ def _config(scenario: Scenario) -> str:
     return f"{scenario.system} {scenario.revision}, {', '.join(parts)}"
 
 
-def _requests(scenario: Scenario) -> list[str]:
+def request_lines(scenario: Scenario) -> list[str]:
+    """A line for each of the first requests."""
     lines = []
     for request in scenario.requests[:SHOWN_REQUESTS]:
         early = request.tokens_to_emit < request.max_tokens

@@ -31,7 +31,7 @@ def read_scenario(path: Path) -> Scenario:
 
 
 def scenario_of(data: Any, path: str) -> Scenario:
-    """The scenario that JSON data is; `path` is what errors call it.
+    """The scenario that JSON data is, its revision and configuration complete; `path` names it.
 
     Raises:
         FileError: another format, or a value that means nothing.

@@ -1,6 +1,7 @@
 """Lockstep: the same decisions, step by step, as the model of the same release."""
 
-from typing import Any
+from collections.abc import Iterator
+from typing import Any, NamedTuple
 
 from msgspec.structs import replace
 
@@ -32,22 +33,46 @@ def shown(step: Step, observes: frozenset[str]) -> Step:
     return replace(step, **dict.fromkeys(FIELDS - REQUIRED - observes))
 
 
-def differences(seen: Step, model: Step) -> list[str]:
-    """The fields, shown by both, in which a target's step differs from its model's.
+class Differing(NamedTuple):
+    """A field of two steps that differs, in a form in which equal values mean the same."""
+
+    field: str
+    first: Any
+    second: Any
+
+    @property
+    def first_shown(self) -> str:
+        """The first value for a reader."""
+        return _shown(self.first)
+
+    @property
+    def second_shown(self) -> str:
+        """The second value for a reader."""
+        return _shown(self.second)
+
+
+def differing(seen: Step, other: Step) -> Iterator[Differing]:
+    """The fields, shown by both, in which two steps differ.
 
     Block numbers are names: they are compared up to renaming, 0 (padding) apart. Who is not listed
     has nothing computed, cached or held.
     """
-    found = []
     names: tuple[dict[int, int], dict[int, int]] = ({0: 0}, {0: 0})
     for field in COMPARED:
-        if field not in NULLABLE and None in (getattr(seen, field), getattr(model, field)):
+        if field not in NULLABLE and None in (getattr(seen, field), getattr(other, field)):
             continue
         own = _comparable(field, seen, names[0])
-        expected = _comparable(field, model, names[1])
+        expected = _comparable(field, other, names[1])
         if own != expected:
-            found.append(f"{field}: target {_shown(own)}, model {_shown(expected)}")
-    return found
+            yield Differing(field, own, expected)
+
+
+def differences(seen: Step, model: Step) -> list[str]:
+    """The fields, shown by both, in which a target's step differs from its model's."""
+    return [
+        f"{one.field}: target {one.first_shown}, model {one.second_shown}"
+        for one in differing(seen, model)
+    ]
 
 
 def _comparable(field: str, step: Step, names: dict[int, int]) -> Any:

@@ -58,6 +58,7 @@ class Search:
         watch: called after each run.
         config: the only configuration, instead of those of the scale.
         fixed: keys of the configuration that have one value only, those of the scale or not.
+        ended: called with the scenario of each run, those included that were refused at the door.
     """
 
     target: Target
@@ -79,6 +80,7 @@ class Search:
     watch: Callable[[], None] | None = None
     config: dict[str, Any] | None = None
     fixed: Mapping[str, Any] = field(default_factory=dict)
+    ended: Callable[[Scenario], None] | None = None
     run_limit: int = 0
     began: float = field(default_factory=time.monotonic)
 
@@ -102,7 +104,7 @@ class Search:
             self.found_after = time.monotonic() - self.began
         elif broken[0].rule != self.failure[1][0].rule:
             return
-        if self.failure is None or _size(scenario) <= _size(self.failure[0]):
+        if self.failure is None or size(scenario) <= size(self.failure[0]):
             self.failure = (scenario, broken)
 
 
@@ -133,7 +135,8 @@ def search(hunt: Search, examples: int, seed_value: int, shrink_runs: int) -> bo
     return hunt.failure is not None
 
 
-def _size(scenario: Scenario) -> tuple[int, int]:
+def size(scenario: Scenario) -> tuple[int, int]:
+    """How much there is of a scenario: requests, then tokens and steps to wait."""
     tokens = sum(one.prompt_len + one.max_tokens + one.arrival for one in scenario.requests)
     return len(scenario.requests), tokens
 
@@ -141,9 +144,9 @@ def _size(scenario: Scenario) -> tuple[int, int]:
 def make_machine(hunt: Search, shrink_runs: int = 0) -> type[RuleBasedStateMachine]:
     """The machine class bound to one search."""
     generators = GENERATORS[hunt.system]
-    configs = generators.configs(hunt.scale, hunt.revision)
-    if hunt.fixed:
-        configs = configs.map(lambda config: config | dict(hunt.fixed))
+    configs = generators.configs(hunt.scale, hunt.revision).map(
+        lambda drawn: {**drawn, **hunt.fixed}
+    )
     if hunt.config is not None:
         configs = st.just(full_config(hunt.system, hunt.revision, hunt.config))
 
@@ -357,6 +360,8 @@ def make_machine(hunt: Search, shrink_runs: int = 0) -> type[RuleBasedStateMachi
         def teardown(self) -> None:
             if not self.over:
                 self.drain()
+            if hunt.ended is not None and self.requests:
+                hunt.ended(msgspec.structs.replace(self.scenario(), requests=tuple(self.requests)))
 
     return SchedulerMachine
 

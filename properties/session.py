@@ -14,12 +14,14 @@ from ..model.systems import make_model
 from ..model.target import ModelTarget, Reply, Target
 from ..spec.catalogue import Rule
 from . import lockstep
+from .difference import Differs
 from .monitor import Monitor
 from .predicate import Broken
 from .rules import LOCKSTEP, PREDICATES, keeps_step, observable
 
 CONTEXT_STEPS = 6
 CRASHES_AND_HANGS = (TargetCrashed, TargetDied, TargetHung, TargetTooLarge)
+FINDINGS = (*CRASHES_AND_HANGS, Differs)
 
 
 class Session:
@@ -50,9 +52,7 @@ class Session:
             TargetFault: it does not start, or its reply is no reply.
         """
         self._target = target
-        self.started: Started = read_started(
-            self._ask("start", target.start, system, revision, config)
-        )
+        self.started: Started = read_started(ask("start", target.start, system, revision, config))
         seen = observable(rules, revision, self.started.observes, config)
         held = keeps_step(system, revision, self.started.name)
         self.checked = [rule for rule in seen if held or rule.id != LOCKSTEP]
@@ -66,8 +66,8 @@ class Session:
     def add(self, request: Request) -> list[Broken]:
         """A request arrives; one that is refused at the door is no part of the run."""
         try:
-            refusal = read_ok("add", self._ask("add", self._target.add, request.for_target()))
-        except CRASHES_AND_HANGS as fault:
+            refusal = read_ok("add", ask("add", self._target.add, request.for_target()))
+        except FINDINGS as fault:
             return self._fault(fault)
         if refusal is not None:
             self.rejected[request.id] = refusal
@@ -84,8 +84,8 @@ class Session:
         """A client gives a request up; a target that cannot abort goes on without."""
         try:
             args = (request_id, True) if inside else (request_id,)
-            unsupported = read_ok("abort", self._ask("abort", self._target.abort, *args))
-        except CRASHES_AND_HANGS as fault:
+            unsupported = read_ok("abort", ask("abort", self._target.abort, *args))
+        except FINDINGS as fault:
             return self._fault(fault)
         self.cannot_abort = unsupported is not None
         if unsupported is None:
@@ -101,9 +101,9 @@ class Session:
             TargetBroken: the reply is not a step observation.
         """
         try:
-            reply = self._ask("step", self._target.step)
+            reply = ask("step", self._target.step)
             step = read_step(reply, self.started.observes)
-        except CRASHES_AND_HANGS as fault:
+        except FINDINGS as fault:
             return self._fault(fault)
         expected = None
         if self._lockstep is not None:
@@ -118,6 +118,9 @@ class Session:
         return bool(self.monitor.ledger.live)
 
     def _fault(self, fault: TargetFault) -> list[Broken]:
+        if isinstance(fault, Differs):
+            self.details = fault.difference.details
+            return [Broken(fault.difference.shape, self.monitor.ledger.step, str(fault))]
         if isinstance(fault, TargetHung):
             return self.monitor.hung(str(fault))
         if isinstance(fault, TargetCrashed):
@@ -142,15 +145,19 @@ class Session:
         model.start(system, revision, config)
         return model
 
-    @staticmethod
-    def _ask(op: str, method: Any, *args: Any) -> Reply:
-        """Call a target; what a target in this process raises is a crash of its scheduler."""
-        try:
-            reply: Reply = method(*args)
-        except TargetFault:
-            raise
-        except Exception as error:
-            raise TargetCrashed(
-                op, f"{type(error).__name__}: {error}", traceback.format_exc()
-            ) from None
-        return reply
+
+def ask(op: str, method: Any, *args: Any) -> Reply:
+    """Call a target; what a target in this process raises is a crash of its scheduler.
+
+    Raises:
+        TargetFault: the target's own, or a crash.
+    """
+    try:
+        reply: Reply = method(*args)
+    except TargetFault:
+        raise
+    except Exception as error:
+        raise TargetCrashed(
+            op, f"{type(error).__name__}: {error}", traceback.format_exc()
+        ) from None
+    return reply
