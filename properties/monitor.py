@@ -33,9 +33,9 @@ class Monitor:
         self._rules = [rule.id for rule in rules]
         self._checks = [(rule.id, *predicates[rule.id]) for rule in rules if rule.id in predicates]
 
-    def accept(self, request: Request) -> None:
-        """The target took a request."""
-        self.ledger.accept(request)
+    def accept(self, request: Request, *, open_ended: bool = False) -> None:
+        """The target took a request; `open_ended`: nobody knows yet how much it generates."""
+        self.ledger.accept(request, open_ended=open_ended)
 
     def abort(self, request_id: str, inside: bool) -> None:
         """The target took an abort."""
