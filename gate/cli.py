@@ -20,6 +20,7 @@ from ..spec.catalogue import SYSTEMS, CatalogueError, Rule, load, select
 from ..spec.shared import topics
 from . import (
     catalogue_rules,
+    check_trace_command,
     compare_command,
     explore_command,
     frontier_command,
@@ -43,6 +44,7 @@ from .targets.opening import (
     make_target,
     opened,
 )
+from .targets.recorder import check_trace_file, recorded
 
 # Typer brings its own copy of click and names only the leaves of its errors: this is the root.
 COMMAND_LINE_ERROR: type[Exception] = typer.BadParameter.__mro__[2]
@@ -187,6 +189,10 @@ def replay(
     target: TargetOption = "model",
     rule: RuleOption = None,
     quiet: Annotated[bool, typer.Option("--quiet", help="no line per step")] = False,
+    trace: Annotated[
+        Path | None,
+        typer.Option("--trace", help="record the run to this file, for check-trace (.gz: packed)"),
+    ] = None,
     step_limit: StepLimit = 10.0,
     offline: Offline = False,
     path: CheckoutPath = None,
@@ -198,6 +204,10 @@ def replay(
     catalogue = load(read.system)
     rules = _rules(catalogue, rule, read.revision or "", target)
     _check_expected_rules(scenario, read, catalogue)
+    if trace is not None:
+        check_trace_file(trace, scenario)
+        # The model in a recorder is still the model: lockstep with itself says nothing.
+        rules = [one for one in rules if one.id != LOCKSTEP or target.partition(":")[0] != "model"]
     console = report.make_console()
     last: list[Any] = [None]
 
@@ -209,7 +219,8 @@ def replay(
     notice = report.notice(console)
     with opened(target, step_limit=step_limit, offline=offline, report=notice) as open_target:
         try:
-            outcome = run_replay(open_target.target, read, rules, show)
+            with recorded(open_target.target, trace) as asked:
+                outcome = run_replay(asked, read, rules, show)
         except (InputError, ConfigRefused) as error:
             raise FileError(f"{scenario}: {error}") from None
         stderr = open_target.stderr()
@@ -283,6 +294,7 @@ app.command("explore")(explore_command.command)
 app.command("frontier")(frontier_command.command)
 app.command("recompute")(recompute_command.command)
 app.command("compare")(compare_command.command)
+app.command("check-trace")(check_trace_command.command)
 
 
 @app.command()

@@ -3,7 +3,7 @@
 import os
 import shlex
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NoReturn
 
 import msgspec
@@ -178,11 +178,29 @@ def print_details(text: str, console: Console | None = None) -> None:
 
 def print_verdict(console: Console, verdict: Verdict, rules: Sequence[Rule]) -> None:
     """One line a rule, then what ran, then the result."""
+    print_rules(console, verdict.rules, rules)
+    for engine in verdict.engines:
+        refused = f", {engine.refused_configs} configurations refused" * bool(
+            engine.refused_configs
+        )
+        rejected = f", {engine.rejected_requests} requests refused at the door" * bool(
+            engine.rejected_requests
+        )
+        broken_off = "" if engine.complete else ", broken off"
+        console.print(
+            f"{engine.name}, {engine.scale}: {engine.runs} runs, {engine.steps} steps in "
+            f"{engine.seconds:.1f} s{refused}{rejected}{broken_off}"
+        )
+    console.print(one_line(summary(verdict, rules)), style="bold", markup=False)
+
+
+def print_rules(console: Console, entries: Sequence[RuleVerdict], rules: Sequence[Rule]) -> None:
+    """One line a rule, and how many have none."""
     titles = {rule.id: rule.title for rule in rules}
     by_id = {rule.id: rule for rule in rules}
-    planned = [entry for entry in verdict.rules if entry.status == "planned"]
-    unchecked = [entry for entry in verdict.rules if by_id[entry.id].unchecked]
-    for entry in verdict.rules:
+    planned = [entry for entry in entries if entry.status == "planned"]
+    unchecked = [entry for entry in entries if by_id[entry.id].unchecked]
+    for entry in entries:
         if entry in planned or entry in unchecked:
             continue
         word, style = MARKS["diverges" if entry.divergence else entry.status]
@@ -202,28 +220,22 @@ def print_verdict(console: Console, verdict: Verdict, rules: Sequence[Rule]) -> 
         console.print(
             f"[dim]{len(planned)} more rules are planned (schedproof rules shows them)[/dim]"
         )
-    for engine in verdict.engines:
-        refused = f", {engine.refused_configs} configurations refused" * bool(
-            engine.refused_configs
-        )
-        rejected = f", {engine.rejected_requests} requests refused at the door" * bool(
-            engine.rejected_requests
-        )
-        broken_off = "" if engine.complete else ", broken off"
-        console.print(
-            f"{engine.name}, {engine.scale}: {engine.runs} runs, {engine.steps} steps in "
-            f"{engine.seconds:.1f} s{refused}{rejected}{broken_off}"
-        )
-    console.print(one_line(summary(verdict, rules)), style="bold", markup=False)
 
 
 def summary(verdict: Verdict, rules: Sequence[Rule]) -> str:
-    """The result in one line; rules without a predicate are not counted."""
+    """The result in one line."""
+    what = f"{verdict.target.name} {verdict.target.version} against {verdict.revision}"
+    word = {0: "conforms", 1: "does not conform"}.get(verdict.exit_code, "inconclusive")
+    return f"{what}: {word} ({counts(verdict.rules, rules)}; seed {verdict.seed})"
+
+
+def counts(entries: Sequence[RuleVerdict], rules: Sequence[Rule]) -> str:
+    """How many rules got which verdict; those without a predicate are not counted."""
     unchecked = {rule.unchecked for rule in rules if rule.unchecked}
     count = dict.fromkeys(MARKS, 0)
-    for entry in verdict.rules:
+    for entry in entries:
         count[entry.status] += entry.message not in unchecked
-    known = sum(bool(entry.divergence) for entry in verdict.rules)
+    known = sum(bool(entry.divergence) for entry in entries)
     which = f" ({known} known divergence{'s' * (known > 1)})" if known else ""
     parts = [f"{count['held']} held", f"{count['violated']} broken{which}"]
     parts += [
@@ -231,9 +243,7 @@ def summary(verdict: Verdict, rules: Sequence[Rule]) -> str:
         for status in ("not_exercised", "not_observable", "inconclusive")
         if count[status]
     ]
-    what = f"{verdict.target.name} {verdict.target.version} against {verdict.revision}"
-    word = {0: "conforms", 1: "does not conform"}.get(verdict.exit_code, "inconclusive")
-    return f"{what}: {word} ({', '.join(parts)}; seed {verdict.seed})"
+    return ", ".join(parts)
 
 
 def step_line(number: int, step: Step, last: Step | None) -> str:
@@ -266,14 +276,19 @@ def _reason(entry: RuleVerdict) -> str:
 
 def _config(scenario: Scenario) -> str:
     revision = resolve_revision(scenario.system, scenario.revision)
-    usual = full_config(scenario.system, revision, {})
-    parts = [f"{key} {scenario.config[key]}" for key in ALWAYS_SHOWN if key in scenario.config]
+    return config_line(scenario.system, revision, scenario.config)
+
+
+def config_line(system: str, revision: str, config: Mapping[str, Any]) -> str:
+    """A configuration for a reader: its sizes, and what is not at its default."""
+    usual = full_config(system, revision, {})
+    parts = [f"{key} {config[key]}" for key in ALWAYS_SHOWN if key in config]
     parts += [
         IN_WORDS.get((key, value), f"{key} {value}")
-        for key, value in scenario.config.items()
+        for key, value in config.items()
         if key not in ALWAYS_SHOWN and value != usual[key]
     ]
-    return f"{scenario.system} {scenario.revision}, {', '.join(parts)}"
+    return f"{system} {revision}, {', '.join(parts)}"
 
 
 def _requests(scenario: Scenario) -> list[str]:
