@@ -12,9 +12,10 @@ from ..properties.rules import LOCKSTEP
 from ..spec.catalogue import SYSTEMS, CatalogueError, load
 from . import report
 from .options import at_least, check_file, option, write
-from .trace_file import opened_trace, read_trace
+from .trace_file import read_trace
 from .trace_judge import TraceJudge, TraceRun
 from .trace_report import TraceReporter, print_trace_verdict
+from .trace_source import opened_trace
 from .trace_verdict import conclude
 
 

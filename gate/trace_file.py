@@ -6,28 +6,35 @@ a last line that is cut, or a request without a reply: what came before counts.
 """
 
 import gzip
-import io
-import os
-import sys
 import zlib
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
-from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 import msgspec
 
 from ..model.errors import InputError
 from ..model.faults import TargetBroken
 from ..model.observation import FIELDS, NULLABLE, Step
-from ..model.replies import Started, read_started
+from ..model.replies import read_started
 from ..model.scenario import Request, check_requests
 from ..model.systems import full_config, resolve_revision
 from .scenario_file import FileError
+from .trace_events import (
+    Aborted,
+    Added,
+    Begun,
+    Crashed,
+    Cut,
+    Event,
+    NotBegun,
+    Rejected,
+    Stepped,
+    Stopped,
+)
 from .trace_json import UnfinishedError, read_line, shown, with_path
+from .trace_source import Source
 
 MAX_LINE = 8 * 1024 * 1024
-GZIP = b"\x1f\x8b"
 STEP = b'{"op": "step"}\n'  # as the recorder writes it, which most lines are
 REQUEST_KEYS = {
     "start": {"op", "system", "revision", "config"},
@@ -52,116 +59,6 @@ ERRORS = {
     "stop": ("crashed",),
 }
 ADDED_KEYS = ("id", "prompt", "max_tokens", "output_len", "priority")
-
-
-class Source(NamedTuple):
-    """An open trace: its name for messages, its lines, how many bytes of how many are read."""
-
-    name: str
-    lines: BinaryIO
-    position: Callable[[], int]
-    size: int | None
-
-
-class Begun(NamedTuple):
-    """A run: the target has taken a configuration. `line` is that of the request, from 1."""
-
-    line: int
-    system: str
-    revision: str
-    config: dict[str, Any]
-    started: Started
-
-
-class NotBegun(NamedTuple):
-    """The target did not take a configuration."""
-
-    line: int
-    why: str
-
-
-class Added(NamedTuple):
-    """A request arrived; `open_ended`: nobody knows yet how much it generates."""
-
-    line: int
-    request: Request
-    open_ended: bool
-
-
-class Rejected(NamedTuple):
-    """A request was refused at the door, or an abort by a target that has none."""
-
-    line: int
-    operation: str
-
-
-class Aborted(NamedTuple):
-    """A client gave a request up, and the target took it."""
-
-    line: int
-    id: str
-    inside: bool
-
-
-class Stepped(NamedTuple):
-    """A step and its observation."""
-
-    line: int
-    step: Step
-
-
-class Crashed(NamedTuple):
-    """The scheduler raised."""
-
-    line: int
-    message: str
-
-
-class Stopped(NamedTuple):
-    """The run is over."""
-
-    line: int
-
-
-class Cut(NamedTuple):
-    """Where the record breaks off, and how."""
-
-    line: int
-    why: str
-
-
-Event = Begun | NotBegun | Added | Rejected | Aborted | Stepped | Crashed | Stopped | Cut
-
-
-@contextmanager
-def opened_trace(file: str) -> Iterator[Source]:
-    """The trace in a file, or on stdin where it is called `-`.
-
-    Raises:
-        FileError: it cannot be read.
-    """
-    name = "stdin" if file == "-" else file
-    try:
-        with io.BufferedReader(_raw(file), 1 << 16) as raw:
-            status = os.fstat(raw.fileno())
-            size = status.st_size or None
-            packed = raw.peek(2)[:2] == GZIP
-            lines = io.BufferedReader(gzip.GzipFile(fileobj=raw), 1 << 16) if packed else raw
-            yield Source(name, lines, raw.tell if raw.seekable() else lambda: 0, size)
-    except OSError as error:
-        raise FileError(f"{name}: cannot be read ({error.strerror or error})") from None
-    except ValueError as error:
-        if isinstance(error, FileError | InputError):
-            raise
-        raise FileError(f"{name!a}: {error}") from None  # a NUL in the path
-
-
-def _raw(file: str) -> io.FileIO:
-    if file == "-":
-        return io.FileIO(os.dup(sys.stdin.fileno()))
-    if Path(file).is_dir():
-        raise IsADirectoryError(21, "it is a folder; valid: a file, or - for stdin")
-    return io.FileIO(file)
 
 
 def read_trace(
@@ -226,6 +123,8 @@ class _Reading:
             except (zlib.error, gzip.BadGzipFile) as error:
                 self._number += 1
                 raise self._error(f"the compressed file is damaged ({error})") from None
+            except OSError as error:
+                raise self._error(f"cannot be read on ({error.strerror})") from None
             if not line:
                 return None
             self._number += 1

@@ -26,9 +26,9 @@ def read_line(line: bytes) -> dict[str, Any]:
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:
         said = str(error).removeprefix("JSON is malformed: ")
         kind = UnfinishedError if said == UNFINISHED and line.lstrip()[:1] == b"{" else ValueError
-        raise kind(f"not JSON: {said}: {_begins(line)}") from None
+        raise kind(f"not JSON ({said}): {_begins(line)}; valid: one object a line") from None
     if type(value) is not dict:
-        raise ValueError(f"{shown(value)}; valid: an object such as {{'op': 'step'}}")
+        raise ValueError(f"{shown(value)}; valid: one object a line")
     # A key that is given twice leaves a colon too many; so does a colon in a text.
     if line.count(b":") != _keys(value):
         _check_keys(line)
@@ -57,11 +57,14 @@ def with_path(path: str, error: msgspec.ValidationError, value: Any) -> str:
 
 
 def _keys(value: dict[str, Any]) -> int:
-    """Keys of an object and of those in it."""
+    """Keys of an object and of those in it, two levels deep: no line of a trace has more."""
     count = len(value)
     for inner in value.values():
         if type(inner) is dict:
-            count += _keys(inner)
+            count += len(inner)
+            for inmost in inner.values():
+                if type(inmost) is dict:
+                    count += len(inmost)
     return count
 
 
@@ -74,7 +77,7 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(read) < len(pairs):
         keys = [key for key, _ in pairs]
         double = next(key for key in keys if keys.count(key) > 1)
-        raise ValueError(f"key {double!a:.60} is given twice in one object")
+        raise ValueError(f"not JSON: key {double!a:.60} is given twice in one object")
     return read
 
 

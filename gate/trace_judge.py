@@ -15,7 +15,7 @@ from ..properties.predicate import Broken
 from ..properties.rules import LOCKSTEP, PREDICATES, keeps_step, observable
 from ..spec.catalogue import Rule, load
 from .scenario_file import FileError
-from .trace_file import Aborted, Added, Begun, Crashed, Cut, Event, NotBegun, Rejected, Stepped
+from .trace_events import Aborted, Added, Begun, Crashed, Cut, Event, NotBegun, Rejected, Stepped
 from .trace_verdict import First, Judged
 
 CONTEXT_STEPS = 6

@@ -11,8 +11,9 @@ from ..properties.ledger import Account
 from ..spec.catalogue import load
 from . import report
 from .exits import BROKEN, CONFORMS
-from .trace_file import Event, Source
+from .trace_events import Event
 from .trace_judge import TraceRun
+from .trace_source import Source
 from .trace_verdict import Part, TraceVerdict
 
 SHOWN_WIDTH = 400  # characters of one difference

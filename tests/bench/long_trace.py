@@ -7,7 +7,6 @@ memory that the check had at most, each time so many steps are behind it.
 """
 
 import argparse
-import json
 import subprocess
 import sys
 import time
@@ -15,13 +14,17 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
 
+import msgspec
+
+from schedproof.gate.trace_file import STEP
 from schedproof.model.scenario import Request
 from schedproof.model.systems import full_config
 from schedproof.model.target import ModelTarget
 
 REPORT_AT = (100_000, 300_000, 1_000_000, 3_000_000, 10_000_000)  # steps
 EVERY = 24  # steps between two arrivals: what arrives is served as fast, a few at a time
-CACHES = {
+# Without prefix caches where one may: what was computed once may be hit at any time.
+CONFIGS: dict[str, dict[str, Any]] = {
     "spyre": {},
     "vllm": {"enable_prefix_caching": False, "num_blocks": 4096},
     "nano_vllm": {},
@@ -47,7 +50,7 @@ def requests() -> Iterator[Request]:
 
 def conversation(system: str, revision: str, steps: int) -> Iterator[dict[str, Any]]:
     """The lines of a trace with so many steps."""
-    config = full_config(system, revision, CACHES[system])
+    config = full_config(system, revision, CONFIGS[system])
     target, arriving = ModelTarget(), requests()
     yield {"op": "start", "system": system, "revision": revision, "config": config}
     yield target.start(system, revision, config)
@@ -60,10 +63,15 @@ def conversation(system: str, revision: str, steps: int) -> Iterator[dict[str, A
         yield target.step()
 
 
+def encoded(line: dict[str, Any]) -> bytes:
+    """A line of the file."""
+    return STEP if line.get("op") == "step" else msgspec.json.encode(line) + b"\n"
+
+
 def make(system: str, revision: str, steps: int, file: BinaryIO) -> None:
     """Write a trace."""
     for line in conversation(system, revision, steps):
-        file.write(json.dumps(line).encode() + b"\n")
+        file.write(encoded(line))
 
 
 def memory(process: int, peak: str = "VmHWM") -> float:
@@ -80,7 +88,7 @@ def run(system: str, revision: str, steps: int, explain: bool) -> int:
     assert check.stdin is not None
     began, step = time.monotonic(), 0
     for line in conversation(system, revision, steps):
-        check.stdin.write(json.dumps(line).encode() + b"\n")
+        check.stdin.write(encoded(line))
         step += "step" in line
         if "step" in line and (step in REPORT_AT or step == steps):
             check.stdin.flush()
@@ -98,7 +106,7 @@ def main() -> int:
     """Read the options."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--steps", type=int, default=1_000_000)
-    parser.add_argument("--system", default="spyre", choices=sorted(CACHES))
+    parser.add_argument("--system", default="spyre", choices=sorted(CONFIGS))
     parser.add_argument("--revision", default=None)
     parser.add_argument("--explain", action="store_true")
     parser.add_argument("--make", action="store_true", help="write the trace to stdout instead")
