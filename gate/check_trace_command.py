@@ -73,7 +73,7 @@ def command(
     judged = [*judge.judged.values()]
     cut = None if judge.cut is None else f"{name}: line {judge.cut.line}: {judge.cut.why}"
     verdict = conclude(
-        name, judged, chosen=bool(chosen), explained=explain, cut=cut, interrupted=interrupted
+        name, judged, chosen=chosen, explained=explain, cut=cut, interrupted=interrupted
     )
     if json_file is not None:
         write(json_file, report.as_json(verdict))

@@ -143,6 +143,10 @@ def print_trace_verdict(console: Console, verdict: TraceVerdict, explained: bool
             report.say(console, f"no model of {part.system} matches a run to its end")
     if verdict.cut is not None:
         console.print(_one(verdict.cut), style="yellow", markup=False)
+    if verdict.inapplicable:
+        names = ", ".join(verdict.inapplicable)
+        apply = "applies" if len(verdict.inapplicable) == 1 else "apply"
+        report.say(console, _one(f"{names} {apply} to no run of {verdict.file}: no verdict"))
     for part in verdict.parts:
         counted = report.counts(part.rules, load(part.system))
         broken = any(entry.status == "violated" for entry in part.rules)

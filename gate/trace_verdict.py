@@ -117,13 +117,15 @@ class Part(msgspec.Struct, frozen=True):
 
 
 class TraceVerdict(msgspec.Struct, frozen=True):
-    """Everything that a trace showed; `cut` is where and how the record breaks off."""
+    """Everything that a trace showed; `cut` is where and how the record breaks off,
+    `inapplicable` are rules that were asked for and belong to no run."""
 
     file: str
     parts: tuple[Part, ...]
     exit_code: int
     cut: str | None = None
     interrupted: bool = False
+    inapplicable: tuple[str, ...] = ()
     format: str = FORMAT
 
 
@@ -131,16 +133,20 @@ def conclude(
     file: str,
     judged: Sequence[Judged],
     *,
-    chosen: bool,
+    chosen: Sequence[str],
     explained: bool,
     cut: str | None,
     interrupted: bool,
 ) -> TraceVerdict:
     """The verdict on all runs. A trace without a run is inconclusive."""
     parts = tuple(_part(file, one, explained) for one in judged)
-    codes = [verdict.exit_code(part.rules, chosen, interrupted) for part in parts]
+    codes = [verdict.exit_code(one.rules, bool(chosen), interrupted) for one in parts if one.rules]
+    there = {entry.id for part in parts for entry in part.rules}
+    inapplicable = tuple(rule for rule in chosen if parts and rule not in there)
+    if inapplicable:
+        codes.append(INCONCLUSIVE)
     worst = BROKEN if BROKEN in codes else max(codes, default=INCONCLUSIVE)
-    return TraceVerdict(file, parts, worst, cut, interrupted)
+    return TraceVerdict(file, parts, worst, cut, interrupted, inapplicable)
 
 
 def _part(file: str, judged: Judged, explained: bool) -> Part:
