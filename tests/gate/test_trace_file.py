@@ -190,6 +190,15 @@ def added(**changes: Any) -> Line:
             '4: $.step.scheduled: {"a": -1}: Expected `int` >= 0',
         ),
         (
+            [*BEGIN, STEP, step(tkv=10**15 + 1)],
+            "4: $.step.tkv: 1000000000000001: Expected",
+        ),
+        ([*BEGIN, STEP, step(tkv=10**4000)], "4: $.step.tkv: 1000000000"),
+        (
+            [*BEGIN, STEP, step(left_pad_blocks={"a": 10**4000})],
+            '4: $.step.left_pad_blocks: {"a": 1000000000',
+        ),
+        (
             [*BEGIN, STEP, step(emitted=None)],
             "4: $.step.emitted: null, but promised in observes of the start on line 1",
         ),
