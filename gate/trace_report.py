@@ -48,7 +48,7 @@ class TraceReporter:
             self.quiet()
             if run.unjudged:
                 self._say(f"  {run.unjudged:,} more steps of run {run.number} are not judged")
-        elif explainer is None or _own(run) is None or self._left == 0:
+        elif explainer is None or _follows_its_model(run, explainer) or self._left == 0:
             return
         else:
             self._left -= 1
@@ -158,11 +158,10 @@ def print_trace_verdict(console: Console, verdict: TraceVerdict, explained: bool
         report.say(console, "no run of a target is recorded: no verdict")
 
 
-def _own(run: TraceRun) -> Departure | None:
-    """Where the run leaves the model of the revision that it is held to."""
-    assert run.explainer is not None
-    match = run.explainer.match_of(run.begun.revision)
-    return None if match is None else match.departed
+def _follows_its_model(run: TraceRun, explainer: Explainer) -> bool:
+    """The model of the revision that the run is held to takes it whole."""
+    match = explainer.match_of(run.begun.revision)
+    return match is not None and match.departed is None
 
 
 def _matched(run: TraceRun, match: Match) -> str:

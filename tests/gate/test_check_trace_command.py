@@ -166,6 +166,17 @@ def test_a_trace_of_another_revision_is_recognised(run: Run) -> None:
     assert (meant.code, meant.err) == (0, "")
 
 
+def test_a_run_that_breaks_no_rule_and_is_not_its_models_is_explained(run: Run) -> None:
+    lines = recorded(scenario())
+    written(Path("t"), bent(lines, 5, lambda step: step["blocks"]["a"].append(99)))
+    result = run("check-trace", "t", "--explain", "--rule", "ALL-R04")
+    assert result.code == 0
+    assert "run 1, line 1: no rule is broken\n  models beside run 1 (13 steps):\n" in result.out
+    assert "    spyre sound: 5 steps match; step 5: blocks: target " in result.out
+    assert "no model of spyre matches a run to its end\n" in result.out
+    assert run("check-trace", "t", "--explain", "--max-failures", "0").out.count("models be") == 0
+
+
 @pytest.mark.parametrize(
     ("name", "run_of"),
     [
