@@ -62,17 +62,19 @@ def tokens_wrong(ledger: Ledger, step: Step) -> str | None:
         if total == 0 and reason is None:
             continue
         due = account.output_len
+        open_ended = due is None
         if due is None:  # only the end itself tells
-            due = total if reason == "eos" and name in emitted else account.max_tokens
-        if total > min(due, account.max_tokens):
-            return f"{name} emitted {total} tokens of {min(due, account.max_tokens)}"
+            at_once = reason == "eos" and name in emitted
+            due = min(total, account.max_tokens) if at_once else account.max_tokens
+        if total > due:
+            return f"{name} emitted {total} tokens of {due}"
         if total < due:
             if reason is not None:
                 return f"{name} finished ({reason}) after {total} tokens of {due}"
             continue
         expected = "eos" if due < account.max_tokens else "length"
-        if account.output_len is None and reason == "eos":
-            continue  # the last token that was allowed may be an EOS as well
+        if open_ended and reason == "eos":
+            continue  # the last token that is allowed may be an EOS as well
         if reason != expected:
             return (
                 f"{name} emitted its last token ({total} of {due}), "
