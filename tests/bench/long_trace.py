@@ -21,7 +21,7 @@ from schedproof.model.scenario import Request
 from schedproof.model.systems import full_config
 from schedproof.model.target import ModelTarget
 
-REPORT_AT = (100_000, 300_000, 1_000_000, 3_000_000, 10_000_000)  # steps
+REPORT_AT = (30_000, 100_000, 300_000, 1_000_000, 3_000_000, 10_000_000)  # steps
 EVERY = 24  # steps between two arrivals: what arrives is served as fast, a few at a time
 # Without prefix caches where one may: what was computed once may be hit at any time.
 CONFIGS: dict[str, dict[str, Any]] = {
