@@ -21,6 +21,7 @@ from ..spec.catalogue import SYSTEMS, CatalogueError, Rule, load, select
 from ..spec.shared import topics
 from . import (
     catalogue_rules,
+    check_trace_command,
     compare_command,
     corpus_command,
     diff_command,
@@ -52,6 +53,7 @@ from .targets.opening import (
     opened,
 )
 from .targets.pipe import LEAST_MEMORY, MEMORY_LIMIT
+from .targets.recorder import check_trace_file, recorded
 
 # Typer brings its own copy of click and names only the leaves of its errors: this is the root.
 COMMAND_LINE_ERROR: type[Exception] = typer.BadParameter.__mro__[2]
@@ -236,6 +238,10 @@ def replay(
     target: TargetOption = "model",
     rule: RuleOption = None,
     quiet: Annotated[bool, typer.Option("--quiet", help="no line per step")] = False,
+    trace: Annotated[
+        Path | None,
+        typer.Option("--trace", help="record the run to this file, for check-trace (.gz: packed)"),
+    ] = None,
     step_limit: StepLimit = 10.0,
     memory_limit: MemoryLimit = MEMORY_LIMIT,
     offline: Offline = False,
@@ -249,6 +255,10 @@ def replay(
     catalogue = load(read.system)
     rules = _rules(catalogue, rule, read.revision or "", target)
     _check_expected_rules(scenario, read, catalogue)
+    if trace is not None:
+        check_trace_file(trace, scenario)
+        # The model in a recorder is still the model: lockstep with itself says nothing.
+        rules = [one for one in rules if one.id != LOCKSTEP or target.partition(":")[0] != "model"]
     console = report.make_console()
     last: list[Any] = [None]
 
@@ -262,7 +272,8 @@ def replay(
         target, step_limit=step_limit, memory_limit=memory_limit, offline=offline, report=notice
     ) as open_target:
         try:
-            outcome = run_replay(open_target.target, read, rules, show)
+            with recorded(open_target.target, trace) as asked:
+                outcome = run_replay(asked, read, rules, show)
         except (InputError, ConfigRefused) as error:
             raise FileError(f"{scenario}: {error}") from None
         stderr = open_target.stderr()
@@ -340,6 +351,7 @@ app.command("compare")(compare_command.command)
 app.add_typer(corpus_command.app, name="corpus")
 app.command("doctor")(doctor_command.command)
 app.command("diff")(diff_command.command)
+app.command("check-trace")(check_trace_command.command)
 
 
 @app.command()

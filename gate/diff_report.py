@@ -63,7 +63,7 @@ def print_difference(console: Console, found: DiffFound, told: Told) -> None:
     plain = Lines(console)
     what = difference.shape.partition(": ")[2] if difference.fields else difference.message
     plain(f"  step {finding.step}:  {what}")
-    plain(f"  config:   {report.config_line(found.scenario)}")
+    plain(f"  config:   {report.scenario_config(found.scenario)}")
     for line in report.request_lines(found.scenario):
         plain(f"  {line}")
     last = None

@@ -3,7 +3,7 @@
 import os
 import shlex
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NoReturn
 
 import msgspec
@@ -111,7 +111,7 @@ def failure_lines(
         f"rule:     {rule.says}",
         f"source:   {rule.source}",
         f"step {broken.step}:  {broken.message}",
-        f"config:   {config_line(scenario)}",
+        f"config:   {scenario_config(scenario)}",
         *request_lines(scenario),
         "steps before, with what changed:",
     ]
@@ -155,17 +155,22 @@ def _plain(value: object) -> str:
     return str(value)
 
 
-def config_line(scenario: Scenario) -> str:
-    """System, revision, and the keys of the configuration that matter to a reader."""
+def scenario_config(scenario: Scenario) -> str:
+    """The configuration of a scenario for a reader."""
     revision = resolve_revision(scenario.system, scenario.revision)
-    usual = full_config(scenario.system, revision, {})
-    parts = [f"{key} {scenario.config[key]}" for key in ALWAYS_SHOWN if key in scenario.config]
+    return config_line(scenario.system, revision, scenario.config)
+
+
+def config_line(system: str, revision: str, config: Mapping[str, Any]) -> str:
+    """A configuration for a reader: its sizes, and what is not at its default."""
+    usual = full_config(system, revision, {})
+    parts = [f"{key} {config[key]}" for key in ALWAYS_SHOWN if key in config]
     parts += [
         IN_WORDS.get((key, value), f"{key} {value}")
-        for key, value in scenario.config.items()
+        for key, value in config.items()
         if key not in ALWAYS_SHOWN and value != usual[key]
     ]
-    return f"{scenario.system} {scenario.revision}, {', '.join(parts)}"
+    return f"{system} {revision}, {', '.join(parts)}"
 
 
 def request_lines(scenario: Scenario) -> list[str]:

@@ -1,7 +1,7 @@
 """Members of a scheduler's queues, by their ids."""
 
 from collections.abc import Iterable
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 
 class Named(Protocol):
@@ -13,6 +13,7 @@ class Named(Protocol):
 
 
 Member = TypeVar("Member", bound=Named)
+QUEUES = ("waiting", "running", "paused")
 
 
 def without(queue: Iterable[Member], request_id: str) -> tuple[Member, ...]:
@@ -23,3 +24,19 @@ def without(queue: Iterable[Member], request_id: str) -> tuple[Member, ...]:
 def find(queue: Iterable[Member], request_id: str) -> Member | None:
     """The request of this id, if it is there."""
     return next((one for one in queue if one.id == request_id), None)
+
+
+def ending(state: Any, request_id: str) -> Any:
+    """The state of a scheduler in which the next token that the request generates is its last;
+    where nobody is called so it stays as it is."""
+    queues = {name: getattr(state, name) for name in QUEUES if hasattr(state, name)}
+    return state._replace(
+        **{
+            name: tuple(
+                one._replace(output_len=one.generated + 1) if one.id == request_id else one
+                for one in queue
+            )
+            for name, queue in queues.items()
+            if find(queue, request_id) is not None
+        }
+    )

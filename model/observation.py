@@ -4,7 +4,10 @@ from typing import Annotated, Literal
 
 import msgspec
 
-Count = Annotated[int, msgspec.Meta(ge=0)]
+# No run has as much of anything; what is longer cannot even be printed.
+MOST = 10**15
+Count = Annotated[int, msgspec.Meta(ge=0, le=MOST)]
+Difference = Annotated[int, msgspec.Meta(ge=-MOST, le=MOST)]
 Kind = Literal["prefill", "decode", "mixed", "idle"]
 Reason = Literal["length", "eos", "aborted"]
 Ids = tuple[str, ...]
@@ -21,7 +24,7 @@ class Step(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     scheduled: dict[str, Count]
     emitted: dict[str, Count] | None = None
     tkv: Count | None = None
-    left_pad_blocks: dict[str, int] | None = None
+    left_pad_blocks: dict[str, Difference] | None = None
     waiting: Ids | None = None
     running: Ids | None = None
     prefilling: Ids | None = None

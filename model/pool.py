@@ -85,10 +85,12 @@ def give_back(
     `nameless_first`: blocks that nobody can find by content are handed out before all others.
     """
     given = tuple(blocks)
-    if not nameless_first:
+    if not nameless_first and pool.size is not None:
         return pool._replace(tail=pool.tail + given)
-    nameless = tuple([block for block, content in given if content is None])
     named = tuple([entry for entry in given if entry[1] is not None])
+    if not nameless_first:  # without a bound nobody is ever handed a block of the tail
+        return pool._replace(tail=pool.tail + named)
+    nameless = tuple([block for block, content in given if content is None])
     return Pool(pool.size, nameless + pool.head, pool.fresh, pool.tail + named, pool.cached)
 
 

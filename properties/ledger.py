@@ -19,7 +19,8 @@ class Account:
 
     `computed` includes what the prefix cache had at admission, `prefix_hit`; both begin anew when
     the request is preempted, which `preemptions` counts: it had then generated `regenerated`
-    tokens and computed `lost` of them all. `content` are the segments of its prompt. `arrival`
+    tokens and computed `lost` of them all. `output_len` is None where only its end will tell how
+    much it generates. `content` are the segments of its prompt. `arrival`
     numbers the requests in the order of their coming; a lower `priority` is more important.
     `paused_steps` counts the steps paused without a break.
     """
@@ -27,7 +28,7 @@ class Account:
     id: str
     prompt: int
     max_tokens: int
-    output_len: int
+    output_len: int | None
     content: tuple[Segment, ...] = ()
     computed: int = 0
     emitted: int = 0
@@ -92,7 +93,8 @@ class Ledger:
         revision: what the target is held to.
         system: whose scheduler it is.
         paused: held back since the step before, where the revision knows that.
-        accounts: accepted requests by id, in order of arrival.
+        accounts: accepted requests by id, in order of arrival; where the ledger `forgets`, without
+            those who have ended and hold nothing any more, who are counted in `forgotten`.
         aborts_to_report: aborted since the last step, with the next step to report them.
         aborts_inside: to be aborted inside the coming step.
         last: the step before, None before the first.
@@ -118,19 +120,22 @@ class Ledger:
     barren_steps: int = 0
     work: int = 0
     first_in_line: tuple[str, int, int] | None = None
+    forgets: bool = False
+    forgotten: int = 0
+    _ended: list[str] = field(default_factory=list)
     _members_of: Step | None = None
     _sorted_members: tuple[list[Account], list[Account]] = field(default=([], []))
     _sorted_phases: tuple[list[Account], list[Account], list[Account]] | None = None
 
-    def accept(self, request: Request) -> None:
-        """The target took the request."""
+    def accept(self, request: Request, *, open_ended: bool = False) -> None:
+        """The target took the request; `open_ended`: nobody knows yet how much it generates."""
         account = Account(
             request.id,
             request.prompt_len,
             request.max_tokens,
-            request.tokens_to_emit,
+            None if open_ended else request.tokens_to_emit,
             request.prompt,
-            arrival=len(self.accounts),
+            arrival=self.arrived,
             priority=request.priority,
         )
         self.accounts[request.id] = account
@@ -194,9 +199,14 @@ class Ledger:
         return None if account.id in self.aborts_inside else 0
 
     @property
+    def arrived(self) -> int:
+        """Requests that were accepted so far."""
+        return len(self.accounts) + self.forgotten
+
+    @property
     def most_steps(self) -> int:
         """Steps that all accepted requests together can take at most."""
-        return BOUNDS[self.system].together(self.config, self.work, len(self.accounts))
+        return BOUNDS[self.system].together(self.config, self.work, self.arrived)
 
     def observe(self, step: Step) -> None:
         """Book a step after it was judged."""
@@ -240,6 +250,8 @@ class Ledger:
         self._sorted_phases = None
         self._members_of = None
         self._note_first_in_line()
+        if self._ended:
+            self._forget(step)
 
     def most_hit(self, account: Account) -> int:
         """A bound on what nobody knows: no hit is longer than what others have computed of it."""
@@ -285,6 +297,19 @@ class Ledger:
         self._sorted_phases = None
         if account is not None:
             account.ended = reason
+            if self.forgets:
+                self._ended.append(name)
+
+    def _forget(self, step: Step) -> None:
+        """Who has ended is kept as long as the target lists blocks of it."""
+        holding = step.blocks or {}
+        kept = []
+        for name in self._ended:
+            if name in holding:
+                kept.append(name)
+            elif name not in self.live and self.accounts.pop(name, None) is not None:
+                self.forgotten += 1
+        self._ended = kept
 
     def _note_first_in_line(self) -> None:
         unstarted = self.unstarted()
@@ -303,6 +328,14 @@ class Ledger:
         account.regenerated = account.emitted
         account.computed = account.prefix_hit = 0
         account.preemptions += 1
+
+
+def may_forget(system: str, config: Mapping[str, Any]) -> bool:
+    """No rule asks what was said by requests that have ended: nobody could find it in a cache.
+
+    LLMServingSim has a witness that asks it all the same, of prompts that a cache would know.
+    """
+    return system != "llmservingsim" and not caches(config)
 
 
 def caches(config: Mapping[str, Any]) -> bool:

@@ -12,6 +12,8 @@ from .ledger import Ledger
 from .predicate import Broken, Predicate
 from .rules import LOCKSTEP, NEVER_CRASHES, NEVER_HANGS
 
+ABSENT: tuple[tuple[str, ...], ...] = ((), ("prefill",), ("decode",), ("prefill", "decode"))
+
 
 class Monitor:
     """Follows a run and names the rules that a step breaks, in catalogue order.
@@ -31,11 +33,15 @@ class Monitor:
         self.ledger = Ledger(config, revision, system)
         self.at_stake = Counter() if at_stake is None else at_stake
         self._rules = [rule.id for rule in rules]
-        self._checks = [(rule.id, *predicates[rule.id]) for rule in rules if rule.id in predicates]
+        checks = [(rule.id, *predicates[rule.id]) for rule in rules if rule.id in predicates]
+        # Which rules speak of a step, by who has no part in it.
+        self._checks = {
+            absent: [check[:3] for check in checks if check[3] not in absent] for absent in ABSENT
+        }
 
-    def accept(self, request: Request) -> None:
-        """The target took a request."""
-        self.ledger.accept(request)
+    def accept(self, request: Request, *, open_ended: bool = False) -> None:
+        """The target took a request; `open_ended`: nobody knows yet how much it generates."""
+        self.ledger.accept(request, open_ended=open_ended)
 
     def abort(self, request_id: str, inside: bool) -> None:
         """The target took an abort."""
@@ -45,10 +51,7 @@ class Monitor:
         """The rules that this step breaks; `model_step` is what the release's model did."""
         ledger, number = self.ledger, self.ledger.step
         broken = []
-        absent = self._absent_members(step)
-        for rule, is_broken, is_at_stake, members in self._checks:
-            if members in absent:
-                continue
+        for rule, is_broken, is_at_stake in self._checks[self._absent_members(step)]:
             message = is_broken(ledger, step)
             if message is not None:
                 broken.append(Broken(rule, number, message))

@@ -9,7 +9,7 @@ from rich.text import Text
 from ...spec.catalogue import Rule
 from ..events import Began, Event, Found, Judged, Notice, Progress
 from ..report import one_line, print_details, show_failure
-from ..verdict import EngineRun, Verdict
+from ..verdict import EngineRun, RuleVerdict, Verdict
 from .outcome import because, explained, out_of_date, result
 from .pace import Pace
 
@@ -88,10 +88,20 @@ class Terminal:
 
 def print_verdict(console: Console, verdict: Verdict, rules: Sequence[Rule]) -> None:
     """One line a rule, then what ran, then the result."""
+    print_rules(console, verdict.rules, rules)
+    for what, why in out_of_date(verdict).items():
+        console.print(f"[red]{'OUT OF DATE':<14}[/red] {escape(one_line(f'{what} {why}'))}")
+    for engine in verdict.engines:
+        console.print(engine_line(engine))
+    console.print(one_line(summary(verdict, rules)), style="bold", markup=False)
+
+
+def print_rules(console: Console, entries: Sequence[RuleVerdict], rules: Sequence[Rule]) -> None:
+    """One line a rule, and how many have none."""
     by_id = {rule.id: rule for rule in rules}
-    planned = [entry for entry in verdict.rules if entry.status == "planned"]
-    unchecked = [entry for entry in verdict.rules if by_id[entry.id].unchecked]
-    for entry in verdict.rules:
+    planned = [entry for entry in entries if entry.status == "planned"]
+    unchecked = [entry for entry in entries if by_id[entry.id].unchecked]
+    for entry in entries:
         if entry in planned or entry in unchecked:
             continue
         word, style = MARKS["diverges" if entry.divergence else entry.status]
@@ -105,8 +115,6 @@ def print_verdict(console: Console, verdict: Verdict, rules: Sequence[Rule]) -> 
         if entry.divergence:
             console.print(f"    the rule: {by_id[entry.id].says}", markup=False)
             console.print(f"    known of {one_line(entry.divergence)}", markup=False)
-    for what, why in out_of_date(verdict).items():
-        console.print(f"[red]{'OUT OF DATE':<14}[/red] {escape(one_line(f'{what} {why}'))}")
     if unchecked:
         console.print(
             f"[dim]{len(unchecked)} more have no predicate of their own (schedproof rules says "
@@ -116,9 +124,6 @@ def print_verdict(console: Console, verdict: Verdict, rules: Sequence[Rule]) -> 
         console.print(
             f"[dim]{len(planned)} more rules are planned (schedproof rules shows them)[/dim]"
         )
-    for engine in verdict.engines:
-        console.print(engine_line(engine))
-    console.print(one_line(summary(verdict, rules)), style="bold", markup=False)
 
 
 def engine_line(engine: EngineRun) -> str:
@@ -135,15 +140,21 @@ def engine_line(engine: EngineRun) -> str:
 
 
 def summary(verdict: Verdict, rules: Sequence[Rule]) -> str:
-    """The result in one line; rules without a predicate are not counted."""
+    """The result in one line."""
+    dated = len(out_of_date(verdict))
+    parts = [counts(verdict.rules, rules)]
+    parts += [f"{dated} deviation{'s' * (dated > 1)} out of date"] * bool(dated)
+    return f"{result(verdict)} ({', '.join(parts)}; seed {verdict.seed})"
+
+
+def counts(entries: Sequence[RuleVerdict], rules: Sequence[Rule]) -> str:
+    """How many rules got which verdict; those without a predicate are not counted."""
     unchecked = {rule.unchecked for rule in rules if rule.unchecked}
     count = dict.fromkeys(MARKS, 0)
-    for entry in verdict.rules:
+    for entry in entries:
         count[entry.status] += entry.message not in unchecked
-    known = sum(bool(entry.divergence) for entry in verdict.rules)
+    known = sum(bool(entry.divergence) for entry in entries)
     which = f" ({known} known divergence{'s' * (known > 1)})" if known else ""
     parts = [f"{count['held']} held", f"{count['violated']} broken{which}"]
     parts += [f"{count[status]} {MARKS[status][0]}" for status in COUNTED if count[status]]
-    dated = len(out_of_date(verdict))
-    parts += [f"{dated} deviation{'s' * (dated > 1)} out of date"] * bool(dated)
-    return f"{result(verdict)} ({', '.join(parts)}; seed {verdict.seed})"
+    return ", ".join(parts)

@@ -133,6 +133,29 @@ def test_exactly_the_tokens_due_are_emitted_and_the_last_ends_a_request(
     assert broken("ALL-R04", book, decode("a", emitted=emitted, finished=finished)) == message
 
 
+@pytest.mark.parametrize(
+    ("emitted", "finished", "message"),
+    [
+        (1, {}, None),
+        (1, {"a": "eos"}, None),
+        (2, {"a": "eos"}, None),
+        (2, {"a": "length"}, None),
+        (0, {}, None),
+        (0, {"a": "eos"}, "a finished (eos) after 1 tokens of 3"),
+        (1, {"a": "length"}, "a finished (length) after 2 tokens of 3"),
+        (2, {}, "a emitted its last token (3 of 3), finished says None, expected length"),
+        (3, {}, "a emitted 4 tokens of 3"),
+        (3, {"a": "eos"}, "a emitted 4 tokens of 3"),
+    ],
+)
+def test_where_nobody_knows_the_end_max_tokens_or_an_eos_at_once_is_one(
+    emitted: int, finished: dict[str, Any], message: str | None
+) -> None:
+    book = ledger(decoding("a", 9, 2, output_len=None))
+    shown = {"a": emitted} if emitted else {}
+    assert broken("ALL-R04", book, decode("a", emitted=shown, finished=finished)) == message
+
+
 def test_a_request_that_uses_all_its_tokens_ends_by_length() -> None:
     book = ledger(decoding("a", 9, 1))
     seen = decode("a", emitted={"a": 1}, finished={"a": "eos"})

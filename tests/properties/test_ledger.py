@@ -1,5 +1,6 @@
 """The ledger: what the client of a scheduler knows."""
 
+from collections import Counter
 from copy import copy
 from dataclasses import fields
 from typing import Any
@@ -10,12 +11,15 @@ from hypothesis import strategies as st
 from msgspec import structs
 
 from schedproof.model.observation import Step
-from schedproof.model.replies import read_step
+from schedproof.model.replies import read_started, read_step
 from schedproof.model.scenario import Request
 from schedproof.model.systems import full_config
 from schedproof.model.target import ModelTarget
 from schedproof.properties.bounds import spyre_alone
-from schedproof.properties.ledger import Account, Ledger
+from schedproof.properties.ledger import Account, Ledger, may_forget
+from schedproof.properties.monitor import Monitor
+from schedproof.properties.rules import PREDICATES, observable
+from schedproof.spec.catalogue import load
 
 CONFIG = full_config(
     "spyre",
@@ -143,6 +147,95 @@ def test_a_copied_account_has_everything_and_goes_on_by_itself() -> None:
     assert other == account
     other.computed += 1
     assert account == Account(**values)
+
+
+# Forgetting
+
+
+def test_who_has_ended_and_holds_nothing_is_forgotten_where_that_is_asked_for() -> None:
+    book = ledger(request("a", 8), request("b"), request("c"))
+    book.forgets = True
+    book.abort("b", inside=False)
+    assert list(book.accounts) == ["a", "b", "c"]
+    allowance = book.most_steps
+    book.observe(prefill("a", 8, blocks={"a": (1, 2)}, finished={"a": "eos", "b": "aborted"}))
+    assert list(book.accounts) == ["a", "c"]
+    book.observe(prefill("c", 8, blocks={"a": (1, 2), "c": (3,)}))
+    assert list(book.accounts) == ["a", "c"]
+    book.observe(prefill("c", 4, blocks={"c": (3,)}))
+    assert list(book.accounts) == ["c"]
+    assert (book.arrived, book.forgotten, book.most_steps) == (3, 2, allowance)
+    book.accept(request("d"))
+    assert book.accounts["d"].arrival == 3
+
+
+def test_nobody_is_forgotten_otherwise_nor_who_comes_again_under_the_same_name() -> None:
+    book = ledger(request("a", 8))
+    book.observe(prefill("a", 8, finished={"a": "eos"}))
+    assert list(book.accounts) == ["a"]
+    book.forgets = True
+    book.accept(request("b", 8))
+    book.observe(prefill("b", 8, blocks={"b": (1,)}, finished={"b": "eos"}))
+    book.accept(request("b", 8))
+    book.observe(prefill("b", 8))
+    assert book.accounts["b"] is book.live["b"]
+
+
+@pytest.mark.parametrize(
+    ("system", "config", "may"),
+    [
+        ("spyre", {"prefix_caching": False}, True),
+        ("spyre", {"prefix_caching": True}, False),
+        ("vllm", {"enable_prefix_caching": False}, True),
+        ("nano_vllm", {}, False),
+        ("llmservingsim", {"enable_prefix_caching": False}, False),
+    ],
+)
+def test_what_was_said_is_needed_where_a_cache_may_have_it(
+    system: str, config: dict[str, Any], may: bool
+) -> None:
+    assert may_forget(system, config) == may
+
+
+def test_of_an_open_ended_request_nobody_knows_how_much_it_generates() -> None:
+    book = Ledger(CONFIG)
+    book.accept(request("a"), open_ended=True)
+    assert book.accounts["a"].output_len is None
+
+
+LOADS = st.lists(
+    st.tuples(st.integers(1, 20), st.integers(1, 8), st.integers(1, 8), st.integers(0, 4)),
+    min_size=1,
+    max_size=8,
+)
+
+
+@given(LOADS, st.sampled_from(["sound", "documented", "2.1.2", "2.5.2"]), st.integers(0, 20))
+def test_forgetting_changes_no_verdict(
+    loads: list[tuple[int, int, int, int]], revision: str, gives_up: int
+) -> None:
+    config = CONFIG | {"num_blocks": 60, "max_batch_tkv": 96}
+    target = ModelTarget()
+    observes = read_started(target.start("spyre", revision, config)).observes
+    rules = observable(load("spyre"), revision, observes, config)
+    monitors = [Monitor(rules, PREDICATES["spyre"], config, Counter(), revision) for _ in range(2)]
+    monitors[1].ledger.forgets = True
+    said = []
+    for number, (prompt, most, early, wait) in enumerate(loads):
+        one = request(f"r{number}", prompt, most, min(most, early))
+        if target.add(one.for_target())["ok"]:
+            for monitor in monitors:
+                monitor.accept(one)
+        for step in range(wait if number + 1 < len(loads) else 60):
+            if step == gives_up:
+                target.abort("r0")
+                for monitor in monitors:
+                    monitor.abort("r0", inside=False)
+            seen = read_step(target.step(), observes)
+            said.append([monitor.observe(seen) for monitor in monitors])
+    assert all(one == other for one, other in said)
+    assert monitors[0].at_stake == monitors[1].at_stake
+    assert not monitors[1].ledger.accounts.keys() - monitors[1].ledger.live.keys()
 
 
 # Prefix hits
