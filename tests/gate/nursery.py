@@ -1,0 +1,119 @@
+"""Starts a piece of work again and again, and kills it at random instants.
+
+    python nursery.py gate|corpus FOLDER KILLS
+
+A process of its own, with one thread: it imports once, and forks for each run. Prints a line of
+JSON: how many runs were killed, and how many ended by themselves before that.
+"""
+
+import json
+import os
+import random
+import signal
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from schedproof.gate import corpus_folder, probing
+from schedproof.gate.hypothesis_home import set_hypothesis_home
+from schedproof.gate.judge import run_gate
+from schedproof.gate.profiles import PROFILES, Profile
+from schedproof.gate.reports.ndjson import Ndjson
+from schedproof.gate.state import Gate
+from schedproof.model.scenario import Request, Scenario
+from schedproof.model.systems import full_config
+from schedproof.model.target import ModelTarget
+from schedproof.spec.catalogue import load, select
+
+RULES = ["ALL-R03", "SPY-R22"]
+SMALL = {"block_size": 4, "chunk_size": 8, "max_model_len": 32, "max_batch_tkv": 64}
+
+
+class Faulty(ModelTarget):
+    """Loses who waits, and with three requests shows no tokens."""
+
+    def step(self) -> dict[str, Any]:
+        """A step of the model, bent."""
+        reply = super().step()
+        step = reply["step"]
+        if len(step["running"]) > 2:
+            step["emitted"] = {}
+        elif len(step["running"]) > 1:
+            step["waiting"] = step["waiting"][:0]
+        return reply
+
+
+def gate(folder: Path) -> None:
+    """A gate that finds, shrinks and reports two rules."""
+    events = Ndjson(folder / f"events-{os.getpid()}.ndjson")
+    run_gate(
+        Gate(
+            target=Faulty(),
+            target_spec="faulty",
+            system="spyre",
+            revision="sound",
+            rules=select(load("spyre"), RULES),
+            chosen=True,
+            profile_name="quick",
+            seed=os.getpid(),
+            max_failures=2,
+            out=folder / "out",
+            report=events,
+        )
+    )
+
+
+def corpus(folder: Path) -> None:
+    """Entries are added, and each is written again and again."""
+    config = full_config("spyre", "sound", SMALL)
+    for number in range(10**6):
+        length = number % 20 + 1
+        request = Request(id="r0", arrival=0, prompt=(("r0", length),), max_tokens=3)
+        scenario = Scenario(system="spyre", revision="sound", config=config, requests=(request,))
+        corpus_folder.add(folder / "out", scenario, corpus_folder.Origin("ALL-R03"))
+
+
+def started(work: Callable[[Path], None], folder: Path) -> int:
+    """The id of a process that does the work."""
+    child = os.fork()
+    if child == 0:
+        try:
+            work(folder)
+        finally:
+            os._exit(0)
+    return child
+
+
+def killed(work: Callable[[Path], None], folder: Path, after: float) -> bool:
+    """Whether the work was still on when it was killed."""
+    child = started(work, folder)
+    time.sleep(after)
+    os.kill(child, signal.SIGKILL)
+    _, status = os.waitpid(child, 0)
+    return os.WIFSIGNALED(status)
+
+
+def undisturbed(work: Callable[[Path], None], folder: Path) -> float:
+    """Seconds that the work takes here and now, once all that it needs is imported."""
+    work(folder)
+    began = time.monotonic()
+    os.waitpid(started(work, folder), 0)
+    return time.monotonic() - began
+
+
+def main() -> None:
+    """Kill so many runs."""
+    name, folder, kills = sys.argv[1], Path(sys.argv[2]), int(sys.argv[3])
+    PROFILES["quick"] = Profile(examples=12, shrink_runs=8, shrink_attempts=12, corpus_steps=0)
+    probing.SCALES = ("small",)
+    set_hypothesis_home()
+    dice = random.Random(name)
+    work, longest = (gate, undisturbed(gate, folder)) if name == "gate" else (corpus, 0.05)
+    done = [killed(work, folder, dice.uniform(0.001, longest)) for _ in range(kills)]
+    print(json.dumps({"killed": sum(done), "ended": len(done) - sum(done)}))
+
+
+if __name__ == "__main__":
+    main()

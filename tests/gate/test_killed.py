@@ -1,0 +1,64 @@
+"""SIGKILL at two hundred random instants: nothing that was said is lost, no file is half there."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from schedproof.gate import probing
+from schedproof.gate.corpus_folder import entries
+from schedproof.gate.judge import run_gate
+from schedproof.gate.scenario_file import read_scenario
+from schedproof.gate.state import Gate
+from schedproof.properties.replay import replay
+from schedproof.spec.catalogue import load
+
+from . import nursery
+
+RULES = load("spyre")
+
+
+def survivors(work: str, folder: Path, kills: int) -> dict[str, int]:
+    ran = subprocess.run(
+        [sys.executable, nursery.__file__, work, str(folder), str(kills)],
+        stdout=subprocess.PIPE,
+        check=True,
+    )
+    told: dict[str, int] = json.loads(ran.stdout)
+    return told
+
+
+def found(file: Path) -> list[dict[str, str]]:
+    """The findings that a gate had reported; the last line may be cut."""
+    lines = file.read_bytes().split(b"\n")
+    whole = [json.loads(line) for line in lines[:-1]]
+    return [one["finding"] for one in whole if one["event"] == "found"]
+
+
+def test_no_finding_that_was_reported_is_lost_and_the_next_gate_begins_with_it(
+    tmp_path: Path, gate: Callable[..., Gate], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert survivors("gate", tmp_path, 60)["killed"] >= 30
+    reported = [one for file in tmp_path.glob("events-*.ndjson") for one in found(file)]
+    assert reported
+    for one in reported:
+        scenario = read_scenario(Path(one["scenario"]))
+        broken = replay(nursery.Faulty(), scenario, RULES).broken
+        assert one["rule"] in {rule.rule for rule in broken}
+    kept = entries(tmp_path / "out")
+    assert {one["scenario"] for one in reported} <= {str(one.path) for one in kept}
+    monkeypatch.setattr(probing, "SCALES", ("small",))
+    corpus = [one.scenario for one in kept]
+    verdict = run_gate(gate(nursery.Faulty(), corpus=corpus, examples=1))
+    again = {one.rule for one in verdict.findings if one.engine == "own corpus"}
+    assert {one["rule"] for one in reported} <= again
+
+
+def test_no_file_of_a_corpus_is_ever_half_written(tmp_path: Path) -> None:
+    assert survivors("corpus", tmp_path, 140) == {"killed": 140, "ended": 0}
+    kept = entries(tmp_path / "out")
+    assert 1 <= len(kept) <= 20
+    assert all(one.rule == "ALL-R03" for one in kept)
