@@ -115,17 +115,14 @@ def decode(config: NanoConfig, state: State) -> Plan:
     plan = Plan(state.running, state.waiting, state.pool, {}, False)
     while plan.running and len(ready) < config.max_num_seqs:
         one = plan.running[0]
-        while not block_manager.can_append(config, plan.pool, one):
-            victim = plan.running[-1]
-            plan = preempt(config, plan, victim, ready)
-            if victim is one:
-                break
-        else:
-            one, pool = block_manager.may_append(config, plan.pool, one)
-            ready = (*ready, one)
-            plan = plan._replace(
-                running=plan.running[1:], pool=pool, scheduled={**plan.scheduled, one.id: 1}
-            )
+        if not block_manager.can_append(config, plan.pool, one):
+            plan = preempt(config, plan, plan.running[-1], ready)
+            continue
+        one, pool = block_manager.may_append(config, plan.pool, one)
+        ready = (*ready, one)
+        plan = plan._replace(
+            running=plan.running[1:], pool=pool, scheduled={**plan.scheduled, one.id: 1}
+        )
     return plan._replace(running=ready + plan.running)
 
 

@@ -1,17 +1,42 @@
-"""Runs of the models by hand: block 4, budget 16, no cache, no bound."""
+"""Small numbers to reckon with by hand: block 4, budget 16, no cache, no bound; states put together
+from parts, and runs of the models."""
 
 from collections.abc import Mapping
 from typing import Any
 
 from schedproof.model.llmservingsim.completion import Done, add_done
+from schedproof.model.llmservingsim.config import LlmServingSimConfig
 from schedproof.model.llmservingsim.model import LlmServingSimModel, make_model
-from schedproof.model.llmservingsim.state import Decision, State
+from schedproof.model.llmservingsim.state import Decision, Sequence, State
+from schedproof.model.pool import Pool
 from schedproof.model.scenario import Request, Segment
 
 SMALL: dict[str, Any] = {
     **{"block_size": 4, "max_num_seqs": 4, "max_num_batched_tokens": 16},
     **{"enable_prefix_caching": False},
 }
+
+
+def config(**changes: Any) -> LlmServingSimConfig:
+    """A configuration with these changes."""
+    return LlmServingSimConfig(**(SMALL | changes))
+
+
+def waiting(prompt: int, max_tokens: int = 4, name: str = "new", **changes: Any) -> Sequence:
+    """A request that nothing has happened to yet; its tokens are its own."""
+    asked = Sequence(name, prompt, max_tokens, max_tokens, content=((name, prompt),))
+    return asked._replace(**changes)
+
+
+def decoding(name: str, computed: int, *blocks: int, **changes: Any) -> Sequence:
+    """A request with a prompt of `computed` that has emitted its first token of nine."""
+    prefilled = waiting(computed, 9, name, computed=computed, generated=1, blocks=blocks)
+    return prefilled._replace(**changes)
+
+
+def pool(size: int | None, held: int) -> Pool:
+    """A pool of which the first `held` blocks are in use."""
+    return Pool(size, fresh=held + 1)
 
 
 class Run:

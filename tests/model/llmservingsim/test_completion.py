@@ -31,6 +31,28 @@ def test_a_batch_that_is_not_on_its_way_changes_nothing(revision):
     assert run.done(0) == Done()
 
 
+@pytest.mark.parametrize("revision", ["documented", "head"])
+def test_a_batch_is_through_once_whatever_is_on_its_way_behind_it(revision):
+    run = Run(revision, pp_size=2, max_num_batched_tokens=2)
+    run.ask("a", 2, 2)
+    run.ask("b", 2, 2)
+    assert [run.schedule(), run.schedule()] == [{"a": 2}, {"b": 2}]
+    assert run.done(0).emitted == ("a",)
+    assert run.done(0) == Done()
+    assert run.done(1).emitted == ("b",)
+
+
+@pytest.mark.parametrize("revision", ["documented", "head"])
+def test_which_batch_is_through_is_told_by_its_number_not_by_its_place(revision):
+    run = Run(revision, pp_size=3, max_num_batched_tokens=2)
+    for name in "abc":
+        run.ask(name, 2, 2)
+        run.schedule()
+    assert run.done(1).emitted == ("b",)
+    assert [batch.number for batch in run.state.inflight] == [0, 2]
+    assert [run.done(number).emitted for number in (2, 0)] == [("c",), ("a",)]
+
+
 def test_by_the_page_tokens_count_once_they_are_computed():
     run = Run("documented", pp_size=2, max_num_batched_tokens=4)
     run.ask("a", 8, 2)
@@ -89,6 +111,8 @@ def test_at_head_a_request_with_all_it_knows_on_its_way_is_passed_over():
     run.ask("b", 3, 3)
     assert run.schedule() == {"b": 3}
     assert run.schedule() is None
+    # Nothing counts as computed of who was passed over.
+    assert [one.computed for one in run.state.running] == [3, 3]
 
 
 def test_both_throughputs_and_the_finished_are_handed_back():

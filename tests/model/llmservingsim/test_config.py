@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from schedproof.model.errors import InputError
-from schedproof.model.llmservingsim.config import read_config
+from schedproof.model.llmservingsim.config import LlmServingSimConfig, read_config
 from schedproof.model.systems import REVISIONS, full_config, resolve_revision
 
 
@@ -54,3 +54,10 @@ def test_zero_seats_are_any_number_and_a_threshold_of_zero_is_none():
     capped = msgspec.structs.replace(config, max_num_seqs=2, long_prefill_token_threshold=5)
     assert [capped.has_seat(taken) for taken in (0, 1, 2, 3)] == [True, True, False, False]
     assert [capped.capped(tokens) for tokens in (1, 5, 6)] == [1, 5, 5]
+
+
+def test_parameters_are_given_by_name_and_do_not_change():
+    with pytest.raises(TypeError):
+        LlmServingSimConfig(16)
+    with pytest.raises(AttributeError):
+        read_config({}, "head").pp_size = 2

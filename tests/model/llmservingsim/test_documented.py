@@ -106,6 +106,15 @@ def test_a_request_starts_only_once_its_last_token_has_room_and_nobody_starts_be
     assert run.steps(5)[3:] == [{"a": 1}, {"b": 4, "c": 1}]
 
 
+@pytest.mark.parametrize(("max_tokens", "starts"), [(5, True), (6, False)])
+def test_all_but_the_last_token_of_who_starts_has_room(max_tokens, starts):
+    """Three blocks are free beside a, one of them promised to it: two hold eight tokens."""
+    run = Run("documented", num_blocks=4)
+    run.ask("a", 4, 5)
+    run.ask("b", 4, max_tokens)
+    assert ("b" in run.step()["scheduled"]) is starts
+
+
 def test_nobody_is_ever_preempted():
     run = Run("documented", num_blocks=3)
     run.ask("a", 4, 5)

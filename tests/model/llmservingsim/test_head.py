@@ -1,5 +1,9 @@
 """The decision of the code at HEAD: running first, the tail gives way, the whole sequence fits."""
 
+from itertools import permutations
+
+import pytest
+
 from .build import Run
 
 
@@ -12,6 +16,19 @@ def test_who_runs_comes_first_and_the_tail_gives_way():
     assert (step["scheduled"], step["preempted"], step["waiting"]) == ({"a": 1}, ["b"], ["b"])
     assert "b" not in step["computed"]
     assert "b" not in step["blocks"]
+
+
+@pytest.mark.parametrize("names", list(permutations("abc")))
+def test_of_three_the_one_admitted_last_gives_way_whatever_its_name(names):
+    run = Run("head", num_blocks=6, max_num_batched_tokens=32)
+    for name in names:
+        run.ask(name, 7, 9)
+    run.steps(2)
+    first, second, last = names
+    step = run.step()
+    assert (step["preempted"], step["running"]) == ([last], [first, second])
+    # Its two blocks are enough for both.
+    assert step["scheduled"] == {first: 1, second: 1}
 
 
 def test_nobody_is_admitted_in_a_step_that_preempts():

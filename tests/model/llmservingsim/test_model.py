@@ -1,5 +1,7 @@
 """The models as the rest of the suite sees them: what they show, what they refuse, who leaves."""
 
+from dataclasses import FrozenInstanceError
+
 import pytest
 
 from schedproof.model.llmservingsim.model import make_model
@@ -85,3 +87,10 @@ def test_the_pipeline_depth_makes_no_difference_where_a_step_completes_at_once()
             run.ask(name, 5, 4)
         seen.append([run.step() for _ in range(12)])
     assert seen[0] == seen[1]
+
+
+def test_a_model_stays_what_it_was_made():
+    model = make_model("head", SMALL)
+    with pytest.raises(FrozenInstanceError):
+        model.config = make_model("head", {}).config
+    assert model == make_model("head", SMALL)

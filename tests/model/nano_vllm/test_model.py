@@ -1,5 +1,6 @@
 """The model as the rest of the suite sees it: what it shows, what it refuses."""
 
+from dataclasses import FrozenInstanceError
 from typing import Any
 
 import pytest
@@ -36,6 +37,13 @@ def request(prompt: int, max_tokens: int, **changes: Any) -> Request:
 def test_a_model_is_its_configuration_and_whether_prompts_go_in_chunks() -> None:
     assert model() == NanoModel(NanoConfig(**SMALL), chunked=False)
     assert model("0.2.0") == NanoModel(NanoConfig(**SMALL), chunked=True)
+
+
+def test_a_model_stays_what_it_was_made() -> None:
+    one = model()
+    with pytest.raises(FrozenInstanceError):
+        one.chunked = True
+    assert one == model()
 
 
 @each_revision

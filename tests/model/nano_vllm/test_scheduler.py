@@ -254,6 +254,12 @@ def test_a_budget_that_is_spent_exactly_admits_nobody_else() -> None:
         assert (order(plan), ids(plan.waiting)) == ([("a", 16)], ["b"])
 
 
+@each_revision
+def test_the_last_token_of_the_budget_is_given(revision: str) -> None:
+    plan = decided(queue(15, 1), revision)
+    assert (order(plan), ids(plan.waiting)) == ([("a", 15), ("b", 1)], [])
+
+
 def test_a_prompt_in_chunks_begins_behind_what_is_cached_and_looks_only_once() -> None:
     run = Run(IN_CHUNKS, block_size=4, num_blocks=12, max_num_batched_tokens=5)
     run.ask("a", ("s", 5), max_tokens=1)
