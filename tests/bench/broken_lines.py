@@ -1,10 +1,11 @@
 """Is a gate with known deviations green on a release, and red once one line of it is broken?
 
-    python tests/bench/broken_lines.py known.toml [--only NAME] [--json FILE]
+    python tests/bench/broken_lines.py sendnn-inference==2.1.2 known.toml
+    python tests/bench/broken_lines.py nano-vllm known.toml --path CHECKOUT
 
-Takes sendnn-inference 2.1.2 as it is installed in the cache, holds it to the model of 2.1.2 with
-the profile `ci` and a file of deviations, and then copies of it, in each of which one operator,
-constant or statement of the scheduler is another. Some minutes of one core for each. Exit code 0
+Gates the release as it is installed, with the profile `ci` and a file of deviations, and then
+copies of it, in each of which one operator, constant or statement of the scheduler is another.
+Half a minute of one core for each copy of nano-vLLM, some minutes of sendnn-inference. Exit code 0
 if the release itself is green and every copy is red.
 """
 
@@ -18,22 +19,20 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from schedproof.gate.published import parse
 from schedproof.gate.releases import prepare
 
-RELEASE = "sendnn-inference==2.1.2"
-REVISION = "2.1.2"
-PACKAGE = "sendnn_inference"
-SCHEDULER = Path(PACKAGE, "v1", "core", "scheduler.py")
-CLASS = "ChunkedPrefillSpyreScheduler"
 OTHER: dict[type, type] = {
     ast.Lt: ast.LtE,
     ast.LtE: ast.Lt,
     ast.Gt: ast.GtE,
+    ast.GtE: ast.Gt,
     ast.Eq: ast.NotEq,
+    ast.NotEq: ast.Eq,
     ast.And: ast.Or,
     ast.Sub: ast.Add,
     ast.Add: ast.Sub,
@@ -49,31 +48,69 @@ class Break(NamedTuple):
     number: int
 
 
+class Suite(NamedTuple):
+    """A release: the files of its scheduler in what is installed, and what is broken in each."""
+
+    system: str
+    revision: str
+    package: str
+    breaks: dict[str, tuple[Break, ...]]
+
+
 FIRST, LAST = "_satisfies_first_chunk_constraints", "_satisfies_last_chunk_constraints"
-VOLUME = "check_batch_tkv_limit_cp"
-BREAKS = (
-    Break("one request more than there are seats", FIRST, ast.Compare, 0),
-    Break("a finished prefill stays ongoing", "update_from_output", ast.Compare, 2),
-    Break("a prompt of one chunk is no first chunk", "update_from_output", ast.Compare, 0),
-    Break("left padding is added to what is computed", "adjust_computed_tokens", ast.BinOp, 2),
-    Break("prefills wait for a turn without a reason", "_has_scheduling_priority", ast.BoolOp, 0),
-    Break(
-        "a prompt of one whole chunk has no last chunk", "_satisfies_constraints", ast.Compare, 2
+VOLUME, TURN = "check_batch_tkv_limit_cp", "_has_scheduling_priority"
+SUITES = {
+    "sendnn-inference==2.1.2": Suite(
+        "spyre",
+        "2.1.2",
+        "sendnn_inference",
+        {
+            "v1/core/scheduler.py ChunkedPrefillSpyreScheduler": (
+                Break("one request more than there are seats", FIRST, ast.Compare, 0),
+                Break("a finished prefill stays ongoing", "update_from_output", ast.Compare, 2),
+                Break("one chunk is no first chunk", "update_from_output", ast.Compare, 0),
+                Break("left padding counts as computed", "adjust_computed_tokens", ast.BinOp, 2),
+                Break("a prefill waits for no reason", TURN, ast.BoolOp, 0),
+                Break("a whole chunk is not the last", "_satisfies_constraints", ast.Compare, 2),
+                Break("the newcomer needs two tokens more", LAST, ast.BinOp, 5),
+                Break("a new prefill is not remembered", "schedule", ast.Constant, 9),
+                Break("no block of slack for the newcomer", VOLUME, ast.AugAssign, 0),
+                Break("no block of slack for the others", VOLUME, ast.AugAssign, 1),
+                Break("the newcomer is not counted", VOLUME, ast.AugAssign, 2),
+            )
+        },
     ),
-    Break("the newcomer needs two tokens more", LAST, ast.BinOp, 5),
-    Break("a new prefill is not remembered", "schedule", ast.Constant, 9),
-    Break("no block of slack for the newcomer", VOLUME, ast.AugAssign, 0),
-    Break("no block of slack for the others", VOLUME, ast.AugAssign, 1),
-    Break("the newcomer is not counted", VOLUME, ast.AugAssign, 2),
-    Break("who has left is still counted", VOLUME, ast.AugAssign, 3),
-)
+    "nano-vllm": Suite(
+        "nano_vllm",
+        "0.2.0",
+        "nanovllm",
+        {
+            "engine/scheduler.py Scheduler": (
+                Break("one sequence more in a prefill step", "schedule", ast.Compare, 0),
+                Break("whoever does not fit is cut", "schedule", ast.BoolOp, 1),
+                Break("the budget is not used up", "schedule", ast.AugAssign, 0),
+                Break("one sequence more in a decode step", "schedule", ast.Compare, 5),
+                Break("a cut prompt gets a token", "postprocess", ast.Compare, 0),
+                Break("one token beyond max_tokens", "postprocess", ast.Compare, 2),
+            ),
+            "engine/block_manager.py BlockManager": (
+                Break("the last block may be a hit", "can_allocate", ast.BinOp, 0),
+                Break("shared blocks are counted twice", "can_allocate", ast.AugAssign, 1),
+                Break("one block is always left", "can_allocate", ast.Compare, 3),
+                Break("who shares a block is not counted", "allocate", ast.AugAssign, 0),
+                Break("a block too early or too late", "can_append", ast.Compare, 1),
+                Break("a new block a token later", "may_append", ast.Constant, 0),
+            ),
+        },
+    ),
+}
 
 
-def nodes(tree: ast.Module, method: str, kind: type) -> list[Any]:
+def nodes(tree: ast.Module, cls: str, method: str, kind: type) -> list[Any]:
     """The nodes of a class in a method, in the order of the text; of documentation none."""
-    [scheduler] = [one for one in tree.body if isinstance(one, ast.ClassDef) and one.name == CLASS]
+    [holder] = [one for one in tree.body if isinstance(one, ast.ClassDef) and one.name == cls]
     [found] = [
-        one for one in scheduler.body if isinstance(one, ast.FunctionDef) and one.name == method
+        one for one in holder.body if isinstance(one, ast.FunctionDef) and one.name == method
     ]
     body = [one for one in ast.walk(found) if isinstance(one, kind)]
     texts = (one for one in body if not isinstance(getattr(one, "value", None), str))
@@ -94,75 +131,94 @@ def change(node: Any) -> None:
         node.value = ast.UnaryOp(ast.Not(), node.value)
 
 
-def broken(source: str, one: Break) -> tuple[str, str]:
+def broken(source: str, cls: str, one: Break) -> tuple[str, str]:
     """The source with the break in it, and the line that is another."""
     tree = ast.parse(source)
-    node = nodes(tree, one.method, one.node)[one.number]
-    first, last = node.lineno, node.end_lineno
+    node = nodes(tree, cls, one.method, one.node)[one.number]
+    line = node.lineno
     change(node)
-    text = ast.unparse(ast.fix_missing_locations(tree))
-    return text, f"{one.method}, line {first}" + (f" to {last}" if last != first else "")
+    return ast.unparse(ast.fix_missing_locations(tree)), f"{one.method}, line {line}"
 
 
-def judged(folder: Path, path: str, known: Path, more: list[str]) -> tuple[int, str, float]:
-    """Exit code of a gate of the tree that is first on PYTHONPATH, the first finding, seconds."""
-    release = parse(RELEASE)
+def installed(name: str, checkout: Path | None) -> Path:
+    """The folder that holds the package."""
+    if checkout is not None:
+        return checkout
+    release = parse(name)
+    assert release is not None
+    paths = prepare(release, report=print).env["PYTHONPATH"].split(os.pathsep)
+    return next(Path(path) for path in paths if Path(path, SUITES[name].package).is_dir())
+
+
+def target(name: str, tree: Path, checkout: Path | None) -> list[str]:
+    """The words with which `gate` runs the package in `tree`."""
+    if checkout is not None:
+        return [name, "--path", str(tree)]
+    release = parse(name)
     assert release is not None
     prepared = prepare(release, offline=True, report=lambda _: None)
-    paths = os.pathsep.join(filter(None, [path, prepared.env.get("PYTHONPATH", "")]))
+    paths = os.pathsep.join([str(tree), prepared.env["PYTHONPATH"]])
     env = prepared.env | {"PYTHONPATH": paths}
     words = ["env", "-i", *(f"{key}={value}" for key, value in env.items()), *prepared.command]
-    command = [sys.executable, "-m", "schedproof", "gate", "cmd:" + shlex.join(words)]
-    command += ["--system", "spyre", "--revision", REVISION, "--deviations", str(known)]
-    command += ["--json", str(folder / "verdict.json"), "--out", str(folder / "out"), *more]
+    suite = SUITES[name]
+    return ["cmd:" + shlex.join(words), "--system", suite.system, "--revision", suite.revision]
+
+
+def judged(words: list[str], known: Path, folder: Path) -> tuple[int, str, float]:
+    """Exit code of a gate, the first finding, seconds."""
+    command = [sys.executable, "-m", "schedproof", "gate", *words, "--deviations", str(known)]
+    command += ["--json", str(folder / "verdict.json"), "--out", str(folder / "out")]
     began = time.monotonic()
     ran = subprocess.run(command, capture_output=True, text=True, check=False)
     seconds = time.monotonic() - began
     if ran.returncode not in (0, 1):
         return ran.returncode, ran.stderr.strip().splitlines()[-1], seconds
-    found = json.loads((folder / "verdict.json").read_text())["findings"]
-    said = f"{found[0]['rule']}: {found[0]['message']}" if found else "nothing"
-    return ran.returncode, said, seconds
+    verdict = json.loads((folder / "verdict.json").read_text())
+    found = [f"{one['rule']}: {one['message']}" for one in verdict["findings"]]
+    found += [f"{one['rule']} {one['state']}" for one in verdict["deviations"]]
+    return ran.returncode, found[0] if found else "nothing", seconds
+
+
+def copies(name: str, tree: Path, folder: Path) -> Iterator[tuple[str, Path]]:
+    """Each broken copy of the package, and what is broken in it."""
+    package = SUITES[name].package
+    for place, breaks in SUITES[name].breaks.items():
+        file, cls = place.split()
+        source = (tree / package / file).read_text()
+        for one in breaks:
+            copy = folder / f"{len(list(folder.iterdir()))}"
+            shutil.copytree(tree, copy, ignore=shutil.ignore_patterns(".git", "assets"))
+            text, where = broken(source, cls, one)
+            (copy / package / file).write_text(text)
+            yield f"{one.name} ({where})", copy
 
 
 def main() -> None:
     """Judge the release, then each broken copy."""
     parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("release", choices=SUITES)
     parser.add_argument("known", type=Path)
-    parser.add_argument("--only", action="append", default=[])
+    parser.add_argument("--path", type=Path, help="the checkout of nano-vllm")
     parser.add_argument("--json", type=Path)
     asked = parser.parse_args()
-    release = parse(RELEASE)
-    assert release is not None
-    prepared = prepare(release, report=print)
-    tree = next(
-        Path(path)
-        for path in prepared.env["PYTHONPATH"].split(os.pathsep)
-        if Path(path, PACKAGE).is_dir()
-    )
-    source = (tree / SCHEDULER).read_text()
     table: list[dict[str, Any]] = []
-    for name, one in [("as it is", None), *((one.name, one) for one in BREAKS)]:
-        if asked.only and name not in asked.only:
-            continue
-        with tempfile.TemporaryDirectory() as temporary:
-            folder, path, where = Path(temporary), "", ""
-            if one is not None:
-                copy = folder / "tree"
-                shutil.copytree(tree, copy)
-                text, where = broken(source, one)
-                (copy / SCHEDULER).write_text(text)
-                path = str(copy)
-            more = ["--max-failures", "1"] if one else []
-            code, said, seconds = judged(folder, path, asked.known.resolve(), more)
-        right = code == (1 if one else 0)
-        table.append({"name": name, "where": where, "exit": code, "said": said, "seconds": seconds})
-        print(
-            f"{'ok' if right else 'WRONG':<6}{seconds:6.0f} s  {name} ({where}): {said}", flush=True
-        )
+
+    def judge(what: str, tree: Path, expected: int, *more: str) -> None:
+        words = [*target(asked.release, tree, asked.path), *more]
+        with tempfile.TemporaryDirectory() as folder:
+            code, said, seconds = judged(words, asked.known.resolve(), Path(folder))
+        table.append({"what": what, "exit": code, "right": code == expected, "said": said})
+        word = "ok" if code == expected else "WRONG"
+        print(f"{word:<6}{seconds:6.0f} s  {what}: {said}", flush=True)
+
+    tree = installed(asked.release, asked.path)
+    judge("as it is", tree, 0)
+    with tempfile.TemporaryDirectory() as folder:
+        for what, copy in copies(asked.release, tree, Path(folder)):
+            judge(what, copy, 1, "--max-failures", "1")
     if asked.json:
         asked.json.write_text(json.dumps(table, indent=2) + "\n")
-    sys.exit(any(one["exit"] != (one["name"] != "as it is") for one in table))
+    sys.exit(not all(one["right"] for one in table))
 
 
 if __name__ == "__main__":
