@@ -43,10 +43,13 @@ def command(
     revision: Annotated[
         str | None, typer.Option(help="whose configuration keys are meant (default: by the target)")
     ] = None,
-    profile: Annotated[str, typer.Option(help=f"one of {', '.join(PROFILES)}")] = "ci",
+    profile: Annotated[
+        str | None, typer.Option(help=f"one of {', '.join(PROFILES)}  [default: ci]")
+    ] = None,
     seed: Annotated[
-        int, typer.Option(help="the same seed gives the same runs; from 0 upwards")
-    ] = 0,
+        int | None,
+        typer.Option(help="the same seed gives the same runs; from 0 upwards  [default: 0]"),
+    ] = None,
     max_differences: Annotated[int, typer.Option(help="differences to look for, at least 1")] = 3,
     changes: Annotated[
         list[str] | None,
@@ -76,7 +79,9 @@ def command(
 ) -> None:
     """Find where two schedulers decide otherwise: the same scenarios on both, step by step."""
     asked = {"--system": system, "--revision": revision, "--set": changes}
+    asked |= {"--profile": profile, "--seed": seed}
     _check_one_question(target_b, path_b, save, since, json_file, asked)
+    profile, seed = profile or "ci", seed or 0
     if profile not in PROFILES:
         raise InputError("--profile", f"{profile!r}; valid: {', '.join(PROFILES)}")
     at_least("--seed", seed, 0)
@@ -261,6 +266,6 @@ def _check_one_question(
         raise InputError("TARGET_B", f"{target_b or path_b}: {name} takes one target only")
     if save is not None and json_file is not None:
         raise InputError("--json", f"{json_file}: --save compares nothing")
-    given = [key for key, value in asked.items() if value]
+    given = [key for key, value in asked.items() if value not in (None, [])]
     if since is not None and given:
         raise InputError(given[0], f"{asked[given[0]]}: not with --since, whose file says it")

@@ -83,9 +83,14 @@ def crashed(error: BaseException) -> Reply:
     return {
         "ok": False,
         "error": "crashed",
-        "message": f"{type(error).__name__}: {error}",
-        "traceback": "".join(traceback.format_exception(error)),
+        "message": _unicode(f"{type(error).__name__}: {error}"),
+        "traceback": _unicode("".join(traceback.format_exception(error))),
     }
+
+
+def _unicode(text: str) -> str:
+    """A text that every reader of JSON takes: half a surrogate pair is none."""
+    return text.encode(errors="backslashreplace").decode()
 
 
 def _parse(line: bytes) -> tuple[str, dict[str, Any]]:

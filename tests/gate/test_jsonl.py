@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from schedproof.gate.targets import jsonl
@@ -237,3 +238,9 @@ def test_an_interrupt_ends_the_loop_quietly() -> None:
     assert done.returncode == 0
     assert len(done.stdout.splitlines()) == 2
     assert b"Traceback" not in done.stderr
+
+
+def test_half_a_surrogate_in_what_a_target_raises_is_still_a_crash() -> None:
+    reply = jsonl.crashed(ValueError("\ud800 and more"))
+    assert json.loads(json.dumps(reply).encode())["message"] == "ValueError: \\ud800 and more"
+    msgspec.json.decode(json.dumps(reply))
