@@ -63,6 +63,7 @@ class Deviations:
     Attributes:
         scenarios: by the entry's number, what it replays.
         covered: what is known, a rule or the shape of a failure, and the entry that says so.
+        beside: by the entry's number, the shapes of all that its scenario breaks in one step.
         met: by the entry's number, how it fared where that is settled.
     """
 
@@ -70,6 +71,7 @@ class Deviations:
     today: datetime.date = datetime.date.min
     scenarios: Mapping[int, Scenario] = field(default_factory=dict)
     covered: dict[str, int] = field(default_factory=dict)
+    beside: dict[int, frozenset[str]] = field(default_factory=dict)
     met: dict[int, tuple[State, str]] = field(default_factory=dict)
 
     def begin(self, version: str) -> None:
@@ -84,9 +86,11 @@ class Deviations:
 
     def replayed(self, number: int, broken: Sequence[Broken]) -> None:
         """The first broken rules of the replay of an entry's scenario."""
-        entry, names = self.entries[number], self._names(number)
+        entry = self.entries[number]
+        shapes = [shape(one, _names(self.scenarios[number])) for one in broken]
         if broken and broken[0].rule == entry.rule:
-            self.covered.setdefault(shape(broken[0], names), number)
+            self.covered.setdefault(shapes[0], number)
+            self.beside[number] = frozenset(shapes)
             self.met[number] = "known", f"step {broken[0].step}: {broken[0].message}"
         elif broken:
             self.met[number] = "passes", f"{broken[0].rule} breaks before it, {broken[0].message}"
@@ -97,14 +101,19 @@ class Deviations:
         """The target does not take the entry's scenario."""
         self.met[number] = "unused", f"the target refuses the scenario: {why}"
 
-    def covers(self, broken: Broken, scenario: Scenario) -> bool:
-        """This failure is known; it is noted."""
-        names = [one.id for one in scenario.requests]
-        for key in (broken.rule, shape(broken, names)):
-            if (number := self.covered.get(key)) is not None:
-                self.met.setdefault(number, ("known", broken.message))
-                return True
-        return False
+    def new(self, broken: Sequence[Broken], scenario: Scenario) -> list[Broken]:
+        """Of the rules that a step breaks those that are not known; who is known is noted.
+
+        Beside a known failure those are known that broke beside it in the entry's own scenario.
+        """
+        names, known = _names(scenario), set[str]()
+        shapes = [shape(one, names) for one in broken]
+        for one, own in zip(broken, shapes, strict=True):
+            number = self.covered.get(one.rule, self.covered.get(own))
+            if number is not None:
+                self.met.setdefault(number, ("known", one.message))
+                known |= {own} | self.beside.get(number, frozenset())
+        return [one for one, own in zip(broken, shapes, strict=True) if own not in known]
 
     def of_rule(self, rule: str) -> Entry | None:
         """An entry by which a failure of the rule was known in this gate."""
@@ -125,8 +134,9 @@ class Deviations:
                 )
         return verdicts
 
-    def _names(self, number: int) -> list[str]:
-        return [one.id for one in self.scenarios[number].requests]
+
+def _names(scenario: Scenario) -> list[str]:
+    return [one.id for one in scenario.requests]
 
 
 def _never_met(at_stake: int) -> tuple[State, str]:

@@ -78,7 +78,7 @@ def command(
     offline: Annotated[bool, typer.Option("--offline", help="install nothing")] = False,
 ) -> None:
     """Find where two schedulers decide otherwise: the same scenarios on both, step by step."""
-    asked = {"--system": system, "--revision": revision, "--set": changes}
+    asked: dict[str, object] = {"--system": system, "--revision": revision, "--set": changes}
     asked |= {"--profile": profile, "--seed": seed}
     _check_one_question(target_b, path_b, save, since, json_file, asked)
     profile, seed = profile or "ci", seed or 0

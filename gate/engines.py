@@ -39,7 +39,7 @@ def search_scale(gate: Gate, scale: str, fixed: Mapping[str, Any] | None = None)
         while examples > 0 and len(known) < gate.max_failures and not known >= checked:
             hunt = Search(gate.target, gate.system, gate.revision, gate.rules, scale, known)
             hunt.fixed = fixed or {}
-            hunt.covers = gate.deviations.covers
+            hunt.new = gate.deviations.new
             before = _progress(gate, scale, gate.profile.examples - examples, totals["steps"])
             hunt.watch = lambda h=hunt, b=before: _watch(gate, h, b)
             attempts = 0  # one who breaks the search off does not wait for shrinking
@@ -117,7 +117,8 @@ def _found(gate: Gate, scale: str, hunt: Search, attempts: int) -> str:
             again = replay(target, candidate, gate.rules, last_step=first.step).broken
         except ConfigRefused:  # plainer, but not for this target
             return False
-        if not again or again[0].rule != first.rule or gate.deviations.covers(again[0], candidate):
+        again = gate.deviations.new(again, candidate)
+        if not again or again[0].rule != first.rule:
             return False
         smallest = candidate
         return True

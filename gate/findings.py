@@ -26,6 +26,7 @@ def confirm(gate: Gate, scenario: Scenario, first: Broken) -> Outcome:
         TargetBroken: it does not; the scenario is written down all the same.
     """
     outcome = replay(gate.target, scenario, gate.rules, last_step=first.step)
+    outcome.broken = gate.deviations.new(outcome.broken, scenario)
     if outcome.broken and outcome.broken[0].rule == first.rule:
         return outcome
     gate.unconfirmed.add(first.rule)

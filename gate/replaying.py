@@ -51,9 +51,9 @@ def _replay(gate: Gate, engine: str, scale: str, chosen: Sequence[Scenario]) -> 
             runs, steps = runs + 1, steps + outcome.steps
             rejected += len(outcome.session.rejected)
             gate.at_stake.update(outcome.at_stake)
-            if outcome.broken and not gate.deviations.covers(outcome.broken[0], meant):
+            if new := gate.deviations.new(outcome.broken, meant):
                 elapsed = time.monotonic() - found_at
-                again = confirm(gate, meant, outcome.broken[0])
+                again = confirm(gate, meant, new[0])
                 keep(gate, engine, scale, meant, again, elapsed, 0.0)
         complete = True
     finally:
@@ -78,8 +78,8 @@ def replay_deviations(gate: Gate) -> None:
         runs, steps = runs + 1, steps + outcome.steps
         gate.at_stake.update(outcome.at_stake)
         deviations.replayed(number, outcome.broken)
-        if outcome.broken and not deviations.covers(outcome.broken[0], meant):
-            again = confirm(gate, meant, outcome.broken[0])
+        if new := deviations.new(outcome.broken, meant):
+            again = confirm(gate, meant, new[0])
             keep(gate, "deviations", "given", meant, again, 0.0, 0.0)
     if runs:
         seconds = time.monotonic() - began

@@ -48,7 +48,8 @@ class Search:
     Attributes:
         known: rules already found broken: a run that breaks one of them first is not followed
             further, since what comes after may be its consequence.
-        covers: says of a failure that it is known, for the same purpose.
+        new: of the rules that a step breaks those that are not known; a run that breaks no other
+            one is not followed either.
         runs, steps: how much ran, shrinking included.
         refused: configurations that the target refused, by its words.
         rejected: requests refused at the door.
@@ -67,7 +68,7 @@ class Search:
     rules: Sequence[Rule]
     scale: Any
     known: frozenset[str] = frozenset()
-    covers: Callable[[Broken, Scenario], bool] = lambda _, __: False
+    new: Callable[[list[Broken], Scenario], list[Broken]] = lambda broken, _: broken
     runs: int = 0
     steps: int = 0
     at_stake: Counter[str] = field(default_factory=Counter)
@@ -342,7 +343,8 @@ def make_machine(hunt: Search, shrink_runs: int = 0) -> type[RuleBasedStateMachi
             if not broken:
                 return
             self.over = True
-            if broken[0].rule in hunt.known or hunt.covers(broken[0], self.scenario()):
+            broken = hunt.new(broken, self.scenario())
+            if not broken or broken[0].rule in hunt.known:
                 return
             hunt.fail(self.scenario(), broken, shrink_runs)
             raise RuleBroken(broken[0].rule)

@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from ...model.errors import InputError
 from ...model.faults import ConfigRefused, TargetFault
 from ...model.scenario import Scenario
+from ...properties.predicate import Broken
 from ...properties.replay import Outcome
 from ...properties.replay import replay as run_replay
 from ...spec.catalogue import load
@@ -139,19 +140,18 @@ class ScenarioItem(_Item):
             raise FileError(f"{self.file}: {error}") from None
         expected = scenario.expect is not None and scenario.expect.violates
         if outcome.broken and not expected:
-            known = setting.deviations.covers(outcome.broken[0], meant)
-            text = self._failure(meant, outcome)
-            if known:
+            new = setting.deviations.new(outcome.broken, meant)
+            if not new:
                 pytest.xfail("known")
-            raise Failed(text)
+            raise Failed(self._failure(meant, outcome, new[0]))
         if outcome.unmet:
             raise Failed("\n".join(outcome.unmet))
         if not expected and not (outcome.finished and any(outcome.at_stake.values())):
             raise Failed("inconclusive: the run did not finish, or no rule was at stake in it")
 
-    def _failure(self, scenario: Scenario, outcome: Outcome) -> str:
+    def _failure(self, scenario: Scenario, outcome: Outcome, first: Broken) -> str:
         """The failure as `schedproof replay` prints it."""
-        setting, first = self.judgement.setting, outcome.broken[0]
+        setting = self.judgement.setting
         rule = next(one for one in load(setting.system) if one.id == first.rule)
         options = report.replay_options(setting.target, None, STEP_LIMIT)
         command = f"schedproof replay {shlex.quote(str(self.file))}{options}"

@@ -171,10 +171,24 @@ def test_a_scenario_that_breaks_another_rule_first_is_a_finding(
 def test_a_failure_of_another_shape_is_not_covered(tmp_path: Path, scenario: str) -> None:
     deviations = reading(tmp_path, entry(scenario=scenario))
     deviations.begin("sound")
-    deviations.replayed(0, [Broken("ALL-R03", 1, "r1 is twice in 3 lists")])
-    assert deviations.covers(Broken("ALL-R03", 7, "r0 is twice in 2 lists"), TWO)
-    assert not deviations.covers(Broken("ALL-R03", 7, "r0 is lost"), TWO)
-    assert not deviations.covers(Broken("ALL-R04", 7, "r0 is twice in 2 lists"), TWO)
+    twice = Broken("ALL-R03", 1, "r1 is twice in 3 lists")
+    deviations.replayed(0, [twice])
+    assert deviations.new([twice._replace(message="r0 is twice in 2 lists")], TWO) == []
+    for other in (Broken("ALL-R03", 7, "r0 is lost"), Broken("ALL-R04", 7, twice.message)):
+        assert deviations.new([other], TWO) == [other]
+
+
+def test_what_breaks_beside_a_known_failure_is_new_unless_it_did_so_before(
+    tmp_path: Path, scenario: str
+) -> None:
+    deviations = reading(tmp_path, entry(scenario=scenario))
+    deviations.begin("sound")
+    known, beside = Broken("ALL-R03", 1, "r0 is lost"), Broken("SPY-R22", 1, "r0 has no token")
+    other = Broken("SPY-R09", 1, "r0 is ragged")
+    deviations.replayed(0, [known, beside])
+    assert deviations.new([known, beside], TWO) == []
+    assert deviations.new([known, other], TWO) == [other]
+    assert deviations.new([beside], TWO) == [beside]
 
 
 def test_what_was_never_at_stake_is_unused(tmp_path: Path) -> None:
