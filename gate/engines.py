@@ -114,10 +114,12 @@ def _found(gate: Gate, scale: str, hunt: Search, attempts: int) -> str:
     def still_breaks(candidate: Scenario) -> bool:
         nonlocal smallest
         try:
-            again = replay(target, candidate, gate.rules, last_step=first.step).broken
+            ended = replay(
+                target, candidate, gate.rules, last_step=first.step, new=gate.deviations.new
+            )
         except ConfigRefused:  # plainer, but not for this target
             return False
-        again = gate.deviations.new(again, candidate)
+        again = ended.broken
         if not again or again[0].rule != first.rule:
             return False
         smallest = candidate

@@ -25,8 +25,9 @@ def confirm(gate: Gate, scenario: Scenario, first: Broken) -> Outcome:
     Raises:
         TargetBroken: it does not; the scenario is written down all the same.
     """
-    outcome = replay(gate.target, scenario, gate.rules, last_step=first.step)
-    outcome.broken = gate.deviations.new(outcome.broken, scenario)
+    outcome = replay(
+        gate.target, scenario, gate.rules, last_step=first.step, new=gate.deviations.new
+    )
     if outcome.broken and outcome.broken[0].rule == first.rule:
         return outcome
     gate.unconfirmed.add(first.rule)
@@ -80,7 +81,10 @@ def keep(
         divergence=known,
     )
     gate.findings.append(finding)
-    command = f"schedproof replay {shlex.quote(finding.scenario)}{gate.replay_options}"
+    options = gate.replay_options
+    if gate.deviations.entries and "--rule" not in options:
+        options += f" --rule {first.rule}"  # what is known to break before it is not asked for
+    command = f"schedproof replay {shlex.quote(finding.scenario)}{options}"
     gate.report(Found(finding, named, outcome.session, command, gate.stderr()))
 
 

@@ -8,9 +8,12 @@ from msgspec.structs import replace
 from ..model.errors import InputError
 from ..model.faults import ConfigRefused
 from ..model.scenario import Scenario
-from ..properties.replay import replay
+from ..model.target import Target
+from ..properties.replay import Outcome, replay
+from ..spec.catalogue import Rule
 from . import verdict
 from .builtin import builtin_scenarios, longest
+from .deviations import Deviations
 from .events import Notice, Progress
 from .findings import confirm, keep
 from .state import Gate
@@ -44,16 +47,16 @@ def _replay(gate: Gate, engine: str, scale: str, chosen: Sequence[Scenario]) -> 
             found_at = time.monotonic()
             try:
                 meant = replace(scenario, revision=gate.revision, expect=None)
-                outcome = replay(gate.target, meant, gate.rules)
+                outcome = replay(gate.target, meant, gate.rules, new=gate.deviations.new)
             except (ConfigRefused, InputError):  # an option that this revision does not have
                 refused += 1
                 continue
             runs, steps = runs + 1, steps + outcome.steps
             rejected += len(outcome.session.rejected)
             gate.at_stake.update(outcome.at_stake)
-            if new := gate.deviations.new(outcome.broken, meant):
+            if outcome.broken:
                 elapsed = time.monotonic() - found_at
-                again = confirm(gate, meant, new[0])
+                again = confirm(gate, meant, outcome.broken[0])
                 keep(gate, engine, scale, meant, again, elapsed, 0.0)
         complete = True
     finally:
@@ -64,23 +67,40 @@ def _replay(gate: Gate, engine: str, scale: str, chosen: Sequence[Scenario]) -> 
 
 def replay_deviations(gate: Gate) -> None:
     """What the user knows to fail, each scenario to its end; another failure is a finding."""
-    deviations, began = gate.deviations, time.monotonic()
-    runs = steps = 0
-    for number, scenario in deviations.scenarios.items():
-        if number in deviations.met or deviations.entries[number].rule not in gate.ids:
+    began = time.monotonic()
+    settled = settle(gate.deviations, gate.target, gate.revision, gate.rules)
+    for outcome in settled:
+        gate.at_stake.update(outcome.at_stake)
+    for number, scenario in gate.deviations.scenarios.items():
+        if gate.deviations.met.get(number, ("unused",))[0] not in ("known", "passes"):
             continue
         meant = replace(scenario, revision=gate.revision, expect=None)
+        outcome = replay(gate.target, meant, gate.rules, new=gate.deviations.new)
+        if outcome.broken:
+            again = confirm(gate, meant, outcome.broken[0])
+            keep(gate, "deviations", "given", meant, again, 0.0, 0.0)
+    if settled:
+        steps = sum(outcome.steps for outcome in settled)
+        ran = verdict.EngineRun(
+            "deviations", "given", len(settled), steps, time.monotonic() - began
+        )
+        gate.engines.append(ran)
+
+
+def settle(
+    deviations: Deviations, target: Target, revision: str, rules: Sequence[Rule]
+) -> list[Outcome]:
+    """Replay the scenarios that are known to fail, of these rules and not settled yet."""
+    ids, outcomes = {rule.id for rule in rules}, []
+    for number, scenario in deviations.scenarios.items():
+        if number in deviations.met or deviations.entries[number].rule not in ids:
+            continue
         try:
-            outcome = replay(gate.target, meant, gate.rules)
+            meant = replace(scenario, revision=revision, expect=None)
+            outcome = replay(target, meant, rules)
         except (ConfigRefused, InputError) as refusal:
             deviations.refused(number, str(refusal))
             continue
-        runs, steps = runs + 1, steps + outcome.steps
-        gate.at_stake.update(outcome.at_stake)
         deviations.replayed(number, outcome.broken)
-        if new := deviations.new(outcome.broken, meant):
-            again = confirm(gate, meant, new[0])
-            keep(gate, "deviations", "given", meant, again, 0.0, 0.0)
-    if runs:
-        seconds = time.monotonic() - began
-        gate.engines.append(verdict.EngineRun("deviations", "given", runs, steps, seconds))
+        outcomes.append(outcome)
+    return outcomes

@@ -25,6 +25,7 @@ from ..model.systems import full_config
 from ..model.target import Target
 from ..spec.catalogue import Rule
 from .predicate import Broken
+from .rules import ends_run
 from .session import Session
 from .systems import GENERATORS
 
@@ -48,8 +49,8 @@ class Search:
     Attributes:
         known: rules already found broken: a run that breaks one of them first is not followed
             further, since what comes after may be its consequence.
-        new: of the rules that a step breaks those that are not known; a run that breaks no other
-            one is not followed either.
+        new: of the rules that a step breaks those that are not known to; with the others the run
+            goes on.
         runs, steps: how much ran, shrinking included.
         refused: configurations that the target refused, by its words.
         rejected: requests refused at the door.
@@ -342,12 +343,12 @@ def make_machine(hunt: Search, shrink_runs: int = 0) -> type[RuleBasedStateMachi
         def judge(self, broken: list[Broken]) -> None:
             if not broken:
                 return
-            self.over = True
-            broken = hunt.new(broken, self.scenario())
-            if not broken or broken[0].rule in hunt.known:
+            new = hunt.new(broken, self.scenario())
+            self.over = bool(new) or ends_run(broken)
+            if not new or new[0].rule in hunt.known:
                 return
-            hunt.fail(self.scenario(), broken, shrink_runs)
-            raise RuleBroken(broken[0].rule)
+            hunt.fail(self.scenario(), new, shrink_runs)
+            raise RuleBroken(new[0].rule)
 
         def scenario(self) -> Scenario:
             return Scenario(

@@ -14,6 +14,7 @@ from ..model.systems import full_config, resolve_revision
 from ..model.target import Target
 from ..spec.catalogue import Rule
 from .predicate import Broken
+from .rules import ends_run
 from .session import Session
 
 
@@ -44,12 +45,14 @@ def replay(
     rules: Sequence[Rule],
     watch: Callable[[int, Step], None] | None = None,
     last_step: int | None = None,
+    new: Callable[[list[Broken], Scenario], list[Broken]] = lambda broken, _: broken,
 ) -> Outcome:
     """Run the scenario until every request finished or a step breaks a rule.
 
-    `watch` is shown every step; after `last_step` the run is cut. A run whose requests do not
-    finish within the work that they are (rule ALL-R06's bound) stops there, whether or not that
-    rule is among `rules`.
+    `watch` is shown every step; after `last_step` the run is cut. `new` says which of the rules
+    that a step breaks were not known to: with the others the run goes on, where it can. A run whose
+    requests do not finish within the work that they are (rule ALL-R06's bound) stops there, whether
+    or not that rule is among `rules`.
 
     Raises:
         InputError: the scenario's configuration is impossible, or `expect` names no field.
@@ -67,14 +70,15 @@ def replay(
     last_listed = max((int(number) for number in listed if number is not None), default=-1)
     while True:
         number = outcome.steps
-        outcome.broken = _events(session, scenario, arrivals, number) or session.step()
+        broken = _events(session, scenario, arrivals, number) or session.step()
+        outcome.broken = new(broken, scenario)
         if session.recent and session.recent[-1][0] == number:
             step = session.recent[-1][1]
             outcome.steps += 1
             if watch is not None:
                 watch(number, step)
             outcome.unmet += _differences(number, listed.get(number), step)
-        if outcome.broken or number == last_step:
+        if outcome.broken or ends_run(broken) or number == last_step:
             break
         if number >= max(last_event, last_listed) and not session.unfinished:
             outcome.finished = True

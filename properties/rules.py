@@ -6,7 +6,7 @@ from typing import Any
 from ..spec.catalogue import Rule
 from . import common, llmservingsim, nano_vllm, spyre, vllm
 from .ledger import caches
-from .predicate import Predicate
+from .predicate import Broken, Predicate
 
 NEVER_CRASHES = "ALL-R01"
 NEVER_HANGS = "ALL-R02"
@@ -19,6 +19,11 @@ PREDICATES: dict[str, dict[str, Predicate]] = {
     "nano_vllm": {**common.PREDICATES, **nano_vllm.PREDICATES},
     "llmservingsim": {**common.PREDICATES, **llmservingsim.PREDICATES},
 }
+
+
+def ends_run(broken: Iterable[Broken]) -> bool:
+    """Nothing can be judged after this: the target is gone, or model and target have parted."""
+    return any(one.rule in (NEVER_CRASHES, NEVER_HANGS, LOCKSTEP) for one in broken)
 
 
 def observable(

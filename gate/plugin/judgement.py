@@ -11,9 +11,14 @@ import msgspec
 import pytest
 
 from ...model.faults import TargetFault
+from ...model.scenario import Scenario
+from ...model.systems import full_config
+from ...properties.session import Session
+from ..deviations import Deviations
 from ..events import Event, Found
 from ..hypothesis_home import set_hypothesis_home
 from ..judge import run_gate
+from ..replaying import settle
 from ..report import replay_options
 from ..reports.outcome import explained
 from ..state import Gate
@@ -70,6 +75,17 @@ class Judgement:
             imports=[str(root / path) for path in self._config.getini("pythonpath")],
         )
         return self._target.enter_context(entering)
+
+    def known_failures(self, scenario: Scenario) -> Deviations:
+        """The known deviations, settled; `scenario` is one that the target takes."""
+        setting, target = self.setting, self.open_target.target
+        known = setting.deviations
+        if known.entries:
+            config = full_config(setting.system, setting.revision, scenario.config)
+            started = Session(target, setting.system, setting.revision, config, ()).started
+            known.begin(started.version)
+            settle(known, target, setting.revision, setting.rules)
+        return known
 
     def close(self) -> None:
         """End the target."""

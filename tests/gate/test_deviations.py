@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from schedproof.gate import probing
 from schedproof.gate.deviations import Deviations, Judged, read_deviations
-from schedproof.gate.events import Progress
+from schedproof.gate.events import Found, Progress
 from schedproof.gate.exits import BROKEN, CONFORMS, INCONCLUSIVE
 from schedproof.gate.judge import run_gate
 from schedproof.gate.scenario_file import FileError, read_scenario, write_scenario
@@ -22,7 +22,8 @@ from schedproof.model.scenario import Request, Scenario
 from schedproof.model.systems import full_config
 from schedproof.model.target import Reply
 from schedproof.properties.predicate import Broken
-from schedproof.spec.catalogue import load
+from schedproof.properties.replay import replay
+from schedproof.spec.catalogue import load, select
 
 from .build import Toy
 
@@ -272,3 +273,34 @@ def test_every_report_fails_for_what_is_out_of_date(
     [invocation] = json.loads((tmp_path / "v.sarif").read_text())["runs"][0]["invocations"]
     [told] = invocation["toolExecutionNotifications"]
     assert told["message"]["text"].startswith("deviation of SPY-R22 (9.9) unused: ")
+
+
+class StrangersThenSilence(Strangers):
+    """After strangers have waited twice nobody is given a token (against SPY-R22)."""
+
+    seen = 0
+
+    def start(self, system: str, revision: str, config: Mapping[str, Any]) -> Reply:
+        self.seen = 0
+        return super().start(system, revision, config)
+
+    def bend(self, step: dict[str, Any]) -> None:
+        super().bend(step)
+        self.seen += "stranger" in step["waiting"]
+        if self.seen > 2 and step["kind"] == "decode":
+            step["emitted"] = {}
+
+
+def test_a_run_goes_on_past_what_is_known_and_the_replay_asks_for_the_new_rule_only(
+    gate: Callable[..., Gate], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, scenario: str
+) -> None:
+    monkeypatch.setattr(probing, "SCALES", ("small",))
+    known = reading(tmp_path, entry(scenario=scenario))
+    judged = gate(StrangersThenSilence(), "ALL-R03 SPY-R22", deviations=known, examples=30)
+    verdict = run_gate(judged)
+    assert states(verdict) == ["known"]
+    assert {one.rule for one in verdict.findings} == {"SPY-R22"}
+    found = [one for one in gate.events if isinstance(one, Found)]  # type: ignore[attr-defined]
+    assert found[0].replay.endswith(" --rule SPY-R22")
+    again = replay(StrangersThenSilence(), found[0].scenario, select(RULES, ["SPY-R22"]))
+    assert again.broken[0].step == found[0].finding.step

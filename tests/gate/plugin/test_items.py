@@ -112,3 +112,13 @@ def test_only_what_failed_is_asked_again(pytester: pytest.Pytester) -> None:
     assert (first.get("passed"), first.get("failed")) == (1, 1)
     again = outcomes(pytester, "--last-failed", "-k", "SPY-R22 or SPY-R02")
     assert (again.get("passed"), again.get("failed")) == (None, 1)
+
+
+def test_a_scenario_that_breaks_what_is_known_is_expected_to_fail_by_itself(
+    pytester: pytest.Pytester,
+) -> None:
+    path = corpus(pytester, TWO)
+    write_project(pytester.path, LOSES, deviations="known.toml")
+    given = f'scenario = "schedproof-corpus/{path.name}"\nreason = "later"\nuntil = 2999-01-01\n'
+    (pytester.path / "known.toml").write_text(f'[[known]]\nrule = "ALL-R03"\n{given}')
+    assert outcomes(pytester, f"pyproject.toml::{path.stem}") == {"xfailed": 1}
