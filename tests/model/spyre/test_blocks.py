@@ -196,8 +196,9 @@ def test_cached_blocks_that_others_hold_are_not_needed_again_free_ones_are() -> 
 
 def test_the_last_block_is_given_back_first() -> None:
     """For a release that appends to its free list, so that it is handed out again first."""
-    left = blocks.release(config(), RELEASE_2_1_2, State(), waiting(9, blocks=(5, 7, 6)))
-    assert left == Pool(tail=((6, None), (7, None), (5, None)))
+    state = State(pool=Pool(size=9, fresh=8))
+    left = blocks.release(config(), RELEASE_2_1_2, state, waiting(9, blocks=(5, 7, 6)))
+    assert left == Pool(size=9, fresh=8, tail=((6, None), (7, None), (5, None)))
 
 
 def test_blocks_that_were_published_can_still_be_found_the_begun_one_cannot() -> None:
@@ -205,8 +206,16 @@ def test_blocks_that_were_published_can_still_be_found_the_begun_one_cannot() ->
     one = decoding("a", 8, 3, content=S8, blocks=(1, 2, 3), published=2)
     left = blocks.release(CACHING, SOUND, State(pool=Pool(fresh=4, cached=cached)), one)
     assert left == Pool(head=(3,), fresh=4, tail=((2, S8), (1, S4)), cached=cached)
+    bounded = State(pool=Pool(size=4, fresh=4, cached=cached))
+    left = blocks.release(CACHING, RELEASE_2_1_2, bounded, one)
+    assert left == Pool(size=4, fresh=4, tail=((3, None), (2, S8), (1, S4)), cached=cached)
+
+
+def test_without_a_bound_only_blocks_that_can_be_found_are_kept() -> None:
+    cached = {S4: (1,), S8: (2,)}
+    one = decoding("a", 8, 3, content=S8, blocks=(1, 2, 3), published=2)
     left = blocks.release(CACHING, RELEASE_2_1_2, State(pool=Pool(fresh=4, cached=cached)), one)
-    assert left == Pool(fresh=4, tail=((3, None), (2, S8), (1, S4)), cached=cached)
+    assert left == Pool(fresh=4, tail=((2, S8), (1, S4)), cached=cached)
 
 
 def test_without_caching_all_blocks_are_nameless() -> None:
