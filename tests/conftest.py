@@ -13,7 +13,7 @@ from schedproof.model.target import ModelTarget
 from . import golden
 
 # HYPOTHESIS_PROFILE selects one; `ci` tries the same examples on every run.
-settings.register_profile("ci", derandomize=True, deadline=None, max_examples=60)
+settings.register_profile("ci", derandomize=True, deadline=None, max_examples=40)
 settings.register_profile("dev", max_examples=50)
 settings.register_profile("campaign", deadline=None, max_examples=2000)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))

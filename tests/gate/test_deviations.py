@@ -15,6 +15,7 @@ from schedproof.gate.deviations import Deviations, Judged, read_deviations
 from schedproof.gate.events import Found, Progress
 from schedproof.gate.exits import BROKEN, CONFORMS, INCONCLUSIVE
 from schedproof.gate.judge import run_gate
+from schedproof.gate.profiles import PROFILES, Profile
 from schedproof.gate.scenario_file import FileError, read_scenario, write_scenario
 from schedproof.gate.state import Gate
 from schedproof.gate.verdict import Verdict
@@ -248,6 +249,7 @@ def test_a_scenario_of_another_system_is_refused(tmp_path: Path) -> None:
 def test_the_report_says_what_is_out_of_date_and_the_command_exits_with_1(
     run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setitem(PROFILES, "quick", Profile(4, 0, 0, 0))
     monkeypatch.chdir(tmp_path)
     (tmp_path / "known.toml").write_text(entry(version="9.9", rule="SPY-R22"))
     words = ("--rule", "SPY-R22", "--profile", "quick", "--deviations", "known.toml")
@@ -260,6 +262,7 @@ def test_the_report_says_what_is_out_of_date_and_the_command_exits_with_1(
 def test_every_report_fails_for_what_is_out_of_date(
     run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setitem(PROFILES, "quick", Profile(4, 0, 0, 0))
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(tmp_path / "summary.md"))
     (tmp_path / "known.toml").write_text(entry(version="9.9", rule="SPY-R22"))
