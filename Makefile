@@ -18,7 +18,7 @@ gate: $(VENV)/installed
 		$(if $(RULES),--rule $(RULES)) $(if $(REVISION),--revision $(REVISION))
 
 test: $(VENV)/installed-test lint
-	$(BIN)/pytest -n $(JOBS)
+	$(BIN)/pytest -n $(JOBS) --dist worksteal
 
 # mypy finds the package by its name, whatever the checkout's folder is called.
 lint: $(VENV)/installed-test

@@ -12,8 +12,8 @@ MOST_REQUESTS = 4
 
 
 def using(setting: Setting, volume: int, revision: str, seconds: float) -> Scenario | None:
-    """The fewest requests, two or more, of which the formula accepts all, and which decode
-    together with batch x tkv of exactly `volume` tokens; None where Z3 finds none in time."""
+    """The fewest requests, two or more, of which the formula accepts all, and which in some step
+    decode with batch x tkv of exactly `volume` tokens; None where Z3 finds none in time."""
     for requests in range(2, MOST_REQUESTS + 1):
         asked = replace(setting, requests=requests)
         problem = violation(asked, beyond=volume - 1)
