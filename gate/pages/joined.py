@@ -1,6 +1,7 @@
 """A page of one file: its HTML with the styles, the script and the data in it."""
 
 import json
+import re
 from importlib.resources import files
 from typing import Any
 
@@ -20,11 +21,7 @@ def joined(name: str, data: Any, *, connect: str = "'none'") -> str:
         "data": _harmless(data),
         "script": _text(f"{name}.js"),
     }
-    for part, text in parts.items():
-        before, mark, after = page.partition(f"@{part}@")
-        assert mark, part
-        page = before + text + after
-    return page
+    return re.sub(r"@(policy|style|data|script)@", lambda mark: parts[mark[1]], page)
 
 
 def _harmless(data: Any) -> str:
