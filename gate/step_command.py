@@ -111,8 +111,11 @@ def configured(system: str, revision: str, scale: str, changes: Sequence[str]) -
             valid = ", ".join(full_config(system, revision, {}))
             raise InputError("--set", f"{change!r}; valid: KEY=VALUE with KEY one of {valid}")
         values[key] = _value(value)
-    with option("--set"):
+    try:
         return full_config(system, revision, values)
+    except InputError as error:
+        where = error.path.removeprefix("$.config.")
+        raise InputError("--set", f"{where}: {error.problem}") from None
 
 
 def _value(text: str) -> Any:

@@ -47,10 +47,12 @@ def cut_line(graph: Graph) -> str | None:
     """What is not on the page, None where everything is."""
     if not graph.beyond and not graph.unopened:
         return None
-    return (
-        f"cut: the first {len(graph.vertices):,} states are drawn, at least {graph.beyond:,} more "
-        f"are not, and of {len(graph.unopened):,} the moves were not looked at"
-    )
+    parts = [f"cut: the first {len(graph.vertices):,} states are drawn"]
+    if graph.beyond:
+        parts.append(f"at least {graph.beyond:,} more are not")
+    if graph.unopened:
+        parts.append(f"the moves from {len(graph.unopened):,} were not looked at")
+    return ", ".join(parts)
 
 
 def _rows(graph: Graph) -> list[int]:

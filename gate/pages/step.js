@@ -62,7 +62,7 @@ function requestItem(one, run) {
   return item;
 }
 
-function rowOf(one) {
+function rowOf(one, size) {
   const row = make("div", "", { class: "row" });
   const sums = {};
   const drawn = one.cells.map(([blocks, tokens]) => {
@@ -73,6 +73,9 @@ function rowOf(one) {
       part.style.flex = `${count} 0 0`;
       cell.append(part);
     }
+    const empty = make("span");
+    empty.style.flex = `${size - tokens.reduce((sum, [, count]) => sum + count, 0)} 0 0`;
+    cell.append(empty);
     return cell;
   });
   const words = Object.entries(sums).map(([kind, count]) => `${kind} ${count}`).join(", ");
@@ -126,7 +129,7 @@ function show(run, why) {
   if (run.tkv !== null) now.push(["tkv", `${run.tkv} tokens`]);
   element("now").replaceChildren(...now.flatMap(([name, value]) => [make("dt", name), make("dd", value)]));
   element("measures").replaceChildren(...run.measures.map(measure));
-  const rows = run.requests.filter((one) => one.cells).map(rowOf);
+  const rows = run.requests.filter((one) => one.cells).map((one) => rowOf(one, run.block_size));
   element("grid").replaceChildren(...(rows.length ? rows : [make("p", "nobody is here")]));
   const staked = last ? last.at_stake : [];
   element("staked").textContent = String(staked.length);

@@ -7,6 +7,7 @@ from ...model.observation import Step
 from ...properties.ledger import Ledger
 from ..report import one_line
 
+VOLUME = "batch × tkv"
 QUEUES = ("waiting", "running", "prefilling", "paused")
 
 
@@ -26,7 +27,7 @@ def measures(step: Step | None, config: Mapping[str, Any]) -> list[Measure]:
     found = []
     if "max_batch_tkv" in config and step.kind == "decode" and step.tkv is not None:
         volume = len(step.scheduled) * step.tkv
-        found.append(Measure("batch × tkv", volume, config["max_batch_tkv"], "tokens"))
+        found.append(Measure(VOLUME, volume, config["max_batch_tkv"], "tokens"))
     if "max_num_batched_tokens" in config:
         tokens = sum(step.scheduled.values())
         found.append(

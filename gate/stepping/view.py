@@ -3,7 +3,7 @@
 from typing import Any
 
 from ...model.scenario import Request
-from ..pages.words import QUEUES, measures, progress, queues
+from ..pages.words import QUEUES, VOLUME, Measure, measures, progress, queues
 from ..report import SHOWN_DETAILS, config_line, one_line, step_line
 from .grid import cells
 from .run import ByHand, Taken
@@ -23,7 +23,8 @@ def view(run: ByHand, options: str) -> dict[str, Any]:
         "requests": [_request(run, one) for one in run.clients.requests],
         "queues": [[name, members] for name, members in queues(ledger).items()],
         "tkv": None if ledger.last is None else ledger.last.tkv,
-        "measures": [[*one] for one in measures(ledger.last, setup.config)],
+        "measures": [[*one] for one in _measures(run)],
+        "block_size": setup.config["block_size"],
         "last": _last(run),
         "log": [_line(run, taken) for taken in run.taken[-SHOWN_STEPS:]],
         "left_out": max(0, len(run.taken) - SHOWN_STEPS),
@@ -53,6 +54,18 @@ def verdict(run: ByHand) -> str:
     return f"no rule is broken; {len(staked)} of {len(run.session.checked)} were at stake"
 
 
+def _measures(run: ByHand) -> list[Measure]:
+    """What the last step took of each limit; and the last decode step, of the one on its volume."""
+    config = run.setup.config
+    told = measures(run.session.monitor.ledger.last, config)
+    decodes = [one for one in run.taken if one.step is not None and one.step.kind == "decode"]
+    if decodes and decodes[-1] is not run.taken[-1]:
+        for one in measures(decodes[-1].step, config):
+            if one.name == VOLUME:
+                told.insert(0, one._replace(name=f"{VOLUME} in step {decodes[-1].number}"))
+    return told
+
+
 def _request(run: ByHand, request: Request) -> dict[str, Any]:
     name, ledger = request.id, run.session.monitor.ledger
     account = ledger.accounts.get(name)
@@ -70,7 +83,7 @@ def _request(run: ByHand, request: Request) -> dict[str, Any]:
     elif account is None:
         told["where"] = "arrives before the next step" if coming else "was never taken"
     else:
-        told["where"] = account.ended or _queue(run, name)
+        told["where"] = "has left" if account.ended else _queue(run, name)
         told["progress"] = progress(ledger, name)
         if not account.ended:
             padding = run.padding.get(name, 0) if account.computed else 0
