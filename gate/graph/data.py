@@ -14,7 +14,7 @@ from ...spec.catalogue import Rule
 from ..pages.words import measures, progress, queues
 from ..report import config_line, replay_options, step_line
 from ..scenario_file import file_name, scenario_json
-from .runs import Shown, shown_run
+from .runs import Shown, possible, shown_run
 
 
 def page_data(graph: Graph, rules: list[Rule]) -> dict[str, Any]:
@@ -93,7 +93,7 @@ def _state(graph: Graph, number: int, vertex: Vertex, row: int) -> dict[str, Any
 def _asked_for(node: Node, request: str) -> str:
     """What a request asked for; a range where nobody has read it yet."""
     candidates: Any = node.known[request]
-    items = [candidates.menu.items[number] for number in candidates.numbers()]
+    items = [candidates.menu.items[number] for number in possible(candidates)]
 
     def told(values: set[int]) -> str:
         least, most = min(values), max(values)

@@ -9,6 +9,7 @@ from ...model.target import ModelTarget
 from ...properties.replay import replay
 from ...solver.explore import Label
 from ...solver.graph import Graph
+from ...solver.undecided import Candidates
 from ...spec.catalogue import Rule
 
 MOST_TRIED = 300  # runs for one rule
@@ -72,5 +73,11 @@ def _decided(graph: Graph, edge: int) -> Iterator[tuple[Label, ...]]:
     target = graph.edges[edge].target
     if target is not None:
         for name, candidates in graph.vertices[target].node.known.items():
-            for number in candidates.numbers() if len(candidates.numbers()) > 1 else ():
+            accepted = possible(candidates)
+            for number in accepted if len(accepted) > 1 else ():
                 yield (*labels, ("choose", name, 1 << number))
+
+
+def possible(candidates: Candidates) -> list[int]:
+    """The items that a request may still be and that the configuration takes at the door."""
+    return [one for one in candidates.numbers() if candidates.menu.accepted[one]]

@@ -110,7 +110,7 @@ def test_what_is_never_at_stake_has_no_run_and_says_so(graph: Graph, data: dict[
 def test_moves_are_told_in_the_words_of_clients(data: dict[str, Any]) -> None:
     words = {move["does"] for move in data["moves"]}
     assert {"r0 arrives", "r1 arrives", "step", "step; r0 ends early (EOS)"} <= words
-    assert "r0 is read: prompt 2, max_tokens 1 to 6 (nobody has read it)" in words
+    assert "r0 is read: prompt 2, max_tokens 1 to 5 (nobody has read it)" in words
     assert any("left padding 1 block" in one[1] for s in data["states"] for one in s["requests"])
 
 
@@ -130,3 +130,17 @@ def test_what_is_cut_says_so_and_has_no_moves() -> None:
     unopened = {number for number, one in enumerate(page["states"]) if one.get("unopened")}
     assert unopened.isdisjoint(move["from"] for move in page["moves"])
     assert any(move["to"] is None for move in page["moves"])
+
+
+def test_a_length_that_the_configuration_refuses_is_no_length_of_a_request() -> None:
+    """At limit 6 the door takes no prompt of 7 tokens, which the menu has."""
+    rules = chosen_rules(load("spyre"), None, "sound")
+    [scope] = chosen_scopes(["sequential"], "spyre", "sound")
+    graph = drawn(Asked("sound", replace(scope, requests=2, limits=(6,))), rules, 200)
+    page = page_data(graph, list(rules))
+    staked = [one for one in page["rules"] if one["verdict"] == "at stake"]
+    assert len(staked) > 15
+    assert all(one["path"] for one in staked)
+    said = [words for state in page["states"] for _, words in state["requests"]]
+    assert any("prompt 1 to 4 (nobody has read it)" in words for words in said)
+    assert not any("to 7 (nobody" in words for words in said)
