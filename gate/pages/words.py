@@ -8,6 +8,7 @@ from ...properties.ledger import Ledger
 from ..report import one_line
 
 VOLUME = "batch × tkv"
+SHOWN_BLOCKS = 8
 QUEUES = ("waiting", "running", "prefilling", "paused")
 
 
@@ -46,7 +47,7 @@ def queues(book: Ledger) -> dict[str, list[str]]:
     without those who have left since, and those who have arrived since behind it."""
     last = book.last
     shown = {
-        name: [one for one in (getattr(last, name) or ()) if one in book.live]
+        name: [one for one in getattr(last, name) if one not in book.aborts_to_report]
         for name in QUEUES
         if last is not None and getattr(last, name) is not None
     }
@@ -69,8 +70,15 @@ def progress(book: Ledger, request: str) -> str:
             padding = (last.left_pad_blocks or {})[request]
             parts.append(f"left padding {padding} block{'s' * (padding != 1)}")
         if request in (last.blocks or {}):
-            held = " ".join(str(one) for one in (last.blocks or {})[request])
-            parts.append(f"blocks {held or 'none'}")
+            parts.append(f"blocks {_numbers((last.blocks or {})[request])}")
     if account.ended:
         parts.append(f"left: {account.ended}")
     return one_line(", ".join(parts))
+
+
+def _numbers(blocks: tuple[int, ...]) -> str:
+    """Block numbers, or the ends of a long list of them."""
+    words = [str(one) for one in blocks]
+    if len(words) > SHOWN_BLOCKS:
+        words = [*words[: SHOWN_BLOCKS - 1], "…", words[-1], f"({len(blocks)} of them)"]
+    return " ".join(words) or "none"
