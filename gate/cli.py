@@ -30,6 +30,7 @@ from . import (
     frontier_command,
     recompute_command,
     report,
+    step_command,
 )
 from .checkouts import CHECKOUTS, with_path
 from .corpus_folder import entries
@@ -345,6 +346,7 @@ def search(
 
 
 app.command("explore")(explore_command.command)
+app.command("step")(step_command.command)
 app.command("frontier")(frontier_command.command)
 app.command("recompute")(recompute_command.command)
 app.command("compare")(compare_command.command)

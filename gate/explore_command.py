@@ -20,6 +20,7 @@ from ..spec.catalogue import Rule, load
 from . import report
 from .explore_report import Reporter
 from .exploring import MEMORY_MB, Budget, explore, parts_of
+from .graph.drawing import check_drawing, draw
 from .options import at_least, check_applies, check_places, option, picked
 
 ABORTS: tuple[Aborts, ...] = get_args(Aborts)
@@ -82,6 +83,13 @@ def command(
     json_file: Annotated[
         Path | None, typer.Option("--json", help="write what was covered to this file")
     ] = None,
+    html: Annotated[
+        Path | None,
+        typer.Option(
+            "--html",
+            help="draw the states of one scope at one limit, 2,000 of them at most, as a page",
+        ),
+    ] = None,
     out: Annotated[Path, typer.Option(help="folder for counterexamples")] = Path("schedproof-out"),
 ) -> None:
     """Explore every behaviour of small scopes: arrivals, early ends, clients that give up."""
@@ -117,6 +125,10 @@ def command(
     ]
     budget = Budget(time_limit, memory_limit, checkpoint, seed)
     rules = chosen_rules(catalogue, rule, resolved)
+    if html is not None:
+        check_drawing(html, asked, checkpoint)
+        console = report.make_console()
+        raise typer.Exit(draw(console, asked[0], rules, bool(rule), out, json_file, html))
     raise typer.Exit(
         run(report.make_console(), asked, rules, bool(rule), jobs, budget, out, json_file)
     )

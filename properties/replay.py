@@ -70,7 +70,7 @@ def replay(
     last_listed = max((int(number) for number in listed if number is not None), default=-1)
     while True:
         number = outcome.steps
-        broken = _events(session, scenario, arrivals, number) or session.step()
+        broken = clients_move(session, scenario, arrivals, number) or session.step()
         outcome.broken = new(broken, scenario)
         if session.recent and session.recent[-1][0] == number:
             step = session.recent[-1][1]
@@ -90,8 +90,13 @@ def replay(
     return outcome
 
 
-def _events(session: Session, scenario: Scenario, arrivals: list[Any], number: int) -> list[Broken]:
-    """Arrivals, then aborts, as the protocol orders them."""
+def clients_move(
+    session: Session, scenario: Scenario, arrivals: list[Any], number: int
+) -> list[Broken]:
+    """The arrivals before a step, then its aborts, as the protocol orders them; what they break.
+
+    `arrivals` are those that have not come yet, in order: those of this step are taken from it.
+    """
     while arrivals and arrivals[0].arrival == number:
         broken = session.add(arrivals.pop(0))
         if broken:

@@ -7,7 +7,7 @@ from typing import Any
 from ..model.scenario import Scenario
 from ..properties.rules import PREDICATES, observable
 from ..spec.catalogue import Rule
-from .explore import Exploration, Found, Order, numbers
+from .explore import Exploration, Found, Label, Order, numbers
 from .llmservingsim.space import LlmServingSimModels
 from .nano_vllm.space import NanoModels
 from .path import scenario_of
@@ -107,9 +107,13 @@ class Run:
     """One exploration on its way. Every part is plain data, so that it can be put by."""
 
     def __init__(
-        self, asked: Asked, rules: Sequence[Rule], choose: Callable[[int], int] | None = None
+        self,
+        asked: Asked,
+        rules: Sequence[Rule],
+        choose: Callable[[int], int] | None = None,
+        space: type[SchedulerSpace] = SchedulerSpace,
     ) -> None:
-        """Make the models.
+        """Make the models; `space` for who wants to watch it.
 
         Raises:
             InputError: the revision has no such configuration.
@@ -122,7 +126,7 @@ class Run:
         seen = observable(rules, asked.revision, self._models.observes, self._models.configs[0])
         predicates = PREDICATES[scope.system]
         self.checked = tuple(rule.id for rule in seen)
-        self._space = SchedulerSpace(
+        self._space = space(
             self._models,
             self._menu,
             scope.requests,
@@ -152,14 +156,7 @@ class Run:
                 found.rule,
                 of(found.members),
                 found.message,
-                scenario_of(
-                    found.path,
-                    self._menu,
-                    first := numbers(found.members)[0],
-                    self.asked.scope.system,
-                    self.asked.revision,
-                    self._models.configs[first],
-                ),
+                self.scenario(found.path, numbers(found.members)[0]),
             )
             for found in (*one.found, *self._in_circles())
         ]
@@ -180,6 +177,11 @@ class Run:
             tuple(counterexamples),
             len(one.livelocks),
         )
+
+    def scenario(self, path: Sequence[Label], member: int = 0) -> Scenario:
+        """The run that a path describes, in the configuration of this number."""
+        asked, config = self.asked, self._models.configs[member]
+        return scenario_of(path, self._menu, member, asked.scope.system, asked.revision, config)
 
     def _in_circles(self) -> Iterator[Found]:
         """Requests that never end because a state comes again (ALL-R06). States that several

@@ -27,6 +27,7 @@ ALLOWED = {
     ("spec/catalogue.py", "importlib"),  # importlib.resources, for the packaged TOML files
     ("spec/shared.py", "importlib"),
 }
+DATA = {".css", ".html", ".jinja", ".js", ".json", ".md", ".toml", ".typed"}
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 SETUPTOOLS = PROJECT["tool"]["setuptools"]
 
@@ -115,7 +116,7 @@ def test_every_data_file_is_in_the_wheel() -> None:
         path
         for folder in folders
         for path in folder.rglob("*")
-        if path.is_file() and path.suffix in {".toml", ".json", ".typed", ".jinja", ".md"}
+        if path.is_file() and path.suffix in DATA
     } | {ROOT / "py.typed"}
     packed = set()
     for package, patterns in SETUPTOOLS["package-data"].items():

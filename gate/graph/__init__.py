@@ -1,0 +1,1 @@
+"""`schedproof explore --html`: the states of a small scope as a page."""

@@ -1,0 +1,126 @@
+"""`schedproof step`: a scheduler stepped by hand, in a browser on this machine."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import msgspec
+import typer
+
+from ..model.errors import InputError
+from ..model.systems import check_system, full_config, resolve_revision
+from ..properties.rules import LOCKSTEP
+from ..spec.catalogue import load
+from . import report
+from .checkouts import CHECKOUTS, with_path
+from .exits import CONFORMS
+from .options import at_least, between, option
+from .probing import PROBES
+from .stepping.run import ByHand, Setup
+from .stepping.server import Server
+from .targets.opening import default_revision, default_system, opened
+from .targets.pipe import LEAST_MEMORY, MEMORY_LIMIT
+
+PRODUCTION = "production"
+SCALES = ("small", "short", "tight", PRODUCTION)
+
+
+def command(
+    target: Annotated[
+        str,
+        typer.Option(
+            "--target",
+            help="model, MODULE:FACTORY, 'cmd:COMMAND LINE' or a release (vllm==0.28.0)",
+        ),
+    ] = "model",
+    system: Annotated[
+        str | None, typer.Option(help="the system whose rules apply (default: by the target)")
+    ] = None,
+    revision: Annotated[
+        str | None,
+        typer.Option(help="the published behaviour that is meant (default: by the target)"),
+    ] = None,
+    scale: Annotated[
+        str,
+        typer.Option(
+            help="small, short or tight, as gate searches; production: the system's defaults"
+        ),
+    ] = "small",
+    changes: Annotated[
+        list[str] | None,
+        typer.Option("--set", help="KEY=VALUE of the configuration; may be repeated"),
+    ] = None,
+    port: Annotated[int, typer.Option(help="of the page, on 127.0.0.1; 0: any free one")] = 0,
+    step_limit: Annotated[
+        float,
+        typer.Option("--step-limit", help="seconds that a target may take for a step"),
+    ] = 10.0,
+    memory_limit: Annotated[
+        int, typer.Option("--memory-limit", help="MiB that a target's process may use")
+    ] = MEMORY_LIMIT,
+    offline: Annotated[bool, typer.Option("--offline", help="install nothing")] = False,
+    path: Annotated[
+        Path | None, typer.Option("--path", help=f"the checkout of {' or '.join(CHECKOUTS)}")
+    ] = None,
+) -> None:
+    """Step a scheduler by hand: choose who arrives, ends or gives up, and see its answer."""
+    target = with_path(target, path)
+    system = default_system(target) if system is None else system
+    with option("--system"):
+        check_system(system)
+    with option("--revision"):
+        resolved = resolve_revision(system, revision or default_revision(target))
+    between("--port", port, 0, 65535)
+    at_least("--step-limit", step_limit, 0.1)
+    at_least("--memory-limit", memory_limit, LEAST_MEMORY)
+    config = configured(system, resolved, scale, changes or ())
+    is_model = target.partition(":")[0] == "model"  # lockstep with itself says nothing
+    rules = [one for one in load(system) if not (is_model and one.id == LOCKSTEP)]
+    options = report.replay_options(target, None, step_limit, memory_limit)
+    console = report.make_console()
+    with opened(
+        target,
+        step_limit=step_limit,
+        memory_limit=memory_limit,
+        offline=offline,
+        report=report.notice(console),
+    ) as there:
+        run = ByHand(Setup(there.target, system, resolved, config, rules, there.stderr))
+        with Server(run, options, port) as server:
+            report.say(console, f"step {report.config_line(system, resolved, config)}")
+            console.print(f"at {server.address}/ (Ctrl-C ends)", markup=False)
+            try:
+                server.serve_forever()
+            except KeyboardInterrupt:
+                console.print("ended")
+    raise typer.Exit(CONFORMS)
+
+
+def configured(system: str, revision: str, scale: str, changes: Sequence[str]) -> dict[str, Any]:
+    """Every key of the configuration that the options mean.
+
+    Raises:
+        InputError: an unknown scale or key, or an impossible value.
+    """
+    if scale not in SCALES:
+        raise InputError("--scale", f"{scale!r}; valid: {', '.join(SCALES)}")
+    values: dict[str, Any] = {} if scale == PRODUCTION else {**PROBES[system][scale]}
+    for change in changes:
+        key, sign, value = change.partition("=")
+        if not sign or not key:
+            valid = ", ".join(full_config(system, revision, {}))
+            raise InputError("--set", f"{change!r}; valid: KEY=VALUE with KEY one of {valid}")
+        values[key] = _value(value)
+    try:
+        return full_config(system, revision, values)
+    except InputError as error:
+        where = error.path.removeprefix("$.config.")
+        raise InputError("--set", f"{where}: {error.problem}") from None
+
+
+def _value(text: str) -> Any:
+    """A number, true, false or null; other words stand for themselves."""
+    try:
+        return msgspec.json.decode(text)
+    except (msgspec.DecodeError, RecursionError, UnicodeError):
+        return text

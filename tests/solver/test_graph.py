@@ -1,0 +1,112 @@
+"""The graph of a small scope: the explorer's own states and moves, and paths that can be run."""
+
+from dataclasses import replace as changed
+from functools import partial
+
+import pytest
+from msgspec.structs import replace
+
+from schedproof.gate.explore_command import chosen_rules, chosen_scopes
+from schedproof.model.observation import Step
+from schedproof.model.target import ModelTarget
+from schedproof.properties.replay import replay
+from schedproof.solver.explored import Asked, Run
+from schedproof.solver.graph import Graph, drawn
+from schedproof.spec.catalogue import load
+
+MOST = 2_000
+
+
+def asked(system: str, revision: str, scope: str, requests: int, limit: int) -> Asked:
+    [found] = chosen_scopes([scope], system, revision)
+    return Asked(revision, changed(found, requests=requests, limits=(limit,)))
+
+
+SPYRE = asked("spyre", "documented", "lengths", 2, 6)
+ABORTS = asked("spyre", "sound", "aborts", 1, 12)
+VLLM = asked("vllm", "documented", "seats", 2, 4)
+
+
+def graph_of(question: Asked, most: int = MOST) -> Graph:
+    rules = chosen_rules(load(question.scope.system), None, question.revision)
+    return drawn(question, rules, most)
+
+
+@pytest.mark.parametrize("question", [SPYRE, ABORTS, VLLM], ids=["spyre", "aborts", "vllm"])
+def test_states_moves_and_rules_are_those_of_the_explorer(question: Asked) -> None:
+    run = Run(question, chosen_rules(load(question.scope.system), None, question.revision))
+    for _ in run.exploration.run():
+        pass
+    explored, graph = run.explored(), graph_of(question)
+    assert (len(graph.vertices), len(graph.edges)) == (explored.states, explored.transitions)
+    assert max(vertex.depth for vertex in graph.vertices) <= explored.depth
+    assert graph.explored.at_stake == explored.at_stake
+    assert graph.explored.found == explored.found
+    staked = {rule for edge in graph.edges for rule in edge.at_stake}
+    assert {rule for rule, limits in explored.at_stake.items() if limits} >= staked
+    broken = {one.rule for edge in graph.edges for one in edge.broken}
+    assert broken == {one.rule for one in explored.found}
+    assert (graph.beyond, graph.unopened) == (0, frozenset())
+
+
+@pytest.mark.parametrize("question", [SPYRE, ABORTS, VLLM], ids=["spyre", "aborts", "vllm"])
+def test_each_path_replays_on_the_model_to_the_step_that_its_state_shows(question: Asked) -> None:
+    graph = graph_of(question)
+    replayed = 0
+    for number, vertex in list(enumerate(graph.vertices))[::3]:
+        book = vertex.node.book
+        if book.step == 0:
+            continue
+        scenario = graph.run.scenario(graph.labels(graph.path_to(number)))
+        seen: list[Step] = []
+        watch = partial(_keep, seen)
+        replay(ModelTarget(), scenario, [], watch, book.step - 1)
+        assert len(seen) == book.step
+        assert book.last is not None
+        # The explorer shows no promises of a pool without a bound: nobody could break them.
+        assert replace(seen[-1], reserved_blocks=None) == replace(book.last, reserved_blocks=None)
+        replayed += 1
+    assert replayed > 8
+
+
+def _keep(seen: list[Step], _: int, step: Step) -> None:
+    seen.append(step)
+
+
+def test_a_path_is_a_chain_of_moves_from_the_start_and_none_is_shorter() -> None:
+    graph = graph_of(SPYRE)
+    nearest = {0: 0}
+    for edge in graph.edges:  # in breadth-first order
+        if edge.target is not None:
+            nearest.setdefault(edge.target, nearest[edge.source] + 1)
+    for number, vertex in enumerate(graph.vertices):
+        place = 0
+        for one in graph.path_to(number):
+            assert graph.edges[one].source == place
+            target = graph.edges[one].target
+            assert target is not None
+            place = target
+        assert place == number
+        assert vertex.depth == len(graph.path_to(number)) == nearest[number]
+
+
+def test_the_shortest_path_to_a_break_is_the_explorer_s_counterexample() -> None:
+    graph = graph_of(SPYRE)
+    first = next(graph.breaking("SPY-R07"))
+    labels = graph.labels(graph.path_through(first))
+    [found] = [one for one in graph.explored.found if one.rule == "SPY-R07"]
+    assert graph.run.scenario(labels) == found.scenario
+    depths = [graph.vertices[graph.edges[one].source].depth for one in graph.breaking("SPY-R07")]
+    assert depths == sorted(depths)
+    assert list(graph.breaking("SPY-R09")) == []
+
+
+def test_beyond_the_bound_states_are_counted_and_not_kept() -> None:
+    whole, cut = graph_of(SPYRE), graph_of(SPYRE, 100)
+    assert len(cut.vertices) == 100
+    assert cut.beyond > 0
+    looked_at = {edge.source for edge in cut.edges}
+    assert looked_at.isdisjoint(cut.unopened)
+    assert not cut.explored.complete
+    assert [one.depth for one in cut.vertices] == [one.depth for one in whole.vertices[:100]]
+    assert any(edge.target is None and not edge.broken for edge in cut.edges)
