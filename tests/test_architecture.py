@@ -111,11 +111,12 @@ def test_every_package_is_listed_and_every_listed_one_exists() -> None:
 
 def test_every_data_file_is_in_the_wheel() -> None:
     folders = [ROOT / layer for layer in LAYERS if (ROOT / layer).is_dir()]
+    kinds = {".toml", ".json", ".typed", ".jinja", ".md", ".css", ".html", ".js"}
     data = {
         path
         for folder in folders
         for path in folder.rglob("*")
-        if path.is_file() and path.suffix in {".toml", ".json", ".typed", ".jinja", ".md"}
+        if path.is_file() and path.suffix in kinds
     } | {ROOT / "py.typed"}
     packed = set()
     for package, patterns in SETUPTOOLS["package-data"].items():

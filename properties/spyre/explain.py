@@ -15,19 +15,23 @@ from ...model.spyre.state import Sequence, State
 
 
 class Admission(NamedTuple):
-    """One request joining the decode batch: what was projected for whom, in tokens."""
+    """One request joining the decode batch: what was projected for whom, in tokens.
+
+    `largest`: of the batch x tkv that the check looked at.
+    """
 
     step: int
     newcomer: str
     projected: dict[str, int]
     words: dict[str, str]
+    largest: int
 
 
 def explain_volume(model: SpyreModel, scenario: Scenario, step: int) -> list[str]:
     """How batch x tkv came to exceed the limit in `step`, in sentences, or nothing."""
     admissions: dict[str, Admission] = {}
     for number, state in enumerate(states(model, scenario, step)):
-        joins = _joining(model, state, number)
+        joins = joining(model, state, number)
         if joins is not None:
             admissions[joins.newcomer] = joins
     batch = state.decoding
@@ -96,7 +100,7 @@ def _arrivals(model: SpyreModel, scenario: Scenario, state: State, number: int) 
     return state
 
 
-def _joining(model: SpyreModel, state: State, number: int) -> Admission | None:
+def joining(model: SpyreModel, state: State, number: int) -> Admission | None:
     """The projection by which a last chunk runs in this step beside a decode batch."""
     config, block = model.config, model.config.block_size
     candidate = state.prefilling or (state.waiting[0] if state.waiting else None)
@@ -120,7 +124,20 @@ def _joining(model: SpyreModel, state: State, number: int) -> Admission | None:
         candidate.id,
         dict(zip(names, projection.decoding, strict=True)) | {candidate.id: projection.newcomer},
         _words(model, current, state, candidate),
+        _largest(projection),
     )
+
+
+def _largest(projection: volumetric.Projection) -> int:
+    """The largest batch x tkv on the walk of `volumetric.accepts`."""
+    own = projection.newcomer
+    if projection.to_the_end:
+        everyone = sorted([*projection.decoding, own], reverse=True)
+        return max(batch * tkv for batch, tkv in enumerate(everyone, 1))
+    shorter = sorted(tkv for tkv in projection.decoding if tkv < own)
+    batch = len(projection.decoding) + 1
+    walked = [(batch - gone) * tkv for gone, tkv in enumerate([*shorter, own])]
+    return max(walked)
 
 
 def _words(model: SpyreModel, current: int, state: State, newcomer: Sequence) -> dict[str, str]:
