@@ -30,6 +30,7 @@
     paused: "paused",
     preempted: "preempted, waits again",
   };
+  const MOST_HAPPENINGS = 12;
   const ROW = 24, BAR = 18, AXIS = 34;
 
   // Data
@@ -232,7 +233,10 @@
   }
 
   function drawHappenings(step) {
-    const lines = (byStep.get(step) || []).map((one) => element("li", { "data-what": one[1] }, sentence(one)));
+    const all = byStep.get(step) || [];
+    const shownFirst = [...all.filter((one) => one[1] === "broken"), ...all.filter((one) => one[1] !== "broken")];
+    const lines = shownFirst.slice(0, MOST_HAPPENINGS).map((one) => element("li", { "data-what": one[1] }, sentence(one)));
+    if (all.length > MOST_HAPPENINGS) lines.push(element("li", {}, `and ${all.length - MOST_HAPPENINGS} more`));
     byId("happenings").replaceChildren(...(lines.length ? lines : [element("li", {}, "nothing but tokens")]));
   }
 
@@ -363,7 +367,8 @@
     run.rules.forEach((rule, place) => {
       const row = body.rows[place];
       const broke = run.broken.some(([id, number]) => id === rule.id && Math.min(number, last) === step);
-      const state = broke ? "BROKEN" : at(rule.stakes, step) ? "held, at stake" : "held";
+      const never = rule.stakes.length ? "held" : "never at stake";
+      const state = broke ? "BROKEN" : at(rule.stakes, step) ? "held, at stake" : never;
       row.cells[1].textContent = state;
       row.className = [broke ? "broken" : "", chosen.rule === place ? "chosen" : ""].join(" ").trim();
     });
@@ -424,7 +429,7 @@
     const bars = many <= MOST_BARS ? all : run.of.map((_, request) => runsOf(request));
     const traces = run.states.map((state, place) => {
       const trace = { type: "bar", orientation: "h", name: STATE_WORDS[state], base: [], x: [], y: [], customdata: [],
-        marker: { color: colour(BARS[state][0]), line: { width: 0 }, pattern: { shape: BARS[state][1], size: 6, fgcolor: colour("page") } },
+        marker: { color: colour(BARS[state][0]), line: { width: 0 }, pattern: { shape: BARS[state][1], size: 6, fillmode: "overlay", fgcolor: colour("page") } },
         hovertemplate: "%{customdata}<extra></extra>" };
       bars.forEach((runs, request) => runs.forEach(([first, at, steps]) => {
         if (at !== place) return;
@@ -510,8 +515,10 @@
   const PICTURES = { timeline, tkv: tkvs, volume: volumes, pool };
   const pictured = [];
 
-  function drawPictures() {
+  // A frame each: the slider answers meanwhile.
+  async function drawPictures() {
     for (const [id, make] of Object.entries(PICTURES)) {
+      await new Promise((drawn) => setTimeout(drawn));
       const [traces, shape] = make();
       const drawn = traces.some((trace) => trace.x.length > 1 || (trace.x.length && id !== "volume"));
       byId(id).closest("figure").hidden = !drawn || ((id === "tkv" || id === "volume") && !run.run.volume);
@@ -525,6 +532,7 @@
         });
       }
     }
+    document.documentElement.dataset.pictures = "yes";
   }
 
   const cursor = () => [{ type: "line", xref: "x", yref: "paper", x0: chosen.step, x1: chosen.step, y0: 0, y1: 1, line: { width: 1.5, color: colour("link") } }];
@@ -598,6 +606,7 @@
   chosen.step = Math.min(fromFragment() ?? run.opens, last);
   drawLegend();
   draw();
-  drawPictures();
   document.documentElement.dataset.ready = "yes";
+  if (document.readyState === "complete") drawPictures();
+  else addEventListener("load", drawPictures);
 })();
