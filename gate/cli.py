@@ -31,6 +31,7 @@ from . import (
     frontier_command,
     recompute_command,
     report,
+    show_command,
 )
 from .checkouts import CHECKOUTS, with_path
 from .corpus_folder import entries
@@ -378,6 +379,7 @@ app.add_typer(corpus_command.app, name="corpus")
 app.command("doctor")(doctor_command.command)
 app.command("diff")(diff_command.command)
 app.command("check-trace")(check_trace_command.command)
+app.command("show")(show_command.command)
 
 
 @app.command()

@@ -119,7 +119,8 @@ def failure_lines(
     explanation = explain(broken.rule, scenario, broken.step, session.started.version)
     if explanation:
         lines += ["why:", *(f"  {line}" for line in explanation)]
-    lines += [f"scenario: {path}", f"replay:   {replay}"]
+    show = replay.replace("schedproof replay ", "schedproof show ", 1)
+    lines += [f"scenario: {path}", f"replay:   {replay}", f"show:     {show}"]
     return [one_line(line) for line in lines]
 
 

@@ -4,7 +4,7 @@ Lengths are in tokens unless they say blocks. What the target does not show is t
 or not at all.
 """
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -37,7 +37,7 @@ class Follower:
 
     def __init__(self, system: str, config: Mapping[str, Any], rules: Sequence[str]) -> None:
         self.steps: list[Step] = []
-        self.run: dict[str, Line] = {}
+        self.run: dict[str, Line] = defaultdict(Line)
         self.requests: dict[str, dict[str, Line]] = {}
         self.queues: dict[str, Changes] = {name: Changes() for name in QUEUES}
         self.blocks: dict[str, Changes] = {}
@@ -51,6 +51,8 @@ class Follower:
         self._counted: dict[str, int] = {}
         self._paused: frozenset[str] = frozenset()
         self._decoded_at: dict[str, int] = {}
+        self._pool_seen: Any = None
+        self._pool_counts: dict[str, int] = {}
         self._left: dict[str, int] = {}  # left padding in blocks, as the target showed it last
 
     def follow(self, step: Step, ledger: Ledger, at_stake: Counter[str]) -> None:
@@ -65,21 +67,15 @@ class Follower:
             if state is not None:
                 self._note(number, step, one, state)
         self._note_happenings(number, step)
-        for rule, line in self.stakes.items():
-            if at_stake[rule] != self._counted.get(rule, 0):
-                self._counted[rule] = at_stake[rule]
-                line.note(number, 1)
+        for rule, count in at_stake.items():
+            if count != self._counted.get(rule, 0):
+                self._counted[rule] = count
+                if rule in self.stakes:
+                    self.stakes[rule].note(number, 1)
         self._prefilled = {one.id for one in ledger.live.values() if one.prefilled}
         self._accounts = dict(ledger.live)
 
     def _note_run(self, number: int, step: Step) -> None:
-        held = Counter(block for blocks in (step.blocks or {}).values() for block in set(blocks))
-        hits = (step.prefix_hit or {}).items()
-        cached = {
-            block
-            for name, hit in hits
-            for block in (step.blocks or {}).get(name, ())[: hit // self._block]
-        }
         decodes = self._pads and step.kind == "decode" and step.tkv is not None
         batch = len(step.scheduled)
         values = {
@@ -88,18 +84,38 @@ class Follower:
             "tkv": step.tkv,
             "batch": batch,
             "volume": batch * step.tkv if decodes and step.tkv is not None else None,
-            "held": None if step.blocks is None else len(held),
-            "shared": None if step.blocks is None else sum(many > 1 for many in held.values()),
-            "cached": None if None in (step.blocks, step.prefix_hit) else len(cached),
             "free": step.free_blocks,
             "reserved": step.reserved_blocks,
+            **self._pool(step),
         }
         for name, value in values.items():
-            self.run.setdefault(name, Line()).note(number, value)
+            self.run[name].note(number, value)
         for name, changes in self.queues.items():
             queue = getattr(step, name)
             if queue is not None:
                 changes.note(number, queue)
+
+    def _pool(self, step: Step) -> dict[str, int]:
+        """Blocks held, each once. Few steps change any, and there may be thousands of blocks."""
+        if step.blocks is None:
+            return {}
+        seen = (step.blocks, step.prefix_hit)
+        if seen != self._pool_seen:
+            self._pool_seen = seen
+            held = Counter(block for blocks in step.blocks.values() for block in set(blocks))
+            self._pool_counts = {
+                "held": len(held),
+                "shared": sum(many > 1 for many in held.values()),
+            }
+            if step.prefix_hit is not None:
+                hits = step.prefix_hit.items()
+                cached = {
+                    block
+                    for name, hit in hits
+                    for block in step.blocks.get(name, ())[: hit // self._block]
+                }
+                self._pool_counts["cached"] = len(cached)
+        return self._pool_counts
 
     def _state(self, step: Step, one: Account) -> str | None:
         """Where the request is in this step; None: it has left before."""
@@ -152,9 +168,11 @@ class Follower:
         }
         if self._pads and state == "decode" and shown is not None:
             values["tkv"] = shown * self._block + computed
-        lines = self.requests.setdefault(one.id, {})
+        lines = self.requests.get(one.id)
+        if lines is None:
+            lines = self.requests[one.id] = defaultdict(Line)
         for name, value in values.items():
-            lines.setdefault(name, Line()).note(number, value)
+            lines[name].note(number, value)
         if step.blocks is not None:
             self.blocks.setdefault(one.id, Changes()).note(number, blocks)
 
@@ -172,7 +190,7 @@ class Follower:
         self._paused = paused
         for name, tokens in step.scheduled.items():
             lines = self.requests.get(name)
-            if lines is not None and name in self._prefilled:
+            if lines and name in self._prefilled:
                 told += self._decoded(number, name, lines, tokens)
         told += [
             Happening(number, "finished", name, word=why)

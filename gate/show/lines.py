@@ -1,41 +1,42 @@
 """What changes over the steps of a run, kept as what it is made of: straight pieces, and changes.
 
 Most numbers of a run stay, or grow by one in every step: thousands of steps are a few pieces. A
-page unrolls them again; no number is lost or rounded.
+page takes them apart again; no number is lost or rounded.
 """
 
-from typing import Any, NamedTuple
-
-
-class Piece(NamedTuple):
-    """`steps` steps from step `first` on: `value`, value + slope, value + 2 slope …"""
-
-    first: int
-    value: int
-    slope: int
-    steps: int
+from typing import Any
 
 
 class Line:
-    """A number by step; steps that were not noted have none."""
+    """A number by step; steps that were not noted have none.
+
+    `pieces`: [first step, value, slope, steps] each, for value, value + slope, value + 2 slope …
+    """
+
+    __slots__ = ("_due", "_last", "_next", "pieces")
 
     def __init__(self) -> None:
-        self.pieces: list[Piece] = []
+        self.pieces: list[list[int]] = []
+        self._last: list[int] = []
+        self._next = -1  # the step after the last one
+        self._due = 0  # the value that the last piece would go on with
 
     def note(self, step: int, value: int | None) -> None:
         """The number in a step, later than all that were noted; None: there is none."""
         if value is None:
             return
-        last = self.pieces[-1] if self.pieces else None
-        if last is None or last.first + last.steps != step:
-            self.pieces.append(Piece(step, value, 0, 1))
-            return
-        if last.steps == 1:
-            self.pieces[-1] = Piece(last.first, last.value, value - last.value, 2)
-        elif last.value + last.slope * last.steps == value:
-            self.pieces[-1] = last._replace(steps=last.steps + 1)
+        last = self._last
+        if step != self._next:
+            self._begin(step, value)
+        elif last[3] == 1:
+            last[2] = value - last[1]
+            last[3] = 2
+        elif value == self._due:
+            last[3] += 1
         else:
-            self.pieces.append(Piece(step, value, 0, 1))
+            self._begin(step, value)
+        self._next = step + 1
+        self._due = value + self._last[2]
 
     def at(self, step: int) -> int | None:
         """The number in a step."""
@@ -47,6 +48,10 @@ class Line:
     def flat(self) -> list[int]:
         """All pieces in one list, four numbers each."""
         return [number for piece in self.pieces for number in piece]
+
+    def _begin(self, step: int, value: int) -> None:
+        self._last = [step, value, 0, 1]
+        self.pieces.append(self._last)
 
 
 class Changes:

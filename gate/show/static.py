@@ -1,15 +1,17 @@
 """The parts of a page that no step changes: what ran, what broke and why, model beside target."""
 
-import shlex
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from html import escape
 from typing import Any
 
 from ...model.observation import Step
 from ...properties.lockstep import COMPARED, differing
 from ...properties.rules import LOCKSTEP
+from ...spec.catalogue import load
 from .. import report
 from .recording import Run
+
+SHOWN_LINES = 8
 
 
 def heading(run: Run) -> str:
@@ -31,7 +33,7 @@ def failure(run: Run) -> str:
     if not run.broken:
         return ""
     first, *others = run.broken
-    rule = next(one for one in run.checked if one.id == first.rule)
+    rule = next(one for one in load(run.scenario.system) if one.id == first.rule)
     rows: list[tuple[str, str]] = [
         ("rule", _text(rule.says)),
         ("source", _text(rule.source)),
@@ -39,7 +41,7 @@ def failure(run: Run) -> str:
         *(("in the same step", _text(f"{one.rule}: {one.message}")) for one in others),
     ]
     if run.why:
-        rows.append(("why", _list(run.why)))
+        rows.append(("why", _lines(run.why)))
     if run.details.strip():
         tail = run.details.strip().splitlines()[-report.SHOWN_DETAILS :]
         words = "\n".join(_text(line) for line in tail)
@@ -72,11 +74,6 @@ def side_by_side(run: Run) -> str:
 <tbody>{rows}</tbody></table></div></section>"""
 
 
-def replay_command(file: str, options: str) -> str:
-    """The command that runs the scenario of a page again."""
-    return f"schedproof replay {shlex.quote(file)}{options}"
-
-
 def _row(field: str, target: Step, model: Step, differs: bool) -> str:
     mark = '<td class="mark">≠</td>' if differs else "<td></td>"
     kind = ' class="differs"' if differs else ""
@@ -96,8 +93,13 @@ def _plain(value: Any) -> str:
     return ", ".join(map(str, value)) if isinstance(value, tuple) else str(value)
 
 
-def _list(lines: Sequence[str] | Iterable[str]) -> str:
-    return "<br>".join(_text(line) for line in lines)
+def _lines(lines: Sequence[str]) -> str:
+    """A line each; what is long is folded but for its first line."""
+    first, *others = (_text(line) for line in lines)
+    if len(others) < SHOWN_LINES:
+        return "<br>".join((first, *others))
+    inside = "<br>".join(others)
+    return f"<details><summary>{first} ({len(others)} lines)</summary>{inside}</details>"
 
 
 def _text(text: str) -> str:
