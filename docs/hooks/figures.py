@@ -1,7 +1,7 @@
-"""<!-- figure: FILE | TARGET | WHAT IT SHOWS --> becomes a figure that our model has made.
+"""<!-- figure: FILE | TARGET | STEP | WHAT IT SHOWS --> becomes a figure that our model has made.
 
 FILE is a scenario in docs/figures, or a path from the root of the repository; TARGET is `model`, or
-`model:` and a release whose formula admits. The figure is a page of its own, as `schedproof show`
+`model:` and a release whose formula admits; STEP is where it opens. The figure is a page of its own, as `schedproof show`
 writes it; all share one plotly.min.js.
 """
 
@@ -22,15 +22,16 @@ from schedproof.gate.show.recording import recorded
 from schedproof.gate.targets.opening import opened
 
 ROOT = Path(__file__).resolve().parents[2]
-MARKER = re.compile(r"<!-- figure: (\S+) \| (\S+) \| (.+?) -->", re.DOTALL)
+MARKER = re.compile(r"<!-- figure: (\S+) \| (\S+) \| (\d+) \| (.+?) -->", re.DOTALL)
 PLOTLY = "plotly.min.js"
 
 
 class Figure(NamedTuple):
-    """A scenario, what runs it, and what a reader is to see."""
+    """A scenario, what runs it, the step at which it opens, and what a reader is to see."""
 
     file: str
     target: str
+    step: int
     caption: str
 
     @property
@@ -70,7 +71,7 @@ def on_page_markdown(markdown: str, page: Page, **_: Any) -> str:
         title = escape(one.caption.partition(". ")[0].rstrip("."))
         return (
             '<figure class="figure" markdown="1">\n'
-            f'<iframe src="{url}" title="{title}" loading="lazy"></iframe>\n'
+            f'<iframe src="{url}#step={one.step}" title="{title}" loading="lazy"></iframe>\n'
             f'<figcaption markdown="1">{one.caption} [By itself]({url}), its '
             f"[scenario]({url.removesuffix('html')}json).</figcaption>\n</figure>"
         )
@@ -91,7 +92,7 @@ def drawn(one: Figure) -> str:
 
 
 def _figure(found: re.Match[str]) -> Figure:
-    return Figure(found[1], found[2], " ".join(found[3].split()))
+    return Figure(found[1], found[2], int(found[3]), " ".join(found[4].split()))
 
 
 def _add(files: Files, config: MkDocsConfig, name: str, content: str) -> None:
