@@ -31,7 +31,7 @@ def commands(group: Any, name: str) -> Iterator[str]:
         yield f"{command.help}\n"
         yield f"```text\n{whole}{usage}{' [OPTIONS]' * bool(options)}\n```\n"
         if command.params:
-            yield "| | | default |\n|---|---|---|"
+            yield "| argument or option | meaning | default |\n|---|---|---|"
             yield from (_row(_argument(one), one) for one in arguments)
             yield from (_row(_option(one), one) for one in options)
             yield ""

@@ -1,8 +1,8 @@
 """<!-- figure: FILE | TARGET | STEP | WHAT IT SHOWS --> becomes a figure that our model has made.
 
 FILE is a scenario in docs/figures, or a path from the root of the repository; TARGET is `model`, or
-`model:` and a release whose formula admits; STEP is where it opens. The figure is a page of its own, as `schedproof show`
-writes it; all share one plotly.min.js.
+`model:` and a release whose formula admits; STEP is where it opens. The figure is a page of its
+own, as `schedproof show` writes it; all share one plotly.min.js.
 """
 
 import re

@@ -80,7 +80,7 @@ def table(name: str) -> str:
         f"| `{one.encode_name}` | {kind(one.type)} | {_default(one)} | {words[one.encode_name]} |"
         for one in info.fields
     ]
-    return "\n".join(["| field | type | default | |", "|---|---|---|---|", *rows])
+    return "\n".join(["| field | type | default | meaning |", "|---|---|---|---|", *rows])
 
 
 def kind(one: types.Type) -> str:

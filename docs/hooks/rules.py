@@ -46,7 +46,7 @@ def rules(system: str) -> str:
         f"| [{rule.id}](#{rule.id.lower()}) | {rule.title} | {rule.kind} | {_state(rule)} |"
         for rule in catalogue
     ]
-    parts = ["| rule | | kind | state |", "|---|---|---|---|", *rows, ""]
+    parts = ["| rule | title | kind | state |", "|---|---|---|---|", *rows, ""]
     checked = [rule for rule in catalogue if rule.checked]
     parts += ["## Rules that are checked", ""]
     for rule in checked:
@@ -78,7 +78,8 @@ def shared() -> str:
             for system, ids in ((name, topic.rules.get(name, ())) for name in PAGES)
         ]
         rows.append(f"| {topic.title} | {' | '.join(cells)} | {topic.differs} |")
-    return "\n".join([f"| | {' | '.join(PAGES)} | |", f"|---|{'---|' * (len(PAGES) + 1)}", *rows])
+    head = f"| topic | {' | '.join(PAGES)} | where they differ |"
+    return "\n".join([head, f"|---|{'---|' * (len(PAGES) + 1)}", *rows])
 
 
 def profiles() -> str:
