@@ -5,18 +5,11 @@ from typing import Any
 
 import msgspec
 
-from ..model.faults import (
-    ConfigRefused,
-    TargetBroken,
-    TargetCrashed,
-    TargetDied,
-    TargetFault,
-    TargetHung,
-)
+from ..model.faults import ConfigRefused, TargetBroken, TargetCrashed, TargetFault, TargetHung
 from ..model.replies import read_ok, read_started, read_step
 from ..model.target import Reply, Target
 from .pair import NOBODY
-from .session import ask
+from .session import CRASHES_AND_HANGS, ask
 
 Answer = tuple[str, dict[str, Any]]
 
@@ -28,7 +21,8 @@ class RecordError(TargetFault):
 class Recorder:
     """A target, and in `answers` what it has answered since it was last started.
 
-    A crash is an answer, too; a hang has the seconds that were waited.
+    A crash is an answer, too, also of a process that died or grew too large; a hang has the
+    seconds that were waited.
     """
 
     def __init__(self, target: Target) -> None:
@@ -63,7 +57,7 @@ class Recorder:
             hung = {"message": str(fault), "seconds": fault.seconds}
             self.answers.append((op, {"ok": False, "error": "hung", **hung}))
             raise
-        except (TargetCrashed, TargetDied) as fault:
+        except CRASHES_AND_HANGS as fault:
             message = fault.message if isinstance(fault, TargetCrashed) else str(fault)
             self.answers.append((op, {"ok": False, "error": "crashed", "message": message}))
             raise

@@ -281,7 +281,10 @@ ROWS = (
         in_cache("admit", faults.admits(reserve_full_isl=False)),
     ),
     mutant(
-        "the last has no turn", "V1-P01", in_scheduler("advance_running", faults.skips_the_last)
+        "the last has no turn",
+        "V1-P01",
+        in_scheduler("advance_running", faults.skips_the_last),
+        alone=True,
     ),
     mutant("a seat less", "V1-R07", in_scheduler("admit_waiting", faults.seats(faults.one_less))),
     mutant(

@@ -247,8 +247,9 @@ def contents(
     if not caches(config) or not earlier or said == "own":
         return own
     if said == "same":
-        # Running together, both need their next block in the same step.
-        return earlier[-1].prompt
+        # Running together, both need their next block in the same step; come again when others
+        # have been served, some of its blocks are left in the cache, and some copies of them.
+        return draw(st.sampled_from((earlier[-1], earlier[0]))).prompt
     units = borders(config)
     longest = longest_request(config) - 1
     return said_before(draw, earlier, name, length, config["block_size"], units, longest)

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from schedproof.model.faults import TargetCrashed, TargetHung
+from schedproof.model.faults import TargetCrashed, TargetDied, TargetHung, TargetTooLarge
 from schedproof.model.scenario import Request, Scenario
 from schedproof.model.systems import full_config
 from schedproof.model.target import ModelTarget, Reply
@@ -75,7 +75,12 @@ def test_what_decides_otherwise_later_is_seen() -> None:
 
 @pytest.mark.parametrize(
     ("fault", "kind"),
-    [(TargetCrashed("step", "broke"), "crash"), (TargetHung("step", 3.0), "hang")],
+    [
+        (TargetCrashed("step", "broke"), "crash"),
+        (TargetDied("step", 3, ""), "crash"),
+        (TargetTooLarge("step", 200, 100), "crash"),
+        (TargetHung("step", 3.0), "hang"),
+    ],
 )
 def test_crashes_and_hangs_are_recorded_too(fault: Exception, kind: str) -> None:
     answers = recorded(Fails(fault))
