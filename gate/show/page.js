@@ -531,10 +531,10 @@
   async function drawPictures() {
     for (const [id, make] of Object.entries(PICTURES)) {
       await new Promise((drawn) => setTimeout(drawn));
+      const there = { timeline: run.steps, tkv: run.run.volume, volume: run.run.volume, pool: run.run.held || run.run.free };
+      byId(id).closest("figure").hidden = !there[id];
+      if (!there[id]) continue;
       const [traces, shape] = make();
-      const drawn = traces.some((trace) => trace.x.length > 1 || (trace.x.length && id !== "volume"));
-      byId(id).closest("figure").hidden = !drawn || ((id === "tkv" || id === "volume") && !run.run.volume);
-      if (byId(id).closest("figure").hidden) continue;
       Plotly.react(id, traces, { ...shape, shapes: cursor() }, { displayModeBar: false, responsive: true });
       if (!pictured.includes(id)) {
         pictured.push(id);

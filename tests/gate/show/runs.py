@@ -68,6 +68,13 @@ def volume() -> Run:
 
 
 @cache
+def pauses() -> Run:
+    """A batch that 2.5.2 pauses."""
+    crowd = [request(name, 0, 12, 30) for name in "abcd"]
+    return recorded(scenario(*crowd, revision="2.5.2", max_batch_tkv=64), name="pauses")
+
+
+@cache
 def preemption() -> Run:
     """vLLM's model preempts."""
     [known] = [

@@ -118,9 +118,8 @@ def test_the_padding_figure_jumps_where_its_caption_says(show: Callable[..., Any
     read = tab.evaluate(READ_ALL)
     assert_as_the_trace(run, read)
     rows = runs.figure("scheduling_padding_tkv_jump")["steps"]
-    compared = [
-        row for row in rows[:-1] if "completed" not in row
-    ]  # who leaves takes padding along
+    # Who leaves takes padding along: then the next step is another one.
+    compared = [row for row in rows[:-1] if "completed" not in row]
     assert len(compared) == len(rows) - 4
     for row in compared:
         shown = read[row["step"] + 1 + runs.FIRST_ROW]["rows"]
@@ -204,10 +203,12 @@ def test_a_volumetric_counterexample_at_production_scale_opens_where_it_broke(
     assert tkv == f"{pad + known:,}"
     row = tab.locator("#rules tr[data-rule='SPY-R07']")
     assert row.locator("td").first.text_content() == "BROKEN"
-    row.get_by_role("button").click()
-    [first, *_] = run.followed.stakes["SPY-R07"].pieces
-    assert step_of(tab) == first[0]
-    assert row.locator("td").first.text_content() == "held, at stake"
+    other = tab.locator("#rules tr[data-rule='SPY-R26']")
+    other.get_by_role("button").click()
+    [first, *_] = run.followed.stakes["SPY-R26"].pieces
+    assert step_of(tab) == first[0] < broken.step
+    assert other.locator("td").first.text_content() == "held, at stake"
+    assert row.locator("td").first.text_content() == "held"
     tab.wait_for_selector("html[data-pictures]", state="attached")
     assert tab.locator("figure:visible .main-svg").count() > 0
 
