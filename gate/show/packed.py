@@ -55,9 +55,8 @@ def plain(run: Run) -> dict[str, Any]:
             [one.step, one.what, ids.get(one.request, -1), one.first, one.second, one.word]
             for one in run.happenings()
         ],
-        "projected": [
-            [one.step, ids[one.newcomer], one.largest, _reaches(one, ids)] for one in run.projected
-        ],
+        "refused": _refused(run, ids),
+        "projected": [_granted(one, ids) for one in run.projected.granted],
     }
 
 
@@ -92,8 +91,14 @@ def _request(run: Run, number: int) -> dict[str, Any]:
     }
 
 
-def _reaches(one: Projected, ids: Mapping[str, int]) -> list[list[int]]:
-    return [[ids[name], reach] for name, reach in one.reaches.items()]
+def _refused(run: Run, ids: Mapping[str, int]) -> dict[str, Any]:
+    to = [[step, ids[name]] for step, name in run.projected.refused_to.kept]
+    return {"volume": run.projected.refused.flat(), "to": to}
+
+
+def _granted(one: Projected, ids: Mapping[str, int]) -> list[Any]:
+    reaches = [[ids[name], reach] for name, reach in one.reaches.items()]
+    return [one.step, ids[one.newcomer], one.largest, reaches]
 
 
 def _lines(lines: Mapping[str, Line]) -> dict[str, list[int]]:

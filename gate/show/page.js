@@ -250,6 +250,11 @@
       const number = at(run.run[name], step);
       if (number !== null) rows.push([words, shown(number)]);
     }
+    const refused = at(run.refused.volume, step);
+    if (refused !== null) {
+      const who = run.ids[since(run.refused.to, step)[1]];
+      rows.push([`projected with ${who}`, `${shown(refused)} of ${shown(run.limit)}: refused`]);
+    }
     byId("after").replaceChildren(...rows.flatMap(([name, words]) => [
       element("dt", {}, name), element("dd", { "data-after": name }, words),
     ]));
@@ -393,7 +398,7 @@
 
   const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
   const quoted = (text) => text.replace(/&/g, "&amp;").replace(/</g, "&lt;").replace(/>/g, "&gt;");
-  const MOST_BARS = 3000, MOST_NAMED = 12;
+  const MOST_BARS = 3000, MOST_MARKED = 60, MOST_NAMED = 12;
   const DASHES = ["solid", "dot", "dash", "dashdot", "longdash", "longdashdot"];
 
   function points(line) {
@@ -460,7 +465,8 @@
 
   function tkvs() {
     const traces = run.of.map((lines, request) => ({
-      type: "scatter", mode: "lines", name: quoted(run.ids[request]), ...points(lines.tkv),
+      type: "scatter", mode: (lines.tkv || []).length < 4 * MOST_MARKED ? "lines+markers" : "lines", marker: { size: 3 },
+      name: quoted(run.ids[request]), ...points(lines.tkv),
       line: { width: 1.5, dash: DASHES[request % DASHES.length] }, showlegend: run.of.length <= MOST_NAMED,
       hovertemplate: `${quoted(run.ids[request])}: tkv %{y:,} in step %{x}<extra></extra>`,
     })).filter((trace) => trace.x.length);
@@ -489,7 +495,7 @@
       for (const x of [step, until]) { projected.x.push(x); projected.y.push(largest); projected.text.push(quoted(words)); }
     });
     const traces = [
-      { type: "scatter", mode: "lines", name: "batch × tkv", ...points(run.run.volume), line: { width: 2, color: colour("prompt") },
+      { type: "scatter", mode: run.run.volume.length < 4 * MOST_MARKED ? "lines+markers" : "lines", name: "batch × tkv", marker: { size: 4 }, ...points(run.run.volume), line: { width: 2, color: colour("prompt") },
         connectgaps: false, hovertemplate: "%{y:,} in step %{x}<extra></extra>" },
       { type: "scatter", mode: "lines", name: `limit ${shown(run.limit)}`, x: [0, Math.max(last, 1)], y: [run.limit, run.limit],
         line: { width: 2, dash: "dash", color: colour("bad") }, hoverinfo: "skip" },
@@ -497,6 +503,12 @@
     if (projected.x.length) {
       traces.push({ type: "scatter", mode: "lines+markers", name: "projected at admission", ...projected, hoverinfo: "text",
         line: { width: 1.5, dash: "dot", color: colour("now"), shape: "hv" }, marker: { symbol: "triangle-up", size: 7 } });
+    }
+    if (run.refused.volume.length) {
+      const refused = points(run.refused.volume);
+      traces.push({ type: "scatter", mode: "lines+markers", name: "projected and refused", ...refused,
+        text: refused.x.map((step) => (step === null ? "" : quoted(`step ${step}: with ${run.ids[since(run.refused.to, step)[1]]} ${shown(at(run.refused.volume, step))} are projected`))),
+        hoverinfo: "text", line: { width: 1.5, dash: "dot", color: colour("bad") }, marker: { symbol: "x", size: 6 } });
     }
     return [traces, layout(340, { yaxis: { title: { text: "tokens" }, rangemode: "tozero" } })];
   }
@@ -519,10 +531,10 @@
   async function drawPictures() {
     for (const [id, make] of Object.entries(PICTURES)) {
       await new Promise((drawn) => setTimeout(drawn));
+      const there = { timeline: run.steps, tkv: run.run.volume, volume: run.run.volume, pool: run.run.held || run.run.free };
+      byId(id).closest("figure").hidden = !there[id];
+      if (!there[id]) continue;
       const [traces, shape] = make();
-      const drawn = traces.some((trace) => trace.x.length > 1 || (trace.x.length && id !== "volume"));
-      byId(id).closest("figure").hidden = !drawn || ((id === "tkv" || id === "volume") && !run.run.volume);
-      if (byId(id).closest("figure").hidden) continue;
       Plotly.react(id, traces, { ...shape, shapes: cursor() }, { displayModeBar: false, responsive: true });
       if (!pictured.includes(id)) {
         pictured.push(id);

@@ -1,18 +1,20 @@
-"""What admissions went by: the projected volume, where the formula of the target is known."""
+"""What admission went by: the projected volume, where the formula of the target is known."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from ...model.observation import Step
 from ...model.scenario import Scenario
 from ...model.spyre.state import State
 from ...properties.explain import model_of
-from ...properties.spyre.explain import joining, states
+from ...properties.spyre.explain import projected, states
+from .lines import Changes, Line
 
 
 class Projected(NamedTuple):
     """One admission: the step, who joined, the largest tkv projected for each, and the largest
-    batch x tkv of the projected future, in tokens."""
+    batch x tkv that was looked at, in tokens."""
 
     step: int
     newcomer: str
@@ -20,22 +22,37 @@ class Projected(NamedTuple):
     largest: int
 
 
-def projections(scenario: Scenario, version: str, steps: Sequence[Step]) -> list[Projected]:
-    """The admissions of a run, as long as the model that decides as this version decides alike.
+@dataclass
+class Projections:
+    """What was granted, and by step what was refused since it is beyond the limit: to whom, and
+    the largest batch x tkv that was projected."""
+
+    granted: list[Projected] = field(default_factory=list)
+    refused: Line = field(default_factory=Line)
+    refused_to: Changes = field(default_factory=Changes)
+
+
+def projections(scenario: Scenario, version: str, steps: Sequence[Step]) -> Projections:
+    """The projections of a run, as long as the model that decides as this version decides alike.
 
     Nothing where no such model is known, or where it admits without a projection.
     """
+    found = Projections()
     model = model_of(scenario, version)
     if model is None or not steps or (model.revision.pauses and model.config.pausing):
-        return []
-    found = []
+        return found
     for number, state in enumerate(states(model, scenario, len(steps) - 1)):
-        joins = joining(model, state, number)
-        if joins is None:
+        asked = projected(model, state, number)
+        if asked is None:
             continue
-        if [*steps[number].scheduled] != [joins.newcomer] or _parted(state, steps, number):
+        if _parted(state, steps, number):
             break
-        found.append(Projected(number, joins.newcomer, joins.projected, joins.largest))
+        if [*steps[number].scheduled] == [asked.newcomer]:
+            granted = Projected(number, asked.newcomer, asked.projected, asked.largest)
+            found.granted.append(granted)
+        elif asked.largest > model.config.max_batch_tkv:
+            found.refused.note(number, asked.largest)
+            found.refused_to.note(number, asked.newcomer)
     return found
 
 

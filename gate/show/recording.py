@@ -17,7 +17,7 @@ from ...properties.session import Session
 from ...spec.catalogue import Rule, load
 from .following import Follower
 from .happenings import Happening
-from .projecting import Projected, projections
+from .projecting import Projections, projections
 
 
 @dataclass
@@ -34,7 +34,7 @@ class Run:
             one beyond the last step.
         why: how the first of them came to break, where that is known; a sentence each.
         expected: the last step as the model would have done it, where it runs beside the target.
-        projected: what admissions were granted by, where the target's formula is known.
+        projected: what admission went by, where the target's formula is known.
         refused: requests that were refused at the door, with the target's words.
         details: the end of a traceback, or of what a crashed target wrote to stderr.
         ended: how the run ended, in words.
@@ -50,7 +50,7 @@ class Run:
     broken: Sequence[Broken] = ()
     why: Sequence[str] = ()
     expected: Step | None = None
-    projected: Sequence[Projected] = ()
+    projected: Projections = field(default_factory=Projections)
     refused: Mapping[str, str] = field(default_factory=dict)
     details: str = ""
     ended: str = ""
@@ -167,7 +167,8 @@ def _judged(run: Run) -> list[Happening]:
     """What was projected, and what broke."""
     limit = run.config.get("max_batch_tkv", 0)
     joins = [
-        Happening(one.step, "joins", one.newcomer, one.largest, limit) for one in run.projected
+        Happening(one.step, "joins", one.newcomer, one.largest, limit)
+        for one in run.projected.granted
     ]
     return joins + [
         Happening(one.step, "broken", word=f"{one.rule}: {one.message}") for one in run.broken

@@ -69,7 +69,7 @@ def side_by_side(run: Run) -> str:
     return f"""<section id="lockstep"><h2>Step {number}: target and model</h2>
 <p>{LOCKSTEP}: {many}, marked with ≠. Block numbers are names: they are compared up to renaming.</p>
 <div class="wide" role="region" aria-label="target and model" tabindex="0"><table>
-<thead><tr><th scope="col">field</th><th scope="col"></th><th scope="col">target</th>
+<thead><tr><th scope="col">field</th><th scope="col">differs</th><th scope="col">target</th>
 <th scope="col">model {_text(run.scenario.revision or "")}</th></tr></thead>
 <tbody>{rows}</tbody></table></div></section>"""
 

@@ -15,7 +15,7 @@ from ...model.spyre.state import Sequence, State
 
 
 class Admission(NamedTuple):
-    """One request joining the decode batch: what was projected for whom, in tokens.
+    """One request that asks to join the decode batch: what is projected for whom, in tokens.
 
     `largest`: of the batch x tkv that the check looked at.
     """
@@ -31,7 +31,7 @@ def explain_volume(model: SpyreModel, scenario: Scenario, step: int) -> list[str
     """How batch x tkv came to exceed the limit in `step`, in sentences, or nothing."""
     admissions: dict[str, Admission] = {}
     for number, state in enumerate(states(model, scenario, step)):
-        joins = joining(model, state, number)
+        joins = _joining(model, state, number)
         if joins is not None:
             admissions[joins.newcomer] = joins
     batch = state.decoding
@@ -47,7 +47,7 @@ def explain_volume(model: SpyreModel, scenario: Scenario, step: int) -> list[str
 def explain_stale_tkv(model: SpyreModel, scenario: Scenario, step: int) -> list[str]:
     """How a stale tkv kept a prefill back although nothing decodes, or nothing."""
     *_, state = states(model, scenario, step)
-    candidate = state.prefilling or (state.waiting[0] if state.waiting else None)
+    candidate = _candidate(state)
     _, seen = model.step(state)
     if seen["kind"] != "idle" or candidate is None or not model.revision.stale_tkv:
         return []
@@ -67,7 +67,7 @@ def explain_stale_tkv(model: SpyreModel, scenario: Scenario, step: int) -> list[
 def explain_stale_refusal(model: SpyreModel, scenario: Scenario, step: int) -> list[str]:
     """How a stale tkv kept a request out of a batch that has room, or nothing."""
     *_, state = states(model, scenario, step)
-    candidate = state.prefilling or (state.waiting[0] if state.waiting else None)
+    candidate = _candidate(state)
     lengths = [one.computed for one in state.decoding]
     now = tkv.max_tkv(lengths, model.config.block_size)
     if candidate is None or not model.revision.stale_tkv or state.tkv <= now:
@@ -100,16 +100,24 @@ def _arrivals(model: SpyreModel, scenario: Scenario, state: State, number: int) 
     return state
 
 
-def joining(model: SpyreModel, state: State, number: int) -> Admission | None:
+def _joining(model: SpyreModel, state: State, number: int) -> Admission | None:
     """The projection by which a last chunk runs in this step beside a decode batch."""
-    config, block = model.config, model.config.block_size
-    candidate = state.prefilling or (state.waiting[0] if state.waiting else None)
+    candidate = _candidate(state)
+    if candidate is None or not state.decoding:
+        return None
+    if not admission.may_prefill(model.config, model.revision, state, candidate):
+        return None
+    return projected(model, state, number)
+
+
+def projected(model: SpyreModel, state: State, number: int) -> Admission | None:
+    """What is projected for the last chunk of the first in line, whether or not it may run now."""
+    config, candidate = model.config, _candidate(state)
     if candidate is None or not state.decoding or model.revision.volume_check is not None:
         return None
     if not is_last_chunk(candidate.prompt, candidate.computed, config.chunk_size):
         return None
-    if not admission.may_prefill(config, model.revision, state, candidate):
-        return None
+    block = config.block_size
     current = admission.current_tkv(config, model.revision, state)
     tkvs = tkv.request_tkvs([one.computed for one in state.decoding], block)
     members = [
@@ -126,6 +134,10 @@ def joining(model: SpyreModel, state: State, number: int) -> Admission | None:
         _words(model, current, state, candidate),
         _largest(projection),
     )
+
+
+def _candidate(state: State) -> Sequence | None:
+    return state.prefilling or (state.waiting[0] if state.waiting else None)
 
 
 def _largest(projection: volumetric.Projection) -> int:
