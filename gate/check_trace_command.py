@@ -11,7 +11,8 @@ from ..model.systems import REVISIONS, check_system, resolve_revision
 from ..properties.rules import LOCKSTEP
 from ..spec.catalogue import SYSTEMS, CatalogueError, load
 from . import report
-from .options import at_least, check_file, option, write
+from .options import at_least, check_different, check_file, option, write
+from .perfetto import Recorded, check_perfetto, collecting, write_perfetto
 from .trace_file import read_trace
 from .trace_judge import TraceJudge, TraceRun
 from .trace_report import TraceReporter, print_trace_verdict
@@ -40,6 +41,10 @@ def command(
     json_file: Annotated[
         Path | None, typer.Option("--json", help="write the verdict to this file")
     ] = None,
+    perfetto: Annotated[
+        Path | None,
+        typer.Option("--perfetto", help="draw the runs to this file, trace events for Perfetto"),
+    ] = None,
     max_failures: Annotated[
         int, typer.Option(help="runs to show in full, at least 0; all are counted")
     ] = 3,
@@ -52,8 +57,11 @@ def command(
         check_file("--json", json_file)
         if Path(file).exists() and json_file.exists() and json_file.samefile(file):
             raise InputError("--json", f"{json_file} is the trace itself; valid: another file")
+    if perfetto is not None:
+        check_perfetto(perfetto, Path(file))
+        check_different({"--perfetto": perfetto} | ({"--json": json_file} if json_file else {}))
     console = report.make_console()
-    interrupted = False
+    interrupted, runs = False, list[Recorded]()
     with opened_trace(file) as source:
         reporter = TraceReporter(console, source, max_failures)
 
@@ -61,10 +69,15 @@ def command(
             reporter.over(run)
             count_matches(judge, run)
 
-        judge = TraceJudge(source.name, chosen, explain, reporter.broke, over, reporter.notice)
+        def broke(run: TraceRun) -> None:
+            reporter.broke(run)
+            if runs:
+                runs[-1].broken = run.broken
+
+        judge = TraceJudge(source.name, chosen, explain, broke, over, reporter.notice)
         with reporter.progress(read_trace(source, system, revision)) as events:
             try:
-                judge.follow(events)
+                judge.follow(events if perfetto is None else collecting(events, runs))
             except KeyboardInterrupt:
                 interrupted = True
         name = source.name
@@ -77,6 +90,8 @@ def command(
     )
     if json_file is not None:
         write(json_file, report.as_json(verdict))
+    if perfetto is not None:
+        write_perfetto(perfetto, runs)
     print_trace_verdict(console, verdict, explain)
     if interrupted:
         report.fail(f"interrupted: the verdict is about what came before line {judge.line + 2}")

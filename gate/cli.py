@@ -12,6 +12,7 @@ import typer
 from .. import __version__
 from ..model.errors import InputError
 from ..model.faults import ConfigRefused, TargetCrashed, TargetFault, TargetNotStarted
+from ..model.observation import Step
 from ..model.systems import check_system, make_model, resolve_revision
 from ..model.target import ModelTarget
 from ..properties.predicate import Broken
@@ -30,6 +31,7 @@ from . import (
     frontier_command,
     recompute_command,
     report,
+    show_command,
     step_command,
 )
 from .checkouts import CHECKOUTS, with_path
@@ -38,13 +40,23 @@ from .deviations import Deviations, read_deviations
 from .exits import BROKEN, CONFORMS, INCONCLUSIVE, USAGE
 from .hypothesis_home import set_hypothesis_home
 from .judge import run_gate
-from .options import at_least, check_applies, check_places, check_unicode, option, picked
+from .options import (
+    at_least,
+    check_applies,
+    check_different,
+    check_places,
+    check_unicode,
+    option,
+    picked,
+)
+from .perfetto import check_perfetto, run_of, write_perfetto
 from .profiles import PROFILES
 from .published import ReleaseError
 from .reports.asked import AskedReports, check_asked, reporters
 from .reports.outcome import INTERRUPTED
 from .scenario_file import FileError, read_scenario
 from .state import Gate
+from .step_lines import StepLines
 from .targets.jsonl import serve as serve_lines
 from .targets.opening import (
     UnknownTargetError,
@@ -239,9 +251,16 @@ def replay(
     target: TargetOption = "model",
     rule: RuleOption = None,
     quiet: Annotated[bool, typer.Option("--quiet", help="no line per step")] = False,
+    fold: Annotated[
+        bool, typer.Option("--fold", help="one line for decode steps in a row that are alike")
+    ] = False,
     trace: Annotated[
         Path | None,
         typer.Option("--trace", help="record the run to this file, for check-trace (.gz: packed)"),
+    ] = None,
+    perfetto: Annotated[
+        Path | None,
+        typer.Option("--perfetto", help="draw the run to this file, trace events for Perfetto"),
     ] = None,
     step_limit: StepLimit = 10.0,
     memory_limit: MemoryLimit = MEMORY_LIMIT,
@@ -260,13 +279,17 @@ def replay(
         check_trace_file(trace, scenario)
         # The model in a recorder is still the model: lockstep with itself says nothing.
         rules = [one for one in rules if one.id != LOCKSTEP or target.partition(":")[0] != "model"]
+    if perfetto is not None:
+        check_perfetto(perfetto, scenario)
+        check_different({"--perfetto": perfetto} | ({"--trace": trace} if trace else {}))
     console = report.make_console()
-    last: list[Any] = [None]
+    lines, steps = StepLines(console.print, read.config, fold=fold), []
 
-    def show(number: int, step: Any) -> None:
+    def watch(number: int, step: Step) -> None:
         if not quiet:
-            report.say(console, report.step_line(number, step, last[0]))
-        last[0] = step
+            lines(number, step)
+        if perfetto is not None:
+            steps.append(step)
 
     notice = report.notice(console)
     with opened(
@@ -274,10 +297,14 @@ def replay(
     ) as open_target:
         try:
             with recorded(open_target.target, trace) as asked:
-                outcome = run_replay(asked, read, rules, show)
+                outcome = run_replay(asked, read, rules, watch)
         except (InputError, ConfigRefused) as error:
             raise FileError(f"{scenario}: {error}") from None
+        finally:
+            lines.close()
         stderr = open_target.stderr()
+    if perfetto is not None:
+        write_perfetto(perfetto, [run_of(read, outcome, steps)])
     for name, why in outcome.session.rejected.items():
         report.say(console, f"{name} refused at the door: {why}")
     by_id = {entry.id: entry for entry in catalogue}
@@ -354,6 +381,7 @@ app.add_typer(corpus_command.app, name="corpus")
 app.command("doctor")(doctor_command.command)
 app.command("diff")(diff_command.command)
 app.command("check-trace")(check_trace_command.command)
+app.command("show")(show_command.command)
 
 
 @app.command()

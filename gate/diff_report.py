@@ -15,6 +15,7 @@ from . import report
 from .diff_verdict import DiffVerdict
 from .differing import DiffFound
 from .events import Notice, Progress
+from .step_lines import step_line
 
 EVENTS = ("prefix hit", "preemption", "pause", "abort", "early EOS")
 
@@ -66,19 +67,19 @@ def print_difference(console: Console, found: DiffFound, told: Told) -> None:
     plain(f"  config:   {report.scenario_config(found.scenario)}")
     for line in report.request_lines(found.scenario):
         plain(f"  {line}")
-    last = None
+    last, config = None, found.scenario.config
     if found.recent:
         plain("  steps before, with what changed:")
     for number, step, _ in found.recent:
-        plain(f"    {report.step_line(number, step, last)}")
+        plain(f"    {step_line(number, step, last, config)}")
         last = step
     if found.earlier is not None:
         plain(f"  before, in step {found.earlier.step}, {found.earlier.shape}: known, see above")
     first, second = difference.steps
     if first is not None and second is not None:
         plain("  then:")
-        plain(f"    A {report.step_line(finding.step, first, last)}")
-        plain(f"    B {report.step_line(finding.step, second, last)}")
+        plain(f"    A {step_line(finding.step, first, last, config)}")
+        plain(f"    B {step_line(finding.step, second, last, config)}")
         console.print(_side_by_side(found, told.names))
         plain("  in words:")
         for line in difference.words:

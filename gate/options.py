@@ -106,8 +106,9 @@ def write(path: Path, data: bytes) -> None:
     real = path.resolve()
     partial = real.with_name(f".{os.getpid()}.partial")
     try:
-        if (real.exists() and not real.is_file()) or not os.access(real.parent, os.W_OK):
-            real.write_bytes(data)
+        # An unnamed pipe (`>(gzip > FILE)`) is there, but not under its real name.
+        if (path.exists() and not path.is_file()) or not os.access(real.parent, os.W_OK):
+            path.write_bytes(data)
         else:
             partial.write_bytes(data)
             partial.replace(real)

@@ -10,14 +10,15 @@ import msgspec
 from rich.console import Console
 from rich.markup import escape
 
-from ..model.observation import Step
 from ..model.scenario import Request, Scenario
 from ..model.systems import full_config, resolve_revision
 from ..properties.explain import explain
 from ..properties.predicate import Broken
 from ..properties.session import Session
 from ..spec.catalogue import Rule
+from .step_lines import step_line
 from .targets.pipe import MEMORY_LIMIT
+from .words import one_line as one_line  # also for who prints with what is here
 
 # Keys that are always shown; of the others, what is not at its default, in words where there are.
 ALWAYS_SHOWN = (
@@ -33,10 +34,6 @@ IN_WORDS = {
     ("enable_prefix_caching", False): "prefix caching off",
     ("reserve_full_isl", False): "reserve_full_isl off",
 }
-SHOWN_FIELDS = (
-    *("tkv", "left_pad_blocks", "waiting", "prefilling", "paused"),
-    *("preempted", "finished"),
-)
 SHOWN_REQUESTS = 12
 SHOWN_DETAILS = 15
 DEFAULT_STEP_LIMIT = 10.0
@@ -117,12 +114,13 @@ def failure_lines(
     ]
     last = None
     for number, step in session.recent:
-        lines.append(f"  {step_line(number, step, last)}")
+        lines.append(f"  {step_line(number, step, last, scenario.config)}")
         last = step
     explanation = explain(broken.rule, scenario, broken.step, session.started.version)
     if explanation:
         lines += ["why:", *(f"  {line}" for line in explanation)]
-    lines += [f"scenario: {path}", f"replay:   {replay}"]
+    show = replay.replace("schedproof replay ", "schedproof show ", 1)
+    lines += [f"scenario: {path}", f"replay:   {replay}", f"show:     {show}"]
     return [one_line(line) for line in lines]
 
 
@@ -134,25 +132,6 @@ def print_details(text: str, console: Console | None = None) -> None:
             print(shown, file=sys.stderr)
         else:
             console.print(shown, markup=False)
-
-
-def step_line(number: int, step: Step, last: Step | None) -> str:
-    """One step for a reader: kind and members, then the other fields that changed."""
-    members = ", ".join(f"{name}+{tokens}" for name, tokens in step.scheduled.items())
-    parts = [f"step {number:>5} {step.kind:<7} {members}"]
-    for name in SHOWN_FIELDS:
-        value = getattr(step, name)
-        if value and (last is None or value != getattr(last, name)):
-            parts.append(f"{name} {_plain(value)}")
-    return one_line("  ".join(parts))
-
-
-def _plain(value: object) -> str:
-    if isinstance(value, tuple):
-        return f"[{' '.join(value)}]"
-    if isinstance(value, dict):
-        return "{" + ", ".join(f"{key} {item}" for key, item in value.items()) + "}"
-    return str(value)
 
 
 def scenario_config(scenario: Scenario) -> str:
@@ -233,8 +212,3 @@ def unicode_text(text: str) -> str:
 def fail(message: str) -> None:
     """One line on stderr."""
     print(f"schedproof: {one_line(message)}", file=sys.stderr)
-
-
-def one_line(text: str) -> str:
-    """What a target says, without line ends and control characters."""
-    return "".join(char if char.isprintable() else " " for char in text)

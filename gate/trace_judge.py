@@ -50,7 +50,7 @@ class TraceJudge:
     """Follows the events of a trace.
 
     `broke` is called when a run breaks a rule, `over` when a run has ended, `notice` with words
-    on what is no run.
+    on what is no run, `watch` after each step that was judged: then nobody is forgotten.
 
     Attributes:
         judged: what came out, by system and revision.
@@ -66,6 +66,7 @@ class TraceJudge:
         broke: Callable[[TraceRun], None],
         over: Callable[[TraceRun], None],
         notice: Callable[[str], None],
+        watch: Callable[[TraceRun, Step], None] | None = None,
     ) -> None:
         self.judged: dict[tuple[str, str], Judged] = {}
         self.cut: Cut | None = None
@@ -75,6 +76,7 @@ class TraceJudge:
         self._rules = rules
         self._explain = explain
         self._broke, self._over, self._notice = broke, over, notice
+        self._watch = watch
         self._run: TraceRun | None = None
         self._of: Judged | None = None
 
@@ -143,7 +145,8 @@ class TraceJudge:
             event.revision,
             event.system,
         )
-        monitor.ledger.forgets = may_forget(event.system, event.config)
+        forgets = self._watch is None and may_forget(event.system, event.config)
+        monitor.ledger.forgets = forgets
         explainer = None
         if self._explain:
             observes = event.started.observes
@@ -177,6 +180,8 @@ class TraceJudge:
         broken = run.monitor.observe(step)
         if run.explainer is not None:
             broken += self._compared(run, run.explainer, step, number)
+        if self._watch is not None:
+            self._watch(run, step)
         if broken:
             self._break(run, event.line, broken)
 

@@ -12,6 +12,7 @@ from ..spec.catalogue import load
 from . import report
 from .exits import BROKEN, CONFORMS
 from .reports import terminal
+from .step_lines import step_line
 from .trace_events import Event
 from .trace_judge import TraceRun
 from .trace_source import Source
@@ -111,7 +112,7 @@ def print_broken(console: Console, run: TraceRun) -> None:
     report.say(console, "  steps before, with what changed:")
     last = None
     for number, step in run.recent:
-        report.say(console, _one(f"    {report.step_line(number, step, last)}"))
+        report.say(console, _one(f"    {step_line(number, step, last, begun.config)}"))
         last = step
 
 
@@ -127,7 +128,7 @@ def print_explanation(console: Console, run: TraceRun, explainer: Explainer) -> 
     if best is None or best.departed is None:
         return
     report.say(console, f"  {run.begun.system} {best.revision} matches longest, and would have:")
-    for line in _ahead(best.departed):
+    for line in _ahead(run, best.departed):
         report.say(console, line)
 
 
@@ -173,10 +174,10 @@ def _matched(run: TraceRun, match: Match) -> str:
     return _one(f"{name}: {match.matched:,} steps match; step {match.departed.step}: {differences}")
 
 
-def _ahead(departed: Departure) -> list[str]:
+def _ahead(run: TraceRun, departed: Departure) -> list[str]:
     lines, last = [], None
     for number, step in departed.ahead:
-        lines.append(_one(f"    {report.step_line(number, step, last)}"))
+        lines.append(_one(f"    {step_line(number, step, last, run.begun.config)}"))
         last = step
     return lines
 

@@ -31,15 +31,15 @@ def explain(rule: str, scenario: Scenario, step: int, version: str) -> list[str]
 
     `version` is what the target says of itself: a revision of the model, or a release.
     """
-    model = _model_of(scenario, version)
+    model = model_of(scenario, version)
     if model is None:
         return []
     told = (explanation(model, scenario, step) for explanation in EXPLANATIONS.get(rule, ()))
     return next((lines for lines in told if lines), [])
 
 
-def _model_of(scenario: Scenario, version: str) -> SpyreModel | None:
-    """The model that decides as this version does, if there is one."""
+def model_of(scenario: Scenario, version: str) -> SpyreModel | None:
+    """The model that decides as this version does, a revision or a release, if there is one."""
     if scenario.system != "spyre":
         return None
     try:

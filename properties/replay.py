@@ -46,13 +46,14 @@ def replay(
     watch: Callable[[int, Step], None] | None = None,
     last_step: int | None = None,
     new: Callable[[list[Broken], Scenario], list[Broken]] = lambda broken, _: broken,
+    begun: Callable[[Session], None] | None = None,
 ) -> Outcome:
     """Run the scenario until every request finished or a step breaks a rule.
 
     `watch` is shown every step; after `last_step` the run is cut. `new` says which of the rules
-    that a step breaks were not known to: with the others the run goes on, where it can. A run whose
-    requests do not finish within the work that they are (rule ALL-R06's bound) stops there, whether
-    or not that rule is among `rules`.
+    that a step breaks were not known to: with the others the run goes on, where it can. `begun` is
+    given the run before its first step. A run whose requests do not finish within the work that
+    they are (rule ALL-R06's bound) stops there, whether or not that rule is among `rules`.
 
     Raises:
         InputError: the scenario's configuration is impossible, or `expect` names no field.
@@ -64,6 +65,8 @@ def replay(
     at_stake: Counter[str] = Counter()
     session = Session(target, scenario.system, revision, config, rules, at_stake)
     outcome = Outcome(session, at_stake=at_stake)
+    if begun is not None:
+        begun(session)
     arrivals = sorted(scenario.requests, key=lambda request: request.arrival)
     last_event = max(max(request.arrival, request.abort_at or 0) for request in scenario.requests)
     listed = {entry.get("step"): entry for entry in _expected_steps(scenario)}

@@ -33,6 +33,7 @@ class Session:
         recent: the last few steps with their numbers, for a reader of a failure.
         rejected: requests that the target refused at the door, with its words.
         cannot_abort: the target has answered an abort with "unsupported".
+        expected: what the model did in the last step, where it runs beside the target.
         details: traceback or stderr of a crash.
     """
 
@@ -60,6 +61,7 @@ class Session:
         self.recent: deque[tuple[int, Step]] = deque(maxlen=CONTEXT_STEPS)
         self.rejected: dict[str, str] = {}
         self.cannot_abort = False
+        self.expected: Step | None = None
         self.details = ""
         self._lockstep = self._make_lockstep(system, revision, config)
 
@@ -100,17 +102,17 @@ class Session:
         Raises:
             TargetBroken: the reply is not a step observation.
         """
+        self.expected = None
         try:
             reply = ask("step", self._target.step)
             step = read_step(reply, self.started.observes)
         except FINDINGS as fault:
             return self._fault(fault)
-        expected = None
         if self._lockstep is not None:
             whole = read_step(self._lockstep.step(), frozenset())
-            expected = lockstep.shown(whole, self.started.observes)
+            self.expected = lockstep.shown(whole, self.started.observes)
         self.recent.append((self.monitor.ledger.step, step))
-        return self.monitor.observe(step, expected)
+        return self.monitor.observe(step, self.expected)
 
     @property
     def unfinished(self) -> bool:

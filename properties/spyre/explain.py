@@ -15,12 +15,16 @@ from ...model.spyre.state import Sequence, State
 
 
 class Admission(NamedTuple):
-    """One request joining the decode batch: what was projected for whom, in tokens."""
+    """One request that asks to join the decode batch: what is projected for whom, in tokens.
+
+    `largest`: of the batch x tkv that the check looked at.
+    """
 
     step: int
     newcomer: str
     projected: dict[str, int]
     words: dict[str, str]
+    largest: int
 
 
 def explain_volume(model: SpyreModel, scenario: Scenario, step: int) -> list[str]:
@@ -43,7 +47,7 @@ def explain_volume(model: SpyreModel, scenario: Scenario, step: int) -> list[str
 def explain_stale_tkv(model: SpyreModel, scenario: Scenario, step: int) -> list[str]:
     """How a stale tkv kept a prefill back although nothing decodes, or nothing."""
     *_, state = states(model, scenario, step)
-    candidate = state.prefilling or (state.waiting[0] if state.waiting else None)
+    candidate = _candidate(state)
     _, seen = model.step(state)
     if seen["kind"] != "idle" or candidate is None or not model.revision.stale_tkv:
         return []
@@ -63,7 +67,7 @@ def explain_stale_tkv(model: SpyreModel, scenario: Scenario, step: int) -> list[
 def explain_stale_refusal(model: SpyreModel, scenario: Scenario, step: int) -> list[str]:
     """How a stale tkv kept a request out of a batch that has room, or nothing."""
     *_, state = states(model, scenario, step)
-    candidate = state.prefilling or (state.waiting[0] if state.waiting else None)
+    candidate = _candidate(state)
     lengths = [one.computed for one in state.decoding]
     now = tkv.max_tkv(lengths, model.config.block_size)
     if candidate is None or not model.revision.stale_tkv or state.tkv <= now:
@@ -98,14 +102,22 @@ def _arrivals(model: SpyreModel, scenario: Scenario, state: State, number: int) 
 
 def _joining(model: SpyreModel, state: State, number: int) -> Admission | None:
     """The projection by which a last chunk runs in this step beside a decode batch."""
-    config, block = model.config, model.config.block_size
-    candidate = state.prefilling or (state.waiting[0] if state.waiting else None)
+    candidate = _candidate(state)
+    if candidate is None or not state.decoding:
+        return None
+    if not admission.may_prefill(model.config, model.revision, state, candidate):
+        return None
+    return projected(model, state, number)
+
+
+def projected(model: SpyreModel, state: State, number: int) -> Admission | None:
+    """What is projected for the last chunk of the first in line, whether or not it may run now."""
+    config, candidate = model.config, _candidate(state)
     if candidate is None or not state.decoding or model.revision.volume_check is not None:
         return None
     if not is_last_chunk(candidate.prompt, candidate.computed, config.chunk_size):
         return None
-    if not admission.may_prefill(config, model.revision, state, candidate):
-        return None
+    block = config.block_size
     current = admission.current_tkv(config, model.revision, state)
     tkvs = tkv.request_tkvs([one.computed for one in state.decoding], block)
     members = [
@@ -120,7 +132,24 @@ def _joining(model: SpyreModel, state: State, number: int) -> Admission | None:
         candidate.id,
         dict(zip(names, projection.decoding, strict=True)) | {candidate.id: projection.newcomer},
         _words(model, current, state, candidate),
+        _largest(projection),
     )
+
+
+def _candidate(state: State) -> Sequence | None:
+    return state.prefilling or (state.waiting[0] if state.waiting else None)
+
+
+def _largest(projection: volumetric.Projection) -> int:
+    """The largest batch x tkv on the walk of `volumetric.accepts`."""
+    own = projection.newcomer
+    if projection.to_the_end:
+        everyone = sorted([*projection.decoding, own], reverse=True)
+        return max(batch * tkv for batch, tkv in enumerate(everyone, 1))
+    shorter = sorted(tkv for tkv in projection.decoding if tkv < own)
+    batch = len(projection.decoding) + 1
+    walked = [(batch - gone) * tkv for gone, tkv in enumerate([*shorter, own])]
+    return max(walked)
 
 
 def _words(model: SpyreModel, current: int, state: State, newcomer: Sequence) -> dict[str, str]:

@@ -1,0 +1,102 @@
+"""<!-- figure: FILE | TARGET | STEP | WHAT IT SHOWS --> becomes a figure that our model has made.
+
+FILE is a scenario in docs/figures, or a path from the root of the repository; TARGET is `model`, or
+`model:` and a release whose formula admits; STEP is where it opens. The figure is a page of its
+own, as `schedproof show` writes it; all share one plotly.min.js.
+"""
+
+import re
+from html import escape
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.structure.files import File, Files
+from mkdocs.structure.pages import Page
+from mkdocs.utils import get_relative_url
+from plotly.offline import get_plotlyjs
+
+from schedproof.gate.scenario_file import read_scenario
+from schedproof.gate.show.page import page as page_of
+from schedproof.gate.show.recording import recorded
+from schedproof.gate.targets.opening import opened
+
+ROOT = Path(__file__).resolve().parents[2]
+MARKER = re.compile(r"<!-- figure: (\S+) \| (\S+) \| (\d+) \| (.+?) -->", re.DOTALL)
+PLOTLY = "plotly.min.js"
+
+
+class Figure(NamedTuple):
+    """A scenario, what runs it, the step at which it opens, and what a reader is to see."""
+
+    file: str
+    target: str
+    step: int
+    caption: str
+
+    @property
+    def name(self) -> str:
+        """Of its files in the site."""
+        release = self.target.partition(":")[2]
+        return f"{Path(self.file).stem}{'-on-' * bool(release)}{release}"
+
+    @property
+    def path(self) -> Path:
+        """The scenario."""
+        return ROOT / self.file if "/" in self.file else ROOT / "docs" / "figures" / self.file
+
+
+def on_files(files: Files, config: MkDocsConfig, **_: Any) -> Files:
+    """Add a page and the scenario of each figure that a page asks for."""
+    figures = {
+        one.name: one
+        for file in files.documentation_pages()
+        for one in figures_of(file.content_string)
+    }
+    for name, one in figures.items():
+        text = one.path.read_text(encoding="utf-8")
+        _add(files, config, f"figures/{name}.html", drawn(one))
+        _add(files, config, f"figures/{name}.json", text)
+    if figures:
+        _add(files, config, f"figures/{PLOTLY}", get_plotlyjs())
+    return files
+
+
+def on_page_markdown(markdown: str, page: Page, **_: Any) -> str:
+    """Put each figure into a frame, with a link to it and to its scenario."""
+
+    def framed(found: re.Match[str]) -> str:
+        one = _figure(found)
+        url = get_relative_url(f"figures/{one.name}.html", page.url)
+        title = escape(one.caption.partition(". ")[0].rstrip("."))
+        return (
+            '<figure class="figure" markdown="1">\n'
+            f'<iframe src="{url}#step={one.step}" title="{title}" loading="lazy"></iframe>\n'
+            f'<figcaption markdown="1">{one.caption} [By itself]({url}), its '
+            f"[scenario]({url.removesuffix('html')}json).</figcaption>\n</figure>"
+        )
+
+    return MARKER.sub(framed, markdown)
+
+
+def figures_of(markdown: str) -> list[Figure]:
+    """The figures that a page asks for."""
+    return [_figure(found) for found in MARKER.finditer(markdown)]
+
+
+def drawn(one: Figure) -> str:
+    """The page of a figure."""
+    scenario = read_scenario(one.path)
+    with opened(one.target, step_limit=10.0, offline=True, report=lambda _: None) as target:
+        return page_of(recorded(scenario, target.target), PLOTLY)
+
+
+def _figure(found: re.Match[str]) -> Figure:
+    return Figure(found[1], found[2], int(found[3]), " ".join(found[4].split()))
+
+
+def _add(files: Files, config: MkDocsConfig, name: str, content: str) -> None:
+    there = files.get_file_from_path(name)
+    if there is not None:
+        files.remove(there)
+    files.append(File.generated(config, name, content=content))

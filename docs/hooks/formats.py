@@ -1,0 +1,133 @@
+"""<!-- struct: NAME --> becomes a table of what a format has there, from the code that reads it.
+
+The types and defaults come from the msgspec structs, the words from docs/formats.toml: a field
+without words, or words without a field, fail the build. <!-- config: SYSTEM --> becomes the keys of
+a system's configuration with their defaults by revision.
+"""
+
+import re
+import tomllib
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from mkdocs.exceptions import PluginError
+from msgspec import inspect as types
+
+from schedproof.gate import corpus_folder, deviations, events, trace_verdict, verdict
+from schedproof.gate.reports.ndjson import FoundLine
+from schedproof.model import observation, scenario
+from schedproof.model.systems import REVISIONS, full_config
+
+STRUCTS: dict[str, type[msgspec.Struct]] = {
+    "Scenario": scenario.Scenario,
+    "Request": scenario.Request,
+    "Expectation": scenario.Expectation,
+    "Step": observation.Step,
+    "Verdict": verdict.Verdict,
+    "TargetInfo": verdict.TargetInfo,
+    "EngineRun": verdict.EngineRun,
+    "RuleVerdict": verdict.RuleVerdict,
+    "Finding": verdict.Finding,
+    "Deviation": deviations.Judged,
+    "Entry": deviations.Entry,
+    "Began": events.Began,
+    "Notice": events.Notice,
+    "Progress": events.Progress,
+    "Found": FoundLine,
+    "Judged": events.Judged,
+    "Origin": corpus_folder.Origin,
+    "FoundOn": corpus_folder.FoundOn,
+    "TraceVerdict": trace_verdict.TraceVerdict,
+    "Part": trace_verdict.Part,
+}
+NAMES = {struct: name for name, struct in STRUCTS.items()}
+WORDS = Path(__file__).resolve().parents[1] / "formats.toml"
+MARKER = re.compile(r"<!-- (struct|config): (\w+) -->")
+PLAIN: dict[type[types.Type], str] = {
+    types.StrType: "text",
+    types.BoolType: "true or false",
+    types.FloatType: "number",
+    types.DateType: "date",
+    types.NoneType: "null",
+    types.AnyType: "anything",
+}
+
+
+def on_page_markdown(markdown: str, **_: Any) -> str:
+    """Fill in the tables."""
+    fill: dict[str, Callable[[str], str]] = {"struct": table, "config": config}
+    return MARKER.sub(lambda found: fill[found[1]](found[2]), markdown)
+
+
+def table(name: str) -> str:
+    """A row a field.
+
+    Raises:
+        PluginError: the words are not about the fields that are there.
+    """
+    info = types.type_info(STRUCTS[name])
+    assert isinstance(info, types.StructType)
+    words = _words().get(name, {})
+    tag = {info.tag_field: repr(info.tag)} if info.tag_field else {}
+    fields = [*tag, *(one.encode_name for one in info.fields)]
+    if wrong := {*fields} ^ words.keys():
+        raise PluginError(f"docs/formats.toml: [{name}] and the struct differ in {sorted(wrong)}")
+    rows = [f"| `{key}` | `{value}` | | {words[key]} |" for key, value in tag.items()]
+    rows += [
+        f"| `{one.encode_name}` | {kind(one.type)} | {_default(one)} | {words[one.encode_name]} |"
+        for one in info.fields
+    ]
+    return "\n".join(["| field | type | default | meaning |", "|---|---|---|---|", *rows])
+
+
+def kind(one: types.Type) -> str:
+    """A type in words."""
+    if isinstance(one, types.IntType):
+        least, most = one.ge, one.le
+        return "integer" + (f", {least:,} to {most:,}" if most is not None else "")
+    if isinstance(one, types.LiteralType):
+        return ", ".join(f"`{value}`" for value in one.values)
+    if isinstance(one, types.UnionType):
+        return " or ".join(kind(part) for part in one.types)
+    if isinstance(one, types.StructType):
+        return f"[{NAMES[one.cls]}](#{NAMES[one.cls].lower()})"
+    if isinstance(one, types.DictType):
+        return f"object: {kind(one.key_type)} → {kind(one.value_type)}"
+    if isinstance(one, types.VarTupleType | types.ListType):
+        return f"list of {kind(one.item_type)}"
+    if isinstance(one, types.TupleType):
+        return f"[{', '.join(kind(part) for part in one.item_types)}]"
+    return PLAIN[type(one)]
+
+
+def config(system: str) -> str:
+    """A row a key, a column a revision."""
+    revisions = REVISIONS[system]
+    defaults = {revision: full_config(system, revision, {}) for revision in revisions}
+    keys = dict.fromkeys(key for one in defaults.values() for key in one)
+    rows = [
+        f"| `{key}` | {' | '.join(_value(defaults[one], key) for one in revisions)} |"
+        for key in keys
+    ]
+    head = f"| key | {' | '.join(f'`{revision}`' for revision in revisions)} |"
+    return "\n".join([head, f"|---|{'---|' * len(revisions)}", *rows])
+
+
+def _default(one: types.Field) -> str:
+    if one.required:
+        return "required"
+    if one.default_factory is not msgspec.NODEFAULT:
+        return f"`{msgspec.json.encode(one.default_factory()).decode()}`"
+    return f"`{msgspec.json.encode(one.default).decode()}`"
+
+
+def _value(values: Any, key: str) -> str:
+    return f"`{msgspec.json.encode(values[key]).decode()}`" if key in values else "–"
+
+
+@cache
+def _words() -> dict[str, dict[str, str]]:
+    return tomllib.loads(WORDS.read_text(encoding="utf-8"))

@@ -1,0 +1,19 @@
+"""<!-- formulas --> becomes every published formula of the volumetric check, from the model."""
+
+import inspect
+from textwrap import indent
+from typing import Any
+
+from schedproof.model.spyre.volumetric import FORMULAS, Formula
+
+MARKER = "<!-- formulas -->"
+
+
+def on_page_markdown(markdown: str, **_: Any) -> str:
+    """Fill in the formulas."""
+    return markdown.replace(MARKER, "\n\n".join(_shown(*one) for one in FORMULAS.items()))
+
+
+def _shown(name: str, formula: Formula) -> str:
+    block = indent(f"```python\n{inspect.getsource(formula).rstrip()}\n```", "    ")
+    return f'??? note "`formula={name}`"\n\n{block}'

@@ -1,0 +1,4 @@
+"""`schedproof show`: a run as one page for a browser.
+
+`recording` makes the run, `page` draws it.
+"""

@@ -1,0 +1,159 @@
+"""`schedproof show`: a scenario on a target, or a recorded trace, as one page for a browser."""
+
+import re
+import shlex
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ..model.errors import InputError
+from ..model.faults import ConfigRefused
+from ..model.scenario import Scenario
+from ..properties.rules import LOCKSTEP
+from ..spec.catalogue import Rule, load
+from . import report
+from .check_trace_command import check_rules
+from .checkouts import CHECKOUTS, with_path
+from .exits import BROKEN, CONFORMS
+from .options import at_least, check_applies, check_file, check_unicode, picked, write
+from .scenario_file import FileError, read_scenario
+from .show.page import check_plotly, page
+from .show.recording import recorded
+from .show.trace_recording import recorded_trace
+from .targets.opening import opened
+from .targets.pipe import LEAST_MEMORY, MEMORY_LIMIT
+from .trace_source import GZIP, opened_trace
+
+SUFFIX = ".html"
+# No scenario has such a key, and each line of a trace has one.
+OPERATION = re.compile(rb'\s*\{.*"(op|ok)"\s*:')
+STEP_LIMIT = 10.0
+
+
+def command(
+    file: Annotated[
+        str,
+        typer.Argument(metavar="FILE", help="a scenario, or a recorded trace; - for one on stdin"),
+    ],
+    out: Annotated[
+        Path | None,
+        typer.Option("-o", "--out", help="the page  [default: FILE's name with .html, here]"),
+    ] = None,
+    target: Annotated[
+        str | None,
+        typer.Option(
+            help="model, MODULE:FACTORY, 'cmd:COMMAND LINE' or a release (vllm==0.28.0), for a "
+            "scenario  [default: model]"
+        ),
+    ] = None,
+    rule: Annotated[
+        list[str] | None,
+        typer.Option("--rule", help="check only this rule; may be repeated, or A,B"),
+    ] = None,
+    step_limit: Annotated[
+        float, typer.Option(help="seconds that a target may take for a step, at least 0.1")
+    ] = STEP_LIMIT,
+    memory_limit: Annotated[
+        int, typer.Option(help="MiB that a target's process may use, at least 64")
+    ] = MEMORY_LIMIT,
+    offline: Annotated[bool, typer.Option("--offline", help="install nothing")] = False,
+    path: Annotated[
+        Path | None, typer.Option(help=f"the checkout of {' or '.join(CHECKOUTS)}")
+    ] = None,
+) -> None:
+    """Draw a run as one page for a browser: every step, the rules, and what broke."""
+    at_least("--step-limit", step_limit, 0.1)
+    at_least("--memory-limit", memory_limit, LEAST_MEMORY)
+    page_file = out or Path(page_name(file))
+    check_page(page_file, file)
+    check_plotly()
+    console = report.make_console()
+    if is_trace(file):
+        check_no_target(file, target, path)
+        ids = check_rules(rule or [], None, True)
+        with opened_trace(file) as source:
+            run = recorded_trace(source, rules=ids)
+        run.replay = f"schedproof check-trace {shlex.quote(file)} --explain"
+    else:
+        spec = with_path(target or "model", path)
+        scenario = read_scenario(Path(file))
+        rules = rules_of(scenario, rule, spec)
+        notice = report.notice(console)
+        with opened(
+            spec, step_limit=step_limit, memory_limit=memory_limit, offline=offline, report=notice
+        ) as open_target:
+            try:
+                run = recorded(scenario, open_target.target, rules, name=file)
+            except (InputError, ConfigRefused) as error:
+                raise FileError(f"{file}: {error}") from None
+            run.details = run.details or (open_target.stderr() if run.broken else "")
+        ids = [one.id for one in rules] if rule else []
+        options = report.replay_options(spec, ids, step_limit, memory_limit)
+        run.replay = f"schedproof replay {shlex.quote(file)}{options}"
+    write(page_file, page(run).encode("utf-8", "backslashreplace"))
+    report.say(console, f"{page_file}: {run.ended}")
+    raise typer.Exit(BROKEN if run.broken else CONFORMS)
+
+
+def page_name(file: str) -> str:
+    """The page of a file, where nothing else is said: its name, ending in .html."""
+    if file == "-":
+        return f"stdin{SUFFIX}"
+    name = Path(file).name.removesuffix(".gz")
+    return f"{Path(name).stem}{SUFFIX}"
+
+
+def check_page(page_file: Path, file: str) -> None:
+    """Raise InputError unless the page can be written, and is not the file that it shows."""
+    check_unicode("-o", str(page_file))
+    check_file("-o", page_file)
+    if page_file.exists() and Path(file).exists() and page_file.samefile(file):
+        raise InputError("-o", f"{page_file} is the file itself; valid: another file")
+
+
+def check_no_target(file: str, target: str | None, path: Path | None) -> None:
+    """Raise InputError where a trace, which has its target in it, is to be run on another."""
+    for name, value in (("--target", target), ("--path", path)):
+        if value is not None:
+            raise InputError(
+                name, f"{value}: {file} is a trace, which is not run again; valid: a scenario"
+            )
+
+
+def is_trace(file: str) -> bool:
+    """The file is a conversation with a target; else it has to be a scenario.
+
+    Raises:
+        FileError: it cannot be read.
+    """
+    if file == "-":
+        return True
+    try:
+        with open(file, "rb") as opened_file:
+            first = next((line for line in opened_file if line.strip()), b"")
+    except OSError as error:
+        raise FileError(f"{file}: cannot be read ({error.strerror})") from None
+    except ValueError as error:  # a NUL in the path
+        raise FileError(f"{file!a}: {error}") from None
+    return first.startswith(GZIP) or bool(OPERATION.match(first))
+
+
+def rules_of(scenario: Scenario, words: Sequence[str] | None, target: str) -> Sequence[Rule]:
+    """The rules that --rule names, else all of the scenario's system.
+
+    Raises:
+        InputError, CatalogueError: one that is not there, or that cannot be checked here.
+    """
+    catalogue = load(scenario.system)
+    if not words:
+        return catalogue
+    chosen = picked(catalogue, words)
+    for rule in chosen:
+        check_applies(rule, scenario.revision or "")
+        if rule.id == LOCKSTEP and target == "model":
+            raise InputError(
+                "--rule", f"{rule.id} compares a target with the model; valid: any other target"
+            )
+    return chosen
