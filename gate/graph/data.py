@@ -12,8 +12,9 @@ from ...solver.scheduling import Node
 from ...solver.scope import LIMIT_NAME
 from ...spec.catalogue import Rule
 from ..pages.words import measures, progress, queues
-from ..report import config_line, replay_options, step_line
+from ..report import config_line, replay_options
 from ..scenario_file import file_name, scenario_json
+from ..step_lines import step_line
 from .runs import Shown, possible, shown_run
 
 
@@ -109,7 +110,7 @@ def _move(graph: Graph, edge: Edge) -> dict[str, Any]:
     move: dict[str, Any] = {"from": edge.source, "to": edge.target, "does": _does(graph, edge)}
     if edge.step is not None:
         before = graph.vertices[edge.source].node.book
-        move["answer"] = step_line(before.step, edge.step, before.last)
+        move["answer"] = step_line(before.step, edge.step, before.last, before.config)
     if edge.broken:
         move["broken"] = [[one.rule, one.message] for one in edge.broken]
     return move

@@ -4,7 +4,8 @@ from typing import Any
 
 from ...model.scenario import Request
 from ..pages.words import QUEUES, VOLUME, Measure, measures, progress, queues
-from ..report import SHOWN_DETAILS, config_line, one_line, step_line
+from ..report import SHOWN_DETAILS, config_line, one_line
+from ..step_lines import step_line
 from .grid import cells
 from .run import ByHand, Taken
 
@@ -143,7 +144,7 @@ def _words(run: ByHand, taken: Taken) -> str:
     if taken.step is None:
         return f"step {taken.number:>5} no answer"
     before = run.taken[taken.number - 1].step if taken.number else None
-    return step_line(taken.number, taken.step, before)
+    return step_line(taken.number, taken.step, before, run.setup.config)
 
 
 def _details(run: ByHand) -> list[str]:
