@@ -61,9 +61,11 @@ def check_perfetto(file: Path, read: Path) -> None:
 
 
 def run_of(scenario: Scenario, outcome: Outcome, steps: list[Step]) -> Recorded:
-    """The run of a scenario, without the requests that were refused at the door."""
+    """The run of a scenario, without the requests that were refused at the door, or that would
+    have come after its end."""
     started, rejected = outcome.session.started, outcome.session.rejected
-    requests = sorted(scenario.requests, key=lambda request: request.arrival)
+    came = (one for one in scenario.requests if one.arrival < len(steps))
+    requests = sorted(came, key=lambda request: request.arrival)
     return Recorded(
         f"{started.name} {started.version}",
         scenario.config,

@@ -55,10 +55,10 @@ def on_files(files: Files, config: MkDocsConfig, **_: Any) -> Files:
     }
     for name, one in figures.items():
         text = one.path.read_text(encoding="utf-8")
-        _add(files, config, f"figures/{name}.html", drawn(one))
-        _add(files, config, f"figures/{name}.json", text)
+        files.append(File.generated(config, f"runs/{name}.html", content=drawn(one)))
+        files.append(File.generated(config, f"runs/{name}.json", content=text))
     if figures:
-        _add(files, config, f"figures/{PLOTLY}", get_plotlyjs())
+        files.append(File.generated(config, f"runs/{PLOTLY}", content=get_plotlyjs()))
     return files
 
 
@@ -67,7 +67,7 @@ def on_page_markdown(markdown: str, page: Page, **_: Any) -> str:
 
     def framed(found: re.Match[str]) -> str:
         one = _figure(found)
-        url = get_relative_url(f"figures/{one.name}.html", page.url)
+        url = get_relative_url(f"runs/{one.name}.html", page.url)
         title = escape(one.caption.partition(". ")[0].rstrip("."))
         return (
             '<figure class="figure" markdown="1">\n'
@@ -93,10 +93,3 @@ def drawn(one: Figure) -> str:
 
 def _figure(found: re.Match[str]) -> Figure:
     return Figure(found[1], found[2], int(found[3]), " ".join(found[4].split()))
-
-
-def _add(files: Files, config: MkDocsConfig, name: str, content: str) -> None:
-    there = files.get_file_from_path(name)
-    if there is not None:
-        files.remove(there)
-    files.append(File.generated(config, name, content=content))

@@ -121,7 +121,9 @@ def _rule(system: str, rule: Rule) -> Iterator[str]:
         yield from _checks(system, rule)
     for one in rule.divergences:
         yield f"- Otherwise in {one.releases}: {one.says}"
-    predicate = PREDICATES[system].get(rule.id) if rule.checked else None
+    predicate = PREDICATES[system].get(rule.id)
+    if rule.checked and predicate is None:
+        yield "- Checked where the target is asked, in properties/session.py"
     if predicate is not None:
         yield ""
         yield from _formula(predicate)

@@ -177,7 +177,7 @@
     const room = Math.floor((x(0) - 6) / 7);
     group.append(element("svg:text", { x: 0, y: top + 14 }, name.length > room ? `${name.slice(0, room - 1)}…` : name));
     let place = 0;
-    const draw = (part, from, tokens) => {
+    const draw = (part, from, tokens, indent = 0) => {
       if (!tokens) return;
       const rect = element("svg:rect", {
         class: `part part-${part}`, "data-part": part, "data-tokens": tokens,
@@ -186,10 +186,10 @@
       rect.append(element("svg:title", {}, `${name}: ${PARTS[part]}, ${shown(tokens)} tokens`));
       group.append(rect);
       const words = `${SHORT[part]} ${shown(tokens)}`;
-      if (SHORT[part] && words.length * 6.6 < tokens * scale) {
+      if (SHORT[part] && words.length * 6.6 < (tokens - indent) * scale) {
         const outlined = ["left", "rest", "future"].includes(part);
         if (part === "left") group.append(element("svg:rect", { x: x(from) + 2, y: top + 2, width: words.length * 6.4 + 4, height: BAR - 4, fill: "var(--page)" }));
-        group.append(element("svg:text", { class: outlined ? "inside outlined" : "inside", x: x(from) + 4, y: top + 13 }, words));
+        group.append(element("svg:text", { class: outlined ? "inside outlined" : "inside", x: x(from + indent) + 4, y: top + 13 }, words));
       }
     };
     for (const part of DRAWN) {
@@ -200,7 +200,7 @@
     const right = of(request, "right", step) || 0;
     const future = of(request, "future", step) || 0;
     draw("right", place, right);
-    draw("future", place, future);
+    draw("future", place, future, right);
     svg.append(group);
   }
 
@@ -228,7 +228,10 @@
     if (volume !== null) {
       parts.push(`${at(run.run.batch, step)} requests × tkv ${shown(tkv)} = ${shown(volume)} of ${shown(run.limit)}`);
     } else if (tkv) parts.push(`tkv ${shown(tkv)}`);
-    for (const [rule, broke] of run.broken) if (Math.min(broke, last) === step) parts.push(`${rule} BROKEN`);
+    for (const [rule, broke] of run.broken) {
+      if (broke === step) parts.push(`${rule} BROKEN`);
+      else if (broke > last && step === last) parts.push(`then, in step ${broke}, ${rule} BROKEN`);
+    }
     return parts.join("; ");
   }
 
@@ -433,7 +436,7 @@
     const many = all.reduce((sum, one) => sum + one.length, 0);
     const bars = many <= MOST_BARS ? all : run.of.map((_, request) => runsOf(request));
     const traces = run.states.map((state, place) => {
-      const trace = { type: "bar", orientation: "h", name: STATE_WORDS[state], base: [], x: [], y: [], customdata: [],
+      const trace = { type: "bar", orientation: "h", width: 0.75, name: STATE_WORDS[state], base: [], x: [], y: [], customdata: [],
         marker: { color: colour(BARS[state][0]), line: { width: 0 }, pattern: { shape: BARS[state][1], size: 6, fillmode: "overlay", fgcolor: colour("page") } },
         hovertemplate: "%{customdata}<extra></extra>" };
       bars.forEach((runs, request) => runs.forEach(([first, at, steps]) => {
@@ -458,7 +461,7 @@
     const every = Math.ceil(rows / 40);
     const places = names.map((_, place) => place).filter((place) => place % every === 0);
     return [[...traces, chunks], layout(140 + 18 * rows, {
-      barmode: "overlay", bargap: 0.25,
+      barmode: "overlay",
       yaxis: { range: [rows - 0.5, -0.5], tickvals: places, ticktext: places.map((place) => names[place]) },
     })];
   }

@@ -179,6 +179,16 @@ def test_replay_writes_what_loads_and_leaves_out_who_was_refused(run: Run) -> No
     assert [*tracks(checked(whole["traceEvents"])).values()] == ["steps", "a", "b", "c"]
 
 
+def test_who_would_have_come_after_the_broken_step_has_no_track(run: Run) -> None:
+    small = {"block_size": 64, "chunk_size": 256, "max_num_seqs": 2, "max_model_len": 512}
+    three = (request("r1", 0, 3, 3), request("r2", 0, 256, 2), request("late", 9, 3, 3))
+    saved(scenario(*three, **{"revision": "documented", "max_batch_tkv": 520, **small}))
+    assert run("replay", "s.json", "--quiet", "--perfetto", "p.json").code == 1
+    events = checked(json.loads(Path("p.json").read_bytes())["traceEvents"])
+    assert [*tracks(events).values()] == ["steps", "r1", "r2"]
+    assert ("steps", "broken SPY-R07", 3) in instants(events)
+
+
 def test_each_run_of_a_trace_is_a_process(run: Run) -> None:
     lines = recorded(scenario(*THREE))
     written(Path("t"), lines, recorded(scenario(request("x", 0, 4))))
