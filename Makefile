@@ -50,7 +50,7 @@ contracts: $(VENV)/installed-test
 
 # About five minutes of one core: what each encoding of the volumetric check costs Z3.
 encodings: $(VENV)/installed
-	$(BIN)/python tests/bench/encodings.py $(OPTIONS)
+	$(BIN)/schedproof bench --only encodings $(OPTIONS)
 
 # Three minutes of one core: what each volumetric check costs. OPTIONS="--quick --json FILE".
 formulas: $(VENV)/installed

@@ -20,6 +20,7 @@ from ..properties.rules import LOCKSTEP
 from ..spec.catalogue import SYSTEMS, CatalogueError, Rule, load, select
 from ..spec.shared import topics
 from . import (
+    bench_command,
     catalogue_rules,
     check_trace_command,
     compare_command,
@@ -352,6 +353,7 @@ app.add_typer(corpus_command.app, name="corpus")
 app.command("doctor")(doctor_command.command)
 app.command("diff")(diff_command.command)
 app.command("check-trace")(check_trace_command.command)
+app.command("bench")(bench_command.command)
 
 
 @app.command()

@@ -115,7 +115,7 @@ def test_every_data_file_is_in_the_wheel() -> None:
         path
         for folder in folders
         for path in folder.rglob("*")
-        if path.is_file() and path.suffix in {".toml", ".json", ".typed", ".jinja", ".md"}
+        if path.is_file() and path.suffix in {".toml", ".json", ".typed", ".jinja", ".md", ".pml"}
     } | {ROOT / "py.typed"}
     packed = set()
     for package, patterns in SETUPTOOLS["package-data"].items():
