@@ -6,7 +6,7 @@ configurations have, and a list of requests that are evenly drawn integers. Hypo
 """
 
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import cache
 from typing import Any
@@ -21,6 +21,7 @@ from ...model.scenario import Request, Scenario
 from ...model.systems import full_config
 from ...model.target import Target
 from ...properties.machine import MAX_REQUESTS, Enough
+from ...properties.predicate import Broken
 from ...properties.replay import replay
 from ...properties.systems import GENERATORS
 from ...spec.catalogue import Rule
@@ -38,10 +39,21 @@ Numbers = Sequence[int]  # of one request, in the order of `ranges`
 
 
 class Plain:
-    """One search: `runs` so far, `found` once a run has broken a rule."""
+    """One search: `runs` so far, `found` once a run has broken a rule.
 
-    def __init__(self, target: Target, system: str, revision: str, rules: Sequence[Rule]) -> None:
+    `new`: of the rules that a step breaks those that count, as in `Search`.
+    """
+
+    def __init__(
+        self,
+        target: Target,
+        system: str,
+        revision: str,
+        rules: Sequence[Rule],
+        new: Callable[[list[Broken], Scenario], list[Broken]],
+    ) -> None:
         self._target, self._system, self._revision, self._rules = target, system, revision, rules
+        self._new = new
         self.runs = 0
         self.found = False
 
@@ -55,7 +67,7 @@ class Plain:
             requests=tuple(request_of(number, one) for number, one in enumerate(requests)),
         )
         try:
-            self.found = bool(replay(self._target, scenario, self._rules).broken)
+            self.found = bool(replay(self._target, scenario, self._rules, new=self._new).broken)
         except (ConfigRefused, InputError):
             return
 
