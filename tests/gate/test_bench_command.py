@@ -1,4 +1,4 @@
-"""`schedproof bench`: the tables, the file, the plots, what is missing, and what it does not take."""
+"""`schedproof bench`: tables, file, plots, what is missing, and what it does not take."""
 
 import json
 from pathlib import Path
