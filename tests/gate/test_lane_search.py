@@ -1,4 +1,4 @@
-"""`schedproof search --engine lanes`: what a wide net catches is a counterexample like any other."""
+"""`schedproof search --engine lanes`: what a net catches is a counterexample like any other."""
 
 from pathlib import Path
 
