@@ -306,7 +306,7 @@ def search(
         str,
         typer.Option(
             help="z3 decides; for any checked rule hypothesis samples, explore exhausts small "
-            "scopes; all"
+            "scopes; all; lanes: thousands of runs at once for SPY-R07 and SPY-R35"
         ),
     ] = "z3",
     revision: Annotated[

@@ -11,10 +11,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, ClassVar, TypeVar
 
+from ..model.record import Record
 from ..model.scenario import Request, Segment
 from ..properties.ledger import Account
 
-State = TypeVar("State", bound=Any)  # a system's named tuple
+State = TypeVar("State", bound=Any)  # a system's record
+Member = TypeVar("Member", bound=Record)
 ENDLESS = 10**9  # tokens
 # The stream that stands for a request's own words in a menu.
 OWN = "own"
@@ -130,52 +132,46 @@ def value_of(item: Request, field: str) -> Any:
 class OpenFields:
     """The fields of a request in a scheduler's queue that is not fully decided.
 
-    To be mixed into a system's `Sequence`, a named tuple: the candidates are kept where its content
-    would be.
+    To be mixed into a system's `Sequence`: the candidates are kept where its content would be.
 
     Attributes:
-        OUTPUT_LEN, CONTENT: places of these two fields.
+        kept_output_len, kept_content: these two fields as they are kept, since their names give
+            what the candidates say.
     """
 
     __slots__ = ()
-    OUTPUT_LEN: ClassVar[int]
-    CONTENT: ClassVar[int]
+    id: str
+    kept_output_len: ClassVar[int]
+    kept_content: ClassVar[Any]
 
     @property
     def candidates(self) -> Candidates:
         """What it may still be."""
-        kept: Candidates = tuple.__getitem__(self, self.CONTENT)  # type: ignore[call-overload]
+        kept: Candidates = self.kept_content
         return kept
 
     @property
     def prompt(self) -> int:
         """Tokens of the prompt."""
-        prompt: int = read(self._name, "prompt", self.candidates.prompt)
+        prompt: int = read(self.id, "prompt", self.candidates.prompt)
         return prompt
 
     @property
     def max_tokens(self) -> int:
         """Tokens that it may generate."""
-        tokens: int = read(self._name, "max_tokens", self.candidates.max_tokens)
+        tokens: int = read(self.id, "max_tokens", self.candidates.max_tokens)
         return tokens
 
     @property
     def output_len(self) -> int:
         """Who is not told to end goes on."""
-        told: int = tuple.__getitem__(self, self.OUTPUT_LEN)  # type: ignore[call-overload]
-        return told or ENDLESS
+        return self.kept_output_len or ENDLESS
 
     @property
     def content(self) -> tuple[Segment, ...]:
         """Segments of the prompt."""
-        name = self._name
-        content: tuple[Segment, ...] = read(name, "content", self.candidates.said_by(name))
+        content: tuple[Segment, ...] = read(self.id, "content", self.candidates.said_by(self.id))
         return content
-
-    @property
-    def _name(self) -> str:
-        name: str = tuple.__getitem__(self, 0)  # type: ignore[call-overload]
-        return name
 
 
 class OpenAccount:
@@ -267,3 +263,9 @@ def fully_decided(candidates: Candidates) -> bool:
     """Nothing of a request with these candidates is open any more."""
     values = (candidates.prompt, candidates.max_tokens, candidates.content, candidates.priority)
     return None not in values
+
+
+def settled(one: Any, kind: type[Member]) -> Member:
+    """The ordinary request that a fully decided one is: it generates all that it may."""
+    fields = {name: getattr(one, name) for name in kind.__struct_fields__}
+    return kind(**{**fields, "output_len": one.max_tokens})

@@ -3,9 +3,10 @@
 from typing import NamedTuple
 
 from ..pool import Content, Pool
+from ..record import Record
 
 
-class Sequence(NamedTuple):
+class Sequence(Record, frozen=True):
     """A request inside the scheduler. Lengths in tokens.
 
     `arrival` numbers the requests in the order in which they came. `content` are the segments of
@@ -65,7 +66,7 @@ class Batch(NamedTuple):
     scheduled: tuple[tuple[str, int], ...]
 
 
-class State(NamedTuple):
+class State(Record, frozen=True):
     """Queues and batches in order.
 
     `arrived` counts the requests so far, `batches` those that were built; `aborted` waits to be

@@ -1,11 +1,10 @@
 """What nano-vLLM's scheduler remembers between two steps."""
 
-from typing import NamedTuple
-
 from ..pool import Content, Pool
+from ..record import Record
 
 
-class Sequence(NamedTuple):
+class Sequence(Record, frozen=True):
     """A request inside the scheduler. Lengths in tokens.
 
     `content` are the segments of the prompt. `computed` tokens have their KV in the cache, the
@@ -41,7 +40,7 @@ class Sequence(NamedTuple):
         return self._replace(computed=0, prefix_hit=0, blocks=(), published=0)
 
 
-class State(NamedTuple):
+class State(Record, frozen=True):
     """Queues in order. `aborted` waits to be reported.
 
     In 0.2.0 a sequence whose prompt is computed in part stays at the head of `waiting`.

@@ -4,6 +4,8 @@ Source: Spyre scheduling page, "Prefix caching"; target protocol, "Pools on Spyr
 for promises. Counts are in blocks.
 """
 
+from msgspec.structs import replace
+
 from .. import prefix
 from ..pool import Pool, free_blocks, give_back, publish, take, touch
 from . import padding
@@ -27,15 +29,13 @@ def in_use(state: State) -> set[int]:
 def at_end(config: SpyreConfig, revision: Revision, one: Sequence) -> int:
     """Blocks of a request that has generated all it may. The last token is never computed."""
     tokens = one.prompt + one.max_tokens - (0 if revision.reserves_last_token else 1)
-    return padding.blocks_for(tokens, config.block_size)
+    return -(-tokens // config.block_size)
 
 
 def reserved(config: SpyreConfig, revision: Revision, state: State) -> int:
     """Blocks that are promised and not held yet."""
-    promised = state.lost_blocks
-    for one in state.admitted:
-        promised += at_end(config, revision, one) - len(one.blocks)
-    return promised
+    promised = [at_end(config, revision, one) - len(one.blocks) for one in state.admitted]
+    return state.lost_blocks + sum(promised)
 
 
 def fits_pool(config: SpyreConfig, revision: Revision, state: State, newcomer: Sequence) -> bool:
@@ -67,7 +67,7 @@ def hold(config: SpyreConfig, one: Sequence, covered: int, pool: Pool) -> tuple[
     missing = padding.blocks_for(covered, config.block_size) - len(one.blocks)
     new, pool = take(pool, missing)
     if new:
-        one = one.having_blocks(one.blocks + new)
+        one = replace(one, blocks=one.blocks + new)
     full = covered // config.block_size
     if not config.prefix_caching or full <= one.published:
         return one, pool

@@ -3,17 +3,18 @@
 Source: Spyre scheduling page, "Padding" and "Prefix caching"; releases where `Revision` says so.
 """
 
-from typing import NamedTuple
+from msgspec.structs import replace
 
 from ..members import without
 from ..pool import Pool
+from ..record import Record
 from . import blocks, padding, tkv
 from .config import SpyreConfig
 from .revision import Revision
 from .state import Sequence, State
 
 
-class Forward(NamedTuple):
+class Forward(Record, frozen=True):
     """What the model runner computed, per request: real tokens, dummy blocks, blocks written
     (0: nothing real is written there); and the tkv that it reports."""
 
@@ -37,7 +38,7 @@ def compute_chunk(
     start, end = padding.next_chunk(one.prompt, one.computed, config.chunk_size, config.block_size)
     counted, covered = progress(config, revision, one, end)
     one, pool = blocks.hold(config, one, covered, pool)
-    computed = one.having_computed(counted)
+    computed = replace(one, computed=counted)
     pad = padding.left_padding_blocks(one.prompt, config.chunk_size, config.block_size)
     runner_tkv = prefill_tkv(config, revision, state, before, ends=computed.prefilled)
     running = (computed, *running)
@@ -105,28 +106,24 @@ def prefill_tkv(
 
 def compute_decode(config: SpyreConfig, state: State) -> tuple[State, Forward]:
     """One token for every decoding request; whoever prefills goes to the end of the queue."""
-    pool = state.pool
+    pool, block = state.pool, config.block_size
     grown: list[Sequence] = []
-    prefilling: list[Sequence] = []
-    scheduled: dict[str, int] = {}
-    slot_blocks: dict[str, list[int]] = {}
-    lengths: list[int] = []
-    for one in state.running:
-        if not one.prefilled:
-            prefilling.append(one)
-            continue
+    for one in state.decoding:
         length = one.computed + 1
-        one, pool = blocks.hold(config, one, length, pool)
-        grown.append(one.having_computed(length))
-        scheduled[one.id] = 1
-        slot_blocks[one.id] = [one.blocks[-1]]
-        lengths.append(length)
-    pads = tkv.left_pad_blocks(lengths, config.block_size)
-    reached = tkv.max_tkv(lengths, config.block_size)
-    running = (*grown, *prefilling)
+        if length > len(one.blocks) * block or length % block == 0:  # a block begins, or fills up
+            one, pool = blocks.hold(config, one, length, pool)
+        grown.append(replace(one, computed=length))
+    running = (*grown, *[one for one in state.running if one.computed < one.prompt])
+    names = [one.id for one in grown]
+    lengths = [one.computed for one in grown]
+    reached = tkv.max_tkv(lengths, block)
     after = after_forward(state, state.waiting, running, False, reached, pool)
-    left_pad_blocks = dict(zip(scheduled, pads, strict=True))
-    return after, Forward(scheduled, left_pad_blocks, slot_blocks, reached)
+    return after, Forward(
+        dict.fromkeys(names, 1),
+        dict(zip(names, tkv.left_pad_blocks(lengths, block), strict=True)),
+        {one.id: [one.blocks[-1]] for one in grown},
+        reached,
+    )
 
 
 def compute_nothing(state: State) -> tuple[State, Forward]:

@@ -4,10 +4,13 @@ Source: Spyre scheduling page, "Priority rules"; releases 2.1.2 and 2.5.2 where 
 Everything here is pure: a state goes in, a state and what can be observed of the step come out.
 """
 
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
+
+from msgspec.structs import replace
 
 from ..members import without
 from ..pool import free_blocks
+from ..record import Record
 from . import admission, blocks, forward, pausing
 from .config import SpyreConfig
 from .forward import Forward
@@ -15,7 +18,7 @@ from .revision import Revision
 from .state import Sequence, State
 
 
-class Decision(NamedTuple):
+class Decision(Record, frozen=True):
     """What runs in this step: the chunk of one request, the decode batch, or nothing."""
 
     kind: Literal["prefill", "decode", "idle"]
@@ -88,14 +91,14 @@ def complete(
     running: list[Sequence] = []
     leaving: list[Sequence] = []
     for one in state.running:
-        if one.id in computed.scheduled and one.prefilled:
+        if one.id in computed.scheduled and one.computed >= one.prompt:
             emitted[one.id] = 1
-            one = one.having_generated(one.generated + 1)
+            one = replace(one, generated=one.generated + 1)
             if one.generated == one.output_len:
                 finished[one.id] = "eos" if one.output_len < one.max_tokens else "length"
                 leaving.append(one)
         running.append(one)
-    state = state.reported(tuple(running))
+    state = replace(state, running=tuple(running), aborted=())
     for one in leaving:
         state = state._replace(running=without(state.running, one.id))
         state = state._replace(pool=blocks.release(config, revision, state, one))

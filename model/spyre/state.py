@@ -1,11 +1,10 @@
 """What Spyre's scheduler remembers between two steps."""
 
-from typing import NamedTuple, Self
-
 from ..pool import Content, Pool
+from ..record import Record
 
 
-class Sequence(NamedTuple):
+class Sequence(Record, frozen=True):
     """A request inside the scheduler. Lengths in tokens.
 
     `content` are the segments of its prompt. `computed` tokens have their KV in the cache (as the
@@ -44,22 +43,8 @@ class Sequence(NamedTuple):
             return self.content
         return (*self.content, (f"out:{self.id}", self.generated))
 
-    # What changes in every step is put in its place: `_replace` takes twice as long.
 
-    def having_computed(self, tokens: int) -> Self:
-        """The same with so many tokens computed."""
-        return type(self)._make((*self[:5], tokens, *self[6:]))
-
-    def having_generated(self, tokens: int) -> Self:
-        """The same with so many tokens generated."""
-        return type(self)._make((*self[:6], tokens, *self[7:]))
-
-    def having_blocks(self, blocks: tuple[int, ...]) -> Self:
-        """The same with these blocks."""
-        return type(self)._make((*self[:8], blocks, *self[9:]))
-
-
-class State(NamedTuple):
+class State(Record, frozen=True):
     """Queues in order, and what the last step left behind.
 
     `running` includes the one request that prefills, not those that are `paused`. `tkv` is what
@@ -88,15 +73,11 @@ class State(NamedTuple):
     def prefilling(self) -> Sequence | None:
         """The request between its first and its last chunk, if there is one."""
         for one in self.running:
-            if not one.prefilled:
+            if one.computed < one.prompt:
                 return one
         return None
 
     @property
     def decoding(self) -> tuple[Sequence, ...]:
         """The decode batch, in queue order."""
-        return tuple([one for one in self.running if one.prefilled])
-
-    def reported(self, running: tuple[Sequence, ...]) -> Self:
-        """The same with these running, and no aborted request to be reported any more."""
-        return type(self)._make((self.waiting, running, *self[2:-1], ()))
+        return tuple([one for one in self.running if one.computed >= one.prompt])

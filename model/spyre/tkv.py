@@ -14,7 +14,7 @@ def left_pad_blocks(lengths: Sequence[int], block_size: int) -> list[int]:
     if not lengths:
         return []
     width = blocks_for(max(lengths), block_size)
-    return [width - blocks_for(length, block_size) for length in lengths]
+    return [width - -(-length // block_size) for length in lengths]
 
 
 def request_tkvs(lengths: Sequence[int], block_size: int) -> list[int]:
@@ -25,7 +25,10 @@ def request_tkvs(lengths: Sequence[int], block_size: int) -> list[int]:
 
 def max_tkv(lengths: Sequence[int], block_size: int) -> int:
     """The largest tkv of the batch, 0 for an empty one."""
-    return max(request_tkvs(lengths, block_size)) if lengths else 0
+    if not lengths:
+        return 0
+    before_last = (blocks_for(max(lengths), block_size) - 1) * block_size
+    return before_last + max([(length - 1) % block_size for length in lengths]) + 1
 
 
 def realigned(tokens: int, width: int, block_size: int) -> int:

@@ -1,11 +1,10 @@
 """What vLLM's scheduler remembers between two steps."""
 
-from typing import NamedTuple
-
 from ..pool import Content, Pool
+from ..record import Record
 
 
-class Sequence(NamedTuple):
+class Sequence(Record, frozen=True):
     """A request inside the scheduler. Lengths in tokens.
 
     `arrival` numbers the requests in the order in which they came; a lower `priority` is more
@@ -55,7 +54,7 @@ class Sequence(NamedTuple):
         return self._replace(computed=0, prefix_hit=0, blocks=(), published=0)
 
 
-class State(NamedTuple):
+class State(Record, frozen=True):
     """Queues in order. `arrived` counts the requests so far; `aborted` waits to be reported."""
 
     waiting: tuple[Sequence, ...] = ()

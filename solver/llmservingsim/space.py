@@ -63,7 +63,7 @@ class LlmServingSimModels:
         def change(one: Member) -> Member:
             if not isinstance(one, OpenSequence):
                 return one
-            return decided(one._replace(content=candidates))  # type: ignore[arg-type]
+            return decided(one._replace(content=candidates))
 
         return changed(state, QUEUES, request, change)
 

@@ -3,15 +3,14 @@
 from typing import Any
 
 from ...model.llmservingsim.state import Sequence
-from ..undecided import Candidates, OpenFields, fully_decided
+from ..undecided import Candidates, OpenFields, fully_decided, settled
 
 
-class OpenSequence(OpenFields, Sequence):
+class OpenSequence(OpenFields, Sequence, frozen=True):
     """A request that is not fully decided."""
 
-    __slots__ = ()
-    OUTPUT_LEN = Sequence._fields.index("output_len")
-    CONTENT = Sequence._fields.index("content")
+    kept_output_len = Sequence.output_len
+    kept_content = Sequence.content
 
 
 def opened(request: str, candidates: Candidates) -> Sequence:
@@ -24,10 +23,4 @@ def decided(one: Sequence) -> Sequence:
     """The same as an ordinary request, if nothing about it is open any more."""
     if not isinstance(one, OpenSequence) or not fully_decided(one.candidates):
         return one
-    known: Any = one.candidates
-    return Sequence._make(one)._replace(
-        prompt=known.prompt,
-        max_tokens=known.max_tokens,
-        output_len=known.max_tokens,
-        content=known.said_by(one.id),
-    )
+    return settled(one, Sequence)

@@ -21,7 +21,7 @@ def test_nobody_is_more_important_than_others() -> None:
 
 
 def test_a_state_begins_empty() -> None:
-    assert State() == ((), (), Pool(None, (), 1, (), {}), (), 0, 0, ())
+    assert State() == State((), (), Pool(None, (), 1, (), {}), (), 0, 0, ())
 
 
 @pytest.mark.parametrize(

@@ -133,7 +133,7 @@ def test_who_is_paused_is_settled_in_every_step_that_is_no_prefill(revision: Rev
 
 
 def test_a_step_that_does_nothing_does_so_to_nobody() -> None:
-    assert Decision("idle") == ("idle", ())
+    assert Decision("idle") == Decision("idle", ())
 
 
 def test_what_was_decided_is_computed_and_nothing_else() -> None:

@@ -18,7 +18,7 @@ def test_a_request_that_arrives_holds_and_has_done_nothing() -> None:
 
 
 def test_a_state_begins_empty() -> None:
-    assert State() == ((), (), Pool(None, (), 1, (), {}), 0, ())
+    assert State() == State((), (), Pool(None, (), 1, (), {}), 0, ())
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,150 @@
+"""Lanes do what the reference model does, step by step, and the same in strides and compiled."""
+
+import random
+from typing import Any
+
+import numpy as np
+import pytest
+
+from schedproof.gate.builtin import builtin_scenarios
+from schedproof.model.errors import InputError
+from schedproof.model.lanes.lanes import (
+    MOST_IDLE,
+    Lanes,
+    Told,
+    asked_by,
+    read_rules,
+    run,
+)
+from schedproof.model.lanes.rules import PEAK
+from schedproof.model.scenario import Request
+
+from .build import LONGEST, load, reference, settings, shown
+
+SMALL = {"block_size": 4, "chunk_size": 8, "max_model_len": 32, "max_batch_tkv": 64}
+# Published counterexamples at production scale, those of some hundred steps.
+BUILTIN = ("late-arrivals-before-913.json", "late-arrivals-before-961.json")
+
+
+def loads_of(seed: int, config: dict[str, Any]) -> list[list[Request]]:
+    draw = random.Random(seed)
+    return [load(draw, config) for _ in range(4)]
+
+
+def same(one: Told, other: Told) -> bool:
+    return all(np.array_equal(mine, its) for mine, its in zip(one, other, strict=True))
+
+
+def request(prompt: int, max_tokens: int, **more: Any) -> Request:
+    return Request(
+        **{"id": "a", "arrival": 0, "prompt": (("a", prompt),), "max_tokens": max_tokens} | more
+    )
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_every_step_is_that_of_the_reference_model(seed: int) -> None:
+    revision, formula, config = settings(seed)
+    loads = loads_of(seed, config)
+    rules = read_rules(revision, config, formula)
+    lanes = Lanes(rules, asked_by(rules, loads))
+    expected = [list(reference(revision, formula, config, load)) for load in loads]
+    for number in range(max(map(len, expected))):
+        before = lanes.computed.copy()
+        lanes.turn()
+        for place, steps in enumerate(expected):
+            if number < len(steps):
+                seen = shown(lanes, before, place, loads[place])
+                wanted = {**steps[number], "running": sorted(steps[number]["running"])}
+                assert seen == {field: wanted[field] for field in seen}, (number, place)
+    for place, steps in enumerate(expected):
+        volumes = [len(one["scheduled"]) * one["tkv"] for one in steps if one["kind"] == "decode"]
+        if len(steps) == max(map(len, expected)):  # others were taken on
+            assert lanes.lane[PEAK, place] == max(volumes, default=0)
+
+
+@pytest.mark.parametrize("seed", range(60, 90))
+def test_strides_end_where_single_steps_end(seed: int) -> None:
+    revision, formula, config = settings(seed)
+    rules = read_rules(revision, config, formula)
+    asked = asked_by(rules, loads_of(seed, config))
+    told = run(rules, asked, numba=False)
+    assert same(told, run(rules, asked, strides=False, numba=False))
+    for place, one in enumerate(loads_of(seed, config)):
+        steps = list(reference(revision, formula, config, one))
+        if len(steps) < LONGEST:
+            assert told.steps[place] == len(steps)
+
+
+@pytest.mark.parametrize("formula", [None, "1.10.0", "2.0.1", "2.1.0", "2.1.2"])
+@pytest.mark.parametrize("name", BUILTIN)
+def test_published_counterexamples_reach_the_volume_of_the_model(
+    name: str, formula: str | None
+) -> None:
+    one = builtin_scenarios("spyre")[name]
+    rules = read_rules("documented", one.config, formula)
+    told = run(rules, asked_by(rules, [one.requests]), numba=False)
+    steps = list(reference("documented", formula, one.config, one.requests))
+    decodes = [len(step["scheduled"]) * step["tkv"] for step in steps if step["kind"] == "decode"]
+    assert (told.steps[0], told.peak[0]) == (len(steps), max(decodes))
+    if formula == "2.0.1" and name == "late-arrivals-before-961.json":
+        assert told.peak[0] > one.config["max_batch_tkv"]
+
+
+def test_who_is_refused_for_ever_is_cut_and_its_idle_steps_are_counted() -> None:
+    """The page's figure counts the last token, and rounds up: alone it would not fit."""
+    config = {**SMALL, "max_model_len": 30, "max_batch_tkv": 30, "chunk_size": 4}
+    rules = read_rules("documented", config, "document_figure")
+    told = run(rules, asked_by(rules, [[request(9, 22)], [request(4, 2)]]), numba=False)
+    assert told.idle.tolist() == [MOST_IDLE + 1, 0]
+    assert told.peak.tolist() == [0, 5]
+
+
+def test_no_lanes_and_no_requests_are_over_at_once() -> None:
+    rules = read_rules("sound", SMALL)
+    assert run(rules, asked_by(rules, []), numba=False).steps.size == 0
+    assert run(rules, asked_by(rules, [[]]), numba=False).steps.tolist() == [0]
+
+
+@pytest.mark.parametrize(
+    ("revision", "changes", "formula", "path"),
+    [
+        ("2.5.2", {}, None, "$.revision"),
+        ("sound", {"prefix_caching": True}, None, "$.config.prefix_caching"),
+        ("sound", {"num_blocks": 99}, None, "$.config.num_blocks"),
+        ("sound", {"chunk_size": 6}, None, "$.config.chunk_size"),
+        ("sound", {}, "exact", "$.formula"),
+    ],
+)
+def test_what_lanes_do_not_know_is_refused(
+    revision: str, changes: dict[str, Any], formula: str | None, path: str
+) -> None:
+    with pytest.raises(InputError) as refused:
+        read_rules(revision, SMALL | changes, formula)
+    assert refused.value.path == path
+    assert "valid" in refused.value.problem or "multiple" in refused.value.problem
+
+
+@pytest.mark.parametrize(
+    ("one", "path"),
+    [
+        (request(4, 2, abort_at=1), "$.requests[1].abort_at"),
+        (request(30, 4), "$.requests[1]"),
+        (request(4, 2, id="b"), "$.requests[1].id"),
+    ],
+)
+def test_requests_that_lanes_cannot_run_are_refused(one: Request, path: str) -> None:
+    with pytest.raises(InputError) as refused:
+        asked_by(read_rules("sound", SMALL), [[request(4, 2, id="b"), one]])
+    assert refused.value.path == path
+
+
+def test_compiled_it_is_the_same() -> None:
+    """By Numba, over many settings: one test, since compiling is what takes long."""
+    pytest.importorskip("numba", reason="Numba is not installed: pip install 'schedproof[fast]'")
+    for seed in range(120, 160):
+        revision, formula, config = settings(seed)
+        rules = read_rules(revision, config, formula)
+        asked = asked_by(rules, loads_of(seed, config))
+        by_rows = run(rules, asked, numba=False)
+        assert same(by_rows, run(rules, asked, numba=True)), seed
+        assert same(by_rows, run(rules, asked, strides=False, numba=True)), seed
