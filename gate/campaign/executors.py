@@ -181,7 +181,7 @@ class Cluster:
     def width(self) -> int:
         """Two items for each thread that a worker offers now."""
         with suppress(Exception):
-            return max(AHEAD * sum(self._client.nthreads().values()), AHEAD)
+            return max(AHEAD * int(sum(self._client.nthreads().values())), AHEAD)
         return AHEAD
 
     def submit(self, item: Item) -> None:

@@ -110,5 +110,5 @@ def item_of(content: bytes) -> Item:
     Raises:
         msgspec.DecodeError: it is none.
     """
-    read: Item = msgspec.json.decode(content, type=Item)  # type: ignore[arg-type]
+    read: Item = msgspec.json.decode(content, type=Item)
     return read

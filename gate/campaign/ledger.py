@@ -6,6 +6,7 @@ no part of the ledger's content.
 """
 
 import fcntl
+import os
 import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager, nullcontext
@@ -185,16 +186,14 @@ def opened(path: Path, *, write: bool) -> Iterator[Ledger]:
     Raises:
         LedgerError: no ledger, one of another schema, in use, or a folder that takes no file.
     """
-    is_new = write and not (path.exists() and path.stat().st_size)
-    if not is_new:
-        with _connected(path, "ro") as base:  # before a lock is put beside what is no ledger
-            _check(path, base)
+    if write and not path.exists():
+        _make(path)
+    with _connected(path, "ro") as base:  # before a lock is put beside what is no ledger
+        _check(path, base)
     with (
         _held(path) if write else nullcontext(),
-        _connected(path, "rwc" if write else "ro") as base,
+        _connected(path, "rw" if write else "ro") as base,
     ):
-        if is_new:
-            _make(base)
         base.execute("PRAGMA synchronous = NORMAL")  # with WAL a kill loses nothing written
         yield Ledger(path, base)
 
@@ -204,7 +203,6 @@ def _held(path: Path) -> Iterator[None]:
     """Nobody else writes meanwhile. The lock is let go of whatever ends this process."""
     lock = path.with_name(path.name + ".lock")
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
         held: IO[str] = lock.open("w")
     except OSError as error:
         raise LedgerError(f"{path}: cannot be written to ({error.strerror})") from None
@@ -227,17 +225,29 @@ def _connected(path: Path, mode: str) -> Iterator[sqlite3.Connection]:
         raise LedgerError(f"{path}: {error}") from None
 
 
-def _make(base: sqlite3.Connection) -> None:
-    """All tables, or none."""
-    base.execute("PRAGMA journal_mode = WAL")
-    base.executescript(
-        f"BEGIN; {TABLES} PRAGMA application_id = {APPLICATION}; "
-        f"PRAGMA user_version = {SCHEMA}; COMMIT;"
-    )
+def _make(path: Path) -> None:
+    """A file with all tables, or none.
+
+    Raises:
+        LedgerError: it cannot be written.
+    """
+    fresh = path.with_name(f"{path.name}.{os.getpid()}.new")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with closing(sqlite3.connect(fresh)) as base:
+            base.execute("PRAGMA journal_mode = WAL")
+            base.executescript(
+                f"BEGIN; {TABLES} PRAGMA application_id = {APPLICATION}; "
+                f"PRAGMA user_version = {SCHEMA}; COMMIT;"
+            )
+        fresh.replace(path)
+    except (OSError, sqlite3.Error) as error:
+        why = error.strerror if isinstance(error, OSError) else error
+        raise LedgerError(f"{path}: cannot be written to ({why})") from None
 
 
 def _check(path: Path, base: sqlite3.Connection) -> None:
-    """Refuse what is no ledger; what was killed before its tables were made is none yet."""
+    """Refuse what is no ledger."""
     try:
         [[application]] = base.execute("PRAGMA application_id").fetchall()
         [[schema]] = base.execute("PRAGMA user_version").fetchall()

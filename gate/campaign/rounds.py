@@ -49,24 +49,17 @@ class Rounds:
         self._arms = list(arms(settings))
         self._taken: Counter[Arm] = Counter()
         self._open: deque[_Round] = deque()
+        self._fresh: list[tuple[str, Item]] = []
         self.seen = Seen()
         self.planned = 0
         self.finished = 0
+        for _ in range(AT_ONCE):
+            self._choose()
 
     def fresh(self) -> list[tuple[str, Item]]:
-        """The items, with their ids, of the rounds that can be chosen now."""
-        found: list[tuple[str, Item]] = []
-        while len(self._open) < AT_ONCE:
-            size = round_size(self.planned)
-            if self._most is not None:
-                size = min(size, self._most - self.planned)
-            items = choose(self._settings, self._arms, self.seen, self._taken, size, self.planned)
-            if not items:
-                break
-            self._open.append(_Round({id_of(item): item for item in items}))
-            self.planned += len(items)
-            found += self._open[-1].items.items()
-        return found
+        """The items, with their ids, that were chosen since this was asked last."""
+        fresh, self._fresh = self._fresh, []
+        return fresh
 
     def done(self, item_id: str, result: Result) -> None:
         """An item of a round under way has its result."""
@@ -77,3 +70,15 @@ class Rounds:
             complete = self._open.popleft()
             for name, item in complete.items.items():
                 self.seen.add(item, complete.results[name])
+            self._choose()  # now, though the round after it may be complete, too
+
+    def _choose(self) -> None:
+        """One more round, if there is anything left to do."""
+        size = round_size(self.planned)
+        if self._most is not None:
+            size = min(size, self._most - self.planned)
+        items = choose(self._settings, self._arms, self.seen, self._taken, size, self.planned)
+        if items:
+            self._open.append(_Round({id_of(item): item for item in items}))
+            self.planned += len(items)
+            self._fresh += self._open[-1].items.items()
