@@ -32,6 +32,7 @@ from . import (
     recompute_command,
     report,
 )
+from .campaign import command as campaign_command
 from .checkouts import CHECKOUTS, with_path
 from .corpus_folder import entries
 from .deviations import Deviations, read_deviations
@@ -346,6 +347,7 @@ def search(
 
 
 app.command("explore")(explore_command.command)
+app.command("campaign")(campaign_command.command)
 app.command("frontier")(frontier_command.command)
 app.command("recompute")(recompute_command.command)
 app.command("compare")(compare_command.command)
