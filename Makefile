@@ -11,7 +11,7 @@ JOBS ?= 2
 FILES ?=
 OPTIONS ?=
 
-.PHONY: gate test lint selfcheck explore explorers mutation formulas encodings contracts docs clean
+.PHONY: gate test lint bench selfcheck explore explorers mutation formulas encodings contracts docs clean
 
 gate: $(VENV)/installed
 	$(BIN)/schedproof gate "$(TARGET)" --profile $(PROFILE) \
@@ -26,6 +26,10 @@ lint: $(VENV)/installed-test
 	$(BIN)/ruff format --check .
 	mkdir -p $(VENV)/types && ln -sfn "$(CURDIR)" $(VENV)/types/schedproof
 	cd $(VENV)/types && ../bin/mypy --config-file schedproof/pyproject.toml -p schedproof
+
+# The whole table of speed, half an hour of one core. OPTIONS=--quick: a minute.
+bench: $(VENV)/installed
+	$(BIN)/schedproof bench $(OPTIONS)
 
 # Eight minutes of two cores: every witness, mutant and known bug, and whether the engines agree.
 # OPTIONS=--quick: four, one engine that finds it is enough.
@@ -50,7 +54,7 @@ contracts: $(VENV)/installed-test
 
 # About five minutes of one core: what each encoding of the volumetric check costs Z3.
 encodings: $(VENV)/installed
-	$(BIN)/python tests/bench/encodings.py $(OPTIONS)
+	$(BIN)/schedproof bench --only encodings $(OPTIONS)
 
 # Three minutes of one core: what each volumetric check costs. OPTIONS="--quick --json FILE".
 formulas: $(VENV)/installed

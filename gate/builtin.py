@@ -28,6 +28,11 @@ def builtin_scenarios(system: str) -> dict[str, Scenario]:
     return found
 
 
+def by_length(system: str) -> dict[str, Scenario]:
+    """The same, the shortest first: what a few steps show needs no thousands."""
+    return dict(sorted(builtin_scenarios(system).items(), key=lambda one: longest(one[1])))
+
+
 def longest(scenario: Scenario) -> int:
     """Steps that a replay can take at most if nothing waits for anything else's room."""
     chunk = int(scenario.config[CHUNK[scenario.system]])

@@ -39,7 +39,7 @@ def put_by(folder: Path, run: Run) -> None:
     fresh = path.with_suffix(".new")
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        fresh.write_bytes(MAGIC + _version() + pickle.dumps(run))
+        fresh.write_bytes(MAGIC + version_of_code() + pickle.dumps(run))
         fresh.replace(path)
     except OSError as error:
         raise FileError(f"{path}: cannot be written to ({error.strerror})") from None
@@ -59,8 +59,8 @@ def load(folder: Path, asked: Asked, rules: Sequence[Rule]) -> Run | None:
         return None
     except OSError as error:
         raise FileError(f"{path}: cannot be read ({error.strerror})") from None
-    start = len(MAGIC) + len(_version())
-    if not data.startswith(MAGIC + _version()):
+    start = len(MAGIC) + len(version_of_code())
+    if not data.startswith(MAGIC + version_of_code()):
         raise FileError(
             f"{path}: not an exploration of this version of schedproof; "
             "valid: another folder, or the file deleted"
@@ -92,7 +92,7 @@ def _path(folder: Path, asked: Asked, rules: Sequence[str]) -> Path:
 
 
 @cache
-def _version() -> bytes:
+def version_of_code() -> bytes:
     """A digest of the code: what explores, and what is explored."""
     digest = hashlib.sha256()
     for layer in ("spec", "model", "properties", "solver"):

@@ -21,6 +21,7 @@ from ..properties.rules import LOCKSTEP
 from ..spec.catalogue import SYSTEMS, CatalogueError, Rule, load, select
 from ..spec.shared import topics
 from . import (
+    bench_command,
     catalogue_rules,
     check_trace_command,
     compare_command,
@@ -34,6 +35,7 @@ from . import (
     show_command,
     step_command,
 )
+from .campaign import command as campaign_command
 from .checkouts import CHECKOUTS, with_path
 from .corpus_folder import entries
 from .deviations import Deviations, read_deviations
@@ -333,7 +335,7 @@ def search(
         str,
         typer.Option(
             help="z3 decides; for any checked rule hypothesis samples, explore exhausts small "
-            "scopes; all"
+            "scopes; all; lanes: thousands of runs at once for SPY-R07 and SPY-R35"
         ),
     ] = "z3",
     revision: Annotated[
@@ -374,6 +376,7 @@ def search(
 
 app.command("explore")(explore_command.command)
 app.command("step")(step_command.command)
+app.command("campaign")(campaign_command.command)
 app.command("frontier")(frontier_command.command)
 app.command("recompute")(recompute_command.command)
 app.command("compare")(compare_command.command)
@@ -382,6 +385,7 @@ app.command("doctor")(doctor_command.command)
 app.command("diff")(diff_command.command)
 app.command("check-trace")(check_trace_command.command)
 app.command("show")(show_command.command)
+app.command("bench")(bench_command.command)
 
 
 @app.command()

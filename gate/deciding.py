@@ -11,11 +11,12 @@ from rich.console import Console
 
 from ..model.errors import InputError
 from ..model.systems import resolve_revision
+from ..model.target import Target
 from ..solver.decisions import DECIDED
 from ..solver.explored import Asked
 from ..solver.spyre.worst import OBJECTIVES
 from ..spec.catalogue import SYSTEMS, Rule, load, select
-from . import explore_command, report, search
+from . import explore_command, lane_search, report, search
 from .exits import BROKEN, CONFORMS, INCONCLUSIVE
 from .explore_command import chosen_rules, chosen_scopes
 from .exploring import MEMORY_MB, Budget
@@ -24,7 +25,7 @@ from .search_decided import run_decided
 from .setting import RULE, read_block, read_setting
 from .targets.opening import opened
 
-ENGINES = ("z3", "hypothesis", "explore", "all")
+ENGINES = ("z3", "hypothesis", "explore", "lanes", "all")
 ANY_RULE = ("hypothesis", "explore")  # they take any rule that has a predicate
 
 
@@ -51,6 +52,8 @@ def run(console: Console, question: Question) -> int:
     system = system_of(question.rule)
     [rule] = select(load(system), [question.rule])
     _check(question, system, rule)
+    if question.engine == "lanes":
+        return _netted(console, question, rule)
     codes = []
     if question.engine in ("z3", "all"):
         codes.append(_solved(console, question, system))
@@ -89,6 +92,9 @@ def _check(question: Question, system: str, rule: Rule) -> None:
         raise InputError("--maximize", "a proof has no worst case; valid: --prove or --maximize")
     if question.engine != "z3" and (question.prove or question.maximize):
         raise InputError("--engine", f"{question.engine} proves nothing; valid with --prove: z3")
+    if question.engine == "lanes":
+        lane_search.check(rule.id)
+        return
     encoded = [*([RULE] if system == "spyre" else []), *DECIDED[system]]
     if question.engine not in ANY_RULE and rule.id not in encoded:
         valid = ", ".join(encoded)
@@ -130,24 +136,33 @@ def _solved(console: Console, question: Question, system: str) -> int:
         )
     setting = read_setting(question.revision, changes)
     with ExitStack() as stack:
-        also = None
-        if question.target is not None:
-            target = stack.enter_context(
-                opened(
-                    question.target,
-                    step_limit=10.0,
-                    offline=False,
-                    report=report.notice(console),
-                )
-            )
-            target.target.start("spyre", "sound", {})  # a target that is none says so at once
-            also = (question.target, target.target)
+        also = _also(console, question, stack)
         asking = search.Asking(console, setting, question.out, question.time_limit, also)
         if question.prove:
             return search.run_proof(asking, None if any_block else setting.block)
         if question.maximize:
             return search.run_worst(asking, question.maximize)  # type: ignore[arg-type]
         return search.run_search(asking)
+
+
+def _netted(console: Console, question: Question, rule: Rule) -> int:
+    with ExitStack() as stack:
+        also = _also(console, question, stack)
+        return lane_search.run_lanes(
+            *(console, rule, question.revision, question.changes, also, question.out),
+            question.time_limit,
+        )
+
+
+def _also(console: Console, question: Question, stack: ExitStack) -> tuple[str, Target] | None:
+    """The target that a counterexample is replayed on besides the model, with its name."""
+    if question.target is None:
+        return None
+    target = stack.enter_context(
+        opened(question.target, step_limit=10.0, offline=False, report=report.notice(console))
+    )
+    target.target.start("spyre", "sound", {})  # a target that is none says so at once
+    return question.target, target.target
 
 
 def _sampled(console: Console, question: Question, system: str, rule: Rule) -> int:

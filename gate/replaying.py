@@ -12,7 +12,7 @@ from ..model.target import Target
 from ..properties.replay import Outcome, replay
 from ..spec.catalogue import Rule
 from . import verdict
-from .builtin import builtin_scenarios, longest
+from .builtin import by_length, longest
 from .deviations import Deviations
 from .events import Notice, Progress
 from .findings import confirm, keep
@@ -20,9 +20,9 @@ from .state import Gate
 
 
 def replay_builtin(gate: Gate) -> None:
-    """The built-in scenarios that are short enough for the profile."""
+    """The built-in scenarios that are short enough for the profile, the shortest first."""
     chosen = []
-    for name, scenario in builtin_scenarios(gate.system).items():
+    for name, scenario in by_length(gate.system).items():
         if longest(scenario) <= gate.profile.corpus_steps:
             chosen.append(scenario)
         else:

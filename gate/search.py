@@ -12,14 +12,13 @@ from ..model.scenario import Scenario
 from ..model.spyre.peak import CHECKS
 from ..model.target import ModelTarget, Target
 from ..properties.replay import replay as run_replay
-from ..properties.shrink import shrink
 from ..solver.obligation import Discharged, Obligation, discharge
 from ..solver.spyre import peak_proof, volumetric_proof
 from ..solver.spyre.fewest import fewest
 from ..solver.spyre.volumetric import Setting, largest_harmless, largest_tkv, to_scenario
 from ..solver.spyre.worst import Known, Objective, worst
 from ..spec.catalogue import load, select
-from . import report
+from . import counterexample, report
 from .bounded import Unanswered, bounded
 from .exits import BROKEN, CONFORMS, INCONCLUSIVE
 from .lemmas import blocks_of, lemma_line
@@ -27,7 +26,6 @@ from .scenario_file import write_scenario
 from .setting import FORMULA_OF_REVISION, LENGTHS, MOST_REQUESTS, RULE
 
 FOUND, PROVEN = BROKEN, CONFORMS
-SHRINK_SECONDS = 10.0
 
 
 @dataclass
@@ -211,47 +209,13 @@ def _write(asking: Asking, scenario: Scenario, name: str) -> Path:
 
 
 def _replayed(asking: Asking, arrivals: list[Any], *, small: bool) -> int:
-    """Nothing is reported that does not break the rule on the model, step by step."""
     scenario = _scenario(asking, arrivals)
-    rules = select(load("spyre"), [RULE])
-    target = ModelTarget(asking.setting.formula)
-    outcome = run_replay(target, scenario, rules)
-    if not outcome.broken:
-        asking.say("inconclusive: the solver's answer does not break the rule on the model")
-        return INCONCLUSIVE
-    if small:
-        scenario = _shrunk(target, scenario, rules)
-        outcome = run_replay(target, scenario, rules)
-    path = write_scenario(scenario, asking.out, RULE)
-    options = report.replay_options(f"model:{asking.setting.formula}", [RULE], 10.0)
-    report.print_failure(
-        asking.console,
-        *(rules[0], scenario, outcome.broken[0], str(path), options, outcome.session),
+    [rule] = select(load("spyre"), [RULE])
+    return counterexample.show(
+        *(asking.console, scenario, rule, asking.setting.formula, asking.out, asking.also),
+        found_by="the solver's answer",
+        small=small,
     )
-    return FOUND if asking.also is None else _replayed_elsewhere(asking, scenario, rules, path)
-
-
-def _shrunk(target: Target, scenario: Scenario, rules: Any) -> Scenario:
-    """As small as it gets in a few seconds; runs at production scale take a good part of one."""
-    ends = time.monotonic() + SHRINK_SECONDS
-
-    def still_breaks(candidate: Scenario) -> bool:
-        return time.monotonic() < ends and bool(run_replay(target, candidate, rules).broken)
-
-    return shrink(scenario, still_breaks, 10_000)
-
-
-def _replayed_elsewhere(asking: Asking, scenario: Scenario, rules: Any, path: Path) -> int:
-    assert asking.also is not None
-    name, target = asking.also
-    outcome = run_replay(target, scenario, rules)
-    if not outcome.broken:
-        asking.say(f"{name} keeps the limit in this run: it admits by another formula")
-        return INCONCLUSIVE
-    first = outcome.broken[0]
-    asking.say(f"{name} breaks it, too, at step {first.step}: {first.message}")
-    asking.say(f"  replay:   schedproof replay {path} --target {name} --rule {RULE}")
-    return FOUND
 
 
 def _described(setting: Setting) -> str:

@@ -74,13 +74,9 @@ def read_step(reply: Any, observes: frozenset[str]) -> Step:
     seen = reply.get("step")
     if not isinstance(seen, Mapping):
         raise TargetBroken("step", f"step is {_text(seen)}; valid: the step observation", "")
-    missing = [
-        name
-        for name in sorted(observes)
-        if name not in NULLABLE and (name not in seen or seen[name] is None)
-    ]
+    missing = [name for name in observes if seen.get(name) is None and name not in NULLABLE]
     if missing:
-        raise TargetBroken("step", f"field {missing[0]} is promised in observes, but missing", "")
+        raise TargetBroken("step", f"field {min(missing)} is promised in observes, but missing", "")
     try:
         step = msgspec.convert(seen, Step)
     except msgspec.ValidationError as error:

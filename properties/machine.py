@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 from hypothesis import HealthCheck, Phase, Verbosity, assume, seed, settings
 from hypothesis import strategies as st
+from hypothesis.database import ExampleDatabase
 from hypothesis.errors import Flaky, Unsatisfiable
 from hypothesis.stateful import (
     RuleBasedStateMachine,
@@ -110,13 +111,23 @@ class Search:
             self.failure = (scenario, broken)
 
 
-def search(hunt: Search, examples: int, seed_value: int, shrink_runs: int) -> bool:
+def search(
+    hunt: Search,
+    examples: int,
+    seed_value: int,
+    shrink_runs: int,
+    database: ExampleDatabase | None = None,
+    reuse: bool = False,
+) -> bool:
     """Run up to `examples` runs; True when a rule broke, with `hunt.failure` set.
+
+    What broke is saved in the `database`; with `reuse` the runs that it has are tried first.
 
     Raises:
         TargetFault: the target is no target.
     """
     phases = [Phase.generate, *([Phase.shrink] if shrink_runs else [])]
+    phases += [Phase.reuse] if reuse else []
     machine = seed(seed_value)(make_machine(hunt, shrink_runs))
     with contextlib.suppress(RuleBroken, Enough, Flaky, Unsatisfiable):
         run_state_machine_as_test(
@@ -125,7 +136,7 @@ def search(hunt: Search, examples: int, seed_value: int, shrink_runs: int) -> bo
                 max_examples=examples,
                 stateful_step_count=24,
                 phases=phases,
-                database=None,
+                database=database,
                 deadline=None,
                 verbosity=Verbosity.quiet,
                 report_multiple_bugs=False,

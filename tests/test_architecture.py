@@ -27,7 +27,7 @@ ALLOWED = {
     ("spec/catalogue.py", "importlib"),  # importlib.resources, for the packaged TOML files
     ("spec/shared.py", "importlib"),
 }
-DATA = {".css", ".html", ".jinja", ".js", ".json", ".md", ".toml", ".typed"}
+DATA = {".css", ".html", ".jinja", ".js", ".json", ".md", ".pml", ".toml", ".typed"}
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 SETUPTOOLS = PROJECT["tool"]["setuptools"]
 

@@ -87,6 +87,11 @@ class PipeTarget:
         """The last 8 KiB that the process wrote to stderr since the last `start`."""
         return self._stderr.text()
 
+    @property
+    def process_id(self) -> int | None:
+        """Of the process, where there is one."""
+        return None if self._child is None else self._child.process_id
+
     def start(self, system: str, revision: str, config: Mapping[str, Any]) -> Reply:
         """Begins anew, in the process that is there or else in a new one."""
         self._stderr.clear()
@@ -197,6 +202,11 @@ class _Child:
         )
         self._drain.start()
         self._ended = False
+
+    @property
+    def process_id(self) -> int:
+        """Of the leader of the group."""
+        return self._process.pid
 
     def exchange(self, op: str, question: bytes, limit: float) -> bytes:
         """The one line that answers; raises TargetHung, TargetBroken, EOFError if it is gone."""

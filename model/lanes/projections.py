@@ -20,9 +20,8 @@ FORMULAS = (
     "2.1.2",
     "common_base",
 )
-OWN_TKV, REALIGNED, MAX_TKV, FIGURE, V0_8_0, V1_10_0, V2_0_1, V2_1_0, V2_1_2, COMMON_BASE = range(
-    10
-)
+OWN_TKV, REALIGNED, MAX_TKV, FIGURE = range(4)
+V0_8_0, V1_10_0, V2_0_1, V2_1_0, V2_1_2, COMMON_BASE = range(4, 10)
 
 
 def of_newcomer(formula: int, tkv: Row, prompt: Row, remaining: Row, block_size: int) -> Row:

@@ -1,7 +1,7 @@
 """What the lanes' step is written in: a row is a number for each lane.
 
 NumPy takes whole rows. Compiled by Numba, the same functions are run lane by lane, and a row is
-one number: so nothing here may branch on a row but by `choose` and `anyone`.
+one number: so nothing may branch on a row but by `choose`, `anyone`, `among` and `spread`.
 """
 
 from typing import Any
@@ -22,6 +22,18 @@ def choose(condition: Row, yes: Row, no: Row) -> Row:
 def anyone(condition: Row) -> bool:
     """The condition holds in some lane."""
     return bool(np.any(condition))
+
+
+def among(rows: Rows, condition: Row) -> Rows:
+    """What is there of the lanes in which the condition holds, to reckon with no others."""
+    return np.compress(condition, rows, axis=-1)
+
+
+def spread(condition: Row, truths: Row) -> Row:
+    """Truths of the lanes `among` all, put back in their places; false elsewhere."""
+    everywhere = np.zeros(condition.shape, np.bool_)
+    everywhere[condition] = truths
+    return everywhere
 
 
 def within_block(tokens: Row, block_size: int) -> Row:

@@ -11,7 +11,17 @@ import numpy as np
 
 from ..spyre.padding import blocks_for, left_padding_blocks
 from .admission import satisfies_last_chunk
-from .rows import Row, Rows, anyone, choose, in_last_block, rectangle, within_block
+from .rows import (
+    Row,
+    Rows,
+    among,
+    anyone,
+    choose,
+    in_last_block,
+    rectangle,
+    spread,
+    within_block,
+)
 from .rules import (
     AFTER_PREFILL,
     ARRIVAL,
@@ -93,7 +103,7 @@ def turn(
 def batch_of(asked: Rows, computed: Rows, block_size: int, most_steps: Row) -> Batch:
     """The decode batch before the step."""
     none = most_steps * 0
-    members, longest, filled, beyond, quiet = none, none, none, none, most_steps
+    members, longest, beyond, quiet, full = none, none, none, most_steps, none > 0
     for number in range(len(computed)):
         tokens, end = computed[number], asked[END][number]
         decodes = (tokens >= asked[PROMPT][number]) & (tokens < end)
@@ -101,19 +111,19 @@ def batch_of(asked: Rows, computed: Rows, block_size: int, most_steps: Row) -> B
         members = members + decodes
         longest = np.maximum(longest, choose(decodes, tokens, 0))
         beyond = np.maximum(beyond, choose(decodes, within, 0))
-        filled = np.maximum(filled, choose(decodes, choose(within > 0, within, block_size), 0))
+        full = full | (decodes & (within == 0))
         left = np.minimum(end - tokens, block_size - within)
         quiet = choose(decodes, np.minimum(quiet, left), quiet)
-    return Batch(members, longest, filled, beyond, quiet)
+    return Batch(members, longest, choose(full, block_size, beyond), beyond, quiet)
 
 
 def candidate_of(asked: Rows, computed: Rows, step: Row) -> Candidate:
     """Who would prefill in this step."""
     none = step * 0
     first, prompt, max_tokens, begun, arrival = none - 1, none, none, none, none
-    for number in range(len(computed)):
+    for number in range(len(computed) - 1, -1, -1):  # the first is the last to be found
         tokens, own = computed[number], asked[PROMPT][number]
-        found = (first < 0) & (tokens < own)
+        found = tokens < own
         first = choose(found, number, first)
         prompt = choose(found, own, prompt)
         max_tokens = choose(found, asked[MAX_TOKENS][number], max_tokens)
@@ -151,16 +161,16 @@ def may_prefill(
             )
         room = satisfies_last_chunk(
             rules,
-            asked,
-            computed,
-            projected,
-            tkv,
-            batch.members,
-            batch.longest,
-            one.prompt,
-            one.max_tokens,
+            among(asked, asks),
+            among(computed, asks),
+            among(projected, asks),
+            among(tkv, asks),
+            among(batch.members, asks),
+            among(batch.longest, asks),
+            among(one.prompt, asks),
+            among(one.max_tokens, asks),
         )
-        prefills = prefills | (asks & room)
+        prefills = prefills | (asks & spread(asks, room))
     return prefills
 
 

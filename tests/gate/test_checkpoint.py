@@ -189,7 +189,7 @@ def test_a_file_of_another_version_is_refused(tmp_path, change):
 
 def test_a_file_of_other_code_is_refused(tmp_path, monkeypatch):
     put_by(tmp_path, broken_off(ASKED, 1))
-    monkeypatch.setattr(checkpoint, "_version", lambda: b"0" * 64 + b"\n")
+    monkeypatch.setattr(checkpoint, "version_of_code", lambda: b"0" * 64 + b"\n")
     assert "not an exploration of this version of schedproof" in refused(tmp_path)
 
 

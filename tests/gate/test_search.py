@@ -254,7 +254,7 @@ def test_hypothesis_samples_rules_that_have_no_encoding(run: Run) -> None:
 def test_all_engines_are_asked_and_one_counterexample_is_enough(
     run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("schedproof.gate.search.SHRINK_SECONDS", 0.1)
+    monkeypatch.setattr("schedproof.gate.counterexample.SHRINK_SECONDS", 0.1)
     result = run("search", "SPY-R07", "--engine", "all", "--set", "formula=1.10.0")
     assert result.code == 1, result
     assert ": sat after " in result.out

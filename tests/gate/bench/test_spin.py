@@ -9,12 +9,8 @@ from typing import Any
 
 import pytest
 
-from schedproof.model.scenario import Request
-from schedproof.model.spyre.model import SpyreModel, make_model
-from schedproof.model.spyre.revision import admitting_by
-from schedproof.model.spyre.state import State
-from schedproof.tests.bench.spin import run
-from schedproof.tests.bench.spin.run import (
+from schedproof.gate.bench import spin as run
+from schedproof.gate.bench.spin import (
     MISSING,
     REVISIONS,
     SIZES,
@@ -28,6 +24,10 @@ from schedproof.tests.bench.spin.run import (
     simulate,
     verdict,
 )
+from schedproof.model.scenario import Request
+from schedproof.model.spyre.model import SpyreModel, make_model
+from schedproof.model.spyre.revision import admitting_by
+from schedproof.model.spyre.state import State
 
 needs_spin = pytest.mark.skipif(bool(MISSING), reason=f"not installed: {' and '.join(MISSING)}")
 

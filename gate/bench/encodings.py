@@ -3,27 +3,28 @@
 Every question is asked of Z3 in a process of its own, with a time limit from outside; all of one
 table are asked in one run. `sat`: the formula of 2.1.0, found wanting, and confirmed by the exact
 check. `unsat`: that of 2.1.2, so that this is its proof for a fixed number of requests, too.
-
-    python tests/bench/encodings.py [--quick] [--time-limit SECONDS]
 """
 
-import argparse
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 from itertools import product
 from typing import Any
 
 import z3
 
-from schedproof.gate.bounded import Unanswered, bounded
-from schedproof.model.spyre.peak import peak_volume
-from schedproof.solver.numbers import KINDS, Kind
-from schedproof.solver.obligation import decide
-from schedproof.solver.spyre.single import Single, any_batch, found_in, overrun, single_admission
-from schedproof.solver.spyre.volumetric import Setting, make_numbers
+from ...model.spyre.peak import peak_volume
+from ...solver.numbers import KINDS, Kind
+from ...solver.obligation import decide
+from ...solver.spyre.single import Single, any_batch, found_in, overrun, single_admission
+from ...solver.spyre.volumetric import Setting, make_numbers
+from ..bounded import Unanswered, bounded
+from .figure import Plan, Row
 
 FORMULAS = {"sat": "2.1.0", "unsat": "2.1.2"}
 FORMS = ("closed form", "unrolled")
+START_UP = 3.0  # seconds that a process with Z3 may take before it is asked
+# What can be unrolled, and production scale: block 64.
+TABLES = (("production", FORMS[:1], (2, 4, 8, 16, 32)), ("small", FORMS, (2, 4, 8)))
 
 
 def setting_of(scale: str, formula: str, requests: int) -> Setting:
@@ -71,13 +72,15 @@ def measured(form: str, kind: Kind, setting: Setting, expected: str, limit: floa
         if "time limit" in str(why):
             return None
         raise
-    if answer == "unknown":
+    if answer == "unknown" or spent > limit:
         return None
     assert answer == expected, (form, kind, setting, answer)
     return float(spent)
 
 
-def rows(scale: str, sizes: list[int], forms: tuple[str, ...], limit: float) -> Iterator[list[Any]]:
+def table(
+    scale: str, sizes: Sequence[int], forms: Sequence[str], limit: float
+) -> Iterator[list[Any]]:
     """A row an encoding: its name, and seconds for each expected answer and number of requests.
 
     What took too long with fewer requests is not asked with more.
@@ -94,32 +97,34 @@ def rows(scale: str, sizes: list[int], forms: tuple[str, ...], limit: float) -> 
         yield [f"{form}, {kind}", *seconds]
 
 
-def show(title: str, sizes: list[int], table: Iterable[list[Any]], limit: float) -> None:
-    """As Markdown, row by row."""
-    print(f"\n{title}\n")
-    heads = [f"{expected}, {size}" for expected in FORMULAS for size in sizes]
-    print(f"| encoding | {' | '.join(heads)} |")
-    print("|---" * (len(heads) + 1) + "|")
-    for name, *seconds in table:
-        cells = [f"> {limit:g}" if one is None else f"{one:.2f}" for one in seconds]
-        print(f"| {name} | {' | '.join(cells)} |", flush=True)
+def rows(quick: bool) -> Iterator[Row]:
+    """A row an encoding, answer and number of requests; the closed form in integers first."""
+    limit = 2.0 if quick else 30.0
+    for scale, forms, sizes in TABLES[: 1 if quick else None]:
+        chosen = sizes[:1] if quick else sizes
+        base: Sequence[float | None] = ()
+        for name, *seconds in table(scale, chosen, forms, limit):
+            base = base or seconds
+            asked = [(expected, size) for expected in FORMULAS for size in chosen]
+            for (expected, size), spent, ours in zip(asked, seconds, base, strict=True):
+                yield Row(
+                    what=f"{name}: {scale}, {expected}, {size} requests",
+                    value=limit if spent is None else spent,
+                    unit="s",
+                    at_least=spent is None,
+                    ratio=None if ours is None else (spent or limit) / ours,
+                    ratio_at_least=spent is None,
+                    to=f"{FORMS[0]}, {KINDS[0]}",
+                    series=f"{name}, {scale}, {expected}",
+                    at=size,
+                )
 
 
-def main() -> None:
-    """The tables, in seconds by answer and number of requests."""
-    parser = argparse.ArgumentParser(description="Times of the encodings of one admission.")
-    parser.add_argument("--quick", action="store_true", help="two and four requests only")
-    parser.add_argument("--time-limit", type=float, default=30.0, help="seconds per question")
-    options = parser.parse_args()
-    print(f"Z3 {z3.get_version_string()}; seconds, {options.time_limit:g} at most")
-    for scale, title, forms, sizes in (
-        ("small", "Block 16, max_model_len 160: what can be unrolled.", FORMS, [2, 4, 8]),
-        ("production", "Block 64, production scale.", FORMS[:1], [2, 4, 8, 16, 32]),
-    ):
-        chosen = sizes[:2] if options.quick else sizes
-        table = rows(scale, chosen, forms, options.time_limit)
-        show(title, chosen, table, options.time_limit)
-
-
-if __name__ == "__main__":
-    main()
+PLAN = Plan(
+    "encodings",
+    "Z3 by encoding and batch size",
+    f"one admission into any batch, Z3 {z3.get_version_string()}; sat: the formula of 2.1.0; "
+    "unsat: that of 2.1.2; small: block 16, max_model_len 160, which can be unrolled",
+    rows,
+    axis="requests",
+)

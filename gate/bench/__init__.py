@@ -1,0 +1,1 @@
+"""How fast it all is: one figure a file, each a comparison within one run."""

@@ -1,0 +1,172 @@
+"""How long until a known bug is found: the gate's engines, plain Hypothesis, and chance.
+
+The same rules are asked of all three, on the same models with the same faults, and a bug is found
+when the rule breaks that names it: releases have faults of their own, which break others. What is
+compared is CPU time, from the first run to that step; nothing is shrunk. The gate's engines are
+those of profile `ci`: its built-in scenarios, then Hypothesis at each scale.
+"""
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from statistics import median
+from typing import NamedTuple
+
+from msgspec.structs import replace
+
+from ...model.errors import InputError
+from ...model.faults import ConfigRefused
+from ...model.scenario import Scenario
+from ...model.target import ModelTarget, Target
+from ...properties.machine import Search, search
+from ...properties.mutants import Mutant
+from ...properties.predicate import Broken
+from ...properties.replay import replay
+from ...spec.catalogue import Rule, load
+from ..builtin import by_length, longest
+from ..profiles import PROFILES
+from ..selfcheck import mutants
+from . import plain
+from .figure import Plan, Row
+
+SCALES = ("small", "tight")  # of a gate on a model
+QUICK_BUGS = ("SPY-008", "VLL-041", "NAN-003", "LSS-012")
+SECONDS, QUICK_SECONDS = 20.0, 0.5  # of CPU for plain Hypothesis and for chance, a bug each
+OURS, PLAIN, CHANCE = "schedproof", "plain Hypothesis", "uniform random"
+
+
+class Hunt(NamedTuple):
+    """How one engine did on one bug: seconds of CPU, and runs."""
+
+    found: bool
+    seconds: float
+    runs: int
+
+
+def checked(system: str) -> list[Rule]:
+    """The rules that have a predicate."""
+    return [rule for rule in load(system) if rule.checked]
+
+
+def naming(mutant: Mutant) -> Callable[[list[Broken], Scenario], list[Broken]]:
+    """Of the rules that a step breaks the one that names the bug; with others the run goes on."""
+    return lambda broken, _: [one for one in broken if one.rule == mutant.rule]
+
+
+def by_gate(mutant: Mutant, target: Target) -> Hunt:
+    """The engines of a gate, one after the other, until the first of them finds it."""
+    rules, profile, runs = checked(mutant.system), PROFILES["ci"], 0
+    began = time.process_time()
+    for scenario in by_length(mutant.system).values():
+        if longest(scenario) > profile.corpus_steps:
+            continue
+        try:
+            meant = replace(scenario, revision=mutant.revision, expect=None)
+            broken = replay(target, meant, rules, new=naming(mutant)).broken
+        except (ConfigRefused, InputError):  # an option that this revision does not have
+            continue
+        runs += 1
+        if broken:
+            return Hunt(True, time.process_time() - began, runs)
+    for scale in SCALES:
+        hunt = Search(target, mutant.system, mutant.revision, rules, scale)
+        hunt.new = naming(mutant)
+        if search(hunt, profile.examples, 0, 0):
+            return Hunt(True, time.process_time() - began, runs + hunt.runs_to_failure)
+        runs += hunt.runs
+    return Hunt(False, time.process_time() - began, runs)
+
+
+def by_plain(mutant: Mutant, target: Target, engine: Callable[..., None], seconds: float) -> Hunt:
+    """Plain Hypothesis, or chance, for so many seconds of CPU."""
+    hunt = plain.Plain(
+        target, mutant.system, mutant.revision, checked(mutant.system), naming(mutant)
+    )
+    plain.values_of_keys(mutant.system, mutant.revision)  # the range of chance is no search
+    began = time.process_time()
+    engine(
+        hunt,
+        mutant.system,
+        mutant.revision,
+        lambda: time.process_time() - began > seconds,
+    )
+    return Hunt(hunt.found, time.process_time() - began, hunt.runs)
+
+
+def hunts(mutant: Mutant, seconds: float) -> dict[str, Hunt]:
+    """One bug, by all engines in turn."""
+    with mutant.planted() as target:
+        return {
+            OURS: by_gate(mutant, target),
+            PLAIN: by_plain(mutant, target, plain.by_hypothesis, seconds),
+            CHANCE: by_plain(mutant, target, plain.by_chance, seconds),
+        }
+
+
+def rows(quick: bool) -> Iterator[Row]:
+    """Three rows a bug, then the medians of all of them."""
+    bugs = [one for one in mutants() if one.bug]
+    if quick:
+        bugs = [one for one in bugs if one.bug in QUICK_BUGS]
+    warm_up(bugs)
+    found: list[dict[str, Hunt]] = []
+    for mutant in bugs:
+        found.append(hunts(mutant, QUICK_SECONDS if quick else SECONDS))
+        ours = found[-1][OURS]
+        for engine, one in found[-1].items():
+            yield Row(
+                what=f"{mutant.bug} {mutant.name}: {engine}",
+                value=one.seconds,
+                unit="s CPU",
+                at_least=not one.found,
+                ratio=one.seconds / ours.seconds if ours.found else None,
+                ratio_at_least=not one.found,
+                to=OURS,
+                note=f"{one.runs:,} runs",
+                series=engine,
+                is_detail=True,
+            )
+    yield from medians(found)
+
+
+def medians(found: Sequence[dict[str, Hunt]]) -> Iterator[Row]:
+    """The medians over the bugs: times that were cut short are at least so long.
+
+    So is a median that is one of them, or lies beside one.
+    """
+    middle = {}
+    for engine in found[0]:
+        ordered = sorted((not one[engine].found, one[engine].seconds) for one in found)
+        around = ordered[(len(ordered) - 1) // 2 : len(ordered) // 2 + 1]
+        middle[engine] = (
+            median(seconds for _, seconds in around),
+            any(cut for cut, _ in around),
+        )
+    for engine, (seconds, cut) in middle.items():
+        hunted = [one[engine] for one in found]
+        missed = sum(not one.found for one in hunted)
+        yield Row(
+            what=f"median of {len(found)} bugs: {engine}",
+            value=seconds,
+            unit="s CPU",
+            at_least=cut,
+            ratio=seconds / middle[OURS][0],
+            ratio_at_least=cut,
+            to=OURS,
+            note=f"{missed} not found, median {median(one.runs for one in hunted):,.0f} runs",
+        )
+
+
+def warm_up(bugs: Sequence[Mutant]) -> None:
+    """What Hypothesis builds once in a process is no part of the first bug."""
+    for system, revision in dict.fromkeys((one.system, one.revision) for one in bugs):
+        warm = Search(ModelTarget(), system, revision, checked(system), "small")
+        search(warm, 3, 0, 0)
+
+
+PLAN = Plan(
+    "finding",
+    "Time to find the known bugs",
+    f"{OURS}: the gate's engines, profile ci; plain: lists of evenly drawn integers as requests, "
+    "the same predicates; '>': not found until then",
+    rows,
+)

@@ -1,0 +1,215 @@
+"""What judging costs: the gate's own runs, and the same operations on the bare target.
+
+Hypothesis searches while every operation is written down; then exactly these are asked of the
+target once more, by itself, and of the target under the monitor, without Hypothesis. All three in
+turns. What counts is CPU time, of this process and of the target's: by the clock, two processes
+that take turns on a busy machine cost mostly what others do meanwhile.
+"""
+
+import os
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from statistics import median
+from typing import Any, NamedTuple
+
+import msgspec
+
+from ...model.errors import InputError
+from ...model.scenario import Request
+from ...model.systems import full_config
+from ...model.target import Reply, Target
+from ...properties.machine import Search, search
+from ...properties.session import Session
+from ...spec.catalogue import load
+from ..checkouts import CHECKOUTS
+from ..published import ReleaseError
+from ..targets.opening import default_revision, default_system, opened
+from ..targets.pipe import PipeTarget
+from .figure import NotMeasured, Plan, Row
+
+RELEASE = "sendnn-inference==2.1.2"
+CHECKOUT = "nano-vllm"
+STEP_LIMIT = 60.0  # seconds, on a machine that others use
+Operation = tuple[str, tuple[Any, ...]]
+
+
+class Subject(NamedTuple):
+    """A target, the scale that it is searched at, and the runs of a round."""
+
+    spec: str
+    scale: str
+    runs: int
+    rounds: int
+
+
+class Ran(NamedTuple):
+    """CPU seconds of the same operations: in the gate, under the monitor only, bare."""
+
+    steps: int
+    gate: float
+    judged: float
+    bare: float
+
+
+class Recording:
+    """A target that writes down what it is asked, and how often it steps."""
+
+    def __init__(self, target: Target) -> None:
+        self._target = target
+        self.operations: list[Operation] = []
+
+    def start(self, system: str, revision: str, config: Mapping[str, Any]) -> Reply:
+        """Noted, and passed on."""
+        self.operations.append(("start", (system, revision, config)))
+        return self._target.start(system, revision, config)
+
+    def add(self, request: Mapping[str, Any]) -> Reply:
+        """Noted, and passed on."""
+        self.operations.append(("add", (request,)))
+        return self._target.add(request)
+
+    def abort(self, id: str, inside: bool = False) -> Reply:  # noqa: A002
+        """Noted, and passed on."""
+        args = (id, True) if inside else (id,)
+        self.operations.append(("abort", args))
+        return self._target.abort(*args)
+
+    def step(self) -> Reply:
+        """Noted, and passed on."""
+        self.operations.append(("step", ()))
+        return self._target.step()
+
+    def stop(self) -> Reply:
+        """Passed on."""
+        return self._target.stop()
+
+
+def subjects(quick: bool) -> Iterator[Subject]:
+    """The model, and the real schedulers at the block sizes that they take."""
+    yield Subject("model", "small", 8 if quick else 60, 2 if quick else 7)
+    yield Subject(RELEASE, "short" if quick else "tight", 3 if quick else 10, 1 if quick else 4)
+    yield Subject(CHECKOUT, "small", 8 if quick else 40, 2 if quick else 7)
+
+
+def rows(quick: bool) -> Iterator[Row]:
+    """Three rows a target; one that is not there says so."""
+    for one in subjects(quick):
+        name = one.spec.replace("==", " ")
+        try:
+            measured = measure(one)
+        except (InputError, ReleaseError) as why:
+            hint = f"${CHECKOUTS[CHECKOUT].variable} names no checkout"
+            said = hint if one.spec == CHECKOUT and _unnamed() else str(why)
+            yield Row(what=name, value=None, unit="ms/step", note=f"not measured: {said}")
+            continue
+        yield from told(name, measured)
+
+
+def told(name: str, measured: Sequence[Ran]) -> Iterator[Row]:
+    """Medians over the rounds: milliseconds a step, and the ratio within a round."""
+    for what in ("bare", "judged", "gate"):
+        times = [1000 * getattr(one, what) / one.steps for one in measured]
+        ratios = [getattr(one, what) / one.bare for one in measured]
+        yield Row(
+            what=f"{name}, {what}",
+            value=median(times),
+            unit="ms/step",
+            ratio=median(ratios),
+            to=f"{name}, bare",
+            note=f"{sum(one.steps for one in measured):,} steps",
+        )
+
+
+def measure(one: Subject) -> list[Ran]:
+    """A round after the other, each with runs of its own.
+
+    Raises:
+        InputError, ReleaseError: the target is not there.
+    """
+    system, revision = default_system(one.spec), default_revision(one.spec) or "sound"
+    with opened(one.spec, step_limit=STEP_LIMIT, offline=True, report=lambda _: None) as there:
+        target = there.target
+        target.start(system, revision, full_config(system, revision, {}))  # imports are no step
+        return [round_of(target, system, revision, one, seed) for seed in range(one.rounds)]
+
+
+def round_of(target: Target, system: str, revision: str, one: Subject, seed: int) -> Ran:
+    """The gate's search, then what it asked once more."""
+    rules = load(system)
+    recording = Recording(target)
+    hunt = Search(recording, system, revision, rules, one.scale)
+    hunt.new = lambda broken, scenario: []  # what is found does not end the round
+    spent = cpu_clock(target)
+    gate = spent(lambda: search(hunt, one.runs, seed, 0))
+    operations = recording.operations
+    bare = spent(lambda: ask(target, operations))
+    judged = spent(lambda: judge(target, operations, system, revision, rules))
+    return Ran(max(sum(op == "step" for op, _ in operations), 1), gate, judged, bare)
+
+
+def ask(target: Target, operations: Sequence[Operation]) -> None:
+    """The bare target."""
+    for op, args in operations:
+        getattr(target, op)(*args)
+
+
+def judge(
+    target: Target, operations: Sequence[Operation], system: str, revision: str, rules: Any
+) -> None:
+    """The target under the monitor."""
+    session: Session | None = None
+    for op, args in operations:
+        if op == "start":
+            session = Session(target, system, revision, args[2], rules)
+        elif op == "add":
+            assert session is not None
+            session.add(msgspec.convert({"arrival": 0, **args[0]}, Request))
+        elif op == "abort":
+            assert session is not None
+            session.abort(args[0], len(args) > 1)
+        else:
+            assert session is not None
+            session.step()
+
+
+def cpu_clock(target: Target) -> Callable[[Callable[[], object]], float]:
+    """CPU seconds that a work takes, here and in the target's process."""
+    process = target.process_id if isinstance(target, PipeTarget) else None
+
+    def now() -> float:
+        return time.process_time() + (0.0 if process is None else _cpu_of(process))
+
+    def spent(work: Callable[[], object]) -> float:
+        began = now()
+        work()
+        return now() - began
+
+    return spent
+
+
+def _cpu_of(process: int) -> float:
+    """CPU seconds of a process until now, all its threads together.
+
+    Raises:
+        NotMeasured: the system does not tell.
+    """
+    try:
+        told = Path(f"/proc/{process}/stat").read_text(encoding="utf-8")
+    except OSError:
+        raise NotMeasured("the system has no /proc: nobody tells CPU times") from None
+    ticks = told.rpartition(")")[2].split()[11:13]  # the name before may hold anything
+    return sum(map(int, ticks)) / os.sysconf("SC_CLK_TCK")
+
+
+def _unnamed() -> bool:
+    return not os.environ.get(CHECKOUTS[CHECKOUT].variable)
+
+
+PLAN = Plan(
+    "overhead",
+    "What the gate costs over the bare target",
+    "the same operations: bare, under the monitor (judged), as Hypothesis made them (gate); CPU of "
+    "both processes, the real targets in one of their own",
+    rows,
+)

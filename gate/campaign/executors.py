@@ -1,0 +1,258 @@
+"""Where items run: processes of this machine, or a Dask cluster. Nothing else knows of either."""
+
+import importlib
+import logging
+import multiprocessing
+import os
+import queue
+import re
+import signal
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager, suppress
+from multiprocessing.connection import wait
+from typing import Any, NamedTuple, Protocol
+
+from ...model.errors import InputError
+from ..checkpoint import version_of_code
+from ..hypothesis_home import set_hypothesis_home
+from .examples import database_of
+from .items import Item
+from .results import Result
+from .running import run_item
+
+AHEAD = 2  # items per worker that are handed out, so that none waits for the next
+CONNECT_SECONDS = 10.0
+ADDRESS = re.compile(r"(?:tcp|tls)://[^/\s]+:\d+")
+ALONE = threading.Lock()  # the engines are not made for threads
+
+
+class Ran(NamedTuple):
+    """An item that a worker ran: with what result, for how many seconds of CPU, where, and by
+    which code."""
+
+    result: Result
+    seconds: float
+    worker: str
+    code: str
+
+
+class Finished(NamedTuple):
+    """What became of an item; None where its worker was lost, so that it must run again."""
+
+    item: Item
+    ran: Ran | None
+
+
+class ClusterError(Exception):
+    """The cluster is gone, or does not do; `str()` is one line."""
+
+
+class Executor(Protocol):
+    """Runs items, in any order, each until it is finished or its worker is lost."""
+
+    @property
+    def width(self) -> int:
+        """Items that it can use at once."""
+
+    def submit(self, item: Item) -> None:
+        """Hand an item out."""
+
+    def finished(self, seconds: float) -> list[Finished]:
+        """What has become of items since it was asked last; waits so long for the first.
+
+        Raises:
+            ClusterError: nothing will come any more.
+        """
+
+
+def work(item: Item, database: str | None) -> Ran:
+    """Run one item in this process."""
+    with ALONE:
+        set_hypothesis_home()
+        began = _cpu_seconds()
+        result = run_item(item, database_of(database) if database else None)
+        seconds = _cpu_seconds() - began
+    return Ran(result, seconds, f"{socket.gethostname()}/{os.getpid()}", code())
+
+
+def code() -> str:
+    """A digest of the models and predicates that run here."""
+    return version_of_code().decode().strip()
+
+
+class Pool:
+    """Processes of this machine. Where one dies, all are replaced."""
+
+    def __init__(self, workers: int, database: str | None) -> None:
+        self._workers = workers
+        self._database = database
+        self._ended: queue.SimpleQueue[tuple[Item, Future[Ran]]] = queue.SimpleQueue()
+        self._pool = self._new()
+        self.width = AHEAD * workers
+
+    def submit(self, item: Item) -> None:
+        """Hand an item out."""
+        try:
+            future = self._pool.submit(work, item, self._database)
+        except BrokenProcessPool:
+            self._pool.shutdown(wait=False)
+            self._pool = self._new()
+            future = self._pool.submit(work, item, self._database)
+        future.add_done_callback(lambda done: self._ended.put((item, done)))
+
+    def finished(self, seconds: float) -> list[Finished]:
+        """What has become of items."""
+        return [Finished(item, _ran(future)) for item, future in _taken(self._ended, seconds)]
+
+    def close(self) -> None:
+        """End the processes, whatever they do."""
+        processes = list((self._pool._processes or {}).values())
+        for process in processes:
+            process.kill()
+        self._pool.shutdown(wait=True, cancel_futures=True)
+
+    def _new(self) -> ProcessPoolExecutor:
+        context = multiprocessing.get_context("spawn")
+        return ProcessPoolExecutor(self._workers, mp_context=context, initializer=_begin_worker)
+
+
+def _begin_worker() -> None:
+    """Ctrl-C is for the campaign, which tells its workers; they do not outlive it."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+
+    def end_with_parent() -> None:
+        wait([parent.sentinel])
+        os._exit(1)
+
+    threading.Thread(target=end_with_parent, daemon=True).start()
+
+
+def _ran(future: "Future[Ran]") -> Ran | None:
+    """What came out; None where the worker died.
+
+    Raises:
+        Exception: what the item could not be sent for, say.
+    """
+    if future.cancelled():
+        return None
+    try:
+        return future.result()
+    except BrokenProcessPool:
+        return None
+
+
+class Cluster:
+    """The workers of a Dask cluster, however many come and go."""
+
+    def __init__(self, address: str, database: str | None) -> None:
+        """Connect.
+
+        Raises:
+            InputError: Dask is not installed, or nobody answers at the address.
+        """
+        if not ADDRESS.fullmatch(address):
+            raise InputError("--cluster", f"{address!r}; valid: tcp://HOST:PORT")
+        try:
+            distributed: Any = importlib.import_module("distributed")
+        except ImportError:
+            problem = "Dask is not installed; pip install 'schedproof[cluster]'"
+            raise InputError("--cluster", problem) from None
+        logging.getLogger("distributed").setLevel(logging.CRITICAL)
+        self._lost = (distributed.scheduler.KilledWorker, distributed.client.FutureCancelledError)
+        self._database = database
+        self._address = address
+        self._ended: queue.SimpleQueue[tuple[Item, Any]] = queue.SimpleQueue()
+        self._futures: set[Any] = set()
+        try:
+            self._client: Any = distributed.Client(
+                address, timeout=CONNECT_SECONDS, set_as_default=False
+            )
+        except (OSError, TimeoutError, ValueError) as error:
+            why = str(error).splitlines()[0] if str(error) else type(error).__name__
+            raise InputError("--cluster", f"{address}: {why}") from None
+
+    @property
+    def width(self) -> int:
+        """Two items for each thread that a worker offers now."""
+        with suppress(Exception):
+            return max(AHEAD * int(sum(self._client.nthreads().values())), AHEAD)
+        return AHEAD
+
+    def submit(self, item: Item) -> None:
+        """Hand an item out."""
+        try:
+            future = self._client.submit(work, item, self._database, pure=False)
+        except Exception as error:
+            raise self._gone(error) from None
+        self._futures.add(future)
+        future.add_done_callback(lambda done: self._ended.put((item, done)))
+
+    def finished(self, seconds: float) -> list[Finished]:
+        """What has become of items.
+
+        Raises:
+            ClusterError: the scheduler is gone, or a worker cannot run items.
+        """
+        found = []
+        for item, future in _taken(self._ended, seconds):
+            self._futures.discard(future)
+            found.append(Finished(item, self._result(future)))
+        if self._client.status != "running":
+            raise self._gone(None)
+        return found
+
+    def close(self) -> None:
+        """Take back what has not run, and leave the cluster to others."""
+        with suppress(Exception):
+            self._client.cancel(list(self._futures), force=True)
+        with suppress(Exception):
+            self._client.close(timeout=2)
+
+    def _result(self, future: Any) -> Ran | None:
+        try:
+            ran: Ran = future.result(timeout=CONNECT_SECONDS)
+        except self._lost:
+            if self._client.status != "running":
+                raise self._gone(None) from None
+            return None
+        except Exception as error:
+            raise self._gone(error) from None
+        if ran.code != code():
+            raise ClusterError(
+                f"{self._address}: worker {ran.worker} runs another version of schedproof"
+            )
+        return ran
+
+    def _gone(self, error: Exception | None) -> ClusterError:
+        why = f"{type(error).__name__}: {error}".splitlines()[0] if error else "it is gone"
+        return ClusterError(f"cluster {self._address}: {why}")
+
+
+def _taken(ended: "queue.SimpleQueue[Any]", seconds: float) -> Iterator[Any]:
+    """Everything in the queue; waits for the first."""
+    with suppress(queue.Empty):
+        yield ended.get(timeout=seconds)
+        while True:
+            yield ended.get_nowait()
+
+
+def _cpu_seconds() -> float:
+    """Of this process, and of those that it has waited for."""
+    times = os.times()
+    return times.user + times.system + times.children_user + times.children_system
+
+
+@contextmanager
+def running(make: Callable[[], Any]) -> Iterator[Any]:
+    """An executor, closed on leaving."""
+    executor = make()
+    try:
+        yield executor
+    finally:
+        executor.close()

@@ -1,0 +1,266 @@
+"""The ledger of a campaign: one SQLite file, from which it goes on after whatever ended it.
+
+An item is written together with its result, in one transaction: so nothing is there half, and what
+is not there is run again. When and where an item ran, and for how long, is beside its result, and
+no part of the ledger's content.
+"""
+
+import fcntl
+import os
+import sqlite3
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import closing, contextmanager, nullcontext
+from pathlib import Path
+from typing import IO, Any, NamedTuple
+
+import msgspec
+
+from ..scenario_file import FileError
+from .items import Item, canonical, id_of, item_of
+from .results import Failure, Result, result_of
+from .settings import Settings
+
+APPLICATION = 0x5343_4850  # "SCHP", in the header of the file
+SCHEMA = 1
+TABLES = """
+CREATE TABLE campaigns (content TEXT PRIMARY KEY) WITHOUT ROWID;
+CREATE TABLE items (id TEXT PRIMARY KEY, content TEXT NOT NULL) WITHOUT ROWID;
+CREATE TABLE results (
+    item TEXT PRIMARY KEY REFERENCES items, content TEXT NOT NULL,
+    seconds REAL NOT NULL, worker TEXT NOT NULL, ended TEXT NOT NULL DEFAULT CURRENT_TIMESTAMP
+) WITHOUT ROWID;
+CREATE INDEX failing ON results (item) WHERE json_extract(content, '$.failures') IS NOT NULL;
+CREATE TABLE conflicts (
+    item TEXT NOT NULL REFERENCES items, content TEXT NOT NULL, PRIMARY KEY (item, content)
+) WITHOUT ROWID;
+CREATE TABLE findings (
+    question TEXT PRIMARY KEY, content TEXT
+) WITHOUT ROWID;
+CREATE VIEW witnesses AS
+    SELECT json_extract(items.content, '$.system') AS system,
+        json_extract(items.content, '$.revision') AS revision,
+        stake.key AS rule, sum(stake.value) AS times
+    FROM results JOIN items ON items.id = results.item,
+        json_each(results.content, '$.at_stake') AS stake
+    GROUP BY 1, 2, 3;
+CREATE VIEW near_misses AS
+    SELECT json_extract(items.content, '$.system') AS system,
+        json_extract(items.content, '$.revision') AS revision,
+        miss.key AS "limit", min(json_extract(miss.value, '$.left')) AS "left"
+    FROM results JOIN items ON items.id = results.item,
+        json_each(results.content, '$.near') AS miss
+    GROUP BY 1, 2, 3;
+"""
+
+
+class Done(NamedTuple):
+    """A finished item, what it took in seconds of CPU, and where it ran."""
+
+    item: Item
+    result: Result
+    seconds: float
+    worker: str
+
+
+class LedgerError(FileError):
+    """A file that is no ledger, or none that can be used; `str()` is one line."""
+
+
+class Ledger:
+    """An open ledger."""
+
+    def __init__(self, path: Path, base: sqlite3.Connection) -> None:
+        self.path = path
+        self._base = base
+
+    def campaigns(self) -> list[Settings]:
+        """The campaigns whose items it holds; more than one where ledgers were merged."""
+        rows = self._base.execute("SELECT content FROM campaigns ORDER BY content")
+        return [msgspec.json.decode(content, type=Settings) for (content,) in rows]
+
+    def begin(self, settings: Settings) -> None:
+        """A campaign has its items here."""
+        with self._base:
+            self._base.execute("INSERT OR IGNORE INTO campaigns VALUES (?)", [_text(settings)])
+
+    def result(self, item_id: str) -> Result | None:
+        """The result of an item, None where it has none yet."""
+        row = self._base.execute("SELECT content FROM results WHERE item = ?", [item_id]).fetchone()
+        return None if row is None else result_of(row[0])
+
+    def put(self, done: Sequence[Done]) -> None:
+        """Write what is finished, all of it or nothing. An item that has a result keeps it."""
+        items = [(id_of(one.item), _text(one.item)) for one in done]
+        results = [
+            (name, _text(one.result), one.seconds, one.worker)
+            for (name, _), one in zip(items, done, strict=True)
+        ]
+        with self._base:
+            self._base.executemany("INSERT OR IGNORE INTO items VALUES (?, ?)", items)
+            self._base.executemany(
+                "INSERT OR IGNORE INTO results (item, content, seconds, worker) "
+                "VALUES (?, ?, ?, ?)",
+                results,
+            )
+
+    def failures(self) -> Iterator[tuple[Item, Failure]]:
+        """Every failure that an item found, with the item, in the order of the items' ids."""
+        rows = self._base.execute(
+            "SELECT items.content, results.content FROM results JOIN items ON id = item "
+            "WHERE json_extract(results.content, '$.failures') IS NOT NULL ORDER BY item"
+        )
+        for item, result in rows:
+            for failure in result_of(result).failures:
+                yield item_of(item), failure
+
+    def findings(self) -> dict[bytes, Failure | None]:
+        """What came of replaying and shrinking failures: by question (`canonical`), the smallest
+        scenario, None where it did not break again."""
+        rows = self._base.execute("SELECT question, content FROM findings ORDER BY question")
+        return {
+            question.encode(): content and msgspec.json.decode(content, type=Failure)
+            for question, content in rows
+        }
+
+    def keep_findings(self, findings: Iterable[tuple[bytes, Failure | None]]) -> None:
+        """Write findings in the place of all that are there."""
+        rows = [(key.decode(), found and _text(found)) for key, found in findings]
+        with self._base:
+            self._base.execute("DELETE FROM findings")
+            self._base.executemany("INSERT INTO findings VALUES (?, ?)", rows)
+
+    def rows(self, query: str, *values: Any) -> list[tuple[Any, ...]]:
+        """What SQL reads of the ledger."""
+        return self._base.execute(query, values).fetchall()
+
+    def content(self) -> dict[str, list[tuple[Any, ...]]]:
+        """Everything that follows from the seeds, in one order: two ledgers that hold the same
+        are equal in this, wherever and whenever their items ran."""
+        return {
+            "campaigns": self.rows("SELECT content FROM campaigns ORDER BY 1"),
+            "items": self.rows("SELECT id, content FROM items ORDER BY 1"),
+            "results": self.rows("SELECT item, content FROM results ORDER BY 1"),
+            "conflicts": self.rows("SELECT item, content FROM conflicts ORDER BY 1, 2"),
+            "findings": self.rows("SELECT question, content FROM findings ORDER BY 1"),
+        }
+
+    def merge(self, other: "Ledger") -> None:
+        """Take over what another ledger holds: their union, whichever comes first.
+
+        Of an item with two results the smaller is kept, by its text, and both are conflicts.
+        """
+        kept, theirs = self.content(), other.content()
+        own = dict(kept["results"])
+        conflicts = {
+            (item, text)
+            for item, content in theirs["results"]
+            if own.get(item, content) != content
+            for text in (content, own[item])
+        }
+        rest = other.rows("SELECT item, content, seconds, worker, ended FROM results")
+        with self._base:
+            write = self._base.executemany
+            write("INSERT OR IGNORE INTO campaigns VALUES (?)", theirs["campaigns"])
+            write("INSERT OR IGNORE INTO items VALUES (?, ?)", theirs["items"])
+            write("INSERT OR IGNORE INTO conflicts VALUES (?, ?)", theirs["conflicts"])
+            write("INSERT OR IGNORE INTO conflicts VALUES (?, ?)", sorted(conflicts))
+            write(
+                "INSERT INTO results VALUES (?, ?, ?, ?, ?) ON CONFLICT DO UPDATE "
+                "SET content = excluded.content, seconds = excluded.seconds, "
+                "worker = excluded.worker, ended = excluded.ended "
+                "WHERE excluded.content < results.content",
+                rest,
+            )
+            write(
+                "INSERT INTO findings VALUES (?, ?) ON CONFLICT DO UPDATE "
+                "SET content = excluded.content "
+                "WHERE coalesce(excluded.content, '~') < coalesce(findings.content, '~')",
+                theirs["findings"],
+            )
+
+
+@contextmanager
+def opened(path: Path, *, write: bool) -> Iterator[Ledger]:
+    """The ledger in a file, which is made where there is none and it is to be written to.
+
+    Raises:
+        LedgerError: no ledger, one of another schema, in use, or a folder that takes no file.
+    """
+    if write and not path.exists():
+        _make(path)
+    with _connected(path, "ro") as base:  # before a lock is put beside what is no ledger
+        _check(path, base)
+    with (
+        _held(path) if write else nullcontext(),
+        _connected(path, "rw" if write else "ro") as base,
+    ):
+        base.execute("PRAGMA synchronous = NORMAL")  # with WAL a kill loses nothing written
+        yield Ledger(path, base)
+
+
+@contextmanager
+def _held(path: Path) -> Iterator[None]:
+    """Nobody else writes meanwhile. The lock is let go of whatever ends this process."""
+    lock = path.with_name(path.name + ".lock")
+    try:
+        held: IO[str] = lock.open("w")
+    except OSError as error:
+        raise LedgerError(f"{path}: cannot be written to ({error.strerror})") from None
+    with held:
+        try:
+            fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise LedgerError(f"{path}: another campaign is writing to it") from None
+        yield
+
+
+@contextmanager
+def _connected(path: Path, mode: str) -> Iterator[sqlite3.Connection]:
+    if mode == "ro" and not path.is_file():
+        raise LedgerError(f"{path}: there is no such file; valid: the ledger of a campaign")
+    try:
+        with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode={mode}", uri=True)) as base:
+            yield base
+    except sqlite3.Error as error:
+        raise LedgerError(f"{path}: {error}") from None
+
+
+def _make(path: Path) -> None:
+    """A file with all tables, or none.
+
+    Raises:
+        LedgerError: it cannot be written.
+    """
+    fresh = path.with_name(f"{path.name}.{os.getpid()}.new")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with closing(sqlite3.connect(fresh)) as base:
+            base.execute("PRAGMA journal_mode = WAL")
+            base.executescript(
+                f"BEGIN; {TABLES} PRAGMA application_id = {APPLICATION}; "
+                f"PRAGMA user_version = {SCHEMA}; COMMIT;"
+            )
+        fresh.replace(path)
+    except (OSError, sqlite3.Error) as error:
+        why = error.strerror if isinstance(error, OSError) else error
+        raise LedgerError(f"{path}: cannot be written to ({why})") from None
+
+
+def _check(path: Path, base: sqlite3.Connection) -> None:
+    """Refuse what is no ledger."""
+    try:
+        [[application]] = base.execute("PRAGMA application_id").fetchall()
+        [[schema]] = base.execute("PRAGMA user_version").fetchall()
+    except sqlite3.DatabaseError as error:
+        problem = f"{path}: not a ledger ({error}); valid: a new file, or a ledger"
+        raise LedgerError(problem) from None
+    if application != APPLICATION:
+        raise LedgerError(f"{path}: a database, but not a ledger; valid: a new file, or a ledger")
+    if schema != SCHEMA:
+        raise LedgerError(
+            f"{path}: a ledger of schema {schema}; this version of schedproof reads schema {SCHEMA}"
+        )
+
+
+def _text(value: Any) -> str:
+    return canonical(value).decode()

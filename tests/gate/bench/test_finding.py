@@ -1,0 +1,67 @@
+"""Times to find: medians with times that were cut short, and the gate's engines in their order."""
+
+from schedproof.gate.bench.finding import (
+    CHANCE,
+    OURS,
+    PLAIN,
+    QUICK_BUGS,
+    Hunt,
+    by_gate,
+    medians,
+    naming,
+)
+from schedproof.gate.selfcheck import mutants
+from schedproof.model.scenario import Request, Scenario
+from schedproof.properties.predicate import Broken
+
+BUGS = {one.bug: one for one in mutants() if one.bug}
+
+
+def one(seconds: float, plain: float, found: bool = True) -> dict[str, Hunt]:
+    return {
+        OURS: Hunt(True, seconds, 1),
+        PLAIN: Hunt(found, plain, 10),
+        CHANCE: Hunt(True, 1.0, 5),
+    }
+
+
+def test_medians_are_compared_with_ours() -> None:
+    rows = {row.what.split(": ")[1]: row for row in medians([one(1, 4), one(2, 8), one(3, 9)])}
+    assert rows[OURS].value == 2
+    assert (rows[PLAIN].value, rows[PLAIN].ratio, rows[PLAIN].at_least) == (8, 4.0, False)
+
+
+def test_a_median_of_what_was_cut_short_is_at_least_so_much() -> None:
+    cut = [one(1, 4), one(2, 20, False), one(3, 20, False)]
+    plain = next(row for row in medians(cut) if row.what.endswith(PLAIN))
+    assert (plain.value, plain.at_least, plain.ratio_at_least) == (20, True, True)
+    assert plain.note.startswith("2 not found")
+
+
+def test_what_was_cut_short_is_longer_than_what_was_found_however_late() -> None:
+    cut = [one(1, 30), one(1, 20, False), one(1, 40)]
+    plain = next(row for row in medians(cut) if row.what.endswith(PLAIN))
+    assert (plain.value, plain.at_least) == (40, False)
+
+
+def test_only_the_rule_that_names_the_bug_counts() -> None:
+    mutant = BUGS["LSS-005"]
+    scenario = Scenario(
+        system="llmservingsim",
+        requests=(Request(id="a", arrival=0, prompt=(("a", 1),), max_tokens=1),),
+    )
+    others = [Broken("ALL-R03", 0, ""), Broken(mutant.rule, 0, "")]
+    assert naming(mutant)(others, scenario) == others[1:]
+    assert naming(mutant)(others[:1], scenario) == []
+
+
+def test_the_built_in_scenarios_come_first() -> None:
+    mutant = BUGS["SPY-032"]
+    with mutant.planted() as target:
+        hunt = by_gate(mutant, target)
+    assert hunt.found
+    assert hunt.runs <= 7
+
+
+def test_the_quick_figure_has_a_bug_of_each_system() -> None:
+    assert len({BUGS[bug].system for bug in QUICK_BUGS}) == 4

@@ -1,0 +1,69 @@
+"""The bare target and the monitor are asked exactly what the gate asked."""
+
+from schedproof.gate.bench import overhead
+from schedproof.gate.bench.overhead import RELEASE, Ran, Recording, Subject, measure, rows, told
+from schedproof.gate.published import ReleaseError
+from schedproof.model.target import ModelTarget
+
+
+def test_all_three_ask_the_same(monkeypatch) -> None:
+    asked: list[list[str]] = []
+
+    class Counting(ModelTarget):
+        def start(self, system, revision, config):
+            asked[-1].append("start")
+            return super().start(system, revision, config)
+
+        def add(self, request):
+            asked[-1].append(f"add {request['id']} {request['prompt']}")
+            return super().add(request)
+
+        def abort(self, id, inside=False):  # noqa: A002
+            asked[-1].append(f"abort {id} {inside}")
+            return super().abort(id, inside)
+
+        def step(self):
+            asked[-1].append("step")
+            return super().step()
+
+    def spent(work):
+        asked.append([])
+        work()
+        return 1.0
+
+    monkeypatch.setattr(overhead, "cpu_clock", lambda target: spent)
+    ran = overhead.round_of(Counting(), "spyre", "sound", Subject("model", "small", 6, 1), 0)
+    gate, bare, judged = asked
+    assert gate == bare == judged
+    assert ran.steps == gate.count("step") > 50
+    assert any(line.startswith("add") for line in gate)
+
+
+def test_a_recording_passes_everything_on() -> None:
+    recording = Recording(ModelTarget())
+    assert recording.step()["ok"] is False
+    assert recording.operations == [("step", ())]
+    assert recording.stop() == {"ok": True}
+
+
+def test_a_round_of_the_model_has_a_time_for_each() -> None:
+    [ran] = measure(Subject("model", "small", 3, 1))
+    assert min(ran.gate, ran.judged, ran.bare) > 0
+
+
+def test_ratios_are_those_within_a_round() -> None:
+    found = list(told("it", [Ran(10, 4.0, 2.0, 1.0), Ran(10, 40.0, 20.0, 10.0)]))
+    assert [row.what for row in found] == ["it, bare", "it, judged", "it, gate"]
+    assert [row.ratio for row in found] == [1.0, 2.0, 4.0]
+
+
+def test_what_is_not_there_is_said(monkeypatch) -> None:
+    def absent(one):
+        raise ReleaseError(f"not installed: {one.spec}")
+
+    monkeypatch.setattr(overhead, "measure", absent)
+    monkeypatch.delenv("SCHEDPROOF_NANO_VLLM", raising=False)
+    found = list(rows(quick=True))
+    assert all(row.value is None for row in found)
+    assert found[1].note == f"not measured: not installed: {RELEASE}"
+    assert found[2].note == "not measured: $SCHEDPROOF_NANO_VLLM names no checkout"

@@ -1,0 +1,52 @@
+"""What schedproof is compared with draws evenly, and what it draws are runs."""
+
+import pytest
+
+from schedproof.gate.bench.plain import (
+    LATEST,
+    Plain,
+    by_chance,
+    by_hypothesis,
+    ranges,
+    request_of,
+    values_of_keys,
+)
+from schedproof.gate.selfcheck import mutants
+from schedproof.model.scenario import check_requests
+from schedproof.model.target import ModelTarget
+from schedproof.spec.catalogue import load
+
+EASY = next(one for one in mutants() if one.bug == "LSS-005")
+
+
+def test_every_key_has_every_value_that_our_configurations_have() -> None:
+    values = values_of_keys("nano_vllm", "0.2.0")
+    assert set(values["block_size"]) == {2, 3, 4, 8}
+    assert values["max_num_seqs"] == [1, 2, 3, 4, 5, 6]
+
+
+@pytest.mark.parametrize("end", [0, 1])
+def test_the_ends_of_all_ranges_are_requests(end: int) -> None:
+    bounds = ranges({"block_size": 4, "max_model_len": 32})
+    request = request_of(3, [bound[end] for bound in bounds])
+    check_requests((request,))
+    assert request.prompt_len == (1, 32)[end]
+    assert request.arrival == (0, LATEST)[end]
+    assert (request.abort_at is None) == bool(end)
+
+
+@pytest.mark.parametrize("engine", [by_hypothesis, by_chance])
+def test_both_find_a_bug_that_every_run_shows(engine) -> None:
+    rules = [rule for rule in load(EASY.system) if rule.checked]
+    with EASY.planted() as target:
+        hunt = Plain(target, EASY.system, EASY.revision, rules, lambda broken, _: broken)
+        engine(hunt, EASY.system, EASY.revision, lambda: hunt.runs >= 60)
+    assert hunt.found
+
+
+@pytest.mark.parametrize("engine", [by_hypothesis, by_chance])
+def test_neither_finds_anything_where_nothing_is_broken(engine) -> None:
+    rules = [rule for rule in load("llmservingsim") if rule.checked]
+    hunt = Plain(ModelTarget(), "llmservingsim", "head", rules, lambda broken, _: broken)
+    engine(hunt, "llmservingsim", "head", lambda: hunt.runs >= 25)
+    assert (hunt.found, hunt.runs) == (False, 25)

@@ -1,0 +1,54 @@
+"""Real processes, killed: the ledger ends up as if nobody had been."""
+
+import signal
+from pathlib import Path
+
+import pytest
+
+from .work import SMALL, Content, begun, content, gone, kill, ran, until_items, workers
+
+ITEMS = "12"
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Content:
+    ledger = tmp_path_factory.mktemp("undisturbed") / "ledger"
+    whole = ran(ledger, *SMALL, "--items", ITEMS, "--workers", "1")
+    assert whole.returncode == 3, whole.stdout + whole.stderr  # not every rule was at stake
+    assert f"no finding in {ITEMS} items; no verdict" in whole.stdout
+    return content(ledger)
+
+
+def test_killed_interrupted_and_with_dead_workers_the_ledger_is_the_same(
+    tmp_path: Path, undisturbed: Content
+) -> None:
+    ledger = tmp_path / "ledger"
+
+    first = begun(ledger, *SMALL, "--items", ITEMS, "--workers", "2")
+    until_items(ledger, 1, first)
+    left_alone = workers(first.pid)
+    kill(first.pid)
+    first.communicate()
+    assert left_alone
+    assert gone(left_alone)
+    after_kill = len(content(ledger)["results"])
+    assert 1 <= after_kill < int(ITEMS)
+
+    second = begun(ledger, "--items", ITEMS, "--workers", "2")
+    until_items(ledger, after_kill + 2, second)
+    second.send_signal(signal.SIGINT)
+    _, told = second.communicate()
+    assert second.returncode == 3
+    after_interrupt = len(content(ledger)["results"])
+    assert told == (
+        f"schedproof: interrupted; {after_interrupt} items are in {ledger}: "
+        "the same command goes on\n"
+    )
+
+    third = begun(ledger, "--items", ITEMS, "--workers", "2")
+    until_items(ledger, after_interrupt + 1, third)
+    for victim in workers(third.pid)[:1]:
+        kill(victim)
+    told, _ = third.communicate()
+    assert f"no finding in {ITEMS} items; no verdict" in told
+    assert content(ledger) == undisturbed
