@@ -23,7 +23,7 @@ class Piece(NamedTuple):
     times: int = 1
 
     def at(self, step: int) -> int | None:
-        """The number in a step."""
+        """The number in a step, not before the first."""
         time = min((step - self.first) // self.stride, self.times - 1) if self.stride else 0
         later = step - self.first - time * self.stride
         if 0 <= later < self.steps:

@@ -54,6 +54,7 @@
       else high = middle - 1;
     }
     const [first, value, slope, steps, stride, rise, times] = line.slice(SEVEN * low, SEVEN * (low + 1));
+    if (step < first) return null;
     const time = stride ? Math.min(Math.floor((step - first) / stride), times - 1) : 0;
     const later = step - first - time * stride;
     return 0 <= later && later < steps ? value + time * rise + later * slope : null;
@@ -97,7 +98,8 @@
 
   const of = (request, field, step) => at(run.of[request][field], step);
   const stateOf = (request, step) => run.states[of(request, "state", step)];
-  const shown = (number) => (number === null ? "" : number.toLocaleString("en-US"));
+  const grouped = new Intl.NumberFormat("en-US");
+  const shown = (number) => (number === null ? "" : grouped.format(number));
 
   const byStep = new Map();
   for (const one of run.happenings) {
@@ -189,7 +191,7 @@
 
   function drawRow(svg, request, step, x, top, scale) {
     const name = run.ids[request];
-    const group = element("svg:g", { "data-request": name });
+    const group = element("svg:g", { "data-request": name, click: () => tell(request) });
     const room = Math.floor((x(0) - 6) / 7);
     group.append(element("svg:text", { x: 0, y: top + 14 }, name.length > room ? `${name.slice(0, room - 1)}…` : name));
     let place = 0;
