@@ -424,10 +424,11 @@
   const MOST_REPEATED = 40, MOST_BARS = 3000, MOST_MARKED = 60, MOST_NAMED = 12;
   const DASHES = ["solid", "dot", "dash", "dashdot", "longdash", "longdashdot"];
 
+  // One step in between is a prefill between two decode steps: the line goes on.
   function points(line) {
     const x = [], y = [];
     for (const [first, value, slope, steps] of pieces(line, MOST_REPEATED)) {
-      if (x.length && first !== x[x.length - 1] + 1) { x.push(null); y.push(null); }
+      if (x.length && first > x[x.length - 1] + 2) { x.push(null); y.push(null); }
       x.push(first); y.push(value);
       if (steps > 1) { x.push(first + steps - 1); y.push(value + slope * (steps - 1)); }
     }
@@ -506,7 +507,7 @@
       ...traces,
       { type: "scatter", mode: "markers", name: "jump", x: jumps.map((one) => one[0]), y: jumps.map((one) => one[4]),
         text: jumps.map((one) => quoted(`step ${one[0]}: ${sentence(one)}`)), hoverinfo: "text",
-        marker: { symbol: "diamond", size: 7, color: colour("bad") } },
+        marker: { symbol: "diamond", size: jumps.length < 2 * MOST_MARKED ? 7 : 4, color: colour("bad") } },
     ], layout(380, { yaxis: { title: { text: "tokens" } } })];
   }
 
