@@ -1,25 +1,62 @@
 """What changes over the steps of a run, kept as what it is made of: straight pieces, and changes.
 
-Most numbers of a run stay, or grow by one in every step: thousands of steps are a few pieces. A
-page takes them apart again; no number is lost or rounded.
+Most numbers of a run stay, or grow by one in every step, and where prefill and decode alternate
+they do the same again and again: thousands of steps are a few pieces. A page takes them apart
+again; no number is lost or rounded.
 """
 
-from typing import Any
+from typing import Any, NamedTuple
+
+
+class Piece(NamedTuple):
+    """`steps` steps from step `first` on: `value`, value + slope, value + 2 slope …
+
+    All of it `times` times, each time `stride` steps later and from a value that is `rise` more.
+    """
+
+    first: int
+    value: int
+    slope: int
+    steps: int
+    stride: int = 0
+    rise: int = 0
+    times: int = 1
+
+    def at(self, step: int) -> int | None:
+        """The number in a step, not before the first."""
+        time = min((step - self.first) // self.stride, self.times - 1) if self.stride else 0
+        later = step - self.first - time * self.stride
+        if 0 <= later < self.steps:
+            return self.value + time * self.rise + later * self.slope
+        return None
+
+    def then(self, other: "Piece") -> "Piece | None":
+        """Both as one, where the other does the same once more."""
+        if (other.slope, other.steps) != (self.slope, self.steps):
+            return None
+        stride, rise = other.first - self.first, other.value - self.value
+        if self.times == 1:
+            return self._replace(stride=stride, rise=rise, times=2)
+        if (stride, rise) == (self.stride * self.times, self.rise * self.times):
+            return self._replace(times=self.times + 1)
+        return None
 
 
 class Line:
-    """A number by step; steps that were not noted have none.
+    """A number by step; steps that were not noted have none."""
 
-    `pieces`: [first step, value, slope, steps] each, for value, value + slope, value + 2 slope …
-    """
-
-    __slots__ = ("_due", "_last", "_next", "pieces")
+    __slots__ = ("_closed", "_due", "_last", "_next")
 
     def __init__(self) -> None:
-        self.pieces: list[list[int]] = []
-        self._last: list[int] = []
+        self._closed: list[Piece] = []
+        self._last: list[int] = []  # the piece that goes on: first, value, slope, steps
         self._next = -1  # the step after the last one
-        self._due = 0  # the value that the last piece would go on with
+        self._due = 0  # the value with which the last piece would go on
+
+    @property
+    def pieces(self) -> list[Piece]:
+        """What the line is made of, in the order of the steps."""
+        return [*self._closed, Piece(*self._last)] if self._last else []
 
     def note(self, step: int, value: int | None) -> None:
         """The number in a step, later than all that were noted; None: there is none."""
@@ -40,18 +77,23 @@ class Line:
 
     def at(self, step: int) -> int | None:
         """The number in a step."""
-        for first, value, slope, steps in reversed(self.pieces):
-            if first <= step < first + steps:
-                return value + slope * (step - first)
-        return None
+        if self._last and self._last[0] <= step:
+            return Piece(*self._last).at(step)
+        return next((one.at(step) for one in reversed(self._closed) if one.first <= step), None)
 
     def flat(self) -> list[int]:
-        """All pieces in one list, four numbers each."""
+        """All pieces in one list, seven numbers each."""
         return [number for piece in self.pieces for number in piece]
 
     def _begin(self, step: int, value: int) -> None:
+        if self._last:
+            piece = Piece(*self._last)
+            again = self._closed[-1].then(piece) if self._closed else None
+            if again is None:
+                self._closed.append(piece)
+            else:
+                self._closed[-1] = again
         self._last = [step, value, 0, 1]
-        self.pieces.append(self._last)
 
 
 class Changes:

@@ -41,22 +41,39 @@
     return JSON.parse(await new Response(stream).text());
   }
 
-  // The number of a line in a step: [first, value, slope, steps] four by four; null where it has none.
+  // The number of a line in a step, null where it has none. Of a line seven numbers are a piece:
+  // first step, value, slope, steps; and the same again: stride, rise, times.
+  const SEVEN = 7;
+
   function at(line, step) {
-    if (!line) return null;
-    let low = 0, high = line.length / 4 - 1;
+    if (!line || !line.length) return null;
+    let low = 0, high = line.length / SEVEN - 1;
     while (low < high) {
       const middle = (low + high + 1) >> 1;
-      if (line[4 * middle] <= step) low = middle;
+      if (line[SEVEN * middle] <= step) low = middle;
       else high = middle - 1;
     }
-    const [first, value, slope, steps] = line.slice(4 * low, 4 * low + 4);
-    return first <= step && step < first + steps ? value + slope * (step - first) : null;
+    const [first, value, slope, steps, stride, rise, times] = line.slice(SEVEN * low, SEVEN * (low + 1));
+    if (step < first) return null;
+    const time = stride ? Math.min(Math.floor((step - first) / stride), times - 1) : 0;
+    const later = step - first - time * stride;
+    return 0 <= later && later < steps ? value + time * rise + later * slope : null;
   }
 
-  function* pieces(line) {
-    for (let place = 0; line && place < line.length; place += 4) {
-      yield [line[place], line[place + 1], line[place + 2], line[place + 3]];
+  // [first step, value, slope, steps] one after the other; what is repeated more than `most` times
+  // is one piece, from its first step to its last.
+  function* pieces(line, most = Infinity) {
+    for (let place = 0; line && place < line.length; place += SEVEN) {
+      const [first, value, slope, steps, stride, rise, times] = line.slice(place, place + SEVEN);
+      if (times > most) {
+        const end = first + (times - 1) * stride + steps - 1;
+        const reached = value + (times - 1) * rise + (steps - 1) * slope;
+        yield [first, value, (reached - value) / (end - first), end - first + 1];
+      } else {
+        for (let time = 0; time < times; time += 1) {
+          yield [first + time * stride, value + time * rise, slope, steps];
+        }
+      }
     }
   }
 
@@ -81,7 +98,8 @@
 
   const of = (request, field, step) => at(run.of[request][field], step);
   const stateOf = (request, step) => run.states[of(request, "state", step)];
-  const shown = (number) => (number === null ? "" : number.toLocaleString("en-US"));
+  const grouped = new Intl.NumberFormat("en-US");
+  const shown = (number) => (number === null ? "" : grouped.format(number));
 
   const byStep = new Map();
   for (const one of run.happenings) {
@@ -173,7 +191,7 @@
 
   function drawRow(svg, request, step, x, top, scale) {
     const name = run.ids[request];
-    const group = element("svg:g", { "data-request": name });
+    const group = element("svg:g", { "data-request": name, click: () => tell(request) });
     const room = Math.floor((x(0) - 6) / 7);
     group.append(element("svg:text", { x: 0, y: top + 14 }, name.length > room ? `${name.slice(0, room - 1)}…` : name));
     let place = 0;
@@ -206,7 +224,7 @@
 
   function drawLegend() {
     const present = Object.keys(PARTS).filter((part) => run.of.some((lines) => {
-      for (const [, value, slope] of pieces(lines[part])) if (value || slope) return true;
+      for (const [, value, slope] of pieces(lines[part], 1)) if (value || slope) return true;
       return false;
     }));
     byId("legend").replaceChildren(...present.map((part) => {
@@ -301,14 +319,16 @@
     const content = one.content.length > 1 || one.content[0][0] !== run.ids[request]
       ? ` (${one.content.map(([stream, tokens]) => `${stream} ${shown(tokens)}`).join(" + ")})` : "";
     const early = one.stops_after < one.max_tokens ? `, stops after ${shown(one.stops_after)}` : "";
-    const lines = [];
+    let lines = [];
     for (const [first, state, steps] of runsOf(request)) {
       const to = steps > 1 ? `steps ${first} to ${first + steps - 1}` : `step ${first}`;
       lines.push([first, `${to}: ${STATE_WORDS[run.states[state]]}`]);
     }
     for (const happened of run.happenings) {
-      if (happened[2] === request) lines.push([happened[0], `step ${happened[0]}: ${sentence(happened)}`]);
+      if (happened[2] !== request) continue;
+      lines.push([happened[0], `step ${happened[0]}: ${sentence(happened)}`, happened[1] === "border"]);
     }
+    if (lines.length > MOST_TOLD) lines = lines.filter((one) => !one[2]);
     lines.sort((a, b) => a[0] - b[0]);
     const story = byId("story");
     story.hidden = false;
@@ -401,13 +421,14 @@
 
   const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
   const quoted = (text) => text.replace(/&/g, "&amp;").replace(/</g, "&lt;").replace(/>/g, "&gt;");
-  const MOST_BARS = 3000, MOST_MARKED = 60, MOST_NAMED = 12;
+  const MOST_REPEATED = 40, MOST_BARS = 3000, MOST_MARKED = 60, MOST_NAMED = 12;
   const DASHES = ["solid", "dot", "dash", "dashdot", "longdash", "longdashdot"];
 
+  // One step in between is a prefill between two decode steps: the line goes on.
   function points(line) {
     const x = [], y = [];
-    for (const [first, value, slope, steps] of pieces(line)) {
-      if (x.length && first !== x[x.length - 1] + 1) { x.push(null); y.push(null); }
+    for (const [first, value, slope, steps] of pieces(line, MOST_REPEATED)) {
+      if (x.length && first > x[x.length - 1] + 2) { x.push(null); y.push(null); }
       x.push(first); y.push(value);
       if (steps > 1) { x.push(first + steps - 1); y.push(value + slope * (steps - 1)); }
     }
@@ -468,14 +489,14 @@
 
   function tkvs() {
     const traces = run.of.map((lines, request) => ({
-      type: "scatter", mode: (lines.tkv || []).length < 4 * MOST_MARKED ? "lines+markers" : "lines", marker: { size: 3 },
+      type: "scatter", mode: (lines.tkv || []).length < SEVEN * MOST_MARKED ? "lines+markers" : "lines", marker: { size: 3 },
       name: quoted(run.ids[request]), ...points(lines.tkv),
       line: { width: 1.5, dash: DASHES[request % DASHES.length] }, showlegend: run.of.length <= MOST_NAMED,
       hovertemplate: `${quoted(run.ids[request])}: tkv %{y:,} in step %{x}<extra></extra>`,
     })).filter((trace) => trace.x.length);
     const whole = { x: [], y: [] };
     const decode = run.kinds.indexOf("decode");
-    for (const [first, value, slope, steps] of pieces(run.run.volume)) {
+    for (const [first, value, slope, steps] of pieces(run.run.volume, MOST_REPEATED)) {
       whole.x.push(first); whole.y.push(at(run.run.tkv, first));
       if (steps > 1) { whole.x.push(first + steps - 1); whole.y.push(at(run.run.tkv, first + steps - 1)); }
     }
@@ -486,7 +507,7 @@
       ...traces,
       { type: "scatter", mode: "markers", name: "jump", x: jumps.map((one) => one[0]), y: jumps.map((one) => one[4]),
         text: jumps.map((one) => quoted(`step ${one[0]}: ${sentence(one)}`)), hoverinfo: "text",
-        marker: { symbol: "diamond", size: 7, color: colour("bad") } },
+        marker: { symbol: "diamond", size: jumps.length < 2 * MOST_MARKED ? 7 : 4, color: colour("bad") } },
     ], layout(380, { yaxis: { title: { text: "tokens" } } })];
   }
 
@@ -498,7 +519,7 @@
       for (const x of [step, until]) { projected.x.push(x); projected.y.push(largest); projected.text.push(quoted(words)); }
     });
     const traces = [
-      { type: "scatter", mode: run.run.volume.length < 4 * MOST_MARKED ? "lines+markers" : "lines", name: "batch × tkv", marker: { size: 4 }, ...points(run.run.volume), line: { width: 2, color: colour("prompt") },
+      { type: "scatter", mode: run.run.volume.length < SEVEN * MOST_MARKED ? "lines+markers" : "lines", name: "batch × tkv", marker: { size: 4 }, ...points(run.run.volume), line: { width: 2, color: colour("prompt") },
         connectgaps: false, hovertemplate: "%{y:,} in step %{x}<extra></extra>" },
       { type: "scatter", mode: "lines", name: `limit ${shown(run.limit)}`, x: [0, Math.max(last, 1)], y: [run.limit, run.limit],
         line: { width: 2, dash: "dash", color: colour("bad") }, hoverinfo: "skip" },
@@ -599,10 +620,14 @@
   function pressed(event) {
     if (event.ctrlKey || event.metaKey || event.altKey) return;
     const key = event.key.length === 1 ? event.key.toLowerCase() : event.key;
-    if (!(key in KEYS)) return;
+    if (!(key in KEYS) || scrolls(event.target, key)) return;
     event.preventDefault();
     go(KEYS[key]());
   }
+
+  // Who has put the focus on a table that is wider than the window wants to see the rest of it.
+  const scrolls = (target, key) => key.startsWith("Arrow") && target instanceof Element
+    && target.classList.contains("wide") && target.scrollWidth > target.clientWidth;
 
   function fromFragment() {
     const found = /^#step=(\d+)$/.exec(location.hash);

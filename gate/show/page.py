@@ -44,7 +44,7 @@ def page(run: Run, plotly: str = INLINE) -> str:
 def check_plotly() -> None:
     """Raise InputError unless plotly.js can be written into a page."""
     if find_spec("plotly") is None:
-        raise InputError("--out", "Plotly is not installed; valid: pip install 'schedproof[plot]'")
+        raise InputError("-o", "Plotly is not installed; valid: pip install 'schedproof[plot]'")
 
 
 def _plotly(plotly: str) -> str:

@@ -176,8 +176,9 @@ def test_a_preemption_is_an_event_with_its_numbers(show: Callable[..., Any]) -> 
         assert step_of(tab) > before
     assert step_of(tab) == at
     [name, *_] = run.steps[at].preempted or ()
-    tab.locator(f"#requests tr[data-request='{name}'] button").click()
     story = tab.locator("#story")
+    assert story.is_hidden()
+    tab.locator(f"#requests tr[data-request='{name}'] button").click()
     assert story.get_by_role("button", name=f"step {at}: {name} is preempted").count() == 1
     story.get_by_role("button", name="arrives").click()
     assert step_of(tab) == next(o.arrival for o in run.scenario.requests if o.id == name)

@@ -39,10 +39,12 @@ def unpacked(run: Run) -> dict[str, Any]:
 
 def at(line: list[int], step: int) -> int | None:
     """A number as the script reads it."""
-    for place in range(0, len(line), 4):
-        first, value, slope, steps = line[place : place + 4]
-        if first <= step < first + steps:
-            return value + slope * (step - first)
+    for place in range(0, len(line), 7):
+        first, value, slope, steps, stride, rise, times = line[place : place + 7]
+        for time in range(times):
+            later = step - first - time * stride
+            if 0 <= later < steps:
+                return value + time * rise + later * slope
     return None
 
 
@@ -55,12 +57,21 @@ def test_a_line_gives_every_number_back(numbers: list[int | None]) -> None:
     assert [at(line.flat(), step) for step in range(len(numbers))] == numbers
 
 
+def test_what_alternates_for_a_thousand_steps_is_a_few_pieces() -> None:
+    line = Line()
+    numbers = [7, *(40 + step // 2 for step in range(1000)), 3]
+    for step, number in enumerate(numbers):
+        line.note(step, number)
+    assert len(line.pieces) <= 4
+    assert [line.at(step) for step in range(len(numbers))] == numbers
+
+
 def test_what_grows_by_one_for_a_thousand_steps_is_one_piece() -> None:
     line, changes = Line(), Changes()
     for step in range(1000):
         line.note(step, 40 + step)
         changes.note(step, step // 500)
-    assert line.pieces == [[0, 40, 1, 1000]]
+    assert line.pieces == [(0, 40, 1, 1000, 0, 0, 1)]
     assert changes.kept == [(0, 0), (500, 1)]
     assert [changes.at(step) for step in (0, 499, 500)] == [0, 0, 1]
 
@@ -117,10 +128,13 @@ def test_blocks_are_given_back_from_what_grows() -> None:
 def test_stakes_are_those_that_a_replay_counts() -> None:
     run = runs.preemption()
     data = unpacked(run)
-    counted = {rule["id"]: sum(rule["stakes"][3::4]) for rule in data["rules"] if rule["stakes"]}
-    assert counted
+    counted = {}
+    for rule in data["rules"]:
+        at_stake = (at(rule["stakes"], number) for number in range(len(run.steps)))
+        counted[rule["id"]] = sum(one or 0 for one in at_stake)
+    assert any(counted.values())
     outcome = replay(ModelTarget(), run.scenario, load("vllm"))
-    assert counted == {rule: count for rule, count in outcome.at_stake.items() if count}
+    assert counted == {rule: outcome.at_stake[rule] for rule in counted}
 
 
 def test_a_page_opens_where_a_rule_broke_or_at_the_first_step() -> None:
