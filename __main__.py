@@ -1,5 +1,5 @@
 """`python -m schedproof`."""
 
-from .gate.cli import main
+from .gate.start import main
 
 main()

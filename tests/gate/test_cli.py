@@ -995,16 +995,6 @@ def test_no_color_is_respected_on_a_terminal(run: Run, on_a_terminal: Callable[.
     assert not re.search(r"\x1b\[[0-9;]*3[0-7]", plain)
 
 
-def test_a_reader_that_goes_away_gets_no_traceback() -> None:
-    done = subprocess.run(
-        f"{shlex.quote(sys.executable)} -m schedproof rules | true",
-        shell=True,
-        capture_output=True,
-        timeout=PATIENCE,
-    )
-    assert done.stderr == b""
-
-
 def small_gate(*words: str, **environment: str) -> subprocess.CompletedProcess[bytes]:
     """The command in a process of its own, with a quick profile that takes a moment."""
     quick = "from schedproof.gate import cli, profiles; "
