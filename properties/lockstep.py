@@ -59,10 +59,8 @@ def differing(seen: Step, other: Step) -> Iterator[Differing]:
     Block numbers are names: they are compared up to renaming, 0 (padding) apart. Who is not listed
     has nothing computed, cached or held.
     """
-    if seen == other and list(seen.scheduled) == list(other.scheduled):
-        return
     names: tuple[dict[int, int], dict[int, int]] = ({0: 0}, {0: 0})
-    for field in [field for field in COMPARED if not _is_same(field, seen, other)]:
+    for field in _unequal(seen, other):
         if field not in NULLABLE and None in (getattr(seen, field), getattr(other, field)):
             continue
         own = _comparable(field, seen, names[0])
@@ -79,16 +77,18 @@ def differences(seen: Step, model: Step) -> list[str]:
     ]
 
 
-def _is_same(field: str, seen: Step, other: Step) -> bool:
-    """Equal as it stands, which nearly every field of nearly every step is."""
-    if field in NAMED:  # the first gives the names that the second goes by
-        return seen.blocks == other.blocks and seen.slot_blocks == other.slot_blocks
-    own, expected = getattr(seen, field), getattr(other, field)
-    if field == "tkv" and seen.kind != other.kind:
-        return False
-    if field == "scheduled" and list(own) != list(expected):
-        return False
-    return bool(own == expected)
+def _unequal(seen: Step, other: Step) -> list[str]:
+    """The fields that are not equal as they stand, which in nearly every step are none or few.
+
+    All that may differ although it is equal is among them: the order in which requests are
+    scheduled, a tkv of steps of different kinds, and the field that gives the blocks their names.
+    """
+    found = [field for field in COMPARED if getattr(seen, field) != getattr(other, field)]
+    in_order = seen.kind == other.kind and list(seen.scheduled) == list(other.scheduled)
+    if in_order and NAMED.isdisjoint(found):
+        return found
+    suspects = {*found, "scheduled", "tkv", *NAMED}
+    return [field for field in COMPARED if field in suspects]
 
 
 def _comparable(field: str, step: Step, names: dict[int, int]) -> Any:

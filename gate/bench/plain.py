@@ -1,8 +1,8 @@
 """What schedproof is compared with: the same predicates, and requests that nobody has aimed.
 
-A configuration whose keys are drawn by themselves, each evenly from the values that our own
-configurations have, and a list of requests that are evenly drawn integers. Hypothesis draws them
-(`given`, lists of tuples of integers), or nothing but chance does.
+A list of requests that are evenly drawn integers, and a configuration: the published one, or one
+whose keys are drawn by themselves, each evenly from the values that our own configurations have,
+which are small. Hypothesis draws them (`given`, lists of tuples of integers), or chance does.
 """
 
 import random
@@ -73,8 +73,17 @@ class Plain:
 
 
 def by_hypothesis(search: Plain, system: str, revision: str, is_over: Any) -> None:
-    """Until a rule breaks or the time is over."""
-    values = values_of_keys(system, revision)
+    """Until a rule breaks or the time is over; our sizes."""
+    _by_hypothesis(search, values_of_keys(system, revision), is_over)
+
+
+def at_published_sizes(search: Plain, system: str, revision: str, is_over: Any) -> None:
+    """The same with the published configuration."""
+    usual = full_config(system, revision, {})
+    _by_hypothesis(search, {key: [value] for key, value in usual.items()}, is_over)
+
+
+def _by_hypothesis(search: Plain, values: Mapping[str, Sequence[Any]], is_over: Any) -> None:
     configs = st.fixed_dictionaries({key: st.sampled_from(of) for key, of in values.items()})
 
     @seed(0)

@@ -1,6 +1,12 @@
 """The bare target and the monitor are asked exactly what the gate asked."""
 
+import subprocess
+import sys
+
+import pytest
+
 from schedproof.gate.bench import overhead
+from schedproof.gate.bench.figure import NotMeasured
 from schedproof.gate.bench.overhead import RELEASE, Ran, Recording, Subject, measure, rows, told
 from schedproof.gate.published import ReleaseError
 from schedproof.model.target import ModelTarget
@@ -49,6 +55,16 @@ def test_a_recording_passes_everything_on() -> None:
 def test_a_round_of_the_model_has_a_time_for_each() -> None:
     [ran] = measure(Subject("model", "small", 3, 1))
     assert min(ran.gate, ran.judged, ran.bare) > 0
+
+
+def test_cpu_of_another_process_is_told() -> None:
+    process = subprocess.Popen([sys.executable, "-c", "sum(range(10**6)); input()"], stdin=-1)
+    try:
+        assert 0 <= overhead._cpu_of(process.pid) < 60
+    finally:
+        process.communicate(b"\n")
+    with pytest.raises(NotMeasured, match="does not tell"):
+        overhead._cpu_of(2**22 + 1)
 
 
 def test_ratios_are_those_within_a_round() -> None:

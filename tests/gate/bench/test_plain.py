@@ -5,6 +5,7 @@ import pytest
 from schedproof.gate.bench.plain import (
     LATEST,
     Plain,
+    at_published_sizes,
     by_chance,
     by_hypothesis,
     ranges,
@@ -13,6 +14,7 @@ from schedproof.gate.bench.plain import (
 )
 from schedproof.gate.selfcheck import mutants
 from schedproof.model.scenario import check_requests
+from schedproof.model.systems import full_config
 from schedproof.model.target import ModelTarget
 from schedproof.spec.catalogue import load
 
@@ -50,3 +52,11 @@ def test_neither_finds_anything_where_nothing_is_broken(engine) -> None:
     hunt = Plain(ModelTarget(), "llmservingsim", "head", rules, lambda broken, _: broken)
     engine(hunt, "llmservingsim", "head", lambda: hunt.runs >= 25)
     assert (hunt.found, hunt.runs) == (False, 25)
+
+
+def test_published_sizes_are_those_of_the_configuration_as_it_is(monkeypatch) -> None:
+    drawn: list[dict[str, object]] = []
+    monkeypatch.setattr(Plain, "run", lambda self, values, requests: drawn.append(dict(values)))
+    hunt = Plain(ModelTarget(), "spyre", "sound", (), lambda broken, _: broken)
+    at_published_sizes(hunt, "spyre", "sound", lambda: len(drawn) >= 3)
+    assert drawn == [full_config("spyre", "sound", {})] * 3
