@@ -34,13 +34,18 @@ STEPS_OF_A_NET = 1 << 25
 
 @dataclass
 class Cast:
-    """What the nets are cast with: `config` is the only configuration, None for a new one each."""
+    """What the nets are cast with.
+
+    `config` is the only configuration, None for a new one each; `published`: with blocks of the
+    published size only, since no release takes another.
+    """
 
     rule: str
     revision: str
     formula: str | None
     config: dict[str, Any] | None
     requests: int
+    published: bool = False
 
 
 @dataclass
@@ -76,6 +81,7 @@ def run_lanes(
         InputError: a revision, formula or key that lanes do not know.
     """
     cast = read_cast(rule.id, revision, changes)
+    cast.published = also is not None
     report.say(console, f"search {rule.id} by lanes, {admits(cast)}")
     began, covered = time.monotonic(), Covered()
     with console.status("") as status:
@@ -133,7 +139,8 @@ def _one_net(cast: Cast, number: int, covered: Covered) -> Scenario | None:
     from ..properties.spyre import wide_net
 
     draw = np.random.default_rng(number)
-    config = cast.config or wide_net.draw_config(draw)
+    blocks = wide_net.PUBLISHED_BLOCK_SIZES if cast.published else wide_net.BLOCK_SIZES
+    config = cast.config or wide_net.draw_config(draw, blocks)
     rules = read_rules(cast.revision, config, cast.formula)
     by_numba = number >= NETS_BY_NUMPY and compiled() is not None
     most = MOST_BY_NUMBA if by_numba else MOST_BY_NUMPY
