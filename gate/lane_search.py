@@ -28,19 +28,24 @@ REQUESTS = 8
 NETS_BY_NUMPY = 5
 # Each net has twice the lanes of the one before, until it takes a second or so: the longer
 # requests can take, the fewer.
-FEWEST_LANES, MOST_LANES = 256, 8192
+FEWEST_LANES, MOST_BY_NUMPY, MOST_BY_NUMBA = 256, 1024, 8192
 STEPS_OF_A_NET = 1 << 25
 
 
 @dataclass
 class Cast:
-    """What the nets are cast with: `config` is the only configuration, None for a new one each."""
+    """What the nets are cast with.
+
+    `config` is the only configuration, None for a new one each; `published`: with blocks of the
+    published size only, since no release takes another.
+    """
 
     rule: str
     revision: str
     formula: str | None
     config: dict[str, Any] | None
     requests: int
+    published: bool = False
 
 
 @dataclass
@@ -76,6 +81,7 @@ def run_lanes(
         InputError: a revision, formula or key that lanes do not know.
     """
     cast = read_cast(rule.id, revision, changes)
+    cast.published = also is not None
     report.say(console, f"search {rule.id} by lanes, {admits(cast)}")
     began, covered = time.monotonic(), Covered()
     with console.status("") as status:
@@ -128,16 +134,20 @@ def _one_net(cast: Cast, number: int, covered: Covered) -> Scenario | None:
     """The smallest load of the net of this number that breaks the rule, if one does."""
     import numpy as np
 
+    from ..model.lanes.compiled import compiled
     from ..model.lanes.lanes import read_rules, run
     from ..properties.spyre import wide_net
 
     draw = np.random.default_rng(number)
-    config = cast.config or wide_net.draw_config(draw)
+    blocks = wide_net.PUBLISHED_BLOCK_SIZES if cast.published else wide_net.BLOCK_SIZES
+    config = cast.config or wide_net.draw_config(draw, blocks)
     rules = read_rules(cast.revision, config, cast.formula)
-    most = max(min(STEPS_OF_A_NET // rules.max_model_len, MOST_LANES), FEWEST_LANES)
-    lanes = min(FEWEST_LANES << min(number, 20), most)
+    by_numba = number >= NETS_BY_NUMPY and compiled() is not None
+    most = MOST_BY_NUMBA if by_numba else MOST_BY_NUMPY
+    lanes = min(FEWEST_LANES << min(number, 20), STEPS_OF_A_NET // rules.max_model_len, most)
+    lanes = max(lanes, FEWEST_LANES)
     asked = wide_net.draw_loads(draw, rules, cast.requests, lanes)
-    told = run(rules, asked, numba=False if number < NETS_BY_NUMPY else None)
+    told = run(rules, asked, numba=by_numba)
     covered.runs += lanes
     covered.steps += int(told.steps.sum())
     hits = wide_net.caught(cast.rule, rules, told)

@@ -1,10 +1,11 @@
 """Lanes: many runs of one configuration at once, as arrays.
 
-Arrays are int64. With R requests a lane and L lanes, `asked` is (4, R, L), `computed` (R, L) and
-`lane` (9, L): 40 R + 72 bytes a lane, 392 for eight requests. NumPy takes AT_ONCE lanes at a time,
-so that a row and what is reckoned from it stay in the processor's cache, and leaves out lanes that
-are over. It pays from some hundred lanes on (a turn costs the same for one as for a hundred);
-compiled, from the first on, once a quarter of a minute has gone for compiling.
+Arrays are int64. With R requests a lane and L lanes, `asked` is (4, R, L), `computed` and room for
+projections (R, L) each, `lane` (9, L): 48 R + 72 bytes a lane, 456 for eight requests. NumPy takes
+AT_ONCE lanes at a time, so that a row and what is reckoned from it stay in the processor's cache,
+and leaves out lanes that are over. A turn costs it much the same for one lane as for a hundred: it
+pays from some dozens of lanes on. Compiled, lanes pay from the first on, after some seconds of
+compiling.
 """
 
 from collections.abc import Mapping, Sequence

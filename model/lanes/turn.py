@@ -107,6 +107,8 @@ def batch_of(asked: Rows, computed: Rows, block_size: int, most_steps: Row) -> B
     for number in range(len(computed)):
         tokens, end = computed[number], asked[END][number]
         decodes = (tokens >= asked[PROMPT][number]) & (tokens < end)
+        if not anyone(decodes):
+            continue
         within = within_block(tokens, block_size)
         members = members + decodes
         longest = np.maximum(longest, choose(decodes, tokens, 0))

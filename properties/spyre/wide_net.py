@@ -3,6 +3,7 @@
 A hit is a scenario like any other, to be replayed. What lanes run is in `model.lanes`; needs NumPy.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -17,12 +18,13 @@ from ...model.systems import full_config
 JUDGED = ("SPY-R07", "SPY-R35")
 SEATS = (2, 8)
 BLOCK_SIZES = (2, 4, 8, 64)
+PUBLISHED_BLOCK_SIZES = (64,)
 LATE = (0, 8, 60)  # steps; or the length of the model
 
 
-def draw_config(draw: Generator) -> dict[str, Any]:
+def draw_config(draw: Generator, block_sizes: Sequence[int] = BLOCK_SIZES) -> dict[str, Any]:
     """A configuration in which the limit binds before other constraints: just above some rows."""
-    block = int(draw.choice(BLOCK_SIZES))
+    block = int(draw.choice(block_sizes))
     blocks = int(draw.choice((8, 12, 16)))
     seats = int(draw.integers(*SEATS, endpoint=True))
     batch = int(draw.integers(2, min(4, seats), endpoint=True))

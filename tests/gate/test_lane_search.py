@@ -16,7 +16,7 @@ pytest.importorskip("numpy", reason="NumPy is not installed: pip install 'schedp
 def _few_lanes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """An empty working folder, small nets, and nothing that is compiled."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(lane_search, "MOST_LANES", 256)
+    monkeypatch.setattr(lane_search, "MOST_BY_NUMPY", 256)
     monkeypatch.setattr(lane_search, "NETS_BY_NUMPY", 10**6)
     monkeypatch.setattr("schedproof.gate.counterexample.SHRINK_SECONDS", 1.0)
 

@@ -170,7 +170,10 @@ def test_ctrl_c_before_there_is_an_answer_is_one_line_and_exit_3(
         (["SPY-R99"], "no rule 'SPY-R99'"),
         (["SPY-R09"], "RULE: SPY-R09 has no encoding; valid: SPY-R07, SPY-R41, SPY-R50"),
         (["SPY-R21", "--engine", "hypothesis"], "RULE: SPY-R21 has no predicate: "),
-        (["SPY-R07", "--engine", "spin"], "--engine: 'spin'; valid: z3, hypothesis, explore, all"),
+        (
+            ["SPY-R07", "--engine", "spin"],
+            "--engine: 'spin'; valid: z3, hypothesis, explore, lanes, all",
+        ),
         (
             ["SPY-R07", "--engine", "all", "--prove"],
             "--engine: all proves nothing; valid with --prove",

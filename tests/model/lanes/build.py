@@ -5,7 +5,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from schedproof.model.lanes.lanes import FORMULAS, REVISIONS, Array, Lanes
+import numpy as np
+
+from schedproof.model.lanes.lanes import FORMULAS, REVISIONS, Array, Lanes, Told
 from schedproof.model.lanes.rules import END, KIND, SHOWN, STEP
 from schedproof.model.scenario import Request
 from schedproof.model.spyre.model import make_model
@@ -103,3 +105,12 @@ def shown(lanes: Lanes, before: Array, place: int, requests: Sequence[Request]) 
         "computed": running,
         "running": sorted(running),
     }
+
+
+def loads_of(seed: int, config: dict[str, Any]) -> list[list[Request]]:
+    draw = random.Random(seed)
+    return [load(draw, config) for _ in range(4)]
+
+
+def same(one: Told, other: Told) -> bool:
+    return all(np.array_equal(mine, its) for mine, its in zip(one, other, strict=True))

@@ -1,9 +1,7 @@
 """Lanes do what the reference model does, step by step, and the same in strides and compiled."""
 
-import random
 from typing import Any
 
-import numpy as np
 import pytest
 
 from schedproof.gate.builtin import builtin_scenarios
@@ -11,7 +9,6 @@ from schedproof.model.errors import InputError
 from schedproof.model.lanes.lanes import (
     MOST_IDLE,
     Lanes,
-    Told,
     asked_by,
     read_rules,
     run,
@@ -19,20 +16,11 @@ from schedproof.model.lanes.lanes import (
 from schedproof.model.lanes.rules import PEAK
 from schedproof.model.scenario import Request
 
-from .build import LONGEST, load, reference, settings, shown
+from .build import LONGEST, loads_of, reference, same, settings, shown
 
 SMALL = {"block_size": 4, "chunk_size": 8, "max_model_len": 32, "max_batch_tkv": 64}
 # Published counterexamples at production scale, those of some hundred steps.
 BUILTIN = ("late-arrivals-before-913.json", "late-arrivals-before-961.json")
-
-
-def loads_of(seed: int, config: dict[str, Any]) -> list[list[Request]]:
-    draw = random.Random(seed)
-    return [load(draw, config) for _ in range(4)]
-
-
-def same(one: Told, other: Told) -> bool:
-    return all(np.array_equal(mine, its) for mine, its in zip(one, other, strict=True))
 
 
 def request(prompt: int, max_tokens: int, **more: Any) -> Request:
@@ -136,15 +124,3 @@ def test_requests_that_lanes_cannot_run_are_refused(one: Request, path: str) -> 
     with pytest.raises(InputError) as refused:
         asked_by(read_rules("sound", SMALL), [[request(4, 2, id="b"), one]])
     assert refused.value.path == path
-
-
-def test_compiled_it_is_the_same() -> None:
-    """By Numba, over many settings: one test, since compiling is what takes long."""
-    pytest.importorskip("numba", reason="Numba is not installed: pip install 'schedproof[fast]'")
-    for seed in range(120, 160):
-        revision, formula, config = settings(seed)
-        rules = read_rules(revision, config, formula)
-        asked = asked_by(rules, loads_of(seed, config))
-        by_rows = run(rules, asked, numba=False)
-        assert same(by_rows, run(rules, asked, numba=True)), seed
-        assert same(by_rows, run(rules, asked, strides=False, numba=True)), seed
