@@ -29,7 +29,7 @@ def rows(quick: bool) -> Iterator[Row]:
         raise NotMeasured(f"needs schedproof[{EXTRA}]", excused=True)
     from ...model.lanes.compiled import compiled
 
-    for requests in (8,) if quick else (2, 8, 32):
+    for requests in (8,) if quick else (2, 8, 16, 64):
         engines = [False] if quick or compiled() is None else [False, True]
         yield from rates(requests, 256 if quick else 4_096, engines, 1 if quick else 5)
     if compiled() is None:
