@@ -163,7 +163,9 @@ class Cluster:
         except ImportError:
             problem = "Dask is not installed; pip install 'schedproof[cluster]'"
             raise InputError("--cluster", problem) from None
-        logging.getLogger("distributed").setLevel(logging.CRITICAL)
+        for name in [*logging.root.manager.loggerDict]:  # what it has to say, one line says
+            if name.partition(".")[0] == "distributed":
+                logging.getLogger(name).setLevel(logging.CRITICAL + 1)
         self._lost = (distributed.scheduler.KilledWorker, distributed.client.FutureCancelledError)
         self._database = database
         self._address = address
