@@ -11,7 +11,8 @@ JOBS ?= 2
 FILES ?=
 OPTIONS ?=
 
-.PHONY: gate test lint selfcheck explore explorers mutation formulas encodings contracts clean
+.PHONY: gate test lint selfcheck explore explorers mutation formulas encodings contracts campaign-test \
+	campaign-bench campaign-scale clean
 
 gate: $(VENV)/installed
 	$(BIN)/schedproof gate "$(TARGET)" --profile $(PROFILE) \
@@ -55,6 +56,19 @@ encodings: $(VENV)/installed
 # Three minutes of one core: what each volumetric check costs. OPTIONS="--quick --json FILE".
 formulas: $(VENV)/installed
 	$(BIN)/python tests/bench/formulas.py $(OPTIONS)
+
+# Some minutes: campaigns killed at random instants, on processes and on Dask, end up the same.
+campaign-test: $(VENV)/installed-test
+	$(BIN)/python tests/bench/campaign_kills.py $(OPTIONS)
+	$(BIN)/python tests/bench/campaign_kills.py --dask $(OPTIONS)
+
+# Some minutes of two idle cores: what a second worker gains. OPTIONS="--json FILE".
+campaign-bench: $(VENV)/installed-test
+	$(BIN)/python tests/bench/campaign.py $(OPTIONS)
+
+# Some minutes: thousands of simulated workers, the real plan and ledger. OPTIONS="--json FILE".
+campaign-scale: $(VENV)/installed-test
+	$(BIN)/python tests/bench/scale.py --dask $(OPTIONS)
 
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)

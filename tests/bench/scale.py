@@ -27,8 +27,8 @@ from schedproof.gate.campaign.running import rules_of
 from schedproof.gate.campaign.settings import SCALES, Settings, pairs_of
 
 NIGHT = 8 * 3_600  # seconds
-SCENARIOS = 100  # of an item; `--item-seconds` and this are measured by a campaign: docs/scale.md
-CLIENT_MS, SCHEDULER_MS = 0.6, 0.6  # where --dask does not measure them
+RUNS_PER_SECOND = 40  # of a core: measured by a campaign, docs/scale.md
+CLIENT_MS, SCHEDULER_MS = 3.0, 5.2  # as --dask measured them once, on a slow machine
 CONFIG = {
     **{"block_size": 4, "chunk_size": 8, "max_num_seqs": 4, "max_model_len": 32},
     **{"max_batch_tkv": 96, "num_blocks": 40, "prefix_caching": True, "interleave": True},
@@ -88,7 +88,7 @@ def simulate(workers: int, item_seconds: float, seconds: float, costs: Costs) ->
         choosing_ms=1000 * spent["choosing"] / items,
         writing_ms=1000 * spent["writing"] / items,
         ledger_bytes=size / items,
-        million_scenarios=SCENARIOS * NIGHT * items / clock / 1e6,
+        million_scenarios=RUNS_PER_SECOND * simulation.worked / clock * NIGHT / 1e6,
     )
 
 
@@ -162,7 +162,7 @@ def result_of(item: Item, chance: random.Random) -> Result:
         for key in ("max_batch_tkv", "max_model_len", "max_num_seqs", "num_blocks"):
             near[key] = NearMiss(left=chance.randrange(1, 20), config=CONFIG)
     return Result(
-        scenarios=SCENARIOS,
+        scenarios=600,
         steps=chance.randrange(1_000, 9_000),
         at_stake={rule.id: chance.randrange(1, 4_000) for rule in rules},
         near=near,
@@ -209,9 +209,9 @@ def dask_costs(items: int) -> Costs:
 def main() -> int:
     """Read the options, simulate, print."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--workers", type=int, nargs="+", default=[100, 1_000, 4_000])
-    parser.add_argument("--item-seconds", type=float, nargs="+", default=[2.0, 20.0])
-    parser.add_argument("--seconds", type=float, default=60.0, help="simulated")
+    parser.add_argument("--workers", type=int, nargs="+", default=[1_000, 4_000])
+    parser.add_argument("--item-seconds", type=float, nargs="+", default=[1.5, 15.0])
+    parser.add_argument("--seconds", type=float, default=200.0, help="simulated")
     parser.add_argument("--dask", action="store_true", help="measure Dask first")
     parser.add_argument("--json", type=Path, help="write the results to this file, too")
     options = parser.parse_args()
