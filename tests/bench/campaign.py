@@ -11,18 +11,21 @@ import os
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
 from schedproof.gate.campaign.campaign import Campaign
-from schedproof.gate.campaign.executors import Cluster, Finished, Pool, running
+from schedproof.gate.campaign.executors import Cluster, Finished, Pool, Ran, code, running, work
 from schedproof.gate.campaign.items import Item
 from schedproof.gate.campaign.ledger import opened
+from schedproof.gate.campaign.results import Result
 from schedproof.gate.campaign.settings import Settings, pairs_of
 from schedproof.tests.gate.campaign import local_cluster
 
+Run = Callable[[Item, str | None], Ran]
+SLEEP = 0.5  # seconds
 GOAL = 0.85  # of twice what one worker does
 
 
@@ -59,7 +62,13 @@ class Timed:
         return found
 
 
-def measured(name: str, workers: int, items: int) -> Measured:
+def sleeping(_: Item, __: str | None) -> Ran:
+    """An item that waits: what it gains by a second worker, other work on the machine spares."""
+    time.sleep(SLEEP)
+    return Ran(Result(scenarios=1), 0.0, "", code())
+
+
+def measured(name: str, workers: int, items: int, run: Run) -> Measured:
     """One campaign of so many items, the same each time."""
     settings = Settings(
         pairs=pairs_of(["llmservingsim", "nano_vllm"], []),
@@ -69,7 +78,7 @@ def measured(name: str, workers: int, items: int) -> Measured:
     with (
         tempfile.TemporaryDirectory() as folder,
         opened(Path(folder) / "ledger", write=True) as ledger,
-        executor_of(name, workers) as executor,
+        executor_of(name, workers, run) as executor,
     ):
         timed = Timed(executor)
         Campaign(settings, ledger, timed, items, float("inf"), lambda _: None, lambda _: None).run()
@@ -81,15 +90,15 @@ def measured(name: str, workers: int, items: int) -> Measured:
 
 
 @contextmanager
-def executor_of(name: str, workers: int) -> Iterator[Pool | Cluster]:
+def executor_of(name: str, workers: int, run: Run) -> Iterator[Pool | Cluster]:
     """An executor of this name."""
     if name == "pool":
-        with running(lambda: Pool(workers, None)) as pool:
+        with running(lambda: Pool(workers, None, run)) as pool:
             yield pool
         return
     process, address = local_cluster.started(workers)
     try:
-        with running(lambda: Cluster(address, None)) as cluster:
+        with running(lambda: Cluster(address, None, run)) as cluster:
             yield cluster
     finally:
         process.communicate("")
@@ -99,12 +108,13 @@ def main() -> int:
     """Measure; 1 where a second worker gains too little."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--items", type=int, default=40)
+    parser.add_argument("--sleep", action="store_true", help="items that wait, on a busy machine")
     parser.add_argument("--json", type=Path, help="write the results to this file, too")
     options = parser.parse_args()
     runs, shares = [], {}
     for name in ("pool", "dask"):
         for workers in (1, 2):
-            one = measured(name, workers, options.items)
+            one = measured(name, workers, options.items, sleeping if options.sleep else work)
             runs.append(one)
             print(
                 f"{name}, {workers} workers: {one.items} items in {one.seconds:.1f} s, "

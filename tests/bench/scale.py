@@ -1,10 +1,11 @@
 """What saturates first in a large campaign: the real plan and the real ledger, workers simulated.
 
-`make campaign-scale` runs this. A worker is a number here: an item takes as long as
-`--item-seconds` says on average, exponentially distributed. What is real is what the one process of
-a campaign does for every item: the plan's choice, and the ledger's transactions. Its CPU time is
-measured, and the simulated clock goes on by it, as it does by the milliseconds that Dask's client
-and scheduler take for an item (`--dask` measures them first, on processes of this machine).
+`make campaign-scale` runs this. A worker is a number here: a short item takes as long as
+`--item-seconds` says on average, a sample of ten times the runs ten times as long, exponentially
+distributed. What is real is what the one process of a campaign does for every item: the plan's
+choice, and the ledger's transactions. Its CPU time is measured, and the simulated clock goes on by
+it, as it does by the milliseconds that Dask's client and scheduler take for an item (`--dask`
+measures them first, on processes of this machine).
 """
 
 import argparse
@@ -18,6 +19,7 @@ from collections import Counter, deque
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from schedproof.gate.campaign.arms import Arm, runs_of
 from schedproof.gate.campaign.executors import AHEAD
 from schedproof.gate.campaign.items import Item, Sample, Shrinking
 from schedproof.gate.campaign.ledger import Done, Ledger, opened
@@ -140,7 +142,13 @@ class Simulation:
         self._scheduler_free = max(self._scheduler_free, self.clock) + self._costs.scheduler
         self.spent["scheduler"] += self._costs.scheduler
         begins = max(heapq.heappop(self._free), self._scheduler_free)
-        length = self._chance.expovariate(1 / self._item_seconds)
+        # Later samples of a kind are longer: so the plan has it.
+        times = (
+            item.examples / runs_of(Arm("", "", "", item.scale), 0)
+            if isinstance(item, Sample)
+            else 1
+        )
+        length = self._chance.expovariate(1 / (self._item_seconds * times))
         self.worked += length
         heapq.heappush(self._free, begins + length)
         heapq.heappush(self._out, (begins + length, number, name, item))
@@ -210,8 +218,8 @@ def main() -> int:
     """Read the options, simulate, print."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--workers", type=int, nargs="+", default=[1_000, 4_000])
-    parser.add_argument("--item-seconds", type=float, nargs="+", default=[1.5, 15.0])
-    parser.add_argument("--seconds", type=float, default=200.0, help="simulated")
+    parser.add_argument("--item-seconds", type=float, nargs="+", default=[1.5])
+    parser.add_argument("--seconds", type=float, default=600.0, help="simulated")
     parser.add_argument("--dask", action="store_true", help="measure Dask first")
     parser.add_argument("--json", type=Path, help="write the results to this file, too")
     options = parser.parse_args()

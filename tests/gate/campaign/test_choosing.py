@@ -121,7 +121,7 @@ def test_no_item_comes_twice() -> None:
 
 def test_rounds_grow_with_what_was_done() -> None:
     sizes = [round_size(total) for total in (0, 100, 1_600, 100_000)]
-    assert sizes == [SMALLEST, SMALLEST, 200, LARGEST]
+    assert sizes == [SMALLEST, 50, 800, LARGEST]
 
 
 def test_samples_get_longer_the_more_there_were_of_their_kind() -> None:
