@@ -11,7 +11,8 @@ JOBS ?= 2
 FILES ?=
 OPTIONS ?=
 
-.PHONY: gate test lint bench selfcheck explore explorers mutation formulas encodings contracts docs clean
+.PHONY: gate test lint bench selfcheck explore explorers mutation formulas encodings contracts docs \
+	campaign-test campaign-bench campaign-scale clean
 
 gate: $(VENV)/installed
 	$(BIN)/schedproof gate "$(TARGET)" --profile $(PROFILE) \
@@ -63,6 +64,19 @@ formulas: $(VENV)/installed
 # The documentation as a site: site/index.html opens without a server.
 docs: $(VENV)/installed-docs
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+
+# Some minutes: campaigns killed at random instants, on processes and on Dask, end up the same.
+campaign-test: $(VENV)/installed-test
+	$(BIN)/python tests/bench/campaign_kills.py $(OPTIONS)
+	$(BIN)/python tests/bench/campaign_kills.py --dask $(OPTIONS)
+
+# Some minutes of two idle cores: what a second worker gains. OPTIONS="--json FILE".
+campaign-bench: $(VENV)/installed-test
+	$(BIN)/python tests/bench/campaign.py $(OPTIONS)
+
+# Some minutes: thousands of simulated workers, the real plan and ledger. OPTIONS="--json FILE".
+campaign-scale: $(VENV)/installed-test
+	$(BIN)/python tests/bench/scale.py --dask $(OPTIONS)
 
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)

@@ -14,7 +14,10 @@ from .results import NearMiss
 from .running import rules_of
 from .settings import Settings
 
-EXAMPLES = {"small": 60, "short": 60, "tight": 30}  # an item of each takes a second or some
+# Runs of an arm's first items, a second or two of each; later ones have up to ten times as many,
+# so that what runs for hours, on a thousand cores, is not many small messages.
+EXAMPLES = {"small": 60, "short": 60, "tight": 30}
+SAME_LENGTH, LONGEST = 4, 10
 TRANSITIONS = 10_000
 BLOCKS = (64, 16, 32, 128)  # tokens, the published one first
 # For SPY-R07: the smallest limits at which two and more requests are in each other's way.
@@ -74,7 +77,7 @@ def item_of(
             revision=arm.revision,
             scale=arm.part,
             seed=seed,
-            examples=EXAMPLES.get(arm.part, EXAMPLES["small"]),
+            examples=runs_of(arm, number),
             target=settings.target,
             fixed=settings.scales.get(arm.part, {}),
             known=known,
@@ -101,6 +104,11 @@ def item_of(
             return None
         return replace(question, limit=LIMITS[number], requests=MOST_REQUESTS)
     return replace(question, block=BLOCKS[number]) if number < len(BLOCKS) else None
+
+
+def runs_of(arm: Arm, number: int) -> int:
+    """Runs of the arm's sample of this number."""
+    return EXAMPLES.get(arm.part, EXAMPLES["small"]) * min(1 + number // SAME_LENGTH, LONGEST)
 
 
 def beside(sample: Sample, part: str, near: NearMiss | None, number: int) -> Sample | None:

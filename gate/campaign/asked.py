@@ -2,12 +2,17 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from ...model.errors import InputError
+from ...model.systems import REVISIONS
+from ..probing import probe
+from ..state import Gate
+from ..targets.opening import default_revision, default_system, opened
 from .examples import database_of
 from .executors import code
-from .settings import SCALES, Settings, check_engines, check_rules, pairs_of
+from .running import STEP_LIMIT, rules_of
+from .settings import SCALES, Pair, Settings, check_engines, check_rules, pairs_of
 
 
 class Asked(NamedTuple):
@@ -45,15 +50,24 @@ class Asked(NamedTuple):
 
     def _new(self) -> Settings:
         target = self.target or "model"
-        pairs = pairs_of(self.systems or (), self.revisions or ())
+        systems, revisions = self.systems or (), self.revisions or ()
+        if target != "model":
+            systems = systems or (default_system(target),)
+            revision = default_revision(target) or REVISIONS[systems[0]][0]
+            revisions = revisions or (revision,)
+        pairs = pairs_of(systems, revisions)
+        engines = check_engines(self.engines or (), target)
         rules = check_rules(self.rules or (), pairs)
+        if target != "model" and len(pairs) != 1:
+            problem = f"{target} is a scheduler of one system, held to one revision"
+            raise InputError("--system and --revision", f"{problem}; valid: one of each")
         return Settings(
             seed=self.seed or 0,
             pairs=pairs,
             rules=rules,
-            engines=check_engines(self.engines or (), target),
+            engines=engines,
             target=target,
-            scales={scale: {} for scale in SCALES},
+            scales=scales_of(target, pairs[0]),
             shared=self.database is not None,
             code=code(),
         )
@@ -77,6 +91,35 @@ class Asked(NamedTuple):
             if given is not None and given != kept:
                 problem = f"{_shown(given)}; {path} was begun with {_shown(kept)}"
                 raise InputError(name, f"{problem}; valid: the same, or another --ledger")
+
+
+def scales_of(target: str, pair: Pair) -> dict[str, dict[str, Any]]:
+    """The scales that a target takes, with the keys of the configuration that have one value
+    there. The model takes all.
+
+    Raises:
+        UnknownTargetError, ReleaseError, ConfigRefused, TargetFault: there is no such target, or
+            it takes none.
+    """
+    if target == "model":
+        return {scale: {} for scale in SCALES}
+    system, revision = pair
+    with opened(target, step_limit=STEP_LIMIT, offline=False, report=lambda _: None) as there:
+        asking = Gate(
+            target=there.target,
+            target_spec=target,
+            system=system,
+            revision=revision,
+            rules=rules_of(system, revision, (), target),
+            chosen=False,
+            profile_name="ci",
+            seed=0,
+            max_failures=1,
+            out=Path(),
+            report=lambda _: None,
+        )
+        probed = probe(asking)
+    return {scale: dict(probed.fixed[scale]) for scale in probed.scales}
 
 
 def _shown(value: object) -> str:

@@ -18,7 +18,7 @@ from ..options import at_least, check_places
 from ..scenario_file import FileError
 
 UNITS = {"d": 86_400, "h": 3_600, "m": 60, "s": 1}
-BUDGET = re.compile("".join(rf"(?:(\d+(?:\.\d+)?){unit})?" for unit in UNITS))
+BUDGET = re.compile("".join(rf"(?:(\d+(?:\.\d+)?){unit})?" for unit in UNITS), re.ASCII)
 DEFAULT_LEDGER = Path("schedproof-out") / "campaign.sqlite"
 
 

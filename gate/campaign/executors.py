@@ -85,9 +85,15 @@ def code() -> str:
 
 
 class Pool:
-    """Processes of this machine. Where one dies, all are replaced."""
+    """Processes of this machine. Where one dies, all are replaced. `run` runs an item in one."""
 
-    def __init__(self, workers: int, database: str | None) -> None:
+    def __init__(
+        self,
+        workers: int,
+        database: str | None,
+        run: Callable[[Item, str | None], Ran] = work,
+    ) -> None:
+        self._run = run
         self._workers = workers
         self._database = database
         self._ended: queue.SimpleQueue[tuple[Item, Future[Ran]]] = queue.SimpleQueue()
@@ -97,11 +103,11 @@ class Pool:
     def submit(self, item: Item) -> None:
         """Hand an item out."""
         try:
-            future = self._pool.submit(work, item, self._database)
+            future = self._pool.submit(self._run, item, self._database)
         except BrokenProcessPool:
             self._pool.shutdown(wait=False)
             self._pool = self._new()
-            future = self._pool.submit(work, item, self._database)
+            future = self._pool.submit(self._run, item, self._database)
         future.add_done_callback(lambda done: self._ended.put((item, done)))
 
     def finished(self, seconds: float) -> list[Finished]:
@@ -148,9 +154,14 @@ def _ran(future: "Future[Ran]") -> Ran | None:
 
 
 class Cluster:
-    """The workers of a Dask cluster, however many come and go."""
+    """The workers of a Dask cluster, however many come and go. `run` runs an item in one."""
 
-    def __init__(self, address: str, database: str | None) -> None:
+    def __init__(
+        self,
+        address: str,
+        database: str | None,
+        run: Callable[[Item, str | None], Ran] = work,
+    ) -> None:
         """Connect.
 
         Raises:
@@ -163,9 +174,12 @@ class Cluster:
         except ImportError:
             problem = "Dask is not installed; pip install 'schedproof[cluster]'"
             raise InputError("--cluster", problem) from None
-        logging.getLogger("distributed").setLevel(logging.CRITICAL)
+        for name in [*logging.root.manager.loggerDict]:  # what it has to say, one line says
+            if name.partition(".")[0] == "distributed":
+                logging.getLogger(name).setLevel(logging.CRITICAL + 1)
         self._lost = (distributed.scheduler.KilledWorker, distributed.client.FutureCancelledError)
         self._database = database
+        self._run = run
         self._address = address
         self._ended: queue.SimpleQueue[tuple[Item, Any]] = queue.SimpleQueue()
         self._futures: set[Any] = set()
@@ -187,7 +201,7 @@ class Cluster:
     def submit(self, item: Item) -> None:
         """Hand an item out."""
         try:
-            future = self._client.submit(work, item, self._database, pure=False)
+            future = self._client.submit(self._run, item, self._database, pure=False)
         except Exception as error:
             raise self._gone(error) from None
         self._futures.add(future)

@@ -16,7 +16,7 @@ from .settings import Settings
 
 AT_ONCE = 2
 SMALLEST, LARGEST = 32, 4096  # items of a round
-PART = 16  # a round is one part in so many of what was done before
+PART = 2  # a round is one part in so many of what was done before
 
 
 def round_size(total: int) -> int:

@@ -16,7 +16,9 @@ from functools import cache, singledispatch
 
 from hypothesis.database import ExampleDatabase
 
+from ...model.errors import InputError
 from ...model.scenario import Scenario
+from ...model.systems import full_config
 from ...model.target import ModelTarget, Target
 from ...properties.machine import Search, search
 from ...properties.predicate import Broken
@@ -27,6 +29,7 @@ from ...solver.explored import Asked, Run
 from ...solver.systems import SCOPES
 from ...spec.catalogue import Rule, load
 from ..targets.opening import opened
+from .constants import without_local_constants
 from .examples import Shelf
 from .items import Exploring, Item, Proving, Sample, Shrinking, canonical
 from .margins import Watched
@@ -40,7 +43,8 @@ STEP_LIMIT = 10.0  # seconds, for a target that is not the model
 def run_item(item: Item, database: ExampleDatabase | None = None) -> Result:
     """Run an item; an engine that raises gives a result that says so."""
     try:
-        return _run(item, database)
+        with without_local_constants():
+            return _run(item, database)
     except Exception as error:
         return Result(failed=f"{type(error).__name__}: {error}".splitlines()[0], complete=False)
 
@@ -91,13 +95,18 @@ def _run(item: Item, database: ExampleDatabase | None) -> Result:
 @_run.register
 def _sample(item: Sample, database: ExampleDatabase | None) -> Result:
     """Search again and again while there is something new, as a gate does."""
+    if item.config is not None:
+        try:  # a limit that was moved may be one that no scheduler can have
+            full_config(item.system, item.revision, item.config)
+        except InputError as error:
+            return Result(says={"configuration": f"impossible: {error}"}, complete=False)
     target = Watched(target_of(item.target))
     rules = rules_of(item.system, item.revision, item.rules, item.target)
     at_stake: Counter[str] = Counter()
     failures: list[Failure] = []
     known = set(item.known)
     shelf = Shelf(database, f"{item.system} {item.revision} {item.scale}") if database else None
-    left, seed, scenarios, steps = item.examples, item.seed, 0, 0
+    left, seed, scenarios, steps, refused = item.examples, item.seed, 0, 0, 0
 
     def new(broken: list[Broken], scenario: Scenario) -> list[Broken]:
         """A failure that is known ends the run, whatever its numbers are."""
@@ -111,6 +120,7 @@ def _sample(item: Sample, database: ExampleDatabase | None) -> Result:
         reuse = item.first and not failures
         broke = search(hunt, left, seed, 0, shelf, reuse)
         at_stake.update(hunt.at_stake)
+        refused += hunt.refused.total()
         scenarios, steps = scenarios + hunt.runs, steps + hunt.steps
         if not broke or hunt.failure is None:
             break
@@ -119,11 +129,12 @@ def _sample(item: Sample, database: ExampleDatabase | None) -> Result:
         known.add(failures[-1].shape)
         left, seed = left - hunt.runs_to_failure, seed + 1
     return Result(
-        scenarios=scenarios,
+        scenarios=scenarios - refused,
         steps=steps,
         at_stake=_seen(at_stake, rules),
         near=target.near,
         failures=tuple(failures),
+        complete=refused < scenarios,
     )
 
 

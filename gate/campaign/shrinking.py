@@ -17,6 +17,7 @@ from .items import Shrinking
 from .results import Failure
 
 ATTEMPTS = 400  # replays: counted, so that the same failure gets the same scenario everywhere
+SLOW_ATTEMPTS = 60  # of a target that is not the model: a hundred times as slow
 HANG_ATTEMPTS = 10  # each of them takes the time limit of a step
 
 
@@ -39,7 +40,9 @@ def shrunk(item: Shrinking, target: Target, rules: Sequence[Rule]) -> Failure | 
     def still_fails(candidate: Scenario) -> bool:
         return bool(_first(target, candidate, asked, failure.shape, last_step))
 
-    attempts = HANG_ATTEMPTS if failure.rule == NEVER_HANGS else ATTEMPTS
+    attempts = ATTEMPTS if item.target == "model" else SLOW_ATTEMPTS
+    if failure.rule == NEVER_HANGS:
+        attempts = HANG_ATTEMPTS
     small = minimize(failure.scenario, still_fails, attempts).scenario
     broken = _first(target, small, asked, failure.shape) or first
     violates = [one.rule for one in broken]

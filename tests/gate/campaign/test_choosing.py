@@ -121,4 +121,15 @@ def test_no_item_comes_twice() -> None:
 
 def test_rounds_grow_with_what_was_done() -> None:
     sizes = [round_size(total) for total in (0, 100, 1_600, 100_000)]
-    assert sizes == [SMALLEST, SMALLEST, 100, LARGEST]
+    assert sizes == [SMALLEST, 50, 800, LARGEST]
+
+
+def test_samples_get_longer_the_more_there_were_of_their_kind() -> None:
+    runs = [
+        item.examples
+        for item in chosen(Seen(), 2_000)
+        if isinstance(item, Sample) and (item.revision, item.scale) == ("sound", "small")
+    ]
+    assert runs == sorted(runs)
+    assert runs[:5] == [60, 60, 60, 60, 120]
+    assert runs[-1] == 600

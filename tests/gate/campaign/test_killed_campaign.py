@@ -5,9 +5,10 @@ from pathlib import Path
 
 import pytest
 
+from . import local_cluster
 from .work import SMALL, Content, begun, content, gone, kill, ran, until_items, workers
 
-ITEMS = "12"
+ITEMS = "7"
 
 
 @pytest.fixture(scope="module")
@@ -51,4 +52,31 @@ def test_killed_interrupted_and_with_dead_workers_the_ledger_is_the_same(
         kill(victim)
     told, _ = third.communicate()
     assert f"no finding in {ITEMS} items; no verdict" in told
+    assert content(ledger) == undisturbed
+
+
+def test_on_a_cluster_whose_worker_and_then_scheduler_is_killed_the_ledger_is_the_same(
+    tmp_path: Path, undisturbed: Content
+) -> None:
+    ledger = tmp_path / "ledger"
+    scheduler, address = local_cluster.started(2)
+    first = begun(ledger, *SMALL, "--items", ITEMS, "--cluster", address)
+    until_items(ledger, 1, first)
+    kill(workers(scheduler.pid)[0])
+    until_items(ledger, 3, first)
+    kill(scheduler.pid)
+    scheduler.communicate()
+    _, told = first.communicate()
+    assert first.returncode == 3
+    assert told.startswith(f"schedproof: cluster {address}: ")
+    assert told.endswith(f"items are in {ledger}: the same command goes on\n")
+    assert told.count("\n") == 1
+    assert 3 <= len(content(ledger)["results"]) < int(ITEMS)
+
+    scheduler, address = local_cluster.started(1)
+    try:
+        second = ran(ledger, "--items", ITEMS, "--cluster", address)
+    finally:
+        scheduler.communicate("")
+    assert f"no finding in {ITEMS} items; no verdict" in second.stdout
     assert content(ledger) == undisturbed
