@@ -25,6 +25,7 @@ from ..model.scenario import Request, Scenario, Segment
 from ..model.systems import full_config
 from ..model.target import Target
 from ..spec.catalogue import Rule
+from .constants import without_local_constants
 from .predicate import Broken
 from .rules import ends_run
 from .session import Session
@@ -129,7 +130,8 @@ def search(
     phases = [Phase.generate, *([Phase.shrink] if shrink_runs else [])]
     phases += [Phase.reuse] if reuse else []
     machine = seed(seed_value)(make_machine(hunt, shrink_runs))
-    with contextlib.suppress(RuleBroken, Enough, Flaky, Unsatisfiable):
+    ends = contextlib.suppress(RuleBroken, Enough, Flaky, Unsatisfiable)
+    with without_local_constants(), ends:
         run_state_machine_as_test(
             machine,
             settings=settings(

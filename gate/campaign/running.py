@@ -29,7 +29,6 @@ from ...solver.explored import Asked, Run
 from ...solver.systems import SCOPES
 from ...spec.catalogue import Rule, load
 from ..targets.opening import opened
-from .constants import without_local_constants
 from .examples import Shelf
 from .items import Exploring, Item, Proving, Sample, Shrinking, canonical
 from .margins import Watched
@@ -43,8 +42,7 @@ STEP_LIMIT = 10.0  # seconds, for a target that is not the model
 def run_item(item: Item, database: ExampleDatabase | None = None) -> Result:
     """Run an item; an engine that raises gives a result that says so."""
     try:
-        with without_local_constants():
-            return _run(item, database)
+        return _run(item, database)
     except Exception as error:
         return Result(failed=f"{type(error).__name__}: {error}".splitlines()[0], complete=False)
 

@@ -41,7 +41,7 @@ def test_a_hit_is_replayed_on_the_model_shrunk_written_and_explained(run: Run) -
     assert (scenario.origin["engine"], scenario.origin["note"]) == ("lanes", "formula 1.10.0")
     assert scenario.config["max_batch_tkv"] == 66
     command = f"schedproof replay {file} --target model:1.10.0 --rule SPY-R07"
-    assert lines[-1].strip() == f"replay:   {command}"
+    assert lines[-2].strip() == f"replay:   {command}"
     assert run(*command.split()[1:]).code == 1
 
 

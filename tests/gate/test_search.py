@@ -38,7 +38,7 @@ def test_a_counterexample_is_replayed_explained_and_written(run: Run) -> None:
     [file] = Path("schedproof-out").iterdir()
     assert read_scenario(file).origin == {"engine": "z3", "note": "formula 2.1.0", "seed": None}
     command = f"schedproof replay {file} --target model:2.1.0 --rule SPY-R07"
-    assert lines[-1].strip() == f"replay:   {command}"
+    assert lines[-2].strip() == f"replay:   {command}"
     again = run(*command.split()[1:])
     assert again.code == 1
     assert "2 requests x tkv" in again.out

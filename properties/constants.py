@@ -1,14 +1,13 @@
-"""Hypothesis without the numbers that it reads in our source code.
+"""Hypothesis without the numbers that it reads in source code.
 
 It draws now and then a constant of the modules that happen to be loaded, and that are no installed
 package: then what a seed gives depends on what a process did before, and on how schedproof was
-installed. An item must give the same everywhere.
+installed. A seed must give the same everywhere.
 """
 
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
-from unittest import mock
 
 from hypothesis.internal.conjecture import providers
 
@@ -23,10 +22,11 @@ def without_local_constants() -> Iterator[None]:
     if not hasattr(inside, READER):
         yield
         return
-    nothing = inside.Constants()
-    with mock.patch.object(inside, READER, return_value=nothing):
+    nothing, reader = inside.Constants(), getattr(inside, READER)
+    setattr(inside, READER, lambda: nothing)
+    getattr(inside, CACHE).cache.clear()  # of what was read, by the bounds of a draw
+    try:
+        yield
+    finally:
+        setattr(inside, READER, reader)
         getattr(inside, CACHE).cache.clear()
-        try:
-            yield
-        finally:
-            getattr(inside, CACHE).cache.clear()
