@@ -141,9 +141,10 @@ def test_a_proof_that_fails_is_inconclusive_and_names_the_lemma(run: Run) -> Non
 def test_a_time_limit_that_is_reached_is_inconclusive(run: Run) -> None:
     result = run("search", "SPY-R07", "--revision", "2.1.2", "--time-limit", "1")
     assert result.code == 3
-    assert result.out.splitlines()[-1] == (
-        "inconclusive: no counterexample with up to 4 requests; then the time limit of 1 s was "
-        "reached"
+    assert re.fullmatch(  # how many, is a matter of the machine
+        r"inconclusive: no counterexample with up to \d+ requests; "
+        "then the time limit of 1 s was reached",
+        result.out.splitlines()[-1],
     )
 
 
