@@ -32,8 +32,8 @@ lint: $(VENV)/installed-test
 bench: $(VENV)/installed
 	$(BIN)/schedproof bench $(OPTIONS)
 
-# Eight minutes of two cores: every witness, mutant and known bug, and whether the engines agree.
-# OPTIONS=--quick: four, one engine that finds it is enough.
+# Some minutes of two cores: every witness, mutant and known bug, and whether the engines agree.
+# OPTIONS=--quick: under four minutes of CPU, one engine that finds it is enough.
 selfcheck: $(VENV)/installed
 	$(BIN)/schedproof selfcheck --jobs $(JOBS) $(OPTIONS)
 
