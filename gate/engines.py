@@ -48,7 +48,7 @@ def search_scale(gate: Gate, scale: str, fixed: Mapping[str, Any] | None = None)
                 broken = search(hunt, examples, seed, shrink_runs)
                 attempts = gate.profile.shrink_attempts
                 if not broken and hunt.runs < examples:
-                    raise _ended_early(hunt.runs, examples)
+                    raise not_deterministic(hunt.runs, examples)
             finally:
                 _book(totals, hunt)
                 gate.at_stake.update(hunt.at_stake)
@@ -75,8 +75,9 @@ def search_scale(gate: Gate, scale: str, fixed: Mapping[str, Any] | None = None)
         )
 
 
-def _ended_early(runs: int, examples: int) -> TargetFault:
-    """Hypothesis leaves a search only where the same choices led to another run than before."""
+def not_deterministic(runs: int, examples: int) -> TargetFault:
+    """What a search that ended early shows: Hypothesis leaves it only where the same choices led
+    to another run than before."""
     why = f"the search ended after {runs} of {examples} runs: the target is not deterministic"
     return TargetBroken("step", why, "")
 

@@ -35,7 +35,7 @@ class Result(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         failures: rules that broke.
         says: per lemma, what the solver says of it.
         complete: nothing was left out: every run of the scope, every example.
-        failed: why there is no result, in one line; empty where there is one.
+        failed: why there is no result, or not all of it, in one line; empty where there is.
     """
 
     scenarios: int = 0

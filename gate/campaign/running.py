@@ -20,14 +20,15 @@ from ...model.errors import InputError
 from ...model.scenario import Scenario
 from ...model.systems import full_config
 from ...model.target import ModelTarget, Target
-from ...properties.machine import Search, search
+from ...properties.machine import Enough, Search, search
 from ...properties.predicate import Broken
 from ...properties.replay import replay
-from ...properties.rules import LOCKSTEP, applies
+from ...properties.rules import LOCKSTEP, NEVER_HANGS, applies
 from ...properties.shape import shape
 from ...solver.explored import Asked, Run
 from ...solver.systems import SCOPES
 from ...spec.catalogue import Rule, load
+from ..engines import not_deterministic
 from ..targets.opening import opened
 from .examples import Shelf
 from .items import Exploring, Item, Proving, Sample, Shrinking, canonical
@@ -105,34 +106,47 @@ def _sample(item: Sample, database: ExampleDatabase | None) -> Result:
     known = set(item.known)
     shelf = Shelf(database, f"{item.system} {item.revision} {item.scale}") if database else None
     left, seed, scenarios, steps, refused = item.examples, item.seed, 0, 0, 0
+    hung, failed = False, ""
 
     def new(broken: list[Broken], scenario: Scenario) -> list[Broken]:
         """A failure that is known ends the run, whatever its numbers are."""
+        nonlocal hung
+        hung = hung or any(one.rule == NEVER_HANGS for one in broken)
         if broken and failure_of(scenario, broken[0]).shape in known:
             return [broken[0]._replace(rule=KNOWN)]
         return broken
 
+    def watch() -> None:
+        """A target that hangs is searched no more: each such run takes the time limit of a step."""
+        if hung:
+            raise Enough
+
     while left > 0:
         hunt = Search(target, item.system, item.revision, rules, item.scale, frozenset({KNOWN}))
-        hunt.config, hunt.fixed, hunt.new = item.config, item.fixed, new
+        hunt.config, hunt.fixed, hunt.new, hunt.watch = item.config, item.fixed, new, watch
         reuse = item.first and not failures
         broke = search(hunt, left, seed, 0, shelf, reuse)
         at_stake.update(hunt.at_stake)
         refused += hunt.refused.total()
         scenarios, steps = scenarios + hunt.runs, steps + hunt.steps
         if not broke or hunt.failure is None:
+            ended_early = hunt.refused.total() < hunt.runs < left
+            failed = str(not_deterministic(hunt.runs, left)) if ended_early and not hung else ""
             break
         scenario, (first, *_) = hunt.failure
         failures.append(failure_of(scenario, first))
         known.add(failures[-1].shape)
         left, seed = left - hunt.runs_to_failure, seed + 1
+        if hung:
+            break
     return Result(
         scenarios=scenarios - refused,
         steps=steps,
         at_stake=_seen(at_stake, rules),
         near=target.near,
         failures=tuple(failures),
-        complete=refused < scenarios,
+        complete=refused < scenarios and not (hung or failed),
+        failed=failed,
     )
 
 

@@ -2,11 +2,15 @@
 
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis.database import InMemoryExampleDatabase
+from msgspec.structs import replace
 
+from schedproof.gate.campaign import running
 from schedproof.gate.campaign.examples import Shelf, database_of
 from schedproof.gate.campaign.items import (
     Exploring,
@@ -21,7 +25,9 @@ from schedproof.gate.campaign.items import (
 from schedproof.gate.campaign.results import Result, result_of
 from schedproof.gate.campaign.running import rules_of, run_item
 from schedproof.model.errors import InputError
-from schedproof.model.target import ModelTarget
+from schedproof.model.systems import full_config
+from schedproof.model.target import ModelTarget, Reply
+from schedproof.properties.faulty_targets import TakesForEver
 from schedproof.properties.near import used
 from schedproof.properties.replay import replay
 from schedproof.properties.shape import shape
@@ -134,6 +140,51 @@ def test_what_raises_is_a_result_that_says_so() -> None:
     )
     assert result.failed.startswith("KeyError: ")
     assert not result.complete
+
+
+class Moody(ModelTarget):
+    """Refuses every third request, whatever it is."""
+
+    asked = 0
+
+    def add(self, request: Mapping[str, Any]) -> Reply:
+        self.asked += 1
+        if self.asked % 3:
+            return super().add(request)
+        return {"ok": False, "error": "rejected", "message": "not now"}
+
+
+def test_a_target_that_is_not_deterministic_passes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    moody = Moody()
+    monkeypatch.setattr(running, "target_of", lambda spec: moody)
+    result = run_item(replace(BREAKS, revision="documented", target="moody"))
+    assert result.scenarios < BREAKS.examples
+    assert result.failed.endswith("runs: the target is not deterministic")
+    assert not result.complete
+
+
+def test_a_target_that_hangs_is_searched_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(running, "target_of", lambda spec: TakesForEver())
+    asked = replace(BREAKS, revision="documented", target="slow")
+    found = run_item(asked)
+    assert [failure.rule for failure in found.failures] == ["ALL-R02"]
+    again = run_item(replace(asked, known=(found.failures[0].shape,)))
+    for result in (found, again):
+        assert 0 < result.scenarios < BREAKS.examples
+        assert (result.complete, result.failed) == (False, "")
+    assert again.failures == ()
+
+
+def test_a_configuration_that_is_refused_is_no_moody_target(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    refuses = ModelTarget()
+    refusal = {"ok": False, "error": "config", "message": "no"}
+    monkeypatch.setattr(refuses, "start", lambda *asked: refusal)
+    monkeypatch.setattr(running, "target_of", lambda spec: refuses)
+    config = full_config("nano_vllm", "documented", {})
+    result = run_item(replace(BREAKS, revision="documented", target="no", config=config))
+    assert (result.scenarios, result.failed, result.complete) == (0, "", False)
 
 
 def test_what_broke_is_tried_first_where_the_database_is_shared() -> None:
