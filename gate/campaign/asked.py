@@ -5,7 +5,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ...model.errors import InputError
-from ...model.systems import REVISIONS
+from ...model.systems import resolve_revision
+from ..options import option
 from ..probing import probe
 from ..state import Gate
 from ..targets.opening import default_revision, default_system, opened
@@ -50,12 +51,7 @@ class Asked(NamedTuple):
 
     def _new(self) -> Settings:
         target = self.target or "model"
-        systems, revisions = self.systems or (), self.revisions or ()
-        if target != "model":
-            systems = systems or (default_system(target),)
-            revision = default_revision(target) or REVISIONS[systems[0]][0]
-            revisions = revisions or (revision,)
-        pairs = pairs_of(systems, revisions)
+        pairs = self._pairs(target)
         engines = check_engines(self.engines or (), target)
         rules = check_rules(self.rules or (), pairs)
         if target != "model" and len(pairs) != 1:
@@ -72,6 +68,16 @@ class Asked(NamedTuple):
             code=code(),
         )
 
+    def _pairs(self, target: str) -> tuple[Pair, ...]:
+        """What --system and --revision mean for the target."""
+        systems, revisions = self.systems or (), self.revisions or ()
+        if target != "model":
+            systems = systems or (default_system(target),)
+            with option("--system"):
+                first = resolve_revision(systems[0], None)
+            revisions = revisions or (default_revision(target) or first,)
+        return pairs_of(systems, revisions)
+
     def _check_same(self, path: Path, begun: Settings) -> None:
         """Raise InputError where an option is not what the campaign was begun with."""
         if begun.code != code():
@@ -79,7 +85,7 @@ class Asked(NamedTuple):
             raise InputError("--ledger", problem)
         pairs = None
         if self.systems is not None or self.revisions is not None:
-            pairs = pairs_of(self.systems or (), self.revisions or ())
+            pairs = self._pairs(begun.target)
         for name, given, kept in (
             ("--seed", self.seed, begun.seed),
             ("--system and --revision", pairs, begun.pairs),
