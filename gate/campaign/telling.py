@@ -19,6 +19,7 @@ from .running import rules_of
 
 RAN = """
 SELECT json_extract(items.content, '$.engine'), count(*),
+    count(json_extract(results.content, '$.complete')),
     sum(coalesce(json_extract(results.content, '$.scenarios'), 0)),
     sum(coalesce(json_extract(results.content, '$.steps'), 0)), sum(seconds)
 FROM results JOIN items ON items.id = results.item GROUP BY 1 ORDER BY 1
@@ -27,8 +28,15 @@ FAILED = """
 SELECT item, json_extract(content, '$.failed') FROM results
 WHERE json_extract(content, '$.failed') IS NOT NULL ORDER BY item
 """
+UNPROVEN = """
+SELECT json_extract(items.content, '$.system'), json_extract(items.content, '$.revision'),
+    json_extract(items.content, '$.rule'), json_extract(items.content, '$.block'),
+    lemma.key, lemma.value
+FROM results JOIN items ON items.id = results.item, json_each(results.content, '$.says') AS lemma
+WHERE lemma.value IN ('refuted', 'unguarded', 'unknown') ORDER BY 1, 2, 3, 4, 5
+"""
 COUNTED = {"hypothesis": "runs", "explore": "states", "z3": "lemmas"}
-SHOWN = 8  # rules of one line
+SHOWN = 8  # rules of one line, items without a result
 
 
 def tell(console: Console, ledger: Ledger, out: Path) -> int:
@@ -37,17 +45,23 @@ def tell(console: Console, ledger: Ledger, out: Path) -> int:
     Raises:
         FileError: the folder cannot be written to.
     """
-    for engine, items, scenarios, steps, seconds in ledger.rows(RAN):
+    for engine, items, broken_off, scenarios, steps, seconds in ledger.rows(RAN):
         each = seconds / max(items, 1)
         say(
             console,
-            f"{engine}: {items:,} items, {scenarios:,} {COUNTED[engine]}, {steps:,} steps, "
+            f"{engine}: {items:,} items{f' ({broken_off:,} not complete)' * bool(broken_off)}, "
+            f"{scenarios:,} {COUNTED[engine]}, {steps:,} steps, "
             f"{seconds:,.0f} s of CPU, {each:.2f} s an item",
         )
     never = _at_stake(console, ledger)
     failed = ledger.rows(FAILED)
-    for item, why in failed:
+    for item, why in failed[:SHOWN]:
         say(console, f"item {item} has no result: {why}")
+    if len(failed) > SHOWN:
+        say(console, f"and {len(failed) - SHOWN:,} more without a result: see table results")
+    unproven = ledger.rows(UNPROVEN)
+    for system, revision, rule, block, lemma, status in unproven:
+        say(console, f"{rule} ({system} {revision}, block {block}): {lemma}: {status}")
     conflicts = ledger.rows("SELECT DISTINCT item FROM conflicts ORDER BY item")
     for (item,) in conflicts:
         say(console, f"conflict: item {item} gave another result elsewhere: see table conflicts")
@@ -55,11 +69,12 @@ def tell(console: Console, ledger: Ledger, out: Path) -> int:
     if broken:
         return BROKEN
     items = ledger.rows("SELECT count(*) FROM results")[0][0]
-    if doubtful or failed or conflicts or never or not items:
+    doubt = doubtful or failed or conflicts or unproven
+    if doubt or never or not items:
         say(
             console,
             f"no finding in {items:,} items; no verdict: not everything was at stake"
-            if never and not (doubtful or failed or conflicts)
+            if never and not doubt
             else f"no verdict after {items:,} items",
         )
         return INCONCLUSIVE

@@ -4,14 +4,17 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from schedproof.gate import cli
+from schedproof.gate.campaign.asked import Asked
 from schedproof.gate.campaign.campaign import Campaign
 from schedproof.gate.campaign.command import _seconds
 from schedproof.gate.campaign.executors import code
-from schedproof.gate.campaign.items import Sample
+from schedproof.gate.campaign.items import Proving, Sample
 from schedproof.gate.campaign.ledger import Done, opened
 from schedproof.gate.campaign.results import Result
+from schedproof.gate.campaign.running import rules_of
 from schedproof.gate.campaign.settings import Settings, pairs_of
 from schedproof.model.errors import InputError
 
@@ -105,6 +108,26 @@ def test_options_that_contradict_the_ledger_are_refused(
     assert err.count("\n") == 1
 
 
+def test_the_same_command_goes_on_with_a_campaign_of_a_target() -> None:
+    begun = replace(
+        SETTINGS,
+        seed=0,
+        pairs=pairs_of(["nano_vllm"], ["documented"]),
+        engines=("hypothesis",),
+        target="m:f",
+    )
+    nothing = Asked(*[None] * len(Asked._fields))
+    for words in (
+        {"systems": ("nano_vllm",)},
+        {"systems": ("nano_vllm",), "revisions": ("documented",)},
+    ):
+        asked = nothing._replace(target="m:f", **words)
+        assert asked.settings(Path("L"), [begun]) is begun
+    other = nothing._replace(target="m:f", systems=("nano_vllm",), revisions=("0.2.0",))
+    with pytest.raises(InputError, match="was begun with nano_vllm documented"):
+        other.settings(Path("L"), [begun])
+
+
 def test_a_ledger_of_another_version_is_refused(run: Run) -> None:
     filled(Path("L"), Settings(pairs=SETTINGS.pairs, scales=SETTINGS.scales, code="older"), 1)
     exit_code, _, err = run("--ledger", "L", "--items", "9")
@@ -138,6 +161,18 @@ def test_items_without_a_result_and_rules_never_at_stake_are_no_verdict(run: Run
     assert exit_code == 3
     assert "has no result: OSError: why" in out
     assert "0 of 30 rules at stake; never " in out
+
+
+@pytest.mark.parametrize("status", ["refuted", "unguarded", "unknown", "proven"])
+def test_a_lemma_that_is_not_proven_is_told_and_no_pass(status: str, run: Run) -> None:
+    rules = {rule.id: 1 for rule in rules_of("nano_vllm", "0.2.0")}
+    item = Proving(system="nano_vllm", revision="0.2.0", rule="NAN-R40", block=64)
+    with opened(Path("L"), write=True) as ledger:
+        ledger.begin(SETTINGS)
+        ledger.put([Done(item, Result(says={"lemma": status}, at_stake=rules), 0.0, "")])
+    exit_code, out, _ = run("--ledger", "L", "--report")
+    line = f"NAN-R40 (nano_vllm 0.2.0, block 64): lemma: {status}"
+    assert (exit_code, line in out) == ((0, False) if status == "proven" else (3, True))
 
 
 def test_an_empty_ledger_is_no_verdict(run: Run) -> None:
