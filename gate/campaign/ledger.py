@@ -9,7 +9,7 @@ import fcntl
 import os
 import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import closing, contextmanager, nullcontext
+from contextlib import closing, contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
@@ -217,7 +217,8 @@ def _held(path: Path) -> Iterator[None]:
 @contextmanager
 def _connected(path: Path, mode: str) -> Iterator[sqlite3.Connection]:
     if mode == "ro" and not path.is_file():
-        raise LedgerError(f"{path}: there is no such file; valid: the ledger of a campaign")
+        there = "no file" if path.exists() else "there is no such file"
+        raise LedgerError(f"{path}: {there}; valid: the ledger of a campaign")
     try:
         with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode={mode}", uri=True)) as base:
             yield base
@@ -240,10 +241,15 @@ def _make(path: Path) -> None:
                 f"BEGIN; {TABLES} PRAGMA application_id = {APPLICATION}; "
                 f"PRAGMA user_version = {SCHEMA}; COMMIT;"
             )
-        fresh.replace(path)
+        with _held(path):
+            if not path.exists():  # another campaign may have made it meanwhile: its own stays
+                fresh.replace(path)
     except (OSError, sqlite3.Error) as error:
         why = error.strerror if isinstance(error, OSError) else error
         raise LedgerError(f"{path}: cannot be written to ({why})") from None
+    finally:
+        with suppress(OSError):
+            fresh.unlink()
 
 
 def _check(path: Path, base: sqlite3.Connection) -> None:

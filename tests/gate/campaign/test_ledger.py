@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from schedproof.gate.campaign.items import Proving, Sample
-from schedproof.gate.campaign.ledger import Done, Ledger, LedgerError, opened
+from schedproof.gate.campaign.ledger import Done, Ledger, LedgerError, _make, opened
 from schedproof.gate.campaign.results import Failure, NearMiss, Result
 from schedproof.gate.campaign.settings import Settings
 from schedproof.model.scenario import Request, Scenario
@@ -125,6 +125,14 @@ def test_only_one_campaign_writes(tmp_path: Path) -> None:
             opened(path, write=True).__enter__()
         with opened(path, write=False) as reader:
             assert len(reader.content()["results"]) == 1
+
+
+def test_a_ledger_that_was_made_meanwhile_stays(tmp_path: Path) -> None:
+    path = filled(tmp_path / "ledger", done(1))
+    _make(path)
+    with opened(path, write=False) as ledger:
+        assert len(ledger.content()["results"]) == 1
+    assert not list(tmp_path.glob("*.new"))
 
 
 def test_what_is_no_ledger_is_refused_and_left_as_it_is(tmp_path: Path) -> None:
