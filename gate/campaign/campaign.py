@@ -135,22 +135,27 @@ class Campaign:
     def _shrink(self) -> None:
         """Replay and shrink the smallest failure of each shape, unless that was done before."""
         before = self.ledger.findings()
-        findings = {question: before.get(question) for question in questions(self.ledger)}
-        todo = {key: one for key, one in questions(self.ledger).items() if key not in before}
+        asked = questions(self.ledger)
+        findings = {question: before.get(question) for question in asked}
+        todo = {question: one for question, one in asked.items() if question not in before}
+
+        def keep() -> None:
+            done_with = ((key, found) for key, found in findings.items() if key not in todo)
+            self.ledger.keep_findings(done_with)
 
         def finish(done: list[Done]) -> "deque[Item]":
             for one in done:
                 if not one.result.failed:
                     findings[canonical(one.item)] = next(iter(one.result.failures), None)
                     todo.pop(canonical(one.item))
+            keep()
             return deque()
 
         self.ends = float("inf")  # it takes seconds, and what was found is worth them
         if todo:
             self.tell(f"shrinking {len(todo)} finding{'s' * (len(todo) != 1)}")
             self._hand_out(deque(todo.values()), finish)
-        done_with = ((key, found) for key, found in findings.items() if key not in todo)
-        self.ledger.keep_findings(done_with)
+        keep()
 
 
 def questions(ledger: Ledger) -> dict[bytes, Shrinking]:

@@ -5,13 +5,13 @@ from pathlib import Path
 import pytest
 
 from schedproof.gate.campaign.campaign import DEATHS, Campaign, questions
-from schedproof.gate.campaign.executors import Executor, Finished
+from schedproof.gate.campaign.executors import Executor, Finished, Ran
 from schedproof.gate.campaign.items import Item, Shrinking
 from schedproof.gate.campaign.ledger import opened
 from schedproof.gate.campaign.results import Result
 from schedproof.gate.campaign.settings import Settings, pairs_of
 
-from .fake import Erratic, Killed
+from .fake import Erratic, Killed, fake_result
 
 SETTINGS = Settings(
     seed=7, pairs=pairs_of(["nano_vllm", "vllm"], []), scales={"small": {}, "tight": {}}
@@ -130,6 +130,32 @@ def test_a_failure_that_does_not_come_again_is_no_finding(tmp_path: Path) -> Non
     content = run(tmp_path / "ledger", NotAgain(0))
     assert content["findings"]
     assert all(found is None for _, found in content["findings"])
+
+
+class KilledWhileShrinking(Erratic):
+    """One finding is made small, with the next one the process is gone."""
+
+    shrunk = 0
+
+    def finished(self, seconds: float) -> list[Finished]:
+        shrinking = [item for item in self._out if isinstance(item, Shrinking)]
+        if not shrinking:
+            return super().finished(seconds)
+        if self.shrunk:
+            raise Killed
+        self.shrunk = 1
+        self._out.remove(shrinking[0])
+        return [Finished(shrinking[0], Ran(fake_result(shrinking[0]), 1.0, "", ""))]
+
+
+def test_what_was_shrunk_before_a_kill_is_not_shrunk_again(
+    tmp_path: Path, undisturbed: Content
+) -> None:
+    with pytest.raises(Killed):
+        run(tmp_path / "ledger", KilledWhileShrinking(0))
+    executor = Erratic(0)
+    assert run(tmp_path / "ledger", executor) == undisturbed
+    assert len(executor.ran) == len(undisturbed["findings"]) - 1
 
 
 def test_of_a_shape_the_smallest_failure_is_shrunk(tmp_path: Path) -> None:
