@@ -1,8 +1,10 @@
 """Work in a process of its own, which ends when its time is over: solvers overrun their limits."""
 
 import multiprocessing
+import signal
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from multiprocessing.connection import Connection
 from typing import Any
 
@@ -20,7 +22,8 @@ def bounded(seconds: float, work: Callable[..., Iterator[Any]], *args: Any) -> I
     context = multiprocessing.get_context("spawn")
     ours, theirs = context.Pipe(duplex=False)
     process = context.Process(target=_send, args=(theirs, work, args), daemon=True)
-    process.start()
+    with deaf():
+        process.start()
     theirs.close()
     ends = time.monotonic() + seconds
     try:
@@ -40,12 +43,20 @@ def bounded(seconds: float, work: Callable[..., Iterator[Any]], *args: Any) -> I
         process.join()
 
 
+@contextmanager
+def deaf() -> Iterator[None]:
+    """Ctrl-C does not reach processes that are started within: who started them ends them."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
 def _send(pipe: Connection, work: Callable[..., Iterator[Any]], args: tuple[Any, ...]) -> None:
     try:
         for value in work(*args):
             pipe.send(("value", value))
-    except KeyboardInterrupt:
-        return
     except Exception as error:
         pipe.send(("failed", f"{type(error).__name__}: {error}"))
     else:

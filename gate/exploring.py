@@ -22,6 +22,7 @@ from ..properties.replay import replay as run_replay
 from ..solver.explored import Asked, Counterexample, Explored, Run
 from ..solver.scope import LIMIT_KEY
 from ..spec.catalogue import Rule, select
+from .bounded import deaf
 from .checkpoint import load, put_by
 from .scenario_file import FileError
 
@@ -99,7 +100,8 @@ def explore(
                 ours, theirs = context.Pipe(duplex=False)
                 args = (theirs, stop, asked, rules, budget, ends)
                 process = context.Process(target=_work, args=args)
-                _start_deaf(process)
+                with deaf():
+                    process.start()
                 theirs.close()
                 running[ours] = (process, asked)
             try:
@@ -124,15 +126,6 @@ def explore(
         for process, _ in running.values():
             process.kill()
             process.join()
-
-
-def _start_deaf(process: Any) -> None:
-    """Start a process that Ctrl-C does not reach: it is told to stop in another way."""
-    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    try:
-        process.start()
-    finally:
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
 
 
 def _work(

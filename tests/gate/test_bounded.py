@@ -2,6 +2,7 @@
 
 import importlib
 import os
+import signal
 import sys
 
 import pytest
@@ -10,7 +11,7 @@ from schedproof.gate.bounded import Unanswered, bounded
 
 # A process that is spawned imports its work by name.
 WORK = """
-import os, time
+import os, signal, time
 
 def numbers(most):
     yield from range(most)
@@ -18,6 +19,10 @@ def numbers(most):
 def process_and_then_sleeps():
     yield os.getpid()
     time.sleep(600)
+
+def gets_ctrl_c():
+    os.kill(os.getpid(), signal.SIGINT)
+    yield 1
 
 def raises():
     yield 1
@@ -54,6 +59,11 @@ def test_work_beyond_its_time_is_killed_and_what_it_gave_is_kept(work):
 def test_an_error_of_the_work_is_told(work):
     with pytest.raises(Unanswered, match="ValueError: no such thing"):
         list(bounded(60, work.raises))
+
+
+def test_ctrl_c_is_for_who_started_the_process(work):
+    assert list(bounded(60, work.gets_ctrl_c)) == [1]
+    assert signal.SIGINT not in signal.pthread_sigmask(signal.SIG_BLOCK, [])
 
 
 def test_a_process_that_dies_is_told(work):
