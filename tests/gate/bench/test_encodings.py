@@ -75,7 +75,12 @@ def test_the_figure_has_a_row_for_each_encoding_answer_and_size(monkeypatch):
     monkeypatch.setattr(encodings, "measured", lambda *_: None)
     found = list(rows(quick=False))
     assert len(found) == 2 * 2 * 5 + 4 * 2 * 3
-    assert all(row.at_least and row.value == 30.0 and row.ratio is None for row in found)
+    asked = [row for row in found if not row.note]
+    assert {row.at for row in asked} == {2}
+    assert all(row.at_least and row.value == 30.0 and row.ratio is None for row in asked)
+    rest = [row for row in found if row.note.startswith("not asked")]
+    assert len(asked) + len(rest) == len(found)
+    assert not any(row.at_least or row.value or row.ratio for row in rest)
     assert {row.what.split(":")[0] for row in found} == {
         f"{form}, {kind}" for form in FORMS for kind in ("integers", "bits")
     }

@@ -38,6 +38,13 @@ def test_a_median_of_what_was_cut_short_is_at_least_so_much() -> None:
     assert plain.note.startswith("2 not found")
 
 
+def test_where_our_own_median_was_cut_short_there_is_nothing_to_compare_with() -> None:
+    ours = {OURS: Hunt(False, 9.0, 1), PLAIN: Hunt(True, 3.0, 1)}
+    rows = {row.what.split(": ")[1]: row for row in medians([ours])}
+    assert (rows[OURS].value, rows[OURS].at_least) == (9.0, True)
+    assert (rows[PLAIN].value, rows[PLAIN].ratio) == (3.0, None)
+
+
 def test_what_was_cut_short_is_longer_than_what_was_found_however_late() -> None:
     cut = [one(1, 30), one(1, 20, False), one(1, 40)]
     plain = next(row for row in medians(cut) if row.what.endswith(PLAIN))
