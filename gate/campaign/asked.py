@@ -81,8 +81,8 @@ class Asked(NamedTuple):
     def _check_same(self, path: Path, begun: Settings) -> None:
         """Raise InputError where an option is not what the campaign was begun with."""
         if begun.code != code():
-            problem = f"{path} was begun by another version of schedproof; valid: another file"
-            raise InputError("--ledger", problem)
+            problem = f"{path} was begun by another version of schedproof, Hypothesis or Z3"
+            raise InputError("--ledger", f"{problem}; valid: another file")
         pairs = None
         if self.systems is not None or self.revisions is not None:
             pairs = self._pairs(begun.target)

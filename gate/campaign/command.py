@@ -161,7 +161,9 @@ def _reported(console: Console, path: Path, others: Sequence[Path], out: Path) -
         with opened(other, write=False) as theirs, opened(path, write=True) as ledger:
             codes = {one.code for one in (*ledger.campaigns(), *theirs.campaigns())}
             if len(codes) > 1:
-                problem = f"{other} and {path} are of different versions of schedproof"
+                problem = (
+                    f"{other} and {path} are of different versions of schedproof, Hypothesis or Z3"
+                )
                 raise FileError(f"{problem}; valid: ledgers of one version")
             ledger.merge(theirs)
     with opened(path, write=False) as ledger:

@@ -1,22 +1,26 @@
 """Where items run: processes of this machine, or a Dask cluster. Nothing else knows of either."""
 
+import hashlib
 import importlib
 import logging
 import multiprocessing
 import os
 import queue
 import re
-import signal
 import socket
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager, suppress
+from functools import cache
+from importlib.metadata import version
 from multiprocessing.connection import wait
+from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 from ...model.errors import InputError
+from ..bounded import deaf
 from ..checkpoint import version_of_code
 from ..hypothesis_home import set_hypothesis_home
 from .examples import database_of
@@ -79,9 +83,15 @@ def work(item: Item, database: str | None) -> Ran:
     return Ran(result, seconds, f"{socket.gethostname()}/{os.getpid()}", code())
 
 
+@cache
 def code() -> str:
-    """A digest of the models and predicates that run here."""
-    return version_of_code().decode().strip()
+    """A digest of what results follow from: models, predicates and the plan, Hypothesis and Z3."""
+    digest = hashlib.sha256(version_of_code())
+    for path in sorted(Path(__file__).parent.glob("*.py")):
+        digest.update(path.read_bytes())
+    for package in ("hypothesis", "z3-solver"):
+        digest.update(version(package).encode())
+    return digest.hexdigest()
 
 
 class Pool:
@@ -102,12 +112,13 @@ class Pool:
 
     def submit(self, item: Item) -> None:
         """Hand an item out."""
-        try:
-            future = self._pool.submit(self._run, item, self._database)
-        except BrokenProcessPool:
-            self._pool.shutdown(wait=False)
-            self._pool = self._new()
-            future = self._pool.submit(self._run, item, self._database)
+        with deaf():  # the first item starts the processes
+            try:
+                future = self._pool.submit(self._run, item, self._database)
+            except BrokenProcessPool:
+                self._pool.shutdown(wait=False)
+                self._pool = self._new()
+                future = self._pool.submit(self._run, item, self._database)
         future.add_done_callback(lambda done: self._ended.put((item, done)))
 
     def finished(self, seconds: float) -> list[Finished]:
@@ -127,8 +138,7 @@ class Pool:
 
 
 def _begin_worker() -> None:
-    """Ctrl-C is for the campaign, which tells its workers; they do not outlive it."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    """A worker does not outlive the campaign."""
     parent = multiprocessing.parent_process()
     assert parent is not None
 
@@ -238,9 +248,8 @@ class Cluster:
         except Exception as error:
             raise self._gone(error) from None
         if ran.code != code():
-            raise ClusterError(
-                f"{self._address}: worker {ran.worker} runs another version of schedproof"
-            )
+            other = "another version of schedproof, Hypothesis or Z3"
+            raise ClusterError(f"{self._address}: worker {ran.worker} runs {other}")
         return ran
 
     def _gone(self, error: Exception | None) -> ClusterError:

@@ -23,7 +23,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         rules: ids of the rules that are judged; empty for all.
         scales: for Hypothesis, with the keys of the configuration that have one value there.
         shared: with a shared example database, so that the seeds alone do not tell what happens.
-        code: digest of the models and predicates: with others every result may be another.
+        code: digest of models, predicates and this package, and of the versions of Hypothesis and
+            Z3: with others every result may be another.
     """
 
     seed: int = 0
