@@ -219,6 +219,9 @@ def _connected(path: Path, mode: str) -> Iterator[sqlite3.Connection]:
     if mode == "ro" and not path.is_file():
         there = "no file" if path.exists() else "there is no such file"
         raise LedgerError(f"{path}: {there}; valid: the ledger of a campaign")
+    beside = path.with_name(path.name + "-wal").exists() or os.access(path.parent, os.W_OK)
+    if mode == "ro" and not beside:
+        mode = "ro&immutable=1"  # SQLite would put files beside it, and cannot
     try:
         with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode={mode}", uri=True)) as base:
             yield base
@@ -257,6 +260,8 @@ def _check(path: Path, base: sqlite3.Connection) -> None:
     try:
         [[application]] = base.execute("PRAGMA application_id").fetchall()
         [[schema]] = base.execute("PRAGMA user_version").fetchall()
+    except sqlite3.OperationalError as error:
+        raise LedgerError(f"{path}: cannot be read ({error})") from None
     except sqlite3.DatabaseError as error:
         problem = f"{path}: not a ledger ({error}); valid: a new file, or a ledger"
         raise LedgerError(problem) from None

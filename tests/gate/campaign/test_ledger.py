@@ -1,5 +1,6 @@
 """The ledger: what is refused, what is kept, and the union of two."""
 
+import os
 import sqlite3
 from pathlib import Path
 
@@ -150,6 +151,16 @@ def test_what_is_no_ledger_is_refused_and_left_as_it_is(tmp_path: Path) -> None:
             assert str(refused.value).startswith(f"{path}: ")
         assert path.read_bytes() == before
     assert {path.name for path in tmp_path.iterdir()} == {"text", "other"}
+
+
+def test_a_ledger_in_a_folder_that_takes_no_file_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = filled(tmp_path / "ledger", done(1))
+    monkeypatch.setattr(os, "access", lambda *asked: False)  # what root may write is no test
+    with opened(path, write=False) as ledger:
+        assert len(ledger.content()["results"]) == 1
+        assert {one.name for one in tmp_path.iterdir()} == {"ledger", "ledger.lock"}
 
 
 def test_another_schema_is_refused(tmp_path: Path) -> None:
