@@ -1,12 +1,15 @@
 """Times to find: medians with times that were cut short, and the gate's engines in their order."""
 
 from schedproof.gate.bench.finding import (
+    BUILT_IN,
     CHANCE,
     OURS,
     PLAIN,
     QUICK_BUGS,
+    SCALES,
     Hunt,
     by_gate,
+    by_search,
     medians,
     naming,
 )
@@ -66,8 +69,11 @@ def test_the_built_in_scenarios_come_first() -> None:
     mutant = BUGS["SPY-032"]
     with mutant.planted() as target:
         hunt = by_gate(mutant, target)
+        searched = by_search(mutant, target)
     assert hunt.found
     assert hunt.runs <= 7
+    assert hunt.by == BUILT_IN
+    assert searched.by in ("", *SCALES)
 
 
 def test_the_quick_figure_has_a_bug_of_each_system() -> None:
