@@ -15,7 +15,6 @@ from ...model.lanes.rules import ARRIVAL, ASKED, END, MAX_TOKENS, PROMPT, Rules
 from ...model.scenario import Request, Scenario
 from ...model.systems import full_config
 
-JUDGED = ("SPY-R07", "SPY-R35")
 SEATS = (2, 8)
 BLOCK_SIZES = (2, 4, 8, 64)
 PUBLISHED_BLOCK_SIZES = (64,)
