@@ -1,5 +1,6 @@
 """`schedproof search`: what the solver finds or proves, in words and exit codes."""
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
