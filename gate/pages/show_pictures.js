@@ -1,7 +1,13 @@
 // The pictures of the whole run.
 
 const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
-const quoted = (text) => text.replace(/&/g, "&amp;").replace(/</g, "&lt;").replace(/>/g, "&gt;");
+// Plotly reads some HTML, TeX between dollars, and names of fields behind a percent sign.
+const quoted = (text) => text.replace(/[&<>$%]/g, (sign) => `&#${sign.charCodeAt(0)};`);
+const MOST_LETTERS = 14;
+const label = (request) => {
+  const name = run.ids[request];
+  return quoted(name.length > MOST_LETTERS ? `${name.slice(0, MOST_LETTERS - 1)}…` : name);
+};
 const MOST_REPEATED = 40, MOST_BARS = 3000, MOST_MARKED = 60, MOST_NAMED = 12;
 const DASHES = ["solid", "dot", "dash", "dashdot", "longdash", "longdashdot"];
 
@@ -59,24 +65,22 @@ function timeline() {
     }
   }));
   const rows = run.of.length;
-  const names = run.ids.slice(0, rows).map((name) => quoted(name.length > 14 ? `${name.slice(0, 13)}…` : name));
   const every = Math.ceil(rows / 40);
-  const places = names.map((_, place) => place).filter((place) => place % every === 0);
+  const places = run.of.map((_, place) => place).filter((place) => place % every === 0);
   return [[...traces, chunks], layout(140 + 18 * rows, {
     barmode: "overlay",
-    yaxis: { range: [rows - 0.5, -0.5], tickvals: places, ticktext: places.map((place) => names[place]) },
+    yaxis: { range: [rows - 0.5, -0.5], tickvals: places, ticktext: places.map(label) },
   })];
 }
 
 function tkvs() {
   const traces = run.of.map((lines, request) => ({
     type: "scatter", mode: (lines.tkv || []).length < SEVEN * MOST_MARKED ? "lines+markers" : "lines", marker: { size: 3 },
-    name: quoted(run.ids[request]), ...points(lines.tkv),
+    name: label(request), ...points(lines.tkv),
     line: { width: 1.5, dash: DASHES[request % DASHES.length] }, showlegend: run.of.length <= MOST_NAMED,
     hovertemplate: `${quoted(run.ids[request])}: tkv %{y:,} in step %{x}<extra></extra>`,
   })).filter((trace) => trace.x.length);
   const whole = { x: [], y: [] };
-  const decode = run.kinds.indexOf("decode");
   for (const [first, value, slope, steps] of pieces(run.run.volume, MOST_REPEATED)) {
     whole.x.push(first); whole.y.push(at(run.run.tkv, first));
     if (steps > 1) { whole.x.push(first + steps - 1); whole.y.push(at(run.run.tkv, first + steps - 1)); }

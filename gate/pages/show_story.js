@@ -8,6 +8,7 @@ function tell(request) {
   const content = one.content.length > 1 || one.content[0][0] !== run.ids[request]
     ? ` (${one.content.map(([stream, tokens]) => `${stream} ${shown(tokens)}`).join(" + ")})` : "";
   const early = one.stops_after < one.max_tokens ? `, stops after ${shown(one.stops_after)}` : "";
+  const rank = run.ranked ? `, priority ${one.priority}` : "";
   let lines = [];
   for (const [first, state, steps] of runsOf(request)) {
     const to = steps > 1 ? `steps ${first} to ${first + steps - 1}` : `step ${first}`;
@@ -26,7 +27,7 @@ function tell(request) {
   const close = element("button", { type: "button", click: () => { story.hidden = true; chosen.request = -1; draw(); } }, "close");
   const held = element("p", { id: "story-blocks" });
   story.replaceChildren(
-    element("h3", {}, `${run.ids[request]}: prompt ${shown(one.prompt)}${content}, max_tokens ${shown(one.max_tokens)}${early}`),
+    element("h3", {}, `${run.ids[request]}: prompt ${shown(one.prompt)}${content}, max_tokens ${shown(one.max_tokens)}${early}${rank}`),
     close, held, element("ol", { tabindex: 0, "aria-label": `what happens to ${run.ids[request]}` }, ...told));
   draw();
   story.scrollIntoView({ block: "nearest" });

@@ -248,6 +248,19 @@ def test_axe_finds_nothing(show: Callable[..., Any], scheme: str) -> None:
     assert found.violations_count == 0, found.generate_report()
 
 
+def test_names_are_names_in_the_pictures_too(show: Callable[..., Any]) -> None:
+    run = runs.odd_names()
+    tab = show(run)
+    tab.wait_for_selector("html[data-pictures]", state="attached")
+    shown = tab.locator("#tkv .legendtext").all_text_contents()
+    assert [name for name in shown if name not in ("max-tkv", "jump")] == [
+        one.id if len(one.id) < 15 else f"{one.id[:13]}…" for one in run.scenario.requests
+    ]
+    tab.locator("#requests tbody button").first.click()
+    assert tab.locator("#story h3").text_content().startswith("$x$: prompt 3")
+    assert tab.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
+
+
 def test_a_page_with_plotly_in_it_asks_for_nothing(show: Callable[..., Any]) -> None:
     tab = show(runs.crash(), plotly="inline")
     tab.wait_for_selector("html[data-pictures]", state="attached")
