@@ -10,7 +10,8 @@ function told(step) {
   if (kind !== "idle") parts.push(`${shown(at(run.run.batch, step))} scheduled, ${shown(tokens)} token${tokens === 1 ? "" : "s"}`);
   const tkv = at(run.run.tkv, step), volume = at(run.run.volume, step);
   if (volume !== null) {
-    parts.push(`${at(run.run.batch, step)} requests × tkv ${shown(tkv)} = ${shown(volume)} of ${shown(run.limit)}`);
+    const batch = at(run.run.batch, step);
+    parts.push(`${batch} request${batch === 1 ? "" : "s"} × tkv ${shown(tkv)} = ${shown(volume)} of ${shown(run.limit)}`);
   } else if (tkv) parts.push(`tkv ${shown(tkv)}`);
   for (const [rule, broke] of run.broken) {
     if (broke === step) parts.push(`${rule} BROKEN`);
@@ -33,7 +34,7 @@ function drawAfter(step) {
     const found = since(changes, step);
     if (found) rows.push([name, found[1].map((place) => run.ids[place]).join(", ") || "nobody"]);
   }
-  for (const [name, words] of [["held", "blocks held"], ["shared", "of them shared"], ["cached", "of them found in the cache"], ["free", "blocks free"], ["reserved", "of them promised"]]) {
+  for (const [name, words] of [["held", "blocks held"], ["shared", "of them shared"], ["cached", "of them found in the cache"], ["free", "blocks free"], ["reserved", "free blocks promised"]]) {
     const number = at(run.run[name], step);
     if (number !== null) rows.push([words, shown(number)]);
   }

@@ -71,10 +71,10 @@ def assert_as_the_trace(run: Run, read: list[dict[str, Any]]) -> None:
             assert tkvs.keys() == step.scheduled.keys()
             assert max(tkvs.values()) == step.tkv
             volume = len(step.scheduled) * step.tkv
-            assert (
-                f"{len(step.scheduled)} requests × tkv {step.tkv:,} = {volume:,} of"
-                in shown["told"]
-            )
+            batch = "1 request" if len(step.scheduled) == 1 else f"{len(step.scheduled)} requests"
+            assert f"{batch} × tkv {step.tkv:,} = {volume:,} of" in shown["told"]
+        if step.reserved_blocks is not None:
+            assert shown["after"]["free blocks promised"] == f"{step.reserved_blocks:,}"
 
 
 def step_of(tab: Any) -> int:
