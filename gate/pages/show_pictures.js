@@ -9,6 +9,7 @@ const label = (request) => {
   return quoted(name.length > MOST_LETTERS ? `${name.slice(0, MOST_LETTERS - 1)}…` : name);
 };
 const MOST_REPEATED = 40, MOST_BARS = 3000, MOST_MARKED = 60, MOST_NAMED = 12;
+const NARROW = 600, LEGEND_LINE = 20; // pixels: a narrow legend has an entry a line
 const DASHES = ["solid", "dot", "dash", "dashdot", "longdash", "longdashdot"];
 
 // One step in between is a prefill between two decode steps: the line goes on.
@@ -144,7 +145,9 @@ async function drawPictures() {
     byId(id).closest("figure").hidden = !there[id];
     if (!there[id]) continue;
     const [traces, shape] = make();
-    Plotly.react(id, traces, { ...shape, shapes: cursor() }, { displayModeBar: false, responsive: true });
+    const named = traces.filter((one) => one.showlegend !== false).length;
+    const height = shape.height + (innerWidth < NARROW ? LEGEND_LINE * named : 0);
+    Plotly.react(id, traces, { ...shape, height, shapes: cursor() }, { displayModeBar: false, responsive: true });
     if (!pictured.includes(id)) {
       pictured.push(id);
       byId(id).on("plotly_click", (event) => {

@@ -261,6 +261,14 @@ def test_names_are_names_in_the_pictures_too(show: Callable[..., Any]) -> None:
     assert tab.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
 
 
+def test_a_narrow_legend_does_not_scroll_over_the_bars(show: Callable[..., Any]) -> None:
+    tab = show(runs.pauses(), width=400)
+    tab.wait_for_selector("html[data-pictures]", state="attached")
+    bar = tab.locator("#timeline .scrollbar").first
+    assert tab.locator("#timeline .legendtext").count() > 4
+    assert bar.evaluate("one => Number(one.getAttribute('height'))") == 0
+
+
 def test_a_page_with_plotly_in_it_asks_for_nothing(show: Callable[..., Any]) -> None:
     tab = show(runs.crash(), plotly="inline")
     tab.wait_for_selector("html[data-pictures]", state="attached")
