@@ -13,6 +13,7 @@ from ..spec.catalogue import SYSTEMS, CatalogueError, load
 from . import report
 from .options import at_least, check_different, check_file, option, write
 from .perfetto import Recorded, check_perfetto, collecting, write_perfetto
+from .shared_options import RuleOption
 from .trace_file import read_trace
 from .trace_judge import TraceJudge, TraceRun
 from .trace_report import TraceReporter, print_trace_verdict
@@ -31,10 +32,7 @@ def command(
     revision: Annotated[
         str | None, typer.Option(help="hold to this revision  [default: as recorded]")
     ] = None,
-    rule: Annotated[
-        list[str] | None,
-        typer.Option("--rule", help="check only this rule; may be repeated, or A,B"),
-    ] = None,
+    rule: RuleOption = None,
     explain: Annotated[
         bool, typer.Option("--explain", help="run the models beside it: which one matches longest")
     ] = False,

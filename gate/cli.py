@@ -36,7 +36,7 @@ from . import (
     step_command,
 )
 from .campaign import command as campaign_command
-from .checkouts import CHECKOUTS, with_path
+from .checkouts import with_path
 from .corpus_folder import entries
 from .deviations import Deviations, read_deviations
 from .exits import BROKEN, CONFORMS, INCONCLUSIVE, USAGE
@@ -57,6 +57,7 @@ from .published import ReleaseError
 from .reports.asked import AskedReports, check_asked, reporters
 from .reports.outcome import INTERRUPTED
 from .scenario_file import FileError, read_scenario
+from .shared_options import CheckoutPath, MemoryLimit, Offline, RuleOption, StepLimit, TargetOption
 from .state import Gate
 from .step_lines import StepLines
 from .targets.jsonl import serve as serve_lines
@@ -81,29 +82,6 @@ app = typer.Typer(
     rich_markup_mode=None,
     help="Model-based checks for the schedulers of LLM inference engines.",
 )
-
-TargetOption = Annotated[
-    str,
-    typer.Option(
-        "--target",
-        help="model, MODULE:FACTORY, 'cmd:COMMAND LINE' or a release (vllm==0.28.0)",
-    ),
-]
-RuleOption = Annotated[
-    list[str] | None,
-    typer.Option("--rule", help="check only this rule; may be repeated, or A,B"),
-]
-StepLimit = Annotated[
-    float,
-    typer.Option("--step-limit", help="seconds that a target may take for a step, at least 0.1"),
-]
-MemoryLimit = Annotated[
-    int, typer.Option("--memory-limit", help="MiB that a target's process may use, at least 64")
-]
-Offline = Annotated[bool, typer.Option("--offline", help="install nothing")]
-CheckoutPath = Annotated[
-    Path | None, typer.Option("--path", help=f"the checkout of {' or '.join(CHECKOUTS)}")
-]
 
 
 def _print_version(wanted: bool) -> None:

@@ -12,7 +12,7 @@ from ..model.errors import InputError
 from ..model.systems import check_system, make_model, resolve_revision
 from ..spec.catalogue import SYSTEMS, Rule, load
 from . import corpus_adding, corpus_checks, corpus_export, corpus_folder, report
-from .checkouts import CHECKOUTS, with_path
+from .checkouts import with_path
 from .corpus_folder import DEFAULT_FOLDER, Entry
 from .corpus_generate import Generating, rules_to_generate
 from .corpus_generate import generate as write_generated
@@ -21,6 +21,7 @@ from .exits import BROKEN, CONFORMS, INCONCLUSIVE
 from .hypothesis_home import set_hypothesis_home
 from .options import at_least, check_file, option, write
 from .scenario_file import FileError, write_whole
+from .shared_options import CheckoutPath, Offline, StepLimit, TargetOption
 from .targets.opening import opened
 
 app = typer.Typer(
@@ -31,23 +32,8 @@ app = typer.Typer(
 )
 
 Corpus = Annotated[Path, typer.Option("--corpus", help="the folder of the corpus")]
-TargetOption = Annotated[
-    str,
-    typer.Option(
-        "--target",
-        help="model, MODULE:FACTORY, 'cmd:COMMAND LINE' or a release (vllm==0.28.0)",
-    ),
-]
 RuleOption = Annotated[
     list[str] | None, typer.Option("--rule", help="this rule alone; may be repeated, or A,B")
-]
-StepLimit = Annotated[
-    float,
-    typer.Option("--step-limit", help="seconds that a target may take for a step, at least 0.1"),
-]
-Offline = Annotated[bool, typer.Option("--offline", help="install nothing")]
-CheckoutPath = Annotated[
-    Path | None, typer.Option("--path", help=f"the checkout of {' or '.join(CHECKOUTS)}")
 ]
 EXPECTATIONS = ("holds", "violates")
 

@@ -25,6 +25,7 @@ from .differing import Diff, run_diff
 from .hypothesis_home import set_hypothesis_home
 from .options import at_least, check_file, check_places, option, write
 from .profiles import PROFILES
+from .shared_options import Offline, StepLimit
 from .targets.opening import Opened, opened
 from .verdict import TargetInfo
 
@@ -71,11 +72,8 @@ def command(
     out: Annotated[Path, typer.Option(help="folder for scenarios that differ")] = Path(
         "schedproof-out"
     ),
-    step_limit: Annotated[
-        float,
-        typer.Option(help="seconds that a target may take for a step, at least 0.1"),
-    ] = 10.0,
-    offline: Annotated[bool, typer.Option("--offline", help="install nothing")] = False,
+    step_limit: StepLimit = 10.0,
+    offline: Offline = False,
 ) -> None:
     """Find where two schedulers decide otherwise: the same scenarios on both, step by step."""
     asked: dict[str, object] = {"--system": system, "--revision": revision, "--set": changes}

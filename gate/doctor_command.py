@@ -13,6 +13,7 @@ from .checkouts import with_path
 from .doctor import examine
 from .exits import BROKEN, CONFORMS
 from .options import at_least, option
+from .shared_options import Offline
 from .state import Gate
 from .targets.opening import default_revision, default_system, is_factory, opened
 
@@ -30,7 +31,7 @@ def command(
     step_limit: Annotated[
         float, typer.Option("--step-limit", help="seconds that a step may take, at least 0.1")
     ] = 10.0,
-    offline: Annotated[bool, typer.Option("--offline", help="install nothing")] = False,
+    offline: Offline = False,
     path: Annotated[Path | None, typer.Option("--path", help="the checkout of the target")] = None,
 ) -> None:
     """Examine an adapter: fields, refusals, aborts, the same twice, nothing left over."""

@@ -15,10 +15,11 @@ from ..properties.rules import LOCKSTEP
 from ..spec.catalogue import Rule, load
 from . import report
 from .check_trace_command import check_rules
-from .checkouts import CHECKOUTS, with_path
+from .checkouts import with_path
 from .exits import BROKEN, CONFORMS
 from .options import at_least, check_applies, check_file, check_unicode, picked, write
 from .scenario_file import FileError, read_scenario
+from .shared_options import CheckoutPath, MemoryLimit, Offline, RuleOption, StepLimit
 from .show.page import check_plotly, page
 from .show.recording import recorded
 from .show.trace_recording import recorded_trace
@@ -49,20 +50,11 @@ def command(
             "scenario  [default: model]"
         ),
     ] = None,
-    rule: Annotated[
-        list[str] | None,
-        typer.Option("--rule", help="check only this rule; may be repeated, or A,B"),
-    ] = None,
-    step_limit: Annotated[
-        float, typer.Option(help="seconds that a target may take for a step, at least 0.1")
-    ] = STEP_LIMIT,
-    memory_limit: Annotated[
-        int, typer.Option(help="MiB that a target's process may use, at least 64")
-    ] = MEMORY_LIMIT,
-    offline: Annotated[bool, typer.Option("--offline", help="install nothing")] = False,
-    path: Annotated[
-        Path | None, typer.Option(help=f"the checkout of {' or '.join(CHECKOUTS)}")
-    ] = None,
+    rule: RuleOption = None,
+    step_limit: StepLimit = STEP_LIMIT,
+    memory_limit: MemoryLimit = MEMORY_LIMIT,
+    offline: Offline = False,
+    path: CheckoutPath = None,
 ) -> None:
     """Draw a run as one page for a browser: every step, the rules, and what broke."""
     at_least("--step-limit", step_limit, 0.1)

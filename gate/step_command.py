@@ -1,7 +1,6 @@
 """`schedproof step`: a scheduler stepped by hand, in a browser on this machine."""
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Annotated, Any
 
 import msgspec
@@ -12,10 +11,11 @@ from ..model.systems import check_system, full_config, resolve_revision
 from ..properties.rules import LOCKSTEP
 from ..spec.catalogue import load
 from . import report
-from .checkouts import CHECKOUTS, with_path
+from .checkouts import with_path
 from .exits import CONFORMS
 from .options import at_least, between, option
 from .probing import PROBES
+from .shared_options import CheckoutPath, MemoryLimit, Offline, StepLimit, TargetOption
 from .stepping.run import ByHand, Setup
 from .stepping.server import Server
 from .targets.opening import default_revision, default_system, opened
@@ -26,13 +26,7 @@ SCALES = ("small", "short", "tight", PRODUCTION)
 
 
 def command(
-    target: Annotated[
-        str,
-        typer.Option(
-            "--target",
-            help="model, MODULE:FACTORY, 'cmd:COMMAND LINE' or a release (vllm==0.28.0)",
-        ),
-    ] = "model",
+    target: TargetOption = "model",
     system: Annotated[
         str | None, typer.Option(help="the system whose rules apply (default: by the target)")
     ] = None,
@@ -51,17 +45,10 @@ def command(
         typer.Option("--set", help="KEY=VALUE of the configuration; may be repeated"),
     ] = None,
     port: Annotated[int, typer.Option(help="of the page, on 127.0.0.1; 0: any free one")] = 0,
-    step_limit: Annotated[
-        float,
-        typer.Option("--step-limit", help="seconds that a target may take for a step"),
-    ] = 10.0,
-    memory_limit: Annotated[
-        int, typer.Option("--memory-limit", help="MiB that a target's process may use")
-    ] = MEMORY_LIMIT,
-    offline: Annotated[bool, typer.Option("--offline", help="install nothing")] = False,
-    path: Annotated[
-        Path | None, typer.Option("--path", help=f"the checkout of {' or '.join(CHECKOUTS)}")
-    ] = None,
+    step_limit: StepLimit = 10.0,
+    memory_limit: MemoryLimit = MEMORY_LIMIT,
+    offline: Offline = False,
+    path: CheckoutPath = None,
 ) -> None:
     """Step a scheduler by hand: choose who arrives, ends or gives up, and see its answer."""
     target = with_path(target, path)

@@ -12,6 +12,7 @@ import reprlib
 import tomllib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from importlib import resources
 from math import inf
 from typing import Any
@@ -200,6 +201,7 @@ def select(rules: Sequence[Rule], ids: Iterable[str]) -> tuple[Rule, ...]:
     return tuple(rule for rule in rules if rule.id in wanted)
 
 
+@cache
 def _packaged(name: str) -> tuple[Rule, ...]:
     # The resource may lie in a zip file, where it has no path of its own.
     return read(resources.files("schedproof.spec").joinpath(name).read_text("utf-8"), name)

@@ -108,12 +108,16 @@ def compute_decode(config: SpyreConfig, state: State) -> tuple[State, Forward]:
     """One token for every decoding request; whoever prefills goes to the end of the queue."""
     pool, block = state.pool, config.block_size
     grown: list[Sequence] = []
-    for one in state.decoding:
+    prefilling: list[Sequence] = []
+    for one in state.running:
+        if one.computed < one.prompt:
+            prefilling.append(one)
+            continue
         length = one.computed + 1
         if length > len(one.blocks) * block or length % block == 0:  # a block begins, or fills up
             one, pool = blocks.hold(config, one, length, pool)
         grown.append(replace(one, computed=length))
-    running = (*grown, *[one for one in state.running if one.computed < one.prompt])
+    running = (*grown, *prefilling)
     names = [one.id for one in grown]
     lengths = [one.computed for one in grown]
     reached = tkv.max_tkv(lengths, block)

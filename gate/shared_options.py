@@ -1,0 +1,31 @@
+"""The options that several commands have, declared once."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from .checkouts import CHECKOUTS
+
+TargetOption = Annotated[
+    str,
+    typer.Option(
+        "--target",
+        help="model, MODULE:FACTORY, 'cmd:COMMAND LINE' or a release (vllm==0.28.0)",
+    ),
+]
+RuleOption = Annotated[
+    list[str] | None,
+    typer.Option("--rule", help="check only this rule; may be repeated, or A,B"),
+]
+StepLimit = Annotated[
+    float,
+    typer.Option("--step-limit", help="seconds that a target may take for a step, at least 0.1"),
+]
+MemoryLimit = Annotated[
+    int, typer.Option("--memory-limit", help="MiB that a target's process may use, at least 64")
+]
+Offline = Annotated[bool, typer.Option("--offline", help="install nothing")]
+CheckoutPath = Annotated[
+    Path | None, typer.Option("--path", help=f"the checkout of {' or '.join(CHECKOUTS)}")
+]
