@@ -52,7 +52,8 @@ def command(
     limits: Annotated[
         str | None,
         typer.Option(
-            help=f"{' or '.join(LIMIT_KEY.values())}, as 6-40 or 12,20,40  [default: the scope's]"
+            help=f"{' or '.join(dict.fromkeys(LIMIT_KEY.values()))}, as 6-40 or 12,20,40  "
+            "[default: the scope's]"
         ),
     ] = None,
     aborts: Annotated[

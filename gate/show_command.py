@@ -31,6 +31,7 @@ SUFFIX = ".html"
 # No scenario has such a key, and each line of a trace has one.
 OPERATION = re.compile(rb'\s*\{.*"(op|ok)"\s*:')
 STEP_LIMIT = 10.0
+LARGE = 6_000_000  # bytes; plotly.js alone is 4.7 million
 
 
 def command(
@@ -84,9 +85,17 @@ def command(
         ids = [one.id for one in rules] if rule else []
         options = report.replay_options(spec, ids, step_limit, memory_limit)
         run.replay = f"schedproof replay {shlex.quote(file)}{options}"
-    write(page_file, page(run).encode("utf-8", "backslashreplace"))
-    report.say(console, f"{page_file}: {run.ended}")
+    data = page(run).encode("utf-8", "backslashreplace")
+    write(page_file, data)
+    report.say(console, f"{page_file}: {run.ended}{size_told(len(data))}")
     raise typer.Exit(BROKEN if run.broken else CONFORMS)
+
+
+def size_told(size: int) -> str:
+    """What there is to say of a page of `size` bytes: nothing, unless it is slow to open."""
+    if size <= LARGE:
+        return ""
+    return f" (a page of {size / 1e6:.1f} MB: it may take its time to open)"
 
 
 def page_name(file: str) -> str:

@@ -5,7 +5,7 @@ import io
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import BinaryIO, NamedTuple
+from typing import Any, BinaryIO, NamedTuple
 
 from .scenario_file import FileError
 
@@ -38,8 +38,24 @@ def opened_trace(file: str) -> Iterator[Source]:
     except ValueError as error:  # a NUL in the path
         raise FileError(f"{name!a}: {error}") from None
     with raw:
-        lines = io.BufferedReader(gzip.GzipFile(fileobj=raw), 1 << 16) if packed else raw
+        lines = io.BufferedReader(_Unpacked(raw), 1 << 16) if packed else raw
         yield Source(name, lines, raw.tell if raw.seekable() else lambda: 0, size)
+
+
+class _Unpacked(io.RawIOBase):
+    """What is in a compressed file, as far as it goes: GzipFile itself drops up to 64 KiB in front
+    of the place where one was cut off."""
+
+    def __init__(self, raw: BinaryIO) -> None:
+        self._file = gzip.GzipFile(fileobj=raw)
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        data = self._file.read1(len(buffer))
+        buffer[: len(data)] = data
+        return len(data)
 
 
 def _raw(file: str) -> io.FileIO:

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from .. import report
+from ..words import one_line
 from .following import KINDS, STATES
 from .happenings import STOPS, WORDS
 from .lines import Changes, Line
@@ -20,7 +21,7 @@ def packed(run: Run) -> str:
 
 def plain(run: Run) -> dict[str, Any]:
     """The run as a page reads it. Numbers by step are `lines.Line.flat`; requests are places in
-    `ids`."""
+    `ids`. What others have named and said is without what would turn or end a line."""
     followed = run.followed
     asked = [one.id for one in run.scenario.requests]
     ids = {name: place for place, name in enumerate(_names(run, asked))}
@@ -30,13 +31,14 @@ def plain(run: Run) -> dict[str, Any]:
         "block": run.config["block_size"],
         "limit": run.config.get("max_batch_tkv"),
         "pool": run.config.get("num_blocks"),
+        "ranked": run.config.get("policy") == "priority",
         "pads": run.scenario.system == "spyre",
         "widest": followed.widest,
         "states": STATES,
         "kinds": KINDS,
         "words": WORDS,
         "stops": STOPS,
-        "ids": [*ids],
+        "ids": [one_line(name) for name in ids],
         "requests": [_request(run, number) for number in range(len(asked))],
         "run": _lines(followed.run),
         "of": [_lines(followed.requests.get(name, {})) for name in asked],
@@ -50,9 +52,16 @@ def plain(run: Run) -> dict[str, Any]:
             | {"stakes": followed.stakes[rule.id].flat()}
             for rule in run.checked
         ],
-        "broken": [[one.rule, one.step, one.message] for one in run.broken],
+        "broken": [[one.rule, one.step, one_line(one.message)] for one in run.broken],
         "happenings": [
-            [one.step, one.what, ids.get(one.request, -1), one.first, one.second, one.word]
+            [
+                one.step,
+                one.what,
+                ids.get(one.request, -1),
+                one.first,
+                one.second,
+                one_line(one.word),
+            ]
             for one in run.happenings()
         ],
         "refused": _refused(run, ids),
@@ -84,10 +93,8 @@ def _request(run: Run, number: int) -> dict[str, Any]:
         "prompt": one.prompt_len,
         "max_tokens": one.max_tokens,
         "stops_after": one.tokens_to_emit,
-        "arrival": one.arrival,
         "priority": one.priority,
-        "content": one.prompt,
-        "refused": run.refused.get(one.id),
+        "content": [[one_line(stream), length] for stream, length in one.prompt],
     }
 
 

@@ -1,16 +1,20 @@
 """A run as one page: no network, no server, opens from a folder."""
 
 from html import escape
-from importlib.resources import files
 from importlib.util import find_spec
 
 from ...model.errors import InputError
 from .. import report
+from ..pages.joined import filled, policy
 from .packed import packed
 from .recording import Run
 from .static import failure, heading, side_by_side
 
 INLINE = "inline"
+BESIDE = "'self' file:"  # in the folder of the page, on a server or on a disk
+SCRIPTS = [
+    f"show_{part}" for part in ("data", "batch", "step", "story", "rules", "pictures", "moving")
+]
 
 
 def page(run: Run, plotly: str = INLINE) -> str:
@@ -22,23 +26,16 @@ def page(run: Run, plotly: str = INLINE) -> str:
     Raises:
         InputError: plotly.js is to be written into the page, and Plotly is not installed.
     """
-    own = files(__package__)
-    style = own.joinpath("page.css").read_text(encoding="utf-8")
-    script = own.joinpath("page.js").read_text(encoding="utf-8")
-    skeleton = own.joinpath("page.html").read_text(encoding="utf-8")
     parts = {
         "title": escape(report.one_line(run.name)),
-        "style": style,
         "heading": heading(run),
         "failure": failure(run),
         "side_by_side": side_by_side(run),
         "data": packed(run),
         "plotly": _plotly(plotly),
-        "script": script,
     }
-    for name, text in parts.items():
-        skeleton = skeleton.replace(f"<!--{name}-->", text, 1)
-    return skeleton
+    beside = "" if plotly == INLINE else BESIDE
+    return filled("show", parts, SCRIPTS, policy(script=beside))
 
 
 def check_plotly() -> None:

@@ -139,8 +139,12 @@ def ended(steps: int, broken: Sequence[Broken], *, finished: bool) -> str:
     if broken:
         return f"{broken[0].rule} broke at step {broken[0].step}"
     if finished:
-        return f"every request has left after {steps:,} steps, no rule is broken"
-    return f"not finished after {steps:,} steps: no verdict"
+        return f"every request has left after {_many(steps)}, no rule is broken"
+    return f"not finished after {_many(steps)}: no verdict"
+
+
+def _many(steps: int) -> str:
+    return f"{steps:,} step{'s' * (steps != 1)}"
 
 
 def _step(one: Happening) -> int:

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import msgspec
 
 from ...model.errors import InputError
-from ..pages.joined import POLICY, joined
+from ..pages.joined import joined, policy
 from ..report import fail, json_line, one_line
 from ..scenario_file import scenario_json
 from .run import MOST_TOKENS, ByHand, NotNow
@@ -207,7 +207,7 @@ class Handler(BaseHTTPRequestHandler):
             self.send_header("Content-Disposition", f'attachment; filename="{file}"')
         self.send_header("Cache-Control", "no-store")
         self.send_header("X-Content-Type-Options", "nosniff")
-        policy = POLICY.format(connect="'self'")
-        self.send_header("Content-Security-Policy", f"{policy}; frame-ancestors 'none'")
+        allowed = policy(connect="'self'")
+        self.send_header("Content-Security-Policy", f"{allowed}; frame-ancestors 'none'")
         self.end_headers()
         self.wfile.write(data)

@@ -8,7 +8,7 @@ import pytest
 
 from schedproof.gate.scenario_file import scenario_json
 from schedproof.gate.show import page as pages
-from schedproof.gate.show_command import page_name
+from schedproof.gate.show_command import page_name, size_told
 
 from .build import Run
 from .traces import recorded, request, scenario, text
@@ -45,6 +45,12 @@ def test_a_broken_rule_names_a_command_that_shows_it(run: Run) -> None:
     assert "BROKEN SPY-R07" in page
     assert "2 requests x tkv 261 = 522 &gt; 520 (by 2 tokens)" in page
     assert "schedproof replay &#x27;of it.json&#x27; --rule SPY-R07 --step-limit 5" in page
+
+
+@pytest.mark.parametrize(("size", "told"), [(6_000_000, ""), (7_250_000, "7.2 MB")])
+def test_a_page_that_is_slow_to_open_says_so(size: int, told: str) -> None:
+    assert told in size_told(size)
+    assert bool(size_told(size)) == bool(told)
 
 
 def test_a_page_of_a_packed_trace(run: Run) -> None:

@@ -179,7 +179,13 @@ def test_a_small_run_by_hand_with_the_keyboard(
     assert (request.prompt_len, request.output_len) == (10, 3)
 
 
-@pytest.mark.parametrize("server", [Crashes], indirect=True)
+class Talks(Crashes):
+    """Says much when it crashes, on one line."""
+
+    words = "boom" * 100
+
+
+@pytest.mark.parametrize("server", [Talks], indirect=True)
 def test_a_crash_is_shown_with_its_rule_and_stepping_begins_anew(
     chromium: Any, server: Server
 ) -> None:
@@ -190,8 +196,10 @@ def test_a_crash_is_shown_with_its_rule_and_stepping_begins_anew(
             page.click("#step")
             settle(page)
         assert "✕ BROKEN ALL-R01 never crashes" in page.inner_text("#broken")
+        assert "boom" * 20 in page.inner_text("#broken pre")
         assert page.is_disabled("#step")
         assert faults(page) == []
+        assert is_as_wide_as_its_window(page)
         page.click("#restart")
         settle(page)
         assert page.inner_text("#line") == "no step was taken yet"

@@ -1,4 +1,3 @@
-import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -9,20 +8,14 @@ from plotly.offline import get_plotlyjs
 from schedproof.gate.show.page import page
 from schedproof.gate.show.recording import Run
 
-CHROMIUM = shutil.which("chromium")
+from ..pages.browser import browser as chromium
 
 
 @pytest.fixture(scope="session")
 def browser() -> Iterator[Any]:
     """One Chromium for all tests of a worker."""
-    if CHROMIUM is None:
-        pytest.skip("there is no chromium on this machine")
-    from playwright.sync_api import sync_playwright
-
-    with sync_playwright() as playwright:
-        started = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-        yield started
-        started.close()
+    with chromium() as one:
+        yield one
 
 
 @pytest.fixture(scope="session")

@@ -85,6 +85,13 @@ def preemption() -> Run:
     return recorded(known, name="preemption")
 
 
+@cache
+def odd_names() -> Run:
+    """Names that mean something to who draws them, and one that is longer than its place."""
+    odd = ("$x$", "%{y}", "<b>&amp;</b>", "long" * 40)
+    return recorded(scenario(*(request(name, 0, 3, 3) for name in odd)), name="names")
+
+
 class Crashes(Toy):
     """Raises in its fourth step."""
 

@@ -71,10 +71,10 @@ def assert_as_the_trace(run: Run, read: list[dict[str, Any]]) -> None:
             assert tkvs.keys() == step.scheduled.keys()
             assert max(tkvs.values()) == step.tkv
             volume = len(step.scheduled) * step.tkv
-            assert (
-                f"{len(step.scheduled)} requests × tkv {step.tkv:,} = {volume:,} of"
-                in shown["told"]
-            )
+            batch = "1 request" if len(step.scheduled) == 1 else f"{len(step.scheduled)} requests"
+            assert f"{batch} × tkv {step.tkv:,} = {volume:,} of" in shown["told"]
+        if step.reserved_blocks is not None:
+            assert shown["after"]["free blocks promised"] == f"{step.reserved_blocks:,}"
 
 
 def step_of(tab: Any) -> int:
@@ -246,6 +246,27 @@ def test_axe_finds_nothing(show: Callable[..., Any], scheme: str) -> None:
     tab.wait_for_selector("html[data-pictures]", state="attached")
     found = Axe().run(tab)
     assert found.violations_count == 0, found.generate_report()
+
+
+def test_names_are_names_in_the_pictures_too(show: Callable[..., Any]) -> None:
+    run = runs.odd_names()
+    tab = show(run)
+    tab.wait_for_selector("html[data-pictures]", state="attached")
+    shown = tab.locator("#tkv .legendtext").all_text_contents()
+    assert [name for name in shown if name not in ("max-tkv", "jump")] == [
+        one.id if len(one.id) < 15 else f"{one.id[:13]}…" for one in run.scenario.requests
+    ]
+    tab.locator("#requests tbody button").first.click()
+    assert tab.locator("#story h3").text_content().startswith("$x$: prompt 3")
+    assert tab.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
+
+
+def test_a_narrow_legend_does_not_scroll_over_the_bars(show: Callable[..., Any]) -> None:
+    tab = show(runs.pauses(), width=400)
+    tab.wait_for_selector("html[data-pictures]", state="attached")
+    bar = tab.locator("#timeline .scrollbar").first
+    assert tab.locator("#timeline .legendtext").count() > 4
+    assert bar.evaluate("one => Number(one.getAttribute('height'))") == 0
 
 
 def test_a_page_with_plotly_in_it_asks_for_nothing(show: Callable[..., Any]) -> None:

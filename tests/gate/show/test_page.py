@@ -16,6 +16,7 @@ from schedproof.gate.show.lines import Changes, Line
 from schedproof.gate.show.packed import opens_at, packed
 from schedproof.gate.show.page import page
 from schedproof.gate.show.recording import Run, recorded
+from schedproof.gate.words import one_line
 from schedproof.model.errors import InputError
 from schedproof.model.scenario import Request, Scenario
 from schedproof.model.target import ModelTarget
@@ -149,11 +150,13 @@ def test_a_page_loads_nothing_and_is_small() -> None:
     assert len(whole.encode()) < LARGEST
     without = page(runs.volume(), SHARED)
     assert len(without) < LARGEST / 10
+    assert "default-src 'none'" in whole
+    assert "script-src 'unsafe-inline';" in whole
     assert re.findall(r"(?:src|href|action)\s*=\s*[\"']?([^\"'\s>]+)", without) == [
         "data:,",
         SHARED,
     ]
-    own = without.replace("http://www.w3.org/2000/svg", "")
+    own = without.replace("http://www.w3.org/2000/svg", "").replace("http-equiv", "")
     assert "http" not in own
     assert not re.findall(r"\b(?:fetch|XMLHttpRequest|WebSocket|import)\s*\(", own)
     assert whole.count("<script>") == 2
@@ -173,7 +176,9 @@ def test_names_of_others_are_text() -> None:
     text = page(run, SHARED)
     assert "<script>alert(1)" not in text
     assert "<title>&lt;/title&gt;&lt;script&gt;alert(1)&lt;/script&gt; </title>" in text
-    assert unpacked(run)["ids"] == list(HOSTILE)
+    assert unpacked(run)["ids"] == [one_line(name) for name in HOSTILE]
+    assert "\u202e" in "".join(HOSTILE)
+    assert "\u202e" not in json.dumps(unpacked(run), ensure_ascii=False)
 
 
 def test_without_plotly_there_is_one_clear_line(monkeypatch: pytest.MonkeyPatch) -> None:

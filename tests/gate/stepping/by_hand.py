@@ -15,6 +15,7 @@ class Crashes(ModelTarget):
     """The model, whose step number `at` raises; or hangs, or gives no observation."""
 
     how = "crash"
+    words = "boom"
     at = 1
     count = 0
 
@@ -30,7 +31,7 @@ class Crashes(ModelTarget):
             raise TargetHung("step", 1.0)
         if self.how == "nonsense":
             return {"ok": True, "step": 7}
-        raise RuntimeError("boom")
+        raise RuntimeError(self.words)
 
 
 def by_hand(

@@ -1,0 +1,68 @@
+// The story of one request.
+
+const MOST_TOLD = 200;
+
+function tell(request) {
+  chosen.request = request;
+  const one = run.requests[request];
+  const content = one.content.length > 1 || one.content[0][0] !== run.ids[request]
+    ? ` (${one.content.map(([stream, tokens]) => `${stream} ${shown(tokens)}`).join(" + ")})` : "";
+  const early = one.stops_after < one.max_tokens ? `, stops after ${shown(one.stops_after)}` : "";
+  const rank = run.ranked ? `, priority ${one.priority}` : "";
+  let lines = [];
+  for (const [first, state, steps] of runsOf(request)) {
+    const to = steps > 1 ? `steps ${first} to ${first + steps - 1}` : `step ${first}`;
+    lines.push([first, `${to}: ${STATE_WORDS[run.states[state]]}`]);
+  }
+  for (const happened of run.happenings) {
+    if (happened[2] !== request) continue;
+    lines.push([happened[0], `step ${happened[0]}: ${sentence(happened)}`, happened[1] === "border"]);
+  }
+  if (lines.length > MOST_TOLD) lines = lines.filter((one) => !one[2]);
+  lines.sort((a, b) => a[0] - b[0]);
+  const story = byId("story");
+  story.hidden = false;
+  const told = lines.slice(0, MOST_TOLD).map(([step, words]) => element("li", {}, goButton(step, words)));
+  if (lines.length > MOST_TOLD) told.push(element("li", {}, `and ${shown(lines.length - MOST_TOLD)} more`));
+  const close = element("button", { type: "button", click: () => { story.hidden = true; chosen.request = -1; draw(); } }, "close");
+  const held = element("p", { id: "story-blocks" });
+  story.replaceChildren(
+    element("h3", {}, `${run.ids[request]}: prompt ${shown(one.prompt)}${content}, max_tokens ${shown(one.max_tokens)}${early}${rank}`),
+    close, held, element("ol", { tabindex: 0, "aria-label": `what happens to ${run.ids[request]}` }, ...told));
+  draw();
+  story.scrollIntoView({ block: "nearest" });
+}
+
+function drawStory(step) {
+  if (chosen.request < 0) return;
+  const blocks = blocksOf(chosen.request, step);
+  byId("story-blocks").textContent = blocks.length
+    ? `blocks in step ${step} (${blocks.length}): ${spans(blocks)}` : `no blocks shown in step ${step}`;
+}
+
+function spans(numbers) {
+  const found = [];
+  for (const number of numbers) {
+    const open = found[found.length - 1];
+    if (open && open[1] + 1 === number) open[1] = number;
+    else found.push([number, number]);
+  }
+  return found.map(([from, to]) => (from === to ? `${from}` : `${from}–${to}`)).join(", ");
+}
+
+// [first step, state, steps] of a request; interleaved prefill steps of others do not part a phase
+// where `merged`.
+function runsOf(request, merged = true) {
+  const found = [];
+  const held = run.states.indexOf("held");
+  for (const [first, value, slope, steps] of pieces(run.of[request].state)) {
+    const singles = slope ? steps : 1;
+    for (let one = 0; one < singles; one += 1) {
+      const state = value + slope * one, many = slope ? 1 : steps;
+      const open = found[found.length - 1];
+      if (open && (open[1] === state || (merged && state === held)) && open[0] + open[2] === first + one) open[2] += many;
+      else found.push([first + one, state, many]);
+    }
+  }
+  return found;
+}
