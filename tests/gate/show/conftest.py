@@ -11,9 +11,9 @@ from schedproof.gate.show.recording import Run
 from ..pages.browser import browser as chromium
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
-    """One Chromium for all tests of a worker."""
+    """One Chromium for the tests of a module; Playwright takes no second one in a process."""
     with chromium() as one:
         yield one
 
