@@ -57,7 +57,16 @@ from .published import ReleaseError
 from .reports.asked import AskedReports, check_asked, reporters
 from .reports.outcome import INTERRUPTED
 from .scenario_file import FileError, read_scenario
-from .shared_options import CheckoutPath, MemoryLimit, Offline, RuleOption, StepLimit, TargetOption
+from .shared_options import (
+    CheckoutPath,
+    MemoryLimit,
+    Offline,
+    RevisionOption,
+    RuleOption,
+    StepLimit,
+    SystemOption,
+    TargetOption,
+)
 from .state import Gate
 from .step_lines import StepLines
 from .targets.jsonl import serve as serve_lines
@@ -110,13 +119,8 @@ def gate(
             help="model, MODULE:FACTORY, 'cmd:COMMAND LINE' or a release (vllm==0.28.0)"
         ),
     ] = "model",
-    system: Annotated[
-        str | None, typer.Option(help="the system whose rules apply (default: by the target)")
-    ] = None,
-    revision: Annotated[
-        str | None,
-        typer.Option(help="the published behaviour that is meant (default: by the target)"),
-    ] = None,
+    system: SystemOption = None,
+    revision: RevisionOption = None,
     rule: RuleOption = None,
     profile: Annotated[str, typer.Option(help=f"one of {', '.join(PROFILES)}")] = "ci",
     seed: Annotated[

@@ -13,7 +13,7 @@ from .checkouts import with_path
 from .doctor import examine
 from .exits import BROKEN, CONFORMS
 from .options import at_least, option
-from .shared_options import Offline
+from .shared_options import Offline, SystemOption
 from .state import Gate
 from .targets.opening import default_revision, default_system, is_factory, opened
 
@@ -22,9 +22,7 @@ STYLES = {"ok": "green", "wrong": "red", "note": "yellow"}
 
 def command(
     target: Annotated[str, typer.Argument(help="as for `schedproof gate`")],
-    system: Annotated[
-        str | None, typer.Option(help="the system whose rules apply (default: by the target)")
-    ] = None,
+    system: SystemOption = None,
     revision: Annotated[
         str | None, typer.Option(help="the published behaviour that is meant")
     ] = None,

@@ -14,6 +14,13 @@ TargetOption = Annotated[
         help="model, MODULE:FACTORY, 'cmd:COMMAND LINE' or a release (vllm==0.28.0)",
     ),
 ]
+SystemOption = Annotated[
+    str | None, typer.Option(help="the system whose rules apply (default: by the target)")
+]
+RevisionOption = Annotated[
+    str | None,
+    typer.Option(help="the published behaviour that is meant (default: by the target)"),
+]
 RuleOption = Annotated[
     list[str] | None,
     typer.Option("--rule", help="check only this rule; may be repeated, or A,B"),

@@ -15,7 +15,15 @@ from .checkouts import with_path
 from .exits import CONFORMS
 from .options import at_least, between, option
 from .probing import PROBES
-from .shared_options import CheckoutPath, MemoryLimit, Offline, StepLimit, TargetOption
+from .shared_options import (
+    CheckoutPath,
+    MemoryLimit,
+    Offline,
+    RevisionOption,
+    StepLimit,
+    SystemOption,
+    TargetOption,
+)
 from .stepping.run import ByHand, Setup
 from .stepping.server import Server
 from .targets.opening import default_revision, default_system, opened
@@ -27,13 +35,8 @@ SCALES = ("small", "short", "tight", PRODUCTION)
 
 def command(
     target: TargetOption = "model",
-    system: Annotated[
-        str | None, typer.Option(help="the system whose rules apply (default: by the target)")
-    ] = None,
-    revision: Annotated[
-        str | None,
-        typer.Option(help="the published behaviour that is meant (default: by the target)"),
-    ] = None,
+    system: SystemOption = None,
+    revision: RevisionOption = None,
     scale: Annotated[
         str,
         typer.Option(
