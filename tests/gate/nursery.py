@@ -27,7 +27,9 @@ from schedproof.model.systems import full_config
 from schedproof.model.target import ModelTarget
 from schedproof.spec.catalogue import load, select
 
-RULES = ["ALL-R03", "SPY-R22"]
+IDS = "ALL-R03 SPY-R22"
+RULES = select(load("spyre"), IDS.split())
+Work = Callable[[Path, int], None]
 SMALL = {"block_size": 4, "chunk_size": 8, "max_model_len": 32, "max_batch_tkv": 64}
 
 
@@ -45,19 +47,19 @@ class Faulty(ModelTarget):
         return reply
 
 
-def gate(folder: Path) -> None:
-    """A gate that finds, shrinks and reports two rules."""
-    events = Ndjson(folder / f"events-{os.getpid()}.ndjson")
+def gate(folder: Path, run: int) -> None:
+    """A gate that finds, shrinks and reports two rules; each run has a seed of its own."""
+    events = Ndjson(folder / f"events-{run}.ndjson")
     run_gate(
         Gate(
             target=Faulty(),
             target_spec="faulty",
             system="spyre",
             revision="sound",
-            rules=select(load("spyre"), RULES),
+            rules=RULES,
             chosen=True,
             profile_name="quick",
-            seed=os.getpid(),
+            seed=run,
             max_failures=2,
             out=folder / "out",
             report=events,
@@ -65,7 +67,7 @@ def gate(folder: Path) -> None:
     )
 
 
-def corpus(folder: Path) -> None:
+def corpus(folder: Path, run: int) -> None:
     """Entries are added, and each is written again and again."""
     config = full_config("spyre", "sound", SMALL)
     for number in range(10**6):
@@ -75,31 +77,31 @@ def corpus(folder: Path) -> None:
         corpus_folder.add(folder / "out", scenario, corpus_folder.Origin("ALL-R03"))
 
 
-def started(work: Callable[[Path], None], folder: Path) -> int:
+def started(work: Work, folder: Path, run: int) -> int:
     """The id of a process that does the work."""
     child = os.fork()
     if child == 0:
         try:
-            work(folder)
+            work(folder, run)
         finally:
             os._exit(0)
     return child
 
 
-def killed(work: Callable[[Path], None], folder: Path, after: float) -> bool:
+def killed(work: Work, folder: Path, run: int, after: float) -> bool:
     """Whether the work was still on when it was killed."""
-    child = started(work, folder)
+    child = started(work, folder, run)
     time.sleep(after)
     os.kill(child, signal.SIGKILL)
     _, status = os.waitpid(child, 0)
     return os.WIFSIGNALED(status)
 
 
-def undisturbed(work: Callable[[Path], None], folder: Path) -> float:
+def undisturbed(work: Work, folder: Path, run: int) -> float:
     """Seconds that the work takes here and now, once all that it needs is imported."""
-    work(folder)
+    work(folder, run)
     began = time.monotonic()
-    os.waitpid(started(work, folder), 0)
+    os.waitpid(started(work, folder, run), 0)
     return time.monotonic() - began
 
 
@@ -110,8 +112,8 @@ def main() -> None:
     probing.SCALES = ("small",)
     set_hypothesis_home()
     dice = random.Random(name)
-    work, longest = (gate, undisturbed(gate, folder)) if name == "gate" else (corpus, 0.05)
-    done = [killed(work, folder, dice.uniform(0.001, longest)) for _ in range(kills)]
+    work, longest = (gate, undisturbed(gate, folder, kills)) if name == "gate" else (corpus, 0.05)
+    done = [killed(work, folder, run, dice.uniform(0.001, longest)) for run in range(kills)]
     print(json.dumps({"killed": sum(done), "ended": len(done) - sum(done)}))
 
 

@@ -14,11 +14,8 @@ from schedproof.gate.judge import run_gate
 from schedproof.gate.scenario_file import read_scenario
 from schedproof.gate.state import Gate
 from schedproof.properties.replay import replay
-from schedproof.spec.catalogue import load
 
 from . import nursery
-
-RULES = load("spyre")
 
 
 def survivors(work: str, folder: Path, kills: int) -> dict[str, int]:
@@ -46,13 +43,14 @@ def test_no_finding_that_was_reported_is_lost_and_the_next_gate_begins_with_it(
     assert reported
     for one in reported:
         scenario = read_scenario(Path(one["scenario"]))
-        broken = replay(nursery.Faulty(), scenario, RULES).broken
+        broken = replay(nursery.Faulty(), scenario, nursery.RULES).broken
         assert one["rule"] in {rule.rule for rule in broken}
     kept = entries(tmp_path / "out")
     assert {one["scenario"] for one in reported} <= {str(one.path) for one in kept}
     monkeypatch.setattr(probing, "SCALES", ("small",))
     corpus = [one.scenario for one in kept]
-    verdict = run_gate(gate(nursery.Faulty(), corpus=corpus, examples=1))
+    limits = {"examples": 1, "max_failures": len(kept)}
+    verdict = run_gate(gate(nursery.Faulty(), nursery.IDS, corpus=corpus, **limits))
     again = {one.rule for one in verdict.findings if one.engine == "own corpus"}
     assert {one["rule"] for one in reported} <= again
 
