@@ -202,10 +202,13 @@ def make_machine(hunt: Search, shrink_runs: int = 0) -> type[RuleBasedStateMachi
             to_border=st.booleans(),
         )
         def arrive_late(self, data: st.DataObject, steps: int, to_border: bool) -> None:
+            """Somebody joins a batch that has decoded for a while; a few come too late for it."""
             self.until_nobody_waits()
-            self.some_steps(steps, to_border)
-            if not self.over and self.session.monitor.ledger.decoding():
-                strategy = generators.beside_the_batch(self.config, self.session.monitor.ledger)
+            ledger = self.session.monitor.ledger
+            left = max((one.max_tokens - one.emitted for one in ledger.decoding()), default=0)
+            self.some_steps(steps % (left + 4), to_border)
+            if not self.over and ledger.decoding():
+                strategy = generators.beside_the_batch(self.config, ledger)
                 shape = data.draw(strategy)
                 # What others said has its own length, which would miss the aim.
                 own = ((f"r{len(self.requests)}", shape.prompt),)

@@ -1,5 +1,7 @@
 """The machine finds, records and replays."""
 
+from collections import Counter
+
 import pytest
 
 from schedproof.model.faults import TargetBroken
@@ -7,6 +9,7 @@ from schedproof.model.target import ModelTarget
 from schedproof.properties.machine import Search, search
 from schedproof.properties.replay import replay
 from schedproof.properties.shrink import shrink
+from schedproof.properties.systems import GENERATORS
 from schedproof.spec.catalogue import load
 
 RULES = load("spyre")
@@ -104,3 +107,18 @@ def test_shrinking_stops_at_its_budget():
     hunt = _hunt(AbortLeavesAGhost())
     assert search(hunt, 300, 0, 5)
     assert hunt.runs <= hunt.runs_to_failure + 6
+
+
+def test_most_of_those_who_come_late_meet_a_batch(monkeypatch):
+    met = Counter()
+    aimed = GENERATORS["spyre"].beside_the_batch
+
+    def counted(config, ledger):
+        met["batch"] += 1
+        return aimed(config, ledger)
+
+    monkeypatch.setattr(GENERATORS["spyre"], "beside_the_batch", counted)
+    hunt = _hunt(ModelTarget())
+    search(hunt, 100, 0, 0)
+    # One run in three, with runs whose requests are all short, or given up, among them.
+    assert met["batch"] >= hunt.runs / 3
