@@ -12,7 +12,7 @@ FILES ?=
 OPTIONS ?=
 
 .PHONY: gate test lint bench selfcheck explore explorers mutation formulas encodings contracts docs \
-	campaign-test campaign-bench campaign-scale clean
+	seeds campaign-test campaign-bench campaign-scale clean
 
 gate: $(VENV)/installed
 	$(BIN)/schedproof gate "$(TARGET)" --profile $(PROFILE) \
@@ -48,6 +48,10 @@ explorers: $(VENV)/installed
 # Nine minutes of two cores. FILES="forward.py tkv.py": the mutants of these files of model only.
 mutation: $(VENV)/installed-mutation
 	PYTHONHASHSEED=0 $(BIN)/python tests/mutation/check.py --jobs $(JOBS) $(FILES)
+
+# Two minutes of one core: the runs with which a gate begins (gate/corpus/*/seeds), made anew.
+seeds: $(VENV)/installed-test
+	$(BIN)/python tests/corpus/seeds.py
 
 # Half a minute: CrossHair on the contracts of the model's arithmetic.
 contracts: $(VENV)/installed-test

@@ -1,6 +1,8 @@
-"""The scenarios that schedproof brings along: published counterexamples at production scale."""
+"""The scenarios that schedproof brings along: published counterexamples at production scale, and
+the seed corpus, a few short runs in which every rule is at stake (`tests/corpus/seeds.py`)."""
 
 from importlib import resources
+from importlib.resources.abc import Traversable
 from pathlib import Path
 
 from ..model.scenario import Scenario
@@ -17,15 +19,13 @@ CHUNK = {
 
 def builtin_scenarios(system: str) -> dict[str, Scenario]:
     """The built-in scenarios of a system by file name, in the order of their names."""
-    folder = resources.files("schedproof.gate.corpus") / system
-    if not folder.is_dir():
-        return {}
-    files = sorted((entry for entry in folder.iterdir()), key=lambda entry: entry.name)
-    found = {}
-    for entry in files:
-        with resources.as_file(entry) as path:
-            found[entry.name] = read_scenario(Path(path))
-    return found
+    return _scenarios(resources.files("schedproof.gate.corpus") / system)
+
+
+def seed_corpus(system: str, scale: str) -> dict[str, Scenario]:
+    """The seed corpus of one scale, likewise; a scale may have none."""
+    there = _scenarios(resources.files("schedproof.gate.corpus") / system / "seeds")
+    return {name: one for name, one in there.items() if name.startswith(f"{scale}-")}
 
 
 def by_length(system: str) -> dict[str, Scenario]:
@@ -42,3 +42,14 @@ def longest(scenario: Scenario) -> int:
         stays = whole if one.abort_at is None else max(one.abort_at - one.arrival, 0) + 1
         work += min(whole, stays)
     return max(one.arrival for one in scenario.requests) + work
+
+
+def _scenarios(folder: Traversable) -> dict[str, Scenario]:
+    if not folder.is_dir():
+        return {}
+    files = (entry for entry in folder.iterdir() if entry.name.endswith(".json"))
+    found = {}
+    for entry in sorted(files, key=lambda entry: entry.name):
+        with resources.as_file(entry) as path:
+            found[entry.name] = read_scenario(Path(path))
+    return found

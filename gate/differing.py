@@ -26,11 +26,11 @@ from ..properties.shrink import shrink
 from ..properties.terms import translated
 from .builtin import builtin_scenarios, longest
 from .diff_verdict import DiffFinding
-from .engines import HANG_ATTEMPTS
 from .events import Notice, Progress
 from .probing import PROBES, SCALES
 from .profiles import PROFILES, Profile
 from .scenario_file import write_scenario
+from .shrinking import HANG_ATTEMPTS
 from .verdict import EngineRun
 
 # Both crash or hang alike: the run is over, and that is no difference.

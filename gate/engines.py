@@ -7,36 +7,36 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from ..model.faults import ConfigRefused, TargetBroken, TargetFault
-from ..model.scenario import Scenario
+from ..model.faults import TargetBroken, TargetFault
 from ..properties.machine import Enough, Search, search
-from ..properties.replay import replay
 from ..properties.rules import NEVER_HANGS
-from ..properties.shrink import shrink
 from . import verdict
 from .events import Notice, Progress
-from .findings import confirm, keep
+from .shrinking import shrink_and_keep
 from .state import Gate
 
-# Each trial of a scenario that hangs costs the time limit of a step.
-HANG_ATTEMPTS = 10
-# What an understudy takes for so many trials, a real release takes for one.
-UNDERSTUDY_ATTEMPTS = 20
 
-
-def search_scale(gate: Gate, scale: str, fixed: Mapping[str, Any] | None = None) -> None:
+def search_scale(
+    gate: Gate,
+    scale: str,
+    fixed: Mapping[str, Any] | None = None,
+    known: frozenset[str] = frozenset(),
+) -> None:
     """Hypothesis at one scale, again and again while it finds rules that were not broken yet.
 
-    `fixed`: the keys of the configuration that have one value only.
+    `fixed`: the keys of the configuration that have one value only. `known`: the rules that are
+    known to break at this scale.
     """
     began = time.monotonic()
-    known: frozenset[str] = frozenset()
     checked = {rule.id for rule in gate.rules if rule.checked}
     totals = Counter[str]()
     examples, seed = gate.profile.examples, gate.seed
     complete = False
     try:
         while examples > 0 and len(known) < gate.max_failures and not known >= checked:
+            if NEVER_HANGS in known:
+                gate.report(Notice(f"hypothesis, {scale}: a target that hangs is searched no more"))
+                return
             hunt = Search(gate.target, gate.system, gate.revision, gate.rules, scale, known)
             hunt.fixed = fixed or {}
             hunt.new = gate.deviations.new
@@ -54,9 +54,6 @@ def search_scale(gate: Gate, scale: str, fixed: Mapping[str, Any] | None = None)
                 gate.at_stake.update(hunt.at_stake)
                 if hunt.failure is not None:
                     known |= {_found(gate, scale, hunt, attempts)}
-            if NEVER_HANGS in known:
-                gate.report(Notice(f"hypothesis, {scale}: a target that hangs is searched no more"))
-                return
             examples -= hunt.runs_to_failure if broken else examples
             seed += 1
         complete = True
@@ -105,41 +102,9 @@ def _book(totals: Counter[str], hunt: Search) -> None:
 
 
 def _found(gate: Gate, scale: str, hunt: Search, attempts: int) -> str:
-    """Shrink, replay and keep what a search found; the rule that it breaks first."""
+    """Shrink, confirm and keep what a search found; the rule that it breaks first."""
     assert hunt.failure is not None
-    smallest, (first, *_) = hunt.failure
-    began = time.monotonic()
-
-    found, target = smallest, gate.target
-
-    def still_breaks(candidate: Scenario) -> bool:
-        nonlocal smallest
-        try:
-            ended = replay(
-                target, candidate, gate.rules, last_step=first.step, new=gate.deviations.new
-            )
-        except ConfigRefused:  # plainer, but not for this target
-            return False
-        again = ended.broken
-        if not again or again[0].rule != first.rule:
-            return False
-        smallest = candidate
-        return True
-
-    if first.rule == NEVER_HANGS:
-        attempts = min(attempts, HANG_ATTEMPTS)
-    try:
-        if gate.understudy is not None:
-            target = gate.understudy
-            if still_breaks(smallest):
-                shrink(smallest, still_breaks, UNDERSTUDY_ATTEMPTS * attempts)
-            target = gate.target
-            if smallest is not found and not still_breaks(smallest):
-                smallest = found
-        if smallest is found:
-            shrink(smallest, still_breaks, attempts)
-    finally:
-        outcome = confirm(gate, smallest, first)
-        seconds = hunt.shrink_seconds + time.monotonic() - began
-        keep(gate, "hypothesis", scale, smallest, outcome, hunt.found_after, seconds)
+    scenario, (first, *_) = hunt.failure
+    took = (hunt.found_after, hunt.shrink_seconds)
+    shrink_and_keep(gate, "hypothesis", scale, scenario, first, attempts, *took)
     return first.rule

@@ -12,7 +12,7 @@ from . import verdict
 from .engines import search_scale
 from .events import Began, Judged, Notice
 from .probing import probe
-from .replaying import replay_builtin, replay_deviations, replay_own
+from .replaying import replay_builtin, replay_deviations, replay_own, replay_seeds
 from .state import Gate
 
 
@@ -37,9 +37,10 @@ def run_gate(gate: Gate) -> verdict.Verdict:
     try:
         replay_deviations(gate)
         replay_own(gate)
+        known = {scale: replay_seeds(gate, scale) for scale in probed.scales}
         replay_builtin(gate)
         for scale in probed.scales:
-            search_scale(gate, scale, probed.fixed[scale])
+            search_scale(gate, scale, probed.fixed[scale], known[scale])
     except KeyboardInterrupt:
         gate.interrupted = True
     except TargetFault as fault:

@@ -1,7 +1,7 @@
 """The scenarios that a gate begins with: ours, the user's, and what is known to fail."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from msgspec.structs import replace
 
@@ -10,40 +10,79 @@ from ..model.faults import ConfigRefused
 from ..model.scenario import Scenario
 from ..model.target import Target
 from ..properties.replay import Outcome, replay
+from ..properties.rules import NEVER_HANGS
 from ..spec.catalogue import Rule
 from . import verdict
-from .builtin import by_length, longest
+from .builtin import by_length, longest, seed_corpus
 from .deviations import Deviations
 from .events import Notice, Progress
 from .findings import confirm, keep
+from .shrinking import shrink_and_keep
 from .state import Gate
+
+# What is done with a scenario that breaks a rule, and the seconds that it took; whether to go on.
+Found = Callable[[Scenario, Outcome, float], bool]
+
+
+def replay_seeds(gate: Gate, scale: str) -> frozenset[str]:
+    """The seed corpus of a scale; the rules that it breaks, each with a small scenario."""
+    chosen = _short_enough(gate, seed_corpus(gate.system, scale))
+    known: set[str] = set()
+
+    def found(scenario: Scenario, outcome: Outcome, seconds: float) -> bool:
+        first = outcome.broken[0]
+        if first.rule not in known:
+            known.add(first.rule)
+            attempts = gate.profile.shrink_runs + gate.profile.shrink_attempts
+            shrink_and_keep(gate, "corpus", scale, scenario, first, attempts, seconds)
+        return len(known) < gate.max_failures and NEVER_HANGS not in known
+
+    if chosen:
+        _replay(gate, "corpus", scale, chosen, found)
+    return frozenset(known)
 
 
 def replay_builtin(gate: Gate) -> None:
-    """The built-in scenarios that are short enough for the profile, the shortest first."""
-    chosen = []
-    for name, scenario in by_length(gate.system).items():
-        if longest(scenario) <= gate.profile.corpus_steps:
-            chosen.append(scenario)
-        else:
-            gate.report(Notice(f"corpus: {name} left out of profile {gate.profile_name}"))
-    _replay(gate, "corpus", "production", chosen)
+    """The published scenarios that are short enough for the profile, the shortest first."""
+    chosen = _short_enough(gate, by_length(gate.system))
+    _replay(gate, "corpus", "production", chosen, _as_it_is(gate, "corpus", "production"))
 
 
 def replay_own(gate: Gate) -> None:
     """The scenarios of the user's own corpus, all of them."""
     if gate.corpus:
-        _replay(gate, "own corpus", "given", gate.corpus)
+        _replay(gate, "own corpus", "given", gate.corpus, _as_it_is(gate, "own corpus", "given"))
 
 
-def _replay(gate: Gate, engine: str, scale: str, chosen: Sequence[Scenario]) -> None:
-    """Each scenario to its end or to the first broken rule."""
+def _short_enough(gate: Gate, there: Mapping[str, Scenario]) -> list[Scenario]:
+    chosen = []
+    for name, scenario in there.items():
+        if longest(scenario) <= gate.profile.corpus_steps:
+            chosen.append(scenario)
+        else:
+            gate.report(Notice(f"corpus: {name} left out of profile {gate.profile_name}"))
+    return chosen
+
+
+def _as_it_is(gate: Gate, engine: str, scale: str) -> Found:
+    """What somebody chose is kept as it is."""
+
+    def found(scenario: Scenario, outcome: Outcome, seconds: float) -> bool:
+        again = confirm(gate, scenario, outcome.broken[0])
+        keep(gate, engine, scale, scenario, again, seconds, 0.0)
+        return True
+
+    return found
+
+
+def _replay(gate: Gate, engine: str, scale: str, chosen: Sequence[Scenario], found: Found) -> None:
+    """Each scenario to its end or to the first broken rule, while `found` says to go on."""
     began = time.monotonic()
     runs = steps = refused = rejected = 0
     complete = False
     try:
         for number, scenario in enumerate(chosen):
-            gate.report(Progress(engine, number, len(chosen), steps))
+            gate.report(Progress(f"{engine}, {scale}", number, len(chosen), steps))
             found_at = time.monotonic()
             try:
                 meant = replace(scenario, revision=gate.revision, expect=None)
@@ -54,10 +93,8 @@ def _replay(gate: Gate, engine: str, scale: str, chosen: Sequence[Scenario]) -> 
             runs, steps = runs + 1, steps + outcome.steps
             rejected += len(outcome.session.rejected)
             gate.at_stake.update(outcome.at_stake)
-            if outcome.broken:
-                elapsed = time.monotonic() - found_at
-                again = confirm(gate, meant, outcome.broken[0])
-                keep(gate, engine, scale, meant, again, elapsed, 0.0)
+            if outcome.broken and not found(meant, outcome, time.monotonic() - found_at):
+                break
         complete = True
     finally:
         seconds = time.monotonic() - began

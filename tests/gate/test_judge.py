@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from schedproof.gate import engines, probing
+from schedproof.gate import probing, shrinking
 from schedproof.gate.events import Began, Event, Found, Judged, Notice, Progress
 from schedproof.gate.judge import make_understudy, run_gate
 from schedproof.gate.scenario_file import read_scenario
@@ -76,7 +76,8 @@ def test_progress_never_goes_back_nor_beyond_what_was_asked_for(gate: Callable[.
     run_gate(gate(target, "ALL-R03 SPY-R14 SPY-R22", corpus_steps=200))
     told = [event for event in gate.events if isinstance(event, Progress)]  # type: ignore[attr-defined]
     engines = {event.engine for event in told}
-    assert engines == {"corpus", "hypothesis, small", "hypothesis, tight"}
+    corpus = {"corpus, small", "corpus, production"}
+    assert engines == {*corpus, "hypothesis, small", "hypothesis, tight"}
     for engine in engines:
         of_it = [event for event in told if event.engine == engine]
         runs, steps = [event.runs for event in of_it], [event.steps for event in of_it]
@@ -234,7 +235,7 @@ def test_a_hang_ends_the_search_after_few_trials(gate: Callable[..., Gate]) -> N
     assert entry(verdict, "ALL-R02").status == "violated"
     assert [one.scale for one in verdict.findings] == ["small", "tight"]
     # The first, at most ten to shrink it, and one to confirm; at two scales.
-    assert Hangs.hangs <= 2 * (1 + engines.HANG_ATTEMPTS + 1)
+    assert Hangs.hangs <= 2 * (1 + shrinking.HANG_ATTEMPTS + 1)
     assert any(
         "searched no more" in event.text
         for event in gate.events  # type: ignore[attr-defined]

@@ -7,10 +7,13 @@ from typing import Any
 import pytest
 
 from schedproof.gate import probing
+from schedproof.gate.builtin import seed_corpus
 from schedproof.gate.corpus_folder import entries
 from schedproof.gate.judge import run_gate
 from schedproof.gate.profiles import PROFILES, Profile
 from schedproof.gate.state import Gate
+from schedproof.model.faults import TargetHung
+from schedproof.properties.rules import NEVER_HANGS
 
 from .build import Ghosts, Run, Toy, entry
 
@@ -65,3 +68,46 @@ def test_the_command_reads_a_corpus_and_says_what_is_wrong_with_one(
     broken = run("gate", "model", *words, str(found))
     assert broken.code == 2
     assert "broken.json: not JSON" in broken.err
+
+
+def test_what_the_seed_corpus_breaks_is_shrunk_and_searched_no_more(
+    gate: Callable[..., Gate], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(probing, "SCALES", ("small",))
+    verdict = run_gate(gate(Ghosts(), "ALL-R03", corpus_steps=100))
+    [finding] = verdict.findings
+    assert (finding.engine, finding.scale, finding.rule) == ("corpus", "small", "ALL-R03")
+    assert finding.requests == 2
+    ran = {(one.name, one.scale): one.runs for one in verdict.engines}
+    assert ran["corpus", "small"] >= 1
+    assert ran["hypothesis", "small"] == 0
+
+
+def test_the_search_goes_on_for_the_rules_that_the_seed_corpus_did_not_break(
+    gate: Callable[..., Gate], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(probing, "SCALES", ("small",))
+    verdict = run_gate(gate(Ghosts(), corpus_steps=100))
+    assert [one.rule for one in verdict.findings if one.scale == "small"] == ["ALL-R03"]
+    [searched] = [one for one in verdict.engines if one.name == "hypothesis"]
+    assert searched.runs >= 12
+    assert searched.complete
+
+
+def test_a_target_that_hangs_in_the_seed_corpus_is_asked_no_further_run_of_it(
+    gate: Callable[..., Gate], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Hangs(Toy):
+        """Does not answer once two requests run."""
+
+        def bend(self, step: dict[str, Any]) -> None:
+            if len(step["running"]) > 1:
+                raise TargetHung("step", 1.0)
+
+    monkeypatch.setattr(probing, "SCALES", ("small",))
+    verdict = run_gate(gate(Hangs(), corpus_steps=100))
+    [finding] = verdict.findings
+    assert (finding.engine, finding.rule) == ("corpus", NEVER_HANGS)
+    ran = {(one.name, one.scale): (one.runs, one.complete) for one in verdict.engines}
+    assert ran["corpus", "small"][0] < len(seed_corpus("spyre", "small"))
+    assert ran["hypothesis", "small"] == (0, False)
