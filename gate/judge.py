@@ -37,7 +37,7 @@ def run_gate(gate: Gate) -> verdict.Verdict:
     try:
         replay_deviations(gate)
         replay_own(gate)
-        known = {scale: replay_seeds(gate, scale) for scale in probed.scales}
+        known = {scale: replay_seeds(gate, scale, probed.fixed[scale]) for scale in probed.scales}
         replay_builtin(gate)
         for scale in probed.scales:
             search_scale(gate, scale, probed.fixed[scale], known[scale])

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 from msgspec.structs import replace
 
@@ -24,9 +25,15 @@ from .state import Gate
 Found = Callable[[Scenario, Outcome, float], bool]
 
 
-def replay_seeds(gate: Gate, scale: str) -> frozenset[str]:
-    """The seed corpus of a scale; the rules that it breaks, each with a small scenario."""
-    chosen = _short_enough(gate, seed_corpus(gate.system, scale))
+def replay_seeds(gate: Gate, scale: str, fixed: Mapping[str, Any]) -> frozenset[str]:
+    """The seed corpus of a scale; the rules that it breaks, each with a small scenario.
+
+    `fixed`: the keys of the configuration that have one value only.
+    """
+    chosen = [
+        replace(one, config={**one.config, **fixed})
+        for one in _short_enough(gate, seed_corpus(gate.system, scale))
+    ]
     known: set[str] = set()
 
     def found(scenario: Scenario, outcome: Outcome, seconds: float) -> bool:
