@@ -6,14 +6,15 @@ import pytest
 
 from schedproof.gate.builtin import builtin_scenarios
 from schedproof.model.errors import InputError
+from schedproof.model.lanes import lanes as lanes_of
 from schedproof.model.lanes.lanes import (
-    MOST_IDLE,
     Lanes,
     asked_by,
     read_rules,
     run,
 )
-from schedproof.model.lanes.rules import PEAK
+from schedproof.model.lanes.projections import FORMULAS
+from schedproof.model.lanes.rules import PEAK, STEPS
 from schedproof.model.scenario import Request
 
 from .build import LONGEST, loads_of, reference, same, settings, shown
@@ -83,8 +84,36 @@ def test_who_is_refused_for_ever_is_cut_and_its_idle_steps_are_counted() -> None
     config = {**SMALL, "max_model_len": 30, "max_batch_tkv": 30, "chunk_size": 4}
     rules = read_rules("documented", config, "document_figure")
     told = run(rules, asked_by(rules, [[request(9, 22)], [request(4, 2)]]), numba=False)
-    assert told.idle.tolist() == [MOST_IDLE + 1, 0]
+    assert told.idle.tolist() == [101, 0]
     assert told.peak.tolist() == [0, 5]
+
+
+def test_a_stride_ends_where_somebody_ends_and_is_never_longer_than_it_may_be() -> None:
+    rules = read_rules("sound", {**SMALL, "block_size": 16, "chunk_size": 16})
+    lanes = Lanes(rules, asked_by(rules, [[request(3, 10)]]))
+    strides = []
+    for most in (100, 4, 100, 100):
+        lanes.turn(most)
+        strides.append(int(lanes.lane[STEPS, 0]))
+    # The prefill; as many as may be; what is left of ten tokens; nothing.
+    assert strides == [1, 4, 5, 0]
+
+
+def test_lanes_that_do_not_fit_at_once_are_run_in_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    rules = read_rules("sound", SMALL)
+    asked = asked_by(rules, [[request(prompt, 5)] for prompt in (1, 5, 9, 13, 17)])
+    whole = run(rules, asked, numba=False)
+    monkeypatch.setattr(lanes_of, "AT_ONCE", 2)
+    assert same(run(rules, asked, numba=False), whole)
+    assert whole.steps.tolist() == [5, 5, 6, 6, 7]
+
+
+@pytest.mark.parametrize(
+    ("revision", "own"),
+    [("sound", "common_base"), ("documented", "document_realigned"), ("2.1.2", "2.1.2")],
+)
+def test_a_revision_admits_by_its_own_projection(revision: str, own: str) -> None:
+    assert FORMULAS[read_rules(revision, SMALL).formula] == own
 
 
 def test_no_lanes_and_no_requests_are_over_at_once() -> None:
