@@ -2,8 +2,6 @@
 
 import io
 import sys
-from collections.abc import Sequence
-from datetime import date
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -12,13 +10,9 @@ import typer
 from .. import __version__
 from ..model.errors import InputError
 from ..model.faults import ConfigRefused, TargetCrashed, TargetFault, TargetNotStarted
-from ..model.observation import Step
-from ..model.systems import check_system, make_model, resolve_revision
+from ..model.systems import check_system
 from ..model.target import ModelTarget
-from ..properties.predicate import Broken
-from ..properties.replay import replay as run_replay
-from ..properties.rules import LOCKSTEP
-from ..spec.catalogue import SYSTEMS, CatalogueError, Rule, load, select
+from ..spec.catalogue import SYSTEMS, CatalogueError, load, select
 from ..spec.shared import topics
 from . import (
     bench_command,
@@ -30,55 +24,20 @@ from . import (
     doctor_command,
     explore_command,
     frontier_command,
+    gate_command,
     recompute_command,
+    replay_command,
     report,
     show_command,
     step_command,
 )
 from .campaign import command as campaign_command
-from .checkouts import with_path
-from .corpus_folder import entries
-from .deviations import Deviations, read_deviations
-from .exits import BROKEN, CONFORMS, INCONCLUSIVE, USAGE
-from .hypothesis_home import set_hypothesis_home
-from .judge import run_gate
-from .options import (
-    at_least,
-    check_applies,
-    check_different,
-    check_places,
-    check_unicode,
-    option,
-    picked,
-)
-from .perfetto import check_perfetto, run_of, write_perfetto
-from .profiles import PROFILES
+from .exits import INCONCLUSIVE, USAGE
+from .options import at_least, check_places, option
 from .published import ReleaseError
-from .reports.asked import AskedReports, check_asked, reporters
-from .reports.outcome import INTERRUPTED
-from .scenario_file import FileError, read_scenario
-from .shared_options import (
-    CheckoutPath,
-    MemoryLimit,
-    Offline,
-    RevisionOption,
-    RuleOption,
-    StepLimit,
-    SystemOption,
-    TargetOption,
-)
-from .state import Gate
-from .step_lines import StepLines
+from .scenario_file import FileError
 from .targets.jsonl import serve as serve_lines
-from .targets.opening import (
-    UnknownTargetError,
-    default_revision,
-    default_system,
-    make_target,
-    opened,
-)
-from .targets.pipe import LEAST_MEMORY, MEMORY_LIMIT
-from .targets.recorder import check_trace_file, recorded
+from .targets.opening import UnknownTargetError, make_target
 
 # Typer brings its own copy of click and names only the leaves of its errors: this is the root.
 COMMAND_LINE_ERROR: type[Exception] = typer.BadParameter.__mro__[2]
@@ -111,200 +70,8 @@ def options(
     """Options of the command line as a whole."""
 
 
-@app.command()
-def gate(
-    target: Annotated[
-        str,
-        typer.Argument(
-            help="model, MODULE:FACTORY, 'cmd:COMMAND LINE' or a release (vllm==0.28.0)"
-        ),
-    ] = "model",
-    system: SystemOption = None,
-    revision: RevisionOption = None,
-    rule: RuleOption = None,
-    profile: Annotated[str, typer.Option(help=f"one of {', '.join(PROFILES)}")] = "ci",
-    seed: Annotated[
-        int, typer.Option(help="the same seed gives the same runs; from 0 upwards")
-    ] = 0,
-    max_failures: Annotated[
-        int, typer.Option(help="broken rules to look for per scale, at least 1")
-    ] = 3,
-    json_file: Annotated[
-        Path | None, typer.Option("--json", help="write the verdict to this file")
-    ] = None,
-    junit_file: Annotated[
-        Path | None, typer.Option("--junit", help="write JUnit XML to this file, a case per rule")
-    ] = None,
-    sarif_file: Annotated[
-        Path | None, typer.Option("--sarif", help="write SARIF 2.1.0 to this file")
-    ] = None,
-    ndjson_file: Annotated[
-        Path | None, typer.Option("--ndjson", help="write a line per event to this file, at once")
-    ] = None,
-    github: Annotated[
-        bool, typer.Option("--github", help="GitHub annotations, and a step summary")
-    ] = False,
-    out: Annotated[Path, typer.Option(help="folder for counterexamples")] = Path("schedproof-out"),
-    corpus: Annotated[
-        Path | None, typer.Option(help="a folder of scenarios that are replayed first")
-    ] = None,
-    deviations: Annotated[
-        Path | None,
-        typer.Option(help="failures that are known, a TOML file of [[known]] entries"),
-    ] = None,
-    step_limit: StepLimit = 10.0,
-    memory_limit: MemoryLimit = MEMORY_LIMIT,
-    offline: Offline = False,
-    path: CheckoutPath = None,
-) -> None:
-    """Judge a scheduler: replay known scenarios, search for new ones, give a verdict per rule."""
-    target = with_path(target, path)
-    system = default_system(target) if system is None else system
-    with option("--system"):
-        check_system(system)
-    if revision is None:
-        revision = default_revision(target)
-    with option("--revision"):
-        resolved = resolve_revision(system, revision)
-        if target == "model":
-            make_model(system, resolved, {})
-    if profile not in PROFILES:
-        raise InputError("--profile", f"{profile!r}; valid: {', '.join(PROFILES)}")
-    at_least("--seed", seed, 0)
-    at_least("--max-failures", max_failures, 1)
-    at_least("--step-limit", step_limit, 0.1)
-    at_least("--memory-limit", memory_limit, LEAST_MEMORY)
-    check_unicode("TARGET", target)
-    check_unicode("--out", str(out))
-    check_places(json_file, out)
-    asked = AskedReports(json_file, junit_file, sarif_file, ndjson_file, github)
-    check_asked(asked)
-    catalogue = load(system)
-    rules = _rules(catalogue, rule, resolved, target)
-    known = (
-        read_deviations(deviations, system, catalogue, date.today()) if deviations else Deviations()
-    )
-    own = [one.scenario for one in entries(corpus)] if corpus else []
-    set_hypothesis_home()
-    console = report.make_console()
-    notice = report.notice(console)
-    with (
-        opened(
-            target,
-            step_limit=step_limit,
-            memory_limit=memory_limit,
-            offline=offline,
-            report=notice,
-        ) as open_target,
-        reporters(console, catalogue, asked) as together,
-    ):
-        judged = Gate(
-            target=open_target.target,
-            target_spec=target,
-            system=system,
-            revision=resolved,
-            rules=rules,
-            chosen=bool(rule),
-            profile_name=profile,
-            seed=seed,
-            max_failures=max_failures,
-            out=out,
-            report=together,
-            stderr=open_target.stderr,
-            corpus=[scenario for scenario in own if scenario.system == system],
-            deviations=known,
-            replay_options=report.replay_options(
-                target, rule and [one.id for one in rules], step_limit, memory_limit
-            ),
-        )
-        verdict = run_gate(judged)
-        stderr = open_target.stderr()
-    if judged.interrupted:
-        report.fail(INTERRUPTED)
-    if judged.fault is not None:
-        report.fail(str(judged.fault))
-        report.print_details(getattr(judged.fault, "details", "") or stderr)
-    for error in together.failed:
-        report.fail(str(error))
-    raise typer.Exit(USAGE if together.failed else verdict.exit_code)
-
-
-@app.command()
-def replay(
-    scenario: Annotated[Path, typer.Argument(help="a scenario file")],
-    target: TargetOption = "model",
-    rule: RuleOption = None,
-    quiet: Annotated[bool, typer.Option("--quiet", help="no line per step")] = False,
-    fold: Annotated[
-        bool, typer.Option("--fold", help="one line for decode steps in a row that are alike")
-    ] = False,
-    trace: Annotated[
-        Path | None,
-        typer.Option("--trace", help="record the run to this file, for check-trace (.gz: packed)"),
-    ] = None,
-    perfetto: Annotated[
-        Path | None,
-        typer.Option("--perfetto", help="draw the run to this file, trace events for Perfetto"),
-    ] = None,
-    step_limit: StepLimit = 10.0,
-    memory_limit: MemoryLimit = MEMORY_LIMIT,
-    offline: Offline = False,
-    path: CheckoutPath = None,
-) -> None:
-    """Run one scenario on a target, show every step, and judge it."""
-    target = with_path(target, path)
-    at_least("--step-limit", step_limit, 0.1)
-    at_least("--memory-limit", memory_limit, LEAST_MEMORY)
-    read = read_scenario(scenario)
-    catalogue = load(read.system)
-    rules = _rules(catalogue, rule, read.revision or "", target)
-    _check_expected_rules(scenario, read, catalogue)
-    if trace is not None:
-        check_trace_file(trace, scenario)
-        # The model in a recorder is still the model: lockstep with itself says nothing.
-        rules = [one for one in rules if one.id != LOCKSTEP or target.partition(":")[0] != "model"]
-    if perfetto is not None:
-        check_perfetto(perfetto, scenario)
-        check_different({"--perfetto": perfetto} | ({"--trace": trace} if trace else {}))
-    console = report.make_console()
-    lines, steps = StepLines(console.print, read.config, fold=fold), []
-
-    def watch(number: int, step: Step) -> None:
-        if not quiet:
-            lines(number, step)
-        if perfetto is not None:
-            steps.append(step)
-
-    notice = report.notice(console)
-    with opened(
-        target, step_limit=step_limit, memory_limit=memory_limit, offline=offline, report=notice
-    ) as open_target:
-        try:
-            with recorded(open_target.target, trace) as asked:
-                outcome = run_replay(asked, read, rules, watch)
-        except (InputError, ConfigRefused) as error:
-            raise FileError(f"{scenario}: {error}") from None
-        finally:
-            lines.close()
-        stderr = open_target.stderr()
-    if perfetto is not None:
-        write_perfetto(perfetto, [run_of(read, outcome, steps)])
-    for name, why in outcome.session.rejected.items():
-        report.say(console, f"{name} refused at the door: {why}")
-    by_id = {entry.id: entry for entry in catalogue}
-    if outcome.broken:
-        first: Broken = outcome.broken[0]
-        ids = rule and [one.id for one in rules]
-        options = report.replay_options(target, ids, step_limit, memory_limit)
-        report.print_failure(
-            console, by_id[first.rule], read, first, str(scenario), options, outcome.session
-        )
-        for other in outcome.broken[1:]:
-            report.say(console, f"  in the same step {other.rule}: {other.message}")
-        report.print_details(outcome.session.details or stderr, console)
-    for line in outcome.unmet:
-        report.say(console, f"not as expected: {line}")
-    raise typer.Exit(_conclude(console, read, outcome, rules if rule else ()))
+app.command("gate")(gate_command.command)
+app.command("replay")(replay_command.command)
 
 
 @app.command()
@@ -494,53 +261,3 @@ def _explain_usage(error: Any) -> None:
     context = getattr(error, "ctx", None)
     hint = f"; {context.command_path} --help shows what is valid" if context else ""
     report.fail(message.rstrip(".") + hint)
-
-
-def _rules(
-    catalogue: Sequence[Rule], words: list[str] | None, revision: str, target: str
-) -> Sequence[Rule]:
-    """The rules that --rule names (`A,B` means A and B), else all of the catalogue.
-
-    Raises:
-        InputError, CatalogueError: one that cannot be checked here at all.
-    """
-    if not words:
-        return catalogue
-    chosen = picked(catalogue, words)
-    for rule in chosen:
-        check_applies(rule, revision)
-        if rule.id == LOCKSTEP and target == "model":
-            raise InputError(
-                "--rule", f"{rule.id} compares a target with the model; valid: any other target"
-            )
-    return chosen
-
-
-def _check_expected_rules(path: Path, scenario: Any, catalogue: Sequence[Rule]) -> None:
-    try:
-        select(catalogue, (scenario.expect and scenario.expect.violates) or ())
-    except CatalogueError as error:
-        raise FileError(f"{path}: $.expect.violates: {error}") from None
-
-
-def _conclude(console: Any, scenario: Any, outcome: Any, chosen: Sequence[Rule]) -> int:
-    if outcome.broken:
-        if not outcome.unmet and scenario.expect is not None and scenario.expect.violates:
-            console.print(f"as expected: {', '.join(one.rule for one in outcome.broken)} broke")
-        return BROKEN
-    if outcome.unmet:
-        return BROKEN
-    if not outcome.finished:
-        console.print(f"not finished after {outcome.steps} steps: no verdict")
-        return INCONCLUSIVE
-    exercised = [rule.id for rule in outcome.session.checked if outcome.at_stake[rule.id]]
-    idle = [rule.id for rule in chosen if rule.id not in exercised]
-    if idle or not exercised:
-        what = f"never at stake: {', '.join(idle)}" if idle else "no rule was at stake"
-        console.print(f"{what}; no verdict")
-        return INCONCLUSIVE
-    console.print(
-        f"no rule is broken in {outcome.steps} steps "
-        f"({len(exercised)} of {len(outcome.session.checked)} rules were at stake)"
-    )
-    return CONFORMS

@@ -7,7 +7,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from ..model.errors import InputError
-from ..properties.rules import applies
+from ..properties.rules import LOCKSTEP, applies
 from ..spec.catalogue import Rule, select
 from .scenario_file import FileError
 
@@ -82,6 +82,26 @@ def picked(catalogue: Sequence[Rule], words: Sequence[str]) -> Sequence[Rule]:
     if not ids:
         raise InputError("--rule", f"{words[0]!r} names no rule; `schedproof rules` lists them")
     return select(catalogue, ids)
+
+
+def judged_by(
+    catalogue: Sequence[Rule], words: Sequence[str] | None, revision: str, target: str
+) -> Sequence[Rule]:
+    """The rules that --rule names (`A,B` means A and B), else all of the catalogue.
+
+    Raises:
+        InputError, CatalogueError: one that cannot be checked here at all.
+    """
+    if not words:
+        return catalogue
+    chosen = picked(catalogue, words)
+    for rule in chosen:
+        check_applies(rule, revision)
+        if rule.id == LOCKSTEP and target == "model":
+            raise InputError(
+                "--rule", f"{rule.id} compares a target with the model; valid: any other target"
+            )
+    return chosen
 
 
 def check_applies(rule: Rule, revision: str) -> None:

@@ -2,7 +2,6 @@
 
 import re
 import shlex
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -10,14 +9,12 @@ import typer
 
 from ..model.errors import InputError
 from ..model.faults import ConfigRefused
-from ..model.scenario import Scenario
-from ..properties.rules import LOCKSTEP
-from ..spec.catalogue import Rule, load
+from ..spec.catalogue import load
 from . import report
 from .check_trace_command import check_rules
 from .checkouts import with_path
 from .exits import BROKEN, CONFORMS
-from .options import at_least, check_applies, check_file, check_unicode, picked, write
+from .options import at_least, check_file, check_unicode, judged_by, write
 from .scenario_file import FileError, read_scenario
 from .shared_options import CheckoutPath, MemoryLimit, Offline, RuleOption, StepLimit
 from .show.page import check_plotly, page
@@ -72,7 +69,7 @@ def command(
     else:
         spec = with_path(target or "model", path)
         scenario = read_scenario(Path(file))
-        rules = rules_of(scenario, rule, spec)
+        rules = judged_by(load(scenario.system), rule, scenario.revision or "", spec)
         notice = report.notice(console)
         with opened(
             spec, step_limit=step_limit, memory_limit=memory_limit, offline=offline, report=notice
@@ -139,22 +136,3 @@ def is_trace(file: str) -> bool:
     except ValueError as error:  # a NUL in the path
         raise FileError(f"{file!a}: {error}") from None
     return first.startswith(GZIP) or bool(OPERATION.match(first))
-
-
-def rules_of(scenario: Scenario, words: Sequence[str] | None, target: str) -> Sequence[Rule]:
-    """The rules that --rule names, else all of the scenario's system.
-
-    Raises:
-        InputError, CatalogueError: one that is not there, or that cannot be checked here.
-    """
-    catalogue = load(scenario.system)
-    if not words:
-        return catalogue
-    chosen = picked(catalogue, words)
-    for rule in chosen:
-        check_applies(rule, scenario.revision or "")
-        if rule.id == LOCKSTEP and target == "model":
-            raise InputError(
-                "--rule", f"{rule.id} compares a target with the model; valid: any other target"
-            )
-    return chosen

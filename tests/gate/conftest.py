@@ -1,4 +1,6 @@
 import io
+import os
+import shlex
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -14,6 +16,7 @@ from schedproof.gate.state import Gate
 from schedproof.spec.catalogue import load, select
 
 from .build import Result, Run
+from .toys import TOYS
 
 RULES = load("spyre")
 
@@ -76,3 +79,25 @@ def console(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Console]:
         return made
 
     return make
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty working folder, an empty cache, and budgets so small that a gate takes a moment."""
+    here = tmp_path / "here"
+    here.mkdir()
+    monkeypatch.chdir(here)
+    monkeypatch.setenv("SCHEDPROOF_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("HYPOTHESIS_STORAGE_DIRECTORY", str(tmp_path / "hypothesis"))
+    monkeypatch.setenv(
+        "PATH", f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
+    )
+    monkeypatch.setitem(PROFILES, "quick", Profile(4, 10, 20, corpus_steps=2_000))
+    return here
+
+
+@pytest.fixture
+def toy(folder: Path) -> Callable[[str], str]:
+    """The TARGET word for a misbehaving target."""
+    (folder / "toys.py").write_text(TOYS, encoding="utf-8")
+    return lambda name: f"cmd:{shlex.quote(sys.executable)} toys.py {name}"

@@ -153,7 +153,7 @@ def test_a_time_limit_that_is_reached_is_inconclusive(run: Run) -> None:
     ("command", "words"),
     [
         ("search.run_search", ["search", "SPY-R07"]),
-        ("cli.run_gate", ["gate", "--profile", "quick"]),
+        ("gate_command.run_gate", ["gate", "--profile", "quick"]),
     ],
 )
 def test_ctrl_c_before_there_is_an_answer_is_one_line_and_exit_3(
