@@ -1,6 +1,6 @@
 """Lockstep: the same decisions, step by step, as the model of the same release."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 from msgspec.structs import replace
@@ -33,6 +33,16 @@ NAMED = frozenset({"blocks", "slot_blocks"})
 def shown(step: Step, observes: frozenset[str]) -> Step:
     """The step as one sees it who is shown these fields only."""
     return replace(step, **dict.fromkeys(FIELDS - REQUIRED - observes))
+
+
+def equal_at_sight(seen: Mapping[str, Any], model: Mapping[str, Any]) -> bool:
+    """Two observations, as they were answered, have no differing field: what both show is equal as
+    it stands. If not, they may still mean the same (`differing`)."""
+    if any(seen.get(field) != model.get(field) for field in NULLABLE):
+        return False
+    if any(field in seen and seen[field] != value for field, value in model.items()):
+        return False
+    return list(seen["scheduled"]) == list(model["scheduled"])
 
 
 class Differing(NamedTuple):

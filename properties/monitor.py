@@ -7,7 +7,6 @@ from typing import Any
 from ..model.observation import Step
 from ..model.scenario import Request
 from ..spec.catalogue import Rule
-from . import lockstep
 from .ledger import Ledger
 from .predicate import Broken, Predicate
 from .rules import LOCKSTEP, NEVER_CRASHES, NEVER_HANGS
@@ -47,8 +46,9 @@ class Monitor:
         """The target took an abort."""
         self.ledger.abort(request_id, inside)
 
-    def observe(self, step: Step, model_step: Step | None = None) -> list[Broken]:
-        """The rules that this step breaks; `model_step` is what the release's model did."""
+    def observe(self, step: Step, differences: Sequence[str] | None = None) -> list[Broken]:
+        """The rules that this step breaks; `differences` from what the release's model did are
+        none where no model is beside the target."""
         ledger, number = self.ledger, self.ledger.step
         broken = []
         for rule, is_broken, is_at_stake in self._checks[self._absent_members(step)]:
@@ -57,11 +57,10 @@ class Monitor:
                 broken.append(Broken(rule, number, message))
             if message is not None or is_at_stake(ledger, step):
                 self.at_stake[rule] += 1
-        if model_step is not None and LOCKSTEP in self._rules:
+        if differences is not None and LOCKSTEP in self._rules:
             self.at_stake[LOCKSTEP] += bool(step.scheduled)
-            found = lockstep.differences(step, model_step)
-            if found:
-                broken.append(Broken(LOCKSTEP, number, "; ".join(found)))
+            if differences:
+                broken.append(Broken(LOCKSTEP, number, "; ".join(differences)))
         for rule in (NEVER_CRASHES, NEVER_HANGS):
             self.at_stake[rule] += bool(ledger.live)
         ledger.observe(step)

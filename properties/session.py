@@ -61,7 +61,7 @@ class Session:
         self.recent: deque[tuple[int, Step]] = deque(maxlen=CONTEXT_STEPS)
         self.rejected: dict[str, str] = {}
         self.cannot_abort = False
-        self.expected: Step | None = None
+        self._model_reply: Reply | None = None
         self.details = ""
         self._lockstep = self._make_lockstep(system, revision, config)
 
@@ -102,17 +102,37 @@ class Session:
         Raises:
             TargetBroken: the reply is not a step observation.
         """
-        self.expected = None
+        self._model_reply = None
         try:
             reply = ask("step", self._target.step)
             step = read_step(reply, self.started.observes)
         except FINDINGS as fault:
             return self._fault(fault)
+        differences: list[str] | None = None
         if self._lockstep is not None:
-            whole = read_step(self._lockstep.step(), frozenset())
-            self.expected = lockstep.shown(whole, self.started.observes)
+            self._model_reply = self._lockstep.step()
+            differences = self._differences(step, reply["step"])
         self.recent.append((self.monitor.ledger.step, step))
-        return self.monitor.observe(step, self.expected)
+        return self.monitor.observe(step, differences)
+
+    @property
+    def expected(self) -> Step | None:
+        """What the release's model did in the last step, as one sees it who is shown what the
+        target shows; None where no model is beside it."""
+        if self._model_reply is None:
+            return None
+        whole = read_step(self._model_reply, frozenset())
+        return lockstep.shown(whole, self.started.observes)
+
+    def _differences(self, step: Step, seen: Mapping[str, Any]) -> list[str]:
+        """How the target's step differs from the model's; nearly always they are equal at sight,
+        which saves the translation."""
+        assert self._model_reply is not None
+        if lockstep.equal_at_sight(seen, self._model_reply["step"]):
+            return []
+        expected = self.expected
+        assert expected is not None
+        return lockstep.differences(step, expected)
 
     @property
     def unfinished(self) -> bool:

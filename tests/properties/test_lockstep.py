@@ -2,13 +2,14 @@
 
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from schedproof.model.observation import FIELDS, REQUIRED, Step
-from schedproof.properties.lockstep import COMPARED, differences, shown
+from schedproof.properties.lockstep import COMPARED, differences, equal_at_sight, shown
 
 from .build import decode, idle
 
@@ -200,3 +201,32 @@ def test_who_shows_where_is_written_but_not_who_holds_it_is_compared_by_names_of
     model = shown(holding({"a": (2,)}, a=(1, 2)), FIELDS - {"blocks"})
     assert differences(decode("a", slot_blocks={"a": (9,)}), model) == []
     assert differences(decode("a", slot_blocks={"a": (0,)}), model) != []
+
+
+def answer(step: Step) -> dict[str, Any]:
+    """The observation as a target answers it."""
+    told: dict[str, Any] = msgspec.to_builtins(step)
+    return told
+
+
+@pytest.mark.parametrize("field", OTHERWISE)
+def test_whatever_differs_is_not_equal_at_sight(field: str) -> None:
+    other = replace(WHOLE, **{field: OTHERWISE[field]})
+    assert differences(other, WHOLE) != []
+    assert not equal_at_sight(answer(other), answer(WHOLE))
+    assert not equal_at_sight(answer(WHOLE), answer(other))
+
+
+def test_a_tkv_that_only_one_of_them_shows_is_not_equal_at_sight() -> None:
+    hidden = replace(WHOLE, tkv=None)
+    assert differences(hidden, WHOLE) != []
+    assert not equal_at_sight(answer(hidden), answer(WHOLE))
+    assert not equal_at_sight(answer(WHOLE), answer(hidden))
+
+
+@given(st.sets(st.sampled_from(sorted(FIELDS - REQUIRED - {"tkv"}))))
+def test_what_is_equal_at_sight_differs_in_nothing(hidden: set[str]) -> None:
+    partly = replace(WHOLE, **dict.fromkeys(hidden))
+    for one, other in ((partly, WHOLE), (WHOLE, partly)):
+        assert equal_at_sight(answer(one), answer(other))
+        assert differences(one, other) == []

@@ -90,9 +90,11 @@ def test_a_crash_and_a_hang_are_broken_rules_of_the_coming_step() -> None:
 
 
 def test_lockstep_comes_last_and_only_where_the_rule_is_checked() -> None:
-    other = Step(kind="prefill", scheduled={"a": 5})
+    differs = ["kind: target idle, model prefill", "scheduled: target [], model [('a', 5)]"]
     with_rule = Monitor([rule("A"), *select(RULES, ["ALL-R07"])], {"A": breaks("a")}, CONFIG)
-    found = with_rule.observe(IDLE, other)
+    assert [one.rule for one in with_rule.observe(IDLE)] == ["A"]
+    assert [one.rule for one in with_rule.observe(IDLE, [])] == ["A"]
+    found = with_rule.observe(IDLE, differs)
     assert [one.rule for one in found] == ["A", "ALL-R07"]
-    assert "kind: target idle, model prefill" in found[1].message
-    assert monitor(A=HOLDS).observe(IDLE, other) == []
+    assert found[1].message == "; ".join(differs)
+    assert monitor(A=HOLDS).observe(IDLE, differs) == []
