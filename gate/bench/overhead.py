@@ -1,8 +1,9 @@
 """What judging costs: the gate's own runs, and the same operations on the bare target.
 
 Hypothesis searches while every operation is written down; then exactly these are asked of the
-target again, by itself, and of the target under the monitor, without Hypothesis, in turns. What counts is CPU time, of this process and of the target's: by the clock, two processes
-that take turns on a busy machine cost mostly what others do meanwhile.
+target again, by itself, and of the target under the monitor, without Hypothesis, in turns. What
+counts is CPU time, of this process and of the target's: by the clock, two processes that take turns
+on a busy machine cost mostly what others do meanwhile.
 """
 
 import os
