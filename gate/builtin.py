@@ -24,8 +24,7 @@ def builtin_scenarios(system: str) -> dict[str, Scenario]:
 
 def seed_corpus(system: str, scale: str) -> dict[str, Scenario]:
     """The seed corpus of one scale, likewise; a scale may have none."""
-    there = _scenarios(resources.files("schedproof.gate.corpus") / system / "seeds")
-    return {name: one for name, one in there.items() if name.startswith(f"{scale}-")}
+    return _scenarios(resources.files("schedproof.gate.corpus") / system / "seeds", f"{scale}-")
 
 
 def by_length(system: str) -> dict[str, Scenario]:
@@ -44,12 +43,13 @@ def longest(scenario: Scenario) -> int:
     return max(one.arrival for one in scenario.requests) + work
 
 
-def _scenarios(folder: Traversable) -> dict[str, Scenario]:
+def _scenarios(folder: Traversable, begin: str = "") -> dict[str, Scenario]:
+    """The scenario files of a folder whose names begin so."""
     if not folder.is_dir():
         return {}
-    files = (entry for entry in folder.iterdir() if entry.name.endswith(".json"))
+    files = {entry.name: entry for entry in folder.iterdir() if entry.name.endswith(".json")}
     found = {}
-    for entry in sorted(files, key=lambda entry: entry.name):
-        with resources.as_file(entry) as path:
-            found[entry.name] = read_scenario(Path(path))
+    for name in sorted(name for name in files if name.startswith(begin)):
+        with resources.as_file(files[name]) as path:
+            found[name] = read_scenario(Path(path))
     return found

@@ -28,10 +28,11 @@ from .shared_options import (
     RuleOption,
     StepLimit,
     SystemOption,
+    check_limits,
 )
 from .state import Gate
 from .targets.opening import default_revision, default_system, opened
-from .targets.pipe import LEAST_MEMORY, MEMORY_LIMIT
+from .targets.pipe import MEMORY_LIMIT
 
 
 def command(
@@ -94,8 +95,7 @@ def command(
         raise InputError("--profile", f"{profile!r}; valid: {', '.join(PROFILES)}")
     at_least("--seed", seed, 0)
     at_least("--max-failures", max_failures, 1)
-    at_least("--step-limit", step_limit, 0.1)
-    at_least("--memory-limit", memory_limit, LEAST_MEMORY)
+    check_limits(step_limit, memory_limit)
     check_unicode("TARGET", target)
     check_unicode("--out", str(out))
     check_places(json_file, out)

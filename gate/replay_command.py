@@ -16,7 +16,7 @@ from ..spec.catalogue import CatalogueError, Rule, load, select
 from . import report
 from .checkouts import with_path
 from .exits import BROKEN, CONFORMS, INCONCLUSIVE
-from .options import at_least, check_different, judged_by
+from .options import check_different, judged_by
 from .perfetto import check_perfetto, run_of, write_perfetto
 from .scenario_file import FileError, read_scenario
 from .shared_options import (
@@ -26,10 +26,11 @@ from .shared_options import (
     RuleOption,
     StepLimit,
     TargetOption,
+    check_limits,
 )
 from .step_lines import StepLines
 from .targets.opening import opened
-from .targets.pipe import LEAST_MEMORY, MEMORY_LIMIT
+from .targets.pipe import MEMORY_LIMIT
 from .targets.recorder import check_trace_file, recorded
 
 
@@ -56,8 +57,7 @@ def command(
 ) -> None:
     """Run one scenario on a target, show every step, and judge it."""
     target = with_path(target, path)
-    at_least("--step-limit", step_limit, 0.1)
-    at_least("--memory-limit", memory_limit, LEAST_MEMORY)
+    check_limits(step_limit, memory_limit)
     read = read_scenario(scenario)
     catalogue = load(read.system)
     rules = judged_by(catalogue, rule, read.revision or "", target)

@@ -6,6 +6,8 @@ from typing import Annotated
 import typer
 
 from .checkouts import CHECKOUTS
+from .options import at_least
+from .targets.pipe import LEAST_MEMORY
 
 TargetOption = Annotated[
     str,
@@ -36,3 +38,9 @@ Offline = Annotated[bool, typer.Option("--offline", help="install nothing")]
 CheckoutPath = Annotated[
     Path | None, typer.Option("--path", help=f"the checkout of {' or '.join(CHECKOUTS)}")
 ]
+
+
+def check_limits(step_limit: float, memory_limit: int) -> None:
+    """Raise InputError where --step-limit or --memory-limit is less than it may be."""
+    at_least("--step-limit", step_limit, 0.1)
+    at_least("--memory-limit", memory_limit, LEAST_MEMORY)

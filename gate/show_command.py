@@ -14,14 +14,14 @@ from . import report
 from .check_trace_command import check_rules
 from .checkouts import with_path
 from .exits import BROKEN, CONFORMS
-from .options import at_least, check_file, check_unicode, judged_by, write
+from .options import check_file, check_unicode, judged_by, write
 from .scenario_file import FileError, read_scenario
-from .shared_options import CheckoutPath, MemoryLimit, Offline, RuleOption, StepLimit
+from .shared_options import CheckoutPath, MemoryLimit, Offline, RuleOption, StepLimit, check_limits
 from .show.page import check_plotly, page
 from .show.recording import recorded
 from .show.trace_recording import recorded_trace
 from .targets.opening import opened
-from .targets.pipe import LEAST_MEMORY, MEMORY_LIMIT
+from .targets.pipe import MEMORY_LIMIT
 from .trace_source import GZIP, opened_trace
 
 SUFFIX = ".html"
@@ -54,8 +54,7 @@ def command(
     path: CheckoutPath = None,
 ) -> None:
     """Draw a run as one page for a browser: every step, the rules, and what broke."""
-    at_least("--step-limit", step_limit, 0.1)
-    at_least("--memory-limit", memory_limit, LEAST_MEMORY)
+    check_limits(step_limit, memory_limit)
     page_file = out or Path(page_name(file))
     check_page(page_file, file)
     check_plotly()

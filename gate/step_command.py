@@ -13,7 +13,7 @@ from ..spec.catalogue import load
 from . import report
 from .checkouts import with_path
 from .exits import CONFORMS
-from .options import at_least, between, option
+from .options import between, option
 from .probing import PROBES
 from .shared_options import (
     CheckoutPath,
@@ -23,11 +23,12 @@ from .shared_options import (
     StepLimit,
     SystemOption,
     TargetOption,
+    check_limits,
 )
 from .stepping.run import ByHand, Setup
 from .stepping.server import Server
 from .targets.opening import default_revision, default_system, opened
-from .targets.pipe import LEAST_MEMORY, MEMORY_LIMIT
+from .targets.pipe import MEMORY_LIMIT
 
 PRODUCTION = "production"
 SCALES = ("small", "short", "tight", PRODUCTION)
@@ -61,8 +62,7 @@ def command(
     with option("--revision"):
         resolved = resolve_revision(system, revision or default_revision(target))
     between("--port", port, 0, 65535)
-    at_least("--step-limit", step_limit, 0.1)
-    at_least("--memory-limit", memory_limit, LEAST_MEMORY)
+    check_limits(step_limit, memory_limit)
     config = configured(system, resolved, scale, changes or ())
     is_model = target.partition(":")[0] == "model"  # lockstep with itself says nothing
     rules = [one for one in load(system) if not (is_model and one.id == LOCKSTEP)]

@@ -13,12 +13,12 @@ from ...properties.rules import NEVER_HANGS
 from ...properties.shape import shape
 from ...spec.catalogue import Rule
 from ..corpus_replay import expecting
+from ..shrinking import HANG_ATTEMPTS
 from .items import Shrinking
 from .results import Failure
 
 ATTEMPTS = 400  # replays: counted, so that the same failure gets the same scenario everywhere
 SLOW_ATTEMPTS = 60  # of a target that is not the model: a hundred times as slow
-HANG_ATTEMPTS = 10  # each of them takes the time limit of a step
 
 
 def shrunk(item: Shrinking, target: Target, rules: Sequence[Rule]) -> Failure | None:
