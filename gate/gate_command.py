@@ -31,8 +31,8 @@ from .shared_options import (
     check_limits,
 )
 from .state import Gate
+from .targets.child import MEMORY_LIMIT
 from .targets.opening import default_revision, default_system, opened
-from .targets.pipe import MEMORY_LIMIT
 
 
 def command(

@@ -29,8 +29,8 @@ from .shared_options import (
     check_limits,
 )
 from .step_lines import StepLines
+from .targets.child import MEMORY_LIMIT
 from .targets.opening import opened
-from .targets.pipe import MEMORY_LIMIT
 from .targets.recorder import check_trace_file, recorded
 
 

@@ -17,7 +17,7 @@ from ..properties.predicate import Broken
 from ..properties.session import Session
 from ..spec.catalogue import Rule
 from .step_lines import step_line
-from .targets.pipe import MEMORY_LIMIT
+from .targets.child import MEMORY_LIMIT
 from .words import one_line as one_line  # also for who prints with what is here
 
 # Keys that are always shown; of the others, what is not at its default, in words where there are.

@@ -7,7 +7,7 @@ import typer
 
 from .checkouts import CHECKOUTS
 from .options import at_least
-from .targets.pipe import LEAST_MEMORY
+from .targets.child import LEAST_MEMORY
 
 TargetOption = Annotated[
     str,

@@ -20,8 +20,8 @@ from .shared_options import CheckoutPath, MemoryLimit, Offline, RuleOption, Step
 from .show.page import check_plotly, page
 from .show.recording import recorded
 from .show.trace_recording import recorded_trace
+from .targets.child import MEMORY_LIMIT
 from .targets.opening import opened
-from .targets.pipe import MEMORY_LIMIT
 from .trace_source import GZIP, opened_trace
 
 SUFFIX = ".html"

@@ -27,8 +27,8 @@ from .shared_options import (
 )
 from .stepping.run import ByHand, Setup
 from .stepping.server import Server
+from .targets.child import MEMORY_LIMIT
 from .targets.opening import default_revision, default_system, opened
-from .targets.pipe import MEMORY_LIMIT
 
 PRODUCTION = "production"
 SCALES = ("small", "short", "tight", PRODUCTION)

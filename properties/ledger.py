@@ -58,6 +58,11 @@ class Account:
         return max(self.computed, self.lost)
 
     @property
+    def tokens_left(self) -> int:
+        """Tokens that it has still to generate; 0 where nobody knows."""
+        return 0 if self.output_len is None else self.output_len - self.emitted
+
+    @property
     def num_tokens(self) -> int:
         """Tokens known so far: the prompt and what was generated."""
         return self.prompt + self.emitted
@@ -103,6 +108,7 @@ class Ledger:
         busy_steps: steps so far in which an accepted request was unfinished.
         first_in_line: the request that has waited longest unstarted, since which step, and the
             steps that the work in front of it can take at most.
+        answers: what was asked `once` since the last change, and of which step.
     """
 
     config: Mapping[str, Any]
@@ -122,6 +128,7 @@ class Ledger:
     first_in_line: tuple[str, int, int] | None = None
     forgets: bool = False
     forgotten: int = 0
+    answers: dict[Any, tuple[Step | None, Any]] = field(default_factory=dict)
     _ended: list[str] = field(default_factory=list)
     _members_of: Step | None = None
     _sorted_members: tuple[list[Account], list[Account]] = field(default=([], []))
@@ -141,7 +148,7 @@ class Ledger:
         self.accounts[request.id] = account
         self.live[request.id] = account
         self.work += BOUNDS[self.system].alone(self.config, account)
-        self._sorted_phases = None
+        self._changed()
         self._note_first_in_line()
 
     def abort(self, request_id: str, inside: bool) -> None:
@@ -150,6 +157,7 @@ class Ledger:
             return
         if inside:
             self.aborts_inside.add(request_id)
+            self._changed()
         else:
             self.aborts_to_report.add(request_id)
             self._end(request_id, "aborted")
@@ -208,6 +216,13 @@ class Ledger:
         """Steps that all accepted requests together can take at most."""
         return BOUNDS[self.system].together(self.config, self.work, self.arrived)
 
+    @property
+    def least_steps(self) -> int:
+        """Steps that pass at least before the last accepted request ends, of a scheduler that
+        keeps the rules: a step gives a request one token at most."""
+        lasting = [one for one in self.live.values() if one.id not in self.aborts_inside]
+        return max((one.tokens_left for one in lasting), default=0)
+
     def observe(self, step: Step) -> None:
         """Book a step after it was judged."""
         if not self.live:
@@ -247,8 +262,7 @@ class Ledger:
         self.aborts_to_report = set()
         self.last = step
         self.step += 1
-        self._sorted_phases = None
-        self._members_of = None
+        self._changed()
         self._note_first_in_line()
         if self._ended:
             self._forget(step)
@@ -292,9 +306,15 @@ class Ledger:
         self._sorted_phases = (unstarted, ongoing, decoding)
         return self._sorted_phases
 
+    def _changed(self) -> None:
+        """What was sorted out does not hold any more."""
+        self._sorted_phases = None
+        self._members_of = None
+        self.answers.clear()
+
     def _end(self, name: str, reason: str) -> None:
         account = self.live.pop(name, None)
-        self._sorted_phases = None
+        self._changed()
         if account is not None:
             account.ended = reason
             if self.forgets:

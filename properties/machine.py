@@ -63,6 +63,7 @@ class Search:
         config: the only configuration, instead of those of the scale.
         fixed: keys of the configuration that have one value only, those of the scale or not.
         ended: called with the scenario of each run, those included that were refused at the door.
+        foresees: no request ended sooner than it was to end, so that steps can be foreseen.
     """
 
     target: Target
@@ -85,6 +86,7 @@ class Search:
     config: dict[str, Any] | None = None
     fixed: Mapping[str, Any] = field(default_factory=dict)
     ended: Callable[[Scenario], None] | None = None
+    foresees: bool = True
     run_limit: int = 0
     began: float = field(default_factory=time.monotonic)
 
@@ -255,7 +257,8 @@ def make_machine(hunt: Search, shrink_runs: int = 0) -> type[RuleBasedStateMachi
         def drain(self) -> None:
             ledger = self.session.monitor.ledger
             bound = ledger.most_steps
-            while not self.over and self.session.unfinished and ledger.busy_steps <= bound:
+            while not self.over and not self.nothing_left() and ledger.busy_steps <= bound:
+                self.foresee(bound + 1 - ledger.busy_steps)
                 self.one_step()
 
         def give_up(self, name: str, inside: bool) -> None:
@@ -301,8 +304,9 @@ def make_machine(hunt: Search, shrink_runs: int = 0) -> type[RuleBasedStateMachi
             if to_border and not self.over:
                 steps += generators.steps_to_border(self.config, self.session.monitor.ledger)
             for number in range(steps):
-                if self.over or (number > 0 and not self.session.unfinished):
+                if self.over or (number > 0 and self.nothing_left()):
                     return
+                self.foresee(steps - number)
                 self.one_step()
 
         def some_chunks(self, name: str, chunks: int) -> None:
@@ -339,6 +343,18 @@ def make_machine(hunt: Search, shrink_runs: int = 0) -> type[RuleBasedStateMachi
 
         def aborts(self) -> int:
             return sum(request.abort_at is not None for request in self.requests)
+
+        def foresee(self, steps: int) -> None:
+            """Nothing but so many steps follows, if there is anything left so long."""
+            if hunt.foresees:
+                self.session.foresee(steps)
+
+        def nothing_left(self) -> bool:
+            """Everything has ended. Where that was too soon for the steps that were foreseen the
+            run is over, and what comes after it is done step by step."""
+            if not self.session.unfinished and self.session.asked:
+                hunt.foresees, self.over = False, True
+            return not self.session.unfinished
 
         def one_step(self) -> None:
             if hunt.beyond_failure(self.session.monitor.ledger.step):

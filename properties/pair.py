@@ -13,7 +13,7 @@ from ..model.errors import InputError
 from ..model.faults import ConfigRefused, TargetFault, TargetHung
 from ..model.observation import Step
 from ..model.replies import Started, read_ok, read_started, read_step
-from ..model.target import Reply, Target
+from ..model.target import Reply, Target, ask_ahead
 from .difference import (
     CLASSES,
     CRASH,
@@ -159,6 +159,10 @@ class Pair:
             return {"ok": False, "error": "unsupported", "message": self.cannot_abort[inside]}
         first, _ = self._both("abort", lambda side: (side.target.abort, id, *args))
         return first
+
+    def ask_ahead(self, steps: int) -> int:
+        """Both may begin with so many steps; who does not begins with each when it is made."""
+        return max(ask_ahead(side.target, steps) for side in self.sides)
 
     def step(self) -> Reply:
         """One step of both, compared on the fields that both show.

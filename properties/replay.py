@@ -18,6 +18,9 @@ from .rules import ends_run
 from .session import Session
 
 
+NO_EVENT = 1_000_000  # steps; nobody comes or gives up any more
+
+
 @dataclass
 class Outcome:
     """How a replay ended.
@@ -68,12 +71,17 @@ def replay(
     if begun is not None:
         begun(session)
     arrivals = sorted(scenario.requests, key=lambda request: request.arrival)
-    last_event = max(max(request.arrival, request.abort_at or 0) for request in scenario.requests)
+    events = sorted({at for one in scenario.requests for at in (one.arrival, one.abort_at or 0)})
+    last_event = events[-1]
     listed = {entry.get("step"): entry for entry in _expected_steps(scenario)}
     last_listed = max((int(number) for number in listed if number is not None), default=-1)
     while True:
         number = outcome.steps
-        broken = clients_move(session, scenario, arrivals, number) or session.step()
+        broken = clients_move(session, scenario, arrivals, number)
+        if not broken:
+            until = next((at for at in events if at > number), number + NO_EVENT)
+            session.foresee(until - number)
+            broken = session.step()
         outcome.broken = new(broken, scenario)
         if session.recent and session.recent[-1][0] == number:
             step = session.recent[-1][1]

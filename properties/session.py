@@ -11,7 +11,7 @@ from ..model.observation import Step
 from ..model.replies import Started, read_ok, read_started, read_step
 from ..model.scenario import Request
 from ..model.systems import make_model
-from ..model.target import ModelTarget, Reply, Target
+from ..model.target import ModelTarget, Reply, Target, ask_ahead
 from ..spec.catalogue import Rule
 from . import lockstep
 from .difference import Differs
@@ -35,6 +35,7 @@ class Session:
         cannot_abort: the target has answered an abort with "unsupported".
         expected: what the model did in the last step, where it runs beside the target.
         details: traceback or stderr of a crash.
+        asked: steps that the target makes in any case, whether the run gets there or not.
     """
 
     def __init__(
@@ -63,6 +64,8 @@ class Session:
         self.cannot_abort = False
         self._model_reply: Reply | None = None
         self.details = ""
+        self.asked = 0
+        self._begins_early = hasattr(target, "ask_ahead")
         self._lockstep = self._make_lockstep(system, revision, config)
 
     def add(self, request: Request) -> list[Broken]:
@@ -96,6 +99,12 @@ class Session:
                 self._lockstep.abort(request_id, inside)
         return []
 
+    def foresee(self, steps: int) -> None:
+        """Nothing but so many steps follows, or else the end of the run: a target may begin with
+        those that are sure to come."""
+        if self._begins_early and not self.asked:
+            self.asked = ask_ahead(self._target, min(steps, self.monitor.ledger.least_steps))
+
     def step(self) -> list[Broken]:
         """One step, judged.
 
@@ -103,6 +112,7 @@ class Session:
             TargetBroken: the reply is not a step observation.
         """
         self._model_reply = None
+        self.asked = max(0, self.asked - 1)
         try:
             reply = ask("step", self._target.step)
             step = read_step(reply, self.started.observes)

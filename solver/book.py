@@ -31,8 +31,8 @@ class Book(Ledger):
         other.live = {name: other.accounts[name] for name in self.live}
         other.aborts_to_report = set(self.aborts_to_report)
         other.aborts_inside = set(self.aborts_inside)
-        other._sorted_phases = None
-        other._members_of = None
+        other.answers = {}
+        other._changed()
         return other
 
     def open(self, request: str, candidates: Candidates) -> None:
@@ -60,7 +60,7 @@ class Book(Ledger):
     def _enter(self, request: str, account: Any) -> None:
         self.accounts[request] = account
         self.live[request] = account
-        self._sorted_phases = None
+        self._changed()
 
     def _note_first_in_line(self) -> None:
         """Left to `Wait`."""

@@ -1,9 +1,11 @@
 """What judging costs: the gate's own runs, and the same operations on the bare target.
 
 Hypothesis searches while every operation is written down; then exactly these are asked of the
-target again, by itself, and of the target under the monitor, without Hypothesis, in turns. What
-counts is CPU time, of this process and of the target's: by the clock, two processes that take turns
-on a busy machine cost mostly what others do meanwhile.
+target again, by itself, and of the target under the monitor, without Hypothesis, in turns. By
+itself it is asked one operation after the other; and, where it can be, for the steps that follow
+one another at once, as a gate asks it. What counts is CPU time, of this process and of the
+target's: by the clock, two processes that take turns on a busy machine cost mostly what others do
+meanwhile.
 """
 
 import os
@@ -17,7 +19,7 @@ import msgspec
 from ...model.errors import InputError
 from ...model.scenario import Request
 from ...model.systems import full_config
-from ...model.target import Reply, Target
+from ...model.target import Reply, Target, ask_ahead
 from ...properties.machine import Search, search
 from ...properties.session import Session
 from ...spec.catalogue import load
@@ -46,12 +48,14 @@ class Subject(NamedTuple):
 
 
 class Ran(NamedTuple):
-    """CPU seconds of the same operations: in the gate, under the monitor only, bare."""
+    """CPU seconds of the same operations: in the gate, under the monitor only, bare one by one, and
+    bare with steps asked ahead; None where the target makes each step when it is asked."""
 
     steps: int
     gate: float
     judged: float
     bare: float
+    ahead: float | None = None
 
 
 class Recording:
@@ -76,6 +80,10 @@ class Recording:
         args = (id, True) if inside else (id,)
         self.operations.append(("abort", args))
         return self._target.abort(*args)
+
+    def ask_ahead(self, steps: int) -> int:
+        """Passed on."""
+        return ask_ahead(self._target, steps)
 
     def step(self) -> Reply:
         """Noted, and passed on."""
@@ -110,16 +118,20 @@ def rows(quick: bool) -> Iterator[Row]:
 
 def told(name: str, measured: Sequence[Ran]) -> Iterator[Row]:
     """Medians over the rounds: milliseconds a step, and the ratio within a round."""
-    for what in ("bare", "judged", "gate"):
-        times = [1000 * getattr(one, what) / one.steps for one in measured]
-        ratios = [getattr(one, what) / one.bare for one in measured]
+    bare, ahead, steps = "bare", "bare, asked ahead", sum(one.steps for one in measured)
+    for what, key in {bare: "bare", ahead: "ahead", "judged": "judged", "gate": "gate"}.items():
+        if getattr(measured[0], key) is None:
+            continue
+        times = [1000 * getattr(one, key) / one.steps for one in measured]
+        beside = [getattr(one, key) / one.ahead for one in measured if one.ahead]
+        more = f"; {median(beside):.2f} of {ahead}" if beside else ""
         yield Row(
             what=f"{name}, {what}",
             value=median(times),
             unit="ms/step",
-            ratio=median(ratios),
-            to=f"{name}, bare",
-            note=f"{sum(one.steps for one in measured):,} steps",
+            ratio=median(getattr(one, key) / one.bare for one in measured),
+            to=f"{name}, {bare}",
+            note=f"{steps:,} steps{more}",
         )
 
 
@@ -145,26 +157,38 @@ def round_of(target: Target, system: str, revision: str, one: Subject, seed: int
     spent = cpu_clock(target)
     gate = spent(lambda: search(hunt, one.runs, seed, 0))
     operations = recording.operations
-    bare, judged = [], []
+    follow = steps_from(operations)
+    bare, judged, ahead = [], [], []
     for _ in range(TURNS):
         bare.append(spent(lambda: ask(target, operations)))
-        judged.append(spent(lambda: judge(target, operations, system, revision, rules)))
+        judged.append(spent(lambda: judge(target, operations, follow, system, revision, rules)))
+        if isinstance(target, PipeTarget):
+            ahead.append(spent(lambda: ask(target, operations, follow)))
     steps = max(sum(op == "step" for op, _ in operations), 1)
-    return Ran(steps, gate, min(judged), min(bare))
+    return Ran(steps, gate, min(judged), min(bare), min(ahead, default=None))
 
 
-def ask(target: Target, operations: Sequence[Operation]) -> None:
-    """The bare target."""
-    for op, args in operations:
+def ask(
+    target: Target, operations: Sequence[Operation], follow: Sequence[int] | None = None
+) -> None:
+    """The bare target; told how many steps follow, where that is given."""
+    for number, (op, args) in enumerate(operations):
+        if follow and op == "step":
+            ask_ahead(target, follow[number])
         getattr(target, op)(*args)
 
 
 def judge(
-    target: Target, operations: Sequence[Operation], system: str, revision: str, rules: Any
+    target: Target,
+    operations: Sequence[Operation],
+    follow: Sequence[int],
+    system: str,
+    revision: str,
+    rules: Any,
 ) -> None:
     """The target under the monitor."""
     session: Session | None = None
-    for op, args in operations:
+    for (op, args), steps in zip(operations, follow, strict=True):
         if op == "start":
             session = Session(target, system, revision, args[2], rules)
         elif op == "add":
@@ -175,7 +199,16 @@ def judge(
             session.abort(args[0], len(args) > 1)
         else:
             assert session is not None
+            session.foresee(steps)
             session.step()
+
+
+def steps_from(operations: Sequence[Operation]) -> list[int]:
+    """How many steps follow one another from each operation on, itself included."""
+    counts: list[int] = []
+    for op, _ in reversed(operations):
+        counts.append(counts[-1] + 1 if counts and op == "step" else int(op == "step"))
+    return counts[::-1]
 
 
 def cpu_clock(target: Target) -> Callable[[Callable[[], object]], float]:
@@ -213,7 +246,7 @@ def _unnamed() -> bool:
 PLAN = Plan(
     "overhead",
     "What the gate costs over the bare target",
-    "the same operations: bare, under the monitor (judged), as Hypothesis made them (gate); CPU of "
-    "both processes, the real targets in one of their own",
+    "the same operations: bare, one by one and with steps asked ahead; under the monitor (judged); "
+    "as Hypothesis made them (gate); CPU of both processes, the real targets in one of their own",
     rows,
 )

@@ -15,8 +15,9 @@ from ...model.spyre.revision import DECIDES_AS, REVISIONS, SOUND, admitting_by
 from ...model.target import ModelTarget, Target
 from .. import checkouts, releases
 from ..published import parse
+from .child import MEMORY_LIMIT
 from .jsonl import OPERATIONS
-from .pipe import MEMORY_LIMIT, PipeTarget
+from .pipe import AHEAD, PipeTarget
 
 COMPLAINT = "schedproof: "
 VALID = (
@@ -75,6 +76,7 @@ def opened(
         folder=home.folder if is_factory(spec) or spec.startswith("cmd:") else None,
         step_limit=step_limit,
         memory_limit=memory_limit,
+        ahead=1 if spec.startswith("cmd:") else AHEAD,
     )
     try:
         with pipe:

@@ -6,11 +6,13 @@ nothing of its own.
 
 from ...model.observation import Step
 from ..ledger import Account, Ledger
+from ..once import once
 from ..vllm.decision import admitted, blocks_for, kept, ran_before
 
 PAGE = "documented"
 
 
+@once
 def queue(ledger: Ledger) -> list[Account]:
     """The page's order: by arrival, prefills in front if they are prioritised."""
     first = ledger.config["prioritize_prefill"]
@@ -57,6 +59,7 @@ def seat_left(ledger: Ledger, step: Step) -> bool:
     return not seats or taken_seats(ledger, step) < seats
 
 
+@once
 def waited(ledger: Ledger, step: Step) -> list[Account]:
     """Those who were not running and were not scheduled, by arrival."""
     running = {one.id for one in ran_before(ledger)}

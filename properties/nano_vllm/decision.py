@@ -4,16 +4,19 @@ from collections.abc import Iterable
 
 from ...model.observation import Step
 from ..ledger import Account, Ledger
+from ..once import once
 
 WHOLE_PROMPTS = "documented"  # the revision that computes no prompt in part
 
 
+@once
 def ran_before(ledger: Ledger) -> list[Account]:
     """Unfinished sequences that ran after the step before, in the order of that queue."""
     names = (ledger.last.running or ()) if ledger.last is not None else ()
     return [ledger.live[name] for name in names if name in ledger.live]
 
 
+@once
 def waited_before(ledger: Ledger) -> list[Account]:
     """Those who waited after the step before, in the order of that queue, then those who have
     arrived since."""
@@ -26,18 +29,21 @@ def waited_before(ledger: Ledger) -> list[Account]:
     ]
 
 
+@once
 def preempted(ledger: Ledger, step: Step) -> list[Account]:
     """Those who lost their blocks in this step, in the order in which they ran."""
     gone = set(step.preempted or ())
     return [one for one in ran_before(ledger) if one.id in gone]
 
 
+@once
 def kept(ledger: Ledger, step: Step) -> list[Account]:
     """Those who ran and were not preempted, in the order of the queue."""
     gone = set(step.preempted or ())
     return [one for one in ran_before(ledger) if one.id not in gone]
 
 
+@once
 def prefilled(ledger: Ledger, step: Step) -> list[Account]:
     """Those scheduled who had waited, in scheduling order."""
     running = {one.id for one in ran_before(ledger)}

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 
 from ...model.observation import Step
 from ..ledger import Account, Ledger
+from ..once import once
 
 
 def key(ledger: Ledger, one: Account) -> tuple[int, int]:
@@ -16,12 +17,14 @@ def key(ledger: Ledger, one: Account) -> tuple[int, int]:
     return 0, one.arrival
 
 
+@once
 def ran_before(ledger: Ledger) -> list[Account]:
     """Unfinished requests that were running after the step before, in the order of that list."""
     names = (ledger.last.running or ()) if ledger.last is not None else ()
     return [ledger.live[name] for name in names if name in ledger.live]
 
 
+@once
 def waited_before(ledger: Ledger) -> list[Account]:
     """All other unfinished requests, who goes first in front."""
     running = {one.id for one in ran_before(ledger)}
@@ -29,17 +32,20 @@ def waited_before(ledger: Ledger) -> list[Account]:
     return sorted(waiting, key=lambda one: key(ledger, one))
 
 
+@once
 def preempted(ledger: Ledger, step: Step) -> list[Account]:
     """Those who lost their blocks in this step."""
     return [ledger.live[name] for name in step.preempted or () if name in ledger.live]
 
 
+@once
 def kept(ledger: Ledger, step: Step) -> list[Account]:
     """Those who were running and were not preempted, in the order of the list."""
     gone = set(step.preempted or ())
     return [one for one in ran_before(ledger) if one.id not in gone]
 
 
+@once
 def admitted(ledger: Ledger, step: Step) -> list[Account]:
     """Those who were scheduled and had not been running, in scheduling order."""
     running = {one.id for one in ran_before(ledger)}

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from schedproof.gate.targets import pipe
+from schedproof.gate.targets import child, pipe
 from schedproof.gate.targets.pipe import PipeTarget
 from schedproof.model.faults import (
     TargetBroken,
@@ -42,7 +42,7 @@ def toy(body: str) -> list[str]:
 
 @pytest.fixture(autouse=True)
 def little_patience(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pipe, "EXIT_PATIENCE", 0.1)
+    monkeypatch.setattr(child, "EXIT_PATIENCE", 0.1)
 
 
 def started(body: str, step_limit: float = PATIENT) -> PipeTarget:
@@ -306,7 +306,7 @@ def test_a_line_that_is_no_reply_is_a_broken_target(line: str, why: str) -> None
 def test_a_flood_without_a_newline_is_cut_at_the_longest_line(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(pipe, "LONGEST_LINE", 1_000_000)
+    monkeypatch.setattr(child, "LONGEST_LINE", 1_000_000)
     body = "ask(); reply(); ask()\nwhile True: say('x' * 65536)"
     with started(body) as target, pytest.raises(TargetBroken, match="longer than 16 MiB"):
         target.step()
@@ -352,7 +352,7 @@ os.write(2, b"\\xff the end"); sys.exit(1)
     with started(body) as target, pytest.raises(TargetDied):
         target.step()
     assert target.stderr_tail.endswith("nobody reads\n\ufffd the end")
-    assert len(target.stderr_tail) == pipe.STDERR_KEPT
+    assert len(target.stderr_tail) == child.STDERR_KEPT
 
 
 def test_stderr_is_that_since_the_last_start() -> None:
@@ -410,8 +410,8 @@ def test_a_forgotten_target_ends_its_process() -> None:
 
 DRIVER = """
 import sys
-from schedproof.gate.targets import pipe
-pipe.EXIT_PATIENCE = 0.1
+from schedproof.gate.targets import child, pipe
+child.EXIT_PATIENCE = 0.1
 target = pipe.PipeTarget([sys.executable, "-S", "-c", sys.argv[1]])
 print(target.start("spyre", "documented", {})["pid"], flush=True)
 """
@@ -443,6 +443,95 @@ def test_a_fork_of_ours_does_not_end_the_target(echo: PipeTarget) -> None:
     assert echo.step()["ok"]
 
 
+# Steps that are asked ahead
+
+AT_ONCE = """
+ask(); reply()
+while lines := os.read(0, 65536).count(b"\\n"):
+    for _ in range(lines): reply(at_once=lines, pid=os.getpid())
+"""
+
+
+def ahead(body: str, steps: int, step_limit: float = PATIENT) -> PipeTarget:
+    """A target that may be asked for so many steps at once, and has been told that they come."""
+    target = PipeTarget(toy(body), step_limit=step_limit, ahead=steps)
+    target.start("spyre", "documented", {})
+    assert target.ask_ahead(steps) == steps
+    return target
+
+
+def test_steps_that_are_sure_to_come_are_asked_for_at_once_as_many_as_are_allowed() -> None:
+    with ahead(AT_ONCE, 4) as target:
+        assert target.ask_ahead(9) == 4
+        assert [target.step()["at_once"] for _ in range(4)] == [4] * 4
+        assert target.step()["at_once"] == 1
+        assert target.ask_ahead(3) == 3
+        assert [target.step()["at_once"] for _ in range(3)] == [3] * 3
+        assert target.ask_ahead(0) == 1
+        assert target.step()["at_once"] == 1
+
+
+def test_while_some_are_unanswered_no_more_are_asked_for() -> None:
+    with ahead(AT_ONCE, 4) as target:
+        target.step()
+        assert target.ask_ahead(4) == 3
+        assert [target.step()["at_once"] for _ in range(3)] == [4] * 3
+
+
+def test_a_process_that_may_not_read_line_by_line_is_asked_one_step_at_a_time() -> None:
+    with started(AT_ONCE) as target:
+        assert target.ask_ahead(9) == 1
+        assert [target.step()["at_once"] for _ in range(2)] == [1, 1]
+
+
+@pytest.mark.parametrize("op", ["start", "stop"])
+def test_a_run_that_ends_early_leaves_no_answers_to_the_next(op: str) -> None:
+    with ahead(ECHO, 4) as target:
+        process = target.step()["pid"]
+        reply = target.stop() if op == "stop" else target.start("spyre", "sound", {})
+        assert reply["asked"]["op"] == op
+        assert target.start("spyre", "sound", {})["pid"] == process
+        assert target.step()["asked"] == {"op": "step"}
+
+
+@pytest.mark.parametrize("end", ["sys.exit()", "hang()", "say('no JSON')"])
+def test_what_a_process_does_in_steps_that_nobody_waits_for_is_no_fault(end: str) -> None:
+    body = f"ask(); reply(); ask(); reply(pid=os.getpid()); ask(); {end}"
+    with ahead(body, 4, step_limit=SHORT) as target:
+        first = target.step()["pid"]
+        assert target.start("spyre", "sound", {}) == {"ok": True}
+        assert is_gone(first)
+
+
+def test_a_death_is_that_of_the_step_in_which_it_was() -> None:
+    target = ahead("ask(); reply(); ask(); reply(); ask(); reply(); ask(); os._exit(7)", 4)
+    assert target.step() == target.step() == {"ok": True}
+    with pytest.raises(TargetDied, match="exit code 7"):
+        target.step()
+
+
+def test_a_hang_is_that_of_the_step_in_which_it_was() -> None:
+    target = ahead("ask(); reply(); ask(); reply(); ask(); hang()", 4, step_limit=SHORT)
+    assert target.step() == {"ok": True}
+    with pytest.raises(TargetHung):
+        target.step()
+
+
+def test_one_answer_too_many_is_seen_after_the_last_question() -> None:
+    body = "ask(); reply(); os.read(0, 65536); say('{\"ok\": true}\\n' * 3)"
+    target = ahead(body + "; hang()", 2)
+    target.step()
+    with pytest.raises(TargetBroken, match="more than one reply"):
+        target.step()
+
+
+def test_nothing_but_a_step_or_the_end_of_the_run_follows_what_was_foreseen() -> None:
+    target = ahead(ECHO, 4)
+    target.step()
+    with pytest.raises(AssertionError, match="abort amid steps that were foreseen"):
+        target.abort("r0")
+
+
 # Memory
 
 GREEDY = """
@@ -463,7 +552,7 @@ while True:
 def test_a_target_that_eats_memory_is_killed_and_said_to(
     answer: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pipe, "LOOK_AROUND", 0.01)
+    monkeypatch.setattr(child, "LOOK_AROUND", 0.01)
     target = PipeTarget(toy(GREEDY + "    " + answer), step_limit=PATIENT, memory_limit=64)
     target.start("spyre", "documented", {})
     pid = target._child._process.pid  # type: ignore[union-attr]

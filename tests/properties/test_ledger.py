@@ -396,3 +396,20 @@ def test_the_books_know_who_is_paused_as_the_model_does() -> None:
         assert {one.id for one in book.running()} == set(seen["running"])
         longest = max(longest, *(one.paused_steps for one in book.accounts.values()))
     assert longest > 1
+
+
+def test_the_last_request_takes_at_least_a_step_for_each_of_its_tokens() -> None:
+    book = ledger(request("a", output_len=2), request("b", max_tokens=9, output_len=7))
+    assert book.least_steps == 7
+    book.observe(Step(kind="decode", scheduled={"b": 1}, emitted={"b": 1}))
+    assert book.least_steps == 6
+    book.abort("b", inside=True)
+    assert book.least_steps == 2
+    book.abort("a", inside=False)
+    assert book.least_steps == 0
+
+
+def test_of_a_request_with_an_open_end_nobody_knows_how_long_it_takes() -> None:
+    book = ledger()
+    book.accept(request("a"), open_ended=True)
+    assert book.least_steps == 0

@@ -12,6 +12,8 @@ from schedproof.properties.shrink import shrink
 from schedproof.properties.systems import GENERATORS
 from schedproof.spec.catalogue import load
 
+from .foreseen import EndsTooSoon, Foreseen
+
 RULES = load("spyre")
 
 
@@ -122,3 +124,27 @@ def test_most_of_those_who_come_late_meet_a_batch(monkeypatch):
     search(hunt, 100, 0, 0)
     # One run in three, with runs whose requests are all short, or given up, among them.
     assert met["batch"] >= hunt.runs / 3
+
+
+@pytest.mark.parametrize("system", GENERATORS)
+def test_what_was_foreseen_comes(system):
+    target = Foreseen()
+    revision = "sound" if system == "spyre" else "documented"
+    hunt = Search(target, system, revision, load(system), "small")
+    hunt.new = lambda broken, scenario: []
+    search(hunt, 100, 0, 0)
+    assert not target.amid
+    assert hunt.foresees
+    assert max(target.counts) > 3
+    assert len(target.counts) < hunt.steps
+
+
+def test_a_run_of_a_target_that_ends_too_soon_is_over_and_the_next_ones_go_step_by_step():
+    target = EndsTooSoon()
+    rules = [rule for rule in RULES if rule.id == "SPY-R07"]
+    hunt = Search(target, "spyre", "sound", rules, "small")
+    assert not search(hunt, 60, 0, 0)
+    assert not target.amid
+    assert not hunt.foresees
+    assert hunt.runs >= 60
+    assert len(target.counts) < hunt.steps / 10

@@ -13,6 +13,8 @@ from schedproof.properties.machine import Search, search
 from schedproof.properties.pair import Pair, Side
 from schedproof.properties.replay import Outcome, replay
 
+from .foreseen import AHEAD, Foreseen
+
 SMALL = {"block_size": 4, "chunk_size": 8, "max_model_len": 32, "max_batch_tkv": 96}
 
 
@@ -244,3 +246,22 @@ def test_values_that_are_fixed_are_in_every_configuration() -> None:
     search(hunt, 10, 0, 0)
     assert len(seen) >= 10
     assert all(seen)
+
+
+def test_each_of_two_is_told_how_many_steps_follow() -> None:
+    begins, waits = Foreseen(), ModelTarget()
+    both = Pair(Side(begins, "spyre", "sound"), Side(waits, "spyre", "sound"))
+    assert both.ask_ahead(30) == AHEAD
+    assert begins.counts == [30]
+    neither = Pair(Side(waits, "spyre", "sound"), Side(ModelTarget(), "spyre", "sound"))
+    assert neither.ask_ahead(30) == 1
+
+
+def test_two_that_begin_with_what_is_foreseen_are_asked_for_nothing_amid_it() -> None:
+    sides = Foreseen(), Foreseen()
+    both = Pair(*[Side(one, "spyre", "sound") for one in sides])
+    hunt = Search(both, "spyre", "sound", [], "small")
+    assert not search(hunt, 40, 0, 0)
+    assert both.coverage.steps > 100
+    assert sides[0].counts == sides[1].counts != []
+    assert sides[0].amid == sides[1].amid == []

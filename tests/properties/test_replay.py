@@ -12,6 +12,8 @@ from schedproof.model.target import ModelTarget, Reply
 from schedproof.properties.replay import Outcome, replay
 from schedproof.spec.catalogue import load, select
 
+from .foreseen import EndsTooSoon, Foreseen
+
 RULES = load("spyre")
 SMALL = {"block_size": 4, "chunk_size": 8, "max_model_len": 32, "max_batch_tkv": 96}
 
@@ -166,3 +168,24 @@ def test_a_field_that_no_step_has_is_refused_before_anything_runs() -> None:
     with pytest.raises(InputError, match=r"^\$\.expect\.steps\[0\]\.tkvs: unknown field; valid"):
         run(target=target, steps=({"step": 0, "tkvs": 1},))
     assert target.asked == []
+
+
+def test_steps_are_foreseen_until_the_next_arrival_or_abort() -> None:
+    target = Foreseen()
+    late = request("late", 7, max_tokens=6)
+    gives_up = request("gives up", 9, max_tokens=9, abort_at=12)
+    patient = request("a", max_tokens=20)
+    outcome = replay(target, scenario(patient, late, gives_up), RULES)
+    assert outcome.finished
+    assert target.counts[:3] == [7, 2, 3]
+    assert not target.amid
+
+
+@pytest.mark.parametrize("rules", [RULES, select(RULES, ["SPY-R07"])], ids=["all", "one"])
+def test_a_target_that_ends_too_soon_is_not_asked_for_anything_amid_its_steps(rules: Any) -> None:
+    target = EndsTooSoon()
+    late = request("late", 15, max_tokens=6)
+    outcome = replay(target, scenario(request("a", max_tokens=12), late), rules)
+    assert not target.amid
+    assert outcome.finished == (len(rules) == 1)
+    assert outcome.steps == (17 if outcome.finished else 2)

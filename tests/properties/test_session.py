@@ -18,6 +18,8 @@ from schedproof.model.target import ModelTarget, Reply
 from schedproof.properties.session import CONTEXT_STEPS, Session
 from schedproof.spec.catalogue import load
 
+from .foreseen import Foreseen
+
 RULES = load("spyre")
 SMALL = {"block_size": 4, "chunk_size": 8, "max_model_len": 32, "max_batch_tkv": 96}
 
@@ -205,3 +207,27 @@ def test_a_request_that_only_the_release_refuses_breaks_lockstep() -> None:
     [broken] = run.add(request("long", 100))
     assert broken.rule == "ALL-R07"
     assert broken.message.startswith("long is accepted, the model refuses it: ")
+
+
+def test_steps_are_foreseen_as_far_as_somebody_is_sure_to_be_there() -> None:
+    target = Foreseen()
+    run = session(target)
+    run.add(request("a", max_tokens=4))
+    run.add(request("b", max_tokens=6))
+    run.foresee(20)
+    assert (target.counts, run.asked) == ([6], 6)
+    run.foresee(20)
+    assert target.counts == [6]
+    for left in (5, 4, 3, 2, 1, 0):
+        run.step()
+        assert run.asked == left
+    run.foresee(2)
+    assert (target.counts, run.asked) == ([6, 2], 2)
+    assert not target.amid
+
+
+def test_of_a_target_that_begins_with_nothing_nothing_is_foreseen() -> None:
+    run = session(ModelTarget())
+    run.add(request("a"))
+    run.foresee(20)
+    assert run.asked == 0

@@ -7,8 +7,18 @@ import pytest
 
 from schedproof.gate.bench import overhead
 from schedproof.gate.bench.figure import NotMeasured
-from schedproof.gate.bench.overhead import RELEASE, Ran, Recording, Subject, measure, rows, told
+from schedproof.gate.bench.overhead import (
+    RELEASE,
+    Ran,
+    Recording,
+    Subject,
+    measure,
+    rows,
+    steps_from,
+    told,
+)
 from schedproof.gate.published import ReleaseError
+from schedproof.model.systems import full_config
 from schedproof.model.target import ModelTarget
 
 
@@ -72,6 +82,47 @@ def test_ratios_are_those_within_a_round() -> None:
     found = list(told("it", [Ran(10, 4.0, 2.0, 1.0), Ran(10, 40.0, 20.0, 10.0)]))
     assert [row.what for row in found] == ["it, bare", "it, judged", "it, gate"]
     assert [row.ratio for row in found] == [1.0, 2.0, 4.0]
+
+
+def test_what_can_be_asked_ahead_is_told_beside_both():
+    found = list(told("it", [Ran(10, 4.0, 2.0, 1.0, 0.5)]))
+    assert [row.what for row in found] == [
+        "it, bare",
+        "it, bare, asked ahead",
+        "it, judged",
+        "it, gate",
+    ]
+    assert [row.ratio for row in found] == [1.0, 0.5, 2.0, 4.0]
+    assert found[2].note == "10 steps; 4.00 of bare, asked ahead"
+
+
+def test_steps_are_counted_from_each_operation_on() -> None:
+    made = ["start", "add", "step", "step", "abort", "step", "add", "step"]
+    assert steps_from([(op, ()) for op in made]) == [0, 0, 2, 1, 0, 1, 0, 1]
+    assert steps_from([]) == []
+
+
+def test_a_process_is_told_how_many_steps_follow(monkeypatch) -> None:
+    class Told(ModelTarget):
+        def __init__(self):
+            super().__init__()
+            self.follow = []
+
+        def ask_ahead(self, steps):
+            self.follow.append(steps)
+            return 1
+
+    target = Told()
+    request = {"id": "a", "prompt": [["a", 5]], "max_tokens": 9, "output_len": 9}
+    config = full_config("spyre", "sound", {})
+    start = ("start", ("spyre", "sound", config))
+    operations = [start, ("add", (request,)), *[("step", ())] * 3]
+    overhead.ask(target, operations)
+    assert not target.follow
+    overhead.ask(target, operations, steps_from(operations))
+    overhead.judge(target, operations, steps_from(operations), "spyre", "sound", [])
+    Recording(target).ask_ahead(7)
+    assert target.follow == [3, 2, 1, 3, 2, 1, 7]
 
 
 def test_what_is_not_there_is_said(monkeypatch) -> None:

@@ -1,0 +1,199 @@
+"""The process behind a pipe: lines out and lines back within time limits, and its whole end."""
+
+import math
+import os
+import select
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import IO, cast
+
+from ...model.faults import TargetBroken, TargetHung, TargetTooLarge, excerpt
+
+LONGEST_LINE = 16 * 1024 * 1024  # bytes; a longer reply is a flood
+STDERR_KEPT = 8 * 1024  # bytes
+EXIT_PATIENCE = 0.5  # seconds for a process to end by itself, and again after SIGTERM
+LOOK_AROUND = 0.25  # seconds between two looks at a silent process: is it there, and how large?
+LOOK_EVERY = 16  # answers, for a process that is never silent
+MEMORY_LIMIT, LEAST_MEMORY = 8192, 64  # MiB
+PAGE = os.sysconf("SC_PAGE_SIZE")
+
+
+class Tail:
+    """The end of what was written to stderr, drained so that a flood cannot block the target."""
+
+    def __init__(self) -> None:
+        self._kept = b""
+        self._lock = threading.Lock()
+
+    def drain(self, stream: IO[bytes]) -> None:
+        """Read to the end, in a thread of its own."""
+        with stream:
+            while data := stream.read(1 << 16):
+                with self._lock:
+                    self._kept = (self._kept + data)[-STDERR_KEPT:]
+
+    def clear(self) -> None:
+        """Forget what there was."""
+        with self._lock:
+            self._kept = b""
+
+    def text(self) -> str:
+        """The last 8 KiB."""
+        return self._kept.decode(errors="replace")
+
+
+class Child:
+    """The process, the group that it leads, and the three pipes to it.
+
+    `memory_limit` is in MiB; `unanswered` counts the questions that wait for their answer.
+    """
+
+    def __init__(
+        self,
+        command: Sequence[str],
+        env: Mapping[str, str] | None,
+        folder: Path | None,
+        stderr: Tail,
+        memory_limit: int,
+    ) -> None:
+        pipe = subprocess.PIPE
+        self._process = subprocess.Popen(
+            command, 0, None, pipe, pipe, pipe, cwd=folder, env=env, start_new_session=True
+        )
+        self._stdin = cast(IO[bytes], self._process.stdin)
+        self._stdout = cast(IO[bytes], self._process.stdout)
+        self._in, self._out = self._stdin.fileno(), self._stdout.fileno()
+        self._owner = os.getpid()
+        self._memory_limit = memory_limit
+        self._asked = 0
+        self._received = bytearray()
+        self.unanswered = 0
+        self._sizes = _opened(f"/proc/{self._process.pid}/statm")
+        # A target that does not read must not block us for longer than its time limit.
+        os.set_blocking(self._in, False)
+        self._writable, self._readable = select.poll(), select.poll()
+        self._writable.register(self._in, select.POLLOUT)
+        self._readable.register(self._out, select.POLLIN)
+        self._drain = threading.Thread(
+            target=stderr.drain, args=(self._process.stderr,), name="stderr of target", daemon=True
+        )
+        self._drain.start()
+        self._ended = False
+
+    @property
+    def process_id(self) -> int:
+        """Of the leader of the group."""
+        return self._process.pid
+
+    def exchange(self, op: str, questions: bytes, limit: float, times: int = 1) -> bytes:
+        """The line that answers the first of the questions that were asked at once; nothing is
+        asked while one is unanswered. Raises TargetHung, TargetBroken, EOFError if it is gone."""
+        self._op, self._limit, self._deadline = op, limit, time.monotonic() + limit
+        self._asked += 1
+        if self._asked % LOOK_EVERY == 0:
+            self._check_memory()
+        assert op == "step" or not self.unanswered, f"{op} amid steps that were foreseen"
+        if not self.unanswered:
+            if self._readable.poll(0) and (early := os.read(self._out, 1 << 16)):
+                raise TargetBroken(op, "there was output without a question", excerpt(early))
+            self._write(questions)
+            self.unanswered = times
+        line = self._read()
+        self.unanswered -= 1
+        if self._received and not self.unanswered:
+            raise TargetBroken(op, "there was more than one reply", excerpt(self._received))
+        return line
+
+    def _write(self, question: bytes) -> None:
+        rest = memoryview(question)
+        while rest:
+            try:
+                rest = rest[os.write(self._in, rest) :]
+            except BlockingIOError:
+                self._wait(self._writable)
+            except BrokenPipeError:
+                raise EOFError from None
+
+    def _read(self) -> bytes:
+        """The next line; what has come behind it is kept."""
+        received, looked = self._received, 0
+        while (end := received.find(b"\n", looked)) < 0:
+            looked = len(received)
+            if looked > LONGEST_LINE:
+                raise TargetBroken(self._op, "a line is longer than 16 MiB", excerpt(received))
+            self._wait(self._readable)
+            if not (data := os.read(self._out, 1 << 16)):
+                raise EOFError
+            received += data
+        line = bytes(received[:end])
+        del received[: end + 1]
+        return line
+
+    def _wait(self, ready: select.poll) -> None:
+        """Until there is something to read or room to write."""
+        while (left := self._deadline - time.monotonic()) > 0:
+            if ready.poll(math.ceil(min(left, LOOK_AROUND) * 1000)):
+                return
+            # A grandchild that holds the pipe open would hide that the process has ended.
+            if self._process.poll() is not None and not ready.poll(0):
+                raise EOFError
+            self._check_memory()
+        raise TargetHung(self._op, self._limit)
+
+    def _check_memory(self) -> None:
+        if self._sizes is None:
+            return
+        try:
+            sizes = os.pread(self._sizes, 100, 0)
+        except OSError:  # no such process any more
+            return
+        used = int(sizes.split()[1]) * PAGE >> 20
+        if used > self._memory_limit:
+            raise TargetTooLarge(self._op, used, self._memory_limit)
+
+    def returncode_soon(self) -> int | None:
+        """The return code of a process that has closed its output; None if it does not end."""
+        try:
+            return self._process.wait(EXIT_PATIENCE)
+        except subprocess.TimeoutExpired:
+            return None
+
+    def end(self, *, nicely: bool) -> None:
+        """Ends the whole group and reaps its leader; after it nothing of the target runs."""
+        if self._ended or os.getpid() != self._owner:  # a fork of ours does not own the target
+            return
+        self._stdin.close()
+        if nicely:
+            self.returncode_soon()
+            self._signal_group(signal.SIGTERM)
+            patience = time.monotonic() + EXIT_PATIENCE
+            while self._signal_group(0) and time.monotonic() < patience:
+                self._process.poll()
+                time.sleep(0.005)
+        self._signal_group(signal.SIGKILL)
+        self._process.wait()
+        self._drain.join(EXIT_PATIENCE)  # a process that has left the group may hold stderr
+        self._stdout.close()
+        if self._sizes is not None:
+            os.close(self._sizes)
+        self._ended = True
+
+    def _signal_group(self, number: int) -> bool:
+        """Whether anybody was there to be signalled."""
+        try:
+            os.killpg(self._process.pid, number)
+        except (ProcessLookupError, PermissionError):  # macOS: not permitted if all are zombies
+            return False
+        return True
+
+
+def _opened(path: str) -> int | None:
+    """A file that is read again and again; None where there is no such system."""
+    try:
+        return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return None
