@@ -17,7 +17,6 @@ from .predicate import Broken
 from .rules import ends_run
 from .session import Session
 
-
 NO_EVENT = 1_000_000  # steps; nobody comes or gives up any more
 
 

@@ -1,17 +1,18 @@
 """What judging costs: the gate's own runs, and the same operations on the bare target.
 
-Hypothesis searches while every operation is written down; then exactly these are asked of the
-target again, by itself, and of the target under the monitor, without Hypothesis, in turns. By
-itself it is asked one operation after the other; and, where it can be, for the steps that follow
-one another at once, as a gate asks it. What counts is CPU time, of this process and of the
-target's: by the clock, two processes that take turns on a busy machine cost mostly what others do
-meanwhile.
+Hypothesis searches while every operation is written down; then, in turns, it searches once more,
+and exactly these operations are asked of the target under the monitor, without Hypothesis, and of
+the target by itself. By itself it is asked one operation after the other; and, where it can be, for
+the steps that follow one another at once, as a gate asks it. What counts is CPU time, of this
+process and of the target's. The clock is told beside it: where the target works ahead on a core of
+its own, judging costs less by the clock; on a busy machine it says mostly what others do meanwhile.
 """
 
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from statistics import median
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import msgspec
@@ -29,33 +30,43 @@ from ..targets.opening import default_revision, default_system, opened
 from ..targets.pipe import PipeTarget
 from .figure import NotMeasured, Plan, Row
 
-RELEASE = "sendnn-inference==2.1.2"
+RELEASE, OTHER = "sendnn-inference==2.1.2", "vllm==0.19.1"
+WITHOUT = {"watermark": 0, "reserve_full_isl": False}  # options that this release does not have
 CHECKOUT = "nano-vllm"
 STEP_LIMIT = 60.0  # seconds, on a machine that others use
-TURNS = 3  # of which the quickest counts: what disturbs a run only ever adds to it
+TURNS = 3  # of which the quickest counts
 # Linux makes the clock of a process from its number and this; the ticks in /proc are too coarse.
 CPU_CLOCK = 2
 Operation = tuple[str, tuple[Any, ...]]
 
 
 class Subject(NamedTuple):
-    """A target, the scale that it is searched at, and the runs of a round."""
+    """A target, the scale that it is searched at, the runs of a round, and the keys of the
+    configuration for which it has one value only."""
 
     spec: str
     scale: str
     runs: int
     rounds: int
+    fixed: Mapping[str, Any] = MappingProxyType({})
+
+
+class Spent(NamedTuple):
+    """Seconds: of the CPU, in both processes together, and by the clock."""
+
+    cpu: float
+    clock: float
 
 
 class Ran(NamedTuple):
-    """CPU seconds of the same operations: in the gate, under the monitor only, bare one by one, and
-    bare with steps asked ahead; None where the target makes each step when it is asked."""
+    """The same operations: in the gate, under the monitor only, bare one by one, and bare with
+    steps asked ahead; None where the target makes each step when it is asked."""
 
     steps: int
-    gate: float
-    judged: float
-    bare: float
-    ahead: float | None = None
+    gate: Spent
+    judged: Spent
+    bare: Spent
+    ahead: Spent | None = None
 
 
 class Recording:
@@ -99,11 +110,12 @@ def subjects(quick: bool) -> Iterator[Subject]:
     """The model, and the real schedulers at the block sizes that they take."""
     yield Subject("model", "small", 8 if quick else 60, 2 if quick else 7)
     yield Subject(RELEASE, "short" if quick else "tight", 3 if quick else 10, 1 if quick else 4)
+    yield Subject(OTHER, "tight", 3 if quick else 30, 1 if quick else 4, WITHOUT)
     yield Subject(CHECKOUT, "small", 8 if quick else 40, 2 if quick else 7)
 
 
 def rows(quick: bool) -> Iterator[Row]:
-    """Three rows a target; one that is not there says so."""
+    """A few rows a target; one that is not there says so."""
     for one in subjects(quick):
         name = one.spec.replace("==", " ")
         try:
@@ -117,21 +129,23 @@ def rows(quick: bool) -> Iterator[Row]:
 
 
 def told(name: str, measured: Sequence[Ran]) -> Iterator[Row]:
-    """Medians over the rounds: milliseconds a step, and the ratio within a round."""
+    """Medians over the rounds: milliseconds of CPU a step, and ratios within a round."""
     bare, ahead, steps = "bare", "bare, asked ahead", sum(one.steps for one in measured)
     for what, key in {bare: "bare", ahead: "ahead", "judged": "judged", "gate": "gate"}.items():
-        if getattr(measured[0], key) is None:
+        spent: list[Spent] = [getattr(one, key) for one in measured]
+        if None in spent:
             continue
-        times = [1000 * getattr(one, key) / one.steps for one in measured]
-        beside = [getattr(one, key) / one.ahead for one in measured if one.ahead]
-        more = f"; {median(beside):.2f} of {ahead}" if beside else ""
+        both = list(zip(spent, measured, strict=True))
+        notes = [f"by the clock {median(it.clock / one.bare.clock for it, one in both):.2f}"]
+        beside = [it.cpu / one.ahead.cpu for it, one in both if one.ahead is not None]
+        notes += [f"{median(beside):.2f} of {ahead}"] if beside else []
         yield Row(
             what=f"{name}, {what}",
-            value=median(times),
+            value=median(1000 * it.cpu / one.steps for it, one in both),
             unit="ms/step",
-            ratio=median(getattr(one, key) / one.bare for one in measured),
+            ratio=median(it.cpu / one.bare.cpu for it, one in both),
             to=f"{name}, {bare}",
-            note=f"{steps:,} steps{more}",
+            note="; ".join([f"{steps:,} steps"] if key == "bare" else notes),
         )
 
 
@@ -149,23 +163,36 @@ def measure(one: Subject) -> list[Ran]:
 
 
 def round_of(target: Target, system: str, revision: str, one: Subject, seed: int) -> Ran:
-    """The gate's search, then what it asked once more."""
-    rules = load(system)
-    recording = Recording(target)
-    hunt = Search(recording, system, revision, rules, one.scale)
-    hunt.new = lambda broken, scenario: []  # what is found does not end the round
-    spent = cpu_clock(target)
-    gate = spent(lambda: search(hunt, one.runs, seed, 0))
-    operations = recording.operations
+    """What the gate's search asks, by the search and otherwise, in turns."""
+    rules, spent = load(system), clocks(target)
+    operations = searched(target, system, revision, one, seed)
     follow = steps_from(operations)
-    bare, judged, ahead = [], [], []
-    for _ in range(TURNS):
-        bare.append(spent(lambda: ask(target, operations)))
-        judged.append(spent(lambda: judge(target, operations, follow, system, revision, rules)))
-        if isinstance(target, PipeTarget):
-            ahead.append(spent(lambda: ask(target, operations, follow)))
+    works: dict[str, Callable[[], object]] = {
+        "gate": lambda: searched(target, system, revision, one, seed),
+        "judged": lambda: judge(target, operations, follow, system, revision, rules),
+        "bare": lambda: ask(target, operations),
+    }
+    if isinstance(target, PipeTarget):
+        works["ahead"] = lambda: ask(target, operations, follow)
+    turns = [{name: spent(work) for name, work in works.items()} for _ in range(TURNS)]
     steps = max(sum(op == "step" for op, _ in operations), 1)
-    return Ran(steps, gate, min(judged), min(bare), min(ahead, default=None))
+    return Ran(steps, **{name: quickest([turn[name] for turn in turns]) for name in works})
+
+
+def quickest(turns: Sequence[Spent]) -> Spent:
+    """The least of each: what disturbs a turn only ever adds to it."""
+    return Spent(min(one.cpu for one in turns), min(one.clock for one in turns))
+
+
+def searched(
+    target: Target, system: str, revision: str, one: Subject, seed: int
+) -> Sequence[Operation]:
+    """What the search asks a target: the same every time, by its seed."""
+    recording = Recording(target)
+    hunt = Search(recording, system, revision, load(system), one.scale, fixed=one.fixed)
+    hunt.new = lambda broken, scenario: []  # what is found does not end the round
+    search(hunt, one.runs, seed, 0)
+    return recording.operations
 
 
 def ask(
@@ -211,17 +238,17 @@ def steps_from(operations: Sequence[Operation]) -> list[int]:
     return counts[::-1]
 
 
-def cpu_clock(target: Target) -> Callable[[Callable[[], object]], float]:
-    """CPU seconds that a work takes, here and in the target's process."""
+def clocks(target: Target) -> Callable[[Callable[[], object]], Spent]:
+    """What a work takes, here and in the target's process."""
     process = target.process_id if isinstance(target, PipeTarget) else None
 
-    def now() -> float:
+    def cpu() -> float:
         return time.process_time() + (0.0 if process is None else _cpu_of(process))
 
-    def spent(work: Callable[[], object]) -> float:
-        began = now()
+    def spent(work: Callable[[], object]) -> Spent:
+        cpu_before, before = cpu(), time.perf_counter()
         work()
-        return now() - began
+        return Spent(cpu() - cpu_before, time.perf_counter() - before)
 
     return spent
 
