@@ -25,8 +25,9 @@ from ..properties.replay import replay
 from ..properties.session import Session
 from . import report
 from .baseline import Header, Record, Writer
-from .builtin import builtin_scenarios, longest
-from .differing import BOTH_FAILED, Diff, book, keep
+from .builtin import builtin_scenarios, longest, seed_corpus
+from .diff_keeping import keep
+from .diff_state import BOTH_FAILED, Diff, book
 from .events import Progress
 from .exits import CONFORMS
 from .probing import PROBES, SCALES
@@ -66,8 +67,9 @@ def record(console: Console, asked: Recording, seed: int, file: Path) -> int:
     steps = 0
     with Writer(file, header) as writer, console.status("") as status:
         for engine, scale, scenarios in (
-            ("corpus", "production", _corpus(asked)),
-            *(("hypothesis", scale, _generated(asked, scale, seed)) for scale in scales),
+            ("corpus", "production", _corpus(asked, builtin_scenarios(asked.system))),
+            *(("corpus", one, _corpus(asked, seed_corpus(asked.system, one))) for one in scales),
+            *(("hypothesis", one, _generated(asked, one, seed)) for one in scales),
         ):
             for scenario in scenarios:
                 recorder = Recorder(asked.target)
@@ -107,8 +109,8 @@ def _probe(asked: Recording) -> tuple[Started, list[str]]:
     return started, scales
 
 
-def _corpus(asked: Recording) -> Iterator[Scenario]:
-    for scenario in builtin_scenarios(asked.system).values():
+def _corpus(asked: Recording, scenarios: Mapping[str, Scenario]) -> Iterator[Scenario]:
+    for scenario in scenarios.values():
         if longest(scenario) <= PROFILES[asked.profile_name].corpus_steps:
             config = {**scenario.config, **asked.fixed}
             yield replace(scenario, revision=asked.revision, config=config, expect=None)

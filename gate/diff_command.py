@@ -20,8 +20,9 @@ from .baseline_runs import Recording, record, replay_baseline
 from .checkouts import CHECKOUTS, with_path
 from .diff_report import DiffReporter, Told, print_summary
 from .diff_setting import Setting, in_other_terms, read_setting, setting_of_baseline
+from .diff_state import Diff
 from .diff_verdict import Compared, DiffVerdict, exit_code
-from .differing import Diff, run_diff
+from .differing import run_diff
 from .hypothesis_home import set_hypothesis_home
 from .options import at_least, check_file, check_places, option, write
 from .profiles import PROFILES

@@ -12,8 +12,8 @@ from rich.text import Text
 from ..properties.difference import CLASSES, only, plain
 from ..properties.lockstep import Differing
 from . import report
+from .diff_state import DiffFound
 from .diff_verdict import DiffVerdict
-from .differing import DiffFound
 from .events import Notice, Progress
 from .step_lines import step_line
 
