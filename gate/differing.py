@@ -19,6 +19,7 @@ from .probing import PROBES, SCALES
 def run_diff(diff: Diff) -> None:
     """Probe both, replay the corpus, search; what came out is in `diff`.
 
+    The seeds of a scale come before its search; a target that hangs is not searched any more.
     Ctrl-C and a target that breaks off end the engines; what was found until then is kept.
 
     Raises:

@@ -90,8 +90,8 @@ def read_step(reply: Any, observes: frozenset[str]) -> Step:
 
 def _missing(seen: Mapping[str, Any], observes: frozenset[str]) -> list[str]:
     """Promised fields that a step lacks."""
-    if observes <= seen.keys() and None not in seen.values():  # nearly always, and soon told
-        return []
+    if observes <= seen.keys() and all(value is not None for value in seen.values()):
+        return []  # nearly always, and soon told
     return [name for name in observes - NULLABLE if seen.get(name) is None]
 
 

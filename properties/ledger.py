@@ -108,7 +108,7 @@ class Ledger:
         busy_steps: steps so far in which an accepted request was unfinished.
         first_in_line: the request that has waited longest unstarted, since which step, and the
             steps that the work in front of it can take at most.
-        answers: what was asked `once` since the last change, and of which step.
+        answers: what was asked `once` since the last change, of which step and configuration.
     """
 
     config: Mapping[str, Any]
@@ -128,7 +128,9 @@ class Ledger:
     first_in_line: tuple[str, int, int] | None = None
     forgets: bool = False
     forgotten: int = 0
-    answers: dict[Any, tuple[Step | None, Any]] = field(default_factory=dict)
+    answers: dict[Any, tuple[Step | None, Any, Any]] = field(
+        default_factory=dict, repr=False, compare=False
+    )
     _ended: list[str] = field(default_factory=list)
     _members_of: Step | None = None
     _sorted_members: tuple[list[Account], list[Account]] = field(default=([], []))

@@ -34,6 +34,7 @@ from .systems import GENERATORS
 MAX_REQUESTS = 8
 MAX_ABORTS = 2
 PATIENCE = 100  # steps
+NO_END = 10**9  # steps, more than any run has
 
 
 class RuleBroken(Exception):  # noqa: N818 (a finding, not an error)
@@ -42,6 +43,11 @@ class RuleBroken(Exception):  # noqa: N818 (a finding, not an error)
 
 class Enough(BaseException):
     """Ends a search at once; not an Exception, so that Hypothesis lets it pass."""
+
+
+class EndsTooSoon(BaseException):
+    """Everything has ended while steps were foreseen. What Hypothesis is shown must not depend on
+    that, so that it has to begin anew."""
 
 
 @dataclass
@@ -63,7 +69,7 @@ class Search:
         config: the only configuration, instead of those of the scale.
         fixed: keys of the configuration that have one value only, those of the scale or not.
         ended: called with the scenario of each run, those included that were refused at the door.
-        foresees: no request ended sooner than it was to end, so that steps can be foreseen.
+        foresees: steps are foreseen, as long as everybody stays until the end that is known.
     """
 
     target: Target
@@ -98,9 +104,10 @@ class Search:
         if self.watch is not None:
             self.watch()
 
-    def beyond_failure(self, step: int) -> bool:
+    @property
+    def last_step(self) -> int:
         """A run that gets past the step that broke before does not shrink it."""
-        return self.failure is not None and step > self.failure[1][0].step
+        return NO_END if self.failure is None else self.failure[1][0].step
 
     def fail(self, scenario: Scenario, broken: list[Broken], shrink_runs: int) -> None:
         """Keep the smallest scenario that breaks a rule."""
@@ -131,25 +138,31 @@ def search(
     """
     phases = [Phase.generate, *([Phase.shrink] if shrink_runs else [])]
     phases += [Phase.reuse] if reuse else []
-    machine = seed(seed_value)(make_machine(hunt, shrink_runs))
-    ends = contextlib.suppress(RuleBroken, Enough, Flaky, Unsatisfiable)
-    with without_local_constants(), ends:
-        run_state_machine_as_test(
-            machine,
-            settings=settings(
-                max_examples=examples,
-                stateful_step_count=24,
-                phases=phases,
-                database=database,
-                deadline=None,
-                verbosity=Verbosity.quiet,
-                report_multiple_bugs=False,
-                suppress_health_check=list(HealthCheck),
-            ),
-        )
+    budget = settings(
+        max_examples=examples,
+        stateful_step_count=24,
+        phases=phases,
+        database=database,
+        deadline=None,
+        verbosity=Verbosity.quiet,
+        report_multiple_bugs=False,
+        suppress_health_check=list(HealthCheck),
+    )
+    with without_local_constants():
+        try:
+            _run(hunt, seed_value, shrink_runs, budget)
+        except EndsTooSoon:
+            hunt.foresees = False
+            _run(hunt, seed_value, shrink_runs, budget)
     if hunt.failure is not None:
         hunt.shrink_seconds = time.monotonic() - hunt.began - hunt.found_after
     return hunt.failure is not None
+
+
+def _run(hunt: Search, seed_value: int, shrink_runs: int, budget: settings) -> None:
+    machine = seed(seed_value)(make_machine(hunt, shrink_runs))
+    with contextlib.suppress(RuleBroken, Enough, Flaky, Unsatisfiable):
+        run_state_machine_as_test(machine, settings=budget)
 
 
 def size(scenario: Scenario) -> tuple[int, int]:
@@ -347,17 +360,20 @@ def make_machine(hunt: Search, shrink_runs: int = 0) -> type[RuleBasedStateMachi
         def foresee(self, steps: int) -> None:
             """Nothing but so many steps follows, if there is anything left so long."""
             if hunt.foresees:
-                self.session.foresee(steps)
+                now = self.session.monitor.ledger.step
+                self.session.foresee(min(steps, hunt.last_step - now + 1))
 
         def nothing_left(self) -> bool:
             """Everything has ended. Where that was too soon for the steps that were foreseen the
-            run is over, and what comes after it is done step by step."""
+            run is over, and the search begins anew, step by step; if it shrinks, it goes on."""
             if not self.session.unfinished and self.session.asked:
-                hunt.foresees, self.over = False, True
+                self.over = True
+                if hunt.failure is None:
+                    raise EndsTooSoon
             return not self.session.unfinished
 
         def one_step(self) -> None:
-            if hunt.beyond_failure(self.session.monitor.ledger.step):
+            if self.session.monitor.ledger.step > hunt.last_step:
                 self.over = True
                 return
             hunt.steps += 1

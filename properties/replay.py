@@ -17,8 +17,6 @@ from .predicate import Broken
 from .rules import ends_run
 from .session import Session
 
-NO_EVENT = 1_000_000  # steps; nobody comes or gives up any more
-
 
 @dataclass
 class Outcome:
@@ -78,8 +76,8 @@ def replay(
         number = outcome.steps
         broken = clients_move(session, scenario, arrivals, number)
         if not broken:
-            until = next((at for at in events if at > number), number + NO_EVENT)
-            session.foresee(until - number)
+            if session.begins_early:
+                session.foresee(_steps_to_come(session, events, last_step))
             broken = session.step()
         outcome.broken = new(broken, scenario)
         if session.recent and session.recent[-1][0] == number:
@@ -98,6 +96,15 @@ def replay(
             break
     outcome.unmet += _unexpected(scenario, outcome.broken, {rule.id for rule in rules})
     return outcome
+
+
+def _steps_to_come(session: Session, events: Sequence[int], last_step: int | None) -> int:
+    """Steps until somebody comes or gives up; until the run is cut, where nobody does."""
+    ledger = session.monitor.ledger
+    ends = [at for at in events if at > ledger.step][:1]
+    ends += [] if last_step is None else [last_step + 1]
+    ends += [ledger.step + ledger.most_steps + 1 - ledger.busy_steps]
+    return min(ends) - ledger.step
 
 
 def clients_move(

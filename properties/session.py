@@ -20,6 +20,7 @@ from .predicate import Broken
 from .rules import LOCKSTEP, PREDICATES, keeps_step, observable
 
 CONTEXT_STEPS = 6
+ENDS = frozenset({"emitted", "finished"})  # what tells how many steps are sure to come
 CRASHES_AND_HANGS = (TargetCrashed, TargetDied, TargetHung, TargetTooLarge)
 FINDINGS = (*CRASHES_AND_HANGS, Differs)
 
@@ -35,7 +36,9 @@ class Session:
         cannot_abort: the target has answered an abort with "unsupported".
         expected: what the model did in the last step, where it runs beside the target.
         details: traceback or stderr of a crash.
-        asked: steps that the target makes in any case, whether the run gets there or not.
+        begins_early: the target can begin with steps that are foreseen.
+        asked: steps that the target makes in any case, whether the run gets there or not. While
+            there are some nothing else can be asked of it.
     """
 
     def __init__(
@@ -65,11 +68,12 @@ class Session:
         self._model_reply: Reply | None = None
         self.details = ""
         self.asked = 0
-        self._begins_early = hasattr(target, "ask_ahead")
+        self.begins_early = hasattr(target, "ask_ahead") and self.started.observes >= ENDS
         self._lockstep = self._make_lockstep(system, revision, config)
 
     def add(self, request: Request) -> list[Broken]:
         """A request arrives; one that is refused at the door is no part of the run."""
+        assert not self.asked, f"{request.id} arrives amid steps that were foreseen"
         try:
             refusal = read_ok("add", ask("add", self._target.add, request.for_target()))
         except FINDINGS as fault:
@@ -87,6 +91,7 @@ class Session:
 
     def abort(self, request_id: str, inside: bool) -> list[Broken]:
         """A client gives a request up; a target that cannot abort goes on without."""
+        assert not self.asked, f"{request_id} gives up amid steps that were foreseen"
         try:
             args = (request_id, True) if inside else (request_id,)
             unsupported = read_ok("abort", ask("abort", self._target.abort, *args))
@@ -102,7 +107,7 @@ class Session:
     def foresee(self, steps: int) -> None:
         """Nothing but so many steps follows, or else the end of the run: a target may begin with
         those that are sure to come."""
-        if self._begins_early and not self.asked:
+        if self.begins_early and not self.asked:
             self.asked = ask_ahead(self._target, min(steps, self.monitor.ledger.least_steps))
 
     def step(self) -> list[Broken]:

@@ -137,8 +137,8 @@ def told(name: str, measured: Sequence[Ran]) -> Iterator[Row]:
             continue
         both = list(zip(spent, measured, strict=True))
         notes = [f"by the clock {median(it.clock / one.bare.clock for it, one in both):.2f}"]
-        beside = [it.cpu / one.ahead.cpu for it, one in both if one.ahead is not None]
-        notes += [f"{median(beside):.2f} of {ahead}"] if beside else []
+        beside = [it.cpu / one.ahead.cpu for it, one in both if one.ahead]
+        notes += [f"{median(beside):.2f} of {ahead}"] if beside and key != "ahead" else []
         yield Row(
             what=f"{name}, {what}",
             value=median(1000 * it.cpu / one.steps for it, one in both),
@@ -239,15 +239,24 @@ def steps_from(operations: Sequence[Operation]) -> list[int]:
 
 
 def clocks(target: Target) -> Callable[[Callable[[], object]], Spent]:
-    """What a work takes, here and in the target's process."""
-    process = target.process_id if isinstance(target, PipeTarget) else None
+    """What a work takes, here and in the target's process.
+
+    Raises:
+        NotMeasured: it is not the same process after it, or nobody tells its time.
+    """
+
+    def process() -> int | None:
+        return target.process_id if isinstance(target, PipeTarget) else None
 
     def cpu() -> float:
-        return time.process_time() + (0.0 if process is None else _cpu_of(process))
+        other = process()
+        return time.process_time() + (0.0 if other is None else _cpu_of(other))
 
     def spent(work: Callable[[], object]) -> Spent:
-        cpu_before, before = cpu(), time.perf_counter()
+        asked, cpu_before, before = process(), cpu(), time.perf_counter()
         work()
+        if process() != asked:
+            raise NotMeasured("the target's process has ended, and another is in its place")
         return Spent(cpu() - cpu_before, time.perf_counter() - before)
 
     return spent

@@ -69,7 +69,7 @@ class Child:
         self._in, self._out = self._stdin.fileno(), self._stdout.fileno()
         self._owner = os.getpid()
         self._memory_limit = memory_limit
-        self._asked = 0
+        self._answers = 0
         self._received = bytearray()
         self.unanswered = 0
         self._sizes = _opened(f"/proc/{self._process.pid}/statm")
@@ -92,12 +92,13 @@ class Child:
     def exchange(self, op: str, questions: bytes, limit: float, times: int = 1) -> bytes:
         """The line that answers the first of the questions that were asked at once; nothing is
         asked while one is unanswered. Raises TargetHung, TargetBroken, EOFError if it is gone."""
-        self._op, self._limit, self._deadline = op, limit, time.monotonic() + limit
-        self._asked += 1
-        if self._asked % LOOK_EVERY == 0:
-            self._check_memory()
         assert op == "step" or not self.unanswered, f"{op} amid steps that were foreseen"
+        self._begin(op, limit)
+        self._answers += 1
         if not self.unanswered:
+            if self._answers >= LOOK_EVERY:  # in no step that is ahead of the one in question
+                self._answers = 0
+                self._check_memory()
             if self._readable.poll(0) and (early := os.read(self._out, 1 << 16)):
                 raise TargetBroken(op, "there was output without a question", excerpt(early))
             self._write(questions)
@@ -107,6 +108,17 @@ class Child:
         if self._received and not self.unanswered:
             raise TargetBroken(op, "there was more than one reply", excerpt(self._received))
         return line
+
+    def discard(self, limit: float) -> None:
+        """Read what is unanswered within the limit, and look no closer. Raises as `exchange`."""
+        self._begin("step", limit)
+        while self.unanswered:
+            self._read()
+            self.unanswered -= 1
+
+    def _begin(self, op: str, limit: float) -> None:
+        """What is waited for from now on, and how long."""
+        self._op, self._limit, self._deadline = op, limit, time.monotonic() + limit
 
     def _write(self, question: bytes) -> None:
         rest = memoryview(question)
@@ -178,9 +190,9 @@ class Child:
         self._process.wait()
         self._drain.join(EXIT_PATIENCE)  # a process that has left the group may hold stderr
         self._stdout.close()
+        self._ended = True
         if self._sizes is not None:
             os.close(self._sizes)
-        self._ended = True
 
     def _signal_group(self, number: int) -> bool:
         """Whether anybody was there to be signalled."""

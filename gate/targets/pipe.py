@@ -24,6 +24,7 @@ from ...model.faults import (
 from .child import MEMORY_LIMIT, Child, Tail
 
 RESTART_LIMIT = 30.0  # seconds; the least that a `start` gets in a process that is up
+DISCARD_LIMIT = 1.0  # seconds for all the steps that were asked for in vain
 AHEAD = 16  # steps that a process is asked for at once, where it reads line by line
 
 Reply = dict[str, Any]
@@ -121,7 +122,8 @@ class PipeTarget:
 
     def stop(self) -> Reply:
         """Ends the run; the process stays and may be started again."""
-        self._discard()
+        if not self._discard():
+            return {"ok": True}
         return self._ask({"op": "stop"}, self._step_limit)
 
     def close(self) -> None:
@@ -145,15 +147,23 @@ class PipeTarget:
         self._forget = weakref.finalize(self, child.end, nicely=True)
         return child
 
-    def _discard(self) -> None:
+    def _discard(self) -> bool:
         """The run is over: nobody waits for the steps that were asked for and not made. A process
-        that cannot make them is ended; what it does in them is no part of the run."""
-        try:
-            while self._child is not None and self._child.unanswered:
-                self._child.exchange("step", b"", self._step_limit)
-        except (TargetFault, EOFError):
-            self._end()
+        that does not make them soon is ended (then False), and the next ones are asked step by
+        step; what it does in them is no part of the run."""
         self._foreseen = 1
+        if self._child is None or not self._child.unanswered:
+            return True
+        try:
+            self._child.discard(min(self._step_limit, DISCARD_LIMIT))
+        except (TargetFault, EOFError):
+            self._ahead = 1
+            self._end()
+            return False
+        except BaseException:
+            self._end()
+            raise
+        return True
 
     def _ask(self, question: Mapping[str, Any], limit: float, times: int = 1) -> Reply:
         op, line, child = question["op"], _encode(question) + b"\n", self._child

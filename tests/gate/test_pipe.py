@@ -503,6 +503,26 @@ def test_what_a_process_does_in_steps_that_nobody_waits_for_is_no_fault(end: str
         assert is_gone(first)
 
 
+def test_steps_that_nobody_waits_for_are_not_waited_for_long(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(pipe, "DISCARD_LIMIT", 0.1)
+    body = "ask(); reply(pid=os.getpid())\nwhile True: reply(asked=ask()); time.sleep(0.06)"
+    with ahead(body, 8) as target:
+        process = target.process_id
+        target.step()
+        assert target.start("spyre", "sound", {})["pid"] != process
+        assert target.ask_ahead(8) == 1
+
+
+def test_a_run_may_be_stopped_amid_steps_that_nobody_waits_for() -> None:
+    body = "ask(); reply(); ask(); reply(pid=os.getpid()); ask(); hang()"
+    with ahead(body, 4, step_limit=SHORT) as target:
+        process = target.step()["pid"]
+        assert target.stop() == {"ok": True}
+        assert is_gone(process)
+
+
 def test_a_death_is_that_of_the_step_in_which_it_was() -> None:
     target = ahead("ask(); reply(); ask(); reply(); ask(); reply(); ask(); os._exit(7)", 4)
     assert target.step() == target.step() == {"ok": True}

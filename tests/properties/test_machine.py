@@ -12,7 +12,7 @@ from schedproof.properties.shrink import shrink
 from schedproof.properties.systems import GENERATORS
 from schedproof.spec.catalogue import load
 
-from .foreseen import EndsTooSoon, Foreseen
+from .foreseen import EndsTooSoon, Foreseen, ShowsNoTokens
 
 RULES = load("spyre")
 
@@ -139,7 +139,7 @@ def test_what_was_foreseen_comes(system):
     assert len(target.counts) < hunt.steps
 
 
-def test_a_run_of_a_target_that_ends_too_soon_is_over_and_the_next_ones_go_step_by_step():
+def test_a_target_that_ends_too_soon_is_searched_again_step_by_step():
     target = EndsTooSoon()
     rules = [rule for rule in RULES if rule.id == "SPY-R07"]
     hunt = Search(target, "spyre", "sound", rules, "small")
@@ -148,3 +148,38 @@ def test_a_run_of_a_target_that_ends_too_soon_is_over_and_the_next_ones_go_step_
     assert not hunt.foresees
     assert hunt.runs >= 60
     assert len(target.counts) < hunt.steps / 10
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_what_ends_too_soon_now_and_then_does_not_end_the_search(seed):
+    target = EndsTooSoon(prompt=11)
+    rules = [rule for rule in RULES if rule.id == "SPY-R07"]
+    hunt = Search(target, "spyre", "sound", rules, "small")
+    assert not search(hunt, 120, seed, 0)
+    assert not target.amid
+    assert hunt.runs >= 120
+
+
+def test_a_target_that_does_not_show_its_tokens_is_asked_step_by_step():
+    target = ShowsNoTokens()
+    hunt = Search(target, "spyre", "sound", RULES, "small")
+    assert not search(hunt, 60, 0, 0)
+    assert hunt.steps > 100
+    assert not target.counts
+
+
+def test_while_it_is_shrunk_nothing_is_foreseen_beyond_the_step_that_broke():
+    class Ghosts(Foreseen, AbortLeavesAGhost):
+        """Steps that are foreseen, and a ghost."""
+
+    target = Ghosts()
+    hunt = _hunt(target)
+    assert search(hunt, 300, 0, 50)
+    assert not target.amid
+    target.vain = 0
+    scenario, broken = hunt.failure
+    last = max(one.arrival for one in scenario.requests)
+    assert hunt.last_step == broken[0].step >= last
+    assert replay(target, scenario, RULES, last_step=hunt.last_step).broken == broken
+    replay(target, scenario, RULES)
+    assert target.vain == 0

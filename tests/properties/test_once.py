@@ -1,7 +1,6 @@
 """An answer is kept as long as it holds."""
 
 from collections.abc import Callable
-from copy import copy
 
 import pytest
 
@@ -86,4 +85,11 @@ def test_nothing_but_the_answer_is_kept_of_an_error() -> None:
     for _ in range(2):
         with pytest.raises(KeyError):
             fails(ledger)
-    assert copy(ledger.answers) == {}
+    assert ledger.answers == {}
+
+
+def test_with_another_configuration_the_answer_is_another() -> None:
+    ledger = book()
+    before = live(ledger)
+    ledger.config = {**CONFIG}
+    assert live(ledger) is not before

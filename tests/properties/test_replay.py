@@ -189,3 +189,13 @@ def test_a_target_that_ends_too_soon_is_not_asked_for_anything_amid_its_steps(ru
     assert not target.amid
     assert outcome.finished == (len(rules) == 1)
     assert outcome.steps == (17 if outcome.finished else 2)
+
+
+def test_where_a_run_is_cut_nothing_is_foreseen_beyond() -> None:
+    target = Foreseen()
+    for last_step in (0, 4, 9):
+        outcome = replay(target, scenario(request("a", max_tokens=20)), RULES, last_step=last_step)
+        assert outcome.steps == last_step + 1
+    replay(target, scenario(request("a", max_tokens=20)), RULES)
+    assert target.counts[:2] == [1, 5]
+    assert target.vain == 0

@@ -18,7 +18,7 @@ from schedproof.model.target import ModelTarget, Reply
 from schedproof.properties.session import CONTEXT_STEPS, Session
 from schedproof.spec.catalogue import load
 
-from .foreseen import Foreseen
+from .foreseen import Foreseen, ShowsNoTokens
 
 RULES = load("spyre")
 SMALL = {"block_size": 4, "chunk_size": 8, "max_model_len": 32, "max_batch_tkv": 96}
@@ -231,3 +231,22 @@ def test_of_a_target_that_begins_with_nothing_nothing_is_foreseen() -> None:
     run.add(request("a"))
     run.foresee(20)
     assert run.asked == 0
+
+
+def test_nobody_comes_or_goes_amid_steps_that_were_foreseen() -> None:
+    run = session(Foreseen())
+    run.add(request("a", max_tokens=4))
+    run.foresee(3)
+    run.step()
+    with pytest.raises(AssertionError, match="b arrives amid"):
+        run.add(request("b"))
+    with pytest.raises(AssertionError, match="a gives up amid"):
+        run.abort("a", inside=True)
+
+
+def test_who_does_not_show_its_tokens_is_told_of_no_steps() -> None:
+    target = ShowsNoTokens()
+    run = session(target)
+    run.add(request("a"))
+    run.foresee(3)
+    assert (target.counts, run.asked) == ([], 0)

@@ -21,6 +21,7 @@ from schedproof.gate.bench.overhead import (
     told,
 )
 from schedproof.gate.published import ReleaseError
+from schedproof.gate.targets.pipe import PipeTarget
 from schedproof.model.systems import full_config
 from schedproof.model.target import ModelTarget
 
@@ -71,6 +72,14 @@ def test_a_round_of_the_model_has_a_time_for_each() -> None:
     assert min(*ran.gate, *ran.judged, *ran.bare) > 0
 
 
+def test_of_a_process_that_was_replaced_no_time_is_told(monkeypatch) -> None:
+    numbers = iter([41, 41, 42])
+    monkeypatch.setattr(PipeTarget, "process_id", property(lambda _: next(numbers)))
+    monkeypatch.setattr(overhead, "_cpu_of", lambda process: 0.0)
+    with pytest.raises(NotMeasured, match="another is in its place"):
+        overhead.clocks(PipeTarget(["none"]))(lambda: None)
+
+
 def test_cpu_of_another_process_is_told() -> None:
     process = subprocess.Popen([sys.executable, "-c", "sum(range(10**6)); input()"], stdin=-1)
     try:
@@ -97,6 +106,7 @@ def test_what_can_be_asked_ahead_is_told_beside_both() -> None:
     names = ["it, bare", "it, bare, asked ahead", "it, judged", "it, gate"]
     assert [row.what for row in found] == names
     assert [row.ratio for row in found] == [1.0, 0.5, 2.0, 4.0]
+    assert found[1].note == "by the clock 0.25"
     assert found[2].note == "by the clock 4.00; 4.00 of bare, asked ahead"
 
 
