@@ -152,7 +152,7 @@ def test_a_target_that_ends_too_soon_is_searched_again_step_by_step():
 
 @pytest.mark.parametrize("seed", range(6))
 def test_what_ends_too_soon_now_and_then_does_not_end_the_search(seed):
-    target = EndsTooSoon(prompt=11)
+    target = EndsTooSoon(prompt=5)
     rules = [rule for rule in RULES if rule.id == "SPY-R07"]
     hunt = Search(target, "spyre", "sound", rules, "small")
     assert not search(hunt, 120, seed, 0)
