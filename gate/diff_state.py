@@ -81,15 +81,4 @@ def book(
     diff: Diff, engine: str, scale: str, totals: Counter[str], began: float, complete: bool
 ) -> None:
     """What an engine did."""
-    diff.engines.append(
-        EngineRun(
-            engine,
-            scale,
-            totals["runs"],
-            totals["steps"],
-            time.monotonic() - began,
-            totals["refused"],
-            totals["rejected"],
-            complete,
-        )
-    )
+    diff.engines.append(EngineRun.of(engine, scale, totals, time.monotonic() - began, complete))

@@ -93,10 +93,7 @@ def search_scale(diff: Diff, scale: str) -> None:
                     why = f"the search ended after {hunt.runs} of {examples} runs"
                     raise TargetBroken("step", f"{why}: a target is not deterministic", "")
             finally:
-                totals["runs"] += hunt.runs
-                totals["steps"] += hunt.steps
-                totals["refused"] += hunt.refused.total()
-                totals["rejected"] += hunt.rejected
+                totals += hunt.counts
             if hunt.failure is not None:
                 attempts = diff.profile.shrink_attempts
                 smallest, _ = hunt.failure

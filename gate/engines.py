@@ -10,10 +10,10 @@ from msgspec.structs import replace
 from ..model.faults import TargetBroken, TargetFault
 from ..properties.machine import Enough, Search, search
 from ..properties.rules import NEVER_HANGS
-from . import verdict
 from .events import Notice, Progress
 from .shrinking import shrink_and_keep
 from .state import Gate
+from .verdict import EngineRun
 
 
 def search_scale(
@@ -50,7 +50,7 @@ def search_scale(
                 if not broken and hunt.runs < examples:
                     raise not_deterministic(hunt.runs, examples)
             finally:
-                _book(totals, hunt)
+                totals += hunt.counts
                 gate.at_stake.update(hunt.at_stake)
                 if hunt.failure is not None:
                     known |= {_found(gate, scale, hunt, attempts)}
@@ -58,18 +58,8 @@ def search_scale(
             seed += 1
         complete = True
     finally:
-        gate.engines.append(
-            verdict.EngineRun(
-                "hypothesis",
-                scale,
-                totals["runs"],
-                totals["steps"],
-                time.monotonic() - began,
-                totals["refused"],
-                totals["rejected"],
-                complete,
-            )
-        )
+        seconds = time.monotonic() - began
+        gate.engines.append(EngineRun.of("hypothesis", scale, totals, seconds, complete))
 
 
 def not_deterministic(runs: int, examples: int) -> TargetFault:
@@ -92,13 +82,6 @@ def _watch(gate: Gate, hunt: Search, before: Progress) -> None:
     runs = min(runs, before.of)  # what Hypothesis throws away is a run on top
     steps = before.steps + hunt.steps
     gate.report(replace(before, runs=runs, steps=steps, shrinking=shrinking))
-
-
-def _book(totals: Counter[str], hunt: Search) -> None:
-    totals["runs"] += hunt.runs
-    totals["steps"] += hunt.steps
-    totals["refused"] += hunt.refused.total()
-    totals["rejected"] += hunt.rejected
 
 
 def _found(gate: Gate, scale: str, hunt: Search, attempts: int) -> str:

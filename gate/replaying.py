@@ -1,6 +1,7 @@
 """The scenarios that a gate begins with: ours, the user's, and what is known to fail."""
 
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -85,28 +86,28 @@ def _as_it_is(gate: Gate, engine: str, scale: str) -> Found:
 def _replay(gate: Gate, engine: str, scale: str, chosen: Sequence[Scenario], found: Found) -> None:
     """Each scenario to its end or to the first broken rule, while `found` says to go on."""
     began = time.monotonic()
-    runs = steps = refused = rejected = 0
+    totals: Counter[str] = Counter()
     complete = False
     try:
         for number, scenario in enumerate(chosen):
-            gate.report(Progress(f"{engine}, {scale}", number, len(chosen), steps))
+            gate.report(Progress(f"{engine}, {scale}", number, len(chosen), totals["steps"]))
             found_at = time.monotonic()
             try:
                 meant = replace(scenario, revision=gate.revision, expect=None)
                 outcome = replay(gate.target, meant, gate.rules, new=gate.deviations.new)
             except (ConfigRefused, InputError):  # an option that this revision does not have
-                refused += 1
+                totals["refused"] += 1
                 continue
-            runs, steps = runs + 1, steps + outcome.steps
-            rejected += len(outcome.session.rejected)
+            totals["runs"] += 1
+            totals["steps"] += outcome.steps
+            totals["rejected"] += len(outcome.session.rejected)
             gate.at_stake.update(outcome.at_stake)
             if outcome.broken and not found(meant, outcome, time.monotonic() - found_at):
                 break
         complete = True
     finally:
         seconds = time.monotonic() - began
-        ran = (engine, scale, runs, steps, seconds, refused, rejected, complete)
-        gate.engines.append(verdict.EngineRun(*ran))
+        gate.engines.append(verdict.EngineRun.of(engine, scale, totals, seconds, complete))
 
 
 def replay_deviations(gate: Gate) -> None:

@@ -1,5 +1,6 @@
 """The result of a gate as data: `schedproof/verdict@1`."""
 
+from collections import Counter
 from typing import Literal
 
 import msgspec
@@ -32,6 +33,14 @@ class EngineRun(msgspec.Struct, frozen=True):
     refused_configs: int = 0
     rejected_requests: int = 0
     complete: bool = True
+
+    @classmethod
+    def of(
+        cls, name: str, scale: str, totals: Counter[str], seconds: float, complete: bool
+    ) -> "EngineRun":
+        """From what was counted: runs, steps, refused, rejected."""
+        counted = (totals["runs"], totals["steps"], seconds, totals["refused"], totals["rejected"])
+        return cls(name, scale, *counted, complete)
 
 
 class Finding(msgspec.Struct, frozen=True):

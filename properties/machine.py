@@ -96,6 +96,12 @@ class Search:
     run_limit: int = 0
     began: float = field(default_factory=time.monotonic)
 
+    @property
+    def counts(self) -> Counter[str]:
+        """How much ran, and was refused or rejected, by these words."""
+        refused = self.refused.total()
+        return Counter(runs=self.runs, steps=self.steps, refused=refused, rejected=self.rejected)
+
     def begin_run(self) -> None:
         """Count a run; the shrinking budget ends the search."""
         if self.failure is not None and self.runs >= self.run_limit:
