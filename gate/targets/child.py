@@ -103,18 +103,20 @@ class Child:
                 raise TargetBroken(op, "there was output without a question", excerpt(early))
             self._write(questions)
             self.unanswered = times
+        return self._answer()
+
+    def discard(self, limit: float) -> None:
+        """Read what is unanswered within the limit, whatever it says. Raises as `exchange`."""
+        self._begin("step", limit)
+        while self.unanswered:
+            self._answer()
+
+    def _answer(self) -> bytes:
         line = self._read()
         self.unanswered -= 1
         if self._received and not self.unanswered:
-            raise TargetBroken(op, "there was more than one reply", excerpt(self._received))
+            raise TargetBroken(self._op, "there was more than one reply", excerpt(self._received))
         return line
-
-    def discard(self, limit: float) -> None:
-        """Read what is unanswered within the limit, and look no closer. Raises as `exchange`."""
-        self._begin("step", limit)
-        while self.unanswered:
-            self._read()
-            self.unanswered -= 1
 
     def _begin(self, op: str, limit: float) -> None:
         """What is waited for from now on, and how long."""

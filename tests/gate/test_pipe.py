@@ -494,7 +494,10 @@ def test_a_run_that_ends_early_leaves_no_answers_to_the_next(op: str) -> None:
         assert target.step()["asked"] == {"op": "step"}
 
 
-@pytest.mark.parametrize("end", ["sys.exit()", "hang()", "say('no JSON')"])
+TWICE = "say('{\"ok\": true}\\n' * 4); hang()"
+
+
+@pytest.mark.parametrize("end", ["sys.exit()", "hang()", "say('no JSON')", TWICE])
 def test_what_a_process_does_in_steps_that_nobody_waits_for_is_no_fault(end: str) -> None:
     body = f"ask(); reply(); ask(); reply(pid=os.getpid()); ask(); {end}"
     with ahead(body, 4, step_limit=SHORT) as target:
