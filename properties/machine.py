@@ -45,9 +45,9 @@ class Enough(BaseException):
     """Ends a search at once; not an Exception, so that Hypothesis lets it pass."""
 
 
-class EndsTooSoon(BaseException):
+class EndsTooSoon(KeyboardInterrupt):
     """Everything has ended while steps were foreseen. What Hypothesis is shown must not depend on
-    that, so that it has to begin anew."""
+    that, so that it has to begin anew; of an interrupt it keeps nothing in its database."""
 
 
 @dataclass
@@ -110,6 +110,13 @@ class Search:
         if self.watch is not None:
             self.watch()
 
+    def begin_again(self) -> None:
+        """Forget what was counted: all of it is done once more, step by step."""
+        self.foresees = False
+        self.runs = self.steps = self.rejected = 0
+        self.at_stake.clear()
+        self.refused.clear()
+
     @property
     def last_step(self) -> int:
         """A run that gets past the step that broke before does not shrink it."""
@@ -158,7 +165,7 @@ def search(
         try:
             _run(hunt, seed_value, shrink_runs, budget)
         except EndsTooSoon:
-            hunt.foresees = False
+            hunt.begin_again()
             _run(hunt, seed_value, shrink_runs, budget)
     if hunt.failure is not None:
         hunt.shrink_seconds = time.monotonic() - hunt.began - hunt.found_after
@@ -196,6 +203,7 @@ def make_machine(hunt: Search, shrink_runs: int = 0) -> type[RuleBasedStateMachi
             super().__init__()
             self.requests: list[Request] = []
             self.over = True
+            self.in_vain = False
 
         @initialize(config=configs)
         def start(self, config: dict[str, Any]) -> None:
@@ -375,6 +383,7 @@ def make_machine(hunt: Search, shrink_runs: int = 0) -> type[RuleBasedStateMachi
             if not self.session.unfinished and self.session.asked:
                 self.over = True
                 if hunt.failure is None:
+                    self.in_vain = True
                     raise EndsTooSoon
             return not self.session.unfinished
 
@@ -417,7 +426,7 @@ def make_machine(hunt: Search, shrink_runs: int = 0) -> type[RuleBasedStateMachi
         def teardown(self) -> None:
             if not self.over:
                 self.drain()
-            if hunt.ended is not None and self.requests:
+            if hunt.ended is not None and self.requests and not self.in_vain:
                 hunt.ended(msgspec.structs.replace(self.scenario(), requests=tuple(self.requests)))
 
     return SchedulerMachine

@@ -3,8 +3,10 @@
 from collections import Counter
 
 import pytest
+from hypothesis.database import InMemoryExampleDatabase
 
 from schedproof.model.faults import TargetBroken
+from schedproof.model.scenario import Scenario
 from schedproof.model.target import ModelTarget
 from schedproof.properties.machine import Search, search
 from schedproof.properties.replay import replay
@@ -151,13 +153,21 @@ def test_a_target_that_ends_too_soon_is_searched_again_step_by_step():
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_what_ends_too_soon_now_and_then_does_not_end_the_search(seed):
-    target = EndsTooSoon(prompt=5)
+def test_what_ends_too_soon_now_and_then_is_searched_as_if_nothing_had_been_foreseen(seed):
     rules = [rule for rule in RULES if rule.id == "SPY-R07"]
-    hunt = Search(target, "spyre", "sound", rules, "small")
-    assert not search(hunt, 120, seed, 0)
-    assert not target.amid
-    assert hunt.runs >= 120
+    shelves = InMemoryExampleDatabase(), InMemoryExampleDatabase()
+    found = []
+    for foresees, shelf in zip((True, False), shelves, strict=True):
+        target = EndsTooSoon(prompt=5)
+        seen: list[Scenario] = []
+        hunt = Search(target, "spyre", "sound", rules, "small", foresees=foresees)
+        hunt.ended = seen.append
+        assert not search(hunt, 120, seed, 0, shelf)
+        assert not target.amid
+        assert hunt.runs >= 120
+        found.append((hunt.counts, hunt.at_stake, {str(one) for one in seen}))
+    assert found[0] == found[1]
+    assert shelves[0].data == shelves[1].data == {}
 
 
 def test_a_target_that_does_not_show_its_tokens_is_asked_step_by_step():
