@@ -195,7 +195,5 @@ def _difference(
     except (ConfigRefused, InputError):
         totals["refused"] += not pair.refused
         return next((one.difference for one in pair.refused.values()), None)
-    totals["runs"] += 1
-    totals["steps"] += outcome.steps
-    totals["rejected"] += len(outcome.session.rejected)
+    totals.update(outcome.counts)
     return pair.difference

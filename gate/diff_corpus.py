@@ -79,9 +79,7 @@ def _replay(
             except (ConfigRefused, InputError):  # an option that this revision does not have
                 totals["refused"] += 1
                 continue
-            totals["runs"] += 1
-            totals["steps"] += outcome.steps
-            totals["rejected"] += len(outcome.session.rejected)
+            totals.update(outcome.counts)
             if outcome.broken and outcome.broken[0].rule not in BOTH_FAILED:
                 found(meant, outcome)
         else:

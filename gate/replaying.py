@@ -98,9 +98,7 @@ def _replay(gate: Gate, engine: str, scale: str, chosen: Sequence[Scenario], fou
             except (ConfigRefused, InputError):  # an option that this revision does not have
                 totals["refused"] += 1
                 continue
-            totals["runs"] += 1
-            totals["steps"] += outcome.steps
-            totals["rejected"] += len(outcome.session.rejected)
+            totals.update(outcome.counts)
             gate.at_stake.update(outcome.at_stake)
             if outcome.broken and not found(meant, outcome, time.monotonic() - found_at):
                 break

@@ -38,6 +38,11 @@ class Outcome:
     at_stake: Counter[str] = field(default_factory=Counter)
     unmet: list[str] = field(default_factory=list)
 
+    @property
+    def counts(self) -> Counter[str]:
+        """How much ran, and was rejected, by the words that `Search.counts` has."""
+        return Counter(runs=1, steps=self.steps, rejected=len(self.session.rejected))
+
 
 def replay(
     target: Target,
