@@ -49,7 +49,7 @@ explorers: $(VENV)/installed
 mutation: $(VENV)/installed-mutation
 	PYTHONHASHSEED=0 $(BIN)/python tests/mutation/check.py --jobs $(JOBS) $(FILES)
 
-# Two minutes of one core: the runs with which a gate begins (gate/corpus/*/seeds), made anew.
+# Two minutes of one core: the runs with which a gate begins (gate/corpus/builtin/*/seeds), made anew.
 seeds: $(VENV)/installed-test
 	$(BIN)/python tests/corpus/seeds.py
 

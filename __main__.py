@@ -1,5 +1,5 @@
 """`python -m schedproof`."""
 
-from .gate.start import main
+from .gate.cli.start import main
 
 main()

@@ -1,1 +1,1 @@
-"""The outside world: command line, targets, files, reports."""
+"""The tool around the checks: it reads files, starts targets, judges them and reports."""

@@ -1,24 +1,13 @@
-"""The systems that have a model, by the name that scenarios use."""
+"""The reference models of the registered systems, by the name that scenarios use."""
 
 from collections.abc import Callable, Mapping
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
+from ..spec.systems import SYSTEMS, part
 from .errors import InputError
-from .llmservingsim.config import REVISIONS as LLMSERVINGSIM_REVISIONS
-from .llmservingsim.config import read_config as read_llmservingsim_config
-from .llmservingsim.model import make_model as make_llmservingsim_model
-from .nano_vllm.config import REVISIONS as NANO_REVISIONS
-from .nano_vllm.config import read_config as read_nano_config
-from .nano_vllm.model import make_model as make_nano_model
 from .scenario import Request
-from .spyre.config import REVISIONS as SPYRE_REVISIONS
-from .spyre.config import read_config as read_spyre_config
-from .spyre.model import make_model as make_spyre_model
-from .vllm.config import REVISIONS as VLLM_REVISIONS
-from .vllm.config import read_config as read_vllm_config
-from .vllm.model import make_model as make_vllm_model
 
 
 class Model(Protocol):
@@ -45,32 +34,31 @@ class Model(Protocol):
         """One decision and its completion: the next state and the step observation."""
 
 
-REVISIONS = {
-    "spyre": SPYRE_REVISIONS,
-    "vllm": VLLM_REVISIONS,
-    "nano_vllm": NANO_REVISIONS,
-    "llmservingsim": LLMSERVINGSIM_REVISIONS,
-}
-READ_CONFIG: dict[str, Callable[[Mapping[str, Any], str], msgspec.Struct]] = {
-    "spyre": read_spyre_config,
-    "vllm": read_vllm_config,
-    "nano_vllm": read_nano_config,
-    "llmservingsim": read_llmservingsim_config,
-}
-MAKE_MODEL: dict[str, Callable[[str, Mapping[str, Any]], Model]] = {
-    "spyre": make_spyre_model,
-    "vllm": make_vllm_model,
-    "nano_vllm": make_nano_model,
-    "llmservingsim": make_llmservingsim_model,
-}
+class Reference(NamedTuple):
+    """A system's reference models: how a configuration is read, and a model made from it.
+
+    Both take a revision, and raise InputError for an impossible configuration.
+    """
+
+    read_config: Callable[[Mapping[str, Any], str], msgspec.Struct]
+    make_model: Callable[[str, Mapping[str, Any]], Model]
+
+
+def reference(system: str) -> Reference:
+    """The reference models of a registered system."""
+    found: Reference = part(system, "model")
+    return found
+
+
+def revisions_of(system: str) -> tuple[str, ...]:
+    """The revisions of a registered system, the default first."""
+    return SYSTEMS[system].revisions
 
 
 def check_system(system: str) -> None:
     """Raise InputError unless `system` is known."""
-    if system not in REVISIONS:
-        raise InputError(
-            "$.system", f"{system!r:.60} is not a system; valid: {', '.join(REVISIONS)}"
-        )
+    if system not in SYSTEMS:
+        raise InputError("$.system", f"{system!r:.60} is not a system; valid: {', '.join(SYSTEMS)}")
 
 
 def resolve_revision(system: str, revision: str | None) -> str:
@@ -81,9 +69,9 @@ def resolve_revision(system: str, revision: str | None) -> str:
     """
     check_system(system)
     if revision is None:
-        return REVISIONS[system][0]
-    if revision not in REVISIONS[system]:
-        valid = ", ".join(REVISIONS[system])
+        return revisions_of(system)[0]
+    if revision not in revisions_of(system):
+        valid = ", ".join(revisions_of(system))
         problem = f"{revision!r:.60} is not a revision of {system}; valid: {valid}"
         raise InputError("$.revision", problem)
     return revision
@@ -96,7 +84,7 @@ def full_config(system: str, revision: str, values: Mapping[str, Any]) -> dict[s
         InputError: an unknown system, revision or key, or an impossible value.
     """
     resolve_revision(system, revision)
-    read: dict[str, Any] = msgspec.to_builtins(READ_CONFIG[system](values, revision))
+    read: dict[str, Any] = msgspec.to_builtins(reference(system).read_config(values, revision))
     return read
 
 
@@ -107,4 +95,4 @@ def make_model(system: str, revision: str, config: Mapping[str, Any]) -> Model:
         InputError: an unknown system, revision or key, an impossible value, or no such model.
     """
     resolve_revision(system, revision)
-    return MAKE_MODEL[system](revision, config)
+    return reference(system).make_model(revision, config)

@@ -39,16 +39,6 @@ class Target(Protocol):
         """The run is over; `start` may follow."""
 
 
-def ask_ahead(target: Target, steps: int) -> int:
-    """Tell a target that nothing but so many steps follows, or else the end of the run; how many of
-    them it begins with before each is asked for, at least 1.
-
-    A target without a method of this name makes each step when it is asked.
-    """
-    method = getattr(target, "ask_ahead", None)
-    return 1 if method is None else method(steps)
-
-
 class ModelTarget:
     """A reference model in a target's place.
 

@@ -1,6 +1,7 @@
 """What is checked: one predicate per rule, read from observations alone.
 
-`ledger` is what the client of a scheduler knows, `monitor` asks every predicate after every step,
-`session` puts a target under a monitor, `machine` lets Hypothesis drive it. The predicates spell
-the documents' arithmetic out anew: they share no formula with the models that they judge.
+`history` holds what a client of a scheduler can observe, `predicates` has one file per topic of a
+system, `checking` runs every predicate after each step of a target, `search` lets Hypothesis drive
+it, `shrinking` makes a failing scenario smaller, `explanations` says why a rule broke. `mutants`
+holds models with a planted fault: only the tests and `selfcheck` use them.
 """

@@ -1,12 +1,13 @@
-"""The ledger of a run that branches: forked at every step, with requests that are undecided."""
+"""The history of a run that branches: forked at every step, with requests that are undecided."""
 
 from __future__ import annotations
 
 from copy import copy
 from typing import Any
 
-from ..properties.ledger import Account, Ledger
-from .undecided import Candidates, OpenAccount, fully_decided
+from ..properties.history.request_history import RequestHistory
+from ..properties.history.run_history import RunHistory
+from .undecided import Candidates, OpenRequestHistory, fully_decided
 
 # What is told of a request apart from what was asked for.
 COUNTERS = (
@@ -15,7 +16,7 @@ COUNTERS = (
 )
 
 
-class Book(Ledger):
+class Book(RunHistory):
     """What the client knows on one path.
 
     Bounds on waiting need every request's length: `Wait` bounds it without.
@@ -25,10 +26,10 @@ class Book(Ledger):
         """A copy that can go on without changing this one."""
         other = Book.__new__(Book)
         other.__dict__.update(self.__dict__)
-        other.accounts = {
-            name: one if one.ended else copy(one) for name, one in self.accounts.items()
+        other.requests = {
+            name: one if one.ended else copy(one) for name, one in self.requests.items()
         }
-        other.live = {name: other.accounts[name] for name in self.live}
+        other.live = {name: other.requests[name] for name in self.live}
         other.aborts_to_report = set(self.aborts_to_report)
         other.aborts_inside = set(self.aborts_inside)
         other.answers = {}
@@ -37,7 +38,7 @@ class Book(Ledger):
 
     def open(self, request: str, candidates: Candidates) -> None:
         """A request arrives of which only the candidates are known."""
-        self._enter(request, OpenAccount(request, candidates, len(self.accounts)))
+        self._enter(request, OpenRequestHistory(request, candidates, len(self.requests)))
 
     def narrow(self, request: str, candidates: Candidates) -> None:
         """Fewer candidates are left: an ordinary account, once nothing is open."""
@@ -46,8 +47,10 @@ class Book(Ledger):
             old.candidates = candidates
             return
         known: Any = candidates
-        tokens, content = known.max_tokens, known.said_by(request)
-        new = Account(request, known.prompt, tokens, tokens, content, priority=known.priority)
+        tokens, content = known.max_tokens, known.known_tokens(request)
+        new = RequestHistory(
+            request, known.prompt, tokens, tokens, content, priority=known.priority
+        )
         for name in COUNTERS:
             setattr(new, name, getattr(old, name))
         self._enter(request, new)
@@ -58,7 +61,7 @@ class Book(Ledger):
         account.output_len = account.emitted + 1
 
     def _enter(self, request: str, account: Any) -> None:
-        self.accounts[request] = account
+        self.requests[request] = account
         self.live[request] = account
         self._changed()
 

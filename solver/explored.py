@@ -2,19 +2,16 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from ..model.scenario import Scenario
-from ..properties.rules import PREDICATES, observable
+from ..properties.predicates.predicate import Predicate
+from ..properties.predicates.rules import observable, predicates_of
 from ..spec.catalogue import Rule
 from .explore import Exploration, Found, Label, Order, numbers
-from .llmservingsim.space import LlmServingSimModels
-from .nano_vllm.space import NanoModels
 from .path import scenario_of
 from .scheduling import COMPLETION, SchedulerSpace
 from .scope import Scope
-from .spyre.space import SpyreModels
-from .vllm.space import VllmModels
+from .systems import space_of
 
 
 @dataclass(frozen=True)
@@ -37,8 +34,8 @@ class Asked:
 
 @dataclass(frozen=True)
 class Counterexample:
-    """A broken rule: in the configurations with these limits (`scope.LIMIT_KEY`), and the run for
-    the first of them."""
+    """A broken rule: the limits (`Space.limit_key`) of the configurations that break it, and the
+    run for the first of them."""
 
     rule: str
     limits: tuple[int, ...]
@@ -58,7 +55,7 @@ class Explored:
         complete: every behaviour was explored.
         open: states reached that were not looked into.
         checked: rules whose predicates were asked.
-        at_stake: per rule, the limits at which its witness occurred.
+        exercised: per rule, the limits at which its witness occurred.
         livelocks: a state that comes again without progress was found.
     """
 
@@ -70,37 +67,9 @@ class Explored:
     complete: bool
     open: int
     checked: tuple[str, ...]
-    at_stake: dict[str, tuple[int, ...]]
+    exercised: dict[str, tuple[int, ...]]
     found: tuple[Counterexample, ...]
     livelocks: int
-
-
-def _spyre(asked: Asked) -> SpyreModels:
-    scope = asked.scope
-    return SpyreModels(asked.revision, scope.full_config, scope.limits, asked.formula)
-
-
-def _vllm(asked: Asked) -> VllmModels:
-    assert asked.formula is None, "a formula of Spyre"
-    return VllmModels(asked.revision, asked.scope.full_config, asked.scope.limits)
-
-
-def _nano_vllm(asked: Asked) -> NanoModels:
-    assert asked.formula is None, "a formula of Spyre"
-    return NanoModels(asked.revision, asked.scope.full_config, asked.scope.limits)
-
-
-def _llmservingsim(asked: Asked) -> LlmServingSimModels:
-    assert asked.formula is None, "a formula of Spyre"
-    return LlmServingSimModels(asked.revision, asked.scope.full_config, asked.scope.limits)
-
-
-MODELS: Mapping[str, Callable[[Asked], Any]] = {
-    "spyre": _spyre,
-    "vllm": _vllm,
-    "nano_vllm": _nano_vllm,
-    "llmservingsim": _llmservingsim,
-}
 
 
 class Run:
@@ -112,8 +81,9 @@ class Run:
         rules: Sequence[Rule],
         choose: Callable[[int], int] | None = None,
         space: type[SchedulerSpace] = SchedulerSpace,
+        predicates: Mapping[str, Predicate] | None = None,
     ) -> None:
-        """Make the models; `space` for who wants to watch it.
+        """Make the models; `space` and `predicates` replace the usual ones.
 
         Raises:
             InputError: the revision has no such configuration.
@@ -121,10 +91,12 @@ class Run:
         scope = asked.scope
         self.asked = asked
         self.rules = tuple(rule.id for rule in rules)
-        self._models = MODELS[scope.system](asked)
+        self._models = space_of(scope.system).models(
+            asked.revision, scope.full_config, scope.limits, asked.formula
+        )
         self._menu = self._models.menu(scope.menu)
         seen = observable(rules, asked.revision, self._models.observes, self._models.configs[0])
-        predicates = PREDICATES[scope.system]
+        predicates = predicates or predicates_of(scope.system)
         self.checked = tuple(rule.id for rule in seen)
         self._space = space(
             self._models,
@@ -171,7 +143,7 @@ class Run:
             self.checked,
             {
                 rule: of(members)
-                for rule, members in self._space.at_stake.items()
+                for rule, members in self._space.exercised.items()
                 if rule in self.checked
             },
             tuple(counterexamples),

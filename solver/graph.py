@@ -32,7 +32,7 @@ class Edge(NamedTuple):
     Attributes:
         step: what the scheduler answered; None for what only the clients do.
         broken: the rules that it breaks, those to be named first in front.
-        at_stake: the rules whose witness occurs in it.
+        exercised: the rules whose witness occurs in it.
     """
 
     source: int
@@ -40,7 +40,7 @@ class Edge(NamedTuple):
     label: Label
     step: Step | None
     broken: tuple[Break, ...]
-    at_stake: frozenset[str]
+    exercised: frozenset[str]
 
 
 @dataclass(frozen=True)
@@ -87,7 +87,7 @@ class Graph:
     def staking(self, rule: str) -> Iterator[int]:
         """The edges in which a rule's witness occurs, those of short paths first."""
         return self._nearest(
-            number for number, edge in enumerate(self.edges) if rule in edge.at_stake
+            number for number, edge in enumerate(self.edges) if rule in edge.exercised
         )
 
     def _nearest(self, edges: Iterator[int]) -> Iterator[int]:
@@ -95,7 +95,7 @@ class Graph:
 
 
 class WatchedSpace(SchedulerSpace):
-    """A space that keeps its answers, and which rules are at stake in each move."""
+    """A space that keeps its answers, and which rules are exercised in each move."""
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
@@ -112,14 +112,14 @@ class WatchedSpace(SchedulerSpace):
         return moves
 
     def _taken(self, *args: Any) -> Move | None:
-        """As the space, which notes what is at stake for the first time: here, what is now."""
-        so_far, self.at_stake = self.at_stake, dict.fromkeys(self.at_stake, 0)
+        """As the space, which notes what is exercised for the first time: here, what is now."""
+        so_far, self.exercised = self.exercised, dict.fromkeys(self.exercised, 0)
         try:
             move = super()._taken(*args)
         finally:
-            here, self.at_stake = self.at_stake, so_far
+            here, self.exercised = self.exercised, so_far
         for rule, members in here.items():
-            self.at_stake[rule] |= members
+            self.exercised[rule] |= members
         if move is not None:
             self._staked[move.label] = frozenset(rule for rule, bits in here.items() if bits)
         return move
@@ -148,7 +148,7 @@ def drawn(asked: Asked, rules: Sequence[Rule], most: int) -> Graph:
         if key not in numbers:
             continue
         source = numbers[key]
-        for move, at_stake in moves:
+        for move, exercised in moves:
             target = None
             if move.after is not None:
                 there = space.key(move.after)
@@ -160,6 +160,6 @@ def drawn(asked: Asked, rules: Sequence[Rule], most: int) -> Graph:
                     beyond.add(there)
             is_answered = move.after is not None and move.label[0] == "step"
             step = move.after.book.last if is_answered else None
-            edges.append(Edge(source, target, move.label, step, move.broken, at_stake))
+            edges.append(Edge(source, target, move.label, step, move.broken, exercised))
     unopened = frozenset(number for key, number in numbers.items() if key not in space.opened)
     return Graph(run, run.explored(), tuple(vertices), tuple(edges), len(beyond), unopened)

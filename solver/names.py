@@ -23,7 +23,7 @@ class Names:
         members = [one for queue in queues for one in queue]
         for one in members:
             self.request(one.id)
-        for ended in book.accounts:
+        for ended in book.requests:
             self.request(ended)
         for one in members:
             for block in one.blocks:

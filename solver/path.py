@@ -60,7 +60,7 @@ def scenario_of(
 def _request(name: str, client: _Client, member: int) -> Request:
     menu = client.candidates.menu
     number = next(n for n in client.candidates.numbers() if menu.accepted[n] >> member & 1)
-    content = menu.candidates(1 << number).said_by(name)
+    content = menu.candidates(1 << number).known_tokens(name)
     assert content is not None
     item = menu.items[number]
     return Request(

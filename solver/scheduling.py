@@ -7,89 +7,26 @@ step, and every rule is asked of it.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping
 from itertools import product
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple
 
 import msgspec
 
 from ..model.observation import Step
-from ..properties.predicate import Predicate
-from ..properties.rules import NEVER_CRASHES, NEVER_HANGS
+from ..properties.predicates.predicate import Predicate
+from ..properties.predicates.rules import NEVER_CRASHES, NEVER_HANGS
 from .book import Book
 from .explore import Break, Move, numbers
+from .models import Models, Stepped
+from .step_choices import Ending, bits, gets_on, may_be, smallest_and_largest, ways
 from .undecided import Candidates, Looked, Menu
 from .waiting import WASTE_IN_LINE, Wait, head_of, never_ends, waits_too_long
 
 Aborts = Literal["none", "alone", "any"]
 # Who gives up, and whether inside the step.
 Abort = tuple[str, bool]
-# Who emits a token, what it may still be then, and whether it ends with it.
-Ending = tuple[str, Candidates, bool]
 BOUNDED_WAIT, COMPLETION = "ALL-R05", "ALL-R06"
-
-
-class Stepped(NamedTuple):
-    """One step of a model.
-
-    Attributes:
-        after: the next state, None where the model raised.
-        seen: the step observation; then empty.
-        limited: the limit was asked for.
-        crash: what the model raised.
-    """
-
-    after: Any
-    seen: dict[str, Any]
-    limited: bool = True
-    crash: str | None = None
-
-
-class Models(Protocol):
-    """A system's models, one for each configuration explored at once, and their states.
-
-    Those whose first states are equal are stepped together as long as they decide alike.
-    """
-
-    @property
-    def system(self) -> str:
-        """Its name."""
-
-    @property
-    def configs(self) -> Sequence[Mapping[str, Any]]:
-        """One for each limit, ascending."""
-
-    @property
-    def limited(self) -> frozenset[str]:
-        """The rules that read the limit."""
-
-    @property
-    def waits_are_bounded(self) -> bool:
-        """Nobody may overtake the first in line for ever (ALL-R05)."""
-
-    def initial(self, member: int) -> Any:
-        """The scheduler of one configuration before anything arrived."""
-
-    def arrive(self, state: Any, request: str, candidates: Candidates) -> Any:
-        """A request that may be any of the candidates joins the queue."""
-
-    def narrow(self, state: Any, request: str, candidates: Candidates) -> Any:
-        """The request has fewer candidates left."""
-
-    def end(self, state: Any, request: str) -> Any:
-        """The next token of the request is its last."""
-
-    def abort(self, state: Any, request: str) -> Any:
-        """The client gives the request up before the decision."""
-
-    def step(self, member: int, state: Any, inside: tuple[str, ...]) -> Stepped:
-        """One step of the model of one configuration; those of `inside` are given up in it."""
-
-    def quiet(self, state: Any) -> bool:
-        """In the coming step nothing happens but that everyone who decodes computes a token."""
-
-    def key(self, state: Any, book: Book) -> Hashable:
-        """State and book without names."""
 
 
 class Node(NamedTuple):
@@ -109,7 +46,7 @@ class SchedulerSpace:
             one at a time, whoever ends.
         reduced: lengths are chosen when they are looked at, and where nobody waits or arrives
             only the first step of a block is left to the clients.
-        at_stake: per rule the configurations in which its witness occurred, as bits.
+        exercised: per rule the configurations in which its witness occurred, as bits.
     """
 
     def __init__(
@@ -123,10 +60,9 @@ class SchedulerSpace:
         aborts: Aborts = "alone",
         reduced: bool = True,
     ) -> None:
-        self._models = models
-        self._menu = menu
+        self._models, self._menu = models, menu
         self._requests = requests
-        # What `Wait` knows is not asked of the ledger.
+        # What `Wait` knows is not asked of the history.
         self._checks = [
             (rule, *one, rule in models.limited)
             for rule, one in checks.items()
@@ -135,7 +71,7 @@ class SchedulerSpace:
         self._revision = revision
         self._aborts = aborts
         self._reduced = reduced
-        self.at_stake: dict[str, int] = dict.fromkeys((NEVER_CRASHES, NEVER_HANGS, *checks), 0)
+        self.exercised: dict[str, int] = dict.fromkeys((NEVER_CRASHES, NEVER_HANGS, *checks), 0)
 
     def roots(self) -> list[tuple[Node, int]]:
         """Nothing has arrived: one state for all configurations in which it is the same."""
@@ -292,7 +228,7 @@ class SchedulerSpace:
             else:
                 together.append(part)
         for part in together:
-            yield _bits(part), at(part[0])
+            yield bits(part), at(part[0])
 
     def _endings(
         self, node: Node, stepped: Stepped, members: int, alone: bool
@@ -302,7 +238,7 @@ class SchedulerSpace:
         for name in stepped.seen.get("emitted", ()):
             if name in node.book.live:
                 tokens = node.book.live[name].emitted + 1
-                options.append(list(_ways(name, node.known[name], tokens, members, alone)))
+                options.append(list(ways(name, node.known[name], tokens, members, alone)))
         return product(*options)
 
     def _taken(
@@ -332,7 +268,7 @@ class SchedulerSpace:
             return None
         if state is not before:
             inside = given_up[:1] if given_up is not None and given_up[1] else ()
-            stepped = self._models.step(_ends(members)[0], state, inside)
+            stepped = self._models.step(smallest_and_largest(members)[0], state, inside)
         label = ("step", given_up, tuple((n, one.bits, ending) for n, one, ending in ends))
         if stepped.crash is not None:
             return Move(label, None, members, (Break(NEVER_CRASHES, stepped.crash, members),))
@@ -340,7 +276,7 @@ class SchedulerSpace:
         order = {name: number for number, name in enumerate(known)}
         wait = node.wait.after(book, step, order)
         broken = self._judged(book, step, wait, members)
-        progress = not book.live or _gets_on(step)
+        progress = not book.live or gets_on(step)
         book.observe(step)
         after = Node(stepped.after, book, known, wait)
         return Move(label, after, members, tuple(broken), progress)
@@ -353,9 +289,9 @@ class SchedulerSpace:
         """
         absent = () if book.prefill_members(step) else ("prefill",)
         absent = absent if book.decode_members(step) else (*absent, "decode")
-        smallest, largest = _ends(members)
+        smallest, largest = smallest_and_largest(members)
         broken: list[Break] = []
-        for rule, is_broken, is_at_stake, who, limited in self._checks:
+        for rule, is_broken, is_exercised, who, limited in self._checks:
             if who in absent:
                 continue
             book.config = self._models.configs[smallest]
@@ -366,15 +302,15 @@ class SchedulerSpace:
                     broken += self._one_by_one(rule, is_broken, book, step, members)
             elif message is not None:
                 broken.append(Break(rule, message, members))
-            unseen = members & ~self.at_stake[rule]
+            unseen = members & ~self.exercised[rule]
             if unseen:
-                self._stake(rule, is_at_stake, book, step, unseen, limited)
+                self._stake(rule, is_exercised, book, step, unseen, limited)
         for one in broken:
-            self.at_stake[one.rule] |= one.members
+            self.exercised[one.rule] |= one.members
         if book.live:
             for rule in (NEVER_CRASHES, NEVER_HANGS):
-                self.at_stake[rule] |= members
-        return broken + self._waited(wait, len(book.accounts), step, members)
+                self.exercised[rule] |= members
+        return broken + self._waited(wait, len(book.requests), step, members)
 
     def _one_by_one(
         self, rule: str, is_broken: Any, book: Book, step: Step, members: int
@@ -388,76 +324,26 @@ class SchedulerSpace:
         return [Break(rule, message, part) for message, part in found.items()]
 
     def _stake(
-        self, rule: str, is_at_stake: Any, book: Book, step: Step, unseen: int, limited: bool
+        self, rule: str, is_exercised: Any, book: Book, step: Step, unseen: int, limited: bool
     ) -> None:
-        """Note in which configurations the rule was at stake: of those that differ in what it
-        reads only the first and the last are asked, the others have their turn later.
-        """
-        for number in set(_ends(unseen)) if limited else _ends(unseen)[:1]:
+        """Note in which configurations the rule was exercised. Of those that differ in what it
+        reads only the first and the last are asked in this step."""
+        smallest, largest = smallest_and_largest(unseen)
+        for number in {smallest, largest} if limited else (smallest,):
             book.config = self._models.configs[number]
-            if _may_be(is_at_stake, book, step, 1 << number):
-                self.at_stake[rule] |= 1 << number if limited else unseen
+            if may_be(is_exercised, book, step, 1 << number):
+                self.exercised[rule] |= 1 << number if limited else unseen
 
     def _waited(self, wait: Wait, accepted: int, step: Step, members: int) -> list[Break]:
-        """The rules about waiting, which `Wait` knows in place of the ledger."""
+        """The rules about waiting, which `Wait` knows in place of the history."""
         broken = []
-        bounded = BOUNDED_WAIT in self.at_stake and self._models.waits_are_bounded
+        bounded = BOUNDED_WAIT in self.exercised and self._models.waits_are_bounded
         if bounded and wait.head is not None:
-            self.at_stake[BOUNDED_WAIT] |= members
+            self.exercised[BOUNDED_WAIT] |= members
             if (message := waits_too_long(wait)) is not None:
                 broken.append(Break(BOUNDED_WAIT, message, members))
-        if COMPLETION in self.at_stake and step.finished:
-            self.at_stake[COMPLETION] |= members
-        if COMPLETION in self.at_stake and (message := never_ends(wait, accepted)) is not None:
+        if COMPLETION in self.exercised and step.finished:
+            self.exercised[COMPLETION] |= members
+        if COMPLETION in self.exercised and (message := never_ends(wait, accepted)) is not None:
             broken.append(Break(COMPLETION, message, members))
         return broken
-
-
-def _ways(
-    name: str, candidates: Candidates, tokens: int, members: int, alone: bool
-) -> Iterator[Ending]:
-    """How a request may go on after so many tokens: with `alone` it ends only if it must.
-
-    Who ends early might have had any number of tokens more; that makes no difference to anyone
-    any more, so it had the fewest. Who has all its tokens ends; it need not be told apart from
-    who ends early, but where the door lets in nobody who asks for more.
-    """
-    more = candidates.asking_more_than(tokens)
-    if more is not None and more.accepted & members:
-        yield name, more, False
-        if not alone:
-            yield name, more.asking(more.fewest) or more, True
-    exactly = candidates.asking(tokens)
-    if exactly is not None and (more is None or members & ~more.accepted):
-        yield name, exactly, True
-
-
-def _gets_on(step: Step) -> bool:
-    """Something was achieved that cannot get lost: where requests are preempted, computed tokens
-    can, and emitted ones cannot."""
-    tokens = step.scheduled if step.preempted is None else step.emitted or {}
-    return any(tokens.values())
-
-
-def _may_be(is_at_stake: Any, book: Book, step: Step, member: int) -> bool:
-    """The witness occurs, for some choice of what it looks at that nobody else has looked at."""
-    try:
-        return bool(is_at_stake(book, step))
-    except Looked as look:
-        account: Any = book.live[look.request]
-        for candidates in account.candidates.split(look.field):
-            if candidates.accepted & member:
-                chosen = book.fork()
-                chosen.narrow(look.request, candidates)
-                if _may_be(is_at_stake, chosen, step, member):
-                    return True
-        return False
-
-
-def _ends(members: int) -> tuple[int, int]:
-    """The first and the last configuration of a set of bits."""
-    return (members & -members).bit_length() - 1, members.bit_length() - 1
-
-
-def _bits(members: Sequence[int]) -> int:
-    return sum(1 << number for number in members)

@@ -12,14 +12,6 @@ from .undecided import OWN, Menu
 # A prompt in segments, and max_tokens; and a priority, for a scheduler that reads it.
 MenuItem = tuple[tuple[Segment, ...], int]
 Ranked = tuple[tuple[Segment, ...], int, int]
-# The configuration key of which a scope has several values, its limits; and what one is called.
-LIMIT_KEY = {
-    "spyre": "max_batch_tkv",
-    "vllm": "num_blocks",
-    "nano_vllm": "num_blocks",
-    "llmservingsim": "num_blocks",
-}
-LIMIT_NAME = {"spyre": "limit", "vllm": "pool", "nano_vllm": "pool", "llmservingsim": "pool"}
 
 
 class Refuses(Protocol):
@@ -37,7 +29,7 @@ class Scope:
         says: what it is for, in a few words.
         requests: how many may arrive in one run.
         menu: which they may be.
-        limits: every value of LIMIT_KEY that is explored, ascending.
+        limits: every value of the limit (`systems.Space.limit_key`) that is explored, ascending.
         aborts: which clients give up.
         config: what differs from `smallest`.
         revisions: where it makes a difference; empty for all.

@@ -1,27 +1,51 @@
-"""The scopes of each system: nothing here needs Z3, which takes a while to import."""
+"""The small scopes of each system, and its models as `scheduling` explores them.
 
-from collections.abc import Mapping, Sequence
+Nothing here needs Z3, which takes a third of a second to import.
+"""
 
-from .llmservingsim.scopes import CHECKUP as LLMSERVINGSIM_CHECKUP
-from .llmservingsim.scopes import SCOPES as LLMSERVINGSIM_SCOPES
-from .nano_vllm.scopes import CHECKUP as NANO_CHECKUP
-from .nano_vllm.scopes import SCOPES as NANO_SCOPES
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from ..spec.systems import SYSTEMS, part
 from .scope import Scope
-from .spyre.scopes import CHECKUP as SPYRE_CHECKUP
-from .spyre.scopes import SCOPES as SPYRE_SCOPES
-from .vllm.scopes import CHECKUP as VLLM_CHECKUP
-from .vllm.scopes import SCOPES as VLLM_SCOPES
 
-SCOPES: Mapping[str, Sequence[Scope]] = {
-    "spyre": SPYRE_SCOPES,
-    "vllm": VLLM_SCOPES,
-    "nano_vllm": NANO_SCOPES,
-    "llmservingsim": LLMSERVINGSIM_SCOPES,
-}
-# What a fault has to show itself in.
-CHECKUP: Mapping[str, Sequence[Scope]] = {
-    "spyre": SPYRE_CHECKUP,
-    "vllm": VLLM_CHECKUP,
-    "nano_vllm": NANO_CHECKUP,
-    "llmservingsim": LLMSERVINGSIM_CHECKUP,
-}
+if TYPE_CHECKING:
+    from .decided import Decided
+
+
+class Space(NamedTuple):
+    """What is explored of a system.
+
+    Attributes:
+        scopes: its scopes, the smallest first.
+        checkup: the scopes in which a planted fault has to show.
+        limit_key: the configuration key of which a scope has several values, its limits.
+        limit_name: what one of them is called in a report.
+        models: the models of a revision in one configuration, for every limit, in ascending order;
+            the last argument is the volumetric formula that replaces the revision's own, or None.
+    """
+
+    scopes: Sequence[Scope]
+    checkup: Sequence[Scope]
+    limit_key: str
+    limit_name: str
+    models: Callable[[str, Mapping[str, Any], Sequence[int], str | None], Any]
+
+
+def space_of(system: str) -> Space:
+    """What is explored of a registered system that has scopes."""
+    found: Space = part(system, "space")
+    return found
+
+
+def explored_systems() -> tuple[str, ...]:
+    """The registered systems that have scopes."""
+    return tuple(name for name, system in SYSTEMS.items() if system.space is not None)
+
+
+def decided_of(system: str) -> "Mapping[str, Decided]":
+    """By rule id, how proofs decide the rules of a registered system.
+
+    Spyre's volumetric rule (SPY-R07) has more questions than one and is not among them.
+    """
+    return part(system, "decided") or {}

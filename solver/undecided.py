@@ -13,7 +13,7 @@ from typing import Any, ClassVar, TypeVar
 
 from ..model.record import Record
 from ..model.scenario import Request, Segment
-from ..properties.ledger import Account
+from ..properties.history.request_history import RequestHistory
 
 State = TypeVar("State", bound=Any)  # a system's record
 Member = TypeVar("Member", bound=Record)
@@ -111,7 +111,7 @@ class Candidates:
         bits = sum(1 << number for number in numbers)
         return self.menu.candidates(bits) if bits else None
 
-    def said_by(self, request: str) -> tuple[Segment, ...] | None:
+    def known_tokens(self, request: str) -> tuple[Segment, ...] | None:
         """Their prompt in the words of a request; None where they differ."""
         if self.content is None:
             return None
@@ -170,13 +170,14 @@ class OpenFields:
     @property
     def content(self) -> tuple[Segment, ...]:
         """Segments of the prompt."""
-        content: tuple[Segment, ...] = read(self.id, "content", self.candidates.said_by(self.id))
+        content: tuple[Segment, ...] = read(
+            self.id, "content", self.candidates.known_tokens(self.id)
+        )
         return content
 
 
-class OpenAccount:
-    """The account of a request that is not fully decided, with the fields of `ledger.Account`;
-    `arrival` numbers the requests."""
+class OpenRequestHistory:
+    """The history of a request that is not fully decided, with the fields of `RequestHistory`."""
 
     def __init__(self, request: str, candidates: Candidates, arrival: int = 0) -> None:
         self.id = request
@@ -207,7 +208,9 @@ class OpenAccount:
     @property
     def content(self) -> tuple[Segment, ...]:
         """Segments of the prompt."""
-        content: tuple[Segment, ...] = read(self.id, "content", self.candidates.said_by(self.id))
+        content: tuple[Segment, ...] = read(
+            self.id, "content", self.candidates.known_tokens(self.id)
+        )
         return content
 
     @property
@@ -221,10 +224,10 @@ class OpenAccount:
         """Who is not told to end goes on."""
         return ENDLESS
 
-    started = Account.started
-    prefilled = Account.prefilled
-    most_computed = Account.most_computed
-    num_tokens = Account.num_tokens
+    started = RequestHistory.started
+    prefilled = RequestHistory.prefilled
+    max_computed = RequestHistory.max_computed
+    num_tokens = RequestHistory.num_tokens
 
 
 def left(one: Any) -> tuple[int, ...]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from ..model.observation import Step
-from ..properties.ledger import Ledger
+from ..properties.history.run_history import RunHistory
 
 # ALL-R05 leaves the first in line two steps for its own chunk, and two to spare.
 WASTE_IN_LINE = 4
@@ -29,7 +29,7 @@ class Wait(NamedTuple):
     in_line: int = 0
     idle: int = 0
 
-    def after(self, before: Ledger, step: Step, order: dict[str, int]) -> Wait:
+    def after(self, before: RunHistory, step: Step, order: dict[str, int]) -> Wait:
         """The same after a step; `order` numbers the requests by arrival."""
         idle = self.idle + (bool(before.live) and not any(step.scheduled.values()))
         head = head_of(before)
@@ -42,9 +42,9 @@ class Wait(NamedTuple):
         return Wait(head, so_far + (not helped), idle)
 
 
-def head_of(ledger: Ledger) -> str | None:
+def head_of(history: RunHistory) -> str | None:
     """The first in line: who has waited longest unstarted."""
-    unstarted = ledger.unstarted()
+    unstarted = history.unstarted()
     return unstarted[0].id if unstarted else None
 
 

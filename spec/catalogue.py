@@ -19,18 +19,9 @@ from typing import Any
 
 import msgspec
 
+from .systems import SYSTEMS, Readable
+
 KINDS = ("safety", "progress", "decision")
-REVISIONS = {
-    "spyre": ("sound", "documented", "2.1.2", "2.5.2"),
-    "vllm": ("documented",),
-    "nano_vllm": ("documented", "0.2.0"),
-    "llmservingsim": ("documented", "head"),
-}
-SYSTEMS = tuple(REVISIONS)
-# A rule of every system may name a revision of one of them: "vllm/documented".
-NAMES_OF_REVISIONS = tuple(
-    dict.fromkeys(revision for revisions in REVISIONS.values() for revision in revisions)
-) + tuple(f"{system}/{revision}" for system in SYSTEMS for revision in REVISIONS[system])
 ENGINES = ("hypothesis", "corpus", "explore", "z3", "crosshair")
 # The optional fields of a step: `kind` and `scheduled` are always there, so no rule can lack them.
 FIELDS = (
@@ -123,6 +114,13 @@ class Rule:
         return next((one for one in self.divergences if one.covers(version)), None)
 
 
+def names_of_revisions() -> tuple[str, ...]:
+    """The revisions of all systems, then the same as SYSTEM/REVISION, for rules of every system."""
+    plain = [revision for system in SYSTEMS.values() for revision in system.revisions]
+    named = [f"{one.name}/{revision}" for one in SYSTEMS.values() for revision in one.revisions]
+    return (*dict.fromkeys(plain), *named)
+
+
 class _DivergenceTable(msgspec.Struct, forbid_unknown_fields=True):
     releases: str
     says: str
@@ -156,7 +154,7 @@ def load(system: str) -> tuple[Rule, ...]:
     if system not in SYSTEMS:
         known = ", ".join(SYSTEMS)
         raise CatalogueError(f"system {system!r} has no rule catalogue; systems that have: {known}")
-    rules = _packaged("common.toml") + _packaged(f"{system}.toml")
+    rules = _common() + _rules_of(SYSTEMS[system].catalogue, f"{system}.toml")
     return tuple(replace(rule, revisions=_own(rule.revisions, system)) for rule in rules)
 
 
@@ -202,9 +200,19 @@ def select(rules: Sequence[Rule], ids: Iterable[str]) -> tuple[Rule, ...]:
 
 
 @cache
-def _packaged(name: str) -> tuple[Rule, ...]:
+def _common() -> tuple[Rule, ...]:
     # The resource may lie in a zip file, where it has no path of its own.
-    return read(resources.files("schedproof.spec").joinpath(name).read_text("utf-8"), name)
+    return _rules_of(resources.files("schedproof.spec") / "common.toml", "common.toml")
+
+
+_read: dict[str, tuple[Rule, ...]] = {}
+
+
+def _rules_of(file: Readable, name: str) -> tuple[Rule, ...]:
+    text = file.read_text("utf-8")
+    if text not in _read:
+        _read[text] = read(text, name)
+    return _read[text]
 
 
 def _own(revisions: Sequence[str], system: str) -> tuple[str, ...]:
@@ -245,10 +253,10 @@ def _faults(table: _RuleTable, path: str) -> Iterator[str]:
     yield from _empty(table, ("title", "says", "source"), path)
     yield from _foreign(f"{path}.kind", table.kind, KINDS)
     if not table.revisions:
-        yield _fault(f"{path}.revisions", [], f"'*' or some of {', '.join(NAMES_OF_REVISIONS)}")
+        yield _fault(f"{path}.revisions", [], f"'*' or some of {', '.join(names_of_revisions())}")
     star = ("*",) if len(table.revisions) == 1 else ()
     for key, valid in (
-        ("revisions", star + NAMES_OF_REVISIONS),
+        ("revisions", star + names_of_revisions()),
         ("needs", FIELDS),
         ("engines", ENGINES),
     ):

@@ -1,6 +1,5 @@
 import os
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,7 +9,7 @@ from schedproof.model.spyre import revision as revisions
 from schedproof.model.spyre.revision import Revision
 from schedproof.model.target import ModelTarget
 
-from . import golden
+from . import golden_tables
 
 # HYPOTHESIS_PROFILE selects one; `ci` tries the same examples on every run.
 settings.register_profile("ci", derandomize=True, deadline=None, max_examples=40)
@@ -19,20 +18,12 @@ settings.register_profile("campaign", deadline=None, max_examples=2000)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
 
 
-@pytest.fixture(scope="session")
-def golden_folder() -> Path:
-    """The folder of published tables; a test that needs it is skipped where it is absent."""
-    if not golden.FOLDER.is_dir():
-        pytest.skip(golden.ABSENT)
-    return golden.FOLDER
-
-
 @pytest.fixture
 def start_revision(monkeypatch: pytest.MonkeyPatch) -> Callable[..., ModelTarget]:
     """Starts the model with a revision of the test's own, in the place of a published one."""
 
     def start(revision: Revision, **config: Any) -> ModelTarget:
         monkeypatch.setitem(revisions.REVISIONS, revision.name, revision)
-        return golden.started(revision.name, **config)
+        return golden_tables.started(revision.name, **config)
 
     return start

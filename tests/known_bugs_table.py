@@ -4,8 +4,9 @@ Bug, the mutant that brings it back, the rule that names it, and how long each e
 `schedproof selfcheck` says of it, from the start of a search.
 """
 
-from schedproof.gate.selfcheck import kill, mutants
-from schedproof.properties.systems import OUT_OF_SCOPE
+from schedproof.gate.selfcheck.suite import kill, mutants
+from schedproof.properties.mutants.systems import out_of_scope
+from schedproof.spec.systems import SYSTEMS
 
 HEAD = """# Known bugs of the schedulers of Spyre, vLLM, nano-vLLM and LLMServingSim, brought back
 
@@ -36,7 +37,7 @@ def main():
             engines = " | ".join(told(killed, engine) for engine in ("hypothesis", "explorer"))
             print(f"| {mutant.bug} | {mutant.name} | {mutant.rule}{alone} | {engines} |")
     print("\nOut of scope, and why:\n")
-    for bug, why in (row for bugs in OUT_OF_SCOPE.values() for row in bugs.items()):
+    for bug, why in (row for system in SYSTEMS for row in out_of_scope(system).items()):
         print(f"- {bug}: {why}")
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
-from schedproof.gate.cli import main
+from schedproof.gate.cli.app import main
 
 ROOT = Path(__file__).resolve().parents[1]
 ACTION = yaml.safe_load((ROOT / "action.yml").read_text())

@@ -21,8 +21,9 @@ from typing import Any, NamedTuple
 import pytest
 import typer
 
-from schedproof.gate import cli
-from schedproof.spec.catalogue import SYSTEMS, load
+from schedproof.gate.cli import app
+from schedproof.spec.catalogue import load
+from schedproof.spec.systems import SYSTEMS
 
 ROOT = Path(__file__).resolve().parents[1]
 BLOCK = re.compile(
@@ -148,7 +149,7 @@ def spoken_of() -> list[tuple[str, str]]:
 
 def parse(words: list[str]) -> None:
     """As the command line does, without running anything."""
-    command: Any = typer.main.get_command(cli.app)
+    command: Any = typer.main.get_command(app.app)
     rest = words[1:]
     while hasattr(command, "commands"):
         assert rest[0] in command.commands, words
@@ -182,7 +183,7 @@ def test_a_command_that_is_spoken_of_has_the_options_that_it_is_said_to(
     """It may lack what it needs, as in "`schedproof gate nano-vllm --path` with a checkout"."""
     try:
         parse(words_of(line))
-    except cli.COMMAND_LINE_ERROR as error:
+    except app.COMMAND_LINE_ERROR as error:
         if type(error).__name__ not in ("MissingParameter", "BadOptionUsage"):
             raise
 
@@ -191,7 +192,7 @@ def test_there_are_such_commands_and_wrong_ones_are_noticed() -> None:
     assert len(unrun()) >= 30
     assert len(spoken_of()) >= 10
     for line in ("schedproof gate --no-such", "schedproof replay", "schedproof gate --seed x"):
-        with pytest.raises(cli.COMMAND_LINE_ERROR):
+        with pytest.raises(app.COMMAND_LINE_ERROR):
             parse(words_of(line))
 
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import typer
 
-from schedproof.gate.cli import app
+from schedproof.gate.cli.app import app
 
 MARKER = "<!-- commands -->"
 

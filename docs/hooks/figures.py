@@ -16,10 +16,11 @@ from mkdocs.structure.pages import Page
 from mkdocs.utils import get_relative_url
 from plotly.offline import get_plotlyjs
 
-from schedproof.gate.scenario_file import read_scenario
-from schedproof.gate.show.page import page as page_of
-from schedproof.gate.show.recording import recorded
-from schedproof.gate.targets.opening import opened
+from schedproof.gate.files.scenario_file import read_scenario
+from schedproof.gate.targets.factory import opened
+from schedproof.gate.targets.target_spec import parse_target
+from schedproof.gate.web.show.page import page as page_of
+from schedproof.gate.web.show.recording import recorded
 
 ROOT = Path(__file__).resolve().parents[2]
 MARKER = re.compile(r"<!-- figure: (\S+) \| (\S+) \| (\d+) \| (.+?) -->", re.DOTALL)
@@ -87,7 +88,7 @@ def figures_of(markdown: str) -> list[Figure]:
 def drawn(one: Figure) -> str:
     """The page of a figure."""
     scenario = read_scenario(one.path)
-    with opened(one.target, step_limit=10.0, offline=True, report=lambda _: None) as target:
+    with opened(parse_target(one.target), offline=True) as target:
         return page_of(recorded(scenario, target.target), PLOTLY)
 
 

@@ -16,10 +16,12 @@ import msgspec
 from mkdocs.exceptions import PluginError
 from msgspec import inspect as types
 
-from schedproof.gate import corpus_folder, deviations, events, trace_verdict, verdict
+from schedproof.gate.corpus import folder as corpus_folder
+from schedproof.gate.judging import deviations, events, verdict
 from schedproof.gate.reports.ndjson import FoundLine
+from schedproof.gate.traces import verdict as trace_verdict
 from schedproof.model import observation, scenario
-from schedproof.model.systems import REVISIONS, full_config
+from schedproof.model.systems import full_config, revisions_of
 
 STRUCTS: dict[str, type[msgspec.Struct]] = {
     "Scenario": scenario.Scenario,
@@ -105,7 +107,7 @@ def kind(one: types.Type) -> str:
 
 def config(system: str) -> str:
     """A row a key, a column a revision."""
-    revisions = REVISIONS[system]
+    revisions = revisions_of(system)
     defaults = {revision: full_config(system, revision, {}) for revision in revisions}
     keys = dict.fromkeys(key for one in defaults.values() for key in one)
     rows = [

@@ -11,10 +11,10 @@ from pathlib import Path
 from textwrap import indent
 from typing import Any
 
-from schedproof.gate.profiles import PROFILES
-from schedproof.properties.predicate import Predicate
-from schedproof.properties.rules import PREDICATES
-from schedproof.properties.systems import MUTANTS
+from schedproof.gate.judging.profiles import PROFILES
+from schedproof.properties.mutants.systems import mutants_of
+from schedproof.properties.predicates.predicate import Predicate
+from schedproof.properties.predicates.rules import predicates_of
 from schedproof.spec.catalogue import Rule, load
 from schedproof.spec.shared import topics
 
@@ -121,7 +121,7 @@ def _rule(system: str, rule: Rule) -> Iterator[str]:
         yield from _checks(system, rule)
     for one in rule.divergences:
         yield f"- Otherwise in {one.releases}: {one.says}"
-    predicate = PREDICATES[system].get(rule.id)
+    predicate = predicates_of(system).get(rule.id)
     if rule.checked and predicate is None:
         yield "- Checked where the target is asked, in properties/session.py"
     if predicate is not None:
@@ -133,7 +133,7 @@ def _checks(system: str, rule: Rule) -> Iterator[str]:
     yield f"- At stake: {rule.witness}"
     yield f"- Needs: {', '.join(rule.needs) or 'nothing beyond kind and scheduled'}"
     yield f"- Engines: {', '.join(rule.engines)}"
-    mutants = [one.name for one in MUTANTS[system] if one.rule == rule.id]
+    mutants = [one.name for one in mutants_of(system) if one.rule == rule.id]
     yield f"- Mutants that it names first: {', '.join(mutants)}"
 
 

@@ -1,1 +1,1 @@
-"""Campaigns: many independent pieces of work, on one machine or on many, and one ledger of them."""
+"""Campaigns: long searches on many processes or machines, with one ledger of results."""

@@ -5,10 +5,10 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from ...properties.near import LIMIT_OF
-from ...solver.decisions import DECIDED
-from ...solver.systems import SCOPES
-from ..setting import FORMULA_OF_REVISION, RULE
+from ...properties.search.boundary_cases import LIMIT_OF
+from ...solver.spyre.volumetric import FORMULA_OF_REVISION
+from ...solver.systems import decided_of, space_of
+from ..search.setting import RULE
 from .items import Exploring, Item, Proving, Sample
 from .results import NearMiss
 from .running import rules_of
@@ -23,7 +23,7 @@ BLOCKS = (64, 16, 32, 128)  # tokens, the published one first
 # For SPY-R07: the smallest limits at which two and more requests are in each other's way.
 LIMITS = (36, 40, 48, 56)
 LIMIT_BLOCK = 4
-MOST_REQUESTS = 3
+MAX_REQUESTS = 3
 AT_LIMIT = "at "  # and the configuration key of the limit
 
 
@@ -48,7 +48,7 @@ def arms(settings: Settings) -> Iterator[Arm]:
             for key in dict.fromkeys(LIMIT_OF[rule.id] for rule in rules if rule.id in LIMIT_OF):
                 yield Arm("hypothesis", system, revision, AT_LIMIT + key)
         if "explore" in settings.engines:
-            for scope in SCOPES[system]:
+            for scope in space_of(system).scopes:
                 if scope.belongs_to(revision):
                     yield Arm("explore", system, revision, scope.name)
         if "z3" in settings.engines:
@@ -86,7 +86,7 @@ def item_of(
         )
         return beside(sample, arm.part, near, number) if arm.part.startswith(AT_LIMIT) else sample
     if arm.engine == "explore":
-        [scope] = [one for one in SCOPES[arm.system] if one.name == arm.part]
+        [scope] = [one for one in space_of(arm.system).scopes if one.name == arm.part]
         requests = range(2, scope.requests + 1)
         if number >= len(requests):
             return None
@@ -102,7 +102,7 @@ def item_of(
     if arm.part == RULE:
         if number >= len(LIMITS):
             return None
-        return replace(question, limit=LIMITS[number], requests=MOST_REQUESTS)
+        return replace(question, limit=LIMITS[number], requests=MAX_REQUESTS)
     return replace(question, block=BLOCKS[number]) if number < len(BLOCKS) else None
 
 
@@ -124,6 +124,6 @@ def beside(sample: Sample, part: str, near: NearMiss | None, number: int) -> Sam
 
 def _decided(system: str, ids: list[str]) -> list[str]:
     """Rules that lemmas decide; of those that share their lemmas the first."""
-    decided = DECIDED[system]
+    decided = decided_of(system)
     once = {id(decided[rule]): rule for rule in reversed(ids) if rule in decided}
     return sorted(once.values(), key=ids.index)

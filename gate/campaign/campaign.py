@@ -5,7 +5,7 @@ from collections import Counter, deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from ...properties.numbers_shrink import size
+from ...properties.shrinking.shrink import size
 from .executors import Executor, Finished
 from .items import Item, Shrinking, canonical, id_of
 from .ledger import Done, Ledger

@@ -35,7 +35,7 @@ class Seen:
         counts."""
         assert not isinstance(item, Shrinking)
         pair = (item.system, item.revision)
-        self.stakes.setdefault(pair, set()).update(result.at_stake)
+        self.stakes.setdefault(pair, set()).update(result.exercised)
         self.shapes.setdefault(pair, set()).update(one.shape for one in result.failures)
         pinned = isinstance(item, Sample) and item.config is not None
         for key, miss in result.near.items():

@@ -20,9 +20,9 @@ from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 from ...model.errors import InputError
-from ..bounded import deaf
-from ..checkpoint import version_of_code
-from ..hypothesis_home import set_hypothesis_home
+from ..explore.checkpoint import version_of_code
+from ..judging.hypothesis_home import set_hypothesis_home
+from ..processes.worker_timeout import block_sigint
 from .examples import database_of
 from .items import Item
 from .results import Result
@@ -112,7 +112,7 @@ class Pool:
 
     def submit(self, item: Item) -> None:
         """Hand an item out."""
-        with deaf():  # the first item starts the processes
+        with block_sigint():  # the first item starts the processes
             try:
                 future = self._pool.submit(self._run, item, self._database)
             except BrokenProcessPool:

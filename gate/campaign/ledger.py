@@ -15,7 +15,7 @@ from typing import IO, Any, NamedTuple
 
 import msgspec
 
-from ..scenario_file import FileError
+from ..files.scenario_file import FileError
 from .items import Item, canonical, id_of, item_of
 from .results import Failure, Result, result_of
 from .settings import Settings
@@ -41,7 +41,7 @@ CREATE VIEW witnesses AS
         json_extract(items.content, '$.revision') AS revision,
         stake.key AS rule, sum(stake.value) AS times
     FROM results JOIN items ON items.id = results.item,
-        json_each(results.content, '$.at_stake') AS stake
+        json_each(results.content, '$.exercised') AS stake
     GROUP BY 1, 2, 3;
 CREATE VIEW near_misses AS
     SELECT json_extract(items.content, '$.system') AS system,

@@ -6,8 +6,8 @@ from typing import Any
 from ...model.faults import TargetFault
 from ...model.replies import read_step
 from ...model.scenario import Request, Scenario
-from ...model.target import Reply, Target, ask_ahead
-from ...properties.near import USES
+from ...model.target import Reply, Target
+from ...properties.search.boundary_cases import USES
 from .results import NearMiss
 
 NOBODY = Request(id="nobody", arrival=0, prompt=(("nobody", 1),), max_tokens=1)
@@ -53,10 +53,6 @@ class Watched:
     def abort(self, id: str, inside: bool = False) -> Reply:  # noqa: A002
         """A client gives up."""
         return self._target.abort(id, True) if inside else self._target.abort(id)
-
-    def ask_ahead(self, steps: int) -> int:
-        """So many steps follow."""
-        return ask_ahead(self._target, steps)
 
     def step(self) -> Reply:
         """One step, measured against every limit."""

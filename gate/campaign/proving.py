@@ -4,12 +4,11 @@ import sys
 from dataclasses import replace
 
 from ...model.target import ModelTarget
-from ...properties.replay import replay
-from ...solver.decisions import DECIDED
+from ...properties.checking.replay import replay
 from ...solver.obligation import discharge
 from ...solver.spyre.fewest import fewest
-from ...solver.spyre.volumetric import Setting, to_scenario
-from ..setting import FORMULA_OF_REVISION
+from ...solver.spyre.volumetric import FORMULA_OF_REVISION, Setting, to_scenario
+from ...solver.systems import decided_of
 from .items import Proving, canonical, item_of
 from .results import Failure, Result
 from .running import failure_of, rules_of
@@ -17,7 +16,7 @@ from .running import failure_of, rules_of
 
 def proven(item: Proving) -> Result:
     """What Z3 says of each lemma of a rule."""
-    lemmas = DECIDED[item.system][item.rule].obligations(item.block)
+    lemmas = decided_of(item.system)[item.rule].obligations(item.block)
     says = {one.name: one.status for one in discharge(lemmas)}
     return Result(scenarios=len(says), says=says, complete="unknown" not in says.values())
 

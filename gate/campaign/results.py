@@ -30,7 +30,7 @@ class Result(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     Attributes:
         scenarios: runs, or states explored, or lemmas asked about.
         steps: of the scheduler, or transitions.
-        at_stake: per rule, how often its witness occurred (steps, or limits of a scope).
+        exercised: per rule, how often its witness occurred (steps, or limits of a scope).
         near: per limit, by its configuration key, the nearest miss.
         failures: rules that broke.
         says: per lemma, what the solver says of it.
@@ -40,7 +40,7 @@ class Result(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     scenarios: int = 0
     steps: int = 0
-    at_stake: dict[str, int] = {}
+    exercised: dict[str, int] = {}
     near: dict[str, NearMiss] = {}
     failures: tuple[Failure, ...] = ()
     says: dict[str, str] = {}

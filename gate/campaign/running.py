@@ -20,16 +20,18 @@ from ...model.errors import InputError
 from ...model.scenario import Scenario
 from ...model.systems import full_config
 from ...model.target import ModelTarget, Target
-from ...properties.machine import Enough, Search, search
-from ...properties.predicate import Broken
-from ...properties.replay import replay
-from ...properties.rules import LOCKSTEP, NEVER_HANGS, applies
-from ...properties.shape import shape
+from ...properties.checking.replay import replay
+from ...properties.checking.shape import shape
+from ...properties.predicates.predicate import Broken
+from ...properties.predicates.rules import LOCKSTEP, NEVER_HANGS, applies
+from ...properties.search.run import run_search
+from ...properties.search.state import Hooks, Search, SearchOptions, StopSearch
 from ...solver.explored import Asked, Run
-from ...solver.systems import SCOPES
+from ...solver.systems import space_of
 from ...spec.catalogue import Rule, load
-from ..engines import not_deterministic
-from ..targets.opening import opened
+from ..judging.engines import not_deterministic
+from ..targets.factory import opened
+from ..targets.target_spec import parse_target
 from .examples import Shelf
 from .items import Exploring, Item, Proving, Sample, Shrinking, canonical
 from .margins import Watched
@@ -37,7 +39,6 @@ from .results import Failure, Result, result_of
 from .shrinking import shrunk
 
 KNOWN = "known"  # no rule has this id
-STEP_LIMIT = 10.0  # seconds, for a target that is not the model
 
 
 def run_item(item: Item, database: ExampleDatabase | None = None) -> Result:
@@ -54,7 +55,7 @@ def rules_of(
 ) -> tuple[Rule, ...]:
     """The rules that runs of the target are judged by: of those of the revision the chosen ones,
     or all."""
-    is_model = target.partition(":")[0] == "model"
+    is_model = parse_target(target).is_model
     return tuple(
         rule
         for rule in load(system)
@@ -72,12 +73,9 @@ def target_of(spec: str) -> Target:
     Raises:
         UnknownTargetError, ReleaseError: `spec` names none.
     """
-    if spec == "model":
-        return ModelTarget()
     stack = ExitStack()
     atexit.register(stack.close)
-    asked = opened(spec, step_limit=STEP_LIMIT, offline=True, report=lambda _: None)
-    return stack.enter_context(asked).target
+    return stack.enter_context(opened(parse_target(spec), offline=True)).target
 
 
 def failure_of(scenario: Scenario, broken: Broken) -> Failure:
@@ -101,7 +99,7 @@ def _sample(item: Sample, database: ExampleDatabase | None) -> Result:
             return Result(says={"configuration": f"impossible: {error}"}, complete=False)
     target = Watched(target_of(item.target))
     rules = rules_of(item.system, item.revision, item.rules, item.target)
-    at_stake: Counter[str] = Counter()
+    exercised: Counter[str] = Counter()
     failures: list[Failure] = []
     known = set(item.known)
     shelf = Shelf(database, f"{item.system} {item.revision} {item.scale}") if database else None
@@ -116,33 +114,37 @@ def _sample(item: Sample, database: ExampleDatabase | None) -> Result:
             return [broken[0]._replace(rule=KNOWN)]
         return broken
 
-    def watch() -> None:
+    def watch(_: Search) -> None:
         """A target that hangs is searched no more: each such run takes the time limit of a step."""
         if hung:
-            raise Enough
+            raise StopSearch
 
     while left > 0:
-        hunt = Search(target, item.system, item.revision, rules, item.scale, frozenset({KNOWN}))
-        hunt.config, hunt.fixed, hunt.new, hunt.watch = item.config, item.fixed, new, watch
+        options = SearchOptions(
+            *(target, item.system, item.revision, rules, item.scale, frozenset({KNOWN})),
+            config=item.config,
+            fixed=item.fixed,
+        )
+        search = Search(options, Hooks(new, watch))
         reuse = item.first and not failures
-        broke = search(hunt, left, seed, 0, shelf, reuse)
-        at_stake.update(hunt.at_stake)
-        refused += hunt.refused.total()
-        scenarios, steps = scenarios + hunt.runs, steps + hunt.steps
-        if not broke or hunt.failure is None:
-            ended_early = hunt.refused.total() < hunt.runs < left
-            failed = str(not_deterministic(hunt.runs, left)) if ended_early and not hung else ""
+        broke = run_search(search, left, seed, 0, shelf, reuse)
+        exercised.update(search.exercised)
+        refused += search.refused.total()
+        scenarios, steps = scenarios + search.runs, steps + search.steps
+        if not broke or search.failure is None:
+            ended_early = search.refused.total() < search.runs < left
+            failed = str(not_deterministic(search.runs, left)) if ended_early and not hung else ""
             break
-        scenario, (first, *_) = hunt.failure
+        scenario, (first, *_) = search.failure
         failures.append(failure_of(scenario, first))
         known.add(failures[-1].shape)
-        left, seed = left - hunt.runs_to_failure, seed + 1
+        left, seed = left - search.runs_to_failure, seed + 1
         if hung:
             break
     return Result(
         scenarios=scenarios - refused,
         steps=steps,
-        at_stake=_seen(at_stake, rules),
+        exercised=_seen(exercised, rules),
         near=target.near,
         failures=tuple(failures),
         complete=refused < scenarios and not (hung or failed),
@@ -154,7 +156,7 @@ def _sample(item: Sample, database: ExampleDatabase | None) -> Result:
 def _explore(item: Exploring, _: ExampleDatabase | None) -> Result:
     """Explore breadth first; each counterexample is replayed, and the first of its shape kept."""
     rules = rules_of(item.system, item.revision, item.rules)
-    [scope] = [one for one in SCOPES[item.system] if one.name == item.scope]
+    [scope] = [one for one in space_of(item.system).scopes if one.name == item.scope]
     run = Run(Asked(item.revision, replace(scope, requests=item.requests)), rules)
     for state in run.exploration.run():
         if state.transitions > item.transitions:
@@ -169,7 +171,7 @@ def _explore(item: Exploring, _: ExampleDatabase | None) -> Result:
     return Result(
         scenarios=explored.states,
         steps=explored.transitions,
-        at_stake={rule: len(limits) for rule, limits in explored.at_stake.items() if limits},
+        exercised={rule: len(limits) for rule, limits in explored.exercised.items() if limits},
         failures=tuple(failures.values()),
         complete=explored.complete,
     )
@@ -200,6 +202,6 @@ def _prove(item: Proving, _: ExampleDatabase | None) -> Result:
     return result_of(asked.stdout)
 
 
-def _seen(at_stake: Counter[str], rules: Sequence[Rule]) -> dict[str, int]:
+def _seen(exercised: Counter[str], rules: Sequence[Rule]) -> dict[str, int]:
     """Rules whose witness occurred."""
-    return {rule.id: at_stake[rule.id] for rule in rules if at_stake[rule.id]}
+    return {rule.id: exercised[rule.id] for rule in rules if exercised[rule.id]}

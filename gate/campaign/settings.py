@@ -6,9 +6,10 @@ from typing import Any
 import msgspec
 
 from ...model.errors import InputError
-from ...model.systems import REVISIONS, check_system
-from ...spec.catalogue import SYSTEMS, load, select
-from ..options import option
+from ...model.systems import check_system, revisions_of
+from ...spec.catalogue import load, select
+from ...spec.systems import SYSTEMS
+from ..console.option_checks import option
 from .items import ENGINES
 
 Pair = tuple[str, str]  # a system and its revision
@@ -47,7 +48,7 @@ def pairs_of(systems: Sequence[str], revisions: Sequence[str]) -> tuple[Pair, ..
         with option("--system"):
             check_system(name)
     chosen = [name for name in SYSTEMS if name in systems or not systems]
-    there = [(system, revision) for system in chosen for revision in REVISIONS[system]]
+    there = [(system, revision) for system in chosen for revision in revisions_of(system)]
     for name in revisions:
         if name not in {revision for _, revision in there}:
             valid = ", ".join(dict.fromkeys(revision for _, revision in there))

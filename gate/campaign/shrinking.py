@@ -6,14 +6,14 @@ from ...model.errors import InputError
 from ...model.faults import ConfigRefused
 from ...model.scenario import Scenario
 from ...model.target import Target
-from ...properties.minimize import minimize
-from ...properties.predicate import Broken
-from ...properties.replay import replay
-from ...properties.rules import NEVER_HANGS
-from ...properties.shape import shape
+from ...properties.checking.replay import replay
+from ...properties.checking.shape import shape
+from ...properties.predicates.predicate import Broken
+from ...properties.predicates.rules import NEVER_HANGS
+from ...properties.shrinking.shrink import shrink
 from ...spec.catalogue import Rule
-from ..corpus_replay import expecting
-from ..shrinking import HANG_ATTEMPTS
+from ..corpus.replay import expecting
+from ..judging.shrinking import HANG_ATTEMPTS
 from .items import Shrinking
 from .results import Failure
 
@@ -43,7 +43,7 @@ def shrunk(item: Shrinking, target: Target, rules: Sequence[Rule]) -> Failure | 
     attempts = ATTEMPTS if item.target == "model" else SLOW_ATTEMPTS
     if failure.rule == NEVER_HANGS:
         attempts = HANG_ATTEMPTS
-    small = minimize(failure.scenario, still_fails, attempts).scenario
+    small = shrink(failure.scenario, still_fails, attempts)
     broken = _first(target, small, asked, failure.shape) or first
     violates = [one.rule for one in broken]
     return Failure(

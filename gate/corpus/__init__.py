@@ -1,1 +1,1 @@
-"""Built-in scenarios, one folder a system."""
+"""Folders of scenarios: the built-in ones and those of a user's repository."""

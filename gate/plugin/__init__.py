@@ -1,1 +1,1 @@
-"""The pytest plugin: the gate as tests of the repository that it is used in."""
+"""The pytest plugin: the gate as tests of the repository that uses it."""

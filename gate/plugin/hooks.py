@@ -8,12 +8,10 @@ before a target is named.
 """
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
-if TYPE_CHECKING:
-    from .judgement import Judgement  # noqa: F401 (the type of a key)
+from .keys import JUDGEMENT, REPORTED
 
 OPTIONS = {
     "target": "the scheduler under test, named as for `schedproof gate`",
@@ -25,8 +23,6 @@ OPTIONS = {
     "seed": "the same seed gives the same runs (default: 0)",
 }
 ON_THE_COMMAND_LINE = ("target", "profile", "seed")
-JUDGEMENT = pytest.StashKey["Judgement"]()
-REPORTED = "schedproof"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

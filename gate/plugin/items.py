@@ -11,15 +11,16 @@ from msgspec.structs import replace
 from ...model.errors import InputError
 from ...model.faults import ConfigRefused, TargetFault
 from ...model.scenario import Scenario
-from ...properties.replay import Outcome
-from ...properties.replay import replay as run_replay
+from ...properties.checking.replay import Outcome
+from ...properties.checking.replay import replay as run_replay
 from ...spec.catalogue import load
-from .. import report
+from ..console import output
+from ..files.scenario_file import FileError, read_scenario
+from ..judging.verdict import RuleVerdict
 from ..reports.terminal import summary
-from ..scenario_file import FileError, read_scenario
-from ..verdict import RuleVerdict
-from .hooks import JUDGEMENT, REPORTED
-from .judgement import STEP_LIMIT, Judgement
+from ..targets.limits import STEP_LIMIT, replay_options
+from .judgement import Judgement
+from .keys import JUDGEMENT, REPORTED
 from .setting import BAD_INPUT
 
 
@@ -63,7 +64,7 @@ class _Item(pytest.Item):
             return str(excinfo.value)
         if isinstance(excinfo.value, (*BAD_INPUT, TargetFault)):
             details = getattr(excinfo.value, "details", "") or ""
-            return f"schedproof: {report.one_line(str(excinfo.value))}\n{details}".rstrip()
+            return f"schedproof: {output.one_line(str(excinfo.value))}\n{details}".rstrip()
         return super().repr_failure(excinfo, style)
 
     def answered(self) -> Any:
@@ -74,7 +75,7 @@ class _Item(pytest.Item):
         )
         line = summary(answer.verdict, self.judgement.setting.rules)
         ran = f"{sum(one.runs for one in answer.verdict.engines)} runs"
-        self.user_properties.append((REPORTED, f"{report.one_line(line)}, {ran}"))
+        self.user_properties.append((REPORTED, f"{output.one_line(line)}, {ran}"))
         return answer
 
 
@@ -89,7 +90,7 @@ class RuleItem(_Item):
 
 
 def _conclude(judged: RuleVerdict, reports: dict[str, str]) -> None:
-    says = report.one_line(judged.message or "")
+    says = output.one_line(judged.message or "")
     if judged.status == "held":
         return
     if judged.status == "known":
@@ -110,7 +111,7 @@ class DeviationsItem(_Item):
         """Fail with a line for each entry that passes, is unused or past its date."""
         verdict = self.answered().verdict
         old = [
-            f"{one.state}: {one.rule} ({one.scenario or one.version}): {report.one_line(one.says)}"
+            f"{one.state}: {one.rule} ({one.scenario or one.version}): {output.one_line(one.says)}"
             for one in verdict.deviations
             if one.state != "known"
         ]
@@ -146,15 +147,15 @@ class ScenarioItem(_Item):
             raise Failed(self._failure(meant, ended))
         if outcome.unmet:
             raise Failed("\n".join(outcome.unmet))
-        if not expected and not (outcome.finished and any(outcome.at_stake.values())):
-            raise Failed("inconclusive: the run did not finish, or no rule was at stake in it")
+        if not expected and not (outcome.finished and any(outcome.exercised.values())):
+            raise Failed("inconclusive: the run did not finish, or no rule was exercised in it")
 
     def _failure(self, scenario: Scenario, outcome: Outcome) -> str:
         """The failure as `schedproof replay` prints it."""
         setting, first = self.judgement.setting, outcome.broken[0]
         rule = next(one for one in load(setting.system) if one.id == first.rule)
-        options = report.replay_options(setting.target, None, STEP_LIMIT)
+        options = replay_options(setting.target, None, STEP_LIMIT)
         command = f"schedproof replay {shlex.quote(str(self.file))}{options}"
-        told = (rule, scenario, first, str(self.file), command, outcome.session)
-        lines = (f"  {line}" for line in report.failure_lines(*told))
+        told = (rule, scenario, first, str(self.file), command, outcome.session.excerpt)
+        lines = (f"  {line}" for line in output.failure_lines(*told))
         return "\n".join([f"BROKEN {rule.id} {rule.title}", *lines])

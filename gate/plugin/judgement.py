@@ -13,21 +13,27 @@ import pytest
 from ...model.faults import TargetFault
 from ...model.scenario import Scenario
 from ...model.systems import full_config
-from ...properties.session import Session
-from ..deviations import Deviations
-from ..events import Event, Found
-from ..hypothesis_home import set_hypothesis_home
-from ..judge import run_gate
-from ..replaying import settle
-from ..report import replay_options
+from ...properties.checking.session import Session
+from ..judging.context import Fault, GateContext, GateOptions
+from ..judging.deviations import Deviations
+from ..judging.events import Event, Found
+from ..judging.hypothesis_home import set_hypothesis_home
+from ..judging.judge import judge
+from ..judging.replaying import settle
+from ..judging.verdict import Verdict
 from ..reports.outcome import explained
-from ..state import Gate
-from ..targets.opening import Opened, opened
-from ..verdict import Verdict
+from ..targets.factory import Opened, opened
 from .setting import BAD_INPUT, Setting
 
-STEP_LIMIT = 10.0
 MAX_FAILURES = 3
+
+
+class BrokenOff(TargetFault):
+    """The gate broke off; `str()` is one line."""
+
+    def __init__(self, fault: Fault) -> None:
+        super().__init__(fault.text)
+        self.details = fault.details
 
 
 class Answer(msgspec.Struct, frozen=True):
@@ -65,16 +71,14 @@ class Judgement:
     @cached_property
     def open_target(self) -> Opened:
         """The target; one of the user's runs in the folder of the configuration file."""
-        root = self._config.rootpath
-        entering = opened(
-            self.setting.target,
-            step_limit=STEP_LIMIT,
-            offline=False,
-            report=lambda _: None,
-            folder=root,
-            imports=[str(root / path) for path in self._config.getini("pythonpath")],
-        )
+        entering = opened(self.setting.target, folder=self._config.rootpath, imports=self._imports)
         return self._target.enter_context(entering)
+
+    @property
+    def _imports(self) -> tuple[str, ...]:
+        """Where pytest looks for modules."""
+        root = self._config.rootpath
+        return tuple(str(root / path) for path in self._config.getini("pythonpath"))
 
     def known_failures(self, scenario: Scenario) -> Deviations:
         """The known deviations, settled; `scenario` is one that the target takes."""
@@ -115,27 +119,26 @@ class Judgement:
                 text = "\n".join([f"BROKEN {rule.id} {rule.title}", *lines])
                 reports.setdefault(rule.id, text)
 
-        gate = Gate(
-            target=self.open_target.target,
-            target_spec=setting.target,
+        root = self._config.rootpath
+        options = GateOptions(
+            spec=setting.target,
             system=setting.system,
             revision=setting.revision,
             rules=[rule for rule in setting.rules if rule.id in rules],
-            chosen=False,
             profile_name=setting.profile,
             seed=setting.seed,
             max_failures=MAX_FAILURES,
-            out=Path(os.path.relpath(self._config.rootpath / "schedproof-out")),
-            report=keep,
-            stderr=self.open_target.stderr,
-            deviations=setting.deviations,
-            replay_options=replay_options(setting.target, None, STEP_LIMIT),
+            out=Path(os.path.relpath(root / "schedproof-out")),
+            folder=root,
+            imports=self._imports,
         )
-        verdict = run_gate(gate)
-        if gate.interrupted:
+        there = self.open_target
+        gate = GateContext(options, there.target, keep, there.stderr, setting.deviations)
+        verdict = judge(gate)
+        if gate.results.interrupted:
             raise KeyboardInterrupt
-        if gate.fault is not None:
-            raise gate.fault
+        if gate.results.fault is not None:
+            raise BrokenOff(gate.results.fault)
         return Answer(verdict, reports)
 
 

@@ -10,15 +10,15 @@ import pytest
 from ...model.errors import InputError
 from ...model.faults import ConfigRefused
 from ...model.systems import check_system, resolve_revision
-from ...properties.rules import applies
+from ...properties.predicates.rules import applies
 from ...spec.catalogue import CatalogueError, Rule, load
-from ..deviations import Deviations, read_deviations
-from ..options import option
-from ..profiles import PROFILES
-from ..published import ReleaseError
-from ..report import one_line
-from ..scenario_file import FileError
-from ..targets.opening import UnknownTargetError, default_revision, default_system
+from ..console.option_checks import option
+from ..console.output import one_line
+from ..files.scenario_file import FileError
+from ..judging.deviations import Deviations, read_deviations
+from ..judging.profiles import PROFILES
+from ..targets.supported_releases import ReleaseError
+from ..targets.target_spec import TargetSpec, UnknownTargetError, parse_target
 
 CORPUS = "schedproof-corpus"
 BAD_INPUT = (InputError, FileError, CatalogueError, UnknownTargetError, ReleaseError, ConfigRefused)
@@ -27,7 +27,7 @@ BAD_INPUT = (InputError, FileError, CatalogueError, UnknownTargetError, ReleaseE
 class Setting(NamedTuple):
     """One gate, as the user's configuration file asks for it."""
 
-    target: str
+    target: TargetSpec
     system: str
     revision: str
     profile: str
@@ -50,10 +50,11 @@ def read_setting(root: Path, given: Mapping[str, str]) -> Setting:
 
 
 def _read(root: Path, given: Mapping[str, str]) -> Setting:
-    system = given["system"] or default_system(given["target"])
+    spec = parse_target(given["target"])
+    system = given["system"] or spec.default_system
     with option("schedproof_system"):
         check_system(system)
-    named = given["revision"] or default_revision(given["target"])
+    named = given["revision"] or spec.default_revision()
     with option("schedproof_revision"):
         revision = resolve_revision(system, named)
     profile = given["profile"] or "quick"
@@ -71,6 +72,4 @@ def _read(root: Path, given: Mapping[str, str]) -> Setting:
         path = root / given["deviations"]
         deviations = read_deviations(path, system, catalogue, datetime.date.today())
     rules = [rule for rule in catalogue if applies(rule, revision) and rule.checked]
-    return Setting(
-        *(given["target"], system, revision, profile, int(seed), corpus, deviations, rules)
-    )
+    return Setting(*(spec, system, revision, profile, int(seed), corpus, deviations, rules))

@@ -1,1 +1,1 @@
-"""What a gate tells: one reporter a file, each made from the events of `gate/events.py` alone."""
+"""Reports of a gate, one format per file, made from the events in `gate/judging/events.py`."""

@@ -9,10 +9,10 @@ from pathlib import Path
 from rich.console import Console
 
 from ...spec.catalogue import Rule
-from ..events import Began, Event, Found, Judged
-from ..report import one_line, say
-from ..scenario_file import FileError
-from ..verdict import RuleVerdict, Verdict
+from ..console.output import one_line, say
+from ..files.scenario_file import FileError
+from ..judging.events import Began, Event, Found, Judged
+from ..judging.verdict import RuleVerdict, Verdict
 from .outcome import because, broken_off, out_of_date, result
 
 SHOWN = ("violated", "known", "inconclusive")  # rules that get a row of their own in the summary

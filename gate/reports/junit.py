@@ -5,10 +5,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ...spec.catalogue import Rule
-from ..events import Event, Found, Judged
-from ..options import write
-from ..report import one_line
-from ..verdict import RuleVerdict, Verdict
+from ..console.output import one_line
+from ..files.writing import write
+from ..judging.events import Event, Found, Judged
+from ..judging.verdict import RuleVerdict, Verdict
 from .outcome import because, broken_off, explained, out_of_date
 
 # What becomes of a test case; a rule that held has nothing in it.

@@ -5,10 +5,10 @@ from typing import BinaryIO
 
 import msgspec
 
-from ..events import Event, Found
-from ..report import json_line
-from ..scenario_file import FileError
-from ..verdict import Finding
+from ..console.output import json_line
+from ..files.scenario_file import FileError
+from ..judging.events import Event, Found
+from ..judging.verdict import Finding
 
 
 class FoundLine(msgspec.Struct, frozen=True, tag="found", tag_field="event"):

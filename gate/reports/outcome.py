@@ -1,11 +1,11 @@
 """What a verdict means, in the words that all reports share."""
 
-from ...properties.predicate import Broken
+from ...properties.predicates.predicate import Broken
 from ...spec.catalogue import Rule
-from ..events import Found
-from ..exits import INCONCLUSIVE
-from ..report import failure_lines, one_line
-from ..verdict import RuleVerdict, Verdict
+from ..console.exit_codes import INCONCLUSIVE
+from ..console.output import failure_lines, one_line
+from ..judging.events import Found
+from ..judging.verdict import RuleVerdict, Verdict
 
 INTERRUPTED = "interrupted: the verdict is about what ran until then"
 WORDS = {0: "conforms", 1: "does not conform"}
@@ -25,7 +25,7 @@ def broken_off(verdict: Verdict) -> str | None:
         return INTERRUPTED
     statuses = {entry.status for entry in verdict.rules}
     if verdict.exit_code == INCONCLUSIVE and "inconclusive" not in statuses:
-        return "a rule that was to be judged was never at stake, or cannot be seen"
+        return "a rule that was to be judged was never exercised, or cannot be seen"
     return None
 
 
@@ -41,7 +41,7 @@ def out_of_date(verdict: Verdict) -> dict[str, str]:
 def because(entry: RuleVerdict) -> str:
     """Why the rule has this status, or an empty text."""
     if entry.status == "held":
-        return f"at stake in {entry.at_stake} steps"
+        return f"exercised in {entry.exercised} steps"
     also = f" (with {entry.consequence_of})" if entry.consequence_of else ""
     return f"{entry.message or ''}{also}"
 
@@ -50,6 +50,6 @@ def explained(event: Found, rule: Rule) -> list[str]:
     """All that is known of a finding, a printable line each."""
     finding = event.finding
     broken = Broken(finding.rule, finding.step, finding.message)
-    told = (rule, event.scenario, broken, finding.scenario, event.replay, event.session)
+    told = (rule, event.scenario, broken, finding.scenario, event.replay, event.run)
     known = [f"known:    {one_line(finding.divergence)}"] if finding.divergence else []
     return failure_lines(*told) + known

@@ -7,13 +7,13 @@ from typing import Any
 from urllib.parse import quote
 
 from ... import __version__
-from ...properties.predicate import Broken
-from ...properties.shape import shape
+from ...properties.checking.shape import shape
+from ...properties.predicates.predicate import Broken
 from ...spec.catalogue import Rule
-from ..events import Event, Found, Judged
-from ..options import write
-from ..report import as_json, one_line
-from ..verdict import Finding, Verdict
+from ..console.output import as_json, one_line
+from ..files.writing import write
+from ..judging.events import Event, Found, Judged
+from ..judging.verdict import Finding, Verdict
 from .outcome import broken_off, out_of_date
 
 SCHEMA = (

@@ -7,11 +7,11 @@ from rich.markup import escape
 from rich.text import Text
 
 from ...spec.catalogue import Rule
-from ..events import Began, Event, Found, Judged, Notice, Progress
-from ..report import one_line, print_details, show_failure
-from ..verdict import EngineRun, RuleVerdict, Verdict
+from ..console.output import one_line, print_details, show_failure
+from ..judging.events import Began, Event, Found, Judged, Notice, Progress
+from ..judging.verdict import EngineRun, RuleVerdict, Verdict
 from .outcome import because, explained, out_of_date, result
-from .pace import Pace
+from .progress_rate import Pace
 
 MARKS = {
     "held": ("held", "green"),
@@ -79,7 +79,7 @@ class Terminal:
         by_id = {rule.id: rule for rule in self._rules}
         rule = by_id[finding.rule]
         show_failure(self._console, rule, explained(event, rule))
-        print_details(event.session.details or event.stderr, self._console)
+        print_details(event.run.details or event.stderr, self._console)
         timing = f"found after {finding.found_after:.1f} s"
         if finding.shrunk_in:
             timing += f", shrunk in {finding.shrunk_in:.1f} s"

@@ -2,9 +2,9 @@
 
 from pathlib import Path
 
-from ..events import Event, Judged
-from ..options import write
-from ..report import as_json
+from ..console.output import as_json
+from ..files.writing import write
+from ..judging.events import Event, Judged
 
 
 class VerdictFile:

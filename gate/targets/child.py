@@ -18,7 +18,6 @@ STDERR_KEPT = 8 * 1024  # bytes
 EXIT_PATIENCE = 0.5  # seconds for a process to end by itself, and again after SIGTERM
 LOOK_AROUND = 0.25  # seconds between two looks at a silent process: is it there, and how large?
 LOOK_EVERY = 16  # answers, for a process that is never silent
-MEMORY_LIMIT, LEAST_MEMORY = 8192, 64  # MiB
 PAGE = os.sysconf("SC_PAGE_SIZE")
 
 
@@ -49,7 +48,7 @@ class Tail:
 class Child:
     """The process, the group that it leads, and the three pipes to it.
 
-    `memory_limit` is in MiB; `unanswered` counts the questions that wait for their answer.
+    `memory_limit` is in MiB.
     """
 
     def __init__(
@@ -70,8 +69,6 @@ class Child:
         self._owner = os.getpid()
         self._memory_limit = memory_limit
         self._answers = 0
-        self._received = bytearray()
-        self.unanswered = 0
         self._sizes = _opened(f"/proc/{self._process.pid}/statm")
         # A target that does not read must not block us for longer than its time limit.
         os.set_blocking(self._in, False)
@@ -89,38 +86,22 @@ class Child:
         """Of the leader of the group."""
         return self._process.pid
 
-    def exchange(self, op: str, questions: bytes, limit: float, times: int = 1) -> bytes:
-        """The line that answers the first of the questions that were asked at once; nothing is
-        asked while one is unanswered. Raises TargetHung, TargetBroken, EOFError if it is gone."""
-        assert op == "step" or not self.unanswered, f"{op} amid steps that were foreseen"
-        self._begin(op, limit)
-        self._answers += 1
-        if not self.unanswered:
-            if self._answers >= LOOK_EVERY:  # in no step that is ahead of the one in question
-                self._answers = 0
-                self._check_memory()
-            if self._readable.poll(0) and (early := os.read(self._out, 1 << 16)):
-                raise TargetBroken(op, "there was output without a question", excerpt(early))
-            self._write(questions)
-            self.unanswered = times
-        return self._answer()
+    def exchange(self, op: str, question: bytes, limit: float) -> bytes:
+        """Send one line and return the line that answers it, within `limit` seconds.
 
-    def discard(self, limit: float) -> None:
-        """Read what is unanswered within the limit, whatever it says. Raises as `exchange`."""
-        self._begin("step", limit)
-        while self.unanswered:
-            self._answer()
-
-    def _answer(self) -> bytes:
-        line = self._read()
-        self.unanswered -= 1
-        if self._received and not self.unanswered:
-            raise TargetBroken(self._op, "there was more than one reply", excerpt(self._received))
-        return line
-
-    def _begin(self, op: str, limit: float) -> None:
-        """What is waited for from now on, and how long."""
+        Raises:
+            TargetHung, TargetTooLarge, TargetBroken: no line, too much memory, or not one line.
+            EOFError: the process has ended.
+        """
         self._op, self._limit, self._deadline = op, limit, time.monotonic() + limit
+        self._answers += 1
+        if self._answers >= LOOK_EVERY:
+            self._answers = 0
+            self._check_memory()
+        if self._readable.poll(0) and (early := os.read(self._out, 1 << 16)):
+            raise TargetBroken(op, "there was output without a question", excerpt(early))
+        self._write(question)
+        return self._read()
 
     def _write(self, question: bytes) -> None:
         rest = memoryview(question)
@@ -133,8 +114,8 @@ class Child:
                 raise EOFError from None
 
     def _read(self) -> bytes:
-        """The next line; what has come behind it is kept."""
-        received, looked = self._received, 0
+        """The next line; nothing may follow it."""
+        received, looked = bytearray(), 0
         while (end := received.find(b"\n", looked)) < 0:
             looked = len(received)
             if looked > LONGEST_LINE:
@@ -143,9 +124,9 @@ class Child:
             if not (data := os.read(self._out, 1 << 16)):
                 raise EOFError
             received += data
-        line = bytes(received[:end])
-        del received[: end + 1]
-        return line
+        if len(received) > end + 1:
+            raise TargetBroken(self._op, "there was more than one reply", excerpt(received))
+        return bytes(received[:end])
 
     def _wait(self, ready: select.poll) -> None:
         """Until there is something to read or room to write."""

@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING or __package__:
-    from .door import Asked, RefusedError, refuse
+    from .protocol_checks import Asked, RefusedError, refuse
     from .streams import Output
 else:
-    from door import Asked, RefusedError, refuse
+    from protocol_checks import Asked, RefusedError, refuse
     from streams import Output
 
 MODEL = "meta-llama/Llama-3.1-8B"  # of the checkout's configs/model

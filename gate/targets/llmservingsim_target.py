@@ -10,29 +10,29 @@ import os
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING or __package__:
-    from . import door
-    from .hosted import Hosted, HostedTarget
+    from . import protocol_checks
     from .jsonl import Reply, serve
     from .llmservingsim_engine import Checkout, Engine, load
+    from .release_adapter import Hosted, HostedTarget
 else:
-    import door
-    from hosted import Hosted, HostedTarget
+    import protocol_checks
     from jsonl import Reply, serve
     from llmservingsim_engine import Checkout, Engine, load
+    from release_adapter import Hosted, HostedTarget
 
 VARIABLE = "SCHEDPROOF_LLMSERVINGSIM"
 KEYS = {
-    "block_size": door.POSITIVE,
-    "num_blocks": door.or_null(door.POSITIVE),
-    "max_num_seqs": door.COUNT,
-    "max_num_batched_tokens": door.POSITIVE,
-    "long_prefill_token_threshold": door.COUNT,
-    "enable_chunked_prefill": door.FLAG,
-    "enable_prefix_caching": door.FLAG,
-    "prioritize_prefill": door.Kind(
+    "block_size": protocol_checks.POSITIVE,
+    "num_blocks": protocol_checks.or_null(protocol_checks.POSITIVE),
+    "max_num_seqs": protocol_checks.COUNT,
+    "max_num_batched_tokens": protocol_checks.POSITIVE,
+    "long_prefill_token_threshold": protocol_checks.COUNT,
+    "enable_chunked_prefill": protocol_checks.FLAG,
+    "enable_prefix_caching": protocol_checks.FLAG,
+    "prioritize_prefill": protocol_checks.Kind(
         lambda value: value is False, "false: the scheduler has no such option"
     ),
-    "pp_size": door.Kind(
+    "pp_size": protocol_checks.Kind(
         lambda value: value == 1 and value is not True, "1: a step completes at once"
     ),
 }
@@ -49,12 +49,14 @@ class LlmServingSimTarget(HostedTarget):
 
     def open(self, system: str, config: dict[str, Any]) -> Hosted:
         """A scheduler of its own; raises RefusedError."""
-        door.check_system(system, "llmservingsim")
-        door.check_keys(config, KEYS)
+        protocol_checks.check_system(system, "llmservingsim")
+        protocol_checks.check_keys(config, KEYS)
         if self._checkout is None:
             folder = os.environ.get(VARIABLE)
             if not folder:
-                raise door.RefusedError(f"{VARIABLE} is not set; valid is a checkout's folder")
+                raise protocol_checks.RefusedError(
+                    f"{VARIABLE} is not set; valid is a checkout's folder"
+                )
             self._checkout = load(folder)
         fields = [*FIELDS]
         fields += ["prefix_hit"] if config["enable_prefix_caching"] else []
@@ -62,7 +64,7 @@ class LlmServingSimTarget(HostedTarget):
         engine = Engine(self._checkout, config)
         return Hosted(engine, "llmservingsim", self._checkout.version, fields)
 
-    def admit(self, engine: Engine, asked: door.Asked) -> None:
+    def admit(self, engine: Engine, asked: protocol_checks.Asked) -> None:
         """Queue a request; the simulator refuses none."""
         engine.add(asked)
 

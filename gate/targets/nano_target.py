@@ -15,24 +15,24 @@ from types import ModuleType, SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING or __package__:
-    from . import door
-    from .hosted import Hosted, HostedTarget
+    from . import protocol_checks
     from .jsonl import Reply, serve
+    from .release_adapter import Hosted, HostedTarget
     from .streams import EOS, Output
 else:
-    import door
-    from hosted import Hosted, HostedTarget
+    import protocol_checks
     from jsonl import Reply, serve
+    from release_adapter import Hosted, HostedTarget
     from streams import EOS, Output
 
 CHECKOUT = "SCHEDPROOF_NANO_VLLM"
 OBSERVES = ["emitted", "waiting", "running", "prefilling", "preempted", "finished"]
 OBSERVES += ["computed", "prefix_hit", "blocks", "free_blocks"]
 KEYS = {
-    "block_size": door.POSITIVE,
-    "num_blocks": door.POSITIVE,
-    "max_num_seqs": door.POSITIVE,
-    "max_num_batched_tokens": door.POSITIVE,
+    "block_size": protocol_checks.POSITIVE,
+    "num_blocks": protocol_checks.POSITIVE,
+    "max_num_seqs": protocol_checks.POSITIVE,
+    "max_num_batched_tokens": protocol_checks.POSITIVE,
 }
 
 
@@ -41,18 +41,18 @@ class NanoTarget(HostedTarget):
 
     def open(self, system: str, config: dict[str, Any]) -> Hosted:
         """A scheduler of its own; raises RefusedError."""
-        door.check_system(system, "nano_vllm")
-        door.check_keys(config, KEYS)
+        protocol_checks.check_system(system, "nano_vllm")
+        protocol_checks.check_keys(config, KEYS)
         if config["block_size"] < 2:
-            raise door.refuse("block_size", config["block_size"], "at least 2")
+            raise protocol_checks.refuse("block_size", config["block_size"], "at least 2")
         return Hosted(Engine(config), "nano-vllm", version(), OBSERVES)
 
-    def admit(self, engine: "Engine", asked: door.Asked) -> None:
+    def admit(self, engine: "Engine", asked: protocol_checks.Asked) -> None:
         """Queue a request: nano-vLLM itself refuses none, and cannot tell two of one name."""
         if asked.output.id in engine.live:
-            raise door.RefusedError(f"request {asked.output.id!r} is unfinished")
+            raise protocol_checks.RefusedError(f"request {asked.output.id!r} is unfinished")
         if not asked.prompt:
-            raise door.RefusedError(f"request {asked.output.id!r} has no prompt")
+            raise protocol_checks.RefusedError(f"request {asked.output.id!r} has no prompt")
         engine.add(asked)
 
     def abort(self, id: str, inside: bool = False) -> Reply:  # noqa: A002
@@ -88,7 +88,7 @@ class Engine:
         self._outputs: dict[int, Output] = {}
         self._hits: dict[int, int] = {}  # tokens found in the cache, by who holds blocks
 
-    def add(self, asked: door.Asked) -> None:
+    def add(self, asked: protocol_checks.Asked) -> None:
         """A request joins the queue."""
         one = self._sequence(asked.prompt, self._params(max_tokens=asked.max_tokens))
         self._outputs[one.seq_id] = asked.output

@@ -1,9 +1,8 @@
 """A target behind a pipe: a process that answers JSON Lines, held to time limits.
 
-One line out, one line back; for steps that are sure to come several lines out at once, so that
-the process makes the next one while we judge the last. Whatever goes wrong, the process and all
-that it has started are gone before the fault is raised, since a process that is out of step with
-its questions cannot be asked again; the next `start` spawns a new one.
+One line out, one line back. After any fault the process and everything that it has started are
+ended before the fault is raised, since its later replies could not be matched to questions. The
+next `start` spawns a new process.
 """
 
 import weakref
@@ -13,19 +12,11 @@ from typing import Any, Self
 
 import msgspec
 
-from ...model.faults import (
-    TargetBroken,
-    TargetDied,
-    TargetFault,
-    TargetNotStarted,
-    ending,
-    excerpt,
-)
-from .child import MEMORY_LIMIT, Child, Tail
+from ...model.faults import TargetBroken, TargetDied, TargetNotStarted, ending, excerpt
+from .child import Child, Tail
+from .limits import MEMORY_LIMIT
 
 RESTART_LIMIT = 30.0  # seconds; the least that a `start` gets in a process that is up
-DISCARD_LIMIT = 1.0  # seconds for all the steps that were asked for in vain
-AHEAD = 16  # steps that a process is asked for at once, where it reads line by line
 
 Reply = dict[str, Any]
 
@@ -45,8 +36,7 @@ class PipeTarget:
     `start_limit` (seconds) is for the first `start` that succeeds in a new process, which pays
     for imports (a refusal may come before them); later ones get `step_limit` or 30 s, the
     greater; every other operation gets `step_limit`. `memory_limit` (MiB resident) is for the
-    process itself, where the system tells (Linux). `ahead` is how many steps it may be asked for at
-    once: 1 for a process of which nobody knows whether it reads line by line.
+    process itself, where the system tells (Linux).
     """
 
     def __init__(
@@ -58,7 +48,6 @@ class PipeTarget:
         start_limit: float = 120.0,
         step_limit: float = 10.0,
         memory_limit: int = MEMORY_LIMIT,
-        ahead: int = 1,
     ) -> None:
         if not command:
             raise ValueError("the command of a target has at least one word")
@@ -68,8 +57,6 @@ class PipeTarget:
         self._start_limit = start_limit
         self._step_limit = step_limit
         self._memory_limit = memory_limit
-        self._ahead = ahead
-        self._foreseen = 1
         self._child: Child | None = None
         self._stderr = Tail()
         self._has_answered = False
@@ -87,7 +74,6 @@ class PipeTarget:
 
     def start(self, system: str, revision: str, config: Mapping[str, Any]) -> Reply:
         """Begins anew, in the process that is there or else in a new one."""
-        self._discard()
         self._stderr.clear()
         if self._child is None:
             self._child = self._spawn()
@@ -107,22 +93,13 @@ class PipeTarget:
         when = {"inside": True} if inside else {}
         return self._ask({"op": "abort", "id": id, **when}, self._step_limit)
 
-    def ask_ahead(self, steps: int) -> int:
-        """Nothing but so many steps follows, or else `start` or `stop`: how many of them the
-        process will have been asked for once the next one is made."""
-        if self._child is not None and self._child.unanswered:
-            return self._child.unanswered
-        self._foreseen = max(1, min(steps, self._ahead))
-        return self._foreseen
-
     def step(self) -> Reply:
         """One scheduling decision and its completion."""
-        times, self._foreseen = self._foreseen, 1
-        return self._ask({"op": "step"}, self._step_limit, times)
+        return self._ask({"op": "step"}, self._step_limit)
 
     def stop(self) -> Reply:
         """Ends the run; the process stays and may be started again."""
-        if not self._discard():
+        if self._child is None:
             return {"ok": True}
         return self._ask({"op": "stop"}, self._step_limit)
 
@@ -147,30 +124,12 @@ class PipeTarget:
         self._forget = weakref.finalize(self, child.end, nicely=True)
         return child
 
-    def _discard(self) -> bool:
-        """The run is over: nobody waits for the steps that were asked for and not made. A process
-        that does not make them soon is ended (then False), and the next ones are asked step by
-        step; what it does in them is no part of the run."""
-        self._foreseen = 1
-        if self._child is None or not self._child.unanswered:
-            return True
-        try:
-            self._child.discard(min(self._step_limit, DISCARD_LIMIT))
-        except (TargetFault, EOFError):
-            self._ahead = 1
-            self._end()
-            return False
-        except BaseException:
-            self._end()
-            raise
-        return True
-
-    def _ask(self, question: Mapping[str, Any], limit: float, times: int = 1) -> Reply:
+    def _ask(self, question: Mapping[str, Any], limit: float) -> Reply:
         op, line, child = question["op"], _encode(question) + b"\n", self._child
         if child is None:
             raise TargetNotStarted(self.command, f"{op!r} came before 'start'", self.stderr_tail)
         try:
-            reply = _reply(op, child.exchange(op, line * times, limit, times))
+            reply = _reply(op, child.exchange(op, line, limit))
         except EOFError:
             returncode = child.returncode_soon()
             self._end()

@@ -9,31 +9,31 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING or __package__:
-    from . import door
-    from .hosted import Hosted, HostedTarget, ids, outputs
+    from . import protocol_checks
     from .jsonl import serve
+    from .release_adapter import Hosted, HostedTarget, ids, outputs
     from .sendnn_release import Release, load_release
     from .sendnn_runner import BLOCK_SIZE, Engine
     from .vllm_offline import fix_hash_seed
 else:
-    import door
-    from hosted import Hosted, HostedTarget, ids, outputs
+    import protocol_checks
     from jsonl import serve
+    from release_adapter import Hosted, HostedTarget, ids, outputs
     from sendnn_release import Release, load_release
     from sendnn_runner import BLOCK_SIZE, Engine
     from vllm_offline import fix_hash_seed
 
 KEYS = {
-    "block_size": door.POSITIVE,
-    "chunk_size": door.POSITIVE,
-    "max_num_seqs": door.POSITIVE,
-    "max_model_len": door.POSITIVE,
-    "max_batch_tkv": door.POSITIVE,
-    "interleave": door.FLAG,
-    "prefix_caching": door.FLAG,
-    "num_blocks": door.or_null(door.POSITIVE),
-    "pausing": door.FLAG,
-    "long_output_priority": door.FLAG,
+    "block_size": protocol_checks.POSITIVE,
+    "chunk_size": protocol_checks.POSITIVE,
+    "max_num_seqs": protocol_checks.POSITIVE,
+    "max_model_len": protocol_checks.POSITIVE,
+    "max_batch_tkv": protocol_checks.POSITIVE,
+    "interleave": protocol_checks.FLAG,
+    "prefix_caching": protocol_checks.FLAG,
+    "num_blocks": protocol_checks.or_null(protocol_checks.POSITIVE),
+    "pausing": protocol_checks.FLAG,
+    "long_output_priority": protocol_checks.FLAG,
 }
 LONGEST_MODEL_LEN = 131072  # max_position_embeddings of the stand-in model
 
@@ -43,7 +43,7 @@ class SpyreTarget(HostedTarget):
 
     def open(self, system: str, config: dict[str, Any]) -> Hosted:
         """A scheduler and a runner of their own; raises RefusedError."""
-        door.check_system(system, "spyre")
+        protocol_checks.check_system(system, "spyre")
         check_config(config)
         release = load_release()
         check_options(release, config)
@@ -51,7 +51,7 @@ class SpyreTarget(HostedTarget):
         check_pool(engine)
         return Hosted(engine, release.name, release.version, observed_fields(engine))
 
-    def admit(self, engine: Engine, asked: door.Asked) -> None:
+    def admit(self, engine: Engine, asked: protocol_checks.Asked) -> None:
         """Queue a request, unless the protocol or the release refuses it at the door."""
         check_admissible(engine, asked.output.id, len(asked.prompt), asked.max_tokens)
         engine.add(asked)
@@ -72,15 +72,19 @@ class SpyreTarget(HostedTarget):
 
 def check_config(config: dict[str, Any]) -> None:
     """Refuse what no release can honour."""
-    door.check_keys(config, KEYS)
+    protocol_checks.check_keys(config, KEYS)
     if config["block_size"] != BLOCK_SIZE:
-        raise door.refuse("block_size", config["block_size"], f"{BLOCK_SIZE}")
+        raise protocol_checks.refuse("block_size", config["block_size"], f"{BLOCK_SIZE}")
     if config["chunk_size"] % BLOCK_SIZE:
-        raise door.refuse("chunk_size", config["chunk_size"], f"a multiple of {BLOCK_SIZE}")
+        raise protocol_checks.refuse(
+            "chunk_size", config["chunk_size"], f"a multiple of {BLOCK_SIZE}"
+        )
     if config["max_model_len"] > LONGEST_MODEL_LEN:
-        raise door.refuse("max_model_len", config["max_model_len"], f"1 to {LONGEST_MODEL_LEN}")
+        raise protocol_checks.refuse(
+            "max_model_len", config["max_model_len"], f"1 to {LONGEST_MODEL_LEN}"
+        )
     if config["max_num_seqs"] > config["chunk_size"]:
-        raise door.refuse(
+        raise protocol_checks.refuse(
             "max_num_seqs",
             config["max_num_seqs"],
             f"1 to chunk_size = {config['chunk_size']} (a rule of vLLM's configuration)",
@@ -95,7 +99,7 @@ def check_options(release: Release, config: dict[str, Any]) -> None:
     """
     if config["long_output_priority"] and not release.has_option("LONG_OUT_PRIO"):
         lacks = f"false ({release.name} {release.version} has no such option)"
-        raise door.refuse("long_output_priority", True, lacks)
+        raise protocol_checks.refuse("long_output_priority", True, lacks)
 
 
 def check_pool(engine: Engine) -> None:
@@ -109,17 +113,17 @@ def check_pool(engine: Engine) -> None:
             f"null or at least {needed}, (max_batch_tkv + max_model_len) / block_size "
             f"({engine.release.name} {engine.release.version} reserves no blocks)"
         )
-        raise door.refuse("num_blocks", num_blocks, valid)
+        raise protocol_checks.refuse("num_blocks", num_blocks, valid)
 
 
 def check_admissible(engine: Engine, name: str, prompt: int, max_tokens: int) -> None:
     """The protocol's own rules at the door."""
     if name in engine.scheduler.requests:
-        raise door.RefusedError(
+        raise protocol_checks.RefusedError(
             f"refused by the protocol: a live request has the id {name!r} already"
         )
     if not prompt:
-        raise door.RefusedError("refused by the protocol: the prompt is empty")
+        raise protocol_checks.RefusedError("refused by the protocol: the prompt is empty")
     needed = prompt + max_tokens - 1
     blocks = -(-needed // BLOCK_SIZE)
     bounds = {
@@ -130,7 +134,7 @@ def check_admissible(engine: Engine, name: str, prompt: int, max_tokens: int) ->
     for key, (value, meaning) in bounds.items():
         bound = engine.config[key]
         if bound is not None and value > bound:
-            raise door.RefusedError(
+            raise protocol_checks.RefusedError(
                 f"refused by the protocol: {meaning} = {value} > {key} = {bound}"
             )
 

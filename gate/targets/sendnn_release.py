@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING or __package__:
-    from .door import RefusedError
+    from .protocol_checks import RefusedError
     from .vllm_offline import engine_config, prepare_environment
 else:
-    from door import RefusedError
+    from protocol_checks import RefusedError
     from vllm_offline import engine_config, prepare_environment
 
 # Import name: (name on the package index, prefix of the release's environment variables).

@@ -12,12 +12,12 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING or __package__:
-    from .door import Asked, RefusedError
+    from .protocol_checks import Asked, RefusedError
     from .sendnn_release import Release, configure
     from .streams import EOS, VOCABULARY, Output
     from .vllm_offline import block_hasher
 else:
-    from door import Asked, RefusedError
+    from protocol_checks import Asked, RefusedError
     from sendnn_release import Release, configure
     from streams import EOS, VOCABULARY, Output
     from vllm_offline import block_hasher

@@ -10,19 +10,19 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING or __package__:
-    from .door import Asked, RefusedError, refuse
+    from .protocol_checks import Asked, RefusedError, refuse
     from .streams import EOS, Output
     from .vllm_offline import block_hasher
     from .vllm_release import Release, configure
 else:
-    from door import Asked, RefusedError, refuse
+    from protocol_checks import Asked, RefusedError, refuse
     from streams import EOS, Output
     from vllm_offline import block_hasher
     from vllm_release import Release, configure
 
 NULL_BLOCK = 1  # one block of vLLM's pool is never given to a request
 SPARE_REQUESTS = 64  # for whose cached contents an unbounded pool has room
-MOST_BLOCKS = 1_000_000  # of a pool that stands for an unbounded one: a second, and 150 MB
+MAX_BLOCKS = 1_000_000  # of a pool that stands for an unbounded one: a second, and 150 MB
 
 
 class Engine:
@@ -147,10 +147,10 @@ def plenty_of_blocks(config: Mapping[str, Any]) -> int:
     longest = blocks_for(config["max_model_len"], config["block_size"])
     needed = (config["max_num_seqs"] + SPARE_REQUESTS) * longest
     plenty = int(needed / (1 - config["watermark"])) + 1
-    if plenty > MOST_BLOCKS:
+    if plenty > MAX_BLOCKS:
         valid = (
             f"a number of blocks: a pool that stands for an unbounded one would have {plenty} "
-            f"(of max_num_seqs, max_model_len, block_size and watermark), {MOST_BLOCKS} at most"
+            f"(of max_num_seqs, max_model_len, block_size and watermark), {MAX_BLOCKS} at most"
         )
         raise refuse("num_blocks", None, valid)
     return plenty

@@ -3,10 +3,10 @@
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING or __package__:
-    from .hosted import ids, outputs
+    from .release_adapter import ids, outputs
     from .vllm_engine import Engine
 else:
-    from hosted import ids, outputs
+    from release_adapter import ids, outputs
     from vllm_engine import Engine
 
 FIELDS = ["emitted", "waiting", "running", "prefilling", "preempted", "finished"]

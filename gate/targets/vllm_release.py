@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING or __package__:
-    from .door import RefusedError, refuse
+    from .protocol_checks import RefusedError, refuse
     from .vllm_offline import engine_config, prepare_environment
 else:
-    from door import RefusedError, refuse
+    from protocol_checks import RefusedError, refuse
     from vllm_offline import engine_config, prepare_environment
 
 # What vLLM calls a key of the scenario format where it has another name for it.

@@ -10,34 +10,34 @@ No file of this folder may be called vllm.py: the folder of a script comes first
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING or __package__:
-    from . import door
-    from .hosted import Hosted, HostedTarget
+    from . import protocol_checks
     from .jsonl import serve
+    from .release_adapter import Hosted, HostedTarget
     from .vllm_engine import Engine
     from .vllm_observation import look_at, look_before, observe, observed_fields
     from .vllm_offline import fix_hash_seed
     from .vllm_release import load_release
 else:
-    import door
-    from hosted import Hosted, HostedTarget
+    import protocol_checks
     from jsonl import serve
+    from release_adapter import Hosted, HostedTarget
     from vllm_engine import Engine
     from vllm_observation import look_at, look_before, observe, observed_fields
     from vllm_offline import fix_hash_seed
     from vllm_release import load_release
 
 KEYS = {
-    "block_size": door.POSITIVE,
-    "num_blocks": door.or_null(door.POSITIVE),
-    "max_num_seqs": door.POSITIVE,
-    "max_num_batched_tokens": door.POSITIVE,
-    "max_model_len": door.POSITIVE,
-    "long_prefill_token_threshold": door.COUNT,
-    "enable_chunked_prefill": door.FLAG,
-    "enable_prefix_caching": door.FLAG,
-    "policy": door.one_of("fcfs", "priority"),
-    "watermark": door.SHARE,
-    "reserve_full_isl": door.FLAG,
+    "block_size": protocol_checks.POSITIVE,
+    "num_blocks": protocol_checks.or_null(protocol_checks.POSITIVE),
+    "max_num_seqs": protocol_checks.POSITIVE,
+    "max_num_batched_tokens": protocol_checks.POSITIVE,
+    "max_model_len": protocol_checks.POSITIVE,
+    "long_prefill_token_threshold": protocol_checks.COUNT,
+    "enable_chunked_prefill": protocol_checks.FLAG,
+    "enable_prefix_caching": protocol_checks.FLAG,
+    "policy": protocol_checks.one_of("fcfs", "priority"),
+    "watermark": protocol_checks.SHARE,
+    "reserve_full_isl": protocol_checks.FLAG,
 }
 
 
@@ -46,13 +46,13 @@ class VllmTarget(HostedTarget):
 
     def open(self, system: str, config: dict[str, Any]) -> Hosted:
         """A scheduler of its own; raises RefusedError."""
-        door.check_system(system, "vllm")
-        door.check_keys(config, KEYS)
+        protocol_checks.check_system(system, "vllm")
+        protocol_checks.check_keys(config, KEYS)
         release = load_release()
         engine = Engine(release, config)
         return Hosted(engine, "vllm", release.version, observed_fields(engine))
 
-    def admit(self, engine: Engine, asked: door.Asked) -> None:
+    def admit(self, engine: Engine, asked: protocol_checks.Asked) -> None:
         """Queue a request, unless vLLM refuses it at its front door."""
         engine.add(asked)
 

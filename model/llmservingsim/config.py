@@ -30,7 +30,7 @@ class LlmServingSimConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=Tru
     prioritize_prefill: bool = False
     pp_size: Positive = 1
 
-    def has_seat(self, taken: int) -> bool:
+    def has_slot(self, taken: int) -> bool:
         """One more request may join so many."""
         return not self.max_num_seqs or taken < self.max_num_seqs
 

@@ -19,7 +19,7 @@ def schedule(config: LlmServingSimConfig, state: State) -> Decision:
     plan = Plan(state.running, state.waiting, state.pool, config.max_num_batched_tokens, {})
     for one in queue(config, state):
         # With nothing left there is nothing for anybody: their lengths do not matter.
-        if not config.has_seat(len(plan.scheduled)) or not plan.budget:
+        if not config.has_slot(len(plan.scheduled)) or not plan.budget:
             break
         plan = served(config, plan, one)
     return built(state, plan)

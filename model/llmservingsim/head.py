@@ -46,7 +46,7 @@ def advance_running(config: LlmServingSimConfig, plan: Plan) -> Plan:
 
 def admit_waiting(config: LlmServingSimConfig, plan: Plan) -> Plan:
     """Waiting requests join in their order; the first that cannot ends it (LSS-R31)."""
-    while plan.waiting and plan.budget > 0 and config.has_seat(len(plan.running)):
+    while plan.waiting and plan.budget > 0 and config.has_slot(len(plan.running)):
         one = plan.waiting[0]
         hit = kv_cache.prefix_hit(config, plan.pool, one)
         behind = one.num_tokens - len(hit) * config.block_size

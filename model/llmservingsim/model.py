@@ -6,6 +6,7 @@ from typing import Any
 
 from ..pool import Pool, blocks_for
 from ..scenario import Request
+from ..systems import Reference
 from . import scheduler
 from .config import LlmServingSimConfig, read_config
 from .revision import REVISIONS, Revision
@@ -86,3 +87,6 @@ def make_model(revision: str, config: Mapping[str, Any]) -> LlmServingSimModel:
         InputError: an unknown key, an impossible value, or an option that the revision lacks.
     """
     return LlmServingSimModel(REVISIONS[revision], read_config(config, revision))
+
+
+REFERENCE = Reference(read_config, make_model)

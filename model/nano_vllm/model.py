@@ -6,6 +6,7 @@ from typing import Any
 
 from ..pool import Pool, blocks_for
 from ..scenario import Request
+from ..systems import Reference
 from . import scheduler
 from .config import NanoConfig, read_config
 from .state import Sequence, State
@@ -91,3 +92,6 @@ def make_model(revision: str, config: Mapping[str, Any]) -> NanoModel:
         InputError: an unknown key, or an impossible value.
     """
     return NanoModel(read_config(config, revision), chunked=revision != "documented")
+
+
+REFERENCE = Reference(read_config, make_model)

@@ -6,6 +6,7 @@ from typing import Any
 
 from ..pool import Pool
 from ..scenario import Request
+from ..systems import Reference
 from . import padding, scheduler
 from .config import SpyreConfig, check_pool, read_config
 from .revision import REVISIONS, Revision
@@ -96,3 +97,6 @@ def make_model(revision: str, config: Mapping[str, Any]) -> SpyreModel:
     read = read_config(config, revision)
     check_pool(read, revision)
     return SpyreModel(read, REVISIONS[revision])
+
+
+REFERENCE = Reference(read_config, make_model)

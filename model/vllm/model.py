@@ -6,6 +6,7 @@ from typing import Any
 
 from ..pool import Pool, blocks_for
 from ..scenario import Request
+from ..systems import Reference
 from . import scheduler
 from .config import VllmConfig, read_config
 from .state import Sequence, State
@@ -93,3 +94,6 @@ def make_model(revision: str, config: Mapping[str, Any]) -> VllmModel:
         InputError: an unknown key, or an impossible value.
     """
     return VllmModel(read_config(config, revision))
+
+
+REFERENCE = Reference(read_config, make_model)

@@ -61,8 +61,8 @@ ODD_CHUNKS = (("long_prefill_token_threshold", 3), ("max_num_batched_tokens", 6)
 
 SCOPES = (
     Scope("lengths", "prompts to 6, outputs to 4 tokens", 3, limits=(3, 5)),
-    Scope("four", "four requests for three seats", 4, FEW_LENGTHS),
-    Scope("seats", "two seats", 3, SOME_LENGTHS, config=(("max_num_seqs", 2),)),
+    Scope("four", "four requests for three slots", 4, FEW_LENGTHS),
+    Scope("slots", "two slots", 3, SOME_LENGTHS, config=(("max_num_seqs", 2),)),
     Scope("no cap", "any number of requests", 3, SOME_LENGTHS, (4, 6, 9), config=(NO_CAP,)),
     Scope("aborts", "clients that give up", 3, FEW_LENGTHS, aborts="alone"),
     Scope(
@@ -100,7 +100,7 @@ SCOPES = (
 CHECKUP = (
     Scope("two", "two requests, clients that give up", 2, SOME_LENGTHS, (3, 5), "alone"),
     Scope("alike", "two that may say the same, without a cache", 2, SHARED[:6], (6,)),
-    Scope("seats", "two seats", 3, FEW_LENGTHS, (3, 6), config=(("max_num_seqs", 2),)),
+    Scope("slots", "two slots", 3, FEW_LENGTHS, (3, 6), config=(("max_num_seqs", 2),)),
     Scope("no cap", "any number of requests", 3, FEW_LENGTHS, (4, 9), config=(NO_CAP,)),
     Scope(
         "few tokens",
@@ -134,7 +134,7 @@ CHECKUP = (
     Scope("three alike", "three that begin alike", 3, ALTERNATING, (5,), config=(CACHES,)),
     Scope(
         "four",
-        "four seats",
+        "four slots",
         4,
         FEW_LENGTHS,
         (5, 9),

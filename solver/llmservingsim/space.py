@@ -12,12 +12,14 @@ from ...model.llmservingsim.state import Sequence as Member
 from ...model.llmservingsim.state import State
 from ...model.systems import full_config
 from ..book import Book
+from ..models import Stepped
 from ..names import mentioned
-from ..scheduling import Stepped
 from ..scope import MenuItem, Ranked, menu_of
+from ..systems import Space
 from ..undecided import Candidates, Looked, Menu, changed, left
 from ..vllm.key import Key
 from ..vllm.space import QUEUES
+from .scopes import CHECKUP, SCOPES
 from .undecided import OpenSequence, decided, opened
 
 
@@ -88,12 +90,12 @@ class LlmServingSimModels:
         return Stepped(after, seen, False)
 
     def quiet(self, state: State) -> bool:
-        """Everyone decodes with a seat and budget, and nobody begins a block, fills one that others
+        """Everyone decodes with a slot and budget, and nobody begins a block, fills one that others
         may find, or gets its last token."""
         config, running = self._config, len(state.running)
         if state.waiting or running > config.max_num_batched_tokens:
             return False
-        if running and not config.has_seat(running - 1):
+        if running and not config.has_slot(running - 1):
             return False
         return all(
             one.decodes
@@ -106,3 +108,13 @@ class LlmServingSimModels:
     def key(self, state: State, book: Book) -> Hashable:
         """State and book without names."""
         return self._key(state, book)
+
+
+def _models(
+    revision: str, config: Mapping[str, Any], pools: Sequence[int], formula: str | None
+) -> LlmServingSimModels:
+    assert formula is None, "a formula of Spyre"
+    return LlmServingSimModels(revision, config, pools)
+
+
+SPACE = Space(SCOPES, CHECKUP, "num_blocks", "pool", _models)

@@ -25,9 +25,9 @@ def key(state: State, book: Book, mentioned: frozenset[str]) -> Hashable:
     newcomers = tuple(one.id not in queued for one in state.waiting)
     names = Names(mentioned, queues, book)
     computed = frozenset(
-        (names.request(one.id), names.content(one.content), one.most_computed, one.emitted)
-        for one in book.accounts.values()
-        if one.most_computed and (one.ended or one.lost)
+        (names.request(one.id), names.content(one.content), one.max_computed, one.emitted)
+        for one in book.requests.values()
+        if one.max_computed and (one.ended or one.lost)
     )
     return (
         tuple(tuple(_member(one, names, book, places) for one in queue) for queue in queues),

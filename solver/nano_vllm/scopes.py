@@ -44,8 +44,8 @@ class Scope(AnyScope):
 
 SCOPES = (
     Scope("lengths", "prompts to 5, outputs to 4 tokens", 3),
-    Scope("four", "four sequences for three seats", 4, FEW_LENGTHS, (4, 5)),
-    Scope("seats", "two seats", 3, SOME_LENGTHS, config=(("max_num_seqs", 2),)),
+    Scope("four", "four sequences for three slots", 4, FEW_LENGTHS, (4, 5)),
+    Scope("slots", "two slots", 3, SOME_LENGTHS, config=(("max_num_seqs", 2),)),
     Scope("aborts", "clients that give up", 3, FEW_LENGTHS, aborts="alone"),
     Scope(
         "chunks",
@@ -71,7 +71,7 @@ SCOPES = (
 CHECKUP = (
     Scope("two", "two sequences", 2, SOME_LENGTHS, aborts="alone"),
     Scope("five", "a budget of five", 2, SOME_LENGTHS, config=(("max_num_batched_tokens", 5),)),
-    Scope("seats", "two seats", 3, FEW_LENGTHS, config=(("max_num_seqs", 2),)),
+    Scope("slots", "two slots", 3, FEW_LENGTHS, config=(("max_num_seqs", 2),)),
     Scope("three", "three sequences", 3, FEW_LENGTHS, (4,)),
     Scope(
         "chunks",

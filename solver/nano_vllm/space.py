@@ -9,11 +9,13 @@ from ...model.nano_vllm.state import Sequence as Member
 from ...model.nano_vllm.state import State
 from ...model.systems import full_config
 from ..book import Book
+from ..models import Stepped
 from ..names import mentioned
-from ..scheduling import Stepped
 from ..scope import MenuItem, Ranked, menu_of
+from ..systems import Space
 from ..undecided import Candidates, Looked, Menu, changed, left
 from .key import key
+from .scopes import CHECKUP, SCOPES
 from .undecided import OpenSequence, decided, opened
 
 QUEUES = ("waiting", "running")
@@ -100,3 +102,13 @@ class NanoModels:
     def key(self, state: State, book: Book) -> Hashable:
         """State and book without names."""
         return key(state, book, self._mentioned)
+
+
+def _models(
+    revision: str, config: Mapping[str, Any], pools: Sequence[int], formula: str | None
+) -> NanoModels:
+    assert formula is None, "a formula of Spyre"
+    return NanoModels(revision, config, pools)
+
+
+SPACE = Space(SCOPES, CHECKUP, "num_blocks", "pool", _models)

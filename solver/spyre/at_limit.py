@@ -8,13 +8,13 @@ from ...model.scenario import Scenario
 from ..obligation import decide
 from .volumetric import Setting, solution, to_scenario, violation
 
-MOST_REQUESTS = 4
+MAX_REQUESTS = 4
 
 
 def using(setting: Setting, volume: int, revision: str, seconds: float) -> Scenario | None:
     """The fewest requests, two or more, of which the formula accepts all, and which in some step
     decode with batch x tkv of exactly `volume` tokens; None where Z3 finds none in time."""
-    for requests in range(2, MOST_REQUESTS + 1):
+    for requests in range(2, MAX_REQUESTS + 1):
         asked = replace(setting, requests=requests)
         problem = violation(asked, beyond=volume - 1)
         batch, tkv = problem.overrun

@@ -19,7 +19,7 @@ from typing import Any
 from ...model.spyre import padding, peak, prefix, tkv, volumetric
 from ...model.spyre.volumetric import Newcomer
 
-MOST_MEMBERS = 3
+MAX_MEMBERS = 3
 
 
 @dataclass(frozen=True)
@@ -90,7 +90,7 @@ def _in_a_prompt(prompt: int, computed: int, **_: int) -> bool:
 
 
 def _a_batch(lengths: list[int], **_: int) -> bool:
-    return 1 <= len(lengths) <= MOST_MEMBERS and all(length >= 1 for length in lengths)
+    return 1 <= len(lengths) <= MAX_MEMBERS and all(length >= 1 for length in lengths)
 
 
 # Prefill
@@ -267,7 +267,7 @@ def realigned_tkv(tokens: int, longest: int, block: int) -> bool:
 
 @_contract(
     "tkv.tkv_after_last_chunk",
-    lambda prompt, lengths, **_: prompt >= 1 and _a_batch(lengths) and len(lengths) < MOST_MEMBERS,
+    lambda prompt, lengths, **_: prompt >= 1 and _a_batch(lengths) and len(lengths) < MAX_MEMBERS,
     PRODUCTION,
     SMALL,
 )

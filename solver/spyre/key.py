@@ -72,7 +72,7 @@ class Key:
         fresh = len(pool.head) + (0 if pool.size is None else pool.size + 1 - pool.fresh)
         gone = frozenset(
             (names.content(one.content), one.computed, one.emitted, names.request(one.id))
-            for one in book.accounts.values()
+            for one in book.requests.values()
             if one.ended and one.computed
         )
         return queues, fresh, names.pool(pool), gone

@@ -35,16 +35,7 @@ import z3
 
 from ..numbers import Numbers, negated, ordered
 from ..obligation import Obligation
-from .formulas import (
-    FORMULAS,
-    Joining,
-    Lengths,
-    Member,
-    base_of,
-    round_up,
-    width,
-    within_length,
-)
+from .formulas import FORMULAS, Joining, Lengths, Member, base_of, round_up, width, within_length
 from .peak import accepted_by
 from .symbols import lengths_of, make_numbers
 

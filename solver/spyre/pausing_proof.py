@@ -9,7 +9,7 @@ then by place in the queue. N requests share the limit, paused ones included.
    `joins_behind`: so is whoever starts.
 4. Counting. By 1 and 3 each step that settles who pauses takes at least one from those before a
    paused request, and by 2 nobody is added: at most N - 1 such steps in a row hold it back.
-5. `seats_kept`: N is at most max_num_seqs, although a paused request holds no seat.
+5. `slots_kept`: N is at most max_num_seqs, although a paused request holds no slot.
 
 So among themselves paused requests never starve, whichever outputs have priority. What 4 does not
 count are steps in which nobody is asked: prefills. While somebody decodes none starts; when the
@@ -163,16 +163,16 @@ def _joins_behind(uncounted: int) -> list[Any]:
     return negated(numbers, before(still, newcomer, long_outputs))
 
 
-def _seats_kept(nobody: int) -> list[Any]:
+def _slots_kept(nobody: int) -> list[Any]:
     """From a step that settles who pauses to the next prefill; `nobody` may be kept in it."""
     numbers = Numbers()
-    seats, together = numbers.fresh("seats", 1, None), numbers.fresh("together", 0, None)
+    slots, together = numbers.fresh("slots", 1, None), numbers.fresh("together", 0, None)
     kept, running = numbers.fresh("kept", 1 - nobody, None), numbers.fresh("running", 0, None)
     paused = together - kept
-    numbers.facts += [together <= seats, paused >= 0, running <= kept]
-    # Who starts: nobody runs, or nobody is paused and there is a seat (SPY-R36, SPY-R52).
-    starts = z3.Or(running == 0, z3.And(paused == 0, running < seats))
-    return negated(numbers, z3.Implies(starts, paused + running + 1 <= seats))
+    numbers.facts += [together <= slots, paused >= 0, running <= kept]
+    # Who starts: nobody runs, or nobody is paused and there is a slot (SPY-R36, SPY-R52).
+    starts = z3.Or(running == 0, z3.And(paused == 0, running < slots))
+    return negated(numbers, z3.Implies(starts, paused + running + 1 <= slots))
 
 
 Lemma = Callable[[int], list[Any]]
@@ -187,8 +187,8 @@ LEMMAS: dict[str, tuple[str, Lemma]] = {
         _falls_behind,
     ),
     "joins_behind": ("Whoever starts is asked after those who are paused.", _joins_behind),
-    "seats_kept": (
-        "No more requests than there are seats decode or are paused.",
-        _seats_kept,
+    "slots_kept": (
+        "No more requests than there are slots decode or are paused.",
+        _slots_kept,
     ),
 }

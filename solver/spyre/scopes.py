@@ -127,7 +127,7 @@ SCOPES = (
 CHECKUP = (
     Scope("two", "two requests, clients that give up", 2, SOME_LENGTHS, (12, 20, 28), "alone"),
     Scope("trio", "three that live long", 3, tuple(lengths((1, 3), (3, 6))), (40,)),
-    Scope("seats", "fewer seats", 3, SOME_LENGTHS, (12, 40), config=(("max_num_seqs", 2),)),
+    Scope("slots", "fewer slots", 3, SOME_LENGTHS, (12, 40), config=(("max_num_seqs", 2),)),
     Scope("even", "every length", 2, limits=(12, 20, 28)),
     Scope(
         "uneven",

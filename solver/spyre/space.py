@@ -12,11 +12,13 @@ from ...model.spyre.state import Sequence as Member
 from ...model.spyre.state import State
 from ...model.systems import full_config
 from ..book import Book
+from ..models import Stepped
 from ..names import mentioned
-from ..scheduling import Stepped
 from ..scope import MenuItem, menu_of
+from ..systems import Space
 from ..undecided import Candidates, Looked, Menu, changed, left
 from .key import Key
+from .scopes import CHECKUP, SCOPES
 from .undecided import OpenSequence, decided, opened
 
 QUEUES = ("waiting", "running", "paused")
@@ -137,3 +139,6 @@ def _explorable(model: SpyreModel, formula: str | None) -> SpyreModel:
         revision = replace(revision, reserves_blocks=False, leaks_reservations=False)
     watched: Any = WatchedConfig(model.config)
     return replace(model, revision=revision, config=watched)
+
+
+SPACE = Space(SCOPES, CHECKUP, "max_batch_tkv", "limit", SpyreModels)

@@ -20,6 +20,13 @@ from ..numbers import Kind, Numbers, read
 from .formulas import Joining, Lengths, Member, within_length
 from .peak import accepted_by
 
+# The volumetric formula of each revision.
+FORMULA_OF_REVISION = {
+    "sound": "common_base",
+    "documented": "document_realigned",
+    "2.1.2": "2.1.2",
+}
+
 
 @dataclass(frozen=True)
 class Setting:
@@ -220,7 +227,7 @@ def solution(problem: Problem, model: z3.ModelRef) -> list[Arrival]:
 
 
 def short_and_early(setting: Setting, arrivals: list[Joined]) -> list[Any]:
-    """Prompts of at most two blocks, which join within four: where most runs at stake begin."""
+    """Prompts of at most two blocks, which join within four: where most runs exercised begin."""
     facts: list[Any] = []
     for one in arrivals:
         facts += [one.prompt <= 2 * setting.block, one.joins <= 4 * setting.block]

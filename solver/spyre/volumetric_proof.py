@@ -30,16 +30,7 @@ import z3
 
 from ..numbers import Numbers, negated
 from ..obligation import Obligation
-from .formulas import (
-    Joining,
-    Lengths,
-    Member,
-    Projected,
-    accepts,
-    base_of,
-    formula_named,
-    round_up,
-)
+from .formulas import Joining, Lengths, Member, Projected, accepts, base_of, formula_named, round_up
 from .symbols import blocks, length, lengths_of, make_numbers, own_tkv
 
 

@@ -184,10 +184,10 @@ def _chunks_find_room(block: Any, more: int) -> list[Any]:
 def _room_for_all(block: Any, less: int) -> list[Any]:
     """`less`: the pool is so many blocks smaller."""
     numbers = Numbers()
-    seats, longest = some(numbers, "seats", 1), some(numbers, "longest", 1)  # one request's blocks
+    slots, longest = some(numbers, "slots", 1), some(numbers, "longest", 1)  # one request's blocks
     others, held, missing = (some(numbers, name) for name in ("others", "held", "missing"))
-    numbers.facts += [others <= (seats - 1) * longest, held + missing <= longest]
-    return negated(numbers, missing <= seats * longest - less - others - held)
+    numbers.facts += [others <= (slots - 1) * longest, held + missing <= longest]
+    return negated(numbers, missing <= slots * longest - less - others - held)
 
 
 Lemma = Callable[[Any, int], list[Any]]

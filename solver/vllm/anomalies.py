@@ -18,7 +18,7 @@ from ..decided import Pair
 Knob = Literal["max_num_seqs", "max_num_batched_tokens", "watermark"]
 KNOBS: tuple[Knob, ...] = get_args(Knob)
 REVISION = "documented"
-MOST_TOKENS, MOST_REQUESTS = 10, 3  # of all prompts and answers together
+MAX_TOKENS, MAX_REQUESTS = 10, 3  # of all prompts and answers together
 
 
 class Asked(NamedTuple):
@@ -31,12 +31,12 @@ class Asked(NamedTuple):
 def anomaly(knob: Knob) -> Pair | None:
     """The first case, by the tokens that all requests have together, then by requests and blocks,
     in which turning `knob` the way that should help leads to more preemptions; None if there is
-    none of up to MOST_REQUESTS requests and MOST_TOKENS tokens.
+    none of up to MAX_REQUESTS requests and MAX_TOKENS tokens.
 
     All come at once, blocks have one token, nothing is cached.
     """
-    for tokens in range(2, MOST_TOKENS + 1):
-        for count in range(1, MOST_REQUESTS + 1):
+    for tokens in range(2, MAX_TOKENS + 1):
+        for count in range(1, MAX_REQUESTS + 1):
             for asked in shares(tokens, count):
                 for blocks in scarce(asked):
                     found = backfires(knob, asked, blocks)
@@ -76,7 +76,7 @@ def backfires(knob: Knob, asked: Sequence[Asked], blocks: int) -> Pair | None:
 
 
 def values(knob: Knob, asked: Sequence[Asked], blocks: int) -> Sequence[int]:
-    """What the knob is turned to, from the value that does nothing on: in seats, tokens, blocks."""
+    """What the knob is turned to, from the value that does nothing on: in slots, tokens, blocks."""
     if knob == "max_num_seqs":
         return range(len(asked), 0, -1)
     if knob == "max_num_batched_tokens":

@@ -24,9 +24,9 @@ What follows of the budget:
    the front door wants a budget of at least max_num_seqs tokens.
 8. `never_cut`: with chunking off, whoever is admitted computes all that it is behind, or its
    threshold; and `fits_an_empty_step`: with nobody before it in the step it always may.
-9. `seats_kept`: no more run than max_num_seqs.
+9. `slots_kept`: no more run than max_num_seqs.
 
-Each guard takes a token or a seat away, or adds one.
+Each guard takes a token or a slot away, or adds one.
 """
 
 from collections.abc import Callable
@@ -125,8 +125,8 @@ def _starts_behind(block: Any, more: int) -> list[Any]:
 def _everyone_decodes(block: Any, less: int) -> list[Any]:
     """`less`: the front door wants a token less."""
     numbers = Numbers()
-    budget, seats, before = (some(numbers, name, 1) for name in ("budget", "seats", "before"))
-    numbers.facts += [budget >= seats - less, before <= seats - 1]
+    budget, slots, before = (some(numbers, name, 1) for name in ("budget", "slots", "before"))
+    numbers.facts += [budget >= slots - less, before <= slots - 1]
     return negated(numbers, budget - before >= 1)  # one token for each of those before it
 
 
@@ -150,13 +150,13 @@ def _fits_an_empty_step(block: Any, more: int) -> list[Any]:
     return negated(numbers, capped(one.known, some(numbers, "threshold")) <= budget)
 
 
-def _seats_kept(block: Any, more: int) -> list[Any]:
-    """`more`: one is admitted though every seat is taken."""
+def _slots_kept(block: Any, more: int) -> list[Any]:
+    """`more`: one is admitted though every slot is taken."""
     numbers = Numbers()
-    seats, running = some(numbers, "seats", 1), some(numbers, "running")
-    admits = running < seats + more
-    numbers.facts.append(running <= seats)
-    return negated(numbers, z3.If(admits, running + 1, running) <= seats)
+    slots, running = some(numbers, "slots", 1), some(numbers, "running")
+    admits = running < slots + more
+    numbers.facts.append(running <= slots)
+    return negated(numbers, z3.If(admits, running + 1, running) <= slots)
 
 
 Lemma = Callable[[Any, int], list[Any]]
@@ -183,5 +183,5 @@ LEMMAS: dict[str, tuple[str, Lemma]] = {
         "With chunking off, a step without others has the budget for whoever the door let in.",
         _fits_an_empty_step,
     ),
-    "seats_kept": ("No more requests than max_num_seqs run.", _seats_kept),
+    "slots_kept": ("No more requests than max_num_seqs run.", _slots_kept),
 }

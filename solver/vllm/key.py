@@ -51,9 +51,9 @@ class Key:
             for queue, waits in ((state.waiting, True), (state.running, False))
         )
         computed = frozenset(
-            (names.request(one.id), names.content(one.content), one.most_computed, one.emitted)
-            for one in book.accounts.values()
-            if one.most_computed and (one.ended or one.lost)
+            (names.request(one.id), names.content(one.content), one.max_computed, one.emitted)
+            for one in book.requests.values()
+            if one.max_computed and (one.ended or one.lost)
         )
         return queues, free_blocks(state.pool), names.pool(state.pool), computed
 

@@ -23,7 +23,7 @@ A step may compute nothing then: when the first is its own victim (V1CP-R15).
 5. `idle_takes_one`: each such step takes one from those who run, and admits nobody (V1-R16): no
    more than max_num_seqs - 1 of them follow one another.
 
-Each guard takes a token, a seat or a place away.
+Each guard takes a token, a slot or a place away.
 """
 
 from collections.abc import Callable
@@ -86,7 +86,7 @@ def _head_goes(block: Any, reserve: int) -> list[Any]:
     numbers = make_numbers(block)
     it = gate(numbers, block, z3.Bool("whole"))
     pool = at_the_door(numbers, block, it.one)
-    budget, seats = some(numbers, "budget", 1), some(numbers, "seats", 1)
+    budget, slots = some(numbers, "budget", 1), some(numbers, "slots", 1)
     threshold, chunks = some(numbers, "threshold"), z3.Bool("chunks")
     behind = it.one.known - it.hit * block
     numbers.facts += [it.free == pool, it.idle == it.hit, it.reserve == reserve]
@@ -94,7 +94,7 @@ def _head_goes(block: Any, reserve: int) -> list[Any]:
     numbers.facts.append(z3.Or(chunks, it.one.longest <= budget))  # as the front door has it
     tell(numbers, block, it.hit, it.one.known, it.one.longest, it.hit * block + it.tokens)
     uncut = z3.Or(chunks, capped(behind, threshold) <= budget)
-    return negated(numbers, z3.And(seats >= 1, uncut, it.passes, it.tokens >= 1))
+    return negated(numbers, z3.And(slots >= 1, uncut, it.passes, it.tokens >= 1))
 
 
 def _comes_forward(block: Any, in_front: int) -> list[Any]:
@@ -108,11 +108,11 @@ def _comes_forward(block: Any, in_front: int) -> list[Any]:
 def _idle_takes_one(block: Any, nobody: int) -> list[Any]:
     """`nobody`: no one is preempted in an idle step."""
     numbers = Numbers()
-    seats, running, idle = (some(numbers, n, low) for n, low in (("s", 1), ("r", 1), ("idle", 0)))
-    numbers.facts.append(idle + running <= seats)
+    slots, running, idle = (some(numbers, n, low) for n, low in (("s", 1), ("r", 1), ("idle", 0)))
+    numbers.facts.append(idle + running <= slots)
     left, so_far = running - 1 + nobody, idle + 1
     # The last one is alone, and computes (1).
-    return negated(numbers, z3.Implies(left >= 1, z3.And(so_far + left <= seats, so_far < seats)))
+    return negated(numbers, z3.Implies(left >= 1, z3.And(so_far + left <= slots, so_far < slots)))
 
 
 Lemma = Callable[[Any, int], list[Any]]
@@ -129,7 +129,7 @@ LEMMAS: dict[str, tuple[str, Lemma]] = {
     "head_goes": ("If nobody runs, whoever is first in line is admitted.", _head_goes),
     "comes_forward": ("Nobody comes to stand before one that runs.", _comes_forward),
     "idle_takes_one": (
-        "Fewer steps than there are seats follow one another in which nobody computes.",
+        "Fewer steps than there are slots follow one another in which nobody computes.",
         _idle_takes_one,
     ),
 }

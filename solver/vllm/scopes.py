@@ -63,8 +63,8 @@ ALTERNATING = (*SHARED[1:10:4], *SHARED[2:10:4])
 
 SCOPES = (
     Scope("lengths", "prompts to 7, outputs to 6 tokens", 3),
-    Scope("four", "four requests for three seats", 4, SOME_LENGTHS),
-    Scope("seats", "two seats", 3, SOME_LENGTHS, config=(("max_num_seqs", 2),)),
+    Scope("four", "four requests for three slots", 4, SOME_LENGTHS),
+    Scope("slots", "two slots", 3, SOME_LENGTHS, config=(("max_num_seqs", 2),)),
     Scope("aborts", "clients that give up", 3, SOME_LENGTHS, aborts="alone"),
     Scope(
         "budget",
@@ -138,8 +138,8 @@ ODD_CHUNKS = (("long_prefill_token_threshold", 3), ("max_num_batched_tokens", 6)
 CHECKUP = (
     Scope("two", "two requests, clients that give up", 2, SOME_LENGTHS, (3, 4), "alone"),
     Scope(
-        "seats",
-        "two seats, only the first chunk must fit",
+        "slots",
+        "two slots, only the first chunk must fit",
         3,
         SOME_LENGTHS[::2],
         (3, 4),
@@ -174,7 +174,7 @@ CHECKUP = (
     ),
     Scope(
         "four",
-        "four seats",
+        "four slots",
         4,
         FEW_LENGTHS,
         (5,),
@@ -190,8 +190,8 @@ CHECKUP = (
         config=(BY_PRIORITY, FIRST_CHUNK),
     ),
     Scope(
-        "important seats",
-        "the same for two seats",
+        "important slots",
+        "the same for two slots",
         3,
         ranked(SOME_LENGTHS[1::3], (0, 1)),
         (6,),

@@ -13,11 +13,13 @@ from ...model.vllm.model import make_model
 from ...model.vllm.state import Sequence as Member
 from ...model.vllm.state import State
 from ..book import Book
+from ..models import Stepped
 from ..names import mentioned
-from ..scheduling import Stepped
 from ..scope import MenuItem, Ranked, menu_of
+from ..systems import Space
 from ..undecided import Candidates, Looked, Menu, changed, left
 from .key import Key
+from .scopes import CHECKUP, SCOPES
 from .undecided import OpenSequence, decided, opened
 
 QUEUES = ("waiting", "running")
@@ -105,3 +107,13 @@ class VllmModels:
     def key(self, state: State, book: Book) -> Hashable:
         """State and book without names."""
         return self._key(state, book)
+
+
+def _models(
+    revision: str, config: Mapping[str, Any], pools: Sequence[int], formula: str | None
+) -> VllmModels:
+    assert formula is None, "a formula of Spyre"
+    return VllmModels(revision, config, pools)
+
+
+SPACE = Space(SCOPES, CHECKUP, "num_blocks", "pool", _models)

@@ -23,8 +23,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from schedproof.gate.published import parse
-from schedproof.gate.releases import prepare
+from schedproof.gate.targets.releases import prepare
+from schedproof.gate.targets.supported_releases import parse
 
 OTHER: dict[type, type] = {
     ast.Lt: ast.LtE,
@@ -66,7 +66,7 @@ SUITES = {
         "sendnn_inference",
         {
             "v1/core/scheduler.py ChunkedPrefillSpyreScheduler": (
-                Break("one request more than there are seats", FIRST, ast.Compare, 0),
+                Break("one request more than there are slots", FIRST, ast.Compare, 0),
                 Break("a finished prefill stays ongoing", "update_from_output", ast.Compare, 2),
                 Break("one chunk is no first chunk", "update_from_output", ast.Compare, 0),
                 Break("left padding counts as computed", "adjust_computed_tokens", ast.BinOp, 2),

@@ -7,8 +7,8 @@
 
 import argparse
 
-from schedproof.gate.bench import spin
-from schedproof.gate.bench.explorers import QUESTIONS, answers
+from schedproof.benchmarks import spin
+from schedproof.benchmarks.explorers import QUESTIONS, answers
 
 
 def main():

@@ -16,7 +16,7 @@ from typing import Any, BinaryIO
 
 import msgspec
 
-from schedproof.gate.trace_file import STEP
+from schedproof.gate.traces.trace_file import STEP
 from schedproof.model.scenario import Request
 from schedproof.model.systems import full_config
 from schedproof.model.target import ModelTarget

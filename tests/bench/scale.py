@@ -172,7 +172,7 @@ def result_of(item: Item, chance: random.Random) -> Result:
     return Result(
         scenarios=600,
         steps=chance.randrange(1_000, 9_000),
-        at_stake={rule.id: chance.randrange(1, 4_000) for rule in rules},
+        exercised={rule.id: chance.randrange(1, 4_000) for rule in rules},
         near=near,
     )
 

@@ -7,7 +7,7 @@ import argparse
 from collections.abc import Iterator, Sequence
 from itertools import product
 
-from schedproof.gate.bench.spin import (
+from schedproof.benchmarks.spin import (
     REVISIONS,
     RULES,
     SMALL,

@@ -4,9 +4,9 @@ import io
 
 import pytest
 
-from schedproof.gate.trace_file import read_trace
-from schedproof.gate.trace_judge import TraceJudge, TraceRun
-from schedproof.gate.trace_source import Source
+from schedproof.gate.traces.judge import TraceJudge, TraceRun
+from schedproof.gate.traces.source import Source
+from schedproof.gate.traces.trace_file import read_trace
 
 from .long_trace import CONFIGS, make
 

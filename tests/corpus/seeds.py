@@ -1,7 +1,7 @@
-"""`make seeds`: the seed corpus, a few short runs of each system in which every rule is at stake.
+"""`make seeds`: the seed corpus, a few short runs of each system in which every rule is exercised.
 
 Runs of the search on the model of each revision, distilled: the fewest (greedily) in which each
-rule that any of them puts at stake is so in `TIMES` of them. No fault and no mutant has a say in
+rule that any of them puts exercised is so in `TIMES` of them. No fault and no mutant has a say in
 it. A gate replays them before it searches, since a replay has none of the costs of a search.
 
 The same release of Hypothesis gives the same files; another may give others, which do as well.
@@ -15,14 +15,15 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from schedproof.gate import builtin
-from schedproof.gate.corpus_replay import expecting
-from schedproof.gate.scenario_file import scenario_json
+from schedproof.gate.corpus import builtin_scenarios
+from schedproof.gate.corpus.replay import expecting
+from schedproof.gate.files.scenario_file import scenario_json
 from schedproof.model.scenario import Scenario
-from schedproof.model.systems import REVISIONS, full_config
+from schedproof.model.systems import full_config, revisions_of
 from schedproof.model.target import ModelTarget
-from schedproof.properties.machine import Search, search
-from schedproof.properties.replay import replay
+from schedproof.properties.checking.replay import replay
+from schedproof.properties.search.run import run_search
+from schedproof.properties.search.state import Hooks, Search, SearchOptions
 from schedproof.spec.catalogue import load
 
 # The scale that the models take, and the first that the releases take which refuse that one.
@@ -38,20 +39,23 @@ SEARCHES, RUNS = 4, 100  # of each revision
 
 
 class Candidate(NamedTuple):
-    """A run that holds, and the rules that are at stake in it."""
+    """A run that holds, and the rules that are exercised in it."""
 
     scenario: Scenario
-    at_stake: frozenset[str]
+    exercised: frozenset[str]
 
 
 def sampled(system: str, scale: str) -> Iterator[Scenario]:
     """Runs of the search; without the keys whose value is the usual one, so that revisions which
     do not have them take the scenario, too."""
-    for revision, seed in product(REVISIONS[system], range(SEARCHES)):
+    for revision, seed in product(revisions_of(system), range(SEARCHES)):
         usual = full_config(system, revision, {})
         runs: list[Scenario] = []
-        hunt = Search(ModelTarget(), system, revision, load(system), scale, ended=runs.append)
-        search(hunt, RUNS, seed, 0)
+        search = Search(
+            SearchOptions(ModelTarget(), system, revision, load(system), scale),
+            Hooks(ended=runs.append),
+        )
+        run_search(search, RUNS, seed, 0)
         for one in runs:
             config = {key: value for key, value in one.config.items() if value != usual[key]}
             origin = {"engine": "hypothesis", "seed": seed}
@@ -64,37 +68,37 @@ def candidates(system: str, scale: str) -> Iterator[Candidate]:
         outcome = replay(ModelTarget(), scenario, load(system))
         holds = outcome.finished and not outcome.broken and not outcome.session.rejected
         if holds and outcome.steps <= LONGEST[scale]:
-            yield Candidate(scenario, frozenset(outcome.at_stake))
+            yield Candidate(scenario, frozenset(outcome.exercised))
 
 
 def distilled(there: list[Candidate]) -> Iterator[Candidate]:
-    """Again and again the run with the most rules that were not at stake often enough so far."""
+    """Again and again the run with the most rules that were not exercised often enough so far."""
     seen = Counter[str]()
     while there:
-        best = max(there, key=lambda one: sum(seen[rule] < TIMES for rule in one.at_stake))
-        if all(seen[rule] >= TIMES for rule in best.at_stake):
+        best = max(there, key=lambda one: sum(seen[rule] < TIMES for rule in one.exercised))
+        if all(seen[rule] >= TIMES for rule in best.exercised):
             return
-        seen.update(best.at_stake)
+        seen.update(best.exercised)
         there.remove(best)
         yield best
 
 
 def write(system: str, scale: str) -> None:
     """The seed corpus of a scale, in place of the one that is there."""
-    folder = Path(builtin.__file__).parent / "corpus" / system / "seeds"
+    folder = Path(builtin_scenarios.__file__).parent / "builtin" / system / "seeds"
     folder.mkdir(parents=True, exist_ok=True)
     for old in folder.glob(f"{scale}-*.json"):
         old.unlink()
     chosen = list(distilled(list(candidates(system, scale))))
     for number, one in enumerate(chosen, 1):
         name = f"{scale}-{number:02}"
-        note = f"at stake: {', '.join(sorted(one.at_stake))}"
+        note = f"exercised: {', '.join(sorted(one.exercised))}"
         origin = {**(one.scenario.origin or {}), "note": note}
         named = expecting(replace(one.scenario, name=name, origin=origin), None)
         (folder / f"{name}.json").write_text(scenario_json(named), encoding="utf-8")
-    rules = frozenset[str]().union(*(one.at_stake for one in chosen))
+    rules = frozenset[str]().union(*(one.exercised for one in chosen))
     checked = {rule.id for rule in load(system) if rule.checked}
-    print(f"{system}, {scale}: {len(chosen)} runs, {len(rules)} of {len(checked)} rules at stake,")
+    print(f"{system}, {scale}: {len(chosen)} runs, {len(rules)} of {len(checked)} rules exercised,")
     print("  never:", ", ".join(sorted(checked - rules)))
 
 

@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from schedproof.gate.scenario_file import read_scenario
+from schedproof.gate.files.scenario_file import read_scenario
 from schedproof.model.systems import make_model
 from schedproof.model.target import ModelTarget
-from schedproof.properties.replay import replay
+from schedproof.properties.checking.replay import replay
 from schedproof.spec.catalogue import load
 
 FOLDER = Path(__file__).parent

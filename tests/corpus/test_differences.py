@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from schedproof.gate.scenario_file import read_scenario
+from schedproof.gate.files.scenario_file import read_scenario
 from schedproof.model.target import ModelTarget
-from schedproof.properties.pair import Pair, Side
-from schedproof.properties.replay import replay
+from schedproof.properties.checking.differential_target import Pair, Side
+from schedproof.properties.checking.replay import replay
 
 FOLDER = Path(__file__).parent
 FINDINGS = (FOLDER / "LLMSERVINGSIM.md").read_text(encoding="utf-8")

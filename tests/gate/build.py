@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-from schedproof.gate.verdict import RuleVerdict, Verdict
+from schedproof.gate.judging.verdict import RuleVerdict, Verdict
 from schedproof.model.target import ModelTarget, Reply
 
 

@@ -3,16 +3,19 @@ import os
 import shlex
 import sys
 from collections.abc import Callable
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 import pytest
 from rich.console import Console
 
-from schedproof.gate import cli, report
-from schedproof.gate.events import Event
-from schedproof.gate.profiles import PROFILES, Profile
-from schedproof.gate.state import Gate
+from schedproof.gate.cli import app
+from schedproof.gate.console import output
+from schedproof.gate.judging.context import GateContext, GateOptions
+from schedproof.gate.judging.events import Event
+from schedproof.gate.judging.profiles import PROFILES, Profile
+from schedproof.gate.targets.target_spec import TargetSpec
 from schedproof.spec.catalogue import load, select
 
 from .build import Result, Run
@@ -28,7 +31,7 @@ def run(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> R
     def main(*words: str) -> Result:
         monkeypatch.setattr(sys, "argv", ["schedproof", *words])
         with pytest.raises(SystemExit) as ended:
-            cli.main()
+            app.main()
         read = capfd.readouterr()
         return Result(int(ended.value.code or 0), read.out, read.err)
 
@@ -36,27 +39,26 @@ def run(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> R
 
 
 @pytest.fixture
-def gate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Gate]:
+def gate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., GateContext]:
     """A gate with a small budget; its events are in `events`."""
 
     def make(
         target: Any, rules: str = "", *, examples: int = 12, corpus_steps: int = 0, **changes: Any
-    ) -> Gate:
+    ) -> GateContext:
         monkeypatch.setitem(PROFILES, "quick", Profile(examples, 30, 60, corpus_steps))
-        values: dict[str, Any] = {
-            "target": target,
-            "target_spec": "toy",
+        asked: dict[str, Any] = {
+            "spec": TargetSpec("toy", "factory", module="toy", factory="make"),
             "system": "spyre",
             "revision": "sound",
             "rules": select(RULES, rules.split()) if rules else RULES,
             "chosen": bool(rules),
             "profile_name": "quick",
-            "seed": 0,
-            "max_failures": 3,
             "out": tmp_path / "out",
-            "report": events.append,
         }
-        return Gate(**(values | changes))
+        names = {field.name for field in fields(GateOptions)}
+        asked |= {name: changes.pop(name) for name in names & changes.keys()}
+        report = changes.pop("report", events.append)
+        return GateContext(GateOptions(**asked), target, report, **changes)
 
     events: list[Event] = []
     make.events = events  # type: ignore[attr-defined]
@@ -72,7 +74,7 @@ def console(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Console]:
             monkeypatch.delenv(name, raising=False)
         for name, value in environment.items():
             monkeypatch.setenv(name, value)
-        made = report.make_console()
+        made = output.make_console()
         made.file = io.TextIOWrapper(
             io.BytesIO(), encoding, errors="backslashreplace", write_through=True
         )

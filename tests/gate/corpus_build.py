@@ -3,10 +3,10 @@
 from pathlib import Path
 from typing import Any
 
-from schedproof.gate import corpus_folder
-from schedproof.gate.corpus_folder import FoundOn, Origin
-from schedproof.gate.corpus_replay import expecting
-from schedproof.gate.scenario_file import scenario_json, write_whole
+from schedproof.gate.corpus import folder as corpus_folder
+from schedproof.gate.corpus.folder import FoundOn, Origin
+from schedproof.gate.corpus.replay import expecting
+from schedproof.gate.files.scenario_file import scenario_json, write_whole
 from schedproof.model.scenario import Request, Scenario
 from schedproof.model.systems import full_config
 

@@ -16,12 +16,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from schedproof.gate import corpus_folder, probing
-from schedproof.gate.hypothesis_home import set_hypothesis_home
-from schedproof.gate.judge import run_gate
-from schedproof.gate.profiles import PROFILES, Profile
+from schedproof.gate.corpus import folder as corpus_folder
+from schedproof.gate.judging.context import GateContext, GateOptions
+from schedproof.gate.judging.hypothesis_home import set_hypothesis_home
+from schedproof.gate.judging.judge import judge
+from schedproof.gate.judging.profiles import PROFILES, Profile
 from schedproof.gate.reports.ndjson import Ndjson
-from schedproof.gate.state import Gate
+from schedproof.gate.targets import capabilities
+from schedproof.gate.targets.target_spec import TargetSpec
 from schedproof.model.scenario import Request, Scenario
 from schedproof.model.systems import full_config
 from schedproof.model.target import ModelTarget
@@ -50,21 +52,18 @@ class Faulty(ModelTarget):
 def gate(folder: Path, run: int) -> None:
     """A gate that finds, shrinks and reports two rules; each run has a seed of its own."""
     events = Ndjson(folder / f"events-{run}.ndjson")
-    run_gate(
-        Gate(
-            target=Faulty(),
-            target_spec="faulty",
-            system="spyre",
-            revision="sound",
-            rules=RULES,
-            chosen=True,
-            profile_name="quick",
-            seed=run,
-            max_failures=2,
-            out=folder / "out",
-            report=events,
-        )
+    options = GateOptions(
+        spec=TargetSpec("faulty", "factory", module="faulty", factory="make"),
+        system="spyre",
+        revision="sound",
+        rules=RULES,
+        chosen=True,
+        profile_name="quick",
+        seed=run,
+        max_failures=2,
+        out=folder / "out",
     )
+    judge(GateContext(options, Faulty(), events))
 
 
 def corpus(folder: Path, run: int) -> None:
@@ -109,7 +108,7 @@ def main() -> None:
     """Kill so many runs."""
     name, folder, kills = sys.argv[1], Path(sys.argv[2]), int(sys.argv[3])
     PROFILES["quick"] = Profile(examples=12, shrink_runs=8, shrink_attempts=12, corpus_steps=0)
-    probing.SCALES = ("small",)
+    capabilities.SCALES = ("small",)
     set_hypothesis_home()
     dice = random.Random(name)
     work, longest = (gate, undisturbed(gate, folder, kills)) if name == "gate" else (corpus, 0.05)

@@ -11,21 +11,21 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from schedproof.gate import cli
-from schedproof.gate.baseline import read_baseline
-from schedproof.gate.compare_command import requests_of
-from schedproof.gate.corpus_folder import Origin, add, entries
-from schedproof.gate.deviations import read_deviations
-from schedproof.gate.profiles import PROFILES, Profile
-from schedproof.gate.scenario_file import FileError, read_scenario, scenario_json
-from schedproof.gate.targets.recorder import recorded
-from schedproof.gate.trace_file import read_trace
-from schedproof.gate.trace_source import opened_trace
+from schedproof.examples.studies.compare import requests_of
+from schedproof.gate.cli import app
+from schedproof.gate.compare.baseline import read_baseline
+from schedproof.gate.corpus.folder import Origin, add, entries
+from schedproof.gate.files.scenario_file import FileError, read_scenario, scenario_json
+from schedproof.gate.judging.deviations import read_deviations
+from schedproof.gate.judging.profiles import PROFILES, Profile
+from schedproof.gate.traces.recorder import recorded
+from schedproof.gate.traces.source import opened_trace
+from schedproof.gate.traces.trace_file import read_trace
 from schedproof.model.errors import InputError
 from schedproof.model.scenario import Request, Scenario
 from schedproof.model.systems import full_config
 from schedproof.model.target import ModelTarget
-from schedproof.properties.replay import replay
+from schedproof.properties.checking.replay import replay
 from schedproof.spec.catalogue import load
 
 RULES = load("spyre")
@@ -100,7 +100,7 @@ def recorded_baseline(good: Path) -> Path:
         patch.setitem(PROFILES, "quick", Profile(3, 0, 0, 0))
         patch.setattr(sys, "argv", ["schedproof", *words])
         with pytest.raises(SystemExit):
-            cli.main()
+            app.main()
     return good
 
 

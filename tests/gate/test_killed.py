@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from schedproof.gate import probing
-from schedproof.gate.corpus_folder import entries
-from schedproof.gate.judge import run_gate
-from schedproof.gate.scenario_file import read_scenario
-from schedproof.gate.state import Gate
-from schedproof.properties.replay import replay
+from schedproof.gate.corpus.folder import entries
+from schedproof.gate.files.scenario_file import read_scenario
+from schedproof.gate.judging.context import GateContext
+from schedproof.gate.judging.judge import judge
+from schedproof.gate.targets import capabilities
+from schedproof.properties.checking.replay import replay
 
 from . import nursery
 
@@ -36,7 +36,7 @@ def found(file: Path) -> list[dict[str, str]]:
 
 
 def test_no_finding_that_was_reported_is_lost_and_the_next_gate_begins_with_it(
-    tmp_path: Path, gate: Callable[..., Gate], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, gate: Callable[..., GateContext], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert survivors("gate", tmp_path, 60)["killed"] >= 30
     reported = [one for file in tmp_path.glob("events-*.ndjson") for one in found(file)]
@@ -47,10 +47,10 @@ def test_no_finding_that_was_reported_is_lost_and_the_next_gate_begins_with_it(
         assert one["rule"] in {rule.rule for rule in broken}
     kept = entries(tmp_path / "out")
     assert {one["scenario"] for one in reported} <= {str(one.path) for one in kept}
-    monkeypatch.setattr(probing, "SCALES", ("small",))
+    monkeypatch.setattr(capabilities, "SCALES", ("small",))
     corpus = [one.scenario for one in kept]
     limits = {"examples": 1, "max_failures": len(kept)}
-    verdict = run_gate(gate(nursery.Faulty(), nursery.IDS, corpus=corpus, **limits))
+    verdict = judge(gate(nursery.Faulty(), nursery.IDS, corpus=corpus, **limits))
     again = {one.rule for one in verdict.findings if one.engine == "own corpus"}
     assert {one["rule"] for one in reported} <= again
 

@@ -5,11 +5,11 @@ from typing import Any
 
 from rich.console import Console
 
-from schedproof.gate.events import Began, Event, Found, Judged, Notice, Progress
-from schedproof.gate.verdict import EngineRun, Finding, RuleVerdict, TargetInfo, Verdict
+from schedproof.gate.judging.events import Began, Event, Found, Judged, Notice, Progress
+from schedproof.gate.judging.verdict import EngineRun, Finding, RuleVerdict, TargetInfo, Verdict
 from schedproof.model.scenario import Request, Scenario
 from schedproof.model.systems import full_config
-from schedproof.properties.replay import replay
+from schedproof.properties.checking.replay import replay
 from schedproof.spec.catalogue import load, select
 
 from .build import Toy
@@ -84,8 +84,8 @@ def verdict(**changes: Any) -> Verdict:
             EngineRun("hypothesis", "small", 60, 800, 2.0, 0, 4, complete=False),
         ),
         "rules": (
-            RuleVerdict("ALL-R01", "held", at_stake=800),
-            RuleVerdict("ALL-R03", "violated", *at, first.finding.message, at_stake=9),
+            RuleVerdict("ALL-R01", "held", exercised=800),
+            RuleVerdict("ALL-R03", "violated", *at, first.finding.message, exercised=9),
             RuleVerdict("SPY-R22", "violated", *at, "broken in the same step", "ALL-R03", 5),
             RuleVerdict(
                 *("SPY-R07", "violated", 2, known.finding.scenario, MESSAGE, None, 4),

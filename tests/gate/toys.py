@@ -165,8 +165,8 @@ def in_process(*words: str, **environment: str) -> subprocess.CompletedProcess[b
 
 def small_gate(*words: str, **environment: str) -> subprocess.CompletedProcess[bytes]:
     """The command in a process of its own, with a quick profile that takes a moment."""
-    quick = "from schedproof.gate import cli, profiles; "
-    quick += "profiles.PROFILES['quick'] = profiles.Profile(4, 10, 10, 2_000); cli.main()"
+    quick = "from schedproof.gate.cli import app; from schedproof.gate.judging import profiles; "
+    quick += "profiles.PROFILES['quick'] = profiles.Profile(4, 10, 10, 2_000); app.main()"
     return subprocess.run(
         [sys.executable, "-c", quick, *words],
         env=os.environ | environment,

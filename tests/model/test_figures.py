@@ -16,12 +16,12 @@ from schedproof.model.spyre import admission, padding, tkv
 from schedproof.model.spyre.model import SpyreModel, make_model
 from schedproof.model.spyre.state import State
 
-from .. import golden
+from .. import golden_tables
 
 REVISIONS = ("2.1.2", "documented", "sound")
 # 2.5.2 has no max-model-length rule and pauses: it runs the scheduling figures in another way.
 PREFILL_REVISIONS = (*REVISIONS, "2.5.2")
-BLOCK = golden.FIGURE_BLOCK
+BLOCK = golden_tables.FIGURE_BLOCK
 PREFILL = ("prefill_single_chunks", "prefill_three_chunks")
 SCHEDULING = ("scheduling_admission_constraints", "scheduling_padding_tkv_jump")
 PREFIX_CACHING = ("prefix_caching_1", "prefix_caching_2", "prefix_caching_3")
@@ -50,16 +50,14 @@ CORRECTED: dict[tuple[str, int], dict[str, int]] = {
     },
 }
 
-pytestmark = pytest.mark.usefixtures("golden_folder")
-
 
 @cache
 def figure(name: str) -> dict[str, Any]:
-    return next(one for one in golden.load("docs_figures.json") if one["name"] == name)
+    return next(one for one in golden_tables.load("docs_figures.json") if one["name"] == name)
 
 
 def test_every_figure_is_compared_or_named() -> None:
-    names = {one["name"] for one in golden.load("docs_figures.json")}
+    names = {one["name"] for one in golden_tables.load("docs_figures.json")}
     left = names - {*PREFILL, *SCHEDULING, *PREFIX_CACHING}
     assert left == {"timeline_admission_constraints"} == left & NOT_COMPARED.keys()
 
@@ -68,9 +66,9 @@ def sorted_row(row: dict[str, Any]) -> dict[str, Any]:
     return row | {"decoding": sorted(row["decoding"], key=lambda one: str(one["id"]))}
 
 
-def admission_arrivals() -> list[golden.Arrival]:
+def admission_arrivals() -> list[golden_tables.Arrival]:
     return [
-        golden.Arrival(
+        golden_tables.Arrival(
             one["arrival_step"],
             one["id"],
             one["prompt_len"],
@@ -83,10 +81,10 @@ def admission_arrivals() -> list[golden.Arrival]:
 
 def admission_steps(revision: str) -> Iterator[dict[str, Any]]:
     """The run of the admission figure, and the idle step after it."""
-    target = golden.started(
-        revision, **golden.config_of(figure("scheduling_admission_constraints"))
+    target = golden_tables.started(
+        revision, **golden_tables.config_of(figure("scheduling_admission_constraints"))
     )
-    yield from golden.play(target, admission_arrivals())
+    yield from golden_tables.play(target, admission_arrivals())
     yield target.step()["step"]
 
 
@@ -96,11 +94,11 @@ def test_the_admission_figure_is_reproduced_row_by_row(revision: str) -> None:
     initial = {
         "step": 0,
         "step_type": "waiting",
-        "waiting": [golden.drawn_waiting(one) for one in arrivals if one.step == 0],
+        "waiting": [golden_tables.drawn_waiting(one) for one in arrivals if one.step == 0],
         "prefilling": None,
         "decoding": [],
     }
-    drawn = [initial, *golden.drawn_rows(admission_steps(revision), arrivals, first=1)]
+    drawn = [initial, *golden_tables.drawn_rows(admission_steps(revision), arrivals, first=1)]
     rows = figure("scheduling_admission_constraints")["steps"]
     assert len(drawn) == len(rows)
     assert [d for d, r in zip(drawn, rows, strict=True) if d != sorted_row(r)] == []
@@ -126,9 +124,11 @@ def test_the_engine_tkv_is_the_figures_tkv_minus_one_away_from_block_borders(rev
 def test_the_prefill_figures_are_reproduced(name: str, revision: str) -> None:
     shown = figure(name)
     [one] = shown["derived_requests"]
-    requests = [golden.Arrival(0, one["id"], one["prompt_len"], one["max_tokens"])]
-    steps = golden.play(golden.started(revision, **golden.config_of(shown)), requests)
-    drawn = list(golden.drawn_rows(steps, requests, first=0))
+    requests = [golden_tables.Arrival(0, one["id"], one["prompt_len"], one["max_tokens"])]
+    steps = golden_tables.play(
+        golden_tables.started(revision, **golden_tables.config_of(shown)), requests
+    )
+    drawn = list(golden_tables.drawn_rows(steps, requests, first=0))
     assert drawn[: len(shown["steps"])] == shown["steps"]
     assert drawn[len(shown["steps"])]["step_type"] == "decode"
 
@@ -155,7 +155,7 @@ def cached_prefill_rows(name: str, revision: str) -> Iterator[dict[str, Any]]:
     shown = figure(name)
     lengths = shown["requests"]
     changed = {"prefix_caching": True, "max_batch_tkv": shown["config"]["max_model_len"]}
-    model = golden.model_of(revision, golden.config_of(shown) | changed)
+    model = golden_tables.model_of(revision, golden_tables.config_of(shown) | changed)
     first, second = lengths["req1_id"], lengths["req2_id"]
     common = ("common", lengths["common_prompt_tokens"])
     output = lengths["prefix_output_tokens"]
@@ -173,7 +173,7 @@ def cached_prefill_rows(name: str, revision: str) -> Iterator[dict[str, Any]]:
         hit, pad = seen["prefix_hit"][second], seen["left_pad_blocks"][second] * BLOCK
         start = hit if done is None else done
         done = start + seen["scheduled"][second]
-        cached = golden.usable_blocks(model.config, state.running[0]) * BLOCK
+        cached = golden_tables.usable_blocks(model.config, state.running[0]) * BLOCK
         yield {
             "step": number,
             "step_type": seen["kind"],
@@ -207,7 +207,7 @@ def jump_rows() -> Iterator[dict[str, Any]]:
     """The padding figure from its first row on: everyone decodes until it is at its end."""
     shown = figure("scheduling_padding_tkv_jump")
     requests = {
-        one["id"]: golden.Arrival(
+        one["id"]: golden_tables.Arrival(
             0, one["id"], one["prompt_len"], one["max_tokens"], one["generated_at_end"]
         )
         for one in shown["derived_requests"]
@@ -217,7 +217,7 @@ def jump_rows() -> Iterator[dict[str, Any]]:
     for number in range(len(shown["steps"]) - 1):
         done = [name for name in sorted(generated) if generated[name] == requests[name].output_len]
         row = {"step": number, "step_type": "decode", **empty}
-        row["decoding"] = golden.drawn_batch(requests, generated)
+        row["decoding"] = golden_tables.drawn_batch(requests, generated)
         yield row | ({"completed": done} if done else {})
         generated = {name: g + 1 for name, g in generated.items() if name not in done}
     assert not generated
@@ -295,7 +295,7 @@ def test_requests_6_and_7_wait_for_a_slot(revision: str) -> None:
 
 def state_before(revision: str, step: int) -> tuple[SpyreModel, State]:
     """The model's state in the admission figure before engine step `step` (from 1)."""
-    config = golden.config_of(figure("scheduling_admission_constraints"))
+    config = golden_tables.config_of(figure("scheduling_admission_constraints"))
     model = make_model(revision, config)
     state = model.initial()
     for number in range(step):

@@ -10,7 +10,7 @@ import pytest
 from schedproof.model.spyre import padding, prefix, scheduler
 from schedproof.model.spyre.config import SpyreConfig
 
-from .. import golden
+from .. import golden_tables
 
 REVISIONS = ("2.1.2", "2.5.2")
 RUNNER = "chunked_prefill_tkv_steps.json"
@@ -46,7 +46,7 @@ def tables(file: str) -> list[Any]:
     return [
         pytest.param(revision, *case.values, id=f"{revision}-{case.id}", marks=case.marks)
         for revision in REVISIONS
-        for case in golden.cases(f"{revision}_{file}")
+        for case in golden_tables.cases(f"{revision}_{file}")
     ]
 
 
@@ -73,24 +73,24 @@ def test_every_cell_of_the_workers_forwards_is_reproduced(
         assert {key: got[key] for key in expected} == expected
 
 
-@pytest.mark.usefixtures("golden_folder")
 @pytest.mark.parametrize("revision", REVISIONS)
 @pytest.mark.parametrize("file", [RUNNER, WORKER])
 def test_no_key_is_silently_ignored_and_no_named_one_is_missing(file: str, revision: str) -> None:
-    forwards = [one for table in golden.load(f"{revision}_{file}") for one in table["forwards"]]
+    forwards = [
+        one for table in golden_tables.load(f"{revision}_{file}") for one in table["forwards"]
+    ]
     keys = {key for forward in forwards for key in (*forward, *forward["expect"])} - {"expect"}
     assert keys == COMPARED[file] | NOT_COMPARED[file].keys()
 
 
-@pytest.mark.usefixtures("golden_folder")
 @pytest.mark.parametrize("revision", REVISIONS)
 def test_the_comparisons_notice_a_changed_prompt(revision: str) -> None:
     """A guard of the tests themselves: with one token more nothing is the same."""
-    table = golden.load(f"{revision}_{RUNNER}")[0]
+    table = golden_tables.load(f"{revision}_{RUNNER}")[0]
     before = runner_cells(revision, table)
     table["forwards"][0]["new"][0]["prompt_len"] += 1
     assert runner_cells(revision, table) != before
-    table = golden.load(f"{revision}_{WORKER}")[1]
+    table = golden_tables.load(f"{revision}_{WORKER}")[1]
     before = worker_cells(revision, table)
     request = table["forwards"][0]["request"]
     request["prompt_len"] += 1
@@ -101,13 +101,13 @@ def test_the_comparisons_notice_a_changed_prompt(revision: str) -> None:
 def runner_cells(revision: str, table: dict[str, Any]) -> list[dict[str, Any]]:
     """The model's forwards. The published test hands them to the runner itself; they are those
     that the scheduler makes without interleaving."""
-    model = golden.model_of(revision, golden.config_of(table) | {"interleave": False})
+    model = golden_tables.model_of(revision, golden_tables.config_of(table) | {"interleave": False})
     state = model.initial()
     cells = []
     for forward in table["forwards"]:
         for one in forward["new"]:
-            arrival = golden.Arrival(0, one["id"], one["prompt_len"], ENDLESS)
-            state = model.arrive(state, golden.request_of(arrival))
+            arrival = golden_tables.Arrival(0, one["id"], one["prompt_len"], ENDLESS)
+            state = model.arrive(state, golden_tables.request_of(arrival))
         computed = {one.id: one.computed for one in state.admitted}
         state, seen = model.step(state)
         scheduled = dict(seen["scheduled"])
@@ -130,7 +130,7 @@ def runner_cells(revision: str, table: dict[str, Any]) -> list[dict[str, Any]]:
 
 def worker_cells(revision: str, table: dict[str, Any]) -> list[dict[str, Any]]:
     """The model's forwards, and its arithmetic where the table only plans."""
-    model = golden.model_of(revision, golden.config_of(table))
+    model = golden_tables.model_of(revision, golden_tables.config_of(table))
     config = model.config
     state = model.initial()
     added: list[str] = []
@@ -142,7 +142,7 @@ def worker_cells(revision: str, table: dict[str, Any]) -> list[dict[str, Any]]:
             cells.append(planned(config, forward["prompt_len"], forward["num_computed_tokens"]))
             continue
         if forward["op"] == "new":
-            request = golden.request_of(golden.arrival_of(forward["request"]))
+            request = golden_tables.request_of(golden_tables.arrival_of(forward["request"]))
             added.append(request.id)
             state = model.arrive(state, request)
         # The forward once more without its end, at which those who finish give up their blocks.
@@ -176,7 +176,7 @@ def worker_cells(revision: str, table: dict[str, Any]) -> list[dict[str, Any]]:
                 "left_padding": {name: pads[name] * config.block_size for name in names},
                 # Told to the scheduler as long as the prompt goes on.
                 "prefix_cache_hit_len": {
-                    name: golden.usable_blocks(config, held[name]) * config.block_size
+                    name: golden_tables.usable_blocks(config, held[name]) * config.block_size
                     for name in names
                 }
                 if goes_on

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from .. import golden
+from .. import golden_tables
 
 OF_2_1_2 = "2.1.2_scheduler_tkv_limits.json"
 OF_2_5_2 = "2.5.2_scheduler_tkv_limits.json"
@@ -16,7 +16,7 @@ HOLDS = ((OF_2_1_2, "2.1.2"), (OF_2_1_2, "sound"), (OF_2_5_2, "2.5.2"))
 RUNS = [
     pytest.param(revision, *case.values, id=f"{revision}-{case.id}", marks=case.marks)
     for file, revision in HOLDS
-    for case in golden.cases(file)
+    for case in golden_tables.cases(file)
 ]
 
 
@@ -24,7 +24,7 @@ RUNS = [
 def test_volume_stays_within_the_limit_until_the_run_ends(
     revision: str, table: dict[str, Any]
 ) -> None:
-    config = golden.config_of(table)
+    config = golden_tables.config_of(table)
     assert config["prefix_caching"]
     generated: Counter[str] = Counter()
     finished: dict[str, str] = {}
@@ -46,10 +46,10 @@ def test_volume_stays_within_the_limit_until_the_run_ends(
     assert bool(paused) == (revision == "2.5.2")
 
 
-@pytest.mark.parametrize("table", golden.cases(OF_2_1_2))
+@pytest.mark.parametrize("table", golden_tables.cases(OF_2_1_2))
 def test_the_documents_formula_exceeds_the_limit(table: dict[str, Any]) -> None:
     """It does not round up to whole blocks, so a realignment can cost more than it projects."""
-    limit = golden.config_of(table)["max_batch_tkv"]
+    limit = golden_tables.config_of(table)["max_batch_tkv"]
     assert any(volume(seen) > limit for seen in steps("documented", table))
 
 
@@ -76,13 +76,13 @@ def sharing(table: dict[str, Any]) -> set[str]:
 
 def steps(revision: str, table: dict[str, Any]) -> Iterator[dict[str, Any]]:
     """The steps of the run that the table's events describe."""
-    target = golden.started(revision, **golden.config_of(table))
+    target = golden_tables.started(revision, **golden_tables.config_of(table))
     generated: Counter[str] = Counter()
     # Each request alone, an idle step after each of its chunks.
     left = sum(2 * one["prompt_len"] + one["max_tokens"] for one in added(table))
     for event in table["events"]:
         if event["op"] == "add":
-            golden.add(target, golden.arrival_of(event["request"]))
+            golden_tables.add(target, golden_tables.arrival_of(event["request"]))
             continue
         assert event["op"] in {"run_until_generated", "run_until_no_running"}
         goes_on = True

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from .. import golden
+from .. import golden_tables
 
 STEPS = {
     "2.1.2": ("2.1.2_spyre_cp_scheduler_steps.json", "2.1.2_spyre_pc_scheduler_steps.json"),
@@ -19,7 +19,7 @@ TABLES = [
     pytest.param(revision, *case.values, id=f"{revision}-{case.id}", marks=case.marks)
     for revision, files in STEPS.items()
     for file in files
-    for case in golden.cases(file)
+    for case in golden_tables.cases(file)
 ]
 
 # Columns of a step table, all of which `model_rows` writes.
@@ -59,17 +59,17 @@ def test_no_column_is_silently_ignored(revision: str, table: dict[str, Any]) -> 
     assert {key for _, key in table["not_enforced"]} <= COMPARED
 
 
-@pytest.mark.usefixtures("golden_folder")
 def test_what_is_named_as_compared_or_not_compared_exists() -> None:
-    tables = [table for files in STEPS.values() for file in files for table in golden.load(file)]
+    tables = [
+        table for files in STEPS.values() for file in files for table in golden_tables.load(file)
+    ]
     columns = {key for table in tables for row in table["all_steps"] for key in row}
     assert columns == COMPARED | NOT_COMPARED.keys()
 
 
-@pytest.mark.usefixtures("golden_folder")
 def test_the_comparison_notices_a_changed_cell() -> None:
     """A guard of the test itself: a table with one token more must not be reproduced."""
-    table = golden.load(STEPS["2.1.2"][0])[0]
+    table = golden_tables.load(STEPS["2.1.2"][0])[0]
     before = model_rows("2.1.2", table)
     table["requests"][0]["max_tokens"] += 1
     assert model_rows("2.1.2", table) != before
@@ -77,7 +77,7 @@ def test_the_comparison_notices_a_changed_cell() -> None:
 
 def model_rows(revision: str, table: dict[str, Any]) -> list[dict[str, Any]]:
     """The model's rows: state after N steps, the arrivals of N added, before step N + 1."""
-    model = golden.model_of(revision, golden.config_of(table))
+    model = golden_tables.model_of(revision, golden_tables.config_of(table))
     state = model.initial()
     seen: dict[str, Any] = {"waiting": [], "running": [], "emitted": {}, "finished": {}}
     # Tokens computed before each request's last forward.
@@ -92,8 +92,8 @@ def model_rows(revision: str, table: dict[str, Any]) -> list[dict[str, Any]]:
                     before[one.id] = computed.get(one.id, one.prefix_hit)
         arrivals = [one for one in table["requests"] if one["add_step"] == row["step"]]
         for one in arrivals:
-            state = model.arrive(state, golden.request_of(golden.arrival_of(one)))
-        usable = {one.id: golden.usable_blocks(model.config, one) for one in state.admitted}
+            state = model.arrive(state, golden_tables.request_of(golden_tables.arrival_of(one)))
+        usable = {one.id: golden_tables.usable_blocks(model.config, one) for one in state.admitted}
         blocks = seen.get("blocks", {})
         holders = Counter(block for held in blocks.values() for block in held)
         rows.append(

@@ -4,9 +4,10 @@ import pytest
 
 from schedproof.model.members import ending, find, without
 from schedproof.model.scenario import Request
-from schedproof.model.systems import REVISIONS, full_config, make_model
+from schedproof.model.systems import full_config, make_model
+from schedproof.spec.systems import SYSTEMS
 
-EVERY = [(system, revision) for system, known in REVISIONS.items() for revision in known]
+EVERY = [(one.name, revision) for one in SYSTEMS.values() for revision in one.revisions]
 
 
 def request(name: str) -> Request:

@@ -9,7 +9,7 @@ from schedproof.model.replies import read_started, read_step
 from schedproof.model.spyre.config import REVISIONS
 from schedproof.model.target import ModelTarget
 
-from ..golden import started
+from ..golden_tables import started
 
 
 def request(

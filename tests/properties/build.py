@@ -5,8 +5,9 @@ from typing import Any
 
 from schedproof.model.observation import Step
 from schedproof.model.systems import full_config
-from schedproof.properties.ledger import Account, Ledger
-from schedproof.properties.rules import PREDICATES
+from schedproof.properties.history.request_history import RequestHistory
+from schedproof.properties.history.run_history import RunHistory
+from schedproof.properties.predicates.rules import predicates_of
 
 BLOCK = 4
 CHUNK = 8
@@ -21,26 +22,26 @@ def config(revision: str = "sound", **changes: Any) -> dict[str, Any]:
     return full_config("spyre", revision, SMALL | changes)
 
 
-def ledger(
-    *accounts: Account,
+def history(
+    *accounts: RequestHistory,
     revision: str = "sound",
     last: Step | None = None,
     aborts_inside: Collection[str] = (),
     aborts_to_report: Collection[str] = (),
     **changes: Any,
-) -> Ledger:
+) -> RunHistory:
     """The books in front of a step, these accounts in them, in order of arrival.
 
-    `changes` are keys of the configuration, or attributes of the ledger.
+    `changes` are keys of the configuration, or attributes of the history.
     """
-    book = Ledger(config(revision), revision)
+    book = RunHistory(config(revision), revision)
     values = {key: changes.pop(key) for key in list(changes) if hasattr(book, key)}
-    return Ledger(
+    return RunHistory(
         **{
             "config": config(revision, **changes),
             "revision": revision,
             "paused": frozenset(one.id for one in accounts if one.paused_steps),
-            "accounts": {one.id: one for one in accounts},
+            "requests": {one.id: one for one in accounts},
             "live": {one.id: one for one in accounts if one.ended is None},
             "aborts_inside": set(aborts_inside),
             "aborts_to_report": set(aborts_to_report),
@@ -50,13 +51,13 @@ def ledger(
     )
 
 
-def waiting(name: str, prompt: int = 5, max_tokens: int = 4, **changes: Any) -> Account:
+def waiting(name: str, prompt: int = 5, max_tokens: int = 4, **changes: Any) -> RequestHistory:
     """A request of which nothing is computed; its tokens are its own."""
     values = {"output_len": max_tokens, "content": ((name, prompt),)} | changes
-    return Account(name, prompt, max_tokens, **values)
+    return RequestHistory(name, prompt, max_tokens, **values)
 
 
-def prefilling(name: str, computed: int, prompt: int, **changes: Any) -> Account:
+def prefilling(name: str, computed: int, prompt: int, **changes: Any) -> RequestHistory:
     """A request between two of its chunks."""
     steps = {"computed": computed, "prefill_steps": -(-computed // CHUNK)}
     return waiting(name, prompt, **(steps | changes))
@@ -64,7 +65,7 @@ def prefilling(name: str, computed: int, prompt: int, **changes: Any) -> Account
 
 def decoding(
     name: str, computed: int, left: int = 3, *, prompt: int | None = None, **changes: Any
-) -> Account:
+) -> RequestHistory:
     """A request that may still emit `left` tokens; `prompt` is by default all that is computed."""
     length = computed if prompt is None else prompt
     emitted = computed - length + 1
@@ -87,11 +88,11 @@ def idle(**fields: Any) -> Step:
     return Step(kind="idle", scheduled={}, **fields)
 
 
-def broken(rule: str, book: Ledger, step: Step) -> str | None:
+def broken(rule: str, book: RunHistory, step: Step) -> str | None:
     """What the rule's predicate says of the step."""
-    return PREDICATES["spyre"][rule].broken(book, step)
+    return predicates_of("spyre")[rule].broken(book, step)
 
 
-def at_stake(rule: str, book: Ledger, step: Step) -> bool:
+def exercised(rule: str, book: RunHistory, step: Step) -> bool:
     """Whether the rule's witness occurs in the step."""
-    return PREDICATES["spyre"][rule].at_stake(book, step)
+    return predicates_of("spyre")[rule].exercised(book, step)

@@ -11,11 +11,11 @@ from schedproof.model.observation import FIELDS, REQUIRED, Step
 from schedproof.model.replies import read_step
 from schedproof.model.scenario import Request
 from schedproof.model.spyre.revision import REVISIONS
-from schedproof.properties import lockstep
-from schedproof.properties.ledger import Ledger
-from schedproof.properties.monitor import Monitor
-from schedproof.properties.rules import PREDICATES
-from schedproof.properties.spyre import strategies
+from schedproof.properties.checking import lockstep
+from schedproof.properties.checking.monitor import Monitor
+from schedproof.properties.history.run_history import RunHistory
+from schedproof.properties.predicates.rules import predicates_of
+from schedproof.properties.search import spyre
 from schedproof.spec.catalogue import load
 
 NAMES = ("a", "b", "c")
@@ -65,9 +65,9 @@ def requests(draw: st.DrawFn, name: str) -> Request:
 
 
 @st.composite
-def ledgers(draw: st.DrawFn, revision: str) -> Ledger:
+def histories(draw: st.DrawFn, revision: str) -> RunHistory:
     """What the nonsense that a target showed before may have led to."""
-    book = Ledger(draw(strategies.configs("small", revision)), revision)
+    book = RunHistory(draw(spyre.configs("small", revision)), revision)
     for name in NAMES[: draw(st.integers(0, len(NAMES)))]:
         book.accept(draw(requests(name)))
         if draw(st.integers(0, 9)) == 0:
@@ -82,16 +82,16 @@ def ledgers(draw: st.DrawFn, revision: str) -> Ledger:
     return book
 
 
-def unasked(ledger: Ledger, step: Step) -> tuple[str, ...]:
+def unasked(history: RunHistory, step: Step) -> tuple[str, ...]:
     """Kinds of members without which the monitor does not ask a predicate."""
-    absent = () if ledger.prefill_members(step) else ("prefill",)
-    return absent if ledger.decode_members(step) else (*absent, "decode")
+    absent = () if history.prefill_members(step) else ("prefill",)
+    return absent if history.decode_members(step) else (*absent, "decode")
 
 
-def state(ledger: Ledger) -> Any:
+def state(history: RunHistory) -> Any:
     """What a predicate might change."""
-    parts = ("accounts", "live", "paused", "aborts_to_report", "aborts_inside", "last", "step")
-    return copy.deepcopy([getattr(ledger, part) for part in (*parts, "first_in_line", "work")])
+    parts = ("requests", "live", "paused", "aborts_to_report", "aborts_inside", "last", "step")
+    return copy.deepcopy([getattr(history, part) for part in (*parts, "first_in_line", "work")])
 
 
 def test_every_optional_field_of_a_step_is_drawn() -> None:
@@ -100,25 +100,25 @@ def test_every_optional_field_of_a_step_is_drawn() -> None:
 
 @pytest.mark.parametrize("revision", REVISIONS)
 @given(data=st.data())
-def test_every_predicate_answers_on_any_ledger_and_step_and_changes_nothing(
+def test_every_predicate_answers_on_any_history_and_step_and_changes_nothing(
     revision: str, data: st.DataObject
 ) -> None:
-    ledger, step = data.draw(ledgers(revision)), data.draw(steps())
-    before, absent = state(ledger), unasked(ledger, step)
-    for rule, predicate in PREDICATES["spyre"].items():
+    history, step = data.draw(histories(revision)), data.draw(steps())
+    before, absent = state(history), unasked(history, step)
+    for rule, predicate in predicates_of("spyre").items():
         if predicate.members in absent:
             continue
-        message = predicate.broken(ledger, step)
+        message = predicate.broken(history, step)
         assert message is None or (isinstance(message, str) and message), rule
-        assert isinstance(predicate.at_stake(ledger, step), bool), rule
-    assert state(ledger) == before
+        assert isinstance(predicate.exercised(history, step), bool), rule
+    assert state(history) == before
 
 
 @pytest.mark.parametrize("revision", REVISIONS)
 @given(data=st.data())
 def test_a_monitor_follows_a_run_of_nonsense_to_its_end(revision: str, data: st.DataObject) -> None:
-    config = data.draw(strategies.configs("small", revision))
-    judge = Monitor(RULES, PREDICATES["spyre"], config, revision=revision)
+    config = data.draw(spyre.configs("small", revision))
+    judge = Monitor(RULES, predicates_of("spyre"), config, revision=revision)
     observes = data.draw(st.frozensets(st.sampled_from(sorted(VALUES))))
     for name in NAMES:
         judge.accept(data.draw(requests(name)))
@@ -127,7 +127,7 @@ def test_a_monitor_follows_a_run_of_nonsense_to_its_end(revision: str, data: st.
         seen, expected = data.draw(steps(observes)), data.draw(st.none() | steps())
         differs = None if expected is None else lockstep.differences(seen, expected)
         broken = judge.observe(seen, differs)
-        assert all(one.message and one.step == judge.ledger.step - 1 for one in broken)
+        assert all(one.message and one.step == judge.history.step - 1 for one in broken)
 
 
 @given(steps(), steps())

@@ -4,26 +4,27 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from schedproof.properties import lockstep
-from schedproof.properties.ledger import Ledger
-from schedproof.properties.monitor import Monitor
-from schedproof.properties.rules import PREDICATES
-from schedproof.properties.systems import GENERATORS
-from schedproof.spec.catalogue import REVISIONS, load
+from schedproof.properties.checking import lockstep
+from schedproof.properties.checking.monitor import Monitor
+from schedproof.properties.history.run_history import RunHistory
+from schedproof.properties.predicates.rules import predicates_of
+from schedproof.properties.search.generators import generators_of
+from schedproof.spec.catalogue import load
+from schedproof.spec.systems import SYSTEMS
 
 from .test_totality import IDS, NAMES, VALUES, requests, state, steps
 
 # Spyre has a file of its own, with what only it shows.
 each = pytest.mark.parametrize(
     ("system", "revision"),
-    [(system, named[-1]) for system, named in REVISIONS.items() if system != "spyre"],
+    [(one.name, one.revisions[-1]) for one in SYSTEMS.values() if one.name != "spyre"],
 )
 
 
 @st.composite
-def ledgers(draw: st.DrawFn, system: str, revision: str) -> Ledger:
+def histories(draw: st.DrawFn, system: str, revision: str) -> RunHistory:
     """What the nonsense that a target showed before may have led to."""
-    book = Ledger(draw(GENERATORS[system].configs("small", revision)), revision, system)
+    book = RunHistory(draw(generators_of(system).configs("small", revision)), revision, system)
     for name in NAMES[: draw(st.integers(0, len(NAMES)))]:
         book.accept(draw(requests(name)))
         if draw(st.integers(0, 9)) == 0:
@@ -39,16 +40,16 @@ def ledgers(draw: st.DrawFn, system: str, revision: str) -> Ledger:
 
 @each
 @given(data=st.data())
-def test_every_predicate_answers_on_any_ledger_and_step_and_changes_nothing(
+def test_every_predicate_answers_on_any_history_and_step_and_changes_nothing(
     system: str, revision: str, data: st.DataObject
 ) -> None:
-    ledger, step = data.draw(ledgers(system, revision)), data.draw(steps())
-    before = state(ledger)
-    for rule, predicate in PREDICATES[system].items():
-        message = predicate.broken(ledger, step)
+    history, step = data.draw(histories(system, revision)), data.draw(steps())
+    before = state(history)
+    for rule, predicate in predicates_of(system).items():
+        message = predicate.broken(history, step)
         assert message is None or (isinstance(message, str) and message), rule
-        assert isinstance(predicate.at_stake(ledger, step), bool), rule
-    assert state(ledger) == before
+        assert isinstance(predicate.exercised(history, step), bool), rule
+    assert state(history) == before
 
 
 @each
@@ -56,8 +57,8 @@ def test_every_predicate_answers_on_any_ledger_and_step_and_changes_nothing(
 def test_a_monitor_follows_a_run_of_nonsense_to_its_end(
     system: str, revision: str, data: st.DataObject
 ) -> None:
-    config = data.draw(GENERATORS[system].configs("small", revision))
-    judge = Monitor(load(system), PREDICATES[system], config, revision=revision, system=system)
+    config = data.draw(generators_of(system).configs("small", revision))
+    judge = Monitor(load(system), predicates_of(system), config, revision=revision, system=system)
     observes = data.draw(st.frozensets(st.sampled_from(sorted(VALUES))))
     for name in NAMES:
         judge.accept(data.draw(requests(name)))
@@ -66,4 +67,4 @@ def test_a_monitor_follows_a_run_of_nonsense_to_its_end(
         seen, expected = data.draw(steps(observes)), data.draw(st.none() | steps())
         differs = None if expected is None else lockstep.differences(seen, expected)
         broken = judge.observe(seen, differs)
-        assert all(one.message and one.step == judge.ledger.step - 1 for one in broken)
+        assert all(one.message and one.step == judge.history.step - 1 for one in broken)

@@ -6,10 +6,10 @@ from functools import partial
 import pytest
 from msgspec.structs import replace
 
-from schedproof.gate.explore_command import chosen_rules, chosen_scopes
+from schedproof.gate.explore.choice import chosen_rules, chosen_scopes
 from schedproof.model.observation import Step
 from schedproof.model.target import ModelTarget
-from schedproof.properties.replay import replay
+from schedproof.properties.checking.replay import replay
 from schedproof.solver.explored import Asked, Run
 from schedproof.solver.graph import Graph, drawn
 from schedproof.spec.catalogue import load
@@ -24,7 +24,7 @@ def asked(system: str, revision: str, scope: str, requests: int, limit: int) -> 
 
 SPYRE = asked("spyre", "documented", "lengths", 2, 6)
 ABORTS = asked("spyre", "sound", "aborts", 1, 12)
-VLLM = asked("vllm", "documented", "seats", 2, 4)
+VLLM = asked("vllm", "documented", "slots", 2, 4)
 
 
 def graph_of(question: Asked, most: int = MOST) -> Graph:
@@ -40,10 +40,10 @@ def test_states_moves_and_rules_are_those_of_the_explorer(question: Asked) -> No
     explored, graph = run.explored(), graph_of(question)
     assert (len(graph.vertices), len(graph.edges)) == (explored.states, explored.transitions)
     assert max(vertex.depth for vertex in graph.vertices) <= explored.depth
-    assert graph.explored.at_stake == explored.at_stake
+    assert graph.explored.exercised == explored.exercised
     assert graph.explored.found == explored.found
-    staked = {rule for edge in graph.edges for rule in edge.at_stake}
-    assert {rule for rule, limits in explored.at_stake.items() if limits} >= staked
+    staked = {rule for edge in graph.edges for rule in edge.exercised}
+    assert {rule for rule, limits in explored.exercised.items() if limits} >= staked
     broken = {one.rule for edge in graph.edges for one in edge.broken}
     assert broken == {one.rule for one in explored.found}
     assert (graph.beyond, graph.unopened) == (0, frozenset())

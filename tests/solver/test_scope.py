@@ -4,14 +4,12 @@ configuration."""
 import pytest
 
 from schedproof.model.systems import full_config, make_model, resolve_revision
-from schedproof.solver.decisions import DECIDED
-from schedproof.solver.explored import MODELS, Asked
 from schedproof.solver.scheduling import SchedulerSpace
-from schedproof.solver.scope import LIMIT_KEY, LIMIT_NAME, lengths, menu_of
-from schedproof.solver.systems import CHECKUP, SCOPES
+from schedproof.solver.scope import lengths, menu_of
+from schedproof.solver.systems import decided_of, explored_systems, space_of
 from schedproof.solver.undecided import OWN
 
-SYSTEMS = sorted(MODELS)
+SYSTEMS = explored_systems()
 
 
 def test_every_length_comes_with_every_answer():
@@ -34,20 +32,20 @@ def test_a_menu_knows_who_is_taken_where_and_how_important_it_is():
 
 @pytest.mark.parametrize("system", SYSTEMS)
 def test_every_system_has_what_the_engines_ask_for(system):
-    assert system in DECIDED
-    assert LIMIT_KEY[system] in full_config(system, resolve_revision(system, None), {})
-    assert LIMIT_NAME[system]
-    for scope in (*SCOPES[system], *CHECKUP[system]):
+    assert isinstance(decided_of(system), dict)
+    assert space_of(system).limit_key in full_config(system, resolve_revision(system, None), {})
+    assert space_of(system).limit_name
+    for scope in (*space_of(system).scopes, *space_of(system).checkup):
         assert scope.system == system
-        assert LIMIT_KEY[system] not in scope.full_config
+        assert space_of(system).limit_key not in scope.full_config
         assert list(scope.limits) == sorted(set(scope.limits))
 
 
 @pytest.mark.parametrize("system", SYSTEMS)
 def test_configurations_begin_together_if_their_first_states_are_equal(system):
-    scope = SCOPES[system][0]
+    scope = space_of(system).scopes[0]
     revision = resolve_revision(system, None)
-    models = MODELS[system](Asked(revision, scope))
+    models = space_of(system).models(revision, scope.full_config, scope.limits, None)
     space = SchedulerSpace(models, models.menu(scope.menu), 1, {}, revision)
     roots = space.roots()
     together = [members for _, members in roots]
@@ -56,5 +54,5 @@ def test_configurations_begin_together_if_their_first_states_are_equal(system):
     else:
         assert together == [1 << number for number in range(len(scope.limits))]
     assert all(node.book.system == system for node, _ in roots)
-    first = models.configs[0][LIMIT_KEY[system]]
-    assert roots[0][0].book.config[LIMIT_KEY[system]] == first
+    first = models.configs[0][space_of(system).limit_key]
+    assert roots[0][0].book.config[space_of(system).limit_key] == first

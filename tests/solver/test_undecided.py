@@ -5,7 +5,14 @@ import pytest
 from schedproof.model.scenario import Request
 from schedproof.solver.book import Book
 from schedproof.solver.spyre import undecided as spyre_sequences
-from schedproof.solver.undecided import ENDLESS, OWN, Looked, Menu, OpenAccount, fully_decided
+from schedproof.solver.undecided import (
+    ENDLESS,
+    OWN,
+    Looked,
+    Menu,
+    OpenRequestHistory,
+    fully_decided,
+)
 from schedproof.solver.vllm import undecided as vllm_sequences
 
 ITEMS = [
@@ -34,7 +41,7 @@ def test_the_same_items_are_the_same_object(menu):
 
 
 def test_own_words_get_the_name_of_the_request(menu):
-    assert menu.candidates(0b0100).said_by("r7") == (("shared", 2), ("r7", 1))
+    assert menu.candidates(0b0100).known_tokens("r7") == (("shared", 2), ("r7", 1))
 
 
 @pytest.mark.parametrize(
@@ -67,14 +74,14 @@ def test_the_configurations_that_take_any_of_them(menu):
 
 
 def test_reading_an_open_field_is_noticed_with_the_request_and_the_field(menu):
-    account = OpenAccount("r0", menu.everything)
+    account = OpenRequestHistory("r0", menu.everything)
     with pytest.raises(Looked) as looked:
         account.max_tokens  # noqa: B018 (reading is what is tested)
     assert (looked.value.request, looked.value.field) == ("r0", "max_tokens")
 
 
 def test_what_is_decided_can_be_read(menu):
-    account = OpenAccount("r0", menu.candidates(0b0011))
+    account = OpenRequestHistory("r0", menu.candidates(0b0011))
     assert account.prompt == 3
     assert account.content == (("r0", 3),)
     assert not account.started
@@ -93,7 +100,7 @@ def test_priorities_are_open_too_until_they_are_told_apart():
     assert [part.bits for part in parts] == [0b111, 0b101, 0b010]
     assert [fully_decided(part) for part in parts] == [False, True, True]
     with pytest.raises(Looked) as looked:
-        OpenAccount("r0", open_).priority  # noqa: B018 (reading is what is tested)
+        OpenRequestHistory("r0", open_).priority  # noqa: B018 (reading is what is tested)
     assert looked.value.field == "priority"
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from schedproof.properties.rules import PREDICATES, applies
+from schedproof.properties.predicates.rules import applies, predicates_of
 from schedproof.spec import catalogue
 from schedproof.spec.catalogue import Rule
 
@@ -33,7 +33,7 @@ def test_every_row_and_every_promise_is_a_rule(rules):
 
 def test_checked_rules_have_a_predicate_and_the_others_a_reason(rules):
     for rule in rules:
-        assert rule.checked == (rule.id in PREDICATES["llmservingsim"]), rule.id
+        assert rule.checked == (rule.id in predicates_of("llmservingsim")), rule.id
         assert bool(rule.witness) == rule.checked == (not rule.unchecked), rule.id
     assert sum(rule.checked for rule in rules) == 21
 

@@ -3,8 +3,8 @@
 import pytest
 
 from schedproof.model.nano_vllm.config import REVISIONS
-from schedproof.properties.nano_vllm import PREDICATES
-from schedproof.properties.rules import PREDICATES as OF_EVERY_SYSTEM
+from schedproof.properties.predicates.nano_vllm import PREDICATES
+from schedproof.properties.predicates.rules import predicates_of
 from schedproof.spec import catalogue
 from schedproof.spec.catalogue import Rule
 
@@ -41,7 +41,7 @@ def test_checked_rules_come_first_and_the_others_by_number(rules):
 
 
 def test_the_predicates_are_those_that_runs_are_judged_by():
-    assert PREDICATES.items() <= OF_EVERY_SYSTEM["nano_vllm"].items()
+    assert PREDICATES.items() <= predicates_of("nano_vllm").items()
 
 
 def test_who_stands_in_for_a_rule_is_checked_or_leads_to_one_that_is(rules):

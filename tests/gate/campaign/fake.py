@@ -15,7 +15,7 @@ class Killed(BaseException):
 
 
 def fake_result(item: Item) -> Result:
-    """What follows from the item: some rules at stake, a near miss, now and then a failure."""
+    """What follows from the item: some rules exercised, a near miss, now and then a failure."""
     if isinstance(item, Shrinking):
         return Result(scenarios=1, failures=(item.failure,))
     chance = random.Random(canonical(item))
@@ -36,7 +36,7 @@ def fake_result(item: Item) -> Result:
     return Result(
         scenarios=60,
         steps=chance.randrange(9_000),
-        at_stake=dict.fromkeys(chance.sample(rules, 3), 1),
+        exercised=dict.fromkeys(chance.sample(rules, 3), 1),
         near=near,
         failures=tuple(failures),
     )

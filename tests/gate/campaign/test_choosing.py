@@ -47,7 +47,7 @@ def test_where_witnesses_are_missing_there_is_more_work() -> None:
     seen = Seen()
     before = revisions(chosen(seen))
     assert before["sound"] == pytest.approx(before["documented"], abs=2)
-    seen.add(SAMPLE, Result(at_stake=EVERY))
+    seen.add(SAMPLE, Result(exercised=EVERY))
     after = revisions(chosen(seen))
     assert after["documented"] > 5 * after["sound"] > 0
 

@@ -15,7 +15,7 @@ ITEMS = "7"
 def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Content:
     ledger = tmp_path_factory.mktemp("undisturbed") / "ledger"
     whole = ran(ledger, *SMALL, "--items", ITEMS, "--workers", "1")
-    assert whole.returncode == 3, whole.stdout + whole.stderr  # not every rule was at stake
+    assert whole.returncode == 3, whole.stdout + whole.stderr  # not every rule was exercised
     assert f"no finding in {ITEMS} items; no verdict" in whole.stdout
     return content(ledger)
 

@@ -46,7 +46,7 @@ def merged(path: Path, *others: Path) -> Ledger:
 def test_what_was_written_is_read_again(tmp_path: Path) -> None:
     result = Result(
         scenarios=3,
-        at_stake={"V1-I2": 4},
+        exercised={"V1-I2": 4},
         near={"num_blocks": NearMiss(left=2, config={"num_blocks": 9})},
         failures=(FAILURE,),
     )

@@ -1,18 +1,8 @@
-"""A target that is watched is asked for what it would be asked for without."""
+"""The nearest misses of limits that a watched target shows."""
 
 from schedproof.gate.campaign.margins import Watched
 from schedproof.model.systems import full_config
 from schedproof.model.target import ModelTarget
-
-
-class Begins(ModelTarget):
-    def ask_ahead(self, steps: int) -> int:
-        return min(steps, 4)
-
-
-def test_steps_that_follow_are_told() -> None:
-    assert Watched(Begins()).ask_ahead(9) == 4
-    assert Watched(ModelTarget()).ask_ahead(9) == 1
 
 
 def test_the_nearest_miss_of_a_limit_is_kept_with_its_configuration() -> None:

@@ -27,10 +27,10 @@ from schedproof.gate.campaign.running import rules_of, run_item
 from schedproof.model.errors import InputError
 from schedproof.model.systems import full_config
 from schedproof.model.target import ModelTarget, Reply
-from schedproof.properties.faulty_targets import TakesForEver
-from schedproof.properties.near import used
-from schedproof.properties.replay import replay
-from schedproof.properties.shape import shape
+from schedproof.properties.checking.replay import replay
+from schedproof.properties.checking.shape import shape
+from schedproof.properties.mutants.faulty_targets import TakesForEver
+from schedproof.properties.search.boundary_cases import used
 
 BREAKS = Sample(system="nano_vllm", revision="0.2.0", scale="small", seed=0, examples=30)
 SCOPE = Exploring(

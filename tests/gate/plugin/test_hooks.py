@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from schedproof.gate.profiles import PROFILES, Profile
-from schedproof.properties.rules import applies
+from schedproof.gate.judging.profiles import PROFILES, Profile
+from schedproof.properties.predicates.rules import applies
 from schedproof.spec.catalogue import load
 
 from .project import LOSES, write_project

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from schedproof.gate.profiles import PROFILES, Profile
-from schedproof.gate.scenario_file import write_scenario
+from schedproof.gate.files.scenario_file import write_scenario
+from schedproof.gate.judging.profiles import PROFILES, Profile
 from schedproof.model.scenario import Expectation, Request, Scenario
 from schedproof.model.systems import full_config
 

@@ -5,7 +5,7 @@ import pytest
 
 from schedproof.model.errors import InputError
 from schedproof.model.llmservingsim.config import LlmServingSimConfig, read_config
-from schedproof.model.systems import REVISIONS, full_config, resolve_revision
+from schedproof.model.systems import full_config, resolve_revision, revisions_of
 
 
 def test_the_defaults_are_those_of_the_scenario_format():
@@ -18,7 +18,7 @@ def test_the_defaults_are_those_of_the_scenario_format():
 
 
 def test_the_page_is_the_first_revision():
-    assert REVISIONS["llmservingsim"] == ("documented", "head")
+    assert revisions_of("llmservingsim") == ("documented", "head")
     assert resolve_revision("llmservingsim", None) == "documented"
 
 
@@ -46,13 +46,13 @@ def test_an_unknown_key_is_refused_with_those_that_are_valid():
         read_config({"watermark": 0.1}, "head")
 
 
-def test_zero_seats_are_any_number_and_a_threshold_of_zero_is_none():
+def test_zero_slots_are_any_number_and_a_threshold_of_zero_is_none():
     config = read_config({"max_num_seqs": 0}, "documented")
-    assert config.has_seat(0)
-    assert config.has_seat(10**6)
+    assert config.has_slot(0)
+    assert config.has_slot(10**6)
     assert config.capped(10**6) == 10**6
     capped = msgspec.structs.replace(config, max_num_seqs=2, long_prefill_token_threshold=5)
-    assert [capped.has_seat(taken) for taken in (0, 1, 2, 3)] == [True, True, False, False]
+    assert [capped.has_slot(taken) for taken in (0, 1, 2, 3)] == [True, True, False, False]
     assert [capped.capped(tokens) for tokens in (1, 5, 6)] == [1, 5, 5]
 
 

@@ -182,11 +182,11 @@ def test_cached_blocks_that_nobody_holds_must_be_free_in_the_release_too(
     assert (plan.scheduled == {"a": 5}) is admitted
 
 
-# --- seats -------------------------------------------------------------------------------------
+# --- slots -------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("revision", "joined"), [(WHOLE, ["a"]), (IN_CHUNKS, ["a", "b"])])
-def test_seats_are_those_of_the_running_in_the_deck_and_of_the_step_in_the_release(
+def test_slots_are_those_of_the_running_in_the_deck_and_of_the_step_in_the_release(
     revision: str, joined: list[str]
 ) -> None:
     runs = (decoding("r", 5, 1, 2),)
@@ -195,13 +195,13 @@ def test_seats_are_those_of_the_running_in_the_deck_and_of_the_step_in_the_relea
     assert ids(plan.running) == ["r", *joined]
 
 
-def test_the_deck_admits_nobody_while_every_seat_is_taken() -> None:
+def test_the_deck_admits_nobody_while_every_slot_is_taken() -> None:
     runs = (decoding("q", 5, 1, 2), decoding("r", 5, 3, 4))
     plan = decided(queue(1, running=runs, pool=pool(16, 4)), max_num_seqs=2)
     assert (plan.is_prefill, plan.scheduled) == (False, {"q": 1, "r": 1})
 
 
-def test_in_the_release_those_behind_the_seats_wait_until_one_in_front_ends() -> None:
+def test_in_the_release_those_behind_the_slots_wait_until_one_in_front_ends() -> None:
     run = Run(IN_CHUNKS, block_size=4, num_blocks=9, max_num_seqs=2)
     for name, tokens in (("a", 3), ("b", 4), ("c", 2)):
         run.ask(name, 2, max_tokens=tokens)
@@ -328,7 +328,7 @@ def test_who_has_had_its_turn_in_the_step_is_not_preempted(revision: str) -> Non
 
 
 @each_revision
-def test_one_beyond_the_seats_may_be_a_victim(revision: str) -> None:
+def test_one_beyond_the_slots_may_be_a_victim(revision: str) -> None:
     runs = (decoding("a", 4, 1), decoding("b", 5, 2, 3), decoding("c", 5, 4, 5))
     plan = decided(State(running=runs, pool=pool(5, 5)), revision, max_num_seqs=1)
     assert (plan.scheduled, plan.preempted) == ({"a": 1}, ("c",))

@@ -11,12 +11,7 @@ from schedproof.model.prefix import prefix
 from schedproof.model.spyre import forward
 from schedproof.model.spyre.config import SpyreConfig
 from schedproof.model.spyre.forward import Forward
-from schedproof.model.spyre.revision import (
-    RELEASE_2_1_2,
-    RELEASE_2_5_2,
-    SOUND,
-    Revision,
-)
+from schedproof.model.spyre.revision import RELEASE_2_1_2, RELEASE_2_5_2, SOUND, Revision
 from schedproof.model.spyre.state import Sequence, State
 
 from .build import ALL, BLOCK, batch, config, decoding, ids, only, waiting

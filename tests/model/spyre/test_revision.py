@@ -10,7 +10,7 @@ from schedproof.model.spyre.peak import CHECKS
 from schedproof.model.spyre.revision import DECIDES_AS, REVISIONS, SOUND, Revision, admitting_by
 from schedproof.model.spyre.volumetric import FORMULAS, Newcomer, Projection
 
-from ...golden import Arrival, request_of
+from ...golden_tables import Arrival, request_of
 from .build import config
 
 RELEASES = {"2.1.2", "2.5.2"}

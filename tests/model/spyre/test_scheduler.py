@@ -18,7 +18,7 @@ from schedproof.model.spyre.scheduler import Decision
 from schedproof.model.spyre.state import State
 from schedproof.model.target import ModelTarget
 
-from ...golden import Arrival, add, play, started
+from ...golden_tables import Arrival, add, play, started
 from .build import ALL, EACH, batch, config, decoding, ids, waiting
 
 # Of runs: lengths so small that every limit binds now and then.
@@ -463,7 +463,7 @@ def test_what_a_request_reads_from_its_blocks_is_what_its_tokens_wrote_there(rev
     check()
 
 
-def in_common(one: list[tuple[str, int]], other: list[tuple[str, int]]) -> int:
+def common_prefix_len(one: list[tuple[str, int]], other: list[tuple[str, int]]) -> int:
     """Tokens with which both begin."""
     pairs = zip(one, other, strict=False)
     return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
@@ -485,7 +485,7 @@ def test_a_hit_is_the_longest_run_of_full_blocks_that_anyone_has_computed(revisi
                 one = requests[name]
                 own = [token(one, position) for position in range(one.prompt - 1)]
                 if name not in known:
-                    common = (in_common(own, there) for there in known.values())
+                    common = (common_prefix_len(own, there) for there in known.values())
                     hit = max((n // block for n in common), default=0) * block
                     assert seen["prefix_hit"].get(name, hit) == hit
                     known[name] = own[:hit]

@@ -19,7 +19,7 @@ from schedproof.model.spyre.volumetric import (
     formula_named,
 )
 
-from ...golden import Arrival, play
+from ...golden_tables import Arrival, play
 
 SOUND = ("2.1.2", "common_base")
 UNSOUND = tuple(name for name in FORMULAS if name not in SOUND)
@@ -79,7 +79,7 @@ def test_slack_gives_everyone_as_many_tokens_more() -> None:
 
 
 @pytest.mark.parametrize(
-    ("projection", "least_limit"),
+    ("projection", "min_limit"),
     [
         (Projection(10, []), 0),  # a lone newcomer is never checked
         (Projection(10, [20, 30]), 30),  # the newcomer is the first to end: 3 x 10
@@ -92,11 +92,9 @@ def test_slack_gives_everyone_as_many_tokens_more() -> None:
         (Projection(25, [], True), 25),
     ],
 )
-def test_the_walk_shrinks_the_batch_as_members_end(
-    projection: Projection, least_limit: int
-) -> None:
-    assert accepts(projection, least_limit)
-    assert least_limit == 0 or not accepts(projection, least_limit - 1)
+def test_the_walk_shrinks_the_batch_as_members_end(projection: Projection, min_limit: int) -> None:
+    assert accepts(projection, min_limit)
+    assert min_limit == 0 or not accepts(projection, min_limit - 1)
 
 
 class Join(NamedTuple):

@@ -9,7 +9,7 @@ import pytest
 from schedproof.model.llmservingsim import documented, head, kv_cache, scheduler
 from schedproof.model.systems import make_model
 from schedproof.model.target import ModelTarget
-from schedproof.properties.replay import replay
+from schedproof.properties.checking.replay import replay
 from schedproof.solver.explore import numbers
 from schedproof.solver.explored import Asked, Run
 from schedproof.solver.llmservingsim.scopes import CHECKUP, SCOPES, SHARED, Scope
@@ -37,7 +37,7 @@ SMALL = [
         config=(("enable_chunked_prefill", False), ("max_num_batched_tokens", 7)),
     ),
     Scope("cache", "", 2, SHARED[::3], (3, 4), "alone", (CACHES,)),
-    Scope("seats", "", 3, FEW[1::2], (3,), config=(("max_num_seqs", 2),)),
+    Scope("slots", "", 3, FEW[1::2], (3,), config=(("max_num_seqs", 2),)),
     Scope("no cap", "", 3, FEW[1::4], (6,), config=(("max_num_seqs", 0),)),
     Scope(
         "prefills first",
@@ -65,10 +65,10 @@ def explored(revision, scope, rules=RULES, **options):
 
 
 def verdicts(one):
-    """Which rule breaks, and which was at stake, in which pools."""
+    """Which rule breaks, and which was exercised, in which pools."""
     broken = {(found.rule, pool) for found in one.found for pool in found.limits}
-    at_stake = {(rule, pool) for rule, pools in one.at_stake.items() for pool in pools}
-    return broken, at_stake
+    exercised = {(rule, pool) for rule, pools in one.exercised.items() for pool in pools}
+    return broken, exercised
 
 
 def steps_seen(revision, scope, reduced):
@@ -97,7 +97,7 @@ def steps_seen(revision, scope, reduced):
 def as_it_stands(models, state, book):
     """The state with all its names, all that the client has booked, and the step before."""
     cached = frozenset(state.pool.cached.items())
-    accounts = tuple(tuple(vars_of(one)) for one in book.accounts.values())
+    accounts = tuple(tuple(vars_of(one)) for one in book.requests.values())
     state = state._replace(pool=state.pool._replace(cached=()), batches=0)
     return state, cached, accounts, tuple(book.live), repr(book.last)
 
@@ -130,12 +130,12 @@ def test_the_models_keep_every_rule_and_never_go_in_circles(revision, scope):
 @pytest.mark.parametrize("scope", [SMALL[0], SMALL[5]], ids=lambda scope: scope.name)
 def test_pools_explored_in_one_go_are_those_explored_one_by_one(revision, scope):
     together = explored(revision, scope)
-    broken, at_stake = verdicts(together)
+    broken, exercised = verdicts(together)
     for pool in scope.limits:
         alone = explored(revision, replace(scope, limits=(pool,)))
         assert alone.states == together.states_by_limit[pool]
         assert verdicts(alone)[0] == {entry for entry in broken if entry[1] == pool}
-        assert verdicts(alone)[1] == {entry for entry in at_stake if entry[1] == pool}
+        assert verdicts(alone)[1] == {entry for entry in exercised if entry[1] == pool}
 
 
 # States, transitions and depth of a few configurations: whoever changes a model on purpose changes
@@ -147,7 +147,7 @@ PINNED = {
     ("documented", "few tokens"): (98, 166, 14),
     ("documented", "whole prompts"): (353, 668, 11),
     ("documented", "cache"): (1445, 2327, 14),
-    ("documented", "seats"): (110, 232, 12),
+    ("documented", "slots"): (110, 232, 12),
     ("documented", "no cap"): (232, 657, 11),
     ("documented", "prefills first"): (205, 417, 12),
     ("head", "lengths"): (277, 605, 10),
@@ -156,7 +156,7 @@ PINNED = {
     ("head", "few tokens"): (62, 113, 12),
     ("head", "whole prompts"): (226, 524, 9),
     ("head", "cache"): (1549, 2498, 14),
-    ("head", "seats"): (203, 495, 13),
+    ("head", "slots"): (203, 495, 13),
     ("head", "no cap"): (310, 915, 13),
 }
 

@@ -10,8 +10,8 @@ from schedproof.model.nano_vllm import block_manager, scheduler
 from schedproof.model.nano_vllm.state import Sequence
 from schedproof.model.systems import make_model
 from schedproof.model.target import ModelTarget
-from schedproof.properties.nano_vllm.mutants import BROKEN_BY_0_2_0
-from schedproof.properties.replay import replay
+from schedproof.properties.checking.replay import replay
+from schedproof.properties.mutants.nano_vllm.mutants import BROKEN_BY_0_2_0
 from schedproof.solver.explore import numbers
 from schedproof.solver.explored import Asked, Run
 from schedproof.solver.names import Names
@@ -30,7 +30,7 @@ BUDGET = ("max_num_batched_tokens", 3)
 SMALL = [
     Scope("lengths", "", 2, FEW, (3, 4)),
     Scope("aborts", "", 2, FEW[1::2], (3,), "any", revisions=("0.2.0",)),
-    Scope("seats", "", 3, tuple(lengths((1, 4), (1, 2))), (3,), config=(("max_num_seqs", 2),)),
+    Scope("slots", "", 3, tuple(lengths((1, 4), (1, 2))), (3,), config=(("max_num_seqs", 2),)),
     # Early ends are left out of steps in which nothing else happens: the menu has them all.
     Scope(
         "wide blocks",
@@ -45,7 +45,7 @@ SMALL = [
     Scope("chunks", "", 2, FEW, (3, 4), config=(BUDGET,), revisions=IN_CHUNKS),
     Scope("cache in chunks", "", 2, SHARED[::3], (4,), "alone", (BUDGET,), IN_CHUNKS),
 ]
-# Where no prompt is cut and every seat is free the revisions decide alike: one is enough.
+# Where no prompt is cut and every slot is free the revisions decide alike: one is enough.
 EVERY = [
     (revision, scope) for revision in REVISIONS for scope in SMALL if scope.belongs_to(revision)
 ]
@@ -66,10 +66,10 @@ def explored(revision, scope, rules=RULES, **options):
 
 
 def verdicts(one):
-    """Which rule breaks, and which was at stake, in which pools."""
+    """Which rule breaks, and which was exercised, in which pools."""
     broken = {(found.rule, pool) for found in one.found for pool in found.limits}
-    at_stake = {(rule, pool) for rule, pools in one.at_stake.items() for pool in pools}
-    return broken, at_stake
+    exercised = {(rule, pool) for rule, pools in one.exercised.items() for pool in pools}
+    return broken, exercised
 
 
 def steps_seen(revision, scope, reduced):
@@ -98,7 +98,7 @@ def steps_seen(revision, scope, reduced):
 def as_it_stands(models, state, book):
     """The state with all its names, all that the client has booked, and the step before."""
     cached = frozenset(state.pool.cached.items())
-    accounts = tuple(tuple(vars_of(one)) for one in book.accounts.values())
+    accounts = tuple(tuple(vars_of(one)) for one in book.requests.values())
     state = state._replace(pool=state.pool._replace(cached=()))
     return state, cached, accounts, tuple(book.live), repr(book.last)
 
@@ -185,12 +185,12 @@ def test_a_wrong_reduction_is_noticed(name):
 def test_pools_explored_in_one_go_are_those_explored_one_by_one(revision, name):
     scope = named(name)
     together = explored(revision, scope)
-    broken, at_stake = verdicts(together)
+    broken, exercised = verdicts(together)
     for pool in scope.limits:
         alone = explored(revision, replace(scope, limits=(pool,)))
         assert alone.states == together.states_by_limit[pool]
         assert verdicts(alone)[0] == {entry for entry in broken if entry[1] == pool}
-        assert verdicts(alone)[1] == {entry for entry in at_stake if entry[1] == pool}
+        assert verdicts(alone)[1] == {entry for entry in exercised if entry[1] == pool}
 
 
 @pytest.mark.parametrize("revision", REVISIONS)
@@ -210,7 +210,7 @@ def test_the_model_keeps_every_rule_but_those_of_which_the_release_is_known_to_d
 ):
     one = explored(revision, scope)
     assert one.complete
-    expected = BROKEN_BY_0_2_0 if (revision, scope.name) == ("0.2.0", "seats") else frozenset()
+    expected = BROKEN_BY_0_2_0 if (revision, scope.name) == ("0.2.0", "slots") else frozenset()
     assert {found.rule for found in one.found} == expected
     assert one.livelocks == 0
 
@@ -219,12 +219,12 @@ def test_the_model_keeps_every_rule_but_those_of_which_the_release_is_known_to_d
 # changes these numbers with it.
 PINNED = {
     ("documented", "lengths"): (861, 1162, 12),
-    ("documented", "seats"): (430, 724, 12),
+    ("documented", "slots"): (430, 724, 12),
     ("documented", "wide blocks"): (384, 516, 14),
     ("documented", "cache"): (536, 736, 10),
     ("0.2.0", "lengths"): (861, 1162, 12),
     ("0.2.0", "aborts"): (702, 1238, 12),
-    ("0.2.0", "seats"): (431, 728, 12),
+    ("0.2.0", "slots"): (431, 728, 12),
     ("0.2.0", "cache"): (563, 753, 10),
     ("0.2.0", "chunks"): (929, 1229, 15),
     ("0.2.0", "cache in chunks"): (1231, 2124, 12),

@@ -11,7 +11,7 @@ from schedproof.model.spyre.forward import progress as model_progress
 from schedproof.model.spyre.revision import REVISIONS
 from schedproof.model.spyre.state import Sequence
 from schedproof.model.target import ModelTarget
-from schedproof.properties.replay import replay
+from schedproof.properties.checking.replay import replay
 from schedproof.solver.numbers import Numbers, read
 from schedproof.solver.obligation import discharge
 from schedproof.solver.spyre import chunk_proof, chunks

@@ -9,19 +9,19 @@ from hypothesis import strategies as st
 
 from schedproof.model import spyre
 from schedproof.model.spyre import padding, peak, prefix, tkv, volumetric
-from schedproof.solver.spyre.contracts import CONTRACTS, MOST_MEMBERS, Contract
+from schedproof.solver.spyre.contracts import CONTRACTS, MAX_MEMBERS, Contract
 from schedproof.spec.catalogue import load
 
 MODULES = {one.__name__.rpartition(".")[2]: one for one in (padding, peak, prefix, tkv, volumetric)}
-MOST_BLOCK, MOST_CHUNK_BLOCKS = 128, 16  # where sizes have no bound
+MAX_BLOCK, MAX_CHUNK_BLOCKS = 128, 16  # where sizes have no bound
 LENGTHS = st.integers(0, 40) | st.integers(0, 40_000)
 
 
 @st.composite
 def arguments_of(draw: st.DrawFn, one: Contract) -> dict[str, Any]:
     """Arguments within the sizes; lengths are often next to a border of a block or a chunk."""
-    block = draw(st.integers(one.sizes.block[0], one.sizes.block[1] or MOST_BLOCK))
-    blocks = st.integers(one.sizes.chunk_blocks[0], one.sizes.chunk_blocks[1] or MOST_CHUNK_BLOCKS)
+    block = draw(st.integers(one.sizes.block[0], one.sizes.block[1] or MAX_BLOCK))
+    blocks = st.integers(one.sizes.chunk_blocks[0], one.sizes.chunk_blocks[1] or MAX_CHUNK_BLOCKS)
     chunk_blocks = draw(blocks)
     border = st.integers(0, 40).map(lambda n: n * block)
     near = st.builds(lambda at, off: max(at + off, 0), border, st.integers(-1, 1)) | LENGTHS
@@ -33,7 +33,7 @@ def arguments_of(draw: st.DrawFn, one: Contract) -> dict[str, Any]:
             drawn[name] = draw(near)
         else:
             members = near.map(lambda n: max(n, 1))
-            drawn[name] = draw(st.lists(members, min_size=1, max_size=MOST_MEMBERS))
+            drawn[name] = draw(st.lists(members, min_size=1, max_size=MAX_MEMBERS))
     # What would seldom apply is brought near: a precondition decides, not this.
     if "pads" in drawn:
         drawn["pads"] %= chunk_blocks

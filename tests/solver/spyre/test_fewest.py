@@ -3,7 +3,7 @@
 import pytest
 
 from schedproof.model.target import ModelTarget
-from schedproof.properties.replay import replay
+from schedproof.properties.checking.replay import replay
 from schedproof.solver.spyre.fewest import fewest
 from schedproof.solver.spyre.volumetric import Setting, to_scenario
 from schedproof.spec.catalogue import load, select

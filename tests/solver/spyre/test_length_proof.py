@@ -15,7 +15,7 @@ from schedproof.model.spyre.state import Sequence
 from schedproof.model.spyre.tkv import max_tkv
 from schedproof.model.systems import make_model
 from schedproof.model.target import ModelTarget
-from schedproof.properties.replay import replay
+from schedproof.properties.checking.replay import replay
 from schedproof.solver.numbers import Numbers, read
 from schedproof.solver.obligation import discharge
 from schedproof.solver.spyre import length_proof
@@ -145,7 +145,7 @@ def test_at_production_scale_a_request_is_refused_for_thirty_thousand_steps():
     outcome, steps = run(scenario, last_step=500)
     assert outcome.broken == []
     assert not any("r1" in step.scheduled for step in steps)
-    assert outcome.at_stake["SPY-R41"] == 500 - second.arrival + 1
+    assert outcome.exercised["SPY-R41"] == 500 - second.arrival + 1
 
 
 @pytest.mark.parametrize("scale", [Scale(1, 1, 5), Scale(2, 2, 8), Scale(64, 64, 192), Scale()])

@@ -12,7 +12,7 @@ from schedproof.model.spyre.pausing import fairness_order
 from schedproof.model.spyre.state import Sequence, State
 from schedproof.model.systems import make_model
 from schedproof.model.target import ModelTarget
-from schedproof.properties.replay import replay
+from schedproof.properties.checking.replay import replay
 from schedproof.solver.obligation import discharge
 from schedproof.solver.spyre.pausing_proof import Asked, Scale, before, obligations, starving
 from schedproof.spec.catalogue import load
@@ -58,11 +58,11 @@ def longest_wait(model, requests):
 
 
 @pytest.mark.parametrize("long_outputs", [False, True])
-@pytest.mark.parametrize("seats", [2, 3])
-def test_the_paused_hold_each_other_back_for_less_steps_than_there_are_seats(seats, long_outputs):
+@pytest.mark.parametrize("slots", [2, 3])
+def test_the_paused_hold_each_other_back_for_less_steps_than_there_are_slots(slots, long_outputs):
     most = 0
     for limit in (4, 6):
-        config = {"block_size": 2, "chunk_size": 2, "max_num_seqs": seats, "max_model_len": limit}
+        config = {"block_size": 2, "chunk_size": 2, "max_num_seqs": slots, "max_model_len": limit}
         config |= {"max_batch_tkv": limit, "long_output_priority": long_outputs}
         model = make_model("spyre", "2.5.2", config)
         for asked in product([(1, 1), (1, 2), (1, 4), (2, 3)], repeat=4):
@@ -74,7 +74,7 @@ def test_the_paused_hold_each_other_back_for_less_steps_than_there_are_seats(sea
             # One who stays may start after each pausing step, and all who want one token.
             assert steps <= 2 * pauses + asked.count((1, 1))
             most = max(most, pauses)
-    assert most == seats - 1
+    assert most == slots - 1
 
 
 @pytest.mark.parametrize(

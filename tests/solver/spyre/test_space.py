@@ -8,7 +8,7 @@ import pytest
 
 from schedproof.model.spyre.revision import REVISIONS
 from schedproof.model.target import ModelTarget
-from schedproof.properties.replay import replay
+from schedproof.properties.checking.replay import replay
 from schedproof.solver.explore import numbers
 from schedproof.solver.explored import Asked, Run
 from schedproof.solver.scheduling import SchedulerSpace
@@ -27,7 +27,7 @@ SMALL = [
     Scope("aborts", "", 2, FEW, (8, 40), "any"),
     Scope("uneven", "", 2, FEW, LIMITS, config=(("max_model_len", 7),)),
     Scope("sequential", "", 2, FEW, LIMITS, config=(("interleave", False),)),
-    Scope("seats", "", 3, tuple(lengths((3, 5), (1, 3))), (12,), config=(("max_num_seqs", 2),)),
+    Scope("slots", "", 3, tuple(lengths((3, 5), (1, 3))), (12,), config=(("max_num_seqs", 2),)),
     Scope(
         "wide blocks", "", 2, tuple(lengths((3, 9), (2, 7))), (24, 60), config=(("block_size", 4),)
     ),
@@ -44,10 +44,10 @@ def explored(revision, scope, **options):
 
 
 def verdicts(one):
-    """Which rule breaks, and which was at stake, at which limits."""
+    """Which rule breaks, and which was exercised, at which limits."""
     broken = {(found.rule, limit) for found in one.found for limit in found.limits}
-    at_stake = {(rule, limit) for rule, limits in one.at_stake.items() for limit in limits}
-    return broken, at_stake
+    exercised = {(rule, limit) for rule, limits in one.exercised.items() for limit in limits}
+    return broken, exercised
 
 
 def steps_seen(revision, scope, reduced):
@@ -76,7 +76,7 @@ def as_it_stands(models, state, book):
     """The state with all its names, and all that the client has booked."""
     pool = state.pool._replace(cached=())
     cached = frozenset(state.pool.cached.items())
-    accounts = tuple(tuple(vars_of(one)) for one in book.accounts.values())
+    accounts = tuple(tuple(vars_of(one)) for one in book.requests.values())
     return state._replace(pool=pool), cached, accounts, tuple(book.live)
 
 
@@ -155,12 +155,12 @@ def test_a_wrong_reduction_is_noticed(place, name, wrong):
 def test_limits_explored_together_are_those_explored_one_by_one(revision):
     scope = replace(SMALL[0], aborts="alone")
     together = explored(revision, scope)
-    broken, at_stake = verdicts(together)
+    broken, exercised = verdicts(together)
     for limit in LIMITS:
         alone = explored(revision, replace(scope, limits=(limit,)))
         assert alone.states == together.states_by_limit[limit]
         assert verdicts(alone)[0] == {entry for entry in broken if entry[1] == limit}
-        assert verdicts(alone)[1] == {entry for entry in at_stake if entry[1] == limit}
+        assert verdicts(alone)[1] == {entry for entry in exercised if entry[1] == limit}
 
 
 @pytest.mark.parametrize("order", ["depth", "deepening"])
@@ -210,21 +210,21 @@ def test_only_the_rules_that_are_said_to_read_the_limit_do():
 PINNED = {
     ("sound", "lengths"): (111, 219, 11),
     ("sound", "aborts"): (130, 567, 11),
-    ("sound", "seats"): (112, 203, 14),
+    ("sound", "slots"): (112, 203, 14),
     ("sound", "cache"): (439, 653, 12),
     ("sound", "pool"): (197, 759, 11),
     ("documented", "lengths"): (111, 218, 11),
     ("documented", "aborts"): (130, 570, 11),
-    ("documented", "seats"): (109, 193, 14),
+    ("documented", "slots"): (109, 193, 14),
     ("documented", "cache"): (439, 653, 12),
     ("documented", "pool"): (197, 759, 11),
     ("2.1.2", "lengths"): (244, 459, 13),
     ("2.1.2", "aborts"): (319, 1082, 13),
-    ("2.1.2", "seats"): (223, 402, 16),
+    ("2.1.2", "slots"): (223, 402, 16),
     ("2.1.2", "cache"): (484, 749, 11),
     ("2.5.2", "lengths"): (156, 304, 11),
     ("2.5.2", "aborts"): (184, 649, 11),
-    ("2.5.2", "seats"): (208, 378, 14),
+    ("2.5.2", "slots"): (208, 378, 14),
     ("2.5.2", "cache"): (492, 751, 12),
     ("2.5.2", "pool"): (530, 1585, 12),
 }

@@ -9,7 +9,7 @@ import z3
 
 from schedproof.model.scenario import Request, Scenario
 from schedproof.model.target import ModelTarget
-from schedproof.properties.replay import replay
+from schedproof.properties.checking.replay import replay
 from schedproof.solver.numbers import KINDS, read
 from schedproof.solver.spyre import formulas
 from schedproof.solver.spyre.peak import CHECKS

@@ -11,7 +11,7 @@ from schedproof.model.spyre.peak import peak_volume
 from schedproof.model.spyre.tkv import realigned
 from schedproof.model.spyre.volumetric import FORMULAS, Decoding, Newcomer, accepts, round_up
 from schedproof.model.target import ModelTarget
-from schedproof.properties.replay import replay
+from schedproof.properties.checking.replay import replay
 from schedproof.solver.spyre.volumetric import Setting, to_scenario
 from schedproof.solver.spyre.worst import worst
 from schedproof.spec.catalogue import load, select

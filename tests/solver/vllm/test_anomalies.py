@@ -5,8 +5,8 @@ import pytest
 from msgspec.structs import replace
 
 from schedproof.model.target import ModelTarget
-from schedproof.properties.replay import replay
-from schedproof.properties.shrink import simpler_requests
+from schedproof.properties.checking.replay import replay
+from schedproof.properties.shrinking.shrink import simpler_requests
 from schedproof.solver.vllm.anomalies import KNOBS, Asked, anomaly, shares
 
 CASES = {
@@ -26,7 +26,7 @@ def preemptions(scenario):
     outcome = replay(ModelTarget(), scenario, ())
     assert outcome.finished
     assert not outcome.session.rejected
-    return sum(one.preemptions for one in outcome.session.monitor.ledger.accounts.values())
+    return sum(one.preemptions for one in outcome.session.monitor.history.requests.values())
 
 
 def test_the_knob_alone_differs_and_the_second_run_preempts_more(found):

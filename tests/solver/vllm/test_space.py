@@ -9,7 +9,7 @@ import pytest
 from schedproof.model.systems import make_model
 from schedproof.model.target import ModelTarget
 from schedproof.model.vllm import kv_cache, queue, scheduler
-from schedproof.properties.replay import replay
+from schedproof.properties.checking.replay import replay
 from schedproof.solver.explore import numbers
 from schedproof.solver.explored import Asked, Run
 from schedproof.solver.scheduling import SchedulerSpace
@@ -42,7 +42,7 @@ SMALL = [
     Scope("priority", "", 2, ranked(FEW[1::2], (0, 1)), (3,), "alone", (PRIORITY,)),
     Scope("cache", "", 2, SHARED[::3], (3, 4), "alone", (CACHES,)),
     Scope("important cache", "", 2, ranked(SHARED[1::4], (0, 1)), (4,), config=(CACHES, PRIORITY)),
-    Scope("seats", "", 3, FEW[1::2], (3,), config=(("max_num_seqs", 2),)),
+    Scope("slots", "", 3, FEW[1::2], (3,), config=(("max_num_seqs", 2),)),
 ]
 
 
@@ -54,10 +54,10 @@ def explored(scope, rules=RULES, **options):
 
 
 def verdicts(one):
-    """Which rule breaks, and which was at stake, in which pools."""
+    """Which rule breaks, and which was exercised, in which pools."""
     broken = {(found.rule, pool) for found in one.found for pool in found.limits}
-    at_stake = {(rule, pool) for rule, pools in one.at_stake.items() for pool in pools}
-    return broken, at_stake
+    exercised = {(rule, pool) for rule, pools in one.exercised.items() for pool in pools}
+    return broken, exercised
 
 
 def steps_seen(scope, reduced):
@@ -86,7 +86,7 @@ def steps_seen(scope, reduced):
 def as_it_stands(models, state, book):
     """The state with all its names, all that the client has booked, and the step before."""
     cached = frozenset(state.pool.cached.items())
-    accounts = tuple(tuple(vars_of(one)) for one in book.accounts.values())
+    accounts = tuple(tuple(vars_of(one)) for one in book.requests.values())
     state = state._replace(pool=state.pool._replace(cached=()))
     return state, cached, accounts, tuple(book.live), repr(book.last)
 
@@ -164,12 +164,12 @@ def test_a_wrong_reduction_is_noticed(name):
 @pytest.mark.parametrize("scope", [SMALL[0], SMALL[7]], ids=lambda scope: scope.name)
 def test_pools_explored_in_one_go_are_those_explored_one_by_one(scope):
     together = explored(scope)
-    broken, at_stake = verdicts(together)
+    broken, exercised = verdicts(together)
     for pool in scope.limits:
         alone = explored(replace(scope, limits=(pool,)))
         assert alone.states == together.states_by_limit[pool]
         assert verdicts(alone)[0] == {entry for entry in broken if entry[1] == pool}
-        assert verdicts(alone)[1] == {entry for entry in at_stake if entry[1] == pool}
+        assert verdicts(alone)[1] == {entry for entry in exercised if entry[1] == pool}
 
 
 @pytest.mark.parametrize("order", ["depth", "deepening"])
@@ -201,7 +201,7 @@ PINNED = {
     "priority": (260, 1267, 11),
     "cache": (582, 938, 12),
     "important cache": (755, 1162, 14),
-    "seats": (203, 495, 13),
+    "slots": (203, 495, 13),
 }
 
 

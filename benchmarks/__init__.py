@@ -1,0 +1,1 @@
+"""Figures of speed, each beside another figure of the same run. Not part of the wheel."""

@@ -1,0 +1,202 @@
+"""How long until a known bug is found: the gate's engines, plain Hypothesis, and chance.
+
+The same rules are asked of all of them, on the same models with the same faults, and a bug is found
+when the rule breaks that names it: releases have faults of their own, which break others. What is
+compared is CPU time, from the first run to that step; nothing is shrunk. The gate's engines are
+those of profile `ci`: the seed corpus and the published scenarios, then Hypothesis at each scale;
+and, since some scenarios were written for such a bug, the latter alone.
+"""
+
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from statistics import median
+from typing import NamedTuple
+
+from msgspec.structs import replace
+
+from ..gate.corpus.builtin_scenarios import by_length, longest, seed_corpus
+from ..gate.judging.profiles import PROFILES
+from ..gate.selfcheck.suite import mutants
+from ..model.errors import InputError
+from ..model.faults import ConfigRefused
+from ..model.scenario import Scenario
+from ..model.target import ModelTarget, Target
+from ..properties.checking.replay import replay
+from ..properties.mutants.mutant import Mutant
+from ..properties.predicates.predicate import Broken
+from ..properties.search.run import run_search
+from ..properties.search.state import Hooks, Search, SearchOptions
+from ..spec.catalogue import Rule, load
+from . import plain
+from .figure import Plan, Row
+
+SCALES = ("small", "tight")  # of a gate on a model
+SEEDS, PUBLISHED_ONE = "seed corpus", "published scenario"
+QUICK_BUGS = ("SPY-008", "VLL-041", "NAN-003", "LSS-012")
+SECONDS, QUICK_SECONDS = 20.0, 0.3  # of CPU for plain Hypothesis and for chance, a bug each
+OURS, SEARCHED = "schedproof", "schedproof, its search alone"
+CHANCE = "uniform random, our sizes"
+PLAIN, PUBLISHED = "plain Hypothesis, our sizes", "plain Hypothesis, published sizes"
+
+
+class Trial(NamedTuple):
+    """How one engine did on one bug: seconds of CPU, runs, and by what it was found."""
+
+    found: bool
+    seconds: float
+    runs: int
+    by: str = ""
+
+
+def checked(system: str) -> list[Rule]:
+    """The rules that have a predicate."""
+    return [rule for rule in load(system) if rule.checked]
+
+
+def naming(mutant: Mutant) -> Callable[[list[Broken], Scenario], list[Broken]]:
+    """Of the rules that a step breaks the one that names the bug; with others the run goes on."""
+    return lambda broken, _: [one for one in broken if one.rule == mutant.rule]
+
+
+def brought_along(system: str) -> Iterator[tuple[str, Scenario]]:
+    """The scenarios that a gate on a model begins with, each with what it belongs to."""
+    for scale in SCALES:
+        for scenario in seed_corpus(system, scale).values():
+            yield SEEDS, scenario
+    for scenario in by_length(system).values():
+        yield PUBLISHED_ONE, scenario
+
+
+def by_gate(mutant: Mutant, target: Target) -> Trial:
+    """The engines of a gate, one after the other, until the first of them finds it."""
+    rules, runs = checked(mutant.system), 0
+    began = time.process_time()
+    for by, scenario in brought_along(mutant.system):
+        if longest(scenario) > PROFILES["ci"].corpus_steps:
+            continue
+        try:
+            meant = replace(scenario, revision=mutant.revision, expect=None)
+            broken = replay(target, meant, rules, new=naming(mutant)).broken
+        except (ConfigRefused, InputError):  # an option that this revision does not have
+            continue
+        runs += 1
+        if broken:
+            return Trial(True, time.process_time() - began, runs, by)
+    searched = by_search(mutant, target)
+    return searched._replace(seconds=time.process_time() - began, runs=runs + searched.runs)
+
+
+def by_search(mutant: Mutant, target: Target) -> Trial:
+    """Of a gate's engines only Hypothesis: what is found without any scenario that comes along."""
+    rules, examples, runs = checked(mutant.system), PROFILES["ci"].examples, 0
+    began = time.process_time()
+    for scale in SCALES:
+        options = SearchOptions(target, mutant.system, mutant.revision, rules, scale)
+        trial = Search(options, Hooks(new=naming(mutant)))
+        if run_search(trial, examples, 0, 0):
+            return Trial(True, time.process_time() - began, runs + trial.runs_to_failure, scale)
+        runs += trial.runs
+    return Trial(False, time.process_time() - began, runs)
+
+
+def by_plain(mutant: Mutant, target: Target, engine: Callable[..., None], seconds: float) -> Trial:
+    """Plain Hypothesis, or chance, for so many seconds of CPU."""
+    trial = plain.Plain(
+        target, mutant.system, mutant.revision, checked(mutant.system), naming(mutant)
+    )
+    plain.values_of_keys(mutant.system, mutant.revision)  # the range of chance is no search
+    began = time.process_time()
+    engine(
+        trial,
+        mutant.system,
+        mutant.revision,
+        lambda: time.process_time() - began > seconds,
+    )
+    return Trial(trial.found, time.process_time() - began, trial.runs)
+
+
+def trials(mutant: Mutant, seconds: float) -> dict[str, Trial]:
+    """One bug, by all engines in turn."""
+    with mutant.planted() as target:
+        return {
+            OURS: by_gate(mutant, target),
+            SEARCHED: by_search(mutant, target),
+            PUBLISHED: by_plain(mutant, target, plain.at_published_sizes, seconds),
+            PLAIN: by_plain(mutant, target, plain.by_hypothesis, seconds),
+            CHANCE: by_plain(mutant, target, plain.by_chance, seconds),
+        }
+
+
+def rows(quick: bool) -> Iterator[Row]:
+    """A row a bug and engine, then the medians of all of them."""
+    bugs = [one for one in mutants() if one.bug]
+    if quick:
+        bugs = [one for one in bugs if one.bug in QUICK_BUGS]
+    warm_up(bugs)
+    found: list[dict[str, Trial]] = []
+    for mutant in bugs:
+        found.append(trials(mutant, QUICK_SECONDS if quick else SECONDS))
+        ours = found[-1][OURS]
+        for engine, one in found[-1].items():
+            yield Row(
+                what=f"{mutant.bug} {mutant.name}: {engine}",
+                value=one.seconds,
+                unit="s CPU",
+                at_least=not one.found,
+                ratio=one.seconds / ours.seconds if ours.found else None,
+                ratio_at_least=not one.found,
+                to=OURS,
+                note=f"{one.runs:,} runs{f', {one.by}' * bool(one.by)}",
+                series=engine,
+                is_detail=True,
+            )
+    yield from medians(found)
+
+
+def medians(found: Sequence[dict[str, Trial]]) -> Iterator[Row]:
+    """The medians over the bugs: times that were cut short are at least so long.
+
+    So is a median that is one of them, or lies beside one.
+    """
+    middle = {}
+    for engine in found[0]:
+        ordered = sorted((not one[engine].found, one[engine].seconds) for one in found)
+        around = ordered[(len(ordered) - 1) // 2 : len(ordered) // 2 + 1]
+        middle[engine] = (
+            median(seconds for _, seconds in around),
+            any(cut for cut, _ in around),
+        )
+    for engine, (seconds, cut) in middle.items():
+        hunted = [one[engine] for one in found]
+        missed = sum(not one.found for one in hunted)
+        by = Counter(one.by for one in hunted)
+        known = "".join(f", {by[one]} by a {one}" for one in (SEEDS, PUBLISHED_ONE) if by[one])
+        yield Row(
+            what=f"median of {len(found)} bugs: {engine}",
+            value=seconds,
+            unit="s CPU",
+            at_least=cut,
+            ratio=None if middle[OURS][1] else seconds / middle[OURS][0],
+            ratio_at_least=cut,
+            to=OURS,
+            note=f"{missed} not found, median {median(one.runs for one in hunted):,.0f} runs"
+            + known,
+        )
+
+
+def warm_up(bugs: Sequence[Mutant]) -> None:
+    """What Hypothesis builds once in a process is no part of the first bug."""
+    for system, revision in dict.fromkeys((one.system, one.revision) for one in bugs):
+        warm = Search(SearchOptions(ModelTarget(), system, revision, checked(system), "small"))
+        run_search(warm, 3, 0, 0)
+
+
+PLAN = Plan(
+    "finding",
+    "Time to find the known bugs",
+    f"{OURS}: the gate's engines, profile ci; alone: without the scenarios that come along; plain: "
+    "lists of evenly drawn integers as requests, the same predicates, in the published "
+    "configuration or in small ones with our values; '>': not found until then",
+    rows,
+)

@@ -1,0 +1,1 @@
+"""Studies of workloads on the reference models. Not part of the wheel."""

@@ -1,0 +1,125 @@
+"""`schedproof compare`: one workload on the model of every system."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from statistics import mean
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from ...gate.console import output
+from ...gate.console.exit_codes import CONFORMS
+from ...gate.console.option_checks import check_file
+from ...gate.files.scenario_file import read_scenario
+from ...gate.files.writing import write
+from ...model.errors import InputError
+from ...model.scenario import Request
+from .compare_picture import picture
+from .compared import Measured, check_servers, longest_of, measure, servers
+from .pictures import check_picture
+from .workloads import WORKLOADS
+
+NAMES = ", ".join(one.name for one in WORKLOADS)
+
+
+def command(
+    workload: Annotated[
+        str, typer.Argument(metavar="WORKLOAD", help=f"{NAMES}; or a scenario file: its requests")
+    ],
+    tokens: Annotated[int, typer.Option(help="of KV cache that each server has")] = 65_536,
+    slots: Annotated[int, typer.Option(help="max_num_seqs of each server")] = 32,
+    budget: Annotated[
+        int, typer.Option(help="max_num_batched_tokens, where a system has it")
+    ] = 2_048,
+    json_file: Annotated[
+        Path | None, typer.Option("--json", help="write the counts to this file")
+    ] = None,
+    picture_file: Annotated[
+        Path | None, typer.Option("--picture", help="draw the tokens of every step (.html, .svg)")
+    ] = None,
+) -> None:
+    """Tokens a step, waiting, preemptions and padding of the same requests on every system."""
+    requests = requests_of(workload)
+    check_servers(tokens, slots, budget)
+    if json_file is not None:
+        check_file("--json", json_file)
+    if picture_file is not None:
+        check_picture(picture_file)
+    console = output.make_console()
+    measured = []
+    with console.status("") as status:
+        for server in servers(tokens, slots, budget, longest_of(requests)):
+            status.update(server.name)
+            measured.append(measure(server, requests))
+    show(console, workload, len(requests), measured)
+    if json_file is not None:
+        write(json_file, as_json(workload, measured))
+    if picture_file is not None:
+        write(picture_file, picture(picture_file, workload, measured))
+    raise typer.Exit(CONFORMS)
+
+
+def requests_of(workload: str) -> Sequence[Request]:
+    """The requests of a workload or of a scenario.
+
+    Raises:
+        InputError: neither is called so.
+        FileError: the file is no scenario.
+    """
+    by_name = {one.name: one.requests for one in WORKLOADS}
+    if workload in by_name:
+        return by_name[workload]
+    if not Path(workload).is_file():
+        raise InputError("WORKLOAD", f"{workload!r:.60}; valid: {NAMES}, or a scenario file")
+    return read_scenario(Path(workload)).requests
+
+
+def show(console: Console, workload: str, requests: int, measured: Sequence[Measured]) -> None:
+    """The servers, the counts, and what they are."""
+    output.say(console, f"compare {workload}: {requests} requests, on models")
+    for one in measured:
+        config = ", ".join(f"{key} {value}" for key, value in one.server.config.items())
+        output.say(console, f"  {one.server.name}: {config}")
+    console.print(table(measured))
+    output.say(
+        console,
+        "tokens: computed in a step; wait: steps from arrival to the first scheduling; preempted: "
+        "how often; again: tokens that the same request had computed before; pad: of the positions "
+        "that prefill chunks and decode rectangles compute, those without a token",
+    )
+    for one in measured:
+        if one.refused or one.unfinished:
+            output.say(
+                console,
+                f"{one.server.name}: {one.refused} requests refused at the door, {one.unfinished} "
+                "never end",
+            )
+
+
+def table(measured: Sequence[Measured]) -> Table:
+    """A row for each server."""
+    drawn = Table(box=None, padding=(0, 1, 0, 0), header_style="bold")
+    drawn.add_column("\nmodel", no_wrap=True)
+    for head in (
+        *("\nsteps", "tokens\nmean", "\nmost", "wait\nmean", "\nmost"),
+        *("pre-\nempted", "\nagain", "pad:\nchunk", "pad:\ndecode"),
+    ):
+        drawn.add_column(head, justify="right", min_width=max(map(len, head.split())))
+    for one in measured:
+        waits = one.waits or (0,)
+        drawn.add_row(
+            one.server.name,
+            *(f"{len(one.tokens):,}", f"{mean(one.tokens):,.0f}", f"{max(one.tokens):,}"),
+            *(f"{mean(waits):,.0f}", f"{max(waits):,}"),
+            *(f"{one.preemptions:,}", f"{one.again:,}"),
+            *(f"{share:.0%}" for share in (one.chunk_padding, one.decode_padding)),
+        )
+    return drawn
+
+
+def as_json(workload: str, measured: Sequence[Measured]) -> bytes:
+    """The file of --json: counts in tokens and steps."""
+    rows = [one._asdict() | {"server": one.server._asdict()} for one in measured]
+    return output.as_json({"format": "schedproof/compare@1", "workload": workload, "servers": rows})

@@ -1,0 +1,176 @@
+"""One workload on the models of all systems: the same requests, servers of the same size.
+
+A server of each system has as many tokens of KV cache, as many slots, and where its steps have a
+budget, the same; blocks and chunks are the published ones. Counts are in steps and tokens, no
+hardware's time: a step of one system may take longer than one of another.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from ...model.errors import InputError
+from ...model.scenario import Request
+from ...model.systems import full_config, make_model
+
+# Nothing was computed in so many steps in a row: the rest will never end.
+STUCK = 100
+
+
+class Server(NamedTuple):
+    """A revision of a system in one configuration."""
+
+    system: str
+    revision: str
+    config: Mapping[str, Any]
+
+    @property
+    def name(self) -> str:
+        """As a reader calls it."""
+        return f"{self.system} {self.revision}"
+
+
+class Measured(NamedTuple):
+    """A workload on one server, until every request has ended.
+
+    Attributes:
+        refused, unfinished: requests that were not let in, or never ended.
+        tokens: computed in each step.
+        waits: steps from its arrival until a request is first scheduled, for each.
+        preemptions: of all requests.
+        again: tokens computed that the same request had computed before.
+        chunk_padding: of the positions computed in prefill steps, those that hold no token.
+        decode_padding: of the positions of the rectangles decoded, those that hold no token.
+    """
+
+    server: Server
+    refused: int
+    unfinished: int
+    tokens: tuple[int, ...]
+    waits: tuple[int, ...]
+    preemptions: int
+    again: int
+    chunk_padding: float
+    decode_padding: float
+
+
+def servers(memory: int, slots: int, budget: int, longest: int) -> tuple[Server, ...]:
+    """One of each system; `memory` and `budget` in tokens, `longest` is what a request may have.
+
+    Raises:
+        InputError: a system cannot have such a server.
+    """
+    budgeted = {"max_num_seqs": slots, "max_num_batched_tokens": budget}
+    whole = {"max_num_seqs": slots, "max_model_len": -(-longest // 64) * 64}
+    asked = [
+        ("spyre", "sound", {"num_blocks": memory // 64, "prefix_caching": True, **whole}),
+        ("vllm", "documented", {"num_blocks": memory // 16, "max_model_len": longest, **budgeted}),
+    ]
+    for revision in ("documented", "0.2.0"):
+        asked.append(("nano_vllm", revision, {"num_blocks": memory // 256, **budgeted}))
+    for revision in ("documented", "head"):
+        asked.append(("llmservingsim", revision, {"num_blocks": memory // 16, **budgeted}))
+    return tuple(
+        Server(system, revision, full_config(system, revision, config))
+        for system, revision, config in asked
+    )
+
+
+def longest_of(requests: Iterable[Request]) -> int:
+    """Tokens of the longest request, prompt and answer."""
+    return max(one.prompt_len + one.max_tokens for one in requests)
+
+
+def measure(server: Server, requests: Sequence[Request]) -> Measured:
+    """Run the workload; aborts of a scenario are the client's here, too."""
+    model = make_model(server.system, server.revision, server.config)
+    refused = {one.id for one in requests if model.refusal(one) is not None}
+    coming = sorted((one for one in requests if one.id not in refused), key=lambda one: one.arrival)
+    waiting = {one.id: one for one in coming}
+    run = _Run(server.config)
+    state, step, barren = model.initial(), 0, 0
+    while waiting and barren < STUCK:
+        while coming and coming[0].arrival <= step:
+            state = model.arrive(state, coming.pop(0))
+        leaving = [one for one in waiting.values() if one.abort_at == step]
+        for one in leaving:
+            if not one.abort_inside:
+                state = model.abort(state, one.id)
+        inside = tuple(one.id for one in leaving if one.abort_inside)
+        state, seen = model.step(state, inside)
+        run.note(step, seen, waiting)
+        barren = 0 if seen["scheduled"] or coming else barren + 1
+        for name in (*seen["finished"], *inside):
+            waiting.pop(name, None)
+        step += 1
+    return Measured(
+        server,
+        len(refused),
+        len(waiting),
+        tuple(run.tokens),
+        tuple(run.waits.values()),
+        run.preemptions,
+        run.again,
+        _share(run.padding["chunk"], run.positions["chunk"]),
+        _share(run.padding["decode"], run.positions["decode"]),
+    )
+
+
+class _Run:
+    """What has been counted so far."""
+
+    def __init__(self, config: Mapping[str, Any]) -> None:
+        self._chunk: int | None = config.get("chunk_size")
+        self._computed: Counter[str] = Counter()
+        self._reached: Counter[str] = Counter()
+        self.tokens: list[int] = []
+        self.waits: dict[str, int] = {}
+        self.preemptions = 0
+        self.again = 0
+        self.padding: Counter[str] = Counter()
+        self.positions: Counter[str] = Counter()
+
+    def note(self, step: int, seen: Mapping[str, Any], known: Mapping[str, Request]) -> None:
+        """Count one step."""
+        scheduled: Mapping[str, int] = seen["scheduled"]
+        self.tokens.append(sum(scheduled.values()))
+        for name in seen.get("preempted", ()):
+            self.preemptions += 1
+            self._computed[name] = 0
+        hits: Mapping[str, int] = seen.get("prefix_hit") or {}
+        for name, tokens in scheduled.items():
+            self.waits.setdefault(name, step - known[name].arrival)
+            if not self._computed[name]:
+                self._computed[name] = hits.get(name, 0)
+            before, after = self._computed[name], self._computed[name] + tokens
+            self.again += max(min(self._reached[name], after) - before, 0)
+            self._computed[name] = after
+            self._reached[name] = max(self._reached[name], after)
+        if self._chunk is not None and scheduled:
+            self._pad(seen, scheduled)
+
+    def _pad(self, seen: Mapping[str, Any], scheduled: Mapping[str, int]) -> None:
+        """Spyre computes whole chunks, and decodes a rectangle of requests by tkv."""
+        assert self._chunk is not None
+        if seen["kind"] == "prefill":
+            self.positions["chunk"] += self._chunk
+            self.padding["chunk"] += self._chunk - sum(scheduled.values())
+        else:
+            rectangle = len(scheduled) * seen["tkv"]
+            self.positions["decode"] += rectangle
+            self.padding["decode"] += rectangle - sum(self._computed[name] for name in scheduled)
+
+
+def _share(part: int, whole: int) -> float:
+    return part / whole if whole else 0.0
+
+
+def check_servers(memory: int, slots: int, budget: int) -> None:
+    """Raise InputError unless there can be such servers."""
+    for name, value, least in (
+        ("--tokens", memory, 256),
+        ("--slots", slots, 1),
+        ("--budget", budget, slots),
+    ):
+        if value < least:
+            raise InputError(name, f"{value}; valid: at least {least}")

@@ -1,0 +1,199 @@
+"""`schedproof frontier`: what a chunk size costs a long prompt, and who decodes beside it."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from ...gate.console import output
+from ...gate.console.exit_codes import CONFORMS
+from ...gate.console.option_checks import between, check_file
+from ...gate.files.writing import write
+from ...model.errors import InputError
+from .frontier_model import (
+    KNOBS,
+    Load,
+    Priced,
+    StepCost,
+    even_chunk,
+    even_chunks,
+    measure,
+    possible,
+    priced,
+)
+from .frontier_picture import picture
+from .pictures import check_picture
+
+CHUNKS = "64,128,256,512,1024,2048,4096,8192,16384,32768"
+MAX_TOKENS = 1_000_000
+MAX_SETTINGS = 100
+MAX_COST = 1_000_000
+KNOB_NAMES = {
+    "budget": "max_num_batched_tokens",
+    "threshold": "long_prefill_token_threshold",
+}
+
+
+def command(
+    prompt: Annotated[int, typer.Option(help="tokens of the long prompt, 1 to 1000000")] = 30_000,
+    decoding: Annotated[int, typer.Option(help="requests that decode beside it, 1 to 1024")] = 32,
+    chunks: Annotated[
+        str, typer.Option(help="settings in tokens that each of the two knobs is given")
+    ] = CHUNKS,
+    step_cost: Annotated[
+        float,
+        typer.Option(help="of a step, whatever it computes: illustrative units, no hardware's"),
+    ] = 256.0,
+    token_cost: Annotated[float, typer.Option(help="of each token in it, in the same units")] = 1.0,
+    json_file: Annotated[
+        Path | None, typer.Option("--json", help="write the points to this file")
+    ] = None,
+    picture_file: Annotated[
+        Path | None,
+        typer.Option(
+            "--picture", help="draw the points: an .html file, or .svg; needs 'schedproof[plot]'"
+        ),
+    ] = None,
+) -> None:
+    """The frontier of TTFT against ITL over the chunk size of a long prompt, on vLLM's model."""
+    between("--prompt", prompt, 1, MAX_TOKENS)
+    between("--decoding", decoding, 1, 1024)
+    between("--step-cost", step_cost, 0, MAX_COST)
+    between("--token-cost", token_cost, 0.001, MAX_COST)
+    settings = read_chunks(chunks)
+    if json_file is not None:
+        check_file("--json", json_file)
+    if picture_file is not None:
+        check_picture(picture_file)
+    load, cost = Load(prompt, decoding), StepCost(step_cost, token_cost)
+    console = output.make_console()
+    found = measured(console, load, settings, cost)
+    show(console, load, settings, cost, found)
+    if json_file is not None:
+        write(json_file, as_json(load, cost, found))
+    if picture_file is not None:
+        write(picture_file, picture(picture_file, load, cost, found))
+    raise typer.Exit(CONFORMS)
+
+
+def read_chunks(words: str) -> tuple[int, ...]:
+    """Settings in tokens, ascending, each once: "64,128".
+
+    Raises:
+        InputError: no numbers, or numbers out of range.
+    """
+    parts = [part.strip() for part in words.split(",")]
+    found: set[int] = set()
+    for part in parts:
+        if not (part.isascii() and part.isdigit() and 1 <= int(part[:8]) <= MAX_TOKENS):
+            raise InputError(
+                "--chunks", f"{words!r:.60}; valid: tokens from 1 to {MAX_TOKENS:,}, as 64,128,256"
+            )
+        found.add(int(part))
+    if len(found) > MAX_SETTINGS:
+        raise InputError("--chunks", f"{len(found)} settings; valid: 1 to {MAX_SETTINGS}")
+    return tuple(sorted(found))
+
+
+def measured(console: Console, load: Load, settings: Sequence[int], cost: StepCost) -> list[Priced]:
+    """Every possible setting of both knobs, run on the model."""
+    asked = [(knob, one) for knob in KNOBS for one in settings if possible(load, knob, one)]
+    points = []
+    with console.status("") as status:
+        for number, (knob, setting) in enumerate(asked, 1):
+            status.update(f"{knob} {setting}: {number} of {len(asked)}")
+            points.append(measure(load, knob, setting))
+    return priced(points, cost)
+
+
+def show(
+    console: Console, load: Load, settings: Sequence[int], cost: StepCost, found: list[Priced]
+) -> None:
+    """The points by ascending chunk, and what they say."""
+    output.say(
+        console,
+        f"frontier vllm: a prompt of {load.prompt:,} tokens arrives beside {load.decoding} decodes",
+    )
+    for knob, name in KNOB_NAMES.items():
+        output.say(console, f"  {knob:<9} {name}, the other knob out of the way")
+    output.say(
+        console,
+        f"  a step costs {cost.fixed:g} + {cost.per_token:g} x its tokens: illustrative units, no "
+        "hardware's",
+    )
+    console.print(table(found))
+    left_out = [str(one) for one in settings if not possible(load, "budget", one)]
+    if left_out:
+        output.say(
+            console,
+            f"no budget of {', '.join(left_out)}: {load.decoding} decodes and two prompts need "
+            f"{load.decoding + 2} tokens a step",
+        )
+    for line in conclusions(load, found):
+        output.say(console, line)
+
+
+def table(found: list[Priced]) -> Table:
+    """A row a point; the dominated ones dim and marked."""
+    drawn = Table(box=None, padding=(0, 1, 0, 0), header_style="bold")
+    drawn.add_column("\nknob")
+    for head in (
+        *("\nset to", "\nchunk", "TTFT\nsteps", "longest\nstep", "mean\nstep"),
+        *("TTFT\ncost", "ITL\nlongest", "ITL\nmean", "wait\nbehind"),
+    ):
+        drawn.add_column(head, justify="right")
+    drawn.add_column("\n")
+    for one in found:
+        point = one.point
+        drawn.add_row(
+            point.knob,
+            *(f"{point.setting:,}", f"{point.chunk:,}", f"{point.steps:,}"),
+            *(f"{point.longest:,}", f"{point.tokens / point.steps:,.0f}"),
+            *(f"{one.ttft:,.0f}", f"{one.itl:,.0f}", f"{one.mean_itl:,.0f}"),
+            f"{point.waits:,}",
+            "x" if one.dominated else "",
+            style="dim" if one.dominated else None,
+        )
+    return drawn
+
+
+def conclusions(load: Load, found: list[Priced]) -> list[str]:
+    """What the points say, in a few lines."""
+    kept = sum(not one.dominated for one in found)
+    lines = [
+        "chunk: the prompt's tokens in a step; steps: all tokens in one, decodes included",
+        "wait behind: steps to the first token of a short prompt that comes a step later",
+        f"x: dominated; {kept} of {len(found)} points are on the frontier",
+        f"{even_chunks(load.prompt):,} of all {load.prompt:,} chunk sizes are: they cut the prompt "
+        "into even slices",
+    ]
+    worse = next((one.point for one in found if one.dominated), None)
+    if worse is not None:
+        even = even_chunk(load.prompt, worse.chunk)
+        lines.append(f"a chunk of {even:,} takes the same {worse.steps:,} steps as {worse.chunk:,}")
+    return lines
+
+
+def as_json(load: Load, cost: StepCost, found: list[Priced]) -> bytes:
+    """The file of --json: lengths in tokens, prices in the unit of the cost."""
+    whole = {
+        "format": "schedproof/frontier@1",
+        "system": "vllm",
+        **load._asdict(),
+        "cost": cost._asdict(),
+        "points": [
+            {
+                **one.point._asdict(),
+                "mean": one.point.tokens / one.point.steps,
+                "ttft": one.ttft,
+                "itl": one.itl,
+                "mean_itl": one.mean_itl,
+                "dominated": one.dominated,
+            }
+            for one in found
+        ],
+    }
+    return output.as_json(whole)

@@ -1,1 +1,0 @@
-"""How fast it all is: one figure a file, each a comparison within one run."""

@@ -1,0 +1,128 @@
+"""The command line. Exit codes: 0 conforms, 1 a rule is broken, 2 usage, 3 inconclusive."""
+
+import io
+import sys
+from collections.abc import Callable
+from typing import Annotated, Any
+
+import typer
+
+from ... import __version__
+from ...model.errors import InputError
+from ...model.faults import ConfigRefused, TargetCrashed, TargetFault, TargetNotStarted
+from ...spec.catalogue import CatalogueError
+from ..console import output
+from ..console.exit_codes import INCONCLUSIVE, USAGE
+from ..files.scenario_file import FileError
+from ..targets.supported_releases import ReleaseError
+from ..targets.target_spec import UnknownTargetError
+from . import (
+    campaign,
+    check,
+    check_trace,
+    corpus,
+    diff,
+    doctor,
+    explore,
+    gate,
+    replay,
+    rules,
+    search,
+    selfcheck,
+    serve,
+    show,
+    step,
+)
+
+# Typer brings its own copy of click and names only the leaves of its errors: this is the root.
+COMMAND_LINE_ERROR: type[Exception] = typer.BadParameter.__mro__[2]
+TYPER_INTERRUPTED = 130  # what Typer makes of Ctrl-C in a command
+
+app = typer.Typer(
+    add_completion=False,
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    help="Model-based checks for the schedulers of LLM inference engines.",
+)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        print(f"schedproof {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version", callback=_print_version, is_eager=True, help="show the version, and exit"
+        ),
+    ] = False,
+) -> None:
+    """Options of the command line as a whole."""
+
+
+COMMANDS: dict[str, Callable[..., None]] = {
+    "gate": gate.command,
+    "replay": replay.command,
+    "show": show.command,
+    "doctor": doctor.command,
+    "diff": diff.command,
+    "check-trace": check_trace.command,
+    "search": search.command,
+    "explore": explore.command,
+    "step": step.command,
+    "campaign": campaign.command,
+    "selfcheck": selfcheck.command,
+    "check": check.command,
+    "rules": rules.command,
+    "serve": serve.command,
+}
+for name, command in COMMANDS.items():
+    app.command(name)(command)
+app.add_typer(corpus.app, name="corpus")
+
+
+def main() -> None:
+    """Run the command line; every error is one line, never a traceback."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")  # "×" where there is only ASCII
+    try:
+        code = app(standalone_mode=False)
+        if code == TYPER_INTERRUPTED:
+            raise KeyboardInterrupt
+    except COMMAND_LINE_ERROR as error:
+        _explain_usage(error)
+        code = USAGE
+    except (typer.Abort, KeyboardInterrupt):
+        output.fail("interrupted")
+        code = INCONCLUSIVE
+    except (InputError, FileError, CatalogueError, UnknownTargetError, ReleaseError) as error:
+        output.fail(str(error))
+        code = USAGE
+    except (ConfigRefused, TargetNotStarted) as error:
+        output.fail(str(error))
+        code = USAGE
+    except TargetCrashed as error:  # at its first start: later ones are findings
+        output.fail(str(error))
+        output.print_details(error.details)
+        code = USAGE
+    except TargetFault as error:
+        output.fail(str(error))
+        code = INCONCLUSIVE
+    sys.exit(code or 0)
+
+
+def _explain_usage(error: Any) -> None:
+    """One line that ends with where to look; the help itself where nothing was asked for."""
+    message = getattr(error, "format_message", error.__str__)()
+    if type(error).__name__ == "NoArgsIsHelpError":
+        print(message, file=sys.stderr)
+        return
+    context = getattr(error, "ctx", None)
+    hint = f"; {context.command_path} --help shows what is valid" if context else ""
+    output.fail(message.rstrip(".") + hint)

@@ -1,0 +1,30 @@
+"""`schedproof check contracts`: CrossHair on the arithmetic of the models."""
+
+from typing import Annotated
+
+import typer
+
+from ...model.errors import InputError
+from ..console import output
+from ..console.option_checks import at_least
+
+
+def command(
+    what: Annotated[str, typer.Argument(help="contracts: of the model's arithmetic, by CrossHair")],
+    only: Annotated[
+        list[str] | None, typer.Option("--only", help="check only this contract; may be repeated")
+    ] = None,
+    profile: Annotated[
+        str, typer.Option(help="ci, or nightly: then through Hypothesis as well")
+    ] = "ci",
+    time_limit: Annotated[
+        float, typer.Option(help="seconds per contract until it is inconclusive, at least 1")
+    ] = 20.0,
+) -> None:
+    """Prove the arithmetic of the models: a verdict per contract."""
+    if what != "contracts":
+        raise InputError("WHAT", f"{what!r}; valid: contracts")
+    at_least("--time-limit", time_limit, 1)
+    from ..selfcheck.contracts import run_contracts
+
+    raise typer.Exit(run_contracts(output.make_console(), only or [], profile, time_limit))

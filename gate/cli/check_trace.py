@@ -1,0 +1,143 @@
+"""`schedproof check-trace`: the rules on a recorded run, and the model that it matches."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ...model.errors import InputError
+from ...model.systems import check_system, resolve_revision
+from ...properties.predicates.rules import LOCKSTEP
+from ...spec.catalogue import CatalogueError, load
+from ...spec.systems import SYSTEMS
+from ..console import output
+from ..console.option_checks import at_least, check_different, check_file, option
+from ..files.writing import write
+from ..traces.judge import TraceJudge, TraceRun
+from ..traces.perfetto import Recorded, check_perfetto, collecting, write_perfetto
+from ..traces.report import TraceReporter, print_trace_verdict
+from ..traces.source import opened_trace
+from ..traces.trace_file import read_trace
+from ..traces.verdict import conclude
+from .options import RuleOption
+
+
+def command(
+    file: Annotated[
+        str,
+        typer.Argument(metavar="FILE", help="a trace (JSON Lines, or compressed); - for stdin"),
+    ],
+    system: Annotated[
+        str | None, typer.Option(help="judge as this system  [default: as recorded]")
+    ] = None,
+    revision: Annotated[
+        str | None, typer.Option(help="hold to this revision  [default: as recorded]")
+    ] = None,
+    rule: RuleOption = None,
+    explain: Annotated[
+        bool, typer.Option("--explain", help="run the models beside it: which one matches longest")
+    ] = False,
+    json_file: Annotated[
+        Path | None, typer.Option("--json", help="write the verdict to this file")
+    ] = None,
+    perfetto: Annotated[
+        Path | None,
+        typer.Option("--perfetto", help="draw the runs to this file, trace events for Perfetto"),
+    ] = None,
+    max_failures: Annotated[
+        int, typer.Option(help="runs to show in full, at least 0; all are counted")
+    ] = 3,
+) -> None:
+    """Judge a recorded trace: a verdict per rule, and with --explain the model that matches."""
+    check_options(system, revision)
+    chosen = check_rules(rule or [], system, explain)
+    at_least("--max-failures", max_failures, 0)
+    if json_file is not None:
+        check_file("--json", json_file)
+        if Path(file).exists() and json_file.exists() and json_file.samefile(file):
+            raise InputError("--json", f"{json_file} is the trace itself; valid: another file")
+    if perfetto is not None:
+        check_perfetto(perfetto, Path(file))
+        check_different({"--perfetto": perfetto} | ({"--json": json_file} if json_file else {}))
+    console = output.make_console()
+    interrupted, runs = False, list[Recorded]()
+    with opened_trace(file) as source:
+        reporter = TraceReporter(console, source, max_failures)
+
+        def over(run: TraceRun) -> None:
+            reporter.over(run)
+            count_matches(judge, run)
+
+        def broke(run: TraceRun) -> None:
+            reporter.broke(run)
+            if runs:
+                runs[-1].broken = run.broken
+
+        judge = TraceJudge(source.name, chosen, explain, broke, over, reporter.notice)
+        with reporter.progress(read_trace(source, system, revision)) as events:
+            try:
+                judge.follow(events if perfetto is None else collecting(events, runs))
+            except KeyboardInterrupt:
+                interrupted = True
+        name = source.name
+    if judge.line == 0:
+        raise InputError("FILE", f"{name} holds no line; valid: a trace, one JSON object a line")
+    judged = [*judge.judged.values()]
+    cut = None if judge.cut is None else f"{name}: line {judge.cut.line}: {judge.cut.why}"
+    verdict = conclude(
+        name, judged, chosen=chosen, explained=explain, cut=cut, interrupted=interrupted
+    )
+    if json_file is not None:
+        write(json_file, output.as_json(verdict))
+    if perfetto is not None:
+        write_perfetto(perfetto, runs)
+    print_trace_verdict(console, verdict, explain)
+    if interrupted:
+        output.fail(f"interrupted: the verdict is about what came before line {judge.line + 2}")
+    raise typer.Exit(verdict.exit_code)
+
+
+def count_matches(judge: TraceJudge, run: TraceRun) -> None:
+    """Note which models take the whole run."""
+    if run.explainer is None:
+        return
+    judged = judge.judged[run.begun.system, run.begun.revision]
+    for match in run.explainer.matches:
+        if match.departed is None:
+            judged.matched[match.revision] += 1
+
+
+def check_options(system: str | None, revision: str | None) -> None:
+    """Raise InputError unless there is such a system, and such a revision of it or of any."""
+    if system is not None:
+        with option("--system"):
+            check_system(system)
+    if revision is None:
+        return
+    if system is not None:
+        with option("--revision"):
+            resolve_revision(system, revision)
+    elif all(revision not in known.revisions for known in SYSTEMS.values()):
+        valid = "; ".join(f"{one.name}: {', '.join(one.revisions)}" for one in SYSTEMS.values())
+        raise InputError("--revision", f"{revision!r:.60} is no revision; valid: {valid}")
+
+
+def check_rules(words: Sequence[str], system: str | None, explain: bool) -> list[str]:
+    """The ids that --rule names (`A,B` means A and B), of any system that may be recorded.
+
+    Raises:
+        InputError: none is named, one that no such system has, or lockstep without its model.
+        CatalogueError: one that is not there.
+    """
+    ids = [part.strip() for word in words for part in word.split(",") if part.strip()]
+    if words and not ids:
+        raise InputError("--rule", f"{words[0]!r} names no rule; `schedproof rules` lists them")
+    systems = SYSTEMS if system is None else (system,)
+    known = {rule.id for name in systems for rule in load(name)}
+    for one in ids:
+        if one not in known:
+            raise CatalogueError(f"--rule: {one!r:.60} is no rule; `schedproof rules` lists them")
+    if LOCKSTEP in ids and not explain:
+        raise InputError("--rule", f"{LOCKSTEP} compares with the model; valid: with --explain")
+    return ids

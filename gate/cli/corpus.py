@@ -1,0 +1,343 @@
+"""`schedproof corpus`: the user's regression scenarios, in a folder of their own repository."""
+
+import datetime
+import os
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from ...model.errors import InputError
+from ...model.systems import check_system, make_model, resolve_revision
+from ...spec.catalogue import Rule, load
+from ...spec.systems import first_system
+from ..console import output
+from ..console.exit_codes import BROKEN, CONFORMS, INCONCLUSIVE
+from ..console.option_checks import at_least, check_file, option
+from ..corpus import adding as corpus_adding
+from ..corpus import checks as corpus_checks
+from ..corpus import export as corpus_export
+from ..corpus import folder as corpus_folder
+from ..corpus.folder import DEFAULT_FOLDER, Entry
+from ..corpus.generate import Generating, rules_to_generate
+from ..corpus.generate import generate as write_generated
+from ..corpus.replay import rule_ids
+from ..files.scenario_file import FileError, write_whole
+from ..files.writing import write
+from ..judging.hypothesis_home import set_hypothesis_home
+from ..targets.factory import opened
+from ..targets.limits import replay_options
+from ..targets.target_spec import parse_target
+from .options import CheckoutPath, Offline, StepLimit, TargetOption
+
+app = typer.Typer(
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    help="A folder of regression scenarios: add, run, list, minimize, prune, verify, export, "
+    "generate.",
+)
+
+Corpus = Annotated[Path, typer.Option("--corpus", help="the folder of the corpus")]
+RuleOption = Annotated[
+    list[str] | None, typer.Option("--rule", help="this rule alone; may be repeated, or A,B")
+]
+EXPECTATIONS = ("holds", "violates")
+
+
+@app.command()
+def add(
+    files: Annotated[list[Path], typer.Argument(metavar="FILE...", help="scenario files")],
+    corpus: Corpus = DEFAULT_FOLDER,
+    target: TargetOption = "model",
+    expect: Annotated[
+        str,
+        typer.Option(
+            help="holds: must not break again; violates: the rule breaks here, and is known to"
+        ),
+    ] = "holds",
+    rule: RuleOption = None,
+    as_it_is: Annotated[bool, typer.Option("--as-it-is", help="do not make it smaller")] = False,
+    found: Annotated[
+        str | None, typer.Option(help="the date that it was found, YYYY-MM-DD  [default: today]")
+    ] = None,
+    step_limit: StepLimit = 10.0,
+    offline: Offline = False,
+    path: CheckoutPath = None,
+) -> None:
+    """Keep failures, made small, each once; or witnesses, with the rule that they are about."""
+    if expect not in EXPECTATIONS:
+        raise InputError("--expect", f"{expect!r}; valid: {', '.join(EXPECTATIONS)}")
+    ids = rule_ids(rule)
+    today = _date(found)
+    _check_place(corpus)
+    spec = parse_target(target, path)
+    at_least("--step-limit", step_limit, 0.1)
+    set_hypothesis_home()
+    console = output.make_console()
+    notice = output.notice(console)
+    with opened(spec, step_limit=step_limit, offline=offline, report=notice) as open_target:
+        adding = corpus_adding.Adding(
+            folder=corpus,
+            target=open_target.target,
+            target_spec=spec.text,
+            rules=ids,
+            expected="holds" if expect == "holds" else "violates",
+            as_it_is=as_it_is,
+            today=today,
+            say=_sayer(console),
+        )
+        for file in files:
+            corpus_adding.add_file(adding, file)
+
+
+@app.command()
+def run(
+    corpus: Corpus = DEFAULT_FOLDER,
+    target: TargetOption = "model",
+    rule: RuleOption = None,
+    step_limit: StepLimit = 10.0,
+    offline: Offline = False,
+    path: CheckoutPath = None,
+) -> None:
+    """Replay every entry; those of --rule, judged by it alone."""
+    ids = rule_ids(rule)
+    spec = parse_target(target, path)
+    at_least("--step-limit", step_limit, 0.1)
+    there = [one for one in corpus_folder.entries(corpus) if not ids or one.rule in ids]
+    console = output.make_console()
+    options = replay_options(spec, ids, step_limit)
+    notice = output.notice(console)
+    with opened(spec, step_limit=step_limit, offline=offline, report=notice) as open_target:
+        running = corpus_checks.Running(
+            console, open_target.target, ids, options, open_target.stderr
+        )
+        code = corpus_checks.run_entries(running, there)
+    raise typer.Exit(code)
+
+
+@app.command("list")
+def list_entries(
+    corpus: Corpus = DEFAULT_FOLDER,
+    json_file: Annotated[
+        Path | None, typer.Option("--json", help="write the list to this file")
+    ] = None,
+) -> None:
+    """What is in the corpus."""
+    if json_file is not None:
+        check_file("--json", json_file)
+    there = corpus_folder.entries(corpus)
+    console = output.make_console()
+    say = _sayer(console)
+    for entry in there:
+        say(_line(entry))
+        say(f"    {entry.shape or 'a witness: nothing breaks'}")
+    say(_counted(len(there)))
+    if json_file is not None:
+        rows = [_row(one) for one in there]
+        data = {"format": "schedproof/corpus@1", "entries": rows}
+        write(json_file, output.as_json(data))
+
+
+@app.command()
+def minimize(
+    files: Annotated[list[Path], typer.Argument(metavar="FILE...", help="entries of a corpus")],
+    target: TargetOption = "model",
+    step_limit: StepLimit = 10.0,
+    offline: Offline = False,
+    path: CheckoutPath = None,
+) -> None:
+    """Make entries smaller; the failure stays the same.
+
+    An entry that breaks nothing on the target is left as it is (exit code 3).
+    """
+    spec = parse_target(target, path)
+    at_least("--step-limit", step_limit, 0.1)
+    set_hypothesis_home()
+    there = [corpus_folder.read_entry(file) for file in files]
+    for entry in there:
+        _known_rule(entry)
+    console = output.make_console()
+    notice = output.notice(console)
+    with opened(spec, step_limit=step_limit, offline=offline, report=notice) as open_target:
+        done = [
+            corpus_adding.minimize_entry(open_target.target, target, entry, _sayer(console))
+            for entry in there
+        ]
+    raise typer.Exit(CONFORMS if all(done) else INCONCLUSIVE)
+
+
+@app.command()
+def prune(
+    corpus: Corpus = DEFAULT_FOLDER,
+    target: TargetOption = "model",
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="say it only")] = False,
+    step_limit: StepLimit = 10.0,
+    offline: Offline = False,
+    path: CheckoutPath = None,
+) -> None:
+    """Remove what is there twice, or replays no more; never what breaks a rule on the target."""
+    spec = parse_target(target, path)
+    at_least("--step-limit", step_limit, 0.1)
+    there = corpus_folder.entries(corpus)
+    console = output.make_console()
+    notice = output.notice(console)
+    with opened(spec, step_limit=step_limit, offline=offline, report=notice) as open_target:
+        corpus_checks.prune(there, open_target.target, _sayer(console), dry_run=dry_run)
+
+
+@app.command()
+def verify(
+    corpus: Corpus = DEFAULT_FOLDER,
+    target: TargetOption = "model",
+    step_limit: StepLimit = 10.0,
+    offline: Offline = False,
+    path: CheckoutPath = None,
+) -> None:
+    """Every file is readable, named by its content, about a rule, and does what it expects."""
+    spec = parse_target(target, path)
+    at_least("--step-limit", step_limit, 0.1)
+    console = output.make_console()
+    notice = output.notice(console)
+    with opened(spec, step_limit=step_limit, offline=offline, report=notice) as open_target:
+        number, found = corpus_checks.problems(corpus, open_target.target)
+    say = _sayer(console)
+    for line in found:
+        say(line)
+    say(f"{_counted(number)}, {len(found)} problem{'s' * (len(found) != 1)}")
+    if found:
+        raise typer.Exit(BROKEN)
+    raise typer.Exit(CONFORMS if number else INCONCLUSIVE)
+
+
+@app.command()
+def export(
+    kind: Annotated[str, typer.Option("--as", help=f"one of {', '.join(corpus_export.KINDS)}")],
+    corpus: Corpus = DEFAULT_FOLDER,
+    out: Annotated[
+        Path | None, typer.Option("-o", "--out", help="the file to write  [default: stdout]")
+    ] = None,
+    rule: RuleOption = None,
+) -> None:
+    """One self-contained file: scenarios, a test file for schedproof, or one for the target's own
+    repository."""
+    if kind not in corpus_export.KINDS:
+        raise InputError("--as", f"{kind!r}; valid: {', '.join(corpus_export.KINDS)}")
+    if out is not None:
+        check_file("--out", out)
+    ids = rule_ids(rule)
+    there = [one for one in corpus_folder.entries(corpus) if not ids or one.rule in ids]
+    for entry in there:
+        _known_rule(entry)
+    if not there:
+        raise FileError(f"{corpus}: no entry to export")
+    text = corpus_export.exported(kind, there)
+    if out is None:
+        typer.echo(text, nl=False)
+        return
+    write_whole(out, text)
+    output.say(output.make_console(), f"{out}: {_counted(len(there))}")
+
+
+@app.command()
+def generate(
+    rules: Annotated[str, typer.Option(help="all, or ids of rules, A,B")] = "all",
+    per_rule: Annotated[int, typer.Option(help="scenarios for each rule, at least 1")] = 2,
+    system: Annotated[str, typer.Option(help="the system whose rules are meant")] = first_system(),
+    revision: Annotated[
+        str | None, typer.Option(help="the published behaviour that is meant  [default: by system]")
+    ] = None,
+    corpus: Corpus = DEFAULT_FOLDER,
+    seed: Annotated[
+        int, typer.Option(help="the same seed gives the same scenarios; from 0 upwards")
+    ] = 0,
+) -> None:
+    """Witnesses and near misses of each rule, all of which hold on the model.
+
+    The exit code is 3 where a rule is left without one.
+    """
+    at_least("--per-rule", per_rule, 1)
+    at_least("--seed", seed, 0)
+    with option("--system"):
+        check_system(system)
+    with option("--revision"):
+        revision = resolve_revision(system, revision)
+        make_model(system, revision, {})
+    ids = [one.strip() for one in rules.split(",") if one.strip()]
+    if not ids:
+        raise InputError("--rules", f"{rules!r} names no rule; valid: all, or ids such as SPY-R07")
+    _check_place(corpus)
+    chosen = rules_to_generate(system, revision, [] if ids == ["all"] else ids)
+    set_hypothesis_home()
+    asked = Generating(
+        *(system, revision, corpus, per_rule, seed, _date(None), _sayer(output.make_console())),
+        rules_to_generate(system, revision, []),
+    )
+    without = write_generated(asked, chosen)
+    asked.say(f"{len(chosen) - len(without)} of {len(chosen)} rules have scenarios in {corpus}")
+    raise typer.Exit(INCONCLUSIVE if without else CONFORMS)
+
+
+def _line(entry: Entry) -> str:
+    """What is known of an entry, its shape apart."""
+    row = _row(entry)
+    requests = f"{row['requests']} request{'s' * (row['requests'] != 1)}"
+    parts = [f"{row['rule']}", f"{row['system']} {row['revision']}", requests, f"{row['expects']}"]
+    parts += [f"found on {row['found_on']}"] * bool(row["found_on"])
+    parts += [f"{row['found']}"] * bool(row["found"])
+    return f"{row['file']}: {', '.join(parts)}"
+
+
+def _row(entry: Entry) -> dict[str, str | int]:
+    expect = entry.scenario.expect
+    violates = ", ".join((expect and expect.violates) or ())
+    return {
+        "file": str(entry.path),
+        "rule": entry.rule,
+        "shape": entry.shape,
+        "system": entry.scenario.system,
+        "revision": entry.scenario.revision or "",
+        "requests": len(entry.scenario.requests),
+        "found_on": entry.found_on,
+        "found": entry.origin.found,
+        "expects": f"violates {violates}" if violates else "holds",
+    }
+
+
+def _known_rule(entry: Entry) -> Rule:
+    """The rule that an entry is about.
+
+    Raises:
+        FileError: the catalogue has none of this id: it must not become a name of anything.
+    """
+    for rule in load(entry.scenario.system):
+        if rule.id == entry.rule:
+            return rule
+    told = f"{entry.rule!r:.60} is no rule of {entry.scenario.system}"
+    raise FileError(f"{entry.path}: $.origin.rule: {told}; `schedproof rules` lists them")
+
+
+def _check_place(corpus: Path) -> None:
+    """Notice before the work, not after it, that there is no place for the corpus."""
+    there = next(place for place in (corpus, *corpus.absolute().parents) if place.exists())
+    if not there.is_dir() or not os.access(there, os.W_OK):
+        raise InputError("--corpus", f"{corpus}: {there} is not a folder that can be written to")
+
+
+def _counted(number: int) -> str:
+    return f"{number} entr{'y' if number == 1 else 'ies'}"
+
+
+def _date(found: str | None) -> str:
+    """The date given, or today's."""
+    if found is None:
+        return datetime.date.today().isoformat()
+    try:
+        return datetime.date.fromisoformat(found).isoformat()
+    except ValueError:
+        raise InputError("--found", f"{found!r:.60}; valid: a date, YYYY-MM-DD") from None
+
+
+def _sayer(console: Console) -> corpus_adding.Say:
+    """Says a line in which there may be anything."""
+    return lambda line: output.say(console, output.one_line(line))

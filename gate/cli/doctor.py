@@ -1,0 +1,70 @@
+"""`schedproof doctor`: is the adapter sound, before the scheduler behind it is judged?"""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ...model.faults import ConfigRefused, TargetFault
+from ...model.systems import check_system, resolve_revision
+from ...spec.catalogue import load
+from ..console import output
+from ..console.exit_codes import BROKEN, CONFORMS
+from ..console.option_checks import at_least, option
+from ..targets.capabilities import Subject
+from ..targets.doctor import examine
+from ..targets.factory import opened
+from ..targets.target_spec import parse_target
+from .options import Offline, SystemOption
+
+STYLES = {"ok": "green", "wrong": "red", "note": "yellow"}
+
+
+def command(
+    target: Annotated[str, typer.Argument(help="as for `schedproof gate`")],
+    system: SystemOption = None,
+    revision: Annotated[
+        str | None, typer.Option(help="the published behaviour that is meant")
+    ] = None,
+    step_limit: Annotated[
+        float, typer.Option("--step-limit", help="seconds that a step may take, at least 0.1")
+    ] = 10.0,
+    offline: Offline = False,
+    path: Annotated[Path | None, typer.Option("--path", help="the checkout of the target")] = None,
+) -> None:
+    """Examine an adapter: fields, refusals, aborts, the same twice, nothing left over."""
+    spec = parse_target(target, path)
+    system = spec.default_system if system is None else system
+    with option("--system"):
+        check_system(system)
+    with option("--revision"):
+        resolved = resolve_revision(system, revision or spec.default_revision())
+    at_least("--step-limit", step_limit, 0.1)
+    console = output.make_console()
+    wrong = 0
+
+    def say(says: str, what: str, why: str) -> None:
+        line = output.one_line(f"{what}: {why}" if why else what)
+        console.print(f"[{STYLES[says]}]{says:<6}[/]", end="")
+        console.print(line, markup=False)
+
+    with opened(
+        spec, step_limit=step_limit, offline=offline, report=output.notice(console)
+    ) as open_target:
+        subject = Subject(open_target.target, system, resolved, load(system))
+        try:
+            for remark in examine(subject, spec.module or None):
+                wrong += remark.says == "wrong"
+                say(*remark)
+        except ConfigRefused:
+            raise
+        except TargetFault as fault:
+            if not hasattr(fault, "op") or fault.op == "start":
+                raise
+            wrong += 1
+            say("wrong", str(fault), "")
+            output.print_details(getattr(fault, "details", "") or open_target.stderr(), console)
+    output.say(
+        console, f"{wrong} wrong" if wrong else "nothing wrong; schedproof gate can judge it"
+    )
+    raise typer.Exit(BROKEN if wrong else CONFORMS)

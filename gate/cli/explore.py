@@ -1,0 +1,129 @@
+"""`schedproof explore`: every behaviour of small scopes, or as much of it as there is time for."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ...model.errors import InputError
+from ...model.systems import check_system, resolve_revision
+from ...solver.explore import ORDERS
+from ...solver.explored import Asked
+from ...solver.systems import explored_systems, space_of
+from ...spec.catalogue import load
+from ..console import output
+from ..console.option_checks import at_least, check_places, option
+from ..explore.choice import changed, chosen_rules, chosen_scopes
+from ..explore.explorer import MEMORY_MB, Budget
+from ..explore.run import run
+from ..web.states.drawing import check_drawing, draw
+
+LIMIT_KEYS = dict.fromkeys(space_of(system).limit_key for system in explored_systems())
+
+
+def command(
+    system: Annotated[str, typer.Option(help="the system to explore")] = "spyre",
+    revision: Annotated[
+        str | None, typer.Option(help="the published behaviour  [default: the system's first]")
+    ] = None,
+    scope: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--scope",
+            help="one of the system's ("
+            + "; ".join(
+                f"{name}: {', '.join(one.name for one in space_of(name).scopes)}"
+                for name in explored_systems()
+            )
+            + ")  [default: all]",
+        ),
+    ] = None,
+    rule: Annotated[
+        list[str] | None, typer.Option("--rule", help="check only this rule; may be repeated")
+    ] = None,
+    requests: Annotated[
+        int | None, typer.Option(help="requests in a run, 1 to 6  [default: the scope's]")
+    ] = None,
+    limits: Annotated[
+        str | None,
+        typer.Option(
+            help=f"{' or '.join(LIMIT_KEYS)}, as 6-40 or 12,20,40  [default: the scope's]"
+        ),
+    ] = None,
+    aborts: Annotated[
+        str | None,
+        typer.Option(
+            help="none; alone: a client a step gives up, in a step in which nobody ends early; "
+            "any: whoever ends  [default: the scope's]"
+        ),
+    ] = None,
+    order: Annotated[
+        str, typer.Option(help="breadth (shortest first), depth, deepening or random")
+    ] = "breadth",
+    deepest: Annotated[
+        int | None, typer.Option(help="cut a path after so many moves, at least 1")
+    ] = None,
+    walks: Annotated[int, typer.Option(help="random walks, with --order random")] = 1000,
+    seed: Annotated[int, typer.Option(help="of the random walks, from 0 upwards")] = 0,
+    full: Annotated[
+        bool, typer.Option("--full", help="no reduction: every decode step is looked at")
+    ] = False,
+    jobs: Annotated[int, typer.Option(help="processes, at least 1")] = 2,
+    time_limit: Annotated[float, typer.Option(help="seconds for everything, at least 1")] = 3600.0,
+    memory_limit: Annotated[int, typer.Option(help="MB for each process, at least 64")] = MEMORY_MB,
+    checkpoint: Annotated[
+        Path | None,
+        typer.Option(help="folder to put unfinished work by in, and to go on from"),
+    ] = None,
+    json_file: Annotated[
+        Path | None, typer.Option("--json", help="write what was covered to this file")
+    ] = None,
+    html: Annotated[
+        Path | None,
+        typer.Option(
+            "--html",
+            help="draw the states of one scope at one limit, 2,000 of them at most, as a page",
+        ),
+    ] = None,
+    out: Annotated[Path, typer.Option(help="folder for counterexamples")] = Path("schedproof-out"),
+) -> None:
+    """Explore every behaviour of small scopes: arrivals, early ends, clients that give up."""
+    for name, value, least in (
+        ("--jobs", jobs, 1),
+        ("--time-limit", time_limit, 1),
+        ("--memory-limit", memory_limit, 64),
+        ("--walks", walks, 1),
+        ("--seed", seed, 0),
+        ("--deepest", 1 if deepest is None else deepest, 1),
+    ):
+        at_least(name, value, least)
+    check_places(json_file, out)
+    if checkpoint is not None and checkpoint.exists() and not checkpoint.is_dir():
+        raise InputError("--checkpoint", f"{checkpoint} is not a folder")
+    with option("--system"):
+        check_system(system)
+    with option("--revision"):
+        resolved = resolve_revision(system, revision)
+    if order not in ORDERS:
+        raise InputError("--order", f"{order!r}; valid: {', '.join(ORDERS)}")
+    catalogue = load(system)
+    asked = [
+        Asked(
+            resolved,
+            changed(one, requests, limits, aborts),
+            order,
+            reduced=not full,
+            deepest=deepest,
+            walks=walks if order == "random" else 0,
+        )
+        for one in chosen_scopes(scope, system, resolved)
+    ]
+    budget = Budget(time_limit, memory_limit, checkpoint, seed)
+    rules = chosen_rules(catalogue, rule, resolved)
+    if html is not None:
+        check_drawing(html, asked, checkpoint)
+        console = output.make_console()
+        raise typer.Exit(draw(console, asked[0], rules, bool(rule), out, json_file, html))
+    raise typer.Exit(
+        run(output.make_console(), asked, rules, bool(rule), jobs, budget, out, json_file)
+    )

@@ -1,0 +1,139 @@
+"""`schedproof gate`: a scheduler is judged, a verdict per rule."""
+
+from datetime import date
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ...model.errors import InputError
+from ...model.systems import check_system, make_model, resolve_revision
+from ...spec.catalogue import load
+from ..console import output
+from ..console.exit_codes import USAGE
+from ..console.option_checks import at_least, check_places, check_unicode, option
+from ..corpus.folder import entries
+from ..judging.context import GateOptions
+from ..judging.deviations import Deviations, read_deviations
+from ..judging.profiles import PROFILES
+from ..judging.rule_choice import judged_by
+from ..judging.run import run_gate
+from ..reports.options import ReportOptions, check_report_options, reporters
+from ..reports.outcome import INTERRUPTED
+from ..targets.limits import MEMORY_LIMIT
+from ..targets.target_spec import parse_target
+from .options import (
+    CheckoutPath,
+    MemoryLimit,
+    Offline,
+    RevisionOption,
+    RuleOption,
+    StepLimit,
+    SystemOption,
+    check_limits,
+)
+
+
+def command(
+    target: Annotated[
+        str,
+        typer.Argument(
+            help="model, MODULE:FACTORY, 'cmd:COMMAND LINE' or a release (vllm==0.28.0)"
+        ),
+    ] = "model",
+    system: SystemOption = None,
+    revision: RevisionOption = None,
+    rule: RuleOption = None,
+    profile: Annotated[str, typer.Option(help=f"one of {', '.join(PROFILES)}")] = "ci",
+    seed: Annotated[
+        int, typer.Option(help="the same seed gives the same runs; from 0 upwards")
+    ] = 0,
+    max_failures: Annotated[
+        int, typer.Option(help="broken rules to look for per scale, at least 1")
+    ] = 3,
+    json_file: Annotated[
+        Path | None, typer.Option("--json", help="write the verdict to this file")
+    ] = None,
+    junit_file: Annotated[
+        Path | None, typer.Option("--junit", help="write JUnit XML to this file, a case per rule")
+    ] = None,
+    sarif_file: Annotated[
+        Path | None, typer.Option("--sarif", help="write SARIF 2.1.0 to this file")
+    ] = None,
+    ndjson_file: Annotated[
+        Path | None, typer.Option("--ndjson", help="write a line per event to this file, at once")
+    ] = None,
+    github: Annotated[
+        bool, typer.Option("--github", help="GitHub annotations, and a step summary")
+    ] = False,
+    out: Annotated[Path, typer.Option(help="folder for counterexamples")] = Path("schedproof-out"),
+    corpus: Annotated[
+        Path | None, typer.Option(help="a folder of scenarios that are replayed first")
+    ] = None,
+    deviations: Annotated[
+        Path | None,
+        typer.Option(help="failures that are known, a TOML file of [[known]] entries"),
+    ] = None,
+    step_limit: StepLimit = 10.0,
+    memory_limit: MemoryLimit = MEMORY_LIMIT,
+    offline: Offline = False,
+    path: CheckoutPath = None,
+    jobs: Annotated[
+        int, typer.Option(help="processes that run scales and engines; the verdict is the same")
+    ] = 1,
+) -> None:
+    """Judge a scheduler: replay known scenarios, search for new ones, give a verdict per rule."""
+    spec = parse_target(target, path)
+    system = spec.default_system if system is None else system
+    with option("--system"):
+        check_system(system)
+    if revision is None:
+        revision = spec.default_revision()
+    with option("--revision"):
+        resolved = resolve_revision(system, revision)
+        if spec.is_plain_model:
+            make_model(system, resolved, {})
+    if profile not in PROFILES:
+        raise InputError("--profile", f"{profile!r}; valid: {', '.join(PROFILES)}")
+    at_least("--seed", seed, 0)
+    at_least("--max-failures", max_failures, 1)
+    check_limits(step_limit, memory_limit)
+    check_unicode("TARGET", target)
+    check_unicode("--out", str(out))
+    check_places(json_file, out)
+    at_least("--jobs", jobs, 1)
+    asked = ReportOptions(json_file, junit_file, sarif_file, ndjson_file, github)
+    check_report_options(asked)
+    catalogue = load(system)
+    options = GateOptions(
+        spec=spec,
+        system=system,
+        revision=resolved,
+        rules=judged_by(catalogue, rule, resolved, spec),
+        chosen=bool(rule),
+        profile_name=profile,
+        seed=seed,
+        max_failures=max_failures,
+        out=out,
+        corpus=[one.scenario for one in entries(corpus) if one.scenario.system == system]
+        if corpus
+        else (),
+        step_limit=step_limit,
+        memory_limit=memory_limit,
+        offline=offline,
+        jobs=jobs,
+    )
+    known = (
+        read_deviations(deviations, system, catalogue, date.today()) if deviations else Deviations()
+    )
+    console = output.make_console()
+    with reporters(console, catalogue, asked) as fan_out:
+        verdict, results = run_gate(options, known, fan_out, output.notice(console))
+    if results.interrupted:
+        output.fail(INTERRUPTED)
+    if results.fault is not None:
+        output.fail(results.fault.text)
+        output.print_details(results.fault.details)
+    for error in fan_out.failed:
+        output.fail(str(error))
+    raise typer.Exit(USAGE if fan_out.failed else verdict.exit_code)

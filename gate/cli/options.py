@@ -1,0 +1,46 @@
+"""The options that several commands have, declared once."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ..console.option_checks import at_least
+from ..targets.checkouts import CHECKOUTS
+from ..targets.limits import MIN_MEMORY
+
+TargetOption = Annotated[
+    str,
+    typer.Option(
+        "--target",
+        help="model, MODULE:FACTORY, 'cmd:COMMAND LINE' or a release (vllm==0.28.0)",
+    ),
+]
+SystemOption = Annotated[
+    str | None, typer.Option(help="the system whose rules apply (default: by the target)")
+]
+RevisionOption = Annotated[
+    str | None,
+    typer.Option(help="the published behaviour that is meant (default: by the target)"),
+]
+RuleOption = Annotated[
+    list[str] | None,
+    typer.Option("--rule", help="check only this rule; may be repeated, or A,B"),
+]
+StepLimit = Annotated[
+    float,
+    typer.Option("--step-limit", help="seconds that a target may take for a step, at least 0.1"),
+]
+MemoryLimit = Annotated[
+    int, typer.Option("--memory-limit", help="MiB that a target's process may use, at least 64")
+]
+Offline = Annotated[bool, typer.Option("--offline", help="install nothing")]
+CheckoutPath = Annotated[
+    Path | None, typer.Option("--path", help=f"the checkout of {' or '.join(CHECKOUTS)}")
+]
+
+
+def check_limits(step_limit: float, memory_limit: int) -> None:
+    """Raise InputError where --step-limit or --memory-limit is less than it may be."""
+    at_least("--step-limit", step_limit, 0.1)
+    at_least("--memory-limit", memory_limit, MIN_MEMORY)

@@ -1,0 +1,141 @@
+"""`schedproof replay`: one scenario on a target, every step shown and judged."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from ...model.errors import InputError
+from ...model.faults import ConfigRefused
+from ...model.observation import Step
+from ...properties.checking.replay import replay
+from ...properties.predicates.predicate import Broken
+from ...properties.predicates.rules import LOCKSTEP
+from ...spec.catalogue import CatalogueError, Rule, load, select
+from ..console import output
+from ..console.exit_codes import BROKEN, CONFORMS, INCONCLUSIVE
+from ..console.option_checks import check_different
+from ..console.step_lines import StepLines
+from ..files.scenario_file import FileError, read_scenario
+from ..judging.rule_choice import judged_by
+from ..targets.factory import opened
+from ..targets.limits import MEMORY_LIMIT, replay_options
+from ..targets.target_spec import parse_target
+from ..traces.perfetto import check_perfetto, run_of, write_perfetto
+from ..traces.recorder import check_trace_file, recorded
+from .options import (
+    CheckoutPath,
+    MemoryLimit,
+    Offline,
+    RuleOption,
+    StepLimit,
+    TargetOption,
+    check_limits,
+)
+
+
+def command(
+    scenario: Annotated[Path, typer.Argument(help="a scenario file")],
+    target: TargetOption = "model",
+    rule: RuleOption = None,
+    quiet: Annotated[bool, typer.Option("--quiet", help="no line per step")] = False,
+    fold: Annotated[
+        bool, typer.Option("--fold", help="one line for decode steps in a row that are alike")
+    ] = False,
+    trace: Annotated[
+        Path | None,
+        typer.Option("--trace", help="record the run to this file, for check-trace (.gz: packed)"),
+    ] = None,
+    perfetto: Annotated[
+        Path | None,
+        typer.Option("--perfetto", help="draw the run to this file, trace events for Perfetto"),
+    ] = None,
+    step_limit: StepLimit = 10.0,
+    memory_limit: MemoryLimit = MEMORY_LIMIT,
+    offline: Offline = False,
+    path: CheckoutPath = None,
+) -> None:
+    """Run one scenario on a target, show every step, and judge it."""
+    spec = parse_target(target, path)
+    check_limits(step_limit, memory_limit)
+    read = read_scenario(scenario)
+    catalogue = load(read.system)
+    rules = judged_by(catalogue, rule, read.revision or "", spec)
+    _check_expected_rules(scenario, read, catalogue)
+    if trace is not None:
+        check_trace_file(trace, scenario)
+        # The model in a recorder is still the model: lockstep with itself says nothing.
+        rules = [one for one in rules if one.id != LOCKSTEP or not spec.is_model]
+    if perfetto is not None:
+        check_perfetto(perfetto, scenario)
+        check_different({"--perfetto": perfetto} | ({"--trace": trace} if trace else {}))
+    console = output.make_console()
+    lines, steps = StepLines(console.print, read.config, fold=fold), []
+
+    def watch(number: int, step: Step) -> None:
+        if not quiet:
+            lines(number, step)
+        if perfetto is not None:
+            steps.append(step)
+
+    notice = output.notice(console)
+    with opened(
+        spec, step_limit=step_limit, memory_limit=memory_limit, offline=offline, report=notice
+    ) as open_target:
+        try:
+            with recorded(open_target.target, trace) as asked:
+                outcome = replay(asked, read, rules, watch)
+        except (InputError, ConfigRefused) as error:
+            raise FileError(f"{scenario}: {error}") from None
+        finally:
+            lines.close()
+        stderr = open_target.stderr()
+    if perfetto is not None:
+        write_perfetto(perfetto, [run_of(read, outcome, steps)])
+    for name, why in outcome.session.rejected.items():
+        output.say(console, f"{name} refused at the door: {why}")
+    by_id = {entry.id: entry for entry in catalogue}
+    if outcome.broken:
+        first: Broken = outcome.broken[0]
+        ids = rule and [one.id for one in rules]
+        options = replay_options(spec, ids, step_limit, memory_limit)
+        output.print_failure(
+            console, by_id[first.rule], read, first, str(scenario), options, outcome.session.excerpt
+        )
+        for other in outcome.broken[1:]:
+            output.say(console, f"  in the same step {other.rule}: {other.message}")
+        output.print_details(outcome.session.details or stderr, console)
+    for line in outcome.unmet:
+        output.say(console, f"not as expected: {line}")
+    raise typer.Exit(_conclude(console, read, outcome, rules if rule else ()))
+
+
+def _check_expected_rules(path: Path, scenario: Any, catalogue: Sequence[Rule]) -> None:
+    try:
+        select(catalogue, (scenario.expect and scenario.expect.violates) or ())
+    except CatalogueError as error:
+        raise FileError(f"{path}: $.expect.violates: {error}") from None
+
+
+def _conclude(console: Any, scenario: Any, outcome: Any, chosen: Sequence[Rule]) -> int:
+    if outcome.broken:
+        if not outcome.unmet and scenario.expect is not None and scenario.expect.violates:
+            console.print(f"as expected: {', '.join(one.rule for one in outcome.broken)} broke")
+        return BROKEN
+    if outcome.unmet:
+        return BROKEN
+    if not outcome.finished:
+        console.print(f"not finished after {outcome.steps} steps: no verdict")
+        return INCONCLUSIVE
+    exercised = [rule.id for rule in outcome.session.checked if outcome.exercised[rule.id]]
+    idle = [rule.id for rule in chosen if rule.id not in exercised]
+    if idle or not exercised:
+        what = f"never exercised: {', '.join(idle)}" if idle else "no rule was exercised"
+        console.print(f"{what}; no verdict")
+        return INCONCLUSIVE
+    console.print(
+        f"no rule is broken in {outcome.steps} steps "
+        f"({len(exercised)} of {len(outcome.session.checked)} rules were exercised)"
+    )
+    return CONFORMS

@@ -1,0 +1,65 @@
+"""`schedproof search`: a counterexample or a proof of one rule."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ..console import output
+from ..console.option_checks import at_least, check_places
+
+
+def command(
+    rule: Annotated[
+        str,
+        typer.Argument(help="the rule to search; Z3 decides SPY-R07, R41, R50, P01, R19 and more"),
+    ],
+    engine: Annotated[
+        str,
+        typer.Option(
+            help="z3 decides; hypothesis samples and explore exhausts small scopes, for any "
+            "checked rule; vectorized: thousands of runs at once for SPY-R07 and SPY-R35; all"
+        ),
+    ] = "z3",
+    revision: Annotated[
+        str | None, typer.Option(help="the published behaviour to search  [default: sound]")
+    ] = None,
+    changes: Annotated[
+        list[str] | None,
+        typer.Option("--set", help="KEY=VALUE: a length in tokens, a formula, or early_eos=true"),
+    ] = None,
+    prove: Annotated[
+        bool,
+        typer.Option(
+            "--prove", help="for any number of requests; --set block_size=any: any block size, too"
+        ),
+    ] = False,
+    maximize: Annotated[
+        str | None,
+        typer.Option(help="the worst volume, overshoot or waste of --set requests=N  [default: 5]"),
+    ] = None,
+    target: Annotated[
+        str | None, typer.Option(help="replay the counterexample on this target, too")
+    ] = None,
+    out: Annotated[Path, typer.Option(help="folder for counterexamples")] = Path("schedproof-out"),
+    time_limit: Annotated[
+        float, typer.Option(help="seconds until the answer is inconclusive, at least 1")
+    ] = 300.0,
+) -> None:
+    """Search one rule: a counterexample, a proof, or inconclusive."""
+    at_least("--time-limit", time_limit, 1)
+    check_places(None, out)
+    from ..search.question import Question, run  # Z3 takes a third of a second to import
+
+    question = Question(
+        rule=rule,
+        engine=engine,
+        revision=revision,
+        changes=changes or [],
+        prove=prove,
+        maximize=maximize,
+        target=target,
+        out=out,
+        time_limit=time_limit,
+    )
+    raise typer.Exit(run(output.make_console(), question))

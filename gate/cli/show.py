@@ -1,0 +1,138 @@
+"""`schedproof show`: a scenario on a target, or a recorded trace, as one page for a browser."""
+
+import re
+import shlex
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ...model.errors import InputError
+from ...model.faults import ConfigRefused
+from ...spec.catalogue import load
+from ..console import output
+from ..console.exit_codes import BROKEN, CONFORMS
+from ..console.option_checks import check_file, check_unicode
+from ..files.scenario_file import FileError, read_scenario
+from ..files.writing import write
+from ..judging.rule_choice import judged_by
+from ..targets.factory import opened
+from ..targets.limits import MEMORY_LIMIT, STEP_LIMIT, replay_options
+from ..targets.target_spec import parse_target
+from ..traces.source import GZIP, opened_trace
+from ..web.show.page import check_plotly, page
+from ..web.show.recording import recorded
+from ..web.show.trace_recording import recorded_trace
+from .check_trace import check_rules
+from .options import CheckoutPath, MemoryLimit, Offline, RuleOption, StepLimit, check_limits
+
+SUFFIX = ".html"
+# No scenario has such a key, and each line of a trace has one.
+OPERATION = re.compile(rb'\s*\{.*"(op|ok)"\s*:')
+LARGE = 6_000_000  # bytes; plotly.js alone is 4.7 million
+
+
+def command(
+    file: Annotated[
+        str,
+        typer.Argument(metavar="FILE", help="a scenario, or a recorded trace; - for one on stdin"),
+    ],
+    out: Annotated[
+        Path | None,
+        typer.Option("-o", "--out", help="the page  [default: FILE's name with .html, here]"),
+    ] = None,
+    target: Annotated[
+        str | None,
+        typer.Option(
+            help="model, MODULE:FACTORY, 'cmd:COMMAND LINE' or a release (vllm==0.28.0), for a "
+            "scenario  [default: model]"
+        ),
+    ] = None,
+    rule: RuleOption = None,
+    step_limit: StepLimit = STEP_LIMIT,
+    memory_limit: MemoryLimit = MEMORY_LIMIT,
+    offline: Offline = False,
+    path: CheckoutPath = None,
+) -> None:
+    """Draw a run as one page for a browser: every step, the rules, and what broke."""
+    check_limits(step_limit, memory_limit)
+    page_file = out or Path(page_name(file))
+    check_page(page_file, file)
+    check_plotly()
+    console = output.make_console()
+    if is_trace(file):
+        check_no_target(file, target, path)
+        ids = check_rules(rule or [], None, True)
+        with opened_trace(file) as source:
+            run = recorded_trace(source, rules=ids)
+        run.replay = f"schedproof check-trace {shlex.quote(file)} --explain"
+    else:
+        spec = parse_target(target or "model", path)
+        scenario = read_scenario(Path(file))
+        rules = judged_by(load(scenario.system), rule, scenario.revision or "", spec)
+        notice = output.notice(console)
+        with opened(
+            spec, step_limit=step_limit, memory_limit=memory_limit, offline=offline, report=notice
+        ) as open_target:
+            try:
+                run = recorded(scenario, open_target.target, rules, name=file)
+            except (InputError, ConfigRefused) as error:
+                raise FileError(f"{file}: {error}") from None
+            run.details = run.details or (open_target.stderr() if run.broken else "")
+        ids = [one.id for one in rules] if rule else []
+        options = replay_options(spec, ids, step_limit, memory_limit)
+        run.replay = f"schedproof replay {shlex.quote(file)}{options}"
+    data = page(run).encode("utf-8", "backslashreplace")
+    write(page_file, data)
+    output.say(console, f"{page_file}: {run.ended}{size_told(len(data))}")
+    raise typer.Exit(BROKEN if run.broken else CONFORMS)
+
+
+def size_told(size: int) -> str:
+    """What there is to say of a page of `size` bytes: nothing, unless it is slow to open."""
+    if size <= LARGE:
+        return ""
+    return f" (a page of {size / 1e6:.1f} MB: it may take its time to open)"
+
+
+def page_name(file: str) -> str:
+    """The page of a file, where nothing else is said: its name, ending in .html."""
+    if file == "-":
+        return f"stdin{SUFFIX}"
+    name = Path(file).name.removesuffix(".gz")
+    return f"{Path(name).stem}{SUFFIX}"
+
+
+def check_page(page_file: Path, file: str) -> None:
+    """Raise InputError unless the page can be written, and is not the file that it shows."""
+    check_unicode("-o", str(page_file))
+    check_file("-o", page_file)
+    if page_file.exists() and Path(file).exists() and page_file.samefile(file):
+        raise InputError("-o", f"{page_file} is the file itself; valid: another file")
+
+
+def check_no_target(file: str, target: str | None, path: Path | None) -> None:
+    """Raise InputError where a trace, which has its target in it, is to be run on another."""
+    for name, value in (("--target", target), ("--path", path)):
+        if value is not None:
+            raise InputError(
+                name, f"{value}: {file} is a trace, which is not run again; valid: a scenario"
+            )
+
+
+def is_trace(file: str) -> bool:
+    """The file is a conversation with a target; else it has to be a scenario.
+
+    Raises:
+        FileError: it cannot be read.
+    """
+    if file == "-":
+        return True
+    try:
+        with open(file, "rb") as opened_file:
+            first = next((line for line in opened_file if line.strip()), b"")
+    except OSError as error:
+        raise FileError(f"{file}: cannot be read ({error.strerror})") from None
+    except ValueError as error:  # a NUL in the path
+        raise FileError(f"{file!a}: {error}") from None
+    return first.startswith(GZIP) or bool(OPERATION.match(first))

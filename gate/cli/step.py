@@ -1,0 +1,116 @@
+"""`schedproof step`: a scheduler stepped by hand, in a browser on this machine."""
+
+from collections.abc import Sequence
+from typing import Annotated, Any
+
+import msgspec
+import typer
+
+from ...model.errors import InputError
+from ...model.systems import check_system, full_config, resolve_revision
+from ...properties.predicates.rules import LOCKSTEP
+from ...spec.catalogue import load
+from ..console import output
+from ..console.exit_codes import CONFORMS
+from ..console.option_checks import between, option
+from ..targets.factory import opened
+from ..targets.limits import MEMORY_LIMIT, replay_options
+from ..targets.setup import setup_of
+from ..targets.target_spec import parse_target
+from ..web.step.run import ByHand, Setup
+from ..web.step.server import Server
+from .options import (
+    CheckoutPath,
+    MemoryLimit,
+    Offline,
+    RevisionOption,
+    StepLimit,
+    SystemOption,
+    TargetOption,
+    check_limits,
+)
+
+PRODUCTION = "production"
+SCALES = ("small", "short", "tight", PRODUCTION)
+
+
+def command(
+    target: TargetOption = "model",
+    system: SystemOption = None,
+    revision: RevisionOption = None,
+    scale: Annotated[
+        str,
+        typer.Option(
+            help="small, short or tight, as gate searches; production: the system's defaults"
+        ),
+    ] = "small",
+    changes: Annotated[
+        list[str] | None,
+        typer.Option("--set", help="KEY=VALUE of the configuration; may be repeated"),
+    ] = None,
+    port: Annotated[int, typer.Option(help="of the page, on 127.0.0.1; 0: any free one")] = 0,
+    step_limit: StepLimit = 10.0,
+    memory_limit: MemoryLimit = MEMORY_LIMIT,
+    offline: Offline = False,
+    path: CheckoutPath = None,
+) -> None:
+    """Step a scheduler by hand: choose who arrives, ends or gives up, and see its answer."""
+    spec = parse_target(target, path)
+    system = spec.default_system if system is None else system
+    with option("--system"):
+        check_system(system)
+    with option("--revision"):
+        resolved = resolve_revision(system, revision or spec.default_revision())
+    between("--port", port, 0, 65535)
+    check_limits(step_limit, memory_limit)
+    config = configured(system, resolved, scale, changes or ())
+    is_model = spec.is_model  # lockstep with itself says nothing
+    rules = [one for one in load(system) if not (is_model and one.id == LOCKSTEP)]
+    options = replay_options(spec, None, step_limit, memory_limit)
+    console = output.make_console()
+    with opened(
+        spec,
+        step_limit=step_limit,
+        memory_limit=memory_limit,
+        offline=offline,
+        report=output.notice(console),
+    ) as there:
+        run = ByHand(Setup(there.target, system, resolved, config, rules, there.stderr))
+        with Server(run, options, port) as server:
+            output.say(console, f"step {output.config_line(system, resolved, config)}")
+            console.print(f"at {server.address}/ (Ctrl-C ends)", markup=False)
+            try:
+                server.serve_forever()
+            except KeyboardInterrupt:
+                console.print("ended")
+    raise typer.Exit(CONFORMS)
+
+
+def configured(system: str, revision: str, scale: str, changes: Sequence[str]) -> dict[str, Any]:
+    """Every key of the configuration that the options mean.
+
+    Raises:
+        InputError: an unknown scale or key, or an impossible value.
+    """
+    if scale not in SCALES:
+        raise InputError("--scale", f"{scale!r}; valid: {', '.join(SCALES)}")
+    values: dict[str, Any] = {} if scale == PRODUCTION else {**setup_of(system).scales[scale]}
+    for change in changes:
+        key, sign, value = change.partition("=")
+        if not sign or not key:
+            valid = ", ".join(full_config(system, revision, {}))
+            raise InputError("--set", f"{change!r}; valid: KEY=VALUE with KEY one of {valid}")
+        values[key] = _value(value)
+    try:
+        return full_config(system, revision, values)
+    except InputError as error:
+        where = error.path.removeprefix("$.config.")
+        raise InputError("--set", f"{where}: {error.problem}") from None
+
+
+def _value(text: str) -> Any:
+    """A number, true, false or null; other words stand for themselves."""
+    try:
+        return msgspec.json.decode(text)
+    except (msgspec.DecodeError, RecursionError, UnicodeError):
+        return text

@@ -1,0 +1,1 @@
+"""Target A against target B, or against a recorded baseline."""

@@ -1,0 +1,201 @@
+"""Baselines: what one version of a scheduler did, recorded once, compared with later ones.
+
+A file of gzipped JSON Lines, `schedproof/baseline@1`: a header, a record for each scenario with
+every answer of the target, and an end that says how many there are. Written whole or not at all,
+read and written a line at a time.
+"""
+
+import contextlib
+import gzip
+import json
+import os
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Literal, TypeVar
+
+import msgspec
+
+from ...model.errors import InputError
+from ...model.scenario import Scenario
+from ...model.systems import resolve_revision
+from ...properties.checking.recording import Answer
+from ..files.scenario_file import FileError, scenario_json, scenario_of
+from ..judging.verdict import TargetInfo
+
+FORMAT: Literal["schedproof/baseline@1"] = "schedproof/baseline@1"
+LONGEST_LINE = 256 * 1024 * 1024  # bytes
+Line = TypeVar("Line", bound=msgspec.Struct)
+
+
+class _Format(msgspec.Struct, frozen=True):
+    """Of any file of this kind."""
+
+    format: str
+
+
+class Header(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Who was recorded, and from which budget and seed the scenarios came."""
+
+    format: Literal["schedproof/baseline@1"] = FORMAT
+    target: TargetInfo
+    system: str
+    revision: str
+    profile: str
+    seed: int
+
+
+class Record(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A scenario as the format has it, where it came from, and what was answered, in order."""
+
+    engine: str
+    scale: str
+    scenario: dict[str, Any]
+    answers: list[Answer]
+
+
+class End(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The last line: how many records there are."""
+
+    records: int
+
+
+class Writer:
+    """A baseline on its way: the file appears when it is left without an error."""
+
+    def __init__(self, path: Path, header: Header) -> None:
+        """Begin beside the place.
+
+        Raises:
+            FileError: it cannot be written to.
+        """
+        self._path = path
+        self._partial = path.with_name(f"{path.name}.{os.getpid()}.partial")
+        self._header = header
+        self.records = 0
+
+    def __enter__(self) -> "Writer":
+        with self._told():
+            self._raw = self._partial.open("wb")
+            self._file = gzip.GzipFile("", "wb", 6, self._raw, mtime=0)
+            self._line(self._header)
+        return self
+
+    def record(self, engine: str, scale: str, scenario: Scenario, answers: list[Answer]) -> None:
+        """One more scenario.
+
+        Raises:
+            FileError: the file cannot be written to.
+        """
+        plain = json.loads(scenario_json(scenario))
+        self._line(Record(engine, scale, plain, answers))
+        self.records += 1
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        try:
+            with self._told():
+                if kind is None:
+                    self._line(End(self.records))
+                self._file.close()
+                self._raw.close()
+                if kind is None:
+                    self._partial.replace(self._path)
+        finally:
+            with contextlib.suppress(OSError):
+                self._raw.close()
+                self._partial.unlink(missing_ok=True)
+
+    def _line(self, value: Any) -> None:
+        with self._told():
+            self._file.write(msgspec.json.encode(value) + b"\n")
+
+    @contextlib.contextmanager
+    def _told(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise FileError(f"{self._path}: cannot be written to ({error.strerror})") from None
+
+
+def read_baseline(path: Path) -> tuple[Header, Iterator[tuple[int, Record, Scenario]]]:
+    """The header, and the records with the numbers of their lines as they are asked for.
+
+    Raises:
+        FileError: at once, or while records are read: unreadable, damaged, cut off, another
+            format, or a value that means nothing.
+    """
+    lines = _lines(path)
+    number, line = next(lines, (1, b""))
+    if not line:
+        raise FileError(f"{path}: empty; valid: a file that schedproof diff --save has written")
+    given = _read(path, number, line, _Format).format
+    if given != FORMAT:
+        raise FileError(f"{path}: line 1: $.format: {given!a:.60}; supported: {FORMAT!r}")
+    header = _read(path, number, line, Header)
+    try:
+        resolve_revision(header.system, header.revision)
+    except InputError as error:
+        raise FileError(f"{path}: line 1: {error}") from None
+    return header, _records(path, lines, header)
+
+
+def _records(
+    path: Path, lines: Iterator[tuple[int, bytes]], header: Header
+) -> Iterator[tuple[int, Record, Scenario]]:
+    records = 0
+    for number, line in lines:
+        if line.startswith(b'{"records"'):
+            end = _read(path, number, line, End)
+            if end.records != records:
+                problem = f"$.records: {end.records}, but there are {records} before it"
+                raise FileError(f"{path}: line {number}: {problem}")
+            if next(lines, None) is not None:
+                raise FileError(f"{path}: line {number + 1}: nothing may follow the end")
+            return
+        record = _read(path, number, line, Record)
+        # A scenario says where in the file it is wrong, below the place where it stands.
+        scenario = scenario_of(record.scenario, f"{path}: line {number}: $.scenario")
+        if (scenario.system, scenario.revision) != (header.system, header.revision):
+            problem = f"$.scenario is of {scenario.system} {scenario.revision}"
+            valid = f"valid: {header.system} {header.revision}, as the first line says"
+            raise FileError(f"{path}: line {number}: {problem}; {valid}")
+        records += 1
+        yield number, record, scenario
+    raise FileError(f"{path}: cut off after {records} records: the line that ends it is missing")
+
+
+def _lines(path: Path) -> Iterator[tuple[int, bytes]]:
+    try:
+        with gzip.open(path, "rb") as file:
+            number = 0
+            while line := file.readline(LONGEST_LINE):
+                number += 1
+                if not line.endswith(b"\n"):
+                    problem = (
+                        "longer than any record is" if len(line) == LONGEST_LINE else "cut off"
+                    )
+                    raise FileError(f"{path}: line {number}: {problem}")
+                yield number, line
+    except gzip.BadGzipFile as error:
+        raise FileError(f"{path}: no gzip file, or a damaged one ({error})") from None
+    except (EOFError, zlib.error) as error:
+        raise FileError(f"{path}: damaged or cut off ({error})") from None
+    except OSError as error:
+        raise FileError(f"{path}: cannot be read ({error.strerror})") from None
+    except FileError:
+        raise
+    except ValueError as error:  # a NUL in the path
+        raise FileError(f"{str(path)!a}: {error}") from None
+
+
+def _read(path: Path, number: int, line: bytes, kind: type[Line]) -> Line:
+    try:
+        return msgspec.json.decode(line, type=kind)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise FileError(f"{path}: line {number}: {error}") from None

@@ -1,0 +1,202 @@
+"""What a baseline is made of, and a target held to it."""
+
+import contextlib
+import shlex
+import time
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from msgspec.structs import replace
+from rich.console import Console
+
+from ...model.errors import InputError
+from ...model.faults import ConfigRefused, TargetFault
+from ...model.replies import Started
+from ...model.scenario import Scenario
+from ...model.systems import full_config
+from ...model.target import Target
+from ...properties.checking.difference import Difference
+from ...properties.checking.differential_target import Both
+from ...properties.checking.recording import Recorded, Recorder, RecordError
+from ...properties.checking.replay import replay
+from ...properties.checking.session import Session
+from ...properties.search.run import run_search
+from ...properties.search.state import Hooks, Search, SearchOptions, size
+from ..console import output
+from ..console.exit_codes import CONFORMS
+from ..corpus.builtin_scenarios import builtin_scenarios, longest, seed_corpus
+from ..files.scenario_file import FileError, scenario_json
+from ..judging.events import Progress
+from ..judging.profiles import PROFILES
+from ..judging.verdict import TargetInfo
+from ..targets.capabilities import SCALES
+from ..targets.setup import setup_of
+from .baseline import Header, Record, Writer
+from .context import BOTH_FAILED, Diff, book
+from .keeping import keep
+
+
+class Recording(NamedTuple):
+    """Who is recorded, in which terms, and how much of it."""
+
+    target: Target
+    spec: str
+    system: str
+    revision: str
+    fixed: Mapping[str, Any]
+    profile_name: str
+
+
+def record(console: Console, asked: Recording, seed: int, file: Path) -> int:
+    """Record the corpus, and what a search generates at each scale; the exit code.
+
+    Raises:
+        FileError: the file cannot be written to.
+        TargetFault: the target is no target; nothing is written.
+    """
+    started, scales = _probe(asked)
+    info = TargetInfo(asked.spec, started.name, started.version)
+    header = Header(
+        target=info,
+        system=asked.system,
+        revision=asked.revision,
+        profile=asked.profile_name,
+        seed=seed,
+    )
+    began = time.monotonic()
+    steps = 0
+    with Writer(file, header) as writer, console.status("") as status:
+        for engine, scale, scenarios in (
+            ("corpus", "production", _corpus(asked, builtin_scenarios(asked.system))),
+            *(("corpus", one, _corpus(asked, seed_corpus(asked.system, one))) for one in scales),
+            *(("hypothesis", one, _generated(asked, one, seed)) for one in scales),
+        ):
+            for scenario in scenarios:
+                recorder = Recorder(asked.target)
+                with contextlib.suppress(ConfigRefused, InputError):  # an answer, too
+                    steps += replay(recorder, scenario, ()).steps
+                if recorder.answers:
+                    writer.record(engine, scale, scenario, recorder.answers)
+                status.update(f"{engine}, {scale}: {writer.records} scenarios, {steps} steps")
+    output.say(
+        console,
+        f"{output.one_line(f'{started.name} {started.version}')}: {writer.records} scenarios, "
+        f"{steps} steps in {time.monotonic() - began:.1f} s; {file.stat().st_size:,} bytes in "
+        f"{output.one_line(str(file))}",
+    )
+    command = f"schedproof diff TARGET --since {shlex.quote(str(file))}"
+    output.say(console, f"compare: {output.one_line(command)}")
+    return CONFORMS
+
+
+def _probe(asked: Recording) -> tuple[Started, list[str]]:
+    """What the target says of itself, and the scales that it takes."""
+    started: Started | None = None
+    scales = []
+    refusal: Exception | None = None
+    for scale in SCALES:
+        if scale == "short" and "small" in scales:
+            continue  # as for a gate
+        try:
+            values = {**setup_of(asked.system).scales[scale], **asked.fixed}
+            config = full_config(asked.system, asked.revision, values)
+            started = Session(asked.target, asked.system, asked.revision, config, ()).started
+            scales.append(scale)
+        except (ConfigRefused, InputError) as error:
+            refusal = error
+    if started is None:
+        raise ConfigRefused(f"the target refuses the configuration of every scale: {refusal}")
+    return started, scales
+
+
+def _corpus(asked: Recording, scenarios: Mapping[str, Scenario]) -> Iterator[Scenario]:
+    for scenario in scenarios.values():
+        if longest(scenario) <= PROFILES[asked.profile_name].corpus_steps:
+            config = {**scenario.config, **asked.fixed}
+            yield replace(scenario, revision=asked.revision, config=config, expect=None)
+
+
+def _generated(asked: Recording, scale: str, seed: int) -> Iterator[Scenario]:
+    """The scenarios of a search on this target, each once."""
+    found: dict[str, Scenario] = {}
+
+    def note(scenario: Scenario) -> None:
+        found.setdefault(scenario_json(scenario), scenario)
+
+    options = SearchOptions(
+        asked.target, asked.system, asked.revision, (), scale, BOTH_FAILED, fixed=asked.fixed
+    )
+    run_search(Search(options, Hooks(ended=note)), PROFILES[asked.profile_name].examples, seed, 0)
+    yield from found.values()
+
+
+def replay_baseline(
+    diff: Diff, file: Path, records: Iterator[tuple[int, Record, Scenario]]
+) -> None:
+    """Every scenario of a baseline on the target; of each difference the smallest is kept.
+
+    Raises:
+        FileError: the file is damaged.
+        ConfigRefused, TargetFault: the target takes none of it, or does not start.
+    """
+    began = time.monotonic()
+    totals: Counter[str] = Counter()
+    smallest: dict[str, _Seen] = {}
+    complete = False
+    try:
+        for line, record, scenario in records:
+            diff.report(Progress("baseline", totals["runs"], 0, totals["steps"]))
+            difference = _difference(diff, file, line, record, scenario, totals)
+            if difference is not None:
+                one = _Seen(record, scenario, difference, tuple(diff.pair.recent))
+                before = smallest.get(difference.shape)
+                totals[difference.shape] += 1
+                if before is None or size(scenario) < size(before.scenario):
+                    smallest[difference.shape] = one
+        complete = True
+    except KeyboardInterrupt:
+        diff.interrupted = True
+    except TargetFault as fault:
+        diff.fault = fault
+    book(diff, "baseline", "recorded", totals, began, complete)
+    for shape, one in sorted(smallest.items(), key=lambda item: size(item[1].scenario)):
+        if diff.enough:
+            break
+        keep(
+            *(diff, one.record.engine, one.record.scale, one.scenario, one.difference, one.recent),
+            seen=totals[shape],
+        )
+
+
+class _Seen(NamedTuple):
+    """A recorded run that differs."""
+
+    record: Record
+    scenario: Scenario
+    difference: Difference
+    recent: Sequence[Both]
+
+
+def _difference(
+    diff: Diff,
+    file: Path,
+    line: int,
+    record: Record,
+    scenario: Scenario,
+    totals: Counter[str],
+) -> Difference | None:
+    """How the target differs from what was recorded of one scenario."""
+    pair = diff.pair
+    pair.refused.clear()
+    pair.sides[0].target = Recorded(record.answers)
+    try:
+        outcome = replay(pair, scenario, ())
+    except RecordError as error:
+        raise FileError(f"{file}: line {line}: {error}") from None
+    except (ConfigRefused, InputError):
+        totals["refused"] += not pair.refused
+        return next((one.difference for one in pair.refused.values()), None)
+    totals.update(outcome.counts)
+    return pair.difference

@@ -1,0 +1,84 @@
+"""One comparison of two targets: who, how hard, and what came out so far."""
+
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from ...model.faults import TargetFault
+from ...model.scenario import Scenario
+from ...properties.checking.difference import HANG, Difference
+from ...properties.checking.differential_target import Both, Pair
+from ...properties.predicates.rules import NEVER_CRASHES, NEVER_HANGS
+from ..judging.events import Notice, Progress
+from ..judging.profiles import PROFILES, Profile
+from ..judging.verdict import EngineRun
+from .verdict import DiffFinding
+
+# Both crash or hang alike: the run is over, and that is no difference.
+BOTH_FAILED = frozenset({NEVER_CRASHES, NEVER_HANGS})
+
+
+class DiffFound(NamedTuple):
+    """A difference, written down; `recent` are the steps before it, on both."""
+
+    finding: DiffFinding
+    scenario: Scenario
+    difference: Difference
+    recent: Sequence[Both]
+    earlier: Difference | None = None
+
+
+@dataclass
+class Diff:
+    """One comparison: who, how hard, and what came out so far.
+
+    Attributes:
+        specs: the targets as the command line names them.
+        fixed: values that every configuration has.
+        found: by the shape of the difference.
+    """
+
+    pair: Pair
+    specs: tuple[str, str]
+    system: str
+    revision: str
+    fixed: Mapping[str, Any]
+    profile_name: str
+    seed: int
+    max_differences: int
+    out: Path
+    report: Callable[[Notice | Progress | DiffFound], None]
+    engines: list[EngineRun] = field(default_factory=list)
+    found: dict[str, DiffFinding] = field(default_factory=dict)
+    interrupted: bool = False
+    fault: TargetFault | None = None
+
+    @property
+    def profile(self) -> Profile:
+        """The budgets."""
+        return PROFILES[self.profile_name]
+
+    @property
+    def enough(self) -> bool:
+        """As many differences were found as were asked for."""
+        return len(self.found) >= self.max_differences
+
+    @property
+    def hangs(self) -> bool:
+        """One of them was found to hang: it costs a time limit each time."""
+        return any(one.kind == HANG for one in self.found.values())
+
+    @property
+    def known(self) -> frozenset[str]:
+        """What ends a run without being a new difference."""
+        return BOTH_FAILED | self.found.keys()
+
+
+def book(
+    diff: Diff, engine: str, scale: str, totals: Counter[str], began: float, complete: bool
+) -> None:
+    """What an engine did."""
+    diff.engines.append(EngineRun.of(engine, scale, totals, time.monotonic() - began, complete))

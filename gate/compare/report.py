@@ -1,0 +1,181 @@
+"""What a comparison of two targets prints."""
+
+import shlex
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+from rich.text import Text
+
+from ...properties.checking.difference import CLASSES, only, plain
+from ...properties.checking.lockstep import Differing
+from ..console import output
+from ..console.step_lines import step_line
+from ..judging.events import Notice, Progress
+from .context import DiffFound
+from .verdict import DiffVerdict
+
+EVENTS = ("prefix hit", "preemption", "pause", "abort", "early EOS")
+
+
+class SideNames(NamedTuple):
+    """How the two are called, and with which options each replays a scenario."""
+
+    names: tuple[str, str]
+    options: tuple[str | None, str]
+
+
+class DiffReporter:
+    """Prints events as they come: differences at once, progress only on a terminal."""
+
+    def __init__(self, console: Console, told: SideNames) -> None:
+        self._console = console
+        self._told = told
+        self._status = console.status("") if console.is_terminal else None
+
+    def __call__(self, event: Notice | Progress | DiffFound) -> None:
+        """Print one event."""
+        if isinstance(event, Notice):
+            self._console.print(output.one_line(event.text), style="dim", markup=False)
+        elif isinstance(event, Progress):
+            if self._status is not None:
+                of = f" of {event.of}" if event.of else ""
+                self._status.update(f"{event.engine}: run {event.runs}{of}, {event.steps} steps")
+                self._status.start()
+        else:
+            self.close()
+            print_difference(self._console, event, self._told)
+
+    def close(self) -> None:
+        """Take the progress line away."""
+        if self._status is not None:
+            self._status.stop()
+
+
+def print_difference(console: Console, found: DiffFound, told: SideNames) -> None:
+    """Class, scenario, the steps before, the step on both, what it means, and how to replay it."""
+    finding, difference = found.finding, found.difference
+    console.print(
+        f"[red]DIFFERS[/red] [bold]{finding.kind}[/bold] "
+        f"{escape(output.one_line(CLASSES[finding.kind]))}"
+    )
+    plain = Lines(console)
+    what = difference.shape.partition(": ")[2] if difference.fields else difference.message
+    plain(f"  step {finding.step}:  {what}")
+    plain(f"  config:   {output.scenario_config(found.scenario)}")
+    for line in output.request_lines(found.scenario):
+        plain(f"  {line}")
+    last, config = None, found.scenario.config
+    if found.recent:
+        plain("  steps before, with what changed:")
+    for number, step, _ in found.recent:
+        plain(f"    {step_line(number, step, last, config)}")
+        last = step
+    if found.earlier is not None:
+        plain(f"  before, in step {found.earlier.step}, {found.earlier.shape}: known, see above")
+    first, second = difference.steps
+    if first is not None and second is not None:
+        plain("  then:")
+        plain(f"    A {step_line(finding.step, first, last, config)}")
+        plain(f"    B {step_line(finding.step, second, last, config)}")
+        console.print(_side_by_side(found, told.names))
+        plain("  in words:")
+        for line in difference.words:
+            plain(f"    {line}")
+    if difference.details:
+        output.print_details(difference.details, console)
+    plain(f"  scenario: {finding.scenario}")
+    files = (finding.scenario, finding.scenario_b or finding.scenario)
+    for name, file, options in zip("AB", files, told.options, strict=True):
+        if options is None:
+            plain(f"  replay {name}: what it did is in the baseline")
+        else:
+            plain(f"  replay {name}: schedproof replay {shlex.quote(file)}{options}")
+    timing = f"found after {finding.found_after:.1f} s"
+    if finding.shrunk_in:
+        timing += f", shrunk in {finding.shrunk_in:.1f} s"
+    if finding.seen is not None:
+        timing = f"in {finding.seen} recorded runs; this is the smallest, it cannot be shrunk"
+    plain(f"  {finding.engine}, {finding.scale} scale: {timing}")
+    plain("")
+
+
+class Lines:
+    """Prints a line as it stands, without control characters."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+
+    def __call__(self, line: str) -> None:
+        """One line."""
+        output.say(self._console, output.one_line(line))
+
+
+def _side_by_side(found: DiffFound, names: Sequence[str]) -> Table:
+    drawn = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
+    for head in (
+        "    differs in",
+        *(f"{side} {name}" for side, name in zip("AB", names, strict=True)),
+    ):
+        drawn.add_column(Text(output.one_line(head)), overflow="fold")
+    for one in found.difference.fields:
+        cells = [f"    {one.field}", *(plain(value) for value in sides_of(one))]
+        drawn.add_row(*(Text(output.one_line(cell)) for cell in cells))
+    return drawn
+
+
+def sides_of(one: Differing) -> tuple[object, object]:
+    """Both values, without what is the same in both; whole where only the order differs."""
+    first, second = only(one.first, one.second), only(one.second, one.first)
+    return (first, second) if first or second else (one.first, one.second)
+
+
+def print_summary(console: Console, verdict: DiffVerdict, left_out: Sequence[str]) -> None:
+    """What ran, what both showed, what occurred, and the result."""
+    plain = Lines(console)
+    for engine in verdict.engines:
+        refused = f", {engine.refused_configs} configurations left out" * bool(
+            engine.refused_configs
+        )
+        rejected = f", {engine.rejected_requests} requests refused by both" * bool(
+            engine.rejected_requests
+        )
+        broken_off = "" if engine.complete else ", broken off"
+        plain(
+            f"{engine.name}, {engine.scale}: {engine.runs} runs, {engine.steps} steps in "
+            f"{engine.seconds:.1f} s{refused}{rejected}{broken_off}"
+        )
+    compared = verdict.compared
+    in_all = {name for name, steps in compared.fields.items() if steps == compared.steps}
+    some = [
+        f"{name} ({steps} steps)"
+        for name, steps in sorted(compared.fields.items())
+        if name not in in_all
+    ]
+    if compared.steps:
+        plain(f"compared in {compared.steps} steps: {', '.join([*sorted(in_all), *some])}")
+        counts = ", ".join(f"{name} {compared.events.get(name, 0)}" for name in EVENTS)
+        plain(f"occurred: {counts}")
+    for line in left_out:
+        plain(line)
+    if compared.both_failed:
+        plain(f"{compared.both_failed} runs ended in a crash or a hang of both")
+    console.print(output.one_line(conclusion(verdict)), style="bold", markup=False)
+
+
+def conclusion(verdict: DiffVerdict) -> str:
+    """The result in one line."""
+    what = f"{verdict.a.spec} and {verdict.b.spec}"
+    count = len(verdict.differences)
+    if count:
+        kinds = ", ".join(one.kind for one in verdict.differences)
+        return f"{what}: {count} difference{'s' * (count > 1)} ({kinds}; seed {verdict.seed})"
+    runs = sum(engine.runs for engine in verdict.engines)
+    if not verdict.compared.steps:
+        return f"{what}: inconclusive, nothing was compared (seed {verdict.seed})"
+    how_far = f"{runs} runs, {verdict.compared.steps} steps (seed {verdict.seed})"
+    if verdict.exit_code:
+        return f"{what}: inconclusive, no difference in the {how_far} until it was broken off"
+    return f"{what}: no difference in {how_far}"

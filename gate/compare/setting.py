@@ -1,0 +1,124 @@
+"""What `schedproof diff` asks of both targets: whose scenarios, in whose terms, with what fixed."""
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from ...model.errors import InputError
+from ...model.systems import check_system, full_config, make_model, resolve_revision
+from ...properties.checking.terms import fixed_for, translated
+from ...spec.systems import first_system
+from ..console.option_checks import option
+from ..targets.setup import setup_of
+from ..targets.target_spec import TargetSpec
+
+PATHS = ("--path-a", "--path-b")
+
+
+class Setting(NamedTuple):
+    """The system and revision of the scenarios, those of each target, and the values that every
+    configuration has."""
+
+    system: str
+    revision: str
+    sides: tuple[tuple[str, str], ...]
+    fixed: Mapping[str, Any]
+
+
+def read_setting(
+    specs: Sequence[TargetSpec], system: str | None, revision: str | None, changes: Sequence[str]
+) -> Setting:
+    """What the options mean for these targets.
+
+    Raises:
+        InputError: an unknown system, revision, key or value, or targets with nothing in common.
+        ReleaseError: an unknown release.
+    """
+    own = [spec.own_system for spec in specs]
+    defaults = []
+    for spec, place in zip(specs, PATHS, strict=False):
+        with option(place):
+            defaults.append(spec.default_revision())
+    asked = system or next((one for one in own if one is not None), first_system())
+    with option("--system"):
+        check_system(asked)
+    if system is not None and None not in own and system not in own:
+        valid = ", ".join(dict.fromkeys(one for one in own if one is not None))
+        raise InputError("--system", f"{system}: neither target is of it; valid: {valid}")
+    if revision is None:
+        of_targets = zip(own, defaults, strict=True)
+        revision = next((said for one, said in of_targets if said and one == asked), None)
+    with option("--revision"):
+        meant = resolve_revision(asked, revision)
+        if any(spec.is_plain_model for spec in specs):
+            make_model(asked, meant, {})
+    sides = tuple(
+        (asked, meant) if one in (None, asked) else (one, resolve_revision(one, said))
+        for one, said in zip(own, defaults, strict=True)
+    )
+    fixed: dict[str, Any] = {}
+    for other, other_revision in sides:
+        if other != asked:
+            fixed |= fixed_for(asked, meant, other, other_revision)
+    return Setting(asked, meant, sides, fixed | _changes(asked, meant, changes, fixed))
+
+
+def setting_of_baseline(spec: TargetSpec, system: str, revision: str) -> Setting:
+    """The setting of a baseline, and that of the target that is compared with it.
+
+    Raises:
+        InputError, ReleaseError: as for `read_setting`.
+    """
+    own = spec.own_system
+    if own in (None, system):
+        return Setting(system, revision, ((system, revision),), {})
+    with option(PATHS[0]):
+        other = resolve_revision(own, spec.default_revision())
+    fixed_for(system, revision, own, other)
+    return Setting(system, revision, ((own, other),), {})
+
+
+def in_other_terms(name: str, setting: Setting, system: str, revision: str) -> str:
+    """What a target of another system is given beside what both have, in a line."""
+    usual = full_config(setting.system, setting.revision, {}) | dict(setting.fixed)
+    given = translated(usual, setting.system, setting.revision, system, revision)
+    common = usual.keys() & given.keys()
+    own = [f"{key} {json.dumps(value)}" for key, value in given.items() if key not in common]
+    left_out = [key for key in usual if key not in given]
+    parts = [f"{name} is asked in the terms of {system}"]
+    parts += [f"where it has {', '.join(own)}"] if own else []
+    parts += [f"and is not told {', '.join(left_out)}"] if left_out else []
+    return ", ".join(parts)
+
+
+def _changes(
+    system: str, revision: str, changes: Sequence[str], fixed: Mapping[str, Any]
+) -> dict[str, Any]:
+    """What --set says; a value is JSON, or a word."""
+    keys = full_config(system, revision, {})
+    read: dict[str, Any] = {}
+    for change in changes:
+        key, equals, text = change.partition("=")
+        if not equals or key not in keys:
+            raise InputError("--set", f"{change!r:.80}; valid: KEY=VALUE with {', '.join(keys)}")
+        try:
+            value = json.loads(text)
+        except ValueError:
+            value = text
+        if key in fixed and value != fixed[key]:
+            raise InputError(
+                "--set", f"{change!r:.80}; valid: {key}={json.dumps(fixed[key])}, for both to take"
+            )
+        if key in read and value != read[key]:
+            raise InputError("--set", f"{change!r:.80}: {key} is given twice")
+        read[key] = value
+    problem = None
+    for values in setup_of(system).scales.values():
+        try:
+            full_config(system, revision, {**values, **read})
+        except InputError as error:
+            problem = error
+        else:
+            return read
+    assert problem is not None
+    raise InputError("--set", str(problem))

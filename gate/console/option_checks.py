@@ -1,0 +1,69 @@
+"""Checks of option values: each raises InputError, one line that names the option."""
+
+import math
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+from ...model.errors import InputError
+
+
+@contextmanager
+def option(name: str) -> Iterator[None]:
+    """An input error in the words of the command line."""
+    try:
+        yield
+    except InputError as error:
+        raise InputError(name, error.problem) from None
+
+
+def at_least(name: str, value: float, least: float) -> None:
+    """Raise InputError unless the option's value is a number from `least` upwards."""
+    if not least <= value < math.inf:  # not a number is not at least anything
+        raise InputError(name, f"{value}; valid: at least {least}")
+
+
+def between(name: str, value: float, least: float, most: float) -> None:
+    """Raise InputError unless the option's value is a number in this range, ends included."""
+    if not least <= value <= most:
+        raise InputError(name, f"{value}; valid: {least:,} to {most:,}")
+
+
+def check_file(name: str, file: Path) -> None:
+    """Raise InputError unless the file that the option names can be written."""
+    if file.is_dir():
+        raise InputError(name, f"{file} is a folder; valid: a file")
+    if not file.parent.is_dir():
+        raise InputError(name, f"{file}: the folder {file.parent} does not exist")
+    if not os.access(file if file.exists() else file.parent, os.W_OK):
+        raise InputError(name, f"{file} cannot be written to")
+
+
+def check_different(files: Mapping[str, Path]) -> None:
+    """Raise InputError where one option's file is also that of another, and would be lost."""
+    named: dict[Path, str] = {}
+    for name, file in files.items():
+        is_kept = file.is_file() or not file.exists()
+        first = named.setdefault(file.resolve(), name) if is_kept else name
+        if first != name:
+            raise InputError(name, f"{file} is the file of {first}, too; valid: another file")
+
+
+def check_unicode(name: str, value: str) -> None:
+    """Raise InputError for bytes that are no text: no report could hold them."""
+    try:
+        value.encode("utf-8")
+    except UnicodeEncodeError:
+        raise InputError(name, f"{value!a:.60} is not UTF-8") from None
+
+
+def check_places(json_file: Path | None, out: Path) -> None:
+    """Notice before the work, not after it, that the results have nowhere to go."""
+    if json_file is not None:
+        check_file("--json", json_file)
+    there = next(place for place in (out, *out.absolute().parents) if place.exists())
+    if not there.is_dir():
+        raise InputError("--out", f"{out}: {there} is not a folder")
+    if not os.access(there, os.W_OK):
+        raise InputError("--out", f"{out}: {there} cannot be written to")

@@ -1,0 +1,230 @@
+"""`schedproof corpus add` and `minimize`: how a scenario comes into a corpus, and gets small."""
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from msgspec.structs import replace
+
+from ...model.errors import InputError
+from ...model.faults import ConfigRefused
+from ...model.scenario import Scenario
+from ...model.target import Target
+from ...properties.checking.replay import Outcome, replay
+from ...properties.checking.shape import shape
+from ...properties.predicates.predicate import Broken
+from ...properties.shrinking.shrink import shrink, size
+from ...spec.catalogue import CatalogueError, load, select
+from ..files.scenario_file import FileError, file_name, read_scenario
+from . import folder as corpus_folder
+from .folder import Entry, FoundOn, Origin
+from .replay import expecting, rules_for
+
+Expected = Literal["holds", "violates"]
+Say = Callable[[str], None]
+ATTEMPTS = 2_000  # replays
+SECONDS = 30.0  # for one scenario: at production scale a replay takes a good part of a second
+
+
+@dataclass(frozen=True)
+class Adding:
+    """Where scenarios go, what they are replayed on, and what is said of them."""
+
+    folder: Path
+    target: Target
+    target_spec: str
+    rules: Sequence[str]
+    expected: Expected
+    as_it_is: bool
+    today: str
+    say: Say
+
+
+def add_file(adding: Adding, file: Path) -> None:
+    """Replay a scenario, make it small, and keep it, unless a smaller one of the same failure is
+    there.
+
+    Raises:
+        FileError: the file is no scenario, or one that nothing can be said of.
+    """
+    read = read_scenario(file)
+    steps = read.expect and read.expect.steps
+    scenario = replace(read, expect=None)
+    outcome = run_of(adding.target, scenario, adding.rules, file)
+    if outcome.broken and steps and not adding.as_it_is:
+        why = "a smaller scenario would not show the steps; valid: --as-it-is"
+        raise FileError(f"{file}: $.expect.steps: {why}")
+    if outcome.broken:
+        told, origin, how = _failure(adding, file, scenario, outcome)
+    else:
+        told, origin, how = _witness(adding, file, scenario, outcome)
+    if steps and told.expect:
+        told = replace(told, expect=replace(told.expect, steps=steps))
+    _keep(adding, file, told, origin, how)
+
+
+def minimize_entry(target: Target, spec: str, entry: Entry, say: Say) -> bool:
+    """Make an entry small, in place; False where nothing breaks, so that nothing can be done.
+
+    Raises:
+        FileError: the target cannot run it, or the folder cannot be written to.
+    """
+    expect = entry.scenario.expect
+    if expect is not None and expect.steps:
+        say(f"{entry.path}: expects steps, which a smaller one would not show: left as it is")
+        return True
+    scenario = replace(entry.scenario, expect=None)
+    outcome = run_of(target, scenario, (), entry.path)
+    if not outcome.broken:
+        found = f" (found on {entry.found_on})" if entry.found_on else ""
+        say(f"{entry.path}: breaks no rule on {spec}{found}: left as it is")
+        return False
+    smaller, how = minimized(target, scenario, outcome.broken[0], [])
+    if size(smaller) >= size(scenario) and smaller.config == scenario.config:
+        say(f"{entry.path}: is minimal ({how})")
+        return True
+    broken = run_of(target, smaller, (), entry.path).broken or outcome.broken
+    violates = [one.rule for one in broken] if expect is not None and expect.violates else None
+    own = shape(broken[0], [one.id for one in smaller.requests])
+    origin = Origin(broken[0].rule, own, entry.origin.found_on, entry.origin.found)
+    path = corpus_folder.add(entry.path.parent, expecting(smaller, violates), origin)
+    if path != entry.path:
+        corpus_folder.remove(entry)
+    say(f"{entry.path}: {in_words(scenario)} -> {in_words(smaller)} ({how}): {path.name}")
+    return True
+
+
+def minimized(
+    target: Target, scenario: Scenario, first: Broken, ids: Sequence[str]
+) -> tuple[Scenario, str]:
+    """The smallest scenario found that fails in the same shape, and what it took in words."""
+    rules = rules_for(scenario, ids)
+    own = shape(first, [one.id for one in scenario.requests])
+    began = time.monotonic()
+    replay(target, scenario, rules, last_step=first.step)
+    replays = 0
+    affordable = int(SECONDS / max(time.monotonic() - began, 0.001))
+
+    def still_fails(candidate: Scenario) -> bool:
+        nonlocal replays
+        replays += 1
+        try:
+            again = replay(target, candidate, rules, last_step=first.step).broken
+        except (InputError, ConfigRefused):
+            return False
+        return bool(again) and shape(again[0], [one.id for one in candidate.requests]) == own
+
+    smallest = shrink(scenario, still_fails, min(ATTEMPTS, max(affordable, 10)))
+    return smallest, f"{replays} replays"
+
+
+def run_of(target: Target, scenario: Scenario, ids: Sequence[str], file: Path) -> Outcome:
+    """One replay; what the target refuses is an error that names the file."""
+    rules = rules_for(scenario, ids)
+    if not rules:
+        wanted = ", ".join(ids)
+        problem = f"{wanted} does not apply to {scenario.system} {scenario.revision} ({file})"
+        raise InputError("--rule", problem)
+    try:
+        outcome = replay(target, scenario, rules)
+    except (InputError, ConfigRefused) as error:
+        raise FileError(f"{file}: {error}") from None
+    if len(outcome.session.rejected) == len(scenario.requests):
+        name, why = next(iter(outcome.session.rejected.items()))
+        raise FileError(f"{file}: the target refuses every request at the door: {name}: {why}")
+    return outcome
+
+
+def in_words(scenario: Scenario) -> str:
+    """How large a scenario is."""
+    requests, numbers = size(scenario)
+    return f"{requests} request{'s' * (requests != 1)}, {numbers:,} tokens and steps"
+
+
+def _failure(
+    adding: Adding, file: Path, scenario: Scenario, outcome: Outcome
+) -> tuple[Scenario, Origin, str]:
+    """A scenario that breaks a rule, made small: what it expects, its origin, and what it took."""
+    first = outcome.broken[0]
+    how = "as it is"
+    if not adding.as_it_is:
+        large = scenario
+        scenario, how = minimized(adding.target, scenario, first, adding.rules)
+        outcome = run_of(adding.target, scenario, adding.rules, file)
+        if not outcome.broken:
+            scenario, how = large, "as it is: what was smaller did not break again"
+            outcome = run_of(adding.target, scenario, adding.rules, file)
+            if not outcome.broken:
+                raise FileError(f"{file}: broke {first.rule} once, but not again: left out")
+        first = outcome.broken[0]
+    broken = [one.rule for one in outcome.broken]
+    told = expecting(scenario, broken if adding.expected == "violates" else None)
+    own = shape(first, [one.id for one in scenario.requests])
+    return told, _origin(adding, first.rule, own, outcome), how
+
+
+def _witness(
+    adding: Adding, file: Path, scenario: Scenario, outcome: Outcome
+) -> tuple[Scenario, Origin, str]:
+    """A scenario that breaks nothing, about a rule that is exercised in it."""
+    if adding.expected == "violates":
+        raise FileError(f"{file}: breaks no rule on {adding.target_spec}; valid: --expect holds")
+    if not outcome.finished:
+        raise FileError(f"{file}: not finished after {outcome.steps} steps: it shows nothing")
+    told = (scenario.origin or {}).get("rule")
+    rule = adding.rules[0] if adding.rules else told
+    if not isinstance(rule, str):
+        raise FileError(
+            f"{file}: breaks no rule on {adding.target_spec}; "
+            "valid as a witness: with --rule, the rule that it is about"
+        )
+    try:
+        select(load(scenario.system), [rule])
+    except CatalogueError as error:
+        raise FileError(f"{file}: $.origin.rule: {error}") from None
+    if not outcome.exercised[rule]:
+        raise FileError(f"{file}: {rule} is never exercised on {adding.target_spec}: no witness")
+    return expecting(scenario, None), _origin(adding, rule, "", outcome), "a witness"
+
+
+def _origin(adding: Adding, rule: str, own: str, outcome: Outcome) -> Origin:
+    started = outcome.session.started
+    found_on = FoundOn(adding.target_spec, started.name, started.version)
+    return Origin(rule, own, found_on, adding.today)
+
+
+def _keep(adding: Adding, file: Path, scenario: Scenario, origin: Origin, how: str) -> None:
+    """Write it, unless the same failure is there and not larger; larger ones of it give way."""
+    there = corpus_folder.entries(adding.folder) if adding.folder.exists() else []
+    path = adding.folder / file_name(scenario, origin.rule)
+    new = Entry(path, scenario, origin)
+    same = [one for one in there if one.path == path]
+    alike = [one for one in there if one.failure == new.failure and one.path != path]
+    if same:
+        adding.say(f"{file}: {path} is there already, and {expectation(same[0].scenario)}")
+        return
+    kept = next((one for one in alike if size(one.scenario) <= size(scenario)), None)
+    if kept is not None:
+        adding.say(
+            f"{file}: the same failure as {kept.path}, which is not larger and "
+            f"{expectation(kept.scenario)}: not added"
+        )
+        return
+    corpus_folder.add(adding.folder, scenario, origin)
+    for one in alike:
+        corpus_folder.remove(one)
+    instead = f", instead of {', '.join(one.path.name for one in alike)}" * bool(alike)
+    about = f"{in_words(scenario)}, {how}; {expectation(scenario)}"
+    adding.say(f"{file}: added {path}{instead} ({about})")
+
+
+def expectation(scenario: Scenario) -> str:
+    """What a scenario expects, in words."""
+    expect = scenario.expect
+    if expect is not None and expect.violates:
+        return f"expects that {', '.join(expect.violates)} breaks"
+    if expect is not None and expect.steps and not expect.holds:
+        return f"expects {len(expect.steps)} steps"
+    return "expects that every rule holds"

@@ -1,0 +1,50 @@
+"""The scenarios that schedproof brings along: published counterexamples at production scale, and
+the seed corpus, a few short runs in which every rule is exercised (`tests/corpus/seeds.py`)."""
+
+from importlib import resources
+from importlib.resources.abc import Traversable
+from pathlib import Path
+
+from ...model.scenario import Scenario
+from ..files.scenario_file import read_scenario
+from ..targets.setup import setup_of
+
+
+def builtin_scenarios(system: str) -> dict[str, Scenario]:
+    """The built-in scenarios of a system by file name, in the order of their names."""
+    return _scenarios(resources.files("schedproof.gate.corpus") / "builtin" / system)
+
+
+def seed_corpus(system: str, scale: str) -> dict[str, Scenario]:
+    """The seed corpus of one scale, likewise; a scale may have none."""
+    return _scenarios(
+        resources.files("schedproof.gate.corpus") / "builtin" / system / "seeds", f"{scale}-"
+    )
+
+
+def by_length(system: str) -> dict[str, Scenario]:
+    """The same, the shortest first: what a few steps show needs no thousands."""
+    return dict(sorted(builtin_scenarios(system).items(), key=lambda one: longest(one[1])))
+
+
+def longest(scenario: Scenario) -> int:
+    """Steps that a replay can take at most if nothing waits for anything else's room."""
+    chunk = int(scenario.config[setup_of(scenario.system).chunk_key])
+    work = 0
+    for one in scenario.requests:
+        whole = 2 * -(-one.prompt_len // chunk) + one.tokens_to_emit
+        stays = whole if one.abort_at is None else max(one.abort_at - one.arrival, 0) + 1
+        work += min(whole, stays)
+    return max(one.arrival for one in scenario.requests) + work
+
+
+def _scenarios(folder: Traversable, begin: str = "") -> dict[str, Scenario]:
+    """The scenario files of a folder whose names begin so."""
+    if not folder.is_dir():
+        return {}
+    files = {entry.name: entry for entry in folder.iterdir() if entry.name.endswith(".json")}
+    found = {}
+    for name in sorted(name for name in files if name.startswith(begin)):
+        with resources.as_file(files[name]) as path:
+            found[name] = read_scenario(Path(path))
+    return found

@@ -1,0 +1,155 @@
+"""`schedproof corpus run`, `verify` and `prune`: what becomes of the entries of a corpus."""
+
+import shlex
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from rich.console import Console
+
+from ...model.target import ModelTarget, Target
+from ...properties.shrinking.shrink import size
+from ...spec.catalogue import load
+from ..console import output
+from ..console.exit_codes import BROKEN, CONFORMS, INCONCLUSIVE
+from ..files.scenario_file import FileError, file_name
+from . import folder as corpus_folder
+from .adding import expectation
+from .folder import Entry
+from .replay import Judged, judge, rules_for
+
+Say = Callable[[str], None]
+STYLES = {
+    "as expected": "green",
+    "NOT AS EXPECTED": "red",
+    "not exercised": "yellow",
+    "inconclusive": "yellow",
+}
+
+
+class Running(NamedTuple):
+    """What entries are replayed on, judged by which rules, and the options of a replay command."""
+
+    console: Console
+    target: Target
+    rules: Sequence[str]
+    options: str
+    stderr: Callable[[], str]
+
+
+def run_entries(running: Running, there: Sequence[Entry]) -> int:
+    """Replay each entry, a line each, with the failure where it is not as expected; the exit
+    code."""
+    counts = dict.fromkeys(STYLES, 0)
+    for entry in there:
+        rules = rules_for(entry.scenario, running.rules)
+        judged = judge(running.target, entry.scenario, entry.rule, rules)
+        counts[judged.status] += 1
+        why = f": {output.one_line(judged.why)}" if judged.why else ""
+        style = STYLES[judged.status]
+        running.console.print(f"[{style}]{judged.status:<15}[/{style}] ", end="")
+        output.say(running.console, f"{output.one_line(str(entry.path))}{why}")
+        if judged.status == "NOT AS EXPECTED":
+            _explained(running, entry, judged)
+    told = ", ".join(f"{count} {status.lower()}" for status, count in counts.items() if count)
+    output.say(running.console, told or "no entry to run")
+    if counts["NOT AS EXPECTED"]:
+        return BROKEN
+    return INCONCLUSIVE if counts["inconclusive"] or not counts["as expected"] else CONFORMS
+
+
+def _explained(running: Running, entry: Entry, judged: Judged) -> None:
+    """The failure, and how to replay it."""
+    if judged.outcome is None or judged.broken is None:
+        command = f"schedproof replay {shlex.quote(str(entry.path))}{running.options}"
+        output.say(running.console, f"  replay:   {command}")
+        return
+    first, outcome = judged.broken, judged.outcome
+    rule = next(one for one in load(entry.scenario.system) if one.id == first.rule)
+    output.print_failure(
+        *(running.console, rule, entry.scenario, first, str(entry.path)),
+        *(running.options, outcome.session.excerpt),
+    )
+    output.print_details(outcome.session.details or running.stderr(), running.console)
+
+
+def problems(folder: Path, target: Target) -> tuple[int, list[str]]:
+    """How many files a corpus has, and what is wrong with them, a line each.
+
+    Raises:
+        FileError: there is no such folder.
+    """
+    found: list[str] = []
+    number = 0
+    for path in corpus_folder.files(folder):
+        number += 1
+        try:
+            entry = corpus_folder.read_entry(path)
+        except FileError as error:
+            found.append(str(error))
+            continue
+        found += _problems_of(entry, target)
+    return number, found
+
+
+def _problems_of(entry: Entry, target: Target) -> list[str]:
+    """What is wrong with one entry."""
+    path, scenario = entry.path, entry.scenario
+    catalogue = {rule.id for rule in load(scenario.system)}
+    named = [("$.origin.rule", entry.rule)]
+    violates = (scenario.expect and scenario.expect.violates) or ()
+    named += [(f"$.expect.violates[{index}]", one) for index, one in enumerate(violates)]
+    unknown = [
+        f"{path}: {where}: {rule!r:.60} is no rule of {scenario.system}; `schedproof rules "
+        f"--system {scenario.system}` lists them"
+        for where, rule in named
+        if rule not in catalogue
+    ]
+    if unknown:
+        return unknown
+    own = file_name(scenario, entry.rule)
+    wrong = [] if path.name == own else [f"{path}: its rule and content make the name {own}"]
+    judged = judge(target, scenario, entry.rule, rules_for(scenario))
+    if judged.status != "as expected":
+        wrong.append(f"{path}: {expectation(scenario)}: {judged.status.lower()}: {judged.why}")
+    return wrong
+
+
+def prune(there: Sequence[Entry], target: Target, say: Say, *, dry_run: bool) -> int:
+    """Take out what is there twice, or cannot be replayed any more; how many were.
+
+    An entry stays that breaks a rule on the target, or that the reference model still takes.
+
+    Raises:
+        FileError: an entry cannot be removed.
+    """
+    removed = 0
+    smallest: dict[tuple[str, ...], Entry] = {}
+    for entry in sorted(there, key=_preferred):
+        why = _why_not(entry, smallest)
+        if why and judge(target, entry.scenario, entry.rule, rules_for(entry.scenario)).broken:
+            say(f"{entry.path}: {why}, but it still breaks: kept")
+            why = ""
+        smallest.setdefault(entry.failure, entry)
+        if not why:
+            continue
+        if not dry_run:
+            corpus_folder.remove(entry)
+        removed += 1
+        say(f"{entry.path}: {why}: {'would be ' * dry_run}removed")
+    say(f"{removed} of {len(there)} entries {'would be ' * dry_run}removed")
+    return removed
+
+
+def _preferred(entry: Entry) -> tuple[tuple[int, int], bool, str]:
+    """The smaller first, then the one that has its own name."""
+    misnamed = entry.path.name != file_name(entry.scenario, entry.rule)
+    return size(entry.scenario), misnamed, entry.path.name
+
+
+def _why_not(entry: Entry, smallest: dict[tuple[str, ...], Entry]) -> str:
+    """Why an entry may go, or nothing."""
+    if entry.failure in smallest:
+        return f"the same failure as {smallest[entry.failure].path}, which is not larger"
+    judged = judge(ModelTarget(), entry.scenario, entry.rule, rules_for(entry.scenario))
+    return f"replays no more: {judged.why}" if judged.refused else ""

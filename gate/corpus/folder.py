@@ -1,0 +1,166 @@
+"""A corpus: a folder of scenario files, each with the rule that it is about.
+
+There is no index: the files are the truth. A file is named by its rule and content, so that the
+same scenario is never there twice; `origin` says what it is about:
+
+    "origin": {"rule": "SPY-R07", "shape": "SPY-R07: # requests x tkv # ...", "found": "2026-01-31",
+               "found_on": {"target": "model", "name": "...", "version": "..."}}
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+from msgspec.structs import replace
+
+from ...model.scenario import Scenario
+from ..files.scenario_file import FileError, file_name, located, read_scenario, write_scenario
+
+DEFAULT_FOLDER = Path("schedproof-corpus")
+
+
+class FoundOn(msgspec.Struct, frozen=True):
+    """A target as the command line called it, and what it says of itself."""
+
+    target: str = ""
+    name: str = ""
+    version: str = ""
+
+    def __str__(self) -> str:
+        return " ".join(part for part in (self.name or self.target, self.version) if part)
+
+
+class Origin(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What a corpus needs to know of a scenario; other keys of `origin` are for people.
+
+    Attributes:
+        rule: the rule that it is about, the first that it broke.
+        shape: of the failure (`properties.shape`); empty for a witness, which breaks nothing.
+        found_on: the target that it broke on.
+        found: the date, as YYYY-MM-DD.
+    """
+
+    rule: str
+    shape: str = ""
+    found_on: FoundOn = FoundOn()
+    found: str = ""
+
+
+class Entry(NamedTuple):
+    """A file of a corpus, read."""
+
+    path: Path
+    scenario: Scenario
+    origin: Origin
+
+    @property
+    def rule(self) -> str:
+        """The id of the rule that it is about."""
+        return self.origin.rule
+
+    @property
+    def shape(self) -> str:
+        """The shape of its failure; empty for a witness."""
+        return self.origin.shape
+
+    @property
+    def found_on(self) -> str:
+        """The target that it was found on, in words."""
+        return str(self.origin.found_on)
+
+    @property
+    def failure(self) -> tuple[str, str, str, str]:
+        """The same for two entries that are one failure: system, revision, rule and shape; a
+        witness is only the same as itself."""
+        scenario = self.scenario
+        shape = self.shape or file_name(scenario, self.rule)
+        return scenario.system, scenario.revision or "", self.rule, shape
+
+
+def entries(folder: Path) -> list[Entry]:
+    """Every entry of a corpus, by file name.
+
+    Raises:
+        FileError: there is no such folder, or a file in it is no entry.
+    """
+    return [read_entry(path) for path in files(folder)]
+
+
+def files(folder: Path) -> Iterator[Path]:
+    """The scenario files of a corpus by name, unread; sub-folders and other files are no part.
+
+    Raises:
+        FileError: there is no such folder.
+    """
+    if not folder.is_dir():
+        what = "is not a folder" if folder.exists() else "there is no such folder"
+        raise FileError(f"{folder}: {what}; `schedproof corpus add FILE` begins a corpus")
+    try:
+        found = sorted(folder.iterdir())
+    except OSError as error:
+        raise FileError(f"{folder}: cannot be read ({error.strerror})") from None
+    yield from (path for path in found if path.suffix == ".json" and not path.is_dir())
+
+
+def read_entry(path: Path) -> Entry:
+    """One file of a corpus.
+
+    Raises:
+        FileError: no scenario, one that does not say what it is about, or a link that leads out
+            of the folder.
+    """
+    if path.is_symlink() and not path.resolve().is_relative_to(path.parent.resolve()):
+        raise FileError(f"{path}: a link out of the corpus; valid: a file")
+    scenario = read_scenario(path)
+    return Entry(path, scenario, origin_of(scenario, str(path)))
+
+
+def origin_of(scenario: Scenario, path: str) -> Origin:
+    """What a scenario says that it is about; `path` is what errors call it.
+
+    Raises:
+        FileError: it says nothing, or not in the words that a corpus has.
+    """
+    if not (scenario.origin or {}).get("rule"):
+        what = 'nothing; valid: the id of a rule ("schedproof corpus add" writes it)'
+        raise FileError(f"{path}: $.origin.rule: {what}")
+    data = {"origin": scenario.origin}
+    try:
+        return msgspec.convert(data, _Holder).origin
+    except msgspec.ValidationError as error:
+        raise FileError(f"{path}: {located(error, data)}") from None
+
+
+def add(folder: Path, scenario: Scenario, origin: Origin) -> Path:
+    """Write a scenario into a corpus, whole or not at all; what is there by its name is replaced.
+
+    The rule must be one of the catalogue: it becomes a part of the file's name.
+
+    Raises:
+        FileError: the folder cannot be written to.
+    """
+    own: dict[str, Any] = msgspec.to_builtins(origin)
+    told = {key: value for key, value in (scenario.origin or {}).items() if key not in _OWN_KEYS}
+    return write_scenario(replace(scenario, origin=told | own), folder, origin.rule)
+
+
+def remove(entry: Entry) -> None:
+    """Take an entry out of its corpus.
+
+    Raises:
+        FileError: it cannot be removed.
+    """
+    try:
+        entry.path.unlink()
+    except OSError as error:
+        raise FileError(f"{entry.path}: cannot be removed ({error.strerror})") from None
+
+
+_OWN_KEYS = frozenset(Origin.__struct_fields__)
+
+
+class _Holder(msgspec.Struct, frozen=True):
+    """Gives errors the path that they have in the file."""
+
+    origin: Origin

@@ -1,0 +1,142 @@
+"""A scenario of a corpus replayed: is what happens what is expected?"""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, Literal, NamedTuple
+
+from msgspec.structs import replace
+
+from ...model.errors import InputError
+from ...model.faults import ConfigRefused, TargetFault, TargetNotStarted
+from ...model.scenario import Expectation, Scenario
+from ...model.target import Target
+from ...properties.checking.replay import Outcome, replay
+from ...properties.predicates.predicate import Broken
+from ...properties.predicates.rules import applies
+from ...spec.catalogue import Rule, load, select
+from ...spec.systems import SYSTEMS
+from ..files.scenario_file import scenario_of
+from ..targets.factory import opened
+from ..targets.target_spec import parse_target
+from .folder import origin_of
+
+Status = Literal["as expected", "NOT AS EXPECTED", "not exercised", "inconclusive"]
+
+
+class Judged(NamedTuple):
+    """How a scenario's replay compares with its expectation.
+
+    Attributes:
+        why: the reason in one line, where it is not as expected or says nothing.
+        outcome: the run; None where the target did not run it.
+        refused: the target refuses the configuration, or every request.
+    """
+
+    status: Status
+    why: str
+    outcome: Outcome | None = None
+    refused: bool = False
+
+    @property
+    def broken(self) -> Broken | None:
+        """The first broken rule."""
+        return self.outcome.broken[0] if self.outcome and self.outcome.broken else None
+
+
+def judge(target: Target, scenario: Scenario, rule: str, rules: Sequence[Rule]) -> Judged:
+    """Replay a scenario about `rule`, judged by `rules`.
+
+    A scenario without an expectation expects that every rule holds.
+
+    Raises:
+        TargetNotStarted: there is no target.
+    """
+    if scenario.expect is None:
+        scenario = expecting(scenario, None)
+    try:
+        outcome = replay(target, scenario, rules)
+    except TargetNotStarted:
+        raise
+    except (ConfigRefused, InputError) as error:
+        why = f"the target refuses the configuration: {error}"
+        return Judged("not exercised", why, refused=True)
+    except TargetFault as fault:
+        return Judged("inconclusive", str(fault))
+    if outcome.unmet:
+        return Judged("NOT AS EXPECTED", "; ".join(outcome.unmet), outcome)
+    if len(outcome.session.rejected) == len(scenario.requests):
+        why = "the target refuses every request at the door"
+        return Judged("not exercised", why, outcome, refused=True)
+    violates = (scenario.expect and scenario.expect.violates) or ()
+    if violates and not outcome.broken:
+        why = f"no rule broke, expected {', '.join(violates)}"
+        checked = {one.id for one in outcome.session.checked}
+        unseen = ", ".join(one for one in violates if one not in checked)
+        if unseen:
+            return Judged("not exercised", f"{unseen} cannot be seen on this target", outcome)
+        return Judged("NOT AS EXPECTED", why, outcome)
+    if not outcome.broken and not outcome.finished:
+        return Judged("inconclusive", f"not finished after {outcome.steps} steps", outcome)
+    if not outcome.broken and not outcome.exercised[rule]:
+        why = f"{rule} is never exercised on this target, or cannot be seen"
+        return Judged("not exercised", why, outcome)
+    return Judged("as expected", "", outcome)
+
+
+def expecting(scenario: Scenario, violates: Sequence[str] | None) -> Scenario:
+    """The scenario with an expectation: these rules are the first that break, or every one
+    holds."""
+    told = Expectation(violates=tuple(violates)) if violates else Expectation(holds=True)
+    return replace(scenario, expect=told)
+
+
+def rules_for(scenario: Scenario, ids: Sequence[str] = ()) -> list[Rule]:
+    """The rules that a scenario is judged by: of those of its revision the chosen ones, or all."""
+    catalogue = load(scenario.system)
+    return [
+        rule
+        for rule in catalogue
+        if applies(rule, scenario.revision or "") and (not ids or rule.id in ids)
+    ]
+
+
+def rule_ids(words: Sequence[str] | None) -> list[str]:
+    """The ids that --rule names, `A,B` means A and B; none where it is not given.
+
+    Raises:
+        InputError: it names none.
+        CatalogueError: no system has such a rule.
+    """
+    ids = [part.strip() for word in words or () for part in word.split(",") if part.strip()]
+    if words and not ids:
+        raise InputError("--rule", f"{words[0]!r} names no rule; `schedproof rules` lists them")
+    every = [rule for system in SYSTEMS for rule in load(system)]
+    select(every, ids)
+    return ids
+
+
+@contextmanager
+def testing(spec: str) -> Iterator[Target]:
+    """The target of an exported test file, opened for all of its tests.
+
+    Raises:
+        UnknownTargetError, ReleaseError: `spec` names none.
+    """
+    with opened(parse_target(spec)) as open_target:
+        yield open_target.target
+
+
+def check(data: dict[str, Any], target: Target) -> str:
+    """What an exported test asserts: empty where the scenario does what it expects on the target,
+    else why not, in one line.
+
+    Raises:
+        FileError: `data` is no scenario of a corpus.
+    """
+    scenario = scenario_of(data, "the exported scenario")
+    rule = origin_of(scenario, "the exported scenario").rule
+    judged = judge(target, scenario, rule, rules_for(scenario))
+    if judged.status == "as expected":
+        return ""
+    numbers = f" ({judged.broken.message})" if judged.broken else ""
+    return f"{judged.status}: {judged.why}{numbers}"

@@ -1,0 +1,102 @@
+"""Explorations put by: what was interrupted goes on from there.
+
+A file holds one `Run`. It is read with nothing but this package's own classes allowed, and only by
+the version that wrote it: half an exploration of another model means nothing.
+"""
+
+import hashlib
+import io
+import pickle
+from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from ...solver.explored import Asked, Run
+from ...spec.catalogue import Rule
+from ..files.scenario_file import FileError
+
+# Layers without input or output: nothing in them can do harm.
+PURE = tuple(f"schedproof.{layer}." for layer in ("spec", "model", "properties", "solver"))
+PACKAGE = Path(__file__).resolve().parents[2]
+MAGIC = b"schedproof exploration 1\n"
+HARMLESS = {
+    ("builtins", "frozenset"),
+    ("builtins", "range"),
+    ("builtins", "set"),
+    ("collections", "deque"),
+    ("msgspec._utils", "rebuild"),
+}
+
+
+def put_by(folder: Path, run: Run) -> None:
+    """Write a run to its file in `folder`.
+
+    Raises:
+        FileError: the file cannot be written.
+    """
+    path = _path(folder, run.asked, run.rules)
+    fresh = path.with_suffix(".new")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        fresh.write_bytes(MAGIC + version_of_code() + pickle.dumps(run))
+        fresh.replace(path)
+    except OSError as error:
+        raise FileError(f"{path}: cannot be written to ({error.strerror})") from None
+
+
+def load(folder: Path, asked: Asked, rules: Sequence[Rule]) -> Run | None:
+    """The run that was put by for this question, None if there is none.
+
+    Raises:
+        FileError: there is one that this version cannot use.
+    """
+    ids = tuple(rule.id for rule in rules)
+    path = _path(folder, asked, ids)
+    try:
+        data = path.read_bytes()
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise FileError(f"{path}: cannot be read ({error.strerror})") from None
+    start = len(MAGIC) + len(version_of_code())
+    if not data.startswith(MAGIC + version_of_code()):
+        raise FileError(
+            f"{path}: not an exploration of this version of schedproof; "
+            "valid: another folder, or the file deleted"
+        )
+    try:
+        run = _Reader(io.BytesIO(data[start:])).load()
+    except Exception as error:
+        raise FileError(f"{path}: damaged ({error}); valid: the file deleted") from None
+    if not isinstance(run, Run) or (run.asked, run.rules) != (asked, ids):
+        raise FileError(f"{path}: explores something else; valid: another folder")
+    return run
+
+
+class _Reader(pickle.Unpickler):
+    def find_class(self, module: str, name: str) -> Any:
+        """Refuse what an exploration does not consist of."""
+        if (module, name) in HARMLESS:
+            return super().find_class(module, name)
+        if module.startswith(PURE) and "." not in name:
+            found = super().find_class(module, name)
+            if getattr(found, "__module__", "") == module:
+                return found
+        raise pickle.UnpicklingError(f"{module}.{name} is no part of an exploration")
+
+
+def _path(folder: Path, asked: Asked, rules: Sequence[str]) -> Path:
+    question = hashlib.sha256(repr((asked, tuple(rules))).encode()).hexdigest()[:12]
+    return folder / f"{asked.revision}-{asked.scope.name.replace(' ', '-')}-{question}.exploration"
+
+
+@cache
+def version_of_code() -> bytes:
+    """A digest of the code: what explores, and what is explored."""
+    digest = hashlib.sha256()
+    for layer in ("spec", "model", "properties", "solver"):
+        for path in sorted((PACKAGE / layer).rglob("*.*")):
+            if path.suffix in (".py", ".toml"):
+                digest.update(path.read_bytes())
+    return digest.hexdigest().encode() + b"\n"

@@ -1,0 +1,206 @@
+"""`schedproof explore`: every behaviour of a scope, in as many processes as there are cores."""
+
+import gc
+import multiprocessing
+import resource
+import signal
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from multiprocessing.connection import Connection, wait
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import msgspec
+
+from ...model.scenario import Scenario
+from ...model.target import ModelTarget
+from ...properties.checking.replay import Outcome
+from ...properties.checking.replay import replay as run_replay
+from ...solver.explored import Asked, Counterexample, Explored, Run
+from ...solver.systems import space_of
+from ...spec.catalogue import Rule, select
+from ..files.scenario_file import FileError
+from ..processes.worker_timeout import block_sigint
+from .checkpoint import load, put_by
+
+REPORT_EVERY = 0.5  # seconds
+MEMORY_MB = 4096  # for one process, where nothing else is said
+
+
+@dataclass(frozen=True)
+class Budget:
+    """When to stop: seconds of all together, and MB that one process may take."""
+
+    seconds: float
+    memory_mb: int
+    checkpoint: Path | None = None
+    seed: int = 0
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far a part is, while it runs."""
+
+    asked: Asked
+    states: int
+    transitions: int
+    open: int
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How a part ended. `why` is empty where every behaviour was explored."""
+
+    explored: Explored
+    why: str
+    seconds: float
+    memory_mb: int
+
+
+@dataclass(frozen=True)
+class Failed:
+    """A part that could not be explored, with the reason."""
+
+    asked: Asked
+    why: str
+
+
+Event = Progress | Ended | Failed
+
+
+def explore(
+    parts: Sequence[Asked], rules: Sequence[Rule], jobs: int, budget: Budget
+) -> Iterator[Event]:
+    """Explore the parts, `jobs` at a time, and tell what happens as it happens.
+
+    Ctrl-C lets every process end with what it has; the parts that have not begun are left out. A
+    second Ctrl-C ends at once.
+    """
+    context = multiprocessing.get_context("spawn")
+    stop = context.Event()
+    ends = time.time() + budget.seconds
+    left = list(parts)
+    running: dict[Connection, tuple[Any, Asked]] = {}
+
+    def interrupted(*_: Any) -> None:
+        if stop.is_set():
+            raise KeyboardInterrupt
+        stop.set()
+
+    before = signal.signal(signal.SIGINT, interrupted)
+    try:
+        while left or running:
+            if time.time() > ends or stop.is_set():
+                left.clear()
+            while left and len(running) < jobs:
+                asked = left.pop(0)
+                ours, theirs = context.Pipe(duplex=False)
+                args = (theirs, stop, asked, rules, budget, ends)
+                process = context.Process(target=_work, args=args)
+                with block_sigint():
+                    process.start()
+                theirs.close()
+                running[ours] = (process, asked)
+            try:
+                ready = wait(list(running), timeout=1.0)
+            except KeyboardInterrupt:  # where it is raised all the same
+                if stop.is_set():
+                    raise
+                stop.set()
+                continue
+            for pipe in [pipe for pipe in running if pipe in ready]:
+                process, asked = running[pipe]
+                try:
+                    event = pipe.recv()
+                except EOFError:
+                    event = Failed(asked, "its process died")
+                yield event
+                if not isinstance(event, Progress):
+                    del running[pipe]
+                    process.join()
+    finally:
+        signal.signal(signal.SIGINT, before)
+        for process, _ in running.values():
+            process.kill()
+            process.join()
+
+
+def _work(
+    pipe: Connection,
+    stop: Any,
+    asked: Asked,
+    rules: Sequence[Rule],
+    budget: Budget,
+    ends: float,
+) -> None:
+    """One part, in a process of its own. It is broken off between two reports only: then nothing
+    is half done."""
+    gc.set_threshold(100_000, 20, 50)  # what is explored stays: looking for garbage seldom pays
+    began = told = time.time()
+    try:
+        run = load(budget.checkpoint, asked, rules) if budget.checkpoint else None
+        if run is None:
+            choose = Random(budget.seed).randrange if asked.order == "random" else None
+            run = Run(asked, rules, choose)
+        why = ""
+        for state in run.exploration.run():
+            now = time.time()
+            if stop.is_set():
+                why = "interrupted"
+            elif now > ends:
+                why = "the time limit was reached"
+            elif memory_mb() > budget.memory_mb:
+                why = f"the memory limit of {budget.memory_mb} MB was reached"
+            if why:
+                break
+            if now - told > REPORT_EVERY:
+                told = now
+                pipe.send(Progress(asked, state.states, state.transitions, state.open))
+        explored = run.explored()
+        if not why and not explored.complete:
+            why = "sampled" if asked.order == "random" else "paths were cut"
+        if budget.checkpoint and asked.order != "random":
+            try:
+                put_by(budget.checkpoint, run)
+            except FileError as error:
+                why = f"{why or 'all explored'}, but not put by: {error}"
+        pipe.send(Ended(explored, why, time.time() - began, memory_mb()))
+    except Exception as error:
+        pipe.send(Failed(asked, f"{type(error).__name__}: {error}"))
+
+
+def memory_mb() -> int:
+    """The most memory that this process has taken up to now."""
+    most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return most // (1024 if sys.platform != "darwin" else 1024 * 1024)
+
+
+def parts_of(asked: Asked, jobs: int) -> list[Asked]:
+    """The question in parts for `jobs` processes: limits that lie together behave alike."""
+    limits = asked.scope.limits
+    if jobs < 2 or len(limits) < 8:
+        return [asked]
+    size = -(-len(limits) // jobs)
+    return [
+        replace(asked, scope=replace(asked.scope, limits=limits[start : start + size]))
+        for start in range(0, len(limits), size)
+    ]
+
+
+def confirmed(
+    one: Counterexample, rules: Sequence[Rule], formula: str | None = None
+) -> dict[int, tuple[Scenario, Outcome]]:
+    """The counterexample replayed step by step at each of its limits: those that it breaks the
+    rule at, admitted by `formula` if one is given."""
+    [rule] = select(rules, [one.rule])
+    broken = {}
+    for limit in one.limits:
+        config = {**one.scenario.config, space_of(one.scenario.system).limit_key: limit}
+        scenario = msgspec.structs.replace(one.scenario, config=config)
+        outcome = run_replay(ModelTarget(formula), scenario, [rule])
+        if outcome.broken:
+            broken[limit] = (scenario, outcome)
+    return broken

@@ -1,0 +1,244 @@
+"""What an exploration prints: a line a scope, the counterexamples, a verdict a rule."""
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.markup import escape
+
+from ...solver.explored import Asked, Counterexample, Explored
+from ...solver.systems import space_of
+from ...spec.catalogue import Rule
+from ..console import output
+from ..console.exit_codes import BROKEN, CONFORMS, INCONCLUSIVE
+from ..files.scenario_file import write_scenario
+from ..files.writing import write
+from ..targets.limits import replay_options
+from ..targets.target_spec import model_spec
+from .explorer import Ended, Event, Failed, Progress, confirmed
+
+MARKS = {
+    "holds": "green",
+    "BROKEN": "red",
+    "not exercised": "yellow",
+    "inconclusive": "yellow",
+}
+
+
+@dataclass
+class RuleSoFar:
+    """What is known of one rule: where it was exercised, and where it breaks."""
+
+    exercised: dict[str, set[int]] = field(default_factory=dict)
+    broken: dict[str, set[int]] = field(default_factory=dict)
+    doubtful: int = 0
+
+
+class Reporter:
+    """Prints events as they come, and keeps what the verdict needs."""
+
+    def __init__(
+        self, console: Console, parts: Sequence[Asked], rules: Sequence[Rule], out: Path
+    ) -> None:
+        self._console = console
+        self._parts = list(parts)
+        self._rules = list(rules)
+        self._out = out
+        self._so_far = {rule.id: RuleSoFar() for rule in rules}
+        self._checked: set[str] = set()
+        self._ended: list[Ended] = []
+        self._unfinished: dict[str, list[str]] = {}
+        self._progress: dict[Asked, Progress] = {}
+        self._status = console.status("") if console.is_terminal else None
+        first = parts[0]
+        system = first.scope.system
+        self._limit = space_of(system).limit_name
+        self._console.print(
+            f"explore {system} {first.revision}, by configuration and {self._limit}"
+        )
+
+    def __call__(self, event: Event) -> None:
+        """Take up one event."""
+        if isinstance(event, Progress):
+            self._progress[event.asked] = event
+            self._show_progress()
+        elif isinstance(event, Failed):
+            self.close()
+            self._parts.remove(event.asked)
+            self._leave_out(event.why, event.asked)
+            self._console.print(f"{_name(event.asked)}: {event.why}", markup=False)
+        else:
+            self.close()
+            self._end(event)
+
+    def close(self) -> None:
+        """Take the progress line away."""
+        if self._status is not None:
+            self._status.stop()
+
+    def conclude(self, chosen: bool, json_file: Path | None, asked_to_stop: bool = False) -> int:
+        """The verdicts, and the exit code. `asked_to_stop`: what was left out was not wanted."""
+        for part in self._parts:
+            self._leave_out("not begun", part)
+        if asked_to_stop:
+            self._unfinished.clear()
+        verdicts = {rule.id: self._verdict(rule) for rule in self._rules}
+        for rule in self._rules:
+            word, where = verdicts[rule.id]
+            style = MARKS[word]
+            self._console.print(
+                f"[{style}]{word:<13}[/{style}] {rule.id:<8} {escape(rule.title)}{escape(where)}"
+            )
+        words = [word for word, _ in verdicts.values()]
+        counts = ", ".join(f"{words.count(word)} {word}" for word in MARKS if word in words)
+        states = sum(sum(one.explored.states_by_limit.values()) for one in self._ended)
+        moves = sum(one.explored.transitions for one in self._ended)
+        seconds = sum(one.seconds for one in self._ended)
+        self._console.print(
+            f"{counts}; {states:,} states, {moves:,} transitions, {seconds:.0f} s of one core",
+            style="bold",
+        )
+        for why, names in self._unfinished.items():
+            self._console.print(f"left out, {why}: {'; '.join(names)}", markup=False)
+        if json_file is not None:
+            self._write(json_file, verdicts)
+        if "BROKEN" in words:
+            return BROKEN
+        if self._unfinished or "inconclusive" in words or (chosen and "not exercised" in words):
+            return INCONCLUSIVE
+        return CONFORMS if "holds" in words else INCONCLUSIVE
+
+    @property
+    def broken(self) -> bool:
+        """A rule is broken, and a replay has confirmed it."""
+        return any(one.broken for one in self._so_far.values())
+
+    def _leave_out(self, why: str, part: Asked) -> None:
+        self._unfinished.setdefault(why, []).append(_name(part))
+
+    def _show_progress(self) -> None:
+        if self._status is None:
+            return
+        states = sum(one.states for one in self._progress.values())
+        moves = sum(one.transitions for one in self._progress.values())
+        waiting = sum(one.open for one in self._progress.values())
+        names = ", ".join(_name(asked) for asked in self._progress)
+        self._status.update(f"{names}: {states:,} states, {moves:,} moves, {waiting:,} open")
+        self._status.start()
+
+    def _end(self, ended: Ended) -> None:
+        explored = ended.explored
+        self._parts.remove(explored.asked)
+        self._progress.pop(explored.asked, None)
+        self._ended.append(ended)
+        how = f"everything, depth {explored.depth}"
+        if not explored.complete:
+            how = f"{ended.why}, {explored.open:,} states left open, depth {explored.depth}"
+            self._leave_out(ended.why, explored.asked)
+        self._console.print(
+            f"{_name(explored.asked)}: {explored.asked.scope.says}; {_count(explored)}; {how}; "
+            f"{ended.seconds:.1f} s, {ended.memory_mb} MB",
+            markup=False,
+        )
+        if explored.livelocks:
+            self._console.print(f"  {explored.livelocks} states come again without progress")
+        self._checked |= {*explored.checked}
+        for rule, limits in explored.exercised.items():
+            if rule in self._so_far:
+                self._so_far[rule].exercised.setdefault(_name(explored.asked), set()).update(limits)
+        for one in explored.found:
+            self._found(one, explored.asked)
+
+    def _found(self, one: Counterexample, asked: Asked) -> None:
+        """Nothing counts that does not break the rule on the model, step by step."""
+        so_far = self._so_far[one.rule]
+        broken = confirmed(one, self._rules, asked.formula)
+        so_far.doubtful += len(one.limits) - len(broken)
+        if broken and not so_far.broken:
+            limit = min(broken)
+            scenario, outcome = broken[limit]
+            path = write_scenario(scenario, self._out, one.rule)
+            [rule] = [rule for rule in self._rules if rule.id == one.rule]
+            options = replay_options(model_spec(asked.formula), [one.rule])
+            output.print_failure(
+                self._console,
+                *(rule, scenario, outcome.broken[0], str(path), options, outcome.session.excerpt),
+            )
+        if broken:
+            so_far.broken.setdefault(_scope(asked), set()).update(broken)
+
+    def _verdict(self, rule: Rule) -> tuple[str, str]:
+        """The word for a rule, and where."""
+        so_far = self._so_far[rule.id]
+        if so_far.broken:
+            where = "; ".join(
+                f"{scope} at {_limits(limits, self._limit)}"
+                for scope, limits in so_far.broken.items()
+            )
+            return "BROKEN", f": {where}"
+        if so_far.doubtful:
+            return "inconclusive", ": broken on a path that a replay does not confirm"
+        if rule.id in self._checked and self._unfinished:
+            return "inconclusive", ": not everything was explored"
+        exercised = {scope: limits for scope, limits in so_far.exercised.items() if limits}
+        if not exercised:
+            return "not exercised", f": {rule.witness}"
+        pairs = sum(len(limits) for limits in exercised.values())
+        return "holds", f" (exercised in {pairs} configurations)"
+
+    def _write(self, path: Path, verdicts: dict[str, tuple[str, str]]) -> None:
+        data = {
+            "format": "schedproof/explored@1",
+            "parts": [_plain(one) for one in self._ended],
+            "rules": {rule: {"verdict": word} for rule, (word, _) in verdicts.items()},
+            "unfinished": self._unfinished,
+        }
+        write(path, output.as_json(data))
+
+
+def _plain(ended: Ended) -> dict[str, Any]:
+    explored = ended.explored
+    asked = asdict(explored.asked)
+    asked["scope"].pop("menu")
+    return {
+        **asked,
+        "states": sum(explored.states_by_limit.values()),
+        "different": explored.states,
+        "states_by_limit": {str(limit): n for limit, n in explored.states_by_limit.items()},
+        "transitions": explored.transitions,
+        "depth": explored.depth,
+        "complete": explored.complete,
+        "why": ended.why,
+        "seconds": round(ended.seconds, 2),
+        "memory_mb": ended.memory_mb,
+    }
+
+
+def _count(explored: Explored) -> str:
+    states = sum(explored.states_by_limit.values())
+    different = f" ({explored.states:,} different)" if states != explored.states else ""
+    return f"{states:,} states{different}, {explored.transitions:,} transitions"
+
+
+def _name(asked: Asked) -> str:
+    scope = asked.scope
+    limits = _limits(scope.limits, space_of(scope.system).limit_name)
+    return f"{_scope(asked)}, {scope.requests} requests, {limits}"
+
+
+def _scope(asked: Asked) -> str:
+    return f"{asked.revision} {asked.scope.name}"
+
+
+def _limits(limits: Sequence[int] | set[int], name: str = "limit") -> str:
+    """Limits as ranges: "limits 6-40"."""
+    ranges: list[list[int]] = []
+    for limit in sorted(limits):
+        if ranges and ranges[-1][-1] == limit - 1:
+            ranges[-1].append(limit)
+        else:
+            ranges.append([limit])
+    words = ", ".join(str(r[0]) if len(r) == 1 else f"{r[0]}-{r[-1]}" for r in ranges)
+    return f"{name}{'s' * (len(limits) > 1)} {words}"

@@ -1,0 +1,214 @@
+"""Scenario files: reading with one clear error, writing without leaving half a file."""
+
+import contextlib
+import hashlib
+import json
+import math
+import os
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from ...model.errors import InputError
+from ...model.scenario import FORMAT, Expectation, Request, Scenario, check_requests
+from ...model.systems import full_config, resolve_revision
+
+MAX_BYTES = 64 * 1024 * 1024
+
+
+class FileError(ValueError):
+    """A file that cannot be used; `str()` is one line with the file, the JSON path, the value."""
+
+
+def read_scenario(path: Path) -> Scenario:
+    """The scenario in a file, its revision and configuration complete.
+
+    Raises:
+        FileError: unreadable, not JSON, another format, or a value that means nothing.
+    """
+    return scenario_of(_load(path), str(path))
+
+
+def scenario_of(data: Any, path: str) -> Scenario:
+    """The scenario that JSON data is, its revision and configuration complete; `path` names it.
+
+    Raises:
+        FileError: another format, or a value that means nothing.
+    """
+    if not isinstance(data, dict):
+        raise FileError(f"{path}: $: {_shown(data)}; valid: a scenario object")
+    if data.get("format") != FORMAT:
+        given = _shown(data.get("format"))
+        raise FileError(f"{path}: $.format: {given}; supported: {_shown(FORMAT)}")
+    try:
+        _check_keys(data)
+        scenario = msgspec.convert(data, Scenario)
+        check_requests(scenario.requests)
+        revision = resolve_revision(scenario.system, scenario.revision)
+        config = full_config(scenario.system, revision, scenario.config)
+        _check_expectation(scenario)
+    except msgspec.ValidationError as error:
+        raise FileError(f"{path}: {located(error, data)}") from None
+    except InputError as error:
+        raise FileError(f"{path}: {error}") from None
+    return msgspec.structs.replace(scenario, revision=revision, config=config)
+
+
+def scenario_json(scenario: Scenario) -> str:
+    """The scenario as the format writes it, one request a line."""
+    data = {k: v for k, v in msgspec.to_builtins(scenario).items() if v is not None}
+    data["requests"] = [_plain_request(request) for request in data["requests"]]
+    lines = []
+    for key, value in data.items():
+        if key == "requests":
+            rows = ",\n    ".join(json.dumps(row) for row in value)
+            lines.append(f'  "requests": [\n    {rows}\n  ]')
+        else:
+            lines.append(f"  {json.dumps(key)}: {json.dumps(value)}")
+    return "{\n" + ",\n".join(lines) + "\n}\n"
+
+
+def write_scenario(scenario: Scenario, folder: Path, rule: str) -> Path:
+    """Write a counterexample to `folder`, named by rule and content.
+
+    The file appears whole or not at all.
+
+    Raises:
+        FileError: the folder cannot be written to.
+    """
+    path = folder / file_name(scenario, rule)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise FileError(f"{folder}: cannot be written to ({error.strerror})") from None
+    write_whole(path, scenario_json(scenario))
+    return path
+
+
+def file_name(scenario: Scenario, rule: str) -> str:
+    """The name of a scenario's file: the rule, and a digest of what is run."""
+    runs = [
+        [one.for_target(), one.arrival, one.abort_at, one.abort_inside] for one in scenario.requests
+    ]
+    identity = json.dumps([scenario.system, scenario.revision, scenario.config, runs])
+    return f"{rule}-{hashlib.sha256(identity.encode()).hexdigest()[:10]}.json"
+
+
+def write_whole(path: Path, text: str) -> None:
+    """Write a file that appears whole or not at all.
+
+    Raises:
+        FileError: its folder cannot be written to.
+    """
+    partial = path.with_name(f"{path.stem}.{os.getpid()}.partial")
+    try:
+        partial.write_text(text, encoding="utf-8")
+        partial.replace(path)
+    except OSError as error:
+        with contextlib.suppress(OSError):
+            partial.unlink()
+        raise FileError(f"{path.parent}: cannot be written to ({error.strerror})") from None
+
+
+def _load(path: Path) -> Any:
+    try:
+        if path.stat().st_size > MAX_BYTES:
+            raise FileError(f"{path}: larger than {MAX_BYTES} bytes, which no scenario is")
+        text = path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise FileError(f"{path}: cannot be read ({error.strerror})") from None
+    except FileError:
+        raise
+    except UnicodeDecodeError as error:
+        raise FileError(f"{path}: byte {error.start} is not UTF-8") from None
+    except ValueError as error:  # a NUL in the path
+        raise FileError(f"{str(path)!a}: {error}") from None
+    try:
+        return json.loads(
+            text,
+            object_pairs_hook=_plain_keys,
+            parse_constant=_finite,
+            parse_float=_finite,
+        )
+    except json.JSONDecodeError as error:
+        place = f"line {error.lineno}, column {error.colno}"
+        raise FileError(f"{path}: not JSON: {error.msg} ({place})") from None
+    except (ValueError, RecursionError) as error:
+        raise FileError(f"{path}: not JSON: {error}") from None
+
+
+def _plain_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """An object in which each key is given once, and keys and texts are Unicode."""
+    read = dict(pairs)
+    if len(read) < len(pairs):
+        keys = [key for key, _ in pairs]
+        double = next(key for key in keys if keys.count(key) > 1)
+        raise ValueError(f"key {double!a} is given twice in one object")
+    for text in (*read, *(value for value in read.values() if isinstance(value, str))):
+        if any("\ud800" <= letter <= "\udfff" for letter in text):
+            raise ValueError(f"{text!a:.60} is not Unicode text")
+    return read
+
+
+def _finite(number: str) -> float:
+    value = float(number)
+    if not math.isfinite(value):
+        raise ValueError(f"{number} is not a finite number")
+    return value
+
+
+def _check_expectation(scenario: Scenario) -> None:
+    if scenario.expect is None:
+        return
+    if scenario.expect.holds is False:
+        raise InputError("$.expect.holds", "false; valid: true, or violates with the rules' ids")
+    for index, entry in enumerate(scenario.expect.steps or ()):
+        number = entry.get("step")
+        if not isinstance(number, int) or isinstance(number, bool) or number < 0:
+            raise InputError(
+                f"$.expect.steps[{index}].step",
+                f"{_shown(number)}; valid: the number of a step, from 0",
+            )
+
+
+def _check_keys(data: dict[str, Any]) -> None:
+    """Unknown keys, named with those that are valid; other types are for msgspec to refuse."""
+    places: list[tuple[str, Any, type[msgspec.Struct]]] = [("$", data, Scenario)]
+    places.append(("$.expect", data.get("expect"), Expectation))
+    requests = data.get("requests")
+    if isinstance(requests, list):
+        places += [(f"$.requests[{i}]", one, Request) for i, one in enumerate(requests)]
+    for path, value, kind in places:
+        fields = kind.__struct_fields__
+        unknown = [key for key in value if key not in fields] if isinstance(value, dict) else []
+        if unknown:
+            valid = ", ".join(fields)
+            raise InputError(f"{path}.{ascii(unknown[0])[1:-1]}", f"unknown key; valid: {valid}")
+
+
+def located(error: msgspec.ValidationError, data: Any) -> str:
+    """`path: value: problem`, with the path that msgspec puts at the end."""
+    problem, _, path = str(error).rpartition(" - at `$")
+    if not problem:
+        problem, path = str(error), ""
+    value: Any = data
+    for part in path.rstrip("`").replace("[", ".[").split(".")[1:]:
+        value = value[int(part[1:-1])] if part.startswith("[") else value[part]
+    path = "$" + path.rstrip("`")
+    return f"{path}: {_shown(value)}: {problem}"
+
+
+def _shown(value: Any) -> str:
+    """A value as JSON, cut where it is long."""
+    text = json.dumps(value)
+    return text if len(text) <= 60 else text[:59] + "…"
+
+
+def _plain_request(request: dict[str, Any]) -> dict[str, Any]:
+    """The request without what the format's defaults say anyway."""
+    defaults = {"abort_at": None, "abort_inside": False, "priority": 0}
+    plain = {k: v for k, v in request.items() if defaults.get(k, ...) != v}
+    if plain.get("output_len") in (None, plain["max_tokens"]):
+        plain.pop("output_len", None)
+    return plain

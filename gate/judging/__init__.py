@@ -1,0 +1,1 @@
+"""The gate itself: replay, search, shrink, and one verdict per rule."""

@@ -1,0 +1,154 @@
+"""What a gate is asked, what it works with, and what it has found so far."""
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from ...model.faults import TargetFault
+from ...model.scenario import Scenario
+from ...model.spyre.revision import DECIDES_AS, REVISIONS
+from ...model.target import ModelTarget, Reply, Target
+from ...spec.catalogue import Rule
+from ..targets.capabilities import Subject
+from ..targets.limits import MEMORY_LIMIT, STEP_LIMIT, replay_options
+from ..targets.target_spec import TargetSpec
+from . import verdict
+from .deviations import Deviations, State
+from .events import Report
+from .profiles import PROFILES, Profile
+
+
+@dataclass(frozen=True)
+class GateOptions:
+    """What a user asks of a gate. It can be sent to another process.
+
+    Attributes:
+        spec: the target, as the user names it.
+        rules: the rules that are judged; `chosen`: the user chose them by name.
+        max_failures: broken rules to look for per scale.
+        out: folder for counterexamples.
+        corpus: scenarios of the user's, replayed first.
+        step_limit, memory_limit: of the target's process, in seconds and MiB.
+        jobs: processes that run scales and engines; the verdict is the same for every number.
+        folder, imports: where a factory runs, and where else its module is looked for.
+    """
+
+    spec: TargetSpec
+    system: str
+    revision: str
+    rules: Sequence[Rule]
+    chosen: bool = False
+    profile_name: str = "ci"
+    seed: int = 0
+    max_failures: int = 3
+    out: Path = Path("schedproof-out")
+    corpus: Sequence[Scenario] = ()
+    step_limit: float = STEP_LIMIT
+    memory_limit: int = MEMORY_LIMIT
+    offline: bool = False
+    jobs: int = 1
+    folder: Path | None = None
+    imports: tuple[str, ...] = ()
+
+    @property
+    def profile(self) -> Profile:
+        """The budgets."""
+        return PROFILES[self.profile_name]
+
+    @property
+    def replay_options(self) -> str:
+        """The options with which `schedproof replay` repeats a run of this gate."""
+        ids = [rule.id for rule in self.rules] if self.chosen else None
+        return replay_options(self.spec, ids, self.step_limit, self.memory_limit)
+
+
+class Fault(NamedTuple):
+    """Why a gate broke off: one line, and the end of a traceback or of stderr."""
+
+    text: str
+    details: str
+
+    @classmethod
+    def of(cls, fault: TargetFault, stderr: str) -> "Fault":
+        """From what the target raised, and what it wrote to stderr."""
+        return cls(str(fault), getattr(fault, "details", "") or stderr)
+
+
+@dataclass
+class GateResults:
+    """What has run and was found so far.
+
+    Attributes:
+        exercised: per rule, the steps in which its witness occurred.
+        unconfirmed: rules that broke once, and not again in the same scenario.
+        met: by the number of a known deviation, what became of it.
+    """
+
+    exercised: Counter[str] = field(default_factory=Counter)
+    engines: list[verdict.EngineRun] = field(default_factory=list)
+    findings: list[verdict.Finding] = field(default_factory=list)
+    unconfirmed: set[str] = field(default_factory=set)
+    met: dict[int, tuple[State, str]] = field(default_factory=dict)
+    interrupted: bool = False
+    fault: Fault | None = None
+
+    @property
+    def broken_off(self) -> bool:
+        """The gate did not run to its end."""
+        return self.interrupted or self.fault is not None
+
+    def add(self, other: "GateResults") -> None:
+        """Append the results of a later part of the same gate."""
+        self.exercised.update(other.exercised)
+        self.engines += other.engines
+        self.findings += other.findings
+        self.unconfirmed |= other.unconfirmed
+        for number, became in other.met.items():
+            self.met.setdefault(number, became)
+        self.interrupted |= other.interrupted
+        self.fault = self.fault or other.fault
+
+
+@dataclass
+class GateContext:
+    """One gate at work.
+
+    Attributes:
+        stderr: what the target's process wrote there.
+        report: receives every event.
+        version: what the target reports to be, once it has started.
+        shrink_model: decides as the target does, and faster, where a model of its release is
+            known: a failure is shrunk on it, and confirmed on the target.
+    """
+
+    options: GateOptions
+    target: Target
+    report: Report
+    stderr: Callable[[], str] = lambda: ""
+    deviations: Deviations = field(default_factory=Deviations)
+    version: str = ""
+    shrink_model: Target | None = None
+    results: GateResults = field(default_factory=GateResults)
+
+    @property
+    def subject(self) -> Subject:
+        """The target with what it is held to."""
+        asked = self.options
+        return Subject(self.target, asked.system, asked.revision, asked.rules)
+
+
+def shrink_model_of(target: Target, version: str) -> Target | None:
+    """The model of the release that the target reports to be, whatever it is held to."""
+    revision = DECIDES_AS.get(version, version)
+    if type(target) is ModelTarget or revision not in REVISIONS:
+        return None
+
+    class ShrinkModel(ModelTarget):
+        """Decides as the release."""
+
+        def start(self, system: str, _: str, config: Mapping[str, Any]) -> Reply:
+            return super().start(system, revision, config)
+
+    return ShrinkModel()

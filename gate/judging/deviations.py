@@ -1,0 +1,201 @@
+"""Known deviations: failures that a file lists, with the reason, until a date.
+
+    [[known]]
+    rule = "SPY-R35"
+    scenario = "schedproof-corpus/SPY-R35-0123456789.json"   # or: version = "2.5.2"
+    reason = "a stale tkv idles a step, issue 123"
+    until = 2027-06-30
+
+With `scenario` (a path from the file's folder) the scenario is replayed in each gate: every failure
+of its shape is known, and the entry fails the gate once the scenario does not break the rule any
+more. With `version` every failure of the rule is known in a target that says it is this version.
+"""
+
+import datetime
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Literal
+
+import msgspec
+
+from ...model.scenario import Scenario
+from ...properties.checking.shape import shape
+from ...properties.predicates.predicate import Broken
+from ...spec.catalogue import Rule
+from ..files.scenario_file import FileError, read_scenario
+
+Words = Annotated[str, msgspec.Meta(min_length=1)]
+State = Literal["known", "passes", "unused", "expired"]
+
+
+class Entry(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """One deviation as the file has it: `scenario` or `version`, never both."""
+
+    rule: Words
+    reason: Words
+    until: datetime.date
+    scenario: Words | None = None
+    version: Words | None = None
+
+
+class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    known: tuple[Entry, ...] = ()
+
+
+class Judged(msgspec.Struct, frozen=True):
+    """What a gate says of one entry; every state but "known" fails the gate."""
+
+    rule: str
+    state: State
+    reason: str
+    until: str
+    says: str
+    scenario: str | None = None
+    version: str | None = None
+
+
+@dataclass
+class Deviations:
+    """The entries that a gate goes by, and which of them were met.
+
+    Attributes:
+        scenarios: by the entry's number, what it replays.
+        covered: what is known, a rule or the shape of a failure, and the entry that says so.
+        beside: by the entry's number, the shapes of all that its scenario breaks in one step.
+        met: by the entry's number, how it fared where that is settled.
+    """
+
+    entries: tuple[Entry, ...] = ()
+    today: datetime.date = datetime.date.min
+    scenarios: Mapping[int, Scenario] = field(default_factory=dict)
+    covered: dict[str, int] = field(default_factory=dict)
+    beside: dict[int, frozenset[str]] = field(default_factory=dict)
+    met: dict[int, tuple[State, str]] = field(default_factory=dict)
+
+    def begin(self, version: str) -> None:
+        """Settle what needs no run, for a target that says it is this version."""
+        for number, entry in enumerate(self.entries):
+            if self.today > entry.until:
+                self.met[number] = "expired", f"was to end by {entry.until}"
+            elif entry.version == version:
+                self.covered.setdefault(entry.rule, number)
+            elif entry.version is not None:
+                self.met[number] = "unused", f"the target says it is {version}"
+
+    def replayed(self, number: int, broken: Sequence[Broken]) -> None:
+        """The first broken rules of the replay of an entry's scenario."""
+        entry = self.entries[number]
+        shapes = [shape(one, _names(self.scenarios[number])) for one in broken]
+        if broken and broken[0].rule == entry.rule:
+            self.covered.setdefault(shapes[0], number)
+            self.beside[number] = frozenset(shapes)
+            self.met[number] = "known", f"step {broken[0].step}: {broken[0].message}"
+        elif broken:
+            self.met[number] = "passes", f"{broken[0].rule} breaks before it, {broken[0].message}"
+        else:
+            self.met[number] = "passes", "the scenario does not break the rule any more"
+
+    def refused(self, number: int, why: str) -> None:
+        """The target does not take the entry's scenario."""
+        self.met[number] = "unused", f"the target refuses the scenario: {why}"
+
+    def new(self, broken: Sequence[Broken], scenario: Scenario) -> list[Broken]:
+        """Of the rules that a step breaks those that are not known; who is known is noted.
+
+        Beside a known failure those are known that broke beside it in the entry's own scenario.
+        """
+        names, known = _names(scenario), set[str]()
+        shapes = [shape(one, names) for one in broken]
+        for one, own in zip(broken, shapes, strict=True):
+            number = self.covered.get(one.rule, self.covered.get(own))
+            if number is not None:
+                self.met.setdefault(number, ("known", one.message))
+                known |= {own} | self.beside.get(number, frozenset())
+        return [one for one, own in zip(broken, shapes, strict=True) if own not in known]
+
+    def of_rule(self, rule: str) -> Entry | None:
+        """An entry by which a failure of the rule was known in this gate."""
+        known = (n for n, (state, _) in self.met.items() if state == "known")
+        return next((self.entries[n] for n in known if self.entries[n].rule == rule), None)
+
+    def judged(self, rules: Sequence[str], stakes: Mapping[str, int]) -> list[Judged]:
+        """Every entry of these rules, once all has run; `stakes` says how often each was."""
+        verdicts = []
+        for number, entry in enumerate(self.entries):
+            if entry.rule in rules:
+                state, says = self.met.get(number) or _never_met(stakes.get(entry.rule, 0))
+                verdicts.append(
+                    Judged(
+                        *(entry.rule, state, entry.reason, str(entry.until), says),
+                        *(entry.scenario, entry.version),
+                    )
+                )
+        return verdicts
+
+
+def _names(scenario: Scenario) -> list[str]:
+    return [one.id for one in scenario.requests]
+
+
+def _never_met(exercised: int) -> tuple[State, str]:
+    if exercised == 0:
+        return "unused", "the rule was never exercised"
+    return (
+        "passes",
+        f"nothing broke the rule in {exercised} steps in which it was exercised; if it only takes "
+        "longer to find, name a scenario in the place of the version",
+    )
+
+
+def read_deviations(
+    path: Path, system: str, catalogue: Sequence[Rule], today: datetime.date
+) -> Deviations:
+    """The deviations in a file, their scenarios read.
+
+    Raises:
+        FileError: the file or a scenario that it names cannot be used.
+    """
+    entries = _entries(path)
+    ids = {rule.id for rule in catalogue}
+    scenarios = {}
+    for number, entry in enumerate(entries):
+        place = f"{path}: $.known[{number}]"
+        if entry.rule not in ids:
+            raise FileError(
+                f"{place}.rule: {entry.rule!r} is no rule of {system}; "
+                f"`schedproof rules --system {system}` lists them"
+            )
+        if (entry.scenario is None) == (entry.version is None):
+            given = "neither is" if entry.scenario is None else "both are"
+            raise FileError(f"{place}: {given} given; valid: either scenario or version")
+        if entry.scenario is not None:
+            try:
+                scenarios[number] = read_scenario(path.parent / entry.scenario)
+            except FileError as error:
+                raise FileError(f"{place}.scenario: {error}") from None
+            if scenarios[number].system != system:
+                raise FileError(
+                    f"{place}.scenario: {entry.scenario!r} is of {scenarios[number].system}, "
+                    f"the gate is of {system}"
+                )
+    return Deviations(entries, today, scenarios)
+
+
+def _entries(path: Path) -> tuple[Entry, ...]:
+    try:
+        read = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise FileError(f"{path}: cannot be read ({error.strerror})") from None
+    except UnicodeDecodeError as error:
+        raise FileError(f"{path}: byte {error.start} is not UTF-8") from None
+    except (tomllib.TOMLDecodeError, RecursionError, ValueError) as error:
+        raise FileError(f"{path}: not TOML: {error}") from None
+    try:
+        return msgspec.convert(read, _File).known
+    except msgspec.ValidationError as error:
+        problem, _, place = str(error).rpartition(" - at `$")
+        where = f"${place.rstrip('`')}: {problem}" if problem else f"$: {error}"
+        valid = "rule, reason, until and either scenario or version"
+        raise FileError(f"{path}: {where}; valid: entries [[known]] with {valid}") from None

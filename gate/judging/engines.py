@@ -1,0 +1,105 @@
+"""The engine that searches: Hypothesis at each scale. Findings are shrunk before they are kept."""
+
+import time
+from collections import Counter
+from collections.abc import Mapping
+from functools import partial
+from typing import Any
+
+from msgspec.structs import replace
+
+from ...model.faults import TargetBroken, TargetFault
+from ...properties.predicates.rules import NEVER_HANGS
+from ...properties.search.run import run_search
+from ...properties.search.state import Hooks, Search, SearchOptions, StopSearch
+from .context import GateContext
+from .events import Notice, Progress
+from .shrinking import shrink_and_keep
+from .verdict import EngineRun
+
+
+def search_scale(
+    gate: GateContext,
+    scale: str,
+    fixed: Mapping[str, Any] | None = None,
+    known: frozenset[str] = frozenset(),
+) -> None:
+    """Hypothesis at one scale, again and again while it finds rules that were not broken yet.
+
+    `fixed`: the keys of the configuration that have one value only. `known`: the rules that are
+    known to break at this scale.
+    """
+    began = time.monotonic()
+    checked = {rule.id for rule in gate.options.rules if rule.checked}
+    totals = Counter[str]()
+    examples, seed = gate.options.profile.examples, gate.options.seed
+    complete = False
+    try:
+        while examples > 0 and len(known) < gate.options.max_failures and not known >= checked:
+            if NEVER_HANGS in known:
+                gate.report(Notice(f"hypothesis, {scale}: a target that hangs is searched no more"))
+                return
+            options = SearchOptions(
+                *(
+                    gate.target,
+                    gate.options.system,
+                    gate.options.revision,
+                    gate.options.rules,
+                    scale,
+                    known,
+                ),
+                fixed=fixed or {},
+            )
+            before = _progress(
+                gate, scale, gate.options.profile.examples - examples, totals["steps"]
+            )
+            search = Search(options, Hooks(gate.deviations.new, partial(_watch, gate, before)))
+            attempts = 0  # after Ctrl-C nothing is shrunk
+            try:
+                shrink_runs = 0 if gate.shrink_model else gate.options.profile.shrink_runs
+                broken = run_search(search, examples, seed, shrink_runs)
+                attempts = gate.options.profile.shrink_attempts
+                if not broken and search.runs < examples:
+                    raise not_deterministic(search.runs, examples)
+            finally:
+                totals += search.counts
+                gate.results.exercised.update(search.exercised)
+                if search.failure is not None:
+                    known |= {_found(gate, scale, search, attempts)}
+            examples -= search.runs_to_failure if broken else examples
+            seed += 1
+        complete = True
+    finally:
+        seconds = time.monotonic() - began
+        gate.results.engines.append(EngineRun.of("hypothesis", scale, totals, seconds, complete))
+
+
+def not_deterministic(runs: int, examples: int) -> TargetFault:
+    """What a search that ended early shows: Hypothesis leaves it only where the same choices led
+    to another run than before."""
+    why = f"the search ended after {runs} of {examples} runs: the target is not deterministic"
+    return TargetBroken("step", why, "")
+
+
+def _progress(gate: GateContext, scale: str, runs: int, steps: int) -> Progress:
+    return Progress(f"hypothesis, {scale}", runs, gate.options.profile.examples, steps)
+
+
+def _watch(gate: GateContext, before: Progress, search: Search) -> None:
+    """Report how far the engine is: where it was before this search, and the search itself."""
+    if search.failure is not None and search.failure[1][0].rule == NEVER_HANGS:
+        raise StopSearch
+    shrinking = search.failure is not None
+    runs = before.runs + (search.runs_to_failure if shrinking else search.runs)
+    runs = min(runs, before.of)  # what Hypothesis throws away is a run on top
+    steps = before.steps + search.steps
+    gate.report(replace(before, runs=runs, steps=steps, shrinking=shrinking))
+
+
+def _found(gate: GateContext, scale: str, search: Search, attempts: int) -> str:
+    """Shrink, confirm and keep what a search found; the rule that it breaks first."""
+    assert search.failure is not None
+    scenario, (first, *_) = search.failure
+    took = (search.found_after, search.shrink_seconds)
+    shrink_and_keep(gate, "hypothesis", scale, scenario, first, attempts, *took)
+    return first.rule

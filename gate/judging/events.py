@@ -1,0 +1,65 @@
+"""What happens during a gate: the one stream that every report is made from."""
+
+from collections.abc import Callable
+
+import msgspec
+
+from ...model.scenario import Scenario
+from ...properties.checking.session import Excerpt
+from .verdict import Finding, TargetInfo, Verdict
+
+FORMAT = "schedproof/events@1"
+
+
+class Began(msgspec.Struct, frozen=True, tag="began", tag_field="event"):
+    """The target has started: what is judged, by what, and at which scales."""
+
+    target: TargetInfo
+    system: str
+    revision: str
+    profile: str
+    seed: int
+    scales: tuple[str, ...]
+    format: str = FORMAT
+
+
+class Notice(msgspec.Struct, frozen=True, tag="notice", tag_field="event"):
+    """Something worth a line."""
+
+    text: str
+
+
+class Progress(msgspec.Struct, frozen=True, tag="progress", tag_field="event"):
+    """How far an engine is, in runs of so many (0: nobody knows how many) and in steps.
+
+    `shrinking`: it makes what it found smaller, which counts steps but no runs.
+    """
+
+    engine: str
+    runs: int
+    of: int
+    steps: int
+    shrinking: bool = False
+
+
+class Found(msgspec.Struct, frozen=True):
+    """A counterexample, shrunk, written down, and replayed; `run` is the end of that run.
+
+    `replay` is the command that does so again; `stderr` is what the target wrote there in that run.
+    """
+
+    finding: Finding
+    scenario: Scenario
+    run: Excerpt
+    replay: str
+    stderr: str = ""
+
+
+class Judged(msgspec.Struct, frozen=True, tag="verdict", tag_field="event"):
+    """Nothing more comes: the verdict."""
+
+    verdict: Verdict
+
+
+Event = Began | Notice | Progress | Found | Judged
+Report = Callable[[Event], None]

@@ -1,0 +1,13 @@
+"""Where Hypothesis keeps its files: in our cache, not in the folder of whoever runs us."""
+
+import os
+
+from hypothesis.configuration import set_hypothesis_home_dir
+
+from ..targets.releases import cache_folder
+
+
+def set_hypothesis_home() -> None:
+    """Before Hypothesis is first run; HYPOTHESIS_STORAGE_DIRECTORY has its way."""
+    if "HYPOTHESIS_STORAGE_DIRECTORY" not in os.environ:
+        set_hypothesis_home_dir(cache_folder() / "hypothesis")

@@ -1,0 +1,172 @@
+"""The gate: replay what is known, search for more, and give one verdict per rule."""
+
+from ...model.faults import TargetFault
+from ...model.target import ModelTarget
+from ...properties.predicates.rules import LOCKSTEP, applies, observable
+from ...spec.catalogue import Rule
+from ..targets.capabilities import Probed, probe
+from . import verdict
+from .context import Fault, GateContext, shrink_model_of
+from .events import Began, Judged, Notice
+from .parts import Part, run_parts
+from .replaying import replay_deviations, replay_own
+
+
+def judge(gate: GateContext) -> verdict.Verdict:
+    """Run the whole gate.
+
+    1. Ask the target which scales, features and fields it has.
+    2. Replay the user's known deviations, and the user's corpus.
+    3. Replay the built-in scenarios and the seed corpus of each scale.
+    4. Search each scale with Hypothesis for rules that the seed corpus did not break.
+    5. Put the results together, one verdict per rule.
+
+    Ctrl-C, or a target that breaks the protocol, ends it early; findings until then are kept.
+
+    Raises:
+        KeyboardInterrupt: Ctrl-C in step 1: nothing is judged.
+        TargetFault, ConfigRefused: the target does not start, or accepts no configuration.
+    """
+    probed = probe(gate.subject)
+    target = _announce(gate, probed)
+    try:
+        replay_deviations(gate)
+        replay_own(gate)
+        broken = run_parts(gate, _replays(probed))
+        if not gate.results.broken_off:
+            run_parts(gate, _searches(probed, broken))
+    except KeyboardInterrupt:
+        gate.results.interrupted = True
+    except TargetFault as fault:
+        gate.results.fault = Fault.of(fault, gate.stderr())
+    return _conclude(gate, target, probed.observes)
+
+
+def _announce(gate: GateContext, probed: Probed) -> verdict.TargetInfo:
+    """Report what is judged; prepare what depends on the version of the target."""
+    options, started = gate.options, probed.started
+    target = verdict.TargetInfo(options.spec.text, started.name, started.version)
+    about = (options.system, options.revision, options.profile_name, options.seed)
+    gate.report(Began(target, *about, tuple(probed.scales)))
+    for line in probed.left_out:
+        gate.report(Notice(line))
+    gate.version = started.version
+    gate.shrink_model = shrink_model_of(gate.target, started.version)
+    gate.deviations.begin(started.version)
+    return target
+
+
+def _replays(probed: Probed) -> list[Part]:
+    """The seed corpus of each scale, then the built-in scenarios at production scale."""
+    seeds = [Part("seeds", scale, probed.fixed[scale]) for scale in probed.scales]
+    return [*seeds, Part("builtin", "production")]
+
+
+def _searches(probed: Probed, broken: dict[Part, frozenset[str]]) -> list[Part]:
+    """A search of each scale, for rules that its seed corpus did not break."""
+    return [
+        Part("search", part.scale, part.fixed, rules)
+        for part, rules in broken.items()
+        if part.kind == "seeds"
+    ]
+
+
+def _conclude(
+    gate: GateContext, target: verdict.TargetInfo, observes: frozenset[str]
+) -> verdict.Verdict:
+    """The verdict, reported."""
+    options, results = gate.options, gate.results
+    for number, became in results.met.items():
+        gate.deviations.met.setdefault(number, became)
+    rules = tuple(judge_rules(gate, observes))
+    deviations = tuple(gate.deviations.judged([rule.id for rule in rules], results.exercised))
+    code = verdict.exit_code(rules, options.chosen, results.broken_off, deviations)
+    judged = verdict.Verdict(
+        target=target,
+        system=options.system,
+        revision=options.revision,
+        profile=options.profile_name,
+        seed=options.seed,
+        engines=tuple(results.engines),
+        rules=rules,
+        findings=tuple(results.findings),
+        exit_code=code,
+        deviations=deviations,
+        interrupted=results.interrupted,
+        fault=None if results.fault is None else results.fault.text,
+    )
+    gate.report(Judged(judged))
+    return judged
+
+
+def judge_rules(gate: GateContext, observes: frozenset[str]) -> list[verdict.RuleVerdict]:
+    """One verdict per rule, in catalogue order; rules of other revisions are left out."""
+    options, results = gate.options, gate.results
+    seen = {rule.id for rule in observable(options.rules, options.revision, observes)}
+    first: dict[str, verdict.Finding] = {}
+    for finding in results.findings:
+        first.setdefault(finding.rule, finding)
+    asked = {rule.id for rule in options.rules}
+    # A crash or a hang ends a run whether or not its rule was chosen.
+    judged = [
+        _violated(rule, one, results.exercised[rule])
+        for rule, one in first.items()
+        if rule not in asked
+    ]
+    for rule in options.rules:
+        if applies(rule, options.revision) and not _is_itself(gate, rule):
+            judged.append(_verdict_of(gate, rule, first, rule.id in seen, observes))
+    return judged
+
+
+def _verdict_of(
+    gate: GateContext,
+    rule: Rule,
+    first: dict[str, verdict.Finding],
+    is_seen: bool,
+    observes: frozenset[str],
+) -> verdict.RuleVerdict:
+    """The verdict on one rule; `first` has the first finding of each rule."""
+    results, steps = gate.results, gate.results.exercised[rule.id]
+    if rule.planned:
+        return verdict.RuleVerdict(rule.id, "planned", message=rule.planned)
+    if rule.unchecked:
+        return verdict.RuleVerdict(rule.id, "not_observable", message=rule.unchecked)
+    if not is_seen:
+        missing = ", ".join(sorted(set(rule.needs) - observes))
+        why = f"the target does not show {missing}"
+        return verdict.RuleVerdict(rule.id, "not_observable", message=why)
+    beside = next((one for one in results.findings if rule.id in one.consequences), None)
+    if (finding := first.get(rule.id, beside)) is not None:
+        return _violated(rule.id, finding, steps)
+    if rule.id in results.unconfirmed:
+        why = "broke once, but not again in the same scenario"
+        return verdict.RuleVerdict(rule.id, "inconclusive", message=why, exercised=steps)
+    if (known := gate.deviations.of_rule(rule.id)) is not None:
+        return verdict.RuleVerdict(rule.id, "known", message=known.reason, exercised=steps)
+    if steps:
+        return verdict.RuleVerdict(rule.id, "held", exercised=steps)
+    if results.broken_off:
+        why = "the gate was broken off before the rule was exercised"
+        return verdict.RuleVerdict(rule.id, "inconclusive", message=why)
+    return verdict.RuleVerdict(rule.id, "not_exercised", message=rule.witness)
+
+
+def _violated(rule: str, finding: verdict.Finding, exercised: int) -> verdict.RuleVerdict:
+    """A rule that the finding breaks, first or in the same step as the first."""
+    is_first = finding.rule == rule
+    return verdict.RuleVerdict(
+        rule,
+        "violated",
+        finding.step,
+        finding.scenario,
+        finding.message if is_first else "broken in the same step",
+        None if is_first else finding.rule,
+        exercised,
+        finding.divergence if is_first else None,
+    )
+
+
+def _is_itself(gate: GateContext, rule: Rule) -> bool:
+    """Lockstep would compare a model with itself."""
+    return rule.id == LOCKSTEP and type(gate.target) is ModelTarget

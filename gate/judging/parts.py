@@ -1,0 +1,187 @@
+"""The independent parts of a gate, run one after the other or in processes.
+
+A part's results depend on the options and the part alone. They are put together in the order of
+the parts, so that the verdict is the same for every number of processes.
+"""
+
+import pickle
+import signal
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
+from multiprocessing import get_context
+from multiprocessing.connection import Connection, wait
+from multiprocessing.process import BaseProcess
+from typing import Any, Literal, NamedTuple
+
+from ...model.faults import TargetFault
+from ..processes.worker_timeout import block_sigint
+from ..targets.factory import opened
+from .context import Fault, GateContext, GateOptions, GateResults, shrink_model_of
+from .deviations import Deviations
+from .engines import search_scale
+from .events import Found
+from .hypothesis_home import set_hypothesis_home
+from .replaying import replay_builtin, replay_seeds
+
+
+@dataclass(frozen=True)
+class Part:
+    """One engine at one scale.
+
+    Attributes:
+        fixed: keys of the configuration that have one value only.
+        known: of a search, the rules that are known to break at its scale.
+    """
+
+    kind: Literal["seeds", "builtin", "search"]
+    scale: str
+    fixed: Mapping[str, Any] = field(default_factory=dict, hash=False)
+    known: frozenset[str] = frozenset()
+
+    def run(self, gate: GateContext) -> frozenset[str]:
+        """Run it; the rules that a seed corpus breaks."""
+        if self.kind == "seeds":
+            return replay_seeds(gate, self.scale, self.fixed)
+        if self.kind == "builtin":
+            replay_builtin(gate)
+        else:
+            search_scale(gate, self.scale, self.fixed, self.known)
+        return frozenset()
+
+
+def run_parts(gate: GateContext, parts: Sequence[Part]) -> dict[Part, frozenset[str]]:
+    """Run the parts; by part, the rules that it breaks.
+
+    In processes, a part that breaks off sets `gate.results.fault`, and later parts do not count.
+
+    Raises:
+        KeyboardInterrupt: Ctrl-C.
+        TargetFault: in this process, a part was broken off.
+    """
+    if gate.options.jobs == 1 or len(parts) == 1:
+        return {part: part.run(gate) for part in parts}
+    return _run_in_processes(gate, parts)
+
+
+class _Task(NamedTuple):
+    """What a process needs to run one part."""
+
+    options: GateOptions
+    deviations: Deviations
+    version: str
+    part: Part
+
+
+class _Ended(NamedTuple):
+    """A part has ended: its results, and the rules that it breaks."""
+
+    results: GateResults
+    broken: frozenset[str] = frozenset()
+
+
+@dataclass
+class _Worker:
+    """A process that runs one part, and what it has reported."""
+
+    process: BaseProcess
+    pipe: Connection
+    found: list[Found] = field(default_factory=list)
+    ended: _Ended | None = None
+
+
+def _run_in_processes(gate: GateContext, parts: Sequence[Part]) -> dict[Part, frozenset[str]]:
+    """Run at most `jobs` parts at a time; add their results in the order of the parts."""
+    waiting, workers = list(parts), dict[Part, _Worker]()
+    try:
+        while waiting or any(worker.ended is None for worker in workers.values()):
+            running = {worker.pipe: worker for worker in workers.values() if worker.ended is None}
+            while waiting and len(running) < gate.options.jobs:
+                part = waiting.pop(0)
+                workers[part] = worker = _start(gate, part)
+                running[worker.pipe] = worker
+            for pipe in wait(list(running)):
+                _receive(gate, running[pipe])  # type: ignore[index]
+    finally:
+        for worker in workers.values():
+            worker.process.kill()
+            worker.process.join()
+        _add_in_order(gate, parts, workers)
+    return {part: ended.broken for part in parts if (ended := workers[part].ended) is not None}
+
+
+def _start(gate: GateContext, part: Part) -> _Worker:
+    context = get_context("spawn")
+    ours, theirs = context.Pipe(duplex=False)
+    task = _Task(gate.options, gate.deviations, gate.version, part)
+    process = context.Process(target=_work, args=(theirs, pickle.dumps(task)), daemon=False)
+    with block_sigint():
+        process.start()
+    theirs.close()
+    return _Worker(process, ours)
+
+
+def _receive(gate: GateContext, worker: _Worker) -> None:
+    """Take one message: an event, which is reported, or the end of the part."""
+    try:
+        message = worker.pipe.recv()
+    except EOFError:
+        message = _Ended(GateResults(fault=Fault("a process of the gate died", "")))
+    if isinstance(message, _Ended):
+        worker.ended = message
+    else:
+        if isinstance(message, Found):
+            worker.found.append(message)
+        gate.report(message)
+
+
+def _add_in_order(
+    gate: GateContext, parts: Sequence[Part], workers: Mapping[Part, _Worker]
+) -> None:
+    """Add the results up to the first part that was broken off; of an unfinished part, its
+    findings."""
+    for part in parts:
+        worker = workers.get(part)
+        if worker is None:
+            return
+        if worker.ended is None:
+            gate.results.findings += [event.finding for event in worker.found]
+            continue
+        gate.results.add(worker.ended.results)
+        if worker.ended.results.broken_off:
+            return
+
+
+def _work(pipe: Connection, packed: bytes) -> None:
+    """Run one part in this process, which opens a target of its own."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    task: _Task = pickle.loads(packed)
+    set_hypothesis_home()
+    options, results = task.options, GateResults()
+    broken: frozenset[str] = frozenset()
+    with ExitStack() as stack:
+        opening = opened(
+            options.spec,
+            step_limit=options.step_limit,
+            memory_limit=options.memory_limit,
+            offline=True,
+            folder=options.folder,
+            imports=options.imports,
+        )
+        there = stack.enter_context(opening)
+        gate = GateContext(
+            replace(options, jobs=1),
+            there.target,
+            pipe.send,
+            there.stderr,
+            task.deviations,
+            task.version,
+            shrink_model_of(there.target, task.version),
+            results,
+        )
+        try:
+            broken = task.part.run(gate)
+        except TargetFault as fault:
+            results.fault = Fault.of(fault, there.stderr())
+        results.met = dict(task.deviations.met)
+    pipe.send(_Ended(results, broken))

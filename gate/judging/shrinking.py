@@ -1,0 +1,71 @@
+"""A finding is made smaller before it is kept."""
+
+import time
+
+from ...model.faults import ConfigRefused
+from ...model.scenario import Scenario
+from ...properties.checking.replay import replay
+from ...properties.predicates.predicate import Broken
+from ...properties.predicates.rules import NEVER_HANGS
+from ...properties.shrinking.shrink import shrink
+from .context import GateContext
+from .findings import confirm, keep
+
+# Each trial of a scenario that hangs costs the time limit of a step.
+HANG_ATTEMPTS = 10
+# What an shrink model takes for so many trials, a real release takes for one.
+SHRINK_MODEL_ATTEMPTS = 20
+
+
+def shrink_and_keep(
+    gate: GateContext,
+    engine: str,
+    scale: str,
+    found: Scenario,
+    first: Broken,
+    attempts: int,
+    found_after: float,
+    shrunk_in: float = 0.0,
+) -> None:
+    """Keep the smallest scenario that breaks the same rule, in at most so many trials: on the
+    shrink model where there is one, and then on the target.
+
+    `found_after`, `shrunk_in`: seconds until it broke, and those that it was shrunk already. Ctrl-C
+    ends the shrinking; what there is by then is kept.
+
+    Raises:
+        TargetBroken: the same scenario does not break the rule again.
+    """
+    smallest, target = found, gate.target
+    began = time.monotonic()
+
+    def still_breaks(candidate: Scenario) -> bool:
+        nonlocal smallest
+        try:
+            ended = replay(
+                target, candidate, gate.options.rules, last_step=first.step, new=gate.deviations.new
+            )
+        except ConfigRefused:  # plainer, but not for this target
+            return False
+        again = ended.broken
+        if not again or again[0].rule != first.rule:
+            return False
+        smallest = candidate
+        return True
+
+    if first.rule == NEVER_HANGS:
+        attempts = min(attempts, HANG_ATTEMPTS)
+    try:
+        if gate.shrink_model is not None:
+            target = gate.shrink_model
+            if still_breaks(smallest):
+                shrink(smallest, still_breaks, SHRINK_MODEL_ATTEMPTS * attempts)
+            target = gate.target
+            if smallest is not found and not still_breaks(smallest):
+                smallest = found
+        if smallest is found:
+            shrink(smallest, still_breaks, attempts)
+    finally:
+        outcome = confirm(gate, smallest, first)
+        seconds = shrunk_in + time.monotonic() - began
+        keep(gate, engine, scale, smallest, outcome, found_after, seconds)

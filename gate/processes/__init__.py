@@ -1,0 +1,1 @@
+"""Work in other processes: with a time limit, or on several cores."""

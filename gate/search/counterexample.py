@@ -1,0 +1,81 @@
+"""A counterexample of `schedproof search`: replayed on the model, shrunk, written, shown, and
+replayed on another target."""
+
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from rich.console import Console
+
+from ...model.scenario import Scenario
+from ...model.target import ModelTarget, Target
+from ...properties.checking.replay import replay as run_replay
+from ...properties.shrinking.shrink import shrink
+from ...spec.catalogue import Rule
+from ..console import output
+from ..console.exit_codes import BROKEN, INCONCLUSIVE
+from ..files.scenario_file import write_scenario
+from ..targets.limits import replay_options
+from ..targets.target_spec import model_spec
+
+SHRINK_SECONDS = 10.0
+
+
+def show(
+    console: Console,
+    scenario: Scenario,
+    rule: Rule,
+    formula: str | None,
+    out: Path,
+    also: tuple[str, Target] | None,
+    *,
+    found_by: str,
+    small: bool,
+) -> int:
+    """Nothing is reported that does not break the rule on the model, step by step; the exit code.
+
+    `formula` is what the model admits by, None for its revision's own. `also` is a target, besides
+    the model, with its name. `small`: the scenario is shrunk first.
+    """
+    target = ModelTarget(formula)
+    outcome = run_replay(target, scenario, [rule])
+    if not outcome.broken:
+        said = f"inconclusive: {found_by} does not break the rule on the model"
+        output.say(console, said)
+        return INCONCLUSIVE
+    if small:
+        scenario = _shrunk(target, scenario, [rule])
+        outcome = run_replay(target, scenario, [rule])
+    path = write_scenario(scenario, out, rule.id)
+    options = replay_options(model_spec(formula), [rule.id])
+    output.print_failure(
+        console,
+        *(rule, scenario, outcome.broken[0], str(path), options, outcome.session.excerpt),
+    )
+    return BROKEN if also is None else _elsewhere(console, scenario, rule, path, also)
+
+
+def _shrunk(target: Target, scenario: Scenario, rules: Sequence[Rule]) -> Scenario:
+    """As small as it gets in a few seconds; runs at production scale take a good part of one."""
+    ends = time.monotonic() + SHRINK_SECONDS
+
+    def still_breaks(candidate: Scenario) -> bool:
+        return time.monotonic() < ends and bool(run_replay(target, candidate, rules).broken)
+
+    return shrink(scenario, still_breaks, 10_000)
+
+
+def _elsewhere(
+    console: Console, scenario: Scenario, rule: Rule, path: Path, also: tuple[str, Target]
+) -> int:
+    name, target = also
+    outcome = run_replay(target, scenario, [rule])
+    if not outcome.broken:
+        kept = "the limit in this run: it admits by another formula"
+        kept = kept if rule.id == "SPY-R07" else f"{rule.id} in this run"
+        output.say(console, f"{name} keeps {kept}")
+        return INCONCLUSIVE
+    first = outcome.broken[0]
+    output.say(console, f"{name} breaks it, too, at step {first.step}: {first.message}")
+    output.say(console, f"  replay:   schedproof replay {path} --target {name} --rule {rule.id}")
+    return BROKEN

@@ -1,0 +1,117 @@
+"""`schedproof search` for the rules of `solver.decisions.DECIDED`: lemmas, then what they leave."""
+
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from rich.console import Console
+
+from ...model.scenario import Scenario
+from ...model.target import ModelTarget
+from ...properties.checking.replay import replay as run_replay
+from ...properties.predicates.rules import applies
+from ...solver.decided import Pair
+from ...solver.obligation import Discharged, discharge
+from ...solver.systems import decided_of
+from ...spec.catalogue import load
+from ..console import output
+from ..console.exit_codes import BROKEN, CONFORMS, INCONCLUSIVE
+from ..files.scenario_file import write_scenario
+from ..processes.worker_timeout import Unanswered, bounded
+from .lemmas import blocks_of, lemma_line
+
+Say = Callable[[str], None]
+
+
+def run_decided(
+    console: Console,
+    system: str,
+    rule: str,
+    block: int | None,
+    prove: bool,
+    out: Path,
+    time_limit: float,
+) -> int:
+    """Prove the lemmas of a rule; unless `prove` is all, show what is refuted; the exit code.
+
+    `block`: tokens of a block, None for blocks of any size. A counterexample that breaks another
+    rule than this one is shown, and no finding against this one.
+    """
+
+    def say(line: str) -> None:
+        output.say(console, line)
+
+    say(f"{rule}: {decided_of(system)[rule].question}")
+    ends = time.monotonic() + time_limit
+    failed, proven = 0, 0
+    try:
+        for one in bounded(time_limit, _discharge, system, rule, block):
+            say(lemma_line(one, 30))
+            failed += one.status != "proven"
+            proven += one.status == "proven"
+        codes = [INCONCLUSIVE if failed else CONFORMS]
+        say(f"{proven} lemmas proven for {blocks_of(block)}, {failed} not")
+        if not prove:
+            left = max(ends - time.monotonic(), 1.0)
+            for name, found in bounded(left, _counterexamples, system, rule):
+                say(f"counterexample: {name}")
+                codes.append(_shown(say, rule, found, out))
+    except Unanswered as why:
+        say(f"inconclusive: {why}")
+        return INCONCLUSIVE
+    return next(code for code in (BROKEN, INCONCLUSIVE, CONFORMS) if code in codes)
+
+
+def _discharge(system: str, rule: str, block: int | None) -> Iterator[Discharged]:
+    return discharge(decided_of(system)[rule].obligations(block))
+
+
+def _counterexamples(system: str, rule: str) -> Iterator[tuple[str, Scenario | Pair | None]]:
+    for name, make in decided_of(system)[rule].counterexamples.items():
+        yield name, make()
+
+
+def _shown(say: Say, rule: str, found: Scenario | Pair | None, out: Path) -> int:
+    if found is None:
+        say("  inconclusive: none was found")
+        return INCONCLUSIVE
+    if isinstance(found, Pair):
+        return _compared(say, rule, found, out)
+    return _replayed(say, rule, found, out)
+
+
+def _replayed(say: Say, rule: str, scenario: Scenario, out: Path) -> int:
+    rules = [one for one in load(scenario.system) if applies(one, scenario.revision or "")]
+    asked = [one for one in rules if one.id == rule]
+    # What breaks first may be another rule: the one that is asked about comes before all others.
+    broken = run_replay(ModelTarget(), scenario, asked).broken
+    broken = broken or run_replay(ModelTarget(), scenario, rules).broken
+    for first in broken[:1]:
+        say(
+            f"  replayed on the model of {scenario.revision}: breaks {first.rule} in step "
+            f"{first.step}: {first.message}"
+        )
+    if not broken:
+        say(f"  replayed on the model of {scenario.revision}: breaks no rule")
+    path = write_scenario(scenario, out, broken[0].rule if broken else rule)
+    say(f"  replay:   schedproof replay {path}")
+    return BROKEN if any(one.rule == rule for one in broken) else CONFORMS
+
+
+def _compared(say: Say, rule: str, pair: Pair, out: Path) -> int:
+    """Two runs that differ in one key of the configuration, and how often each preempts."""
+    [key] = [name for name, value in pair.few.config.items() if pair.more.config[name] != value]
+    counts = []
+    for scenario in pair:
+        counts.append(_preemptions(scenario))
+        path = write_scenario(scenario, out, rule)
+        count = f"{counts[-1]} preemption{'s' * (counts[-1] != 1)}"
+        say(f"  {key} {scenario.config[key]}: {count} on the model of {scenario.revision}")
+        say(f"  replay:   schedproof replay {path}")
+    return BROKEN if counts[0] < counts[1] else INCONCLUSIVE
+
+
+def _preemptions(scenario: Scenario) -> int:
+    """How often somebody is preempted, by the account of the requests' client."""
+    outcome = run_replay(ModelTarget(), scenario, ())
+    return sum(one.preemptions for one in outcome.session.monitor.history.requests.values())

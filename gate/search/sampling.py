@@ -1,0 +1,66 @@
+"""Hypothesis as an engine of `schedproof search`: it finds, and never proves."""
+
+import time
+from pathlib import Path
+
+from rich.console import Console
+
+from ...spec.catalogue import Rule, load
+from ..console import output
+from ..console.exit_codes import BROKEN, INCONCLUSIVE
+from ..judging.context import GateOptions
+from ..judging.deviations import Deviations
+from ..judging.events import Event, Found, Judged, Progress
+from ..judging.run import run_gate
+from ..reports.terminal import Terminal
+from ..targets.target_spec import model_spec
+
+
+def run_samples(
+    console: Console,
+    system: str,
+    rule: Rule,
+    revision: str,
+    formula: str | None,
+    out: Path,
+    time_limit: float,
+) -> int:
+    """Sample runs of the model of `revision`, until one breaks the rule; the exit code.
+
+    `formula`: admits by that volumetric check instead of the revision's own.
+    """
+    spec = model_spec(formula)
+    terminal = Terminal(console, load(system))
+    ends = time.monotonic() + time_limit
+
+    def report_in_time(event: Event) -> None:
+        if isinstance(event, Judged):
+            return  # by a verdict on one rule of the model nobody is served
+        terminal(event)
+        in_time = time.monotonic() <= ends or not isinstance(event, Progress)
+        if isinstance(event, Found) or not in_time:
+            raise KeyboardInterrupt  # as Ctrl-C: what was found until now is kept
+
+    options = GateOptions(
+        spec=spec,
+        system=system,
+        revision=revision,
+        rules=[rule],
+        chosen=True,
+        max_failures=1,
+        out=out,
+    )
+    try:
+        verdict, results = run_gate(options, Deviations(), report_in_time)
+    finally:
+        terminal.close()
+    if verdict.findings:
+        return BROKEN
+    runs = sum(engine.runs for engine in verdict.engines)
+    ended = "the time limit was reached" if results.interrupted else "no more were asked for"
+    output.say(
+        console,
+        f"inconclusive: no run of {runs} breaks {rule.id}, which was exercised in "
+        f"{results.exercised[rule.id]} steps; {ended}",
+    )
+    return INCONCLUSIVE

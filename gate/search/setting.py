@@ -1,0 +1,90 @@
+"""What `--revision` and `--set KEY=VALUE` of `schedproof search` mean."""
+
+from dataclasses import replace
+from typing import Any
+
+from ...model.errors import InputError
+from ...model.spyre.peak import CHECKS
+from ...model.spyre.revision import SOUND, admitting_by
+from ...model.spyre.volumetric import FORMULAS
+from ...solver.spyre.volumetric import FORMULA_OF_REVISION, Setting
+
+RULE = "SPY-R07"
+MAX_REQUESTS = 32
+LENGTHS = {
+    "block_size": "block",
+    "chunk_size": "chunk",
+    "max_batch_tkv": "limit",
+    "max_model_len": "max_model_len",
+}
+
+
+def read_setting(revision: str | None, changes: list[str]) -> Setting:
+    """The question that `--revision` and `--set key=value` ask; requests 0 where none are set.
+
+    Raises:
+        InputError: an unknown revision or key, or an impossible value.
+    """
+    name = revision or "sound"
+    if name not in FORMULA_OF_REVISION:
+        valid = ", ".join(FORMULA_OF_REVISION)
+        raise InputError("--revision", f"{name!r} has no encoding of {RULE}; valid: {valid}")
+    setting = Setting(FORMULA_OF_REVISION[name], 0)
+    for change in changes:
+        key, _, value = change.partition("=")
+        if key == "formula":
+            if admitting_by(SOUND, value) is None:
+                valid = ", ".join((*FORMULAS, *CHECKS, "FORMULA+TOKENS"))
+                raise InputError("--set", f"formula {value!r} is unknown; valid: {valid}")
+            setting = replace(setting, formula=value)
+        elif key == "early_eos":
+            if value not in ("true", "false"):
+                raise InputError("--set", f"{change!r}; valid: early_eos=true, early_eos=false")
+            setting = replace(setting, early_eos=value == "true")
+        elif key == "requests":
+            number = _number(value)
+            if number is None or not 2 <= number <= MAX_REQUESTS:
+                raise InputError("--set", f"{change!r}; valid: 2 to {MAX_REQUESTS} requests")
+            setting = replace(setting, requests=number)
+        elif key in LENGTHS:
+            number = _number(value)
+            if number is None or not 1 <= number <= 10**7:
+                raise InputError("--set", f"{change!r}; valid: a number of tokens, 1 to 10000000")
+            length: dict[str, Any] = {LENGTHS[key]: number}
+            setting = replace(setting, **length)
+        else:
+            valid = ", ".join((*LENGTHS, "requests", "formula", "early_eos"))
+            raise InputError("--set", f"{change!r}; valid: KEY=VALUE with KEY one of {valid}")
+    return _checked(setting)
+
+
+def read_block(change: str) -> int:
+    """The tokens of a block that `block_size=TOKENS` gives.
+
+    Raises:
+        InputError: it is no number from 1 upwards.
+    """
+    number = _number(change.partition("=")[2])
+    if not number:
+        raise InputError("--set", f"{change!r}; valid: a number of tokens, or block_size=any")
+    return number
+
+
+def _number(value: str) -> int | None:
+    return int(value) if value.isascii() and value.isdigit() and len(value) < 10 else None
+
+
+def _checked(setting: Setting) -> Setting:
+    if setting.chunk % setting.block:
+        raise InputError(
+            "--set", f"chunk_size {setting.chunk} is not a multiple of block_size {setting.block}"
+        )
+    if setting.max_model_len <= setting.block:
+        raise InputError(
+            "--set", f"max_model_len {setting.max_model_len}; valid: more than block_size"
+        )
+    if setting.limit < setting.max_model_len:
+        raise InputError(
+            "--set", f"max_batch_tkv {setting.limit}; valid: at least max_model_len, one request"
+        )
+    return setting

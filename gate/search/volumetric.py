@@ -1,0 +1,231 @@
+"""`schedproof search`: what the solver finds or proves of one rule, printed as it comes."""
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from ...model.scenario import Scenario
+from ...model.spyre.peak import CHECKS
+from ...model.target import ModelTarget, Target
+from ...properties.checking.replay import replay as run_replay
+from ...solver.obligation import Discharged, Obligation, discharge
+from ...solver.spyre import peak_proof, volumetric_proof
+from ...solver.spyre.fewest import fewest
+from ...solver.spyre.volumetric import (
+    FORMULA_OF_REVISION,
+    Setting,
+    largest_harmless,
+    largest_tkv,
+    to_scenario,
+)
+from ...solver.spyre.worst import Known, Objective, worst
+from ...spec.catalogue import load, select
+from ..console import output
+from ..console.exit_codes import BROKEN, CONFORMS, INCONCLUSIVE
+from ..files.scenario_file import write_scenario
+from ..processes.worker_timeout import Unanswered, bounded
+from . import counterexample
+from .lemmas import blocks_of, lemma_line
+from .setting import LENGTHS, MAX_REQUESTS, RULE
+
+FOUND, PROVEN = BROKEN, CONFORMS
+
+
+@dataclass
+class Asking:
+    """One question, and where its answer goes.
+
+    `also` is a target, besides the model, that a counterexample is replayed on, with its name.
+    """
+
+    console: Console
+    setting: Setting
+    out: Path
+    time_limit: float
+    also: tuple[str, Target] | None = None
+
+    def say(self, line: str) -> None:
+        """One line of the answer."""
+        output.say(self.console, line)
+
+
+def run_search(asking: Asking) -> int:
+    """Look for the fewest requests that break the rule; the exit code."""
+    setting = asking.setting
+    asking.say(f"search {RULE}, {_described(setting)}")
+    harmless = min(largest_harmless(setting), MAX_REQUESTS)
+    asking.say(
+        f"up to {harmless} requests: {harmless} x {largest_tkv(setting)} <= {setting.limit}, "
+        "whoever is admitted"
+    )
+    began, excluded, unknown = time.monotonic(), harmless, False
+    most = setting.requests or MAX_REQUESTS
+    try:
+        for asked in bounded(asking.time_limit, fewest, setting, most):
+            spent = time.monotonic() - began
+            if asked.answer == "sat":
+                asking.say(f"{asked.requests} requests ({asked.where}): sat after {spent:.1f} s")
+                return _replayed(asking, list(asked.arrivals), small=True)
+            asking.say(f"{asked.requests} requests: {asked.answer} after {spent:.1f} s")
+            unknown |= asked.answer == "unknown"
+            if not unknown:
+                excluded = asked.requests
+    except Unanswered as why:
+        asking.say(f"inconclusive: no counterexample with up to {excluded} requests; then {why}")
+        return INCONCLUSIVE
+    if unknown:
+        asking.say(f"inconclusive: unsat with up to {excluded} requests only")
+        return INCONCLUSIVE
+    asking.say(f"proven: no counterexample with up to {most} requests")
+    return PROVEN
+
+
+def run_worst(asking: Asking, objective: Objective) -> int:
+    """How far the formula goes with so many requests, and the run that does; the exit code."""
+    asking.setting = setting = replace(asking.setting, requests=asking.setting.requests or 5)
+    asking.say(f"worst {objective} of {setting.requests} requests, {_described(setting)}")
+    if objective == "overshoot" and setting.requests <= largest_harmless(setting):
+        asking.say("proven: they fit whoever is admitted")
+        return PROVEN
+    began = time.monotonic()
+    known: Known | None = None
+    why = "Z3 cannot tell"
+    try:
+        for known in bounded(asking.time_limit, worst, setting, objective):
+            reached = f"{known.reached} is reached, " if known.arrivals else ""
+            spent = time.monotonic() - began
+            asking.say(f"{reached}{known.at_most} never exceeded, after {spent:.1f} s")
+    except Unanswered as error:
+        why = str(error)
+    if known is None or not known.exact:
+        asking.say(f"inconclusive{' between the two' * bool(known)}: {why}")
+    if known is None:
+        return INCONCLUSIVE
+    code = _told(asking, objective, known)
+    return code if known.exact or code == FOUND else INCONCLUSIVE
+
+
+def _told(asking: Asking, objective: Objective, known: Known) -> int:
+    """The worst case in words, replayed."""
+    setting = asking.setting
+    if not known.arrivals:
+        if known.exact:
+            nobody = "nobody is refused who is safe" if objective == "waste" else "there is none"
+            over = f"{setting.limit} is never exceeded"
+            asking.say(f"proven: {over if objective == 'overshoot' else nobody}")
+        return PROVEN
+    if objective == "waste":
+        return _refusal(asking, known)
+    if known.reached <= setting.limit:
+        asking.say(f"{known.reached} at most, within the limit of {setting.limit}")
+        _write(asking, _scenario(asking, list(known.arrivals)), "volume")
+        return PROVEN
+    code = _replayed(asking, list(known.arrivals), small=False)
+    if known.exact and code == FOUND:
+        beyond = known.reached - setting.limit
+        asking.say(f"worst of {setting.requests} requests: {beyond} tokens too many")
+    return code
+
+
+def _refusal(asking: Asking, known: Known) -> int:
+    """A refusal in vain is no broken rule: it is shown beside the check that refuses nothing."""
+    scenario = _scenario(asking, list(known.arrivals))
+    last = scenario.requests[-1].id
+    waits, joins = (
+        _starts(ModelTarget(name), scenario, last) for name in (asking.setting.formula, "exact")
+    )
+    if joins is None or (waits is not None and waits <= joins):
+        asking.say("inconclusive: on the model nobody waits longer than by the exact check")
+        return INCONCLUSIVE
+    asking.say(
+        f"{last} could join in step {joins}, and {known.reached} tokens of {asking.setting.limit} "
+        f"would never be used; by formula {asking.setting.formula} it joins in step {waits}"
+    )
+    path = _write(asking, scenario, "waste")
+    for name in (asking.setting.formula, "exact"):
+        asking.say(f"  replay:   schedproof replay {path} --target model:{name}")
+    return PROVEN
+
+
+def _starts(target: Target, scenario: Scenario, request_id: str) -> int | None:
+    """The step of the request's last prefill chunk."""
+    found: list[int] = []
+
+    def watch(number: int, step: Any) -> None:
+        if step.kind == "prefill" and request_id in step.scheduled:
+            found.append(number)
+
+    run_replay(target, scenario, (), watch)
+    return found[-1] if found else None
+
+
+def run_proof(asking: Asking, block: int | None) -> int:
+    """Prove the rule for every number of requests, lemma by lemma; the exit code.
+
+    `block`: tokens of a block, None for blocks of any size.
+    """
+    setting = asking.setting
+    asking.say(
+        f"prove {RULE} for every number of requests and steps, formula {setting.formula}, "
+        f"{blocks_of(block)}"
+    )
+    failed, began = 0, time.monotonic()
+    try:
+        for one in bounded(asking.time_limit, _discharge, setting.formula, block):
+            asking.say(lemma_line(one, 18))
+            failed += one.status != "proven"
+    except Unanswered as why:
+        asking.say(f"inconclusive: {why}")
+        return INCONCLUSIVE
+    if failed:
+        asking.say(
+            f"inconclusive: {failed} of the lemmas fail, so this argument does not hold; "
+            "search without --prove looks for a counterexample"
+        )
+        return INCONCLUSIVE
+    spent = time.monotonic() - began
+    asking.say(f"proven in {spent:.1f} s, each lemma with a weaker one beside it that is refuted")
+    return PROVEN
+
+
+def obligations(formula: str, block: int | None) -> list[Obligation]:
+    """The lemmas that say why the limit is kept, by the form of the check."""
+    if formula in CHECKS:
+        return peak_proof.obligations(formula, block)
+    return volumetric_proof.obligations(formula, block)
+
+
+def _discharge(formula: str, block: int | None) -> Iterator[Discharged]:
+    return discharge(obligations(formula, block))
+
+
+def _scenario(asking: Asking, arrivals: list[Any]) -> Scenario:
+    formula = asking.setting.formula
+    revision = next((n for n, own in FORMULA_OF_REVISION.items() if own == formula), "sound")
+    return to_scenario(replace(asking.setting, requests=len(arrivals)), arrivals, revision)
+
+
+def _write(asking: Asking, scenario: Scenario, name: str) -> Path:
+    path = write_scenario(scenario, asking.out, name)
+    asking.say(f"  scenario: {path}")
+    return path
+
+
+def _replayed(asking: Asking, arrivals: list[Any], *, small: bool) -> int:
+    scenario = _scenario(asking, arrivals)
+    [rule] = select(load("spyre"), [RULE])
+    return counterexample.show(
+        *(asking.console, scenario, rule, asking.setting.formula, asking.out, asking.also),
+        found_by="the solver's answer",
+        small=small,
+    )
+
+
+def _described(setting: Setting) -> str:
+    words: dict[str, Any] = {key: getattr(setting, name) for key, name in LENGTHS.items()}
+    described = ", ".join(f"{key} {value}" for key, value in words.items())
+    return f"formula {setting.formula}: {described}" + ", early EOS" * setting.early_eos

@@ -1,0 +1,1 @@
+"""Checks of the suite itself: witnesses, mutants, contracts, agreement of the engines."""

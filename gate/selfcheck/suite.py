@@ -1,0 +1,233 @@
+"""Would it have found it? The suite asked of itself: witnesses, mutants, known bugs.
+
+A rule is vacuous unless its witness occurs and it kills a mutant. Each is asked of two engines,
+Hypothesis and the explorer; what one finds and the other does not has a reason, or is a failure.
+"""
+
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+
+from ...model.target import ModelTarget
+from ...properties.mutants.mutant import Mutant, release_with
+from ...properties.mutants.spyre.mutants import REPAIRED_2_5_2
+from ...properties.mutants.systems import all_mutants
+from ...properties.predicates.rules import LOCKSTEP, applies
+from ...properties.search.run import run_search
+from ...properties.search.state import Search, SearchOptions
+from ...solver.explored import Asked, Run
+from ...solver.systems import space_of
+from ...spec.catalogue import Rule, load
+from ..judging.profiles import PROFILES
+
+SEEDS = 12  # some faults show only where several choices meet: one seed in three finds them
+WITNESS_SEEDS = 4
+SECONDS = 60.0  # for the explorer and one mutant
+# Mutants that an engine does not kill, and why.
+BEYOND: dict[str, dict[str, str]] = {
+    "explorer": {
+        "one token each": "the explorer itself says who ends, which undoes the fault",
+        "unfilled blocks are found": "three requests, two priorities and caching: beyond its time",
+        "hash of an evicted block": "four prompts that begin alike: beyond its scopes",
+    },
+    "hypothesis": {},
+}
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What one engine found, after how long, and how much of what it counts that took."""
+
+    engine: str
+    found: bool
+    seconds: float
+    how: str
+
+
+@dataclass(frozen=True)
+class Killed:
+    """A mutant, and who found it."""
+
+    system: str
+    rule: str
+    name: str
+    bug: str
+    answers: tuple[Answer, ...]
+
+    @property
+    def fault(self) -> str | None:
+        """Why this is a failure of the suite, or None."""
+        missing = [one for one in self.answers if not one.found]
+        if not any(one.found for one in self.answers):
+            return f"{self.name} ({self.rule}) survives"
+        for one in missing:
+            if self.name not in BEYOND[one.engine]:
+                return f"{self.name} ({self.rule}) is not found by {one.engine}: {one.how}"
+        return None
+
+
+@dataclass(frozen=True)
+class Witnessed:
+    """A rule that holds, and where it was exercised."""
+
+    system: str
+    rule: str
+    revision: str
+    answers: tuple[Answer, ...]
+
+    @property
+    def fault(self) -> str | None:
+        """Why this is a failure of the suite, or None."""
+        if any(one.found for one in self.answers):
+            return None
+        return f"{self.rule} is never exercised"
+
+
+def mutants() -> tuple[Mutant, ...]:
+    """Every mutant and every known bug of every system."""
+    return tuple(all_mutants())
+
+
+def kill(number: int, quick: bool = False) -> Killed:
+    """Ask both engines for one mutant; `quick`: Hypothesis only for what is not explored."""
+    mutant = mutants()[number]
+    rules = [rule for rule in load(mutant.system) if rule.checked]
+    answers = []
+    if mutant.target is ModelTarget:
+        answers.append(by_explorer(mutant, rules))
+    if not (quick and answers and answers[0].found):
+        answers.insert(0, by_hypothesis(mutant, rules))
+    return Killed(mutant.system, mutant.rule, mutant.name, mutant.bug, tuple(answers))
+
+
+def by_hypothesis(mutant: Mutant, rules: list[Rule]) -> Answer:
+    """Found if the mutant's rule is the first that a sampled run breaks."""
+    asked = [rule for rule in rules if rule.id == mutant.rule or not mutant.alone]
+    began, runs = time.monotonic(), 0
+    with mutant.planted() as target:
+        for seed in range(SEEDS):
+            search = Search(
+                SearchOptions(target, mutant.system, mutant.revision, asked, "small", mutant.known)
+            )
+            if run_search(search, PROFILES["ci"].examples, seed, 0) and search.failure is not None:
+                named = search.failure[1][0].rule
+                seconds = time.monotonic() - began
+                how = f"{runs + search.runs_to_failure} runs"
+                if named != mutant.rule:
+                    how = f"named {named} first"
+                return Answer("hypothesis", named == mutant.rule, seconds, how)
+            runs += search.runs
+    return Answer("hypothesis", False, time.monotonic() - began, f"not in {runs} runs")
+
+
+def by_explorer(mutant: Mutant, rules: list[Rule]) -> Answer:
+    """Found if a run in one of the small scopes breaks the mutant's rule."""
+    if mutant.name in BEYOND["explorer"]:
+        return Answer("explorer", False, 0.0, BEYOND["explorer"][mutant.name])
+    asked = [rule for rule in rules if rule.id == mutant.rule]
+    began, states = time.monotonic(), 0
+    with mutant.planted():
+        for run in _checkups(mutant.system, mutant.revision, asked, began + SECONDS):
+            states += run.exploration.states
+            found = run.explored().found
+            if found:
+                steps = sum(label[0] == "step" for label in run.exploration.found[0].path)
+                how = f"{steps} steps, {states:,} states, scope {run.asked.scope.name}"
+                return Answer("explorer", True, time.monotonic() - began, how)
+    return Answer("explorer", False, time.monotonic() - began, f"not in {states:,} states")
+
+
+def _checkups(
+    system: str, revision: str, rules: list[Rule], ends: float, first_only: bool = True
+) -> Iterator[Run]:
+    """The small scopes of a revision explored, one after the other, until the time is over."""
+    for scope in space_of(system).checkup:
+        if not scope.belongs_to(revision):
+            continue
+        run = Run(Asked(revision, scope, first_only=first_only), rules)
+        if not run.checked:
+            continue  # no prefix cache here, say, and the rules are about that
+        for _ in run.exploration.run():
+            if time.monotonic() > ends:
+                return
+        yield run
+
+
+def witnesses(system: str, revision: str, quick: bool = False) -> list[Witnessed | str]:
+    """Where every rule of a revision that breaks none was exercised; and what broke all the same.
+
+    For 2.5.2 the release without its faults. `quick`: the explorer is asked only for what no
+    sample has shown.
+    """
+    rules = [
+        rule
+        for rule in load(system)
+        if rule.checked and applies(rule, revision) and rule.id != LOCKSTEP
+    ]
+    with ExitStack() as stack:
+        if revision == "2.5.2":
+            REPAIRED_2_5_2(stack)
+        told = [_at_stake_in_samples(system, revision, rules)]
+        if not quick or len(told[0][0]) < len(rules):
+            told.append(_at_stake_in_scopes(system, revision, rules))
+    return [line for _, lines in told for line in lines] + [
+        Witnessed(
+            system,
+            rule.id,
+            revision,
+            tuple(found[rule.id] for found, _ in told if rule.id in found),
+        )
+        for rule in rules
+    ]
+
+
+def lockstep_witness(system: str, revision: str) -> Witnessed:
+    """Lockstep compares a target with the model: it is exercised for a target that is not it."""
+
+    began = time.monotonic()
+    rules = [rule for rule in load(system) if rule.id == LOCKSTEP]
+    release = release_with(lambda stack: None)
+    search = Search(SearchOptions(release(), system, revision, rules, "small"))
+    broken = run_search(search, PROFILES["quick"].examples, 0, 0)
+    exercised = bool(search.exercised[LOCKSTEP]) and not broken
+    how = f"{search.exercised[LOCKSTEP]} steps of {search.steps}"
+    answer = Answer("hypothesis", exercised, time.monotonic() - began, how)
+    return Witnessed(system, LOCKSTEP, revision, (answer,))
+
+
+def _at_stake_in_samples(
+    system: str, revision: str, rules: list[Rule]
+) -> tuple[dict[str, Answer], list[str]]:
+    began = time.monotonic()
+    found: dict[str, Answer] = {}
+    broken: list[str] = []
+    for seed in range(WITNESS_SEEDS):
+        search = Search(SearchOptions(ModelTarget(), system, revision, rules, "small"))
+        if run_search(search, PROFILES["ci"].examples, seed, 0) and search.failure is not None:
+            broken.append(f"{search.failure[1][0].rule} breaks on {revision}: Hypothesis")
+        for rule in rules:
+            if search.exercised[rule.id] and rule.id not in found:
+                how = f"{search.exercised[rule.id]} steps of {search.steps}"
+                found[rule.id] = Answer("hypothesis", True, time.monotonic() - began, how)
+        if len(found) == len(rules):
+            break
+    return found, broken
+
+
+def _at_stake_in_scopes(
+    system: str, revision: str, rules: list[Rule]
+) -> tuple[dict[str, Answer], list[str]]:
+    began = time.monotonic()
+    found: dict[str, Answer] = {}
+    broken: list[str] = []
+    for run in _checkups(system, revision, rules, began + 5 * SECONDS, first_only=False):
+        explored = run.explored()
+        broken += [f"{one.rule} breaks on {revision}: {one.message}" for one in explored.found]
+        for rule, limits in explored.exercised.items():
+            if limits and rule not in found:
+                how = f"scope {run.asked.scope.name}"
+                found[rule] = Answer("explorer", True, time.monotonic() - began, how)
+        if len(found) == len(rules):
+            break
+    return found, broken

@@ -1,1 +1,0 @@
-"""`schedproof step`: a scheduler stepped by hand, in a browser."""

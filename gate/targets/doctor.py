@@ -1,0 +1,238 @@
+"""What is checked of an adapter before any gate: does it speak the protocol, and always alike?"""
+
+import json
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Literal, NamedTuple
+
+from ...model.faults import ConfigRefused
+from ...model.observation import FIELDS, REQUIRED, Step
+from ...model.replies import read_ok, read_started, read_step
+from ...model.scenario import Request, Scenario
+from ...model.systems import full_config
+from ...model.target import Target
+from ...properties.checking.lockstep import differences
+from ...properties.checking.replay import replay
+from ...properties.predicates.rules import EVERY_SYSTEM, applies
+from .capabilities import Probed, Subject, probe
+from .setup import setup_of
+
+SIGNATURES = "schedproof.gate.targets.signatures"
+PATIENCE = 120.0  # seconds that the imports of an adapter may take
+MAX_STEPS = 200
+
+
+class Remark(NamedTuple):
+    """One line of the examination: only "wrong" is a fault of the adapter."""
+
+    says: Literal["ok", "wrong", "note"]
+    what: str
+    why: str = ""
+
+
+Remarks = Iterator[Remark]
+
+
+def examine(subject: Subject, module: str | None) -> Remarks:
+    """Every check in turn; `module` holds the adapter where it is one of the user's.
+
+    Raises:
+        ConfigRefused, TargetFault: the target does not start at all, or falls out of step.
+    """
+    if module is not None:
+        yield from signatures(module)
+    probed = probe(subject)
+    said = probed.started
+    for line in probed.left_out:
+        yield Remark("note", line)
+    yield Remark("ok", "starts", f"{said.name} {said.version}, scales {', '.join(probed.scales)}")
+    scenario = sample(subject, probed)
+    yield from fields(subject.target, scenario)
+    yield from answers(subject.target, scenario)
+    yield from repeats(subject.target, scenario)
+    yield from keeps_the_common_rules(subject, scenario)
+    yield from shown(subject.rules, subject.revision, probed.observes)
+
+
+def sample(subject: Subject, probed: Probed) -> Scenario:
+    """A few requests of every kind: a prompt of one token, one of several blocks, an early end."""
+    scale = probed.scales[0]
+    values = {**setup_of(subject.system).scales[scale], **probed.fixed[scale]}
+    config = full_config(subject.system, subject.revision, values)
+    block = config["block_size"]
+    shapes = ((block + 1, 4, 4, 0), (1, 3, 3, 0), (2 * block - 1, 5, 2, 1), (block, 1, 1, 4))
+    requests = tuple(
+        Request(
+            id=f"r{number}",
+            arrival=arrival,
+            prompt=((f"r{number}", prompt),),
+            max_tokens=most,
+            output_len=emits,
+        )
+        for number, (prompt, most, emits, arrival) in enumerate(shapes)
+    )
+    return Scenario(
+        system=subject.system, revision=subject.revision, config=config, requests=requests
+    )
+
+
+def fields(target: Target, scenario: Scenario) -> Remarks:
+    """What `start` declares and what steps show are the same."""
+    declared = target_declares(target, scenario)
+    for name in sorted(declared - FIELDS):
+        yield Remark("wrong", "observes", f"{name!r}; valid: {', '.join(sorted(FIELDS))}")
+    sent: set[str] = set()
+    for reply in _replies(target, scenario):
+        step = reply.get("step")
+        sent |= step.keys() if isinstance(step, Mapping) else set()
+    unknown, silent = sent - FIELDS, (sent & FIELDS) - declared - REQUIRED
+    for name in sorted(unknown):
+        yield Remark("wrong", "step", f"{name!r} is no field; valid: {', '.join(sorted(FIELDS))}")
+    for name in sorted(silent):
+        yield Remark("wrong", "step", f"{name} is sent but not declared in observes: not looked at")
+    if declared <= FIELDS and not unknown and not silent:
+        yield Remark("ok", "fields", f"declared and sent: {', '.join(sorted(declared))}")
+
+
+def target_declares(target: Target, scenario: Scenario) -> set[str]:
+    """The names in `observes`, those that mean nothing among them."""
+    reply = target.start(scenario.system, scenario.revision or "", scenario.config)
+    read_started(reply)
+    return set(reply["observes"]) | REQUIRED
+
+
+def answers(target: Target, scenario: Scenario) -> Remarks:
+    """Refusals are answers: of what it does not know, of what can never run, of aborts."""
+    odd = {**scenario.config, "no_such_key": 1}
+    try:
+        read_started(target.start(scenario.system, scenario.revision or "", odd))
+        yield Remark(
+            "wrong", "start", "takes the unknown key no_such_key; valid: a refusal (error: config)"
+        )
+    except ConfigRefused:
+        yield Remark("ok", "start", "refuses a key that it does not know")
+    read_started(target.start(scenario.system, scenario.revision or "", scenario.config))
+    most = max(scenario.config.get("max_model_len") or 0, 10**6)
+    endless = Request(id="endless", arrival=0, prompt=(("endless", most),), max_tokens=most)
+    if read_ok("add", target.add(endless.for_target())) is None:
+        yield Remark(
+            "note", "add", f"takes a prompt of {most} tokens; it is judged by what it does"
+        )
+    else:
+        yield Remark("ok", "add", "refuses at the door what can never run")
+    read_started(target.start(scenario.system, scenario.revision or "", scenario.config))
+    if read_ok("abort", target.abort("nobody")) is not None:
+        yield Remark("note", "abort", "not supported: no client will give up")
+    elif read_ok("abort", target.abort("nobody", True)) is not None:
+        yield Remark("note", "abort", "supported, but not inside a step")
+    else:
+        yield Remark("ok", "abort", "supported, inside a step, too; of an unknown id it is ok")
+
+
+def repeats(target: Target, scenario: Scenario) -> Remarks:
+    """The same again does the same, after a whole run, after half a one, and after a stop."""
+    first = _steps(target, scenario)
+    for what, before in BEFORE.items():
+        before(target, scenario)
+        again = _steps(target, scenario)
+        pairs = enumerate(zip(first, again, strict=False))
+        found = next(((n, d) for n, (a, b) in pairs if (d := differences(a, b))), None)
+        if found:
+            number, different = found
+            said = "; ".join(different).replace("target ", "first ").replace("model ", "then ")
+            yield Remark("wrong", what, f"step {number} is another: {said}")
+        elif len(first) != len(again):
+            yield Remark("wrong", what, f"{len(first)} steps first, then {len(again)}")
+        else:
+            yield Remark("ok", what, f"the same {len(first)} steps")
+
+
+def keeps_the_common_rules(subject: Subject, scenario: Scenario) -> Remarks:
+    """Who breaks what every scheduler keeps, in four plain requests, is likely misread."""
+    common = [rule for rule in subject.rules if rule.id.startswith(EVERY_SYSTEM)]
+    outcome = replay(subject.target, scenario, common)
+    for one in outcome.broken:
+        yield Remark("wrong", one.rule, f"step {one.step}: {one.message}")
+    if not outcome.broken:
+        yield Remark("ok", "accounting", f"four plain requests finish in {outcome.steps} steps")
+
+
+def shown(rules: Any, revision: str, observes: frozenset[str]) -> Remarks:
+    """How many rules can be judged, and which field would make how many more."""
+    checked = [rule for rule in rules if rule.checked and applies(rule, revision)]
+    seen = [rule for rule in checked if observes.issuperset(rule.needs)]
+    yield Remark("ok", "rules", f"{len(seen)} of {len(checked)} can be judged")
+    missing = Counter[str]()
+    for rule in checked:
+        missing.update(["+".join(sorted(set(rule.needs) - observes))])
+    for names, number in missing.most_common():
+        if names:
+            yield Remark("note", names.replace("+", ", "), f"{number} more if it were shown")
+
+
+def signatures(module: str) -> Remarks:
+    """The methods that the adapter relies on are as it knows them."""
+    command = [sys.executable, "-m", SIGNATURES, module]
+    try:
+        ran = subprocess.run(
+            command, capture_output=True, stdin=subprocess.DEVNULL, timeout=PATIENCE, check=False
+        )
+        compared = json.loads(ran.stdout) if ran.returncode == 0 else ...
+    except (subprocess.TimeoutExpired, ValueError):
+        compared = ...
+    if compared is None:
+        yield Remark(
+            "note", "signatures", "none to check; RELIES_ON in the adapter would name them"
+        )
+    elif compared is ...:
+        last = (ran.stderr.decode(errors="replace").strip().splitlines() or ["no answer"])[-1]
+        yield Remark("wrong", "signatures", f"RELIES_ON cannot be read: {last}")
+    else:
+        for name, expected, found in compared:
+            same = expected == found
+            why = found if same else f"is {found}, the adapter relies on {expected}"
+            yield Remark("ok" if same else "wrong", name, why)
+
+
+def _half(target: Target, scenario: Scenario) -> None:
+    """Leave the scenario in the middle."""
+    for _, _ in zip(range(2), _replies(target, scenario), strict=False):
+        pass
+
+
+def _stopped(target: Target, _: Scenario) -> None:
+    read_ok("stop", target.stop())
+
+
+BEFORE: Mapping[str, Callable[[Target, Scenario], None]] = {
+    "the same twice": lambda _, __: None,
+    "start amid a run": _half,
+    "start after a stop": _stopped,
+}
+
+
+def _steps(target: Target, scenario: Scenario) -> list[Step]:
+    started = frozenset(target_declares(target, scenario)) & FIELDS
+    return [read_step(reply, started) for reply in _replies(target, scenario)]
+
+
+def _replies(target: Target, scenario: Scenario) -> Iterator[Mapping[str, Any]]:
+    """What the steps of the scenario are answered with, to the end or for MAX_STEPS."""
+    read_started(target.start(scenario.system, scenario.revision or "", scenario.config))
+    live: set[str] = set()
+    for number in range(MAX_STEPS):
+        for request in scenario.requests:
+            if request.arrival == number and _added(target, request):
+                live.add(request.id)
+        reply = target.step()
+        read_step(reply, REQUIRED)
+        yield reply
+        live -= (reply["step"].get("finished") or {}).keys()
+        if not live and number >= max(one.arrival for one in scenario.requests):
+            return
+
+
+def _added(target: Target, request: Request) -> bool:
+    return read_ok("add", target.add(request.for_target())) is None

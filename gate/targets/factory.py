@@ -1,0 +1,147 @@
+"""Opening a target: the model in this process, everything else in a process of its own."""
+
+import importlib
+import os
+import sys
+import traceback
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from ...model.faults import TargetNotStarted
+from ...model.target import ModelTarget, Target
+from . import checkouts, releases
+from .jsonl import OPERATIONS
+from .limits import MEMORY_LIMIT, STEP_LIMIT
+from .pipe import PipeTarget
+from .target_spec import TargetSpec, UnknownTargetError
+
+COMPLAINT = "schedproof: "
+
+
+class Opened(NamedTuple):
+    """A target, and what it wrote to stderr where it has one."""
+
+    target: Target
+    stderr: Callable[[], str]
+
+
+@contextmanager
+def opened(
+    spec: TargetSpec,
+    *,
+    step_limit: float = STEP_LIMIT,
+    memory_limit: int = MEMORY_LIMIT,
+    offline: bool = False,
+    report: Callable[[str], None] = lambda _: None,
+    folder: Path | None = None,
+    imports: Sequence[str] = (),
+) -> Iterator[Opened]:
+    """The target that `spec` names; its process is ended on leaving.
+
+    A factory or a command runs in `folder` (default: the working directory), and the module of a
+    factory is also looked for in `imports`. `report` receives what installing a release prints.
+
+    Raises:
+        UnknownTargetError, ReleaseError, InputError: the factory, the release or the checkout
+            cannot be had. A factory is called when the target is first started.
+    """
+    if spec.is_model:
+        yield Opened(ModelTarget(spec.formula), lambda: "")
+        return
+    command, env = _command(spec, imports, offline=offline, report=report)
+    pipe = PipeTarget(
+        command,
+        env=env,
+        folder=folder if spec.kind in ("factory", "command") else None,
+        step_limit=step_limit,
+        memory_limit=memory_limit,
+    )
+    try:
+        with pipe:
+            yield Opened(pipe, lambda: pipe.stderr_tail)
+    except TargetNotStarted as error:
+        # The error of `schedproof serve` names the factory; ours names the process around it.
+        lines = error.stderr_tail.strip().splitlines()[-1:]
+        if lines and lines[0].startswith(f"{COMPLAINT}TARGET "):
+            raise UnknownTargetError(lines[0].removeprefix(COMPLAINT)) from None
+        raise
+
+
+def make_target(spec: TargetSpec) -> Any:
+    """What the factory that `MODULE:FACTORY` names makes.
+
+    Whatever the module prints goes to stderr: on stdout there are replies only.
+
+    Raises:
+        UnknownTargetError: no such module, no such name in it, or what it makes is no target.
+    """
+    if spec.kind != "factory":
+        raise UnknownTargetError(f"TARGET {spec.text!r}: valid here: MODULE:FACTORY")
+    module_name, factory_name = spec.module, spec.factory
+    sys.path.insert(0, "")
+    with _stdout_to_stderr():
+        try:
+            module = importlib.import_module(module_name)
+        except (Exception, SystemExit) as error:
+            raise UnknownTargetError(
+                f"TARGET {spec.text!r}: cannot import {module_name!r} ({_raised(error)})"
+            ) from None
+        factory = getattr(module, factory_name, None)
+        if not callable(factory):
+            raise UnknownTargetError(
+                f"TARGET {spec.text!r}: {module_name} has no callable {factory_name!r}"
+            )
+        try:
+            target = factory()
+        except (Exception, SystemExit) as error:
+            raise UnknownTargetError(
+                f"TARGET {spec.text!r}: {factory_name}() raised {_raised(error)}"
+            ) from None
+    missing = [name for name in OPERATIONS if not callable(getattr(target, name, None))]
+    if missing:
+        raise UnknownTargetError(
+            f"TARGET {spec.text!r}: {factory_name}() gives a {type(target).__name__} without "
+            f"{', '.join(missing)}; valid: an object with the methods {', '.join(OPERATIONS)}"
+        )
+    return target
+
+
+def _raised(error: BaseException) -> str:
+    """An exception of the user's code in one line, with the place that raised it."""
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [f for f in frames if f.filename != __file__ and "importlib" not in f.filename]
+    place = f"{own[-1].filename}, line {own[-1].lineno}: " if own else ""
+    return f"{place}{type(error).__name__}: {' '.join(str(error).split())}"
+
+
+@contextmanager
+def _stdout_to_stderr() -> Iterator[None]:
+    """Descriptor 1 as a copy of 2, for what prints below Python too."""
+    sys.stdout.flush()
+    kept = os.dup(1)
+    os.dup2(2, 1)
+    try:
+        yield
+    finally:
+        sys.stdout.flush()
+        os.dup2(kept, 1)
+        os.close(kept)
+
+
+def _command(
+    spec: TargetSpec, imports: Sequence[str], *, offline: bool, report: Callable[[str], None]
+) -> tuple[Sequence[str], Mapping[str, str] | None]:
+    """The command that starts the target, and its environment where that is not ours."""
+    if spec.kind == "command":
+        return spec.command, None
+    if spec.checkout is not None:
+        return checkouts.command_of(spec.checkout, spec.folder)
+    if spec.release is not None:
+        prepared = releases.prepare(spec.release, offline=offline, report=report)
+        return prepared.command, prepared.env
+    # A factory of the user's is called in a process of its own: it may hang, exit or print.
+    paths = [*imports, os.environ.get("PYTHONPATH", "")]
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths))}
+    return [sys.executable, "-m", "schedproof", "serve", spec.text], env

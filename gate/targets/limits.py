@@ -1,0 +1,23 @@
+"""Limits of a target's process, and the options that repeat them."""
+
+import shlex
+from collections.abc import Sequence
+
+from .target_spec import TargetSpec
+
+STEP_LIMIT = 10.0  # seconds that a target may take for a step
+MEMORY_LIMIT, MIN_MEMORY = 8192, 64  # MiB
+
+
+def replay_options(
+    target: TargetSpec,
+    rules: Sequence[str] | None,
+    step_limit: float = STEP_LIMIT,
+    memory_limit: int = MEMORY_LIMIT,
+) -> str:
+    """The options of `schedproof replay` that repeat a run, quoted for a shell, after a space."""
+    words = [] if target.is_plain_model else ["--target", target.text]
+    words += ["--rule", ",".join(rules)] if rules else []
+    words += ["--step-limit", f"{step_limit:g}"] if step_limit != STEP_LIMIT else []
+    words += ["--memory-limit", f"{memory_limit}"] if memory_limit != MEMORY_LIMIT else []
+    return "".join(f" {shlex.quote(word)}" for word in words)

@@ -1,0 +1,120 @@
+"""What every target that hosts a real release does alike: the five operations around its engine.
+
+Standard library only: this file runs inside the environment of a release under test.
+"""
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING or __package__:
+    from . import protocol_checks
+    from .jsonl import ProtocolError, Reply
+else:
+    import protocol_checks
+    from jsonl import ProtocolError, Reply
+
+REASONS = {"length": "length", "stop": "eos", "abort": "aborted"}
+
+
+class Hosted(NamedTuple):
+    """An engine, whose `requests` are added, aborted and stepped; and what is said of it."""
+
+    engine: Any
+    name: str
+    version: str
+    observes: list[str]
+
+
+class HostedTarget:
+    """The five operations; how an engine is opened, fed and stepped is said by its system."""
+
+    def __init__(self) -> None:
+        self._engine: Any = None
+        self._inside: list[str] = []  # aborts that wait for the inside of the next step
+        self._aborted: list[str] = []  # aborts that the next step reports
+
+    def open(self, system: str, config: dict[str, Any]) -> Hosted:
+        """A fresh engine; raises RefusedError."""
+        raise NotImplementedError
+
+    def admit(self, engine: Any, asked: protocol_checks.Asked) -> None:
+        """Queue a request; raises RefusedError."""
+        raise NotImplementedError
+
+    def advance(self, engine: Any) -> dict[str, Any]:
+        """One decision and its completion, `abort_inside` between them: the step observation."""
+        raise NotImplementedError
+
+    def start(self, system: str, revision: str, config: dict[str, Any]) -> Reply:
+        """A fresh scheduler; `revision` only says what the target is compared with."""
+        self.stop()
+        try:
+            hosted = self.open(system, config)
+        except protocol_checks.RefusedError as refusal:
+            return {"ok": False, "error": "config", "message": str(refusal)}
+        self._engine = hosted.engine
+        return {
+            "ok": True,
+            "name": hosted.name,
+            "version": hosted.version,
+            "observes": hosted.observes,
+        }
+
+    def add(self, request: dict[str, Any]) -> Reply:
+        """Queue a request, unless it is refused at the door."""
+        engine = self._started()
+        asked = protocol_checks.read_request(request)
+        try:
+            self.admit(engine, asked)
+        except protocol_checks.RefusedError as refusal:
+            return {"ok": False, "error": "rejected", "message": str(refusal)}
+        return {"ok": True}
+
+    def abort(self, id: str, inside: bool = False) -> Reply:  # noqa: A002
+        """Abort before the next decision, or inside the next step."""
+        engine = self._started()
+        if inside:
+            self._inside.append(id)
+        elif engine.abort(id):
+            self._aborted.append(id)
+        return {"ok": True}
+
+    def abort_inside(self, engine: Any) -> list[str]:
+        """Everyone whose abort this step reports, those included that come in meanwhile: the
+        engine core, too, looks at them once the model is through."""
+        self._aborted += [name for name in self._inside if engine.abort(name)]
+        return self._aborted
+
+    def step(self) -> Reply:
+        """One decision of the scheduler, carried out and taken back."""
+        seen = self.advance(self._started())
+        self._inside, self._aborted = [], []
+        return {"ok": True, "step": seen}
+
+    def stop(self) -> Reply:
+        """Forget the scheduler."""
+        self._engine = None
+        self._inside, self._aborted = [], []
+        return {"ok": True}
+
+    def _started(self) -> Any:
+        if self._engine is None:
+            raise ProtocolError("nothing is started; send 'start' first")
+        return self._engine
+
+
+def outputs(completion: Any, aborted: list[str]) -> dict[str, dict[str, Any]]:
+    """Tokens that the scheduler accepted, and requests that it finished."""
+    emitted: dict[str, int] = {}
+    finished = dict.fromkeys(aborted, "aborted")
+    for client in completion.values():
+        for output in client.outputs:
+            if output.new_token_ids:
+                emitted[output.request_id] = len(output.new_token_ids)
+            if output.finish_reason is not None:
+                finished[output.request_id] = REASONS[str(output.finish_reason)]
+    return {"emitted": emitted, "finished": finished}
+
+
+def ids(requests: Any) -> list[str]:
+    """The ids of requests, in order."""
+    return [request.request_id for request in requests]

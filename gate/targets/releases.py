@@ -1,0 +1,296 @@
+"""Real releases as targets: how one is installed, once and on a CPU, and how it is run.
+
+One virtual environment serves all of them; a release is chosen by what is put on PYTHONPATH. It
+has every package that the schedulers import, in fixed versions and without their dependencies,
+so that no resolver can bring in CUDA or triton. Of vLLM only the Python part is kept.
+
+Each part is made beside its place and renamed into it when complete: what is there is whole.
+"""
+
+import fcntl
+import hashlib
+import math
+import os
+import platform
+import re
+import shutil
+import subprocess
+import sys
+import time
+import zipfile
+import zlib
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+
+from .supported_releases import CPU_INDEX, PACKAGES, TORCH, Release, ReleaseError
+
+# Compiled and foreign parts of a vLLM wheel; a scheduler imports none of them.
+NOT_PYTHON = (".so", ".h", ".hpp", ".cuh", ".cu", ".png", ".jpg", ".svg", ".a")
+# vLLM has wheels for Linux only; their Python part is the same everywhere.
+LINUX = ("manylinux1", "manylinux2014", "manylinux_2_28", "manylinux_2_31", "manylinux_2_35")
+
+SCRIPTS = {"spyre": "sendnn.py", "vllm": "vllm_target.py"}
+PLUGINS = {"sendnn-inference": "sendnn_inference", "vllm-spyre": "spyre", "vllm": ""}
+SWITCHED_ON = """HF_HUB_OFFLINE TRANSFORMERS_OFFLINE VLLM_NO_USAGE_STATS OMP_NUM_THREADS
+VLLM_SPYRE_USE_CB VLLM_SPYRE_USE_CHUNKED_PREFILL"""
+# PACKAGES is complete, so that nothing is left to resolve. Modules are compiled when they are
+# first imported, since most of them never are.
+INSTALL = ("--no-deps", "--no-compile")
+NO_NETWORK = ("NewConnectionError", "NameResolutionError", "ConnectTimeout", "ProxyError")
+
+Report = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """How to run an installed release as a target: `PipeTarget(command, env=env)`."""
+
+    command: list[str]
+    env: dict[str, str]
+
+
+def prepare(release: Release, *, offline: bool = False, report: Report = print) -> Prepared:
+    """Installs what is missing (at first 1.1 GB, in two minutes), and says how to run it.
+
+    Two runs at once wait for each other. Raises ReleaseError.
+    """
+    cache = cache_folder()
+    environment, *trees = parts = _parts(cache, release)
+    python = environment.folder / "bin" / "python"
+    missing = [part for part in parts if not part.is_there()]
+    if missing and offline:
+        raise ReleaseError(
+            f"not installed: {', '.join(part.title for part in missing)}; "
+            f"install with: schedproof gate {release} (without --offline)"
+        )
+    try:
+        if missing:
+            _install(missing, python, cache, report)
+    except OSError as error:
+        raise ReleaseError(
+            f"cannot install into {cache}: {error.strerror or error}; "
+            "name a folder with 3 GB of room in SCHEDPROOF_CACHE"
+        ) from error
+    target = Path(__file__).with_name(SCRIPTS[release.system])
+    path = [tree.folder for tree in trees]
+    return Prepared([str(python), str(target)], _variables(release, cache, path))
+
+
+def cache_folder() -> Path:
+    """Where installed releases are kept: SCHEDPROOF_CACHE, or schedproof in the user's cache."""
+    if chosen := os.environ.get("SCHEDPROOF_CACHE"):
+        return Path(chosen).expanduser().absolute()
+    base = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
+    return (Path(base).expanduser() / "schedproof").absolute()
+
+
+def unpack(wheel: Path, folder: Path) -> None:
+    """Unpacks the Python part of a wheel; raises ReleaseError if it is damaged or reaches out."""
+    try:
+        with zipfile.ZipFile(wheel) as archive:
+            for member in archive.namelist():
+                path = PurePosixPath(member)
+                if path.is_absolute() or ".." in path.parts or "\\" in member:
+                    raise zipfile.BadZipFile(f"{member!r} would leave the folder")
+                if _is_wanted(path):
+                    archive.extract(member, folder)
+    except (zipfile.BadZipFile, zlib.error, EOFError) as error:
+        wheel.unlink()  # or else the next run would find it again
+        raise ReleaseError(f"cannot unpack {wheel.name}: {error}; run again") from error
+
+
+def _is_wanted(path: PurePosixPath) -> bool:
+    if "third_party" in path.parts:
+        return path.suffix == ".py"
+    return path.suffix not in NOT_PYTHON
+
+
+def _variables(release: Release, cache: Path, path: list[Path]) -> dict[str, str]:
+    # Settings of the user's own vLLM or Python would make a run depend on where it is made.
+    foreign = ("VLLM_", "SENDNN_", "PYTHON")
+    env = {k: v for k, v in os.environ.items() if not k.startswith(foreign)}
+    env |= dict.fromkeys(SWITCHED_ON.split(), "1")
+    return env | {
+        "PYTHONPATH": os.pathsep.join(map(str, path)),
+        "PYTHONHASHSEED": "0",  # the order of a set must not differ from run to run
+        # What versions keep there they keep under the same names, and each drops the others'.
+        "VLLM_CACHE_ROOT": str(cache / "vllm-cache" / release.vllm),
+        "VLLM_LOGGING_LEVEL": "ERROR",
+        "VLLM_PLUGINS": PLUGINS[release.name],
+        "VLLM_SPYRE_DYNAMO_BACKEND": "eager",
+        "SENDNN_INFERENCE_DYNAMO_BACKEND": "eager",
+        "TOKENIZERS_PARALLELISM": "false",
+    }
+
+
+@dataclass(frozen=True)
+class _Part:
+    """A folder of the cache: the environment, or the unpacked tree of one package version."""
+
+    folder: Path
+    title: str
+    size: str
+    build: Callable[["_Workshop", Path], None]
+
+    def is_there(self) -> bool:
+        # The interpreter of an environment dangles when the Python that made it has gone.
+        python = self.folder / "bin" / "python"
+        return self.folder.is_dir() and (python.exists() or not python.is_symlink())
+
+
+def _parts(cache: Path, release: Release) -> list[_Part]:
+    made_of = [TORCH, *PACKAGES.split(), sys.platform, platform.machine()]
+    made_of += map(str, sys.version_info[:2])
+    name = "env-" + hashlib.sha256(" ".join(made_of).encode()).hexdigest()[:12]
+    parts = [
+        _Part(cache / name, "Python environment", "1.1 GB", _build_environment),
+        _tree(cache, "vllm", release.vllm, "the Python part of a download of about 430 MB"),
+    ]
+    if release.name != "vllm":
+        parts.append(_tree(cache, release.name, release.version, "1 MB"))
+    return parts
+
+
+def _tree(cache: Path, package: str, version: str, size: str) -> _Part:
+    def build(workshop: _Workshop, folder: Path) -> None:
+        unpack(workshop.download(package, version), folder)
+
+    return _Part(cache / f"{package}-{version}", f"{package} {version}", size, build)
+
+
+def _install(parts: list[_Part], python: Path, cache: Path, report: Report) -> None:
+    cache.mkdir(parents=True, exist_ok=True)
+    with _lock(cache / "lock", report) as lock:
+        workshop = _Workshop(cache / "downloads", python, lock, report)
+        for part in parts:
+            if not part.is_there():  # another run may have made it while we waited
+                _make(part, workshop)
+
+
+def _make(part: _Part, workshop: "_Workshop") -> None:
+    unfinished = part.folder.with_name(part.folder.name + ".partial")
+    for leftover in (workshop.scratch, unfinished, part.folder):  # of an interrupted run
+        if leftover.exists():
+            shutil.rmtree(leftover)
+    workshop.report(f"{part.title}: {part.size}")
+    began = time.monotonic()
+    unfinished.mkdir()
+    try:
+        part.build(workshop, unfinished)
+        unfinished.rename(part.folder)
+    finally:
+        shutil.rmtree(unfinished, ignore_errors=True)
+    shutil.rmtree(workshop.downloads, ignore_errors=True)
+    size = math.ceil(sum(file.lstat().st_size for file in part.folder.rglob("*")) / 1e6)
+    workshop.report(f"{part.title}: {size} MB in {time.monotonic() - began:.0f} s")
+
+
+@contextmanager
+def _lock(path: Path, report: Report) -> Iterator[int]:
+    with path.open("w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            report("waiting for another installation to end")
+            fcntl.flock(file, fcntl.LOCK_EX)
+        yield file.fileno()
+
+
+@dataclass(frozen=True)
+class _Workshop:
+    """What is at hand under the lock: a folder for downloads, and pip."""
+
+    downloads: Path
+    python: Path
+    lock: int
+    report: Report
+
+    @property
+    def scratch(self) -> Path:
+        return self.downloads / "scratch"
+
+    def download(self, package: str, version: str) -> Path:
+        """A wheel, which stays until it has been unpacked, also when that is interrupted."""
+        kept = self.downloads / f"{package}-{version}"
+        if not any(kept.glob("*.whl")):
+            arriving = self.scratch / "arriving"
+            # Not into pip's cache: that would keep what is thrown away here.
+            options = ["--no-deps", "--no-cache-dir", "--only-binary=:all:", f"--dest={arriving}"]
+            if package == "vllm":
+                options += [f"--platform={linux}_x86_64" for linux in LINUX]
+            self.pip(self.python, "download", *options, f"{package}=={version}")
+            arriving.replace(kept)
+        return next(kept.glob("*.whl"))
+
+    def pip(self, python: Path, command: str, *arguments: str) -> None:
+        quiet = ("--no-input", "--disable-pip-version-check", "--progress-bar=off")
+        self.run(str(python), "-m", "pip", command, *quiet, *arguments)
+
+    def run(self, *command: str) -> str:
+        """What a child process wrote; raises ReleaseError with its complaint if it failed."""
+        self.scratch.mkdir(parents=True, exist_ok=True)
+        env = {k: v for k, v in os.environ.items() if not k.startswith("PYTHON")}
+        env |= {"TMPDIR": str(self.scratch), "PIP_USER": "0"}
+        code, output = run(command, env, self.lock)
+        if code:
+            raise ReleaseError(complaint(output))
+        return output
+
+
+def run(command: Sequence[str], env: dict[str, str], lock: int) -> tuple[int, str]:
+    """Runs a child; it holds the lock too, since it goes on writing should we be killed."""
+    pipe, both, nothing = subprocess.PIPE, subprocess.STDOUT, subprocess.DEVNULL
+    done = subprocess.run(
+        command, env=env, pass_fds=(lock,), stdin=nothing, stdout=pipe, stderr=both, check=False
+    )
+    return done.returncode, done.stdout.decode(errors="replace")
+
+
+def _build_environment(workshop: _Workshop, folder: Path) -> None:
+    try:
+        workshop.run(sys.executable, "-m", "venv", str(folder))
+    except ReleaseError as failure:
+        why = f"{sys.executable} cannot make a virtual environment ({failure})"
+        raise ReleaseError(f"{why}; on Debian and Ubuntu install python3-venv") from None
+    python = folder / "bin" / "python"
+    workshop.report(f"torch {TORCH} (CPU), about 200 MB")
+    _install_torch(workshop, python)
+    packages = PACKAGES.split()
+    workshop.report(f"{len(packages)} packages in fixed versions, about 200 MB")
+    workshop.pip(python, "install", *INSTALL, *packages)
+    cuda = workshop.run(str(python), "-c", "import torch; print(torch.version.cuda)").split()
+    if cuda[-1] != "None" or any(folder.glob("lib/python*/site-packages/nvidia*")):
+        raise ReleaseError(f"the index gave a CUDA build of torch {TORCH}, not one for the CPU")
+
+
+def _install_torch(workshop: _Workshop, python: Path) -> None:
+    """A CPU build or none: what the default index offers to Linux is a CUDA build."""
+    ways = [[f"torch=={TORCH}+cpu"], [f"torch=={TORCH}", f"--index-url={CPU_INDEX}"]]
+    if sys.platform == "darwin":
+        ways = [[f"torch=={TORCH}"]]
+    for way in ways:
+        try:
+            return workshop.pip(python, "install", *INSTALL, *way)
+        except ReleaseError as error:
+            failure = error
+    raise ReleaseError(
+        f"no CPU build of torch {TORCH} was found ({failure}); "
+        "name a folder or index that has one in PIP_FIND_LINKS or PIP_EXTRA_INDEX_URL"
+    )
+
+
+def complaint(output: str) -> str:
+    """The one line of a failed child's output, pip's above all, that says why it failed."""
+    missing = re.search(r"satisfies the requirement (\S+) \(from versions: (.*)\)", output)
+    if missing and "require a different python version" in output:
+        return f"{missing[1]} is not for this Python ({platform.python_version()})"
+    if missing and missing[2] != "none":
+        offered = ", ".join(missing[2].split(", ")[-8:])
+        return f"the package index has no {missing[1]} for this machine; it has {offered}"
+    if any(sign in output for sign in NO_NETWORK):
+        return "the package index cannot be reached; check the network and run again"
+    lines = [line.strip() for line in output.splitlines() if line.strip()] or ["no output"]
+    errors = [line.removeprefix("ERROR: ") for line in lines if line.startswith("ERROR: ")]
+    return (errors or lines)[-1]

@@ -1,0 +1,130 @@
+"""The TARGET of the command line, parsed once."""
+
+import shlex
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from ...model.spyre.revision import DECIDES_AS, REVISIONS, SOUND, admitting_by
+from ...spec.systems import first_system
+from . import checkouts
+from .checkouts import CHECKOUTS, Checkout
+from .supported_releases import Release, parse_release
+
+Kind = Literal["model", "factory", "command", "release", "checkout"]
+VALID = (
+    "valid: model, MODULE:FACTORY, 'cmd:COMMAND LINE', a release such as "
+    f"sendnn-inference==2.1.2 or vllm==0.28.0, or a checkout: {', '.join(CHECKOUTS)}"
+)
+
+
+class UnknownTargetError(ValueError):
+    """A TARGET that has none of the valid forms, or cannot be made; `str()` is one line."""
+
+
+@dataclass(frozen=True)
+class TargetSpec:
+    """A scheduler under test, as the user names it.
+
+    Attributes:
+        text: the words of the user; `str()` gives them back.
+        kind: which of the fields below applies.
+        formula: of `model:FORMULA`, the volumetric formula that replaces the revision's own.
+        module, factory: of `MODULE:FACTORY`.
+        command: of `cmd:COMMAND LINE`, in words.
+        release: of `NAME==VERSION`.
+        checkout, folder: of `NAME:DIR`, what it is a checkout of, and where; "" where only an
+            environment variable names the folder.
+    """
+
+    text: str
+    kind: Kind
+    formula: str | None = None
+    module: str = ""
+    factory: str = ""
+    command: tuple[str, ...] = ()
+    release: Release | None = None
+    checkout: Checkout | None = None
+    folder: str = ""
+
+    def __str__(self) -> str:
+        return self.text
+
+    @property
+    def is_model(self) -> bool:
+        """A reference model of ours; lockstep with it would compare it with itself."""
+        return self.kind == "model"
+
+    @property
+    def is_plain_model(self) -> bool:
+        """The reference model, with the formula of its revision."""
+        return self.is_model and self.formula is None
+
+    @property
+    def own_system(self) -> str | None:
+        """The system of a release or a checkout; None for all other targets."""
+        if self.checkout is not None:
+            return self.checkout.system
+        return None if self.release is None else self.release.system
+
+    @property
+    def default_system(self) -> str:
+        """The system of a release or a checkout; the first one for all other targets."""
+        return self.own_system or first_system()
+
+    def default_revision(self) -> str | None:
+        """The revision that a release or a checkout is compared with; None for other targets.
+
+        Raises:
+            InputError: there is no such checkout.
+        """
+        if self.checkout is not None:
+            return checkouts.revision_of(self.checkout, self.folder)
+        if self.release is None:
+            return None
+        if self.release.system != "spyre":
+            return "documented"
+        revision = DECIDES_AS.get(self.release.version, self.release.version)
+        return revision if revision in REVISIONS else "documented"
+
+
+MODEL = TargetSpec("model", "model")
+
+
+def model_spec(formula: str | None) -> TargetSpec:
+    """The model that admits by a volumetric formula; None: by that of its revision."""
+    return TargetSpec(f"model:{formula}", "model", formula=formula) if formula else MODEL
+
+
+def parse_target(text: str, path: Path | None = None) -> TargetSpec:
+    """The target that `text` names; `path` is the folder of a checkout that `--path` gives.
+
+    Raises:
+        UnknownTargetError: the text has no valid form.
+        ReleaseError: a release that is not supported.
+        InputError: a path for a target that has no checkout, or that names its folder already.
+    """
+    text = checkouts.with_path(text, path)
+    word, _, rest = text.partition(":")
+    if word == "model" and (not rest or admitting_by(SOUND, rest)):
+        return TargetSpec(text, "model", formula=rest or None)
+    if word == "cmd":
+        return TargetSpec(text, "command", command=_words(text, rest))
+    if (named := checkouts.named(text)) is not None:
+        return TargetSpec(text, "checkout", checkout=named[0], folder=named[1])
+    if (release := parse_release(text)) is not None:
+        return TargetSpec(text, "release", release=release)
+    if not all(part.isidentifier() for part in [*word.split("."), rest]):
+        raise UnknownTargetError(f"TARGET {text!r} is not understood; {VALID}")
+    return TargetSpec(text, "factory", module=word, factory=rest)
+
+
+def _words(text: str, command: str) -> tuple[str, ...]:
+    """The command line in words."""
+    try:
+        words = tuple(shlex.split(command))
+    except ValueError as error:
+        raise UnknownTargetError(f"TARGET {text!r}: {error}; {VALID}") from None
+    if not words:
+        raise UnknownTargetError(f"TARGET {text!r}: no command after cmd:; {VALID}")
+    return words

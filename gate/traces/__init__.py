@@ -1,0 +1,1 @@
+"""Recorded conversations with a target: reading, judging and drawing them."""

@@ -1,0 +1,215 @@
+"""The judge of a trace: every run of it under the rules that its target shows, in one pass.
+
+Nothing is kept of a step that was judged, so that a trace may be as long as it likes.
+"""
+
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+
+from ...model.observation import Step
+from ...properties.checking.monitor import Monitor
+from ...properties.explanations.lockstep import Explainer
+from ...properties.history.run_history import may_forget
+from ...properties.predicates.predicate import Broken
+from ...properties.predicates.rules import LOCKSTEP, keeps_step, observable, predicates_of
+from ...spec.catalogue import Rule, load
+from ..files.scenario_file import FileError
+from .run_events import Aborted, Added, Begun, Crashed, Cut, Event, NotBegun, Rejected, Stepped
+from .verdict import First, Judged
+
+CONTEXT_STEPS = 6
+
+
+@dataclass
+class TraceRun:
+    """One run of a trace.
+
+    Attributes:
+        number: of the run in the file, from 1.
+        line: where it broke first, or where it is now.
+        recent: the last few steps that were judged, with their numbers.
+        broken: the rules that its first faulty step breaks, the first one in front.
+        unjudged: steps after that one, whose faults may be its consequences.
+        explainer: the models beside the run, where they were asked for.
+    """
+
+    number: int
+    begun: Begun
+    checked: Sequence[Rule]
+    monitor: Monitor
+    explainer: Explainer | None
+    line: int = 0
+    steps: int = 0
+    unjudged: int = 0
+    broken: list[Broken] = field(default_factory=list)
+    recent: deque[tuple[int, Step]] = field(default_factory=lambda: deque(maxlen=CONTEXT_STEPS))
+
+
+class TraceJudge:
+    """Follows the events of a trace.
+
+    `broke` is called when a run breaks a rule, `over` when a run has ended, `notice` with words
+    on what is no run, `watch` after each step that was judged: then nobody is forgotten.
+
+    Attributes:
+        judged: what came out, by system and revision.
+        cut: where the record breaks off, if it does.
+        runs: how many have begun.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        rules: Sequence[str],
+        explain: bool,
+        broke: Callable[[TraceRun], None],
+        over: Callable[[TraceRun], None],
+        notice: Callable[[str], None],
+        watch: Callable[[TraceRun, Step], None] | None = None,
+    ) -> None:
+        self.judged: dict[tuple[str, str], Judged] = {}
+        self.cut: Cut | None = None
+        self.runs = 0
+        self.line = 0
+        self._name = name
+        self._rules = rules
+        self._explain = explain
+        self._broke, self._over, self._notice = broke, over, notice
+        self._watch = watch
+        self._run: TraceRun | None = None
+        self._of: Judged | None = None
+
+    def follow(self, events: Iterable[Event]) -> None:
+        """Judge everything that happened, to the end.
+
+        Raises:
+            FileError: a line that is not what the protocol has there.
+        """
+        try:
+            for event in events:
+                self._take(event)
+        finally:
+            self._end()
+
+    def _take(self, event: Event) -> None:
+        self.line = event.line
+        run = self._run
+        if isinstance(event, Stepped):
+            assert run is not None
+            self._step(run, event)
+        elif isinstance(event, Begun):
+            self._end()
+            self._begin(event)
+        elif isinstance(event, Cut):
+            self.cut = event
+        elif isinstance(event, NotBegun):
+            self._end()
+            self._notice(f"line {event.line}: the target did not start ({event.why})")
+        elif run is None:
+            return
+        elif isinstance(event, Added):
+            self._add(run, event)
+        elif isinstance(event, Rejected):
+            assert self._of is not None
+            self._of.rejected += event.operation == "add"
+        elif isinstance(event, Aborted):
+            if not run.broken:
+                run.monitor.abort(event.id, event.inside)
+            if run.explainer is not None:
+                run.explainer.abort(event.id, event.inside)
+        elif isinstance(event, Crashed):
+            if not run.broken:
+                self._break(run, event.line, run.monitor.crashed(event.message))
+        else:
+            self._end()
+
+    def _begin(self, event: Begun) -> None:
+        key = (event.system, event.revision)
+        if key not in self.judged:
+            catalogue = load(event.system)
+            rules = [rule for rule in catalogue if not self._rules or rule.id in self._rules]
+            self.judged[key] = Judged(event.system, event.revision, event.started, rules)
+        judged = self._of = self.judged[key]
+        judged.began(event.started)
+        self.runs += 1
+        seen = observable(judged.rules, event.revision, event.started.observes, event.config)
+        compared = self._explain and keeps_step(event.system, event.revision, event.started.name)
+        checked = [rule for rule in seen if compared or rule.id != LOCKSTEP]
+        judged.observed |= {rule.id for rule in checked}
+        monitor = Monitor(
+            checked,
+            predicates_of(event.system),
+            event.config,
+            judged.exercised,
+            event.revision,
+            event.system,
+        )
+        forgets = self._watch is None and may_forget(event.system, event.config)
+        monitor.history.forgets = forgets
+        explainer = None
+        if self._explain:
+            observes = event.started.observes
+            explainer = Explainer(event.system, event.revision, event.config, observes)
+        self._run = TraceRun(self.runs, event, checked, monitor, explainer)
+
+    def _add(self, run: TraceRun, event: Added) -> None:
+        request = event.request
+        if not run.broken:
+            if request.id in run.monitor.history.requests:
+                raise FileError(
+                    f'{self._name}: line {event.line}: $.request.id: "{request.id}" is the id of '
+                    "an earlier request of the run, too"
+                )
+            run.monitor.accept(request, open_ended=event.open_ended)
+        if run.explainer is not None:
+            run.explainer.accept(request, open_ended=event.open_ended)
+
+    def _step(self, run: TraceRun, event: Stepped) -> None:
+        step, number = event.step, run.steps
+        assert self._of is not None
+        run.steps += 1
+        self._of.steps += 1
+        if run.explainer is not None:
+            run.explainer.observe(step)
+        if run.broken:
+            run.unjudged += 1
+            self._of.unjudged += 1
+            return
+        run.recent.append((number, step))
+        broken = run.monitor.observe(step)
+        if run.explainer is not None:
+            broken += self._compared(run, run.explainer, step, number)
+        if self._watch is not None:
+            self._watch(run, step)
+        if broken:
+            self._break(run, event.line, broken)
+
+    def _compared(
+        self, run: TraceRun, explainer: Explainer, step: Step, number: int
+    ) -> list[Broken]:
+        """Lockstep with the model of the revision that the run is held to, where it has one."""
+        match = explainer.match_of(run.begun.revision)
+        if match is None or all(rule.id != LOCKSTEP for rule in run.checked):
+            return []
+        run.monitor.exercised[LOCKSTEP] += bool(step.scheduled)
+        if match.departed is None:
+            return []
+        return [Broken(LOCKSTEP, number, "; ".join(match.departed.differences))]
+
+    def _break(self, run: TraceRun, line: int, broken: list[Broken]) -> None:
+        assert self._of is not None
+        run.broken, run.line = broken, line
+        self._of.broken_runs += 1
+        first = broken[0].rule
+        for one in broken:
+            place = First(
+                run.number, line, one.step, one.message, None if one.rule == first else first
+            )
+            self._of.note(one.rule, place)
+        self._broke(run)
+
+    def _end(self) -> None:
+        run, self._run = self._run, None
+        if run is not None:
+            self._over(run)

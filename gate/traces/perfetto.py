@@ -1,0 +1,248 @@
+"""A run as Chrome trace events, the JSON that Perfetto and chrome://tracing open.
+
+Each run is a process, each request a thread. A step has no duration, so each takes the same time.
+Format: "Trace Event Format" of Chrome, the kinds X (slice), C (counter), i (instant), M (names).
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import groupby
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from ...model.errors import InputError
+from ...model.observation import Step
+from ...model.scenario import Scenario
+from ...properties.checking.replay import Outcome
+from ...properties.predicates.predicate import Broken
+from ..console.option_checks import check_file
+from ..console.output import json_line
+from ..console.step_changes import News, step_news
+from ..files.writing import write
+from .run_events import Added, Begun, Event, Stepped
+
+STEP_US = 1_000
+STEPS_TRACK = 1
+FIRST_REQUEST = 2
+TrackEvent = dict[str, Any]
+
+
+@dataclass
+class Recorded:
+    """One run.
+
+    Attributes:
+        title: what ran.
+        config: the configuration, every key of the system.
+        arrivals: the step before which each accepted request arrived, in order of arrival.
+        steps: all steps, from 0.
+        broken: the rules that broke, with their steps.
+    """
+
+    title: str
+    config: Mapping[str, Any]
+    arrivals: dict[str, int] = field(default_factory=dict)
+    steps: list[Step] = field(default_factory=list)
+    broken: Sequence[Broken] = ()
+
+
+class Phase(NamedTuple):
+    """What a request does from one step to another, the last one included."""
+
+    name: str
+    first: int
+    last: int
+
+
+def check_perfetto(file: Path, read: Path) -> None:
+    """Raise InputError unless --perfetto can be written, and is not what is read."""
+    check_file("--perfetto", file)
+    if read.is_file() and file.exists() and file.samefile(read):
+        raise InputError("--perfetto", f"{file} is what is read; valid: another file")
+
+
+def run_of(scenario: Scenario, outcome: Outcome, steps: list[Step]) -> Recorded:
+    """The run of a scenario, without the requests that were refused at the door, or that would
+    have come after its end."""
+    started, rejected = outcome.session.started, outcome.session.rejected
+    came = (one for one in scenario.requests if one.arrival < len(steps))
+    requests = sorted(came, key=lambda request: request.arrival)
+    return Recorded(
+        f"{started.name} {started.version}",
+        scenario.config,
+        {one.id: one.arrival for one in requests if one.id not in rejected},
+        steps,
+        outcome.broken,
+    )
+
+
+def collecting(events: Iterable[Event], runs: list[Recorded]) -> Iterator[Event]:
+    """The same events of a trace; what they tell of each run is put into `runs`."""
+    for event in events:
+        if isinstance(event, Begun):
+            started = event.started
+            title = f"run {len(runs) + 1}, {started.name} {started.version}"
+            runs.append(Recorded(title, event.config))
+        elif isinstance(event, Added):
+            runs[-1].arrivals[event.request.id] = len(runs[-1].steps)
+        elif isinstance(event, Stepped):
+            runs[-1].steps.append(event.step)
+        yield event
+
+
+def write_perfetto(file: Path, runs: Sequence[Recorded]) -> None:
+    """Write the file, whole or not at all.
+
+    Raises:
+        FileError: it cannot be written to.
+    """
+    about = {
+        "step_us": STEP_US,
+        "time": f"every step takes {STEP_US} µs: steps have no duration of their own",
+        "counters": "a counter shows what is so after the step; volume and tkv are 0 without one",
+    }
+    events = (event for number, run in enumerate(runs, 1) for event in run_events(number, run))
+    head = b'{"displayTimeUnit":"ms","otherData":' + json_line(about) + b',"traceEvents":[\n'
+    write(file, head + b",\n".join(map(json_line, events)) + b"\n]}\n")
+
+
+def run_events(pid: int, run: Recorded) -> Iterator[TrackEvent]:
+    """All events of one run, which is process `pid`."""
+    yield from _names(pid, run)
+    tracks = {name: tid for tid, name in enumerate(run.arrivals, FIRST_REQUEST)}
+    for name, tid in tracks.items():
+        yield from _phases(pid, tid, name, run)
+    last = None
+    for number, step in enumerate(run.steps):
+        news = step_news(number, step, last, run.config)
+        yield from _step(pid, news)
+        yield from _happened(pid, tracks, news)
+        last = step
+    yield from _counters(pid, run)
+    for one in run.broken:
+        args = {"rule": one.rule, "step": one.step, "message": one.message}
+        yield _instant(pid, STEPS_TRACK, f"broken {one.rule}", one.step, args, scope="p")
+
+
+def _names(pid: int, run: Recorded) -> Iterator[TrackEvent]:
+    title = f"{run.title}, a step = {STEP_US} µs"
+    yield {"ph": "M", "pid": pid, "tid": 0, "name": "process_name", "args": {"name": title}}
+    for tid, name in enumerate(("steps", *run.arrivals), STEPS_TRACK):
+        about = {"ph": "M", "pid": pid, "tid": tid}
+        yield about | {"name": "thread_name", "args": {"name": name}}
+        yield about | {"name": "thread_sort_index", "args": {"sort_index": tid}}
+
+
+def _step(pid: int, news: News) -> Iterator[TrackEvent]:
+    """The step itself, and a jump of the tkv in it."""
+    step, number = news.step, news.number
+    args = {"step": number, "scheduled": step.scheduled, **news.fields}
+    if news.volume is not None:
+        args |= {"tkv": step.tkv, "volume": news.volume, "max_batch_tkv": news.limit}
+    yield _slice(pid, STEPS_TRACK, step.kind, Phase(step.kind, number, number), args)
+    if news.jumps and news.tkv is not None:
+        before, now = news.tkv
+        yield _instant(pid, STEPS_TRACK, f"jump {before} -> {now}", number, {"step": number})
+
+
+def _phases(pid: int, tid: int, name: str, run: Recorded) -> Iterator[TrackEvent]:
+    """What a request does from its arrival to its end."""
+    for phase in phases(name, run):
+        steps = run.steps[phase.first : phase.last + 1]
+        tokens = sum(step.scheduled.get(name, 0) for step in steps)
+        args = {"first_step": phase.first, "last_step": phase.last, "tokens": tokens}
+        shown = f"{phase.name} {tokens}" if phase.name == "prefill" else phase.name
+        yield _slice(pid, tid, shown, phase, args)
+
+
+def _happened(pid: int, tracks: Mapping[str, int], news: News) -> Iterator[TrackEvent]:
+    """Who crosses a border, is preempted or ends in a step; an end is at the step's end."""
+    step, number = news.step, news.number
+    happened = [(name, "border", number) for name in news.borders]
+    happened += [(name, "preempted", number) for name in step.preempted or ()]
+    happened += [(name, why, number + 1) for name, why in (step.finished or {}).items()]
+    for name, what, when in happened:
+        if name in tracks:
+            yield _instant(pid, tracks[name], what, when, {"step": number})
+
+
+def phases(name: str, run: Recorded) -> Iterator[Phase]:
+    """What a request does, step for step; equal steps in a row are one, but for prefill chunks."""
+    states = _states(name, run)
+    for key, group in groupby(states, lambda one: (one[1], one[1] == "prefill" and one[0])):
+        numbers = [number for number, _ in group]
+        yield Phase(key[0], numbers[0], numbers[-1])
+
+
+def _states(name: str, run: Recorded) -> Iterator[tuple[int, str]]:
+    """For each step from its arrival to its end: prefill, decode, paused, preempted, waiting, or
+    not scheduled."""
+    decodes = started = preempted = False
+    for number in range(run.arrivals[name], len(run.steps)):
+        step = run.steps[number]
+        ended = name in (step.finished or {})
+        if name in (step.preempted or ()):
+            preempted, decodes = True, False
+        if name in step.scheduled:
+            started, preempted = True, name in (step.preempted or ())
+            decoded = step.kind == "decode" or (step.kind == "mixed" and decodes)
+            decodes = decodes or step.kind == "decode" or name in (step.emitted or {})
+            yield number, "decode" if decoded else "prefill"
+        elif ended:  # an abort before the step
+            return
+        elif name in (step.paused or ()):
+            yield number, "paused"
+        elif preempted:
+            yield number, "preempted"
+        elif not started or name in (step.waiting or ()):
+            yield number, "waiting"
+        else:
+            yield number, "not scheduled"
+        if ended:
+            return
+
+
+def _counters(pid: int, run: Recorded) -> Iterator[TrackEvent]:
+    """Sizes of the batch and of the pool, where they change."""
+    last: dict[str, int] = {}
+    for number, step in enumerate(run.steps):
+        for name, value in _counted(step, "max_batch_tkv" in run.config):
+            if last.get(name) != value:
+                last[name] = value
+                yield {
+                    **{"ph": "C", "pid": pid, "tid": STEPS_TRACK, "ts": number * STEP_US},
+                    **{"name": name, "args": {"value": value}},
+                }
+
+
+def _counted(step: Step, has_tkv: bool) -> Iterator[tuple[str, int]]:
+    if has_tkv:
+        decoded = len(step.scheduled) if step.kind == "decode" else 0
+        yield "tkv (tokens)", step.tkv or 0
+        yield "volume (batch x tkv, tokens)", decoded * (step.tkv or 0)
+    for name in ("waiting", "running", "paused"):
+        if (members := getattr(step, name)) is not None:
+            yield f"{name} (requests)", len(members)
+    if step.blocks is not None:
+        yield "blocks held", len({block for held in step.blocks.values() for block in held})
+    for name, blocks in (("free", step.free_blocks), ("reserved", step.reserved_blocks)):
+        if blocks is not None:
+            yield f"blocks {name}", blocks
+
+
+def _slice(pid: int, tid: int, name: str, phase: Phase, args: Mapping[str, Any]) -> TrackEvent:
+    return {
+        **{"ph": "X", "pid": pid, "tid": tid, "cat": _category(tid), "ts": phase.first * STEP_US},
+        **{"dur": (phase.last + 1 - phase.first) * STEP_US, "name": name, "args": args},
+    }
+
+
+def _instant(
+    pid: int, tid: int, name: str, step: int, args: Mapping[str, Any], scope: str = "t"
+) -> TrackEvent:
+    about = {"ph": "i", "pid": pid, "tid": tid, "cat": _category(tid), "ts": step * STEP_US}
+    return about | {"s": scope, "name": name, "args": args}
+
+
+def _category(tid: int) -> str:
+    return "step" if tid == STEPS_TRACK else "request"

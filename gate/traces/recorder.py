@@ -1,0 +1,107 @@
+"""A target whose conversation is written to a trace, line by line as it happens."""
+
+import gzip
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Protocol
+
+from ...model.errors import InputError
+from ...model.faults import TargetFault
+from ...model.observation import FIELDS
+from ...model.target import Reply, Target
+from ..console.option_checks import check_file
+from ..files.scenario_file import FileError
+from .trace_file import REFUSAL_KEYS, REPLY_KEYS
+
+
+class Lines(Protocol):
+    """A file that is open for writing, packed or not."""
+
+    def write(self, line: bytes, /) -> int:
+        """Put bytes behind those that are there."""
+
+    def flush(self) -> None:
+        """Let readers see them."""
+
+
+def check_trace_file(trace: Path, scenario: Path) -> None:
+    """Raise InputError unless --trace can be written, and is not what is replayed."""
+    check_file("--trace", trace)
+    if trace.exists() and trace.samefile(scenario):
+        raise InputError("--trace", f"{trace} is the scenario itself; valid: another file")
+
+
+@contextmanager
+def recorded(target: Target, trace: Path | None) -> Iterator[Target]:
+    """The target, its conversation written to `trace`; the target itself where there is none.
+
+    Raises:
+        FileError: the file cannot be written to.
+    """
+    if trace is None:
+        yield target
+        return
+    try:
+        with open(trace, "wb") as file:
+            if trace.suffix == ".gz":
+                with gzip.GzipFile(fileobj=file, mode="wb", mtime=0) as packed:
+                    yield Recorder(target, packed)
+            else:
+                yield Recorder(target, file)
+    except OSError as error:
+        raise FileError(f"{trace}: cannot be written to ({error.strerror or error})") from None
+
+
+class Recorder:
+    """Passes every operation on, and writes the request and the reply that it got.
+
+    Of a reply the protocol's keys are written: what a target says beyond them is no part of it.
+    A request whose target died or hung stays without a reply.
+    """
+
+    def __init__(self, target: Target, file: Lines) -> None:
+        self._target = target
+        self._file = file
+
+    def start(self, system: str, revision: str, config: Mapping[str, Any]) -> Reply:
+        """Begin anew."""
+        self._write({"op": "start", "system": system, "revision": revision, "config": {**config}})
+        return self._replied("start", self._target.start(system, revision, config))
+
+    def add(self, request: Mapping[str, Any]) -> Reply:
+        """A request arrives."""
+        self._write({"op": "add", "request": {**request}})
+        return self._replied("add", self._target.add(request))
+
+    def abort(self, id: str, inside: bool = False) -> Reply:  # noqa: A002
+        """A client gives a request up."""
+        self._write({"op": "abort", "id": id} | ({"inside": True} if inside else {}))
+        args = (id, True) if inside else (id,)
+        return self._replied("abort", self._target.abort(*args))
+
+    def step(self) -> Reply:
+        """One step."""
+        self._write({"op": "step"})
+        return self._replied("step", self._target.step())
+
+    def stop(self) -> Reply:
+        """The run is over."""
+        self._write({"op": "stop"})
+        return self._replied("stop", self._target.stop())
+
+    def _replied(self, operation: str, reply: Reply) -> Reply:
+        valid = REPLY_KEYS[operation] | REFUSAL_KEYS
+        said = {key: value for key, value in reply.items() if key in valid}
+        if isinstance(said.get("step"), dict):
+            said["step"] = {key: value for key, value in said["step"].items() if key in FIELDS}
+        self._write(said)
+        return reply
+
+    def _write(self, line: dict[str, Any]) -> None:
+        try:
+            self._file.write(json.dumps(line).encode() + b"\n")
+            self._file.flush()
+        except OSError as error:  # no crash of the scheduler's
+            raise TargetFault(f"the trace cannot be written ({error.strerror or error})") from None

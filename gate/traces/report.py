@@ -1,0 +1,204 @@
+"""What `check-trace` prints: broken runs as they come, which model a run matches, the verdict."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from rich.console import Console
+from rich.markup import escape
+
+from ...properties.explanations.lockstep import Departure, Explainer, Match
+from ...properties.history.request_history import RequestHistory
+from ...spec.catalogue import load
+from ..console import output
+from ..console.exit_codes import BROKEN, CONFORMS
+from ..console.step_lines import step_line
+from ..reports import terminal
+from .judge import TraceRun
+from .run_events import Event
+from .source import Source
+from .verdict import Part, TraceVerdict
+
+SHOWN_WIDTH = 400  # characters of one difference
+PROGRESS_EVERY = 2_000  # events
+
+
+class TraceReporter:
+    """Prints what happens while a trace is judged; `most` broken runs in full."""
+
+    def __init__(self, console: Console, source: Source, most: int) -> None:
+        self._console = console
+        self._source = source
+        self._left = most
+        self._shown: set[int] = set()
+        self._status = console.status("") if console.is_terminal else None
+
+    def broke(self, run: TraceRun) -> None:
+        """A run has broken a rule."""
+        if self._left == 0:
+            return
+        self._left -= 1
+        self._shown.add(run.number)
+        self.quiet()
+        print_broken(self._console, run)
+
+    def over(self, run: TraceRun) -> None:
+        """A run has ended: what is left to say of one that was shown, or that no rule breaks but
+        that its model does not match."""
+        explainer = run.explainer
+        if run.number in self._shown:
+            self._shown.discard(run.number)
+            self.quiet()
+            if run.unjudged:
+                self._say(f"  {run.unjudged:,} more steps of run {run.number} are not judged")
+        elif explainer is None or _follows_its_model(run, explainer) or self._left == 0:
+            return
+        else:
+            self._left -= 1
+            self.quiet()
+            self._say(f"run {run.number}, line {run.begun.line}: no rule is broken")
+        if explainer is not None:
+            print_explanation(self._console, run, explainer)
+
+    def notice(self, text: str) -> None:
+        """Something worth a line."""
+        self.quiet()
+        self._console.print(_one(text), style="dim", markup=False)
+
+    @contextmanager
+    def progress(self, events: Iterator[Event]) -> Iterator[Iterator[Event]]:
+        """The same events, counted on a terminal."""
+        try:
+            yield events if self._status is None else self._counted(events)
+        finally:
+            self.quiet()
+
+    def quiet(self) -> None:
+        """Take the progress line away."""
+        if self._status is not None:
+            self._status.stop()
+
+    def _counted(self, events: Iterator[Event]) -> Iterator[Event]:
+        for number, event in enumerate(events):
+            if number % PROGRESS_EVERY == 0 and self._status is not None:
+                read, size = self._source.position(), self._source.size
+                share = f" of {size:,} bytes, {read / size:.0%}" if size else " bytes"
+                self._status.update(f"line {event.line:,}, {read:,}{share}")
+                self._status.start()
+            yield event
+
+    def _say(self, line: str) -> None:
+        output.say(self._console, line)
+
+
+def print_broken(console: Console, run: TraceRun) -> None:
+    """The rule, the place in the file, the numbers, the requests, and the steps before."""
+    begun, (first, *others) = run.begun, run.broken
+    rule = next(one for one in load(begun.system) if one.id == first.rule)
+    console.print(f"[red]BROKEN[/red] [bold]{rule.id}[/bold] {escape(rule.title)}")
+    for words in (
+        f"  rule:     {rule.says}",
+        f"  source:   {rule.source}",
+        f"  step {first.step}:  {first.message}",
+        *(f"  in the same step {one.rule}: {one.message}" for one in others),
+        f"  where:    line {run.line} (run {run.number}, begun on line {begun.line})",
+        f"  config:   {output.config_line(begun.system, begun.revision, begun.config)}",
+    ):
+        output.say(console, _one(words))
+    live = [*run.monitor.history.live.values()]
+    for one in live[: output.SHOWN_REQUESTS]:
+        output.say(console, _one(f"  {_request(one)}"))
+    if len(live) > output.SHOWN_REQUESTS:
+        output.say(console, f"  and {len(live) - output.SHOWN_REQUESTS} more requests")
+    output.say(console, "  steps before, with what changed:")
+    last = None
+    for number, step in run.recent:
+        output.say(console, _one(f"    {step_line(number, step, last, begun.config)}"))
+        last = step
+
+
+def print_explanation(console: Console, run: TraceRun, explainer: Explainer) -> None:
+    """Which models the run matches how far, and what the best one would have done."""
+    best = explainer.best
+    output.say(console, f"  models beside run {run.number} ({run.steps:,} steps):")
+    for match in explainer.matches:
+        output.say(console, f"    {_matched(run, match)}")
+    for revision, why in explainer.unfit.items():
+        name = f"{run.begun.system} {revision}"
+        output.say(console, _one(f"    {name}: has no such configuration: {why}"))
+    if best is None or best.departed is None:
+        return
+    output.say(console, f"  {run.begun.system} {best.revision} matches longest, and would have:")
+    for line in _ahead(run, best.departed):
+        output.say(console, line)
+
+
+def print_trace_verdict(console: Console, verdict: TraceVerdict, explained: bool) -> None:
+    """For each system and revision one line a rule; then what was read, then the result."""
+    for part in verdict.parts:
+        rules = load(part.system)
+        terminal.print_rules(console, part.rules, rules)
+        output.say(console, _one(_counts(part)))
+        for revision, runs in (part.runs_that_match or {}).items():
+            whole = f"{runs:,} of {part.runs:,} runs" if part.runs > 1 else "the run"
+            output.say(console, f"{part.system} {revision} decides as recorded in {whole}")
+        if explained and not part.runs_that_match:
+            output.say(console, f"no model of {part.system} matches a run to its end")
+    if verdict.cut is not None:
+        console.print(_one(verdict.cut), style="yellow", markup=False)
+    if verdict.inapplicable:
+        names = ", ".join(verdict.inapplicable)
+        apply = "applies" if len(verdict.inapplicable) == 1 else "apply"
+        output.say(console, _one(f"{names} {apply} to no run of {verdict.file}: no verdict"))
+    for part in verdict.parts:
+        counted = terminal.counts(part.rules, load(part.system))
+        broken = any(entry.status == "violated" for entry in part.rules)
+        code = BROKEN if broken else verdict.exit_code
+        word = {CONFORMS: "conforms", BROKEN: "does not conform"}.get(code, "inconclusive")
+        target = f"{part.target.name} {part.target.version} against {part.revision}"
+        console.print(_one(f"{target}: {word} ({counted})"), style="bold", markup=False)
+    if not verdict.parts:
+        output.say(console, "no run of a target is recorded: no verdict")
+
+
+def _follows_its_model(run: TraceRun, explainer: Explainer) -> bool:
+    """The model of the revision that the run is held to takes it whole."""
+    match = explainer.match_of(run.begun.revision)
+    return match is not None and match.departed is None
+
+
+def _matched(run: TraceRun, match: Match) -> str:
+    name = f"{run.begun.system} {match.revision}"
+    if match.departed is None:
+        return f"{name}: all steps match"
+    differences = "; ".join(match.departed.differences)
+    return _one(f"{name}: {match.matched:,} steps match; step {match.departed.step}: {differences}")
+
+
+def _ahead(run: TraceRun, departed: Departure) -> list[str]:
+    lines, last = [], None
+    for number, step in departed.ahead:
+        lines.append(_one(f"    {step_line(number, step, last, run.begun.config)}"))
+        last = step
+    return lines
+
+
+def _request(one: RequestHistory) -> str:
+    stops = "" if one.output_len in (None, one.max_tokens) else f", stops after {one.output_len}"
+    return (
+        f"{one.id:<9} prompt {one.prompt}, max_tokens {one.max_tokens}{stops}: "
+        f"{one.computed} computed, {one.emitted} generated"
+    )
+
+
+def _counts(part: Part) -> str:
+    rejected = f", {part.rejected_requests:,} requests refused at the door"
+    unjudged = f", {part.steps_not_judged:,} of them after a broken rule and not judged"
+    return (
+        f"{part.target.spec}: {part.runs:,} run{'s' * (part.runs != 1)}, {part.steps:,} steps"
+        f"{unjudged * bool(part.steps_not_judged)}{rejected * bool(part.rejected_requests)}"
+    )
+
+
+def _one(text: str) -> str:
+    line = output.one_line(text)
+    return line if len(line) <= SHOWN_WIDTH else line[: SHOWN_WIDTH - 1] + "…"

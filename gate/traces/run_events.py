@@ -1,0 +1,80 @@
+"""What a trace says that happened, one event for each request and its reply.
+
+`line` is that of the request in the file, from 1.
+"""
+
+from typing import Any, NamedTuple
+
+from ...model.observation import Step
+from ...model.replies import Started
+from ...model.scenario import Request
+
+
+class Begun(NamedTuple):
+    """A run: the target has taken a configuration."""
+
+    line: int
+    system: str
+    revision: str
+    config: dict[str, Any]
+    started: Started
+
+
+class NotBegun(NamedTuple):
+    """The target did not take a configuration."""
+
+    line: int
+    why: str
+
+
+class Added(NamedTuple):
+    """A request arrived; `open_ended`: nobody knows yet how much it generates."""
+
+    line: int
+    request: Request
+    open_ended: bool
+
+
+class Rejected(NamedTuple):
+    """A request was refused at the door, or an abort by a target that has none."""
+
+    line: int
+    operation: str
+
+
+class Aborted(NamedTuple):
+    """A client gave a request up, and the target took it."""
+
+    line: int
+    id: str
+    inside: bool
+
+
+class Stepped(NamedTuple):
+    """A step and its observation."""
+
+    line: int
+    step: Step
+
+
+class Crashed(NamedTuple):
+    """The scheduler raised."""
+
+    line: int
+    message: str
+
+
+class Stopped(NamedTuple):
+    """The run is over."""
+
+    line: int
+
+
+class Cut(NamedTuple):
+    """Where the record breaks off, and how."""
+
+    line: int
+    why: str
+
+
+Event = Begun | NotBegun | Added | Rejected | Aborted | Stepped | Crashed | Stopped | Cut

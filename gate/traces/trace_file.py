@@ -1,0 +1,281 @@
+"""Trace files: the conversation with a target as JSON Lines, each request followed by its reply.
+
+A file may be compressed (gzip) and may be longer than memory: it is read line by line, and every
+problem is one clear error with file, line, JSON path and value. A recorder that was killed leaves
+a last line that is cut, or a request without a reply: what came before counts.
+"""
+
+import gzip
+import zlib
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import msgspec
+
+from ...model.errors import InputError
+from ...model.faults import TargetBroken
+from ...model.observation import FIELDS, NULLABLE, Step
+from ...model.replies import read_started
+from ...model.scenario import Request, check_requests
+from ...model.systems import full_config, resolve_revision
+from ..files.scenario_file import FileError
+from .json_text import UnfinishedError, read_line, shown, with_path
+from .run_events import (
+    Aborted,
+    Added,
+    Begun,
+    Crashed,
+    Cut,
+    Event,
+    NotBegun,
+    Rejected,
+    Stepped,
+    Stopped,
+)
+from .source import Source
+
+MAX_LINE = 8 * 1024 * 1024
+STEP = b'{"op": "step"}\n'  # as the recorder writes it, which most lines are
+REQUEST_KEYS = {
+    "start": {"op", "system", "revision", "config"},
+    "add": {"op", "request"},
+    "abort": {"op", "id", "inside"},
+    "step": {"op"},
+    "stop": {"op"},
+}
+REPLY_KEYS = {
+    "start": {"ok", "name", "version", "observes"},
+    "add": {"ok"},
+    "abort": {"ok"},
+    "step": {"ok", "step"},
+    "stop": {"ok"},
+}
+REFUSAL_KEYS = {"ok", "error", "message", "traceback"}
+ERRORS = {
+    "start": ("config", "crashed"),
+    "add": ("rejected", "crashed"),
+    "abort": ("unsupported", "crashed"),
+    "step": ("crashed",),
+    "stop": ("crashed",),
+}
+ADDED_KEYS = ("id", "prompt", "max_tokens", "output_len", "priority")
+
+
+def read_trace(
+    source: Source, system: str | None = None, revision: str | None = None
+) -> Iterator[Event]:
+    """What happened, in order; `system` and `revision` are meant instead of those recorded.
+
+    Raises:
+        FileError: a line that is not what the protocol has there.
+    """
+    reading = _Reading(source, system, revision)
+    while (event := reading.next()) is not None:
+        yield event
+        if isinstance(event, Cut):
+            return
+
+
+class _Reading:
+    """Pairs of lines, and what of a run is needed to understand the next one."""
+
+    def __init__(self, source: Source, system: str | None, revision: str | None) -> None:
+        self._name = source.name
+        self._lines = source.lines
+        self._system = system
+        self._revision = revision
+        self._number = 0
+        self._promised: frozenset[str] | None = None
+        self._began = 0
+
+    def next(self) -> Event | None:
+        """The next thing that happened; None at the end."""
+        line = self._line()
+        if not isinstance(line, bytes):
+            return line
+        number = self._number
+        request = self._request(line)
+        if isinstance(request, Cut):
+            return request
+        operation = request["op"]
+        if self._promised is None and operation not in ("start", "stop"):
+            raise self._error(f'$.op: "{operation}" before a start that the target took')
+        line = self._line()
+        if line is None:
+            return Cut(number, f'its "{operation}" has no reply: what came of it is not known')
+        if isinstance(line, Cut):
+            return line
+        reply = self._object(line)
+        if isinstance(reply, Cut):
+            return reply
+        if operation == "step" and reply.get("ok") is True:
+            return Stepped(number, self._step(reply))
+        self._check_reply(operation, reply)
+        return self._happened(number, operation, request, reply)
+
+    def _line(self) -> bytes | Cut | None:
+        """The next line that is not blank."""
+        while True:
+            try:
+                line = self._lines.readline(MAX_LINE + 1)
+            except EOFError:  # of a compressed file
+                return Cut(self._number + 1, "the compressed file ends there before its end")
+            except (zlib.error, gzip.BadGzipFile) as error:
+                self._number += 1
+                raise self._error(f"the compressed file is damaged ({error})") from None
+            except OSError as error:
+                raise self._error(f"cannot be read on ({error.strerror})") from None
+            if not line:
+                return None
+            self._number += 1
+            if len(line) > MAX_LINE:
+                raise self._error(f"longer than {MAX_LINE} bytes, which no line of a trace is")
+            if not line.isspace():
+                return line
+
+    def _object(self, line: bytes) -> dict[str, Any] | Cut:
+        """A line as JSON. Only the last line of all may lack its end."""
+        try:
+            return read_line(line)
+        except ValueError as error:
+            if isinstance(error, UnfinishedError) and not line.endswith(b"\n"):
+                return Cut(self._number, "the last line is cut")
+            raise self._error(str(error)) from None
+
+    def _request(self, line: bytes) -> dict[str, Any] | Cut:
+        if line == STEP:
+            return {"op": "step"}
+        request = self._object(line)
+        if isinstance(request, Cut):
+            return request
+        operation = request.get("op")
+        if "op" not in request and "ok" in request:
+            raise self._error("a reply without its request; valid: a line with op")
+        if not isinstance(operation, str) or operation not in REQUEST_KEYS:
+            raise self._error(f"$.op: {shown(operation)}; valid: {', '.join(REQUEST_KEYS)}")
+        valid = REQUEST_KEYS[operation]
+        self._check_keys("$", request, valid, valid - {"inside"})
+        return request
+
+    def _check_reply(self, operation: str, reply: dict[str, Any]) -> None:
+        said = reply.get("ok")
+        if "ok" not in reply and "op" in reply:
+            raise self._error(f'the reply to "{operation}" is missing; valid: a line with ok')
+        if said is True:
+            valid = REPLY_KEYS[operation]
+            self._check_keys("$", reply, valid, valid)
+            return
+        if said is not False:
+            raise self._error(f"$.ok: {shown(said)}; valid: true or false")
+        self._check_keys("$", reply, REFUSAL_KEYS, {"error"})
+        if reply["error"] not in ERRORS[operation]:
+            valid_here = " or ".join(ERRORS[operation])
+            given = shown(reply["error"])
+            raise self._error(f'$.error: {given} to "{operation}"; valid: {valid_here}')
+
+    def _happened(
+        self, number: int, operation: str, request: dict[str, Any], reply: dict[str, Any]
+    ) -> Event:
+        if operation == "start":
+            return self._begun(number, request, reply)
+        if reply.get("error") == "crashed":
+            return Crashed(number, str(reply.get("message", "")))
+        if operation == "add":
+            added = self._added(number, request["request"])
+            return added if reply["ok"] else Rejected(number, operation)
+        if operation == "abort":
+            for key, kind, valid in (("id", str, "a string"), ("inside", bool, "true or false")):
+                if key in request and not isinstance(request[key], kind):
+                    self._number = number
+                    raise self._error(f"$.{key}: {shown(request[key])}; valid: {valid}")
+            if reply["ok"]:
+                return Aborted(number, request["id"], request.get("inside", False))
+            return Rejected(number, operation)
+        self._promised = None
+        return Stopped(number)
+
+    def _begun(self, number: int, request: dict[str, Any], reply: dict[str, Any]) -> Event:
+        self._promised = None
+        if not reply["ok"]:
+            return NotBegun(number, f"{reply['error']}: {reply.get('message', '')}")
+        try:
+            started = read_started(reply)
+        except TargetBroken as error:
+            raise self._error(f"$: {error.why}") from None
+        self._number = number
+        system, revision = self._meant(request)
+        config = request["config"]
+        if not isinstance(config, Mapping):
+            raise self._error(f"$.config: {shown(config)}; valid: an object")
+        try:
+            full = full_config(system, revision, config)
+        except InputError as error:
+            raise self._error(str(error)) from None
+        self._check_keys("$.config", config, full, full)
+        self._number = number + 1
+        self._promised = started.observes
+        self._began = number
+        return Begun(number, system, revision, full, started)
+
+    def _meant(self, request: dict[str, Any]) -> tuple[str, str]:
+        system = request["system"] if self._system is None else self._system
+        revision = request["revision"] if self._revision is None else self._revision
+        for path, value in (("$.system", system), ("$.revision", revision)):
+            if not isinstance(value, str):
+                raise self._error(f"{path}: {shown(value)}; valid: a string")
+        try:
+            return system, resolve_revision(system, revision)
+        except InputError as error:
+            raise self._error(str(error)) from None
+
+    def _added(self, number: int, values: Any) -> Added:
+        reply_line, self._number = self._number, number
+        if not isinstance(values, dict):
+            raise self._error(f"$.request: {shown(values)}; valid: an object")
+        self._check_keys("$.request", values, ADDED_KEYS, ("id", "prompt", "max_tokens"))
+        try:
+            request = msgspec.convert({"arrival": 0, **values}, Request)
+            check_requests((request,))
+        except msgspec.ValidationError as error:
+            raise self._error(with_path("$.request", error, values)) from None
+        except InputError as error:
+            raise self._error(str(error).replace("$.requests[0]", "$.request")) from None
+        self._number = reply_line
+        return Added(number, request, request.output_len is None)
+
+    def _step(self, reply: dict[str, Any]) -> Step:
+        """The observation; most are right at the first glance."""
+        seen = reply.get("step")
+        assert self._promised is not None
+        if type(seen) is dict and len(reply) == 2 and seen.keys() <= FIELDS:
+            missing = [name for name in self._promised if seen.get(name) is None]
+            if not missing or NULLABLE.issuperset(missing):
+                try:
+                    step = msgspec.convert(seen, Step)
+                except msgspec.ValidationError as error:
+                    raise self._error(with_path("$.step", error, seen)) from None
+                if (step.kind == "idle") == (not step.scheduled):
+                    return step
+                many = len(step.scheduled)
+                raise self._error(f'$.step.kind: "{step.kind}" with {many} requests scheduled')
+        self._check_reply("step", reply)
+        if not isinstance(seen, dict):
+            raise self._error(f"$.step: {shown(seen)}; valid: the step observation")
+        self._check_keys("$.step", seen, sorted(FIELDS), ())
+        absent = min(name for name in self._promised - NULLABLE if seen.get(name) is None)
+        raise self._error(
+            f"$.step.{absent}: {'null' if absent in seen else 'missing'}, but promised in observes "
+            f"of the start on line {self._began}"
+        )
+
+    def _check_keys(self, path: str, value: Mapping[str, Any], valid: Any, needed: Any) -> None:
+        for key in value:
+            if key not in valid:
+                place = f"{path}.{ascii(key)[1:-1]:.60}"
+                raise self._error(f"{place}: unknown key; valid: {', '.join(sorted(valid))}")
+        for key in sorted(needed):
+            if key not in value:
+                raise self._error(f"{path}.{key}: missing; valid: {', '.join(sorted(valid))}")
+
+    def _error(self, problem: str) -> FileError:
+        return FileError(f"{self._name}: line {self._number}: {problem}")

@@ -1,0 +1,166 @@
+"""The result of a trace as data: `schedproof/trace@1`."""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import msgspec
+
+from ...model.replies import Started
+from ...properties.predicates.rules import LOCKSTEP, applies
+from ...spec.catalogue import Rule
+from ..console.exit_codes import BROKEN, INCONCLUSIVE
+from ..judging import verdict
+from ..judging.verdict import RuleVerdict
+
+FORMAT = "schedproof/trace@1"
+
+
+class First(NamedTuple):
+    """Where a rule broke first: run and line of the file from 1, step of the run from 0.
+
+    `consequence_of` is the rule that broke before it in the same step.
+    """
+
+    run: int
+    line: int
+    step: int
+    message: str
+    consequence_of: str | None
+
+
+@dataclass
+class Judged:
+    """What came out of all runs of one system and revision.
+
+    Attributes:
+        started: what the target of the first run says of itself; `others`: later ones differ.
+        observed: rules that were checked in some run.
+        unjudged: steps after the first broken rule of their run.
+        rejected: requests refused at the door.
+        matched: revisions by the number of runs that they take whole.
+    """
+
+    system: str
+    revision: str
+    started: Started
+    rules: Sequence[Rule]
+    others: bool = False
+    observed: set[str] = field(default_factory=set)
+    exercised: Counter[str] = field(default_factory=Counter)
+    runs: int = 0
+    steps: int = 0
+    unjudged: int = 0
+    broken_runs: int = 0
+    rejected: int = 0
+    shows: frozenset[str] = frozenset()
+    matched: Counter[str] = field(default_factory=Counter)
+    first: dict[str, First] = field(default_factory=dict)
+
+    def began(self, started: Started) -> None:
+        """Another run."""
+        self.runs += 1
+        self.shows |= started.observes
+        self.others |= started[:2] != self.started[:2]
+
+    def note(self, rule: str, place: First) -> None:
+        """A rule broke; a break of its own says more than one beside another."""
+        known = self.first.get(rule)
+        if known is None or (known.consequence_of and not place.consequence_of):
+            self.first[rule] = place
+
+    def verdicts(self, explained: bool) -> tuple[RuleVerdict, ...]:
+        """One a rule, in catalogue order; lockstep only where the models were run beside."""
+        return tuple(
+            self._verdict(rule)
+            for rule in self.rules
+            if applies(rule, self.revision) and (explained or rule.id != LOCKSTEP)
+        )
+
+    def _verdict(self, rule: Rule) -> RuleVerdict:
+        stakes = self.exercised[rule.id]
+        if rule.id in self.first:
+            run, line, step, message, after = self.first[rule.id]
+            where = f"run {run}, line {line}: {message}"
+            return RuleVerdict(
+                rule.id, "violated", step, None, where, consequence_of=after, exercised=stakes
+            )
+        if rule.planned:
+            return RuleVerdict(rule.id, "planned", message=rule.planned)
+        if rule.unchecked:
+            return RuleVerdict(rule.id, "not_observable", message=rule.unchecked)
+        if rule.id not in self.observed:
+            missing = ", ".join(sorted(set(rule.needs) - self.shows))
+            why = f"the trace does not show {missing}" if missing else "the trace shows too little"
+            if rule.id == LOCKSTEP:
+                why = f"revision {self.revision} leaves choices to whoever implements it"
+            return RuleVerdict(rule.id, "not_observable", message=why)
+        if stakes == 0:
+            return RuleVerdict(rule.id, "not_exercised", message=rule.witness)
+        return RuleVerdict(rule.id, "held", exercised=stakes)
+
+
+class Part(msgspec.Struct, frozen=True):
+    """The runs of one system and revision."""
+
+    system: str
+    revision: str
+    target: verdict.TargetInfo
+    runs: int
+    broken_runs: int
+    steps: int
+    steps_not_judged: int
+    rejected_requests: int
+    rules: tuple[RuleVerdict, ...]
+    runs_that_match: dict[str, int] | None = None
+
+
+class TraceVerdict(msgspec.Struct, frozen=True):
+    """Everything that a trace showed; `cut` is where and how the record breaks off,
+    `inapplicable` are rules that were asked for and belong to no run."""
+
+    file: str
+    parts: tuple[Part, ...]
+    exit_code: int
+    cut: str | None = None
+    interrupted: bool = False
+    inapplicable: tuple[str, ...] = ()
+    format: str = FORMAT
+
+
+def conclude(
+    file: str,
+    judged: Sequence[Judged],
+    *,
+    chosen: Sequence[str],
+    explained: bool,
+    cut: str | None,
+    interrupted: bool,
+) -> TraceVerdict:
+    """The verdict on all runs. A trace without a run is inconclusive."""
+    parts = tuple(_part(file, one, explained) for one in judged)
+    codes = [verdict.exit_code(one.rules, bool(chosen), interrupted) for one in parts if one.rules]
+    there = {entry.id for part in parts for entry in part.rules}
+    inapplicable = tuple(rule for rule in chosen if parts and rule not in there)
+    if inapplicable:
+        codes.append(INCONCLUSIVE)
+    worst = BROKEN if BROKEN in codes else max(codes, default=INCONCLUSIVE)
+    return TraceVerdict(file, parts, worst, cut, interrupted, inapplicable)
+
+
+def _part(file: str, judged: Judged, explained: bool) -> Part:
+    name, version, _ = judged.started
+    several = " (and others)" if judged.others else ""
+    return Part(
+        judged.system,
+        judged.revision,
+        verdict.TargetInfo(file, name, f"{version}{several}"),
+        judged.runs,
+        judged.broken_runs,
+        judged.steps,
+        judged.unjudged,
+        judged.rejected,
+        judged.verdicts(explained),
+        dict(judged.matched) if explained else None,
+    )

@@ -1,0 +1,1 @@
+"""The style that all pages share, and how a page becomes one file."""

@@ -1,0 +1,39 @@
+// The rules, and how each stands in a step.
+
+function drawRules(step) {
+  const body = byId("rules").tBodies[0];
+  if (!body.rows.length) {
+    body.append(...run.rules.map((rule, place) => {
+      let steps = 0;
+      for (const [, , , many] of pieces(rule.stakes)) steps += many;
+      const words = `${shown(steps)} step${steps === 1 ? "" : "s"}`;
+      return element("tr", { "data-rule": rule.id },
+        element("th", { scope: "row" }, element("button", { type: "button", class: "plain", click: () => seek(place) }, rule.id)),
+        element("td", {}), element("td", { class: "number" }, words),
+        element("td", {}, element("strong", {}, rule.title), ` ${rule.says} `, element("small", {}, rule.source)));
+    }));
+  }
+  run.rules.forEach((rule, place) => {
+    const row = body.rows[place];
+    const broke = run.broken.some(([id, number]) => id === rule.id && Math.min(number, last) === step);
+    const never = rule.stakes.length ? "held" : "never exercised";
+    const state = broke ? "BROKEN" : at(rule.stakes, step) ? "held, exercised" : never;
+    row.cells[1].textContent = state;
+    row.className = [broke ? "broken" : "", chosen.rule === place ? "chosen" : ""].join(" ").trim();
+  });
+}
+
+function seek(place) {
+  chosen.rule = place;
+  let next = null, first = null;
+  for (const [from, , , steps] of pieces(run.rules[place].stakes)) {
+    if (first === null) first = from;
+    if (from + steps - 1 > chosen.step) {
+      next = Math.max(from, chosen.step + 1);
+      break;
+    }
+  }
+  const target = next === null ? first : next;
+  if (target === null) draw();
+  else go(target);
+}

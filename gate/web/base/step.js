@@ -1,0 +1,166 @@
+"use strict";
+
+const MARKS = { padding: "·", cached: "c", prompt: "p", generated: "g" };
+const element = (id) => document.getElementById(id);
+
+function make(name, text, attributes = {}) {
+  const made = document.createElement(name);
+  if (text) made.textContent = text;
+  for (const [key, value] of Object.entries(attributes)) made.setAttribute(key, value);
+  return made;
+}
+
+/* A move: the server does it and tells how the run stands then. One at a time. */
+let asking = false;
+
+async function move(path, words = {}) {
+  if (asking) return;
+  asking = true;
+  document.body.setAttribute("aria-busy", "true");
+  try {
+    const reply = await fetch(path, {
+      method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(words),
+    });
+    if (reply.ok) show(await reply.json(), path);
+    else complain((await reply.text()).trim());
+  } catch {
+    complain("the server does not answer: is schedproof step still running?");
+  } finally {
+    asking = false;
+    document.body.removeAttribute("aria-busy");
+  }
+}
+
+function complain(text) {
+  element("error").hidden = !text;
+  element("error").textContent = text;
+}
+
+function act(key, words, label, path, body, disabled) {
+  const button = make("button", words, { type: "button", "aria-label": label, "data-key": key });
+  button.disabled = disabled;
+  button.addEventListener("click", () => move(path, body));
+  return button;
+}
+
+function requestItem(one, run) {
+  const item = make("li", "", one.here ? {} : { class: "gone" });
+  item.append(make("strong", one.id), ` ${one.where}: ${one.asked}`);
+  if (one.progress) item.append(make("br"), one.progress);
+  for (const plan of one.plans) item.append(make("br"), make("em", `→ ${plan}`));
+  if (one.here && !run.ended) {
+    const tools = make("div", "", { class: "tools" });
+    const planned = one.plans.length > 0;
+    tools.append(
+      act(`end ${one.id}`, "EOS next", `${one.id}: the next token is EOS`, "/end", { id: one.id }, planned),
+      act(`abort ${one.id}`, "Abort", `${one.id}: abort before the step`, "/abort",
+        { id: one.id }, planned || !run.can_abort),
+      act(`inside ${one.id}`, "Abort inside", `${one.id}: abort inside the step`, "/abort",
+        { id: one.id, inside: true }, planned || !run.can_abort));
+    item.append(tools);
+  }
+  return item;
+}
+
+function rowOf(one, size) {
+  const row = make("div", "", { class: "row" });
+  const sums = {};
+  const drawn = one.cells.map(([blocks, tokens]) => {
+    const cell = make("div", "", { class: blocks > 1 ? "cell many" : "cell" });
+    for (const [kind, count] of tokens) {
+      sums[kind] = (sums[kind] || 0) + count * blocks;
+      const part = make("span", MARKS[kind] + (blocks > 1 ? `×${blocks}` : ""), { class: kind });
+      part.style.flex = `${count} 0 0`;
+      cell.append(part);
+    }
+    const empty = make("span");
+    empty.style.flex = `${size - tokens.reduce((sum, [, count]) => sum + count, 0)} 0 0`;
+    cell.append(empty);
+    return cell;
+  });
+  const words = Object.entries(sums).map(([kind, count]) => `${kind} ${count}`).join(", ");
+  const cells = make("div", "", {
+    class: "cells", role: "img", "aria-label": `${one.id}, ${one.where}, in tokens: ${words || "nothing computed"}`,
+  });
+  cells.append(...drawn);
+  if (!drawn.length) cells.append(make("span", "nothing computed"));
+  row.append(make("span", one.id, { class: "name" }), cells);
+  return row;
+}
+
+function measure([name, value, limit, unit]) {
+  const box = make("div", "", { class: "measure" });
+  const over = value > limit;
+  const text = `${name}: ${value} of ${limit} ${unit}${over ? ` ✕ beyond the limit by ${value - limit}` : ""}`;
+  box.append(make("span", text, over ? { class: "broken" } : {}));
+  box.append(make("meter", "", { min: 0, max: Math.max(limit, value), value, high: limit, "aria-label": name }));
+  return box;
+}
+
+function brokenRules(last) {
+  if (!last) return [];
+  return last.broken.flatMap(([rule, title, says, message], place) => {
+    const after = last.after || place > 0 ? " (after the first: a replay stops before)" : "";
+    return [
+      make("p", `✕ BROKEN ${rule} ${title}${place > 0 ? " (in the same step)" : after}`, { class: "broken" }),
+      make("p", message, { class: "line" }),
+      make("p", says, { class: "quiet" }),
+    ];
+  });
+}
+
+function show(run, why) {
+  const focus = document.activeElement && document.activeElement.dataset.key;
+  const { last } = run;
+  document.title = run.title;
+  for (const id of ["title", "config", "next"]) element(id).textContent = run[id];
+  element("verdict").textContent = run.broken ? `✕ ${run.verdict}` : run.verdict;
+  element("verdict").className = run.broken || run.fault ? "broken" : "";
+  element("replay").textContent = run.replay;
+  element("ranked").hidden = !run.has_priorities;
+  element("requests").replaceChildren(...run.requests.map((one) => requestItem(one, run)));
+  element("step").disabled = run.ended;
+  element("undo").disabled = !run.can_undo;
+  element("save").disabled = run.requests.length === 0;
+  element("line").textContent = last ? last.line.replace(/ +/g, " ") : "no step was taken yet";
+  element("broken").replaceChildren(...brokenRules(last));
+  if (run.details.length) element("broken").append(make("pre", run.details.join("\n"), { class: "line" }));
+  const now = run.queues.map(([name, members]) => [name, members.join(" ") || "nobody"]);
+  if (run.tkv !== null) now.push(["tkv", `${run.tkv} tokens`]);
+  element("now").replaceChildren(...now.flatMap(([name, value]) => [make("dt", name), make("dd", value)]));
+  element("measures").replaceChildren(...run.measures.map(measure));
+  const rows = run.requests.filter((one) => one.cells).map((one) => rowOf(one, run.block_size));
+  element("grid").replaceChildren(...(rows.length ? rows : [make("p", "nobody is here")]));
+  const staked = last ? last.exercised : [];
+  element("staked").textContent = String(staked.length);
+  element("at-stake").replaceChildren(...staked.map(([id, title]) => make("li", `${id} ${title}`)));
+  const log = run.log.map(({ line, broken }) => {
+    const item = make("li");
+    item.append(make("span", line, { class: "line" }));
+    if (broken.length) item.append(make("span", ` ✕ ${broken.join(", ")}`, { class: "broken" }));
+    return item;
+  }).reverse();
+  if (run.left_out) log.push(make("li", `and ${run.left_out} steps before`));
+  element("log").replaceChildren(...log);
+  complain(run.notice);
+  const told = last && why === "/step" ? `${last.line}; ${run.verdict}` : `before step ${run.next}; ${run.verdict}`;
+  element("live").textContent = told.replace(/ +/g, " ");
+  const again = focus && document.querySelector(`[data-key="${focus}"]`);
+  if (again && !again.disabled) again.focus();
+  else if (focus) element("step").focus();
+}
+
+element("arrive").addEventListener("submit", (event) => {
+  event.preventDefault();
+  const words = {};
+  for (const id of ["prompt", "max_tokens", "shared", "priority"]) words[id] = Number(element(id).value);
+  move("/arrive", words);
+});
+for (const id of ["step", "undo", "restart"]) element(id).addEventListener("click", () => move(`/${id}`));
+element("save").addEventListener("click", () => {
+  const link = make("a", "", { href: "/scenario", download: "by-hand.json" });
+  document.body.append(link);
+  link.click();
+  link.remove();
+});
+show(JSON.parse(element("data").textContent), "");

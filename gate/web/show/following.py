@@ -1,0 +1,215 @@
+"""A run followed step by step: of every request what a page draws and tells, from what was seen.
+
+Lengths are in tokens unless they say blocks. What the target does not show is told by the history,
+or not at all.
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ....model.observation import Step
+from ....properties.history.request_history import RequestHistory
+from ....properties.history.run_history import RunHistory
+from .run_events import Happening
+from .segments import Changes, Line
+
+# Where a request is in a step; a page has the words for it.
+STATES = ("waiting", "prefill", "decode", "held", "paused", "preempted")
+KINDS = ("prefill", "decode", "mixed", "idle")
+QUEUES = ("waiting", "running", "prefilling", "paused")
+
+
+class Follower:
+    """Takes notes of a run.
+
+    Attributes:
+        steps: as the target showed them.
+        run: by name, a number of the whole run by step: `kind` (place in KINDS), `tkv`, `batch`
+            and `volume` of a decode step, blocks `held`, `shared` (by several requests), `cached`
+            (held, and found in the prefix cache), `free` and `reserved`.
+        requests: the same of each request, by its id; see `_note`.
+        queues: ids in each queue, after a step.
+        blocks: of each request its blocks by number, after a step.
+        stakes: of each rule a 1 for each step in which it was exercised.
+        happenings: what happened in which step.
+        widest: position at which the longest row of all steps ends.
+    """
+
+    def __init__(self, system: str, config: Mapping[str, Any], rules: Sequence[str]) -> None:
+        self.steps: list[Step] = []
+        self.run: dict[str, Line] = defaultdict(Line)
+        self.requests: dict[str, dict[str, Line]] = {}
+        self.queues: dict[str, Changes] = {name: Changes() for name in QUEUES}
+        self.blocks: dict[str, Changes] = {}
+        self.stakes: dict[str, Line] = {rule: Line() for rule in rules}
+        self.happenings: list[Happening] = []
+        self.widest = 0
+        self._pads = system == "spyre"
+        self._block: int = config["block_size"]
+        self._accounts: dict[str, RequestHistory] = {}
+        self._prefilled: set[str] = set()
+        self._counted: dict[str, int] = {}
+        self._paused: frozenset[str] = frozenset()
+        self._decoded_at: dict[str, int] = {}
+        self._pool_seen: Any = None
+        self._pool_counts: dict[str, int] = {}
+        self._left: dict[str, int] = {}  # left padding in blocks, as the target showed it last
+
+    def follow(self, step: Step, history: RunHistory, exercised: Counter[str]) -> None:
+        """A step, after it was judged and booked."""
+        number = len(self.steps)
+        self.steps.append(step)
+        seen = (history.requests.get(name) for name in step.scheduled)
+        self._accounts |= {one.id: one for one in seen if one is not None} | history.live
+        self._note_run(number, step)
+        for one in self._accounts.values():
+            state = self._state(step, one)
+            if state is not None:
+                self._note(number, step, one, state)
+        self._note_happenings(number, step)
+        for rule, count in exercised.items():
+            if count != self._counted.get(rule, 0):
+                self._counted[rule] = count
+                if rule in self.stakes:
+                    self.stakes[rule].note(number, 1)
+        self._prefilled = {one.id for one in history.live.values() if one.prefilled}
+        self._accounts = dict(history.live)
+
+    def _note_run(self, number: int, step: Step) -> None:
+        decodes = self._pads and step.kind == "decode" and step.tkv is not None
+        batch = len(step.scheduled)
+        values = {
+            "kind": KINDS.index(step.kind),
+            "tokens": sum(step.scheduled.values()),
+            "tkv": step.tkv,
+            "batch": batch,
+            "volume": batch * step.tkv if decodes and step.tkv is not None else None,
+            "free": step.free_blocks,
+            "reserved": step.reserved_blocks,
+            **self._pool(step),
+        }
+        for name, value in values.items():
+            self.run[name].note(number, value)
+        for name, changes in self.queues.items():
+            queue = getattr(step, name)
+            if queue is not None:
+                changes.note(number, queue)
+
+    def _pool(self, step: Step) -> dict[str, int]:
+        """Blocks held, each once. Few steps change any, and there may be thousands of blocks."""
+        if step.blocks is None:
+            return {}
+        seen = (step.blocks, step.prefix_hit)
+        if seen != self._pool_seen:
+            self._pool_seen = seen
+            held = Counter(block for blocks in step.blocks.values() for block in set(blocks))
+            self._pool_counts = {
+                "held": len(held),
+                "shared": sum(many > 1 for many in held.values()),
+            }
+            if step.prefix_hit is not None:
+                hits = step.prefix_hit.items()
+                cached = {
+                    block
+                    for name, hit in hits
+                    for block in step.blocks.get(name, ())[: hit // self._block]
+                }
+                self._pool_counts["cached"] = len(cached)
+        return self._pool_counts
+
+    def _state(self, step: Step, one: RequestHistory) -> str | None:
+        """Where the request is in this step; None: it has left before."""
+        if one.id in step.scheduled:
+            return "decode" if one.id in self._prefilled else "prefill"
+        if one.ended is not None:
+            return None
+        if one.id in (step.paused or ()):
+            return "paused"
+        if one.started:
+            return "held"
+        return "preempted" if one.preemptions else "waiting"
+
+    def _note(self, number: int, step: Step, one: RequestHistory, state: str) -> None:
+        """The numbers of one request: positions of its row from left to right, then the others.
+
+        `left` padding, `cached` (found in the prefix cache), `prompt` and `generated` computed
+        before, `now` computed in this step, `rest` still to be computed, `right` (padding up to
+        the block's border, or room in blocks that are held), `future` (what it may still generate).
+        """
+        now = step.scheduled.get(one.id, 0)
+        computed = (step.computed or {}).get(one.id, one.computed)
+        before = max(computed - now, 0)
+        shown = (step.left_pad_blocks or {}).get(one.id)
+        if shown is not None:
+            self._left[one.id] = shown
+        pad = self._left.get(one.id)
+        blocks = (step.blocks or {}).get(one.id, ())
+        known = one.prompt + one.regenerated
+        end = max(computed, known)
+        padded = -end % self._block if self._pads and computed else 0
+        room = max(len(blocks) * self._block - end, 0)
+        left = (pad or 0) * self._block
+        future = max(one.prompt + one.max_tokens - 1 - end, 0)
+        self.widest = max(self.widest, left + end + max(future, padded, room))
+        values = {
+            "state": STATES.index(state),
+            "left": None if pad is None else left,
+            "cached": min(one.prefix_hit, before),
+            "prompt": max(min(before, one.prompt) - one.prefix_hit, 0),
+            "generated": max(before - max(one.prompt, one.prefix_hit), 0),
+            "now": now,
+            "rest": end - computed,
+            "right": padded if self._pads else room,
+            "future": future,
+            "computed": computed,
+            "emitted": one.emitted,
+            "tkv": None,
+            "held": None if step.blocks is None else len(blocks),
+        }
+        if self._pads and state == "decode" and shown is not None:
+            values["tkv"] = shown * self._block + computed
+        lines = self.requests.get(one.id)
+        if lines is None:
+            lines = self.requests[one.id] = defaultdict(Line)
+        for name, value in values.items():
+            lines[name].note(number, value)
+        if step.blocks is not None:
+            self.blocks.setdefault(one.id, Changes()).note(number, blocks)
+
+    def _note_happenings(self, number: int, step: Step) -> None:
+        """What a reader of the run wants to be led to."""
+        told = self.happenings
+        told += [Happening(number, "preempted", name) for name in step.preempted or ()]
+        paused = frozenset(step.paused or ())
+        told += [Happening(number, "paused", name) for name in sorted(paused - self._paused)]
+        told += [
+            Happening(number, "resumed", name)
+            for name in sorted(self._paused - paused)
+            if name in step.scheduled
+        ]
+        self._paused = paused
+        for name, tokens in step.scheduled.items():
+            lines = self.requests.get(name)
+            if lines and name in self._prefilled:
+                told += self._decoded(number, name, lines, tokens)
+        told += [
+            Happening(number, "finished", name, word=why)
+            for name, why in (step.finished or {}).items()
+        ]
+
+    def _decoded(
+        self, number: int, name: str, lines: Mapping[str, Line], tokens: int
+    ) -> list[Happening]:
+        """A jump of its tkv since it last decoded, and a block that it begins."""
+        found = []
+        tkv = lines["tkv"].at(number)
+        before = self._decoded_at.pop(name, None)
+        if tkv is not None:
+            self._decoded_at[name] = tkv
+            if before is not None and tkv != before + 1:
+                found.append(Happening(number, "jump", name, before, tkv))
+        computed = lines["computed"].at(number)
+        if computed is not None and (computed - tokens) % self._block == 0:
+            found.append(Happening(number, "border", name, computed, computed // self._block + 1))
+        return found

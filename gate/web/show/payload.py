@@ -1,0 +1,125 @@
+"""The run as data for its page: numbers and names only, and small."""
+
+import base64
+import gzip
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from ...console import output
+from ...console.sanitize import one_line
+from .following import KINDS, STATES
+from .projecting import Projected
+from .recording import Run
+from .run_events import STOPS, WORDS
+from .segments import Changes, Line
+
+
+def packed(run: Run) -> str:
+    """The run as text for a page: JSON, gzip, base64. The same run gives the same text."""
+    return base64.b64encode(gzip.compress(output.json_line(plain(run)), 9, mtime=0)).decode()
+
+
+def plain(run: Run) -> dict[str, Any]:
+    """The run as a page reads it. Numbers by step are `lines.Line.flat`; requests are places in
+    `ids`. What others have named and said is without what would turn or end a line."""
+    followed = run.followed
+    asked = [one.id for one in run.scenario.requests]
+    ids = {name: place for place, name in enumerate(_names(run, asked))}
+    return {
+        "steps": len(run.steps),
+        "opens": opens_at(run),
+        "block": run.config["block_size"],
+        "limit": run.config.get("max_batch_tkv"),
+        "pool": run.config.get("num_blocks"),
+        "ranked": run.config.get("policy") == "priority",
+        "pads": run.scenario.system == "spyre",
+        "widest": followed.widest,
+        "states": STATES,
+        "kinds": KINDS,
+        "words": WORDS,
+        "stops": STOPS,
+        "ids": [one_line(name) for name in ids],
+        "requests": [_request(run, number) for number in range(len(asked))],
+        "run": _lines(followed.run),
+        "of": [_lines(followed.requests.get(name, {})) for name in asked],
+        "queues": {
+            name: [[step, [ids[one] for one in queue]] for step, queue in changes.kept]
+            for name, changes in followed.queues.items()
+        },
+        "blocks": [_growth(followed.blocks.get(name)) for name in asked],
+        "rules": [
+            {"id": rule.id, "title": rule.title, "says": rule.says, "source": rule.source}
+            | {"stakes": followed.stakes[rule.id].flat()}
+            for rule in run.checked
+        ],
+        "broken": [[one.rule, one.step, one_line(one.message)] for one in run.broken],
+        "happenings": [
+            [
+                one.step,
+                one.what,
+                ids.get(one.request, -1),
+                one.first,
+                one.second,
+                one_line(one.word),
+            ]
+            for one in run.happenings()
+        ],
+        "refused": _refused(run, ids),
+        "projected": [_granted(one, ids) for one in run.projected.granted],
+    }
+
+
+def opens_at(run: Run) -> int:
+    """The step at which the page opens: where a rule broke, else the first."""
+    last = max(len(run.steps) - 1, 0)
+    return min(run.broken[0].step, last) if run.broken else 0
+
+
+def _names(run: Run, asked: Sequence[str]) -> Iterable[str]:
+    """Every request, and whoever else the target speaks of, once."""
+    queued = (
+        name
+        for changes in run.followed.queues.values()
+        for _, queue in changes.kept
+        for name in queue
+    )
+    told = (one.request for one in run.followed.happenings if one.request)
+    return dict.fromkeys([*asked, *queued, *told])
+
+
+def _request(run: Run, number: int) -> dict[str, Any]:
+    one = run.scenario.requests[number]
+    return {
+        "prompt": one.prompt_len,
+        "max_tokens": one.max_tokens,
+        "stops_after": one.tokens_to_emit,
+        "priority": one.priority,
+        "content": [[one_line(stream), length] for stream, length in one.prompt],
+    }
+
+
+def _refused(run: Run, ids: Mapping[str, int]) -> dict[str, Any]:
+    to = [[step, ids[name]] for step, name in run.projected.refused_to.kept]
+    return {"volume": run.projected.refused.flat(), "to": to}
+
+
+def _granted(one: Projected, ids: Mapping[str, int]) -> list[Any]:
+    reaches = [[ids[name], reach] for name, reach in one.reaches.items()]
+    return [one.step, ids[one.newcomer], one.largest, reaches]
+
+
+def _lines(lines: Mapping[str, Line]) -> dict[str, list[int]]:
+    return {name: line.flat() for name, line in lines.items() if line.pieces}
+
+
+def _growth(changes: Changes | None) -> list[list[Any]]:
+    """The blocks of a request: step, how many of those before stay, which come behind them."""
+    grown: list[list[Any]] = []
+    before: Sequence[int] = ()
+    for step, blocks in changes.kept if changes is not None else ():
+        pairs = zip(before, blocks, strict=False)
+        kept = next((n for n, (old, new) in enumerate(pairs) if old != new), None)
+        same = min(len(before), len(blocks)) if kept is None else kept
+        grown.append([step, same, list(blocks[same:])])
+        before = blocks
+    return grown

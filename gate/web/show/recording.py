@@ -1,0 +1,179 @@
+"""A run made or read again for a page: a scenario on a target, judged step by step."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from ....model.observation import Step
+from ....model.replies import Started
+from ....model.scenario import Scenario
+from ....model.systems import full_config, resolve_revision
+from ....model.target import ModelTarget, Target
+from ....properties.checking.replay import replay
+from ....properties.checking.session import Session
+from ....properties.explanations.explain import explain
+from ....properties.predicates.predicate import Broken
+from ....properties.predicates.rules import LOCKSTEP
+from ....spec.catalogue import Rule, load
+from .following import Follower
+from .projecting import Projections, projections
+from .run_events import Happening
+
+
+@dataclass
+class Run:
+    """A run, judged up to the first step that breaks a rule, with all that a page shows of it.
+
+    Attributes:
+        name: what the page is called after, a file's name or a scenario's.
+        scenario: what was asked; of a trace, what it says that was asked.
+        started: what the target says of itself.
+        checked: the rules that are judged, in catalogue order.
+        followed: the steps, and what changes over them.
+        broken: the rules that the last step breaks, the first one in front; `step` of a crash is
+            one beyond the last step.
+        why: how the first of them came to break, where that is known; a sentence each.
+        expected: the last step as the model would have done it, where it runs beside the target.
+        projected: what admission went by, where the target's formula is known.
+        refused: requests that were refused at the door, with the target's words.
+        details: the end of a traceback, or of what a crashed target wrote to stderr.
+        ended: how the run ended, in words.
+        replay: the command that does it again; nothing where there is none.
+        notes: what else a reader has to know.
+    """
+
+    name: str
+    scenario: Scenario
+    started: Started
+    checked: Sequence[Rule]
+    followed: Follower
+    broken: Sequence[Broken] = ()
+    why: Sequence[str] = ()
+    expected: Step | None = None
+    projected: Projections = field(default_factory=Projections)
+    refused: Mapping[str, str] = field(default_factory=dict)
+    details: str = ""
+    ended: str = ""
+    replay: str = ""
+    notes: Sequence[str] = ()
+
+    @property
+    def steps(self) -> Sequence[Step]:
+        """The steps, as the target showed them."""
+        return self.followed.steps
+
+    @property
+    def config(self) -> Mapping[str, Any]:
+        """The configuration, every key."""
+        return self.scenario.config
+
+    def happenings(self) -> list[Happening]:
+        """All that happens, in the order of the steps."""
+        return sorted([*_asked(self), *self.followed.happenings, *_judged(self)], key=_step)
+
+
+def recorded(
+    scenario: Scenario,
+    target: Target | None = None,
+    rules: Sequence[Rule] | None = None,
+    *,
+    name: str = "",
+) -> Run:
+    """Run a scenario on a target (default: the reference model) to its end, or to the first broken
+    rule of `rules` (default: all of its system).
+
+    Raises:
+        InputError, ConfigRefused, TargetFault: as `properties.replay.replay`.
+    """
+    revision = resolve_revision(scenario.system, scenario.revision)
+    config = full_config(scenario.system, revision, scenario.config)
+    asked = Scenario(
+        name=scenario.name,
+        system=scenario.system,
+        revision=revision,
+        config=config,
+        requests=scenario.requests,
+    )
+    sessions: list[Session] = []
+    followers: list[Follower] = []
+
+    def begun(session: Session) -> None:
+        sessions.append(session)
+        ids = [rule.id for rule in session.checked]
+        followers.append(Follower(asked.system, config, ids))
+
+    def watch(_: int, step: Step) -> None:
+        monitor = sessions[0].monitor
+        followers[0].follow(step, monitor.history, monitor.exercised)
+
+    judged = load(asked.system) if rules is None else rules
+    outcome = replay(target or ModelTarget(), asked, judged, watch, begun=begun)
+    session, followed = sessions[0], followers[0]
+    run = Run(
+        name or scenario.name or "run",
+        asked,
+        session.started,
+        session.checked,
+        followed,
+        broken=outcome.broken,
+        refused=session.rejected,
+        details=session.details,
+        ended=ended(len(followed.steps), outcome.broken, finished=outcome.finished),
+    )
+    if any(one.rule == LOCKSTEP for one in outcome.broken):
+        run.expected = session.expected
+    return told(run)
+
+
+def told(run: Run) -> Run:
+    """The run with what the models say of it: why a rule broke, what admissions went by."""
+    if run.broken:
+        first, version = run.broken[0], run.started.version
+        run.why = explain(first.rule, run.scenario, first.step, version)
+    run.projected = projections(run.scenario, run.started.version, run.steps)
+    return run
+
+
+def ended(steps: int, broken: Sequence[Broken], *, finished: bool) -> str:
+    """How a run ended."""
+    if broken:
+        return f"{broken[0].rule} broke at step {broken[0].step}"
+    if finished:
+        return f"every request has left after {_many(steps)}, no rule is broken"
+    return f"not finished after {_many(steps)}: no verdict"
+
+
+def _many(steps: int) -> str:
+    return f"{steps:,} step{'s' * (steps != 1)}"
+
+
+def _step(one: Happening) -> int:
+    return one.step
+
+
+def _asked(run: Run) -> list[Happening]:
+    """What the clients did."""
+    found = []
+    for one in run.scenario.requests:
+        if one.id in run.refused:
+            why = run.refused[one.id]
+            found.append(Happening(one.arrival, "refused", one.id, word=why))
+            continue
+        sizes = (one.prompt_len, one.max_tokens)
+        found.append(Happening(one.arrival, "arrived", one.id, *sizes))
+        if one.abort_at is not None:
+            found.append(Happening(one.abort_at, "aborted", one.id))
+    last = len(run.steps)
+    return [one for one in found if one.step <= last]
+
+
+def _judged(run: Run) -> list[Happening]:
+    """What was projected, and what broke."""
+    limit = run.config.get("max_batch_tkv", 0)
+    joins = [
+        Happening(one.step, "joins", one.newcomer, one.largest, limit)
+        for one in run.projected.granted
+    ]
+    return joins + [
+        Happening(one.step, "broken", word=f"{one.rule}: {one.message}") for one in run.broken
+    ]

@@ -1,0 +1,150 @@
+"""A recorded trace as a run: the first one of it that breaks a rule, or the first."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from msgspec.structs import replace
+
+from ....model.errors import InputError
+from ....model.observation import Step
+from ....model.scenario import Request, Scenario
+from ....properties.predicates.rules import LOCKSTEP
+from ...traces.judge import TraceJudge, TraceRun
+from ...traces.run_events import Aborted, Added, Begun, Event, Rejected, Stepped
+from ...traces.source import Source
+from ...traces.trace_file import read_trace
+from .following import Follower
+from .recording import Run, ended, told
+
+
+@dataclass
+class _Asked:
+    """What the clients of one run asked; lengths that nobody said are read from the end."""
+
+    begun: Begun
+    step: int = 0
+    rejected: int = 0
+    requests: dict[str, Request] = field(default_factory=dict)
+    open_ended: set[str] = field(default_factory=set)
+    emitted: dict[str, int] = field(default_factory=dict)
+
+    def take(self, event: Event) -> None:
+        """Another thing that happened in the run."""
+        if isinstance(event, Added):
+            self.requests[event.request.id] = replace(event.request, arrival=self.step)
+            if event.open_ended:
+                self.open_ended.add(event.request.id)
+        elif isinstance(event, Rejected):
+            self.rejected += event.operation == "add"
+        elif isinstance(event, Aborted):
+            asked = self.requests.get(event.id)
+            if asked is not None and asked.abort_at is None:
+                self.requests[event.id] = replace(
+                    asked, abort_at=self.step, abort_inside=event.inside
+                )
+        elif isinstance(event, Stepped):
+            self.step += 1
+            for name, tokens in (event.step.emitted or {}).items():
+                self.emitted[name] = self.emitted.get(name, 0) + tokens
+            for name, why in (event.step.finished or {}).items():
+                if why == "eos" and name in self.open_ended and self.emitted.get(name):
+                    asked = self.requests[name]
+                    length = min(self.emitted[name], asked.max_tokens)
+                    self.requests[name] = replace(asked, output_len=length)
+
+    def scenario(self, name: str) -> Scenario:
+        """The run as a scenario."""
+        return Scenario(
+            name=name,
+            system=self.begun.system,
+            revision=self.begun.revision,
+            config=self.begun.config,
+            requests=tuple(self.requests.values()),
+        )
+
+
+def recorded_trace(
+    source: Source,
+    system: str | None = None,
+    revision: str | None = None,
+    rules: Sequence[str] = (),
+) -> Run:
+    """The first run of a trace that breaks one of `rules` (default: all), else the first run.
+
+    The model of its revision is run beside it. `system` and `revision` are meant instead of those
+    recorded.
+
+    Raises:
+        FileError: a line that is not what the protocol has there.
+        InputError: no run with a request is recorded.
+    """
+    asked: list[_Asked] = []
+    followers: dict[int, Follower] = {}
+    first: list[Run] = []
+    broken: list[Run] = []
+
+    def watched(events: Iterator[Event]) -> Iterator[Event]:
+        for event in events:
+            if broken:  # what comes after it is not shown
+                return
+            if isinstance(event, Begun):
+                asked.append(_Asked(event))
+            elif asked:
+                asked[-1].take(event)
+            yield event
+
+    def watch(run: TraceRun, step: Step) -> None:
+        if run.number not in followers:
+            ids = [rule.id for rule in run.checked]
+            followers.clear()
+            followers[run.number] = Follower(run.begun.system, run.begun.config, ids)
+        monitor = run.monitor
+        followers[run.number].follow(step, monitor.history, monitor.exercised)
+
+    def broke(run: TraceRun) -> None:
+        broken.append(_run(source.name, run, asked[-1], followers.get(run.number)))
+
+    def over(run: TraceRun) -> None:
+        if not run.broken and not first and run.steps:
+            first.append(_run(source.name, run, asked[-1], followers.get(run.number)))
+
+    judge = TraceJudge(source.name, rules, True, broke, over, lambda words: None, watch)
+    judge.follow(watched(read_trace(source, system, revision)))
+    run = next(iter(broken + first), None)
+    if run is None or not run.scenario.requests:
+        raise InputError("FILE", f"{source.name} holds no run with a request; valid: a trace")
+    if judge.cut is not None:
+        run.notes = [*run.notes, f"line {judge.cut.line}: {judge.cut.why}"]
+    return told(run)
+
+
+def _run(name: str, run: TraceRun, asked: _Asked, followed: Follower | None) -> Run:
+    """What a page shows of a run of the trace; nothing was followed where it broke at once."""
+    begun = run.begun
+    ids = [rule.id for rule in run.checked]
+    where = f"run {run.number} of the trace, from line {begun.line}"
+    notes = [f"{where} to line {run.line}" if run.broken else where]
+    if asked.rejected:
+        notes.append(f"{asked.rejected} requests were refused at the door")
+    shown = Run(
+        name,
+        asked.scenario(name),
+        begun.started,
+        run.checked,
+        followed or Follower(begun.system, begun.config, ids),
+        broken=run.broken,
+        ended=_ended(run),
+        notes=notes,
+    )
+    match = run.explainer and run.explainer.match_of(begun.revision)
+    if any(one.rule == LOCKSTEP for one in run.broken) and match and match.departed:
+        shown.expected = match.departed.ahead[0][1]
+    return shown
+
+
+def _ended(run: TraceRun) -> str:
+    if run.broken:
+        return ended(run.steps, run.broken, finished=False)
+    left = len(run.monitor.history.live)
+    open_end = f", {left} requests have not finished" if left else ""
+    return f"{run.steps:,} steps are recorded, no rule is broken{open_end}"

@@ -1,0 +1,187 @@
+"""A graph as the page has it: states, moves and rules in words, and the runs to them."""
+
+import shlex
+from typing import Any
+
+import msgspec
+
+from ....model.scenario import Scenario
+from ....solver.explore import Label
+from ....solver.graph import Edge, Graph, Vertex
+from ....solver.scheduling import Node
+from ....solver.systems import space_of
+from ....spec.catalogue import Rule
+from ...console.output import config_line
+from ...console.step_lines import step_line
+from ...files.scenario_file import file_name, scenario_json
+from ...targets.limits import STEP_LIMIT, replay_options
+from ...targets.target_spec import MODEL
+from ..base.words import measures, progress, queues
+from .runs import Shown, possible, shown_run
+
+
+def page_data(graph: Graph, rules: list[Rule]) -> dict[str, Any]:
+    """Everything that the page shows, as plain data."""
+    asked, explored = graph.run.asked, graph.explored
+    scope = asked.scope
+    start = graph.run.scenario(())
+    rows = _rows(graph)
+    return {
+        "title": (
+            f"{scope.system} {asked.revision}: {scope.name}, {scope.requests} requests, "
+            f"{space_of(scope.system).limit_name} {scope.limits[0]}"
+        ),
+        "says": scope.says,
+        "config": config_line(scope.system, asked.revision, start.config),
+        "counted": f"{explored.states:,} states, {explored.transitions:,} moves",
+        "cut": cut_line(graph),
+        "reduced": asked.reduced,
+        "scenario": _plain(start, "requests"),
+        "states": [
+            _state(graph, number, vertex, rows[number])
+            for number, vertex in enumerate(graph.vertices)
+        ],
+        "moves": [_move(graph, edge) for edge in graph.edges],
+        "rules": [_rule(graph, rule) for rule in rules if rule.id in explored.checked],
+    }
+
+
+def cut_line(graph: Graph) -> str | None:
+    """What is not on the page, None where everything is."""
+    if not graph.beyond and not graph.unopened:
+        return None
+    parts = [f"cut: the first {len(graph.vertices):,} states are drawn"]
+    if graph.beyond:
+        parts.append(f"at least {graph.beyond:,} more are not")
+    if graph.unopened:
+        parts.append(f"the moves from {len(graph.unopened):,} were not looked at")
+    return ", ".join(parts)
+
+
+def _rows(graph: Graph) -> list[int]:
+    """The place of each state among those as many moves away: whose parents come first, first."""
+    taken: dict[int, int] = {}
+    rows = []
+    for vertex in graph.vertices:
+        rows.append(taken.get(vertex.depth, 0))
+        taken[vertex.depth] = rows[-1] + 1
+    return rows
+
+
+def _state(graph: Graph, number: int, vertex: Vertex, row: int) -> dict[str, Any]:
+    node, book = vertex.node, vertex.node.book
+    came_by = None if vertex.first is None else graph.edges[vertex.first]
+    kind = "clients" if came_by is None or came_by.step is None else came_by.step.kind
+    state: dict[str, Any] = {
+        "depth": vertex.depth,
+        "row": row,
+        "kind": kind,
+        "first": vertex.first,
+        "steps": book.step,
+        "queues": [[name, members] for name, members in queues(book).items()],
+        "requests": [
+            [name, f"{_asked_for(node, name)}, {progress(book, name)}"] for name in node.known
+        ],
+        "tkv": book.last.tkv if book.last is not None else None,
+        "measures": [[*one] for one in measures(book.last, book.config)],
+    }
+    if number in graph.unopened:
+        state["unopened"] = True
+    if number:
+        labels = graph.labels(graph.path_to(number))
+        state["scenario"] = _plain(graph.run.scenario(labels), "requests", keep=True)
+    return state
+
+
+def _asked_for(node: Node, request: str) -> str:
+    """What a request asked for; a range where nobody has read it yet."""
+    candidates: Any = node.known[request]
+    items = [candidates.menu.items[number] for number in possible(candidates)]
+
+    def told(values: set[int]) -> str:
+        least, most = min(values), max(values)
+        return f"{least}" if least == most else f"{least} to {most} (nobody has read it)"
+
+    return (
+        f"prompt {told({one.prompt_len for one in items})}, "
+        f"max_tokens {told({one.max_tokens for one in items})}"
+    )
+
+
+def _move(graph: Graph, edge: Edge) -> dict[str, Any]:
+    move: dict[str, Any] = {"from": edge.source, "to": edge.target, "does": _does(graph, edge)}
+    if edge.step is not None:
+        before = graph.vertices[edge.source].node.book
+        move["answer"] = step_line(before.step, edge.step, before.last, before.config)
+    if edge.broken:
+        move["broken"] = [[one.rule, one.message] for one in edge.broken]
+    return move
+
+
+def _does(graph: Graph, edge: Edge) -> str:
+    """What the clients do in a move."""
+    kind, *rest = edge.label
+    if kind == "arrive":
+        return f"{rest[0]} arrives"
+    if kind == "give up":
+        return f"{rest[0]} gives up"
+    if kind == "choose":
+        source = graph.vertices[edge.source].node
+        return f"{rest[0]} is read: {_chosen(source, edge.label)}"
+    given_up, tokens = rest
+    parts = []
+    if given_up is not None:
+        parts.append(f"{given_up[0]} gives up {'inside' if given_up[1] else 'before'} the step")
+    book = graph.vertices[edge.source].node.book
+    for name, bits, ending in tokens:
+        if ending:
+            asked = graph.vertices[edge.source].node.known[name].menu.candidates(bits)
+            early = asked.max_tokens != book.live[name].emitted + 1
+            parts.append(f"{name} ends{' early (EOS)' if early else ''}")
+    return "; ".join(["step", *parts])
+
+
+def _chosen(node: Node, label: Label) -> str:
+    _, name, bits = label
+    menu = node.known[name].menu
+    return _asked_for(node._replace(known={name: menu.candidates(bits)}), name)
+
+
+def _rule(graph: Graph, rule: Rule) -> dict[str, Any]:
+    shown = shown_run(graph, rule)
+    broken = rule.id in {one.rule for one in graph.explored.found}
+    told: dict[str, Any] = {
+        "id": rule.id,
+        "title": rule.title,
+        "says": rule.says,
+        "source": rule.source,
+        "witness": rule.witness,
+        "verdict": _verdict(graph, rule, shown, broken),
+        "path": None,
+    }
+    if shown is not None:
+        file = file_name(shown.scenario, rule.id)
+        options = replay_options(MODEL, [rule.id], STEP_LIMIT)
+        told |= {
+            "path": shown.path,
+            "message": shown.message,
+            "file": file,
+            "scenario": scenario_json(shown.scenario),
+            "command": f"schedproof replay {shlex.quote(file)}{options}",
+        }
+    return told
+
+
+def _verdict(graph: Graph, rule: Rule, shown: Shown | None, broken: bool) -> str:
+    """One of: broken, doubtful, exercised, not exercised."""
+    if broken:
+        return "broken" if shown is not None and shown.broken else "doubtful"
+    return "exercised" if graph.explored.exercised.get(rule.id) else "not exercised"
+
+
+def _plain(scenario: Scenario, field: str, *, keep: bool = False) -> Any:
+    """A scenario as plain data without a field, or that field alone."""
+    data = msgspec.json.decode(scenario_json(scenario)) if scenario.requests else None
+    if data is None:
+        data = {k: v for k, v in msgspec.to_builtins(scenario).items() if v is not None}
+    return data[field] if keep else {k: v for k, v in data.items() if k != field}

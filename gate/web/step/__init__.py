@@ -1,0 +1,1 @@
+"""`schedproof step`: a scheduler stepped by hand in a browser."""

@@ -1,0 +1,260 @@
+"""A run that is made by hand: the clients' next moves are chosen, and each step is judged.
+
+What the clients have done is a scenario that grows. The steps are those of a `Session`, so that a
+rule breaks here as it does in `gate` and `replay`; undoing is running the shorter scenario again.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from msgspec.structs import replace
+
+from ....model.faults import ConfigRefused, TargetFault
+from ....model.observation import Step
+from ....model.scenario import Request, Scenario
+from ....model.target import Target
+from ....properties.checking.replay import client_actions
+from ....properties.checking.session import Session
+from ....properties.predicates.predicate import Broken
+from ....properties.predicates.rules import ends_run
+from ....spec.catalogue import Rule
+
+MAX_REQUESTS = 64
+MAX_STEPS = 5_000
+MAX_TOKENS = 131_072  # of a prompt, and of an output
+SHARED = "shared"  # the stream that prompts with a shared prefix begin with
+
+
+class NotNow(ValueError):  # noqa: N818 (an answer to who steps, not a fault)
+    """A move that the run does not allow; `str()` is one line that says what it does."""
+
+
+class Setup(NamedTuple):
+    """What is stepped: `config` has every key, `stderr` gives what the target wrote there."""
+
+    target: Target
+    system: str
+    revision: str
+    config: Mapping[str, Any]
+    rules: Sequence[Rule]
+    stderr: Callable[[], str]
+
+
+class Clients(NamedTuple):
+    """What the clients have done so far, and the steps taken since the start."""
+
+    requests: tuple[Request, ...] = ()
+    steps: int = 0
+
+
+@dataclass(frozen=True)
+class Taken:
+    """One step: what the scheduler answered (None: it crashed or hung), the rules that it breaks,
+    and those that were exercised in it."""
+
+    number: int
+    step: Step | None
+    broken: tuple[Broken, ...]
+    exercised: frozenset[str]
+
+
+class ByHand:
+    """A run that goes on by one move at a time.
+
+    Attributes:
+        clients: what was done so far; arrivals and aborts of the coming step are in it.
+        taken: the steps, in order.
+        session: the run as the monitors follow it.
+        padding: left padding of each request in blocks, as it was last shown.
+        fault: why the target cannot go on, where that breaks no rule.
+        notice: something worth a line about the last move.
+    """
+
+    def __init__(self, setup: Setup) -> None:
+        """Start the target.
+
+        Raises:
+            ConfigRefused, TargetFault: it does not take the configuration, or does not start.
+        """
+        self.setup = setup
+        self.clients = Clients()
+        self._before: list[Clients] = []
+        self._start()
+
+    @property
+    def can_undo(self) -> bool:
+        """There is a move to take back."""
+        return bool(self._before)
+
+    @property
+    def ended(self) -> bool:
+        """The target is gone, or nothing can be judged any more."""
+        broken = (one for taken in self.taken for one in taken.broken)
+        return self.fault is not None or ends_run(broken)
+
+    @property
+    def first_broken(self) -> Broken | None:
+        """What a replay of this run names as broken."""
+        return next((one for taken in self.taken for one in taken.broken), None)
+
+    def scenario(self) -> Scenario:
+        """The run so far, to be replayed."""
+        setup = self.setup
+        return Scenario(
+            name="stepped by hand",
+            system=setup.system,
+            revision=setup.revision,
+            config=dict(setup.config),
+            requests=self.clients.requests,
+            origin={"engine": "by hand"},
+        )
+
+    def arrive(self, prompt: int, max_tokens: int, priority: int = 0, shared: int = 0) -> None:
+        """A request comes before the next step; its first `shared` tokens are everybody's."""
+        self._must_go_on()
+        if len(self.clients.requests) == MAX_REQUESTS:
+            raise NotNow(f"{MAX_REQUESTS} requests have arrived; a run by hand has no more")
+        if shared > prompt:
+            raise NotNow(f"shared {shared}; valid: 0 to {prompt}, the tokens of the prompt")
+        name = f"r{len(self.clients.requests)}"
+        segments = ((SHARED, shared), (name, prompt - shared))
+        request = Request(
+            id=name,
+            arrival=self.clients.steps,
+            prompt=tuple((stream, length) for stream, length in segments if length),
+            max_tokens=max_tokens,
+            priority=priority,
+        )
+        self._do(self.clients._replace(requests=(*self.clients.requests, request)))
+
+    def abort(self, name: str, inside: bool) -> None:
+        """The client of a request gives it up, before the next step or inside it."""
+        self._must_go_on()
+        self._must_be_here(name)
+        self._do(self._changed(name, abort_at=self.clients.steps, abort_inside=inside))
+
+    def end(self, name: str) -> None:
+        """The next token of a request is EOS.
+
+        A target is told at the door how much a request generates: once it is through, the run is
+        made again.
+        """
+        self._must_go_on()
+        request = self._must_be_here(name)
+        account = self.session.monitor.history.live.get(name)
+        length = 1 + (account.emitted if account is not None else 0)
+        if length >= request.max_tokens:
+            raise NotNow(f"{name} has one token left of its {request.max_tokens}: it ends anyway")
+        self._do(self._changed(name, output_len=length))
+        if account is not None:
+            self._again()
+
+    def step(self) -> None:
+        """The clients' moves take place, and the scheduler takes a step."""
+        self._must_go_on()
+        if self.clients.steps == MAX_STEPS:
+            raise NotNow(f"{MAX_STEPS:,} steps were taken; a run by hand has no more")
+        self._do(self.clients._replace(steps=self.clients.steps + 1))
+        self._take()
+
+    def undo(self) -> None:
+        """Take back the last move."""
+        if not self._before:
+            raise NotNow("there is no move to take back")
+        last, self.clients = self.clients, self._before.pop()
+        self.notice = ""
+        if self.ended or last.steps != self.clients.steps or self._asks_otherwise(last):
+            self._again()
+
+    def restart(self) -> None:
+        """Begin anew, with nothing arrived."""
+        self.clients = Clients()
+        self._before = []
+        self.notice = ""
+        self._again()
+
+    def _start(self) -> None:
+        setup = self.setup
+        self.taken: list[Taken] = []
+        self.padding: dict[str, int] = {}
+        self.fault: str | None = None
+        self.notice = ""
+        self._at_stake: Counter[str] = Counter()
+        asked = (setup.target, setup.system, setup.revision, setup.config, setup.rules)
+        self.session = Session(*asked, self._at_stake)
+
+    def _again(self) -> None:
+        """The run from its start, as the clients now have it."""
+        before = [taken.step for taken in self.taken]
+        try:
+            self._start()
+        except (ConfigRefused, TargetFault) as error:
+            self.fault = str(error)
+            return
+        while len(self.taken) < self.clients.steps and not self.ended:
+            self._take()
+        self.clients = self.clients._replace(steps=len(self.taken))
+        now = [taken.step for taken in self.taken]
+        for number, (old, new) in enumerate(zip(before, now, strict=False)):
+            if old is not None and old != new:
+                self.notice = f"run again, the target answers step {number} otherwise than before"
+                return
+
+    def _take(self) -> None:
+        """The next step, with what the clients do before it and inside it."""
+        number, stakes = len(self.taken), self._at_stake.copy()
+        arrivals = [one for one in self.clients.requests if one.arrival == number]
+        broken: list[Broken] = []
+        try:
+            broken = client_actions(self.session, self.scenario(), arrivals, number)
+            broken = broken or self.session.step()
+        except TargetFault as error:
+            self.fault = str(error)
+        recent = self.session.recent
+        step = recent[-1][1] if recent and recent[-1][0] == number else None
+        exercised = frozenset(
+            rule for rule in self._at_stake if self._at_stake[rule] > stakes[rule]
+        )
+        self.taken.append(Taken(number, step, tuple(broken), exercised))
+        if step is not None:
+            self.padding.update(step.left_pad_blocks or {})
+
+    def _do(self, clients: Clients) -> None:
+        self._before.append(self.clients)
+        self.clients = clients
+        self.notice = ""
+
+    def _changed(self, name: str, **changes: Any) -> Clients:
+        requests = tuple(
+            replace(one, **changes) if one.id == name else one for one in self.clients.requests
+        )
+        return self.clients._replace(requests=requests)
+
+    def _asks_otherwise(self, last: Clients) -> bool:
+        """What the target was told at the door is not what it would be told now."""
+        steps = self.clients.steps
+        told = [
+            {one.id: one.output_len for one in clients.requests if one.arrival < steps}
+            for clients in (last, self.clients)
+        ]
+        return told[0] != told[1]
+
+    def _must_go_on(self) -> None:
+        if self.ended:
+            raise NotNow("the run has ended; valid: undo, or begin anew")
+
+    def _must_be_here(self, name: str) -> Request:
+        """The request, which has arrived, was not refused and has not left."""
+        live = self.session.monitor.history.live
+        for one in self.clients.requests:
+            is_coming = one.arrival == self.clients.steps
+            if one.id == name and (is_coming or name in live):
+                return one
+        here = [
+            one.id
+            for one in self.clients.requests
+            if one.id in live or one.arrival == self.clients.steps
+        ]
+        raise NotNow(f"{name!r:.40} is not here; valid: {', '.join(here) or 'nobody yet'}")

@@ -1,0 +1,213 @@
+"""The page of a run by hand, served on this machine only: the run is here, the page shows it."""
+
+import sys
+from collections.abc import Callable
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from threading import Lock
+from typing import Annotated, Any
+
+import msgspec
+
+from ....model.errors import InputError
+from ...console.output import fail, json_line, one_line
+from ...files.scenario_file import scenario_json
+from ..base.joined import joined, policy
+from .run import MAX_TOKENS, ByHand, NotNow
+from .view import view
+
+HOST = "127.0.0.1"
+MAX_BODY = 16 * 1024  # bytes; a move is far shorter
+PATIENCE = 10.0  # seconds for a request to come in
+FILE = "by-hand.json"
+
+Tokens = Annotated[int, msgspec.Meta(ge=1, le=MAX_TOKENS)]
+
+
+class Arrive(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A request to arrive; lengths in tokens."""
+
+    prompt: Tokens
+    max_tokens: Tokens
+    priority: Annotated[int, msgspec.Meta(ge=-1000, le=1000)] = 0
+    shared: Annotated[int, msgspec.Meta(ge=0, le=MAX_TOKENS)] = 0
+
+
+class End(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A request whose next token is EOS."""
+
+    id: str
+
+
+class Abort(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A request that its client gives up."""
+
+    id: str
+    inside: bool = False
+
+
+class Nothing(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A move that needs no words."""
+
+
+Move = tuple[type[msgspec.Struct], Callable[[ByHand, Any], None]]
+MOVES: dict[str, Move] = {
+    "/arrive": (
+        Arrive,
+        lambda run, one: run.arrive(one.prompt, one.max_tokens, one.priority, one.shared),
+    ),
+    "/end": (End, lambda run, one: run.end(one.id)),
+    "/abort": (Abort, lambda run, one: run.abort(one.id, one.inside)),
+    "/step": (Nothing, lambda run, _: run.step()),
+    "/undo": (Nothing, lambda run, _: run.undo()),
+    "/restart": (Nothing, lambda run, _: run.restart()),
+}
+
+
+class Server(ThreadingHTTPServer):
+    """One run, moved by one request at a time."""
+
+    daemon_threads = True
+    block_on_close = False
+
+    def __init__(self, run: ByHand, options: str, port: int) -> None:
+        """Take the port, 0 for any free one; `options` as for `view`.
+
+        Raises:
+            InputError: it cannot be had.
+        """
+        self.run = run
+        self.options = options
+        self.lock = Lock()
+        try:
+            super().__init__((HOST, port), Handler)
+        except OSError as error:
+            why = (error.strerror or str(error)).lower()
+            raise InputError(
+                "--port", f"{port}: {why}; valid: another port, or 0 for any free one"
+            ) from None
+
+    @property
+    def address(self) -> str:
+        """Where the page is."""
+        return f"http://{HOST}:{self.server_port}"
+
+    def names(self) -> frozenset[str]:
+        """What a client of this machine calls us; anything else was led here by somebody else."""
+        return frozenset(f"{name}:{self.server_port}" for name in (HOST, "localhost"))
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """A client that has gone is no error; anything else is a line."""
+        error = sys.exception()
+        if not isinstance(error, ConnectionError | TimeoutError):
+            fail(f"{type(error).__name__}: {error}")
+
+
+class Handler(BaseHTTPRequestHandler):
+    """One request to the server."""
+
+    server: Server
+    server_version, sys_version = "schedproof", ""
+    timeout = PATIENCE
+
+    def do_GET(self) -> None:
+        """The page, the run as data, or as a scenario."""
+        if not self._is_meant():
+            return
+        with self.server.lock:
+            shown = view(self.server.run, self.server.options)
+            scenario = self.server.run.scenario()
+        if self.path == "/":
+            page = joined("step", shown, connect="'self'")
+            self._answer(HTTPStatus.OK, page.encode(), "text/html; charset=utf-8")
+        elif self.path == "/state":
+            self._answer(HTTPStatus.OK, json_line(shown), "application/json")
+        elif self.path == "/scenario" and not scenario.requests:
+            self._refuse(HTTPStatus.CONFLICT, "nothing has arrived yet: that is no scenario")
+        elif self.path == "/scenario":
+            saved = scenario_json(scenario).encode()
+            self._answer(HTTPStatus.OK, saved, "application/json", FILE)
+        else:
+            self._refuse(HTTPStatus.NOT_FOUND, f"{self.path!r:.60}; valid: /, /state, /scenario")
+
+    def do_POST(self) -> None:
+        """A move: its words come in as JSON, the run goes out as data."""
+        if not self._is_meant():
+            return
+        if self.path not in MOVES:
+            valid = ", ".join(MOVES)
+            self._refuse(HTTPStatus.NOT_FOUND, f"{self.path!r:.60}; valid: {valid}")
+            return
+        body = self._body()
+        if body is None:
+            return
+        words, move = MOVES[self.path]
+        try:
+            said = msgspec.json.decode(body, type=words)
+        except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
+            self._refuse(HTTPStatus.BAD_REQUEST, f"{self.path}: {error}")
+            return
+        with self.server.lock:
+            try:
+                move(self.server.run, said)
+            except NotNow as error:
+                self._refuse(HTTPStatus.BAD_REQUEST, str(error))
+                return
+            shown = view(self.server.run, self.server.options)
+        self._answer(HTTPStatus.OK, json_line(shown), "application/json")
+
+    def log_message(self, *_: Any) -> None:
+        """Nothing: the terminal is not for what browsers ask."""
+
+    def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
+        """What http.server refuses by itself, in a line like everything else."""
+        self.close_connection = True
+        self._refuse(HTTPStatus(code), message or HTTPStatus(code).phrase)
+
+    def _is_meant(self) -> bool:
+        """The request is for us and from our page.
+
+        A foreign page can send requests here, by a form or under a name of its own that leads to
+        this machine: the first shows in Origin, the second in Host.
+        """
+        names = self.server.names()
+        host, origin = self.headers.get("Host", ""), self.headers.get("Origin")
+        if host not in names:
+            self._refuse(HTTPStatus.FORBIDDEN, f"Host {host!r:.60}; valid: {self.server.address}")
+            return False
+        if origin is not None and origin not in {f"http://{name}" for name in names}:
+            why = f"Origin {origin!r:.60}; valid: {self.server.address}"
+            self._refuse(HTTPStatus.FORBIDDEN, why)
+            return False
+        return True
+
+    def _body(self) -> bytes | None:
+        """What was sent, or None where it was refused."""
+        length = self.headers.get("Content-Length", "")
+        if not (length.isascii() and length.isdigit()):
+            self._refuse(HTTPStatus.LENGTH_REQUIRED, "Content-Length is missing")
+            return None
+        if len(length) > 9 or int(length) > MAX_BODY:
+            why = f"the body has {length:.20} bytes; valid: {MAX_BODY} at most"
+            self._refuse(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, why)
+            return None
+        if self.headers.get_content_type() != "application/json":
+            self._refuse(HTTPStatus.BAD_REQUEST, "Content-Type; valid: application/json")
+            return None
+        return self.rfile.read(int(length))
+
+    def _refuse(self, status: HTTPStatus, why: str) -> None:
+        self._answer(status, f"{one_line(why)}\n".encode(), "text/plain; charset=utf-8")
+
+    def _answer(self, status: HTTPStatus, data: bytes, kind: str, file: str | None = None) -> None:
+        self.send_response(status)
+        self.send_header("Content-Type", kind)
+        self.send_header("Content-Length", str(len(data)))
+        if file is not None:
+            self.send_header("Content-Disposition", f'attachment; filename="{file}"')
+        self.send_header("Cache-Control", "no-store")
+        self.send_header("X-Content-Type-Options", "nosniff")
+        allowed = policy(connect="'self'")
+        self.send_header("Content-Security-Policy", f"{allowed}; frame-ancestors 'none'")
+        self.end_headers()
+        self.wfile.write(data)

@@ -1,0 +1,153 @@
+"""What the page shows of a run by hand, as plain data."""
+
+from typing import Any
+
+from ....model.scenario import Request
+from ...console.output import SHOWN_DETAILS, config_line, one_line
+from ...console.step_lines import step_line
+from ..base.words import QUEUES, VOLUME, Measure, measures, progress, queues
+from .grid import cells
+from .run import ByHand, Taken
+
+SHOWN_STEPS = 100
+REPLAY = "schedproof replay by-hand.json"
+
+
+def view(run: ByHand, options: str) -> dict[str, Any]:
+    """The run as it stands; `options` are those with which `replay` sees the same."""
+    setup, session = run.setup, run.session
+    history = session.monitor.history
+    return {
+        "title": f"{session.started.name} {session.started.version}, step by step",
+        "config": config_line(setup.system, setup.revision, setup.config),
+        "next": run.clients.steps,
+        "requests": [_request(run, one) for one in run.clients.requests],
+        "queues": [[name, members] for name, members in queues(history).items()],
+        "tkv": None if history.last is None else history.last.tkv,
+        "measures": [[*one] for one in _measures(run)],
+        "block_size": setup.config["block_size"],
+        "last": _last(run),
+        "log": [_line(run, taken) for taken in run.taken[-SHOWN_STEPS:]],
+        "left_out": max(0, len(run.taken) - SHOWN_STEPS),
+        "verdict": verdict(run),
+        "broken": run.first_broken is not None,
+        "ended": run.ended,
+        "fault": None if run.fault is None else one_line(run.fault),
+        "details": _details(run),
+        "notice": run.notice,
+        "can_undo": run.can_undo,
+        "can_abort": not session.cannot_abort,
+        "has_priorities": setup.config.get("policy") == "priority",
+        "replay": REPLAY + options,
+    }
+
+
+def verdict(run: ByHand) -> str:
+    """What a replay says of the run so far, in a line."""
+    first = run.first_broken
+    if run.fault is not None:
+        return f"no verdict: {one_line(run.fault)}"
+    if first is not None:
+        return one_line(f"{first.rule} is broken in step {first.step}: {first.message}")
+    staked = {rule for taken in run.taken for rule in taken.exercised}
+    if not staked:
+        return "no rule was exercised yet"
+    return f"no rule is broken; {len(staked)} of {len(run.session.checked)} were exercised"
+
+
+def _measures(run: ByHand) -> list[Measure]:
+    """What the last step took of each limit; and the last decode step, of the one on its volume."""
+    config = run.setup.config
+    told = measures(run.session.monitor.history.last, config)
+    decodes = [one for one in run.taken if one.step is not None and one.step.kind == "decode"]
+    if decodes and decodes[-1] is not run.taken[-1]:
+        for one in measures(decodes[-1].step, config):
+            if one.name == VOLUME:
+                told.insert(0, one._replace(name=f"{VOLUME} in step {decodes[-1].number}"))
+    return told
+
+
+def _request(run: ByHand, request: Request) -> dict[str, Any]:
+    name, history = request.id, run.session.monitor.history
+    account = history.requests.get(name)
+    coming = request.arrival == run.clients.steps
+    refused = run.session.rejected.get(name)
+    words = f"prompt {request.prompt_len}"
+    if len(request.prompt) > 1 or request.prompt[0][0] != name:
+        words += f" ({' + '.join(f'{stream} {length}' for stream, length in request.prompt)})"
+    words += f", max_tokens {request.max_tokens}"
+    words += f", priority {request.priority}" if request.priority else ""
+    told: dict[str, Any] = {"id": name, "asked": words, "here": coming or name in history.live}
+    told["plans"] = _plans(run, request)
+    if refused is not None:
+        told["where"] = one_line(f"refused at the door: {refused}")
+    elif account is None:
+        told["where"] = "arrives before the next step" if coming else "was never taken"
+    else:
+        told["where"] = "has left" if account.ended else _queue(run, name)
+        told["progress"] = progress(history, name)
+        if not account.ended:
+            padding = run.padding.get(name, 0) if account.computed else 0
+            cached = min(account.prefix_hit, account.computed)
+            prompt = min(account.computed, account.prompt) - min(cached, account.prompt)
+            told["cells"] = cells(
+                *(max(0, padding), cached, prompt),
+                max(0, account.computed - account.prompt),
+                run.setup.config["block_size"],
+            )
+    return told
+
+
+def _queue(run: ByHand, name: str) -> str:
+    """The most special list that the request is in."""
+    there = queues(run.session.monitor.history)
+    return next((queue for queue in reversed(QUEUES) if name in there.get(queue, ())), "unlisted")
+
+
+def _plans(run: ByHand, request: Request) -> list[str]:
+    """What its client has already decided about it for the coming step or token."""
+    plans = []
+    account = run.session.monitor.history.live.get(request.id)
+    if request.abort_at == run.clients.steps:
+        plans.append(f"gives up {'inside' if request.abort_inside else 'before'} the next step")
+    emitted = account.emitted if account is not None else 0
+    is_here = account is not None or request.arrival == run.clients.steps
+    if is_here and request.output_len is not None and request.output_len == emitted + 1:
+        plans.append("its next token is EOS")
+    return plans
+
+
+def _last(run: ByHand) -> dict[str, Any] | None:
+    if not run.taken:
+        return None
+    taken = run.taken[-1]
+    titles = {rule.id: rule for rule in run.setup.rules}
+    first = run.first_broken
+    return {
+        "line": _words(run, taken),
+        "broken": [
+            [one.rule, titles[one.rule].title, titles[one.rule].says, one_line(one.message)]
+            for one in taken.broken
+        ],
+        "after": first is not None and bool(taken.broken) and taken.broken[0] is not first,
+        "exercised": [
+            [rule.id, rule.title] for rule in run.setup.rules if rule.id in taken.exercised
+        ],
+    }
+
+
+def _line(run: ByHand, taken: Taken) -> dict[str, Any]:
+    return {"line": _words(run, taken), "broken": [one.rule for one in taken.broken]}
+
+
+def _words(run: ByHand, taken: Taken) -> str:
+    if taken.step is None:
+        return f"step {taken.number:>5} no answer"
+    before = run.taken[taken.number - 1].step if taken.number else None
+    return step_line(taken.number, taken.step, before, run.setup.config)
+
+
+def _details(run: ByHand) -> list[str]:
+    """The end of a traceback, or of what the target wrote to stderr, once it has ended."""
+    text = (run.session.details or run.setup.stderr()) if run.ended else ""
+    return [one_line(line) for line in text.strip().splitlines()[-SHOWN_DETAILS:]]

@@ -1,0 +1,1 @@
+"""A target under all predicates: sessions, replays, lockstep, comparison of two targets."""

@@ -1,0 +1,126 @@
+"""Lockstep: the same decisions, step by step, as the model of the same release."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+from msgspec.structs import replace
+
+from ...model.observation import FIELDS, NULLABLE, REQUIRED, Step
+
+COMPARED = (
+    "kind",
+    "scheduled",
+    "emitted",
+    "tkv",
+    "left_pad_blocks",
+    "waiting",
+    "running",
+    "prefilling",
+    "paused",
+    "preempted",
+    "finished",
+    "computed",
+    "prefix_hit",
+    "blocks",
+    "slot_blocks",
+    "free_blocks",
+    "reserved_blocks",
+)
+# Their values are names of blocks.
+NAMED = frozenset({"blocks", "slot_blocks"})
+
+
+def shown(step: Step, observes: frozenset[str]) -> Step:
+    """The step as one sees it who is shown these fields only."""
+    return replace(step, **dict.fromkeys(FIELDS - REQUIRED - observes))
+
+
+def equal_at_sight(seen: Mapping[str, Any], model: Mapping[str, Any]) -> bool:
+    """Two observations, as they were answered, have no differing field: what both show is equal as
+    it stands. If not, they may still mean the same (`differing`)."""
+    if any(seen.get(field) != model.get(field) for field in NULLABLE):
+        return False
+    if any(field in seen and seen[field] != value for field, value in model.items()):
+        return False
+    return list(seen["scheduled"]) == list(model["scheduled"])
+
+
+class Differing(NamedTuple):
+    """A field of two steps that differs, in a form in which equal values mean the same."""
+
+    field: str
+    first: Any
+    second: Any
+
+    @property
+    def first_shown(self) -> str:
+        """The first value for a reader."""
+        return _shown(self.first)
+
+    @property
+    def second_shown(self) -> str:
+        """The second value for a reader."""
+        return _shown(self.second)
+
+
+def differing(seen: Step, other: Step) -> Iterator[Differing]:
+    """The fields, shown by both, in which two steps differ.
+
+    Block numbers are names: they are compared up to renaming, 0 (padding) apart. Who is not listed
+    has nothing computed, cached or held.
+    """
+    names: tuple[dict[int, int], dict[int, int]] = ({0: 0}, {0: 0})
+    for field in _unequal(seen, other):
+        if field not in NULLABLE and None in (getattr(seen, field), getattr(other, field)):
+            continue
+        own = _comparable(field, seen, names[0])
+        expected = _comparable(field, other, names[1])
+        if own != expected:
+            yield Differing(field, own, expected)
+
+
+def differences(seen: Step, model: Step) -> list[str]:
+    """The fields, shown by both, in which a target's step differs from its model's."""
+    return [
+        f"{one.field}: target {one.first_shown}, model {one.second_shown}"
+        for one in differing(seen, model)
+    ]
+
+
+def _unequal(seen: Step, other: Step) -> list[str]:
+    """The fields that are not equal as they stand, which in nearly every step are none or few.
+
+    All that may differ although it is equal is among them: the order in which requests are
+    scheduled, a tkv of steps of different kinds, and the field that gives the blocks their names.
+    """
+    found = [field for field in COMPARED if getattr(seen, field) != getattr(other, field)]
+    in_order = seen.kind == other.kind and list(seen.scheduled) == list(other.scheduled)
+    if in_order and NAMED.isdisjoint(found):
+        return found
+    suspects = {*found, "scheduled", "tkv", *NAMED}
+    return [field for field in COMPARED if field in suspects]
+
+
+def _comparable(field: str, step: Step, names: dict[int, int]) -> Any:
+    value = getattr(step, field)
+    if field == "tkv":
+        return (value or 0) if step.kind != "idle" else 0
+    if field in NAMED:
+        return {
+            request: [names.setdefault(block, len(names)) for block in value[request]]
+            for request in sorted(value)
+            if value[request]
+        }
+    if field == "scheduled":
+        return list(value.items())
+    if field == "preempted":
+        return sorted(value)
+    if field in ("computed", "prefix_hit"):
+        return {request: tokens for request, tokens in value.items() if tokens}
+    return value
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, tuple):
+        return f"[{', '.join(value)}]"
+    return str(value)

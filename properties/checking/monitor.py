@@ -1,0 +1,83 @@
+"""The judge of one run: asks every rule after every step."""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ...model.observation import Step
+from ...model.scenario import Request
+from ...spec.catalogue import Rule
+from ..history.run_history import RunHistory
+from ..predicates.predicate import Broken, Predicate
+from ..predicates.rules import LOCKSTEP, NEVER_CRASHES, NEVER_HANGS
+
+ABSENT: tuple[tuple[str, ...], ...] = ((), ("prefill",), ("decode",), ("prefill", "decode"))
+
+
+class Monitor:
+    """Follows a run and names the rules that a step breaks, in catalogue order.
+
+    `exercised` counts, per rule, the steps in which the rule's witness occurred.
+    """
+
+    def __init__(
+        self,
+        rules: Sequence[Rule],
+        predicates: Mapping[str, Predicate],
+        config: Mapping[str, Any],
+        exercised: Counter[str] | None = None,
+        revision: str = "",
+        system: str = "spyre",
+    ) -> None:
+        self.history = RunHistory(config, revision, system)
+        self.exercised = Counter() if exercised is None else exercised
+        self._rules = [rule.id for rule in rules]
+        checks = [(rule.id, *predicates[rule.id]) for rule in rules if rule.id in predicates]
+        # Which rules speak of a step, by who has no part in it.
+        self._checks = {
+            absent: [check[:3] for check in checks if check[3] not in absent] for absent in ABSENT
+        }
+
+    def accept(self, request: Request, *, open_ended: bool = False) -> None:
+        """The target took a request; `open_ended`: nobody knows yet how much it generates."""
+        self.history.accept(request, open_ended=open_ended)
+
+    def abort(self, request_id: str, inside: bool) -> None:
+        """The target took an abort."""
+        self.history.abort(request_id, inside)
+
+    def observe(self, step: Step, differences: Sequence[str] | None = None) -> list[Broken]:
+        """The rules that this step breaks; `differences` from what the release's model did are
+        none where no model is beside the target."""
+        history, number = self.history, self.history.step
+        broken = []
+        for rule, is_broken, is_exercised in self._checks[self._absent_members(step)]:
+            message = is_broken(history, step)
+            if message is not None:
+                broken.append(Broken(rule, number, message))
+            if message is not None or is_exercised(history, step):
+                self.exercised[rule] += 1
+        if differences is not None and LOCKSTEP in self._rules:
+            self.exercised[LOCKSTEP] += bool(step.scheduled)
+            if differences:
+                broken.append(Broken(LOCKSTEP, number, "; ".join(differences)))
+        for rule in (NEVER_CRASHES, NEVER_HANGS):
+            self.exercised[rule] += bool(history.live)
+        history.observe(step)
+        return broken
+
+    def crashed(self, message: str) -> list[Broken]:
+        """The scheduler raised instead of stepping."""
+        return self._fault(NEVER_CRASHES, message)
+
+    def hung(self, message: str) -> list[Broken]:
+        """The scheduler did not answer in time."""
+        return self._fault(NEVER_HANGS, message)
+
+    def _absent_members(self, step: Step) -> tuple[str, ...]:
+        absent = () if self.history.prefill_members(step) else ("prefill",)
+        return absent if self.history.decode_members(step) else (*absent, "decode")
+
+    def _fault(self, rule: str, message: str) -> list[Broken]:
+        self.exercised[rule] += 1
+        return [Broken(rule, self.history.step, message)]

@@ -1,0 +1,159 @@
+"""A target's answers, written down and given again: one version stands in for itself later."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from ...model.faults import ConfigRefused, TargetBroken, TargetCrashed, TargetFault, TargetHung
+from ...model.replies import read_ok, read_started, read_step
+from ...model.target import Reply, Target
+from .differential_target import NOBODY
+from .session import CRASHES_AND_HANGS, ask
+
+Answer = tuple[str, dict[str, Any]]
+
+
+class RecordError(TargetFault):
+    """What was recorded does not fit the run, or is no reply; `str()` is one line."""
+
+
+class Recorder:
+    """A target, and in `answers` what it has answered since it was last started.
+
+    A crash is an answer, too, also of a process that died or grew too large; a hang has the
+    seconds that were waited.
+    """
+
+    def __init__(self, target: Target) -> None:
+        self._target = target
+        self.answers: list[Answer] = []
+
+    def start(self, system: str, revision: str, config: Mapping[str, Any]) -> Reply:
+        """Begin a new recording."""
+        self.answers = []
+        return self._note("start", self._target.start, system, revision, config)
+
+    def add(self, request: Mapping[str, Any]) -> Reply:
+        """As the target."""
+        return self._note("add", self._target.add, request)
+
+    def abort(self, id: str, inside: bool = False) -> Reply:  # noqa: A002
+        """As the target."""
+        return self._note("abort", self._target.abort, id, *((True,) if inside else ()))
+
+    def step(self) -> Reply:
+        """As the target."""
+        return self._note("step", self._target.step)
+
+    def stop(self) -> Reply:
+        """As the target; not recorded."""
+        return self._target.stop()
+
+    def _note(self, op: str, method: Any, *args: Any) -> Reply:
+        try:
+            reply = ask(op, method, *args)
+        except TargetHung as fault:
+            hung = {"message": str(fault), "seconds": fault.seconds}
+            self.answers.append((op, {"ok": False, "error": "hung", **hung}))
+            raise
+        except CRASHES_AND_HANGS as fault:
+            message = fault.message if isinstance(fault, TargetCrashed) else str(fault)
+            self.answers.append((op, {"ok": False, "error": "crashed", "message": message}))
+            raise
+        self.answers.append((op, msgspec.to_builtins(reply)))
+        return reply
+
+
+class Recorded:
+    """The target that gave these answers, as long as it is asked the same again."""
+
+    def __init__(self, answers: Sequence[Answer]) -> None:
+        self._answers = list(answers)
+        self._place = 0
+        self._observes: frozenset[str] = frozenset()
+
+    def start(self, system: str, revision: str, config: Mapping[str, Any]) -> Reply:
+        """From the beginning.
+
+        Raises:
+            RecordError: the first answer is none to a start.
+        """
+        self._place = 0
+        reply = self._next("start")
+        try:
+            self._observes = read_started(reply).observes
+        except TargetBroken as error:
+            raise RecordError(self._said(error)) from None
+        except ConfigRefused:
+            pass
+        return reply
+
+    def add(self, request: Mapping[str, Any]) -> Reply:
+        """As then.
+
+        Raises:
+            RecordError: that was not asked, or it is no answer.
+        """
+        return self._checked("add")
+
+    def abort(self, id: str, inside: bool = False) -> Reply:  # noqa: A002
+        """As then; whether it could abort at all is seen by the next answer.
+
+        Raises:
+            RecordError: that was not asked, or it is no answer.
+        """
+        if id != NOBODY:
+            return self._checked("abort")
+        op, reply = (*self._answers, ("", {"ok": True}))[self._place]
+        return reply if op == "abort" and reply.get("error") == "unsupported" else {"ok": True}
+
+    def step(self) -> Reply:
+        """As then.
+
+        Raises:
+            RecordError: there was no further step, or it is no observation.
+        """
+        reply = self._checked("step")
+        try:
+            read_step(reply, self._observes)
+        except TargetBroken as error:
+            raise RecordError(self._said(error)) from None
+        return reply
+
+    def stop(self) -> Reply:
+        """Nothing is left to do."""
+        return {"ok": True}
+
+    def _checked(self, op: str) -> Reply:
+        reply = self._next(op)
+        if reply.get("error") == "hung":
+            seconds = reply.get("seconds")
+            raise TargetHung(op, seconds if isinstance(seconds, int | float) else 0.0)
+        try:
+            read_ok(op, reply)
+        except TargetBroken as error:
+            raise RecordError(self._said(error)) from None
+        return reply
+
+    def _next(self, op: str) -> Reply:
+        """The next answer, past aborts that are not asked for now.
+
+        Raises:
+            ConfigRefused: one of those had an effect then: the run is not the same.
+        """
+        while op != "abort" and self._left() and self._answers[self._place][0] == "abort":
+            if self._answers[self._place][1].get("ok") is True:
+                raise ConfigRefused("the recorded target could abort, this one cannot")
+            self._place += 1
+        if not self._left() or self._answers[self._place][0] != op:
+            there = self._answers[self._place][0] if self._left() else "nothing"
+            raise RecordError(f"$.answers[{self._place}]: {there!r:.40}; the scenario asks {op!r}")
+        self._place += 1
+        return self._answers[self._place - 1][1]
+
+    def _left(self) -> bool:
+        return self._place < len(self._answers)
+
+    def _said(self, error: TargetBroken) -> str:
+        return f"$.answers[{self._place - 1}]: {error.why}"

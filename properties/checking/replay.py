@@ -1,0 +1,168 @@
+"""Replay: one scenario on one target, judged step by step to its end."""
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+
+from ...model.errors import InputError
+from ...model.observation import FIELDS, Step
+from ...model.scenario import Scenario
+from ...model.systems import full_config, resolve_revision
+from ...model.target import Target
+from ...spec.catalogue import Rule
+from ..predicates.predicate import Broken, Predicate
+from ..predicates.rules import ends_run
+from .session import Session
+
+
+@dataclass
+class Outcome:
+    """How a replay ended.
+
+    Attributes:
+        broken: the rules that the first faulty step breaks, the first broken one first.
+        steps: steps that ran.
+        finished: every accepted request finished.
+        exercised: per rule, the steps in which its witness occurred.
+        session: the run itself.
+        unmet: what `expect` asks for and the run did not show.
+    """
+
+    session: Session
+    broken: list[Broken] = field(default_factory=list)
+    steps: int = 0
+    finished: bool = False
+    exercised: Counter[str] = field(default_factory=Counter)
+    unmet: list[str] = field(default_factory=list)
+
+    @property
+    def counts(self) -> Counter[str]:
+        """How much ran, and was rejected, by the words that `Search.counts` has."""
+        return Counter(runs=1, steps=self.steps, rejected=len(self.session.rejected))
+
+
+def replay(
+    target: Target,
+    scenario: Scenario,
+    rules: Sequence[Rule],
+    watch: Callable[[int, Step], None] | None = None,
+    last_step: int | None = None,
+    new: Callable[[list[Broken], Scenario], list[Broken]] = lambda broken, _: broken,
+    begun: Callable[[Session], None] | None = None,
+    predicates: Mapping[str, Predicate] | None = None,
+) -> Outcome:
+    """Run the scenario until every request finished or a step breaks a rule.
+
+    `watch` is shown every step; after `last_step` the run is cut. `new` says which of the rules
+    that a step breaks were not known to: with the others the run goes on, where it can. `begun` is
+    given the run before its first step. `predicates` replace those of the system. A run whose
+    requests do not finish within the bound of rule ALL-R06 stops there, whether or not that rule is
+    among `rules`.
+
+    Raises:
+        InputError: the scenario's configuration is impossible, or `expect` names no field.
+        ConfigRefused, TargetFault: the target cannot run it.
+    """
+    _check_fields(scenario)
+    revision = resolve_revision(scenario.system, scenario.revision)
+    config = full_config(scenario.system, revision, scenario.config)
+    exercised: Counter[str] = Counter()
+    session = Session(target, scenario.system, revision, config, rules, exercised, predicates)
+    outcome = Outcome(session, exercised=exercised)
+    if begun is not None:
+        begun(session)
+    arrivals = sorted(scenario.requests, key=lambda request: request.arrival)
+    last_event = max(at for one in scenario.requests for at in (one.arrival, one.abort_at or 0))
+    listed = {entry.get("step"): entry for entry in _expected_steps(scenario)}
+    last_listed = max((int(number) for number in listed if number is not None), default=-1)
+    while True:
+        number = outcome.steps
+        broken = client_actions(session, scenario, arrivals, number)
+        if not broken:
+            broken = session.step()
+        outcome.broken = new(broken, scenario)
+        if session.recent and session.recent[-1][0] == number:
+            step = session.recent[-1][1]
+            outcome.steps += 1
+            if watch is not None:
+                watch(number, step)
+            outcome.unmet += _differences(number, listed.get(number), step)
+        if outcome.broken or ends_run(broken) or number == last_step:
+            break
+        if number >= max(last_event, last_listed) and not session.unfinished:
+            outcome.finished = True
+            break
+        history = session.monitor.history
+        if history.busy_steps > history.max_steps:
+            break
+    outcome.unmet += _unexpected(scenario, outcome.broken, {rule.id for rule in rules})
+    return outcome
+
+
+def client_actions(
+    session: Session, scenario: Scenario, arrivals: list[Any], number: int
+) -> list[Broken]:
+    """The arrivals before a step, then its aborts, as the protocol orders them; what they break.
+
+    `arrivals` are those that have not come yet, in order: those of this step are taken from it.
+    """
+    while arrivals and arrivals[0].arrival == number:
+        broken = session.add(arrivals.pop(0))
+        if broken:
+            return broken
+    for request in scenario.requests:
+        if request.abort_at == number and request.id not in session.rejected:
+            broken = session.abort(request.id, request.abort_inside)
+            if broken:
+                return broken
+    return []
+
+
+def _check_fields(scenario: Scenario) -> None:
+    for index, entry in enumerate(_expected_steps(scenario)):
+        for name in entry.keys() - FIELDS - {"step"}:
+            raise InputError(
+                f"$.expect.steps[{index}].{name}",
+                f"unknown field; valid: step, {', '.join(sorted(FIELDS))}",
+            )
+
+
+def _unexpected(scenario: Scenario, broken: list[Broken], checked: set[str]) -> list[str]:
+    """Where the rules that broke first are not those that `expect` names, of those checked."""
+    if scenario.expect is None:
+        return []
+    names = [one.rule for one in broken]
+    found = ", ".join(names) or "no rule"
+    expected = [rule for rule in scenario.expect.violates or () if rule in checked]
+    if scenario.expect.holds and names:
+        return [f"{found} broke, expected that every rule holds"]
+    if expected and set(names) != set(expected):
+        return [f"{found} broke, expected {', '.join(expected)}"]
+    return []
+
+
+def _expected_steps(scenario: Scenario) -> Sequence[dict[str, Any]]:
+    return (scenario.expect.steps or ()) if scenario.expect is not None else ()
+
+
+def _differences(number: int, expected: dict[str, Any] | None, step: Step) -> list[str]:
+    if expected is None:
+        return []
+    found = []
+    for name, value in expected.items():
+        seen = _plain(getattr(step, name)) if name != "step" else number
+        if seen != value:
+            found.append(f"step {number}: {name} is {_json(seen)}, expected {_json(value)}")
+    return found
+
+
+def _plain(value: Any) -> Any:
+    """The value as JSON has it: lists for tuples."""
+    return msgspec.json.decode(msgspec.json.encode(value))
+
+
+def _json(value: Any) -> str:
+    return msgspec.json.encode(value).decode()

@@ -1,0 +1,207 @@
+"""A target under a monitor: every operation is passed on, every step judged."""
+
+import traceback
+from collections import Counter, deque
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from ...model.errors import InputError
+from ...model.faults import TargetCrashed, TargetDied, TargetFault, TargetHung, TargetTooLarge
+from ...model.observation import Step
+from ...model.replies import Started, read_ok, read_started, read_step
+from ...model.scenario import Request
+from ...model.systems import make_model
+from ...model.target import ModelTarget, Reply, Target
+from ...spec.catalogue import Rule
+from ..predicates.predicate import Broken, Predicate
+from ..predicates.rules import LOCKSTEP, keeps_step, observable, predicates_of
+from . import lockstep
+from .difference import Differs
+from .monitor import Monitor
+
+CONTEXT_STEPS = 6
+CRASHES_AND_HANGS = (TargetCrashed, TargetDied, TargetHung, TargetTooLarge)
+FINDINGS = (*CRASHES_AND_HANGS, Differs)
+
+
+class Excerpt(NamedTuple):
+    """The end of a run, for a reader of its failure.
+
+    Attributes:
+        version: what the target reports to be.
+        recent: the last few steps with their numbers.
+        details: traceback or stderr of a crash.
+    """
+
+    version: str
+    recent: tuple[tuple[int, Step], ...]
+    details: str
+
+
+class Session:
+    """One run of a target in one configuration.
+
+    Attributes:
+        started: what the target says of itself.
+        checked: the rules that can be checked on it, in catalogue order.
+        recent: the last few steps with their numbers, for a reader of a failure.
+        rejected: requests that the target refused at the door, with its words.
+        cannot_abort: the target has answered an abort with "unsupported".
+        expected: what the model did in the last step, where it runs beside the target.
+        details: traceback or stderr of a crash.
+    """
+
+    def __init__(
+        self,
+        target: Target,
+        system: str,
+        revision: str,
+        config: Mapping[str, Any],
+        rules: Sequence[Rule],
+        exercised: Counter[str] | None = None,
+        predicates: Mapping[str, Predicate] | None = None,
+    ) -> None:
+        """Start the target; `predicates` replace those of the system.
+
+        Raises:
+            ConfigRefused: it cannot honour the configuration.
+            TargetFault: it does not start, or its reply is no reply.
+        """
+        self._target = target
+        self.started: Started = read_started(ask("start", target.start, system, revision, config))
+        seen = observable(rules, revision, self.started.observes, config)
+        held = keeps_step(system, revision, self.started.name)
+        self.checked = [rule for rule in seen if held or rule.id != LOCKSTEP]
+        self.monitor = Monitor(
+            self.checked, predicates or predicates_of(system), config, exercised, revision, system
+        )
+        self.recent: deque[tuple[int, Step]] = deque(maxlen=CONTEXT_STEPS)
+        self.rejected: dict[str, str] = {}
+        self.cannot_abort = False
+        self._model_reply: Reply | None = None
+        self.details = ""
+        self._lockstep = self._make_lockstep(system, revision, config)
+
+    def add(self, request: Request) -> list[Broken]:
+        """A request arrives; one that is refused at the door is no part of the run."""
+        try:
+            refusal = read_ok("add", ask("add", self._target.add, request.for_target()))
+        except FINDINGS as fault:
+            return self._fault(fault)
+        if refusal is not None:
+            self.rejected[request.id] = refusal
+            return []
+        self.monitor.accept(request)
+        if self._lockstep is not None:
+            reply = self._lockstep.add(request.for_target())
+            if not reply["ok"]:
+                message = f"{request.id} is accepted, the model refuses it: {reply['message']}"
+                return [Broken(LOCKSTEP, self.monitor.history.step, message)]
+        return []
+
+    def abort(self, request_id: str, inside: bool) -> list[Broken]:
+        """A client gives a request up; a target that cannot abort goes on without."""
+        try:
+            args = (request_id, True) if inside else (request_id,)
+            unsupported = read_ok("abort", ask("abort", self._target.abort, *args))
+        except FINDINGS as fault:
+            return self._fault(fault)
+        self.cannot_abort = unsupported is not None
+        if unsupported is None:
+            self.monitor.abort(request_id, inside)
+            if self._lockstep is not None:
+                self._lockstep.abort(request_id, inside)
+        return []
+
+    def step(self) -> list[Broken]:
+        """One step, judged.
+
+        Raises:
+            TargetBroken: the reply is not a step observation.
+        """
+        self._model_reply = None
+        try:
+            reply = ask("step", self._target.step)
+            step = read_step(reply, self.started.observes)
+        except FINDINGS as fault:
+            return self._fault(fault)
+        differences: list[str] | None = None
+        if self._lockstep is not None:
+            self._model_reply = self._lockstep.step()
+            differences = self._differences(step, reply["step"])
+        self.recent.append((self.monitor.history.step, step))
+        return self.monitor.observe(step, differences)
+
+    @property
+    def excerpt(self) -> Excerpt:
+        """The end of the run so far."""
+        return Excerpt(self.started.version, tuple(self.recent), self.details)
+
+    @property
+    def expected(self) -> Step | None:
+        """What the release's model did in the last step, as one sees it who is shown what the
+        target shows; None where no model is beside it."""
+        if self._model_reply is None:
+            return None
+        whole = read_step(self._model_reply, frozenset())
+        return lockstep.shown(whole, self.started.observes)
+
+    def _differences(self, step: Step, seen: Mapping[str, Any]) -> list[str]:
+        """How the target's step differs from the model's; nearly always they are equal at sight,
+        which saves the translation."""
+        assert self._model_reply is not None
+        if lockstep.equal_at_sight(seen, self._model_reply["step"]):
+            return []
+        expected = self.expected
+        assert expected is not None
+        return lockstep.differences(step, expected)
+
+    @property
+    def unfinished(self) -> bool:
+        """An accepted request is unfinished."""
+        return bool(self.monitor.history.live)
+
+    def _fault(self, fault: TargetFault) -> list[Broken]:
+        if isinstance(fault, Differs):
+            self.details = fault.difference.details
+            return [Broken(fault.difference.shape, self.monitor.history.step, str(fault))]
+        if isinstance(fault, TargetHung):
+            return self.monitor.hung(str(fault))
+        if isinstance(fault, TargetCrashed):
+            self.details = fault.details
+        elif isinstance(fault, TargetDied):
+            self.details = fault.stderr_tail
+        return self.monitor.crashed(str(fault))
+
+    def _make_lockstep(
+        self, system: str, revision: str, config: Mapping[str, Any]
+    ) -> ModelTarget | None:
+        """The model beside the target, where the rule asks for it and the target is not it."""
+        if LOCKSTEP not in {rule.id for rule in self.checked}:
+            return None
+        if type(self._target) is ModelTarget:
+            return None
+        try:
+            make_model(system, revision, config)
+        except InputError:
+            return None
+        model = ModelTarget()
+        model.start(system, revision, config)
+        return model
+
+
+def ask(op: str, method: Any, *args: Any) -> Reply:
+    """Call a target; what a target in this process raises is a crash of its scheduler.
+
+    Raises:
+        TargetFault: the target's own, or a crash.
+    """
+    try:
+        reply: Reply = method(*args)
+    except TargetFault:
+        raise
+    except Exception as error:
+        raise TargetCrashed(
+            op, f"{type(error).__name__}: {error}", traceback.format_exc()
+        ) from None
+    return reply

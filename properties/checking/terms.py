@@ -1,0 +1,79 @@
+"""A configuration of one system in the terms of another, where the two have it in common."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from ...model.errors import InputError
+from ...model.systems import full_config
+from ...spec.systems import part
+
+# What a key must be to make no difference to a system that has no such key. A bound on the length
+# of requests is kept: whoever exceeds it is refused at the door, which is then the difference.
+SPYRE: Mapping[str, Any] = {}
+VLLM: Mapping[str, Any] = {
+    "long_prefill_token_threshold": 0,
+    "enable_chunked_prefill": True,
+    "enable_prefix_caching": True,
+    "policy": "fcfs",
+    "watermark": 0.0,
+    "reserve_full_isl": True,  # the others admit a request only if its whole prompt fits, too
+}
+NANO_VLLM: Mapping[str, Any] = {}
+LLMSERVINGSIM: Mapping[str, Any] = {
+    "long_prefill_token_threshold": 0,
+    "enable_chunked_prefill": True,
+    "enable_prefix_caching": True,
+    "prioritize_prefill": False,
+    "pp_size": 1,
+}
+LENGTH = "max_model_len"
+LONG = 8_192  # tokens: more than a generated request has
+
+
+def fixed_for(system: str, revision: str, other: str, other_revision: str) -> dict[str, Any]:
+    """The values that keys of `system` must have for `other`, which lacks them, to be asked alike.
+
+    Raises:
+        InputError: a key of either cannot be without effect: they have no configuration in common.
+    """
+    keys, others = _keys(system, revision), _keys(other, other_revision)
+    for one, own, against in ((system, keys, others), (other, others, keys)):
+        for key in own - against - {LENGTH}:
+            if key not in _neutral(one):
+                raise InputError(
+                    "TARGET_B",
+                    f"{system} and {other} have no configuration in common: {key} of {one} cannot "
+                    "be without effect; valid: two targets of one system, or vllm, nano-vllm and "
+                    "llmservingsim",
+                )
+    return {key: _neutral(system)[key] for key in sorted(keys - others - {LENGTH})}
+
+
+def translated(
+    config: Mapping[str, Any], system: str, revision: str, other: str, other_revision: str
+) -> dict[str, Any]:
+    """The configuration of `system` in the terms of `other`: what both have is passed on, and the
+    rest is without effect. Lengths in tokens.
+
+    Raises:
+        InputError: a key that `other` lacks has an effect here, or the values do not fit together.
+    """
+    for key, neutral in fixed_for(system, revision, other, other_revision).items():
+        if config[key] != neutral:
+            raise InputError(
+                f"$.config.{key}",
+                f"{config[key]!r:.60} means nothing to {other}; valid: {neutral!r}",
+            )
+    others = _keys(other, other_revision)
+    values = {key: config[key] for key in config if key in others}
+    for key in others - values.keys():
+        values[key] = _neutral(other).get(key, LONG)
+    return full_config(other, other_revision, values)
+
+
+def _keys(system: str, revision: str) -> frozenset[str]:
+    return frozenset(full_config(system, revision, {}))
+
+
+def _neutral(system: str) -> Mapping[str, Any]:
+    return part(system, "neutral") or {}

@@ -1,0 +1,1 @@
+"""Why a rule broke, in the terms of the system."""

@@ -1,0 +1,216 @@
+"""Which published behaviour is this? The models of a system's revisions beside a recorded run.
+
+A model is deterministic: what the record leaves open is whether an abort came before a step or
+inside it, and how much a request generates that does not say so. The first is a branch, followed as
+long as it matches; the second is read from the step in which the request ends.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import msgspec
+
+from ...model.errors import InputError
+from ...model.members import ending
+from ...model.observation import Step
+from ...model.scenario import Request
+from ...model.systems import Model, make_model, revisions_of
+from ..checking import lockstep
+
+AHEAD = 3  # steps that are told of what the model would have done
+MAX_BRANCHES = 32  # beyond these an abort is taken as it was recorded
+
+
+class Branch(NamedTuple):
+    """A model's state in front of a step, and who is to be aborted inside it."""
+
+    state: Any
+    inside: tuple[str, ...] = ()
+
+
+class Departure(NamedTuple):
+    """Where a run leaves a model: the step, how the two differ, and what the model would have done
+    in this step and the next."""
+
+    step: int
+    differences: tuple[str, ...]
+    ahead: tuple[tuple[int, Step], ...]
+
+
+@dataclass
+class Match:
+    """One revision's model beside the run.
+
+    Attributes:
+        matched: steps at the start of the run that the model takes as well.
+        departed: where it ended, None as long as every step matches.
+    """
+
+    revision: str
+    model: Model
+    branches: list[Branch]
+    observes: frozenset[str]
+    matched: int = 0
+    departed: Departure | None = None
+
+    def accept(self, request: Request) -> None:
+        """The target took the request."""
+        if self.departed is not None:
+            return
+        refusal = self.model.refusal(request)
+        if refusal is not None:
+            words = f"{request.id} is accepted, the model refuses it: {refusal}"
+            self._depart(self.branches[0], (words,))
+            return
+        self.branches = [
+            branch._replace(state=self.model.arrive(branch.state, request))
+            for branch in self.branches
+        ]
+
+    def abort(self, request_id: str, inside: bool, *, open_time: bool) -> None:
+        """The target took an abort; `open_time`: it may have been the other way round."""
+        if self.departed is not None:
+            return
+        ways = [inside]
+        if open_time and 2 * len(self.branches) <= MAX_BRANCHES:
+            ways.append(not inside)
+        tried = [self._aborted(branch, request_id, way) for way in ways for branch in self.branches]
+        self.branches = distinct(tried)
+
+    def observe(self, step: Step, ends: Sequence[str], open_ended: frozenset[str]) -> None:
+        """The next step of the run; `ends` are the open-ended requests that stop by themselves."""
+        if self.departed is not None:
+            return
+        matching = []
+        departures = []
+        for before in self.branches:
+            state = before.state
+            for request_id in ends:
+                state = ending(state, request_id)
+            begins = before._replace(state=state)
+            after, expected = self._step(begins)
+            expected = _ended_alike(step, expected, open_ended)
+            differences = differing(step, expected)
+            if differences:
+                departures.append((begins, differences))
+            else:
+                matching.append(after)
+        if matching:
+            self.branches = distinct(matching)
+            self.matched += 1
+        else:
+            self._depart(*min(departures, key=lambda one: len(one[1])))
+
+    def _depart(self, branch: Branch, differences: Sequence[str]) -> None:
+        ahead = []
+        for number in range(self.matched, self.matched + AHEAD):
+            branch, step = self._step(branch)
+            ahead.append((number, step))
+        self.departed = Departure(self.matched, tuple(differences), tuple(ahead))
+        self.branches = []
+
+    def _step(self, branch: Branch) -> tuple[Branch, Step]:
+        state, seen = self.model.step(branch.state, branch.inside)
+        shown = {name: value for name, value in seen.items() if name in self.observes}
+        return Branch(state), msgspec.convert(shown, Step)
+
+    def _aborted(self, branch: Branch, request_id: str, inside: bool) -> Branch:
+        if inside:
+            return branch._replace(inside=(*branch.inside, request_id))
+        return branch._replace(state=self.model.abort(branch.state, request_id))
+
+
+class Explainer:
+    """The models of all revisions of a system that have the run's configuration.
+
+    Attributes:
+        matches: one a revision, that which the run is held to in front.
+        unfit: revisions that do not have the configuration, with the reason.
+    """
+
+    def __init__(
+        self, system: str, revision: str, config: Mapping[str, Any], observes: frozenset[str]
+    ) -> None:
+        self.matches: list[Match] = []
+        self.unfit: dict[str, str] = {}
+        self._open: set[str] = set()
+        self._live: set[str] | None = set() if "finished" in observes else None
+        for name in sorted(revisions_of(system), key=lambda one: one != revision):
+            try:
+                model = make_model(system, name, config)
+            except InputError as error:
+                self.unfit[name] = str(error)
+                continue
+            self.matches.append(Match(name, model, [Branch(model.initial())], observes))
+
+    @property
+    def best(self) -> Match | None:
+        """The match of the most steps, of equal ones the first; None where no model fits."""
+        return max(self.matches, key=lambda one: one.matched, default=None)
+
+    @property
+    def over(self) -> bool:
+        """No model matches any more."""
+        return all(one.departed is not None for one in self.matches)
+
+    def match_of(self, revision: str) -> Match | None:
+        """The match of a revision, where it has the configuration."""
+        return next((one for one in self.matches if one.revision == revision), None)
+
+    def accept(self, request: Request, *, open_ended: bool = False) -> None:
+        """The target took a request; `open_ended`: nobody knows yet how much it generates."""
+        if self._live is not None:
+            self._live.add(request.id)
+            if open_ended:
+                self._open.add(request.id)
+        for match in self.matches:
+            match.accept(request)
+
+    def abort(self, request_id: str, inside: bool) -> None:
+        """The target took an abort. Of who has ended it changes nothing, whenever it came."""
+        open_time = self._live is None or request_id in self._live
+        for match in self.matches:
+            match.abort(request_id, inside, open_time=open_time)
+
+    def observe(self, step: Step) -> None:
+        """The next step of the run."""
+        finished = step.finished or {}
+        ends = [name for name, why in finished.items() if why == "eos" and name in self._open]
+        for match in self.matches:
+            match.observe(step, ends, frozenset(self._open & finished.keys()))
+        if finished and self._live is not None:
+            self._open -= finished.keys()
+            self._live -= finished.keys()
+
+
+def differing(seen: Step, expected: Step) -> list[str]:
+    """The fields in which the two differ, in words; most steps are alike to the last number."""
+    if seen == expected and [*seen.scheduled] == [*expected.scheduled]:
+        return []
+    return lockstep.differences(seen, expected)
+
+
+def distinct(branches: Sequence[Branch]) -> list[Branch]:
+    """Every branch once, the first ones in front."""
+    if len(branches) == 1:
+        return list(branches)
+    kept: list[Branch] = []
+    for branch in branches:
+        if branch not in kept:
+            kept.append(branch)
+    return kept
+
+
+def _ended_alike(seen: Step, expected: Step, open_ended: frozenset[str]) -> Step:
+    """The model's step with the target's word for the end of requests of which nobody said how
+    much they generate: the last token that is allowed may be an EOS as well."""
+    if not open_ended or not seen.finished or not expected.finished:
+        return expected
+    words = {
+        name: seen.finished[name]
+        if name in open_ended and "aborted" not in (why, seen.finished.get(name, "aborted"))
+        else why
+        for name, why in expected.finished.items()
+    }
+    return msgspec.structs.replace(expected, finished=words)

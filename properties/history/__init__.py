@@ -1,0 +1,1 @@
+"""What a client of a scheduler has observed so far in a run."""

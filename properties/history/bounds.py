@@ -1,0 +1,114 @@
+"""How long requests may take at most, in steps, by system: what completion and waiting go by.
+
+Source: target protocol, "Bounds".
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from ...spec.systems import part
+from .request_history import RequestHistory
+
+Config = Mapping[str, Any]
+
+
+class Bounds(NamedTuple):
+    """A system's bounds, in steps.
+
+    `alone`: one request that has the scheduler to itself, from where it is. `waits`: until the
+    first in line is scheduled, behind those who have started; None where nothing bounds it.
+    `together`: all requests, of whom each alone takes `work` in sum.
+    """
+
+    alone: Callable[[Config, RequestHistory], int]
+    waits: Callable[[Config, RequestHistory, Sequence[RequestHistory]], int | None]
+    together: Callable[[Config, int, int], int]
+
+
+def spyre_alone(config: Config, one: RequestHistory) -> int:
+    """Its chunks, twice for interleaving, and its tokens."""
+    chunks = -(-(one.prompt - min(one.computed, one.prompt)) // int(config["chunk_size"]))
+    return 2 * chunks + one.max_tokens - one.emitted
+
+
+def spyre_waits(config: Config, first: RequestHistory, started: Sequence[RequestHistory]) -> int:
+    """Until everybody who has started has ended, and its own first chunk."""
+    ahead = sum(spyre_alone(config, one) for one in started)
+    own = 2 * -(-first.prompt // int(config["chunk_size"]))
+    # Faults that cost a step each have rules of their own: leave them room here.
+    return ahead + own + len(started) + 2
+
+
+def one_after_the_other(config: Config, work: int, requests: int) -> int:
+    """Whoever has come first is served in every step."""
+    return work + 2 * requests + 2
+
+
+def vllm_alone(config: Config, one: RequestHistory) -> int:
+    """All its tokens in chunks, and one by one those that it generates: whoever is preempted
+    begins anew, so what it has computed does not count."""
+    chunk = min(
+        config["max_num_batched_tokens"],
+        config["long_prefill_token_threshold"] or config["max_num_batched_tokens"],
+    )
+    return int(-(-(one.prompt + one.max_tokens) // chunk) + one.max_tokens)
+
+
+def vllm_waits(
+    config: Config, first: RequestHistory, started: Sequence[RequestHistory]
+) -> int | None:
+    """First come, first served: until all who came before have ended. By priority, others may
+    overtake for ever."""
+    if config["policy"] == "priority":
+        return None
+    return sum(vllm_alone(config, one) for one in started) + len(started) + 2
+
+
+def vllm_together(config: Config, work: int, requests: int) -> int:
+    """First come, first served: the eldest is never preempted. By priority the most important one
+    is not, but it may wait behind everybody who runs, anew for each request."""
+    turns = requests + 1 if config["policy"] == "priority" else 1
+    return turns * one_after_the_other(config, work, requests)
+
+
+def nano_alone(config: Config, one: RequestHistory) -> int:
+    """Its prefill, chunk by chunk, and its tokens one by one."""
+    chunks = -(-(one.prompt + one.max_tokens) // config["max_num_batched_tokens"])
+    return int(chunks + one.max_tokens)
+
+
+def nano_waits(config: Config, first: RequestHistory, started: Sequence[RequestHistory]) -> int:
+    """Until all who came before have ended."""
+    return nano_together(config, sum(nano_alone(config, one) for one in started), len(started))
+
+
+def nano_together(config: Config, work: int, requests: int) -> int:
+    """The eldest gets a token in each decode step. Between two of these the others may have to be
+    prefilled again, as many as fit into the pool: two steps in a row exceed the budget together,
+    or the slots of one."""
+    pool = config["block_size"] * config["num_blocks"]
+    full_steps = 2 * -(-pool // config["max_num_batched_tokens"])
+    between = full_steps + -(-requests // config["max_num_seqs"]) + 1
+    return int((work + 1) * (between + 1))
+
+
+def llmservingsim_waits(
+    config: Config, first: RequestHistory, started: Sequence[RequestHistory]
+) -> int | None:
+    """First come, first served: until all who came before have ended. With chunking off whoever
+    came later may take the blocks that it needs, while the budget left would cut it."""
+    if not config["enable_chunked_prefill"] and config["num_blocks"] is not None:
+        return None
+    return sum(vllm_alone(config, one) for one in started) + len(started) + 2
+
+
+SPYRE = Bounds(spyre_alone, spyre_waits, one_after_the_other)
+VLLM = Bounds(vllm_alone, vllm_waits, vllm_together)
+NANO_VLLM = Bounds(nano_alone, nano_waits, nano_together)
+LLMSERVINGSIM = Bounds(vllm_alone, llmservingsim_waits, one_after_the_other)
+
+
+def bounds_of(system: str) -> Bounds:
+    """The bounds of a registered system."""
+    found: Bounds = part(system, "bounds")
+    return found

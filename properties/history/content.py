@@ -1,0 +1,23 @@
+"""What requests say: how much two of them have in common, in tokens."""
+
+from ...model.scenario import Segment
+from .request_history import RequestHistory
+
+
+def common_prefix_len(one: tuple[Segment, ...], other: tuple[Segment, ...]) -> int:
+    """Tokens at the start that two contents share: as far as their segments agree."""
+    shared = 0
+    for (stream, length), (other_stream, other_length) in zip(one, other, strict=False):
+        if stream != other_stream:
+            break
+        shared += min(length, other_length)
+        if length != other_length:
+            break
+    return shared
+
+
+def known_tokens(account: RequestHistory) -> tuple[Segment, ...]:
+    """The prompt of a request and what it has generated."""
+    if not account.emitted:
+        return account.content
+    return (*account.content, (f"out:{account.id}", account.emitted))

@@ -1,0 +1,27 @@
+"""What many predicates ask of the same step is worked out once."""
+
+from collections.abc import Callable
+from functools import wraps
+from typing import TYPE_CHECKING, Any, TypeVar, cast
+
+if TYPE_CHECKING:
+    from .run_history import RunHistory
+
+Asked = TypeVar("Asked", bound=Callable[..., Any])
+
+
+def once(work: Asked) -> Asked:
+    """A function of the history, or of it and a step, whose result the history keeps until its next
+    change. Callers share the result and must not change it.
+    """
+
+    @wraps(work)
+    def kept(history: "RunHistory", step: Any = None) -> Any:
+        known = history.answers.get(work)
+        if known is not None and known[0] is step and known[1] is history.config:
+            return known[2]
+        answer = work(history) if step is None else work(history, step)
+        history.answers[work] = (step, history.config, answer)
+        return answer
+
+    return cast(Asked, kept)

@@ -1,0 +1,81 @@
+"""What a client has observed of one request so far."""
+
+from dataclasses import dataclass
+
+from ...model.scenario import Segment
+
+
+@dataclass(slots=True)
+class RequestHistory:
+    """One accepted request. `computed` and `emitted` are sums over the steps seen, in tokens.
+
+    `computed` includes what the prefix cache had at admission, `prefix_hit`; both begin anew when
+    the request is preempted, which `preemptions` counts: it had then generated `regenerated`
+    tokens and computed `lost` of them all. `output_len` is None where only its end will tell how
+    much it generates. `content` are the segments of its prompt. `arrival`
+    numbers the requests in the order of their coming; a lower `priority` is more important.
+    `paused_steps` counts the steps paused without a break.
+    """
+
+    id: str
+    prompt: int
+    max_tokens: int
+    output_len: int | None
+    content: tuple[Segment, ...] = ()
+    computed: int = 0
+    emitted: int = 0
+    prefix_hit: int = 0
+    prefill_steps: int = 0
+    paused_steps: int = 0
+    ended: str | None = None
+    regenerated: int = 0
+    lost: int = 0
+    preemptions: int = 0
+    arrival: int = 0
+    priority: int = 0
+
+    @property
+    def started(self) -> bool:
+        """Some of its prompt is computed."""
+        return self.computed > 0
+
+    @property
+    def prefilled(self) -> bool:
+        """Its whole prompt is computed; after a preemption, what it had generated too."""
+        return self.computed >= self.prompt + self.regenerated
+
+    @property
+    def max_computed(self) -> int:
+        """Tokens that were ever computed of it."""
+        return max(self.computed, self.lost)
+
+    @property
+    def tokens_left(self) -> int:
+        """Tokens that it has still to generate; 0 where nobody knows."""
+        return 0 if self.output_len is None else self.output_len - self.emitted
+
+    @property
+    def num_tokens(self) -> int:
+        """Tokens known so far: the prompt and what was generated."""
+        return self.prompt + self.emitted
+
+    def __copy__(self) -> "RequestHistory":
+        """The same, to go on by itself: runs that branch copy every account in every step."""
+        return RequestHistory(
+            self.id,
+            self.prompt,
+            self.max_tokens,
+            self.output_len,
+            self.content,
+            self.computed,
+            self.emitted,
+            self.prefix_hit,
+            self.prefill_steps,
+            self.paused_steps,
+            self.ended,
+            self.regenerated,
+            self.lost,
+            self.preemptions,
+            self.arrival,
+            self.priority,
+        )

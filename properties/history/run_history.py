@@ -1,0 +1,290 @@
+"""What the client of a scheduler knows: what it asked for, and what it has seen so far."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from ...model.observation import Step
+from ...model.scenario import Request
+from .bounds import bounds_of
+from .content import common_prefix_len, known_tokens
+from .request_history import RequestHistory
+
+# In other revisions a request that decodes does so in every decode step.
+REVISIONS_THAT_PAUSE = frozenset({"2.5.2"})
+
+
+@dataclass
+class RunHistory:
+    """The run up to now. Predicates read it as it was *before* the step that they judge.
+
+    Attributes:
+        config: every key of the system's configuration.
+        revision: what the target is held to.
+        system: whose scheduler it is.
+        paused: held back since the step before, where the revision knows that.
+        requests: accepted requests by id, in order of arrival; where the history `forgets`, without
+            those who have ended and hold nothing any more, who are counted in `forgotten`.
+        aborts_to_report: aborted since the last step, with the next step to report them.
+        aborts_inside: to be aborted inside the coming step.
+        last: the step before, None before the first.
+        step: number of the coming step, from 0.
+        barren_steps: steps in a row in which an unfinished request waited and nothing was computed.
+        busy_steps: steps so far in which an accepted request was unfinished.
+        first_in_line: the request that has waited longest unstarted, since which step, and the
+            steps that the work in front of it can take at most.
+        answers: what was asked `once` since the last change, of which step and configuration.
+    """
+
+    config: Mapping[str, Any]
+    revision: str = ""
+    system: str = "spyre"
+    paused: frozenset[str] = frozenset()
+    requests: dict[str, RequestHistory] = field(default_factory=dict)
+    live: dict[str, RequestHistory] = field(default_factory=dict)
+    aborts_to_report: set[str] = field(default_factory=set)
+    aborts_inside: set[str] = field(default_factory=set)
+    last: Step | None = None
+    last_was_prefill: bool = False
+    step: int = 0
+    busy_steps: int = 0
+    barren_steps: int = 0
+    work: int = 0
+    first_in_line: tuple[str, int, int] | None = None
+    forgets: bool = False
+    forgotten: int = 0
+    answers: dict[Any, tuple[Step | None, Any, Any]] = field(
+        default_factory=dict, repr=False, compare=False
+    )
+    _ended: list[str] = field(default_factory=list)
+    _members_of: Step | None = None
+    _sorted_members: tuple[list[RequestHistory], list[RequestHistory]] = field(default=([], []))
+    _sorted_phases: (
+        tuple[list[RequestHistory], list[RequestHistory], list[RequestHistory]] | None
+    ) = None
+
+    def accept(self, request: Request, *, open_ended: bool = False) -> None:
+        """The target took the request; `open_ended`: nobody knows yet how much it generates."""
+        account = RequestHistory(
+            request.id,
+            request.prompt_len,
+            request.max_tokens,
+            None if open_ended else request.tokens_to_emit,
+            request.prompt,
+            arrival=self.arrived,
+            priority=request.priority,
+        )
+        self.requests[request.id] = account
+        self.live[request.id] = account
+        self.work += bounds_of(self.system).alone(self.config, account)
+        self._changed()
+        self._note_first_in_line()
+
+    def abort(self, request_id: str, inside: bool) -> None:
+        """The target took an abort; ids that are unknown or finished change nothing."""
+        if request_id not in self.live:
+            return
+        if inside:
+            self.aborts_inside.add(request_id)
+            self._changed()
+        else:
+            self.aborts_to_report.add(request_id)
+            self._end(request_id, "aborted")
+            self._note_first_in_line()
+
+    def prefill_members(self, step: Step) -> list[RequestHistory]:
+        """Scheduled requests whose prompt was not fully computed before the step."""
+        if self._members_of is not step:
+            self._sort_members(step)
+        return self._sorted_members[0]
+
+    def decode_members(self, step: Step) -> list[RequestHistory]:
+        """Scheduled requests whose prompt was fully computed before the step."""
+        if self._members_of is not step:
+            self._sort_members(step)
+        return self._sorted_members[1]
+
+    def unstarted(self) -> list[RequestHistory]:
+        """Unfinished requests of which nothing is computed yet, in order of arrival."""
+        return (self._sorted_phases or self._sort_phases())[0]
+
+    def ongoing(self) -> list[RequestHistory]:
+        """Unfinished requests between their first and their last chunk."""
+        return (self._sorted_phases or self._sort_phases())[1]
+
+    def decoding(self) -> list[RequestHistory]:
+        """Unfinished requests whose prompt is fully computed and who are not paused, in order of
+        arrival."""
+        return (self._sorted_phases or self._sort_phases())[2]
+
+    def running(self) -> list[RequestHistory]:
+        """Unfinished requests that have started and are not paused."""
+        return self.ongoing() + self.decoding()
+
+    def hit_now(self, step: Step, account: RequestHistory) -> int | None:
+        """Tokens that a request finds in the prefix cache in this step, its first: 0 later.
+
+        A request that leaves in its first step is not listed any more. If it has finished, what
+        it did not compute was cached; if it was aborted, nobody knows.
+        """
+        if account.started or not caches(self.config):
+            return 0
+        if account.id in (step.prefix_hit or {}):
+            return (step.prefix_hit or {})[account.id]
+        if (step.finished or {}).get(account.id, "aborted") != "aborted":
+            return account.prompt + account.regenerated - step.scheduled.get(account.id, 0)
+        return None if account.id in self.aborts_inside else 0
+
+    @property
+    def arrived(self) -> int:
+        """Requests that were accepted so far."""
+        return len(self.requests) + self.forgotten
+
+    @property
+    def max_steps(self) -> int:
+        """Steps that all accepted requests together can take at most."""
+        return bounds_of(self.system).together(self.config, self.work, self.arrived)
+
+    def observe(self, step: Step) -> None:
+        """Book a step after it was judged."""
+        if not self.live:
+            self.barren_steps = 0
+        else:
+            self.busy_steps += 1
+            self.barren_steps = 0 if any(step.scheduled.values()) else self.barren_steps + 1
+        self.last_was_prefill = bool(self.prefill_members(step))
+        for name in step.preempted or ():
+            if name in self.live:
+                self._rewind(self.live[name])
+        for name, tokens in step.scheduled.items():
+            account = self.requests.get(name)
+            if account is None:
+                continue
+            hit = 0 if account.started else self.hit_now(step, account)
+            if hit is None:
+                hit = self.max_hit(account)
+            if not account.prefilled:
+                account.prefill_steps += 1
+            account.prefix_hit += hit
+            account.computed += hit + tokens
+        for name, tokens in (step.emitted or {}).items():
+            account = self.requests.get(name)
+            if account is not None:
+                account.emitted += tokens
+        if self.revision in REVISIONS_THAT_PAUSE:
+            self.paused = frozenset(step.paused or ())
+            for account in self.live.values():
+                held_back = account.id in self.paused
+                account.paused_steps = account.paused_steps + 1 if held_back else 0
+        for name, reason in (step.finished or {}).items():
+            self._end(name, reason)
+        for name in self.aborts_inside:
+            self._end(name, "aborted")
+        self.aborts_inside = set()
+        self.aborts_to_report = set()
+        self.last = step
+        self.step += 1
+        self._changed()
+        self._note_first_in_line()
+        if self._ended:
+            self._forget(step)
+
+    def max_hit(self, account: RequestHistory) -> int:
+        """A bound on what nobody knows: no hit is longer than what others have computed of it."""
+        return max(
+            (
+                min(
+                    common_prefix_len(known_tokens(account), known_tokens(other)),
+                    other.max_computed,
+                )
+                for other in self.requests.values()
+                if other.max_computed
+            ),
+            default=0,
+        )
+
+    def _sort_members(self, step: Step) -> None:
+        """Prefill and decode members of the step, sorted out once for all predicates."""
+        prefills: list[RequestHistory] = []
+        decodes: list[RequestHistory] = []
+        for name in step.scheduled:
+            one = self.live.get(name)
+            if one is not None:
+                (decodes if one.prefilled else prefills).append(one)
+        self._members_of = step
+        self._sorted_members = (prefills, decodes)
+
+    def _sort_phases(
+        self,
+    ) -> tuple[list[RequestHistory], list[RequestHistory], list[RequestHistory]]:
+        """Unstarted, ongoing and decoding requests, sorted out once between two changes."""
+        unstarted: list[RequestHistory] = []
+        ongoing: list[RequestHistory] = []
+        decoding: list[RequestHistory] = []
+        for one in self.live.values():
+            if one.id in self.paused:
+                continue
+            if not one.started:
+                unstarted.append(one)
+            elif one.prefilled:
+                decoding.append(one)
+            else:
+                ongoing.append(one)
+        self._sorted_phases = (unstarted, ongoing, decoding)
+        return self._sorted_phases
+
+    def _changed(self) -> None:
+        """What was sorted out does not hold any more."""
+        self._sorted_phases = None
+        self._members_of = None
+        self.answers.clear()
+
+    def _end(self, name: str, reason: str) -> None:
+        account = self.live.pop(name, None)
+        self._changed()
+        if account is not None:
+            account.ended = reason
+            if self.forgets:
+                self._ended.append(name)
+
+    def _forget(self, step: Step) -> None:
+        """Who has ended is kept as long as the target lists blocks of it."""
+        holding = step.blocks or {}
+        kept = []
+        for name in self._ended:
+            if name in holding:
+                kept.append(name)
+            elif name not in self.live and self.requests.pop(name, None) is not None:
+                self.forgotten += 1
+        self._ended = kept
+
+    def _note_first_in_line(self) -> None:
+        unstarted = self.unstarted()
+        first = unstarted[0] if unstarted else None
+        if first is None:
+            self.first_in_line = None
+        elif self.first_in_line is None or self.first_in_line[0] != first.id:
+            started = [one for one in self.live.values() if one.started]
+            allowance = bounds_of(self.system).waits(self.config, first, started)
+            self.first_in_line = None if allowance is None else (first.id, self.step, allowance)
+
+    @staticmethod
+    def _rewind(account: RequestHistory) -> None:
+        """It has lost what was computed; all its tokens are to be computed again."""
+        account.lost = account.max_computed
+        account.regenerated = account.emitted
+        account.computed = account.prefix_hit = 0
+        account.preemptions += 1
+
+
+def may_forget(system: str, config: Mapping[str, Any]) -> bool:
+    """No rule asks what was said by requests that have ended: nobody could find it in a cache.
+
+    LLMServingSim has a witness that asks it all the same, of prompts that a cache would know.
+    """
+    return system != "llmservingsim" and not caches(config)
+
+
+def caches(config: Mapping[str, Any]) -> bool:
+    """The configuration has a prefix cache: where no key asks for one, there always is."""
+    return bool(config.get("prefix_caching", config.get("enable_prefix_caching", True)))

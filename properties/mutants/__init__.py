@@ -1,0 +1,1 @@
+"""Planted faults, for the tests and `selfcheck` only: mutants and known bugs by system."""

@@ -1,0 +1,45 @@
+"""Whole targets with a fault, around the model of any system."""
+
+from typing import Any
+
+from ...model.faults import TargetHung
+from ...model.target import ModelTarget, Reply
+
+
+class TakesForEver(ModelTarget):
+    """A scheduler that does not answer when three requests run."""
+
+    def step(self) -> Reply:  # noqa: D102
+        reply = super().step()
+        if len(reply["step"]["running"]) > 2:
+            raise TargetHung("step", 10.0)
+        return reply
+
+
+class ShowsLittle(ModelTarget):
+    """A target that shows no more than who is scheduled and who has finished."""
+
+    SHOWN = ("kind", "scheduled", "waiting", "running", "finished")
+
+    def start(self, system: str, revision: str, config: Any) -> Reply:  # noqa: D102
+        return super().start(system, revision, config) | {"observes": list(self.SHOWN)}
+
+    def step(self) -> Reply:  # noqa: D102
+        step = super().step()["step"]
+        return {"ok": True, "step": {field: step[field] for field in self.SHOWN}}
+
+
+class ShowsNoProgress(ShowsLittle):
+    """A scheduler that, once two requests wait, schedules its batch again and again for nothing."""
+
+    def step(self) -> Reply:  # noqa: D102
+        before = self._state
+        reply = super().step()
+        step = reply["step"]
+        if step["kind"] == "decode" and len(before.waiting) > 1:
+            self._state = before
+            step["scheduled"] = dict.fromkeys(step["scheduled"], 0)
+            step["finished"] = {}
+            step["waiting"] = [one.id for one in before.waiting]
+            step["running"] = [one.id for one in before.running]
+        return reply

@@ -1,0 +1,1 @@
+"""One predicate per rule, a folder per system."""

@@ -1,0 +1,84 @@
+"""What nano-vLLM's scheduler decided in a step, as far as its client can tell."""
+
+from collections.abc import Iterable
+
+from ....model.observation import Step
+from ...history.per_step_cache import once
+from ...history.request_history import RequestHistory
+from ...history.run_history import RunHistory
+
+WHOLE_PROMPTS = "documented"  # the revision that computes no prompt in part
+
+
+@once
+def ran_before(history: RunHistory) -> list[RequestHistory]:
+    """Unfinished sequences that ran after the step before, in the order of that queue."""
+    names = (history.last.running or ()) if history.last is not None else ()
+    return [history.live[name] for name in names if name in history.live]
+
+
+@once
+def waited_before(history: RunHistory) -> list[RequestHistory]:
+    """Those who waited after the step before, in the order of that queue, then those who have
+    arrived since."""
+    queued = (history.last.waiting or ()) if history.last is not None else ()
+    known = [history.live[name] for name in queued if name in history.live]
+    running = {one.id for one in ran_before(history)}
+    queued_ids = {one.id for one in known}
+    return known + [
+        one for one in history.live.values() if one.id not in running and one.id not in queued_ids
+    ]
+
+
+@once
+def preempted(history: RunHistory, step: Step) -> list[RequestHistory]:
+    """Those who lost their blocks in this step, in the order in which they ran."""
+    gone = set(step.preempted or ())
+    return [one for one in ran_before(history) if one.id in gone]
+
+
+@once
+def kept(history: RunHistory, step: Step) -> list[RequestHistory]:
+    """Those who ran and were not preempted, in the order of the queue."""
+    gone = set(step.preempted or ())
+    return [one for one in ran_before(history) if one.id not in gone]
+
+
+@once
+def prefilled(history: RunHistory, step: Step) -> list[RequestHistory]:
+    """Those scheduled who had waited, in scheduling order."""
+    running = {one.id for one in ran_before(history)}
+    return [
+        history.live[name]
+        for name in step.scheduled
+        if name in history.live and name not in running
+    ]
+
+
+def behind(history: RunHistory, step: Step, one: RequestHistory) -> int | None:
+    """Known tokens of a scheduled sequence that were not computed, nor cached, before this step.
+    None where nobody knows the hit."""
+    hit = 0 if one.started else history.hit_now(step, one)
+    return None if hit is None else one.num_tokens - one.computed - hit
+
+
+def completes(history: RunHistory, step: Step, one: RequestHistory) -> bool:
+    """All that is known of a scheduled sequence is computed with this step."""
+    return step.scheduled[one.id] == behind(history, step, one)
+
+
+def blocks_for(history: RunHistory, tokens: int) -> int:
+    """Blocks that hold so many tokens."""
+    return -(-tokens // int(history.config["block_size"]))
+
+
+def free_before(history: RunHistory) -> int | None:
+    """Blocks free when the step was decided; None where an abort has changed that since."""
+    if history.last is None:
+        return int(history.config["num_blocks"])
+    return None if history.aborts_to_report else history.last.free_blocks
+
+
+def names(requests: Iterable[RequestHistory]) -> str:
+    """Their ids, in a sentence."""
+    return ", ".join(one.id for one in requests)

@@ -1,0 +1,157 @@
+"""What requests hold, what they share, and what they find in the prefix cache.
+
+Source: cheat-sheet, "Knobs" and "The Phase 02-03 seam"; chunked-prefill chapter, "When the cache,
+not the budget, runs out"; release 0.28.0 for the last token and the null block.
+"""
+
+from ....model.observation import Step
+from ...history.content import common_prefix_len, known_tokens
+from ...history.request_history import RequestHistory
+from ...history.run_history import RunHistory, caches
+from ..predicate import Predicate
+from .decision import admitted, blocks_for, kept
+
+NULL_BLOCK = 0
+
+
+def null_block_held(history: RunHistory, step: Step) -> str | None:
+    """Nobody holds block 0, the null block (V1CP-R34)."""
+    for name, held in (step.blocks or {}).items():
+        if NULL_BLOCK in held:
+            return f"{name} holds block 0, the null block, at position {held.index(NULL_BLOCK)}"
+    return None
+
+
+def pool_used_up(history: RunHistory, step: Step) -> bool:
+    """Every usable block is held."""
+    return step.free_blocks == 0
+
+
+def holds_wrong_number(history: RunHistory, step: Step) -> str | None:
+    """Who runs holds the blocks of what is computed: no fewer, no more (V1-R14)."""
+    for name, computed in (step.computed or {}).items():
+        held = len((step.blocks or {}).get(name, ()))
+        if held != blocks_for(history, computed):
+            needed = blocks_for(history, computed)
+            return f"{name} holds {held} blocks; its {computed} computed tokens are {needed}"
+    return None
+
+
+def block_border_crossed(history: RunHistory, step: Step) -> bool:
+    """A request that has run before needs one more block."""
+    return any(
+        blocks_for(history, one.computed + step.scheduled.get(one.id, 0))
+        > blocks_for(history, one.computed)
+        for one in kept(history, step)
+    )
+
+
+def shared_wrongly(history: RunHistory, step: Step) -> str | None:
+    """Two requests share a block only if it is full and their tokens up to its end are the same;
+    nobody writes to it any more (V1-R12)."""
+    block = history.config["block_size"]
+    seen: dict[int, tuple[str, int]] = {}
+    for name, held in (step.blocks or {}).items():
+        for place, number in enumerate(held):
+            if number not in seen:
+                seen[number] = (name, place)
+                continue
+            other, other_place = seen[number]
+            if place != other_place or name == other:
+                return f"block {number} is block {place} of {name} and {other_place} of {other}"
+            end = (place + 1) * block
+            if _in_common(history, step, name, other) < end:
+                return f"{name} and {other} share block {number}, and differ before token {end}"
+            if min((step.computed or {}).get(n, end) for n in (name, other)) < end:
+                return f"{name} and {other} share block {number}, which is still written to"
+    return None
+
+
+def something_shared(history: RunHistory, step: Step) -> bool:
+    """Two requests hold the same block."""
+    held = [number for numbers in (step.blocks or {}).values() for number in numbers]
+    return len(set(held)) < len(held)
+
+
+def hit_too_long(history: RunHistory, step: Step) -> str | None:
+    """A hit has whole blocks and never the last known token: it must be computed (V1CP-R28)."""
+    block = history.config["block_size"]
+    for one in admitted(history, step):
+        hit = history.hit_now(step, one)
+        if hit is None:
+            continue
+        if hit >= one.num_tokens:
+            return f"{one.id} finds {hit} of {one.num_tokens} tokens in the cache: all of them"
+        if hit % block and one.id in (step.prefix_hit or {}):
+            return f"{one.id} finds {hit} tokens in the cache, no whole blocks of {block}"
+    return None
+
+
+def everything_known_elsewhere(history: RunHistory, step: Step) -> bool:
+    """A request of whole blocks starts all of whose tokens were computed before."""
+    return caches(history.config) and any(
+        one.num_tokens % history.config["block_size"] == 0
+        and _known_elsewhere(history, one) >= one.num_tokens
+        for one in admitted(history, step)
+    )
+
+
+def hit_missed(history: RunHistory, step: Step) -> str | None:
+    """A request starts from the full blocks that it shares with one that runs (V1-R08)."""
+    for one in admitted(history, step):
+        hit, shared = history.hit_now(step, one), _shared_with_running(history, step, one)
+        if hit is not None and hit < shared:
+            return f"{one.id} finds {hit} tokens in the cache; one that runs holds {shared} of them"
+    return None
+
+
+def shares_with_running(history: RunHistory, step: Step) -> bool:
+    """A request starts that shares a full block with one that runs."""
+    return any(_shared_with_running(history, step, one) for one in admitted(history, step))
+
+
+def _shared_with_running(history: RunHistory, step: Step, one: RequestHistory) -> int:
+    """Tokens in full blocks at the start, the last one apart, that a running request holds."""
+    if not caches(history.config):
+        return 0
+    block, longest = history.config["block_size"], one.num_tokens - 1
+    return max(
+        (
+            min(common_prefix_len(known_tokens(one), known_tokens(other)), other.computed, longest)
+            // block
+            * block
+            for other in kept(history, step)
+        ),
+        default=0,
+    )
+
+
+def _known_elsewhere(history: RunHistory, one: RequestHistory) -> int:
+    return max(
+        (
+            min(common_prefix_len(known_tokens(one), known_tokens(other)), other.max_computed)
+            for other in history.requests.values()
+            if other.max_computed
+        ),
+        default=0,
+    )
+
+
+def _in_common(history: RunHistory, step: Step, name: str, other: str) -> int:
+    """Tokens at the start that two requests share, with what they emit in this step."""
+    if not history.requests.keys() >= {name, other}:
+        return 0  # of a request that nobody has made nothing is known
+    contents = []
+    for one in (history.requests[name], history.requests[other]):
+        emitted = one.emitted + (step.emitted or {}).get(one.id, 0)
+        contents.append((*one.content, (f"out:{one.id}", emitted)) if emitted else one.content)
+    return common_prefix_len(*contents)
+
+
+PREDICATES = {
+    "V1CP-R34": Predicate(null_block_held, pool_used_up),
+    "V1-R12": Predicate(shared_wrongly, something_shared),
+    "V1CP-R28": Predicate(hit_too_long, everything_known_elsewhere),
+    "V1-R08": Predicate(hit_missed, shares_with_running),
+    "V1-R14": Predicate(holds_wrong_number, block_border_crossed),
+}

@@ -1,0 +1,90 @@
+"""What a scheduler decided in a step, as far as its client can tell.
+
+The client's own account says who was running and how far behind it was; the step says who ran.
+"""
+
+from collections.abc import Iterable
+
+from ....model.observation import Step
+from ...history.per_step_cache import once
+from ...history.request_history import RequestHistory
+from ...history.run_history import RunHistory
+
+
+def key(history: RunHistory, one: RequestHistory) -> tuple[int, int]:
+    """Lower goes first: who came first, by priority the more important one."""
+    if history.config["policy"] == "priority":
+        return one.priority, one.arrival
+    return 0, one.arrival
+
+
+@once
+def ran_before(history: RunHistory) -> list[RequestHistory]:
+    """Unfinished requests that were running after the step before, in the order of that list."""
+    names = (history.last.running or ()) if history.last is not None else ()
+    return [history.live[name] for name in names if name in history.live]
+
+
+@once
+def waited_before(history: RunHistory) -> list[RequestHistory]:
+    """All other unfinished requests, who goes first in front."""
+    running = {one.id for one in ran_before(history)}
+    waiting = [one for one in history.live.values() if one.id not in running]
+    return sorted(waiting, key=lambda one: key(history, one))
+
+
+@once
+def preempted(history: RunHistory, step: Step) -> list[RequestHistory]:
+    """Those who lost their blocks in this step."""
+    return [history.live[name] for name in step.preempted or () if name in history.live]
+
+
+@once
+def kept(history: RunHistory, step: Step) -> list[RequestHistory]:
+    """Those who were running and were not preempted, in the order of the list."""
+    gone = set(step.preempted or ())
+    return [one for one in ran_before(history) if one.id not in gone]
+
+
+@once
+def admitted(history: RunHistory, step: Step) -> list[RequestHistory]:
+    """Those who were scheduled and had not been running, in scheduling order."""
+    running = {one.id for one in ran_before(history)}
+    return [
+        history.live[name]
+        for name in step.scheduled
+        if name in history.live and name not in running
+    ]
+
+
+def behind(history: RunHistory, step: Step, one: RequestHistory) -> int | None:
+    """Known tokens of a scheduled request that were not computed, nor cached, when it was
+    scheduled. None where nobody knows the hit."""
+    hit = 0 if one.started else history.hit_now(step, one)
+    return None if hit is None else one.num_tokens - one.computed - hit
+
+
+def threshold(history: RunHistory) -> int:
+    """Tokens of one request in one step, at most."""
+    budget: int = history.config["max_num_batched_tokens"]
+    return min(history.config["long_prefill_token_threshold"] or budget, budget)
+
+
+def blocks_for(history: RunHistory, tokens: int) -> int:
+    """Blocks that hold so many tokens."""
+    return -(-tokens // int(history.config["block_size"]))
+
+
+def watermark_blocks(history: RunHistory) -> int:
+    """Blocks that admission leaves free while somebody runs."""
+    return int(history.config["watermark"] * (history.config["num_blocks"] or 0))
+
+
+def nobody_left(history: RunHistory, step: Step) -> bool:
+    """What is free after the step was free when it was decided."""
+    return not step.finished and not history.aborts_inside
+
+
+def names(requests: Iterable[RequestHistory]) -> str:
+    """Their ids, in a sentence."""
+    return ", ".join(one.id for one in requests)

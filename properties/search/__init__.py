@@ -1,0 +1,1 @@
+"""The Hypothesis state machine and the generators of each system."""

@@ -1,0 +1,54 @@
+"""What each system gives to the state machine: configurations and requests."""
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+from hypothesis import strategies as st
+
+from ...model.scenario import Request, Segment
+from ...spec.systems import part
+from ..history.run_history import RunHistory
+
+
+class Generators(Protocol):
+    """A system's strategies module.
+
+    `LATE_STEPS`: how many steps a late request lets pass at most before it comes.
+    """
+
+    LATE_STEPS: int
+
+    def configs(self, scale: Any, revision: str) -> st.SearchStrategy[dict[str, Any]]:
+        """Configurations of a scale that the revision has."""
+
+    def shapes(self, config: Any) -> st.SearchStrategy[Any]:
+        """Requests without names."""
+
+    def long_prompts(self, config: Any) -> st.SearchStrategy[Any]:
+        """Requests whose prompts take many steps."""
+
+    def beside_the_batch(self, config: Any, history: RunHistory) -> st.SearchStrategy[Any]:
+        """Requests aimed at what is running."""
+
+    def beside_a_prefill(self, config: Any, history: RunHistory) -> st.SearchStrategy[Any]:
+        """Requests aimed at what is running while somebody's prompt is computed."""
+
+    def contents(
+        self, config: Any, earlier: Sequence[Request], name: str, length: int
+    ) -> st.SearchStrategy[tuple[Segment, ...]]:
+        """Segments of a prompt of about so many tokens."""
+
+    def fitted(self, config: Any, content: tuple[Segment, ...], shape: Any) -> Any:
+        """The shape with the prompt that `content` is, and tokens that fit."""
+
+    def caches(self, config: Any) -> bool:
+        """The configuration has a prefix cache."""
+
+    def steps_to_border(self, config: Any, history: RunHistory) -> int:
+        """Steps until something interesting happens."""
+
+
+def generators_of(system: str) -> Generators:
+    """The generators of a registered system."""
+    found: Generators = part(system, "generators")
+    return found

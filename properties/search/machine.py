@@ -1,0 +1,284 @@
+"""The Hypothesis state machine that drives any target: arrivals, steps, aborts, drain."""
+
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+import msgspec
+from hypothesis import assume
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
+
+from ...model.faults import ConfigRefused
+from ...model.scenario import Request, Scenario, Segment
+from ...model.systems import full_config
+from ..checking.session import Session
+from ..history.run_history import RunHistory
+from ..predicates.predicate import Broken
+from ..predicates.rules import ends_run
+from .generators import Generators, generators_of
+from .state import Search
+
+MAX_REQUESTS = 8
+MAX_ABORTS = 2
+PATIENCE = 100  # steps
+
+
+class RuleBroken(Exception):  # noqa: N818 (a finding, not an error)
+    """Raised in the machine when a rule breaks: what Hypothesis shrinks."""
+
+
+def _configs(machine: "SchedulerMachine") -> st.SearchStrategy[dict[str, Any]]:
+    """The configurations of the search."""
+    asked = machine.search.options
+    if asked.config is not None:
+        return st.just(full_config(asked.system, asked.revision, asked.config))
+    drawn = machine.generators.configs(asked.scale, asked.revision)
+    return drawn.map(lambda config: {**config, **asked.fixed})
+
+
+class SchedulerMachine(RuleBasedStateMachine):
+    """One run: requests arrive, steps pass, clients abort, the queue drains.
+
+    `machine_of` binds the class to one search. Every rule is enabled only while the run goes on.
+    """
+
+    search: ClassVar[Search]
+    shrink_runs: ClassVar[int]
+    session: Session
+    config: dict[str, Any]
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.requests: list[Request] = []
+        self.over = True
+
+    @property
+    def generators(self) -> Generators:
+        """What the system draws its configurations and requests from."""
+        return generators_of(self.search.options.system)
+
+    @property
+    def history(self) -> RunHistory:
+        """What the client has observed so far."""
+        return self.session.monitor.history
+
+    @initialize(config=st.runner().flatmap(_configs))
+    def start(self, config: dict[str, Any]) -> None:
+        """Start the target; a configuration that it refuses ends the run."""
+        self.search.begin_run()
+        asked = self.search.options
+        try:
+            self.session = Session(
+                asked.target,
+                asked.system,
+                asked.revision,
+                config,
+                asked.rules,
+                self.search.exercised,
+                asked.predicates,
+            )
+        except ConfigRefused as refusal:
+            self.search.refused[str(refusal)] += 1
+            assume(False)
+        self.config = config
+        self.over = False
+
+    @precondition(lambda self: not self.over and len(self.requests) < MAX_REQUESTS)
+    @rule(data=st.data(), count=st.integers(1, 3))
+    def arrive(self, data: st.DataObject, count: int) -> None:
+        """One to three requests arrive before the next step."""
+        for _ in range(min(count, MAX_REQUESTS - len(self.requests))):
+            self.one_arrival(data, data.draw(self.generators.shapes(self.config)))
+
+    @precondition(lambda self: not self.over and self.may_join_late())
+    @rule(data=st.data(), to_border=st.booleans())
+    def arrive_late(self, data: st.DataObject, to_border: bool) -> None:
+        """A request joins a batch that has decoded for a while; a few arrive after its end."""
+        steps = data.draw(st.integers(0, self.generators.LATE_STEPS))
+        self.until_none_waits()
+        left = max((one.max_tokens - one.emitted for one in self.history.decoding()), default=0)
+        self.some_steps(steps % (left + 4), to_border)
+        if not self.over and self.history.decoding():
+            shape = data.draw(self.generators.beside_the_batch(self.config, self.history))
+            # A prompt that repeats an earlier one has its own length, which would miss the aim.
+            own = ((f"r{len(self.requests)}", shape.prompt),)
+            self.one_arrival(data, shape, own if data.draw(st.booleans()) else ())
+
+    @precondition(lambda self: not self.over and len(self.requests) < MAX_REQUESTS - 1)
+    @rule(data=st.data(), chunks=st.integers(0, 2))
+    def arrive_during_prefill(self, data: st.DataObject, chunks: int) -> None:
+        """A request arrives while a long prompt is computed."""
+        self.one_arrival(data, data.draw(self.generators.long_prompts(self.config)))
+        self.some_chunks(self.requests[-1].id, chunks)
+        if not self.over and self.history.ongoing():
+            shape = data.draw(self.generators.beside_a_prefill(self.config, self.history))
+            self.one_arrival(data, shape, ((f"r{len(self.requests)}", shape.prompt),))
+
+    @precondition(lambda self: not self.over and self.may_repeat())
+    @rule(data=st.data(), chunks=st.integers(0, 2), inside=st.booleans())
+    def give_up_and_come_again(self, data: st.DataObject, chunks: int, inside: bool) -> None:
+        """A client aborts while its prompt is computed, and then sends the same prompt again."""
+        self.one_arrival(data, data.draw(self.generators.shapes(self.config)))
+        aborted = self.requests[-1]
+        self.some_chunks(aborted.id, chunks)
+        if not self.over and aborted.id in self.history.live:
+            self.abort_request(aborted.id, inside)
+            self.some_steps(1, False)
+            shape = self.generators.fitted(self.config, aborted.prompt, None)
+            self.one_arrival(data, shape, aborted.prompt)
+
+    @rule(steps=st.integers(1, 12), to_border=st.booleans())
+    def step(self, steps: int, to_border: bool) -> None:
+        """Some steps pass."""
+        self.some_steps(steps, to_border)
+
+    @precondition(lambda self: not self.over and self.may_abort())
+    @rule(which=st.integers(0, MAX_REQUESTS - 1), inside=st.booleans())
+    def abort(self, which: int, inside: bool) -> None:
+        """Any client may abort; every other time one whose prompt is being computed, if any."""
+        live = [one.id for one in self.history.ongoing() if which % 2] or list(self.history.live)
+        self.abort_request(live[which % len(live)], inside)
+
+    @precondition(lambda self: not self.over and len(self.requests) >= MAX_REQUESTS // 2)
+    @rule()
+    def drain(self) -> None:
+        """Steps until no request is left, or longer than all of them can take."""
+        bound = self.history.max_steps
+        while not self.over and self.session.unfinished and self.history.busy_steps <= bound:
+            self.one_step()
+
+    def teardown(self) -> None:
+        """Finish the run."""
+        if not self.over:
+            self.drain()
+        if self.search.hooks.ended is not None and self.requests:
+            whole = msgspec.structs.replace(self.scenario(), requests=tuple(self.requests))
+            self.search.hooks.ended(whole)
+
+    def abort_request(self, name: str, inside: bool) -> None:
+        """Abort one request, once."""
+        index = next(i for i, one in enumerate(self.requests) if one.id == name)
+        before = self.requests[index]
+        if before.abort_at is None:
+            self.requests[index] = msgspec.structs.replace(
+                before, abort_at=self.history.step, abort_inside=inside
+            )
+            self.judged(self.session.abort, name, inside)
+            if self.session.cannot_abort:
+                self.requests[index] = before
+
+    def one_arrival(
+        self, data: st.DataObject, shape: Any, content: tuple[Segment, ...] = ()
+    ) -> None:
+        """A request arrives whose prompt is `content`, or else one that suits the run."""
+        if self.over:
+            return
+        name = f"r{len(self.requests)}"
+        content = content or data.draw(
+            self.generators.contents(self.config, self.requests, name, shape.prompt)
+        )
+        shape = self.generators.fitted(self.config, content, shape)
+        request = Request(
+            id=name,
+            arrival=self.history.step,
+            prompt=content,
+            max_tokens=shape.max_tokens,
+            output_len=shape.output_len,
+            priority=getattr(shape, "priority", 0),  # of systems whose scheduler reads it
+        )
+        self.requests.append(request)
+        self.judged(self.session.add, request)
+        self.search.rejected += name in self.session.rejected
+
+    def some_steps(self, steps: int, to_border: bool) -> None:
+        """So many steps, or so many after the next block border; one if no request is left.
+
+        Before the first request no step can break a rule that a scenario could show.
+        """
+        if not self.requests:
+            return
+        if to_border and not self.over:
+            steps += self.generators.steps_to_border(self.config, self.history)
+        for number in range(steps):
+            if self.over or (number > 0 and not self.session.unfinished):
+                return
+            self.one_step()
+
+    def some_chunks(self, name: str, chunks: int) -> None:
+        """Steps until the request has started, then so many of its further chunks."""
+        for _ in range(PATIENCE):
+            if self.over or name not in [one.id for one in self.history.unstarted()]:
+                break
+            self.one_step()
+        for _ in range(chunks):
+            if not self.over and name in [one.id for one in self.history.ongoing()]:
+                self.one_step()
+
+    def until_none_waits(self) -> None:
+        """Steps until every request that has arrived is in the batch, at most PATIENCE."""
+        for _ in range(PATIENCE):
+            if self.over or not (self.history.unstarted() or self.history.ongoing()):
+                return
+            self.one_step()
+
+    def may_join_late(self) -> bool:
+        """A batch is there to join, and the run has room for one more request."""
+        return len(self.requests) < MAX_REQUESTS and self.session.unfinished
+
+    def may_abort(self) -> bool:
+        """The run has room for one more abort, and a request that can be aborted."""
+        return self.aborts() < MAX_ABORTS and bool(self.history.live)
+
+    def may_repeat(self) -> bool:
+        """A prefix cache is there to hit, and the run has room for both requests."""
+        room = len(self.requests) < MAX_REQUESTS - 1 and self.aborts() < MAX_ABORTS
+        return room and self.generators.caches(self.config)
+
+    def aborts(self) -> int:
+        """Aborts in this run so far."""
+        return sum(request.abort_at is not None for request in self.requests)
+
+    def one_step(self) -> None:
+        """One step; beyond the step that broke a rule before, the run is over."""
+        if self.history.step > self.search.last_step:
+            self.over = True
+            return
+        self.search.steps += 1
+        self.judged(self.session.step)
+
+    def judged(self, operation: Callable[..., list[Broken]], *args: Any) -> None:
+        """Call the target and judge its answer. An interrupted run must not be drained."""
+        try:
+            broken = operation(*args)
+        except BaseException:
+            self.over = True
+            raise
+        if broken:
+            self.judge(broken)
+
+    def judge(self, broken: list[Broken]) -> None:
+        """End the run at a rule that is new to the search.
+
+        Raises:
+            RuleBroken: such a rule broke.
+        """
+        new = self.search.hooks.new(broken, self.scenario())
+        self.over = bool(new) or ends_run(broken)
+        if new and new[0].rule not in self.search.options.known:
+            self.search.fail(self.scenario(), new, self.shrink_runs)
+            raise RuleBroken(new[0].rule)
+
+    def scenario(self) -> Scenario:
+        """The run so far. A request that was refused at the door is left out unless all were."""
+        accepted = tuple(one for one in self.requests if one.id not in self.session.rejected)
+        return Scenario(
+            system=self.search.options.system,
+            revision=self.search.options.revision,
+            config=self.config,
+            requests=accepted or tuple(self.requests),
+        )
+
+
+def machine_of(search: Search, shrink_runs: int = 0) -> type[SchedulerMachine]:
+    """The machine class of one search."""
+    return type("BoundMachine", (SchedulerMachine,), {"search": search, "shrink_runs": shrink_runs})

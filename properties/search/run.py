@@ -1,0 +1,49 @@
+"""Run one search with Hypothesis."""
+
+import contextlib
+import time
+
+from hypothesis import HealthCheck, Phase, Verbosity, seed, settings
+from hypothesis.database import ExampleDatabase
+from hypothesis.errors import Flaky, Unsatisfiable
+from hypothesis.stateful import run_state_machine_as_test
+
+from .constants import without_local_constants
+from .machine import RuleBroken, machine_of
+from .state import Search, StopSearch
+
+
+def run_search(
+    search: Search,
+    examples: int,
+    seed_value: int,
+    shrink_runs: int,
+    database: ExampleDatabase | None = None,
+    reuse: bool = False,
+) -> bool:
+    """Run up to `examples` runs; True when a rule broke, with `search.failure` set.
+
+    A failure is saved in the `database`; with `reuse` the runs in it are tried first.
+
+    Raises:
+        TargetFault: a reply of the target breaks the protocol.
+    """
+    phases = [Phase.generate, *([Phase.shrink] if shrink_runs else [])]
+    phases += [Phase.reuse] if reuse else []
+    budget = settings(
+        max_examples=examples,
+        stateful_step_count=24,
+        phases=phases,
+        database=database,
+        deadline=None,
+        verbosity=Verbosity.quiet,
+        report_multiple_bugs=False,
+        suppress_health_check=list(HealthCheck),
+    )
+    machine = seed(seed_value)(machine_of(search, shrink_runs))
+    stops = contextlib.suppress(RuleBroken, StopSearch, Flaky, Unsatisfiable)
+    with without_local_constants(), stops:
+        run_state_machine_as_test(machine, settings=budget)
+    if search.failure is not None:
+        search.shrink_seconds = time.monotonic() - search.began - search.found_after
+    return search.failure is not None

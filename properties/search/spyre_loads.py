@@ -1,0 +1,115 @@
+"""A wide net: thousands of random loads near the limit at once, for the rules that lanes can judge.
+
+A hit is a scenario like any other, to be replayed. What lanes run is in `model.lanes`; needs NumPy.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.random import Generator
+from numpy.typing import NDArray
+
+from ...model.scenario import Request, Scenario
+from ...model.systems import full_config
+from ...model.vectorized.rules import ARRIVAL, ASKED, END, MAX_TOKENS, PROMPT, Rules
+from ...model.vectorized.run import Array, Told
+
+SLOTS = (2, 8)
+BLOCK_SIZES = (2, 4, 8, 64)
+PUBLISHED_BLOCK_SIZES = (64,)
+LATE = (0, 8, 60)  # steps; or the length of the model
+
+
+def draw_config(draw: Generator, block_sizes: Sequence[int] = BLOCK_SIZES) -> dict[str, Any]:
+    """A configuration in which the limit binds before other constraints: just above some rows."""
+    block = int(draw.choice(block_sizes))
+    blocks = int(draw.choice((8, 12, 16)))
+    slots = int(draw.integers(*SLOTS, endpoint=True))
+    batch = int(draw.integers(2, min(4, slots), endpoint=True))
+    row = int(draw.integers(-(-blocks // batch), blocks, endpoint=True))
+    slack = int(draw.integers(0, batch * block // 16, endpoint=True))
+    return {
+        "block_size": block,
+        "chunk_size": block * int(draw.choice((1, 2, 3, 4))),
+        "max_num_seqs": slots,
+        "max_model_len": block * blocks - int(draw.choice((0, 0, 0, block - 1))),
+        "max_batch_tkv": max(batch * row * block + slack, blocks * block),
+        "interleave": bool(draw.random() < 0.75),
+    }
+
+
+def draw_loads(draw: Generator, rules: Rules, requests: int, lanes: int) -> Array:
+    """What two to `requests` requests of each lane ask for, (4, requests, lanes).
+
+    Short prompts that live long, prompts at block and chunk borders, short requests, and requests
+    whose last token is to land where the limit is, beside those that came before step 0.
+    """
+    shape = (requests, lanes)
+    block, length, limit = rules.block_size, rules.max_model_len, rules.max_batch_tkv
+    late = draw.choice((*LATE, length), lanes)
+    arrival = np.sort(draw.integers(0, late, shape, endpoint=True), axis=0)
+    old, border, aimed = (draw.integers(0, 4, shape) == kind for kind in range(3))
+    unit = draw.choice((block, rules.chunk_size), shape)
+    at_border = draw.integers(0, np.maximum(length // unit, 1)) * unit + draw.integers(-1, 3, shape)
+    offset = draw.choice((1, 2, max(block // 2, 1), block), shape)
+    to_aim = draw.integers(0, np.maximum(length // block - 1, 1), shape) * block + offset
+    prompt = draw.integers(1, 2 * block, shape, endpoint=True)
+    prompt = np.select((border, aimed), (at_border, to_aim), prompt).clip(1, length - block)
+    # A short request, a long one, or one that ends where so many rows fill the limit.
+    row = limit // draw.integers(2, max(min(rules.max_num_seqs, requests), 2), shape, endpoint=True)
+    ends = draw.choice((-1, 0, 0, 1), shape) + np.where(
+        draw.random(shape) < 0.5, row // block * block, np.minimum(row, length)
+    )
+    reached = np.maximum(prompt[0] + arrival, prompt)
+    until_row = ends - (reached // block * block + prompt % block) + 1
+    tokens = draw.integers(1, 2 * block, shape, endpoint=True)
+    long = length - draw.integers(0, length // 2, shape, endpoint=True)
+    tokens = np.select((old, aimed), (long, until_row), tokens)
+    room = np.minimum(length - -(-prompt // block) * block, limit - prompt + 1)
+    tokens = tokens.clip(1, np.maximum(room, 1))
+    early = draw.random(shape) < 0.2
+    output = np.where(early, draw.integers(1, tokens, endpoint=True), tokens)
+    asked = np.zeros((ASKED, *shape), np.int64)
+    asked[PROMPT], asked[MAX_TOKENS], asked[ARRIVAL] = prompt, tokens, arrival
+    asked[END] = prompt + output - 1
+    there = np.arange(requests)[:, None] < draw.integers(2, requests, lanes, endpoint=True)
+    return asked * there
+
+
+def caught(rule: str, rules: Rules, told: Told) -> NDArray[np.bool_]:
+    """In which lanes the rule is broken."""
+    broken: NDArray[np.bool_] = (
+        told.peak > rules.max_batch_tkv if rule == "SPY-R07" else told.idle > 0
+    )
+    return broken
+
+
+def smallest(asked: Array, hits: NDArray[np.bool_]) -> int:
+    """The lane among `hits` with the fewest requests, and of those the fewest tokens."""
+    places = np.flatnonzero(hits)
+    requests = np.count_nonzero(asked[PROMPT][:, places], axis=0)
+    tokens = asked[PROMPT][:, places].sum(axis=0) + asked[MAX_TOKENS][:, places].sum(axis=0)
+    return int(places[np.lexsort((tokens, requests))[0]])
+
+
+def scenario_of(asked: Array, place: int, revision: str, config: dict[str, Any]) -> Scenario:
+    """The load of one lane as a scenario."""
+    there = [number for number in range(asked.shape[1]) if asked[PROMPT, number, place]]
+    return Scenario(
+        system="spyre",
+        revision=revision,
+        config=full_config("spyre", revision, config),
+        requests=tuple(_request(asked[:, number, place].tolist(), number) for number in there),
+    )
+
+
+def _request(asked: list[int], number: int) -> Request:
+    name, output = f"r{number}", asked[END] - asked[PROMPT] + 1
+    return Request(
+        id=name,
+        arrival=asked[ARRIVAL],
+        prompt=((name, asked[PROMPT]),),
+        max_tokens=asked[MAX_TOKENS],
+        output_len=None if output == asked[MAX_TOKENS] else output,
+    )

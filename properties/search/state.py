@@ -1,0 +1,126 @@
+"""One search: its options, its callbacks, and what it has covered and found so far."""
+
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from ...model.scenario import Scenario
+from ...model.target import Target
+from ...spec.catalogue import Rule
+from ..predicates.predicate import Broken, Predicate
+
+NO_END = 10**9  # steps, more than any run has
+
+
+class StopSearch(BaseException):
+    """Ends a search at once; not an Exception, so that Hypothesis does not catch it."""
+
+
+@dataclass(frozen=True)
+class SearchOptions:
+    """What is searched.
+
+    Attributes:
+        known: rules already found broken. A run that breaks one of them first ends there, since
+            what breaks later may be its consequence.
+        config: the only configuration, instead of those of the scale.
+        fixed: keys of the configuration that have one value only, whatever the scale has.
+        predicates: replace those of the system.
+    """
+
+    target: Target
+    system: str
+    revision: str
+    rules: Sequence[Rule]
+    scale: Any
+    known: frozenset[str] = frozenset()
+    config: dict[str, Any] | None = None
+    fixed: Mapping[str, Any] = field(default_factory=dict)
+    predicates: Mapping[str, Predicate] | None = None
+
+
+@dataclass(frozen=True)
+class Hooks:
+    """What a search calls.
+
+    Attributes:
+        new: of the rules that a step breaks, those that are not known to break; after the others
+            the run goes on.
+        watch: called with the search before each run.
+        ended: called with the scenario of each run, refused requests included.
+    """
+
+    new: Callable[[list[Broken], Scenario], list[Broken]] = lambda broken, _: broken
+    watch: Callable[["Search"], None] | None = None
+    ended: Callable[[Scenario], None] | None = None
+
+
+@dataclass
+class Search:
+    """One search for a counterexample, and its result so far.
+
+    Attributes:
+        runs, steps: how much ran, shrinking included.
+        exercised: per rule, the steps in which its witness occurred.
+        refused: configurations that the target refused, by its message.
+        rejected: requests that the target refused.
+        failure: the smallest scenario so far that broke a rule, and what it broke.
+        runs_to_failure, found_after, shrink_seconds: runs and seconds until a rule first broke,
+            and seconds that Hypothesis spent on shrinking it.
+    """
+
+    options: SearchOptions
+    hooks: Hooks = field(default_factory=Hooks)
+    runs: int = 0
+    steps: int = 0
+    exercised: Counter[str] = field(default_factory=Counter)
+    refused: Counter[str] = field(default_factory=Counter)
+    rejected: int = 0
+    failure: tuple[Scenario, list[Broken]] | None = None
+    runs_to_failure: int = 0
+    found_after: float = 0.0
+    shrink_seconds: float = 0.0
+    run_limit: int = 0
+    began: float = field(default_factory=time.monotonic)
+
+    @property
+    def counts(self) -> Counter[str]:
+        """How much ran, and was refused or rejected, by these names."""
+        refused = self.refused.total()
+        return Counter(runs=self.runs, steps=self.steps, refused=refused, rejected=self.rejected)
+
+    def begin_run(self) -> None:
+        """Count a run.
+
+        Raises:
+            StopSearch: the runs for shrinking are used up.
+        """
+        if self.failure is not None and self.runs >= self.run_limit:
+            raise StopSearch
+        self.runs += 1
+        if self.hooks.watch is not None:
+            self.hooks.watch(self)
+
+    @property
+    def last_step(self) -> int:
+        """A run that gets past the step that broke before does not shrink it."""
+        return NO_END if self.failure is None else self.failure[1][0].step
+
+    def fail(self, scenario: Scenario, broken: list[Broken], shrink_runs: int) -> None:
+        """Keep the smallest scenario that breaks a rule."""
+        if self.failure is None:
+            self.runs_to_failure = self.runs
+            self.run_limit = self.runs + shrink_runs
+            self.found_after = time.monotonic() - self.began
+        elif broken[0].rule != self.failure[1][0].rule:
+            return
+        if self.failure is None or size(scenario) <= size(self.failure[0]):
+            self.failure = (scenario, broken)
+
+
+def size(scenario: Scenario) -> tuple[int, int]:
+    """The size of a scenario: requests, then tokens and steps before arrivals."""
+    tokens = sum(one.prompt_len + one.max_tokens + one.arrival for one in scenario.requests)
+    return len(scenario.requests), tokens

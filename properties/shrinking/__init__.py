@@ -1,0 +1,1 @@
+"""Makes a failing scenario smaller while it still fails."""

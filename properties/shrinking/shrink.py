@@ -1,0 +1,114 @@
+"""Our own shrinking, after Hypothesis: fewer requests, smaller numbers, whole blocks.
+
+Hypothesis shrinks the choices that led to a scenario; this pass shrinks the scenario itself, so
+that a reader sees no request and no token that the failure does not need.
+"""
+
+from collections.abc import Callable, Iterator
+
+from msgspec.structs import replace
+
+from ...model.scenario import Request, Scenario, Segment
+from ...model.systems import full_config, resolve_revision
+
+
+def shrink(scenario: Scenario, still_breaks: Callable[[Scenario], bool], attempts: int) -> Scenario:
+    """The smallest scenario found that `still_breaks`, in at most `attempts` trials."""
+    tried: set[str] = set()
+    best = scenario
+    progress = True
+    while progress:
+        progress = False
+        for candidate in simpler(best):
+            key = repr((candidate.config, candidate.requests))
+            if key in tried:
+                continue
+            if attempts == 0:
+                return best
+            tried.add(key)
+            attempts -= 1
+            if still_breaks(candidate):
+                best, progress = candidate, True
+                break
+    return best
+
+
+def simpler(scenario: Scenario) -> Iterator[Scenario]:
+    """Scenarios with one thing less, the greatest simplification first."""
+    requests = scenario.requests
+    for index in reversed(range(len(requests))):
+        if len(requests) > 1:
+            yield replace(scenario, requests=requests[:index] + requests[index + 1 :])
+    yield from _plainer_options(scenario)
+    block = int(scenario.config.get("block_size", 64))
+    for index in reversed(range(len(requests))):
+        for plainer in simpler_requests(requests[index], block):
+            yield replace(scenario, requests=(*requests[:index], plainer, *requests[index + 1 :]))
+    earliest = min(request.arrival for request in requests)
+    if earliest > 0:
+        yield replace(scenario, requests=tuple(_earlier(one, earliest) for one in requests))
+
+
+def simpler_requests(request: Request, block: int) -> Iterator[Request]:
+    """The request without its abort, without its early end, and with smaller numbers."""
+    if request.abort_at is not None:
+        yield replace(request, abort_at=None, abort_inside=False)
+    if request.abort_inside:
+        yield replace(request, abort_inside=False)
+    if request.output_len is not None and request.output_len != request.max_tokens:
+        yield replace(request, output_len=None)
+    for smaller in smaller_numbers(request.abort_at or 0, request.arrival, block):
+        yield replace(request, abort_at=smaller)
+    for smaller in smaller_numbers(request.arrival, 0, block):
+        if request.abort_at is None:
+            yield replace(request, arrival=smaller)
+    for smaller in smaller_numbers(request.max_tokens, 1, block):
+        emitted = min(request.tokens_to_emit, smaller)
+        yield replace(request, max_tokens=smaller, output_len=emitted)
+    if any(stream != request.id for stream, _ in request.prompt):
+        yield replace(request, prompt=((request.id, request.prompt_len),))
+    for smaller in smaller_numbers(request.prompt_len, 1, block):
+        yield replace(request, prompt=_cut(request.prompt, smaller))
+
+
+def _cut(prompt: tuple[Segment, ...], tokens: int) -> tuple[Segment, ...]:
+    """The first tokens of a prompt."""
+    kept: list[Segment] = []
+    for stream, length in prompt:
+        if tokens > 0:
+            kept.append((stream, min(length, tokens)))
+            tokens -= length
+    return tuple(kept)
+
+
+def _plainer_options(scenario: Scenario) -> Iterator[Scenario]:
+    """The scenario with an option less: one that is on or off, or has no bound, by default."""
+    defaults = full_config(
+        scenario.system, resolve_revision(scenario.system, scenario.revision), {}
+    )
+    for key, default in defaults.items():
+        is_option = default is None or isinstance(default, bool)
+        if is_option and scenario.config.get(key, default) != default:
+            yield replace(scenario, config=scenario.config | {key: default})
+
+
+def size(scenario: Scenario) -> tuple[int, int]:
+    """Requests, then tokens and steps: which of two scenarios is the smaller one."""
+    requests = scenario.requests
+    tokens = sum(one.prompt_len + one.max_tokens + one.arrival for one in requests)
+    return len(requests), tokens + sum(one.tokens_to_emit + (one.abort_at or 0) for one in requests)
+
+
+def smaller_numbers(number: int, least: int, block: int) -> Iterator[int]:
+    """Smaller numbers to try: the least, half, one block less, the block border below, one less."""
+    candidates = (least, number // 2, number - block, number // block * block, number - 1)
+    seen = set()
+    for candidate in candidates:
+        if least <= candidate < number and candidate not in seen:
+            seen.add(candidate)
+            yield candidate
+
+
+def _earlier(request: Request, steps: int) -> Request:
+    abort_at = None if request.abort_at is None else max(request.abort_at - steps, 0)
+    return replace(request, arrival=request.arrival - steps, abort_at=abort_at)

@@ -1,0 +1,101 @@
+"""The registry of systems. A system is one descriptor; registering it makes it known everywhere.
+
+The parts of a descriptor belong to the layers above, which import slowly (Hypothesis, Z3). A part
+is therefore either the object itself, or "module:attribute" (or "module"), imported on first use.
+The layer that uses a part has a function for it, which states its type: `model.systems`,
+`properties.history.bounds`, `properties.predicates.rules`, `properties.search.generators`,
+`properties.mutants.systems`, `solver.systems`, `gate.targets.setup`.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from importlib import import_module
+from types import MappingProxyType
+from typing import Any, Protocol
+
+
+class Readable(Protocol):
+    """A text file, on disk or in a package: a `Path` or a `Traversable`."""
+
+    def read_text(self, encoding: str) -> str:
+        """The whole text."""
+
+
+@dataclass(frozen=True)
+class System:
+    """One system: a scheduler whose documented behaviour is modelled and checked.
+
+    Attributes:
+        name: as scenarios name it.
+        title: as readers know it.
+        revisions: the published behaviours that have a model or a rule, the default first.
+        catalogue: the TOML file of its rules.
+        model: `model.systems.Reference`.
+        bounds: `properties.history.bounds.Bounds`, in steps.
+        predicates: by rule id, `properties.predicates.predicate.Predicate`.
+        generators: `properties.search.generators.Generators`.
+        setup: `gate.targets.setup.Setup`, what the gate asks of its targets.
+        space: `solver.systems.Space`, its small scopes; None where it cannot be explored.
+        decided: by rule id, `solver.decided.Decided`; None where nothing is proven.
+        neutral: by configuration key, the value that makes the key mean nothing, for comparisons
+            with systems that lack it; None for none.
+        mutants: `properties.mutants.mutant.Mutant`s; None for none.
+        out_of_scope: published bugs that no mutant brings back, with the reason; None for none.
+    """
+
+    name: str
+    title: str
+    revisions: tuple[str, ...]
+    catalogue: Readable
+    model: object
+    bounds: object
+    predicates: object
+    generators: object
+    setup: object
+    space: object = None
+    decided: object = None
+    neutral: object = None
+    mutants: object = None
+    out_of_scope: object = None
+
+
+_registered: dict[str, System] = {}
+SYSTEMS: Mapping[str, System] = MappingProxyType(_registered)
+
+
+def register(system: System) -> None:
+    """Make a system known.
+
+    Raises:
+        ValueError: another system has its name.
+    """
+    if _registered.setdefault(system.name, system) is not system:
+        raise ValueError(f"a system named {system.name!r} is registered already")
+
+
+def unregister(name: str) -> None:
+    """Forget a system, for tests that register their own."""
+    del _registered[name]
+
+
+def first_system() -> str:
+    """The system that is meant where none is named: the first registered one."""
+    return next(iter(_registered))
+
+
+def part(system: str, name: str) -> Any:
+    """The part of a system's descriptor, imported where it is named by a string.
+
+    Raises:
+        KeyError: no such system is registered.
+    """
+    value = getattr(_registered[system], name)
+    return _imported(value) if isinstance(value, str) else value
+
+
+@cache
+def _imported(place: str) -> Any:
+    module, colon, attribute = place.partition(":")
+    found = import_module(module)
+    return getattr(found, attribute) if colon else found

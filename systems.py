@@ -1,0 +1,34 @@
+"""The systems that schedproof brings along. A part is imported when it is first used."""
+
+from importlib import resources
+
+from .spec.systems import System, register
+
+
+def _system(name: str, title: str, *revisions: str, proven: bool = False) -> System:
+    """A system whose parts lie where the built-in ones have them; `proven`: some of its rules."""
+    properties = "schedproof.properties"
+    return System(
+        name=name,
+        title=title,
+        revisions=revisions,
+        catalogue=resources.files("schedproof.spec") / f"{name}.toml",
+        model=f"schedproof.model.{name}.model:REFERENCE",
+        bounds=f"{properties}.history.bounds:{name.upper()}",
+        predicates=f"{properties}.predicates.{name}:PREDICATES",
+        generators=f"{properties}.search.{name}",
+        setup=f"schedproof.gate.targets.setup:{name.upper()}",
+        space=f"schedproof.solver.{name}.space:SPACE",
+        decided=f"schedproof.solver.{name}.other_rules:DECIDED" if proven else None,
+        neutral=f"{properties}.checking.terms:{name.upper()}",
+        mutants=f"{properties}.mutants.{name}:MUTANTS",
+        out_of_scope=f"{properties}.mutants.{name}:OUT_OF_SCOPE",
+    )
+
+
+def register_builtin() -> None:
+    """Register the built-in systems, the default one first."""
+    register(_system("spyre", "Spyre", "sound", "documented", "2.1.2", "2.5.2", proven=True))
+    register(_system("vllm", "vLLM V1", "documented", proven=True))
+    register(_system("nano_vllm", "nano-vLLM", "documented", "0.2.0"))
+    register(_system("llmservingsim", "LLMServingSim", "documented", "head"))

@@ -1,0 +1,341 @@
+"""The command line: one line for every wrong input, the help, and what a terminal gets."""
+
+import json
+import os
+import pty
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from schedproof import __version__
+from schedproof.spec.catalogue import load
+
+from ..build import Result, Run
+from ..toys import PATIENCE, TOYS, broken_scenario, in_process, spyre_scenario, written
+
+pytestmark = pytest.mark.usefixtures("folder")
+
+
+# Wrong input
+
+
+WRONG = [
+    (["--nope"], "No such option: --nope"),
+    (["gate", "--nope"], "No such option: --nope; schedproof gate --help"),
+    (["nope"], "No such command 'nope'; schedproof --help"),
+    (["gate", "--system", "foo"], "--system: 'foo' is not a system; valid: spyre"),
+    (["rules", "--system", "foo"], "--system: 'foo' is not a system; valid: spyre"),
+    (["gate", "--revision", "foo"], "--revision: 'foo' is not a revision of spyre; valid: sound"),
+    (
+        ["gate", "--revision", "2.6.3"],
+        "--revision: '2.6.3' is not a revision of spyre; valid: sound, documented, 2.1.2, 2.5.2",
+    ),
+    (["gate", "--rule", "SPY-R70"], "no rule 'SPY-R70'; did you mean SPY-R"),
+    (["gate", "--rule", "SPY-R07,NOPE"], "no rule 'NOPE'"),
+    (["gate", "--rule", ","], "--rule: ',' names no rule"),
+    (["gate", "--rule", "ALL-R07"], "--rule: ALL-R07 does not apply to revision sound"),
+    (
+        ["gate", "--revision", "2.1.2", "--rule", "ALL-R07"],
+        "--rule: ALL-R07 compares a target with the model",
+    ),
+    (["rules", "NOPE"], "no rule 'NOPE'"),
+    (["gate", "--profile", "fast"], "--profile: 'fast'; valid: quick, ci, nightly"),
+    (["gate", "--seed", "-1"], "--seed: -1; valid: at least 0"),
+    (["gate", "--seed", "x"], "'--seed'"),
+    (["gate", "--max-failures", "0"], "--max-failures: 0; valid: at least 1"),
+    (["gate", "--step-limit", "0"], "--step-limit: 0.0; valid: at least 0.1"),
+    (["gate", "--step-limit", "nan"], "--step-limit: nan; valid: at least 0.1"),
+    (["gate", "a", "b"], "unexpected extra argument"),
+    (["gate", ""], "TARGET '' is not understood; valid: model, MODULE:FACTORY"),
+    (["gate", "foo"], "TARGET 'foo' is not understood; valid: model, MODULE:FACTORY"),
+    (["gate", "foo:"], "TARGET 'foo:' is not understood"),
+    (["gate", "a-b:c"], "TARGET 'a-b:c' is not understood"),
+    (["gate", "cmd:"], "no command after cmd:; valid:"),
+    (["gate", "cmd:  "], "no command after cmd:; valid:"),
+    (["gate", "cmd:'x"], "No closing quotation; valid:"),
+    (["gate", "cmd:/no/such/scheduler --fast"], "'/no/such/scheduler': No such file or directory"),
+    (["gate", "sendnn-inference==9.9"], "version '9.9' is not supported; supported are 2.0.0"),
+    (["gate", "vllm==9.9.9"], "vllm: version '9.9.9' is not supported; supported are 0.19.1, "),
+    (["gate", "sendnn-inference==2.1.2", "--offline"], "not installed: Python environment"),
+    (["gate", "--json", "no/folder/v.json"], "--json: no/folder/v.json: the folder no/folder does"),
+    (["gate", "--json", "."], "--json: . is a folder; valid: a file"),
+    (["gate", "--junit", "."], "--junit: . is a folder; valid: a file"),
+    (["gate", "--sarif", "no/s"], "--sarif: no/s: the folder no does not exist"),
+    (["gate", "--ndjson", "file/e"], "--ndjson: file/e: the folder file does not exist"),
+    (["gate", "--junit", "x", "--sarif", "x"], "--sarif: x is the file of --junit, too; valid: "),
+    (["gate", "--out", "a\udcff"], "--out: 'a\\udcff' is not UTF-8"),
+    (["gate", "cmd:a\udcff"], "TARGET: 'cmd:a\\udcff' is not UTF-8"),
+    (["gate", "--out", "file"], "--out: file: file is not a folder"),
+    (["gate", "--out", "file/below"], "--out: file/below: "),
+    (["replay"], "Missing argument"),
+    (["replay", "nofile.json"], "nofile.json: cannot be read (No such file or directory)"),
+    (["replay", "file"], "file: not JSON"),
+    (["serve", "foo"], "TARGET 'foo' is not understood"),
+    (["serve", "no.such_module:make"], "cannot import 'no.such_module'"),
+]
+
+
+@pytest.mark.parametrize(("words", "says"), WRONG, ids=[" ".join(words) for words, _ in WRONG])
+def test_wrong_input_is_one_line_and_exit_2(
+    words: list[str], says: str, run: Run, folder: Path
+) -> None:
+    (folder / "file").write_text("not json\n")
+    result = run(*words)
+    assert result.code == 2
+    assert result.err.startswith("schedproof: ")
+    assert says in result.err
+    assert result.err.count("\n") == 1
+    assert result.out == ""
+    assert [entry.name for entry in folder.iterdir()] == ["file"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        (
+            {"format": "schedproof/scenario@2"},
+            '$.format: "schedproof/scenario@2"; supported: "schedproof/scenario@1"',
+        ),
+        ({"colour": 1}, "colour"),
+        ({"requests": []}, "$.requests"),
+        ({"config": {"block_sizes": 4}}, "$.config.block_sizes: unknown key; valid: block_size"),
+        ({"config": {"block_size": 3, "chunk_size": 8}}, "$.config.chunk_size: 8 is not a multi"),
+        ({"config": {"prefix_caching": "yes"}}, "$.config.prefix_caching: 'yes': Expected `bool`"),
+        (
+            {"config": {"long_output_priority": True}},
+            "$.config.long_output_priority: true belongs to decode pausing, which revision sound",
+        ),
+        (
+            {"revision": "2.5.2", "config": {"num_blocks": 511}},
+            "$.config.num_blocks: 511 cannot hold a request of max_model_len tokens",
+        ),
+        (
+            {"revision": "2.1.2", "config": {"num_blocks": 2559}},
+            "$.config.num_blocks: 2559 can run out in revision 2.1.2; valid: null or at least 2560",
+        ),
+        (
+            {"revision": "2.6.3"},
+            "$.revision: '2.6.3' is not a revision of spyre; valid: sound, documented, 2.1.2,",
+        ),
+        ({"expect": {"violates": ["SPY-R70"]}}, "$.expect.violates: no rule 'SPY-R70'; did you"),
+        ({"expect": {"steps": [{"step": 0, "tkvs": 1}]}}, "$.expect.steps[0].tkvs: unknown field"),
+    ],
+)
+def test_a_wrong_scenario_is_one_line_with_file_and_path(
+    changes: dict[str, Any], says: str, run: Run
+) -> None:
+    result = run("replay", written("s.json", **changes))
+    assert (result.code, result.out) == (2, "")
+    assert result.err.startswith("schedproof: s.json: ")
+    assert says in result.err
+    assert result.err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("spec", "says"),
+    [
+        ("no_such_module:make", "cannot import 'no_such_module'"),
+        ("toys:nothing", "toys has no callable 'nothing'"),
+        ("toys:not_callable", "toys has no callable 'not_callable'"),
+        ("toys:raises", "raises() raised "),
+        ("toys:no_target", "no_target() gives a object without start, add, abort, step, stop"),
+        ("broken:make", "cannot import 'broken' (SyntaxError: "),
+        ("exits:make", "cannot import 'exits' ("),
+    ],
+)
+def test_a_wrong_factory_is_one_line_though_it_runs_in_a_process_of_its_own(
+    spec: str, says: str, run: Run, toy: object, folder: Path
+) -> None:
+    (folder / "broken.py").write_text("def make(:\n")
+    (folder / "exits.py").write_text("raise SystemExit(5)\n")
+    result = run("gate", spec)
+    assert (result.code, result.out) == (2, "")
+    assert result.err.startswith(f"schedproof: TARGET '{spec}': ")
+    assert says in result.err
+    assert result.err.count("\n") == 1
+    assert not (folder / "schedproof-out").exists()
+
+
+def test_a_factory_that_raises_is_named_with_its_line(run: Run, toy: object, folder: Path) -> None:
+    line = TOYS.splitlines().index('def raises(): return {}["nothing"]') + 1
+    assert f"toys.py, line {line}: KeyError: 'nothing'" in run("gate", "toys:raises").err
+
+
+def test_no_arguments_show_the_help(run: Run) -> None:
+    result = run()
+    assert result.code == 2
+    assert result.err.startswith("Usage: schedproof")
+    assert all(name in result.err for name in ("gate", "replay", "rules", "serve"))
+
+
+def test_the_version_is_that_of_the_package(run: Run) -> None:
+    assert run("--version") == Result(0, f"schedproof {__version__}\n", "")
+
+
+# rules
+
+
+def test_rules_lists_every_rule_with_its_state(run: Run) -> None:
+    result = run("rules")
+    assert result.code == 0
+    lines = result.out.splitlines()
+    assert re.match(r"ALL-R01 +safety +never crashes", lines[0])
+    rules = load("spyre")
+    for rule, line in zip(rules, lines[:-1], strict=True):
+        state = rule.kind if rule.checked else "unchecked"
+        assert line.split(maxsplit=2) == [rule.id, state, rule.title]
+    checked = sum(rule.checked for rule in rules)
+    assert lines[-1] == (
+        f"{checked} rules are checked, {len(rules) - checked} have no predicate of their own, "
+        "0 are planned; `schedproof rules RULE` shows one in full"
+    )
+
+
+def test_one_rule_is_shown_in_full(run: Run) -> None:
+    result = run("rules", "SPY-R07")
+    assert result.out.startswith("SPY-R07 (safety): batch × tkv within the limit\n  says:")
+    assert "  source:    Spyre scheduling page" in result.out
+    assert "  witness:   " in result.out
+    assert "  differs:   2.0.0 to 2.1.0: " in result.out
+    unchecked = run("rules", "SPY-R01").out
+    assert "  unchecked: A definition" in unchecked
+    assert "  stands in: SPY-R20, SPY-R22, ALL-R03\n" in unchecked
+
+
+def test_the_matrix_has_a_line_a_rule_and_nothing_in_it_is_vacuous(run: Run) -> None:
+    result = run("rules", "--matrix")
+    assert (result.code, result.err) == (0, "")
+    head, *lines, total = result.out.splitlines()
+    assert head == ("rule      sound  documented  2.1.2  2.5.2  engines; witness; mutants")
+    rules = load("spyre")
+    assert [line.split()[0] for line in lines] == [rule.id for rule in rules]
+    checked = sum(rule.checked for rule in rules)
+    assert total == (
+        f"{len(rules)} rules: {checked} checked, {checked} of them with a mutant; "
+        f"{len(rules) - checked} without a predicate of their own, each with the reason"
+    )
+
+
+# serve
+
+
+def served(*messages: dict[str, Any]) -> list[dict[str, Any]]:
+    lines = "".join(json.dumps(message) + "\n" for message in messages)
+    done = subprocess.run(
+        [sys.executable, "-m", "schedproof", "serve", "model"],
+        input=lines,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+def test_serve_model_speaks_the_protocol() -> None:
+    config = spyre_scenario()["config"]
+    start = {"op": "start", "system": "spyre", "revision": "sound", "config": config}
+    request = {"id": "r0", "prompt": [["r0", 5]], "max_tokens": 6, "output_len": 6}
+    step = {"op": "step"}
+    replies = served(
+        start,
+        {"op": "add", "request": request},
+        {"op": "add", "request": request | {"id": "r1"}},
+        {"op": "add", "request": request | {"id": "long", "max_tokens": 600}},
+        {"op": "abort", "id": "r1"},
+        step,
+        {"op": "abort", "id": "r0", "inside": True},
+        step,
+        {"op": "stop"},
+        step,
+        start | {"config": config | {"colour": 1}},
+        start | {"config": config | {"long_output_priority": True}},
+        {"op": "dance"},
+        start,
+        step,
+    )
+    ok = [reply["ok"] for reply in replies]
+    assert ok == [*[True] * 3, False, *[True] * 5, *[False] * 4, True, True]
+    assert set(replies[0]) == {"ok", "name", "version", "observes"}
+    assert replies[3]["error"] == "rejected"
+    assert "beyond max_model_len (32)" in replies[3]["message"]
+    assert replies[5]["step"]["finished"] == {"r1": "aborted"}
+    assert replies[7]["step"]["finished"] == {"r0": "aborted"}
+    assert replies[7]["step"]["emitted"] == {}
+    assert replies[9]["error"] == "protocol"
+    assert [reply["error"] for reply in replies[10:13]] == ["config", "config", "protocol"]
+    assert "$.config.colour" in replies[10]["message"]
+    assert "$.config.long_output_priority" in replies[11]["message"]
+    assert replies[14]["step"]["kind"] == "idle"
+
+
+# What a terminal, a pipe and an old locale get
+
+
+def test_output_to_a_pipe_has_no_escape_codes(run: Run) -> None:
+    path = broken_scenario(run)
+    done = in_process("replay", path, "--quiet")
+    assert done.returncode == 1
+    assert b"BROKEN SPY-R07" in done.stdout
+    assert b"\x1b" not in done.stdout
+
+
+def test_a_stdout_without_utf_8_gets_the_titles_all_the_same() -> None:
+    done = in_process("rules", PYTHONIOENCODING="ascii")
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert rb"batch \xd7 tkv within the limit" in done.stdout
+
+
+@pytest.fixture
+def on_a_terminal() -> Callable[..., str]:
+    """What a command writes to a terminal."""
+
+    def write(*words: str, **environment: str) -> str:
+        reader, writer = pty.openpty()
+        done = subprocess.Popen(
+            [sys.executable, "-m", "schedproof", *words],
+            env=os.environ | {"TERM": "xterm-256color"} | environment,
+            stdout=writer,
+            stderr=writer,
+        )
+        os.close(writer)
+        seen = b""
+        try:
+            while data := os.read(reader, 1 << 16):
+                seen += data
+        except OSError:  # Linux: the other end has closed
+            pass
+        finally:
+            os.close(reader)
+            done.wait(PATIENCE)
+        return seen.decode()
+
+    return write
+
+
+def test_no_color_is_respected_on_a_terminal(run: Run, on_a_terminal: Callable[..., str]) -> None:
+    path = broken_scenario(run)
+    red = "\x1b[31mBROKEN"
+    assert red in on_a_terminal("replay", path, "--quiet")
+    plain = on_a_terminal("replay", path, "--quiet", NO_COLOR="1")
+    assert "BROKEN" in plain
+    assert not re.search(r"\x1b\[[0-9;]*3[0-7]", plain)
+
+
+def test_a_gate_leaves_nothing_in_the_folder_but_what_it_says(folder: Path) -> None:
+    environment = {k: v for k, v in os.environ.items() if k != "HYPOTHESIS_STORAGE_DIRECTORY"}
+    quick = "from schedproof.gate.cli import app; from schedproof.gate.judging import profiles; "
+    quick += "profiles.PROFILES['quick'] = profiles.Profile(4, 0, 0, 0); app.main()"
+    done = subprocess.run(
+        [sys.executable, "-c", quick, "gate", "--profile", "quick"],
+        env=environment,
+        capture_output=True,
+        timeout=PATIENCE,
+    )
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert list(folder.iterdir()) == []

@@ -1,0 +1,197 @@
+"""`schedproof corpus` as a user meets it."""
+
+import json
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+
+from schedproof.gate.corpus.folder import entries
+from schedproof.gate.corpus.replay import expecting
+from schedproof.gate.files.scenario_file import read_scenario
+
+from ..build import Run
+from ..corpus_build import calm, crowd, kept, written
+
+
+def test_a_failure_is_made_small_and_kept_once(run: Run, tmp_path: Path) -> None:
+    file = written(tmp_path / "found.json", crowd(prompt=9, requests=4))
+    corpus = tmp_path / "corpus"
+    first = run("corpus", "add", str(file), "--corpus", str(corpus), "--found", "2026-01-31")
+    assert first.code == 0
+    [entry] = entries(corpus)
+    assert entry.rule == "NAN-R40"
+    assert entry.shape == "NAN-R40: # sequences run, max_num_seqs is #"
+    assert entry.origin.found == "2026-01-31"
+    assert entry.origin.found_on.version == "0.2.0"
+    assert len(entry.scenario.requests) == 3
+    assert sum(one.prompt_len for one in entry.scenario.requests) < 27
+    assert entry.scenario.expect is not None
+    assert entry.scenario.expect.holds
+    assert f"added {entry.path}" in first.out
+    assert first.out.count("\n") == 1
+    again = run("corpus", "add", str(file), "--corpus", str(corpus))
+    assert "is there already" in again.out
+    assert len(entries(corpus)) == 1
+
+
+def test_a_larger_one_of_the_same_failure_gives_way(run: Run, tmp_path: Path) -> None:
+    corpus = ("--corpus", str(tmp_path / "corpus"), "--as-it-is")
+    large = written(tmp_path / "large.json", crowd(prompt=9))
+    small = written(tmp_path / "small.json", crowd(prompt=2))
+    run("corpus", "add", str(large), *corpus)
+    [before] = entries(tmp_path / "corpus")
+    told = run("corpus", "add", str(small), *corpus)
+    assert f"instead of {before.path.name}" in told.out
+    [after] = entries(tmp_path / "corpus")
+    assert after.scenario.requests == read_scenario(small).requests
+    back = run("corpus", "add", str(large), *corpus)
+    assert f"the same failure as {after.path}, which is not larger" in back.out
+    assert entries(tmp_path / "corpus") == [after]
+
+
+def test_what_breaks_nothing_is_a_witness_of_the_rule_that_is_named(
+    run: Run, tmp_path: Path
+) -> None:
+    file, corpus = written(tmp_path / "calm.json", calm()), tmp_path / "corpus"
+    refused = run("corpus", "add", str(file), "--corpus", str(corpus))
+    assert refused.code == 2
+    assert "breaks no rule on model; valid as a witness: with --rule" in refused.err
+    beside = run("corpus", "add", str(file), "--corpus", str(corpus), "--rule", "NAN-R19")
+    assert "NAN-R19 is never exercised on model: no witness" in beside.err
+    told = run("corpus", "add", str(file), "--corpus", str(corpus), "--rule", "NAN-R14")
+    assert (told.code, "a witness" in told.out) == (0, True)
+    [entry] = entries(corpus)
+    assert (entry.rule, entry.shape) == ("NAN-R14", "")
+    violates = run("corpus", "add", str(file), "--corpus", str(corpus), "--expect", "violates")
+    assert "valid: --expect holds" in violates.err
+
+
+def test_steps_that_are_expected_are_kept_or_nothing_is(run: Run, tmp_path: Path) -> None:
+    steps = ({"step": 0, "kind": "prefill"},)
+    expect = replace(expecting(crowd(), None).expect, holds=None, steps=steps)  # type: ignore[type-var]
+    file = written(tmp_path / "steps.json", replace(crowd(), expect=expect))
+    corpus = ("--corpus", str(tmp_path / "corpus"))
+    assert "$.expect.steps" in run("corpus", "add", str(file), *corpus).err
+    assert run("corpus", "add", str(file), *corpus, "--as-it-is").code == 0
+    [entry] = entries(tmp_path / "corpus")
+    assert entry.scenario.expect is not None
+    assert entry.scenario.expect.steps == steps
+    left = run("corpus", "minimize", str(entry.path))
+    assert "expects steps" in left.out
+    assert entries(tmp_path / "corpus") == [entry]
+
+
+def test_run_says_what_is_as_expected_and_explains_what_is_not(run: Run, tmp_path: Path) -> None:
+    kept(tmp_path, calm(), rule="NAN-R14")
+    assert run("corpus", "run", "--corpus", str(tmp_path)).code == 0
+    path = kept(tmp_path, crowd())
+    told = run("corpus", "run", "--corpus", str(tmp_path))
+    assert told.code == 1
+    assert f"NOT AS EXPECTED {path}: NAN-R40 broke, expected that every rule holds" in told.out
+    assert f"replay:   schedproof replay {path}" in told.out
+    assert told.out.endswith("1 as expected, 1 not as expected\n")
+    chosen = run("corpus", "run", "--corpus", str(tmp_path), "--rule", "NAN-R14")
+    assert (chosen.code, chosen.out.splitlines()[-1]) == (0, "1 as expected")
+
+
+def test_a_run_that_exercises_nothing_is_inconclusive(run: Run, tmp_path: Path) -> None:
+    tmp_path.joinpath("empty").mkdir()
+    assert run("corpus", "run", "--corpus", str(tmp_path / "empty")).code == 3
+    kept(tmp_path, calm(), rule="NAN-R19")
+    told = run("corpus", "run", "--corpus", str(tmp_path))
+    assert told.code == 3
+    assert "NAN-R19 is never exercised on this target" in told.out
+
+
+def test_the_list_is_one_line_and_the_shape_for_each(run: Run, tmp_path: Path) -> None:
+    path = kept(tmp_path, expecting(crowd(), ["NAN-R40"]), shape="NAN-R40: # \x1b[31mrun\n[red]")
+    out = tmp_path / "list.txt"
+    told = run("corpus", "list", "--corpus", str(tmp_path), "--json", str(out))
+    assert told.out.splitlines() == [
+        f"{path}: NAN-R40, nano_vllm 0.2.0, 3 requests, violates NAN-R40, found on a model 1, "
+        "2026-01-31",
+        "    NAN-R40: #  [31mrun [red]",
+        "1 entry",
+    ]
+    listed = json.loads(out.read_text())
+    assert listed["format"] == "schedproof/corpus@1"
+    assert listed["entries"][0]["requests"] == 3
+
+
+def test_minimize_rewrites_an_entry_under_its_new_name(run: Run, tmp_path: Path) -> None:
+    path = kept(tmp_path, expecting(crowd(prompt=9, requests=4), ["NAN-R40"]))
+    told = run("corpus", "minimize", str(path))
+    assert told.code == 0
+    [entry] = entries(tmp_path)
+    assert entry.path != path
+    assert len(entry.scenario.requests) == 3
+    assert entry.scenario.expect is not None
+    assert entry.scenario.expect.violates == ("NAN-R40",)
+    assert "4 requests" in told.out
+    assert "is minimal" in run("corpus", "minimize", str(entry.path)).out
+
+
+def test_minimize_leaves_what_breaks_nothing_as_it_is(run: Run, tmp_path: Path) -> None:
+    path = kept(tmp_path, calm(), rule="NAN-R14")
+    told = run("corpus", "minimize", str(path))
+    assert told.code == 3
+    assert "breaks no rule on model (found on a model 1): left as it is" in told.out
+
+
+def test_verify_has_a_line_for_each_problem(run: Run, tmp_path: Path) -> None:
+    good = kept(tmp_path, expecting(crowd(), ["NAN-R40"]))
+    assert run("corpus", "verify", "--corpus", str(tmp_path)).code == 0
+    good.rename(tmp_path / "b.json")
+    kept(tmp_path, crowd(prompt=2))
+    written(tmp_path / "c.json", calm())
+    written(tmp_path / "d.json", replace(calm(), origin={"rule": "../NONE"}))
+    tmp_path.joinpath("e.json").write_text("")
+    told = run("corpus", "verify", "--corpus", str(tmp_path))
+    assert told.code == 1
+    lines = told.out.splitlines()
+    assert len(lines) == 6
+    assert lines[0].endswith("not as expected: NAN-R40 broke, expected that every rule holds")
+    assert f"b.json: its rule and content make the name {good.name}" in lines[1]
+    assert "c.json: $.origin.rule: nothing" in lines[2]
+    assert "d.json: $.origin.rule: '../NONE' is no rule of nano_vllm" in lines[3]
+    assert "e.json: not JSON" in lines[4]
+    assert lines[5] == "5 entries, 5 problems"
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (("add", "none.json"), "none.json: cannot be read (No such file or directory)"),
+        (("add", "x", "--expect", "no"), "--expect: 'no'; valid: holds, violates"),
+        (("add", "x", "--found", "now"), "--found: 'now'; valid: a date, YYYY-MM-DD"),
+        (("add", "x", "--rule", ","), "--rule: ',' names no rule"),
+        (("run", "--rule", "NAN-R99"), "no rule 'NAN-R99'"),
+        (("run", "--step-limit", "0"), "--step-limit: 0.0; valid: at least 0.1"),
+        (("list",), "schedproof-corpus: there is no such folder"),
+        (("export", "--as", "xml"), "--as: 'xml'; valid: pytest, json, upstream"),
+        (("generate", "--rules", "SPY-R52"), "--rules: SPY-R52 is not checked on spyre sound"),
+        (("generate", "--per-rule", "0"), "--per-rule: 0; valid: at least 1"),
+        (("generate", "--system", "none"), "--system: 'none' is not a system"),
+    ],
+)
+def test_bad_input_is_one_line(
+    run: Run,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    words: tuple[str, ...],
+    says: str,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    told = run("corpus", *words)
+    assert (told.code, told.out, told.err.count("\n")) == (2, "", 1)
+    assert says in told.err
+
+
+def test_a_corpus_that_is_a_file_is_noticed_before_the_work(run: Run, tmp_path: Path) -> None:
+    file = written(tmp_path / "a.json", crowd())
+    for words in (("add", str(file)), ("generate",)):
+        told = run("corpus", *words, "--corpus", str(file))
+        assert told.code == 2
+        assert "is not a folder that can be written to" in told.err
+    assert read_scenario(file) == crowd()

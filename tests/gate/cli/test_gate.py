@@ -1,0 +1,367 @@
+"""`schedproof gate`: a verdict for every target, an exit code, and nothing left behind."""
+
+import json
+import re
+import signal
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from schedproof.gate.files.scenario_file import FileError
+from schedproof.gate.judging import verdict
+from schedproof.gate.judging.profiles import PROFILES, Profile
+from schedproof.gate.reports import junit
+from schedproof.gate.targets import capabilities
+from schedproof.spec.catalogue import load
+
+from ..build import Run
+from ..toys import PATIENCE, gate_json, is_gone, load_rules, small_gate, statuses
+
+pytestmark = pytest.mark.usefixtures("folder")
+
+
+# Targets that are none
+
+
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("Garbage", "more than one reply: 'Loading model"),
+        ("Missing", "field waiting is promised in observes, but missing"),
+        ("NoOk", 'not an object with "ok" true or false'),
+        ("IdleAndBusy", "kind idle with 1 requests scheduled"),
+        ("WrongType", "Expected `int | null`, got `str`"),
+        ("LateGarbage", "field waiting is promised in observes, but missing"),
+    ],
+)
+def test_a_broken_target_is_neither_a_pass_nor_a_broken_rule(
+    name: str, says: str, run: Run, toy: Callable[[str], str]
+) -> None:
+    if name == "Garbage":
+        says = "'step' "  # named as no JSON, or as one reply too many where both are read at once
+    result, data = gate_json(run, toy(name))
+    assert result.code == data["exit_code"] == 3
+    line = next(line for line in result.err.splitlines() if line.startswith("schedproof: "))
+    assert line.startswith("schedproof: broken target: at 'step' ")
+    assert says in line
+    assert says in data["fault"]
+    assert "violated" not in statuses(data).values()
+    assert "inconclusive" in statuses(data).values()
+    assert "conforms" not in result.out
+    assert not Path("schedproof-out").exists()
+
+
+def test_a_start_that_is_no_reply_is_a_broken_target(run: Run, toy: Callable[[str], str]) -> None:
+    result = run("gate", toy("Observes"))
+    assert (result.code, result.out) == (3, "")
+    assert result.err == (
+        "schedproof: broken target: at 'start' observes is tkv; valid: a list of field names\n"
+    )
+
+
+def test_a_target_that_refuses_every_configuration_is_exit_2_with_its_words(
+    run: Run, toy: Callable[[str], str]
+) -> None:
+    result = run("gate", toy("Refuses"))
+    assert (result.code, result.out) == (2, "")
+    assert result.err == (
+        "schedproof: the target refuses the configuration of every scale: "
+        "small (block_size must be 16) and short (block_size must be 16) "
+        "and tight (block_size must be 16)\n"
+    )
+
+
+def test_a_scale_that_the_target_refuses_is_left_out_and_named(
+    run: Run, toy: Callable[[str], str]
+) -> None:
+    result, data = gate_json(run, toy("LargeBlocks"))
+    assert "scale small left out, the target refuses it: block_size must be 64" in result.out
+    assert [engine["scale"] for engine in data["engines"]] == [
+        "short",
+        "production",
+        "short",
+        "tight",
+    ]
+
+
+def test_a_target_that_raises_at_its_first_start_is_exit_2_with_the_traceback(
+    run: Run, toy: Callable[[str], str]
+) -> None:
+    result = run("gate", toy("CannotStart"))
+    assert (result.code, result.out) == (2, "")
+    first, *rest = result.err.splitlines()
+    assert first == "schedproof: the scheduler raised at 'start': ValueError: no device"
+    assert rest[-1] == "  | ValueError: no device"
+
+
+def test_a_target_that_rejects_every_request_does_not_conform_vacuously(
+    run: Run, toy: Callable[[str], str]
+) -> None:
+    result, data = gate_json(run, toy("Rejects"))
+    assert result.code == 3
+    by_id = {rule.id: rule for rule in load("spyre")}
+    for rule, status in statuses(data).items():
+        assert status == ("not_exercised" if by_id[rule].checked else "not_observable"), rule
+    assert all(engine["rejected_requests"] > 0 for engine in data["engines"])
+    assert "requests refused at the door" in result.out
+
+
+def test_a_target_that_shows_little_is_judged_by_what_it_shows(
+    run: Run, toy: Callable[[str], str]
+) -> None:
+    result, data = gate_json(run, toy("Little"))
+    assert statuses(data)["ALL-R03"] == "not_observable"
+    assert "the target does not show running, waiting" in result.out
+    assert run("gate", toy("Little"), "--rule", "ALL-R03", "--profile", "quick").code == 3
+
+
+# Crashes, hangs, exits
+
+
+@pytest.mark.parametrize(
+    ("name", "rule", "says", "details"),
+    [
+        ("Crash", "ALL-R01", "the scheduler raised at 'step': ValueError", "in when_two_run"),
+        ("Exit", "ALL-R01", "it ended with exit code 7", "assert failed"),
+        ("Hang", "ALL-R02", "no reply to 'step' within 0.5 s", ""),
+    ],
+)
+def test_crash_hang_and_exit_break_their_rule_and_leave_no_process(
+    name: str, rule: str, says: str, details: str, run: Run, toy: Callable[[str], str]
+) -> None:
+    result, data = gate_json(run, toy(name), "--step-limit", "0.5", "--max-failures", "1")
+    assert result.code == data["exit_code"] == 1
+    violated = [entry for entry in data["rules"] if entry["status"] == "violated"]
+    assert [entry["id"] for entry in violated] == [rule]
+    assert says in violated[0]["message"]
+    assert f"BROKEN {rule}" in result.out
+    assert says in result.out
+    assert details in result.out
+    assert "\x1b" not in result.out
+    assert {finding["engine"] for finding in data["findings"]} == {"corpus", "hypothesis"}
+    assert all(Path(finding["scenario"]).is_file() for finding in data["findings"])
+    assert is_gone(int(Path("toy.pid").read_text()))
+
+
+def test_a_crash_counts_though_another_rule_was_chosen(run: Run, toy: Callable[[str], str]) -> None:
+    result, data = gate_json(run, toy("Crash"), "--rule", "SPY-R35", "--max-failures", "1")
+    assert result.code == 1
+    assert statuses(data)["ALL-R01"] == "violated"
+
+
+def test_a_module_in_this_folder_is_a_target_and_may_print(
+    run: Run, toy: object, folder: Path
+) -> None:
+    _, data = gate_json(run, "toys:Toy", "--max-failures", "1")
+    assert "violated" not in statuses(data).values()
+    assert data["fault"] is None
+    assert data["target"]["spec"] == "toys:Toy"
+
+
+@pytest.mark.parametrize(
+    ("command", "as_printed"), [("model", False), ("Crash", True)], ids=["model", "process"]
+)
+def test_the_printed_command_breaks_the_same_rule_at_the_same_step(
+    command: str, as_printed: bool, run: Run, toy: Callable[[str], str]
+) -> None:
+    target, options = ("model", ["--revision", "documented"])
+    if as_printed:
+        target, options = toy(command), ["--step-limit", "7"]
+    result, data = gate_json(run, target, *options, "--max-failures", "1")
+    finding = data["findings"][0]
+    printed = re.findall(r"^  replay:   (.*)$", result.out, re.MULTILINE)[0]
+    assert ("--step-limit 7" in printed) == as_printed
+    again = subprocess.run(printed, shell=True, capture_output=True, text=True, timeout=PATIENCE)
+    assert again.returncode == 1, again
+    assert f"BROKEN {finding['rule']}" in again.stdout
+    assert f"step {finding['step']}:" in again.stdout
+    if not as_printed:
+        assert finding["message"] in again.stdout
+    assert again.stderr == ""
+
+
+def test_the_printed_command_checks_the_rules_that_were_chosen(run: Run) -> None:
+    words = ("--revision", "documented", "--rule", "SPY-R35,SPY-R07", "--max-failures", "1")
+    result = run("gate", *words, "--profile", "quick")
+    assert result.code == 1
+    assert " --rule SPY-R07,SPY-R35\n" in result.out
+
+
+# Ctrl-C
+
+
+@pytest.mark.parametrize(("name", "code"), [("Slow", 3), ("CrashThenSlow", 1)])
+def test_ctrl_c_keeps_what_was_found_and_leaves_no_process(
+    name: str, code: int, toy: Callable[[str], str], folder: Path
+) -> None:
+    command = ["schedproof", "gate", toy(name), "--profile", "quick", "--json", "v.json"]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True) as process:
+        try:
+            deadline = time.monotonic() + PATIENCE
+            while not (folder / "slow").exists() and time.monotonic() < deadline:
+                time.sleep(0.02)
+            process.send_signal(signal.SIGINT)
+            _, err = process.communicate(timeout=PATIENCE)
+        finally:
+            process.kill()
+    assert process.returncode == code, err
+    assert err == "schedproof: interrupted: the verdict is about what ran until then\n"
+    data = json.loads((folder / "v.json").read_bytes())
+    assert data["interrupted"] is True
+    assert data["exit_code"] == code
+    assert is_gone(int((folder / "toy.pid").read_text()))
+    found = [Path(finding["scenario"]) for finding in data["findings"]]
+    assert bool(found) == (code == 1)
+    assert all(path.is_file() for path in found)
+
+
+# The verdict
+
+
+def test_the_verdict_file_has_every_documented_key(run: Run) -> None:
+    _, data = gate_json(run, "--revision", "documented")
+    read = msgspec.convert(data, verdict.Verdict, strict=True)
+    assert data["format"] == "schedproof/verdict@1"
+    assert json.loads(msgspec.json.encode(read)) == data
+    for name, kind, found in (
+        ("verdict", verdict.Verdict, data),
+        ("target", verdict.TargetInfo, data["target"]),
+        ("engine", verdict.EngineRun, data["engines"][0]),
+        ("rule", verdict.RuleVerdict, data["rules"][0]),
+        ("finding", verdict.Finding, data["findings"][0]),
+    ):
+        assert found.keys() == set(kind.__struct_fields__), name
+    assert set(statuses(data).values()) >= {"held", "violated", "not_observable"}
+
+
+def test_what_is_known_of_a_release_is_printed_as_a_divergence_with_the_rule(
+    run: Run, toy: Callable[[str], str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(capabilities, "SCALES", ("small",))
+    monkeypatch.setitem(PROFILES, "quick", Profile(40, 0, 20, corpus_steps=0))
+    words = ("--revision", "sound", "--rule", "SPY-R22", "--max-failures", "1")
+    result, data = gate_json(run, toy("Release"), *words)
+    assert (result.code, result.err) == (1, "")
+    [rule] = load_rules("SPY-R22")
+    known = f"{rule.divergences[0].releases}: {rule.divergences[0].says}"
+    assert [entry["divergence"] for entry in data["rules"]] == [known]
+    assert [finding["divergence"] for finding in data["findings"]] == [known]
+    lines = result.out.splitlines()
+    assert f"  known:    {known}" in lines
+    start = next(n for n, line in enumerate(lines) if line.startswith("diverges"))
+    assert lines[start].startswith(f"diverges       SPY-R22  {rule.title}: ")
+    assert lines[start + 1 : start + 3] == [f"    the rule: {rule.says}", f"    known of {known}"]
+    assert "does not conform (0 held, 1 broken (1 known divergence); seed 0)" in lines[-1]
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("model", "--revision", "documented", "--rule", "SPY-R07,ALL-R03"),
+        ("Ghost", "--rule", "SPY-R07,ALL-R03"),
+    ],
+    ids=lambda words: words[0],
+)
+def test_the_same_seed_gives_the_same_verdict_file_byte_for_byte_but_for_the_time(
+    words: tuple[str, ...], toy: Callable[[str], str]
+) -> None:
+    target, *options = words
+    target = target if target == "model" else toy(target)
+    command = ["gate", target, *options, "--profile", "quick", "--seed", "5", "--json", "v.json"]
+    files = []
+    for hash_seed in ("1", "2"):
+        done = small_gate(*command, PYTHONHASHSEED=hash_seed)
+        assert (done.returncode, done.stderr) == (1, b"")
+        written = Path("v.json").read_bytes()
+        timed = re.compile(rb'"(seconds|found_after|shrunk_in)": [0-9.e-]+')
+        files.append(timed.sub(rb'"\1": 0', written))
+    assert json.loads(files[0])["findings"]
+    assert files[0] == files[1]
+
+
+def test_all_reports_are_of_one_gate(run: Run, folder: Path) -> None:
+    asked = ("--junit", "j.xml", "--sarif", "s.sarif", "--ndjson", "e.ndjson", "--github")
+    result, data = gate_json(run, "--revision", "documented", *asked)
+    assert (result.code, result.err) == (1, "")
+    paths = [finding["scenario"] for finding in data["findings"]]
+    lines = (folder / "e.ndjson").read_bytes().splitlines()
+    assert [event for line in lines if (event := json.loads(line))["event"] == "verdict"] == [
+        json.loads(lines[-1])
+    ]
+    assert json.loads(lines[-1])["verdict"] == data
+    results = json.loads((folder / "s.sarif").read_bytes())["runs"][0]["results"]
+    where = [one["locations"][0]["physicalLocation"]["artifactLocation"] for one in results]
+    assert where == [{"uri": path} for path in paths]
+    assert re.findall("^::error file=([^,]*),", result.out, re.MULTILINE) == paths
+    assert b"replay:   schedproof replay schedproof-out/SPY-R07-" in (folder / "j.xml").read_bytes()
+
+
+def test_a_report_that_cannot_be_written_is_named_and_the_verdict_is_told_all_the_same(
+    run: Run, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: Any) -> None:
+        raise FileError("j.xml: cannot be written to (No space left on device)")
+
+    monkeypatch.setattr(junit, "write", full)
+    result, data = gate_json(run, "--rule", "SPY-R07", "--junit", "j.xml")
+    assert result.code == 2
+    assert result.err == "schedproof: j.xml: cannot be written to (No space left on device)\n"
+    assert "against sound: conforms" in result.out
+    assert data["exit_code"] == 0
+
+
+def test_a_gate_that_is_killed_leaves_what_it_had_reported(
+    toy: Callable[[str], str], folder: Path
+) -> None:
+    command = ["schedproof", "gate", toy("CrashThenSlow"), "--profile", "quick"]
+    with subprocess.Popen(
+        [*command, "--ndjson", "e.ndjson"], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as process:
+        try:
+            deadline = time.monotonic() + PATIENCE
+            while not (folder / "slow").exists() and time.monotonic() < deadline:
+                time.sleep(0.02)
+        finally:
+            process.kill()
+    events = [json.loads(line) for line in (folder / "e.ndjson").read_bytes().splitlines()]
+    found = [event for event in events if event["event"] == "found"]
+    assert events[0]["event"] == "began"
+    assert found
+    assert all(Path(event["finding"]["scenario"]).is_file() for event in found)
+
+
+def test_rules_may_be_given_by_commas_or_by_repetition(run: Run) -> None:
+    _, commas = gate_json(run, "--rule", "SPY-R07, SPY-R26")
+    _, repeated = gate_json(run, "--rule", "SPY-R26", "--rule", "SPY-R07")
+    assert list(statuses(commas)) == list(statuses(repeated)) == ["SPY-R26", "SPY-R07"]
+    assert statuses(commas) == statuses(repeated)
+
+
+@pytest.mark.parametrize(
+    ("rule", "status"), [("SPY-R01", "not_observable"), ("SPY-R24", "not_exercised")]
+)
+def test_a_chosen_rule_that_is_not_checked_is_no_pass(
+    rule: str, status: str, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(PROFILES, "quick", Profile(1, 0, 0, corpus_steps=0))
+    result, data = gate_json(run, "--rule", rule)
+    assert statuses(data) == {rule: status}
+    assert result.code == 3
+    assert "inconclusive" in result.out
+
+
+def test_the_sound_model_conforms(run: Run) -> None:
+    result, data = gate_json(run)
+    assert (result.code, result.err) == (0, "")
+    assert "sound against sound: conforms" in result.out.splitlines()[-1]
+    by_id = {rule.id: rule for rule in load("spyre")}
+    for rule, status in statuses(data).items():
+        valid = {"held", "not_exercised"} if by_id[rule].checked else {"not_observable"}
+        assert status in valid, rule
+    assert not Path("schedproof-out").exists()

@@ -1,0 +1,163 @@
+"""`schedproof replay`: every step, what broke and why, and what was expected."""
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from ..build import Run
+from ..toys import broken_scenario, spyre_scenario, written
+
+pytestmark = pytest.mark.usefixtures("folder")
+
+
+def test_a_scenario_that_holds_shows_its_steps_and_is_exit_0(run: Run) -> None:
+    result = run("replay", written("s.json", expect={"holds": True}))
+    assert (result.code, result.err) == (0, "")
+    assert result.out.splitlines()[0].startswith("step     0 prefill r0+5")
+    assert result.out.splitlines()[-1] == (
+        "no rule is broken in 8 steps (24 of 32 rules were exercised)"
+    )
+    assert len(run("replay", "s.json", "--quiet").out.splitlines()) == 1
+
+
+def test_a_scenario_that_breaks_a_rule_shows_all_about_it(run: Run) -> None:
+    result = run("replay", broken_scenario(run), "--quiet")
+    assert (result.code, result.err) == (1, "")
+    for part in (
+        "BROKEN SPY-R07 batch × tkv within the limit",
+        "rule:     In every decode step",
+        "source:   Spyre scheduling page",
+        "config:   spyre documented, block_size",
+        "scenario: s.json",
+        "replay:   schedproof replay s.json\n",
+    ):
+        assert part in result.out
+    assert re.search(r"step \d+:  .*\d+", result.out)
+    assert "expected" not in result.out
+
+
+def release_scenario(config: dict[str, Any], *requests: dict[str, Any]) -> dict[str, Any]:
+    small = {"block_size": 4, "chunk_size": 8, "max_num_seqs": 4, "max_model_len": 64}
+    return {"revision": "2.5.2", "config": small | config, "requests": list(requests)}
+
+
+@pytest.mark.parametrize(
+    ("scenario", "rule", "why"),
+    [
+        (
+            release_scenario(
+                {"max_batch_tkv": 64},
+                {"id": "r0", "arrival": 0, "prompt": [["r0", 33]], "max_tokens": 20},
+                {"id": "r1", "arrival": 0, "prompt": [["r1", 1]], "max_tokens": 2},
+                {"id": "r2", "arrival": 0, "prompt": [["r2", 1]], "max_tokens": 1},
+            ),
+            "SPY-R52",
+            [
+                "whoever was decoding has left, r0 is paused and nobody runs: an empty batch",
+                "admits the next prefill before it is asked whether someone is paused",
+            ],
+        ),
+        (
+            release_scenario(
+                {"max_batch_tkv": 256, "num_blocks": 20},
+                {"id": "r0", "arrival": 0, "prompt": [["r0", 8]], "max_tokens": 40, "abort_at": 3},
+                {"id": "r1", "arrival": 4, "prompt": [["r1", 8]], "max_tokens": 40},
+            ),
+            "SPY-R35",
+            [
+                "step 3: r0 is aborted before the decision, and 9 blocks stay promised to it for "
+                "ever: promises are given back to those who have finished since the decision",
+                "step 4: r1 needs 12 blocks of 20, 9 of them are promised to nobody",
+            ],
+        ),
+        (
+            release_scenario(
+                {"max_batch_tkv": 256, "chunk_size": 16, "prefix_caching": True},
+                {"id": "r0", "arrival": 0, "prompt": [["r0", 4]], "max_tokens": 1},
+                {
+                    **{"id": "r1", "arrival": 0, "prompt": [["r0", 4], ["r1", 28]]},
+                    **{"max_tokens": 2, "abort_at": 2},
+                },
+                {
+                    **{"id": "r2", "arrival": 0, "prompt": [["r0", 4], ["r1", 28], ["r2", 1]]},
+                    **{"max_tokens": 2},
+                },
+            ),
+            "ALL-R08",
+            [
+                "step 2: r1 is aborted with 20 tokens published and 16 computed; the blocks in "
+                "between can be found all the same"
+            ],
+        ),
+    ],
+    ids=["forgotten paused", "lost blocks", "published ahead"],
+)
+def test_a_broken_rule_of_a_release_is_explained(
+    scenario: dict[str, Any], rule: str, why: list[str], run: Run
+) -> None:
+    result = run("replay", written("s.json", **scenario), "--quiet", "--rule", rule)
+    assert result.code == 1
+    assert f"BROKEN {rule}" in result.out
+    explained = result.out.partition("  why:\n")[2].partition("  scenario: ")[0]
+    assert [line.removeprefix("    ") for line in explained.splitlines()] == why
+
+
+@pytest.mark.parametrize(
+    ("expect", "says"),
+    [
+        ({"violates": ["SPY-R07"]}, "as expected: SPY-R07 broke\n"),
+        ({"violates": ["SPY-R35"]}, "not as expected: SPY-R07 broke, expected SPY-R35\n"),
+        ({"holds": True}, "not as expected: SPY-R07 broke, expected that every rule holds\n"),
+    ],
+)
+def test_an_expectation_is_compared_and_a_broken_rule_stays_exit_1(
+    expect: dict[str, Any], says: str, run: Run
+) -> None:
+    result = run("replay", broken_scenario(run, expect=expect), "--quiet")
+    assert result.code == 1
+    assert result.out.splitlines(keepends=True)[-1] == says
+
+
+def test_a_rule_that_was_expected_to_break_and_holds_is_exit_1(run: Run) -> None:
+    result = run("replay", written("s.json", expect={"violates": ["SPY-R07"]}), "--quiet")
+    assert result.code == 1
+    assert result.out == "not as expected: no rule broke, expected SPY-R07\n"
+
+
+def test_a_step_that_differs_is_named_with_its_cell_and_exit_1(run: Run) -> None:
+    steps = [
+        {"step": 0, "kind": "prefill", "scheduled": {"r0": 5}, "blocks": {"r0": [1, 2]}},
+        {"step": 1, "scheduled": {"r1": 8}, "tkv": 7, "blocks": {"r0": [1, 2], "r1": [3, 4]}},
+    ]
+    result = run("replay", written("s.json", expect={"steps": steps}), "--quiet")
+    assert result.code == 1
+    lines = [line for line in result.out.splitlines() if line.startswith("not as expected")]
+    assert "not as expected: step 1: scheduled is " in "\n".join(lines)
+    assert not any("step 0" in line for line in lines)
+
+
+def test_a_chosen_rule_that_a_replay_does_not_exercise_is_no_pass(run: Run) -> None:
+    path = written("s.json", requests=spyre_scenario()["requests"][:1])
+    assert run("replay", path).code == 0
+    result = run("replay", path, "--rule", "SPY-R24", "--quiet")
+    assert (result.code, result.out) == (3, "never exercised: SPY-R24; no verdict\n")
+
+
+def test_a_replay_of_refused_requests_is_no_pass(run: Run, toy: Callable[[str], str]) -> None:
+    result = run("replay", written("s.json"), "--target", toy("Rejects"), "--quiet")
+    assert result.code == 3
+    assert result.out.splitlines() == [
+        "r0 refused at the door: no guests",
+        "r1 refused at the door: no guests",
+        "no rule was exercised; no verdict",
+    ]
+
+
+def test_a_replay_on_a_broken_target_is_exit_3(run: Run, toy: Callable[[str], str]) -> None:
+    result = run("replay", written("s.json"), "--target", toy("Missing"))
+    assert result.code == 3
+    assert result.err == (
+        "schedproof: broken target: at 'step' field waiting is promised in observes, but missing\n"
+    )

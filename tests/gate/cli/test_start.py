@@ -1,0 +1,47 @@
+"""Before and after a command itself: while modules are loaded, and where its output goes."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+PATIENCE = 60.0  # seconds
+INTERRUPTED = """
+import sys
+
+class Interrupts:
+    def find_spec(self, name, path, target=None):
+        if name == "schedproof.gate.cli.app":
+            raise KeyboardInterrupt
+
+sys.meta_path.insert(0, Interrupts())
+from schedproof.gate.cli.start import main
+main()
+"""
+
+
+def test_ctrl_c_while_modules_are_loaded_is_one_line() -> None:
+    words = [sys.executable, "-c", INTERRUPTED]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=PATIENCE)
+    assert (done.returncode, done.stdout) == (3, "")
+    assert done.stderr == "schedproof: interrupted\n"
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no /dev/full on this system")
+@pytest.mark.parametrize("words", [("rules",), ("--version",), ("rules", "SPY-R07")])
+def test_a_full_disk_behind_stdout_is_one_line(words: tuple[str, ...]) -> None:
+    command = [sys.executable, "-m", "schedproof", *words]
+    with open("/dev/full", "wb") as full:
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, timeout=PATIENCE)
+    assert done.returncode == 2
+    assert done.stderr == b"schedproof: stdout: No space left on device\n"
+
+
+def test_a_reader_that_goes_away_gets_no_traceback() -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    command = [sys.executable, "-m", "schedproof", "rules"]
+    done = subprocess.run(command, stdout=writer, stderr=subprocess.PIPE, timeout=PATIENCE)
+    os.close(writer)
+    assert (done.returncode, done.stderr) == (3, b"")

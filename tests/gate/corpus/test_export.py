@@ -1,0 +1,76 @@
+"""Exported files stand by themselves, whatever a scenario's names are."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+
+from schedproof.gate.corpus.folder import entries
+from schedproof.gate.corpus.replay import expecting
+from schedproof.gate.files.scenario_file import scenario_of
+from schedproof.model.scenario import Request
+
+from ..build import Run
+from ..corpus_build import calm, crowd, kept
+
+HOSTILE = "'''\"\"\"\n{x}\\ \x1b]0;é"
+
+
+def hostile() -> Request:
+    return Request(id=HOSTILE, arrival=0, prompt=((HOSTILE, 3),), max_tokens=2)
+
+
+@pytest.fixture
+def corpus(tmp_path: Path) -> Path:
+    """A failure that is known, and a witness with names that mean harm."""
+    folder = tmp_path / "corpus"
+    kept(folder, expecting(crowd(), ["NAN-R40"]))
+    kept(folder, replace(crowd(name=HOSTILE), requests=(hostile(),)), rule="NAN-R14")
+    return folder
+
+
+def exported(run: Run, corpus: Path, kind: str) -> str:
+    out = corpus.parent / f"test_{kind}.py"
+    told = run("corpus", "export", "--as", kind, "--corpus", str(corpus), "-o", str(out))
+    assert (told.code, told.err) == (0, "")
+    return out.read_text()
+
+
+def test_json_is_an_array_of_the_scenarios(run: Run, corpus: Path) -> None:
+    read = [scenario_of(one, "here") for one in json.loads(exported(run, corpus, "json"))]
+    assert read == [entry.scenario for entry in entries(corpus)]
+
+
+def test_without_a_file_it_goes_to_stdout_and_nothing_else_does(run: Run, corpus: Path) -> None:
+    told = run("corpus", "export", "--as", "json", "--corpus", str(corpus), "--rule", "NAN-R40")
+    assert len(json.loads(told.out)) == 1
+
+
+def test_the_pytest_file_runs_and_says_why_it_fails(run: Run, corpus: Path) -> None:
+    kept(corpus, crowd(prompt=2))
+    exported(run, corpus, "pytest")
+    words = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_pytest.py"]
+    told = subprocess.run(words, cwd=corpus.parent, capture_output=True, text=True, check=False)
+    assert told.returncode == 1, told.stdout + told.stderr
+    assert "1 failed, 2 passed" in told.stdout
+    assert "NAN-R40 broke, expected that every rule holds (3 sequences run" in told.stdout
+
+
+def test_the_pytest_file_holds_the_scenarios_as_they_are(run: Run, corpus: Path) -> None:
+    names: dict[str, object] = {}
+    exec(compile(exported(run, corpus, "pytest"), "exported", "exec"), names)
+    tests = [name for name in names if name.startswith("test_")]
+    assert sorted(tests) == sorted(
+        f"test_{entry.path.stem.lower().replace('-', '_')}" for entry in entries(corpus)
+    )
+
+
+def test_an_unknown_rule_does_not_get_into_a_file(run: Run, tmp_path: Path) -> None:
+    path = kept(tmp_path / "corpus", calm(), rule="NAN-R14")
+    path.write_text(path.read_text().replace('"rule": "NAN-R14"', '"rule": "x\\"\\n"'))
+    told = run("corpus", "export", "--as", "upstream", "--corpus", str(tmp_path / "corpus"))
+    assert (told.code, told.out, told.err.count("\n")) == (2, "", 1)
+    assert "$.origin.rule" in told.err

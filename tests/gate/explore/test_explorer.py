@@ -1,0 +1,258 @@
+"""Parts explored in processes: what is told, what Ctrl-C leaves, and what counts as broken."""
+
+import multiprocessing
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from schedproof.gate.explore import explorer
+from schedproof.gate.explore.explorer import (
+    Budget,
+    Ended,
+    Failed,
+    Progress,
+    confirmed,
+    explore,
+    parts_of,
+)
+from schedproof.solver.explored import Asked, Run
+from schedproof.solver.scope import lengths
+from schedproof.solver.spyre.scopes import SCOPES, Scope
+from schedproof.spec.catalogue import load, select
+
+RULES = [rule for rule in load("spyre") if rule.checked]
+FEW = tuple(lengths((2, 3, 5), (2, 3)))
+SMALL = Asked("documented", Scope("lengths", "", 2, FEW, (6, 11, 40)))
+LARGE = Asked("sound", SCOPES[0])  # minutes
+BUDGET = Budget(600, 1 << 20)
+
+
+@pytest.fixture(autouse=True)
+def _nothing_left() -> Iterator[None]:
+    """No test leaves a process."""
+    yield
+    assert not multiprocessing.active_children()
+
+
+def finished(asked):
+    run = Run(asked, RULES)
+    for _ in run.exploration.run():
+        pass
+    return run.explored()
+
+
+def test_every_part_ends_with_what_one_process_finds():
+    other = replace(SMALL, revision="2.1.2")
+    events = [*explore([SMALL, other], RULES, 2, BUDGET)]
+    ended = {event.explored.asked: event for event in events if isinstance(event, Ended)}
+    assert {asked: event.explored for asked, event in ended.items()} == {
+        SMALL: finished(SMALL),
+        other: finished(other),
+    }
+    assert [event.why for event in ended.values()] == ["", ""]
+
+
+def test_a_part_that_has_no_such_configuration_fails_and_the_others_go_on():
+    wrong = replace(SMALL, scope=replace(SMALL.scope, config=(("chunk_size", 3),)))
+    events = [*explore([wrong, SMALL], RULES, 1, BUDGET)]
+    failed, ended = events
+    assert isinstance(failed, Failed)
+    assert failed.asked == wrong
+    assert "chunk_size" in failed.why
+    assert isinstance(ended, Ended)
+
+
+@pytest.mark.parametrize(
+    ("asked", "budget", "why"),
+    [
+        (LARGE, replace(BUDGET, seconds=0.3), "the time limit was reached"),
+        (LARGE, replace(BUDGET, memory_mb=1), "the memory limit of 1 MB was reached"),
+        (replace(SMALL, deepest=3), BUDGET, "paths were cut"),
+        (replace(SMALL, order="random", walks=3), BUDGET, "sampled"),
+    ],
+)
+def test_what_is_not_explored_to_the_end_says_why(asked, budget, why):
+    [event] = explore([asked], RULES, 1, budget)
+    assert isinstance(event, Ended), event
+    assert event.why == why
+    assert not event.explored.complete
+    assert event.explored.states > 0
+
+
+def test_what_the_time_is_over_for_does_not_begin():
+    assert [*explore([LARGE, SMALL], RULES, 1, replace(BUDGET, seconds=-1))] == []
+
+
+def interrupt(monkeypatch, when):
+    """Ctrl-C while the first process waits for the others, once `when` says so."""
+    wait, pressed = explorer.wait, []
+
+    def interrupted(*args, **options):
+        if when() and not pressed:
+            pressed.append(True)
+            raise KeyboardInterrupt
+        return wait(*args, **options)
+
+    monkeypatch.setattr(explorer, "wait", interrupted)
+
+
+def test_ctrl_c_ends_with_what_there_is_and_begins_nothing_else(monkeypatch):
+    events = []
+    interrupt(monkeypatch, lambda: events)
+    for event in explore([LARGE, SMALL], RULES, 1, BUDGET):
+        events.append(event)
+    assert isinstance(events[0], Progress)
+    [ended] = [event for event in events if not isinstance(event, Progress)]
+    assert isinstance(ended, Ended), ended
+    assert ended.why == "interrupted"
+    assert ended.explored.asked == LARGE
+    assert ended.explored.states >= events[0].states > 0
+    assert ended.explored.open > 0
+
+
+@pytest.mark.parametrize("delay", [0.0, 0.15, 0.3])
+def test_ctrl_c_before_a_process_has_begun_is_no_traceback(monkeypatch, capfd, delay):
+    """It is starting, or importing, or has just begun."""
+    interrupt(monkeypatch, lambda: time.sleep(delay) is None)
+    [event] = explore([LARGE], RULES, 1, BUDGET)
+    assert not isinstance(event, Progress)
+    assert "Traceback" not in capfd.readouterr().err
+
+
+def test_a_process_that_dies_is_told(monkeypatch):
+    events = []
+    for event in explore([LARGE], RULES, 1, BUDGET):
+        events.append(event)
+        if isinstance(event, Progress):
+            for process in multiprocessing.active_children():
+                process.kill()
+    assert events[-1] == Failed(LARGE, "its process died")
+
+
+def test_whoever_stops_listening_leaves_no_process():
+    events = explore([LARGE, LARGE], RULES, 2, BUDGET)
+    next(events)
+    events.close()
+
+
+# The command line, which says when it hears of a part.
+TELLING = """
+from schedproof.gate.cli import app
+from schedproof.gate.explore import report
+told = report.Reporter.__call__
+def tell(reporter, event):
+    told(reporter, event)
+    print(type(event).__name__, flush=True)
+report.Reporter.__call__ = tell
+app.main()
+"""
+
+
+def running(group):
+    """Processes that are left of the group."""
+    try:
+        os.killpg(group, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def test_ctrl_c_at_the_terminal_is_exit_3_with_partial_results(tmp_path: Path):
+    """It reaches every process of the group at the same time."""
+    words = ["--scope", "lengths", "--scope", "sequential", "--limits", "40", "--jobs", "1"]
+    command = [sys.executable, "-c", TELLING, "explore", *words]
+    process = subprocess.Popen(
+        command,
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    assert process.stdout is not None
+    try:
+        for line in process.stdout:
+            if line == "Progress\n":
+                break
+        time.sleep(0.2)  # back to waiting
+        os.killpg(process.pid, signal.SIGINT)
+        out, err = process.communicate(timeout=60)
+        for _ in range(100):
+            if not running(process.pid):
+                break
+            time.sleep(0.1)
+        assert not running(process.pid)
+    finally:
+        if running(process.pid):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+    assert process.returncode == 3, (out, err)
+    assert "; interrupted, " in out
+    assert " states left open, depth " in out
+    assert out.endswith("left out, not begun: sound sequential, 3 requests, limit 40\n")
+    assert err == ""
+
+
+@pytest.mark.parametrize("jobs", [1, 2, 3, 4, 7, 40])
+@pytest.mark.parametrize("count", [1, 2, 7, 8, 9, 35])
+def test_parts_hold_every_limit_once_and_nothing_else_changes(count, jobs):
+    limits = tuple(range(6, 6 + count))
+    asked = Asked("2.5.2", replace(SCOPES[1], limits=limits), "depth", deepest=9)
+    parts = parts_of(asked, jobs)
+    assert tuple(limit for part in parts for limit in part.scope.limits) == limits
+    assert all(part.scope.limits for part in parts)
+    assert {replace(part, scope=asked.scope) for part in parts} == {asked}
+    assert {replace(part.scope, limits=limits) for part in parts} == {asked.scope}
+    assert len(parts) <= jobs
+
+
+def test_parts_find_together_what_the_whole_finds():
+    whole = replace(SMALL, scope=replace(SMALL.scope, limits=tuple(range(6, 14))))
+    found = [
+        {
+            (one.rule, limit)
+            for part in parts
+            for one in finished(part).found
+            for limit in one.limits
+        }
+        for parts in ([whole], parts_of(whole, 2))
+    ]
+    assert found[0] == found[1] != set()
+
+
+def counterexample():
+    [one] = [one for one in finished(SMALL).found if one.rule == "SPY-R07" and 6 in one.limits]
+    return one
+
+
+def test_a_counterexample_is_confirmed_at_each_of_its_limits():
+    one = counterexample()
+    broken = confirmed(one, RULES)
+    assert set(broken) == set(one.limits)
+    for limit, (scenario, outcome) in broken.items():
+        assert scenario.config["max_batch_tkv"] == limit
+        assert [broke.rule for broke in outcome.broken] == ["SPY-R07"]
+
+
+def test_a_counterexample_that_keeps_its_rule_is_not_confirmed():
+    one = counterexample()
+    assert confirmed(replace(one, rule="SPY-R30"), RULES) == {}
+    assert set(confirmed(replace(one, limits=(6, 40)), RULES)) == {6}
+
+
+def test_a_counterexample_of_a_revision_that_keeps_the_rule_is_not_confirmed():
+    one = counterexample()
+    scenario = type(one.scenario)(
+        system="spyre",
+        revision="sound",
+        config=one.scenario.config,
+        requests=one.scenario.requests,
+    )
+    assert confirmed(replace(one, scenario=scenario), select(RULES, ["SPY-R07"])) == {}

@@ -1,0 +1,311 @@
+"""Known deviations: what they cover, and when an entry fails the gate."""
+
+import json
+from collections.abc import Callable, Mapping
+from datetime import date
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import pytest
+from msgspec.structs import replace
+
+from schedproof.gate.console.exit_codes import BROKEN, CONFORMS, INCONCLUSIVE
+from schedproof.gate.files.scenario_file import FileError, read_scenario, write_scenario
+from schedproof.gate.judging.context import GateContext
+from schedproof.gate.judging.deviations import Deviations, Judged, read_deviations
+from schedproof.gate.judging.events import Found, Progress
+from schedproof.gate.judging.judge import judge
+from schedproof.gate.judging.profiles import PROFILES, Profile
+from schedproof.gate.judging.verdict import Verdict
+from schedproof.gate.targets import capabilities
+from schedproof.model.scenario import Request, Scenario
+from schedproof.model.systems import full_config
+from schedproof.model.target import Reply
+from schedproof.properties.checking.replay import replay
+from schedproof.properties.predicates.predicate import Broken
+from schedproof.spec.catalogue import load, select
+
+from ..build import Toy
+
+RULES = load("spyre")
+TODAY = date(2026, 5, 1)
+SMALL = {"block_size": 4, "chunk_size": 8, "max_model_len": 32, "max_batch_tkv": 64}
+TWO = Scenario(
+    system="spyre",
+    revision="sound",
+    config=full_config("spyre", "sound", SMALL),
+    requests=tuple(
+        Request(id=name, arrival=0, prompt=((name, 3),), max_tokens=4) for name in ("r0", "r1")
+    ),
+)
+
+
+class Strangers(Toy):
+    """Beside those that wait waits somebody unknown (against ALL-R03), once two run."""
+
+    def bend(self, step: dict[str, Any]) -> None:
+        if len(step["running"]) > 1:
+            step["waiting"] = [*step["waiting"], "stranger"]
+
+
+class NoCaching(Toy):
+    """Takes no prefix caching."""
+
+    def start(self, system: str, revision: str, config: Mapping[str, Any]) -> Reply:
+        if config["prefix_caching"]:
+            return {"ok": False, "error": "config", "message": "$.config.prefix_caching is true"}
+        return super().start(system, revision, config)
+
+
+def entry(**values: Any) -> str:
+    given = {"rule": "ALL-R03", "reason": "issue 12", "until": date(2026, 12, 31)} | values
+    lines = [f"{k} = {v if isinstance(v, date) else repr(v)}" for k, v in given.items()]
+    return "[[known]]\n" + "\n".join(lines) + "\n"
+
+
+def reading(folder: Path, *entries: str, today: date = TODAY) -> Deviations:
+    path = folder / "known.toml"
+    path.write_text("".join(entries))
+    return read_deviations(path, "spyre", RULES, today)
+
+
+@pytest.fixture
+def scenario(tmp_path: Path) -> str:
+    """A scenario in which `Strangers` break ALL-R03, by its name."""
+    return write_scenario(TWO, tmp_path, "ALL-R03").name
+
+
+Judging = Callable[..., Verdict]
+
+
+@pytest.fixture
+def judging(
+    gate: Callable[..., GateContext], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Judging:
+    def judging(target: Any, *entries: str, rules: str = "ALL-R03", today: date = TODAY) -> Verdict:
+        return judge(gate(target, rules, deviations=reading(tmp_path, *entries, today=today)))
+
+    monkeypatch.setattr(capabilities, "SCALES", ("small",))
+    return judging
+
+
+def states(verdict: Verdict) -> list[str]:
+    return [one.state for one in verdict.deviations]
+
+
+def test_a_failure_of_the_shape_of_the_entrys_scenario_is_known(
+    judging: Judging, scenario: str
+) -> None:
+    verdict = judging(Strangers(), entry(scenario=scenario))
+    assert (states(verdict), verdict.findings, verdict.exit_code) == (["known"], (), CONFORMS)
+    [rule] = verdict.rules
+    assert (rule.status, rule.message) == ("known", "issue 12")
+    assert rule.exercised > 0
+
+
+def test_a_failure_of_the_named_version_is_known(judging: Judging) -> None:
+    verdict = judging(Strangers(), entry(version="sound"))
+    assert (states(verdict), verdict.findings, verdict.exit_code) == (["known"], (), CONFORMS)
+
+
+def test_without_an_entry_the_same_failure_breaks_the_gate(judging: Judging) -> None:
+    verdict = judging(Strangers())
+    assert (len(verdict.findings), verdict.exit_code) == (1, BROKEN)
+
+
+@pytest.mark.parametrize("which", ["scenario", "version"])
+def test_an_entry_that_starts_to_pass_fails_the_gate(
+    judging: Judging, scenario: str, which: str
+) -> None:
+    given = {"scenario": scenario} if which == "scenario" else {"version": "sound"}
+    verdict = judging(Toy(), entry(**given))
+    assert (states(verdict), verdict.exit_code) == (["passes"], BROKEN)
+
+
+def test_an_entry_past_its_date_covers_nothing_and_fails_the_gate(
+    judging: Judging, scenario: str
+) -> None:
+    late = date(2027, 1, 1)
+    broken = judging(Strangers(), entry(scenario=scenario), today=late)
+    assert (states(broken), len(broken.findings), broken.exit_code) == (["expired"], 1, BROKEN)
+    held = judging(Toy(), entry(scenario=scenario), today=late)
+    assert (states(held), held.exit_code) == (["expired"], BROKEN)
+
+
+def test_the_last_day_is_part_of_the_time(judging: Judging, scenario: str) -> None:
+    assert states(judging(Strangers(), entry(scenario=scenario), today=date(2026, 12, 31))) == [
+        "known"
+    ]
+
+
+def test_an_entry_of_another_version_is_unused_and_fails_the_gate(judging: Judging) -> None:
+    verdict = judging(Toy(), entry(version="9.9"))
+    assert (states(verdict), verdict.exit_code) == (["unused"], BROKEN)
+
+
+def test_an_entry_whose_scenario_the_target_refuses_is_unused(
+    judging: Judging, tmp_path: Path
+) -> None:
+    other = write_scenario(
+        replace(TWO, config={**TWO.config, "prefix_caching": True}), tmp_path, "ALL-R03"
+    )
+    verdict = judging(NoCaching(), entry(scenario=other.name))
+    assert (states(verdict), verdict.exit_code) == (["unused"], BROKEN)
+    assert "$.config.prefix_caching" in verdict.deviations[0].says
+
+
+def test_entries_of_rules_that_are_not_judged_are_left_alone(judging: Judging) -> None:
+    verdict = judging(Toy(), entry(version="9.9"), rules="SPY-R22")
+    assert (verdict.deviations, verdict.exit_code) == ((), CONFORMS)
+
+
+def test_a_scenario_that_breaks_another_rule_first_is_a_finding(
+    judging: Judging, scenario: str
+) -> None:
+    verdict = judging(
+        Strangers(), entry(rule="SPY-R22", scenario=scenario), rules="ALL-R03 SPY-R22"
+    )
+    assert states(verdict) == ["passes"]
+    assert {one.rule for one in verdict.findings} == {"ALL-R03"}
+    assert verdict.findings[0].engine == "deviations"
+    assert read_scenario(Path(verdict.findings[0].scenario)).requests == TWO.requests
+
+
+def test_a_failure_of_another_shape_is_not_covered(tmp_path: Path, scenario: str) -> None:
+    deviations = reading(tmp_path, entry(scenario=scenario))
+    deviations.begin("sound")
+    twice = Broken("ALL-R03", 1, "r1 is twice in 3 lists")
+    deviations.replayed(0, [twice])
+    assert deviations.new([twice._replace(message="r0 is twice in 2 lists")], TWO) == []
+    for other in (Broken("ALL-R03", 7, "r0 is lost"), Broken("ALL-R04", 7, twice.message)):
+        assert deviations.new([other], TWO) == [other]
+
+
+def test_what_breaks_beside_a_known_failure_is_new_unless_it_did_so_before(
+    tmp_path: Path, scenario: str
+) -> None:
+    deviations = reading(tmp_path, entry(scenario=scenario))
+    deviations.begin("sound")
+    known, beside = Broken("ALL-R03", 1, "r0 is lost"), Broken("SPY-R22", 1, "r0 has no token")
+    other = Broken("SPY-R09", 1, "r0 is ragged")
+    deviations.replayed(0, [known, beside])
+    assert deviations.new([known, beside], TWO) == []
+    assert deviations.new([known, other], TWO) == [other]
+    assert deviations.new([beside], TWO) == [beside]
+
+
+def test_what_was_never_at_stake_is_unused(tmp_path: Path) -> None:
+    deviations = reading(tmp_path, entry(version="sound"))
+    deviations.begin("sound")
+    [judged] = deviations.judged(["ALL-R03"], {})
+    assert isinstance(judged, Judged)
+    assert judged.state == "unused"
+
+
+def test_an_interrupted_gate_says_nothing_of_entries_that_it_did_not_reach(
+    gate: Callable[..., GateContext], tmp_path: Path
+) -> None:
+    def interrupt(event: object) -> None:
+        if isinstance(event, Progress):
+            raise KeyboardInterrupt
+
+    known = reading(tmp_path, entry(version="sound"))
+    verdict = judge(gate(Toy(), "ALL-R03", deviations=known, report=interrupt))
+    assert verdict.exit_code == INCONCLUSIVE
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("known = 3", "$.known: Expected `array`, got `int`"),
+        ("[[known]]", "$.known[0]: Object missing required field `rule`"),
+        (entry(version="1", until="soon"), "$.known[0].until: Invalid"),
+        (entry(version="1", reason=""), "$.known[0].reason: Expected `str` of length >= 1"),
+        (entry(version="1", x=1), "$.known[0]: Object contains unknown field `x`"),
+        (entry(), "$.known[0]: neither is given; valid: either scenario or version"),
+        (entry(version="1", scenario="a"), "$.known[0]: both are given"),
+        (entry(version="1", rule="X"), "$.known[0].rule: 'X' is no rule of spyre"),
+        (entry(scenario="nix.json"), "$.known[0].scenario: "),
+        ("x = ", "not TOML"),
+    ],
+)
+def test_a_file_that_cannot_be_used_is_one_error_with_the_place(
+    tmp_path: Path, text: str, says: str
+) -> None:
+    with pytest.raises(FileError) as refused:
+        reading(tmp_path, text)
+    message = str(refused.value)
+    assert says in message
+    assert message.startswith(str(tmp_path / "known.toml"))
+    assert "\n" not in message
+
+
+def test_a_scenario_of_another_system_is_refused(tmp_path: Path) -> None:
+    vllm = Scenario(system="vllm", revision="documented", config={}, requests=TWO.requests)
+    name = write_scenario(vllm, tmp_path, "ALL-R03").name
+    with pytest.raises(FileError, match="is of vllm, the gate is of spyre"):
+        reading(tmp_path, entry(scenario=name))
+
+
+def test_the_report_says_what_is_out_of_date_and_the_command_exits_with_1(
+    run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(PROFILES, "quick", Profile(4, 0, 0, 0))
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "known.toml").write_text(entry(version="9.9", rule="SPY-R22"))
+    words = ("--rule", "SPY-R22", "--profile", "quick", "--deviations", "known.toml")
+    result = run("gate", "model", *words)
+    assert result.code == BROKEN
+    assert "OUT OF DATE    deviation of SPY-R22 (9.9) unused: the target says it is" in result.out
+    assert "1 deviation out of date" in result.out
+
+
+def test_every_report_fails_for_what_is_out_of_date(
+    run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(PROFILES, "quick", Profile(4, 0, 0, 0))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(tmp_path / "summary.md"))
+    (tmp_path / "known.toml").write_text(entry(version="9.9", rule="SPY-R22"))
+    reports = ("--junit", "v.xml", "--sarif", "v.sarif", "--github")
+    words = ("--rule", "SPY-R22", "--profile", "quick", "--deviations", "known.toml")
+    result = run("gate", "model", *words, *reports)
+    assert "::error title=deviation of SPY-R22 (9.9)::unused: " in result.out
+    assert "deviation of SPY\\-R22" in (tmp_path / "summary.md").read_text()
+    [suite] = ElementTree.parse(tmp_path / "v.xml").getroot()
+    assert suite.attrib["failures"] == "1"
+    [invocation] = json.loads((tmp_path / "v.sarif").read_text())["runs"][0]["invocations"]
+    [told] = invocation["toolExecutionNotifications"]
+    assert told["message"]["text"].startswith("deviation of SPY-R22 (9.9) unused: ")
+
+
+class StrangersThenSilence(Strangers):
+    """After strangers have waited twice nobody is given a token (against SPY-R22)."""
+
+    seen = 0
+
+    def start(self, system: str, revision: str, config: Mapping[str, Any]) -> Reply:
+        self.seen = 0
+        return super().start(system, revision, config)
+
+    def bend(self, step: dict[str, Any]) -> None:
+        super().bend(step)
+        self.seen += "stranger" in step["waiting"]
+        if self.seen > 2 and step["kind"] == "decode":
+            step["emitted"] = {}
+
+
+def test_a_run_goes_on_past_what_is_known_and_the_replay_asks_for_the_new_rule_only(
+    gate: Callable[..., GateContext], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, scenario: str
+) -> None:
+    monkeypatch.setattr(capabilities, "SCALES", ("small",))
+    known = reading(tmp_path, entry(scenario=scenario))
+    judged = gate(StrangersThenSilence(), "ALL-R03 SPY-R22", deviations=known, examples=30)
+    verdict = judge(judged)
+    assert states(verdict) == ["known"]
+    assert {one.rule for one in verdict.findings} == {"SPY-R22"}
+    found = [one for one in gate.events if isinstance(one, Found)]  # type: ignore[attr-defined]
+    assert found[0].replay.endswith(" --rule SPY-R22")
+    again = replay(StrangersThenSilence(), found[0].scenario, select(RULES, ["SPY-R22"]))
+    assert again.broken[0].step == found[0].finding.step

@@ -1,0 +1,108 @@
+"""Findings of one engine: shrunk where that is cheap, confirmed on the target, known or new."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from schedproof.gate.files.scenario_file import read_scenario
+from schedproof.gate.judging.context import GateContext, shrink_model_of
+from schedproof.gate.judging.engines import search_scale
+from schedproof.properties.checking.replay import replay
+from schedproof.properties.shrinking.shrink import simpler
+
+from ..build import Ghosts, Release, Toy
+
+
+def test_a_failure_of_a_known_release_is_shrunk_on_its_model_and_confirmed_on_the_release(
+    gate: Callable[..., GateContext],
+) -> None:
+    release = Release()
+    shrink_model = shrink_model_of(release, "2.5.2")
+    judged = gate(release, "SPY-R22", examples=40, max_failures=1, shrink_model=shrink_model)
+    search_scale(judged, "small")
+    [finding], [engine] = judged.results.findings, judged.results.engines
+    # The search, the smallest scenario once, and once more to confirm it: no trial in between.
+    assert release.starts == engine.runs + engine.refused_configs + 2
+    scenario = read_scenario(Path(finding.scenario))
+
+    def first_broken(candidate: object) -> str | None:
+        broken = replay(Release(), candidate, judged.options.rules, last_step=finding.step).broken  # type: ignore[arg-type]
+        return broken[0].rule if broken else None
+
+    assert first_broken(scenario) == finding.rule
+    assert [one for one in simpler(scenario) if first_broken(one) == finding.rule] == []
+
+
+def test_what_the_model_of_the_release_does_not_break_is_shrunk_on_the_release(
+    gate: Callable[..., GateContext],
+) -> None:
+    judged = gate(Ghosts(), "ALL-R03", max_failures=1, shrink_model=Toy())
+    search_scale(judged, "small")
+    [finding] = judged.results.findings
+    assert (finding.rule, finding.requests) == ("ALL-R03", 2)
+
+
+def test_what_the_release_does_not_break_any_more_is_shrunk_on_the_release(
+    gate: Callable[..., GateContext],
+) -> None:
+    class GhostsAtOnce(Ghosts):
+        crowd = 1
+
+    judged = gate(Ghosts(), "ALL-R03", max_failures=1, shrink_model=GhostsAtOnce())
+    search_scale(judged, "small")
+    [finding] = judged.results.findings
+    assert (finding.rule, finding.requests) == ("ALL-R03", 2)
+    scenario = read_scenario(Path(finding.scenario))
+    assert replay(Ghosts(), scenario, judged.options.rules).broken[0].step == finding.step
+
+
+def test_a_finding_has_no_option_abort_or_shared_prompt_that_it_does_not_need(
+    gate: Callable[..., GateContext],
+) -> None:
+    judged = gate(Ghosts(), "ALL-R03", max_failures=1, seed=1, shrink_model=Ghosts())
+    search_scale(judged, "small")
+    scenario = read_scenario(Path(judged.results.findings[0].scenario))
+    config = scenario.config
+    assert (config["interleave"], config["prefix_caching"], config["num_blocks"]) == (
+        True,
+        False,
+        None,
+    )
+    for one in scenario.requests:
+        assert (one.abort_at, one.abort_inside) == (None, False)
+        assert [stream for stream, _ in one.prompt] == [one.id]
+
+
+@pytest.mark.parametrize(
+    ("version", "revision", "rule", "known"),
+    [
+        ("2.0.1", "sound", "SPY-R07", "2.0.0 to 2.1.0: "),
+        ("2.1.2", "sound", "SPY-R07", None),
+        ("2.5.2", "sound", "SPY-R22", "2.4.0 and later: "),
+        ("2.6.3", "documented", "SPY-R22", "2.4.0 and later: "),
+        ("2.5.2", "2.5.2", "SPY-R22", None),
+        ("2.6.3", "2.5.2", "SPY-R22", None),
+        ("my own", "sound", "SPY-R22", None),
+    ],
+)
+def test_what_is_known_of_a_release_is_said_unless_it_is_held_to_itself(
+    version: str, revision: str, rule: str, known: str | None, gate: Callable[..., GateContext]
+) -> None:
+    class WideAndTwice(Toy):
+        def bend(self, step: dict[str, Any]) -> None:
+            if step["kind"] == "decode":
+                step["tkv"] = 10**6
+                step["emitted"] = dict.fromkeys(step["emitted"], 2)
+
+    target = WideAndTwice()
+    target.version = version
+    judged = gate(target, rule, max_failures=1, revision=revision)
+    search_scale(judged, "small")
+    [finding] = judged.results.findings
+    if known is None:
+        assert finding.divergence is None
+    else:
+        assert finding.divergence is not None
+        assert finding.divergence.startswith(known)

@@ -1,0 +1,438 @@
+"""The gate on targets in this process: what each engine finds, and what it means for a rule."""
+
+import random
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from schedproof.gate.files.scenario_file import read_scenario
+from schedproof.gate.judging import shrinking
+from schedproof.gate.judging.context import GateContext, shrink_model_of
+from schedproof.gate.judging.events import Began, Event, Found, Judged, Notice, Progress
+from schedproof.gate.judging.judge import judge
+from schedproof.gate.judging.verdict import RuleVerdict, TargetInfo, exit_code
+from schedproof.gate.targets import capabilities
+from schedproof.model.faults import ConfigRefused, TargetHung
+from schedproof.model.target import ModelTarget, Reply
+from schedproof.properties.checking.replay import replay
+from schedproof.spec.catalogue import load
+
+from ..build import Release, Toy, entry
+
+RULES = load("spyre")
+
+
+def test_the_corpus_finds_what_only_production_scale_shows(
+    gate: Callable[..., GateContext],
+) -> None:
+    class NotInLongRuns(Toy):
+        def bend(self, step: dict[str, Any]) -> None:
+            if any(tokens > 20_000 for tokens in step["computed"].values()):
+                step["finished"] = {"stranger": "eos"}
+
+    verdict = judge(gate(NotInLongRuns(), "ALL-R03", corpus_steps=2_000))
+    finding = verdict.findings[0]
+    assert (finding.engine, finding.scale, finding.rule) == ("corpus", "production", "ALL-R03")
+    assert {one.engine for one in verdict.findings} == {"corpus"}
+    assert (verdict.exit_code, entry(verdict, "ALL-R03").status) == (1, "violated")
+    assert "stranger" in (entry(verdict, "ALL-R03").message or "")
+
+
+def test_a_finding_is_written_down_and_breaks_again(gate: Callable[..., GateContext]) -> None:
+    class LosesThird(Toy):
+        def bend(self, step: dict[str, Any]) -> None:
+            step["waiting"] = step["waiting"][:1]
+
+    judged = gate(LosesThird(), "ALL-R03")
+    finding = judge(judged).findings[0]
+    scenario = read_scenario(Path(finding.scenario))
+    again = replay(LosesThird(), scenario, RULES).broken
+    assert (again[0].rule, again[0].step, again[0].message) == (
+        finding.rule,
+        finding.step,
+        finding.message,
+    )
+    assert finding.requests == len(scenario.requests) == 3
+    assert scenario.origin is not None
+    assert scenario.origin["engine"] == "hypothesis"
+    found = [event for event in gate.events if isinstance(event, Found)]  # type: ignore[attr-defined]
+    assert found[0].finding == finding
+
+
+def test_a_gate_is_told_from_its_beginning_to_its_verdict(gate: Callable[..., GateContext]) -> None:
+    judged = gate(BreaksThreeRules(), corpus_steps=2_000)
+    verdict = judge(judged)
+    events = gate.events  # type: ignore[attr-defined]
+    target = TargetInfo("toy", "schedproof model of spyre", "sound")
+    assert events[0] == Began(target, "spyre", "sound", "quick", 0, ("small", "tight"))
+    assert events[-1] == Judged(verdict)
+    middle = events[1:-1]
+    assert {type(event) for event in middle} == {Notice, Progress, Found}
+    assert tuple(one.finding for one in middle if isinstance(one, Found)) == verdict.findings
+
+
+def test_progress_never_goes_back_nor_beyond_what_was_asked_for(
+    gate: Callable[..., GateContext],
+) -> None:
+    target = BreaksThreeRules()
+    target.version = "my own"  # of which no model is known: Hypothesis shrinks, too
+    judge(gate(target, "ALL-R03 SPY-R14 SPY-R22", corpus_steps=200))
+    told = [event for event in gate.events if isinstance(event, Progress)]  # type: ignore[attr-defined]
+    engines = {event.engine for event in told}
+    corpus = {"corpus, small", "corpus, production"}
+    assert engines == {*corpus, "hypothesis, small", "hypothesis, tight"}
+    for engine in engines:
+        of_it = [event for event in told if event.engine == engine]
+        runs, steps = [event.runs for event in of_it], [event.steps for event in of_it]
+        assert runs == sorted(runs)
+        assert steps == sorted(steps)
+        assert all(event.runs <= event.of for event in of_it)
+    assert any(event.shrinking for event in told)
+
+
+def test_a_finding_is_reported_once_its_file_is_there(gate: Callable[..., GateContext]) -> None:
+    commands = []
+
+    def report(event: Event) -> None:
+        if isinstance(event, Found):
+            scenario = read_scenario(Path(event.finding.scenario))
+            assert replay(BreaksThreeRules(), scenario, RULES).broken
+            commands.append(event.replay)
+
+    judged = gate(BreaksThreeRules(), report=report)
+    verdict = judge(judged)
+    assert commands == [
+        f"schedproof replay {finding.scenario} --target toy" for finding in verdict.findings
+    ]
+    assert len(commands) > 2
+
+
+def test_a_crash_in_half_characters_leaves_a_file_that_can_be_read(
+    gate: Callable[..., GateContext],
+) -> None:
+    class CrashesOddly(Toy):
+        def bend(self, step: dict[str, Any]) -> None:
+            raise ValueError("\udc80 and \ud800")
+
+    finding = judge(gate(CrashesOddly(), "ALL-R01")).findings[0]
+    assert "\\udc80 and \\ud800" in finding.message
+    scenario = read_scenario(Path(finding.scenario))
+    assert replay(CrashesOddly(), scenario, RULES).broken[0].rule == "ALL-R01"
+
+
+def test_a_rule_broken_in_the_same_step_is_a_consequence(gate: Callable[..., GateContext]) -> None:
+    class DoublesRunning(Toy):
+        def bend(self, step: dict[str, Any]) -> None:
+            if step["kind"] == "decode" and step["running"]:
+                step["running"] = step["running"] * 2
+                step["emitted"] = {}
+
+    verdict = judge(gate(DoublesRunning(), "ALL-R03 SPY-R22"))
+    assert entry(verdict, "ALL-R03").consequence_of is None
+    assert entry(verdict, "SPY-R22").status == "violated"
+    assert entry(verdict, "SPY-R22").consequence_of == "ALL-R03"
+    assert verdict.findings[0].consequences == ("SPY-R22",)
+
+
+class BreaksThreeRules(Toy):
+    """Each rule in configurations of its own."""
+
+    def bend(self, step: dict[str, Any]) -> None:
+        which = self.config["max_num_seqs"] % 3
+        if which == 0:
+            step["waiting"] = ["ghost"]
+        elif step["kind"] == "prefill" and which == 1:
+            step["left_pad_blocks"] = dict.fromkeys(step["scheduled"], 7)
+        elif step["kind"] == "decode":
+            step["emitted"] = {}
+
+
+@pytest.mark.parametrize("most", [1, 2, 3])
+def test_rules_are_found_one_after_another_up_to_max_failures(
+    most: int, gate: Callable[..., GateContext]
+) -> None:
+    verdict = judge(gate(BreaksThreeRules(), examples=60, max_failures=most))
+    for scale in ("small", "tight"):
+        found = [one.rule for one in verdict.findings if one.scale == scale]
+        assert len(set(found)) == len(found) == most
+    assert verdict.exit_code == 1
+
+
+def test_a_target_that_does_not_do_the_same_twice_is_broken(
+    gate: Callable[..., GateContext],
+) -> None:
+    class CrashesOnce(Toy):
+        crashed = False
+
+        def bend(self, step: dict[str, Any]) -> None:
+            if len(step["running"]) > 1 and not self.crashed:
+                self.crashed = True
+                raise ValueError("only once")
+
+    judged = gate(CrashesOnce())
+    verdict = judge(judged)
+    assert verdict.exit_code == 3
+    assert verdict.findings == ()
+    assert entry(verdict, "ALL-R01").status == "inconclusive"
+    assert "not deterministic" in (verdict.fault or "")
+    assert [path.name[:14] for path in judged.options.out.iterdir()] == ["flaky-ALL-R01-"]
+
+
+def test_a_corpus_finding_is_confirmed_too(gate: Callable[..., GateContext]) -> None:
+    class CrashesOnce(Toy):
+        steps = 0
+
+        def bend(self, step: dict[str, Any]) -> None:
+            self.steps += 1
+            if self.steps == 50:
+                raise ValueError("only once")
+
+    verdict = judge(gate(CrashesOnce(), corpus_steps=2_000))
+    assert (verdict.exit_code, verdict.findings) == (3, ())
+    assert [engine.complete for engine in verdict.engines] == [False]
+
+
+def test_a_target_that_rejects_by_whim_is_no_pass(gate: Callable[..., GateContext]) -> None:
+    class Whims(Toy):
+        whim = random.Random(1)
+
+        def add(self, request: Mapping[str, Any]) -> Reply:
+            if self.whim.random() < 0.4:
+                return {"ok": False, "error": "rejected", "message": "not today"}
+            return super().add(request)
+
+    verdict = judge(gate(Whims(), examples=200))
+    assert verdict.exit_code == 3
+    assert "the target is not deterministic" in (verdict.fault or "")
+
+
+def test_refused_configurations_and_rejected_requests_are_counted(
+    gate: Callable[..., GateContext],
+) -> None:
+    class Picky(Toy):
+        def start(self, system: str, revision: str, config: Mapping[str, Any]) -> Reply:
+            if config["interleave"] and config["max_num_seqs"] != 32:
+                return {"ok": False, "error": "config", "message": "no interleaving"}
+            return super().start(system, revision, config)
+
+        def add(self, request: Mapping[str, Any]) -> Reply:
+            if request["max_tokens"] == 1:
+                return {"ok": False, "error": "rejected", "message": "too short"}
+            return super().add(request)
+
+    verdict = judge(gate(Picky(), max_failures=1))
+    small = next(engine for engine in verdict.engines if engine.scale == "small")
+    assert small.refused_configs > 0
+    assert small.rejected_requests > 0
+    assert small.complete
+
+
+def test_a_hang_ends_the_search_after_few_trials(gate: Callable[..., GateContext]) -> None:
+    class Hangs(Toy):
+        hangs = 0
+
+        def bend(self, step: dict[str, Any]) -> None:
+            if len(step["running"]) > 1:
+                type(self).hangs += 1
+                raise TargetHung("step", 10.0)
+
+    verdict = judge(gate(Hangs()))
+    assert entry(verdict, "ALL-R02").status == "violated"
+    assert [one.scale for one in verdict.findings] == ["small", "tight"]
+    # The first, at most ten to shrink it, and one to confirm; at two scales.
+    assert Hangs.hangs <= 2 * (1 + shrinking.HANG_ATTEMPTS + 1)
+    assert any(
+        "searched no more" in event.text
+        for event in gate.events  # type: ignore[attr-defined]
+        if isinstance(event, Notice)
+    )
+
+
+def test_ctrl_c_while_shrinking_keeps_the_finding_and_shrinks_no_more(
+    gate: Callable[..., GateContext],
+) -> None:
+    class Interrupts(Toy):
+        broken = runs_after = 0
+
+        def start(self, system: str, revision: str, config: Mapping[str, Any]) -> Reply:
+            self.runs_after += self.broken > 0
+            if self.broken == 2:
+                self.broken += 1
+                raise KeyboardInterrupt
+            return super().start(system, revision, config)
+
+        def bend(self, step: dict[str, Any]) -> None:
+            if len(step["running"]) > 1:
+                self.broken += 1
+                step["waiting"] = ["ghost"]
+
+    target = Interrupts()
+    verdict = judge(gate(target, "ALL-R03"))
+    assert verdict.interrupted
+    assert verdict.exit_code == 1
+    assert [one.rule for one in verdict.findings] == ["ALL-R03"]
+    assert Path(verdict.findings[0].scenario).is_file()
+    assert [engine.complete for engine in verdict.engines] == [True, False]
+
+
+def test_ctrl_c_before_anything_is_found_is_inconclusive(gate: Callable[..., GateContext]) -> None:
+    class Interrupts(Toy):
+        def add(self, request: dict[str, Any]) -> Reply:
+            raise KeyboardInterrupt
+
+    verdict = judge(gate(Interrupts()))
+    assert (verdict.interrupted, verdict.exit_code, verdict.findings) == (True, 3, ())
+    # Nothing is said of what was never exercised: it was broken off before.
+    by_id = {rule.id: rule for rule in RULES}
+    for one in verdict.rules:
+        assert one.status != "not_exercised", one
+        assert (one.status == "not_observable") == bool(by_id[one.id].unchecked), one
+
+
+def test_a_fault_after_a_finding_keeps_the_finding(gate: Callable[..., GateContext]) -> None:
+    class Both(Toy):
+        def bend(self, step: dict[str, Any]) -> None:
+            if self.config["block_size"] == 64:
+                del step["running"]
+            elif len(step["running"]) > 1:
+                step["waiting"] = ["ghost"]
+
+    verdict = judge(gate(Both(), "ALL-R03"))
+    assert verdict.exit_code == 1
+    assert "field running is promised" in (verdict.fault or "")
+    assert [one.scale for one in verdict.findings] == ["small"]
+
+
+def test_a_target_that_refuses_all_is_refused_with_its_words(
+    gate: Callable[..., GateContext],
+) -> None:
+    class Refuses(Toy):
+        def start(self, system: str, revision: str, config: Mapping[str, Any]) -> Reply:
+            return {"ok": False, "error": "config", "message": f"{config['block_size']}"}
+
+    with pytest.raises(ConfigRefused, match=r"small \(4\) and short \(64\) and tight \(64\)"):
+        judge(gate(Refuses()))
+
+
+def test_lockstep_is_judged_for_a_target_and_not_for_the_model_itself(
+    gate: Callable[..., GateContext],
+) -> None:
+    class AnotherTarget(ModelTarget):
+        pass
+
+    other = judge(gate(AnotherTarget(), examples=1, revision="2.1.2", max_failures=1))
+    itself = judge(gate(ModelTarget(), examples=1, revision="2.1.2", max_failures=1))
+    assert "ALL-R07" in {one.id for one in other.rules}
+    assert "ALL-R07" not in {one.id for one in itself.rules}
+
+
+def test_short_runs_of_published_blocks_take_the_place_of_small_blocks(
+    gate: Callable[..., GateContext],
+) -> None:
+    class LargeBlocks(Toy):
+        def start(self, system: str, revision: str, config: Mapping[str, Any]) -> Reply:
+            if config["block_size"] < 64:
+                return {"ok": False, "error": "config", "message": "too small"}
+            return super().start(system, revision, config)
+
+    def scales(target: Toy) -> list[str]:
+        verdict = judge(gate(target, "SPY-R35", examples=1))
+        return [engine.scale for engine in verdict.engines if engine.name == "hypothesis"]
+
+    assert scales(Toy()) == ["small", "tight"]
+    assert scales(LargeBlocks()) == ["short", "tight"]
+
+
+def test_what_is_shown_in_some_configurations_only_is_observable(
+    gate: Callable[..., GateContext],
+) -> None:
+    class HidesHits(Toy):
+        def start(self, system: str, revision: str, config: Mapping[str, Any]) -> Reply:
+            reply = super().start(system, revision, config)
+            reply["observes"] = [one for one in reply["observes"] if one != "prefix_hit"]
+            return reply
+
+        def bend(self, step: dict[str, Any]) -> None:
+            step.pop("prefix_hit", None)
+
+    plain = Toy()
+    assert "prefix_hit" not in plain.start("spyre", "sound", {})["observes"]
+    shown = judge(gate(plain, "ALL-R08", examples=60))
+    assert entry(shown, "ALL-R08").status == "held"
+    hidden = judge(gate(HidesHits(), "ALL-R08", examples=1))
+    assert entry(hidden, "ALL-R08").status == "not_observable"
+    assert "does not show prefix_hit" in (entry(hidden, "ALL-R08").message or "")
+
+
+def test_a_rule_without_a_predicate_is_not_observable_and_says_why(
+    gate: Callable[..., GateContext],
+) -> None:
+    verdict = judge(gate(Toy(), examples=1))
+    unchecked = {rule.id: rule.unchecked for rule in RULES if rule.unchecked}
+    found = {one.id: one.message for one in verdict.rules if one.id in unchecked}
+    assert found == {
+        rule: why for rule, why in unchecked.items() if rule in {one.id for one in verdict.rules}
+    }
+    assert found
+    assert {entry(verdict, rule).status for rule in found} == {"not_observable"}
+
+
+def test_a_known_divergence_is_said_beside_the_rule_and_is_no_pass(
+    gate: Callable[..., GateContext], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(capabilities, "SCALES", ("small",))
+    verdict = judge(gate(Release(), "SPY-R22", examples=40, max_failures=1))
+    one = entry(verdict, "SPY-R22")
+    assert (one.status, verdict.exit_code) == ("violated", 1)
+    assert (one.divergence or "").startswith("2.4.0 and later: A request that is paused")
+    assert {finding.divergence for finding in verdict.findings} == {one.divergence}
+
+
+@pytest.mark.parametrize(
+    ("version", "decides_as"),
+    [("2.1.1", "2.1.2"), ("2.1.2", "2.1.2"), ("2.5.2", "2.5.2"), ("2.6.3", "2.5.2")],
+)
+def test_the_shrink_model_decides_as_the_release_whatever_it_is_held_to(
+    version: str, decides_as: str
+) -> None:
+    shrink_model = shrink_model_of(Toy(), version)
+    assert shrink_model is not None
+    reply = shrink_model.start("spyre", "sound", {})
+    assert (reply["ok"], reply["version"]) == (True, decides_as)
+
+
+def test_there_is_no_shrink_model_for_the_model_or_an_unknown_version() -> None:
+    assert shrink_model_of(ModelTarget(), "2.5.2") is None
+    assert shrink_model_of(Toy(), "2.2.0") is None
+    assert shrink_model_of(Toy(), "my own") is None
+
+
+def test_a_gate_of_a_known_release_has_an_shrink_model(gate: Callable[..., GateContext]) -> None:
+    known, own = gate(Release(), "SPY-R35", examples=1), gate(ModelTarget(), "SPY-R35", examples=1)
+    judge(known)
+    judge(own)
+    assert known.shrink_model is not None
+    assert own.shrink_model is None
+
+
+@pytest.mark.parametrize(
+    ("statuses", "chosen", "broken_off", "code"),
+    [
+        ("held held planned", False, False, 0),
+        ("held not_exercised not_observable planned", False, False, 0),
+        ("held not_exercised", True, False, 3),
+        ("held not_observable", True, False, 3),
+        ("held planned", True, False, 3),
+        ("not_exercised planned", False, False, 3),
+        ("", False, False, 3),
+        ("held inconclusive", False, False, 3),
+        ("held", False, True, 3),
+        ("held violated", False, True, 1),
+        ("violated not_exercised", True, False, 1),
+    ],
+)
+def test_the_exit_code(statuses: str, chosen: bool, broken_off: bool, code: int) -> None:
+    rules = tuple(RuleVerdict("X", status) for status in statuses.split())  # type: ignore[arg-type]
+    assert exit_code(rules, chosen, broken_off) == code

@@ -1,0 +1,79 @@
+"""Work in another process: what it yields comes as it comes, and its time is limited."""
+
+import importlib
+import os
+import signal
+import sys
+
+import pytest
+
+from schedproof.gate.processes.worker_timeout import Unanswered, bounded
+
+# A process that is spawned imports its work by name.
+WORK = """
+import os, signal, time
+
+def numbers(most):
+    yield from range(most)
+
+def process_and_then_sleeps():
+    yield os.getpid()
+    time.sleep(600)
+
+def gets_ctrl_c():
+    os.kill(os.getpid(), signal.SIGINT)
+    yield 1
+
+def raises():
+    yield 1
+    raise ValueError("no such thing")
+
+def dies():
+    yield 1
+    os._exit(7)
+"""
+
+
+@pytest.fixture
+def work(tmp_path, monkeypatch):
+    (tmp_path / "work_to_bound.py").write_text(WORK, encoding="utf-8")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "work_to_bound", raising=False)
+    return importlib.import_module("work_to_bound")
+
+
+def test_what_the_work_yields_comes_in_order(work):
+    assert list(bounded(60, work.numbers, 4)) == [0, 1, 2, 3]
+    assert list(bounded(60, work.numbers, 0)) == []
+
+
+def test_work_beyond_its_time_is_killed_and_what_it_gave_is_kept(work):
+    given = []
+    with pytest.raises(Unanswered, match="the time limit of 8 s was reached"):
+        given.extend(bounded(8, work.process_and_then_sleeps))
+    [process] = given
+    with pytest.raises(ProcessLookupError):
+        os.kill(process, 0)
+
+
+def test_an_error_of_the_work_is_told(work):
+    with pytest.raises(Unanswered, match="ValueError: no such thing"):
+        list(bounded(60, work.raises))
+
+
+def test_ctrl_c_is_for_who_started_the_process(work):
+    assert list(bounded(60, work.gets_ctrl_c)) == [1]
+    assert signal.SIGINT not in signal.pthread_sigmask(signal.SIG_BLOCK, [])
+
+
+def test_a_process_that_dies_is_told(work):
+    with pytest.raises(Unanswered, match="the process of the solver died"):
+        list(bounded(60, work.dies))
+
+
+def test_who_stops_listening_leaves_no_process(work):
+    given = bounded(60, work.process_and_then_sleeps)
+    process = next(given)
+    given.close()
+    with pytest.raises(ProcessLookupError):
+        os.kill(process, 0)

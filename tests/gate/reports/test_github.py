@@ -1,0 +1,133 @@
+"""GitHub: annotations that nobody but the gate can write, and the step summary."""
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+from syrupy.assertion import SnapshotAssertion
+
+from schedproof.gate.console.exit_codes import CONFORMS, INCONCLUSIVE
+from schedproof.gate.files.scenario_file import FileError
+from schedproof.gate.reports.github import GitHub
+from schedproof.gate.reports.terminal import Terminal
+
+from .. import told
+
+TOKEN = "0123456789abcdef"
+COMMAND = re.compile(r"\s*::")
+
+
+def annotated(console: Console, summary: Path | None, **changes: Any) -> list[str]:
+    reporter = GitHub(console, told.RULES, summary, Path("/nowhere"), TOKEN)
+    for event in told.events(**changes):
+        reporter(event)
+    reporter.close()
+    return told.printed(console).splitlines()
+
+
+def heard(lines: list[str]) -> list[str]:
+    """The lines that a runner takes for commands."""
+    commands, silent = [], False
+    for line in lines:
+        if silent:
+            silent = line != f"::{TOKEN}::"
+        elif line == f"::stop-commands::{TOKEN}":
+            silent = True
+        elif COMMAND.match(line) or "##[" in line:
+            commands.append(line)
+    assert not silent
+    return commands
+
+
+def test_each_finding_is_annotated(
+    console: Callable[..., Console], tmp_path: Path, snapshot: SnapshotAssertion
+) -> None:
+    assert annotated(console(), tmp_path / "summary.md") == snapshot
+
+
+def test_the_summary_is_appended_to_what_is_there(
+    console: Callable[..., Console], tmp_path: Path, snapshot: SnapshotAssertion
+) -> None:
+    summary = tmp_path / "summary.md"
+    summary.write_text("of another step\n", encoding="utf-8")
+    annotated(console(), summary)
+    text = summary.read_text(encoding="utf-8")
+    assert text.startswith("of another step\n## schedproof")
+    assert text == snapshot
+
+
+def test_hostile_words_are_no_commands(console: Callable[..., Console]) -> None:
+    made = console()
+    reporters = [GitHub(made, told.RULES, None, Path.cwd(), TOKEN), Terminal(made, told.RULES)]
+    for event in told.events():
+        for reporter in reporters:
+            reporter(event)
+    for reporter in reporters:
+        reporter.close()
+    commands = heard(told.printed(made).splitlines())
+    assert [line.partition(" ")[0] for line in commands] == ["::error", "::warning"]
+    for line in commands:
+        properties, _, message = line[2:].partition("::")
+        assert properties.count("=") == 3
+        assert "\x1b" not in message
+
+
+def test_each_gate_has_a_token_of_its_own(console: Callable[..., Console]) -> None:
+    tokens = set()
+    for _ in range(2):
+        made = console()
+        with_token = GitHub(made, told.RULES, None, Path.cwd())
+        with_token(told.events()[0])
+        tokens |= set(re.findall("::stop-commands::(.{16,})", told.printed(made)))
+    assert len(tokens) == 2
+
+
+def test_without_a_summary_that_is_said_once(console: Callable[..., Console]) -> None:
+    lines = annotated(console(), None)
+    assert lines.count("GITHUB_STEP_SUMMARY is not set: annotations only") == 1
+
+
+def test_a_summary_that_cannot_be_written_is_one_line(
+    console: Callable[..., Console], tmp_path: Path
+) -> None:
+    with pytest.raises(FileError, match=r"cannot be written to \(Is a directory\)"):
+        annotated(console(), tmp_path)
+
+
+def test_a_file_is_named_from_the_workspace(
+    console: Callable[..., Console], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "project").mkdir()
+    monkeypatch.chdir(tmp_path / "project")
+    made = console()
+    reporter = GitHub(made, told.RULES, None, tmp_path, TOKEN)
+    reporter(told.found("out/a,b.json"))
+    reporter.close()
+    assert "::error file=project/out/a%2Cb.json,line=1," in told.printed(made)
+
+
+@pytest.mark.parametrize(
+    ("changes", "commands"),
+    [
+        ({"exit_code": CONFORMS}, []),
+        ({"fault": "it left: 5%\n"}, ["::error title=inconclusive::it left: 5%25 "]),
+    ],
+)
+def test_a_gate_without_findings_says_only_why_it_says_nothing(
+    changes: dict[str, Any],
+    commands: list[str],
+    console: Callable[..., Console],
+    tmp_path: Path,
+) -> None:
+    made = console()
+    reporter = GitHub(made, told.RULES, tmp_path / "summary.md", Path.cwd(), TOKEN)
+    values = {"findings": (), "rules": (), "exit_code": INCONCLUSIVE} | changes
+    began, *_, judged = told.events(**values)
+    for event in (began, judged):
+        reporter(event)
+    reporter.close()
+    assert heard(told.printed(made).splitlines()) == commands
+    assert "0 findings" in (tmp_path / "summary.md").read_text(encoding="utf-8")

@@ -1,0 +1,100 @@
+"""The reports that a user asks for: checked before the work, and made by one gate."""
+
+import io
+import json
+import xml.etree.ElementTree as ET
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from schedproof.gate.reports.options import ReportOptions, check_report_options, reporters
+from schedproof.model.errors import InputError
+
+from .. import told
+
+NOTHING = ReportOptions(None, None, None, None, github=False)
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("GITHUB_STEP_SUMMARY", raising=False)
+    monkeypatch.delenv("GITHUB_WORKSPACE", raising=False)
+    return tmp_path
+
+
+def tell(console: Console, asked: ReportOptions) -> list[str]:
+    with reporters(console, told.RULES, asked) as together:
+        for event in told.events():
+            together(event)
+    assert together.failed == []
+    return told.printed(console).splitlines()
+
+
+def test_every_file_is_written_from_the_same_events(
+    folder: Path, console: Callable[..., Console], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GITHUB_STEP_SUMMARY", "summary.md")
+    files = ("v.json", "j.xml", "s.sarif", "e.ndjson")
+    asked = ReportOptions(*map(Path, files), github=True)
+    check_report_options(asked)
+    lines = tell(console(), asked)
+    assert {path.name for path in folder.iterdir()} == {*files, "summary.md"}
+    verdict = json.loads((folder / "v.json").read_bytes())
+    last = json.loads((folder / "e.ndjson").read_bytes().splitlines()[-1])
+    assert last["verdict"] == verdict
+    sarif = json.loads((folder / "s.sarif").read_bytes())
+    found = [one["rule"] for one in verdict["findings"]]
+    assert [one["ruleId"] for one in sarif["runs"][0]["results"]] == found
+    cases = ET.parse(folder / "j.xml").getroot().findall("*/testcase")
+    assert len(cases) == len(verdict["rules"])
+    assert lines[0].startswith("::stop-commands::")
+    assert lines[-1] == lines[0].replace("stop-commands::", "") + "::"
+
+
+def test_nothing_is_written_that_nobody_asked_for(
+    folder: Path, console: Callable[..., Console]
+) -> None:
+    check_report_options(NOTHING)
+    assert not any("::stop-commands" in line for line in tell(console(), NOTHING))
+    assert [*folder.iterdir()] == []
+
+
+@pytest.mark.parametrize("option", ["json", "junit", "sarif", "ndjson"])
+def test_a_file_that_cannot_be_is_refused_before_the_work(option: str, folder: Path) -> None:
+    with pytest.raises(InputError, match=f"--{option}: no/x: the folder no does not exist"):
+        check_report_options(NOTHING._replace(**{option: Path("no/x")}))
+
+
+def test_a_summary_that_cannot_be_is_refused_if_it_is_for_github(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(folder))
+    check_report_options(NOTHING)
+    with pytest.raises(InputError, match=r"GITHUB_STEP_SUMMARY: .* is a folder; valid: a file"):
+        check_report_options(NOTHING._replace(github=True))
+
+
+def test_an_empty_summary_is_none(
+    console: Callable[..., Console], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GITHUB_STEP_SUMMARY", "")
+    asked = NOTHING._replace(github=True)
+    check_report_options(asked)
+    assert "GITHUB_STEP_SUMMARY is not set: annotations only" in tell(console(), asked)
+
+
+def test_who_reads_no_longer_costs_no_file(folder: Path, console: Callable[..., Console]) -> None:
+    class Gone(io.StringIO):
+        def write(self, text: str) -> int:
+            raise SystemExit(3)  # what the console makes of a broken pipe
+
+    made = console()
+    made.file = Gone()
+    asked = NOTHING._replace(json=Path("v.json"), junit=Path("j.xml"))
+    judged = told.events()[-1]
+    with pytest.raises(SystemExit), reporters(made, told.RULES, asked) as together:
+        together(judged)
+    assert {path.name for path in folder.iterdir()} == {"v.json", "j.xml"}

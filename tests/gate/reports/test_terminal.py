@@ -1,0 +1,157 @@
+"""What is printed of a gate: findings in full, progress on a terminal, a line a rule."""
+
+import io
+import json
+import re
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from rich.console import Console
+from syrupy.assertion import SnapshotAssertion
+
+from schedproof.gate.console import output
+from schedproof.gate.judging.events import Progress
+from schedproof.gate.judging.verdict import RuleVerdict, TargetInfo, Verdict
+from schedproof.gate.reports.terminal import Terminal, print_verdict, summary
+from schedproof.spec.catalogue import load
+
+from .. import told
+
+RULES = load("spyre")
+TITLES = {rule.id: rule.title for rule in RULES}
+SAYS = {rule.id: rule.says for rule in RULES}
+
+
+def verdict(*rules: RuleVerdict, **changes: Any) -> Verdict:
+    values: dict[str, Any] = {
+        "target": TargetInfo("toy", "toy", "1"),
+        "system": "spyre",
+        "revision": "sound",
+        "profile": "quick",
+        "seed": 3,
+        "engines": (),
+        "rules": rules,
+        "findings": (),
+        "exit_code": 1,
+    }
+    return Verdict(**(values | changes))
+
+
+def printed(given: Verdict) -> list[str]:
+    console = output.make_console()
+    console.file = io.StringIO()
+    print_verdict(console, given, RULES)
+    return console.file.getvalue().splitlines()
+
+
+KNOWN = RuleVerdict("SPY-R22", "violated", 4, "s.json", "left out", divergence="2.4.0: pauses")
+NEW = RuleVerdict("SPY-R07", "violated", 5, "s.json", "too wide")
+
+
+def test_a_known_divergence_is_printed_with_the_sentence_of_the_rule() -> None:
+    assert printed(verdict(KNOWN, NEW)) == [
+        f"diverges       SPY-R22  {TITLES['SPY-R22']}: left out",
+        f"    the rule: {SAYS['SPY-R22']}",
+        "    known of 2.4.0: pauses",
+        f"BROKEN         SPY-R07  {TITLES['SPY-R07']}: too wide",
+        "toy 1 against sound: does not conform (0 held, 2 broken (1 known divergence); seed 3)",
+    ]
+
+
+def test_known_divergences_are_counted_apart() -> None:
+    also = RuleVerdict("SPY-R35", "violated", 4, "s.json", "idle", divergence="2.4.0: idles")
+    assert "2 broken (2 known divergences)" in summary(verdict(KNOWN, also), RULES)
+    assert "1 broken;" in summary(verdict(NEW), RULES)
+
+
+def test_rules_without_a_predicate_are_one_line_and_not_counted() -> None:
+    unchecked = [rule for rule in RULES if rule.unchecked][:2]
+    entries = [RuleVerdict(one.id, "not_observable", message=one.unchecked) for one in unchecked]
+    held = RuleVerdict("SPY-R35", "held", exercised=9)
+    hidden = RuleVerdict("ALL-R03", "not_observable", message="the target does not show waiting")
+    lines = printed(verdict(*entries, held, hidden, exit_code=0))
+    assert lines == [
+        f"held           SPY-R35  {TITLES['SPY-R35']} (exercised in 9 steps)",
+        f"not observable ALL-R03  {TITLES['ALL-R03']}: the target does not show waiting",
+        "2 more have no predicate of their own (schedproof rules says why, and what stands in)",
+        "toy 1 against sound: conforms (1 held, 0 broken, 1 not observable; seed 3)",
+    ]
+
+
+def test_the_verdict_file_keeps_the_divergence() -> None:
+    data = json.loads(output.as_json(verdict(KNOWN, NEW)))
+    assert [entry["divergence"] for entry in data["rules"]] == ["2.4.0: pauses", None]
+
+
+# A whole gate
+
+
+PLACES: dict[str, dict[str, str]] = {
+    "pipe": {},
+    "narrow pipe": {"COLUMNS": "60"},
+    "terminal": {"FORCE_COLOR": "1", "TERM": "xterm-256color", "COLUMNS": "100"},
+    "narrow terminal": {"FORCE_COLOR": "1", "TERM": "xterm-256color", "COLUMNS": "60"},
+    "no color": {"FORCE_COLOR": "1", "TERM": "xterm-256color", "NO_COLOR": "1"},
+    "dumb": {"FORCE_COLOR": "1", "TERM": "dumb"},
+    "ascii": {"encoding": "ascii"},
+}
+
+
+def told_to(console: Console, *, progress: bool = False) -> str:
+    terminal = Terminal(console, RULES)
+    for event in told.events():
+        if progress or not isinstance(event, Progress):  # it is drawn when the clock says so
+            terminal(event)
+    terminal.close()
+    return told.printed(console)
+
+
+@pytest.mark.parametrize("place", ["pipe", "terminal", "narrow terminal", "ascii"])
+def test_a_gate_is_told_in_full_wherever_it_is_read(
+    place: str, console: Callable[..., Console], snapshot: SnapshotAssertion
+) -> None:
+    text = told_to(console(**PLACES[place]))
+    assert text.replace("\x1b", "<ESC>") == snapshot
+
+
+def test_the_width_of_a_terminal_changes_nothing_that_may_be_copied(
+    console: Callable[..., Console],
+) -> None:
+    for place in ("pipe", "terminal"):
+        wide, narrow = (told_to(console(**PLACES[name])) for name in (place, f"narrow {place}"))
+        assert wide == narrow
+
+
+def test_no_color_leaves_the_words(console: Callable[..., Console]) -> None:
+    plain, pale = told_to(console()), told_to(console(**PLACES["no color"]))
+    assert "\x1b[3" not in pale
+    assert pale.replace("\x1b[1m", "").replace("\x1b[2m", "").replace("\x1b[0m", "") == plain
+
+
+def test_hostile_words_cannot_leave_their_line(console: Callable[..., Console]) -> None:
+    lines = told_to(console()).splitlines()
+    assert not [line for line in lines if line.lstrip().startswith(("::error", "lines"))]
+    assert all(line.isprintable() for line in lines)
+
+
+def test_a_pipe_gets_no_progress(console: Callable[..., Console]) -> None:
+    assert told_to(console(), progress=True) == told_to(console())
+
+
+@pytest.mark.parametrize("columns", [40, 100])
+def test_a_terminal_gets_progress_that_fits_its_line(
+    columns: int, console: Callable[..., Console]
+) -> None:
+    made = console(FORCE_COLOR="1", TERM="xterm-256color", COLUMNS=str(columns), NO_COLOR="1")
+    terminal = Terminal(made, RULES)
+    terminal(Progress("hypothesis, small", 10, 60, 100))
+    terminal.close()
+    drawn = [line for line in told.printed(made).split("\r") if "small: 10/60" in line]
+    assert drawn
+    words = [re.sub(r"\x1b\[[?0-9;]*[a-zA-Z]", "", line).partition("\n")[0] for line in drawn]
+    assert all(len(line.rstrip()) <= columns for line in words)
+
+
+def test_a_dumb_terminal_gets_no_control_codes(console: Callable[..., Console]) -> None:
+    assert "\x1b" not in told_to(console(**PLACES["dumb"], NO_COLOR="1"), progress=True)

@@ -1,0 +1,69 @@
+"""What a gate learns of a target before it searches."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from schedproof.gate.judging.context import GateContext
+from schedproof.gate.judging.judge import judge
+from schedproof.gate.targets.capabilities import probe
+from schedproof.gate.targets.setup import setup_of
+from schedproof.model.systems import full_config
+from schedproof.model.target import Reply
+from schedproof.spec.systems import SYSTEMS
+
+from ..build import Toy
+
+
+class Plain(Toy):
+    """Takes nothing but the plainest configuration."""
+
+    refuses: Mapping[str, Any] = {"prefix_caching": True, "interleave": False}
+
+    def start(self, system: str, revision: str, config: Mapping[str, Any]) -> Reply:
+        for key, value in self.refuses.items():
+            if config[key] == value:
+                message = f"$.config.{key}: {value} is not for us"
+                return {"ok": False, "error": "config", "message": message}
+        return super().start(system, revision, config)
+
+
+class NeedsAPool(Toy):
+    def start(self, system: str, revision: str, config: Mapping[str, Any]) -> Reply:
+        if config["num_blocks"] is None:
+            return {"ok": False, "error": "config", "message": "$.config.num_blocks: give a pool"}
+        return super().start(system, revision, config)
+
+
+def test_what_a_target_refuses_is_fixed_at_what_it_takes_and_said(
+    gate: Callable[..., GateContext],
+) -> None:
+    probed = probe(gate(Plain()).subject)
+    assert probed.scales == ["small", "tight"]
+    assert probed.fixed["small"] == {"prefix_caching": False, "interleave": True}
+    [text] = [one for one in probed.left_out if one.startswith("prefix_caching True left out")]
+    assert "not for us" in text
+
+
+def test_nothing_is_fixed_for_a_target_that_takes_all(gate: Callable[..., GateContext]) -> None:
+    probed = probe(gate(Toy()).subject)
+    assert [*probed.fixed.values()] == [{}, {}]
+    assert {"prefix_hit", "free_blocks"} <= probed.observes
+
+
+def test_the_search_asks_for_nothing_that_is_refused(gate: Callable[..., GateContext]) -> None:
+    verdict = judge(gate(Plain(), "SPY-R22", examples=20))
+    searches = [one for one in verdict.engines if one.name == "hypothesis"]
+    assert [one.refused_configs for one in searches] == [0, 0]
+    assert all(one.runs >= 20 for one in searches)
+
+
+def test_a_target_that_needs_a_pool_gets_one(gate: Callable[..., GateContext]) -> None:
+    assert probe(gate(NeedsAPool()).subject).scales == ["small", "tight"]
+
+
+def test_what_is_asked_for_means_something_in_each_system() -> None:
+    for system, revisions in [(one.name, one.revisions) for one in SYSTEMS.values()]:
+        for scale in setup_of(system).scales.values():
+            full_config(system, revisions[0], {**scale, **setup_of(system).plain})
+        keys = {key for revision in revisions for key in full_config(system, revision, {})}
+        assert {key for feature in setup_of(system).features for key in feature} <= keys

@@ -1,0 +1,198 @@
+"""Schedulers in a checkout: how one is named, found and told from the other generation."""
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+from schedproof.gate.targets import checkouts
+from schedproof.gate.targets.checkouts import CHECKOUTS
+from schedproof.gate.targets.factory import default_revision, default_system
+from schedproof.model.errors import InputError
+
+from ..build import Run
+
+NANO = CHECKOUTS["nano-vllm"]
+VARIABLE = "SCHEDPROOF_NANO_VLLM"
+EVERY_NAME = " and ".join(CHECKOUTS)
+OLD = "class BlockManager:\n    def may_append(self, seq): pass\n"
+NEW = f"{OLD}    def hash_blocks(self, seq): pass\n"
+
+
+@pytest.fixture(autouse=True)
+def nobody_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The environment names no checkout."""
+    monkeypatch.delenv(VARIABLE, raising=False)
+
+
+def checkout(folder: Path, code: str = NEW) -> Path:
+    """A folder with the files that a checkout has."""
+    engine = folder / "nanovllm" / "engine"
+    engine.mkdir(parents=True)
+    (engine / "scheduler.py").write_text("class Scheduler: pass\n")
+    (engine / "block_manager.py").write_text(code)
+    (folder / "pyproject.toml").write_text('[project]\nversion = "0.2.0"\n')
+    return folder
+
+
+# --- names -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("spec", "folder"),
+    [
+        ("nano-vllm", ""),
+        ("nano-vllm:", ""),
+        ("nano-vllm:/some/where", "/some/where"),
+        ("nano-vllm:here", "here"),
+        ("nano-vllm:C:/there", "C:/there"),
+    ],
+)
+def test_a_checkout_is_named_alone_or_with_its_folder(spec: str, folder: str) -> None:
+    assert checkouts.named(spec) == (NANO, folder)
+    assert default_system(spec) == "nano_vllm"
+
+
+@pytest.mark.parametrize(
+    "spec", ["model", "nano-vllm==0.2.0", "nano_vllm", "nano", "vllm==0.28.0", "toys:nano-vllm"]
+)
+def test_other_targets_are_no_checkouts(spec: str) -> None:
+    assert checkouts.named(spec) is None
+
+
+def test_a_path_is_added_to_the_name() -> None:
+    assert checkouts.with_path("nano-vllm", Path("/some/where")) == "nano-vllm:/some/where"
+    assert checkouts.with_path("nano-vllm", None) == "nano-vllm"
+    assert checkouts.with_path("model", None) == "model"
+
+
+# --- folders -----------------------------------------------------------------------------------
+
+
+def test_the_folder_is_what_the_word_says_before_the_environment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said, known = checkout(tmp_path / "said"), checkout(tmp_path / "known")
+    assert checkouts.folder_of(NANO, str(said)) == said
+    monkeypatch.setenv(VARIABLE, str(known))
+    assert checkouts.folder_of(NANO, str(said)) == said
+    assert checkouts.folder_of(NANO, "") == known
+
+
+def test_a_folder_is_made_absolute(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    checkout(tmp_path / "one")
+    monkeypatch.chdir(tmp_path)
+    assert checkouts.folder_of(NANO, "one") == tmp_path / "one"
+
+
+def test_nobody_says_where_the_checkout_is() -> None:
+    with pytest.raises(InputError) as caught:
+        checkouts.folder_of(NANO, "")
+    assert str(caught.value) == f"--path: missing; valid: the folder of a checkout, or ${VARIABLE}"
+
+
+@pytest.mark.parametrize("from_environment", [False, True])
+def test_no_such_folder_is_named_with_who_said_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, from_environment: bool
+) -> None:
+    gone = str(tmp_path / "gone")
+    monkeypatch.setenv(VARIABLE, gone)
+    with pytest.raises(InputError) as caught:
+        checkouts.folder_of(NANO, "" if from_environment else gone)
+    where = f"${VARIABLE}" if from_environment else "--path"
+    assert str(caught.value) == f"{where}: {gone}: no such folder; valid: a checkout of nano_vllm"
+
+
+@pytest.mark.parametrize("file", NANO.needs)
+def test_a_file_that_is_missing_is_named(tmp_path: Path, file: str) -> None:
+    one = checkout(tmp_path / "one")
+    (one / file).unlink()
+    with pytest.raises(InputError) as caught:
+        checkouts.folder_of(NANO, str(one))
+    assert str(caught.value) == f"--path: {one} has no {file}; valid: a checkout of nano_vllm"
+
+
+# --- generations -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("code", "revision"), [(NEW, "0.2.0"), (OLD, "documented")])
+def test_code_that_publishes_blocks_is_compared_with_the_release_and_older_with_the_deck(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: str, revision: str
+) -> None:
+    one = checkout(tmp_path / "one", code)
+    assert checkouts.revision_of(NANO, str(one)) == revision
+    assert default_revision(f"nano-vllm:{one}") == revision
+    monkeypatch.setenv(VARIABLE, str(one))
+    assert default_revision("nano-vllm") == revision
+
+
+def test_the_script_gets_the_folder_by_the_environment_and_a_fixed_hash_seed(
+    tmp_path: Path,
+) -> None:
+    one = checkout(tmp_path / "one")
+    command, env = checkouts.command_of(NANO, str(one))
+    assert command[0] == sys.executable
+    assert Path(command[1]).is_file()
+    assert Path(command[1]).name == NANO.script
+    assert (env[VARIABLE], env["PYTHONHASHSEED"]) == (str(one), "0")
+    assert env.items() >= {key: os.environ[key] for key in ("PATH",)}.items()
+
+
+# --- the command line --------------------------------------------------------------------------
+
+
+def wrong(run: Run, *words: str) -> str:
+    """What a wrong command line says in its one line."""
+    result = run("gate", *words, "--profile", "quick")
+    assert (result.code, result.out) == (2, "")
+    assert result.err.startswith("schedproof: ")
+    assert result.err.count("\n") == 1
+    return result.err.removeprefix("schedproof: ").rstrip("\n")
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty working folder."""
+    folder = tmp_path / "here"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    return folder
+
+
+def test_a_missing_path_is_one_line(run: Run, here: Path) -> None:
+    assert wrong(run, "nano-vllm").startswith("--path: missing; valid: the folder of a checkout")
+
+
+def test_a_folder_that_does_not_exist_is_one_line(run: Run, here: Path) -> None:
+    said = wrong(run, "nano-vllm", "--path", "gone")
+    assert said.startswith("--path: gone: no such folder")
+    assert wrong(run, "nano-vllm:gone").startswith("--path: gone: no such folder")
+
+
+def test_a_folder_that_is_no_checkout_is_one_line(run: Run, here: Path) -> None:
+    (here / "empty").mkdir()
+    said = wrong(run, "nano-vllm", "--path", "empty")
+    assert said.startswith("--path: empty has no nanovllm/engine/scheduler.py; valid: a checkout")
+    assert list(here.iterdir()) == [here / "empty"]
+
+
+def test_a_wrong_environment_is_one_line_that_names_the_variable(
+    run: Run, here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(VARIABLE, "gone")
+    assert wrong(run, "nano-vllm").startswith(f"${VARIABLE}: gone: no such folder")
+
+
+@pytest.mark.parametrize("target", ["model", "vllm==0.28.0", "toys:Toy", "cmd:python toy.py"])
+def test_a_path_for_another_target_is_one_line(run: Run, here: Path, target: str) -> None:
+    said = wrong(run, target, "--path", "there")
+    assert said.startswith(f"--path: there: only for {EVERY_NAME}, not for {target}")
+
+
+def test_a_replay_reads_a_path_as_well(run: Run, here: Path) -> None:
+    (here / "one.json").write_text("{}")
+    result = run("replay", "one.json", "--target", "model", "--path", "there")
+    assert (result.code, result.out) == (2, "")
+    said = f"schedproof: --path: there: only for {EVERY_NAME}, not for model"
+    assert result.err.startswith(said)

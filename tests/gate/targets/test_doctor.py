@@ -1,0 +1,202 @@
+"""The examination of an adapter: each fault of one is told, and a sound one has none."""
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from schedproof.gate.judging.context import GateContext
+from schedproof.gate.targets.capabilities import Subject
+from schedproof.gate.targets.doctor import Remark, examine, signatures
+from schedproof.model.systems import revisions_of
+from schedproof.model.target import ModelTarget, Reply
+from schedproof.spec.catalogue import load
+from schedproof.spec.systems import SYSTEMS
+
+from ..build import Run, Toy
+
+
+class SaysMore(Toy):
+    """Shows a field that it never declared, and one that is none."""
+
+    def bend(self, step: dict[str, Any]) -> None:
+        step["preempted"] = []
+        step["mood"] = "good"
+
+
+class DeclaresMore(Toy):
+    def start(self, system: str, revision: str, config: Mapping[str, Any]) -> Reply:
+        reply = super().start(system, revision, config)
+        return reply | {"observes": [*reply.get("observes", ()), "mood"]}
+
+
+class TakesAnyKey(Toy):
+    def start(self, system: str, revision: str, config: Mapping[str, Any]) -> Reply:
+        known = {key: value for key, value in config.items() if key != "no_such_key"}
+        return super().start(system, revision, known)
+
+
+class Remembers(Toy):
+    """Once three runs were made, a prompt is another one's."""
+
+    runs, stepped = 0, False
+
+    def start(self, system: str, revision: str, config: Mapping[str, Any]) -> Reply:
+        self.runs, self.stepped = self.runs + self.stepped, False
+        return super().start(system, revision, config)
+
+    def add(self, request: dict[str, Any]) -> Reply:
+        if self.runs > 3 and request["id"] == "r1":
+            request = request | {"prompt": [["r1", 2]]}
+        return super().add(request)
+
+    def bend(self, step: dict[str, Any]) -> None:
+        self.stepped = True
+
+
+class WrongReason(Toy):
+    def bend(self, step: dict[str, Any]) -> None:
+        step["finished"] = dict.fromkeys(step["finished"], "length")
+
+
+class NoAborts(Toy):
+    def abort(self, id: str, inside: bool = False) -> Reply:  # noqa: A002 (the protocol's word)
+        return {"ok": False, "error": "unsupported", "message": "no"}
+
+
+class TakesAll(Toy):
+    def add(self, request: dict[str, Any]) -> Reply:
+        return {"ok": True} if request["id"] == "endless" else super().add(request)
+
+
+@pytest.fixture
+def examined(gate: Callable[..., GateContext]) -> Callable[[Any], list[Remark]]:
+    return lambda target: [*examine(gate(target).subject, None)]
+
+
+def wrong(remarks: list[Remark]) -> list[tuple[str, str]]:
+    return [(one.what, one.why) for one in remarks if one.says == "wrong"]
+
+
+def test_a_sound_adapter_has_no_fault(examined: Callable[[Any], list[Remark]]) -> None:
+    remarks = examined(Toy())
+    assert wrong(remarks) == []
+    assert len([one for one in remarks if one.says == "ok"]) >= 9
+
+
+@pytest.mark.parametrize(
+    ("target", "what", "why"),
+    [
+        (SaysMore, "step", "'mood' is no field"),
+        (SaysMore, "step", "preempted is sent but not declared"),
+        (DeclaresMore, "observes", "'mood'; valid: "),
+        (TakesAnyKey, "start", "takes the unknown key no_such_key"),
+        (WrongReason, "ALL-R04", "finished says length, expected eos"),
+    ],
+)
+def test_each_fault_of_an_adapter_is_told(
+    examined: Callable[[Any], list[Remark]], target: type[Toy], what: str, why: str
+) -> None:
+    assert [one for one in wrong(examined(target())) if one[0] == what and why in one[1]]
+
+
+def test_what_is_left_over_of_an_earlier_run_is_told(
+    examined: Callable[[Any], list[Remark]],
+) -> None:
+    found = dict(wrong(examined(Remembers())))
+    assert {"start amid a run", "start after a stop"} <= found.keys()
+    assert "is another: " in found["start after a stop"]
+
+
+@pytest.mark.parametrize(
+    ("target", "what", "why"),
+    [(NoAborts, "abort", "not supported"), (TakesAll, "add", "it is judged by what it")],
+)
+def test_what_may_be_left_out_is_a_note(
+    examined: Callable[[Any], list[Remark]], target: type[Toy], what: str, why: str
+) -> None:
+    remarks = examined(target())
+    assert wrong(remarks) == []
+    assert [one for one in remarks if one.says == "note" and one.what == what and why in one.why]
+
+
+def test_rules_that_cannot_be_judged_are_told_with_the_field_that_is_missing(
+    examined: Callable[[Any], list[Remark]],
+) -> None:
+    class Shy(Toy):
+        def start(self, system: str, revision: str, config: Mapping[str, Any]) -> Reply:
+            reply = super().start(system, revision, config)
+            return reply | {"observes": [n for n in reply.get("observes", ()) if n != "tkv"]}
+
+        def bend(self, step: dict[str, Any]) -> None:
+            step.pop("tkv", None)
+
+    said = {one.what: one.why for one in examined(Shy())}
+    assert "more if it were shown" in said["tkv"]
+    assert said["rules"] != "40 of 40 can be judged"
+
+
+@pytest.mark.parametrize("system", SYSTEMS)
+def test_the_models_of_all_systems_are_sound_adapters(system: str) -> None:
+    revision = revisions_of(system)[0]
+    subject = Subject(ModelTarget(), system, revision, load(system))
+    assert wrong([*examine(subject, None)]) == []
+
+
+def test_signatures_are_compared_with_those_that_the_adapter_names(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "sched.py").write_text("class S:\n    def run(self, budget): pass\n")
+    names = "RELIES_ON = {'sched:S.run': '(self, budget)', 'sched:S.gone': '()'}\n"
+    (tmp_path / "adapter.py").write_text("import sched\n" + names)
+    good, gone = signatures("adapter")
+    assert good == Remark("ok", "sched:S.run", "(self, budget)")
+    assert (gone.says, gone.what) == ("wrong", "sched:S.gone")
+    assert "AttributeError" in gone.why
+    (tmp_path / "sched.py").write_text("class S:\n    def run(self, budget, slots): pass\n")
+    assert [one.says for one in signatures("adapter")] == ["wrong", "wrong"]
+
+
+@pytest.mark.parametrize(
+    ("text", "says", "why"),
+    [
+        ("", "note", "none to check"),
+        ("RELIES_ON = 3", "wrong", "TypeError: RELIES_ON; valid: "),
+        ("raise SystemExit('no')", "wrong", "RELIES_ON cannot be read: no"),
+        ("print('noise')", "note", "none to check"),
+    ],
+)
+def test_an_adapter_without_signatures_or_with_bad_ones(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, says: str, why: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "adapter.py").write_text(text)
+    [remark] = signatures("adapter")
+    assert (remark.says, why in remark.why) == (says, True)
+
+
+def test_the_command_says_a_line_per_check_and_exits_with_1_for_a_fault(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    sound = run("doctor", "model")
+    assert (sound.code, sound.out.splitlines()[-1][:13]) == (0, "nothing wrong")
+    (tmp_path / "adapter.py").write_text(
+        "from schedproof.model.target import ModelTarget\n"
+        "class Target(ModelTarget):\n"
+        "    def add(self, request):\n"
+        "        raise ValueError('broken')\n"
+    )
+    faulty = run("doctor", "adapter:Target")
+    assert faulty.code == 1
+    assert "wrong the scheduler raised at 'add': ValueError: broken" in faulty.out
+    assert faulty.out.splitlines()[-1].endswith("wrong")
+
+
+def test_what_is_no_target_is_one_line(run: Run) -> None:
+    for words in (("nix:Target",), ("model", "--system", "sglang"), ("model", "--revision", "9")):
+        result = run("doctor", *words)
+        assert result.code == 2
+        assert len(result.err.splitlines()) == 1

@@ -1,0 +1,459 @@
+"""Real releases: what is installed is whole, repeatable and for the CPU; nothing else is left."""
+
+import fcntl
+import os
+import sys
+import threading
+import zipfile
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from schedproof.gate.targets import releases
+from schedproof.gate.targets.releases import Prepared, complaint
+from schedproof.gate.targets.supported_releases import Release, ReleaseError, parse
+
+SPYRE = Release("sendnn-inference", "2.1.2", "0.19.1")
+WHEEL = {
+    "{module}/__init__.py": "",
+    "{module}/_C.abi3.so": "machine code",
+    "{module}/kernels/gemm.cu": "more of it",
+    "{module}/third_party/deep/fine.py": "",
+    "{module}/third_party/deep/big.json": "null",
+    "{module}/configs/a.json": "null",
+    "{module}-{version}.dist-info/METADATA": "Version: {version}",
+}
+
+
+def make_wheel(path: Path, members: dict[str, str]) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, text in members.items():
+            archive.writestr(name, text)
+    return path
+
+
+@dataclass
+class Index:
+    """Stands for pip and the package index: does what they would, from nothing."""
+
+    commands: list[list[str]] = field(default_factory=list)
+    answers: list[tuple[str, int, str]] = field(default_factory=list)
+    before: Callable[[str], None] = lambda _: None
+    cuda: str = "None"
+
+    def answer(self, part_of_command: str, code: int, output: str) -> None:
+        self.answers.append((part_of_command, code, output))
+
+    def run(self, command: Sequence[str], env: dict[str, str], lock: int) -> tuple[int, str]:
+        assert not any(name.startswith("PYTHON") for name in env)
+        os.fstat(lock)
+        self.commands.append(list(command))
+        line = " ".join(command)
+        self.before(line)
+        for part, code, output in self.answers:
+            if part in line:
+                return code, output
+        if "venv" in command:
+            python = Path(command[-1]) / "bin" / "python"
+            python.parent.mkdir()
+            python.symlink_to(sys.executable)
+        if "download" in command:
+            package, _, version = command[-1].partition("==")
+            names = {"module": package.replace("-", "_"), "version": version}
+            members = {key.format(**names): text.format(**names) for key, text in WHEEL.items()}
+            destination = next(word for word in command if word.startswith("--dest="))
+            name = "{module}-{version}-py3-none-any.whl".format(**names)
+            make_wheel(Path(destination.removeprefix("--dest=")) / name, members)
+        return 0, self.cuda if "-c" in command else ""
+
+    def asked(self, word: str) -> list[str]:
+        return [" ".join(command) for command in self.commands if word in command]
+
+
+@pytest.fixture
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("SCHEDPROOF_CACHE", str(tmp_path / "cache"))
+    return tmp_path / "cache"
+
+
+@pytest.fixture
+def index(cache: Path, monkeypatch: pytest.MonkeyPatch) -> Index:
+    index = Index()
+    monkeypatch.setattr(releases, "run", index.run)
+    return index
+
+
+def prepare(release: Release = SPYRE, *, offline: bool = False) -> Prepared:
+    return releases.prepare(release, offline=offline, report=lambda _: None)
+
+
+def there(cache: Path) -> list[str]:
+    names = sorted(path.name for path in cache.iterdir())
+    return ["env" if name.startswith("env-") and "." not in name else name for name in names]
+
+
+# Names
+
+
+@pytest.mark.parametrize(
+    ("text", "release"),
+    [
+        ("sendnn-inference==2.1.2", SPYRE),
+        (" sendnn-inference == 2.1.2 ", SPYRE),
+        ("SendNN_Inference==2.1.2", SPYRE),
+        ("vllm-spyre==1.10.0", Release("vllm-spyre", "1.10.0", "0.18.0")),
+        ("sendnn-inference==2.5.2", Release("sendnn-inference", "2.5.2", "0.24.0")),
+        ("sendnn-inference==2.6.1", Release("sendnn-inference", "2.6.1", "0.27.1")),
+        ("sendnn-inference==2.6.3", Release("sendnn-inference", "2.6.3", "0.28.0")),
+        ("vllm==0.28.0", Release("vllm", "0.28.0", "0.28.0")),
+        ("vllm == 0.33.0", Release("vllm", "0.33.0", "0.33.0")),
+    ],
+)
+def test_a_supported_release_comes_with_its_version_of_vllm(text: str, release: Release) -> None:
+    assert parse(text) == release
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "model",
+        "sendnn-inference",
+        "sendnn-inference=2.1.2",
+        "python x.py",
+        "torch==2.13.0",
+        "==",
+    ],
+)
+def test_a_text_that_names_no_known_release_is_none(text: str) -> None:
+    assert parse(text) is None
+
+
+@pytest.mark.parametrize("version", ["", "2.1.9", "2.2.1", "=2.1.2", "2.1.2 --fast", "latest"])
+def test_an_unsupported_version_is_refused_with_those_that_are(version: str) -> None:
+    with pytest.raises(ReleaseError) as caught:
+        parse(f"sendnn-inference=={version}")
+    message = str(caught.value)
+    assert message.startswith(f"sendnn-inference: version {version!r} is not supported")
+    assert message.endswith("2.6.2, 2.6.3")
+    assert "\n" not in message
+
+
+def test_a_release_is_written_as_it_is_read() -> None:
+    assert parse(str(SPYRE)) == SPYRE
+
+
+# Where
+
+
+def test_the_cache_is_where_the_user_wants_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", "/home/me")
+    monkeypatch.delenv("SCHEDPROOF_CACHE", raising=False)
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    assert releases.cache_folder() == Path("/home/me/.cache/schedproof")
+    monkeypatch.setenv("XDG_CACHE_HOME", "/var/cache/me")
+    assert releases.cache_folder() == Path("/var/cache/me/schedproof")
+    monkeypatch.setenv("SCHEDPROOF_CACHE", "~/sp")
+    assert releases.cache_folder() == Path("/home/me/sp")
+
+
+# What is installed
+
+
+def test_one_environment_and_one_tree_per_version(cache: Path, index: Index) -> None:
+    prepare()
+    prepare(Release("sendnn-inference", "2.1.0", "0.19.1"))
+    assert there(cache) == [
+        "env",
+        "lock",
+        "sendnn-inference-2.1.0",
+        "sendnn-inference-2.1.2",
+        "vllm-0.19.1",
+    ]
+    assert [line.split()[-1] for line in index.asked("download")] == [
+        "vllm==0.19.1",
+        "sendnn-inference==2.1.2",
+        "sendnn-inference==2.1.0",
+    ]
+
+
+def test_a_release_of_vllm_is_one_tree_and_loads_no_plugin(cache: Path, index: Index) -> None:
+    prepared = prepare(Release("vllm", "0.28.0", "0.28.0"))
+    assert there(cache) == ["env", "lock", "vllm-0.28.0"]
+    assert [line.split()[-1] for line in index.asked("download")] == ["vllm==0.28.0"]
+    assert Path(prepared.command[1]).parts[-3:] == ("gate", "targets", "vllm_target.py")
+    assert Path(prepared.command[1]).exists()
+    assert prepared.env["PYTHONPATH"] == str(cache / "vllm-0.28.0")
+    assert prepared.env["VLLM_PLUGINS"] == ""
+
+
+@pytest.mark.usefixtures("index")
+def test_each_version_of_vllm_keeps_what_it_keeps_to_itself() -> None:
+    older, newer = (prepare(Release("vllm", v, v)).env for v in ("0.28.0", "0.33.0"))
+    assert older["VLLM_CACHE_ROOT"] != newer["VLLM_CACHE_ROOT"]
+
+
+@pytest.mark.usefixtures("index")
+def test_only_the_python_part_of_a_wheel_is_kept(cache: Path) -> None:
+    prepare()
+    tree = cache / "vllm-0.19.1"
+    kept = sorted(str(path.relative_to(tree)) for path in tree.rglob("*") if path.is_file())
+    assert kept == [
+        "vllm-0.19.1.dist-info/METADATA",
+        "vllm/__init__.py",
+        "vllm/configs/a.json",
+        "vllm/third_party/deep/fine.py",
+    ]
+
+
+@pytest.mark.usefixtures("index")
+def test_the_command_runs_the_target_in_the_environment_with_both_trees_on_the_path(
+    cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("PYTHONPATH", "PYTHONDONTWRITEBYTECODE", "VLLM_USE_V1", "SENDNN_X", "KEPT"):
+        monkeypatch.setenv(name, "1")
+    prepared = prepare()
+    python, script = prepared.command
+    assert Path(python).is_relative_to(cache)
+    assert Path(python).exists()
+    assert Path(script).parts[-3:] == ("gate", "targets", "sendnn.py")
+    env = prepared.env
+    assert env["PYTHONPATH"] == f"{cache / 'vllm-0.19.1'}:{cache / 'sendnn-inference-2.1.2'}"
+    assert env["VLLM_PLUGINS"] == "sendnn_inference"
+    assert env["HF_HUB_OFFLINE"] == env["OMP_NUM_THREADS"] == env["KEPT"] == "1"
+    assert Path(env["VLLM_CACHE_ROOT"]).is_relative_to(cache)
+    assert env.keys().isdisjoint({"PYTHONDONTWRITEBYTECODE", "VLLM_USE_V1", "SENDNN_X"})
+
+
+@pytest.mark.usefixtures("index")
+def test_vllm_spyre_1_x_has_a_plugin_of_another_name() -> None:
+    assert prepare(Release("vllm-spyre", "1.10.0", "0.18.0")).env["VLLM_PLUGINS"] == "spyre"
+
+
+@pytest.mark.usefixtures("index")
+def test_an_environment_whose_python_has_gone_is_made_anew() -> None:
+    python = Path(prepare().command[0])
+    python.unlink()
+    python.symlink_to("/nonexistent/python")
+    with pytest.raises(ReleaseError, match="not installed: Python environment;"):
+        prepare(offline=True)
+    prepare()
+    assert python.exists()
+
+
+@pytest.mark.usefixtures("index")
+def test_progress_is_reported_in_short_lines() -> None:
+    lines: list[str] = []
+    releases.prepare(SPYRE, offline=False, report=lines.append)
+    assert lines[1] == "torch 2.13.0 (CPU), about 200 MB"
+    assert "vllm 0.19.1: 1 MB in 0 s" in lines
+    assert all(len(line) < 80 for line in lines)
+
+
+# The CPU build of torch
+
+
+def no_such(requirement: str, offered: str) -> str:
+    return (
+        "WARNING: Location 'file:///x/' is ignored\n"
+        "ERROR: Could not find a version that satisfies the requirement "
+        f"{requirement} (from versions: {offered})\n"
+        f"ERROR: No matching distribution found for {requirement}\n"
+    )
+
+
+@pytest.mark.skipif(sys.platform == "darwin", reason="every build for macOS is for the CPU")
+def test_torch_is_asked_for_as_a_cpu_build_then_from_the_cpu_index(index: Index) -> None:
+    index.answer("torch==2.13.0+cpu", 1, no_such("torch==2.13.0+cpu", "2.12.0, 2.13.0"))
+    prepare()
+    first, second, packages = index.asked("install")
+    assert first.endswith("--no-deps --no-compile torch==2.13.0+cpu")
+    assert second.endswith("torch==2.13.0 --index-url=https://download.pytorch.org/whl/cpu")
+    assert "--no-deps" in packages
+    assert "torch==" not in packages
+
+
+def test_without_a_cpu_build_nothing_is_installed(cache: Path, index: Index) -> None:
+    index.answer("torch==", 1, no_such("torch==2.13.0", "2.11.0, 2.12.0"))
+    with pytest.raises(ReleaseError, match=r"no CPU build of torch 2\.13\.0") as caught:
+        prepare()
+    assert "PIP_FIND_LINKS" in str(caught.value)
+    assert "\n" not in str(caught.value)
+    assert "env" not in there(cache)
+
+
+def test_a_cuda_build_is_never_used(cache: Path, index: Index) -> None:
+    index.cuda = "12.9"
+    with pytest.raises(ReleaseError, match="CUDA build"):
+        prepare()
+    assert "env" not in there(cache)
+
+
+def test_every_package_has_a_fixed_version_and_none_is_of_cuda() -> None:
+    packages = releases.PACKAGES.split()
+    assert all(package.count("==") == 1 for package in packages)
+    assert not [name for name in packages if name.startswith(("nvidia", "triton", "torch"))]
+
+
+# Offline
+
+
+def test_offline_refuses_with_what_is_missing_and_how_to_get_it(cache: Path, index: Index) -> None:
+    with pytest.raises(ReleaseError) as caught:
+        prepare(offline=True)
+    assert str(caught.value) == (
+        "not installed: Python environment, vllm 0.19.1, sendnn-inference 2.1.2; "
+        "install with: schedproof gate sendnn-inference==2.1.2 (without --offline)"
+    )
+    assert not cache.exists()
+    assert index.commands == []
+
+
+@pytest.mark.usefixtures("index")
+def test_offline_names_only_what_is_missing() -> None:
+    prepare()
+    with pytest.raises(ReleaseError, match=r"^not installed: sendnn-inference 2\.1\.0; install"):
+        prepare(Release("sendnn-inference", "2.1.0", "0.19.1"), offline=True)
+
+
+def test_what_is_installed_is_used_without_the_index(index: Index) -> None:
+    online = prepare()
+    index.commands.clear()
+    assert prepare(offline=True) == prepare() == online
+    assert index.commands == []
+
+
+# Interruptions and failures
+
+
+@pytest.mark.parametrize("moment", ["venv", "torch==", "numpy==", "download", "sendnn-inference=="])
+def test_an_interrupted_run_leaves_nothing_that_looks_complete(
+    moment: str, cache: Path, index: Index
+) -> None:
+    def interrupt(line: str) -> None:
+        if moment in line:
+            raise KeyboardInterrupt
+
+    index.before = interrupt
+    with pytest.raises(KeyboardInterrupt):
+        prepare()
+    with pytest.raises(ReleaseError, match=r"not installed:.*sendnn-inference 2\.1\.2"):
+        prepare(offline=True)
+    index.before = lambda _: None
+    prepare()
+    assert there(cache) == ["env", "lock", "sendnn-inference-2.1.2", "vllm-0.19.1"]
+
+
+def test_an_interrupted_unpacking_leaves_nothing_and_keeps_the_download(
+    cache: Path, index: Index, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+
+        def interrupt(path: object) -> bool:
+            if str(path) == "vllm/configs/a.json":
+                raise KeyboardInterrupt
+            return True
+
+        patch.setattr(releases, "_is_wanted", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            prepare()
+    with pytest.raises(ReleaseError, match=r"not installed: vllm 0\.19\.1, sendnn"):
+        prepare(offline=True)
+    prepare()
+    assert [line.split()[-1] for line in index.asked("download")] == [
+        "vllm==0.19.1",
+        "sendnn-inference==2.1.2",
+    ]
+    assert there(cache) == ["env", "lock", "sendnn-inference-2.1.2", "vllm-0.19.1"]
+
+
+def test_two_runs_wait_for_each_other(cache: Path, index: Index) -> None:
+    cache.mkdir()
+    lines: list[str] = []
+    with (cache / "lock").open("w") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+
+        def report(line: str) -> None:
+            assert lines or index.commands == []
+            lines.append(line)
+            if len(lines) == 1:  # the other run ends as soon as this one has begun to wait
+                threading.Timer(0.05, lambda: fcntl.flock(held, fcntl.LOCK_UN)).start()
+
+        releases.prepare(SPYRE, offline=False, report=report)
+    assert lines[:2] == [
+        "waiting for another installation to end",
+        "Python environment: 1.1 GB",
+    ]
+
+
+def test_a_folder_that_cannot_be_written_is_named(
+    tmp_path: Path, index: Index, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("SCHEDPROOF_CACHE", str(tmp_path / "file" / "cache"))
+    with pytest.raises(ReleaseError, match=r"cannot install into .*file/cache: Not a directory"):
+        prepare()
+    assert index.commands == []
+
+
+def test_a_python_without_venv_is_told_what_to_install(index: Index) -> None:
+    index.answer("venv", 1, "ensurepip is not available.\n")
+    with pytest.raises(ReleaseError, match=r"ensurepip is not available\.\); .* python3-venv"):
+        prepare()
+
+
+@pytest.mark.parametrize("name", ["../outside.py", "/outside.py", "a/../../outside.py", "a\\..\\b"])
+def test_a_wheel_that_would_leave_its_folder_is_refused(name: str, tmp_path: Path) -> None:
+    wheel = make_wheel(tmp_path / "bad-1.0-py3-none-any.whl", {name: "", "good.py": ""})
+    with pytest.raises(ReleaseError, match="would leave the folder"):
+        releases.unpack(wheel, tmp_path / "tree" / "inner")
+    assert not list(tmp_path.rglob("outside.py"))
+    assert not wheel.exists()
+
+
+def test_a_damaged_wheel_is_said_to_be_and_forgotten(tmp_path: Path) -> None:
+    wheel = make_wheel(tmp_path / "bad-1.0-py3-none-any.whl", {"good.py": "text" * 100})
+    wheel.write_bytes(wheel.read_bytes().replace(b"texttext", b"testtest"))
+    with pytest.raises(ReleaseError, match=r"cannot unpack bad-1\.0-py3-none-any\.whl: .*CRC"):
+        releases.unpack(wheel, tmp_path / "tree")
+    assert not wheel.exists()
+
+
+# What pip complains about
+
+
+@pytest.mark.parametrize(
+    ("output", "says"),
+    [
+        (
+            no_such("sendnn-inference==2.1.4", "2.0.0"),
+            "the package index has no sendnn-inference==2.1.4 for this machine; it has 2.0.0",
+        ),
+        (
+            "ERROR: Ignored the following versions that require a different python version: "
+            "0.19.1 Requires-Python <3.14,>=3.10\n" + no_such("vllm==0.19.1", "0.24.0"),
+            "vllm==0.19.1 is not for this Python",
+        ),
+        (
+            "WARNING: Retrying: NewConnectionError('Name or service not known')\n"
+            + no_such("vllm==0.19.1", "none"),
+            "the package index cannot be reached",
+        ),
+        ("ERROR: No space left on device\n\nhint: clean up\n", "No space left on device"),
+        ("Killed\n", "Killed"),
+        ("", "no output"),
+    ],
+)
+def test_the_last_thing_that_matters_is_said_in_one_line(output: str, says: str) -> None:
+    assert complaint(output).startswith(says)
+    assert "\n" not in complaint(output)
+
+
+def test_a_version_that_is_not_on_the_index_is_one_clear_line(cache: Path, index: Index) -> None:
+    index.answer("sendnn-inference==", 1, no_such("sendnn-inference==2.1.2", "2.0.0, 2.0.1"))
+    with pytest.raises(ReleaseError, match=r"has no sendnn-inference==2\.1\.2 for this"):
+        prepare()
+    assert there(cache) == ["downloads", "env", "lock", "vllm-0.19.1"]

@@ -1,0 +1,149 @@
+"""The recorder: what is written of a conversation, and `replay --trace`."""
+
+import gzip
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from schedproof.gate.files.scenario_file import write_scenario
+from schedproof.gate.traces.recorder import Recorder, recorded
+from schedproof.model.faults import TargetFault, TargetHung
+from schedproof.model.target import ModelTarget, Reply
+
+from ..build import Run
+from ..trace_build import recorded as lines_of
+from ..trace_build import request, scenario
+
+ONE = request("a", 0, 5).for_target()
+
+
+@pytest.fixture(autouse=True)
+def _folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An empty working folder."""
+    monkeypatch.chdir(tmp_path)
+
+
+class Talkative(ModelTarget):
+    """Says more than the protocol has."""
+
+    def step(self) -> Reply:
+        reply = super().step()
+        reply["step"]["mood"] = "fine"
+        return reply | {"weather": "dull"}
+
+
+class Hangs(ModelTarget):
+    """Does not answer."""
+
+    def step(self) -> Reply:
+        raise TargetHung("step", 1.0)
+
+
+def conversation(target: ModelTarget) -> list[dict[str, Any]]:
+    file = io.BytesIO()
+    recorder = Recorder(target, file)
+    recorder.start("spyre", "sound", scenario().config)
+    recorder.add(ONE)
+    try:
+        recorder.step()
+    except TargetHung:
+        return [json.loads(line) for line in file.getvalue().splitlines()]
+    recorder.abort("a")
+    recorder.abort("a", True)
+    recorder.stop()
+    return [json.loads(line) for line in file.getvalue().splitlines()]
+
+
+def test_every_request_is_followed_by_its_reply() -> None:
+    start, started, *rest = conversation(ModelTarget())
+    assert start == {
+        "op": "start",
+        "system": "spyre",
+        "revision": "sound",
+        "config": scenario().config,
+    }
+    assert (started["ok"], started["version"]) == (True, "sound")
+    add, ok, step, seen, *aborts = rest
+    assert (add, ok, step) == ({"op": "add", "request": ONE}, {"ok": True}, {"op": "step"})
+    assert seen["step"]["scheduled"] == {"a": 5}
+    assert aborts[::2] == [
+        {"op": "abort", "id": "a"},
+        {"op": "abort", "id": "a", "inside": True},
+        {"op": "stop"},
+    ]
+
+
+def test_what_the_protocol_does_not_have_is_passed_on_but_not_written() -> None:
+    assert conversation(Talkative()) == conversation(ModelTarget())
+    recorder = Recorder(Talkative(), io.BytesIO())
+    recorder.start("spyre", "sound", scenario().config)
+    assert recorder.step()["weather"] == "dull"
+
+
+def test_a_request_that_is_not_answered_stays_without_a_reply() -> None:
+    assert conversation(Hangs())[-1] == {"op": "step"}
+
+
+def test_a_full_disk_is_no_crash_of_the_scheduler() -> None:
+    class Full(io.BytesIO):
+        def write(self, data: Any, /) -> int:
+            raise OSError(28, "No space left on device")
+
+    with pytest.raises(TargetFault, match="the trace cannot be written"):
+        Recorder(ModelTarget(), Full()).start("spyre", "sound", scenario().config)
+
+
+def test_without_a_file_the_target_is_asked_itself() -> None:
+    target = ModelTarget()
+    with recorded(target, None) as asked:
+        assert asked is target
+
+
+@pytest.mark.parametrize("name", ["t.jsonl", "t.jsonl.gz"])
+def test_any_replay_can_be_recorded_and_checked(run: Run, name: str) -> None:
+    path = str(write_scenario(scenario(), Path("s"), "R"))
+    plain = run("replay", path, "--quiet")
+    result = run("replay", path, "--quiet", "--trace", name)
+    assert (result.code, result.err) == (plain.code, "") == (0, "")
+    data = Path(name).read_bytes()
+    data = gzip.decompress(data) if name.endswith(".gz") else data
+    assert [json.loads(line) for line in data.splitlines()] == lines_of(scenario())
+    checked = run("check-trace", name, "--explain")
+    assert (checked.code, checked.err) == (0, "")
+
+
+def test_a_model_with_another_formula_is_not_held_to_the_model_when_it_is_recorded(
+    run: Run,
+) -> None:
+    requests = [request(name, 0, 12, 30) for name in "abc"]
+    meant = scenario(*requests, revision="2.1.2", max_batch_tkv=96)
+    path = str(write_scenario(meant, Path("s"), "R"))
+    words = ("replay", path, "--quiet", "--target", "model:documented")
+    assert run(*words).code == run(*words, "--trace", "t").code
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--trace", "no/t"], "--trace: no/t: the folder no does not exist"),
+        (["--trace", "."], "--trace: . is a folder; valid: a file"),
+    ],
+)
+def test_a_trace_that_cannot_be_written_is_one_line(
+    run: Run, words: list[str], message: str
+) -> None:
+    path = str(write_scenario(scenario(), Path("s"), "R"))
+    result = run("replay", path, *words)
+    assert (result.code, result.out, result.err) == (2, "", f"schedproof: {message}\n")
+
+
+def test_a_scenario_is_never_recorded_over(run: Run) -> None:
+    path = write_scenario(scenario(), Path("s"), "R")
+    before = path.read_bytes()
+    result = run("replay", str(path), "--trace", str(path))
+    assert result.code == 2
+    assert "is the scenario itself; valid: another file" in result.err
+    assert path.read_bytes() == before

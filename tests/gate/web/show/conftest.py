@@ -1,0 +1,61 @@
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from plotly.offline import get_plotlyjs
+
+from schedproof.gate.web.show.page import page
+from schedproof.gate.web.show.recording import Run
+
+from ..base.browser import browser as chromium
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    """One Chromium for the tests of a module; Playwright takes no second one in a process."""
+    with chromium() as one:
+        yield one
+
+
+@pytest.fixture(scope="session")
+def shared_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a plotly.min.js that all pages in it share."""
+    folder = tmp_path_factory.mktemp("pages")
+    (folder / "plotly.min.js").write_text(get_plotlyjs(), encoding="utf-8")
+    return folder
+
+
+@pytest.fixture
+def show(browser: Any, shared_folder: Path) -> Iterator[Callable[..., Any]]:
+    """Opens the page of a run. No error may come up, and nothing is asked of a network."""
+    errors: list[str] = []
+    asked: list[str] = []
+    contexts = []
+
+    def opened(
+        run: Run, fragment: str = "", *, width: int = 1280, scheme: str = "light", **options: Any
+    ) -> Any:
+        file = shared_folder / f"{run.name}-{len(options)}.html"
+        if not file.exists():
+            file.write_text(page(run, **({"plotly": "plotly.min.js"} | options)), encoding="utf-8")
+        context = browser.new_context(
+            viewport={"width": width, "height": 900}, color_scheme=scheme, offline=True
+        )
+        contexts.append(context)
+        tab = context.new_page()
+        tab.set_default_timeout(60_000)
+        tab.on("pageerror", lambda error: errors.append(str(error)))
+        tab.on("console", lambda said: errors.append(said.text) if said.type == "error" else None)
+        tab.on("request", lambda request: asked.append(request.url))
+        tab.goto(f"{file.as_uri()}{fragment}")
+        tab.wait_for_selector("html[data-ready]", state="attached")
+        return tab
+
+    yield opened
+    for context in contexts:
+        context.close()
+    assert errors == []
+    assert [
+        url for url in asked if not url.startswith((f"{shared_folder.as_uri()}/", "data:"))
+    ] == []

@@ -1,0 +1,188 @@
+"""The page of a run: whole, small, the same each time, and nobody's words are its own."""
+
+import base64
+import gzip
+import json
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from schedproof.gate.console.sanitize import one_line
+from schedproof.gate.web.show import page as pages
+from schedproof.gate.web.show.page import page
+from schedproof.gate.web.show.payload import opens_at, packed
+from schedproof.gate.web.show.recording import Run, recorded
+from schedproof.gate.web.show.segments import Changes, Line
+from schedproof.model.errors import InputError
+from schedproof.model.scenario import Request, Scenario
+from schedproof.model.target import ModelTarget
+from schedproof.properties.checking.replay import replay
+from schedproof.spec.catalogue import load
+
+from ...told import HOSTILE
+from ...trace_build import SMALL
+from . import runs
+
+LARGEST = 6_000_000  # characters
+SHARED = "plotly.min.js"
+
+
+def unpacked(run: Run) -> dict[str, Any]:
+    """What the script of a page is given."""
+    [text] = re.findall(r'<script id="data" type="text/plain">(.*?)</script>', page(run, SHARED))
+    data: dict[str, Any] = json.loads(gzip.decompress(base64.b64decode(text)))
+    return data
+
+
+def at(line: list[int], step: int) -> int | None:
+    """A number as the script reads it."""
+    for place in range(0, len(line), 7):
+        first, value, slope, steps, stride, rise, times = line[place : place + 7]
+        for time in range(times):
+            later = step - first - time * stride
+            if 0 <= later < steps:
+                return value + time * rise + later * slope
+    return None
+
+
+@given(st.lists(st.none() | st.integers(-3, 3)))
+def test_a_line_gives_every_number_back(numbers: list[int | None]) -> None:
+    line = Line()
+    for step, number in enumerate(numbers):
+        line.note(step, number)
+    assert [line.at(step) for step in range(len(numbers))] == numbers
+    assert [at(line.flat(), step) for step in range(len(numbers))] == numbers
+
+
+def test_what_alternates_for_a_thousand_steps_is_a_few_pieces() -> None:
+    line = Line()
+    numbers = [7, *(40 + step // 2 for step in range(1000)), 3]
+    for step, number in enumerate(numbers):
+        line.note(step, number)
+    assert len(line.pieces) <= 4
+    assert [line.at(step) for step in range(len(numbers))] == numbers
+
+
+def test_what_grows_by_one_for_a_thousand_steps_is_one_piece() -> None:
+    line, changes = Line(), Changes()
+    for step in range(1000):
+        line.note(step, 40 + step)
+        changes.note(step, step // 500)
+    assert line.pieces == [(0, 40, 1, 1000, 0, 0, 1)]
+    assert changes.kept == [(0, 0), (500, 1)]
+    assert [changes.at(step) for step in (0, 499, 500)] == [0, 0, 1]
+
+
+def steps_of(run: Run, data: dict[str, Any]) -> Iterator[tuple[int, str, dict[str, int | None]]]:
+    """Every request in every step, with the numbers that the page has."""
+    for place, one in enumerate(run.scenario.requests):
+        lines = data["of"][place]
+        for number in range(len(run.steps)):
+            yield number, one.id, {name: at(line, number) for name, line in lines.items()}
+
+
+@pytest.mark.parametrize("make", [runs.pauses, runs.preemption])
+def test_the_numbers_of_the_page_are_those_of_the_trace(make: Any) -> None:
+    run = make()
+    data = unpacked(run)
+    block = run.config["block_size"]
+    compared = 0
+    for number, name, shown in steps_of(run, data):
+        step = run.steps[number]
+        if shown.get("state") is None or name in (step.finished or {}):
+            continue
+        assert shown["now"] == step.scheduled.get(name, 0)
+        assert shown["computed"] == (step.computed or {}).get(name, 0)
+        assert shown["held"] == len((step.blocks or {}).get(name, ()))
+        parts = (shown["cached"], shown["prompt"], shown["generated"], shown["now"])
+        assert sum(part or 0 for part in parts) == shown["computed"]
+        if shown.get("tkv") is not None:
+            pad = (step.left_pad_blocks or {})[name]
+            assert shown["tkv"] == pad * block + (step.computed or {})[name]
+        compared += 1
+    assert compared > 10
+    for number, step in enumerate(run.steps):
+        assert at(data["run"]["tokens"], number) == sum(step.scheduled.values())
+        if step.kind == "decode" and run.scenario.system == "spyre":
+            assert at(data["run"]["tkv"], number) == step.tkv
+            volume = len(step.scheduled) * (step.tkv or 0)
+            assert at(data["run"]["volume"], number) == volume
+
+
+def test_blocks_are_given_back_from_what_grows() -> None:
+    run = runs.preemption()
+    data = unpacked(run)
+    for place, one in enumerate(run.scenario.requests):
+        for number, step in enumerate(run.steps):
+            held: list[int] = []
+            for first, kept, added in data["blocks"][place]:
+                if first <= number:
+                    held = held[:kept] + added
+            if one.id in step.scheduled and one.id not in (step.finished or {}):
+                assert tuple(held) == (step.blocks or {}).get(one.id, ())
+
+
+def test_stakes_are_those_that_a_replay_counts() -> None:
+    run = runs.preemption()
+    data = unpacked(run)
+    counted = {}
+    for rule in data["rules"]:
+        exercised = (at(rule["stakes"], number) for number in range(len(run.steps)))
+        counted[rule["id"]] = sum(one or 0 for one in exercised)
+    assert any(counted.values())
+    outcome = replay(ModelTarget(), run.scenario, load("vllm"))
+    assert counted == {rule: outcome.exercised[rule] for rule in counted}
+
+
+def test_a_page_opens_where_a_rule_broke_or_at_the_first_step() -> None:
+    assert opens_at(runs.volume()) == runs.volume().broken[0].step
+    assert opens_at(runs.preemption()) == 0
+    # A crash has no step of its own: the last one that there is.
+    assert (runs.crash().broken[0].step, opens_at(runs.crash())) == (3, 2)
+
+
+def test_a_page_loads_nothing_and_is_small() -> None:
+    whole = page(runs.volume())
+    assert len(whole.encode()) < LARGEST
+    without = page(runs.volume(), SHARED)
+    assert len(without) < LARGEST / 10
+    assert "default-src 'none'" in whole
+    assert "script-src 'unsafe-inline';" in whole
+    assert re.findall(r"(?:src|href|action)\s*=\s*[\"']?([^\"'\s>]+)", without) == [
+        "data:,",
+        SHARED,
+    ]
+    own = without.replace("http://www.w3.org/2000/svg", "").replace("http-equiv", "")
+    assert "http" not in own
+    assert not re.findall(r"\b(?:fetch|XMLHttpRequest|WebSocket|import)\s*\(", own)
+    assert whole.count("<script>") == 2
+
+
+def test_the_same_run_gives_the_same_page() -> None:
+    run = runs.preemption()
+    assert packed(recorded(run.scenario)) == packed(run)
+
+
+def test_names_of_others_are_text() -> None:
+    requests = tuple(
+        Request(id=name, arrival=0, prompt=((name, 3),), max_tokens=3) for name in HOSTILE
+    )
+    hostile = Scenario(system="spyre", revision="sound", config=SMALL, requests=requests)
+    run = recorded(hostile, name="</title><script>alert(1)</script>\n")
+    text = page(run, SHARED)
+    assert "<script>alert(1)" not in text
+    assert "<title>&lt;/title&gt;&lt;script&gt;alert(1)&lt;/script&gt; </title>" in text
+    assert unpacked(run)["ids"] == [one_line(name) for name in HOSTILE]
+    assert "\u202e" in "".join(HOSTILE)
+    assert "\u202e" not in json.dumps(unpacked(run), ensure_ascii=False)
+
+
+def test_without_plotly_there_is_one_clear_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pages, "find_spec", lambda name: None)
+    with pytest.raises(InputError, match=r"pip install 'schedproof\[plot\]'"):
+        page(runs.crash())
+    assert SHARED in page(runs.crash(), SHARED)

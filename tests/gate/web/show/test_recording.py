@@ -1,0 +1,116 @@
+"""A run as it is kept for a page: what happened, and what the models say of it."""
+
+import pytest
+
+from schedproof.gate.web.show.recording import Run, recorded
+from schedproof.model.target import ModelTarget
+from schedproof.properties.checking.replay import replay
+from schedproof.properties.explanations.explain import explain
+from schedproof.spec.catalogue import load, select
+
+from .... import golden_tables
+from ...build import Ghosts
+from ...trace_build import request, scenario
+from . import runs
+
+
+def happened(run: Run, what: str) -> list[tuple[int, str]]:
+    return [(one.step, one.request) for one in run.happenings() if one.what == what]
+
+
+def test_the_steps_are_those_of_a_replay_up_to_the_first_broken_rule() -> None:
+    seen = []
+    outcome = replay(Ghosts(), scenario(), load("spyre"), lambda _, step: seen.append(step))
+    run = recorded(scenario(), Ghosts())
+    assert (run.steps, run.broken) == (seen, outcome.broken)
+    assert run.ended == f"{run.broken[0].rule} broke at step {len(seen) - 1}"
+    assert [one.what for one in run.happenings() if one.step == len(seen) - 1][-1] == "broken"
+
+
+def test_requests_arrive_are_aborted_and_finish_when_the_trace_says() -> None:
+    requests = (request("a", 0, 12, 6), request("b", 2, 5, 9, abort_at=4), request("c", 3, 99))
+    run = recorded(scenario(*requests))
+    assert happened(run, "arrived") == [(0, "a"), (2, "b")]
+    assert happened(run, "aborted") == [(4, "b")]
+    assert happened(run, "refused") == [(3, "c")]
+    ends = [(n, name) for n, step in enumerate(run.steps) for name in step.finished or {}]
+    assert happened(run, "finished") == ends
+    assert run.ended == f"every request has left after {len(run.steps)} steps, no rule is broken"
+
+
+def test_who_is_paused_and_who_decodes_again() -> None:
+    run = runs.pauses()
+    before: tuple[str, ...] = ()
+    paused = []
+    for number, step in enumerate(run.steps):
+        paused += [(number, name) for name in sorted({*(step.paused or ())} - {*before})]
+        before = step.paused or ()
+    assert happened(run, "paused") == paused != []
+    assert happened(run, "resumed") != []
+
+
+def test_a_preempted_request_waits_again() -> None:
+    run = runs.preemption()
+    preempted = [(n, name) for n, step in enumerate(run.steps) for name in step.preempted or ()]
+    assert happened(run, "preempted") == preempted != []
+    step, name = preempted[0]
+    state = run.followed.requests[name]["state"].at(step)
+    assert state is not None
+    assert run.followed.requests[name]["computed"].at(step) == 0
+
+
+def test_why_and_the_projection_are_those_of_the_terminal() -> None:
+    run = runs.volume()
+    first = run.broken[0]
+    assert run.why == explain("SPY-R07", run.scenario, first.step, "documented")
+    granted = run.projected.granted
+    assert [one.newcomer for one in granted] == [f"r{n}" for n in range(1, 32)]
+    for one in granted:
+        assert run.steps[one.step].scheduled.keys() == {one.newcomer}
+        assert max(one.reaches.values()) <= one.largest <= run.config["max_batch_tkv"]
+    words = f"  r31 reaches tkv {granted[-1].reaches['r31']} at most"
+    assert any(line.startswith(words) for line in run.why)
+
+
+def test_a_target_that_parts_from_its_model_has_no_projection_from_there_on() -> None:
+    whole = recorded(scenario(revision="2.1.2"))
+    assert len(whole.projected.granted) == 2
+    assert runs.pauses().projected.granted == []  # it pauses instead
+
+
+def test_the_last_step_has_its_model_beside_it_where_the_rule_is_lockstep() -> None:
+    run = runs.parted()
+    assert run.expected is not None
+    assert run.expected.running == (run.steps[-1].running or ())[::-1]
+    assert run.expected.tkv == (run.steps[-1].tkv or 0) - 1
+    assert recorded(scenario(), Ghosts()).expected is None
+
+
+def test_the_rules_may_be_chosen() -> None:
+    run = recorded(scenario(), Ghosts(), select(load("spyre"), ["SPY-R22"]))
+    assert [rule.id for rule in run.checked] == ["SPY-R22"]
+    assert run.broken == []
+    assert run.followed.stakes["SPY-R22"].pieces
+
+
+@pytest.mark.parametrize("table", golden_tables.cases("2.1.2_spyre_cp_scheduler_steps.json"))
+def test_a_step_table_is_found_again(table: dict[str, object]) -> None:
+    arrivals = [golden_tables.arrival_of(one) for one in table["requests"]]  # type: ignore[attr-defined]
+    requests = tuple(map(golden_tables.request_of, arrivals))
+    config = golden_tables.config_of(table)
+    config.pop("pausing", None)
+    if config.get("num_blocks") is None:
+        config.pop("num_blocks", None)
+    run = recorded(runs.of("spyre", "2.1.2", requests, **config), ModelTarget())
+    compared = 0
+    for row in table["all_steps"][1 : len(run.steps)]:  # type: ignore[index]
+        number = row["step"] - 1
+        assert run.followed.run["tkv"].at(number) == row["tkv"]
+        assert run.followed.run["held"].at(number) == row["n_used_blocks"]
+        # What arrives before the next step is in the row already.
+        late = {one.id for one in requests if one.arrival == row["step"]}
+        queues = {name: run.followed.queues[name].at(number) for name in ("waiting", "running")}
+        assert [*queues["waiting"]] == [one for one in row["waiting"] if one not in late]
+        assert [*queues["running"]] == row["running"]
+        compared += 1
+    assert compared >= 3

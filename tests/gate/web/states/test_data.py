@@ -1,0 +1,146 @@
+"""The graph as the page has it: words, verdicts, and runs that a replay confirms."""
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from schedproof.gate.explore.choice import chosen_rules, chosen_scopes
+from schedproof.gate.files.scenario_file import scenario_of
+from schedproof.gate.web.states.data import page_data
+from schedproof.gate.web.states.runs import shown_run
+from schedproof.model.target import ModelTarget
+from schedproof.properties.checking.replay import replay
+from schedproof.solver.explored import Asked
+from schedproof.solver.graph import Graph, drawn
+from schedproof.spec.catalogue import load, select
+
+RULES = chosen_rules(load("spyre"), None, "documented")
+[LENGTHS] = chosen_scopes(["lengths"], "spyre", "documented")
+
+
+@pytest.fixture(scope="module")
+def graph() -> Graph:
+    return drawn(Asked("documented", replace(LENGTHS, requests=2, limits=(6,))), RULES, 2_000)
+
+
+@pytest.fixture(scope="module")
+def data(graph: Graph) -> dict[str, Any]:
+    page: dict[str, Any] = json.loads(json.dumps(page_data(graph, list(RULES))))
+    return page
+
+
+def test_it_counts_what_it_has(graph: Graph, data: dict[str, Any]) -> None:
+    states, moves = len(graph.vertices), len(graph.edges)
+    assert (len(data["states"]), len(data["moves"])) == (states, moves)
+    assert data["counted"] == f"{states:,} states, {moves:,} moves"
+    assert data["cut"] is None
+    places = {(one["depth"], one["row"]) for one in data["states"]}
+    assert len(places) == states
+    assert [number for number, one in enumerate(data["states"]) if one["first"] is None] == [0]
+
+
+def test_the_run_of_a_state_replays_to_what_the_state_says(data: dict[str, Any]) -> None:
+    said = 0
+    for state in data["states"][1::5]:
+        scenario = scenario_of({**data["scenario"], "requests": state["scenario"]}, "page")
+        steps = []
+        if state["steps"]:
+            last = state["steps"] - 1
+            replay(ModelTarget(), scenario, [], lambda _, one, to=steps: to.append(one), last)
+            assert len(steps) == state["steps"]
+            assert state["tkv"] == steps[-1].tkv
+            shown = dict(state["queues"])
+            here = {name for members in shown.values() for name in members}
+            assert [one for one in steps[-1].running if one in here] == shown["running"]
+            if state["kind"] == "decode":
+                [volume] = [one for one in state["measures"] if one[0] == "batch × tkv"]
+                assert volume == [
+                    "batch × tkv",
+                    len(steps[-1].scheduled) * steps[-1].tkv,
+                    6,
+                    "tokens",
+                ]
+                said += 1
+        else:
+            assert state["tkv"] is None
+            assert set(dict(state["queues"])["waiting"]) == {name for name, _ in state["requests"]}
+    assert said > 2
+
+
+def test_a_broken_rule_has_the_shortest_run_that_breaks_it(data: dict[str, Any]) -> None:
+    [broken] = [one for one in data["rules"] if one["verdict"] == "broken"]
+    assert broken["id"] == "SPY-R07"
+    assert broken["command"] == f"schedproof replay {broken['file']} --rule SPY-R07"
+    last = data["moves"][broken["path"][-1]]
+    assert last["broken"] == [["SPY-R07", broken["message"]]]
+    outcome = replay(
+        ModelTarget(),
+        scenario_of(json.loads(broken["scenario"]), "page"),
+        select(RULES, ["SPY-R07"]),
+    )
+    assert [one.message for one in outcome.broken] == [broken["message"]]
+    assert f"step {outcome.broken[0].step:>5}" in last["answer"]
+
+
+def test_a_rule_at_stake_has_a_run_in_whose_last_step_its_witness_occurs(
+    data: dict[str, Any],
+) -> None:
+    staked = [one for one in data["rules"] if one["verdict"] == "exercised"]
+    assert len(staked) > 15
+    for told in staked:
+        [rule] = select(RULES, [told["id"]])
+        scenario = scenario_of(json.loads(told["scenario"]), "page")
+        steps = sum(data["moves"][move]["does"].startswith("step") for move in told["path"])
+        before = replay(ModelTarget(), scenario, [rule], last_step=steps - 2) if steps > 1 else None
+        after = replay(ModelTarget(), scenario, [rule], last_step=steps - 1)
+        assert not after.broken
+        assert after.exercised[rule.id] > (before.exercised[rule.id] if before else 0), rule.id
+
+
+def test_what_is_never_at_stake_has_no_run_and_says_so(graph: Graph, data: dict[str, Any]) -> None:
+    idle = [one for one in data["rules"] if one["verdict"] == "not exercised"]
+    assert "SPY-R36" in {one["id"] for one in idle}
+    assert all(one["path"] is None and "scenario" not in one for one in idle)
+    [rule] = select(RULES, ["SPY-R36"])
+    assert shown_run(graph, rule) is None
+
+
+def test_moves_are_told_in_the_words_of_clients(data: dict[str, Any]) -> None:
+    words = {move["does"] for move in data["moves"]}
+    assert {"r0 arrives", "r1 arrives", "step", "step; r0 ends early (EOS)"} <= words
+    assert "r0 is read: prompt 2, max_tokens 1 to 5 (nobody has read it)" in words
+    assert any("left padding 1 block" in one[1] for s in data["states"] for one in s["requests"])
+
+
+def test_clients_that_give_up_are_moves_too() -> None:
+    [scope] = chosen_scopes(["aborts"], "spyre", "documented")
+    asked = Asked("documented", replace(scope, requests=1, limits=(12,)))
+    moves = page_data(drawn(asked, RULES, 2_000), list(RULES))["moves"]
+    words = {move["does"] for move in moves}
+    assert "step; r0 gives up inside the step" in words
+    assert "step; r0 gives up before the step" in words
+
+
+def test_what_is_cut_says_so_and_has_no_moves() -> None:
+    asked = Asked("documented", replace(LENGTHS, requests=2, limits=(6,)))
+    page = page_data(drawn(asked, RULES, 50), list(RULES))
+    assert page["cut"].startswith("cut: the first 50 states are drawn, at least ")
+    unopened = {number for number, one in enumerate(page["states"]) if one.get("unopened")}
+    assert unopened.isdisjoint(move["from"] for move in page["moves"])
+    assert any(move["to"] is None for move in page["moves"])
+
+
+def test_a_length_that_the_configuration_refuses_is_no_length_of_a_request() -> None:
+    """At limit 6 the door takes no prompt of 7 tokens, which the menu has."""
+    rules = chosen_rules(load("spyre"), None, "sound")
+    [scope] = chosen_scopes(["sequential"], "spyre", "sound")
+    graph = drawn(Asked("sound", replace(scope, requests=2, limits=(6,))), rules, 200)
+    page = page_data(graph, list(rules))
+    staked = [one for one in page["rules"] if one["verdict"] == "exercised"]
+    assert len(staked) > 15
+    assert all(one["path"] for one in staked)
+    said = [words for state in page["states"] for _, words in state["requests"]]
+    assert any("prompt 1 to 4 (nobody has read it)" in words for words in said)
+    assert not any("to 7 (nobody" in words for words in said)

@@ -1,0 +1,228 @@
+"""A run by hand: its verdict is a replay's, undoing is running again, and a fault ends it."""
+
+import json
+
+import pytest
+
+from schedproof.gate.files.scenario_file import scenario_json, scenario_of
+from schedproof.gate.web.step import run as stepping
+from schedproof.gate.web.step.run import ByHand, NotNow
+from schedproof.gate.web.step.view import view
+from schedproof.model.observation import Step
+from schedproof.model.target import ModelTarget, Reply
+from schedproof.properties.checking.replay import replay
+
+from .by_hand import Crashes, broken_run, by_hand
+
+
+def replayed(run: ByHand) -> tuple[list[Step], list[str]]:
+    """The steps and the broken rules of the saved scenario, by `replay`."""
+    saved = scenario_of(json.loads(scenario_json(run.scenario())), "saved")
+    seen: list[Step] = []
+    outcome = replay(
+        ModelTarget(),
+        saved,
+        run.setup.rules,
+        lambda _, step: seen.append(step),
+        last_step=len(run.taken) - 1,
+    )
+    return seen, [one.rule for one in outcome.broken]
+
+
+def test_what_breaks_by_hand_breaks_in_a_replay_of_what_was_saved() -> None:
+    run = broken_run()
+    assert run.first_broken is not None
+    assert run.first_broken.rule == "SPY-R07"
+    assert not run.ended
+    assert replayed(run) == ([taken.step for taken in run.taken], ["SPY-R07"])
+    assert view(run, "")["verdict"].startswith("SPY-R07 is broken in step 3: 2 requests x tkv 4")
+
+
+def test_a_sound_run_breaks_nothing_and_counts_what_was_at_stake() -> None:
+    run = broken_run(max_batch_tkv=40)
+    assert run.first_broken is None
+    assert view(run, "")["verdict"].startswith("no rule is broken; ")
+    assert any("SPY-R22" in taken.exercised for taken in run.taken)
+
+
+def test_arrivals_eos_and_aborts_make_the_scenario_that_they_are() -> None:
+    run = by_hand(prefix_caching=True)
+    run.arrive(10, 6, shared=8)
+    run.step()
+    run.step()
+    run.step()
+    run.end("r0")
+    run.arrive(9, 4, shared=8)
+    run.step()
+    run.step()
+    run.arrive(3, 4)
+    run.step()
+    run.abort("r1", inside=True)
+    run.abort("r2", inside=False)
+    run.step()
+    first, second, third = run.scenario().requests
+    assert first.output_len is not None
+    assert first.output_len < first.max_tokens
+    assert (second.arrival, second.prompt) == (3, (("shared", 8), ("r1", 1)))
+    assert (second.abort_at, second.abort_inside) == (6, True)
+    assert (third.abort_at, third.abort_inside) == (6, False)
+    ends = {k: v for taken in run.taken for k, v in (taken.step.finished or {}).items()}  # type: ignore[union-attr]
+    assert ends["r0"] == "eos"
+    assert replayed(run)[0] == [taken.step for taken in run.taken]
+
+
+def test_undoing_every_move_goes_back_through_the_same_views() -> None:
+    run = by_hand()
+    seen = [view(run, "")]
+    moves = [
+        lambda: run.arrive(6, 4),
+        run.step,
+        lambda: run.arrive(13, 4),
+        lambda: run.abort("r1", inside=False),
+        run.step,
+        lambda: run.end("r0"),
+        run.step,
+    ]
+    for move in moves:
+        move()
+        seen.append(view(run, ""))
+    for before in reversed(seen[:-1]):
+        run.undo()
+        assert view(run, "") == before
+    with pytest.raises(NotNow, match="no move to take back"):
+        run.undo()
+
+
+def test_beginning_anew_leaves_nothing() -> None:
+    run = broken_run()
+    run.restart()
+    fresh = by_hand(block_size=2, chunk_size=4, max_num_seqs=3, max_model_len=16, max_batch_tkv=6)
+    assert view(run, "") == view(fresh, "")
+
+
+def test_after_a_broken_rule_the_run_goes_on_and_the_first_stays_the_verdict() -> None:
+    run = broken_run()
+    run.arrive(2, 1)
+    run.step()
+    assert len(run.taken) == 5
+    assert run.first_broken is not None
+    assert run.first_broken.step == 3
+
+
+@pytest.mark.parametrize(
+    ("how", "verdict"),
+    [
+        (
+            "crash",
+            "ALL-R01 is broken in step 1: the scheduler raised at 'step': RuntimeError",
+        ),
+        ("hang", "ALL-R02 is broken in step 1: "),
+        ("nonsense", "no verdict: "),
+    ],
+)
+def test_a_target_that_fails_ends_the_run_which_can_begin_anew(how: str, verdict: str) -> None:
+    target = Crashes()
+    target.how = how
+    run = by_hand(target)
+    run.arrive(6, 4)
+    run.step()
+    run.step()
+    told = view(run, "")
+    assert run.ended
+    assert told["verdict"].startswith(verdict)
+    assert told["log"][-1]["line"].endswith("no answer")
+    assert (told["details"] != []) == (how == "crash")
+    for move in (run.step, lambda: run.arrive(1, 1), lambda: run.end("r0")):
+        with pytest.raises(NotNow, match="the run has ended; valid: undo, or begin anew"):
+            move()
+    run.undo()
+    assert not run.ended
+    assert len(run.taken) == 1
+    run.restart()
+    assert view(run, "") == view(by_hand(Crashes()), "")
+
+
+def test_a_target_that_answers_otherwise_when_asked_again_is_told() -> None:
+    class Moody(ModelTarget):
+        starts = 0
+
+        def start(self, *args: object) -> Reply:
+            self.starts += 1
+            return super().start(*args)  # type: ignore[arg-type]
+
+        def step(self) -> Reply:
+            reply = super().step()
+            reply["step"]["tkv"] = self.starts
+            return reply
+
+    run = by_hand(Moody())
+    run.arrive(6, 4)
+    run.step()
+    run.end("r0")
+    assert run.notice == "run again, the target answers step 0 otherwise than before"
+    run.step()
+    assert run.notice == ""
+
+
+def test_who_is_refused_at_the_door_is_told_and_is_not_here() -> None:
+    run = by_hand()
+    run.arrive(40, 4)
+    run.arrive(2, 2)
+    run.step()
+    first, second = view(run, "")["requests"]
+    assert first["where"].startswith("refused at the door: prompt + max_tokens - 1 = 43")
+    assert (first["here"], second["here"]) == (False, True)
+    with pytest.raises(NotNow, match="'r0' is not here; valid: r1"):
+        run.abort("r0", inside=False)
+
+
+def test_what_a_run_does_not_allow_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    run = by_hand()
+    run.arrive(6, 1)
+    before = view(run, "")
+    with pytest.raises(NotNow, match="one token left of its 1: it ends anyway"):
+        run.end("r0")
+    with pytest.raises(NotNow, match="'nobody' is not here; valid: r0"):
+        run.abort("nobody", inside=True)
+    with pytest.raises(NotNow, match="shared 7; valid: 0 to 6"):
+        run.arrive(6, 1, shared=7)
+    monkeypatch.setattr(stepping, "MAX_REQUESTS", 1)
+    with pytest.raises(NotNow, match="1 requests have arrived"):
+        run.arrive(6, 1)
+    monkeypatch.setattr(stepping, "MAX_STEPS", 0)
+    with pytest.raises(NotNow, match="0 steps were taken"):
+        run.step()
+    assert view(run, "") == before
+
+
+@pytest.mark.parametrize("system", ["vllm", "nano_vllm", "llmservingsim"])
+def test_every_system_can_be_stepped(system: str) -> None:
+    run = by_hand(system=system, block_size=4, num_blocks=16)
+    run.arrive(6, 2)
+    run.arrive(9, 3)
+    for _ in range(5):
+        run.step()
+    told = view(run, "")
+    assert run.first_broken is None
+    assert [one["where"] for one in told["requests"]] == ["has left", "has left"]
+    assert any(name == "blocks held" for name, *_ in told["measures"]) == (system != "spyre")
+
+
+def test_the_view_has_the_volume_of_the_last_decode_step_and_the_padding() -> None:
+    run = by_hand(max_batch_tkv=96)
+    run.arrive(10, 6)
+    for _ in range(4):
+        run.step()
+    run.arrive(3, 4)
+    while not any(len(t.step.scheduled) > 1 for t in run.taken if t.step is not None):
+        run.step()
+    told = view(run, "")
+    step = run.taken[-1].step
+    assert step is not None
+    assert step.tkv is not None
+    assert told["measures"][0] == ["batch × tkv", 2 * step.tkv, 96, "tokens"]
+    pads = step.left_pad_blocks or {}
+    assert any(pads.values())
+    for one in told["requests"]:
+        kinds = [kind for cell in one["cells"] for kind, _ in cell.tokens]
+        assert kinds.count("padding") == pads[one["id"]]

@@ -1,0 +1,249 @@
+"""Two targets in the place of one: what is passed on, what is a difference, what is counted."""
+
+from typing import Any
+
+import pytest
+
+from schedproof.model.faults import TargetBroken, TargetHung
+from schedproof.model.scenario import Request, Scenario
+from schedproof.model.systems import full_config
+from schedproof.model.target import ModelTarget, Reply
+from schedproof.properties.checking.difference import Difference
+from schedproof.properties.checking.differential_target import Pair, Side
+from schedproof.properties.checking.replay import Outcome, replay
+from schedproof.properties.search.run import run_search
+from schedproof.properties.search.state import Search, SearchOptions
+
+SMALL = {"block_size": 4, "chunk_size": 8, "max_model_len": 32, "max_batch_tkv": 96}
+
+
+class Bent(ModelTarget):
+    """The model, bent in its answers where a test says."""
+
+    def __init__(self, **changes: Any) -> None:
+        super().__init__()
+        self._changes = changes
+
+    def step(self) -> Reply:
+        reply = super().step()
+        for name, change in self._changes.items():
+            reply["step"][name] = change(reply["step"][name])
+        return reply
+
+
+class Raises(ModelTarget):
+    """Crashes with two requests in the batch."""
+
+    def step(self) -> Reply:
+        reply = super().step()
+        if len(reply["step"]["running"]) > 1:
+            raise KeyError("two")
+        return reply
+
+
+class Hangs(ModelTarget):
+    def step(self) -> Reply:
+        raise TargetHung("step", 0.5)
+
+
+class Choosy(ModelTarget):
+    def add(self, request: Any) -> Reply:
+        if request["id"] == "b":
+            return {"ok": False, "error": "rejected", "message": "not b"}
+        return super().add(request)
+
+
+class NeverAborts(ModelTarget):
+    def abort(self, id: str, inside: bool = False) -> Reply:  # noqa: A002
+        return {"ok": False, "error": "unsupported", "message": "no aborts"}
+
+
+class NoPools(ModelTarget):
+    def start(self, system: str, revision: str, config: Any) -> Reply:
+        if config["num_blocks"] is not None:
+            return {"ok": False, "error": "config", "message": "$.config.num_blocks: no pools"}
+        return super().start(system, revision, config)
+
+
+def pair(first: Any, second: Any, system: str = "spyre", revision: str = "sound") -> Pair:
+    return Pair(Side(first, system, revision), Side(second, system, revision))
+
+
+def scenario(**changes: Any) -> Scenario:
+    requests = tuple(
+        Request(id=name, arrival=0, prompt=((name, 5),), max_tokens=4, **changes) for name in "ab"
+    )
+    config = full_config("spyre", "sound", SMALL)
+    return Scenario(system="spyre", revision="sound", config=config, requests=requests)
+
+
+def ran(two: Pair, **changes: Any) -> Outcome:
+    return replay(two, scenario(**changes), ())
+
+
+def difference(first: Any, second: Any) -> Difference:
+    two = pair(first, second)
+    outcome = ran(two)
+    assert two.difference is not None
+    assert outcome.broken[0].rule == two.difference.shape
+    return two.difference
+
+
+def test_a_target_beside_itself_has_no_difference_and_what_was_compared_is_counted() -> None:
+    two = pair(ModelTarget(), ModelTarget())
+    outcome = ran(two, output_len=2)
+    assert outcome.finished
+    assert two.difference is None
+    assert two.coverage.steps == outcome.steps > 0
+    assert two.coverage.events["early EOS"] == 2
+    assert two.coverage.fields["scheduled"] == outcome.steps
+
+
+@pytest.mark.parametrize(
+    ("bent", "kind"),
+    [
+        ({"waiting": lambda ids: [*ids, "ghost"]}, "decision"),
+        ({"running": lambda ids: ids[::-1]}, "order"),
+        ({"tkv": lambda tokens: tokens + 1}, "padding"),
+        ({"computed": lambda tokens: dict.fromkeys(tokens, 1)}, "bookkeeping"),
+    ],
+)
+def test_what_one_shows_otherwise_is_a_difference_of_its_class(
+    bent: dict[str, Any], kind: str
+) -> None:
+    assert difference(ModelTarget(), Bent(**bent)).kind == kind
+    assert difference(Bent(**bent), ModelTarget()).kind == kind
+
+
+def test_other_block_numbers_are_no_difference() -> None:
+    def renamed(blocks: dict[str, Any]) -> dict[str, Any]:
+        return {name: [100 - number for number in own] for name, own in blocks.items()}
+
+    def renamed_slots(blocks: dict[str, Any]) -> dict[str, Any]:
+        return {name: [n and 100 - n for n in own] for name, own in blocks.items()}
+
+    two = pair(ModelTarget(), Bent(blocks=renamed, slot_blocks=renamed_slots))
+    assert ran(two).finished
+    assert two.difference is None
+
+
+def test_a_crash_of_one_is_a_difference_with_its_traceback() -> None:
+    found = difference(ModelTarget(), Raises())
+    assert found.kind == "crash"
+    assert found.message == "B: the scheduler raised at 'step': KeyError: 'two'"
+    assert "Traceback" in found.details
+
+
+def test_a_crash_of_both_is_none() -> None:
+    two = pair(Raises(), Raises())
+    outcome = ran(two)
+    assert two.difference is None
+    assert outcome.broken[0].rule == "ALL-R01"
+    assert two.coverage.both_failed == 1
+
+
+def test_a_hang_of_one_is_a_difference_of_its_own_class() -> None:
+    found = difference(Hangs(), ModelTarget())
+    assert found.kind == "hang"
+    assert found.message == "A: target hung: no reply to 'step' within 0.5 s"
+
+
+def test_a_request_that_one_refuses_is_a_difference_and_one_that_both_refuse_is_none() -> None:
+    found = difference(ModelTarget(), Choosy())
+    assert (found.kind, found.message) == ("refusal", "B refuses b: not b")
+    both = pair(Choosy(), Choosy())
+    assert ran(both).session.rejected == {"b": "not b"}
+    assert both.difference is None
+
+
+def test_nobody_is_aborted_where_one_cannot() -> None:
+    for two in (pair(ModelTarget(), NeverAborts()), pair(NeverAborts(), ModelTarget())):
+        outcome = ran(two, abort_at=1)
+        assert outcome.finished
+        assert two.difference is None
+        assert "no aborts" in two.cannot_abort[False]
+        assert two.coverage.events["abort"] == 0
+
+
+@pytest.mark.parametrize("inside", [False, True])
+def test_both_abort_where_both_can(inside: bool) -> None:
+    two = pair(ModelTarget(), ModelTarget())
+    ran(two, abort_at=1, abort_inside=inside)
+    assert two.difference is None
+    assert two.coverage.events["abort"] == 2
+
+
+def test_a_configuration_that_one_refuses_is_kept_and_one_that_both_refuse_is_not() -> None:
+    config = full_config("spyre", "sound", SMALL | {"num_blocks": 64})
+    one, both = pair(ModelTarget(), NoPools()), pair(NoPools(), NoPools())
+    for two in (one, both):
+        assert two.start("spyre", "sound", config)["error"] == "config"
+    [refused] = one.refused.values()
+    assert refused.difference.kind == "refusal"
+    assert "no pools" in refused.difference.message
+    assert both.refused == {}
+
+
+def test_fields_that_only_one_shows_are_not_compared() -> None:
+    class ShowsNoTkv(Bent):
+        def start(self, system: str, revision: str, config: Any) -> Reply:
+            reply = super().start(system, revision, config)
+            return reply | {"observes": [name for name in reply["observes"] if name != "tkv"]}
+
+    two = pair(ModelTarget(), ShowsNoTkv(tkv=lambda tokens: None))
+    assert ran(two).finished
+    assert two.difference is None
+    assert "tkv" not in two.coverage.fields
+
+
+def test_a_harmless_difference_that_is_tolerated_does_not_hide_what_follows() -> None:
+    class First(Bent):
+        steps = 0
+
+        def step(self) -> Reply:
+            reply = super().step()
+            self.steps += 1
+            if self.steps > 3:
+                reply["step"]["waiting"] = ["ghost"]
+            return reply
+
+    two = pair(ModelTarget(), First(reserved_blocks=lambda blocks: blocks + 1))
+    two.tolerated = frozenset({"bookkeeping: reserved_blocks"})
+    ran(two)
+    assert two.difference is not None
+    assert (two.difference.kind, two.difference.step) == ("decision", 3)
+    assert two.earlier is not None
+    assert two.earlier.step == 0
+
+
+def test_a_target_that_is_none_is_neither_a_difference_nor_a_pass() -> None:
+    with pytest.raises(TargetBroken):
+        ran(pair(ModelTarget(), Bent(kind=lambda kind: "nonsense")))
+
+
+def test_the_machine_searches_a_pair_as_it_does_a_target() -> None:
+    two = pair(ModelTarget(), ModelTarget("2.1.0"), "spyre", "sound")
+    search = Search(SearchOptions(two, "spyre", "sound", (), "small"))
+    assert any(run_search(search, 100, seed, 20) for seed in range(4))
+    assert search.failure is not None
+    smallest, (broken, *_) = search.failure
+    assert broken.rule.startswith("decision: who is scheduled")
+    replay(two, smallest, ())
+    assert two.difference is not None
+    assert two.difference.shape == broken.rule
+
+
+def test_values_that_are_fixed_are_in_every_configuration() -> None:
+    seen = []
+
+    class Notes(ModelTarget):
+        def start(self, system: str, revision: str, config: Any) -> Reply:
+            seen.append(config["prefix_caching"])
+            return super().start(system, revision, config)
+
+    search = Search(
+        SearchOptions(Notes(), "spyre", "sound", (), "small", fixed={"prefix_caching": True})
+    )
+    run_search(search, 10, 0, 0)
+    assert len(seen) >= 10
+    assert all(seen)

@@ -1,0 +1,168 @@
+"""Replay: the order of events, where a run ends, and what was expected of it."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from schedproof.model.errors import InputError
+from schedproof.model.observation import Step
+from schedproof.model.scenario import Expectation, Request, Scenario
+from schedproof.model.target import ModelTarget, Reply
+from schedproof.properties.checking.replay import Outcome, replay
+from schedproof.spec.catalogue import load, select
+
+RULES = load("spyre")
+SMALL = {"block_size": 4, "chunk_size": 8, "max_model_len": 32, "max_batch_tkv": 96}
+
+
+def request(name: str, arrival: int = 0, **changes: Any) -> Request:
+    values: dict[str, Any] = {"prompt": ((name, 5),), "max_tokens": 4} | changes
+    return Request(id=name, arrival=arrival, **values)
+
+
+def scenario(*requests: Request, **expect: Any) -> Scenario:
+    return Scenario(
+        system="spyre",
+        revision="sound",
+        config=SMALL,
+        requests=requests or (request("a"),),
+        expect=Expectation(**expect) if expect else None,
+    )
+
+
+class Recorder(ModelTarget):
+    """The model, and what it was asked."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked: list[str] = []
+
+    def add(self, request: Mapping[str, Any]) -> Reply:
+        self.asked.append(f"add {request['id']}")
+        return super().add(request)
+
+    def abort(self, id: str, inside: bool = False) -> Reply:  # noqa: A002
+        self.asked.append(f"abort {id}{' inside' * inside}")
+        return super().abort(id, inside)
+
+    def step(self) -> Reply:
+        self.asked.append("step")
+        return super().step()
+
+
+class Ghost(ModelTarget):
+    """Shows a request that nobody sent, once three tokens are computed in a step's decode."""
+
+    def step(self) -> Reply:
+        reply = super().step()
+        if reply["step"]["kind"] == "decode":
+            reply["step"]["waiting"] = ["ghost"]
+        return reply
+
+
+def run(*requests: Request, target: Any = None, **expect: Any) -> Outcome:
+    return replay(target or ModelTarget(), scenario(*requests, **expect), RULES)
+
+
+def test_arrivals_come_in_list_order_before_aborts_and_both_before_the_step() -> None:
+    target = Recorder()
+    outcome = run(
+        request("b", 1, abort_at=2, abort_inside=True),
+        request("a"),
+        request("c", 1, abort_at=1),
+        target=target,
+    )
+    assert outcome.finished
+    assert target.asked[:8] == [
+        *("add a", "step", "add b", "add c", "abort c", "step", "abort b inside", "step")
+    ]
+
+
+def test_a_request_that_is_rejected_is_not_aborted() -> None:
+    target = Recorder()
+    long = request("long", prompt=(("long", 99),), abort_at=1)
+    assert run(request("a"), long, target=target).finished
+    assert not any(word.startswith("abort") for word in target.asked)
+
+
+def test_a_run_goes_on_to_the_last_event_though_nobody_is_there() -> None:
+    outcome = run(request("a", 4))
+    assert outcome.finished
+    assert outcome.steps > 4
+    assert outcome.exercised["ALL-R01"] == outcome.steps - 4
+
+
+def test_every_step_is_shown_in_order() -> None:
+    seen: list[tuple[int, Step]] = []
+    outcome = replay(ModelTarget(), scenario(), RULES, lambda number, s: seen.append((number, s)))
+    assert [number for number, _ in seen] == list(range(outcome.steps))
+
+
+def test_the_first_broken_step_ends_a_run() -> None:
+    outcome = run(target=Ghost())
+    assert outcome.broken[0].rule == "ALL-R03"
+    assert outcome.broken[0].step == outcome.steps - 1 == 1
+    assert not outcome.finished
+
+
+def test_a_run_is_cut_after_the_last_step_asked_for() -> None:
+    outcome = replay(ModelTarget(), scenario(), RULES, last_step=1)
+    assert (outcome.steps, outcome.finished, outcome.broken) == (2, False, [])
+
+
+def test_a_target_that_never_ends_is_left_though_no_rule_is_checked() -> None:
+    class Idler(ModelTarget):
+        def step(self) -> Reply:
+            reply = ModelTarget.step(self)
+            empty = {"kind": "idle", "scheduled": {}, "emitted": {}, "finished": {}}
+            return {"ok": True, "step": reply["step"] | empty}
+
+    outcome = replay(Idler(), scenario(), select(RULES, ["SPY-R20"]))
+    assert not outcome.finished
+    assert not outcome.broken
+
+
+@pytest.mark.parametrize(
+    ("broken", "expect", "unmet"),
+    [
+        (False, {}, []),
+        (False, {"holds": True}, []),
+        (True, {"holds": True}, ["ALL-R03 broke, expected that every rule holds"]),
+        (True, {"violates": ("ALL-R03",)}, []),
+        (False, {"violates": ("ALL-R03",)}, ["no rule broke, expected ALL-R03"]),
+        (True, {"violates": ("SPY-R07",)}, ["ALL-R03 broke, expected SPY-R07"]),
+        (True, {"violates": ("ALL-R03", "SPY-R07")}, ["ALL-R03 broke, expected ALL-R03, SPY-R07"]),
+    ],
+)
+def test_exactly_the_rules_named_must_break_first(
+    broken: bool, expect: dict[str, Any], unmet: list[str]
+) -> None:
+    assert run(target=Ghost() if broken else ModelTarget(), **expect).unmet == unmet
+
+
+def test_an_expected_rule_that_is_not_checked_is_not_missed() -> None:
+    expected = scenario(violates=("SPY-R07",))
+    assert replay(ModelTarget(), expected, select(RULES, ["ALL-R03"])).unmet == []
+
+
+def test_listed_steps_are_compared_on_the_fields_that_they_give() -> None:
+    steps = (
+        {"step": 0, "kind": "prefill", "blocks": {"a": [1, 2]}, "running": ["a"]},
+        {"step": 1, "kind": "prefill", "running": [], "paused": ["a"]},
+        {"step": 9, "kind": "idle", "scheduled": {}},
+    )
+    outcome = run(steps=steps)
+    assert outcome.steps == 10
+    assert outcome.unmet == [
+        'step 1: kind is "decode", expected "prefill"',
+        'step 1: running is ["a"], expected []',
+        'step 1: paused is null, expected ["a"]',
+    ]
+
+
+def test_a_field_that_no_step_has_is_refused_before_anything_runs() -> None:
+    target = Recorder()
+    with pytest.raises(InputError, match=r"^\$\.expect\.steps\[0\]\.tkvs: unknown field; valid"):
+        run(target=target, steps=({"step": 0, "tkvs": 1},))
+    assert target.asked == []

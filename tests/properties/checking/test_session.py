@@ -1,0 +1,207 @@
+"""A target under a monitor: what it is told, and what becomes of its faults."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from schedproof.model.faults import (
+    ConfigRefused,
+    TargetBroken,
+    TargetCrashed,
+    TargetDied,
+    TargetHung,
+)
+from schedproof.model.scenario import Request
+from schedproof.model.systems import full_config
+from schedproof.model.target import ModelTarget, Reply
+from schedproof.properties.checking.session import CONTEXT_STEPS, Session
+from schedproof.spec.catalogue import load
+
+RULES = load("spyre")
+SMALL = {"block_size": 4, "chunk_size": 8, "max_model_len": 32, "max_batch_tkv": 96}
+
+
+def session(target: Any, revision: str = "sound", **changes: Any) -> Session:
+    config = full_config("spyre", revision, SMALL | changes)
+    return Session(target, "spyre", revision, config, RULES)
+
+
+def request(name: str, prompt: int = 5, max_tokens: int = 4) -> Request:
+    return Request(id=name, arrival=0, prompt=((name, prompt),), max_tokens=max_tokens)
+
+
+def run_out(run: Session) -> list[Any]:
+    broken = []
+    while run.unfinished and not broken:
+        broken = run.step()
+    return broken
+
+
+def test_a_run_of_the_sound_model_breaks_nothing() -> None:
+    run = session(ModelTarget())
+    assert run.add(request("a")) == []
+    assert run.add(request("b", 9)) == []
+    assert run_out(run) == []
+    assert run.monitor.history.requests["b"].ended == "length"
+    assert (run.started.name, run.started.version) == ("schedproof model of spyre", "sound")
+
+
+def test_a_request_that_is_rejected_is_no_part_of_the_run() -> None:
+    run = session(ModelTarget())
+    assert run.add(request("long", 100)) == []
+    assert "beyond max_model_len (32)" in run.rejected["long"]
+    assert not run.unfinished
+
+
+def test_only_the_last_steps_are_kept() -> None:
+    run = session(ModelTarget())
+    run.add(request("a", max_tokens=20))
+    run_out(run)
+    numbers = [number for number, _ in run.recent]
+    last = run.monitor.history.step - 1
+    assert numbers == list(range(last - CONTEXT_STEPS + 1, last + 1))
+
+
+@pytest.mark.parametrize("op", ["add", "abort", "step"])
+@pytest.mark.parametrize(
+    ("fault", "rule", "details"),
+    [
+        (ValueError("no"), "ALL-R01", "Traceback"),
+        (TargetCrashed("step", "no", "its traceback"), "ALL-R01", "its traceback"),
+        (TargetDied("step", 7, "its stderr"), "ALL-R01", "its stderr"),
+        (TargetHung("step", 1.0), "ALL-R02", ""),
+    ],
+    ids=["exception", "crash", "death", "hang"],
+)
+def test_a_crash_or_hang_in_any_operation_breaks_its_rule(
+    op: str, fault: Exception, rule: str, details: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target = ModelTarget()
+    run = session(target)
+    run.add(request("a"))
+
+    def fail(*_: Any) -> Reply:
+        raise fault
+
+    monkeypatch.setattr(target, op, fail)
+    operations = {
+        "add": lambda: run.add(request("b")),
+        "abort": lambda: run.abort("a", False),
+        "step": run.step,
+    }
+    [broken] = operations[op]()
+    assert (broken.rule, broken.step) == (rule, 0)
+    assert run.details.startswith(details) if details else run.details == ""
+    assert run.monitor.exercised[rule] == 1
+
+
+def test_a_step_that_is_no_observation_is_a_fault_of_the_target() -> None:
+    class Broken(ModelTarget):
+        def step(self) -> Reply:
+            return {"ok": True, "step": {"kind": "idle"}}
+
+    run = session(Broken())
+    with pytest.raises(TargetBroken, match="promised in observes"):
+        run.step()
+
+
+def test_a_refused_configuration_is_no_session() -> None:
+    with pytest.raises(ConfigRefused, match="7 cannot hold a request of max_model_len tokens"):
+        session(ModelTarget(), "2.5.2", num_blocks=7)
+    assert session(ModelTarget(), "2.5.2", num_blocks=8).started.version == "2.5.2"
+
+
+def test_a_target_that_cannot_abort_goes_on_without() -> None:
+    class NoAbort(ModelTarget):
+        def abort(self, id: str, inside: bool = False) -> Reply:  # noqa: A002
+            return {"ok": False, "error": "unsupported", "message": "cannot"}
+
+    run = session(NoAbort())
+    run.add(request("a"))
+    run.add(request("b"))
+    assert run.abort("a", False) == run.abort("b", True) == []
+    assert run_out(run) == []
+    assert {one.ended for one in run.monitor.history.requests.values()} == {"length"}
+
+
+@pytest.mark.parametrize("inside", [False, True])
+def test_an_abort_is_passed_on_and_must_be_reported(inside: bool) -> None:
+    run = session(ModelTarget())
+    run.add(request("a"))
+    run.add(request("b"))
+    assert run.abort("a", inside) == []
+    assert run.step() == []
+    assert run.recent[-1][1].finished == {"a": "aborted"}
+
+
+def test_lockstep_names_the_fields_that_differ_from_the_release() -> None:
+    class SoundInstead(ModelTarget):
+        def start(self, system: str, revision: str, config: Mapping[str, Any]) -> Reply:
+            return super().start(system, "sound", config)
+
+    class Bends(ModelTarget):
+        def step(self) -> Reply:
+            reply = super().step()
+            reply["step"]["computed"] = {}
+            return reply
+
+    same = session(type("Release", (ModelTarget,), {})(), "2.1.2")
+    same.add(request("a"))
+    assert run_out(same) == []
+    other = session(Bends(), "2.1.2")
+    other.add(request("a"))
+    [broken] = run_out(other)
+    assert broken.rule == "ALL-R07"
+    assert broken.message == "computed: target {}, model {'a': 5}"
+
+
+@pytest.mark.parametrize("revision", ["2.1.2", "2.5.2"])
+@pytest.mark.parametrize("hidden", ["tkv", "blocks", "slot_blocks", "waiting", "computed"])
+def test_what_a_release_does_not_show_is_no_difference_from_its_model(
+    hidden: str, revision: str
+) -> None:
+    class Shy(ModelTarget):
+        def start(self, system: str, revision: str, config: Mapping[str, Any]) -> Reply:
+            reply = super().start(system, revision, config)
+            return reply | {"observes": [name for name in reply["observes"] if name != hidden]}
+
+        def step(self) -> Reply:
+            step = super().step()["step"]
+            return {"ok": True, "step": {key: step[key] for key in step if key != hidden}}
+
+    run = session(Shy(), revision)
+    for name, prompt in (("a", 5), ("b", 9), ("c", 1)):
+        run.add(request(name, prompt))
+    assert run_out(run) == []
+    assert run.monitor.exercised["ALL-R07"] == run.monitor.history.step
+
+
+@pytest.mark.parametrize("revision", ["2.1.2", "2.5.2"])
+def test_a_release_may_number_its_blocks_as_it_likes(revision: str) -> None:
+    class Renumbers(ModelTarget):
+        def step(self) -> Reply:
+            step = super().step()["step"]
+            for field in ("blocks", "slot_blocks"):
+                step[field] = {
+                    name: [block and 100 - block for block in own]
+                    for name, own in step[field].items()
+                }
+            return {"ok": True, "step": step}
+
+    run = session(Renumbers(), revision, prefix_caching=True)
+    for name, prompt in (("a", 5), ("b", 9)):
+        run.add(request(name, prompt))
+    assert run_out(run) == []
+    assert run.monitor.exercised["ALL-R07"] == run.monitor.history.step
+
+
+def test_a_request_that_only_the_release_refuses_breaks_lockstep() -> None:
+    class TakesAll(ModelTarget):
+        def add(self, request: Mapping[str, Any]) -> Reply:
+            return {"ok": True}
+
+    run = session(TakesAll(), "2.1.2")
+    [broken] = run.add(request("long", 100))
+    assert broken.rule == "ALL-R07"
+    assert broken.message.startswith("long is accepted, the model refuses it: ")

@@ -1,0 +1,77 @@
+"""Explanations of a broken limit carry the projection's own numbers, or stay silent."""
+
+import msgspec
+import pytest
+
+from schedproof.gate.corpus.builtin_scenarios import builtin_scenarios
+from schedproof.model.scenario import Request, Scenario
+from schedproof.model.systems import full_config
+from schedproof.model.target import ModelTarget
+from schedproof.properties.checking.replay import replay
+from schedproof.properties.explanations.explain import explain
+from schedproof.spec.catalogue import load
+
+CONFIG = {"chunk_size": 128, "max_num_seqs": 2, "max_model_len": 512, "max_batch_tkv": 512}
+
+
+def _scenario(*requests, revision="documented"):
+    return Scenario(
+        system="spyre",
+        revision=revision,
+        config=full_config("spyre", revision, CONFIG),
+        requests=tuple(
+            Request(id=f"r{i}", arrival=0, prompt=((f"r{i}", prompt),), max_tokens=tokens)
+            for i, (prompt, tokens) in enumerate(requests)
+        ),
+    )
+
+
+def test_the_document_is_explained_in_its_own_terms():
+    lines = explain("SPY-R07", _scenario((1, 290), (1, 256)), 257, "documented")
+    assert lines[0] == "step 2: r1 joins; the projection accepts it:"
+    assert "current tkv 1 + 255 tokens that it may still generate" in lines[1]
+    assert "current tkv 2 + 288 tokens that it may still generate + one block of 64" in lines[2]
+    assert "2 requests that live as long x 256 = 512 <= 512" in lines[3]
+    assert "r1 is at tkv 320, 64 beyond its projection" in lines[4]
+
+
+def test_a_release_is_explained_by_its_own_formula():
+    scenario = builtin_scenarios("spyre")["late-arrivals-before-961.json"]
+    lines = explain("SPY-R07", scenario, 502, "2.1.0")
+    assert "  r4 reaches tkv 26176 at most" in lines
+    assert any(line.startswith("  r4 is at tkv 26215, 39 beyond") for line in lines)
+
+
+@pytest.mark.parametrize(
+    ("rule", "version", "step"),
+    [
+        ("SPY-R07", "of somebody else", 257),
+        ("SPY-R32", "documented", 257),
+        ("SPY-R07", "documented", 100),
+    ],
+    ids=["unknown admission rule", "rule without explanation", "step that keeps the limit"],
+)
+def test_nothing_is_said_where_the_model_does_not_show_the_fault(rule, version, step):
+    assert explain(rule, _scenario((1, 290), (1, 256)), step, version) == []
+
+
+def test_an_idle_step_is_explained_by_the_stale_tkv():
+    config = CONFIG | {"chunk_size": 64, "max_model_len": 1024, "max_batch_tkv": 1024}
+    scenario = msgspec.structs.replace(
+        _scenario((830, 3), (116, 142), revision="2.1.2"),
+        config=full_config("spyre", "2.1.2", config),
+    )
+    idle = [broken.step for broken in replay(ModelTarget(), scenario, load("spyre")).broken]
+    lines = explain("SPY-R35", scenario, idle[0], "2.1.2")
+    assert "max-model-length rule: it goes by tkv 832 of the last forward" in lines[0]
+    assert "> 1024" in lines[1]
+
+
+def test_a_tkv_that_the_projection_did_not_look_at_is_named():
+    config = CONFIG | {"chunk_size": 256, "max_batch_tkv": 520}
+    scenario = msgspec.structs.replace(
+        _scenario((3, 3), (256, 2)), config=full_config("spyre", "documented", config)
+    )
+    lines = explain("SPY-R07", scenario, 3, "documented")
+    assert "2 requests that live as long x 257 = 514 <= 520" in lines[-2]
+    assert "r0 is at tkv 261, which the projection did not look at" in lines[-1]

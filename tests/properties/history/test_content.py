@@ -1,0 +1,75 @@
+"""What requests have in common: counted in tokens, from the start."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from schedproof.properties.history.content import common_prefix_len, known_tokens
+
+from ..build import decoding, waiting
+
+Content = tuple[tuple[str, int], ...]
+SEGMENTS = st.tuples(st.sampled_from(("a", "b", "out:a")), st.integers(1, 5))
+CONTENTS = st.lists(SEGMENTS, max_size=4).map(tuple)
+
+
+def tokens(content: Content) -> list[tuple[str, int]]:
+    """Every token by itself: its stream, and its place there (each segment begins its stream)."""
+    return [(stream, place) for stream, length in content for place in range(length)]
+
+
+def common_tokens(one: Content, other: Content) -> int:
+    count = 0
+    for mine, yours in zip(tokens(one), tokens(other), strict=False):
+        if mine != yours:
+            break
+        count += 1
+    return count
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "shared"),
+    [
+        ((), (("a", 4),), 0),
+        ((("a", 4),), (("a", 4),), 4),
+        ((("a", 4),), (("a", 9),), 4),
+        ((("a", 4),), (("b", 4),), 0),
+        ((("a", 4), ("b", 3)), (("a", 4), ("b", 2)), 6),
+        ((("a", 4), ("b", 3)), (("a", 5), ("b", 3)), 4),
+        ((("a", 4), ("b", 3), ("c", 1)), (("a", 4), ("c", 3), ("c", 1)), 4),
+        ((("a", 4), ("a", 4)), (("a", 8),), 4),
+    ],
+)
+def test_contents_share_what_their_first_segments_agree_on(
+    one: Content, other: Content, shared: int
+) -> None:
+    assert common_prefix_len(one, other) == common_prefix_len(other, one) == shared
+
+
+@given(CONTENTS, CONTENTS)
+def test_segments_share_as_many_tokens_as_their_tokens_one_by_one(
+    one: Content, other: Content
+) -> None:
+    assert (
+        common_prefix_len(one, other) == common_prefix_len(other, one) == common_tokens(one, other)
+    )
+
+
+@given(CONTENTS)
+def test_a_content_has_everything_in_common_with_itself(content: Content) -> None:
+    assert common_prefix_len(content, content) == sum(length for _, length in content)
+
+
+def test_a_request_has_said_its_prompt_and_what_it_generated() -> None:
+    one = waiting("r1", 6, content=(("r0", 4), ("r1", 2)))
+    assert known_tokens(one) == (("r0", 4), ("r1", 2))
+    one.emitted = 3
+    assert known_tokens(one) == (("r0", 4), ("r1", 2), ("out:r1", 3))
+
+
+def test_a_prompt_may_go_on_with_what_another_generated() -> None:
+    earlier = decoding("r0", 6, emitted=3)
+    again = waiting("r1", 8, content=(("r0", 6), ("out:r0", 2)))
+    assert common_prefix_len(again.content, known_tokens(earlier)) == 8
+    earlier.emitted = 1
+    assert common_prefix_len(again.content, known_tokens(earlier)) == 7

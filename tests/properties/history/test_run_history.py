@@ -1,0 +1,401 @@
+"""The history: what the client of a scheduler knows."""
+
+from collections import Counter
+from copy import copy
+from dataclasses import fields
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec import structs
+
+from schedproof.model.observation import Step
+from schedproof.model.replies import read_started, read_step
+from schedproof.model.scenario import Request
+from schedproof.model.systems import full_config
+from schedproof.model.target import ModelTarget
+from schedproof.properties.checking.monitor import Monitor
+from schedproof.properties.history.bounds import spyre_alone
+from schedproof.properties.history.request_history import RequestHistory
+from schedproof.properties.history.run_history import RunHistory, may_forget
+from schedproof.properties.predicates.rules import observable, predicates_of
+from schedproof.spec.catalogue import load
+
+CONFIG = full_config(
+    "spyre",
+    "sound",
+    {"block_size": 4, "chunk_size": 8, "max_model_len": 64, "max_batch_tkv": 128},
+)
+
+
+def history(*requests: Request) -> RunHistory:
+    book = RunHistory(CONFIG)
+    for one in requests:
+        book.accept(one)
+    return book
+
+
+def request(name: str, prompt: int = 12, max_tokens: int = 3, output_len: int = 2) -> Request:
+    return Request(
+        id=name,
+        arrival=0,
+        prompt=((name, prompt),),
+        max_tokens=max_tokens,
+        output_len=output_len,
+    )
+
+
+def ids(accounts: list[Any]) -> list[str]:
+    return [one.id for one in accounts]
+
+
+def phases(book: RunHistory) -> tuple[list[str], list[str], list[str]]:
+    return ids(book.unstarted()), ids(book.ongoing()), ids(book.decoding())
+
+
+def prefill(name: str, tokens: int, **fields: Any) -> Step:
+    return Step(kind="prefill", scheduled={name: tokens}, **fields)
+
+
+def test_a_request_goes_from_unstarted_over_ongoing_to_decoding() -> None:
+    book = history(request("a"), request("b"))
+    assert phases(book) == (["a", "b"], [], [])
+    book.observe(prefill("a", 8))
+    assert phases(book) == (["b"], ["a"], [])
+    book.observe(prefill("a", 4, emitted={"a": 1}))
+    assert phases(book) == (["b"], [], ["a"])
+    account = book.requests["a"]
+    assert (account.computed, account.emitted, account.prefill_steps) == (12, 1, 2)
+    assert book.last_was_prefill
+
+
+def test_members_are_sorted_by_what_was_computed_before_the_step() -> None:
+    book = history(request("a", 8), request("b", 8))
+    book.observe(prefill("a", 8))
+    mixed = Step(kind="mixed", scheduled={"a": 1, "b": 8, "stranger": 1})
+    assert ids(book.prefill_members(mixed)) == ["b"]
+    assert ids(book.decode_members(mixed)) == ["a"]
+    book.observe(mixed)
+    assert ids(book.decode_members(mixed)) == ["a", "b"]
+
+
+def test_a_finished_request_leaves_with_its_reason() -> None:
+    book = history(request("a", 8))
+    book.observe(prefill("a", 8, emitted={"a": 1}, finished={"a": "eos"}))
+    assert not book.live
+    assert book.requests["a"].ended == "eos"
+    assert (book.step, book.busy_steps) == (1, 1)
+    book.observe(Step(kind="idle", scheduled={}))
+    assert (book.step, book.busy_steps) == (2, 1)
+
+
+def test_an_abort_before_a_step_ends_a_request_at_once_and_is_to_be_reported() -> None:
+    book = history(request("a"), request("b"))
+    book.abort("a", inside=False)
+    assert (list(book.live), book.aborts_to_report) == (["b"], {"a"})
+    book.observe(Step(kind="idle", scheduled={}))
+    assert book.aborts_to_report == set()
+
+
+def test_an_abort_inside_a_step_ends_a_request_with_that_step() -> None:
+    book = history(request("a"), request("b"))
+    book.abort("a", inside=True)
+    assert list(book.live) == ["a", "b"]
+    book.observe(prefill("a", 8))
+    assert (list(book.live), book.aborts_inside) == (["b"], set())
+    assert book.requests["a"].ended == "aborted"
+
+
+def test_an_abort_of_the_unknown_or_the_finished_changes_nothing() -> None:
+    book = history(request("a", 8))
+    book.abort("nobody", inside=False)
+    book.observe(prefill("a", 8, finished={"a": "eos"}))
+    book.abort("a", inside=True)
+    assert (book.aborts_to_report, book.aborts_inside) == (set(), set())
+
+
+def test_work_is_every_chunk_twice_and_every_token() -> None:
+    book = history(request("a", 12, 3), request("b", 8, 1, 1))
+    assert book.work == (2 * 2 + 3) + (2 * 1 + 1)
+    book.observe(prefill("a", 8))
+    assert spyre_alone(CONFIG, book.requests["a"]) == 2 * 1 + 3
+
+
+def test_first_in_line_is_the_oldest_that_has_not_started() -> None:
+    book = history(request("a"), request("b"))
+    assert book.first_in_line is not None
+    assert book.first_in_line[:2] == ("a", 0)
+    book.observe(prefill("a", 8))
+    assert book.first_in_line[:2] == ("b", 1)
+    book.abort("b", inside=False)
+    assert book.first_in_line is None
+
+
+def test_the_allowance_of_the_first_in_line_stays_while_it_waits() -> None:
+    book = history(request("a"), request("b"))
+    book.observe(prefill("a", 8))
+    noted = book.first_in_line
+    book.observe(prefill("a", 4))
+    book.accept(request("c"))
+    assert book.first_in_line == noted
+
+
+def test_a_copied_account_has_everything_and_goes_on_by_itself() -> None:
+    values: Any = {one.name: number for number, one in enumerate(fields(RequestHistory))}
+    account = RequestHistory(**values)
+    other = copy(account)
+    assert other == account
+    other.computed += 1
+    assert account == RequestHistory(**values)
+
+
+# Forgetting
+
+
+def test_who_has_ended_and_holds_nothing_is_forgotten_where_that_is_asked_for() -> None:
+    book = history(request("a", 8), request("b"), request("c"))
+    book.forgets = True
+    book.abort("b", inside=False)
+    assert list(book.requests) == ["a", "b", "c"]
+    allowance = book.max_steps
+    book.observe(prefill("a", 8, blocks={"a": (1, 2)}, finished={"a": "eos", "b": "aborted"}))
+    assert list(book.requests) == ["a", "c"]
+    book.observe(prefill("c", 8, blocks={"a": (1, 2), "c": (3,)}))
+    assert list(book.requests) == ["a", "c"]
+    book.observe(prefill("c", 4, blocks={"c": (3,)}))
+    assert list(book.requests) == ["c"]
+    assert (book.arrived, book.forgotten, book.max_steps) == (3, 2, allowance)
+    book.accept(request("d"))
+    assert book.requests["d"].arrival == 3
+
+
+def test_nobody_is_forgotten_otherwise_nor_who_comes_again_under_the_same_name() -> None:
+    book = history(request("a", 8))
+    book.observe(prefill("a", 8, finished={"a": "eos"}))
+    assert list(book.requests) == ["a"]
+    book.forgets = True
+    book.accept(request("b", 8))
+    book.observe(prefill("b", 8, blocks={"b": (1,)}, finished={"b": "eos"}))
+    book.accept(request("b", 8))
+    book.observe(prefill("b", 8))
+    assert book.requests["b"] is book.live["b"]
+
+
+@pytest.mark.parametrize(
+    ("system", "config", "may"),
+    [
+        ("spyre", {"prefix_caching": False}, True),
+        ("spyre", {"prefix_caching": True}, False),
+        ("vllm", {"enable_prefix_caching": False}, True),
+        ("nano_vllm", {}, False),
+        ("llmservingsim", {"enable_prefix_caching": False}, False),
+    ],
+)
+def test_what_was_said_is_needed_where_a_cache_may_have_it(
+    system: str, config: dict[str, Any], may: bool
+) -> None:
+    assert may_forget(system, config) == may
+
+
+def test_of_an_open_ended_request_nobody_knows_how_much_it_generates() -> None:
+    book = RunHistory(CONFIG)
+    book.accept(request("a"), open_ended=True)
+    assert book.requests["a"].output_len is None
+
+
+LOADS = st.lists(
+    st.tuples(st.integers(1, 20), st.integers(1, 8), st.integers(1, 8), st.integers(0, 4)),
+    min_size=1,
+    max_size=8,
+)
+
+
+@given(LOADS, st.sampled_from(["sound", "documented", "2.1.2", "2.5.2"]), st.integers(0, 20))
+def test_forgetting_changes_no_verdict(
+    loads: list[tuple[int, int, int, int]], revision: str, gives_up: int
+) -> None:
+    config = CONFIG | {"num_blocks": 60, "max_batch_tkv": 96}
+    target = ModelTarget()
+    observes = read_started(target.start("spyre", revision, config)).observes
+    rules = observable(load("spyre"), revision, observes, config)
+    monitors = [
+        Monitor(rules, predicates_of("spyre"), config, Counter(), revision) for _ in range(2)
+    ]
+    monitors[1].history.forgets = True
+    said = []
+    for number, (prompt, most, early, wait) in enumerate(loads):
+        one = request(f"r{number}", prompt, most, min(most, early))
+        if target.add(one.for_target())["ok"]:
+            for monitor in monitors:
+                monitor.accept(one)
+        for step in range(wait if number + 1 < len(loads) else 60):
+            if step == gives_up:
+                target.abort("r0")
+                for monitor in monitors:
+                    monitor.abort("r0", inside=False)
+            seen = read_step(target.step(), observes)
+            said.append([monitor.observe(seen) for monitor in monitors])
+    assert all(one == other for one, other in said)
+    assert monitors[0].exercised == monitors[1].exercised
+    assert not monitors[1].history.requests.keys() - monitors[1].history.live.keys()
+
+
+# Prefix hits
+
+
+def cached(*requests: Request, revision: str = "sound") -> RunHistory:
+    book = RunHistory(CONFIG | {"prefix_caching": True}, revision)
+    for one in requests:
+        book.accept(one)
+    return book
+
+
+@pytest.mark.parametrize(
+    ("fields", "hit"),
+    [
+        ({"prefix_hit": {"a": 8}}, 8),
+        ({"prefix_hit": {"a": 0}}, 0),
+        ({"prefix_hit": {"b": 8}}, 0),
+        ({"prefix_hit": None}, 0),
+        ({"prefix_hit": {}, "finished": {"a": "length"}}, 8),
+        ({"prefix_hit": {}, "finished": {"a": "eos"}}, 8),
+        ({"prefix_hit": {}, "finished": {"a": "aborted"}}, 0),
+        ({"prefix_hit": {"a": 4}, "finished": {"a": "length"}}, 4),
+        ({"prefix_hit": {}, "finished": {"b": "length"}}, 0),
+    ],
+    ids=[
+        *("shown", "shown as none", "of another", "not shown", "finished at once", "by eos"),
+        *("aborted before", "shown and finished", "another finished"),
+    ],
+)
+def test_a_hit_is_what_is_shown_or_what_a_finished_prompt_did_not_compute(
+    fields: dict[str, Any], hit: int
+) -> None:
+    book = cached(request("a", 12), request("b", 12))
+    assert book.hit_now(prefill("a", 4, **fields), book.requests["a"]) == hit
+
+
+def test_nobody_knows_the_hit_of_who_is_aborted_inside_its_first_step() -> None:
+    book = cached(request("a", 12))
+    book.abort("a", inside=True)
+    seen = prefill("a", 4, prefix_hit={}, finished={"a": "aborted"})
+    assert book.hit_now(seen, book.requests["a"]) is None
+    assert book.hit_now(prefill("a", 4, prefix_hit={"a": 8}), book.requests["a"]) == 8
+
+
+def test_there_is_no_hit_after_the_first_step_nor_without_a_cache() -> None:
+    off = history(request("a"))
+    assert off.hit_now(prefill("a", 4, prefix_hit={"a": 8}), off.requests["a"]) == 0
+    book = cached(request("a", 20))
+    book.observe(prefill("a", 4, prefix_hit={"a": 4}))
+    assert book.hit_now(prefill("a", 8, prefix_hit={"a": 4}), book.requests["a"]) == 0
+    assert book.hit_now(prefill("a", 8, finished={"a": "eos"}), book.requests["a"]) == 0
+
+
+def test_a_hit_is_booked_once_as_computed() -> None:
+    book = cached(request("a", 20))
+    book.observe(prefill("a", 4, prefix_hit={"a": 4}))
+    account = book.requests["a"]
+    assert (account.computed, account.prefix_hit, account.prefill_steps) == (8, 4, 1)
+    book.observe(prefill("a", 8, prefix_hit={"a": 4}))
+    assert (account.computed, account.prefix_hit, account.prefill_steps) == (16, 4, 2)
+
+
+def test_what_nobody_knows_is_booked_as_the_most_that_others_had_computed_of_it() -> None:
+    shared = request("b", 12).prompt
+    book = cached(request("b", 12), Request(id="a", arrival=0, prompt=shared, max_tokens=2))
+    book.observe(prefill("b", 8))
+    book.abort("a", inside=True)
+    book.observe(prefill("a", 4, prefix_hit={"b": 0}, finished={"a": "aborted"}))
+    assert (book.requests["a"].prefix_hit, book.requests["a"].computed) == (8, 12)
+
+
+# Pausing
+
+
+def decoding_two(revision: str) -> RunHistory:
+    book = RunHistory(CONFIG, revision)
+    for name in "ab":
+        book.accept(request(name, 8, 9, 9))
+        book.observe(prefill(name, 8, emitted={name: 1}))
+    return book
+
+
+def test_who_is_paused_neither_decodes_nor_runs_until_it_comes_back() -> None:
+    book = decoding_two("2.5.2")
+    for steps in (1, 2):
+        book.observe(Step(kind="decode", scheduled={"b": 1}, running=("b",), paused=("a",)))
+        assert book.paused == {"a"}
+        assert phases(book) == ([], [], ["b"])
+        assert ids(book.running()) == ["b"]
+        assert (book.requests["a"].paused_steps, book.requests["b"].paused_steps) == (steps, 0)
+    book.observe(Step(kind="decode", scheduled={"a": 1}, running=("a",), paused=("b",)))
+    assert ids(book.running()) == ["a"]
+    assert (book.requests["a"].paused_steps, book.requests["b"].paused_steps) == (0, 1)
+
+
+@pytest.mark.parametrize("revision", ["sound", "documented", "2.1.2"])
+def test_where_nobody_may_pause_a_list_of_paused_changes_nothing(revision: str) -> None:
+    book = decoding_two(revision)
+    book.observe(Step(kind="decode", scheduled={"b": 1}, running=("b",), paused=("a",)))
+    assert book.paused == frozenset()
+    assert ids(book.decoding()) == ids(book.running()) == ["a", "b"]
+    assert book.requests["a"].paused_steps == 0
+
+
+def test_running_are_those_who_have_started() -> None:
+    book = history(request("a", 8), request("b"), request("c"))
+    book.observe(prefill("a", 8, emitted={"a": 1}))
+    book.observe(prefill("b", 8))
+    assert phases(book) == (["c"], ["b"], ["a"])
+    assert ids(book.running()) == ["b", "a"]
+
+
+LENGTHS = st.tuples(st.integers(1, 30), st.integers(1, 20), st.integers(1, 20))
+
+
+@given(st.lists(LENGTHS, min_size=1, max_size=5), st.booleans())
+def test_the_books_agree_with_what_the_model_shows(
+    lengths: list[tuple[int, int, int]], prefix_caching: bool
+) -> None:
+    """Prompts are all of one stream, so that each is the beginning of a longer one."""
+    config = CONFIG | {"prefix_caching": prefix_caching}
+    target = ModelTarget()
+    target.start("spyre", "sound", config)
+    book = RunHistory(config, "sound")
+    for number, (prompt, most, early) in enumerate(lengths):
+        one = request(f"r{number}", prompt, most, min(most, early))
+        one = structs.replace(one, prompt=(("common", prompt),))
+        if target.add(one.for_target())["ok"]:
+            book.accept(one)
+    allowance = book.work + 2 * len(book.requests) + 2
+    while book.live:
+        seen = target.step()["step"]
+        book.observe(read_step({"ok": True, "step": seen}, frozenset()))
+        shown = {name: one.computed for name, one in book.live.items() if one.started}
+        assert shown == seen["computed"]
+        hits = {name: one.prefix_hit for name, one in book.live.items() if one.started}
+        assert hits == (seen["prefix_hit"] if prefix_caching else dict.fromkeys(shown, 0))
+        assert set(book.live) == {*seen["waiting"], *seen["running"]}
+        assert book.busy_steps <= allowance
+    assert all(one.emitted == one.output_len for one in book.requests.values())
+
+
+def test_the_books_know_who_is_paused_as_the_model_does() -> None:
+    config = CONFIG | {"max_batch_tkv": 64}
+    target = ModelTarget()
+    target.start("spyre", "2.5.2", config)
+    book = RunHistory(config, "2.5.2")
+    for number in range(4):
+        one = request(f"r{number}", 12, 30, 30)
+        assert target.add(one.for_target())["ok"]
+        book.accept(one)
+    longest = 0
+    while book.live:
+        seen = target.step()["step"]
+        book.observe(read_step({"ok": True, "step": seen}, frozenset()))
+        assert book.paused == set(seen["paused"])
+        assert {one.id for one in book.running()} == set(seen["running"])
+        longest = max(longest, *(one.paused_steps for one in book.requests.values()))
+    assert longest > 1

@@ -1,0 +1,76 @@
+"""The batch's size and each request's tokens, by example."""
+
+import pytest
+
+from schedproof.properties.predicates.llmservingsim import budget
+
+from .build import book, ran, request
+
+
+@pytest.mark.parametrize(("slots", "breaks"), [(3, False), (2, True), (0, False), (1, True)])
+def test_a_batch_has_no_more_requests_than_slots(slots, breaks):
+    history = book(*(request(name) for name in "abc"), max_num_seqs=slots)
+    told = budget.batch_too_large(history, ran(dict.fromkeys("abc", 1)))
+    assert (told is not None) is breaks
+
+
+def test_the_cap_is_at_stake_when_somebody_finds_the_batch_full():
+    history = book(*(request(name) for name in "abc"), max_num_seqs=2)
+    assert budget.batch_is_full(history, ran({"a": 1, "b": 1}))
+    assert not budget.batch_is_full(history, ran({"a": 1}))
+    assert not budget.batch_is_full(book(request("a"), max_num_seqs=0), ran({"a": 1}))
+
+
+@pytest.mark.parametrize(("tokens", "breaks"), [(1, False), (2, True)])
+def test_a_decode_is_one_token(tokens, breaks):
+    history = book(request("a", 6, 6, 1), running="a")
+    assert (budget.decode_takes_more(history, ran({"a": tokens})) is not None) is breaks
+
+
+@pytest.mark.parametrize(
+    ("changes", "tokens", "breaks"),
+    [
+        ({}, 6, False),
+        ({}, 5, True),
+        ({"long_prefill_token_threshold": 4}, 4, False),
+        ({"long_prefill_token_threshold": 4}, 6, True),
+        ({"max_num_batched_tokens": 3}, 3, False),
+        ({"max_num_batched_tokens": 3}, 2, True),
+        # With chunking off the budget must not cut, the threshold may.
+        ({"max_num_batched_tokens": 3, "enable_chunked_prefill": False}, 3, True),
+        ({"long_prefill_token_threshold": 4, "enable_chunked_prefill": False}, 4, False),
+    ],
+)
+@pytest.mark.parametrize("revision", ["documented", "head"])
+def test_who_starts_computes_the_least_of_need_threshold_and_budget(
+    revision, changes, tokens, breaks
+):
+    history = book(request("a"), revision=revision, **changes)
+    assert (budget.start_wrong(history, ran({"a": tokens}, "a")) is not None) is breaks
+
+
+def test_what_is_cached_is_not_computed_again():
+    history = book(request("a"))
+    assert budget.start_wrong(history, ran({"a": 2}, "a", prefix_hit={"a": 4})) is None
+    assert budget.start_wrong(history, ran({"a": 6}, "a", prefix_hit={"a": 4})) == (
+        "a computes 6 tokens; it needs 2, at most 10 a request, 10 left of the budget"
+    )
+    assert budget.start_is_cut_or_cached(history, ran({"a": 2}, "a", prefix_hit={"a": 4}))
+
+
+@pytest.mark.parametrize(
+    ("ahead", "tokens", "breaks"), [(7, 3, False), (5, 4, False), (5, 3, True)]
+)
+def test_a_prompt_goes_on_with_all_that_is_left_of_it_and_of_the_budget(ahead, tokens, breaks):
+    history = book(request("a", ahead), request("b", 8, 4), running="ab")
+    assert (budget.rest_wrong(history, ran({"a": ahead, "b": tokens})) is not None) is breaks
+
+
+@pytest.mark.parametrize(("revision", "breaks"), [("documented", True), ("head", False)])
+def test_with_chunking_off_only_head_cuts_the_rest_of_a_prompt(revision, breaks):
+    off = {"enable_chunked_prefill": False, "long_prefill_token_threshold": 4}
+    history = book(
+        request("a", 7, 7, 1), request("b", 16, 4), running="ab", revision=revision, **off
+    )
+    history.config["max_num_batched_tokens"] = 4
+    assert (budget.rest_wrong(history, ran({"a": 1, "b": 3})) is not None) is breaks

@@ -1,0 +1,125 @@
+"""The machine finds, records and replays."""
+
+from collections import Counter
+
+import pytest
+
+from schedproof.model.faults import TargetBroken
+from schedproof.model.target import ModelTarget
+from schedproof.properties.checking.replay import replay
+from schedproof.properties.search.generators import generators_of
+from schedproof.properties.search.run import run_search
+from schedproof.properties.search.state import Search, SearchOptions
+from schedproof.properties.shrinking.shrink import shrink
+from schedproof.spec.catalogue import load
+
+RULES = load("spyre")
+
+
+class AbortLeavesAGhost(ModelTarget):
+    """An aborted request is forgotten, but stays in the queue that is shown."""
+
+    def start(self, system, revision, config):
+        self._ghosts = []
+        return super().start(system, revision, config)
+
+    def abort(self, id, inside=False):  # noqa: A002
+        self._ghosts.append(id)
+        return super().abort(id, inside)
+
+    def step(self):
+        reply = super().step()
+        reply["step"]["waiting"] += self._ghosts
+        return reply
+
+
+def _search(target, revision="sound", scale="small", known=frozenset()):
+    return Search(SearchOptions(target, "spyre", revision, RULES, scale, known))
+
+
+@pytest.mark.parametrize("scale", ["small", "tight"])
+def test_the_documents_own_projection_is_found_to_break_the_limit(scale):
+    search = _search(ModelTarget(), "documented", scale)
+    found = any(run_search(search, 300, seed, 100) for seed in range(3))
+    assert found
+    scenario, broken = search.failure
+    assert broken[0].rule == "SPY-R07"
+
+    def still_breaks(candidate):
+        again = replay(ModelTarget(), candidate, RULES).broken
+        return bool(again) and again[0].rule == "SPY-R07"
+
+    assert len(shrink(scenario, still_breaks, 250).requests) <= 5
+
+
+def test_a_recorded_failure_replays_to_the_same_rule_in_the_same_step():
+    search = _search(AbortLeavesAGhost())
+    assert run_search(search, 300, 0, 50)
+    scenario, broken = search.failure
+    assert any(request.abort_at is not None for request in scenario.requests)
+    again = replay(AbortLeavesAGhost(), scenario, RULES).broken
+    assert again == broken
+
+
+def test_a_request_keeps_its_priority_when_its_client_gives_up():
+    class OnlySomeLeaveAGhost(AbortLeavesAGhost):
+        def add(self, request):
+            self._named = getattr(self, "_named", {}) | {request["id"]: request["priority"]}
+            return super().add(request)
+
+        def abort(self, id, inside=False):  # noqa: A002
+            if self._named[id]:
+                return super().abort(id, inside)
+            return ModelTarget.abort(self, id, inside)
+
+    rules = load("vllm")
+    search = Search(SearchOptions(OnlySomeLeaveAGhost(), "vllm", "documented", rules, "small"))
+    assert run_search(search, 300, 0, 50)
+    scenario, broken = search.failure
+    assert any(one.priority for one in scenario.requests if one.abort_at is not None)
+    assert replay(OnlySomeLeaveAGhost(), scenario, rules).broken == broken
+
+
+def test_the_same_seed_gives_the_same_runs():
+    first, second = _search(ModelTarget(), "documented"), _search(ModelTarget(), "documented")
+    run_search(first, 60, 7, 30)
+    run_search(second, 60, 7, 30)
+    assert (first.runs, first.steps, first.failure) == (second.runs, second.steps, second.failure)
+    assert first.exercised == second.exercised
+
+
+def test_a_known_rule_ends_a_run_but_not_the_search():
+    search = _search(AbortLeavesAGhost(), known=frozenset({"ALL-R03"}))
+    assert not run_search(search, 60, 0, 0)
+    assert search.failure is None
+    assert search.runs >= 60
+
+
+def test_a_target_that_answers_nonsense_ends_the_search():
+    class Nonsense(ModelTarget):
+        def step(self):
+            return {"ok": True, "step": {"kind": "prefill"}}
+
+    with pytest.raises(TargetBroken):
+        run_search(_search(Nonsense()), 10, 0, 0)
+
+
+def test_shrinking_stops_at_its_budget():
+    search = _search(AbortLeavesAGhost())
+    assert run_search(search, 300, 0, 5)
+    assert search.runs <= search.runs_to_failure + 6
+
+
+def test_most_of_those_who_come_late_meet_a_batch(monkeypatch):
+    met = Counter()
+    aimed = generators_of("spyre").beside_the_batch
+
+    def counted(config, history):
+        met["batch"] += 1
+        return aimed(config, history)
+
+    monkeypatch.setattr(generators_of("spyre"), "beside_the_batch", counted)
+    search = _search(ModelTarget())
+    run_search(search, 100, 0, 0)
+    # One run in three, with runs whose requests are all short, or given up, among them.
+    assert met["batch"] >= search.runs / 3

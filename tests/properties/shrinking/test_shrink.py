@@ -1,0 +1,119 @@
+"""Shrinking: smaller, still broken, within its budget."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from schedproof.model.scenario import Request, Scenario, check_requests
+from schedproof.properties.shrinking.shrink import shrink, simpler, smaller_numbers
+
+BLOCK = 4
+
+
+@st.composite
+def requests(draw: st.DrawFn, name: str) -> Request:
+    max_tokens = draw(st.integers(1, 40))
+    abort_at = draw(st.none() | st.integers(0, 9))
+    return Request(
+        id=name,
+        arrival=draw(st.integers(0, 9)),
+        prompt=((name, draw(st.integers(1, 40))),),
+        max_tokens=max_tokens,
+        output_len=draw(st.none() | st.integers(1, max_tokens)),
+        abort_at=abort_at,
+        abort_inside=abort_at is not None and draw(st.booleans()),
+    )
+
+
+@st.composite
+def scenarios(draw: st.DrawFn) -> Scenario:
+    names = [f"r{number}" for number in range(draw(st.integers(1, 4)))]
+    return Scenario(
+        system="spyre",
+        config={"block_size": BLOCK},
+        requests=tuple(draw(requests(name)) for name in names),
+    )
+
+
+def size(scenario: Scenario) -> tuple[int, int]:
+    ours = scenario.requests
+    numbers = sum(one.prompt_len + one.max_tokens + one.arrival for one in ours)
+    return len(ours), numbers
+
+
+def always(_: Scenario) -> bool:
+    return True
+
+
+@given(scenarios())
+def test_every_candidate_is_valid_and_no_larger(scenario: Scenario) -> None:
+    for candidate in simpler(scenario):
+        check_requests(candidate.requests)
+        assert candidate.requests
+        assert candidate != scenario
+        assert len(candidate.requests) <= len(scenario.requests)
+        assert size(candidate)[1] <= size(scenario)[1]
+
+
+@given(scenarios(), st.integers(1, 60), st.integers(0, 200))
+def test_the_result_still_breaks_is_no_larger_and_costs_no_more_than_the_attempts(
+    scenario: Scenario, least: int, attempts: int
+) -> None:
+    tried = []
+
+    def breaks(candidate: Scenario) -> bool:
+        tried.append(candidate)
+        return sum(one.prompt_len for one in candidate.requests) >= least
+
+    result = shrink(scenario, breaks, attempts)
+    assert result == scenario or breaks(result)
+    assert size(result) <= size(scenario)
+    assert len(tried) <= attempts + 1
+
+
+@given(scenarios())
+def test_no_attempts_change_nothing(scenario: Scenario) -> None:
+    assert shrink(scenario, always, 0) == scenario
+
+
+@given(scenarios())
+def test_what_always_breaks_shrinks_to_one_request_of_one_token(scenario: Scenario) -> None:
+    [request] = shrink(scenario, always, 10_000).requests
+    assert (request.arrival, request.prompt_len, request.max_tokens) == (0, 1, 1)
+    assert (request.abort_at, request.abort_inside, request.tokens_to_emit) == (None, False, 1)
+
+
+@given(scenarios())
+def test_what_breaks_no_more_is_left_alone(scenario: Scenario) -> None:
+    assert shrink(scenario, lambda _: False, 10_000) == scenario
+
+
+@given(scenarios(), st.integers(2, 80))
+def test_the_smallest_number_that_breaks_is_found(scenario: Scenario, least: int) -> None:
+    def breaks(candidate: Scenario) -> bool:
+        return max(one.prompt_len for one in candidate.requests) >= least
+
+    if not breaks(scenario):
+        return
+    [request] = shrink(scenario, breaks, 10_000).requests
+    assert request.prompt_len == least
+
+
+def test_no_candidate_is_tried_twice() -> None:
+    tried: list[str] = []
+    one = Request(id="a", arrival=3, prompt=(("a", 33),), max_tokens=17)
+    scenario = Scenario(system="spyre", config={"block_size": BLOCK}, requests=(one,))
+
+    def breaks(candidate: Scenario) -> bool:
+        tried.append(repr(candidate.requests))
+        return candidate.requests[0].prompt_len > 9
+
+    shrink(scenario, breaks, 10_000)
+    assert len(tried) == len(set(tried))
+
+
+@given(st.integers(0, 500), st.integers(0, 5), st.integers(1, 64))
+def test_smaller_numbers_are_smaller_and_different(number: int, least: int, block: int) -> None:
+    found = list(smaller_numbers(number, least, block))
+    assert all(least <= one < number for one in found)
+    assert len(found) == len(set(found))
+    assert bool(found) == (number > least)
