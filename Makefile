@@ -11,15 +11,24 @@ JOBS ?= 2
 FILES ?=
 OPTIONS ?=
 
-.PHONY: gate test lint bench selfcheck explore explorers mutation formulas encodings contracts docs \
+.PHONY: gate test test-all house study lint bench selfcheck explore explorers mutation formulas encodings contracts docs \
 	seeds campaign-test campaign-bench campaign-scale clean
 
 gate: $(VENV)/installed
-	$(BIN)/schedproof gate "$(TARGET)" --profile $(PROFILE) \
+	$(BIN)/schedproof gate "$(TARGET)" --profile $(PROFILE) --jobs $(JOBS) \
 		$(if $(RULES),--rule $(RULES)) $(if $(REVISION),--revision $(REVISION))
 
+# Lint, types and the fast tier.
 test: $(VENV)/installed-test lint
+	$(BIN)/pytest -n $(JOBS) --dist worksteal -m "not slow"
+
+# Everything.
+test-all: $(VENV)/installed-test lint
 	$(BIN)/pytest -n $(JOBS) --dist worksteal
+
+# Figures of the layout: rooms, circles, imports upward, the longest file.
+house: $(VENV)/bin/python
+	$(BIN)/python tests/house.py
 
 # mypy finds the package by its name, whatever the checkout's folder is called.
 lint: $(VENV)/installed-test
@@ -29,8 +38,13 @@ lint: $(VENV)/installed-test
 	cd $(VENV)/types && ../bin/mypy --config-file schedproof/pyproject.toml -p schedproof
 
 # The whole table of speed, half an hour of one core. OPTIONS=--quick: a minute.
-bench: $(VENV)/installed
-	$(BIN)/schedproof bench $(OPTIONS)
+bench: $(VENV)/installed-test
+	$(BIN)/python -m schedproof.benchmarks $(OPTIONS)
+
+# Studies of workloads on the reference models. STUDY=frontier, recompute or "compare WORKLOAD".
+STUDY ?= frontier
+study: $(VENV)/installed-test
+	$(BIN)/python -m schedproof.examples.studies $(STUDY) $(OPTIONS)
 
 # Some minutes of two cores: every witness, mutant and known bug, and whether the engines agree.
 # OPTIONS=--quick: under four minutes of CPU, one engine that finds it is enough.
@@ -42,7 +56,7 @@ explore: $(VENV)/installed
 	$(BIN)/schedproof explore --jobs $(JOBS) $(if $(REVISION),--revision $(REVISION)) $(OPTIONS)
 
 # The explorer beside Spin (Debian: spin, gcc), about a quarter of an hour. OPTIONS=--quick: a minute.
-explorers: $(VENV)/installed
+explorers: $(VENV)/installed-test
 	$(BIN)/python tests/bench/explorers.py $(OPTIONS)
 
 # Nine minutes of two cores. FILES="forward.py tkv.py": the mutants of these files of model only.
@@ -58,8 +72,8 @@ contracts: $(VENV)/installed-test
 	$(BIN)/schedproof check contracts
 
 # About five minutes of one core: what each encoding of the volumetric check costs Z3.
-encodings: $(VENV)/installed
-	$(BIN)/schedproof bench --only encodings $(OPTIONS)
+encodings: $(VENV)/installed-test
+	$(BIN)/python -m schedproof.benchmarks --only encodings $(OPTIONS)
 
 # Three minutes of one core: what each volumetric check costs. OPTIONS="--quick --json FILE".
 formulas: $(VENV)/installed

@@ -1,7 +1,43 @@
-"""schedproof: executable models and checks for the schedulers of LLM inference engines."""
+"""schedproof: executable models and checks for the schedulers of LLM inference engines.
+
+The names of the library are imported when they are first used, since they need Hypothesis.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 from .systems import register_builtin
 
+if TYPE_CHECKING:
+    from .gate.library.judging import Counterexample as Counterexample
+    from .gate.library.judging import judge as judge
+    from .gate.library.judging import replay as replay
+    from .gate.library.judging import search as search
+    from .gate.library.scenarios import read_scenario as read_scenario
+    from .gate.library.scenarios import write_scenario as write_scenario
+    from .gate.library.targets import open_target as open_target
+    from .model.scenario import Request as Request
+    from .model.scenario import Scenario as Scenario
+
 __version__ = "0.1.0"
 
+LIBRARY = {
+    "open_target": "gate.library.targets",
+    "judge": "gate.library.judging",
+    "replay": "gate.library.judging",
+    "search": "gate.library.judging",
+    "Counterexample": "gate.library.judging",
+    "read_scenario": "gate.library.scenarios",
+    "write_scenario": "gate.library.scenarios",
+    "Scenario": "model.scenario",
+    "Request": "model.scenario",
+}
+__all__ = ["LIBRARY", "__version__", *LIBRARY]
+
 register_builtin()
+
+
+def __getattr__(name: str) -> Any:
+    if name not in LIBRARY:
+        raise AttributeError(f"module 'schedproof' has no attribute {name!r}")
+    return getattr(import_module(f".{LIBRARY[name]}", __name__), name)

@@ -16,7 +16,17 @@ ROOMS = {
     ),
     "gate": (
         *("files", "console", "processes", "targets", "corpus", "judging", "reports", "traces"),
-        *("explore", "search", "selfcheck", "web", "compare", "campaign", "cli", "plugin"),
+        *(
+            "explore",
+            "search",
+            "selfcheck",
+            "web",
+            "compare",
+            "campaign",
+            "library",
+            "cli",
+            "plugin",
+        ),
     ),
 }
 MAX_LINES = 349

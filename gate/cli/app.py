@@ -86,13 +86,13 @@ for name, command in COMMANDS.items():
 app.add_typer(corpus.app, name="corpus")
 
 
-def main() -> None:
-    """Run the command line; every error is one line, never a traceback."""
+def main(commands: typer.Typer = app) -> None:
+    """Run a command line; every error is one line, never a traceback."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")  # "×" where there is only ASCII
     try:
-        code = app(standalone_mode=False)
+        code = commands(standalone_mode=False)
         if code == TYPER_INTERRUPTED:
             raise KeyboardInterrupt
     except COMMAND_LINE_ERROR as error:

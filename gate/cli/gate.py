@@ -6,18 +6,15 @@ from typing import Annotated
 
 import typer
 
-from ...model.errors import InputError
-from ...model.systems import check_system, make_model, resolve_revision
 from ...spec.catalogue import load
 from ..console import output
 from ..console.exit_codes import USAGE
-from ..console.option_checks import at_least, check_places, check_unicode, option
+from ..console.option_checks import check_places, check_unicode
 from ..corpus.folder import entries
-from ..judging.context import GateOptions
 from ..judging.deviations import Deviations, read_deviations
 from ..judging.profiles import PROFILES
-from ..judging.rule_choice import judged_by
 from ..judging.run import run_gate
+from ..library.judging import gate_options
 from ..reports.options import ReportOptions, check_report_options, reporters
 from ..reports.outcome import INTERRUPTED
 from ..targets.limits import MEMORY_LIMIT
@@ -84,48 +81,31 @@ def command(
 ) -> None:
     """Judge a scheduler: replay known scenarios, search for new ones, give a verdict per rule."""
     spec = parse_target(target, path)
-    system = spec.default_system if system is None else system
-    with option("--system"):
-        check_system(system)
-    if revision is None:
-        revision = spec.default_revision()
-    with option("--revision"):
-        resolved = resolve_revision(system, revision)
-        if spec.is_plain_model:
-            make_model(system, resolved, {})
-    if profile not in PROFILES:
-        raise InputError("--profile", f"{profile!r}; valid: {', '.join(PROFILES)}")
-    at_least("--seed", seed, 0)
-    at_least("--max-failures", max_failures, 1)
     check_limits(step_limit, memory_limit)
     check_unicode("TARGET", target)
     check_unicode("--out", str(out))
     check_places(json_file, out)
-    at_least("--jobs", jobs, 1)
     asked = ReportOptions(json_file, junit_file, sarif_file, ndjson_file, github)
     check_report_options(asked)
-    catalogue = load(system)
-    options = GateOptions(
-        spec=spec,
+    options = gate_options(
+        spec,
         system=system,
-        revision=resolved,
-        rules=judged_by(catalogue, rule, resolved, spec),
-        chosen=bool(rule),
-        profile_name=profile,
+        revision=revision,
+        rules=rule,
+        profile=profile,
         seed=seed,
         max_failures=max_failures,
         out=out,
-        corpus=[one.scenario for one in entries(corpus) if one.scenario.system == system]
-        if corpus
-        else (),
+        corpus=[one.scenario for one in entries(corpus)] if corpus else (),
         step_limit=step_limit,
         memory_limit=memory_limit,
         offline=offline,
         jobs=jobs,
     )
-    known = (
-        read_deviations(deviations, system, catalogue, date.today()) if deviations else Deviations()
-    )
+    catalogue = load(options.system)
+    known = Deviations()
+    if deviations is not None:
+        known = read_deviations(deviations, options.system, catalogue, date.today())
     console = output.make_console()
     with reporters(console, catalogue, asked) as fan_out:
         verdict, results = run_gate(options, known, fan_out, output.notice(console))

@@ -29,7 +29,7 @@ from .other_rules import run_decided
 from .sampling import run_samples
 from .setting import RULE, read_block, read_setting
 
-ENGINES = ("z3", "hypothesis", "explore", "lanes", "all")
+ENGINES = ("z3", "hypothesis", "explore", "vectorized", "all")
 ANY_RULE = ("hypothesis", "explore")  # they take any rule that has a predicate
 
 
@@ -56,7 +56,7 @@ def run(console: Console, question: Question) -> int:
     system = system_of(question.rule)
     [rule] = select(load(system), [question.rule])
     _check(question, system, rule)
-    if question.engine == "lanes":
+    if question.engine == "vectorized":
         return _netted(console, question, rule)
     codes = []
     if question.engine in ("z3", "all"):
@@ -96,7 +96,7 @@ def _check(question: Question, system: str, rule: Rule) -> None:
         raise InputError("--maximize", "a proof has no worst case; valid: --prove or --maximize")
     if question.engine != "z3" and (question.prove or question.maximize):
         raise InputError("--engine", f"{question.engine} proves nothing; valid with --prove: z3")
-    if question.engine == "lanes":
+    if question.engine == "vectorized":
         vectorized.check(rule.id)
         return
     encoded = [*([RULE] if system == "spyre" else []), *decided_of(system)]

@@ -1,4 +1,4 @@
-"""`schedproof search --engine lanes`: thousands of random loads at once, until one breaks the rule.
+"""`schedproof search --engine vectorized`: thousands of random loads at once.
 
 It finds, and never proves. What is found is replayed on the model, and reported as elsewhere.
 """
@@ -63,7 +63,7 @@ def check(rule: str) -> None:
         raise InputError("RULE", f"{rule}: lanes cannot judge it; valid: {', '.join(JUDGED)}")
     if find_spec("numpy") is None:
         raise InputError(
-            "--engine", "lanes: NumPy is not installed; valid: pip install 'schedproof[fast]'"
+            "--engine", "vectorized: NumPy is not installed; valid: pip install 'schedproof[fast]'"
         )
 
 

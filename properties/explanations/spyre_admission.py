@@ -202,7 +202,7 @@ def _beyond(
         tkvs = {one.id: pads[one.id] * block + one.computed + 1 for one in batch}
         widest = max(tkvs, key=lambda name: tkvs[name])
         lines.append(
-            f"  {widest} is at tkv {tkvs[widest]}, which the projection did not look at, "
-            f"since {widest} lives as long as {joins.newcomer}"
+            f"  the walk stopped at {joins.newcomer}, so it never compared {widest}, "
+            f"whose tkv is {tkvs[widest]}"
         )
     return lines

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from schedproof.gate.targets.releases import prepare
-from schedproof.gate.targets.supported_releases import parse
+from schedproof.gate.targets.supported_releases import parse_release
 
 OTHER: dict[type, type] = {
     ast.Lt: ast.LtE,
@@ -144,7 +144,7 @@ def installed(name: str, checkout: Path | None) -> Path:
     """The folder that holds the package."""
     if checkout is not None:
         return checkout
-    release = parse(name)
+    release = parse_release(name)
     assert release is not None
     paths = prepare(release, report=print).env["PYTHONPATH"].split(os.pathsep)
     return next(Path(path) for path in paths if Path(path, SUITES[name].package).is_dir())
@@ -154,7 +154,7 @@ def target(name: str, tree: Path, checkout: Path | None) -> list[str]:
     """The words with which `gate` runs the package in `tree`."""
     if checkout is not None:
         return [name, "--path", str(tree)]
-    release = parse(name)
+    release = parse_release(name)
     assert release is not None
     prepared = prepare(release, offline=True, report=lambda _: None)
     paths = os.pathsep.join([str(tree), prepared.env["PYTHONPATH"]])

@@ -23,7 +23,7 @@ def test_the_trace_holds_and_requests_come_and_go(system: str) -> None:
     judge.follow(read_trace(Source("t", lines, lambda: 0, None)))
     [only] = runs
     assert (only.steps, only.broken) == (240, [])
-    assert only.monitor.ledger.arrived == 10
-    assert len(only.monitor.ledger.live) < 5
+    assert only.monitor.history.arrived == 10
+    assert len(only.monitor.history.live) < 5
     assert only.explainer is not None
     assert only.explainer.matches[0].departed is None

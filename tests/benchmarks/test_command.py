@@ -9,7 +9,7 @@ import pytest
 from schedproof.benchmarks import figures, plot
 from schedproof.benchmarks.figure import NotMeasured, Plan, Row
 
-from ..gate.build import Run
+from ..command_line import Run
 
 ROWS = (
     Row(what="ours", value=0.5, unit="s", ratio=1.0, to="ours", note="as it is"),
@@ -64,7 +64,7 @@ def plans(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 def test_the_table_has_what_the_file_has(run: Run, plans: Any) -> None:
     plans(one=works, two=works)
-    result = run("bench", "--json", "f.json")
+    result = run("--json", "f.json")
     assert (result.code, result.err) == (0, "")
     assert "Title of one: about it" in result.out
     assert "theirs [old] > 20.0 s    > 40.0" in result.out
@@ -79,7 +79,7 @@ def test_the_table_has_what_the_file_has(run: Run, plans: Any) -> None:
 
 def test_only_names_figures_and_shows_their_details(run: Run, plans: Any) -> None:
     plans(one=works, two=works, three=works)
-    result = run("bench", "--only", "three,one")
+    result = run("--only", "three,one")
     assert result.code == 0
     assert result.out.index("Title of one") < result.out.index("Title of three")
     assert "Title of two" not in result.out
@@ -91,7 +91,7 @@ def test_a_figure_that_fails_is_named_and_the_others_go_on(
     run: Run, plans: Any, words: list[str]
 ) -> None:
     plans(bad=fails, away=empty, good=works)
-    result = run("bench", *words)
+    result = run(*words)
     assert result.code == 1
     assert result.err.splitlines() == [
         "schedproof: figure bad is missing: ValueError: no such thing",
@@ -102,14 +102,14 @@ def test_a_figure_that_fails_is_named_and_the_others_go_on(
 
 def test_what_is_optional_and_not_installed_is_said_and_no_failure(run: Run, plans: Any) -> None:
     plans(fast=excused, good=works)
-    result = run("bench", "--quick")
+    result = run("--quick")
     assert (result.code, result.err) == (0, "")
     assert "not measured: needs schedproof[fast]" in result.out
 
 
 def test_ctrl_c_keeps_the_figures_until_then(run: Run, plans: Any) -> None:
     plans(good=works, late=interrupted, never=works)
-    result = run("bench", "--json", "f.json")
+    result = run("--json", "f.json")
     assert result.code == 3
     assert result.err == "schedproof: interrupted: these are the figures until then\n"
     read = json.loads(Path("f.json").read_bytes())
@@ -128,7 +128,7 @@ def test_ctrl_c_keeps_the_figures_until_then(run: Run, plans: Any) -> None:
     ],
 )
 def test_wrong_options_are_one_line(run: Run, words: list[str], message: str) -> None:
-    result = run("bench", *words)
+    result = run(*words)
     assert (result.code, result.out) == (2, "")
     assert result.err.startswith(f"schedproof: {message}"), result.err
     assert result.err.count("\n") == 1
@@ -139,7 +139,7 @@ def test_without_plotly_plots_are_refused_before_the_work(
 ) -> None:
     plans(one=works)
     monkeypatch.setattr(plot, "find_spec", lambda name: None)
-    result = run("bench", "--plots", "f.html")
+    result = run("--plots", "f.html")
     assert result.code == 2
     assert "pip install 'schedproof[plot]'" in result.err
 
@@ -147,9 +147,9 @@ def test_without_plotly_plots_are_refused_before_the_work(
 def test_plots_are_one_page_or_a_page_each(run: Run, plans: Any) -> None:
     pytest.importorskip("plotly")
     plans(one=works, two=works)
-    assert run("bench", "--plots", "all.html").code == 0
+    assert run("--plots", "all.html").code == 0
     page = Path("all.html").read_text(encoding="utf-8")
     assert page.index("Title of one") < page.index("Title of two")
     assert page.count("<!doctype html>") == 1
-    assert run("bench", "--plots", "each").code == 0
+    assert run("--plots", "each").code == 0
     assert sorted(path.name for path in Path("each").iterdir()) == ["one.html", "two.html"]

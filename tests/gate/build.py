@@ -1,21 +1,10 @@
 """Targets in this process, made from the model of one revision and bent where a test says."""
 
-from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Mapping
+from typing import Any
 
 from schedproof.gate.judging.verdict import RuleVerdict, Verdict
 from schedproof.model.target import ModelTarget, Reply
-
-
-class Result(NamedTuple):
-    """What a command ended with and printed."""
-
-    code: int
-    out: str
-    err: str
-
-
-Run = Callable[..., Result]
 
 
 class Toy(ModelTarget):

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from schedproof.gate.cli import app
 from schedproof.gate.console import output
 from schedproof.gate.judging.context import GateContext, GateOptions
 from schedproof.gate.judging.events import Event
@@ -18,7 +17,7 @@ from schedproof.gate.judging.profiles import PROFILES, Profile
 from schedproof.gate.targets.target_spec import TargetSpec
 from schedproof.spec.catalogue import load, select
 
-from .build import Result, Run
+from ..command_line import Run, runner
 from .toys import TOYS
 
 RULES = load("spyre")
@@ -27,15 +26,7 @@ RULES = load("spyre")
 @pytest.fixture
 def run(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Run:
     """The command line in this process."""
-
-    def main(*words: str) -> Result:
-        monkeypatch.setattr(sys, "argv", ["schedproof", *words])
-        with pytest.raises(SystemExit) as ended:
-            app.main()
-        read = capfd.readouterr()
-        return Result(int(ended.value.code or 0), read.out, read.err)
-
-    return main
+    return runner(monkeypatch, capfd)
 
 
 @pytest.fixture

@@ -66,7 +66,7 @@ def found(path: str, **changes: Any) -> Found:
     }
     command = f"schedproof replay {shlex.quote(path)} --target 'cmd:toy --fast'"
     stderr = "assert failed\n::error::of the target \x1b[31m\n"
-    return Found(Finding(**(values | changes)), meant, outcome.session, command, stderr)
+    return Found(Finding(**(values | changes)), meant, outcome.session.excerpt, command, stderr)
 
 
 def verdict(**changes: Any) -> Verdict:

@@ -10,7 +10,7 @@ from typing import Any
 
 from schedproof.spec.catalogue import Rule, load, select
 
-from .build import Result, Run
+from ..command_line import Result, Run
 
 PATIENCE = 60.0  # seconds; for what must happen, however busy the machine
 TOYS = """

@@ -8,7 +8,7 @@ import pytest
 from schedproof.examples.studies.compare_picture import figure
 from schedproof.examples.studies.compared import Measured, servers
 
-from ...gate.build import Run
+from ...command_line import Run
 
 SCENARIO = {
     "format": "schedproof/scenario@1",

@@ -11,7 +11,7 @@ from schedproof.examples.studies import frontier_picture, pictures
 from schedproof.examples.studies.frontier import read_chunks
 from schedproof.examples.studies.frontier_model import Load, StepCost, measure, priced
 
-from ...gate.build import Run
+from ...command_line import Run
 
 SMALL = ["--prompt", "10", "--decoding", "2", "--chunks", "3,6,4"]
 

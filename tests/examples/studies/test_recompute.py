@@ -9,7 +9,7 @@ from schedproof.examples.studies import recompute as recompute_command
 from schedproof.examples.studies.recompute import chosen_workloads
 from schedproof.examples.studies.workloads import WORKLOADS
 
-from ...gate.build import Run
+from ...command_line import Run
 
 
 @pytest.fixture(autouse=True)

@@ -25,7 +25,7 @@ def fake_result(item: Item) -> Result:
         limit = chance.randrange(10, 90)
         near["max_num_seqs"] = NearMiss(left=chance.randrange(0, 9), config={"max_num_seqs": limit})
     failures = []
-    if chance.random() < 0.1:
+    if chance.random() < 0.2:
         length = chance.randrange(1, 9)
         request = Request(id="r0", arrival=0, prompt=(("r0", length),), max_tokens=length)
         scenario = Scenario(system=item.system, revision=item.revision, requests=(request,))

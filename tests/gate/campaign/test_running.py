@@ -157,7 +157,7 @@ class Moody(ModelTarget):
 def test_a_target_that_is_not_deterministic_passes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     moody = Moody()
     monkeypatch.setattr(running, "target_of", lambda spec: moody)
-    result = run_item(replace(BREAKS, revision="documented", target="moody"))
+    result = run_item(replace(BREAKS, revision="documented", target="toys:Moody"))
     assert result.scenarios < BREAKS.examples
     assert result.failed.endswith("runs: the target is not deterministic")
     assert not result.complete
@@ -165,7 +165,7 @@ def test_a_target_that_is_not_deterministic_passes_nothing(monkeypatch: pytest.M
 
 def test_a_target_that_hangs_is_searched_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(running, "target_of", lambda spec: TakesForEver())
-    asked = replace(BREAKS, revision="documented", target="slow")
+    asked = replace(BREAKS, revision="documented", target="toys:Slow")
     found = run_item(asked)
     assert [failure.rule for failure in found.failures] == ["ALL-R02"]
     again = run_item(replace(asked, known=(found.failures[0].shape,)))
@@ -183,7 +183,7 @@ def test_a_configuration_that_is_refused_is_no_moody_target(
     monkeypatch.setattr(refuses, "start", lambda *asked: refusal)
     monkeypatch.setattr(running, "target_of", lambda spec: refuses)
     config = full_config("nano_vllm", "documented", {})
-    result = run_item(replace(BREAKS, revision="documented", target="no", config=config))
+    result = run_item(replace(BREAKS, revision="documented", target="toys:No", config=config))
     assert (result.scenarios, result.failed, result.complete) == (0, "", False)
 
 

@@ -15,7 +15,7 @@ import pytest
 from schedproof import __version__
 from schedproof.spec.catalogue import load
 
-from ..build import Result, Run
+from ...command_line import Result, Run
 from ..toys import PATIENCE, TOYS, broken_scenario, in_process, spyre_scenario, written
 
 pytestmark = pytest.mark.usefixtures("folder")

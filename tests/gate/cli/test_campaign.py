@@ -1,4 +1,4 @@
-"""`schedproof campaign`: what is said of options, and what a history tells."""
+"""`schedproof campaign`: what is said of options, and what a ledger tells."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -8,8 +8,8 @@ from msgspec.structs import replace
 
 from schedproof.gate.campaign.campaign import Campaign
 from schedproof.gate.campaign.executors import code
-from schedproof.gate.campaign.history import Done, opened
 from schedproof.gate.campaign.items import Proving, Sample
+from schedproof.gate.campaign.ledger import Done, opened
 from schedproof.gate.campaign.options import Asked
 from schedproof.gate.campaign.results import Result
 from schedproof.gate.campaign.running import rules_of
@@ -41,9 +41,9 @@ def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp
 
 
 def filled(path: Path, settings: Settings = SETTINGS, items: int = 60) -> Path:
-    with opened(path, write=True) as history:
+    with opened(path, write=True) as ledger:
         Campaign(
-            settings, history, Erratic(0), items, float("inf"), lambda _: None, lambda _: None
+            settings, ledger, Erratic(0), items, float("inf"), lambda _: None, lambda _: None
         ).run()
     return path
 
@@ -72,12 +72,12 @@ def filled(path: Path, settings: Settings = SETTINGS, items: int = 60) -> Path:
         ),
         (
             ["--report", "--budget", "1h"],
-            "--report: runs nothing; valid beside it: --history, --merge, --out",
+            "--report: runs nothing; valid beside it: --ledger, --merge, --out",
         ),
-        (["--report", "--history", "none"], "none: there is no such file; valid: the history of "),
+        (["--report", "--ledger", "none"], "none: there is no such file; valid: the ledger of "),
         (
-            ["--merge", "a", "--history", "a"],
-            "--merge: a is the history itself; valid: another one",
+            ["--merge", "a", "--ledger", "a"],
+            "--merge: a is the ledger itself; valid: another one",
         ),
     ],
 )
@@ -93,7 +93,7 @@ def test_bad_options_are_one_line(words: list[str], said: str, run: Run) -> None
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["--seed", "4"], "--seed: 4; L was begun with 3; valid: the same, or another --history"),
+        (["--seed", "4"], "--seed: 4; L was begun with 3; valid: the same, or another --ledger"),
         (["--system", "vllm"], "--system and --revision: vllm documented; L was begun with "),
         (["--engine", "z3"], "--engine: z3; L was begun with hypothesis, explore, z3; "),
         (["--rule", "NAN-R40"], "--rule: NAN-R40; L was begun with all; "),
@@ -105,7 +105,7 @@ def test_options_that_contradict_the_ledger_are_refused(
     words: list[str], said: str, run: Run
 ) -> None:
     filled(Path("L"), items=1)
-    exit_code, _, err = run("--history", "L", "--items", "9", *words)
+    exit_code, _, err = run("--ledger", "L", "--items", "9", *words)
     assert exit_code == 2
     assert said in err
     assert err.count("\n") == 1
@@ -133,23 +133,23 @@ def test_the_same_command_goes_on_with_a_campaign_of_a_target() -> None:
 
 def test_a_ledger_of_another_version_is_refused(run: Run) -> None:
     filled(Path("L"), Settings(pairs=SETTINGS.pairs, scales=SETTINGS.scales, code="older"), 1)
-    exit_code, _, err = run("--history", "L", "--items", "9")
+    exit_code, _, err = run("--ledger", "L", "--items", "9")
     assert (exit_code, err.count("\n")) == (2, 1)
     assert (
         "L was begun by another version of schedproof, Hypothesis or Z3; valid: another file" in err
     )
     filled(Path("M"), items=1)
-    exit_code, _, err = run("--history", "L", "--merge", "M")
+    exit_code, _, err = run("--ledger", "L", "--merge", "M")
     assert (exit_code, err.count("\n")) == (2, 1)
     assert (
-        "of different versions of schedproof, Hypothesis or Z3; valid: histories of one version"
+        "of different versions of schedproof, Hypothesis or Z3; valid: ledgers of one version"
         in err
     )
 
 
 def test_a_ledger_tells_what_is_in_it(run: Run) -> None:
     filled(Path("L"))
-    exit_code, out, _ = run("--history", "L", "--report")
+    exit_code, out, _ = run("--ledger", "L", "--report")
     assert exit_code == 1
     assert "explore: " in out
     assert "nano_vllm 0.2.0: " in out
@@ -162,10 +162,10 @@ def test_a_ledger_tells_what_is_in_it(run: Run) -> None:
 
 def test_items_without_a_result_and_rules_never_at_stake_are_no_verdict(run: Run) -> None:
     item = Sample(system="nano_vllm", revision="0.2.0", scale="small", seed=1, examples=1)
-    with opened(Path("L"), write=True) as history:
-        history.begin(SETTINGS)
-        history.put([Done(item, Result(failed="OSError: why", complete=False), 0.0, "")])
-    exit_code, out, _ = run("--history", "L", "--report")
+    with opened(Path("L"), write=True) as ledger:
+        ledger.begin(SETTINGS)
+        ledger.put([Done(item, Result(failed="OSError: why", complete=False), 0.0, "")])
+    exit_code, out, _ = run("--ledger", "L", "--report")
     assert exit_code == 3
     assert "has no result: OSError: why" in out
     assert "0 of 30 rules exercised; never " in out
@@ -175,10 +175,10 @@ def test_items_without_a_result_and_rules_never_at_stake_are_no_verdict(run: Run
 def test_a_lemma_that_is_not_proven_is_told_and_no_pass(status: str, run: Run) -> None:
     rules = {rule.id: 1 for rule in rules_of("nano_vllm", "0.2.0")}
     item = Proving(system="nano_vllm", revision="0.2.0", rule="NAN-R40", block=64)
-    with opened(Path("L"), write=True) as history:
-        history.begin(SETTINGS)
-        history.put([Done(item, Result(says={"lemma": status}, exercised=rules), 0.0, "")])
-    exit_code, out, _ = run("--history", "L", "--report")
+    with opened(Path("L"), write=True) as ledger:
+        ledger.begin(SETTINGS)
+        ledger.put([Done(item, Result(says={"lemma": status}, exercised=rules), 0.0, "")])
+    exit_code, out, _ = run("--ledger", "L", "--report")
     line = f"NAN-R40 (nano_vllm 0.2.0, block 64): lemma: {status}"
     assert (exit_code, line in out) == ((0, False) if status == "proven" else (3, True))
 
@@ -186,16 +186,16 @@ def test_a_lemma_that_is_not_proven_is_told_and_no_pass(status: str, run: Run) -
 def test_an_empty_ledger_is_no_verdict(run: Run) -> None:
     with opened(Path("L"), write=True):
         pass
-    assert run("--history", "L", "--report")[:2] == (3, "no verdict after 0 items\n")
+    assert run("--ledger", "L", "--report")[:2] == (3, "no verdict after 0 items\n")
 
 
 def test_a_conflict_is_told(run: Run) -> None:
     item = Sample(system="nano_vllm", revision="0.2.0", scale="small", seed=1, examples=1)
     for path, steps in (("L", 1), ("M", 2)):
-        with opened(Path(path), write=True) as history:
-            history.begin(SETTINGS)
-            history.put([Done(item, Result(steps=steps), 0.0, "")])
-    exit_code, out, _ = run("--history", "L", "--merge", "M")
+        with opened(Path(path), write=True) as ledger:
+            ledger.begin(SETTINGS)
+            ledger.put([Done(item, Result(steps=steps), 0.0, "")])
+    exit_code, out, _ = run("--ledger", "L", "--merge", "M")
     assert exit_code == 3
     assert "gave another result elsewhere: see table conflicts" in out
 
@@ -204,8 +204,8 @@ def test_of_merged_campaigns_the_seed_says_which_goes_on(run: Run) -> None:
     filled(Path("L"), items=1)
     other = Settings(seed=5, pairs=SETTINGS.pairs, scales=SETTINGS.scales, code=code())
     filled(Path("M"), other, items=1)
-    run("--history", "L", "--merge", "M")
-    exit_code, _, err = run("--history", "L", "--items", "1")
+    run("--ledger", "L", "--merge", "M")
+    exit_code, _, err = run("--ledger", "L", "--items", "1")
     assert exit_code == 2
     assert "--seed: L holds 2 campaigns, of seeds 3, 5; valid: one" in err
 

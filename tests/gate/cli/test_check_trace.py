@@ -22,7 +22,7 @@ from schedproof.gate.traces.trace_file import read_trace
 from schedproof.model.scenario import Scenario
 from schedproof.properties.mutants.systems import mutants_of
 
-from ..build import Run
+from ...command_line import Run
 from ..trace_build import (
     Line,
     bent,

@@ -10,7 +10,7 @@ from schedproof.gate.corpus.folder import entries
 from schedproof.gate.corpus.replay import expecting
 from schedproof.gate.files.scenario_file import read_scenario
 
-from ..build import Run
+from ...command_line import Run
 from ..corpus_build import calm, crowd, kept, written
 
 

@@ -14,7 +14,7 @@ from schedproof.gate.files.scenario_file import read_scenario
 from schedproof.gate.judging.profiles import PROFILES, Profile
 from schedproof.gate.targets.target_spec import TargetSpec
 
-from ..build import Result, Run
+from ...command_line import Result, Run
 
 TOYS = """
 from schedproof.model.target import ModelTarget

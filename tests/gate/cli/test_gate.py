@@ -19,7 +19,7 @@ from schedproof.gate.reports import junit
 from schedproof.gate.targets import capabilities
 from schedproof.spec.catalogue import load
 
-from ..build import Run
+from ...command_line import Run
 from ..toys import PATIENCE, gate_json, is_gone, load_rules, small_gate, statuses
 
 pytestmark = pytest.mark.usefixtures("folder")

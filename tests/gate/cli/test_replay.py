@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from ..build import Run
+from ...command_line import Run
 from ..toys import broken_scenario, spyre_scenario, written
 
 pytestmark = pytest.mark.usefixtures("folder")

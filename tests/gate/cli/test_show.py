@@ -10,7 +10,7 @@ from schedproof.gate.cli.show import page_name, size_told
 from schedproof.gate.files.scenario_file import scenario_json
 from schedproof.gate.web.show import page as pages
 
-from ..build import Run
+from ...command_line import Run
 from ..trace_build import recorded, request, scenario, text
 
 

@@ -14,7 +14,7 @@ from schedproof.gate.cli import step as step_command
 from schedproof.gate.cli.step import configured
 from schedproof.model.errors import InputError
 
-from ..build import Run
+from ...command_line import Run
 
 
 def test_it_says_where_it_is_and_ctrl_c_ends_it() -> None:

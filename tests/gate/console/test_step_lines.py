@@ -13,7 +13,7 @@ from schedproof.model.observation import Step
 from schedproof.model.target import ModelTarget
 from schedproof.properties.checking.replay import replay
 
-from ..build import Run
+from ...command_line import Run
 from ..trace_build import request, scenario
 
 CONFIG = {"block_size": 64, "max_batch_tkv": 520}

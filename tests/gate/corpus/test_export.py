@@ -13,7 +13,7 @@ from schedproof.gate.corpus.replay import expecting
 from schedproof.gate.files.scenario_file import scenario_of
 from schedproof.model.scenario import Request
 
-from ..build import Run
+from ...command_line import Run
 from ..corpus_build import calm, crowd, kept
 
 HOSTILE = "'''\"\"\"\n{x}\\ \x1b]0;é"

@@ -14,7 +14,7 @@ from schedproof.properties.search.boundary_cases import used
 from schedproof.solver.systems import space_of
 from schedproof.spec.catalogue import load
 
-from ..build import Run
+from ...command_line import Run
 
 
 def generated(

@@ -15,7 +15,8 @@ from schedproof.gate.targets import capabilities
 from schedproof.model.faults import TargetHung
 from schedproof.properties.predicates.rules import NEVER_HANGS
 
-from ..build import Ghosts, Run, Toy, entry
+from ...command_line import Run
+from ..build import Ghosts, Toy, entry
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""`schedproof search --engine lanes`: what a net catches is a counterexample like any other."""
+"""`schedproof search --engine vectorized`: random loads, judged and replayed."""
 
 from pathlib import Path
 
@@ -7,7 +7,7 @@ import pytest
 from schedproof.gate.files.scenario_file import read_scenario
 from schedproof.gate.search import vectorized
 
-from ..build import Run
+from ...command_line import Run
 
 pytest.importorskip("numpy", reason="NumPy is not installed: pip install 'schedproof[fast]'")
 
@@ -28,7 +28,7 @@ TIGHT = [
 
 
 def test_a_hit_is_replayed_on_the_model_shrunk_written_and_explained(run: Run) -> None:
-    result = run("search", "SPY-R07", "--engine", "lanes", "--set", "formula=1.10.0", *TIGHT)
+    result = run("search", "SPY-R07", "--engine", "vectorized", "--set", "formula=1.10.0", *TIGHT)
     assert result.code == 1, result
     lines = result.out.splitlines()
     assert lines[0] == "search SPY-R07 by lanes, formula 1.10.0"
@@ -46,7 +46,7 @@ def test_a_hit_is_replayed_on_the_model_shrunk_written_and_explained(run: Run) -
 
 
 def test_a_hit_is_replayed_on_the_target_that_is_named(run: Run) -> None:
-    words = ("search", "SPY-R35", "--engine", "lanes", "--revision", "2.1.2")
+    words = ("search", "SPY-R35", "--engine", "vectorized", "--revision", "2.1.2")
     result = run(*words, "--target", "model")
     assert result.code == 1, result
     assert "model breaks it, too, at step " in result.out
@@ -54,7 +54,7 @@ def test_a_hit_is_replayed_on_the_target_that_is_named(run: Run) -> None:
 
 
 def test_a_target_that_keeps_the_rule_is_said_to(run: Run) -> None:
-    words = ("search", "SPY-R07", "--engine", "lanes", "--revision", "documented", *TIGHT)
+    words = ("search", "SPY-R07", "--engine", "vectorized", "--revision", "documented", *TIGHT)
     result = run(*words, "--target", "model:2.1.2")
     assert result.code == 3, result
     assert "BROKEN SPY-R07" in result.out
@@ -63,7 +63,7 @@ def test_a_target_that_keeps_the_rule_is_said_to(run: Run) -> None:
 
 @pytest.mark.parametrize("rule", vectorized.JUDGED)
 def test_what_keeps_its_promises_is_inconclusive_when_the_time_is_over(run: Run, rule: str) -> None:
-    result = run("search", rule, "--engine", "lanes", *TIGHT, "--time-limit", "1")
+    result = run("search", rule, "--engine", "vectorized", *TIGHT, "--time-limit", "1")
     assert result.code == 3, result
     assert result.out.splitlines()[-1].startswith("inconclusive: none of ")
     assert result.out.endswith(f"breaks {rule}; the time limit was reached\n")
@@ -95,7 +95,7 @@ def test_the_same_net_catches_the_same() -> None:
 def test_what_lanes_cannot_be_asked_is_one_line_and_exit_2(
     run: Run, words: list[str], message: str
 ) -> None:
-    result = run("search", *words, "--engine", "lanes")
+    result = run("search", *words, "--engine", "vectorized")
     assert (result.code, result.out) == (2, ""), result
     assert message in result.err
     assert result.err.count("\n") == 1
@@ -103,7 +103,7 @@ def test_what_lanes_cannot_be_asked_is_one_line_and_exit_2(
 
 def test_without_numpy_it_says_how_to_install_it(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(vectorized, "find_spec", lambda name: None)
-    result = run("search", "SPY-R07", "--engine", "lanes")
+    result = run("search", "SPY-R07", "--engine", "vectorized")
     assert (result.code, result.out) == (2, "")
     assert result.err == (
         "schedproof: --engine: lanes: NumPy is not installed; "

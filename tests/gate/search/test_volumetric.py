@@ -9,7 +9,7 @@ import pytest
 from schedproof.gate.files.scenario_file import read_scenario
 from schedproof.gate.processes.worker_timeout import Unanswered
 
-from ..build import Run
+from ...command_line import Run
 
 SMALLEST = [
     *("--set", "block_size=2", "--set", "chunk_size=2"),
@@ -174,7 +174,7 @@ def test_ctrl_c_before_there_is_an_answer_is_one_line_and_exit_3(
         (["SPY-R21", "--engine", "hypothesis"], "RULE: SPY-R21 has no predicate: "),
         (
             ["SPY-R07", "--engine", "spin"],
-            "--engine: 'spin'; valid: z3, hypothesis, explore, lanes, all",
+            "--engine: 'spin'; valid: z3, hypothesis, explore, vectorized, all",
         ),
         (
             ["SPY-R07", "--engine", "all", "--prove"],

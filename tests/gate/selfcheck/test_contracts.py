@@ -14,7 +14,7 @@ from schedproof.gate.selfcheck.contracts import Answer, Claim, called_with, judg
 from schedproof.model.spyre import padding, peak, prefix, tkv, volumetric
 from schedproof.solver.spyre.contracts import CONTRACTS
 
-from ..build import Run
+from ...command_line import Run
 
 MODULES = {one.__name__.rpartition(".")[2]: one for one in (padding, peak, prefix, tkv, volumetric)}
 PATIENCE = 120.0  # seconds; what takes a moment, however busy the machine

@@ -27,7 +27,7 @@ from schedproof.solver.systems import Space, space_of
 from schedproof.spec.catalogue import load
 from schedproof.spec.systems import SYSTEMS
 
-from ..build import Run
+from ...command_line import Run
 
 RULES = [(system, rule) for system in SYSTEMS for rule in load(system) if rule.checked]
 EXCUSED = next(iter(BEYOND["explorer"]))

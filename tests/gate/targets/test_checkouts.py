@@ -8,10 +8,10 @@ import pytest
 
 from schedproof.gate.targets import checkouts
 from schedproof.gate.targets.checkouts import CHECKOUTS
-from schedproof.gate.targets.factory import default_revision, default_system
+from schedproof.gate.targets.target_spec import parse_target
 from schedproof.model.errors import InputError
 
-from ..build import Run
+from ...command_line import Run
 
 NANO = CHECKOUTS["nano-vllm"]
 VARIABLE = "SCHEDPROOF_NANO_VLLM"
@@ -51,7 +51,7 @@ def checkout(folder: Path, code: str = NEW) -> Path:
 )
 def test_a_checkout_is_named_alone_or_with_its_folder(spec: str, folder: str) -> None:
     assert checkouts.named(spec) == (NANO, folder)
-    assert default_system(spec) == "nano_vllm"
+    assert parse_target(spec).default_system == "nano_vllm"
 
 
 @pytest.mark.parametrize(
@@ -122,9 +122,9 @@ def test_code_that_publishes_blocks_is_compared_with_the_release_and_older_with_
 ) -> None:
     one = checkout(tmp_path / "one", code)
     assert checkouts.revision_of(NANO, str(one)) == revision
-    assert default_revision(f"nano-vllm:{one}") == revision
+    assert parse_target(f"nano-vllm:{one}").default_revision() == revision
     monkeypatch.setenv(VARIABLE, str(one))
-    assert default_revision("nano-vllm") == revision
+    assert parse_target("nano-vllm").default_revision() == revision
 
 
 def test_the_script_gets_the_folder_by_the_environment_and_a_fixed_hash_seed(

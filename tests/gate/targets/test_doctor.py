@@ -14,7 +14,8 @@ from schedproof.model.target import ModelTarget, Reply
 from schedproof.spec.catalogue import load
 from schedproof.spec.systems import SYSTEMS
 
-from ..build import Run, Toy
+from ...command_line import Run
+from ..build import Toy
 
 
 class SaysMore(Toy):

@@ -2,7 +2,7 @@
 
 import pytest
 
-from schedproof.gate.targets.factory import default_revision, default_system
+from schedproof.gate.targets.target_spec import parse_target
 
 
 @pytest.mark.parametrize(
@@ -23,7 +23,7 @@ from schedproof.gate.targets.factory import default_revision, default_system
 def test_a_release_is_held_to_the_model_that_decides_as_it_does(
     spec: str, revision: str | None
 ) -> None:
-    assert default_revision(spec) == revision
+    assert parse_target(spec).default_revision() == revision
 
 
 @pytest.mark.parametrize(
@@ -37,7 +37,7 @@ def test_a_release_is_held_to_the_model_that_decides_as_it_does(
     ],
 )
 def test_a_release_says_which_system_is_meant(spec: str, system: str) -> None:
-    assert default_system(spec) == system
+    assert parse_target(spec).default_system == system
 
 
 FACTORY = """

@@ -13,7 +13,7 @@ import pytest
 
 from schedproof.gate.targets import releases
 from schedproof.gate.targets.releases import Prepared, complaint
-from schedproof.gate.targets.supported_releases import Release, ReleaseError, parse
+from schedproof.gate.targets.supported_releases import Release, ReleaseError, parse_release
 
 SPYRE = Release("sendnn-inference", "2.1.2", "0.19.1")
 WHEEL = {
@@ -113,7 +113,7 @@ def there(cache: Path) -> list[str]:
     ],
 )
 def test_a_supported_release_comes_with_its_version_of_vllm(text: str, release: Release) -> None:
-    assert parse(text) == release
+    assert parse_release(text) == release
 
 
 @pytest.mark.parametrize(
@@ -129,13 +129,13 @@ def test_a_supported_release_comes_with_its_version_of_vllm(text: str, release: 
     ],
 )
 def test_a_text_that_names_no_known_release_is_none(text: str) -> None:
-    assert parse(text) is None
+    assert parse_release(text) is None
 
 
 @pytest.mark.parametrize("version", ["", "2.1.9", "2.2.1", "=2.1.2", "2.1.2 --fast", "latest"])
 def test_an_unsupported_version_is_refused_with_those_that_are(version: str) -> None:
     with pytest.raises(ReleaseError) as caught:
-        parse(f"sendnn-inference=={version}")
+        parse_release(f"sendnn-inference=={version}")
     message = str(caught.value)
     assert message.startswith(f"sendnn-inference: version {version!r} is not supported")
     assert message.endswith("2.6.2, 2.6.3")
@@ -143,7 +143,7 @@ def test_an_unsupported_version_is_refused_with_those_that_are(version: str) -> 
 
 
 def test_a_release_is_written_as_it_is_read() -> None:
-    assert parse(str(SPYRE)) == SPYRE
+    assert parse_release(str(SPYRE)) == SPYRE
 
 
 # Where

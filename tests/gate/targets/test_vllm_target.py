@@ -15,7 +15,7 @@ import pytest
 
 from schedproof.gate.targets import factory, releases
 from schedproof.gate.targets.pipe import PipeTarget
-from schedproof.gate.targets.supported_releases import VLLM_OF, ReleaseError, parse
+from schedproof.gate.targets.supported_releases import VLLM_OF, ReleaseError, parse_release
 from schedproof.model.observation import FIELDS, REQUIRED
 
 Step = dict[str, Any]
@@ -77,7 +77,7 @@ class Vllm(NamedTuple):
 
 @pytest.fixture(scope="module", params=RELEASES)
 def vllm(request: pytest.FixtureRequest) -> Iterator[Vllm]:
-    release = parse(f"vllm=={request.param}")
+    release = parse_release(f"vllm=={request.param}")
     assert release is not None
     try:
         prepared = releases.prepare(release, offline=True)
@@ -100,7 +100,7 @@ def held(step: Step) -> list[int]:
 
 def test_an_unknown_version_is_one_line_with_those_that_are_valid() -> None:
     with pytest.raises(ReleaseError) as caught:
-        parse("vllm==9.9.9")
+        parse_release("vllm==9.9.9")
     assert str(caught.value) == (
         f"vllm: version '9.9.9' is not supported; supported are {', '.join(SUPPORTED)}"
     )

@@ -24,7 +24,7 @@ from schedproof.model.target import ModelTarget
 from schedproof.properties.checking.replay import replay
 from schedproof.properties.predicates.predicate import Broken
 
-from ..build import Run
+from ...command_line import Run
 from ..trace_build import recorded, request, scenario, written
 
 ROOT = Path(__file__).resolve().parents[3]

@@ -13,7 +13,7 @@ from schedproof.gate.traces.recorder import Recorder, recorded
 from schedproof.model.faults import TargetFault, TargetHung
 from schedproof.model.target import ModelTarget, Reply
 
-from ..build import Run
+from ...command_line import Run
 from ..trace_build import recorded as lines_of
 from ..trace_build import request, scenario
 

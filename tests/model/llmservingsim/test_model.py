@@ -7,7 +7,8 @@ import pytest
 from schedproof.model.llmservingsim.model import make_model
 from schedproof.model.scenario import Request
 
-from .build import SMALL, Run
+from ...command_line import Run
+from .build import SMALL
 
 ALWAYS = {
     *("kind", "scheduled", "emitted", "waiting", "running", "prefilling", "preempted"),

@@ -5,7 +5,8 @@ import pytest
 from schedproof.model.llmservingsim import scheduler
 from schedproof.model.llmservingsim.state import State
 
-from .build import Run, waiting
+from ...command_line import Run
+from .build import waiting
 
 each_revision = pytest.mark.parametrize("revision", ["documented", "head"])
 

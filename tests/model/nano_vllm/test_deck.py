@@ -6,7 +6,7 @@ import pytest
 
 from schedproof.model.nano_vllm.block_manager import slot
 
-from .build import Run
+from ...command_line import Run
 
 SYSTEM = ("system", 256)
 

@@ -10,7 +10,8 @@ from schedproof.model.nano_vllm.scheduler import Plan
 from schedproof.model.nano_vllm.state import Sequence, State
 from schedproof.model.pool import Pool, free_blocks
 
-from .build import REVISIONS, Run, config, decoding, ids, pool, waiting
+from ...command_line import Run
+from .build import REVISIONS, config, decoding, ids, pool, waiting
 
 WHOLE, IN_CHUNKS = REVISIONS
 each_revision = pytest.mark.parametrize("revision", REVISIONS)

@@ -74,4 +74,4 @@ def test_a_tkv_that_the_projection_did_not_look_at_is_named():
     )
     lines = explain("SPY-R07", scenario, 3, "documented")
     assert "2 requests that live as long x 257 = 514 <= 520" in lines[-2]
-    assert "r0 is at tkv 261, which the projection did not look at" in lines[-1]
+    assert "so it never compared r0, whose tkv is 261" in lines[-1]

@@ -8,7 +8,7 @@ import pytest
 
 from schedproof.gate.web.states import drawing
 
-from ...build import Run
+from ....command_line import Run
 
 SMALL = ["--revision", "documented", "--scope", "lengths", "--requests", "2", "--limits", "6"]
 PAGE = re.compile(r'<script type="application/json" id="data">(.*?)</script>', re.DOTALL)

@@ -36,9 +36,9 @@ def test_a_step_that_calls_itself_mixed_breaks_the_rule() -> None:
     [("ab", "a", True), ("ab", "ab", False), ("ab", "", False)],
 )
 def test_both_phases_are_at_stake_while_one_runs_and_another_waits(
-    accounts: str, running: str, exercised: bool
+    requests: str, running: str, exercised: bool
 ) -> None:
-    history = book(*(request(name) for name in accounts), running=running)
+    history = book(*(request(name) for name in requests), running=running)
     assert admission.both_phases_wanted(history, ran({})) is exercised
     assert admission.someone_runs_and_waits(history, ran({})) is exercised
 

@@ -1,0 +1,1 @@
+"""The library: what `import schedproof` offers, and what the command line calls."""

@@ -1,0 +1,208 @@
+"""Judging from Python: `judge`, `replay` and `search`."""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from ...model.errors import InputError
+from ...model.scenario import Scenario
+from ...model.systems import check_system, make_model, resolve_revision
+from ...properties.checking.replay import Outcome
+from ...properties.checking.replay import replay as replay_steps
+from ...properties.predicates.predicate import Broken
+from ...properties.search.run import run_search
+from ...properties.search.state import Search, SearchOptions
+from ...properties.shrinking.shrink import shrink
+from ...spec.catalogue import load
+from ..console.option_checks import at_least, option
+from ..judging.context import GateContext, GateOptions
+from ..judging.deviations import Deviations
+from ..judging.events import Event
+from ..judging.hypothesis_home import set_hypothesis_home
+from ..judging.judge import judge as judge_context
+from ..judging.profiles import PROFILES
+from ..judging.rule_choice import judged_by
+from ..judging.run import run_gate
+from ..judging.verdict import Verdict
+from ..targets.limits import MEMORY_LIMIT, STEP_LIMIT
+from ..targets.target_spec import TargetSpec
+from .targets import AnyTarget, open_target, spec_of
+
+SHRINK_ATTEMPTS = 250
+
+
+class Counterexample(NamedTuple):
+    """A run that breaks a rule.
+
+    Attributes:
+        scenario: the run, shrunk.
+        broken: the rules that its last step breaks, the first broken one first.
+    """
+
+    scenario: Scenario
+    broken: tuple[Broken, ...]
+
+
+def gate_options(
+    spec: TargetSpec,
+    *,
+    system: str | None = None,
+    revision: str | None = None,
+    rules: Sequence[str] | None = None,
+    profile: str = "ci",
+    seed: int = 0,
+    max_failures: int = 3,
+    out: Path = Path("schedproof-out"),
+    corpus: Sequence[Scenario] = (),
+    step_limit: float = STEP_LIMIT,
+    memory_limit: int = MEMORY_LIMIT,
+    offline: bool = False,
+    jobs: int = 1,
+) -> GateOptions:
+    """The options of a gate, checked; None means what the target implies.
+
+    Raises:
+        InputError, CatalogueError: an option that means nothing; the message names it.
+    """
+    system = spec.default_system if system is None else system
+    with option("--system"):
+        check_system(system)
+    if revision is None:
+        revision = spec.default_revision()
+    with option("--revision"):
+        resolved = resolve_revision(system, revision)
+        if spec.is_plain_model:
+            make_model(system, resolved, {})
+    if profile not in PROFILES:
+        raise InputError("--profile", f"{profile!r}; valid: {', '.join(PROFILES)}")
+    at_least("--seed", seed, 0)
+    at_least("--max-failures", max_failures, 1)
+    at_least("--jobs", jobs, 1)
+    return GateOptions(
+        spec=spec,
+        system=system,
+        revision=resolved,
+        rules=judged_by(load(system), rules, resolved, spec),
+        chosen=bool(rules),
+        profile_name=profile,
+        seed=seed,
+        max_failures=max_failures,
+        out=out,
+        corpus=[one for one in corpus if one.system == system],
+        step_limit=step_limit,
+        memory_limit=memory_limit,
+        offline=offline,
+        jobs=jobs,
+    )
+
+
+def judge(
+    target: AnyTarget,
+    *,
+    system: str | None = None,
+    revision: str | None = None,
+    rules: Sequence[str] | None = None,
+    profile: str = "quick",
+    seed: int = 0,
+    out: Path | str = "schedproof-out",
+    corpus: Sequence[Scenario] = (),
+    jobs: int = 1,
+    report: Callable[[Event], None] = lambda _: None,
+) -> Verdict:
+    """Judge a scheduler as `schedproof gate` does; the verdict has one entry per rule.
+
+    Args:
+        target: as for `open_target`.
+        system, revision: the rules that apply; None: those that the target implies.
+        rules: ids of the rules to check; None: all.
+        profile: how much is searched: quick, ci or nightly.
+        seed: the same seed gives the same verdict.
+        out: folder for the scenarios of broken rules.
+        corpus: scenarios that are replayed first.
+        jobs: processes; 1 for a target that is an object.
+        report: receives every event while the gate runs.
+
+    Raises:
+        InputError, CatalogueError, UnknownTargetError, ReleaseError: an argument means nothing.
+        TargetFault, ConfigRefused: the target does not start, or accepts no configuration.
+    """
+    spec = spec_of(target)
+    options = gate_options(
+        spec,
+        system=system,
+        revision=revision,
+        rules=rules,
+        profile=profile,
+        seed=seed,
+        out=Path(out),
+        corpus=corpus,
+        jobs=jobs,
+    )
+    if isinstance(target, str | TargetSpec):
+        return run_gate(options, Deviations(), report)[0]
+    if jobs != 1:
+        raise InputError("jobs", f"{jobs}; valid for a target that is an object: 1")
+    set_hypothesis_home()
+    return judge_context(GateContext(options, target, report))
+
+
+def replay(
+    scenario: Scenario, target: AnyTarget = "model", *, rules: Sequence[str] | None = None
+) -> Outcome:
+    """Run one scenario on a target, judged step by step to its end or to its first broken rule.
+
+    Args:
+        scenario: from `read_scenario`, or made in Python.
+        target: as for `open_target`.
+        rules: ids of the rules to check; None: all.
+
+    Raises:
+        InputError, CatalogueError, ConfigRefused: the scenario or a rule means nothing here.
+        TargetFault: a reply of the target breaks the protocol.
+    """
+    revision = resolve_revision(scenario.system, scenario.revision)
+    chosen = judged_by(load(scenario.system), rules, revision, spec_of(target))
+    with open_target(target) as there:
+        return replay_steps(there, scenario, chosen)
+
+
+def search(
+    rule: str,
+    target: AnyTarget = "model",
+    *,
+    system: str | None = None,
+    revision: str | None = None,
+    scale: str = "small",
+    examples: int = 400,
+    seed: int = 0,
+) -> Counterexample | None:
+    """Search a target for a run that breaks a rule, with Hypothesis; None: no run of these did.
+
+    A search can find a counterexample; it cannot prove that there is none.
+
+    Args:
+        rule: the id of the rule.
+        target: as for `open_target`.
+        system, revision: the rules that apply; None: those that the target implies.
+        scale: small, short, tight or production.
+        examples: runs that are tried.
+        seed: the same seed gives the same runs.
+
+    Raises:
+        InputError, CatalogueError, UnknownTargetError, ReleaseError: an argument means nothing.
+        TargetFault: a reply of the target breaks the protocol.
+    """
+    options = gate_options(spec_of(target), system=system, revision=revision, rules=[rule])
+    set_hypothesis_home()
+    with open_target(target) as there:
+        asked = SearchOptions(there, options.system, options.revision, options.rules, scale)
+        found = Search(asked)
+        if not run_search(found, examples, seed, 0) or found.failure is None:
+            return None
+        scenario, _ = found.failure
+
+        def still_breaks(candidate: Scenario) -> bool:
+            return bool(replay_steps(there, candidate, options.rules).broken)
+
+        smallest = shrink(scenario, still_breaks, SHRINK_ATTEMPTS)
+        return Counterexample(smallest, tuple(replay_steps(there, smallest, options.rules).broken))

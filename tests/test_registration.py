@@ -1,0 +1,78 @@
+"""A fifth system is registered once, and then gated, explored and searched like the others."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import schedproof
+from schedproof.model.target import ModelTarget
+from schedproof.solver.explored import Asked, Run
+from schedproof.spec import systems
+from schedproof.spec.catalogue import load
+
+from .command_line import runner
+from .toy_system import SCOPES, toy_system
+
+CHECKED = ["TOY-R01", "TOY-R02", "TOY-R03"]
+
+
+@pytest.fixture(autouse=True)
+def _registered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.chdir(tmp_path)
+    systems.register(toy_system(tmp_path))
+    yield
+    systems.unregister("toy")
+
+
+def test_a_gate_judges_it_by_its_rules_and_those_of_every_system() -> None:
+    verdict = schedproof.judge(ModelTarget(), system="toy")
+    statuses = {rule.id: rule.status for rule in verdict.rules}
+    assert [statuses[rule] for rule in CHECKED] == ["held"] * 3
+    assert statuses["ALL-R04"] == "held"
+    assert verdict.exit_code == 0
+    assert all(rule.exercised for rule in verdict.rules if rule.id in CHECKED)
+
+
+def test_a_gate_finds_and_shrinks_what_breaks_its_rules() -> None:
+    verdict = schedproof.judge(ModelTarget(), system="toy", revision="one too many")
+    finding = next(one for one in verdict.findings if one.rule == "TOY-R01")
+    assert (verdict.exit_code, finding.requests) == (1, 2)
+    scenario = schedproof.read_scenario(finding.scenario)
+    assert [one.rule for one in schedproof.replay(scenario).broken] == ["TOY-R01"]
+
+
+def test_the_command_line_knows_it(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    run = runner(monkeypatch, capfd)
+    assert "TOY-R02" in run("rules", "--system", "toy").out
+    result = run("gate", "model", "--system", "toy", "--profile", "quick")
+    assert result.code == 0, result
+    assert "TOY-R01" in result.out
+
+
+@pytest.mark.parametrize(
+    ("revision", "broken"), [("documented", []), ("one too many", [CHECKED[0]])]
+)
+def test_its_scope_is_explored_to_the_end(revision: str, broken: list[str]) -> None:
+    rules = [rule for rule in load("toy") if rule.checked]
+    run = Run(Asked(revision, SCOPES[0]), rules)
+    for _ in run.exploration.run():
+        pass
+    explored = run.explored()
+    assert explored.complete
+    assert sorted({one.rule for one in explored.found}) == broken
+    assert explored.exercised["TOY-R01"] == (1, 2)
+
+
+def test_a_search_finds_its_counterexample() -> None:
+    found = schedproof.search("TOY-R01", system="toy", revision="one too many")
+    assert found is not None
+    assert [one.rule for one in found.broken] == ["TOY-R01"]
+    assert schedproof.search("TOY-R01", system="toy", examples=50) is None
+
+
+def test_a_name_is_registered_once(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="a system named 'toy' is registered already"):
+        systems.register(toy_system(tmp_path))
