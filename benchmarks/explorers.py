@@ -1,7 +1,8 @@
 """The explorer and Spin on the same model, rule and scope.
 
 Spin's model is `spyre.pml`, as one would write it; with LATE, a reduction made by hand is added:
-nobody arrives behind somebody who waits. Each tool has a process of its own. Seconds are those of
+no request arrives behind a waiting one. Each tool has a process of its own. Seconds are
+those of
 the whole answer: Spin's translation and compilation belong to it. What does not end in time has no
 verdict. Spin needs spin and gcc.
 """

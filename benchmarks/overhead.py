@@ -4,7 +4,7 @@ Hypothesis searches while every operation is written down; then, in turns, it se
 and exactly these operations are asked of the target under the monitor, without Hypothesis, and of
 the target by itself. By itself it is asked one operation after the other; and, where it can be, for
 the steps that follow one another at once, as a gate asks it. What counts is CPU time, of this
-process and of the target's. The clock is told beside it: where the target works ahead on a core of
+process and of the target's. The clock stands beside it: where the target works ahead on a core of
 its own, judging costs less by the clock; on a busy machine it says mostly what others do meanwhile.
 """
 
@@ -218,7 +218,7 @@ def clocks(target: Target) -> Callable[[Callable[[], object]], Spent]:
     """What a work takes, here and in the target's process.
 
     Raises:
-        NotMeasured: it is not the same process after it, or nobody tells its time.
+        NotMeasured: it is not the same process after it, or its time cannot be read.
     """
 
     def process() -> int | None:

@@ -1,4 +1,4 @@
-"""What schedproof is compared with: the same predicates, and requests that nobody has aimed.
+"""What schedproof is compared with: the same predicates, and requests that are not aimed.
 
 A list of requests that are evenly drawn integers, and a configuration: the published one, or one
 whose keys are drawn by themselves, each evenly from the values that our own configurations have,
@@ -59,7 +59,7 @@ class Plain:
         self.found = False
 
     def run(self, values: Mapping[str, Any], requests: Sequence[Numbers]) -> None:
-        """Judge one run; a configuration that nobody can have is none."""
+        """Judge one run; an impossible configuration is skipped."""
         self.runs += 1
         scenario = Scenario(
             system=self._system,

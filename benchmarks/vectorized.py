@@ -72,7 +72,7 @@ def rates(requests: int, lanes: int, engines: list[bool], rounds: int) -> Iterat
 
 
 def config_of(requests: int) -> dict[str, Any]:
-    """Slots for everyone, and a limit that makes some wait."""
+    """Slots for every request, and a limit that makes some wait."""
     return {"max_num_seqs": requests, "max_model_len": 2_048, "max_batch_tkv": 1_024 * requests}
 
 

@@ -28,7 +28,7 @@ def find(queue: Iterable[Member], request_id: str) -> Member | None:
 
 def ending(state: Any, request_id: str) -> Any:
     """The state of a scheduler in which the next token that the request generates is its last;
-    where nobody is called so it stays as it is."""
+    where no request has that id it stays as it is."""
     queues = {name: getattr(state, name) for name in QUEUES if hasattr(state, name)}
     return state._replace(
         **{

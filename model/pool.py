@@ -29,7 +29,7 @@ class Pool(NamedTuple):
 
 
 def free_blocks(pool: Pool) -> int | None:
-    """How many blocks nobody holds, None where there is no bound."""
+    """How many blocks no request holds, None where there is no bound."""
     if pool.size is None:
         return None
     return len(pool.head) + pool.size + 1 - pool.fresh + len(pool.tail)
@@ -47,7 +47,7 @@ def fits(pool: Pool, blocks: int) -> bool:
 
 
 def unheld(pool: Pool, hit: tuple[int, ...]) -> int:
-    """How many of these cached blocks nobody holds."""
+    """How many of these cached blocks no request holds."""
     free = {block for block, _ in pool.tail}
     return sum(block in free for block in hit)
 
@@ -82,13 +82,13 @@ def give_back(
 ) -> Pool:
     """The pool with `blocks` free again, the first of them to be handed out first.
 
-    `nameless_first`: blocks that nobody can find by content are handed out before all others.
+    `nameless_first`: blocks that no request can find by content are handed out before all others.
     """
     given = tuple(blocks)
     if not nameless_first and pool.size is not None:
         return pool._replace(tail=pool.tail + given)
     named = tuple([entry for entry in given if entry[1] is not None])
-    if not nameless_first:  # without a bound nobody is ever handed a block of the tail
+    if not nameless_first:  # without a bound no request is ever handed a block of the tail
         return pool._replace(tail=pool.tail + named)
     nameless = tuple([block for block, content in given if content is None])
     return Pool(pool.size, nameless + pool.head, pool.fresh, pool.tail + named, pool.cached)

@@ -12,7 +12,7 @@ from .scenario import Request
 
 class Model(Protocol):
     """One configuration of one revision of a system. Every method is pure: its states, which
-    nobody else looks into, go in and come out."""
+    opaque to callers, go in and come out."""
 
     @property
     def observes(self) -> tuple[str, ...]:

@@ -9,7 +9,7 @@ from ..properties.history.request_history import RequestHistory
 from ..properties.history.run_history import RunHistory
 from .undecided import Candidates, OpenRequestHistory, fully_decided
 
-# What is told of a request apart from what was asked for.
+# Counters of a request.
 COUNTERS = (
     *("computed", "emitted", "prefix_hit", "prefill_steps", "paused_steps"),
     *("regenerated", "lost", "preemptions", "arrival"),

@@ -5,7 +5,7 @@ that differ in names only. Nothing here knows what a scheduler is.
 
 Several configurations may be explored at once, where they mostly behave alike: a state comes with
 the set of configurations that reach it, as the bits of an integer, and a move with those that make
-it. What is counted, and what breaks, is told apart by configuration.
+it. What is counted, and what breaks, is counted by configuration.
 """
 
 from collections import Counter, deque
@@ -154,7 +154,7 @@ class Exploration:
         return reached
 
     def run(self) -> Iterator["Exploration"]:
-        """Explore; itself, every few states, for whoever watches the clock."""
+        """Explore; itself, every few states, for callers that watch the clock."""
         if self.order == "random":
             yield from self._walk()
         elif self.order == "deepening":

@@ -166,5 +166,5 @@ class Run:
             members = one.known[state]
             if members.bit_count() == 1 and not members & told:
                 told |= members
-                message = "a state comes again, and nobody has got a token since"
+                message = "a state comes again, and no request has got a token since"
                 yield Found(COMPLETION, message, members, one.way_to(state))

@@ -45,7 +45,7 @@ class Models(Protocol):
 
     @property
     def waits_are_bounded(self) -> bool:
-        """Nobody may overtake the first in line for ever (ALL-R05)."""
+        """No request may overtake the first in line for ever (ALL-R05)."""
 
     def initial(self, member: int) -> Any:
         """The scheduler of one configuration before anything arrived."""
@@ -66,7 +66,8 @@ class Models(Protocol):
         """One step of the model of one configuration; those of `inside` are given up in it."""
 
     def quiet(self, state: Any) -> bool:
-        """In the coming step nothing happens but that everyone who decodes computes a token."""
+        """In the coming step nothing happens but that every request that decodes computes a
+        token."""
 
     def key(self, state: Any, book: Book) -> Hashable:
         """State and book without names."""

@@ -74,8 +74,8 @@ class Numbers:
         """
         top = self.fresh(name, 0, None)
         self.facts += [z3.Implies(there, one <= top) for there, one in numbers]
-        nobody = z3.And(top == 0, *(z3.Not(there) for there, _ in numbers))
-        self.facts.append(z3.Or(nobody, *(z3.And(there, one == top) for there, one in numbers)))
+        none_there = z3.And(top == 0, *(z3.Not(there) for there, _ in numbers))
+        self.facts.append(z3.Or(none_there, *(z3.And(there, one == top) for there, one in numbers)))
         return top
 
     def count(self, conditions: list[Any]) -> Any:

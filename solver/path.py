@@ -26,7 +26,7 @@ def scenario_of(
 ) -> Scenario:
     """The run that a path describes, in the configuration of number `member`.
 
-    What nobody has looked at is the first of the menu that this configuration takes.
+    What was not looked at is the first of the menu that this configuration takes.
     """
     clients: dict[str, _Client] = {}
     step = 0

@@ -24,7 +24,7 @@ from .undecided import Candidates, Looked, Menu
 from .waiting import WASTE_IN_LINE, Wait, head_of, never_ends, waits_too_long
 
 Aborts = Literal["none", "alone", "any"]
-# Who gives up, and whether inside the step.
+# A request that gives up, and whether inside the step.
 Abort = tuple[str, bool]
 BOUNDED_WAIT, COMPLETION = "ALL-R05", "ALL-R06"
 
@@ -42,9 +42,9 @@ class SchedulerSpace:
     """All behaviours of up to `requests` requests of a menu.
 
     Attributes:
-        aborts: no client gives up; one at a time does, in a step in which nobody ends early; or
-            one at a time, whoever ends.
-        reduced: lengths are chosen when they are looked at, and where nobody waits or arrives
+        aborts: no client gives up; one at a time does, in a step in which no request ends early; or
+            one at a time, also in a step in which a request ends.
+        reduced: lengths are chosen when they are looked at, and where no request waits or arrives
             only the first step of a block is left to the clients.
         exercised: per rule the configurations in which its witness occurred, as bits.
     """
@@ -91,7 +91,7 @@ class SchedulerSpace:
         """The node without names, in a few bytes."""
         book = node.book
         left = self._requests - len(node.known)
-        # What was wasted on one who is first no more does not count.
+        # What was wasted on one that is first no more does not count.
         in_line = node.wait.in_line if node.wait.head == head_of(book) else 0
         wait = (min(in_line, WASTE_IN_LINE), min(node.wait.idle, 2 * self._requests + 2))
         reports = len(book.aborts_to_report)
@@ -132,7 +132,7 @@ class SchedulerSpace:
     def _arrivals(self, node: Node, members: int) -> Iterator[Move]:
         """The next request arrives, at the end of the queue.
 
-        Behind one that nobody has looked at it might as well arrive later: it has not been looked
+        Behind one that was not looked at it might as well arrive later: it has not been looked
         at either. Steps that differ in nothing but how many wait are left out with it.
         """
         if len(node.known) == self._requests:
@@ -158,7 +158,7 @@ class SchedulerSpace:
                 yield Move(("arrive", name, candidates.bits), after, taken)
 
     def _untouched(self, node: Node, name: str) -> bool:
-        """Nobody has looked at the request yet."""
+        """The request has not been looked at yet."""
         everything = self._menu.everything
         return len(self._menu.items) > 1 and node.known[name].bits == everything.bits
 
@@ -177,7 +177,7 @@ class SchedulerSpace:
         return node._replace(state=state, book=book, known={**node.known, request: candidates})
 
     def _nobody_to_wait_for(self, node: Node) -> bool:
-        """Nothing arrives, nobody waits, and the coming step is like the one before."""
+        """Nothing arrives, no request waits, and the coming step is like the one before."""
         closed = len(node.known) == self._requests and not node.book.last_was_prefill
         return closed and node.book.last is not None and self._models.quiet(node.state)
 
@@ -201,7 +201,7 @@ class SchedulerSpace:
     def _decisions(
         self, state: Any, members: int, inside: tuple[str, ...]
     ) -> Iterator[tuple[int, Stepped]]:
-        """The configurations that decide alike, as bits, with the step if nobody ends early.
+        """The configurations that decide alike, as bits, with the step if no request ends early.
 
         A scheduler asks of the limit whether something is within it. So those between two limits
         that lead to the same do as these two; and one that was not asked does not matter.
@@ -233,7 +233,7 @@ class SchedulerSpace:
     def _endings(
         self, node: Node, stepped: Stepped, members: int, alone: bool
     ) -> Iterator[tuple[Ending, ...]]:
-        """Each way in which those who emit go on or end."""
+        """Each way in which requests that emit go on or end."""
         options = []
         for name in stepped.seen.get("emitted", ()):
             if name in node.book.live:
@@ -250,7 +250,7 @@ class SchedulerSpace:
         stepped: Stepped,
         ends: tuple[Ending, ...],
     ) -> Move | None:
-        """The step in which these requests end, from the one in which nobody ends early."""
+        """The step in which these requests end, from the one in which no request ends early."""
         book, known, before = node.book.fork(), node.known, state
         if given_up is not None:
             book.abort(*given_up)

@@ -18,9 +18,9 @@ def ways(
 ) -> Iterator[Ending]:
     """How a request may go on after so many tokens: with `alone` it ends only if it must.
 
-    Who ends early might have had any number of tokens more; that makes no difference to anyone
-    any more, so it had the fewest. Who has all its tokens ends; it need not be told apart from
-    who ends early, but where the door lets in nobody who asks for more.
+    A request that ends early might have had any number of tokens more. That makes no difference
+    afterwards, so it had the fewest. A request that has all its tokens ends; it need not be told
+    apart from one that ends early, but where the front door lets in no request that asks for more.
     """
     more = candidates.asking_more_than(tokens)
     if more is not None and more.accepted & members:
@@ -40,7 +40,7 @@ def gets_on(step: Step) -> bool:
 
 
 def may_be(is_exercised: Any, book: Book, step: Step, member: int) -> bool:
-    """The witness occurs, for some choice of what it looks at that nobody else has looked at."""
+    """The witness occurs, for some choice of what it looks at that nothing else has looked at."""
     try:
         return bool(is_exercised(book, step))
     except Looked as look:

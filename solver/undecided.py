@@ -1,9 +1,9 @@
-"""Requests whose lengths are chosen when somebody first looks at them.
+"""Requests whose lengths are chosen when the scheduler first looks at them.
 
-A scheduler cannot know what it has not looked at: a waiting request whose length nobody has read
+A scheduler cannot know what it has not looked at: a waiting request whose length was not read
 behaves as any other would. So exploration lets a request arrive with all its candidates, and
 chooses only when the model, or a rule, reads a field in which they differ. What is read is noticed
-by the request itself, whoever reads it.
+by the request itself, from any reader.
 """
 
 from __future__ import annotations
@@ -164,7 +164,7 @@ class OpenFields:
 
     @property
     def output_len(self) -> int:
-        """Who is not told to end goes on."""
+        """A request goes on until its end is chosen."""
         return self.kept_output_len or ENDLESS
 
     @property
@@ -221,7 +221,7 @@ class OpenRequestHistory:
 
     @property
     def output_len(self) -> int:
-        """Who is not told to end goes on."""
+        """A request goes on until its end is chosen."""
         return ENDLESS
 
     started = RequestHistory.started

@@ -21,8 +21,8 @@ class Wait(NamedTuple):
 
     Attributes:
         head: who waits first in line.
-        in_line: steps since then in which nobody who arrived earlier computed anything.
-        idle: steps in all in which nobody computed anything, though someone was unfinished.
+        in_line: steps since then in which no request that arrived earlier computed anything.
+        idle: steps in all in which no request computed anything, though a request was unfinished.
     """
 
     head: str | None = None

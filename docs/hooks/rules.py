@@ -130,7 +130,7 @@ def _rule(system: str, rule: Rule) -> Iterator[str]:
 
 
 def _checks(system: str, rule: Rule) -> Iterator[str]:
-    yield f"- At stake: {rule.witness}"
+    yield f"- Exercised: {rule.witness}"
     yield f"- Needs: {', '.join(rule.needs) or 'nothing beyond kind and scheduled'}"
     yield f"- Engines: {', '.join(rule.engines)}"
     mutants = [one.name for one in mutants_of(system) if one.rule == rule.id]

@@ -1,8 +1,8 @@
 """Victim policies for the model: the two of the document, and two that it only asks for.
 
 Source: chunked-prefill chapter, "What is unsolved": which request, if preempted, costs the least
-to rebuild? The answer depends on what is still cached when it comes back, which nobody knows yet:
-`warm` and `cold` are the two ends.
+to rebuild? The answer depends on what is still cached when it comes back, which is not known
+yet: `warm` and `cold` are the two ends.
 """
 
 from collections.abc import Callable
@@ -18,7 +18,8 @@ Rebuild = Callable[[VllmConfig, Plan, Sequence], int]
 
 
 class Policy(NamedTuple):
-    """Who gives its blocks up, and by what the queue is ordered. `about`: in a few words."""
+    """A request that gives its blocks up, and by what the queue is ordered. `about`: in a few
+    words."""
 
     name: str
     about: str
@@ -46,7 +47,7 @@ def cheapest(rebuild: Rebuild) -> Victim:
     """The running request that costs the least to rebuild, the last of them where it is a tie.
 
     Never the eldest, unless it is alone: it keeps what it has, so it ends, and then the next one
-    does. Whoever is cheap could else be preempted for ever.
+    does. A request that is cheap could else be preempted for ever.
     """
 
     def pick(config: VllmConfig, plan: Plan) -> Sequence:

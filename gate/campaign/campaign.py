@@ -25,7 +25,7 @@ class Campaign:
     Attributes:
         most: items of the whole campaign, None for no bound.
         ends: the moment, by time.monotonic, after which nothing more is handed out.
-        tell: is told in a line what is found, and `watch` after each item how far it is.
+        tell: receives a line per finding; `watch`: called after each item with the progress.
     """
 
     settings: Settings

@@ -1,7 +1,7 @@
 """What to run next, by what has been seen: a pure function of the items that are finished.
 
-Each kind of work gets its share of the items, by a weight: what may show a witness that nobody has
-seen weighs more, and what came near to a limit weighs the more the nearer it came.
+Each kind of work gets its share of the items, by a weight: what may show a witness that no request
+has seen weighs more, and what came near to a limit weighs the more the nearer it came.
 """
 
 from collections import Counter
@@ -50,7 +50,7 @@ class Seen:
         return self.near.get(key) if arm.part.startswith(AT_LIMIT) else None
 
     def unseen(self, arm: Arm, settings: Settings) -> int:
-        """Rules of the arm's revision whose witness nobody has seen."""
+        """Rules of the arm's revision whose witness was not seen yet."""
         rules = rules_of(arm.system, arm.revision, settings.rules, settings.target)
         return len({rule.id for rule in rules} - self.stakes.get((arm.system, arm.revision), set()))
 

@@ -175,7 +175,7 @@ class Cluster:
         """Connect.
 
         Raises:
-            InputError: Dask is not installed, or nobody answers at the address.
+            InputError: Dask is not installed, or no scheduler answers at the address.
         """
         if not ADDRESS.fullmatch(address):
             raise InputError("--cluster", f"{address!r}; valid: tcp://HOST:PORT")

@@ -200,7 +200,7 @@ def opened(path: Path, *, write: bool) -> Iterator[Ledger]:
 
 @contextmanager
 def _held(path: Path) -> Iterator[None]:
-    """Nobody else writes meanwhile. The lock is let go of whatever ends this process."""
+    """No other process writes meanwhile. The lock is let go of whatever ends this process."""
     lock = path.with_name(path.name + ".lock")
     try:
         held: IO[str] = lock.open("w")

@@ -10,27 +10,27 @@ from ...model.target import Reply, Target
 from ...properties.search.boundary_cases import USES
 from .results import NearMiss
 
-NOBODY = Request(id="nobody", arrival=0, prompt=(("nobody", 1),), max_tokens=1)
+NO_REQUEST = Request(id="none", arrival=0, prompt=(("none", 1),), max_tokens=1)
 
 
 class Watched:
     """A target that passes everything on, and notes what its runs leave of each limit.
 
     `near` has the nearest miss of each limit, by its configuration key. A run that uses a limit
-    beyond its value has broken a rule, and is told there.
+    beyond its value has broken a rule, which reports it.
     """
 
     def __init__(self, target: Target) -> None:
         self._target = target
         self._observes: frozenset[str] = frozenset()
-        self._run = Scenario(system="", requests=(NOBODY,))
+        self._run = Scenario(system="", requests=(NO_REQUEST,))
         self.near: dict[str, NearMiss] = {}
 
     def start(self, system: str, revision: str, config: Mapping[str, Any]) -> Reply:
         """Begin anew."""
         reply = self._target.start(system, revision, config)
         self._observes = frozenset(reply.get("observes", ()))
-        self._run = Scenario(system=system, config=dict(config), requests=(NOBODY,))
+        self._run = Scenario(system=system, config=dict(config), requests=(NO_REQUEST,))
         return reply
 
     def add(self, request: Mapping[str, Any]) -> Reply:
@@ -60,7 +60,7 @@ class Watched:
         try:
             step = read_step(reply, self._observes)
         except TargetFault:
-            return reply  # whoever judges says what is wrong with it
+            return reply  # the judge reports what is wrong with it
         for key, use in USES.items():
             limit = self._run.config.get(key)
             if limit and (used := use(self._run, step)):

@@ -1,8 +1,8 @@
 """The plan of a campaign: rounds of items, each chosen by what the rounds before have shown.
 
-Two rounds are under way at once, so that nobody waits for the last item of one: a round is chosen
-when the one before the last is complete, and its results are taken in the order of its items. So
-the plan does not depend on who finishes when.
+Two rounds are under way at once, so that no worker waits for the last item of one: a round is
+chosen when the one before the last is complete, and its results are taken in the order of its
+items. So the plan does not depend on who finishes when.
 """
 
 from collections import Counter, deque

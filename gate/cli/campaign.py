@@ -30,7 +30,7 @@ def command(
         int | None, typer.Option(help="items of the whole campaign, at least 1")
     ] = None,
     ledger: Annotated[
-        Path, typer.Option(help="the campaign's file; one that is there is gone on with")
+        Path, typer.Option(help="the campaign's file; an existing one is resumed")
     ] = DEFAULT_LEDGER,
     workers: Annotated[
         int | None, typer.Option(help="processes, at least 1  [default: as many as cores]")
@@ -65,7 +65,7 @@ def command(
     show: Annotated[bool, typer.Option("--report", help="say what the ledger holds")] = False,
     out: Annotated[Path, typer.Option(help="folder for counterexamples")] = Path("schedproof-out"),
 ) -> None:
-    """Search on and on, on one machine or many; what ends is gone on with by the same command."""
+    """Search for hours, on one machine or many; the same command resumes what was interrupted."""
     check_places(None, out)
     console = output.make_console()
     running = (budget, items, workers, cluster, seed, system, revision, rule, engine, target)

@@ -53,8 +53,8 @@ def command(
     aborts: Annotated[
         str | None,
         typer.Option(
-            help="none; alone: a client a step gives up, in a step in which nobody ends early; "
-            "any: whoever ends  [default: the scope's]"
+            help="none; alone: a client a step gives up, in a step in which no request ends early; "
+            "any: also in steps in which requests end  [default: the scope's]"
         ),
     ] = None,
     order: Annotated[

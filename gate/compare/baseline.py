@@ -36,7 +36,7 @@ class _Format(msgspec.Struct, frozen=True):
 
 
 class Header(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Who was recorded, and from which budget and seed the scenarios came."""
+    """What was recorded, and from which budget and seed the scenarios came."""
 
     format: Literal["schedproof/baseline@1"] = FORMAT
     target: TargetInfo

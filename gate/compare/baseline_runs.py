@@ -39,7 +39,7 @@ from .keeping import keep
 
 
 class Recording(NamedTuple):
-    """Who is recorded, in which terms, and how much of it."""
+    """What is recorded, in which terms, and how much of it."""
 
     target: Target
     spec: str

@@ -39,7 +39,7 @@ SHOWN_DETAILS = 15
 
 class _Console(Console):
     def on_broken_pipe(self) -> NoReturn:
-        """Whoever read has gone, and so has the verdict: that is no broken rule."""
+        """Exit as inconclusive when the reader has closed the pipe: no rule is broken."""
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         raise SystemExit(3)
 
@@ -50,7 +50,7 @@ def make_console() -> Console:
 
 
 def say(console: Console, line: str) -> None:
-    """One line, as it stands, whoever's words are in it."""
+    """One line, as it stands, whatever text is in it."""
     console.print(one_line(line), markup=False, highlight=False)
 
 

@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 from ...model.observation import Step
 
-# Beside the tkv, what a reader is told of when it changes; events even where they are the same.
+# Beside the tkv, what is shown when it changes; events even where they are the same.
 EVENTS = ("preempted", "finished")
 FIELDS = ("left_pad_blocks", "waiting", "prefilling", "paused", *EVENTS)
 
@@ -16,7 +16,7 @@ class News(NamedTuple):
     Attributes:
         number: of the step, from 0.
         step: the step itself.
-        tkv: the tkv where it changed, in tokens, and what it was: None where nobody knows.
+        tkv: the tkv where it changed, in tokens, and what it was: None where it is not known.
         jumps: it did not grow by one.
         borders: who computed the first token of a block, and nothing else.
         volume: of a decode step, batch × tkv in tokens; None without a limit on it.

@@ -31,7 +31,8 @@ def nothing_raises(engine, row):
 
 
 def check_scheduler_steps(config, requests, checked_steps=(), always=None, max_steps=100_000):
-    """Step until the last row, or until everyone has finished; every row must be as written."""
+    """Step until the last row, or until every request has finished; every row must be as
+    written."""
     engine = Engine(**config)
     expected = {row["step"]: row for row in checked_steps}
     last = max(expected, default=None)

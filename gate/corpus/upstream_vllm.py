@@ -152,7 +152,7 @@ class RequestBook:
         self.scheduler.add_request(self.make_request(request))
 
     def abort(self, name):
-        """True where there was somebody to abort, whom the next row has as finished."""
+        """True where there was a request to abort, which the next row has as finished."""
         if name in self.scheduler.requests:
             self.scheduler.finish_requests(name, RequestStatus.FINISHED_ABORTED)
             self.aborted.append(name)

@@ -30,7 +30,7 @@ class Notice(msgspec.Struct, frozen=True, tag="notice", tag_field="event"):
 
 
 class Progress(msgspec.Struct, frozen=True, tag="progress", tag_field="event"):
-    """How far an engine is, in runs of so many (0: nobody knows how many) and in steps.
+    """How far an engine is, in runs of so many (0: unknown) and in steps.
 
     `shrinking`: it makes what it found smaller, which counts steps but no runs.
     """

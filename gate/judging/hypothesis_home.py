@@ -1,4 +1,4 @@
-"""Where Hypothesis keeps its files: in our cache, not in the folder of whoever runs us."""
+"""Where Hypothesis keeps its files: in our cache, not in the user's working folder."""
 
 import os
 

@@ -75,7 +75,7 @@ def _short_enough(gate: GateContext, there: Mapping[str, Scenario]) -> list[Scen
 
 
 def _as_it_is(gate: GateContext, engine: str, scale: str) -> Found:
-    """What somebody chose is kept as it is."""
+    """Keep a scenario that was chosen, as it is."""
 
     def found(scenario: Scenario, outcome: Outcome, seconds: float) -> bool:
         again = confirm(gate, scenario, outcome.broken[0])

@@ -54,7 +54,8 @@ def check_report_options(asked: ReportOptions) -> None:
 
 @contextmanager
 def reporters(console: Console, rules: Sequence[Rule], asked: ReportOptions) -> Iterator[Together]:
-    """All that was asked for, and the console; files first, since nobody may read the console."""
+    """All that was asked for, and the console; files first, since there may be no reader of the
+    console."""
     with ExitStack() as open_reports:
         chosen: list[Report] = []
         if asked.ndjson is not None:

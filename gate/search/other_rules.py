@@ -112,6 +112,6 @@ def _compared(say: Say, rule: str, pair: Pair, out: Path) -> int:
 
 
 def _preemptions(scenario: Scenario) -> int:
-    """How often somebody is preempted, by the account of the requests' client."""
+    """How often a request is preempted, by the account of the requests' client."""
     outcome = run_replay(ModelTarget(), scenario, ())
     return sum(one.preemptions for one in outcome.session.monitor.history.requests.values())

@@ -152,7 +152,7 @@ def _solved(console: Console, question: Question, system: str) -> int:
 def _netted(console: Console, question: Question, rule: Rule) -> int:
     with ExitStack() as stack:
         also = _also(console, question, stack)
-        return vectorized.run_lanes(
+        return vectorized.run_vectorized(
             *(console, rule, question.revision, question.changes, also, question.out),
             question.time_limit,
         )

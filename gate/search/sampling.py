@@ -35,7 +35,7 @@ def run_samples(
 
     def report_in_time(event: Event) -> None:
         if isinstance(event, Judged):
-            return  # by a verdict on one rule of the model nobody is served
+            return  # a verdict on one rule of the model tells nothing more
         terminal(event)
         in_time = time.monotonic() <= ends or not isinstance(event, Progress)
         if isinstance(event, Found) or not in_time:

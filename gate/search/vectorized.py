@@ -60,14 +60,16 @@ class Covered:
 def check(rule: str) -> None:
     """Raise InputError unless lanes can judge the rule, and can run at all."""
     if rule not in JUDGED:
-        raise InputError("RULE", f"{rule}: lanes cannot judge it; valid: {', '.join(JUDGED)}")
+        raise InputError(
+            "RULE", f"{rule}: the vectorized model cannot judge it; valid: {', '.join(JUDGED)}"
+        )
     if find_spec("numpy") is None:
         raise InputError(
             "--engine", "vectorized: NumPy is not installed; valid: pip install 'schedproof[fast]'"
         )
 
 
-def run_lanes(
+def run_vectorized(
     console: Console,
     rule: Rule,
     revision: str | None,
@@ -83,14 +85,14 @@ def run_lanes(
     """
     cast = read_cast(rule.id, revision, changes)
     cast.published = also is not None
-    output.say(console, f"search {rule.id} by lanes, {admits(cast)}")
+    output.say(console, f"search {rule.id} by the vectorized model, {admits(cast)}")
     began, covered = time.monotonic(), Covered()
     with console.status("") as status:
         for number in count():
             found = _one_net(cast, number, covered)
             spent = time.monotonic() - began
             told = f"{covered.runs:,} runs, {covered.steps:,} steps"
-            status.update(f"lanes: {told}")
+            status.update(f"vectorized: {told}")
             if found is not None or spent >= time_limit:
                 break
     if found is None:
@@ -101,7 +103,7 @@ def run_lanes(
     output.say(console, f"found in {told}, after {spent:.1f} s")
     return counterexample.show(
         *(console, found, rule, cast.formula, out, also),
-        found_by="what the lanes found",
+        found_by="what the vectorized search found",
         small=True,
     )
 
@@ -116,10 +118,14 @@ def read_cast(rule: str, revision: str | None, changes: Sequence[str]) -> Cast:
 
     name = revision or "sound"
     if name not in REVISIONS:
-        raise InputError("--revision", f"{name!r} has no lanes; valid: {', '.join(REVISIONS)}")
+        raise InputError(
+            "--revision", f"{name!r} has no vectorized model; valid: {', '.join(REVISIONS)}"
+        )
     given = [change.partition("=")[0] for change in changes]
     if "early_eos" in given:
-        raise InputError("--set", "early_eos: lanes always have some; valid: without this key")
+        raise InputError(
+            "--set", "early_eos: the vectorized model always has some; valid: without this key"
+        )
     setting = read_setting(name, list(changes))
     formula = setting.formula if "formula" in given else None
     lengths = {key: getattr(setting, field) for key, field in LENGTHS.items()}
@@ -156,7 +162,7 @@ def _one_net(cast: Cast, number: int, covered: Covered) -> Scenario | None:
         return None
     place = spyre_loads.smallest(asked, hits)
     scenario = spyre_loads.scenario_of(asked, place, cast.revision, config)
-    return replace(scenario, origin={"engine": "lanes", "note": admits(cast), "seed": number})
+    return replace(scenario, origin={"engine": "vectorized", "note": admits(cast), "seed": number})
 
 
 def admits(cast: Cast) -> str:

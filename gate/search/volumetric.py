@@ -60,7 +60,7 @@ def run_search(asking: Asking) -> int:
     harmless = min(largest_harmless(setting), MAX_REQUESTS)
     asking.say(
         f"up to {harmless} requests: {harmless} x {largest_tkv(setting)} <= {setting.limit}, "
-        "whoever is admitted"
+        "whichever requests are admitted"
     )
     began, excluded, unknown = time.monotonic(), harmless, False
     most = setting.requests or MAX_REQUESTS
@@ -89,7 +89,7 @@ def run_worst(asking: Asking, objective: Objective) -> int:
     asking.setting = setting = replace(asking.setting, requests=asking.setting.requests or 5)
     asking.say(f"worst {objective} of {setting.requests} requests, {_described(setting)}")
     if objective == "overshoot" and setting.requests <= largest_harmless(setting):
-        asking.say("proven: they fit whoever is admitted")
+        asking.say("proven: they fit whichever requests are admitted")
         return PROVEN
     began = time.monotonic()
     known: Known | None = None
@@ -114,9 +114,9 @@ def _told(asking: Asking, objective: Objective, known: Known) -> int:
     setting = asking.setting
     if not known.arrivals:
         if known.exact:
-            nobody = "nobody is refused who is safe" if objective == "waste" else "there is none"
+            none_there = "no safe request is refused" if objective == "waste" else "there is none"
             over = f"{setting.limit} is never exceeded"
-            asking.say(f"proven: {over if objective == 'overshoot' else nobody}")
+            asking.say(f"proven: {over if objective == 'overshoot' else none_there}")
         return PROVEN
     if objective == "waste":
         return _refusal(asking, known)
@@ -132,14 +132,14 @@ def _told(asking: Asking, objective: Objective, known: Known) -> int:
 
 
 def _refusal(asking: Asking, known: Known) -> int:
-    """A refusal in vain is no broken rule: it is shown beside the check that refuses nothing."""
+    """A needless refusal breaks no rule: it is shown beside the check that makes none."""
     scenario = _scenario(asking, list(known.arrivals))
     last = scenario.requests[-1].id
     waits, joins = (
         _starts(ModelTarget(name), scenario, last) for name in (asking.setting.formula, "exact")
     )
     if joins is None or (waits is not None and waits <= joins):
-        asking.say("inconclusive: on the model nobody waits longer than by the exact check")
+        asking.say("inconclusive: on the model no request waits longer than by the exact check")
         return INCONCLUSIVE
     asking.say(
         f"{last} could join in step {joins}, and {known.reached} tokens of {asking.setting.limit} "

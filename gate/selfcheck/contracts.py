@@ -186,7 +186,7 @@ def _ask_all(
     for one in chosen:
         began = time.monotonic()
         try:
-            # What the engine is told is processor time, and it overruns: twice that is the end.
+            # The limit of the engine is processor time, and it overruns: twice that is the end.
             [claim] = bounded(2 * time_limit + START_UP, engine, one.name, time_limit)
             answer = judged(one, claim)
         except Unanswered as why:

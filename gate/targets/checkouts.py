@@ -79,7 +79,7 @@ def folder_of(one: Checkout, folder: str) -> Path:
     """Where the checkout is: what the command line says, or the environment.
 
     Raises:
-        InputError: nobody says, or there is no such checkout.
+        InputError: no folder is named, or it holds no such checkout.
     """
     where, path = "--path", folder or os.environ.get(one.variable, "")
     if not path:

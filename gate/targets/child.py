@@ -178,7 +178,7 @@ class Child:
             os.close(self._sizes)
 
     def _signal_group(self, number: int) -> bool:
-        """Whether anybody was there to be signalled."""
+        """Whether a process was there to be signalled."""
         try:
             os.killpg(self._process.pid, number)
         except (ProcessLookupError, PermissionError):  # macOS: not permitted if all are zombies

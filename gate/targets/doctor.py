@@ -123,9 +123,9 @@ def answers(target: Target, scenario: Scenario) -> Remarks:
     else:
         yield Remark("ok", "add", "refuses at the door what can never run")
     read_started(target.start(scenario.system, scenario.revision or "", scenario.config))
-    if read_ok("abort", target.abort("nobody")) is not None:
+    if read_ok("abort", target.abort("no such request")) is not None:
         yield Remark("note", "abort", "not supported: no client will give up")
-    elif read_ok("abort", target.abort("nobody", True)) is not None:
+    elif read_ok("abort", target.abort("no such request", True)) is not None:
         yield Remark("note", "abort", "supported, but not inside a step")
     else:
         yield Remark("ok", "abort", "supported, inside a step, too; of an unknown id it is ok")
@@ -150,7 +150,7 @@ def repeats(target: Target, scenario: Scenario) -> Remarks:
 
 
 def keeps_the_common_rules(subject: Subject, scenario: Scenario) -> Remarks:
-    """Who breaks what every scheduler keeps, in four plain requests, is likely misread."""
+    """A target that breaks a common rule in four plain requests probably has a faulty adapter."""
     common = [rule for rule in subject.rules if rule.id.startswith(EVERY_SYSTEM)]
     outcome = replay(subject.target, scenario, common)
     for one in outcome.broken:

@@ -153,7 +153,7 @@ def _encode(reply: Reply) -> bytes:
 
 
 def _close(replies: BinaryIO) -> None:
-    # nobody may be left to read what was still buffered
+    # the reader of what is still buffered may be gone
     with contextlib.suppress(BrokenPipeError):
         replies.close()
 

@@ -123,7 +123,7 @@ def seen_after(engine: Engine) -> dict[str, Any]:
         "blocks": dict(engine.blocks()),
     }
     if engine.config["enable_prefix_caching"]:
-        # Who waits was looked up as well, and may find something else next time.
+        # A request that waits was looked up as well, and may find something else next time.
         seen["prefix_hit"] = {engine.name(one): one.npu_cache_hit for one in running}
     if engine.config["num_blocks"] is not None:
         seen["free_blocks"] = int(engine.pool.get_num_free_blocks())
@@ -137,7 +137,7 @@ def decodes_at(request: Any, computed: int) -> bool:
 
 
 def kind_of(decodes: set[bool]) -> str:
-    """Whether those who compute decode, prefill, or some the one and some the other."""
+    """Whether requests that compute decode, prefill, or some the one and some the other."""
     if not decodes:
         return "idle"
     if len(decodes) == 2:

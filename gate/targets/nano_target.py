@@ -83,7 +83,7 @@ class Engine:
                 num_kvcache_blocks=config["num_blocks"],
             )
         )
-        # Since prompts are computed in part, a step is told how many tokens it computes.
+        # Since prompts are computed in part, a step receives how many tokens it computes.
         self._chunked = hasattr(self.scheduler.block_manager, "hash_blocks")
         self._outputs: dict[int, Output] = {}
         self._hits: dict[int, int] = {}  # tokens found in the cache, by who holds blocks
@@ -118,7 +118,7 @@ class Engine:
 
     @property
     def live(self) -> set[str]:
-        """The ids of those who wait or run."""
+        """The ids of requests that wait or run."""
         return {self.name(one) for one in (*self.scheduler.waiting, *self.scheduler.running)}
 
     def name(self, one: Any) -> str:

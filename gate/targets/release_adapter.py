@@ -79,7 +79,7 @@ class HostedTarget:
         return {"ok": True}
 
     def abort_inside(self, engine: Any) -> list[str]:
-        """Everyone whose abort this step reports, those included that come in meanwhile: the
+        """Every request whose abort this step reports, those included that come in meanwhile: the
         engine core, too, looks at them once the model is through."""
         self._aborted += [name for name in self._inside if engine.abort(name)]
         return self._aborted

@@ -79,7 +79,7 @@ class WeightlessModel:
             chunk_end=max(chunk) + 1,
             slot_blocks=dict(zip(self._rows, blocks, strict=True)),
         )
-        # Nobody looks at the logits; a vocabulary of one keeps them cheap.
+        # The logits are not used; a vocabulary of one keeps them cheap.
         return self._torch.zeros((len(self._rows), 1))
 
     def sample(self, logits: Any, sampling_metadata: Any) -> Any:
@@ -248,7 +248,7 @@ class Engine:
         return block_ids
 
     def free_blocks(self) -> int:
-        """Blocks of the scheduler's pool that nobody holds."""
+        """Blocks of the scheduler's pool that no request holds."""
         return int(self.scheduler.kv_cache_manager.block_pool.get_num_free_blocks())
 
 

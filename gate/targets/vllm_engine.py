@@ -129,7 +129,7 @@ class Engine:
         return {name: [block.block_id for block in blocks] for name, blocks in holders if blocks}
 
     def free_blocks(self) -> int:
-        """Blocks that nobody holds, those with cached contents included."""
+        """Blocks that no request holds, those with cached contents included."""
         return int(self.scheduler.kv_cache_manager.block_pool.get_num_free_blocks())
 
 

@@ -54,7 +54,7 @@ def look_at(engine: Engine, before: dict[str, int], decision: Any) -> Decided:
     preempted = [
         name for name, count in before.items() if engine.requests[name].num_preemptions > count
     ]
-    # Whoever joins has computed nothing yet: what it starts with was found in the cache.
+    # A request that joins has computed nothing yet: what it starts with was found in the cache.
     engine.hits |= {name: start[name] for name in scheduled if name not in before}
     return Decided(kind_of(decodes), scheduled, preempted)
 
@@ -66,7 +66,7 @@ def decodes_at(request: Any, computed: int) -> bool:
 
 
 def kind_of(decodes: set[bool]) -> str:
-    """Whether those who compute decode, prefill, or some the one and some the other."""
+    """Whether requests that compute decode, prefill, or some the one and some the other."""
     if not decodes:
         return "idle"
     if len(decodes) == 2:

@@ -50,7 +50,7 @@ class TraceJudge:
     """Follows the events of a trace.
 
     `broke` is called when a run breaks a rule, `over` when a run has ended, `notice` with words
-    on what is no run, `watch` after each step that was judged: then nobody is forgotten.
+    on what is no run, `watch` after each step that was judged: which disables history pruning.
 
     Attributes:
         judged: what came out, by system and revision.

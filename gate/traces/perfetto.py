@@ -156,7 +156,8 @@ def _phases(pid: int, tid: int, name: str, run: Recorded) -> Iterator[TrackEvent
 
 
 def _happened(pid: int, tracks: Mapping[str, int], news: News) -> Iterator[TrackEvent]:
-    """Who crosses a border, is preempted or ends in a step; an end is at the step's end."""
+    """A request that crosses a border, is preempted or ends in a step; an end is at the step's
+    end."""
     step, number = news.step, news.number
     happened = [(name, "border", number) for name in news.borders]
     happened += [(name, "preempted", number) for name in step.preempted or ()]

@@ -28,7 +28,7 @@ class NotBegun(NamedTuple):
 
 
 class Added(NamedTuple):
-    """A request arrived; `open_ended`: nobody knows yet how much it generates."""
+    """A request arrived; `open_ended`: how much it generates is not known yet."""
 
     line: int
     request: Request

@@ -94,7 +94,7 @@ class Judged:
             missing = ", ".join(sorted(set(rule.needs) - self.shows))
             why = f"the trace does not show {missing}" if missing else "the trace shows too little"
             if rule.id == LOCKSTEP:
-                why = f"revision {self.revision} leaves choices to whoever implements it"
+                why = f"revision {self.revision} leaves choices to its implementations"
             return RuleVerdict(rule.id, "not_observable", message=why)
         if stakes == 0:
             return RuleVerdict(rule.id, "not_exercised", message=rule.witness)

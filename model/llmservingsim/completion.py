@@ -34,7 +34,8 @@ def add_done(
         return state, Done()
     done = Done()
     for name, tokens in batch.scheduled:
-        # Who has finished, or was aborted, since the batch was built is in neither queue.
+        # A request that has finished, or was aborted, since the batch was built is in neither
+        # queue.
         one = find(state.running + state.waiting, name)
         if one is None:
             continue

@@ -2,7 +2,7 @@
 
 Source: continuous-batching page, "What the scheduler picks each step", "Prefill priority" and
 "Pipeline depth (PP)"; for memory, of which the page only says that it has limits, the target
-protocol: a request starts once its last token has room, and nobody starts before it.
+protocol: a request starts once its last token has room, and no request starts before it.
 """
 
 from ..members import find, without
@@ -13,12 +13,12 @@ from .state import Decision, Plan, Sequence, State
 
 
 def schedule(config: LlmServingSimConfig, state: State) -> Decision:
-    """The next batch, or none: the pipeline is full, or nobody can go (LSS-R01, LSS-R19)."""
+    """The next batch, or none: the pipeline is full, or no request can go (LSS-R01, LSS-R19)."""
     if len(state.inflight) >= config.pp_size:
         return Decision(state, None)
     plan = Plan(state.running, state.waiting, state.pool, config.max_num_batched_tokens, {})
     for one in queue(config, state):
-        # With nothing left there is nothing for anybody: their lengths do not matter.
+        # With nothing left there is nothing for any request: their lengths do not matter.
         if not config.has_slot(len(plan.scheduled)) or not plan.budget:
             break
         plan = served(config, plan, one)
@@ -49,7 +49,8 @@ def served(config: LlmServingSimConfig, plan: Plan, one: Sequence) -> Plan:
 
 
 def starting(config: LlmServingSimConfig, plan: Plan, one: Sequence) -> Plan:
-    """A request gets its first tokens, unless blocks are missing: then nobody starts after it."""
+    """A request gets its first tokens, unless blocks are missing: then no request starts after
+    it."""
     hit = kv_cache.prefix_hit(config, plan.pool, one)
     tokens = cap(config, plan.budget, need(one) - len(hit) * config.block_size)
     if not tokens:

@@ -13,12 +13,12 @@ from .state import Decision, Plan, Sequence, State
 
 
 def schedule(config: LlmServingSimConfig, state: State) -> Decision:
-    """The next batch, or none: the pipeline is full, or nobody can go."""
+    """The next batch, or none: the pipeline is full, or no request can go."""
     if len(state.inflight) >= config.pp_size:
         return Decision(state, None)
     plan = Plan(state.running, state.waiting, state.pool, config.max_num_batched_tokens, {})
     plan = advance_running(config, plan)
-    # Who has just lost its blocks would only come back to lose them again (LSS-R30).
+    # A request that has just lost its blocks would only come back to lose them again (LSS-R30).
     if not plan.preempted:
         plan = admit_waiting(config, plan)
     return built(state, plan, counted=True)
@@ -77,7 +77,7 @@ def scheduled(plan: Plan, place: int, one: Sequence, pool: Pool, tokens: int) ->
 
 
 def victim(plan: Plan) -> Sequence:
-    """Who makes room: the one admitted last."""
+    """A request that makes room: the one admitted last."""
     return plan.running[-1]
 
 

@@ -40,7 +40,7 @@ def admit(
     """A waiting request with the blocks of its `hit` and room for `tokens` more; None unless its
     `longest` tokens fit into the free blocks of which so many are `promised` to others."""
     start = len(hit) * config.block_size
-    # Cached blocks that nobody holds are free now, and will not be: they count as needed.
+    # Cached blocks that no request holds are free now, and will not be: they count as needed.
     missing = blocks_for(longest, config.block_size) - len(hit) + unheld(pool, hit)
     if not fits(pool, missing + promised):
         return None
@@ -49,7 +49,7 @@ def admit(
 
 
 def promised(config: LlmServingSimConfig, running: tuple[Sequence, ...]) -> int:
-    """Blocks that those who run will still take until their last token."""
+    """Blocks that requests that run will still take until their last token."""
     whole = [one.prompt + one.max_tokens - 1 for one in running]
     held = [len(one.blocks) for one in running]
     return sum(blocks_for(tokens, config.block_size) for tokens in whole) - sum(held)

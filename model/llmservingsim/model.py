@@ -48,7 +48,7 @@ class LlmServingSimModel:
         needed = blocks_for(longest, config.block_size)
         if config.num_blocks is not None and needed > config.num_blocks:
             return f"{sentence} needs {needed} blocks of {config.num_blocks}"
-        # Who was preempted is computed again as a whole, its answer included.
+        # A request that was preempted is computed again as a whole, its answer included.
         if not config.enable_chunked_prefill and config.capped(longest) > (
             config.max_num_batched_tokens
         ):

@@ -59,7 +59,7 @@ def step(
 
 
 def kind_of(revision: Revision, decision: Decision) -> str:
-    """Whether those who compute decode, prefill, or some the one and some the other."""
+    """Whether requests that compute decode, prefill, or some the one and some the other."""
     if decision.batch is None:
         return "idle"
     decided = {one.id: one for one in decision.state.running}

@@ -29,7 +29,7 @@ class Sequence(Record, frozen=True):
 
     @property
     def priority(self) -> int:
-        """Nobody is more important than others: first come, first served."""
+        """No request is more important than others: first come, first served."""
         return 0
 
     @property

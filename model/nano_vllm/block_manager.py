@@ -17,7 +17,7 @@ def prefix_hit(config: NanoConfig, pool: Pool, one: Sequence) -> tuple[int, ...]
 
 
 def unshared_blocks(config: NanoConfig, pool: Pool, one: Sequence, hit: tuple[int, ...]) -> int:
-    """Free blocks that a sequence takes: those of its `hit` that somebody holds cost nothing."""
+    """Free blocks that a sequence takes: those of its `hit` that a request holds cost nothing."""
     shared = len(hit) - unheld(pool, hit)
     return blocks_for(one.num_tokens, config.block_size) - shared
 

@@ -1,4 +1,4 @@
-"""One step of nano-vLLM's scheduler: prefill whoever can be admitted, else decode all.
+"""One step of nano-vLLM's scheduler: prefill a request that can be admitted, else decode all.
 
 Source: deck, chapters 6 "Reading schedule()" and 8 "Preemption". Everything here is pure: a state
 goes in, a state and what can be observed of the step come out.
@@ -47,14 +47,14 @@ def abort(config: NanoConfig, state: State, request_id: str) -> State:
 
 
 def schedule(config: NanoConfig, state: State, chunked: bool) -> Plan:
-    """Prefill has strict priority: only if nobody is admitted the running sequences decode."""
+    """Prefill has strict priority: only if no request is admitted the running sequences decode."""
     plan = (prefill_in_chunks if chunked else prefill)(config, state)
     return plan if plan.scheduled else decode(config, state)
 
 
 def prefill(config: NanoConfig, state: State) -> Plan:
     """Waiting sequences are admitted in their order, each with its whole prompt; the first that
-    fails a gate stops the loop. `max_num_seqs` bounds those who run."""
+    fails a gate stops the loop. `max_num_seqs` bounds requests that run."""
     plan = Plan(state.running, state.waiting, state.pool, {}, True)
     budget = config.max_num_batched_tokens
     while plan.waiting and len(plan.running) < config.max_num_seqs:

@@ -13,10 +13,10 @@ from .state import Sequence, State
 
 
 def candidate(config: SpyreConfig, revision: Revision, state: State) -> Sequence | None:
-    """Whose prefill chunk runs in this step, if anyone's.
+    """Whose prefill chunk runs in this step, if any request's.
 
     The ongoing prefill is the only candidate while there is one. Otherwise the queue is asked in
-    order of arrival, and the first who cannot go stops it (SPY-R53); where the revision skips who
+    order of arrival, and the first that cannot go stops it (SPY-R53); where the revision skips who
     is refused for a reason of its own, only a lack of blocks does.
     """
     ongoing = state.prefilling
@@ -89,7 +89,8 @@ def current_tkv(config: SpyreConfig, revision: Revision, state: State) -> int:
 def fits_model_length(
     config: SpyreConfig, current: int, decoding: Members[Sequence], newcomer: Sequence
 ) -> bool:
-    """After realignment everyone's remaining tokens end within max_model_len (rule SPY-R41)."""
+    """After realignment every request's remaining tokens end within max_model_len (rule
+    SPY-R41)."""
     width = max(current, newcomer.prompt) // config.block_size
     end = tkv.realigned(newcomer.prompt, width, config.block_size) + newcomer.max_tokens - 1
     if end > config.max_model_len:

@@ -39,7 +39,7 @@ def reserved(config: SpyreConfig, revision: Revision, state: State) -> int:
 
 
 def fits_pool(config: SpyreConfig, revision: Revision, state: State, newcomer: Sequence) -> bool:
-    """Blocks for the newcomer's whole life are free and not promised to anyone (SPY-R50).
+    """Blocks for the newcomer's whole life are free and not promised to any request (SPY-R50).
 
     Cached blocks that others hold are not needed again; free ones are, they leave the pool.
     """

@@ -1,4 +1,4 @@
-"""What a step computes: one prefill chunk, or one token for everyone who decodes.
+"""What a step computes: one prefill chunk, or one token for every request that decodes.
 
 Source: Spyre scheduling page, "Padding" and "Prefix caching"; releases where `Revision` says so.
 """
@@ -105,7 +105,8 @@ def prefill_tkv(
 
 
 def compute_decode(config: SpyreConfig, state: State) -> tuple[State, Forward]:
-    """One token for every decoding request; whoever prefills goes to the end of the queue."""
+    """One token for every decoding request; a request that prefills goes to the end of the
+    queue."""
     pool, block = state.pool, config.block_size
     grown: list[Sequence] = []
     prefilling: list[Sequence] = []

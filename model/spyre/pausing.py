@@ -11,10 +11,10 @@ from .state import Sequence, State
 
 
 def pause_and_resume(config: SpyreConfig, state: State) -> State:
-    """The state in which exactly those decode whom the next step has room for.
+    """The state in which exactly those requests decode that the next step has room for.
 
-    Asked in order of fairness, each stays if the batch of those who stay is within the limit with
-    it. Who stays keeps its place; who returns goes to the end.
+    Asked in order of fairness, each stays if the batch of requests that stay is within the limit
+    with it. A request that stays keeps its place; who returns goes to the end.
     """
     # A part of a batch is never beyond the limit where the whole is within it.
     if not state.paused and fits_limit(config, state.decoding):
@@ -37,9 +37,9 @@ def pause_and_resume(config: SpyreConfig, state: State) -> State:
 
 def fairness_order(config: SpyreConfig, state: State) -> list[Sequence]:
     """Paused longest first, then fewest generated tokens (most, with long_output_priority)."""
-    everyone = [*state.paused, *state.decoding]
-    everyone.sort(key=lambda one: one.generated, reverse=config.long_output_priority)
-    return sorted(everyone, key=lambda one: one.paused_steps, reverse=True)
+    all_requests = [*state.paused, *state.decoding]
+    all_requests.sort(key=lambda one: one.generated, reverse=config.long_output_priority)
+    return sorted(all_requests, key=lambda one: one.paused_steps, reverse=True)
 
 
 def fits_limit(config: SpyreConfig, batch: Members[Sequence]) -> bool:

@@ -1,7 +1,8 @@
 """The exact volumetric check: the largest batch x tkv that can still come, and no estimate of it.
 
-Nobody's rule; what every published formula estimates. With nobody else joining and nobody ending
-early, the batch between two finishing times is the same, and its tkv is largest at one of two
+No release has this rule; every published formula estimates it. With no other request joining and
+no request ending early, the batch between two finishing times is the same, and its tkv is largest
+at one of two
 steps: the last one, or the last at which some member fills a block.
 """
 
@@ -15,14 +16,14 @@ def peak_volume(decoding: Sequence[Decoding], newcomer: Newcomer, block_size: in
     """Largest batch x tkv, in tokens, of any decode step that the newcomer takes part in.
 
     0 if it takes part in none. Members are taken up from the one that runs longest, with the
-    longest length and the sorted offsets of those who are active: about n log n for n members.
-    Whoever is asked about too early, with members missing, only counts less than is there.
+    longest length and the sorted offsets of requests that are active: about n log n for n members.
+    A request that is asked about too early, with members missing, only counts less than is there.
     """
-    everyone = [(one.remaining, one.computed) for one in decoding]
-    everyone.append((newcomer.remaining, newcomer.prompt))
+    all_requests = [(one.remaining, one.computed) for one in decoding]
+    all_requests.append((newcomer.remaining, newcomer.prompt))
     longest, peak = 0, 0
     offsets: list[int] = []
-    for ends, tokens in sorted(everyone, reverse=True):
+    for ends, tokens in sorted(all_requests, reverse=True):
         longest = max(longest, tokens)
         insort(offsets, tokens % block_size)
         if 0 < ends <= newcomer.remaining:
@@ -32,10 +33,10 @@ def peak_volume(decoding: Sequence[Decoding], newcomer: Newcomer, block_size: in
 
 def rounded_volume(decoding: Sequence[Decoding], newcomer: Newcomer, block_size: int) -> int:
     """The same from above, simpler: at each finishing time the batch's whole blocks, filled."""
-    everyone = [(one.remaining, one.computed) for one in decoding]
-    everyone.append((newcomer.remaining, newcomer.prompt))
+    all_requests = [(one.remaining, one.computed) for one in decoding]
+    all_requests.append((newcomer.remaining, newcomer.prompt))
     longest, peak = 0, 0
-    for batch, (ends, tokens) in enumerate(sorted(everyone, reverse=True), 1):
+    for batch, (ends, tokens) in enumerate(sorted(all_requests, reverse=True), 1):
         longest = max(longest, tokens)
         if 0 < ends <= newcomer.remaining:
             peak = max(peak, batch * round_up(longest + ends, block_size))

@@ -12,7 +12,7 @@ class Revision:
     Attributes:
         name: as in the scenario format.
         projection: the formula of the volumetric check.
-        volume_check: asked instead, by a check that projects nothing (nobody's release).
+        volume_check: asked instead, by a check that projects nothing (no release has it).
         stale_tkv: admission goes by the tkv that the last forward reported, which still counts
             requests that have finished since; otherwise by the batch as it is.
         prompt_is_tkv: every prefill step reports the prompt's length as tkv.
@@ -30,7 +30,7 @@ class Revision:
         nameless_first: freed blocks that hold nothing to be found are handed out first.
         pauses: decoding requests are paused while the batch is too large for the limit
             (SPY-R51); nothing prefills meanwhile (SPY-R52).
-        forgets_paused: with nobody running, a prefill starts although requests are paused.
+        forgets_paused: with no request running, a prefill starts although requests are paused.
         skips_refused: a waiting request that is refused for a reason of its own does not stop
             those behind it (SPY-R53).
     """

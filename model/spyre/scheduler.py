@@ -37,8 +37,8 @@ def abort(
 
     `inside`: between the decision of a step and its completion, else between two steps.
     """
-    everyone = state.waiting + state.running + state.paused
-    found = next((one for one in everyone if one.id == request_id), None)
+    all_requests = state.waiting + state.running + state.paused
+    found = next((one for one in all_requests if one.id == request_id), None)
     if found is None:
         return state
     after = state._replace(
@@ -56,7 +56,7 @@ def abort(
 
 
 def decide(config: SpyreConfig, revision: Revision, state: State) -> tuple[State, Decision]:
-    """Prefill if someone may, else decode, else nothing.
+    """Prefill if a request may, else decode, else nothing.
 
     In a step that is no prefill, releases that can pause first settle who sits out.
     """

@@ -66,7 +66,7 @@ class State(Record, frozen=True):
 
     @property
     def admitted(self) -> tuple[Sequence, ...]:
-        """Everyone who holds blocks."""
+        """Every request that holds blocks."""
         return self.running + self.paused
 
     @property

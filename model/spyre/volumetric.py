@@ -55,8 +55,8 @@ def accepts(projection: Projection, limit: int) -> bool:
     Members that outlive the newcomer are not looked at: they were when they joined.
     """
     if projection.to_the_end:
-        everyone = sorted([*projection.decoding, projection.newcomer], reverse=True)
-        return all(batch * tkv <= limit for batch, tkv in enumerate(everyone, 1))
+        all_requests = sorted([*projection.decoding, projection.newcomer], reverse=True)
+        return all(batch * tkv <= limit for batch, tkv in enumerate(all_requests, 1))
     batch = len(projection.decoding) + 1
     for tkv in sorted(projection.decoding):
         if projection.newcomer <= tkv:
@@ -145,7 +145,7 @@ def release_0_8_0(
 def release_1_10_0(
     tkv: int, decoding: Sequence[Decoding], newcomer: Newcomer, block_size: int
 ) -> Projection:
-    """vllm-spyre 1.3.0 to 1.10.0: nobody gets a block for a realignment."""
+    """vllm-spyre 1.3.0 to 1.10.0: no request gets a block for a realignment."""
     width = max(tkv, newcomer.prompt) // block_size
     return Projection(
         realigned(newcomer.prompt, width, block_size) + newcomer.remaining,
@@ -179,7 +179,7 @@ def release_2_1_0(
 def release_2_1_2(
     tkv: int, decoding: Sequence[Decoding], newcomer: Newcomer, block_size: int
 ) -> Projection:
-    """sendnn-inference 2.1.1 and later: rounded up, and one block more for everyone. Sound."""
+    """sendnn-inference 2.1.1 and later: rounded up, and one block more for every request. Sound."""
     rounded = release_2_1_0(tkv, decoding, newcomer, block_size)
     return Projection(
         rounded.newcomer + block_size, [member + block_size for member in rounded.decoding]
@@ -189,7 +189,8 @@ def release_2_1_2(
 def common_base(
     tkv: int, decoding: Sequence[Decoding], newcomer: Newcomer, block_size: int
 ) -> Projection:
-    """Nobody's: everyone from the wider of batch and prompt, rounded up. Sound, no extra block."""
+    """Unreleased: projects every request from max(tkv, prompt), rounded up. Sound, no extra
+    block."""
     base = max(tkv, newcomer.prompt)
     return Projection(
         round_up(base + newcomer.remaining, block_size),
@@ -217,7 +218,7 @@ FORMULAS: dict[str, Formula] = {
 
 
 def with_slack(formula: Formula, slack: int) -> Formula:
-    """The formula with `slack` tokens more for everyone."""
+    """The formula with `slack` tokens more for every request."""
 
     def slackened(
         tkv: int, decoding: Sequence[Decoding], newcomer: Newcomer, block_size: int

@@ -8,7 +8,7 @@ from .rows import Row, Rows, choose
 from .rules import END, MAX_TOKENS, PROMPT, Rules
 
 # The projection of who does not decode: below every other.
-NOBODY = -(1 << 50)
+ABSENT = -(1 << 50)
 
 
 def satisfies_last_chunk(
@@ -42,13 +42,13 @@ def satisfies_last_chunk(
         padding = blocks_for(longest, block) - blocks_for(tokens, block)
         own_tkv = padding * block + tokens
         end = of_member(rules.formula, tkv, prompt, own, tokens, remaining, own_tkv, block)
-        projected[number] = choose(decodes, end + rules.slack, NOBODY)
+        projected[number] = choose(decodes, end + rules.slack, ABSENT)
     newcomer = of_newcomer(rules.formula, tkv, prompt, max_tokens - 1, block) + rules.slack
     return fits & accepts(projected, newcomer, rules.max_batch_tkv, rules.formula == FIGURE)
 
 
 def accepts(projected: Rows, newcomer: Row, limit: int, to_the_end: bool) -> Row:
-    """The walk of `volumetric.accepts` without sorting: each is met by those who last as long.
+    """The walk of `volumetric.accepts` without sorting: each is met by requests that last as long.
 
     Of equals the first meets them all, so that it is the one that counts.
     """

@@ -34,7 +34,7 @@ def compiled() -> Callable[..., None] | None:
     overload(rows.choose)(
         lambda condition, yes, no: lambda condition, yes, no: yes if condition else no
     )
-    overload(rows.anyone)(lambda condition: lambda condition: condition)
+    overload(rows.any_row)(lambda condition: lambda condition: condition)
     overload(rows.among)(lambda rows, condition: lambda rows, condition: rows)
     overload(rows.spread)(lambda condition, truths: lambda condition, truths: truths)
     run: Callable[..., None] = njit(run_each, error_model="numpy", nogil=True)

@@ -1,7 +1,7 @@
 """What the lanes' step is written in: a row is a number for each lane.
 
 NumPy takes whole rows. Compiled by Numba, the same functions are run lane by lane, and a row is
-one number: so nothing may branch on a row but by `choose`, `anyone`, `among` and `spread`.
+one number: so nothing may branch on a row but by `choose`, `any request`, `among` and `spread`.
 """
 
 from typing import Any
@@ -19,7 +19,7 @@ def choose(condition: Row, yes: Row, no: Row) -> Row:
     return np.where(condition, yes, no)
 
 
-def anyone(condition: Row) -> bool:
+def any_row(condition: Row) -> bool:
     """The condition holds in some lane."""
     return bool(np.any(condition))
 

@@ -49,7 +49,7 @@ MAX_IDLE = 100
 
 class Told(NamedTuple):
     """What became of each lane: its steps, the largest batch x tkv of a decode step, and the idle
-    steps while somebody waited or prefilled."""
+    steps while a request waited or prefilled."""
 
     steps: Array
     peak: Array
@@ -181,7 +181,7 @@ def run(rules: Rules, asked: Array, *, strides: bool = True, numba: bool | None 
 
 
 def _run_rows(lanes: Lanes, max_steps: int) -> Told:
-    """Run by NumPy. Who is over is left out once a quarter of the lanes are."""
+    """Run by NumPy. A request that is over is left out once a quarter of the lanes are."""
     places = np.arange(lanes.lane.shape[1])
     told = lanes.lane.copy()
     while places.size:

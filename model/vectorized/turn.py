@@ -11,7 +11,7 @@ import numpy as np
 
 from ..spyre.padding import blocks_for, left_padding_blocks
 from .admission import satisfies_last_chunk
-from .rows import Row, Rows, among, anyone, choose, in_last_block, rectangle, spread, within_block
+from .rows import Row, Rows, among, any_row, choose, in_last_block, rectangle, spread, within_block
 from .rules import (
     AFTER_PREFILL,
     ARRIVAL,
@@ -36,7 +36,7 @@ from .rules import (
 
 class Batch(NamedTuple):
     """Who decodes: how many, the longest, tokens in the fullest last block, now and beyond whole
-    blocks; and decode steps until somebody ends or has filled a block."""
+    blocks; and decode steps until a request ends or has filled a block."""
 
     members: Row
     longest: Row
@@ -97,7 +97,7 @@ def batch_of(asked: Rows, computed: Rows, block_size: int, max_steps: Row) -> Ba
     for number in range(len(computed)):
         tokens, end = computed[number], asked[END][number]
         decodes = (tokens >= asked[PROMPT][number]) & (tokens < end)
-        if not anyone(decodes):
+        if not any_row(decodes):
             continue
         within = within_block(tokens, block_size)
         members = members + decodes
@@ -145,7 +145,7 @@ def may_prefill(
         questioned = one.computed == 0
     prefills = one.there & (alone | (may & np.logical_not(questioned)))
     asks = may & questioned & np.logical_not(alone)
-    if anyone(asks):
+    if any_row(asks):
         tkv = lane[TKV]
         if not rules.stale_tkv:
             tkv = choose(
@@ -167,14 +167,15 @@ def may_prefill(
 
 
 def until_event(lane: Rows, batch: Batch, one: Candidate, seated: Row, max_steps: int) -> Row:
-    """Steps that are all alike, if this is no prefill: until somebody ends, fills a block, or asks.
+    """Steps that are all alike, if this is no prefill: until a request ends, fills a block, or
+    asks.
 
-    Who is refused for want of a slot is so until somebody ends; who is refused for another reason
-    is asked again in each step. Before the next arrival nobody asks.
+    Who is refused for want of a slot is so until a request ends; who is refused for another reason
+    is asked again in each step. Before the next arrival no request asks.
     """
     waits = choose(seated, 1, max_steps)
-    nobody = choose(one.number < 0, max_steps, np.minimum(one.arrival - lane[STEP], max_steps))
-    return np.minimum(batch.quiet, choose(one.there, waits, nobody))
+    none_there = choose(one.number < 0, max_steps, np.minimum(one.arrival - lane[STEP], max_steps))
+    return np.minimum(batch.quiet, choose(one.there, waits, none_there))
 
 
 def after_chunk(rules: Rules, one: Candidate) -> Row:
@@ -220,7 +221,7 @@ def remember(
     steps: Row,
     reached: Row,
 ) -> None:
-    """What the next step goes by, and what is told of this one."""
+    """What the next step goes by, and what is reported of this one."""
     idle = np.logical_not(prefills) & np.logical_not(decodes)
     shown = reached
     if not rules.stale_tkv:  # then a prefill shows the batch as it is

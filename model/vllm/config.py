@@ -35,7 +35,7 @@ class VllmConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
 
     @property
     def watermark_blocks(self) -> int:
-        """Blocks that admission leaves free while somebody runs."""
+        """Blocks that admission leaves free while a request runs."""
         return int(self.watermark * (self.num_blocks or 0))
 
 
@@ -50,7 +50,7 @@ def read_config(values: Mapping[str, Any], revision: str) -> VllmConfig:
         raise InputError(
             "$.config.max_num_batched_tokens",
             f"{config.max_num_batched_tokens} is less than max_num_seqs ({config.max_num_seqs}): "
-            f"not everyone could decode; valid: at least {config.max_num_seqs}",
+            f"not every request could decode; valid: at least {config.max_num_seqs}",
         )
     if config.long_prefill_token_threshold > config.max_model_len:
         raise InputError(

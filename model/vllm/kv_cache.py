@@ -38,13 +38,13 @@ def admit(
 ) -> tuple[Sequence, Pool] | None:
     """A waiting request with the blocks of its `hit` and room for `tokens` more, or None.
 
-    The reserve of the watermark is refused to it as soon as somebody runs (V1CP-R19), and with
+    The reserve of the watermark is refused to it as soon as a request runs (V1CP-R19), and with
     `reserve_full_isl` all that it knows must fit, not only this chunk (V1CP-R22).
     """
     reserve = config.watermark_blocks if someone_runs else 0
     start = len(hit) * config.block_size
     covered = one.num_tokens if config.reserve_full_isl else start + tokens
-    # Cached blocks that nobody holds are free now, and will not be: they count as needed.
+    # Cached blocks that no request holds are free now, and will not be: they count as needed.
     missing = blocks_for(covered, config.block_size) - len(hit) + unheld(pool, hit)
     if not fits(pool, missing + reserve):
         return None

@@ -32,7 +32,7 @@ def put_back(
 
 
 def victim(config: VllmConfig, running: tuple[Sequence, ...]) -> Sequence:
-    """Who gives its blocks up: the one admitted last (V1CP-R13), or the least important
+    """A request that gives its blocks up: the one admitted last (V1CP-R13), or the least important
     (V1CP-R14)."""
     if config.policy == "priority":
         return max(running, key=importance)

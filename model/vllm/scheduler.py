@@ -34,7 +34,7 @@ Victim = Callable[[VllmConfig, Plan], Sequence]
 
 
 def by_policy(config: VllmConfig, plan: Plan) -> Sequence:
-    """Who is preempted by the policy of the configuration."""
+    """A request that is preempted by the policy of the configuration."""
     return queue.victim(config, plan.running)
 
 
@@ -60,10 +60,11 @@ def abort(config: VllmConfig, state: State, request_id: str) -> State:
 
 
 def schedule(config: VllmConfig, state: State, pick: Victim = by_policy) -> Plan:
-    """Who computes how many tokens in this step (V1-R01), and whom `pick` has preempted."""
+    """A request that computes how many tokens in this step (V1-R01), and which requests `pick` has
+    preempted."""
     plan = Plan(state.running, state.waiting, state.pool, config.max_num_batched_tokens, {})
     plan = advance_running(config, plan, pick)
-    # Who has just lost its blocks would only come back to lose them again (V1-R16).
+    # A request that has just lost its blocks would only come back to lose them again (V1-R16).
     if not plan.preempted:
         plan = admit_waiting(config, plan)
     return plan
@@ -78,7 +79,7 @@ def advance_running(config: VllmConfig, plan: Plan, pick: Victim = by_policy) ->
         grown = kv_cache.grow(config, plan.pool, one, tokens)
         while grown is None:
             victim = pick(config, plan)
-            # In front of this one somebody may leave, by priority: the place moves along.
+            # In front of this one a request may leave, by priority: the place moves along.
             place -= plan.running.index(victim) < place
             plan = preempt(config, plan, victim)
             if victim is one:
@@ -198,7 +199,7 @@ def carry_out(
 
 
 def kind_of(plan: Plan) -> str:
-    """Whether those who compute decode, prefill, or some the one and some the other."""
+    """Whether requests that compute decode, prefill, or some the one and some the other."""
     decodes = {one.decodes for one in plan.running if one.id in plan.scheduled}
     if not decodes:
         return "idle"

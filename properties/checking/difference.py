@@ -28,7 +28,7 @@ CLASSES: Mapping[str, str] = {
     PADDING: "the positions that are computed or written",
     BOOKKEEPING: "what is counted, cached or held",
 }
-# What leaves the decisions alone, as far as one sees.
+# What changes no decision that can be seen.
 HARMLESS = (ORDER, PADDING, BOOKKEEPING)
 PADDING_FIELDS = ("tkv", "left_pad_blocks", "slot_blocks")
 BOOKKEEPING_FIELDS = ("computed", "prefix_hit", "blocks", "free_blocks", "reserved_blocks")
@@ -86,8 +86,8 @@ def of_steps(number: int, first: Step, second: Step) -> Difference | None:
 def _same(grave: Sequence[Differing]) -> str:
     """What two steps have in common that differ in the same way.
 
-    Where somebody else is scheduled, or with more tokens, the queues, the kind of the step and the
-    tokens that come out follow from that.
+    Where another request is scheduled, or with more tokens, the queues, the kind of the step and
+    the tokens that come out follow from that.
     """
     by_name = {one.field: one for one in grave}
     causes = [name for name in by_name if name in CAUSES] or list(by_name)

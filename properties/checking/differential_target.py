@@ -1,6 +1,6 @@
 """Two targets in the place of one: asked the same, compared step by step.
 
-The pair answers as its first target does, so that whoever drives a target (the machine, replay,
+The pair answers as its first target does, so that any driver of a target (the machine, replay,
 shrinking) drives both; where they differ it raises `Differs`.
 """
 
@@ -31,7 +31,7 @@ from .terms import translated
 
 NAMES = ("A", "B")
 RANKS = tuple(CLASSES)
-NOBODY = "nobody"  # whom no scenario calls so: who is asked to abort it shows if it can
+NO_REQUEST = "no such request"  # an id of no scenario: aborting it shows what a target supports
 
 
 @dataclass
@@ -200,8 +200,8 @@ class Pair:
         return self.earlier is not None
 
     def _unable_to_abort(self, args: tuple[bool, ...]) -> str:
-        """Who answers that it cannot, asked for somebody whom nobody knows."""
-        asked = self._both("abort", lambda side: (side.target.abort, NOBODY, *args))
+        """A request that answers that it cannot, asked for an unknown id."""
+        asked = self._both("abort", lambda side: (side.target.abort, NO_REQUEST, *args))
         said = {name: read_ok("abort", one) for name, one in zip(NAMES, asked, strict=True)}
         return "; ".join(f"{name}: {words}" for name, words in said.items() if words is not None)
 

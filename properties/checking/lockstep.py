@@ -31,7 +31,7 @@ NAMED = frozenset({"blocks", "slot_blocks"})
 
 
 def shown(step: Step, observes: frozenset[str]) -> Step:
-    """The step as one sees it who is shown these fields only."""
+    """The step with these fields only."""
     return replace(step, **dict.fromkeys(FIELDS - REQUIRED - observes))
 
 
@@ -66,8 +66,8 @@ class Differing(NamedTuple):
 def differing(seen: Step, other: Step) -> Iterator[Differing]:
     """The fields, shown by both, in which two steps differ.
 
-    Block numbers are names: they are compared up to renaming, 0 (padding) apart. Who is not listed
-    has nothing computed, cached or held.
+    Block numbers are names: they are compared up to renaming, 0 (padding) apart. A request that is
+    not listed has nothing computed, cached or held.
     """
     names: tuple[dict[int, int], dict[int, int]] = ({0: 0}, {0: 0})
     for field in _unequal(seen, other):

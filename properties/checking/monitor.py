@@ -39,7 +39,7 @@ class Monitor:
         }
 
     def accept(self, request: Request, *, open_ended: bool = False) -> None:
-        """The target took a request; `open_ended`: nobody knows yet how much it generates."""
+        """The target took a request; `open_ended`: how much it generates is not known yet."""
         self.history.accept(request, open_ended=open_ended)
 
     def abort(self, request_id: str, inside: bool) -> None:

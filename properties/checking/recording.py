@@ -8,7 +8,7 @@ import msgspec
 from ...model.faults import ConfigRefused, TargetBroken, TargetCrashed, TargetFault, TargetHung
 from ...model.replies import read_ok, read_started, read_step
 from ...model.target import Reply, Target
-from .differential_target import NOBODY
+from .differential_target import NO_REQUEST
 from .session import CRASHES_AND_HANGS, ask
 
 Answer = tuple[str, dict[str, Any]]
@@ -103,7 +103,7 @@ class Recorded:
         Raises:
             RecordError: that was not asked, or it is no answer.
         """
-        if id != NOBODY:
+        if id != NO_REQUEST:
             return self._checked("abort")
         op, reply = (*self._answers, ("", {"ok": True}))[self._place]
         return reply if op == "abort" and reply.get("error") == "unsupported" else {"ok": True}

@@ -139,8 +139,8 @@ class Session:
 
     @property
     def expected(self) -> Step | None:
-        """What the release's model did in the last step, as one sees it who is shown what the
-        target shows; None where no model is beside it."""
+        """What the release's model did in the last step, reduced to the fields that the target
+        shows; None where no model runs beside it."""
         if self._model_reply is None:
             return None
         whole = read_step(self._model_reply, frozenset())

@@ -8,7 +8,8 @@ from ...model.systems import full_config
 from ...spec.systems import part
 
 # What a key must be to make no difference to a system that has no such key. A bound on the length
-# of requests is kept: whoever exceeds it is refused at the door, which is then the difference.
+# of requests is kept: a request that exceeds it is refused at the door, and that refusal is the
+# difference.
 SPYRE: Mapping[str, Any] = {}
 VLLM: Mapping[str, Any] = {
     "long_prefill_token_threshold": 0,

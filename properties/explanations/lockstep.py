@@ -18,7 +18,7 @@ from ...model.scenario import Request
 from ...model.systems import Model, make_model, revisions_of
 from ..checking import lockstep
 
-AHEAD = 3  # steps that are told of what the model would have done
+AHEAD = 3  # steps of the model that are reported
 MAX_BRANCHES = 32  # beyond these an abort is taken as it was recorded
 
 
@@ -159,7 +159,7 @@ class Explainer:
         return next((one for one in self.matches if one.revision == revision), None)
 
     def accept(self, request: Request, *, open_ended: bool = False) -> None:
-        """The target took a request; `open_ended`: nobody knows yet how much it generates."""
+        """The target took a request; `open_ended`: how much it generates is not known yet."""
         if self._live is not None:
             self._live.add(request.id)
             if open_ended:
@@ -203,7 +203,7 @@ def distinct(branches: Sequence[Branch]) -> list[Branch]:
 
 
 def _ended_alike(seen: Step, expected: Step, open_ended: frozenset[str]) -> Step:
-    """The model's step with the target's word for the end of requests of which nobody said how
+    """The model's step with the target's word for the end of requests of which it is not said how
     much they generate: the last token that is allowed may be an EOS as well."""
     if not open_ended or not seen.finished or not expected.finished:
         return expected

@@ -15,7 +15,8 @@ from ...model.spyre.state import Sequence, State
 
 
 class Admission(NamedTuple):
-    """One request that asks to join the decode batch: what is projected for whom, in tokens.
+    """One request that asks to join the decode batch: what is projected for each request, in
+    tokens.
 
     `largest`: of the batch x tkv that the check looked at.
     """
@@ -60,7 +61,7 @@ def explain_stale_tkv(model: SpyreModel, scenario: Scenario, step: int) -> list[
         f"the last chunk of {candidate.id} is refused by the max-model-length rule: "
         f"it goes by tkv {state.tkv} of the last forward,",
         f"which would put {candidate.id} at {end} > {config.max_model_len}; "
-        f"but whoever had that tkv has left, and nothing decodes",
+        f"but the request that had that tkv has left, and nothing decodes",
     ]
 
 
@@ -74,7 +75,7 @@ def explain_stale_refusal(model: SpyreModel, scenario: Scenario, step: int) -> l
         return []
     return [
         f"{candidate.id} is refused by tkv {state.tkv} of the last forward; "
-        f"whoever had it has left, and the batch is at {now}",
+        f"the request that had it has left, and the batch is at {now}",
     ]
 
 
@@ -144,8 +145,8 @@ def _largest(projection: volumetric.Projection) -> int:
     """The largest batch x tkv on the walk of `volumetric.accepts`."""
     own = projection.newcomer
     if projection.to_the_end:
-        everyone = sorted([*projection.decoding, own], reverse=True)
-        return max(batch * tkv for batch, tkv in enumerate(everyone, 1))
+        all_requests = sorted([*projection.decoding, own], reverse=True)
+        return max(batch * tkv for batch, tkv in enumerate(all_requests, 1))
     shorter = sorted(tkv for tkv in projection.decoding if tkv < own)
     batch = len(projection.decoding) + 1
     walked = [(batch - gone) * tkv for gone, tkv in enumerate([*shorter, own])]

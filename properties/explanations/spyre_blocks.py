@@ -1,4 +1,4 @@
-"""Why blocks are missing, or hold what nobody computed: by running the release's model."""
+"""Why blocks are missing, or hold what no request computed: by running the release's model."""
 
 from ...model.scenario import Scenario
 from ...model.spyre import blocks
@@ -17,7 +17,7 @@ def explain_lost_blocks(model: SpyreModel, scenario: Scenario, step: int) -> lis
             lines.append(
                 f"step {number}: {', '.join(gone)} is aborted before the decision, and "
                 f"{state.lost_blocks - known} blocks stay promised to it for ever: promises are "
-                "given back to those who have finished since the decision"
+                "given back to requests that have finished since the decision"
             )
         before = state
     if lines and before is not None:
@@ -27,7 +27,7 @@ def explain_lost_blocks(model: SpyreModel, scenario: Scenario, step: int) -> lis
             needed = blocks.at_end(model.config, model.revision, waiting[0])
             lines.append(
                 f"step {step}: {waiting[0].id} needs {needed} blocks of {free}, "
-                f"{before.lost_blocks} of them are promised to nobody"
+                f"{before.lost_blocks} of them are reserved for no request"
             )
     return lines
 

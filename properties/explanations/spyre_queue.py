@@ -1,4 +1,4 @@
-"""Why somebody came before somebody else: by running the release's model."""
+"""Why a request came before another one: by running the release's model."""
 
 from ...model.scenario import Scenario
 from ...model.spyre import admission
@@ -13,8 +13,8 @@ def explain_forgotten_paused(model: SpyreModel, scenario: Scenario, step: int) -
         return []
     paused = ", ".join(one.id for one in state.paused)
     return [
-        f"whoever was decoding has left, {paused} is paused and nobody runs: an empty batch",
-        "admits the next prefill before it is asked whether someone is paused",
+        f"the decoding requests have left, {paused} is paused and no request runs: an empty batch",
+        "admits the next prefill before it is asked whether a request is paused",
     ]
 
 

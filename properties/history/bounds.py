@@ -16,8 +16,8 @@ class Bounds(NamedTuple):
     """A system's bounds, in steps.
 
     `alone`: one request that has the scheduler to itself, from where it is. `waits`: until the
-    first in line is scheduled, behind those who have started; None where nothing bounds it.
-    `together`: all requests, of whom each alone takes `work` in sum.
+    first in line is scheduled, behind requests that have started; None where nothing bounds it.
+    `together`: all requests, each of which alone takes `work` in sum.
     """
 
     alone: Callable[[Config, RequestHistory], int]
@@ -32,7 +32,7 @@ def spyre_alone(config: Config, one: RequestHistory) -> int:
 
 
 def spyre_waits(config: Config, first: RequestHistory, started: Sequence[RequestHistory]) -> int:
-    """Until everybody who has started has ended, and its own first chunk."""
+    """Until every request that has started has ended, and its own first chunk."""
     ahead = sum(spyre_alone(config, one) for one in started)
     own = 2 * -(-first.prompt // int(config["chunk_size"]))
     # Faults that cost a step each have rules of their own: leave them room here.
@@ -40,12 +40,12 @@ def spyre_waits(config: Config, first: RequestHistory, started: Sequence[Request
 
 
 def one_after_the_other(config: Config, work: int, requests: int) -> int:
-    """Whoever has come first is served in every step."""
+    """The request that has come first is served in every step."""
     return work + 2 * requests + 2
 
 
 def vllm_alone(config: Config, one: RequestHistory) -> int:
-    """All its tokens in chunks, and one by one those that it generates: whoever is preempted
+    """All its tokens in chunks, and one by one those that it generates: a request that is preempted
     begins anew, so what it has computed does not count."""
     chunk = min(
         config["max_num_batched_tokens"],
@@ -57,8 +57,8 @@ def vllm_alone(config: Config, one: RequestHistory) -> int:
 def vllm_waits(
     config: Config, first: RequestHistory, started: Sequence[RequestHistory]
 ) -> int | None:
-    """First come, first served: until all who came before have ended. By priority, others may
-    overtake for ever."""
+    """First come, first served: until all requests that came before have ended. By priority,
+    others may overtake for ever."""
     if config["policy"] == "priority":
         return None
     return sum(vllm_alone(config, one) for one in started) + len(started) + 2
@@ -66,7 +66,7 @@ def vllm_waits(
 
 def vllm_together(config: Config, work: int, requests: int) -> int:
     """First come, first served: the eldest is never preempted. By priority the most important one
-    is not, but it may wait behind everybody who runs, anew for each request."""
+    is not, but it may wait behind every request that runs, anew for each request."""
     turns = requests + 1 if config["policy"] == "priority" else 1
     return turns * one_after_the_other(config, work, requests)
 
@@ -78,7 +78,7 @@ def nano_alone(config: Config, one: RequestHistory) -> int:
 
 
 def nano_waits(config: Config, first: RequestHistory, started: Sequence[RequestHistory]) -> int:
-    """Until all who came before have ended."""
+    """Until all requests that came before have ended."""
     return nano_together(config, sum(nano_alone(config, one) for one in started), len(started))
 
 
@@ -95,8 +95,9 @@ def nano_together(config: Config, work: int, requests: int) -> int:
 def llmservingsim_waits(
     config: Config, first: RequestHistory, started: Sequence[RequestHistory]
 ) -> int | None:
-    """First come, first served: until all who came before have ended. With chunking off whoever
-    came later may take the blocks that it needs, while the budget left would cut it."""
+    """First come, first served: until all requests that came before have ended. With chunking off
+    a request that came later may take the blocks that it needs, while the budget left would cut
+    it."""
     if not config["enable_chunked_prefill"] and config["num_blocks"] is not None:
         return None
     return sum(vllm_alone(config, one) for one in started) + len(started) + 2

@@ -51,7 +51,7 @@ class RequestHistory:
 
     @property
     def tokens_left(self) -> int:
-        """Tokens that it has still to generate; 0 where nobody knows."""
+        """Tokens that it has still to generate; 0 where it is not known."""
         return 0 if self.output_len is None else self.output_len - self.emitted
 
     @property

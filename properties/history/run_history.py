@@ -24,7 +24,7 @@ class RunHistory:
         system: whose scheduler it is.
         paused: held back since the step before, where the revision knows that.
         requests: accepted requests by id, in order of arrival; where the history `forgets`, without
-            those who have ended and hold nothing any more, who are counted in `forgotten`.
+            requests that have ended and hold nothing any more, who are counted in `forgotten`.
         aborts_to_report: aborted since the last step, with the next step to report them.
         aborts_inside: to be aborted inside the coming step.
         last: the step before, None before the first.
@@ -64,7 +64,7 @@ class RunHistory:
     ) = None
 
     def accept(self, request: Request, *, open_ended: bool = False) -> None:
-        """The target took the request; `open_ended`: nobody knows yet how much it generates."""
+        """The target took the request; `open_ended`: how much it generates is not known yet."""
         account = RequestHistory(
             request.id,
             request.prompt_len,
@@ -125,7 +125,7 @@ class RunHistory:
         """Tokens that a request finds in the prefix cache in this step, its first: 0 later.
 
         A request that leaves in its first step is not listed any more. If it has finished, what
-        it did not compute was cached; if it was aborted, nobody knows.
+        it did not compute was cached; if it was aborted, that is not known.
         """
         if account.started or not caches(self.config):
             return 0
@@ -190,7 +190,7 @@ class RunHistory:
             self._forget(step)
 
     def max_hit(self, account: RequestHistory) -> int:
-        """A bound on what nobody knows: no hit is longer than what others have computed of it."""
+        """A bound on the hit: no hit is longer than what others have computed of it."""
         return max(
             (
                 min(
@@ -248,7 +248,7 @@ class RunHistory:
                 self._ended.append(name)
 
     def _forget(self, step: Step) -> None:
-        """Who has ended is kept as long as the target lists blocks of it."""
+        """A request that has ended is kept as long as the target lists blocks of it."""
         holding = step.blocks or {}
         kept = []
         for name in self._ended:
@@ -278,7 +278,7 @@ class RunHistory:
 
 
 def may_forget(system: str, config: Mapping[str, Any]) -> bool:
-    """No rule asks what was said by requests that have ended: nobody could find it in a cache.
+    """No rule asks what was said by requests that have ended: it could not be found in a cache.
 
     LLMServingSim has a witness that asks it all the same, of prompts that a cache would know.
     """

@@ -50,7 +50,7 @@ def observable(
 def keeps_step(system: str, revision: str, name: str) -> bool:
     """Whether a target of this name is held to every decision of the model.
 
-    A revision that is a specification leaves choices to whoever implements it: there only the
+    A revision that is a specification leaves choices to its implementations: there only the
     scheduler that the model reproduces is compared.
     """
     return revision != "documented" or name == system

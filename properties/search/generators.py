@@ -31,7 +31,7 @@ class Generators(Protocol):
         """Requests aimed at what is running."""
 
     def beside_a_prefill(self, config: Any, history: RunHistory) -> st.SearchStrategy[Any]:
-        """Requests aimed at what is running while somebody's prompt is computed."""
+        """Requests aimed at what is running while another request's prompt is computed."""
 
     def contents(
         self, config: Any, earlier: Sequence[Request], name: str, length: int

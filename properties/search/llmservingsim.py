@@ -18,7 +18,7 @@ from .vllm import Scale, Shape
 
 Config = Mapping[str, Any]
 LATE_STEPS = vllm.LATE_STEPS
-# One request alone waits for nobody; 0 is no cap.
+# One request alone waits for no request; 0 is no cap.
 MAX_IN_A_BATCH = (4, 3, 0, 5, 2, 6, 0, 4, 3, 1)
 SEATS_WITHOUT_A_CAP = 6
 LONGEST_IN_BLOCKS = 8  # of a request, so that several find room in a larger pool
@@ -38,7 +38,7 @@ def configs(draw: st.DrawFn, scale: Scale, revision: str) -> dict[str, Any]:
     threshold = draw(vllm.thresholds(block, length))
     crowd = slots or SEATS_WITHOUT_A_CAP
     budgets = vllm.budgets(scale, block, crowd, length, chunks, threshold)
-    # Not everybody who decodes need have a token in every step; uncut prompts have to share.
+    # Not every request that decodes need have a token in every step; uncut prompts have to share.
     few = st.integers(1, crowd) if chunks else st.integers(2 * block, 6 * block)
     # Blocks that are promised keep others out: beside tight pools, room for several.
     pools = vllm.pools(blocks, crowd)
@@ -84,7 +84,7 @@ def beside_the_batch(config: Config, history: RunHistory) -> st.SearchStrategy[S
 
 
 def beside_a_prefill(config: Config, history: RunHistory) -> st.SearchStrategy[Shape]:
-    """A request that fills its blocks when somebody's chunks have taken all others."""
+    """A request that fills its blocks when another request's chunks have taken all others."""
     return vllm.beside_a_prefill(as_vllm(config), history).map(_of_no_priority)
 
 

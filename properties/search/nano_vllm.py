@@ -117,7 +117,7 @@ def scale_of(config: Config) -> Scale:
 @st.composite
 def beside_the_batch(draw: st.DrawFn, config: Config, history: RunHistory) -> Shape:
     """A late request for exactly what is free, or for a token more or less; or one that fills its
-    block in the same step as one of those who run."""
+    block in the same step as one of requests that run."""
     block, running = config["block_size"], history.decoding()
     free = free_blocks(config, history)
     aims = [free * block, (free - 1) * block, *(one.computed % block + 1 for one in running)]
@@ -126,7 +126,8 @@ def beside_the_batch(draw: st.DrawFn, config: Config, history: RunHistory) -> Sh
     return with_tokens(config, prompt, draw(st.one_of(st.just(longest), st.integers(1, 4))))
 
 
-# Prefills come first, so whoever arrives during one waits behind it: what counts is the same.
+# Prefills come first, so a request that arrives during one waits behind it: what counts is the
+# same.
 beside_a_prefill = beside_the_batch
 
 
@@ -165,7 +166,7 @@ def steps_to_border(config: Config, history: RunHistory) -> int:
 
 
 def free_blocks(config: Config, history: RunHistory) -> int:
-    """Blocks that nobody holds: as the target says, or as the tokens computed let expect."""
+    """Blocks that no request holds: as the target says, or as the tokens computed let expect."""
     if history.last is not None and history.last.free_blocks is not None:
         return history.last.free_blocks
     held = sum(blocks_for(history, one.computed) for one in history.running())

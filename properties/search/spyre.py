@@ -141,7 +141,8 @@ def beside_the_batch(draw: st.DrawFn, config: Mapping[str, Any], history: RunHis
     return with_tokens(config, prompt, max(ends - joins + 1, draw(st.integers(1, 3))))
 
 
-# Whoever arrives during a prefill waits until it is over: what counts is the batch then, too.
+# A request that arrives during a prefill waits until it is over: what counts is the batch then,
+# too.
 beside_a_prefill = beside_the_batch
 
 

@@ -1,7 +1,7 @@
 """Where vLLM's scheduler is likely to be wrong: when the pool runs out, and at borders.
 
 Strategies give configurations and requests. Pools are small enough for requests to grow until
-somebody must give way; `beside_the_batch` aims a late request at what is left of pool and budget.
+a request must give way; `beside_the_batch` aims a late request at what is left of pool and budget.
 """
 
 from collections.abc import Mapping, Sequence
@@ -78,7 +78,7 @@ def configs(draw: st.DrawFn, scale: Scale, revision: str) -> dict[str, Any]:
 
 
 def pools(longest: int, max_num_seqs: int) -> st.SearchStrategy[int | None]:
-    """Usable blocks: hardly one for everybody who may run; from what the longest request needs
+    """Usable blocks: hardly one for every request that may run; from what the longest request needs
     (`longest` blocks; a server that sizes its own pool starts with no less) to a sixth of what
     they all could want beside it; or no bound."""
     crowded = st.integers(max(max_num_seqs - 2, 2), max(max_num_seqs, 2) + 1)
@@ -96,7 +96,7 @@ def thresholds(block: int, length: int) -> st.SearchStrategy[int]:
 def budgets(
     scale: Scale, block: int, max_num_seqs: int, length: int, chunks: bool, threshold: int
 ) -> st.SearchStrategy[int]:
-    """Tokens of a step: a few blocks; a token for everybody who may run; room beside a request
+    """Tokens of a step: a few blocks; a token for every request that may run; room beside a request
     that the threshold holds back. Without chunking the longest request must fit."""
     if not chunks:
         enough = max(length, max_num_seqs)
@@ -154,7 +154,7 @@ def shapes(draw: st.DrawFn, config: Config) -> Shape:
 
 
 def is_crowded(config: Config) -> bool:
-    """There is hardly a block for everybody who may run."""
+    """There is hardly a block for every request that may run."""
     return config["num_blocks"] is not None and config["num_blocks"] <= config["max_num_seqs"] + 1
 
 
@@ -213,7 +213,7 @@ def beside_the_batch(draw: st.DrawFn, config: Config, history: RunHistory) -> Sh
 
 @st.composite
 def beside_a_prefill(draw: st.DrawFn, config: Config, history: RunHistory) -> Shape:
-    """A request that fills its blocks when somebody's chunks have taken all others.
+    """A request that fills its blocks when another request's chunks have taken all others.
 
     Its first token then needs a block in a step in which the next chunk is already scheduled. Most
     are more important than all the others, so that one of them must give way.
@@ -288,7 +288,7 @@ def new_blocks(config: Config, one: RequestHistory, steps: int) -> int:
 
 
 def free_blocks(config: Config, history: RunHistory) -> int | None:
-    """Blocks that nobody holds: as the target says, or as the tokens computed let expect; None
+    """Blocks that no request holds: as the target says, or as the tokens computed let expect; None
     where the pool has no bound."""
     size = config["num_blocks"]
     if size is None:

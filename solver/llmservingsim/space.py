@@ -40,7 +40,8 @@ class LlmServingSimModels:
         self.configs = [full_config(self.system, revision, one) for one in each]
         self.models = [make_model(revision, one) for one in each]
         self.observes = frozenset(self.models[0].observes)
-        # With chunking off whoever came later may take the blocks that the first in line needs.
+        # With chunking off a request that came later may take the blocks that the first in line
+        # needs.
         self.waits_are_bounded = self.configs[0]["enable_chunked_prefill"]
         self._config = self.models[0].config
         self._key = Key(self._config.enable_prefix_caching)
@@ -90,8 +91,8 @@ class LlmServingSimModels:
         return Stepped(after, seen, False)
 
     def quiet(self, state: State) -> bool:
-        """Everyone decodes with a slot and budget, and nobody begins a block, fills one that others
-        may find, or gets its last token."""
+        """Every request decodes with a slot and budget, and no request begins a block, fills one
+        that others may find, or gets its last token."""
         config, running = self._config, len(state.running)
         if state.waiting or running > config.max_num_batched_tokens:
             return False

@@ -20,7 +20,7 @@ def key(state: State, book: Book, mentioned: frozenset[str]) -> Hashable:
     menu keep theirs."""
     queues = (state.waiting, state.running)
     places = {name: place for place, name in enumerate(book.live)}
-    # Who has arrived since the last step: rules about newcomers go by it.
+    # A request that has arrived since the last step: rules about newcomers go by it.
     queued = (book.last.waiting or ()) if book.last is not None else ()
     newcomers = tuple(one.id not in queued for one in state.waiting)
     names = Names(mentioned, queues, book)

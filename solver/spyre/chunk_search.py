@@ -1,4 +1,4 @@
-"""Where counting ahead shows: a prefix hit on blocks that nobody computed (ALL-R08)."""
+"""Where counting ahead shows: a prefix hit on blocks that no request computed (ALL-R08)."""
 
 from ...model.scenario import Request, Scenario
 

@@ -161,7 +161,7 @@ def chunk_after_chunk(prompt: int, computed: int, block: int, chunk_blocks: int)
 def last_chunk(prompt: int, computed: int, block: int, chunk_blocks: int) -> bool:
     """At the start of a chunk: what is left fits exactly when the chunk ends the prompt (SPY-R39).
 
-    `computed` only chooses the chunk: in its middle the two differ, and nobody asks there.
+    `computed` only chooses the chunk: in its middle the two differ, and it is not asked there.
     """
     chunk = block * chunk_blocks
     start, end = padding.next_chunk(prompt, computed, chunk, block)
@@ -237,7 +237,7 @@ def largest_tkv(lengths: list[int], block: int) -> bool:
 
 @_contract("tkv.max_tkv", _a_batch, PRODUCTION, SMALL)
 def leaving(lengths: list[int], block: int) -> bool:
-    """Whoever leaves does not raise the max-tkv (SPY-R29)."""
+    """A request that leaves does not raise the max-tkv (SPY-R29)."""
     return tkv.max_tkv(lengths[1:], block) <= tkv.max_tkv(lengths, block)
 
 

@@ -173,7 +173,7 @@ def release_2_1_2(
 def common_base(
     numbers: Numbers, lengths: Lengths, tkv: Any, decoding: list[Member], newcomer: Joining
 ) -> Projected:
-    """Nobody's: everyone from the wider of batch and prompt, rounded up."""
+    """Unreleased: projects every request from max(tkv, prompt), rounded up."""
     base = base_of(tkv, newcomer)
     own = round_up(numbers, lengths, base + newcomer.remaining)
     others = [round_up(numbers, lengths, base + member.remaining) for member in decoding]
@@ -195,7 +195,7 @@ FORMULAS: dict[str, Formula] = {
 
 
 def with_slack(projected: Projected, slack: Any) -> Projected:
-    """The same with `slack` tokens more for everyone."""
+    """The same with `slack` tokens more for every request."""
     own, others, to_the_end = projected
     return Projected(own + slack, [other + slack for other in others], to_the_end)
 
@@ -247,14 +247,14 @@ ORDERED = frozenset(("document_max_tkv", "2.0.1", "2.1.0", "2.1.2", "common_base
 
 
 def accepts_in_order(projected: Projected, limit: int) -> list[Any]:
-    """The same walk for terms that ascend as given, everybody being there: batches are known.
+    """The same walk for terms that ascend as given, every request being there: batches are known.
 
     Member i, or the newcomer if that has the smaller term, ends in a batch without the i before.
     """
     own, others, _ = projected
-    everyone = len(others) + 1
+    all_requests = len(others) + 1
     return [
-        z3.Or(tkv <= limit // (everyone - before), own <= limit // (everyone - before))
+        z3.Or(tkv <= limit // (all_requests - before), own <= limit // (all_requests - before))
         for before, tkv in enumerate(others)
     ]
 

@@ -17,8 +17,8 @@ class Key:
 
     Without one, requests and blocks are numbers only, and a request that decodes is as good as one
     whose prompt was all that it has computed: it counts by that and by what is left to generate.
-    The order of those who decode matters where they may be paused, to break ties; else it is only
-    the order in which they are listed.
+    The order of requests that decode matters where they may be paused, to break ties; else it is
+    only the order in which they are listed.
 
     `mentioned`: requests whose answers the menu has prompts with; these keep their names.
     """

@@ -1,7 +1,7 @@
-"""The constraint on max_model_len (SPY-R41): what it is for, what it keeps, and whom it lets in.
+"""The constraint on max_model_len (SPY-R41): its purpose, what it keeps, and what it admits.
 
 Let `mml` be max_model_len, and RU round up to whole blocks. The front door keeps
-prompt + max_tokens - 1 <= mml, so nobody is ever longer than mml.
+prompt + max_tokens - 1 <= mml, so no request is ever longer than mml.
 
 Is it needed, where mml is whole blocks? No, the front door alone keeps every tkv within mml:
 
@@ -16,7 +16,7 @@ Where it is not? Then no tkv is beyond RU(mml), and the constraint does not lowe
    every mml between two multiples of the block (blocks of 3 tokens or more).
 4. `lets_the_widest_in_at_the_door`: so they do with the releases' front door, RU(prompt) +
    max_tokens <= mml, if mml is 2 tokens or more beyond whole blocks.
-   `door_of_one_token`: with one token nobody is longer than those blocks, and 1 holds.
+   `door_of_one_token`: with one token no request is longer than those blocks, and 1 holds.
 
 Can it keep out for ever? A request whose turn it is alone is judged by the tkv of a batch that has
 left (`Revision.stale_tkv`); refused, the step is idle and forgets that tkv. Then:
@@ -40,7 +40,7 @@ from .peak import accepted_by
 from .symbols import lengths_of, make_numbers
 
 LIMIT = 131_072  # tokens; what is shown of a request that is alone depends on none
-# Nobody's checks apart, which may refuse one that is alone: see `length_search.refused_alone`.
+# Without the checks of no release, which may refuse a lone request (`length_search.refused_alone`).
 NEVER_REFUSE_ALONE = tuple(name for name in (*FORMULAS, "exact") if name != "document_figure")
 
 
@@ -54,7 +54,7 @@ def obligations(block: int | None = None) -> list[Obligation]:
     return found + [
         Obligation(
             f"alone_within_volume_{name}",
-            f"Nobody who is alone is refused for volume by {name}.",
+            f"No request that is alone is refused for volume by {name}.",
             partial(alone_within_volume, name, lengths, 0),
             partial(alone_within_volume, name, lengths, 1),
         )
@@ -212,7 +212,7 @@ LEMMAS: dict[str, tuple[str, Lemma]] = {
         partial(_lets_the_widest_in, True),
     ),
     "door_of_one_token": (
-        "One token beyond whole blocks, the releases' front door lets nobody use that token.",
+        "One token beyond whole blocks, the releases' front door lets no request use that token.",
         _door_of_one_token,
     ),
     "alone_within_length": (

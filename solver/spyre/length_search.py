@@ -1,6 +1,7 @@
 """Counterexamples about max_model_len (SPY-R41, SPY-R35), at any scale: for Z3, in closed form.
 
-Always two requests, the first from step 0, the second early enough for its first chunk. Whoever
+Always two requests, the first from step 0, the second early enough for its first chunk. A request
+that
 gets a scenario replays it: nothing here is reported as it stands.
 """
 
@@ -51,7 +52,7 @@ def needless(scale: Scale, revision: str = "sound") -> Scenario | None:
     """The second waits longest for SPY-R41, though no tkv would exceed max_model_len.
 
     It is asked after the first decode step, with a prompt of one chunk, and refused until the
-    first has ended. None: nobody waits at this scale. max_model_len must be whole blocks.
+    first has ended. None: no request waits at this scale. max_model_len must be whole blocks.
     """
     numbers = Numbers()
     lengths = Lengths(scale.block, None)

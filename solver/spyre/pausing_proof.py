@@ -1,24 +1,24 @@
 """How long decode pausing can hold a request back (SPY-R51, SPY-P01).
 
-Whoever may decode is asked in order of fairness: paused longest first, then by tokens generated,
-then by place in the queue. N requests share the limit, paused ones included.
+A request that may decode is asked in order of fairness: paused longest first, then by tokens
+generated, then by place in the queue. N requests share the limit, paused ones included.
 
-1. `first_is_kept`: whoever is asked first decodes, since alone it is within the limit.
-2. `stays_ahead`: while a request is paused, nobody who was asked after it comes before it.
-3. `falls_behind`: whoever was asked before it and decodes is asked after it from then on.
-   `joins_behind`: so is whoever starts.
+1. `first_is_kept`: a request that is asked first decodes, since alone it is within the limit.
+2. `stays_ahead`: while a request is paused, no request that was asked after it comes before it.
+3. `falls_behind`: a request that was asked before it and decodes is asked after it from then on.
+   `joins_behind`: so is a request that starts.
 4. Counting. By 1 and 3 each step that settles who pauses takes at least one from those before a
-   paused request, and by 2 nobody is added: at most N - 1 such steps in a row hold it back.
+   paused request, and by 2 no request is added: at most N - 1 such steps in a row hold it back.
 5. `slots_kept`: N is at most max_num_seqs, although a paused request holds no slot.
 
 So among themselves paused requests never starve, whichever outputs have priority. What 4 does not
-count are steps in which nobody is asked: prefills. While somebody decodes none starts; when the
-last one leaves, release 2.5.2 lets the next in although a request is paused (`forgets_paused`). If
-that one stays, the next step asks again; a prompt of one chunk that wants one token leaves at once,
-and the next follows, without end if they keep coming (`starving`). With finitely many requests a
-paused one waits at most 2 (N - 1) steps, and one for each of those.
+count are steps in which no request is asked: prefills. While a request decodes none starts; when
+the last one leaves, release 2.5.2 lets the next in although a request is paused
+(`forgets_paused`). If that one stays, the next step asks again; a prompt of one chunk that wants
+one token leaves at once, and the next follows, without end if they keep coming (`starving`). With
+finitely many requests a paused one waits at most 2 (N - 1) steps, and one for each of those.
 
-Each guard takes a step's count, or the one who is kept, away.
+Each guard takes a step's count, or the one that is kept, away.
 """
 
 from collections.abc import Callable
@@ -45,7 +45,7 @@ class Scale(NamedTuple):
 
 
 class Asked(NamedTuple):
-    """A request in the order of fairness; `place` among those who are equal in the rest."""
+    """A request in the order of fairness; `place` among requests that are equal in the rest."""
 
     paused_steps: Any
     generated: Any
@@ -163,30 +163,33 @@ def _joins_behind(uncounted: int) -> list[Any]:
     return negated(numbers, before(still, newcomer, long_outputs))
 
 
-def _slots_kept(nobody: int) -> list[Any]:
-    """From a step that settles who pauses to the next prefill; `nobody` may be kept in it."""
+def _slots_kept(none_there: int) -> list[Any]:
+    """From a step that settles who pauses to the next prefill; `none_there` may be kept in it."""
     numbers = Numbers()
     slots, together = numbers.fresh("slots", 1, None), numbers.fresh("together", 0, None)
-    kept, running = numbers.fresh("kept", 1 - nobody, None), numbers.fresh("running", 0, None)
+    kept, running = numbers.fresh("kept", 1 - none_there, None), numbers.fresh("running", 0, None)
     paused = together - kept
     numbers.facts += [together <= slots, paused >= 0, running <= kept]
-    # Who starts: nobody runs, or nobody is paused and there is a slot (SPY-R36, SPY-R52).
+    # What starts: no request runs, or no request is paused and there is a slot (SPY-R36, SPY-R52).
     starts = z3.Or(running == 0, z3.And(paused == 0, running < slots))
     return negated(numbers, z3.Implies(starts, paused + running + 1 <= slots))
 
 
 Lemma = Callable[[int], list[Any]]
 LEMMAS: dict[str, tuple[str, Lemma]] = {
-    "first_is_kept": ("Whoever is asked first decodes in this step.", _first_is_kept),
+    "first_is_kept": ("A request that is asked first decodes in this step.", _first_is_kept),
     "stays_ahead": (
-        "Who is asked after a request that is paused in this step is so after it.",
+        "A request that is asked after a request that is paused in this step is so after it.",
         _stays_ahead,
     ),
     "falls_behind": (
-        "Who decodes in this step is asked after those who are paused in it.",
+        "A request that decodes in this step is asked after requests that are paused in it.",
         _falls_behind,
     ),
-    "joins_behind": ("Whoever starts is asked after those who are paused.", _joins_behind),
+    "joins_behind": (
+        "A request that starts is asked after requests that are paused.",
+        _joins_behind,
+    ),
     "slots_kept": (
         "No more requests than there are slots decode or are paused.",
         _slots_kept,

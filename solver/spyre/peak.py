@@ -1,7 +1,7 @@
 """The checks of `model.spyre.peak` on symbolic numbers: no estimate, or one by whole blocks.
 
-Name by name the same; `tests/solver` compares them on concrete numbers. Everybody is looked at
-when somebody ends: who is active then, how long they are, where in their last block.
+Name by name the same; `tests/solver` compares them on concrete numbers. Every request is looked at
+when a request ends: which requests are active then, how long they are, where in their last block.
 """
 
 from collections.abc import Callable, Iterator
@@ -16,7 +16,7 @@ Check = Callable[[Numbers, Lengths, list[Member], Joining, int], list[Any]]
 
 
 class End(NamedTuple):
-    """The step in which somebody ends, if the newcomer is still there (`asked`).
+    """The step in which a request ends, if the newcomer is still there (`asked`).
 
     `step` counts from 1; `active`, `before` and `offset` are of each request: still there, whole
     blocks before its last one, tokens in that one (1 to a block); `widest` is the largest
@@ -36,14 +36,14 @@ def ends(
 ) -> Iterator[End]:
     """Every request's last step."""
     own = Member(z3.BoolVal(True), newcomer.prompt, newcomer.remaining, None, None)
-    everyone = [*decoding, own]
+    all_requests = [*decoding, own]
     zero = numbers.value(0)
-    for one in everyone:
+    for one in all_requests:
         step = one.remaining
-        active = [z3.And(other.here, other.remaining >= step) for other in everyone]
+        active = [z3.And(other.here, other.remaining >= step) for other in all_requests]
         before, offset = [], []
-        for other in everyone:
-            # Who is not there may have any numbers, but no negative ones.
+        for other in all_requests:
+            # A request that is not there may have any numbers, but no negative ones.
             tokens = z3.If(z3.And(other.here, step >= 1), other.computed + step - 1, zero)
             whole, rest = width(numbers, lengths, tokens)
             before.append(whole)
@@ -70,7 +70,7 @@ def rounded(
 def exact(
     numbers: Numbers, lengths: Lengths, decoding: list[Member], newcomer: Joining, limit: int
 ) -> list[Any]:
-    """At each end, and at the last step before it at which somebody fills a block."""
+    """At each end, and at the last step before it at which a request fills a block."""
     facts = []
     for end in ends(numbers, lengths, decoding, newcomer):
         batch = numbers.count(end.active)
@@ -109,7 +109,7 @@ def accepted_by(
 
 
 def _fills_block_of_the_widest(numbers: Numbers, lengths: Lengths, end: End) -> Any:
-    """Somebody fills a block while the widest is in the block that it is in at the end.
+    """A request fills a block while the widest is in the block that it is in at the end.
 
     Then the tkv is the end of that block. `back` is how many steps before the end that is; a
     request at offset o filled its block before that one o steps ago.
@@ -120,8 +120,10 @@ def _fills_block_of_the_widest(numbers: Numbers, lengths: Lengths, end: End) -> 
         z3.Implies(there, back <= steps) for there, steps in zip(end.active, turned, strict=True)
     ]
     pairs = list(zip(end.active, turned, strict=True))
-    nobody = z3.Not(z3.Or(end.active))
-    numbers.facts.append(z3.Or(nobody, *(z3.And(there, back == steps) for there, steps in pairs)))
+    none_there = z3.Not(z3.Or(end.active))
+    numbers.facts.append(
+        z3.Or(none_there, *(z3.And(there, back == steps) for there, steps in pairs))
+    )
     in_the_last = [
         z3.And(there, whole == end.widest, rest > back)
         for there, whole, rest in zip(end.active, end.before, end.offset, strict=True)

@@ -1,19 +1,19 @@
 """Why the checks of `model.spyre.peak` keep the limit, and why the exact one refuses no more.
 
-The argument, for a newcomer that joins a batch, with nobody else joining. A request ends after so
-many steps; it is active until then.
+The argument, for a newcomer that joins a batch, with no other request joining. A request ends
+after so many steps; it is active until then.
 
 1. `same_batch`: at any step the active are those of the next end, so batch is constant in between.
 2. Rounded. `growth` and `tkv_within_blocks`: no tkv until then is beyond the blocks of the longest
    active request at that end. So batch x these blocks bounds every step: sound.
-3. Exact. Take a step k and the next end e. If nobody fills a block in steps k to e - 1, no request
-   takes another block (`no_new_block`), so the widths stay and the tkv only grows: it is largest
-   at e. Otherwise let f be the last such step. Its tkv is that of all blocks of the widest, full
-   (`full_block`), which is no less than at k (`growth`). So e and f together bound k: sound.
+3. Exact. Take a step k and the next end e. If no request fills a block in steps k to e - 1, no
+   request takes another block (`no_new_block`), so the widths stay and the tkv only grows: it is
+   largest at e. Otherwise let f be the last such step. Its tkv is that of all blocks of the widest,
+   full (`full_block`), which is no less than at k (`growth`). So e and f together bound k: sound.
 4. `last_fill`: f is as many steps before e as the active request with the fewest tokens beyond
    whole blocks at e has of them.
 5. Both volumes are reached: at e by the active, at f by them and perhaps more, whose tkv is no less
-   (`fewer_is_less`). So a refused newcomer could exceed the limit: nothing is refused in vain.
+   (`fewer_is_less`). So a refused newcomer could exceed the limit: no safe request is refused.
 """
 
 from functools import partial
@@ -40,7 +40,7 @@ def obligations(check: str, block: int | None = 64) -> list[Obligation]:
         ),
         Obligation(
             "growth",
-            "Whoever is no longer than another is, no later, within the other's blocks.",
+            "A request that is no longer than another is, no later, within the other's blocks.",
             partial(_growth, lengths, 0),
             partial(_growth, lengths, 1),
         ),
@@ -52,13 +52,13 @@ def obligations(check: str, block: int | None = 64) -> list[Obligation]:
         *both,
         Obligation(
             "no_new_block",
-            "Who fills no block takes no other.",
+            "A request that fills no block takes no other.",
             partial(_no_new_block, lengths, 0),
             partial(_no_new_block, lengths, 1),
         ),
         Obligation(
             "full_block",
-            "Who has filled its blocks is at the end of the widest one's.",
+            "A request that has filled its blocks is at the end of the widest one's.",
             partial(_full_block, lengths, 0),
             partial(_full_block, lengths, 1),
         ),

@@ -3,19 +3,20 @@
 The invariant. Each admitted request has a need, the blocks of its whole life, and holds no more
 than that. What it does not hold yet is promised to it. The sum of all promises, those kept for
 aborted requests (SPY-P02) included, is at most the number of free blocks. `others` below is the sum
-for everyone but the request that moves, so the number of requests does not appear.
+for every request but the request that moves, so the number of requests does not appear.
 
 1. `need_covers`: a request never holds more than its need: hits, chunks and decode steps are
    within prompt + max_tokens - 1 tokens.
 2. `admit`: who passes the test `need - shared <= free - promised` keeps the invariant, and finds
-   the blocks of its first chunk free. `shared` are hits that somebody holds; hits that nobody
-   holds (`idle`) leave the free ones. Whoever else leaves later, shared blocks stay with us.
+   the blocks of its first chunk free. `shared` are hits that a request holds; hits that no request
+   holds (`idle`) leave the free ones. Requests that leave later, shared blocks stay with us.
 3. `grow`: taking blocks within the need keeps it, and finds them free.
 4. `leave`: ending or aborting inside a step keeps it: promises end, shared blocks just stay held.
 5. `abort`: so does an abort whose promise is never taken back: at least that much came back.
 
 Publishing and pausing move no block. That hits lower the number of free blocks by exactly `idle`,
-and leaving raises it by what nobody else holds, is rule ALL-R09, checked where states are explored.
+and leaving raises it by what no other request holds, is rule ALL-R09, checked where states are
+explored.
 
 Admission, when nothing is held or promised:
 
@@ -64,7 +65,7 @@ def _need_covers(last_token: bool, lengths: Lengths, less: int) -> list[Any]:
 
 
 def _admit(lengths: Lengths, more: int) -> list[Any]:
-    """`more` idle hits are taken off the need, as if somebody held them."""
+    """`more` idle hits are taken off the need, as if a request held them."""
     numbers = make_numbers(lengths)
     free, others, need = (_count(numbers, name) for name in ("free", "others", "need"))
     shared, idle, taken = (_count(numbers, name) for name in ("shared", "idle", "taken"))
@@ -124,7 +125,7 @@ def _admits_alone_at_the_door(lengths: Lengths, protocol: int) -> list[Any]:
 Lemma = Callable[[Lengths, int], list[Any]]
 LEMMAS: dict[str, tuple[str, Lemma]] = {
     "need_covers": (
-        "Nobody ever holds more than the blocks of its whole life.",
+        "No request ever holds more than the blocks of its whole life.",
         partial(_need_covers, False),
     ),
     "need_covers_last_token": (
@@ -132,14 +133,17 @@ LEMMAS: dict[str, tuple[str, Lemma]] = {
         partial(_need_covers, True),
     ),
     "admit": (
-        "Who is admitted finds its blocks free, and no more are promised than are left.",
+        "A request that is admitted finds its blocks free, and no more are promised than are left.",
         _admit,
     ),
-    "grow": ("Whoever grows within its promise finds blocks free, and leaves the others'.", _grow),
+    "grow": (
+        "A request that grows within its promise finds blocks free, and leaves the others'.",
+        _grow,
+    ),
     "leave": ("When a request ends, no more is promised than is free.", _leave),
     "abort": ("Nor when a promise outlives its request.", _abort),
     "admits_alone": (
-        "With nothing held or promised, whoever the front door let in is admitted.",
+        "With nothing held or promised, a request that the front door let in is admitted.",
         _admits_alone,
     ),
     "admits_alone_at_the_door": (

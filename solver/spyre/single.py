@@ -47,8 +47,8 @@ def any_batch(numbers: Numbers, setting: Setting) -> Meeting:
     members = [_member(numbers, setting) for _ in range(setting.requests - 1)]
     for one, other in pairwise(members):
         numbers.facts.append(one[1] <= other[1])
-    everyone = [z3.BoolVal(True)] * len(members)
-    own, tkv = batch_tkv(numbers, setting, everyone, [computed for computed, _ in members])
+    all_requests = [z3.BoolVal(True)] * len(members)
+    own, tkv = batch_tkv(numbers, setting, all_requests, [computed for computed, _ in members])
     decoding = [
         Member(z3.BoolVal(True), *one, mine, numbers.fresh("prompt", 1, setting.max_model_len))
         for one, mine in zip(members, own, strict=True)

@@ -101,7 +101,7 @@ class SpyreModels:
         return Stepped(after, seen, config.asked)
 
     def quiet(self, state: State) -> bool:
-        """Everyone decodes, and nobody begins a block or gets its last token."""
+        """Every request decodes, and no request begins a block or gets its last token."""
         if state.waiting or state.paused or state.prefilling is not None:
             return False
         return all(one.computed % self._block and min(left(one)) > 1 for one in state.running)

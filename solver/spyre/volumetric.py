@@ -88,16 +88,16 @@ def violation(setting: Setting, kind: Kind = "integers", beyond: int | None = No
     arrivals = make_arrivals(numbers, setting)
     # Only the batch of all requests can be as large: all of them decode from joining to then.
     harmless = largest_harmless(setting, threshold)
-    everyone = setting.requests <= harmless + 1
+    all_requests = setting.requests <= harmless + 1
     for number in range(1, len(arrivals)):
         numbers.facts += admission(
-            numbers, setting, arrivals[:number], arrivals[number], everyone=everyone
+            numbers, setting, arrivals[:number], arrivals[number], all_requests=all_requests
         )
     last = arrivals[-1]
     time = numbers.fresh("time", 1, 2 * setting.max_model_len)
     numbers.facts.append(time > last.joins)
     active = [one.decodes >= time - one.joins for one in arrivals]
-    if everyone:
+    if all_requests:
         numbers.facts += active
         active = [z3.BoolVal(True)] * len(arrivals)
     lengths = [one.prompt + (time - one.joins) for one in arrivals]
@@ -167,10 +167,15 @@ class Meeting(NamedTuple):
 
 
 def admission(
-    numbers: Numbers, setting: Setting, earlier: list[Joined], newcomer: Joined, *, everyone: bool
+    numbers: Numbers,
+    setting: Setting,
+    earlier: list[Joined],
+    newcomer: Joined,
+    *,
+    all_requests: bool,
 ) -> list[Any]:
-    """The newcomer's last chunk is accepted; `everyone`: nobody has left by then."""
-    met, facts = meeting(numbers, setting, earlier, newcomer, everyone=everyone)
+    """The newcomer's last chunk is accepted; `all_requests`: none has left by then."""
+    met, facts = meeting(numbers, setting, earlier, newcomer, all_requests=all_requests)
     return facts + accepted(numbers, setting, setting.formula, met, setting.limit)
 
 
@@ -182,13 +187,19 @@ def accepted(
 
 
 def meeting(
-    numbers: Numbers, setting: Setting, earlier: list[Joined], newcomer: Joined, *, everyone: bool
+    numbers: Numbers,
+    setting: Setting,
+    earlier: list[Joined],
+    newcomer: Joined,
+    *,
+    all_requests: bool,
 ) -> tuple[Meeting, list[Any]]:
-    """The batch that the newcomer meets; somebody decodes, and max_model_len has room for all."""
+    """The batch that the newcomer meets; a request decodes, and max_model_len has room for all."""
     ages = [newcomer.joins - one.joins for one in earlier]
-    # Whoever computes its last token in a decode step has left when the next chunk is decided.
+    # A request that computes its last token in a decode step has left when the next chunk is
+    # decided.
     here = [
-        z3.BoolVal(True) if everyone else one.decodes > age
+        z3.BoolVal(True) if all_requests else one.decodes > age
         for one, age in zip(earlier, ages, strict=True)
     ]
     computed = [one.prompt + age for one, age in zip(earlier, ages, strict=True)]
@@ -198,7 +209,7 @@ def meeting(
         for there, tokens, one, age, mine in zip(here, computed, earlier, ages, own, strict=True)
     ]
     joining = Joining(newcomer.prompt, newcomer.max_tokens - 1)
-    # While somebody decodes: chunks are spaced as said, and the length is checked (SPY-R41).
+    # While a request decodes: chunks are spaced as said, and the length is checked (SPY-R41).
     batch = [(member.here, member.computed, member.remaining) for member in decoding]
     within = within_length(numbers, setting.lengths, tkv, batch, joining, setting.max_model_len)
     facts = [z3.Or(here), *within]
@@ -212,7 +223,7 @@ def batch_tkv(
     most = 4 * setting.max_model_len // setting.block
     befores, offsets = [], []
     for there, tokens in zip(here, lengths, strict=True):
-        # Who is not there may have any length, but no negative one.
+        # A request that is not there may have any length, but no negative one.
         before, rest = numbers.split(tokens - 1, setting.block, most)
         befores.append((there, before))
         offsets.append((there, rest + 1))
@@ -240,7 +251,7 @@ def to_scenario(setting: Setting, arrivals: list[Arrival], revision: str) -> Sce
     for number, one in enumerate(arrivals):
         chunks = chunk_count(one.prompt, setting.chunk)
         # Chunk j of `chunks` runs at time joins - chunks + j, between two decode steps; a step
-        # number counts decode steps and the chunks of everyone before.
+        # number counts decode steps and the chunks of every request before.
         step = 0 if number == 0 else one.joins - chunks + 1 + chunks_before
         chunks_before += chunks
         requests.append(

@@ -3,22 +3,22 @@
 The argument. Let T be the tkv of the batch when a newcomer with a prompt of P tokens joins, and
 base = max(T, P). RU rounds up to whole blocks.
 
-1. `length_within_tkv`: no member is longer than T, so nobody is longer than base.
-2. `growth`: k decode steps later nobody is longer than base + k, nor is RU beyond RU(base + k).
+1. `length_within_tkv`: no member is longer than T, so no request is longer than base.
+2. `growth`: k decode steps later no request is longer than base + k, nor is RU beyond RU(base + k).
 3. `tkv_within_blocks`: so no tkv is beyond RU(base + k): a tkv ends in the widest member's blocks.
 4. `covers_decoding`, `covers_newcomer`: the formula's term of a request that runs R more steps is
    at least RU(base + R).
 5. `ordered`: of two decoding requests the one that runs longer has the larger term.
 6. Counting. Take a step k while the newcomer runs, and the m requests that are active in it. If
-   someone among them has a term below the newcomer's, let x be the one with the least: the walk
+   a request among them has a term below the newcomer's, let x be the one with the least: the walk
    asks for x, and by 5 all m are in the batch that it counts, so m x term(x) is within the limit;
-   k is at most R(x), so by 3 and 4 tkv(k) is at most term(x). If nobody has, the walk stops at the
-   newcomer and counts all m, so m x term(newcomer) is within the limit, and tkv(k) is at most that.
-   Alone, a request is within the limit because the front door keeps prompt + max_tokens - 1 so.
-   `counting` checks this argument with all terms arbitrary, at small sizes.
+   k is at most R(x), so by 3 and 4 tkv(k) is at most term(x). If no request has, the walk stops at
+   the newcomer and counts all m, so m x term(newcomer) is within the limit, and tkv(k) is at most
+   that. Alone, a request is within the limit because the front door keeps prompt + max_tokens - 1
+   so. `counting` checks this argument with all terms arbitrary, at small sizes.
 7. After the newcomer has left, the batch is part of the one before it joined, at the same lengths:
-   what was within the limit then still is, since `fewer_is_less`: whoever leaves, early or not,
-   raises nobody's tkv.
+   what was within the limit then still is, since `fewer_is_less`: a request that leaves, early or
+   not, raises no request's tkv.
 
 Each lemma has a guard: the same lemma, about a formula that gives less, which must be refuted.
 """
@@ -49,7 +49,7 @@ def obligations(formula: str, block: int | None = 64) -> list[Obligation]:
         ),
         Obligation(
             "growth",
-            "Whoever is no longer than the base is, k steps on, within the base's blocks then.",
+            "After k steps, a request no longer than the base fits in the base's blocks.",
             lambda: _growth(lengths, 0),
             lambda: _growth(lengths, 1),
         ),
@@ -58,7 +58,7 @@ def obligations(formula: str, block: int | None = 64) -> list[Obligation]:
             "covers_decoding",
             "The term of a decoding request covers the base's blocks for as long as it runs.",
             lambda: _covers_decoding(formula, lengths, 0),
-            # 2.1.2 gives those who decode a block that the argument does not need.
+            # 2.1.2 gives requests that decode a block that the argument does not need.
             lambda: _covers_decoding(formula, lengths, lengths.block + 1),
         ),
         Obligation(
@@ -77,7 +77,7 @@ def obligations(formula: str, block: int | None = 64) -> list[Obligation]:
         *(
             Obligation(
                 f"counting_{decoding}",
-                f"The walk counts everyone of {decoding} decoding requests, whatever their terms.",
+                f"The walk counts each of {decoding} decoding requests, whatever their terms.",
                 partial(_counting, decoding, 0),
                 partial(_counting, decoding, 1),
             )
@@ -100,7 +100,7 @@ def fewer_is_less(lengths: Lengths) -> Obligation:
     """For every check."""
     return Obligation(
         "fewer_is_less",
-        "Whoever leaves raises nobody's tkv.",
+        "A request that leaves raises no request's tkv.",
         lambda: _fewer_is_less(lengths, 0),
         lambda: _fewer_is_less(lengths, 1),
     )

@@ -35,7 +35,7 @@ OBJECTIVES: tuple[Objective, ...] = ("volume", "overshoot", "waste")
 
 class Known(NamedTuple):
     """What is known so far, in tokens: `arrivals` reach `reached` (where there are none it is what
-    nobody was asked to reach), and nobody reaches more than `at_most`."""
+    that was not asked for), and no request reaches more than `at_most`."""
 
     reached: int
     at_most: int
@@ -80,11 +80,11 @@ def safest_refusal(setting: Setting, beyond: int, safe_by: str = "exact") -> Pro
     arrivals = make_arrivals(numbers, setting)
     for number in range(1, len(arrivals) - 1):
         numbers.facts += admission(
-            numbers, setting, arrivals[:number], arrivals[number], everyone=True
+            numbers, setting, arrivals[:number], arrivals[number], all_requests=True
         )
     last = arrivals[-1]
     numbers.facts += [one.decodes > last.joins - one.joins for one in arrivals[:-1]]
-    met, facts = meeting(numbers, setting, arrivals[:-1], last, everyone=True)
+    met, facts = meeting(numbers, setting, arrivals[:-1], last, all_requests=True)
     safe = accepted(numbers, setting, safe_by, met, setting.limit - beyond - 1)
     refused = z3.Not(z3.And(accepted(numbers, setting, setting.formula, met, setting.limit)))
     return Problem([*numbers.facts, *facts, *safe, refused], arrivals, ())

@@ -1,4 +1,4 @@
-"""Why nobody is admitted, or kept out, in a way that never ends (V1CP-R19, R20, R22), for any
+"""Why no request is admitted, or kept out, in a way that never ends (V1CP-R19, R20, R22), for any
 numbers.
 
 The front door lets a request in only if the blocks of prompt + max_tokens - 1 tokens are within
@@ -6,20 +6,24 @@ the pool. `known` tokens of a request are its prompt and what it has generated.
 
 1. `never_beyond_the_door`: what a request holds, at any time, is within those blocks: it computes
    known tokens only, and never the last one that it generates.
-2. `grows_alone`: so whoever is the only one that runs finds the blocks for its next tokens: all
+2. `grows_alone`: so a request that is the only one that runs finds the blocks for its next tokens:
+all
    that it does not hold are free. It is never preempted, and ends.
-3. `admitted_alone`: whoever is first in line while nobody runs passes the gate, whatever it finds
+3. `admitted_alone`: a request that is first in line while no request runs passes the gate,
+whatever it finds
    in the cache, with `reserve_full_isl` or without: the watermark is not asked then.
 4. `finds_its_blocks`: who passes the gate finds the blocks of its first chunk: cached blocks that
-   nobody holds are free before and are not after, and count as needed.
-5. `leaves_the_reserve`: while somebody runs, the watermark's blocks are free after an admission.
-6. `rest_is_free`: with `reserve_full_isl` the blocks of all that it knows are free for whoever is
+   no request holds are free before and are not after, and count as needed.
+5. `leaves_the_reserve`: while a request runs, the watermark's blocks are free after an admission.
+6. `rest_is_free`: with `reserve_full_isl` the blocks of all that it knows are free for a request
+that is
    admitted, and those of the watermark beside them (`rest_and_reserve`).
 7. `chunks_find_room`: so as long as the others take no more than they give back, every chunk of
    what it knew finds its blocks. (What it generates later was never promised: that is where
    preemption comes from.)
 
-8. `room_for_all`: a pool for max_num_seqs requests of max_model_len never runs out, so nobody is
+8. `room_for_all`: a pool for max_num_seqs requests of max_model_len never runs out, so no request
+is
    preempted. (What else is said of knobs and preemption is no theorem: see `anomalies`.)
 
 So neither gate admits a request that could not finish alone (1, 2), nor keeps one out for ever
@@ -54,7 +58,7 @@ class Gate(NamedTuple):
     Attributes:
         one: who waits, first in line.
         free: blocks free before, `reserve` of which it may not have.
-        hit: cached blocks that it finds; `idle` of them are held by nobody.
+        hit: cached blocks that it finds; `idle` of them are held by no request.
         tokens: its first chunk.
         passes: it is admitted.
         left: blocks free after its admission.
@@ -72,7 +76,7 @@ class Gate(NamedTuple):
 
 def gate(numbers: Numbers, block: Any, whole: Any, counted: Any = None) -> Gate:
     """Any request before the gate, `whole`: with reserve_full_isl. `counted`: hits that count as
-    needed, where that is not all that nobody holds."""
+    needed, where that is not all that no request holds."""
     one = unfinished(numbers)
     free, reserve = some(numbers, "free"), some(numbers, "reserve")
     hit, idle, tokens = some(numbers, "hit"), some(numbers, "idle"), some(numbers, "tokens", 1)
@@ -118,7 +122,7 @@ def _never_beyond_the_door(block: Any, more: int) -> list[Any]:
 
 
 def _grows_alone(block: Any, reserve: int) -> list[Any]:
-    """`reserve`: so many blocks are kept from those who run."""
+    """`reserve`: so many blocks are kept from requests that run."""
     numbers = make_numbers(block)
     one = unfinished(numbers)
     pool = at_the_door(numbers, block, one)
@@ -131,18 +135,18 @@ def _grows_alone(block: Any, reserve: int) -> list[Any]:
 
 
 def _admitted_alone(block: Any, reserve: int) -> list[Any]:
-    """`reserve`: the watermark is asked although nobody runs."""
+    """`reserve`: the watermark is asked although no request runs."""
     numbers = make_numbers(block)
     it = gate(numbers, block, z3.Bool("whole"))
     pool = at_the_door(numbers, block, it.one)
-    # Nobody holds a block: all are free, cached ones too.
+    # No request holds a block: all are free, cached ones too.
     numbers.facts += [it.free == pool, it.idle == it.hit, it.reserve == reserve]
     tell(numbers, block, it.hit, it.one.known, it.one.longest, it.hit * block + it.tokens)
     return negated(numbers, it.passes)
 
 
 def _finds_its_blocks(block: Any, uncounted: int) -> list[Any]:
-    """`uncounted`: of the hits that nobody holds, so many do not count as needed."""
+    """`uncounted`: of the hits that no request holds, so many do not count as needed."""
     numbers = make_numbers(block)
     it = gate(numbers, block, z3.Bool("whole"), lambda idle: idle - uncounted)
     numbers.facts.append(it.passes)
@@ -194,16 +198,19 @@ Lemma = Callable[[Any, int], list[Any]]
 LEMMAS: dict[str, tuple[str, Lemma]] = {
     "more_blocks": ("More blocks are at least one block's tokens more.", _more_blocks),
     "never_beyond_the_door": (
-        "Nobody ever holds more blocks than the front door asked for.",
+        "No request ever holds more blocks than the front door asked for.",
         _never_beyond_the_door,
     ),
     "grows_alone": (
-        "Whoever is the only one that runs finds blocks for its next tokens.",
+        "A request that is the only one that runs finds blocks for its next tokens.",
         _grows_alone,
     ),
-    "admitted_alone": ("Whoever is first in line is admitted if nobody runs.", _admitted_alone),
+    "admitted_alone": (
+        "The request that is first in line is admitted if no request runs.",
+        _admitted_alone,
+    ),
     "finds_its_blocks": (
-        "Whoever passes the gate finds the blocks of its first chunk free.",
+        "A request that passes the gate finds the blocks of its first chunk free.",
         _finds_its_blocks,
     ),
     "leaves_the_reserve": (
@@ -211,7 +218,7 @@ LEMMAS: dict[str, tuple[str, Lemma]] = {
         _leaves_the_reserve,
     ),
     "rest_is_free": (
-        "With reserve_full_isl, blocks for all known tokens of whoever is admitted are free.",
+        "With reserve_full_isl, blocks for all known tokens of an admitted request are free.",
         partial(_rest_is_free, False),
     ),
     "rest_and_reserve": (
@@ -219,7 +226,7 @@ LEMMAS: dict[str, tuple[str, Lemma]] = {
         partial(_rest_is_free, True),
     ),
     "chunks_find_room": (
-        "As long as nobody else takes blocks, each chunk of what it knew then finds its own.",
+        "As long as no other request takes blocks, each chunk of what it knew then finds its own.",
         _chunks_find_room,
     ),
     "room_for_all": (

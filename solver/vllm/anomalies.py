@@ -110,7 +110,7 @@ def total(asked: Sequence[Asked]) -> int:
 
 
 def preemptions(config: VllmConfig, asked: Sequence[Asked]) -> int:
-    """How often somebody is preempted until all have ended."""
+    """How often a request is preempted until all have ended."""
     model, count = VllmModel(config), 0
     state = model.initial()
     for request in requests(asked):

@@ -20,10 +20,12 @@ Who is taken is behind by at least one token, so that 2 can be applied:
 
 What follows of the budget:
 
-7. `everyone_decodes`: if all who run are one token behind, the budget is enough for all of them:
+7. `everyone_decodes`: if all requests that run are one token behind, the budget is enough for all
+of them:
    the front door wants a budget of at least max_num_seqs tokens.
-8. `never_cut`: with chunking off, whoever is admitted computes all that it is behind, or its
-   threshold; and `fits_an_empty_step`: with nobody before it in the step it always may.
+8. `never_cut`: with chunking off, an admitted request computes all its uncomputed tokens,
+or its
+   threshold; and `fits_an_empty_step`: with no request before it in the step it always may.
 9. `slots_kept`: no more run than max_num_seqs.
 
 Each guard takes a token or a slot away, or adds one.
@@ -169,18 +171,18 @@ LEMMAS: dict[str, tuple[str, Lemma]] = {
     "spends": ("What is scheduled and what is left stay together the budget.", _spends),
     "gives_back": ("So they do when a victim's share comes back.", _gives_back),
     "within": ("The shares of a step are together within max_num_batched_tokens.", _within),
-    "catches_up": ("Whoever runs on has a token to compute in the next step.", _catches_up),
+    "catches_up": ("A request that runs on has a token to compute in the next step.", _catches_up),
     "starts_behind": (
-        "So has whoever is admitted, whatever it finds in the cache.",
+        "So has an admitted request, whatever it finds in the cache.",
         _starts_behind,
     ),
     "everyone_decodes": (
-        "If everyone who runs is one token behind, the budget is enough for all.",
+        "If every request that runs is one token behind, the budget is enough for all.",
         _everyone_decodes,
     ),
-    "never_cut": ("With chunking off, the budget cuts nobody who is admitted.", _never_cut),
+    "never_cut": ("With chunking off, the budget cuts no request that is admitted.", _never_cut),
     "fits_an_empty_step": (
-        "With chunking off, a step without others has the budget for whoever the door let in.",
+        "With chunking off, an empty step has the budget for every accepted request.",
         _fits_an_empty_step,
     ),
     "slots_kept": ("No more requests than max_num_seqs run.", _slots_kept),

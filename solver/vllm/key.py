@@ -61,7 +61,7 @@ class Key:
 def _as_numbers(one: Any, book: Book, places: dict[str, int], waits: bool) -> tuple[Any, ...]:
     """What the scheduler goes by, and what the client knows that is no part of it.
 
-    A request of which nobody knows the prompt yet has not started: it counts by its candidates.
+    A request of which is not known the prompt yet has not started: it counts by its candidates.
     """
     candidates: Candidates | None = one.candidates if isinstance(one, OpenFields) else None
     account = book.live.get(one.id)
@@ -74,7 +74,7 @@ def _as_numbers(one: Any, book: Book, places: dict[str, int], waits: bool) -> tu
             account.emitted - one.generated,
             account.prefix_hit - one.prefix_hit,
             account.prefilled,
-            # Who runs is preempted before it waits again.
+            # A request that runs is preempted before it waits again.
             waits and account.preemptions > 0,
         )
     return (

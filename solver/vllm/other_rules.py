@@ -17,7 +17,7 @@ NEVER_PREEMPTED = ("more_blocks", "never_beyond_the_door", "grows_alone", "room_
 
 
 def never_preempted(block: int | None = None) -> list[Obligation]:
-    """When nobody is preempted, whatever the requests: one slot, or room for all."""
+    """When no request is preempted, whatever the requests: one slot, or room for all."""
     return [one for one in admission_proof.obligations(block) if one.name in NEVER_PREEMPTED]
 
 
@@ -26,7 +26,7 @@ _BUDGET = Decided(
     budget_proof.obligations,
 )
 _ADMISSION = Decided(
-    "Is anybody admitted who could not finish alone, or kept out for ever who could? No.",
+    "Is any request admitted who could not finish alone, or kept out for ever who could? No.",
     admission_proof.obligations,
 )
 _PROGRESS = Decided(
@@ -35,7 +35,7 @@ _PROGRESS = Decided(
 )
 _KNOBS = Decided(
     "Does a knob against preemption never lead to more of it? It may, each of the three; with one "
-    "slot, or room for all, nobody is preempted.",
+    "slot, or room for all, no request is preempted.",
     never_preempted,
     {f"{TURNED[knob]}: more preemptions": partial(anomaly, knob) for knob in KNOBS},
 )

@@ -1,26 +1,30 @@
 """Why the requests that the front door lets in never block each other for ever, for any number of
 them (V1-P01, V1CP-R12, V1CP-R15, V1-R17).
 
-1. `first_stays`: first come, first served, whoever is first of those who run is never preempted:
+1. `first_stays`: first come, first served, a request that is first of requests that run is never
+preempted:
    the victim is the last, and alone it grows (`admission_proof`, `grows_alone`).
-   `most_important_stays`: so it is by priority for the most important of those who run.
-2. `gets_on`: whoever is first in a step has the whole budget and computes a token at least, or it
+   `most_important_stays`: so it is by priority for the most important of requests that run.
+2. `gets_on`: a request that is first in a step has the whole budget and computes a token at least,
+or it
    is preempted itself. Computing brings it nearer to its end.
-3. `head_goes`: if nobody runs, whoever is first in line is admitted, and computes a token.
-4. `comes_forward`: nobody comes to stand before one that runs.
+3. `head_goes`: if no request runs, a request that is first in line is admitted, and computes a
+token. 4. `comes_forward`: no request comes to stand before one that runs.
 
-First come, first served: by 1 and 2 the first of those who run computes a token in every step until
-it ends, and by 3 somebody runs. So a step computes something as long as anybody is unfinished, and
-everybody is first in its turn (4).
+First come, first served: by 1 and 2 the first of requests that run computes a token in every step
+until it ends, and by 3 a request runs. So a step computes something as long as any request is
+unfinished, and every request is first in its turn (4).
 
-By priority, take the most important of all unfinished requests, once nobody arrives any more. While
-it waits it is first in line, so nobody is admitted before it; by 2 each step brings the first of
-those who run nearer to its end, or takes it away from them. So in the end it runs: if not before,
-by 3. Then by 1 it stays, and by 2 and 4 those before it become fewer until it is first itself.
+By priority, take the most important of all unfinished requests, once no request arrives any more.
+While it waits it is first in line, so no request is admitted before it; by 2 each step brings the
+first of requests that run nearer to its end, or takes it away from them. So in the end it runs: if
+not before, by 3. Then by 1 it stays, and by 2 and 4 those before it become fewer until it is first
+itself.
 
 A step may compute nothing then: when the first is its own victim (V1CP-R15).
 
-5. `idle_takes_one`: each such step takes one from those who run, and admits nobody (V1-R16): no
+5. `idle_takes_one`: each such step takes one from requests that run, and admits no request
+(V1-R16): no
    more than max_num_seqs - 1 of them follow one another.
 
 Each guard takes a token, a slot or a place away.
@@ -53,7 +57,7 @@ def before(one: tuple[Any, Any], other: tuple[Any, Any]) -> Any:
 
 
 def _first_stays(block: Any, fewer: int) -> list[Any]:
-    """`fewer`: nobody else needs to run."""
+    """`fewer`: no other request needs to run."""
     numbers = Numbers()
     running = some(numbers, "running", 2 - fewer)
     victim = running - 1  # its place
@@ -82,7 +86,7 @@ def _gets_on(block: Any, nothing: int) -> list[Any]:
 
 
 def _head_goes(block: Any, reserve: int) -> list[Any]:
-    """`reserve`: the watermark is asked although nobody runs."""
+    """`reserve`: the watermark is asked although no request runs."""
     numbers = make_numbers(block)
     it = gate(numbers, block, z3.Bool("whole"))
     pool = at_the_door(numbers, block, it.one)
@@ -105,12 +109,12 @@ def _comes_forward(block: Any, in_front: int) -> list[Any]:
     return negated(numbers, place - gone + in_front * new <= place)
 
 
-def _idle_takes_one(block: Any, nobody: int) -> list[Any]:
-    """`nobody`: no one is preempted in an idle step."""
+def _idle_takes_one(block: Any, none_there: int) -> list[Any]:
+    """`no request`: no one is preempted in an idle step."""
     numbers = Numbers()
     slots, running, idle = (some(numbers, n, low) for n, low in (("s", 1), ("r", 1), ("idle", 0)))
     numbers.facts.append(idle + running <= slots)
-    left, so_far = running - 1 + nobody, idle + 1
+    left, so_far = running - 1 + none_there, idle + 1
     # The last one is alone, and computes (1).
     return negated(numbers, z3.Implies(left >= 1, z3.And(so_far + left <= slots, so_far < slots)))
 
@@ -125,11 +129,14 @@ LEMMAS: dict[str, tuple[str, Lemma]] = {
         "By priority, of two that run exactly one is preempted before the other.",
         _most_important_stays,
     ),
-    "gets_on": ("Whoever has the whole budget of a step comes nearer to its end.", _gets_on),
-    "head_goes": ("If nobody runs, whoever is first in line is admitted.", _head_goes),
-    "comes_forward": ("Nobody comes to stand before one that runs.", _comes_forward),
+    "gets_on": (
+        "The request that has the whole budget of a step comes nearer to its end.",
+        _gets_on,
+    ),
+    "head_goes": ("If no request runs, a request that is first in line is admitted.", _head_goes),
+    "comes_forward": ("No request comes to stand before one that runs.", _comes_forward),
     "idle_takes_one": (
-        "Fewer steps than there are slots follow one another in which nobody computes.",
+        "Fewer steps than there are slots follow one another in which no request computes.",
         _idle_takes_one,
     ),
 }

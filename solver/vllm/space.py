@@ -92,8 +92,8 @@ class VllmModels:
         return Stepped(after, seen, False)
 
     def quiet(self, state: State) -> bool:
-        """Everyone decodes, and nobody begins a block, fills one that others may find, or gets its
-        last token."""
+        """Every request decodes, and no request begins a block, fills one that others may find, or
+        gets its last token."""
         if state.waiting:
             return False
         return all(

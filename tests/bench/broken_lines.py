@@ -87,7 +87,7 @@ SUITES = {
         {
             "engine/scheduler.py Scheduler": (
                 Break("one sequence more in a prefill step", "schedule", ast.Compare, 0),
-                Break("whoever does not fit is cut", "schedule", ast.BoolOp, 1),
+                Break("a request that does not fit is cut", "schedule", ast.BoolOp, 1),
                 Break("the budget is not used up", "schedule", ast.AugAssign, 0),
                 Break("one sequence more in a decode step", "schedule", ast.Compare, 5),
                 Break("a cut prompt gets a token", "postprocess", ast.Compare, 0),

@@ -2,8 +2,8 @@
 
 `make campaign-test` runs this, some minutes. With processes: SIGKILL of the campaign, or of one of
 its workers. With Dask (`--dask`): SIGKILL of a worker, or of the scheduler, and then a new cluster.
-Each campaign is gone on with until it is over; its ledger is compared with that of one that nobody
-disturbed.
+Each campaign is gone on with until it is over; its ledger is compared with that of one that no
+request disturbed.
 """
 
 import argparse

@@ -36,7 +36,7 @@ class Measured(NamedTuple):
     """One load under one check.
 
     Attributes:
-        steps: from step 0 until everyone has finished.
+        steps: from step 0 until every request has finished.
         chunk_mean, chunk_p95: steps that a request waits from its arrival to its first chunk; 0
             if that is the step it arrives before.
         token_mean, token_p95: the same to the step that emits its first token.
@@ -105,7 +105,7 @@ def answer(
 
 
 def run(config: SpyreConfig, name: str, load: Load) -> Measured:
-    """The load under the named check, until everyone has finished.
+    """The load under the named check, until every request has finished.
 
     Raises:
         AssertionError: nothing moves any more.

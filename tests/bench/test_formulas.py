@@ -31,11 +31,11 @@ FIRST_OF_CHAT = [(0, 78, 174), (12, 199, 888), (27, 555, 61)]
 
 def by_steps(decoding, newcomer, block):
     """Largest volume of the newcomer's decode steps, one after the other."""
-    everyone = [(one.computed, one.remaining) for one in decoding]
-    everyone.append((newcomer.prompt, newcomer.remaining))
+    all_requests = [(one.computed, one.remaining) for one in decoding]
+    all_requests.append((newcomer.prompt, newcomer.remaining))
     largest = 0
     for step in range(1, newcomer.remaining + 1):
-        lengths = [tokens + step for tokens, remaining in everyone if remaining >= step]
+        lengths = [tokens + step for tokens, remaining in all_requests if remaining >= step]
         largest = max(largest, len(lengths) * tkv.max_tkv(lengths, block))
     return largest
 

@@ -125,7 +125,7 @@ def test_nothing_is_lost_if_nobody_arrives_behind_somebody_who_waits(revision: s
 
 
 def looked_at(macros: Macros) -> set[Any]:
-    """What the scheduler looks at in every state: of those who do not decode, the first."""
+    """What the scheduler looks at in every state: of requests that do not decode, the first."""
     return {(batch, others[:1], *rest) for _, batch, others, *rest in reachable(macros)}
 
 
@@ -190,7 +190,7 @@ def events(
 
 
 def ending(state: State, early: tuple[str, ...] = ()) -> State:
-    """The state in which these end with their next token, and nobody else before it must."""
+    """The state in which these end with their next token, and no other request before it must."""
     return state._replace(
         running=tuple(
             one._replace(output_len=one.generated + 1 if one.id in early else one.max_tokens)

@@ -40,7 +40,7 @@ class Release(Toy):
 
 
 class Ghosts(Toy):
-    """Nobody waits but a stranger (against ALL-R03), once `crowd` requests run."""
+    """No request waits but a stranger (against ALL-R03), once `crowd` requests run."""
 
     crowd = 2
 

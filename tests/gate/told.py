@@ -25,7 +25,7 @@ FOLDER = "out: 100%, é\n::error::<b>"
 
 
 class Strangers(Toy):
-    """Whoever waits is somebody else, of a hostile name."""
+    """A request that waits is another request, of a hostile name."""
 
     def bend(self, step: dict[str, Any]) -> None:
         if len(step["running"]) > 1:
@@ -92,7 +92,7 @@ def verdict(**changes: Any) -> Verdict:
                 divergence=known.finding.divergence,
             ),
             RuleVerdict("SPY-R26", "inconclusive", message="broke once, but not again"),
-            RuleVerdict("SPY-R35", "not_exercised", message="Somebody waits <b>."),
+            RuleVerdict("SPY-R35", "not_exercised", message="A request waits <b>."),
             RuleVerdict("ALL-R09", "not_observable", message="the target does not show ]]> blocks"),
             RuleVerdict("SPY-R50", "planned", message="Later."),
         ),

@@ -204,7 +204,7 @@ def asked(name: str, prompt: list[tuple[str, int]], max_tokens: int) -> Request:
 
 
 def jump_rows() -> Iterator[dict[str, Any]]:
-    """The padding figure from its first row on: everyone decodes until it is at its end."""
+    """The padding figure from its first row on: every request decodes until it is at its end."""
     shown = figure("scheduling_padding_tkv_jump")
     requests = {
         one["id"]: golden_tables.Arrival(
@@ -278,7 +278,7 @@ def test_admitted_at_step_35_request_4_would_make_426_x_4_which_exceeds_1536(
 ) -> None:
     model, state = state_before(revision, 35)
     newcomer = state.waiting[0]
-    # It prefills in step 35, everyone decodes in step 36.
+    # It prefills in step 35, every request decodes in step 36.
     lengths = [one.computed + 1 for one in state.decoding] + [newcomer.prompt + 1]
     assert tkv.max_tkv(lengths, BLOCK) == 426
     assert 426 * len(lengths) == 1704 > model.config.max_batch_tkv == 1536

@@ -145,14 +145,15 @@ def worker_cells(revision: str, table: dict[str, Any]) -> list[dict[str, Any]]:
             request = golden_tables.request_of(golden_tables.arrival_of(forward["request"]))
             added.append(request.id)
             state = model.arrive(state, request)
-        # The forward once more without its end, at which those who finish give up their blocks.
+        # The forward once more without its end, at which requests that finish give up their blocks.
         decided, decision = scheduler.decide(config, model.revision, state)
         during, _ = scheduler.compute(config, model.revision, decided, decision)
         held = {one.id: one for one in during.admitted}
         state, seen = model.step(state)
         names = list(seen["scheduled"])
         if revision == "2.1.2":
-            # Rows in the order of batch slots: of arrival, as nobody gets a slot that was in use.
+            # Rows in the order of batch slots: of arrival, as no request gets a slot that was in
+            # use.
             names.sort(key=added.index)
         for name, tokens in seen["scheduled"].items():
             reached[name] = reached.get(name, held[name].prefix_hit) + tokens

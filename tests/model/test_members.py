@@ -23,7 +23,7 @@ def test_a_request_that_is_told_to_ends_with_its_next_token(system: str, revisio
     for _ in range(5):
         state, seen = model.step(state)
     assert "a" in seen["emitted"]
-    assert ending(state, "nobody") == state
+    assert ending(state, "none_there") == state
     state, seen = model.step(ending(state, "a"))
     while "a" not in seen["emitted"]:
         state, seen = model.step(state)

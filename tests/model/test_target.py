@@ -166,7 +166,7 @@ def test_aborting_an_unknown_or_finished_request_does_nothing(inside: bool) -> N
     target = started("sound")
     target.add(request(max_tokens=1))
     target.step()
-    for name in ("a", "nobody"):
+    for name in ("a", "none_there"):
         assert target.abort(name, inside) == {"ok": True}
     assert target.step()["step"]["finished"] == {}
 

@@ -19,7 +19,7 @@ from schedproof.properties.search import spyre
 from schedproof.spec.catalogue import load
 
 NAMES = ("a", "b", "c")
-STRANGER = "nobody"
+STRANGER = "none_there"
 RULES = load("spyre")
 IDS = st.sampled_from((*NAMES, STRANGER))
 COUNTS = st.integers(0, 40)
@@ -53,7 +53,7 @@ PROMPTS = st.lists(st.tuples(STREAMS, st.integers(1, 12)), min_size=1, max_size=
 
 @st.composite
 def requests(draw: st.DrawFn, name: str) -> Request:
-    """Prompts that share words, those of somebody unknown among them."""
+    """Prompts that share words, those of a request unknown among them."""
     most = draw(st.integers(1, 8))
     return Request(
         id=name,

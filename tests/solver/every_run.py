@@ -1,4 +1,4 @@
-"""Every run of a few requests on a reference model: whoever arrives or leaves, whenever.
+"""Every run of a few requests on a reference model: a request that arrives or leaves, whenever.
 
 For what is shown of single states: no state is left out, and none is taken for another.
 """

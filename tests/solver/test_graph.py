@@ -63,7 +63,7 @@ def test_each_path_replays_on_the_model_to_the_step_that_its_state_shows(questio
         replay(ModelTarget(), scenario, [], watch, book.step - 1)
         assert len(seen) == book.step
         assert book.last is not None
-        # The explorer shows no promises of a pool without a bound: nobody could break them.
+        # The explorer shows no promises of a pool without a bound: no request could break them.
         assert replace(seen[-1], reserved_blocks=None) == replace(book.last, reserved_blocks=None)
         replayed += 1
     assert replayed > 8

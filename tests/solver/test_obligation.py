@@ -39,7 +39,7 @@ def test_a_solution_is_given_with_a_sat():
 
 
 def test_a_time_limit_that_is_reached_is_unknown():
-    # Three cubes that add up to 42: nobody finds them in a millisecond.
+    # Three cubes that add up to 42: no request finds them in a millisecond.
     a, b, c = z3.Ints("a b c")
     assert decide([a * a * a + b * b * b + c * c * c == 42], 0.001) == ("unknown", None)
 

@@ -125,7 +125,7 @@ def test_who_stands_in_for_a_rule_is_checked_wherever_that_rule_applies(rules):
         for revision in SYSTEMS["spyre"].revisions if others else ():
             if {"*", revision} & set(rule.revisions):
                 covering = [o.id for o in others if {"*", revision} & set(o.revisions)]
-                assert covering, f"{rule.id} has nobody in its place in revision {revision}"
+                assert covering, f"{rule.id} has no request in its place in revision {revision}"
 
 
 def test_only_what_no_run_can_show_has_nobody_in_its_place(rules):

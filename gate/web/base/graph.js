@@ -174,7 +174,7 @@ function tell() {
   const told = make("dl");
   const row = (name, value) => told.append(make("dt", name), make("dd", value));
   row("state", `${selected}, ${KINDS[state.kind]}; ${state.depth} moves and ${state.steps} steps from the start`);
-  for (const [name, members] of state.queues) row(name, members.join(" ") || "nobody");
+  for (const [name, members] of state.queues) row(name, members.join(" ") || "none");
   if (state.tkv !== null) row("tkv", `${state.tkv} tokens, in the last step`);
   for (const [name, value, limit, unit] of state.measures) {
     row(name, `${value} of ${limit} ${unit}${value > limit ? ": beyond the limit" : ""}`);
@@ -183,13 +183,13 @@ function tell() {
   if (state.unopened) row("moves", "not looked at: the graph was cut");
   element("state").replaceChildren(told);
   const onward = out[selected].map((number) => moveItem(number, "to"));
-  const nothing = state.unopened ? "not looked at" : "none: everybody has left";
+  const nothing = state.unopened ? "not looked at" : "none: every request has left";
   element("moves").replaceChildren(...(onward.length ? onward : [make("li", nothing)]));
   const path = pathTo(selected).map((number) => moveItem(number, "from"));
   element("path").replaceChildren(...path);
   element("save-state").disabled = selected === 0;
   element("save-told").textContent = selected === 0 ? "" : `schedproof replay ${stateFile()}`;
-  const waits = state.queues.map(([name, members]) => `${name} ${members.join(" ") || "nobody"}`);
+  const waits = state.queues.map(([name, members]) => `${name} ${members.join(" ") || "none"}`);
   element("live").textContent = `state ${selected}, ${KINDS[state.kind]}; ${waits.join(", ")}`;
 }
 

@@ -53,7 +53,7 @@ function drawGrid(step) {
     const end = x(tkv) > width - 90;
     svg.append(element("svg:text", { x: x(tkv) + (end ? -3 : 3), y: 11, "text-anchor": end ? "end" : "start" }, `max-tkv ${shown(tkv)}`));
   }
-  if (!rows.length) svg.append(element("svg:text", { x: label, y: AXIS + 16 }, "nobody is in the batch"));
+  if (!rows.length) svg.append(element("svg:text", { x: label, y: AXIS + 16 }, "no request is in the batch"));
   box.replaceChildren(svg);
 }
 

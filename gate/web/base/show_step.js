@@ -32,7 +32,7 @@ function drawAfter(step) {
   const rows = [];
   for (const [name, changes] of Object.entries(run.queues)) {
     const found = since(changes, step);
-    if (found) rows.push([name, found[1].map((place) => run.ids[place]).join(", ") || "nobody"]);
+    if (found) rows.push([name, found[1].map((place) => run.ids[place]).join(", ") || "none"]);
   }
   for (const [name, words] of [["held", "blocks held"], ["shared", "of them shared"], ["cached", "of them found in the cache"], ["free", "blocks free"], ["reserved", "free blocks promised"]]) {
     const number = at(run.run[name], step);

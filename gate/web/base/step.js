@@ -125,12 +125,12 @@ function show(run, why) {
   element("line").textContent = last ? last.line.replace(/ +/g, " ") : "no step was taken yet";
   element("broken").replaceChildren(...brokenRules(last));
   if (run.details.length) element("broken").append(make("pre", run.details.join("\n"), { class: "line" }));
-  const now = run.queues.map(([name, members]) => [name, members.join(" ") || "nobody"]);
+  const now = run.queues.map(([name, members]) => [name, members.join(" ") || "none"]);
   if (run.tkv !== null) now.push(["tkv", `${run.tkv} tokens`]);
   element("now").replaceChildren(...now.flatMap(([name, value]) => [make("dt", name), make("dd", value)]));
   element("measures").replaceChildren(...run.measures.map(measure));
   const rows = run.requests.filter((one) => one.cells).map((one) => rowOf(one, run.block_size));
-  element("grid").replaceChildren(...(rows.length ? rows : [make("p", "nobody is here")]));
+  element("grid").replaceChildren(...(rows.length ? rows : [make("p", "no request is here")]));
   const staked = last ? last.exercised : [];
   element("staked").textContent = String(staked.length);
   element("at-stake").replaceChildren(...staked.map(([id, title]) => make("li", `${id} ${title}`)));

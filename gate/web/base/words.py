@@ -44,7 +44,7 @@ def measures(step: Step | None, config: Mapping[str, Any]) -> list[Measure]:
 
 def queues(book: RunHistory) -> dict[str, list[str]]:
     """Who waits, runs, prefills or is paused now, in queue order: as the last step showed it,
-    without those who have left since, and those who have arrived since behind it."""
+    without requests that have left since, and requests that have arrived since behind it."""
     last = book.last
     shown = {
         name: [one for one in getattr(last, name) if one not in book.aborts_to_report]

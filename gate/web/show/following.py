@@ -1,6 +1,6 @@
 """A run followed step by step: of every request what a page draws and tells, from what was seen.
 
-Lengths are in tokens unless they say blocks. What the target does not show is told by the history,
+Lengths are in tokens unless they say blocks. What the target does not show comes from the history,
 or not at all.
 """
 

@@ -76,7 +76,7 @@ def opens_at(run: Run) -> int:
 
 
 def _names(run: Run, asked: Sequence[str]) -> Iterable[str]:
-    """Every request, and whoever else the target speaks of, once."""
+    """Every request, and every other id that the target shows, once."""
     queued = (
         name
         for changes in run.followed.queues.values()

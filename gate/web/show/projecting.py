@@ -24,8 +24,8 @@ class Projected(NamedTuple):
 
 @dataclass
 class Projections:
-    """What was granted, and by step what was refused since it is beyond the limit: to whom, and
-    the largest batch x tkv that was projected."""
+    """What was granted, and by step what was refused because of the limit: the request, and the
+    largest batch x tkv that was projected."""
 
     granted: list[Projected] = field(default_factory=list)
     refused: Line = field(default_factory=Line)

@@ -19,7 +19,7 @@ from .recording import Run, ended, told
 
 @dataclass
 class _Asked:
-    """What the clients of one run asked; lengths that nobody said are read from the end."""
+    """What the clients of one run asked; lengths that the trace omits are read from the end."""
 
     begun: Begun
     step: int = 0

@@ -94,13 +94,13 @@ def _state(graph: Graph, number: int, vertex: Vertex, row: int) -> dict[str, Any
 
 
 def _asked_for(node: Node, request: str) -> str:
-    """What a request asked for; a range where nobody has read it yet."""
+    """What a request asked for; a range where it was not read yet."""
     candidates: Any = node.known[request]
     items = [candidates.menu.items[number] for number in possible(candidates)]
 
     def told(values: set[int]) -> str:
         least, most = min(values), max(values)
-        return f"{least}" if least == most else f"{least} to {most} (nobody has read it)"
+        return f"{least}" if least == most else f"{least} to {most} (not read yet)"
 
     return (
         f"prompt {told({one.prompt_len for one in items})}, "

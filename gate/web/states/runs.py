@@ -66,7 +66,7 @@ def _staked_run(graph: Graph, rule: Rule) -> Shown | None:
 
 
 def _decided(graph: Graph, edge: int) -> Iterator[tuple[Label, ...]]:
-    """The path as it is, then with each length for a request whose lengths nobody has read: the
+    """The path as it is, then with each length for a request whose lengths were not read: the
     rule's witness may ask for one of them."""
     labels = graph.labels(graph.path_through(edge))
     yield labels

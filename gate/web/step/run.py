@@ -112,7 +112,7 @@ class ByHand:
         )
 
     def arrive(self, prompt: int, max_tokens: int, priority: int = 0, shared: int = 0) -> None:
-        """A request comes before the next step; its first `shared` tokens are everybody's."""
+        """A request comes before the next step; its first `shared` tokens are every request's."""
         self._must_go_on()
         if len(self.clients.requests) == MAX_REQUESTS:
             raise NotNow(f"{MAX_REQUESTS} requests have arrived; a run by hand has no more")
@@ -138,7 +138,7 @@ class ByHand:
     def end(self, name: str) -> None:
         """The next token of a request is EOS.
 
-        A target is told at the door how much a request generates: once it is through, the run is
+        A target receives with a request how much it generates: once it is through, the run is
         made again.
         """
         self._must_go_on()
@@ -257,4 +257,4 @@ class ByHand:
             for one in self.clients.requests
             if one.id in live or one.arrival == self.clients.steps
         ]
-        raise NotNow(f"{name!r:.40} is not here; valid: {', '.join(here) or 'nobody yet'}")
+        raise NotNow(f"{name!r:.40} is not here; valid: {', '.join(here) or 'none yet'}")

@@ -93,7 +93,7 @@ class Server(ThreadingHTTPServer):
         return f"http://{HOST}:{self.server_port}"
 
     def names(self) -> frozenset[str]:
-        """What a client of this machine calls us; anything else was led here by somebody else."""
+        """What a client of this machine calls us; other names come from pages of other sites."""
         return frozenset(f"{name}:{self.server_port}" for name in (HOST, "localhost"))
 
     def handle_error(self, request: Any, client_address: Any) -> None:

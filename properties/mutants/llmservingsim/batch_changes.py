@@ -24,7 +24,7 @@ def ends_the_batch(original: Any) -> Any:
 
 
 def nothing_promised(original: Any) -> Any:
-    """No block is promised to anybody."""
+    """No block is promised to any request."""
     return lambda config, running: 0
 
 
@@ -137,7 +137,7 @@ def preempts_to_admit(original: Any) -> Any:
 
 
 def keeps_its_blocks(original: Any) -> Any:
-    """Who makes room and has several blocks keeps the first."""
+    """A request that makes room and has several blocks keeps the first."""
 
     def preempt(config: Config, plan: Plan, last: Sequence) -> Plan:
         if len(last.blocks) < 2:
@@ -151,7 +151,7 @@ def keeps_its_blocks(original: Any) -> Any:
 
 
 def put_behind(original: Any) -> Any:
-    """Who makes room waits behind all others."""
+    """A request that makes room waits behind all others."""
 
     def preempt(config: Config, plan: Plan, last: Sequence) -> Plan:
         after: Plan = original(config, plan, last)

@@ -27,7 +27,7 @@ def crash_on_third_running(original: Any) -> Any:
 
 
 def abort_loses_a_neighbour(original: Any) -> Any:
-    """When someone is aborted, the last in the queue is lost, too."""
+    """When a request is aborted, the last in the queue is lost, too."""
 
     def abort(config: Config, state: State, request_id: str) -> State:
         after: State = original(config, state, request_id)
@@ -53,7 +53,7 @@ def longer(by: int) -> Make:
 
 
 def last_token_again(while_waiting: bool) -> Make:
-    """The last token is computed again and again: while others wait, or when nobody does."""
+    """The last token is computed again and again: while others wait, or when no request does."""
 
     def make(original: Any) -> Any:
         def add_done(revision: Any, config: Config, state: State, number: int) -> Any:
@@ -139,7 +139,7 @@ def one_token_over(original: Any) -> Any:
 
 
 def budget_of_their_own(original: Any) -> Any:
-    """Those who join have a budget of their own."""
+    """Requests that join have a budget of their own."""
 
     def admit_waiting(config: Config, plan: Plan) -> Plan:
         after: Plan = original(config, plan._replace(budget=config.max_num_batched_tokens))
@@ -176,7 +176,7 @@ def needs(change: Callable[[Sequence, int], int]) -> Make:
 
 
 def two_to_decode(one: Sequence, tokens: int) -> int:
-    """Who decodes computes two tokens."""
+    """A request that decodes computes two tokens."""
     return 2 if one.generated else tokens
 
 
@@ -191,7 +191,7 @@ def prefills_not_first(original: Any) -> Any:
 
 
 def decodes_first(original: Any) -> Any:
-    """Without priorities those who decode come first."""
+    """Without priorities requests that decode come first."""
 
     def queue(config: Config, state: State) -> list[Sequence]:
         there: list[Sequence] = original(config, state)
@@ -203,7 +203,7 @@ def decodes_first(original: Any) -> Any:
 
 
 def prefills_alone(original: Any) -> Any:
-    """Once a prefill is in the batch, nobody decodes in it."""
+    """Once a prefill is in the batch, no request decodes in it."""
 
     def served(config: Config, plan: Plan, one: Sequence) -> Plan:
         running = {other.id: other for other in plan.running}

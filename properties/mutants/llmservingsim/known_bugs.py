@@ -44,7 +44,7 @@ def free_blocks_doubled(original: Any) -> Any:
 
 
 def hit_allocated_again(original: Any) -> Any:
-    """LSS-009: blocks are allocated for cached tokens as well, and then nobody holds them."""
+    """LSS-009: blocks are allocated for cached tokens as well, and then no request holds them."""
 
     def admit(config: Config, pool: Pool, one: Sequence, hit: Any, *rest: Any) -> Any:
         admitted = original(config, pool, one, hit, *rest)

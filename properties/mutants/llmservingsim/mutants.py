@@ -65,7 +65,7 @@ EVERY_SYSTEM = (
         alone=True,
     ),
     at_head(
-        "goes on when nobody waits",
+        "goes on when no request waits",
         "ALL-R06",
         in_step("add_done", changes.last_token_again(False)),
         target=ShowsLittle,
@@ -98,7 +98,7 @@ ROWS = (
     ),
     by_the_page("one token over", "LSS-R06", in_page("cap", changes.one_token_over)),
     at_head(
-        "those who join have a budget of their own",
+        "requests that join have a budget of their own",
         "LSS-R06",
         in_head("admit_waiting", changes.budget_of_their_own),
     ),

@@ -13,7 +13,7 @@ Make = Callable[[Any], Any]
 
 
 def reversed_running(original: Any) -> Any:
-    """Those who decoded go back to the queue in reverse."""
+    """Requests that decoded go back to the queue in reverse."""
 
     def decode(config: NanoConfig, state: State) -> Plan:
         plan: Plan = original(config, state)
@@ -76,7 +76,7 @@ def arrives_in_front(original: Any) -> Any:
 
 
 def a_token_short(original: Any) -> Any:
-    """Who comes back leaves its last generated token out."""
+    """A request that comes back leaves its last generated token out."""
 
     def admitted(plan: Plan, one: Sequence, pool: Pool, tokens: int) -> Plan:
         skipped = int(one.generated > 0 and tokens > 1)

@@ -27,7 +27,7 @@ def crash_on_third_running(original: Any) -> Any:
 
 
 def abort_loses_a_neighbour(original: Any) -> Any:
-    """When someone is aborted, the last in the queue is lost, too."""
+    """When a request is aborted, the last in the queue is lost, too."""
 
     def abort(config: NanoConfig, state: State, request_id: str) -> State:
         after: State = original(config, state, request_id)
@@ -50,7 +50,7 @@ def one_token_more(original: Any) -> Any:
 
 
 def last_token_again(while_waiting: bool) -> Make:
-    """The last token is computed again and again: while others wait, or when nobody does."""
+    """The last token is computed again and again: while others wait, or when no request does."""
 
     def make(original: Any) -> Any:
         def postprocess(config: NanoConfig, state: State, plan: Plan) -> Any:
@@ -74,7 +74,7 @@ def last_token_again(while_waiting: bool) -> Make:
 
 
 def both_phases(original: Any) -> Any:
-    """Those who run decode beside a prefill, if they need no block for it."""
+    """Requests that run decode beside a prefill, if they need no block for it."""
 
     def schedule(config: NanoConfig, state: State, chunked: bool) -> Plan:
         plan: Plan = original(config, state, chunked)
@@ -87,7 +87,7 @@ def both_phases(original: Any) -> Any:
 
 
 def decodes_first(original: Any) -> Any:
-    """Nobody is admitted while somebody runs."""
+    """No request is admitted while a request runs."""
 
     def schedule(config: NanoConfig, state: State, chunked: bool) -> Plan:
         if state.running:
@@ -112,7 +112,7 @@ def with_config(**changes: Callable[[NanoConfig], Any]) -> Make:
 
 
 def slots_of_the_step(original: Any) -> Any:
-    """Those who run are not counted: max_num_seqs bounds a step."""
+    """Requests that run are not counted: max_num_seqs bounds a step."""
 
     def prefill(config: NanoConfig, state: State) -> Plan:
         slots = config.max_num_seqs + len(state.running)
@@ -136,7 +136,7 @@ def cut_to_a_block(original: Any) -> Any:
 
 
 def passes_over(original: Any) -> Any:
-    """Who fails a gate is passed over."""
+    """A request that fails a gate is passed over."""
 
     def prefill(config: NanoConfig, state: State) -> Plan:
         plan: Plan = original(config, state)
@@ -164,7 +164,7 @@ def one_block_short(original: Any) -> Any:
 
 
 def two_tokens(original: Any) -> Any:
-    """Those who decode compute two tokens."""
+    """Requests that decode compute two tokens."""
 
     def decode(config: NanoConfig, state: State) -> Plan:
         plan: Plan = original(config, state)
@@ -174,7 +174,7 @@ def two_tokens(original: Any) -> Any:
 
 
 def last_is_passed_by(original: Any) -> Any:
-    """The last of those who run has no turn while three or more do."""
+    """The last of requests that run has no turn while three or more do."""
 
     def decode(config: NanoConfig, state: State) -> Plan:
         if len(state.running) < 3:

@@ -28,7 +28,7 @@ def old_names_stay(original: Any) -> Any:
 
 def whole_sequence_charged(original: Any) -> Any:
     """NAN-003: what is to be computed is counted before the cache was asked. As far as the last
-    block has room, or the release would crash before anybody sees it."""
+    block has room, or the release would crash before any request sees it."""
 
     def admitted(plan: Plan, one: Sequence, pool: Pool, tokens: int) -> Plan:
         block = one.prefix_hit // one.published if one.published else 0

@@ -7,7 +7,7 @@ from ..faulty_targets import ShowsLittle, ShowsNoProgress, TakesForEver
 from ..mutant import Mutant, Plant, release_with, replaced
 from . import block_changes, changes
 
-# Release 0.2.0 bounds a step by max_num_seqs, not those who run.
+# Release 0.2.0 bounds a step by max_num_seqs, not requests that run.
 BROKEN_BY_0_2_0 = frozenset({"NAN-R40", "NAN-R04"})
 
 
@@ -44,7 +44,7 @@ EVERY_SYSTEM = (
         alone=True,
     ),
     mutant(
-        "never ends when nobody waits",
+        "never ends when no request waits",
         "ALL-R06",
         in_scheduler("postprocess", changes.last_token_again(False)),
         target=ShowsLittle,

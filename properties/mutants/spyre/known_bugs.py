@@ -117,7 +117,7 @@ def batch_cut_by_budget(original: Any) -> Any:
 
 
 def pool_of_someone_else(config: Any, seen: dict[str, Any]) -> None:
-    """SPY-032: usage is reported from a pool that nobody uses."""
+    """SPY-032: usage is reported from a pool that is unused."""
     if "free_blocks" in seen:
         seen["free_blocks"] = config.num_blocks
 

@@ -103,7 +103,7 @@ def outputs_not_published(original: Any) -> Any:
 
 
 def block_not_given_back(original: Any) -> Any:
-    """The last block of whoever leaves is lost."""
+    """The last block of a request that leaves is lost."""
 
     def release(config: Any, rev: Any, state: State, one: Sequence) -> Any:
         shorter = one._replace(blocks=one.blocks[:-1], published=min(one.published, 1))

@@ -96,7 +96,7 @@ MUTANTS = (
         ShowsLittle,
     ),
     Mutant(
-        "decodes on when nobody waits",
+        "decodes on when no request waits",
         "ALL-R06",
         replaced(scheduler, "complete", queue.never_finish(False)),
         ShowsLittle,

@@ -23,7 +23,7 @@ def crash_on_third_running(config: Any, state: State, decision: Any) -> Any:
 
 
 def lose_waiting_request(original: Any) -> Any:
-    """When someone is aborted, the last in the queue is lost, too."""
+    """When a request is aborted, the last in the queue is lost, too."""
 
     def complete(config: Any, rev: Any, state: State, computed: Any) -> Any:
         after, *rest = original(config, rev, state, computed)
@@ -105,7 +105,7 @@ def empty_system_waits(config: Any, state: State, decision: Any) -> Any:
 
 
 def length_forgotten(after_a_hit: bool) -> Callable[[Any], Any]:
-    """Nobody asks for the model's length where a hit leaves one chunk of several; or elsewhere."""
+    """The model's length is not checked where a hit leaves one chunk of several; or elsewhere."""
 
     def make(original: Any) -> Any:
         def fits_model_length(config: Any, current: int, decoding: Any, newcomer: Sequence) -> bool:
@@ -118,7 +118,7 @@ def length_forgotten(after_a_hit: bool) -> Callable[[Any], Any]:
 
 
 def never_joins(original: Any) -> Any:
-    """Nobody joins a batch of two or more: too careful by far."""
+    """No request joins a batch of two or more: too careful by far."""
 
     def fits_volume(config: Any, rev: Any, current: int, decoding: Any, newcomer: Any) -> bool:
         return len(decoding) < 2 and original(config, rev, current, decoding, newcomer)
@@ -157,7 +157,7 @@ def prefill_two(original: Any) -> Any:
 
 
 def fairness_reversed(original: Any) -> Any:
-    """Who is paused stays paused."""
+    """A request that is paused stays paused."""
     return lambda config, state: original(config, state)[::-1]
 
 

@@ -27,7 +27,7 @@ def crash_on_fourth_running(original: Any) -> Any:
 
 
 def abort_loses_a_neighbour(original: Any) -> Any:
-    """When someone is aborted, the last in the queue is lost, too."""
+    """When a request is aborted, the last in the queue is lost, too."""
 
     def abort(config: VllmConfig, state: State, request_id: str) -> State:
         after: State = original(config, state, request_id)
@@ -53,7 +53,7 @@ def longer(by: int) -> Make:
 
 
 def last_token_again(while_waiting: bool) -> Make:
-    """The last token is computed again and again: while others wait, or when nobody does."""
+    """The last token is computed again and again: while others wait, or when no request does."""
 
     def make(original: Any) -> Any:
         def complete(config: VllmConfig, state: State, computed: Any) -> Any:
@@ -89,7 +89,7 @@ def tokens_lost_at_preemption(original: Any) -> Any:
 
 
 def unfilled_blocks_are_found(original: Any) -> Any:
-    """Who is preempted in the step that was to fill a block leaves it to be found."""
+    """A request that is preempted in the step that was to fill a block leaves it to be found."""
 
     def free(config: VllmConfig, pool: Pool, one: Sequence, others: tuple[Sequence, ...]) -> Pool:
         ahead = max(one.computed, one.published * config.block_size)
@@ -139,7 +139,7 @@ def one_token_over(original: Any) -> Any:
 
 
 def whole_budget_for_newcomers(original: Any) -> Any:
-    """Those who join have a budget of their own."""
+    """Requests that join have a budget of their own."""
 
     def admit_waiting(config: VllmConfig, plan: Plan) -> Plan:
         after: Plan = original(config, plan._replace(budget=config.max_num_batched_tokens))

@@ -17,7 +17,7 @@ from .mutants import in_cache, in_scheduler, mutant
 
 
 def cursor_stays(original: Any) -> Any:
-    """VLL-003: when somebody in front leaves, the place in the list does not move along."""
+    """VLL-003: when a request in front leaves, the place in the list does not move along."""
 
     def advance_running(config: VllmConfig, plan: Plan, *rest: Any) -> Plan:
         place = 0
@@ -200,7 +200,7 @@ OUT_OF_SCOPE = {
     "VLL-015": "asynchronous scheduling is not in the protocol: a step completes at once",
     "VLL-017": "speculative tokens are no part of a scenario",
     "VLL-023": "blocks loaded from elsewhere are not in the protocol",
-    "VLL-024": "nobody has said what crashed",
+    "VLL-024": "the report does not say what crashed",
     "VLL-029": "not confirmed: the queue of those set aside is not in the protocol",
     "VLL-030": "a target refuses at the door what no step can hold; chunking off has V1CP-R07",
     "VLL-032": "inputs that are no text are not in the protocol",

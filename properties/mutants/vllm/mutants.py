@@ -57,7 +57,7 @@ EVERY_SYSTEM = (
         alone=True,
     ),
     mutant(
-        "goes on when nobody waits",
+        "goes on when no request waits",
         "ALL-R06",
         in_scheduler("complete", changes.last_token_again(False)),
         target=ShowsLittle,
@@ -92,7 +92,7 @@ INVARIANTS = (
         in_scheduler("advance_running", changes.share_not_taken),
     ),
     mutant(
-        "those who join have a budget of their own",
+        "requests that join have a budget of their own",
         "V1-I2",
         in_scheduler("admit_waiting", changes.whole_budget_for_newcomers),
     ),
@@ -294,7 +294,7 @@ ROWS = (
     ),
     mutant("a slot less", "V1-R07", in_scheduler("admit_waiting", changes.slots(changes.one_less))),
     mutant(
-        "a reserve before anyone runs",
+        "a reserve before any request runs",
         "V1-R07",
         in_cache("admit", queue_changes.reserve_before_anyone_runs),
     ),

@@ -316,7 +316,7 @@ def admits(**changes: Any) -> Make:
 
 
 def reserve_before_anyone_runs(original: Any) -> Any:
-    """The watermark is kept although nobody runs."""
+    """The watermark is kept although no request runs."""
 
     def admit(config: VllmConfig, pool: Pool, one: Any, hit: Any, tokens: int, runs: bool) -> Any:
         return original(config, pool, one, hit, tokens, True)
@@ -325,5 +325,5 @@ def reserve_before_anyone_runs(original: Any) -> Any:
 
 
 def cached_blocks_cost_nothing(original: Any) -> Any:
-    """Cached blocks that nobody holds are not counted as needed."""
+    """Cached blocks that no request holds are not counted as needed."""
     return lambda pool, hit: 0

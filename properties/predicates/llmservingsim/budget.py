@@ -31,7 +31,7 @@ def batch_is_full(history: RunHistory, step: Step) -> bool:
 def decode_takes_more(history: RunHistory, step: Step) -> str | None:
     """A request that decodes computes one token (LSS-R13)."""
     for one in history.decode_members(step):
-        # Who was preempted and admitted again in one step has all of it to compute.
+        # A request that was preempted and admitted again in one step has all of it to compute.
         if one.emitted and one.id not in (step.preempted or ()) and step.scheduled[one.id] != 1:
             return f"{one.id} decodes and computes {step.scheduled[one.id]} tokens"
     return None

@@ -1,6 +1,6 @@
 """What LLMServingSim's scheduler decided in a step, as far as its client can tell.
 
-Who ran, who joined and how far behind they were is told as for vLLM, whose account of a step has
+Who ran, who joined and how far behind they were follows as for vLLM, whose account of a step has
 nothing of its own.
 """
 
@@ -48,7 +48,7 @@ def must_not_be_cut(history: RunHistory, step: Step, one: RequestHistory) -> boo
 
 
 def taken_slots(history: RunHistory, step: Step) -> int:
-    """Slots that count against max_num_seqs: of the batch, at HEAD of those who run."""
+    """Slots that count against max_num_seqs: of the batch, at HEAD of requests that run."""
     if history.revision == PAGE:
         return len(step.scheduled)
     return len(kept(history, step)) + len(admitted(history, step))
@@ -62,7 +62,7 @@ def seat_left(history: RunHistory, step: Step) -> bool:
 
 @once
 def waited(history: RunHistory, step: Step) -> list[RequestHistory]:
-    """Those who were not running and were not scheduled, by arrival."""
+    """Requests that were not running and were not scheduled, by arrival."""
     running = {one.id for one in ran_before(history)}
     return [
         one
@@ -77,7 +77,7 @@ def whole(history: RunHistory, one: RequestHistory) -> int:
 
 
 def promised(history: RunHistory, step: Step) -> int:
-    """Blocks that those who run after the step may still take."""
+    """Blocks that requests that run after the step may still take."""
     running = [history.live[name] for name in step.running or () if name in history.live]
     held = step.blocks or {}
     return sum(whole(history, one) - len(held.get(one.id, ())) for one in running)

@@ -20,7 +20,7 @@ def not_promised(history: RunHistory, step: Step) -> str | None:
     if missing <= step.free_blocks:
         return None
     return (
-        f"{new[-1].id} starts; those who run may still take {missing} blocks, "
+        f"{new[-1].id} starts; requests that run may still take {missing} blocks, "
         f"{step.free_blocks} are free"
     )
 
@@ -36,7 +36,7 @@ def prompt_alone_fits(history: RunHistory, step: Step) -> bool:
 
 
 def overtaken(history: RunHistory, step: Step) -> str | None:
-    """While a request waits for blocks nobody who came later starts (LSS-P02)."""
+    """While a request waits for blocks no request that came later starts (LSS-P02)."""
     new = admitted(history, step)
     for one in waited(history, step):
         later = [other for other in new if other.arrival > one.arrival]
@@ -63,7 +63,7 @@ def rest_does_not_fit(history: RunHistory, step: Step) -> str | None:
         hit = history.hit_now(step, one)
         known = blocks_for(history, one.num_tokens)
         if hit is None:
-            # Aborted inside the step, so nobody knows: at most everything was taken.
+            # Aborted inside the step, so it is not known: at most everything was taken.
             free += known
             continue
         start = hit + step.scheduled[one.id]

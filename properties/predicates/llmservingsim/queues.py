@@ -1,4 +1,4 @@
-"""Who goes first, and who is left out although there is room.
+"""A request that goes first, and who is left out although there is room.
 
 Source: continuous-batching page, "What the scheduler picks each step", "Chunked prefill",
 "Prefill priority" and "Gotchas".
@@ -38,7 +38,7 @@ def prefill_overtakes(history: RunHistory, step: Step) -> bool:
 
 
 def _out_of_order(history: RunHistory, step: Step) -> str | None:
-    """The batch is not in the order of the queue, or passes over one who has started."""
+    """The batch is not in the order of the queue, or passes over one that has started."""
     there = queue(history)
     expected = [one.id for one in there if one.id in step.scheduled]
     order = [name for name in step.scheduled if name in history.live]
@@ -52,7 +52,8 @@ def _out_of_order(history: RunHistory, step: Step) -> str | None:
 
 
 def decode_left_out(history: RunHistory, step: Step) -> str | None:
-    """Beside a chunk whoever decodes is in the batch while budget and a slot are left (LSS-R17)."""
+    """Beside a chunk a request that decodes is in the batch while budget and a slot are left
+    (LSS-R17)."""
     if budget_left(history, step) <= 0 or not history.prefill_members(step):
         return None
     if history.revision == PAGE and not seat_left(history, step):
@@ -73,7 +74,7 @@ def _decoding(history: RunHistory, step: Step) -> list[RequestHistory]:
 
 
 def waits_for_a_slot(history: RunHistory, step: Step) -> str | None:
-    """With max_num_seqs 0 nobody waits for a slot (LSS-R05)."""
+    """With max_num_seqs 0 no request waits for a slot (LSS-R05)."""
     if history.config["max_num_seqs"]:
         return None
     return _told(left_out(history, step), "max_num_seqs is 0, no cap")
@@ -99,7 +100,7 @@ def passed_over(history: RunHistory, step: Step) -> bool:
 
 
 def needless_wait(history: RunHistory, step: Step) -> str | None:
-    """Nobody is left out for whom budget, a slot and blocks are left (LSS-P03)."""
+    """No request is left out while budget, a slot and blocks are left for it (LSS-P03)."""
     return _told(left_out(history, step), "a slot is left")
 
 
@@ -113,7 +114,8 @@ def _told(who: list[RequestHistory], why: str) -> str | None:
 
 
 def left_out(history: RunHistory, step: Step) -> list[RequestHistory]:
-    """Those whom nothing can have kept out of the batch. What may be cached is not counted on."""
+    """Requests that nothing can have kept out of the batch. What may be cached is not counted
+    on."""
     if budget_left(history, step) <= 0 or step.preempted:
         return []
     if history.revision == PAGE:
@@ -133,7 +135,8 @@ def left_out(history: RunHistory, step: Step) -> list[RequestHistory]:
 
 
 def _could_start(history: RunHistory, step: Step) -> list[RequestHistory]:
-    """By the page: those with room until their last token, past whom nobody waits for blocks."""
+    """By the page: those with room until their last token, past which no request waits for
+    blocks."""
     could = []
     for one in waited(history, step):
         if must_not_be_cut(history, step, one):

@@ -1,4 +1,4 @@
-"""At HEAD: those who run come first, and the last of them gives way.
+"""At HEAD: requests that run come first, and the last of them gives way.
 
 Source: serving/core/scheduler.py at HEAD, which follows vLLM V1. What it shares with vLLM's
 documents is asked as there.
@@ -14,8 +14,8 @@ from .decision import waited
 
 
 def not_as_vllm(history: RunHistory, step: Step) -> str | None:
-    """Running first, in their order; out of blocks the last gives all of its own back; then nobody
-    is admitted, and for who waits nobody gives way (LSS-R30)."""
+    """Running first, in their order; out of blocks the last gives all of its own back; then no
+    request is admitted, and no request gives way to a waiting one (LSS-R30)."""
     return (
         _out_of_order(history, step)
         or _not_the_tail(history, step)
@@ -26,7 +26,7 @@ def not_as_vllm(history: RunHistory, step: Step) -> str | None:
 
 
 def old_and_new(history: RunHistory, step: Step) -> bool:
-    """A step preempts, or admits somebody beside one that runs."""
+    """A step preempts, or admits a request beside one that runs."""
     return bool(step.preempted) or bool(admitted(history, step) and kept(history, step))
 
 
@@ -47,7 +47,7 @@ def _not_the_tail(history: RunHistory, step: Step) -> str | None:
 
 
 def not_by_arrival(history: RunHistory, step: Step) -> str | None:
-    """Who waits is listed and admitted by arrival (LSS-R34)."""
+    """A request that waits is listed and admitted by arrival (LSS-R34)."""
     listed = [history.live[name] for name in step.waiting or () if name in history.live]
     by_arrival = sorted(listed, key=lambda one: one.arrival)
     if listed != by_arrival:

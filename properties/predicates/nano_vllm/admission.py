@@ -1,4 +1,4 @@
-"""Who is admitted: the two gates, the order, and the priority of prefills.
+"""A request that is admitted: the two gates, the order, and the priority of prefills.
 
 Source: deck, chapters 4 "Prefill vs Decode" and 6 "Reading schedule()".
 """
@@ -33,7 +33,7 @@ def phases_mixed(history: RunHistory, step: Step) -> str | None:
 
 
 def both_phases_wanted(history: RunHistory, step: Step) -> bool:
-    """Somebody waits while others run."""
+    """A request waits while others run."""
     return bool(ran_before(history) and waited_before(history))
 
 
@@ -47,7 +47,7 @@ def budget_exceeded(history: RunHistory, step: Step) -> str | None:
 
 
 def budget_binds(history: RunHistory, step: Step) -> bool:
-    """Those who wait have more tokens than the budget."""
+    """Requests that wait have more tokens than the budget."""
     wanted = sum(one.num_tokens for one in waited_before(history))
     return bool(wanted > history.config["max_num_batched_tokens"])
 
@@ -93,7 +93,7 @@ def long_prompt(history: RunHistory, step: Step) -> bool:
 
 
 def overtaken(history: RunHistory, step: Step) -> str | None:
-    """Nobody is admitted past one who waits in front of it (NAN-R07)."""
+    """No request is admitted past one that waits in front of it (NAN-R07)."""
     order = waited_before(history)
     new = prefilled(history, step)
     if new == order[: len(new)]:
@@ -103,13 +103,13 @@ def overtaken(history: RunHistory, step: Step) -> str | None:
 
 
 def the_head_waits(history: RunHistory, step: Step) -> bool:
-    """The first in line is not admitted, and somebody is behind it."""
+    """The first in line is not admitted, and a request is behind it."""
     return len(waited_before(history)) - len(prefilled(history, step)) > 1
 
 
 def needless_wait(history: RunHistory, step: Step) -> str | None:
-    """Who is next in line fails a gate (NAN-R10). What it may find in the cache is not counted on,
-    so nobody is accused who may have failed."""
+    """A request that is next in line fails a gate (NAN-R10). What it may find in the cache is not
+    counted on, so no request is accused that may have failed."""
     new, order = prefilled(history, step), waited_before(history)
     if history.aborts_inside or len(new) >= len(order):
         return None
@@ -129,7 +129,7 @@ def _passes(
     new: list[RequestHistory],
     free: int | None,
 ) -> bool:
-    """Nothing can have kept it from being admitted behind those who are `new`."""
+    """Nothing can have kept it from being admitted behind requests that are `new`."""
     if free is None or one.computed or any(behind(history, step, other) is None for other in new):
         return False
     left = history.config["max_num_batched_tokens"] - sum(step.scheduled[n.id] for n in new)
@@ -144,7 +144,7 @@ def _passes(
 
 
 def someone_runs_and_waits(history: RunHistory, step: Step) -> bool:
-    """Somebody is admitted, or waits, while another sequence runs."""
+    """A request is admitted, or waits, while another sequence runs."""
     return bool(waited_before(history)) and bool(ran_before(history))
 
 
@@ -161,7 +161,7 @@ def memory_gate_passed_by(history: RunHistory, step: Step) -> str | None:
             return f"{one.id} admitted: its {one.num_tokens} tokens need {needed} blocks of {free}"
         table = set(step.blocks.get(one.id, ()))
         if not table:
-            return None  # it has finished, so nobody knows what it shared
+            return None  # it has finished, so it is not known what it shared
         free -= len(table - held)
         held |= table
     return None

@@ -100,7 +100,7 @@ def everything_known_elsewhere(history: RunHistory, step: Step) -> bool:
 def _said_alike(history: RunHistory, step: Step, name: str, other: str) -> int:
     """Tokens at the start that two sequences share, with what they emit in this step."""
     if not history.requests.keys() >= {name, other}:
-        return 0  # of a request that nobody has made nothing is known
+        return 0  # of a request that was never made nothing is known
     contents = []
     for one in (history.requests[name], history.requests[other]):
         emitted = one.emitted + (step.emitted or {}).get(one.id, 0)

@@ -19,8 +19,8 @@ def ran_before(history: RunHistory) -> list[RequestHistory]:
 
 @once
 def waited_before(history: RunHistory) -> list[RequestHistory]:
-    """Those who waited after the step before, in the order of that queue, then those who have
-    arrived since."""
+    """Requests that waited after the step before, in the order of that queue, then requests that
+    have arrived since."""
     queued = (history.last.waiting or ()) if history.last is not None else ()
     known = [history.live[name] for name in queued if name in history.live]
     running = {one.id for one in ran_before(history)}
@@ -32,14 +32,14 @@ def waited_before(history: RunHistory) -> list[RequestHistory]:
 
 @once
 def preempted(history: RunHistory, step: Step) -> list[RequestHistory]:
-    """Those who lost their blocks in this step, in the order in which they ran."""
+    """Requests that lost their blocks in this step, in the order in which they ran."""
     gone = set(step.preempted or ())
     return [one for one in ran_before(history) if one.id in gone]
 
 
 @once
 def kept(history: RunHistory, step: Step) -> list[RequestHistory]:
-    """Those who ran and were not preempted, in the order of the queue."""
+    """Requests that ran and were not preempted, in the order of the queue."""
     gone = set(step.preempted or ())
     return [one for one in ran_before(history) if one.id not in gone]
 
@@ -57,7 +57,7 @@ def prefilled(history: RunHistory, step: Step) -> list[RequestHistory]:
 
 def behind(history: RunHistory, step: Step, one: RequestHistory) -> int | None:
     """Known tokens of a scheduled sequence that were not computed, nor cached, before this step.
-    None where nobody knows the hit."""
+    None where it is not known."""
     hit = 0 if one.started else history.hit_now(step, one)
     return None if hit is None else one.num_tokens - one.computed - hit
 

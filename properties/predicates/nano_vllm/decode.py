@@ -58,7 +58,7 @@ def wrong_victim(history: RunHistory, step: Step) -> str | None:
     if free is None or needed > free:
         return None
     return (
-        f"{names(gone)} preempted, although {free} blocks were free and those who run need at "
+        f"{names(gone)} preempted, although {free} blocks were free and requests that run need at "
         f"most {needed}"
     )
 
@@ -112,7 +112,7 @@ def prompt_in_work(history: RunHistory, step: Step) -> bool:
 
 
 def not_all_again(history: RunHistory, step: Step) -> str | None:
-    """Who was preempted computes prompt and generated tokens again, apart from its hit
+    """A request that was preempted computes prompt and generated tokens again, apart from its hit
     (NAN-R23)."""
     budget = history.config["max_num_batched_tokens"]
     for one in prefilled(history, step):
@@ -131,7 +131,7 @@ def comes_back(history: RunHistory, step: Step) -> bool:
 
 
 def table_wrong(history: RunHistory, step: Step) -> str | None:
-    """Who runs holds the blocks of what is computed, no fewer, no more (NAN-R17)."""
+    """A request that runs holds the blocks of what is computed, no fewer, no more (NAN-R17)."""
     for name in step.running or ():
         computed, held = (step.computed or {}).get(name, 0), len((step.blocks or {}).get(name, ()))
         needed = blocks_for(history, computed)

@@ -1,4 +1,4 @@
-"""Who stands where: the waiting queue, the running queue, and those who come back.
+"""Where requests stand: the waiting queue, the running queue, and requests that come back.
 
 Source: deck, chapters 3 "Sequences and Queues", 6 "The Decode Path" and 8 "Preemption".
 """
@@ -32,7 +32,7 @@ def preempts_while_others_wait(history: RunHistory, step: Step) -> bool:
 
 
 def newcomer_not_at_the_back(history: RunHistory, step: Step) -> str | None:
-    """Who waits keeps its place behind those who came before (NAN-R06)."""
+    """A request that waits keeps its place behind requests that came before (NAN-R06)."""
     expected = [one.id for one in waited_before(history)]
     seen = [name for name in step.waiting or () if name in set(expected)]
     expected = [name for name in expected if name in set(seen)]
@@ -48,8 +48,8 @@ def someone_arrives(history: RunHistory, step: Step) -> bool:
 
 
 def running_out_of_order(history: RunHistory, step: Step) -> str | None:
-    """Those who run keep their order, newcomers join at the end, and the step goes in this order
-    (NAN-R15)."""
+    """Requests that run keep their order, newcomers join at the end, and the step goes in this
+    order (NAN-R15)."""
     new = [one for one in prefilled(history, step) if completes(history, step, one)]
     gone = {*(step.finished or {}), *history.aborts_inside}
     expected = [one.id for one in kept(history, step) + new if one.id not in gone]
@@ -68,8 +68,8 @@ def several_run(history: RunHistory, step: Step) -> bool:
 
 
 def waiting_holds_blocks(history: RunHistory, step: Step) -> str | None:
-    """Who waits holds no block, but for the first in line while its prompt is computed in part
-    (NAN-R03)."""
+    """A request that waits holds no block, but for the first in line while its prompt is computed
+    in part (NAN-R03)."""
     for place, name in enumerate(step.waiting or ()):
         held = (step.blocks or {}).get(name)
         in_part = place == 0 and name in (step.prefilling or ())
@@ -79,7 +79,7 @@ def waiting_holds_blocks(history: RunHistory, step: Step) -> str | None:
 
 
 def someone_waits_and_blocks_are_held(history: RunHistory, step: Step) -> bool:
-    """Somebody waits while blocks are held."""
+    """A request waits while blocks are held."""
     return bool(step.waiting) and bool(step.blocks)
 
 

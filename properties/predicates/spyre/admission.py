@@ -25,7 +25,8 @@ def nothing_runs(history: RunHistory, step: Step) -> bool:
 
 
 def joins_beyond_length(history: RunHistory, step: Step) -> str | None:
-    """At the last chunk, what everyone may still generate ends within max_model_len (SPY-R41)."""
+    """At the last chunk, what every request may still generate ends within max_model_len
+    (SPY-R41)."""
     for one in joining(history, step):
         length = history.config["max_model_len"]
         ends = ends_after_joining(history, one)
@@ -59,12 +60,14 @@ def joining(history: RunHistory, step: Step) -> list[RequestHistory]:
 
 
 def ends_after_joining(history: RunHistory, newcomer: RequestHistory) -> dict[str, int]:
-    """Padded position that each member of the batch may reach, if nobody joins or leaves."""
+    """Padded position that each member of the batch may reach, if no request joins or leaves."""
     block = history.config["block_size"]
-    everyone = [(one.id, one.computed, one.max_tokens - one.emitted) for one in history.decoding()]
-    everyone.append((newcomer.id, newcomer.prompt, newcomer.max_tokens - 1))
-    width = max([tokens for _, tokens, _ in everyone]) // block * block
-    return {name: width + tokens % block + left for name, tokens, left in everyone}
+    all_requests = [
+        (one.id, one.computed, one.max_tokens - one.emitted) for one in history.decoding()
+    ]
+    all_requests.append((newcomer.id, newcomer.prompt, newcomer.max_tokens - 1))
+    width = max([tokens for _, tokens, _ in all_requests]) // block * block
+    return {name: width + tokens % block + left for name, tokens, left in all_requests}
 
 
 def length_binds(history: RunHistory, step: Step) -> bool:

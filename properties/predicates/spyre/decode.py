@@ -1,4 +1,4 @@
-"""What a decode step looks like: everyone, one token, a rectangle of blocks, within the limit.
+"""What a decode step looks like: every request, one token, a rectangle of blocks, within the limit.
 
 Source: Spyre scheduling page, "Key concepts" and "Decode padding".
 """
@@ -26,7 +26,8 @@ def not_everyone_decodes(history: RunHistory, step: Step) -> str | None:
             )
     left_out = [one.id for one in history.decoding() if one.id not in step.scheduled]
     if left_out and history.revision in REVISIONS_THAT_PAUSE:
-        # Who leaves inside the step may have been paused by it: it is in no list any more.
+        # A request that leaves inside the step may have been paused by it: it is in no list any
+        # more.
         excused = {*(step.paused or ()), *history.aborts_inside}
         left_out = [name for name in left_out if name not in excused]
     if left_out:
@@ -65,7 +66,7 @@ def padding_not_minimal(history: RunHistory, step: Step) -> str | None:
     shown = step.left_pad_blocks or {}
     pads = {one.id: shown.get(one.id, 0) for one in history.decode_members(step)}
     if pads and 0 not in pads.values():
-        return f"everyone is padded, {min(pads.values())} blocks too many: {_numbers(pads)}"
+        return f"every request is padded, {min(pads.values())} blocks too many: {_numbers(pads)}"
     return None
 
 

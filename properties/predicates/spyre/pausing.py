@@ -12,7 +12,7 @@ from ..predicate import Predicate
 
 
 def prefill_while_paused(history: RunHistory, step: Step) -> str | None:
-    """Nobody starts or goes on prefilling while a request is paused (SPY-R52)."""
+    """No request starts or goes on prefilling while a request is paused (SPY-R52)."""
     prefills = history.prefill_members(step)
     if not prefills:
         return None
@@ -28,14 +28,15 @@ def prefill_wanted_while_paused(history: RunHistory, step: Step) -> bool:
 
 
 def wrong_pause(history: RunHistory, step: Step) -> str | None:
-    """In a step without prefill exactly those decode whom the fairness order admits (SPY-R51)."""
-    everyone = waiting_to_decode(history) + history.decoding()
-    if not everyone or history.prefill_members(step):
+    """In a step without prefill exactly those requests decode that the fairness order admits
+    (SPY-R51)."""
+    all_requests = waiting_to_decode(history) + history.decoding()
+    if not all_requests or history.prefill_members(step):
         return None
-    if volume(history, everyone) > history.config["max_batch_tkv"]:
+    if volume(history, all_requests) > history.config["max_batch_tkv"]:
         kept = {one.id for one in admitted(history)}
     else:
-        kept = {one.id for one in everyone}
+        kept = {one.id for one in all_requests}
     decoded = {one.id for one in history.decode_members(step)}
     if kept == decoded:
         return None
@@ -46,7 +47,8 @@ def wrong_pause(history: RunHistory, step: Step) -> str | None:
 
 
 def admitted(history: RunHistory) -> list[RequestHistory]:
-    """Longest paused first, then fewest tokens generated (or most): whoever still fits stays."""
+    """Longest paused first, then fewest tokens generated (or most): a request that still fits
+    stays."""
     sign = -1 if history.config["long_output_priority"] else 1
     order = sorted(
         [*waiting_to_decode(history), *in_running_order(history)],
@@ -69,9 +71,9 @@ def volume(history: RunHistory, batch: list[RequestHistory]) -> int:
 
 
 def someone_sits_out(history: RunHistory, step: Step) -> bool:
-    """Everyone who could decode would exceed the limit together."""
-    everyone = waiting_to_decode(history) + history.decoding()
-    return bool(everyone) and volume(history, everyone) > history.config["max_batch_tkv"]
+    """Every request that could decode would exceed the limit together."""
+    all_requests = waiting_to_decode(history) + history.decoding()
+    return bool(all_requests) and volume(history, all_requests) > history.config["max_batch_tkv"]
 
 
 def starved(history: RunHistory, step: Step) -> str | None:

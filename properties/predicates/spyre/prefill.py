@@ -32,7 +32,7 @@ def more_than_a_chunk(history: RunHistory, step: Step) -> str | None:
 
 
 def computed_before(history: RunHistory, step: Step, one: RequestHistory) -> int | None:
-    """Tokens of a prompt that need no computing in this step; None where nobody can know."""
+    """Tokens of a prompt that need no computing in this step; None where it cannot be known."""
     hit = history.hit_now(step, one)
     return None if hit is None else one.computed + hit
 

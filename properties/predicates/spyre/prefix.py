@@ -13,7 +13,7 @@ from .prefill import left_padding
 
 
 def padding_not_block_0(history: RunHistory, step: Step) -> str | None:
-    """Padding is block 0, and nobody holds it (SPY-R11)."""
+    """Padding is block 0, and no request holds it (SPY-R11)."""
     for name, blocks in (step.blocks or {}).items():
         if 0 in blocks:
             return f"{name} holds block 0, the padding block"
@@ -44,7 +44,7 @@ def everything_cached(history: RunHistory, step: Step) -> str | None:
 
 
 def whole_prompt_known(history: RunHistory, step: Step) -> bool:
-    """A prompt of whole blocks starts that somebody has computed to its end."""
+    """A prompt of whole blocks starts that a request has computed to its end."""
     return any(
         one.prompt % history.config["block_size"] == 0
         and known_elsewhere(history, one) >= one.prompt

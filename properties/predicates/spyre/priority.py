@@ -11,7 +11,7 @@ from ..predicate import Predicate
 
 def two_prefills(history: RunHistory, step: Step) -> str | None:
     """At most one request is between its first and its last chunk (SPY-R30)."""
-    # Who is partial after the step was so before it, or is prefilled in it.
+    # A request that is partial after the step was so before it, or is prefilled in it.
     if len(history.ongoing()) + len(history.prefill_members(step)) > 1:
         partial = [
             one.id
@@ -97,13 +97,13 @@ def interleaving_due(history: RunHistory, step: Step) -> bool:
 def overtaken(history: RunHistory, step: Step) -> str | None:
     """Prefill starts in order of arrival (SPY-R53).
 
-    Where pausing is there and switched off, whom a constraint of its own holds back may be
-    passed by.
+    Where pausing is there and switched off, a request that a constraint of its own holds back may
+    be passed by.
     """
     if history.revision in REVISIONS_THAT_PAUSE and not history.config["pausing"]:
         return None
     starting = [one.id for one in history.prefill_members(step) if not one.started]
-    # Nobody is unstarted where a target lists as paused who has never run.
+    # No request is unstarted where a target lists a request as paused that has never run.
     if not starting or not history.unstarted():
         return None
     first = history.unstarted()[0].id

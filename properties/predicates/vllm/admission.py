@@ -10,7 +10,8 @@ from .decision import admitted, blocks_for, kept, waited_before, watermark_block
 
 
 def reserve_given_away(history: RunHistory, step: Step) -> str | None:
-    """Who is admitted while somebody runs leaves the watermark's blocks free (V1CP-R19)."""
+    """A request that is admitted while a request runs leaves the watermark's blocks free
+    (V1CP-R19)."""
     new, reserve = admitted(history, step), watermark_blocks(history)
     guarded = new if kept(history, step) else new[1:]
     # Later in the step blocks only come back.
@@ -20,7 +21,7 @@ def reserve_given_away(history: RunHistory, step: Step) -> str | None:
 
 
 def reserve_matters(history: RunHistory, step: Step) -> bool:
-    """A request waits while somebody runs, and some blocks are free, but no more than the
+    """A request waits while a request runs, and some blocks are free, but no more than the
     watermark and what it needs."""
     waiting = [one for one in waited_before(history) if one.id not in step.scheduled]
     reserve, free = watermark_blocks(history), step.free_blocks
@@ -38,7 +39,7 @@ def rest_does_not_fit(history: RunHistory, step: Step) -> str | None:
     for one in reversed(admitted(history, step)):
         hit = history.hit_now(step, one)
         if hit is None:
-            # Aborted inside the step, so nobody knows: at most everything was taken.
+            # Aborted inside the step, so it is not known: at most everything was taken.
             free += blocks_for(history, one.num_tokens)
             continue
         start = hit + step.scheduled[one.id]

@@ -15,7 +15,7 @@ NULL_BLOCK = 0
 
 
 def null_block_held(history: RunHistory, step: Step) -> str | None:
-    """Nobody holds block 0, the null block (V1CP-R34)."""
+    """No request holds block 0, the null block (V1CP-R34)."""
     for name, held in (step.blocks or {}).items():
         if NULL_BLOCK in held:
             return f"{name} holds block 0, the null block, at position {held.index(NULL_BLOCK)}"
@@ -28,7 +28,7 @@ def pool_used_up(history: RunHistory, step: Step) -> bool:
 
 
 def holds_wrong_number(history: RunHistory, step: Step) -> str | None:
-    """Who runs holds the blocks of what is computed: no fewer, no more (V1-R14)."""
+    """A request that runs holds the blocks of what is computed: no fewer, no more (V1-R14)."""
     for name, computed in (step.computed or {}).items():
         held = len((step.blocks or {}).get(name, ()))
         if held != blocks_for(history, computed):
@@ -48,7 +48,7 @@ def block_border_crossed(history: RunHistory, step: Step) -> bool:
 
 def shared_wrongly(history: RunHistory, step: Step) -> str | None:
     """Two requests share a block only if it is full and their tokens up to its end are the same;
-    nobody writes to it any more (V1-R12)."""
+    it is never written again (V1-R12)."""
     block = history.config["block_size"]
     seen: dict[int, tuple[str, int]] = {}
     for name, held in (step.blocks or {}).items():
@@ -140,7 +140,7 @@ def _known_elsewhere(history: RunHistory, one: RequestHistory) -> int:
 def _in_common(history: RunHistory, step: Step, name: str, other: str) -> int:
     """Tokens at the start that two requests share, with what they emit in this step."""
     if not history.requests.keys() >= {name, other}:
-        return 0  # of a request that nobody has made nothing is known
+        return 0  # of a request that was never made nothing is known
     contents = []
     for one in (history.requests[name], history.requests[other]):
         emitted = one.emitted + (step.emitted or {}).get(one.id, 0)

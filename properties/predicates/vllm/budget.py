@@ -20,13 +20,14 @@ def budget_exceeded(history: RunHistory, step: Step) -> str | None:
 
 
 def budget_binds(history: RunHistory, step: Step) -> bool:
-    """Those who run and wait want more tokens than the budget has."""
+    """Requests that run and wait want more tokens than the budget has."""
     wanted = sum(one.num_tokens - one.computed for one in history.live.values())
     return bool(wanted > history.config["max_num_batched_tokens"])
 
 
 def beyond_known(history: RunHistory, step: Step) -> str | None:
-    """Who is scheduled computes at least one token, and none that is not known (V1-R02)."""
+    """A request that is scheduled computes at least one token, and none that is not known
+    (V1-R02)."""
     for name, tokens in step.scheduled.items():
         one = history.live.get(name)
         missing = None if one is None else behind(history, step, one)
@@ -42,7 +43,7 @@ def some_finish_behind_others(history: RunHistory, step: Step) -> bool:
 
 
 def threshold_exceeded(history: RunHistory, step: Step) -> str | None:
-    """Nobody computes more than long_prefill_token_threshold tokens in a step (V1-R11)."""
+    """No request computes more than long_prefill_token_threshold tokens in a step (V1-R11)."""
     limit = history.config["long_prefill_token_threshold"]
     for name, tokens in step.scheduled.items():
         if 0 < limit < tokens:
@@ -109,7 +110,7 @@ def prompt_too_long_for_now(history: RunHistory, step: Step) -> bool:
 
 
 def emission_wrong(history: RunHistory, step: Step) -> str | None:
-    """A token comes out exactly of those who have caught up: computed + scheduled = known
+    """A token comes out exactly of requests that have caught up: computed + scheduled = known
     (V1-I4)."""
     emitted = step.emitted or {}
     for one in scheduled(history, step):
@@ -130,13 +131,13 @@ def some_catch_up(history: RunHistory, step: Step) -> bool:
 
 
 def scheduled(history: RunHistory, step: Step) -> list[RequestHistory]:
-    """Those who compute in this step, in scheduling order."""
+    """Requests that compute in this step, in scheduling order."""
     return [history.live[name] for name in step.scheduled if name in history.live]
 
 
 def _cut_wrongly(history: RunHistory, step: Step, who: list[RequestHistory]) -> str | None:
     """Budget is spent in scheduling order. Where a victim by priority gave its share back, the
-    order does not tell what was left for whom: then nobody is accused."""
+    order does not tell what was left for each request: then no violation is reported."""
     if history.config["policy"] == "priority" and preempted(history, step):
         return None
     wanted = {one.id for one in who}

@@ -35,20 +35,20 @@ def waited_before(history: RunHistory) -> list[RequestHistory]:
 
 @once
 def preempted(history: RunHistory, step: Step) -> list[RequestHistory]:
-    """Those who lost their blocks in this step."""
+    """Requests that lost their blocks in this step."""
     return [history.live[name] for name in step.preempted or () if name in history.live]
 
 
 @once
 def kept(history: RunHistory, step: Step) -> list[RequestHistory]:
-    """Those who were running and were not preempted, in the order of the list."""
+    """Requests that were running and were not preempted, in the order of the list."""
     gone = set(step.preempted or ())
     return [one for one in ran_before(history) if one.id not in gone]
 
 
 @once
 def admitted(history: RunHistory, step: Step) -> list[RequestHistory]:
-    """Those who were scheduled and had not been running, in scheduling order."""
+    """Requests that were scheduled and had not been running, in scheduling order."""
     running = {one.id for one in ran_before(history)}
     return [
         history.live[name]
@@ -59,7 +59,7 @@ def admitted(history: RunHistory, step: Step) -> list[RequestHistory]:
 
 def behind(history: RunHistory, step: Step, one: RequestHistory) -> int | None:
     """Known tokens of a scheduled request that were not computed, nor cached, when it was
-    scheduled. None where nobody knows the hit."""
+    scheduled. None where it is not known."""
     hit = 0 if one.started else history.hit_now(step, one)
     return None if hit is None else one.num_tokens - one.computed - hit
 
@@ -76,7 +76,7 @@ def blocks_for(history: RunHistory, tokens: int) -> int:
 
 
 def watermark_blocks(history: RunHistory) -> int:
-    """Blocks that admission leaves free while somebody runs."""
+    """Blocks that admission leaves free while a request runs."""
     return int(history.config["watermark"] * (history.config["num_blocks"] or 0))
 
 

@@ -1,4 +1,4 @@
-"""Who gives its blocks up, when, and what becomes of it.
+"""A request that gives its blocks up, when, and what becomes of it.
 
 Source: chunked-prefill chapter, "When the cache, not the budget, runs out"; cheat-sheet, "The
 four/five invariants".
@@ -29,8 +29,8 @@ def tail_preempted(history: RunHistory, step: Step) -> bool:
 
 
 def victim_not_least_important(history: RunHistory, step: Step) -> str | None:
-    """By priority: nobody is preempted who is more important than one that stays; of equals, who
-    came last goes first (V1CP-R14)."""
+    """By priority: no request is preempted that is more important than one that stays; of equals,
+    who came last goes first (V1CP-R14)."""
     gone, stay = preempted(history, step), kept(history, step)
     if history.config["policy"] != "priority" or not gone or not stay:
         return None
@@ -51,7 +51,8 @@ def preempts_by_priority(history: RunHistory, step: Step) -> bool:
 
 
 def needless_preemption(history: RunHistory, step: Step) -> str | None:
-    """Blocks are taken from a request only if those who run need more than are free (V1-R05)."""
+    """Blocks are taken from a request only if requests that run need more than are free
+    (V1-R05)."""
     free = history.last.free_blocks if history.last is not None else None
     if not preempted(history, step) or free is None or history.aborts_to_report:
         return None
@@ -62,8 +63,8 @@ def needless_preemption(history: RunHistory, step: Step) -> str | None:
     if needed > free:
         return None
     return (
-        f"{names(preempted(history, step))} preempted, although {free} blocks were free and those "
-        f"who run need at most {needed}"
+        f"{names(preempted(history, step))} preempted, although {free} blocks were free and "
+        f"requests that run need at most {needed}"
     )
 
 
@@ -92,8 +93,8 @@ def someone_is_preempted(history: RunHistory, step: Step) -> bool:
 
 
 def newcomer_before_preempted(history: RunHistory, step: Step) -> str | None:
-    """First come, first served: a preempted request waits in front of all who never started
-    (V1CP-R17)."""
+    """First come, first served: a preempted request waits in front of all requests that never
+    started (V1CP-R17)."""
     if history.config["policy"] == "priority":
         return None
     gone = set(step.preempted or ())
@@ -119,7 +120,7 @@ def preempted_and_new_wait(history: RunHistory, step: Step) -> bool:
 
 
 def stops_running(history: RunHistory, step: Step) -> str | None:
-    """Who runs goes on running until it ends or is preempted (V1CP-R03)."""
+    """A request that runs goes on running until it ends or is preempted (V1CP-R03)."""
     running = step.running or ()
     for one in kept(history, step):
         ended = one.id in (step.finished or {}) or one.id in history.aborts_inside
@@ -134,7 +135,7 @@ def prompt_goes_on(history: RunHistory, step: Step) -> bool:
 
 
 def preemption_not_counted(history: RunHistory, step: Step) -> str | None:
-    """Exactly those who were running and wait again are counted as preempted (V1CP-R29)."""
+    """Exactly requests that were running and wait again are counted as preempted (V1CP-R29)."""
     before = {one.id for one in ran_before(history)}
     gone = set(step.preempted or ())
     for name in step.waiting or ():

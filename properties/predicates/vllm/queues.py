@@ -1,4 +1,4 @@
-"""Who is in which queue, in which order, and who goes first.
+"""Which request is in which queue, in which order, and which goes first.
 
 Source: cheat-sheet, "schedule() shape", "The four/five invariants" and "Gotchas".
 """
@@ -64,12 +64,12 @@ def out_of_order(history: RunHistory, step: Step) -> str | None:
 
 
 def old_and_new_run(history: RunHistory, step: Step) -> bool:
-    """Someone who was running and someone who was not are scheduled."""
+    """A request that was running and a request that was not are scheduled."""
     return bool(admitted(history, step)) and len(admitted(history, step)) < len(step.scheduled)
 
 
 def overtaken(history: RunHistory, step: Step) -> str | None:
-    """Nobody is admitted past one who waits in front of it (V1-R09)."""
+    """No request is admitted past one that waits in front of it (V1-R09)."""
     for one in waited_before(history):
         if one.id in step.scheduled:
             continue
@@ -82,13 +82,13 @@ def overtaken(history: RunHistory, step: Step) -> str | None:
 
 
 def the_head_waits(history: RunHistory, step: Step) -> bool:
-    """The first in line is not admitted, and somebody is behind it."""
+    """The first in line is not admitted, and a request is behind it."""
     waiting = [one for one in waited_before(history) if one.id not in step.scheduled]
     return len(waiting) > 1
 
 
 def admitted_after_preemption(history: RunHistory, step: Step) -> str | None:
-    """Nobody is admitted in a step that preempted (V1-R16)."""
+    """No request is admitted in a step that preempted (V1-R16)."""
     again = [one for one in preempted(history, step) if one.id in step.scheduled]
     new = admitted(history, step) + again
     if not new or not step.preempted:
@@ -97,15 +97,15 @@ def admitted_after_preemption(history: RunHistory, step: Step) -> str | None:
 
 
 def preempts_with_a_queue(history: RunHistory, step: Step) -> bool:
-    """A step preempts while there is budget and a slot for one who waits."""
+    """A step preempts while there is budget and a slot for one that waits."""
     budget = history.config["max_num_batched_tokens"] - sum(step.scheduled.values())
     slots = history.config["max_num_seqs"] - len(kept(history, step))
     return bool(step.preempted) and budget > 0 and slots > 0
 
 
 def needless_wait(history: RunHistory, step: Step) -> str | None:
-    """Who is first in line is admitted if there is a slot, budget, and blocks for all that it
-    knows above the reserve (V1-R07). What it may find in the cache is not counted on."""
+    """A request that is first in line is admitted if there is a slot, budget, and blocks for all
+    that it knows above the reserve (V1-R07). What it may find in the cache is not counted on."""
     one = _could_go(history, step)
     if one is None:
         return None

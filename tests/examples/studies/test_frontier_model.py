@@ -112,7 +112,7 @@ def test_a_price_is_fixed_per_step_and_by_token() -> None:
 
 
 def test_a_point_is_dominated_by_one_that_is_no_longer_in_both_and_shorter_in_one() -> None:
-    # 10 = 5 + 5 = 6 + 4 = 7 + 3: two steps each. Who coincides does not dominate.
+    # 10 = 5 + 5 = 6 + 4 = 7 + 3: two steps each. A request that coincides does not dominate.
     points = [measure(TEN, "threshold", chunk) for chunk in (4, 5, 6, 7)]
     points.append(measure(TEN, "budget", 7))
     found = priced(points, StepCost(1, 1))

@@ -1,4 +1,4 @@
-"""Victim policies: what a rebuild would cost, who is picked, and that everyone ends."""
+"""Victim policies: what a rebuild would cost, who is picked, and that every request ends."""
 
 from collections import Counter
 
@@ -136,7 +136,7 @@ def test_under_every_policy_every_request_ends_with_all_its_tokens(policy, asked
 
 
 def test_what_a_decode_frees_is_what_it_rebuilds_but_for_a_block() -> None:
-    # By the cold reckoning nobody is a bargain: one who is cheap to rebuild frees as little.
+    # By the cold reckoning no request is a bargain: one that is cheap to rebuild frees as little.
     seen = []
 
     def look(config, plan, victim) -> None:

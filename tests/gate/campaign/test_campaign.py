@@ -100,7 +100,7 @@ class Deadly(Erratic):
 
     def finished(self, seconds: float) -> list[Finished]:
         self.victim = self.victim or self._out[0]
-        if self.victim in self._out:  # whoever is beside it dies, too
+        if self.victim in self._out:  # a request that is beside it dies, too
             found = [Finished(item, None) for item in self._out]
             self._out.clear()
             return found

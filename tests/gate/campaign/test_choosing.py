@@ -1,4 +1,4 @@
-"""What is run next: by what nobody has seen, and by what came near."""
+"""What is run next: by what no request has seen, and by what came near."""
 
 from collections import Counter
 

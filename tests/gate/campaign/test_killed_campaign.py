@@ -1,4 +1,4 @@
-"""Real processes, killed: the ledger ends up as if nobody had been."""
+"""Real processes, killed: the ledger ends up as if no request had been."""
 
 import signal
 from pathlib import Path

@@ -55,8 +55,8 @@ def release_scenario(config: dict[str, Any], *requests: dict[str, Any]) -> dict[
             ),
             "SPY-R52",
             [
-                "whoever was decoding has left, r0 is paused and nobody runs: an empty batch",
-                "admits the next prefill before it is asked whether someone is paused",
+                "the decoding requests have left, r0 is paused and no request runs: an empty batch",
+                "admits the next prefill before it is asked whether a request is paused",
             ],
         ),
         (
@@ -68,8 +68,8 @@ def release_scenario(config: dict[str, Any], *requests: dict[str, Any]) -> dict[
             "SPY-R35",
             [
                 "step 3: r0 is aborted before the decision, and 9 blocks stay promised to it for "
-                "ever: promises are given back to those who have finished since the decision",
-                "step 4: r1 needs 12 blocks of 20, 9 of them are promised to nobody",
+                "ever: promises are given back to requests that have finished since the decision",
+                "step 4: r1 needs 12 blocks of 20, 9 of them are reserved for no request",
             ],
         ),
         (

@@ -16,7 +16,7 @@ from schedproof.properties.checking.differential_target import Pair, Side
 
 
 class PadsMore(ModelTarget):
-    """Nine blocks, left of whoever prefills while somebody waits."""
+    """Nine blocks, left of a request that prefills while a request waits."""
 
     def step(self) -> Reply:
         reply = super().step()

@@ -44,7 +44,7 @@ def test_the_first_token_of_another_block_is_a_border() -> None:
     step = Step(kind="mixed", scheduled={"a": 1, "b": 1, "c": 2, "d": 1})
     assert news(step, last).borders == ("a",)
     assert news(step, last, block_size=9).borders == ("b",)
-    assert news(step, decode(9)).borders == ()  # nobody says how much they had
+    assert news(step, decode(9)).borders == ()  # no request says how much they had
     assert news(step).borders == ()
 
 

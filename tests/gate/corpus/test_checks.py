@@ -15,7 +15,7 @@ from ..corpus_build import calm, crowd, kept
 
 
 class Fixed(ModelTarget):
-    """Never more sequences than may run: it lets nobody else in."""
+    """Never more sequences than may run: it lets no other request in."""
 
     def add(self, request: Mapping[str, Any]) -> Reply:
         if request["id"] not in ("r0", "r1"):

@@ -42,7 +42,7 @@ TWO = Scenario(
 
 
 class Strangers(Toy):
-    """Beside those that wait waits somebody unknown (against ALL-R03), once two run."""
+    """Beside those that wait waits a request unknown (against ALL-R03), once two run."""
 
     def bend(self, step: dict[str, Any]) -> None:
         if len(step["running"]) > 1:
@@ -281,7 +281,7 @@ def test_every_report_fails_for_what_is_out_of_date(
 
 
 class StrangersThenSilence(Strangers):
-    """After strangers have waited twice nobody is given a token (against SPY-R22)."""
+    """After strangers have waited twice no request is given a token (against SPY-R22)."""
 
     seen = 0
 

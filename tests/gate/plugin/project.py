@@ -11,7 +11,8 @@ class Target(ModelTarget):
         {bend}
         return reply
 """
-# Who waits is forgotten (ALL-R03), and beside it a decode gives nobody a token (SPY-R22).
+# A request that waits is forgotten (ALL-R03), and beside it a decode gives no request a token
+# (SPY-R22).
 LOSES = "reply['step']['waiting'] = reply['step']['waiting'][:0]"
 SILENT = "reply['step']['emitted'] = {}"
 

@@ -86,9 +86,9 @@ def test_a_rule_without_a_predicate_has_the_reason_and_what_stands_in(
 def test_a_rule_without_a_mutant_or_a_witness_is_called_vacuous(
     console: Console, lines: Callable[[], list[str]]
 ) -> None:
-    nobody = replace(CHECKED[0], id="XYZ-R01")
+    none_there = replace(CHECKED[0], id="XYZ-R01")
     silent = replace(CHECKED[1], witness="")
-    catalogue_rules.show_matrix(console, [nobody, silent, CHECKED[2]], "spyre")
+    catalogue_rules.show_matrix(console, [none_there, silent, CHECKED[2]], "spyre")
     assert "Kills: NOTHING." in lines()[1]
     vacuous = [line for line in lines() if "is vacuous" in line]
     assert [line.split()[0] for line in vacuous] == ["XYZ-R01", silent.id]

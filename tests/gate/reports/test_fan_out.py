@@ -1,4 +1,5 @@
-"""Several reporters: everyone hears everything, and a full disk silences only who writes to it."""
+"""Several reporters: every request hears everything, and a full disk silences only who writes to
+it."""
 
 from schedproof.gate.files.scenario_file import FileError
 from schedproof.gate.judging.events import Event, Notice

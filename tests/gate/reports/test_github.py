@@ -1,4 +1,4 @@
-"""GitHub: annotations that nobody but the gate can write, and the step summary."""
+"""GitHub: annotations that no request but the gate can write, and the step summary."""
 
 import re
 from collections.abc import Callable

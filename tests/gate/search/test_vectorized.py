@@ -31,14 +31,14 @@ def test_a_hit_is_replayed_on_the_model_shrunk_written_and_explained(run: Run) -
     result = run("search", "SPY-R07", "--engine", "vectorized", "--set", "formula=1.10.0", *TIGHT)
     assert result.code == 1, result
     lines = result.out.splitlines()
-    assert lines[0] == "search SPY-R07 by lanes, formula 1.10.0"
+    assert lines[0] == "search SPY-R07 by the vectorized model, formula 1.10.0"
     assert lines[1].startswith("found in ")
     assert lines[2] == "BROKEN SPY-R07 batch × tkv within the limit"
     assert "  why:" in lines
     [file] = Path("schedproof-out").iterdir()
     scenario = read_scenario(file)
     assert scenario.origin is not None
-    assert (scenario.origin["engine"], scenario.origin["note"]) == ("lanes", "formula 1.10.0")
+    assert (scenario.origin["engine"], scenario.origin["note"]) == ("vectorized", "formula 1.10.0")
     assert scenario.config["max_batch_tkv"] == 66
     command = f"schedproof replay {file} --target model:1.10.0 --rule SPY-R07"
     assert lines[-2].strip() == f"replay:   {command}"
@@ -82,13 +82,22 @@ def test_the_same_net_catches_the_same() -> None:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["SPY-R09"], "RULE: SPY-R09: lanes cannot judge it; valid: SPY-R07, SPY-R35"),
-        (["V1-R09"], "RULE: V1-R09: lanes cannot judge it; valid: SPY-R07, SPY-R35"),
-        (["SPY-R07", "--revision", "2.5.2"], "--revision: '2.5.2' has no lanes; valid: sound, "),
+        (
+            ["SPY-R09"],
+            "RULE: SPY-R09: the vectorized model cannot judge it; valid: SPY-R07, SPY-R35",
+        ),
+        (["V1-R09"], "RULE: V1-R09: the vectorized model cannot judge it; valid: SPY-R07, SPY-R35"),
+        (
+            ["SPY-R07", "--revision", "2.5.2"],
+            "--revision: '2.5.2' has no vectorized model; valid: sound, ",
+        ),
         (["SPY-R07", "--set", "formula=exact"], "--set: 'exact' is no projection; valid: document"),
-        (["SPY-R07", "--set", "early_eos=true"], "--set: early_eos: lanes always have some; valid"),
+        (
+            ["SPY-R07", "--set", "early_eos=true"],
+            "--set: early_eos: the vectorized model always has some; valid",
+        ),
         (["SPY-R07", "--set", "requests=1"], "--set: 'requests=1'; valid: 2 to 32 requests"),
-        (["SPY-R07", "--prove"], "--engine: lanes proves nothing; valid with --prove: z3"),
+        (["SPY-R07", "--prove"], "--engine: vectorized proves nothing; valid with --prove: z3"),
         (["SPY-R07", "--target", "nonsense"], "nonsense"),
     ],
 )
@@ -106,6 +115,6 @@ def test_without_numpy_it_says_how_to_install_it(run: Run, monkeypatch: pytest.M
     result = run("search", "SPY-R07", "--engine", "vectorized")
     assert (result.code, result.out) == (2, "")
     assert result.err == (
-        "schedproof: --engine: lanes: NumPy is not installed; "
+        "schedproof: --engine: vectorized: NumPy is not installed; "
         "valid: pip install 'schedproof[fast]'\n"
     )

@@ -32,7 +32,7 @@ def test_a_counterexample_is_replayed_explained_and_written(run: Run) -> None:
         "search SPY-R07, formula 2.1.0: "
         "block_size 2, chunk_size 2, max_batch_tkv 8, max_model_len 8"
     )
-    assert lines[1] == "up to 1 requests: 1 x 8 <= 8, whoever is admitted"
+    assert lines[1] == "up to 1 requests: 1 x 8 <= 8, whichever requests are admitted"
     assert lines[2].startswith("2 requests (short prompts first): sat after ")
     assert "BROKEN SPY-R07 batch × tkv within the limit" in lines[3]
     assert "  why:" in lines
@@ -55,7 +55,7 @@ def test_the_documented_revision_is_broken_and_replays_on_itself(run: Run) -> No
 def test_where_the_limit_cannot_be_reached_nothing_is_asked_and_exit_is_0(run: Run) -> None:
     result = run("search", "SPY-R07", "--set", "max_model_len=4096", "--set", "formula=2.1.0")
     assert result.code == 0, result
-    assert "up to 32 requests: 32 x 4096 <= 131072, whoever is admitted\n" in result.out
+    assert "up to 32 requests: 32 x 4096 <= 131072, whichever requests are admitted\n" in result.out
     assert result.out.endswith("proven: no counterexample with up to 32 requests\n")
 
 
@@ -79,7 +79,7 @@ def test_a_sound_formula_is_never_beyond_the_limit(run: Run) -> None:
 def test_requests_that_always_fit_are_never_beyond_the_limit(run: Run) -> None:
     result = run("search", "SPY-R07", "--maximize", "overshoot", "--set", "requests=4")
     assert result.code == 0, result
-    assert result.out.endswith("proven: they fit whoever is admitted\n")
+    assert result.out.endswith("proven: they fit whichever requests are admitted\n")
 
 
 def test_the_largest_volume_of_a_sound_formula_is_shown_with_its_run(run: Run) -> None:
@@ -109,7 +109,7 @@ def test_the_exact_check_refuses_nobody_in_vain(run: Run) -> None:
     words = ["--set", "formula=exact", "--set", "requests=2", *SMALLEST]
     result = run("search", "SPY-R07", "--maximize", "waste", *words)
     assert result.code == 0, result
-    assert result.out.endswith("proven: nobody is refused who is safe\n")
+    assert result.out.endswith("proven: no request is refused who is safe\n")
 
 
 @pytest.mark.parametrize("revision", ["sound", "2.1.2"])

@@ -31,7 +31,8 @@ CONFIG: Config = {
 }
 NOT_SEEN = {"tkv", "left_pad_blocks", "paused", "reserved_blocks", "slot_blocks"}
 RUNS = 300
-# A package whose scheduler takes everybody at once, and then gives everybody a token a step.
+# A package whose scheduler takes every request at once, and then gives every request a token a
+# step.
 FAKE = {
     "sampling_params.py": """
 class SamplingParams:
@@ -124,7 +125,7 @@ class Nano:
         return step
 
     def finish(self, limit: int = 500) -> list[Step]:
-        """The steps until nobody is left."""
+        """The steps until no request is left."""
         steps = [self.step()]
         while steps[-1]["running"] or steps[-1]["waiting"]:
             assert len(steps) < limit

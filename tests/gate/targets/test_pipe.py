@@ -52,7 +52,7 @@ def started(body: str, step_limit: float = PATIENT) -> PipeTarget:
 
 
 def is_gone(pid: int) -> bool:
-    """Whether the process ends; one that nobody reaps after us (a zombie) has ended too."""
+    """Whether the process ends; one that no request reaps after us (a zombie) has ended too."""
     deadline = time.monotonic() + PATIENT
     while time.monotonic() < deadline:
         try:
@@ -349,12 +349,12 @@ def test_after_a_broken_reply_only_start_goes_on() -> None:
 def test_a_flood_on_stderr_does_not_block_and_its_end_is_kept() -> None:
     body = """
 ask(); reply(); ask()
-for n in range(20000): os.write(2, b"%d: a line of some length that nobody reads\\n" % n)
+for n in range(20000): os.write(2, b"%d: a line of some length that no request reads\\n" % n)
 os.write(2, b"\\xff the end"); sys.exit(1)
 """
     with started(body) as target, pytest.raises(TargetDied):
         target.step()
-    assert target.stderr_tail.endswith("nobody reads\n\ufffd the end")
+    assert target.stderr_tail.endswith("no request reads\n\ufffd the end")
     assert len(target.stderr_tail) == child.STDERR_KEPT
 
 

@@ -67,7 +67,7 @@ class Vllm(NamedTuple):
         return step
 
     def finish(self, limit: int = 500) -> list[Step]:
-        """The steps until nobody is left."""
+        """The steps until no request is left."""
         steps = [self.step()]
         while steps[-1]["running"] or steps[-1]["waiting"]:
             assert len(steps) < limit
@@ -513,7 +513,7 @@ def test_an_abort_before_a_step_is_reported_in_it(vllm: Vllm) -> None:
     vllm.ask("r1", max_tokens=9)
     vllm.step()
     vllm.abort("r0")
-    vllm.abort("nobody")
+    vllm.abort("none_there")
     step = vllm.step()
     assert (step["scheduled"], step["finished"]) == ({"r1": 1}, {"r0": "aborted"})
     assert set(step["blocks"]) == {"r1"}

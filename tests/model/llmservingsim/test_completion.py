@@ -4,7 +4,7 @@ import pytest
 
 from schedproof.model.llmservingsim.completion import Done
 
-from ...command_line import Run
+from .build import Run
 
 
 @pytest.mark.parametrize("revision", ["documented", "head"])

@@ -2,7 +2,7 @@
 
 import pytest
 
-from ...command_line import Run
+from .build import Run
 
 
 def test_8000_tokens_at_a_threshold_of_1024_take_8_steps():

@@ -4,7 +4,7 @@ from itertools import permutations
 
 import pytest
 
-from ...command_line import Run
+from .build import Run
 
 
 def test_who_runs_comes_first_and_the_tail_gives_way():

@@ -67,7 +67,7 @@ def saying_s(name: str, *blocks: int) -> Sequence:
 
 
 def test_blocks_come_back_behind_all_that_are_free_the_last_one_first() -> None:
-    """One that nobody can find by its content is no exception."""
+    """One that no request can find by its content is no exception."""
     one = saying_s("a", 1, 2, 3)
     before = Pool(5, (), 6, ((5, None), (4, (("t", 4),))))
     after = kv_cache.free(CACHING, before, one, (one,))

@@ -7,8 +7,7 @@ import pytest
 from schedproof.model.llmservingsim.model import make_model
 from schedproof.model.scenario import Request
 
-from ...command_line import Run
-from .build import SMALL
+from .build import SMALL, Run
 
 ALWAYS = {
     *("kind", "scheduled", "emitted", "waiting", "running", "prefilling", "preempted"),
@@ -61,7 +60,7 @@ def test_who_is_aborted_leaves_as_one_that_has_finished(revision):
     run.ask("b", 5, 3)
     run.step()
     run.state = run.model.abort(run.state, "a")
-    run.state = run.model.abort(run.state, "nobody")
+    run.state = run.model.abort(run.state, "none_there")
     step = run.step()
     assert step["finished"] == {"a": "aborted"}
     assert (step["running"], step["free_blocks"]) == (["b"], 4)

@@ -5,8 +5,7 @@ import pytest
 from schedproof.model.llmservingsim import scheduler
 from schedproof.model.llmservingsim.state import State
 
-from ...command_line import Run
-from .build import waiting
+from .build import Run, waiting
 
 each_revision = pytest.mark.parametrize("revision", ["documented", "head"])
 

@@ -14,7 +14,7 @@ REVISIONS = ("documented", "0.2.0")
 
 
 def config(**changes: Any) -> NanoConfig:
-    """A configuration with room for everybody."""
+    """A configuration with room for every request."""
     return NanoConfig(**(SMALL | changes))
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from schedproof.model.nano_vllm.block_manager import slot
 
-from ...command_line import Run
+from .build import Run
 
 SYSTEM = ("system", 256)
 

@@ -10,8 +10,7 @@ from schedproof.model.nano_vllm.scheduler import Plan
 from schedproof.model.nano_vllm.state import Sequence, State
 from schedproof.model.pool import Pool, free_blocks
 
-from ...command_line import Run
-from .build import REVISIONS, config, decoding, ids, pool, waiting
+from .build import REVISIONS, Run, config, decoding, ids, pool, waiting
 
 WHOLE, IN_CHUNKS = REVISIONS
 each_revision = pytest.mark.parametrize("revision", REVISIONS)
@@ -28,7 +27,7 @@ def queue(*prompts: int, **changes: Any) -> State:
 
 
 def order(plan: Plan) -> list[tuple[str, int]]:
-    """Who is scheduled with how many tokens, in order."""
+    """A request that is scheduled with how many tokens, in order."""
     return list(plan.scheduled.items())
 
 
@@ -81,7 +80,7 @@ def test_who_is_aborted_inside_a_step_was_scheduled_and_gets_no_token(revision: 
     run.ask("a", 5)
     run.ask("b", 5)
     run.step()
-    run.state, seen = run.model.step(run.state, ("a", "nobody"))
+    run.state, seen = run.model.step(run.state, ("a", "none_there"))
     assert (seen["scheduled"], seen["emitted"]) == ({"a": 1, "b": 1}, {"b": 1})
     assert (seen["finished"], seen["running"]) == ({"a": "aborted"}, ["b"])
     assert seen["free_blocks"] == 6

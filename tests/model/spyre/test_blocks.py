@@ -144,7 +144,7 @@ def test_reserved_are_the_blocks_promised_to_the_admitted_and_not_held_yet() -> 
     assert blocks.reserved(config(), SOUND, state) == 1
     # The last token counts: 4 blocks and 2.
     assert blocks.reserved(config(), RELEASE_2_5_2, state) == 3
-    # Who is paused keeps what was promised; what is lost stays so.
+    # A request that is paused keeps what was promised; what is lost stays so.
     paused = state._replace(running=running[1:], paused=running[:1], lost_blocks=5)
     assert blocks.reserved(config(), SOUND, paused) == 1 + 5
 

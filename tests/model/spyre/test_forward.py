@@ -363,7 +363,7 @@ def test_a_queue_without_a_request_keeps_the_others_in_order() -> None:
 def test_a_decode_step_asks_for_a_block_only_where_one_begins_or_fills_up(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Nobody else has to: a step is taken as often as nothing else."""
+    """No request else has to: a step is taken as often as nothing else."""
     asked: list[int] = []
     held = forward.blocks.hold
 

@@ -1,4 +1,5 @@
-"""Who sits out while the batch is too large for the limit, and who is asked first. Block 4."""
+"""A request that sits out while the batch is too large for the limit, and who is asked first.
+Block 4."""
 
 from itertools import pairwise
 
@@ -66,7 +67,7 @@ def test_who_was_paused_longest_is_asked_first_then_who_has_generated_fewest() -
 
 
 def test_with_long_output_priority_who_has_generated_most_is_asked_first() -> None:
-    """Still after those who were paused longer; equals keep their order."""
+    """Still after requests that were paused longer; equals keep their order."""
     assert ids(fairness_order(config(long_output_priority=True), CROWD)) == [
         *("twice", "once, more", "once"),
         *("many", "few", "as few"),
@@ -94,7 +95,7 @@ def test_whoever_stays_or_returns_has_no_paused_step() -> None:
 
 
 def test_who_does_not_fit_is_paused_and_counts_the_steps() -> None:
-    """Two reach 10, three 30. The one who generated most is asked last."""
+    """Two reach 10, three 30. The one that generated most is asked last."""
     a, b, c = member("a", 9, 3), member("b", 9, 1), member("c", 9, 2)
     tight = config(max_batch_tkv=29)
     once = pause_and_resume(tight, State(running=(a, b, c)))
@@ -108,7 +109,7 @@ def test_who_does_not_fit_is_paused_and_counts_the_steps() -> None:
 
 
 def test_paused_on_and_on_a_request_counts_on() -> None:
-    """Room for one only: the two who were paused take turns before the third."""
+    """Room for one only: the two that were paused take turns before the third."""
     names = ("a", "b", "c")
     state = State(running=tuple(member(name, 9, number) for number, name in enumerate(names, 1)))
     alone = config(max_batch_tkv=10)
@@ -132,15 +133,15 @@ def test_one_who_does_not_fit_does_not_stop_those_behind() -> None:
 
 
 def test_who_stays_keeps_its_place_and_who_returns_goes_to_the_end() -> None:
-    """In the order in which they were asked; whoever prefills is not asked at all."""
+    """In the order in which they were asked; a request that prefills is not asked at all."""
     prefills = waiting(20, name="prefills", computed=4)
     a, b = member("a", 5, 4), member("b", 5, 1)
     c, d = member("c", 5, 3, 1), member("d", 5, 2, 7)
     state = State(running=(a, prefills, b), paused=(c, d))
     fresh = (c._replace(paused_steps=0), d._replace(paused_steps=0))
     # All four reach 6 each.
-    everyone = pause_and_resume(config(max_batch_tkv=24), state)
-    assert everyone == State(running=(a, prefills, b, fresh[1], fresh[0]))
+    all_requests = pause_and_resume(config(max_batch_tkv=24), state)
+    assert all_requests == State(running=(a, prefills, b, fresh[1], fresh[0]))
     # With room for three, a is asked last.
     three = pause_and_resume(config(max_batch_tkv=23), state)
     assert three == State(
@@ -156,12 +157,13 @@ def test_who_stays_keeps_its_place_and_who_returns_goes_to_the_end() -> None:
 def test_who_stays_is_within_the_limit_and_nobody_else_would_be(
     sizes: list[tuple[int, int]], decoding: int, limit: int
 ) -> None:
-    """Nobody paused fits beside all those who were asked before and stay; somebody stays."""
-    everyone = [member(str(n), length, 1, age) for n, (length, age) in enumerate(sizes)]
-    before = State(running=tuple(everyone[:decoding]), paused=tuple(everyone[decoding:]))
+    """No request paused fits beside all requests that were asked before and stay; a request
+    stays."""
+    all_requests = [member(str(n), length, 1, age) for n, (length, age) in enumerate(sizes)]
+    before = State(running=tuple(all_requests[:decoding]), paused=tuple(all_requests[decoding:]))
     after = pause_and_resume(config(max_batch_tkv=limit), before)
     asked = ids(fairness_order(config(), before))
-    length = {one.id: one.computed + 1 for one in everyone}
+    length = {one.id: one.computed + 1 for one in all_requests}
 
     def volume(names: list[str]) -> int:
         return len(names) * max_tkv([length[name] for name in names], BLOCK)

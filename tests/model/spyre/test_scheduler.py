@@ -118,7 +118,7 @@ def test_a_prefill_goes_before_a_decode_step_and_a_decode_step_before_nothing(
 
 @ALL
 def test_who_is_paused_is_settled_in_every_step_that_is_no_prefill(revision: Revision) -> None:
-    """6 tokens each: two fit into 13. Nobody is asked in a prefill step."""
+    """6 tokens each: two fit into 13. No request is asked in a prefill step."""
     a, b, c = (decoding(name, 5, 9) for name in "abc")
     tight = config(max_batch_tkv=13)
     state, decision = scheduler.decide(tight, revision, batch(a, b, c))
@@ -333,7 +333,7 @@ def test_everyone_is_served_first_come_first_served_to_the_last_token(revision: 
 
 def running_after(before: dict[str, Any], seen: dict[str, Any]) -> list[str]:
     """The running queue by what was scheduled: who prefills goes to the front, in a decode step
-    to the end; who returns from a pause comes behind those who stayed."""
+    to the end; who returns from a pause comes behind requests that stayed."""
     old, ongoing, computed = before["running"], before["prefilling"], list(seen["scheduled"])
     if seen["kind"] == "prefill":
         return [*computed, *(name for name in old if name not in computed)]
@@ -471,7 +471,7 @@ def common_prefix_len(one: list[tuple[str, int]], other: list[tuple[str, int]]) 
 
 @EACH
 def test_a_hit_is_the_longest_run_of_full_blocks_that_anyone_has_computed(revision: str) -> None:
-    """In a pool that never hands a block out again, whoever computed it and whenever."""
+    """In a pool that never hands a block out again, a request that computed it and whenever."""
 
     @HALF
     @given(sharing())
@@ -665,7 +665,7 @@ def test_paused_requests_take_turns_and_whoever_waits_may_go_when_nobody_runs() 
         ("decode", ["b"], ["a"]),
         # The fourth token of a.
         ("decode", ["a"], ["b"]),
-        # Nobody runs: now c goes before b returns, and in its first block is pushed to 8, too.
+        # No request runs: now c goes before b returns, and in its first block is pushed to 8, too.
         ("prefill", ["c"], ["b"]),
         ("decode", ["b"], ["c"]),
         ("decode", ["c"], []),

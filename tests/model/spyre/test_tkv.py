@@ -61,8 +61,8 @@ def test_a_member_that_leaves_never_raises_the_max_tkv(batch: Batch) -> None:
 
 @given(batches())
 def test_one_more_token_moves_each_tkv_by_one_or_by_a_block_more_or_less(batch: Batch) -> None:
-    """The jump rules: whoever crosses a block border with padding falls back a block; if a
-    member without padding crosses, all who do not cross are pushed a block forward.
+    """The jump rules: a request that crosses a block border with padding falls back a block; if a
+    member without padding crosses, all requests that do not cross are pushed a block forward.
     """
     lengths, block = batch
     pads = tkv.left_pad_blocks(*batch)

@@ -114,10 +114,10 @@ class Join(NamedTuple):
         return FORMULAS[formula](reported, members, self.newcomer, self.block)
 
     def volumes(self) -> list[int]:
-        """Batch x tkv of every decode step that the newcomer shares, nobody stopping early."""
-        everyone = [*self.members, (self.newcomer.prompt, self.newcomer.remaining)]
+        """Batch x tkv of every decode step that the newcomer shares, no request stopping early."""
+        all_requests = [*self.members, (self.newcomer.prompt, self.newcomer.remaining)]
         batches = (
-            [computed + step for computed, remaining in everyone if remaining >= step]
+            [computed + step for computed, remaining in all_requests if remaining >= step]
             for step in range(1, self.newcomer.remaining + 1)
         )
         return [len(b) * max_tkv(b, self.block) for b in batches if len(b) > 1]
@@ -211,7 +211,8 @@ def test_counterexamples_at_production_scale(
     stated: int,
     start_revision: Any,
 ) -> None:
-    """Block 64, chunk 512, limit 131072, from an empty system, nobody stops early. Steps from 0."""
+    """Block 64, chunk 512, limit 131072, from an empty system, no request stops early. Steps from
+    0."""
     target = start_revision(replace(RELEASE_2_1_2, projection=FORMULAS[formula]))
     over = [one for one in volumes_of(target, arrivals) if one[1] > 131072]
     assert over[0] == first_over
@@ -263,7 +264,8 @@ def test_the_rest_of_a_run_is_what_the_scheduler_does(formula: str, start_revisi
 def volumes_of(target: Any, arrivals: list[Arrival], block: int = 64) -> list[tuple[int, int]]:
     """Each decode step of a run with its batch x tkv.
 
-    Once everyone has joined nothing is left to decide, and 26 000 steps follow from the dynamics.
+    Once every request has joined nothing is left to decide, and 26 000 steps follow from the
+    dynamics.
     """
     volumes: list[tuple[int, int]] = []
     arrived = 0

@@ -79,7 +79,8 @@ def reference(
 
 
 def shown(lanes: Lanes, before: Array, place: int, requests: Sequence[Request]) -> dict[str, Any]:
-    """The fields of the step observation that a lane has; those who run by name, in no order."""
+    """The fields of the step observation that a lane has; requests that run by name, in no
+    order."""
     order = sorted(requests, key=lambda one: one.arrival)
     now = dict(zip(order, lanes.computed[:, place].tolist(), strict=False))
     was = dict(zip(order, before[:, place].tolist(), strict=False))

@@ -18,8 +18,8 @@ FREE = Rules(4, 8, 99, 10**6, 10**9, True, False, False, False, 0, 0)
 
 
 class Case(NamedTuple):
-    """A batch and who asks to join; `rows` are (prompt, max_tokens, end, computed), those who do
-    not decode among them."""
+    """A batch and who asks to join; `rows` are (prompt, max_tokens, end, computed), requests that
+    do not decode among them."""
 
     rows: list[tuple[int, int, int, int]]
     members: list[Decoding]

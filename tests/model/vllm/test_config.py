@@ -79,7 +79,7 @@ def test_the_budget_has_a_token_for_everybody_who_may_run() -> None:
     assert read_config({"max_num_seqs": 5, "max_num_batched_tokens": 5}, REVISION)
     assert refusal(max_num_seqs=5, max_num_batched_tokens=4) == (
         "$.config.max_num_batched_tokens: 4 is less than max_num_seqs (5): "
-        "not everyone could decode; valid: at least 5"
+        "not every request could decode; valid: at least 5"
     )
 
 

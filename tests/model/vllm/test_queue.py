@@ -1,4 +1,4 @@
-"""Who is first in line, and who gives way."""
+"""A request that is first in line, and who gives way."""
 
 import pytest
 

@@ -304,7 +304,7 @@ def test_nobody_is_admitted_in_a_step_that_preempted() -> None:
     first, second = steps(config(), state, 2)
     assert (first["preempted"], first["scheduled"]) == (["b"], {"a": 1})
     assert (first["waiting"], first["running"]) == (["b", "new"], ["a"])
-    # b now has 6 tokens to compute and comes first: nobody passes it.
+    # b now has 6 tokens to compute and comes first: no request passes it.
     assert (second["scheduled"], second["waiting"]) == ({"a": 1}, ["b", "new"])
 
 

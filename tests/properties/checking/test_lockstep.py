@@ -141,7 +141,7 @@ def test_blocks_that_differ_in_their_numbers_only_are_the_same(seen: Step, model
     ],
     ids=[
         *("not shared", "shared", "padding held", "model holds padding", "one more", "one twice"),
-        *("somebody else's", "another of its own", "not written", "nobody's"),
+        *("another request's", "another of its own", "not written", "none_there's"),
     ],
 )
 def test_blocks_that_differ_by_more_than_names_are_told_apart(

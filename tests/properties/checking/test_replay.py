@@ -52,7 +52,7 @@ class Recorder(ModelTarget):
 
 
 class Ghost(ModelTarget):
-    """Shows a request that nobody sent, once three tokens are computed in a step's decode."""
+    """Shows a request that no request sent, once three tokens are computed in a step's decode."""
 
     def step(self) -> Reply:
         reply = super().step()

@@ -150,7 +150,7 @@ def test_an_abort_may_have_been_inside_the_step_or_before_it(inside: bool, said:
 
 def test_an_abort_of_who_has_ended_is_no_branch_and_many_aborts_are_not_too_many() -> None:
     recording = Recording(max_num_seqs=32)
-    recording.abort("nobody", False)
+    recording.abort("none_there", False)
     match = recording.explainer.match_of("sound")
     assert match is not None
     assert len(match.branches) == 1

@@ -45,7 +45,7 @@ def test_a_release_is_explained_by_its_own_formula():
 @pytest.mark.parametrize(
     ("rule", "version", "step"),
     [
-        ("SPY-R07", "of somebody else", 257),
+        ("SPY-R07", "of another request", 257),
         ("SPY-R32", "documented", 257),
         ("SPY-R07", "documented", 100),
     ],

@@ -109,7 +109,7 @@ def test_an_abort_inside_a_step_ends_a_request_with_that_step() -> None:
 
 def test_an_abort_of_the_unknown_or_the_finished_changes_nothing() -> None:
     book = history(request("a", 8))
-    book.abort("nobody", inside=False)
+    book.abort("none_there", inside=False)
     book.observe(prefill("a", 8, finished={"a": "eos"}))
     book.abort("a", inside=True)
     assert (book.aborts_to_report, book.aborts_inside) == (set(), set())

@@ -1,4 +1,4 @@
-"""Rules of every system: nobody lost, tokens counted, progress, blocks kept together."""
+"""Rules of every system: no request lost, tokens counted, progress, blocks kept together."""
 
 from typing import Any
 

@@ -232,7 +232,7 @@ def test_no_long_prompt_leaves_more_than_two_blocks(data):
 @pytest.mark.parametrize("prompt", [11, 12, 13, 7, 8, 9, 2, 3])
 def test_a_late_request_aims_at_what_is_left(prompt):
     """Three blocks are free, or two if another one takes one; with 2 tokens it fills its block
-    when the first of those who run does."""
+    when the first of requests that run does."""
     history = _history(CONFIG, [5, 8], free=3)
     _found(nano_vllm.beside_the_batch(CONFIG, history), lambda shape: shape.prompt == prompt)
 

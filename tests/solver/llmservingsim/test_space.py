@@ -82,7 +82,7 @@ def steps_seen(revision, scope, reduced):
             for name, tokens in step.scheduled.items()
         )
         hits = tuple((step.prefix_hit or {}).get(name) for name in step.scheduled)
-        # How many wait behind one that nobody looked at makes no difference.
+        # How many wait behind one that no request looked at makes no difference.
         queues = step.waiting == (), len(step.running), len(step.preempted), step.free_blocks
         for number in numbers(members):
             seen.add((scope.limits[number], step.kind, rows, hits, queues))
@@ -138,8 +138,8 @@ def test_pools_explored_in_one_go_are_those_explored_one_by_one(revision, scope)
         assert verdicts(alone)[1] == {entry for entry in exercised if entry[1] == pool}
 
 
-# States, transitions and depth of a few configurations: whoever changes a model on purpose changes
-# these numbers with it.
+# States, transitions and depth of a few configurations: a request that changes a model on purpose
+# changes these numbers with it.
 PINNED = {
     ("documented", "lengths"): (423, 777, 11),
     ("documented", "aborts"): (147, 606, 10),
@@ -199,7 +199,7 @@ FAULTS = {
         *(kv_cache, "fits", one_block_more),
         *("documented", "lengths", "LSS-P01"),
     ),
-    "nobody gets anything": (
+    "no request gets anything": (
         *(documented, "cap", nothing_for_anybody),
         *("documented", "threshold", "ALL-R10"),
     ),

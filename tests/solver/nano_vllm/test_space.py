@@ -196,8 +196,8 @@ def test_pools_explored_in_one_go_are_those_explored_one_by_one(revision, name):
 @pytest.mark.parametrize("revision", REVISIONS)
 @pytest.mark.parametrize("order", ["depth", "deepening"])
 def test_every_order_comes_to_the_same_verdicts(revision, order):
-    """Not to as many states: those who have ended are numbered as they came, so that of two ends
-    that mirror each other the first one met is counted, or both."""
+    """Not to as many states: requests that have ended are numbered as they came, so that of two
+    ends that mirror each other the first one met is counted, or both."""
     scope = replace(named("lengths"), limits=(3,))
     first, other = explored(revision, scope), explored(revision, scope, order=order)
     assert other.complete
@@ -215,7 +215,7 @@ def test_the_model_keeps_every_rule_but_those_of_which_the_release_is_known_to_d
     assert one.livelocks == 0
 
 
-# States, transitions and depth of a few configurations: whoever changes the model on purpose
+# States, transitions and depth of a few configurations: a request that changes the model on purpose
 # changes these numbers with it.
 PINNED = {
     ("documented", "lengths"): (861, 1162, 12),

@@ -44,7 +44,8 @@ def test_where_the_limit_cannot_be_reached_nothing_is_asked():
 
 
 def test_one_token_less_than_a_block_of_slack_is_not_enough():
-    """A block more for everyone makes 2.1.0 sound (test_volumetric_proof); 63 tokens do not."""
+    """A block more for every request makes 2.1.0 sound (test_volumetric_proof); 63 tokens do
+    not."""
     setting = Setting("2.1.0+63", 2, limit=131_195)
     [found] = list(fewest(setting, 5))
     assert found.answer == "sat"

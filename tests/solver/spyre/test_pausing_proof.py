@@ -71,7 +71,7 @@ def test_the_paused_hold_each_other_back_for_less_steps_than_there_are_slots(slo
                 for number, (one, own) in enumerate(asked)
             ]
             steps, pauses = longest_wait(model, requests)
-            # One who stays may start after each pausing step, and all who want one token.
+            # One who stays may start after each pausing step, and all requests that want one token.
             assert steps <= 2 * pauses + asked.count((1, 1))
             most = max(most, pauses)
     assert most == slots - 1

@@ -25,7 +25,7 @@ KINDS = {
     "other": ((("q", 4),), 4, 4),
 }
 PAIRS = list(product(["short", "prefix", "fork", "goes on"], repeat=2))
-# In the last one a hit may be on blocks that nobody holds, while another has a promise.
+# In the last one a hit may be on blocks that no request holds, while another has a promise.
 TRIPLES = [*product(["short", "prefix"], repeat=3), ("prefix", "other", "prefix")]
 
 
@@ -43,7 +43,7 @@ def pooled(revision, pool):
 
 
 def slack(state, model):
-    """Blocks that are free and promised to nobody."""
+    """Blocks that are free and promised to no request."""
     return free_blocks(state.pool) - blocks.reserved(model.config, model.revision, state)
 
 

@@ -205,7 +205,7 @@ def test_only_the_rules_that_are_said_to_read_the_limit_do():
         assert run.exploration.complete
 
 
-# States and transitions of one configuration of every revision: whoever changes the model on
+# States and transitions of one configuration of every revision: a request that changes the model on
 # purpose changes these numbers with it.
 PINNED = {
     ("sound", "lengths"): (111, 219, 11),

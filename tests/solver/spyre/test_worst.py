@@ -60,7 +60,7 @@ def test_the_worst_volume_is_that_of_the_worst_run(formula):
     assert bool(overshoot.arrivals) == (expected > SETTING.limit)
     *_, volume = worst(setting, "volume")
     assert volume.exact
-    # Where nobody joins a batch there is no volume of two; one alone is never asked about.
+    # Where no request joins a batch there is no volume of two; one alone is never asked about.
     assert volume.reached == (expected if together(runs, formula) else 0)
 
 

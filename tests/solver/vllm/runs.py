@@ -1,4 +1,4 @@
-"""Requests and configurations of vLLM in which somebody must give way."""
+"""Requests and configurations of vLLM in which a request must give way."""
 
 from schedproof.model.scenario import Request
 from schedproof.model.systems import make_model

@@ -1,5 +1,5 @@
-"""Nobody is admitted who could not finish alone, and nobody who could is kept out: by lemmas, and
-on every run of a few requests."""
+"""No request is admitted who could not finish alone, and no request that could is kept out: by
+lemmas, and on every run of a few requests."""
 
 from itertools import product
 

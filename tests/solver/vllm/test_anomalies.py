@@ -22,7 +22,7 @@ def found(request):
 
 
 def preemptions(scenario):
-    """How often somebody is preempted in a run that ends, seen by the requests' client."""
+    """How often a request is preempted in a run that ends, seen by the requests' client."""
     outcome = replay(ModelTarget(), scenario, ())
     assert outcome.finished
     assert not outcome.session.rejected

@@ -189,7 +189,7 @@ def test_the_model_keeps_every_rule_and_never_goes_in_circles(scope):
     assert one.livelocks == 0
 
 
-# States, transitions and depth of a few configurations: whoever changes the model on purpose
+# States, transitions and depth of a few configurations: a request that changes the model on purpose
 # changes these numbers with it.
 PINNED = {
     "lengths": (277, 605, 10),
@@ -241,8 +241,8 @@ FAULTS = {
     "the most important": (queue, "victim", most_important_first, "priority", "V1CP-R14"),
     "a block that is not there": (kv_cache, "fits", one_block_more, "first chunk", "V1-R14"),
     "forgets what it said": (scheduler, "preempt", forgets_what_it_said, "lengths", "ALL-R04"),
-    # Whoever needs a second chunk is preempted, and begins again.
-    "nobody grows": (kv_cache, "grow", never, "threshold", "ALL-R06"),
+    # A request that needs a second chunk is preempted, and begins again.
+    "no request grows": (kv_cache, "grow", never, "threshold", "ALL-R06"),
 }
 
 

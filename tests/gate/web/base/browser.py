@@ -25,7 +25,7 @@ def browser() -> Iterator[Any]:
 
 @contextmanager
 def page_at(one: Any, address: str, width: int = 1280, scheme: str = "light") -> Iterator[Any]:
-    """The page, which must log nothing and ask nobody else."""
+    """The page, which must log nothing and ask no other request."""
     context = one.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme)
     page = context.new_page()
     said: list[str] = []

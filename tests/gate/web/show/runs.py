@@ -112,7 +112,7 @@ def crash() -> Run:
 
 
 class Late(Toy):
-    """Does not say that anybody runs, once two do."""
+    """Does not say that any request runs, once two do."""
 
     decides_as = "2.1.2"
 

@@ -1,4 +1,4 @@
-"""The page in a browser: what it shows is what the trace says, whoever asks and how."""
+"""The page in a browser: what it shows is what the trace says, a request that asks and how."""
 
 from collections.abc import Callable
 from typing import Any
@@ -39,7 +39,7 @@ READ_ALL = """() => {
 
 
 def names(text: str) -> tuple[str, ...]:
-    return () if text == "nobody" else tuple(text.split(", "))
+    return () if text == "none" else tuple(text.split(", "))
 
 
 def assert_as_the_trace(run: Run, read: list[dict[str, Any]]) -> None:
@@ -116,7 +116,7 @@ def test_the_padding_figure_jumps_where_its_caption_says(show: Callable[..., Any
     read = tab.evaluate(READ_ALL)
     assert_as_the_trace(run, read)
     rows = runs.figure("scheduling_padding_tkv_jump")["steps"]
-    # Who leaves takes padding along: then the next step is another one.
+    # A request that leaves takes padding along: then the next step is another one.
     compared = [row for row in rows[:-1] if "completed" not in row]
     assert len(compared) == len(rows) - 4
     for row in compared:

@@ -1,4 +1,4 @@
-"""The page of a run: whole, small, the same each time, and nobody's words are its own."""
+"""The page of a run: whole, small, the same each time, and no request's words are its own."""
 
 import base64
 import gzip

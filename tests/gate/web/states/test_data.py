@@ -110,7 +110,7 @@ def test_what_is_never_at_stake_has_no_run_and_says_so(graph: Graph, data: dict[
 def test_moves_are_told_in_the_words_of_clients(data: dict[str, Any]) -> None:
     words = {move["does"] for move in data["moves"]}
     assert {"r0 arrives", "r1 arrives", "step", "step; r0 ends early (EOS)"} <= words
-    assert "r0 is read: prompt 2, max_tokens 1 to 5 (nobody has read it)" in words
+    assert "r0 is read: prompt 2, max_tokens 1 to 5 (not read yet)" in words
     assert any("left padding 1 block" in one[1] for s in data["states"] for one in s["requests"])
 
 
@@ -142,5 +142,5 @@ def test_a_length_that_the_configuration_refuses_is_no_length_of_a_request() -> 
     assert len(staked) > 15
     assert all(one["path"] for one in staked)
     said = [words for state in page["states"] for _, words in state["requests"]]
-    assert any("prompt 1 to 4 (nobody has read it)" in words for words in said)
-    assert not any("to 7 (nobody" in words for words in said)
+    assert any("prompt 1 to 4 (not read yet)" in words for words in said)
+    assert not any("to 7 (not read yet" in words for words in said)

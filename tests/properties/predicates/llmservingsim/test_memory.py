@@ -18,9 +18,9 @@ def test_what_others_were_promised_is_not_free():
     history = book(request("a", 6, 6, 1), request("b"), running="a")
     step = ran({"a": 1, "b": 6}, "ab", blocks={"a": [1, 2], "b": [3, 4]}, free_blocks=3)
     assert memory.not_promised(history, step) == (
-        "b starts; those who run may still take 4 blocks, 3 are free"
+        "b starts; requests that run may still take 4 blocks, 3 are free"
     )
-    # Nobody is accused who does not start.
+    # No request is accused who does not start.
     step = ran({"a": 1}, "a", blocks={"a": [1, 2]}, free_blocks=0)
     assert memory.not_promised(book(request("a", 6, 6, 1), running="a"), step) is None
 

@@ -1,4 +1,4 @@
-"""Who goes first and who is left out, by example."""
+"""A request that goes first and who is left out, by example."""
 
 import pytest
 

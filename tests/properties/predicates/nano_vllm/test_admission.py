@@ -1,4 +1,4 @@
-"""Who is admitted, with how much, and past whom, by example."""
+"""A request that is admitted, with how much, and past whom, by example."""
 
 import pytest
 
@@ -280,7 +280,7 @@ def test_nobody_is_accused_whose_blocks_nobody_can_count() -> None:
 
 
 def admits(history: RunHistory, **tables: tuple[int, ...]) -> Step:
-    """A step that prefills everybody who has such a table."""
+    """A step that prefills every request that has such a table."""
     scheduled = {name: history.live[name].num_tokens for name in tables}
     return ran(scheduled, "".join(tables), blocks=tables)
 

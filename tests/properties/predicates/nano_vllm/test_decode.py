@@ -31,7 +31,8 @@ def test_decoding_is_at_stake_when_one_who_runs_is_scheduled() -> None:
     assert not decode.someone_decodes(history, ran({"b": 6}, "ab"))
 
 
-# --- everybody (NAN-R04) -----------------------------------------------------------------------
+# --- every request (NAN-R04)
+# -----------------------------------------------------------------------
 
 
 def test_everyone_who_runs_has_a_turn_or_gives_way() -> None:
@@ -85,7 +86,7 @@ def test_victims_are_the_last_of_those_who_run(gone: str, told: str | None) -> N
     ("free", "told"),
     [
         (1, None),
-        (2, "b preempted, although 2 blocks were free and those who run need at most 2"),
+        (2, "b preempted, although 2 blocks were free and requests that run need at most 2"),
     ],
 )
 def test_nobody_is_preempted_while_there_are_blocks_for_all(free: int, told: str | None) -> None:
@@ -98,7 +99,7 @@ def test_nobody_is_preempted_while_there_are_blocks_for_all(free: int, told: str
 def test_who_is_inside_a_block_needs_none() -> None:
     history = book(runs("a", 5), runs("b", 7), running="ab", free=0)
     told = decode.wrong_victim(history, ran({"a": 1}, "a", "b", preempted=("b",)))
-    assert told == "b preempted, although 0 blocks were free and those who run need at most 0"
+    assert told == "b preempted, although 0 blocks were free and requests that run need at most 0"
 
 
 def test_without_a_number_of_free_blocks_only_the_order_counts() -> None:

@@ -87,7 +87,8 @@ def test_before_the_first_step_nobody_waits() -> None:
     assert queues.newcomer_not_at_the_back(history, ran({}, "", "cb")) is not None
 
 
-# --- those who run (NAN-R15) -------------------------------------------------------------------
+# --- requests that run (NAN-R15)
+# -------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -143,7 +144,8 @@ def test_an_order_is_at_stake_when_several_run() -> None:
     assert not queues.several_run(history, ran({}, "a"))
 
 
-# --- those who wait (NAN-R03) ------------------------------------------------------------------
+# --- requests that wait (NAN-R03)
+# ------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Who sits out, for how long, and who must not prefill meanwhile."""
+"""A request that sits out, for how long, and who must not prefill meanwhile."""
 
 from typing import Any
 
@@ -70,8 +70,8 @@ def test_prefill_beside_the_paused_is_at_stake_only_if_both_are_there() -> None:
 
 
 def three(**changes: Any) -> RunHistory:
-    everyone = (decoding("a", 11), decoding("b", 11, prompt=10), decoding("c", 11, prompt=9))
-    return book(*everyone, **({"max_batch_tkv": 24} | changes))
+    all_requests = (decoding("a", 11), decoding("b", 11, prompt=10), decoding("c", 11, prompt=9))
+    return book(*all_requests, **({"max_batch_tkv": 24} | changes))
 
 
 def test_those_decode_who_fit_and_have_generated_least() -> None:
@@ -100,8 +100,12 @@ def test_with_long_outputs_first_those_decode_who_have_generated_most() -> None:
 
 
 def test_who_is_paused_longest_comes_before_who_has_generated_less() -> None:
-    everyone = (decoding("a", 11), sits_out("b", 11, 1, prompt=9), sits_out("c", 11, 2, prompt=8))
-    resumed = book(*everyone, paused=("c", "b"), max_batch_tkv=24)
+    all_requests = (
+        decoding("a", 11),
+        sits_out("b", 11, 1, prompt=9),
+        sits_out("c", 11, 2, prompt=8),
+    )
+    resumed = book(*all_requests, paused=("c", "b"), max_batch_tkv=24)
     assert broken("SPY-R51", resumed, decode("c", "b")) is None
     assert broken("SPY-R51", resumed, decode("a", "c")) == (
         "b should decode and a should be paused"
@@ -109,23 +113,23 @@ def test_who_is_paused_longest_comes_before_who_has_generated_less() -> None:
 
 
 def test_among_equals_the_paused_come_first_and_then_the_order_of_running() -> None:
-    everyone = (decoding("a", 11), decoding("b", 11), decoding("c", 11))
-    by_arrival = book(*everyone, max_batch_tkv=24)
+    all_requests = (decoding("a", 11), decoding("b", 11), decoding("c", 11))
+    by_arrival = book(*all_requests, max_batch_tkv=24)
     assert broken("SPY-R51", by_arrival, decode("a", "b")) is None
-    listed = book(*everyone, running=("c", "b", "a"), max_batch_tkv=24)
+    listed = book(*all_requests, running=("c", "b", "a"), max_batch_tkv=24)
     assert broken("SPY-R51", listed, decode("c", "b")) is None
     assert broken("SPY-R51", listed, decode("a", "b")) is not None
     # In the list of running or not: who is not listed comes last.
-    unlisted = book(*everyone, running=("c",), max_batch_tkv=24)
+    unlisted = book(*all_requests, running=("c",), max_batch_tkv=24)
     assert broken("SPY-R51", unlisted, decode("c", "a")) is None
 
 
 def test_a_long_request_is_passed_by_and_a_short_one_behind_it_may_still_fit() -> None:
-    everyone = (decoding("a", 3), decoding("b", 30, prompt=29), decoding("c", 3, prompt=1))
-    passing = book(*everyone, max_batch_tkv=31)
+    all_requests = (decoding("a", 3), decoding("b", 30, prompt=29), decoding("c", 3, prompt=1))
+    passing = book(*all_requests, max_batch_tkv=31)
     assert broken("SPY-R51", passing, decode("a", "c")) is None
     # Rows are as wide as the widest: 4 tokens in a row of 32 reach position 32.
-    alone = book(*everyone, max_batch_tkv=64)
+    alone = book(*all_requests, max_batch_tkv=64)
     assert broken("SPY-R51", alone, decode("a", "b")) is None
     assert broken("SPY-R51", alone, decode("a", "b", "c")) == "c should be paused"
 
@@ -154,8 +158,8 @@ def test_a_paused_request_comes_back_within_as_many_steps_as_there_are_slots(
 
 
 def test_who_is_not_paused_does_not_starve() -> None:
-    everyone = book(decoding("a", 8), decoding("b", 8))
-    assert broken("SPY-P01", everyone, decode("a")) is None
-    assert not exercised("SPY-P01", everyone, decode("a"))
+    all_requests = book(decoding("a", 8), decoding("b", 8))
+    assert broken("SPY-P01", all_requests, decode("a")) is None
+    assert not exercised("SPY-P01", all_requests, decode("a"))
     first = history(decoding("a", 8), revision=RELEASE)
     assert broken("SPY-P01", first, idle()) is None

@@ -68,7 +68,7 @@ def test_a_step_that_preempts_admits_nobody_and_not_the_victim() -> None:
         ({"max_num_batched_tokens": 3, "max_num_seqs": 2}, {}, True),
         ({}, {"free_blocks": 1}, False),
         ({}, {"free_blocks": 2}, True),
-        # The reserve of one of eight blocks is refused to whoever joins.
+        # The reserve of one of eight blocks is refused to a request that joins.
         ({"watermark": 0.125}, {"free_blocks": 2}, False),
         ({"watermark": 0.125}, {"free_blocks": 3}, True),
         ({}, {"preempted": ("a",)}, False),
@@ -97,5 +97,5 @@ def test_by_priority_one_that_is_its_own_victim_may_end_the_round() -> None:
     accounts = [request(name, 6, 6, 1) for name in "abc"]
     history = book(*accounts, running="abc", policy="priority")
     assert queues.passed_by(history, ran({"a": 1}, "ac", "b", preempted=("b",))) is None
-    # Here somebody behind the victim went on, so the round did not end with it.
+    # Here a request behind the victim went on, so the round did not end with it.
     assert queues.passed_by(history, ran({"b": 1}, "bc", "a", preempted=("a",))) is not None
