@@ -55,6 +55,7 @@ def test_every_input_is_used() -> None:
         assert f"inputs.{name} " in text
 
 
+@pytest.mark.slow
 def test_a_gate_of_the_model_writes_its_reports_and_names_them(tmp_path: Path) -> None:
     code, out = gated(tmp_path, target="model")
     assert (code, "conforms" in out) == (0, True), out

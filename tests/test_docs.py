@@ -77,6 +77,7 @@ def name_of(page: Path) -> str:
 RUN = [name_of(page) for page in pages() if "```console" in page.read_text(encoding="utf-8")]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("page", RUN)
 def test_a_page_works_word_for_word(page: str, tmp_path: Path) -> None:
     ran = 0
@@ -224,6 +225,7 @@ def test_every_rule_has_its_place_in_the_site(site: Path) -> None:
             assert escape(rule.source, quote=False) in page
 
 
+@pytest.mark.slow
 def test_every_page_of_a_system_has_a_figure_that_is_there(site: Path) -> None:
     for page in (site / "systems").glob("*.html"):
         frames = re.findall(r"<iframe[^>]+>", page.read_text("utf-8"))

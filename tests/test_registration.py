@@ -25,6 +25,7 @@ def _registered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Non
     systems.unregister("toy")
 
 
+@pytest.mark.slow
 def test_a_gate_judges_it_by_its_rules_and_those_of_every_system() -> None:
     verdict = schedproof.judge(ModelTarget(), system="toy")
     statuses = {rule.id: rule.status for rule in verdict.rules}
@@ -34,6 +35,7 @@ def test_a_gate_judges_it_by_its_rules_and_those_of_every_system() -> None:
     assert all(rule.exercised for rule in verdict.rules if rule.id in CHECKED)
 
 
+@pytest.mark.slow
 def test_a_gate_finds_and_shrinks_what_breaks_its_rules() -> None:
     verdict = schedproof.judge(ModelTarget(), system="toy", revision="one too many")
     finding = next(one for one in verdict.findings if one.rule == "TOY-R01")
@@ -42,6 +44,7 @@ def test_a_gate_finds_and_shrinks_what_breaks_its_rules() -> None:
     assert [one.rule for one in schedproof.replay(scenario).broken] == ["TOY-R01"]
 
 
+@pytest.mark.slow
 def test_the_command_line_knows_it(
     monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:

@@ -37,6 +37,7 @@ def test_the_ends_of_all_ranges_are_requests(end: int) -> None:
     assert (request.abort_at is None) == bool(end)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("engine", [by_hypothesis, by_chance])
 def test_both_find_a_bug_that_every_run_shows(engine) -> None:
     rules = [rule for rule in load(EASY.system) if rule.checked]
@@ -46,6 +47,7 @@ def test_both_find_a_bug_that_every_run_shows(engine) -> None:
     assert trial.found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("engine", [by_hypothesis, by_chance])
 def test_neither_finds_anything_where_nothing_is_broken(engine) -> None:
     rules = [rule for rule in load("llmservingsim") if rule.checked]

@@ -109,6 +109,7 @@ def test_what_is_whole_is_read(recorded_baseline: Path, name: str) -> None:
     READERS[name](recorded_baseline / name)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", READERS)
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())

@@ -35,6 +35,7 @@ def found(file: Path) -> list[dict[str, str]]:
     return [one["finding"] for one in whole if one["event"] == "found"]
 
 
+@pytest.mark.slow
 def test_no_finding_that_was_reported_is_lost_and_the_next_gate_begins_with_it(
     tmp_path: Path, gate: Callable[..., GateContext], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -55,6 +56,7 @@ def test_no_finding_that_was_reported_is_lost_and_the_next_gate_begins_with_it(
     assert {one["rule"] for one in reported} <= again
 
 
+@pytest.mark.slow
 def test_no_file_of_a_corpus_is_ever_half_written(tmp_path: Path) -> None:
     assert survivors("corpus", tmp_path, 140) == {"killed": 140, "ended": 0}
     kept = entries(tmp_path / "out")

@@ -20,6 +20,7 @@ RUNS = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("revision", "table"), RUNS)
 def test_volume_stays_within_the_limit_until_the_run_ends(
     revision: str, table: dict[str, Any]

@@ -44,6 +44,7 @@ def test_a_row_for_each_model_and_the_same_numbers_in_the_file(run: Run) -> None
     assert read["servers"][1]["tokens"] == [40, 1, 4, 1]
 
 
+@pytest.mark.slow
 def test_a_named_workload_is_run_on_servers_of_the_size_asked_for(run: Run) -> None:
     result = run("compare", "long-output", "--tokens", "16384", "--slots", "8")
     assert result.code == 0

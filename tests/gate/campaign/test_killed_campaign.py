@@ -20,6 +20,7 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Content:
     return content(ledger)
 
 
+@pytest.mark.slow
 def test_killed_interrupted_and_with_dead_workers_the_ledger_is_the_same(
     tmp_path: Path, undisturbed: Content
 ) -> None:
@@ -55,6 +56,7 @@ def test_killed_interrupted_and_with_dead_workers_the_ledger_is_the_same(
     assert content(ledger) == undisturbed
 
 
+@pytest.mark.slow
 def test_on_a_cluster_whose_worker_and_then_scheduler_is_killed_the_ledger_is_the_same(
     tmp_path: Path, undisturbed: Content
 ) -> None:

@@ -110,6 +110,7 @@ def test_a_shrunk_failure_is_no_larger_and_breaks_what_it_says(broken: Result) -
     assert outcome.unmet == []
 
 
+@pytest.mark.slow
 def test_a_failure_that_does_not_come_again_shrinks_to_nothing(broken: Result) -> None:
     failure = broken.failures[0]
     other = Shrinking(failure=failure, rules=("ALL-R04",))
@@ -125,6 +126,7 @@ def test_a_scope_breaks_what_the_document_breaks() -> None:
     assert result.scenarios > 500
 
 
+@pytest.mark.slow
 def test_z3_finds_the_fewest_requests_and_proves_lemmas() -> None:
     found = run_item(FEWEST)
     assert found.says == {"2 requests": "sat"}

@@ -277,6 +277,7 @@ def test_serve_model_speaks_the_protocol() -> None:
 # What a terminal, a pipe and an old locale get
 
 
+@pytest.mark.slow
 def test_output_to_a_pipe_has_no_escape_codes(run: Run) -> None:
     path = broken_scenario(run)
     done = in_process("replay", path, "--quiet")
@@ -318,6 +319,7 @@ def on_a_terminal() -> Callable[..., str]:
     return write
 
 
+@pytest.mark.slow
 def test_no_color_is_respected_on_a_terminal(run: Run, on_a_terminal: Callable[..., str]) -> None:
     path = broken_scenario(run)
     red = "\x1b[31mBROKEN"

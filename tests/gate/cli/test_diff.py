@@ -137,6 +137,7 @@ def test_what_a_hostile_target_says_is_one_printable_line(diff: Diff) -> None:
     assert {file.parent.name for file in Path().rglob("*.json")} == {"schedproof-out"}
 
 
+@pytest.mark.slow
 def test_a_target_that_is_none_is_inconclusive(diff: Diff) -> None:
     result = diff("model", "toys:Nonsense")
     assert result.code == 3
@@ -144,6 +145,7 @@ def test_a_target_that_is_none_is_inconclusive(diff: Diff) -> None:
     assert "inconclusive" in result.out
 
 
+@pytest.mark.slow
 def test_two_systems_are_asked_in_common_terms_and_each_gets_a_file_of_its_own(
     diff: Diff, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -119,6 +119,7 @@ def test_what_is_cut_or_sampled_proves_nothing(run: Run, words: list[str], why: 
     assert result.out.endswith(f"left out, {why}: sound lengths, 1 requests, limit 12\n")
 
 
+@pytest.mark.slow
 def test_what_was_put_by_is_taken_up_again(run: Run) -> None:
     words = [*BROKEN, "--checkpoint", "later"]
     whole = run("explore", *BROKEN)

@@ -76,6 +76,7 @@ def test_a_target_that_refuses_every_configuration_is_exit_2_with_its_words(
     )
 
 
+@pytest.mark.slow
 def test_a_scale_that_the_target_refuses_is_left_out_and_named(
     run: Run, toy: Callable[[str], str]
 ) -> None:
@@ -111,6 +112,7 @@ def test_a_target_that_rejects_every_request_does_not_conform_vacuously(
     assert "requests refused at the door" in result.out
 
 
+@pytest.mark.slow
 def test_a_target_that_shows_little_is_judged_by_what_it_shows(
     run: Run, toy: Callable[[str], str]
 ) -> None:
@@ -123,6 +125,7 @@ def test_a_target_that_shows_little_is_judged_by_what_it_shows(
 # Crashes, hangs, exits
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "rule", "says", "details"),
     [
@@ -154,6 +157,7 @@ def test_a_crash_counts_though_another_rule_was_chosen(run: Run, toy: Callable[[
     assert statuses(data)["ALL-R01"] == "violated"
 
 
+@pytest.mark.slow
 def test_a_module_in_this_folder_is_a_target_and_may_print(
     run: Run, toy: object, folder: Path
 ) -> None:
@@ -163,6 +167,7 @@ def test_a_module_in_this_folder_is_a_target_and_may_print(
     assert data["target"]["spec"] == "toys:Toy"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("command", "as_printed"), [("model", False), ("Crash", True)], ids=["model", "process"]
 )
@@ -185,6 +190,7 @@ def test_the_printed_command_breaks_the_same_rule_at_the_same_step(
     assert again.stderr == ""
 
 
+@pytest.mark.slow
 def test_the_printed_command_checks_the_rules_that_were_chosen(run: Run) -> None:
     words = ("--revision", "documented", "--rule", "SPY-R35,SPY-R07", "--max-failures", "1")
     result = run("gate", *words, "--profile", "quick")
@@ -195,6 +201,7 @@ def test_the_printed_command_checks_the_rules_that_were_chosen(run: Run) -> None
 # Ctrl-C
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "code"), [("Slow", 3), ("CrashThenSlow", 1)])
 def test_ctrl_c_keeps_what_was_found_and_leaves_no_process(
     name: str, code: int, toy: Callable[[str], str], folder: Path
@@ -224,6 +231,7 @@ def test_ctrl_c_keeps_what_was_found_and_leaves_no_process(
 # The verdict
 
 
+@pytest.mark.slow
 def test_the_verdict_file_has_every_documented_key(run: Run) -> None:
     _, data = gate_json(run, "--revision", "documented")
     read = msgspec.convert(data, verdict.Verdict, strict=True)
@@ -260,6 +268,7 @@ def test_what_is_known_of_a_release_is_printed_as_a_divergence_with_the_rule(
     assert "does not conform (0 held, 1 broken (1 known divergence); seed 0)" in lines[-1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "words",
     [
@@ -285,6 +294,7 @@ def test_the_same_seed_gives_the_same_verdict_file_byte_for_byte_but_for_the_tim
     assert files[0] == files[1]
 
 
+@pytest.mark.slow
 def test_all_reports_are_of_one_gate(run: Run, folder: Path) -> None:
     asked = ("--junit", "j.xml", "--sarif", "s.sarif", "--ndjson", "e.ndjson", "--github")
     result, data = gate_json(run, "--revision", "documented", *asked)
@@ -336,6 +346,7 @@ def test_a_gate_that_is_killed_leaves_what_it_had_reported(
     assert all(Path(event["finding"]["scenario"]).is_file() for event in found)
 
 
+@pytest.mark.slow
 def test_rules_may_be_given_by_commas_or_by_repetition(run: Run) -> None:
     _, commas = gate_json(run, "--rule", "SPY-R07, SPY-R26")
     _, repeated = gate_json(run, "--rule", "SPY-R26", "--rule", "SPY-R07")

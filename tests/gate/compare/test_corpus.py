@@ -105,6 +105,7 @@ def test_what_only_a_long_scenario_shows_is_kept_in_the_end(
     assert {one.scale for one in diff.found.values()} == {"production"}
 
 
+@pytest.mark.slow
 def test_seeds_come_before_the_search_of_their_scale(tmp_path: Path) -> None:
     diff, _ = comparison(ModelTarget(), tmp_path)
     run_diff(diff)

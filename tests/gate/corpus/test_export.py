@@ -49,6 +49,7 @@ def test_without_a_file_it_goes_to_stdout_and_nothing_else_does(run: Run, corpus
     assert len(json.loads(told.out)) == 1
 
 
+@pytest.mark.slow
 def test_the_pytest_file_runs_and_says_why_it_fails(run: Run, corpus: Path) -> None:
     kept(corpus, crowd(prompt=2))
     exported(run, corpus, "pytest")

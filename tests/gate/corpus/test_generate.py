@@ -100,6 +100,7 @@ def test_every_run_can_crash_or_hang(tmp_path: Path) -> None:
     steps_of(there[0])
 
 
+@pytest.mark.slow
 def test_the_same_seed_gives_the_same_files(tmp_path: Path) -> None:
     first, _, _ = generated(tmp_path / "a", "SPY-R38,ALL-R10")
     again, _, _ = generated(tmp_path / "b", "SPY-R38,ALL-R10")

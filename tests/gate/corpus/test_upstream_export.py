@@ -160,6 +160,7 @@ def checkout(folder: Path, slots: int) -> Path:
     return folder
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("slots", "ends"), [(3, "1 failed"), (0, "1 passed")])
 def test_the_file_fails_where_the_rule_breaks_and_passes_where_it_holds(
     tmp_path: Path, slots: int, ends: str

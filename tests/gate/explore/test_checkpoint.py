@@ -41,6 +41,7 @@ def broken_off(asked, reports, rules=RULES):
     return run
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("order", ["breadth", "depth", "deepening"])
 @pytest.mark.parametrize("revision", ["documented", "2.1.2", "2.5.2"])
 def test_what_is_taken_up_again_ends_like_an_exploration_in_one_go(tmp_path, revision, order):

@@ -164,6 +164,7 @@ def running(group):
     return True
 
 
+@pytest.mark.slow
 def test_ctrl_c_at_the_terminal_is_exit_3_with_partial_results(tmp_path: Path):
     """It reaches every process of the group at the same time."""
     words = ["--scope", "lengths", "--scope", "sequential", "--limits", "40", "--jobs", "1"]

@@ -261,6 +261,7 @@ PLAIN = st.recursive(
 )
 
 
+@pytest.mark.slow
 @given(st.sampled_from(PLACES), PLAIN)
 def test_any_value_anywhere_is_read_or_refused_in_one_line(
     place: list[str | int], value: Any

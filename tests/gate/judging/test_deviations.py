@@ -94,6 +94,7 @@ def states(verdict: Verdict) -> list[str]:
     return [one.state for one in verdict.deviations]
 
 
+@pytest.mark.slow
 def test_a_failure_of_the_shape_of_the_entrys_scenario_is_known(
     judging: Judging, scenario: str
 ) -> None:
@@ -296,6 +297,7 @@ class StrangersThenSilence(Strangers):
             step["emitted"] = {}
 
 
+@pytest.mark.slow
 def test_a_run_goes_on_past_what_is_known_and_the_replay_asks_for_the_new_rule_only(
     gate: Callable[..., GateContext], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, scenario: str
 ) -> None:

@@ -24,6 +24,7 @@ from ..build import Release, Toy, entry
 RULES = load("spyre")
 
 
+@pytest.mark.slow
 def test_the_corpus_finds_what_only_production_scale_shows(
     gate: Callable[..., GateContext],
 ) -> None:
@@ -73,6 +74,7 @@ def test_a_gate_is_told_from_its_beginning_to_its_verdict(gate: Callable[..., Ga
     assert tuple(one.finding for one in middle if isinstance(one, Found)) == verdict.findings
 
 
+@pytest.mark.slow
 def test_progress_never_goes_back_nor_beyond_what_was_asked_for(
     gate: Callable[..., GateContext],
 ) -> None:
@@ -208,6 +210,7 @@ def test_a_target_that_rejects_by_whim_is_no_pass(gate: Callable[..., GateContex
     assert "the target is not deterministic" in (verdict.fault or "")
 
 
+@pytest.mark.slow
 def test_refused_configurations_and_rejected_requests_are_counted(
     gate: Callable[..., GateContext],
 ) -> None:
@@ -345,6 +348,7 @@ def test_short_runs_of_published_blocks_take_the_place_of_small_blocks(
     assert scales(LargeBlocks()) == ["short", "tight"]
 
 
+@pytest.mark.slow
 def test_what_is_shown_in_some_configurations_only_is_observable(
     gate: Callable[..., GateContext],
 ) -> None:

@@ -51,6 +51,7 @@ def test_each_checked_rule_is_a_test(pytester: pytest.Pytester, running: Running
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "words",
     [("pyproject.toml::SPY-R22",), ("-k", "SPY-R22"), ("-m", "schedproof", "-k", "SPY-R22")],
@@ -64,6 +65,7 @@ def test_a_rule_is_selected_by_its_id(
     assert "conforms (1 held, 0 broken" in result.stdout.str()
 
 
+@pytest.mark.slow
 def test_the_tests_stand_beside_those_of_testpaths(
     pytester: pytest.Pytester, running: Running
 ) -> None:

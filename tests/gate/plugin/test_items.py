@@ -71,6 +71,7 @@ def test_a_damaged_scenario_is_one_line_that_names_it(pytester: pytest.Pytester)
     assert result.parseoutcomes()["failed"] == 1
 
 
+@pytest.mark.slow
 def test_what_was_never_at_stake_or_is_not_shown_is_skipped_with_the_reason(
     pytester: pytest.Pytester,
 ) -> None:
@@ -91,6 +92,7 @@ def test_what_was_never_at_stake_or_is_not_shown_is_skipped_with_the_reason(
     assert "the target does not show emitted" in result.stdout.str()
 
 
+@pytest.mark.slow
 def test_a_known_failure_is_expected_to_fail_and_the_list_is_a_test_of_its_own(
     pytester: pytest.Pytester,
 ) -> None:
@@ -106,6 +108,7 @@ def test_a_known_failure_is_expected_to_fail_and_the_list_is_a_test_of_its_own(
     assert (found.get("passed"), found.get("failed")) == (1, 1)
 
 
+@pytest.mark.slow
 def test_only_what_failed_is_asked_again(pytester: pytest.Pytester) -> None:
     write_project(pytester.path, SILENT)
     first = outcomes(pytester, "-k", "SPY-R22 or ALL-R05")

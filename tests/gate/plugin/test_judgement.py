@@ -8,6 +8,7 @@ pytest_plugins = ["pytester"]
 COUNTS_STARTS = "open('starts', 'a').write('x')"
 
 
+@pytest.mark.slow
 def test_the_workers_of_a_run_share_one_gate(pytester: pytest.Pytester) -> None:
     write_project(pytester.path, SILENT)
     adapter = pytester.path / "adapter.py"

@@ -47,6 +47,7 @@ def test_what_the_work_yields_comes_in_order(work):
     assert list(bounded(60, work.numbers, 0)) == []
 
 
+@pytest.mark.slow
 def test_work_beyond_its_time_is_killed_and_what_it_gave_is_kept(work):
     given = []
     with pytest.raises(Unanswered, match="the time limit of 8 s was reached"):

@@ -45,6 +45,7 @@ def test_a_hit_is_replayed_on_the_model_shrunk_written_and_explained(run: Run) -
     assert run(*command.split()[1:]).code == 1
 
 
+@pytest.mark.slow
 def test_a_hit_is_replayed_on_the_target_that_is_named(run: Run) -> None:
     words = ("search", "SPY-R35", "--engine", "vectorized", "--revision", "2.1.2")
     result = run(*words, "--target", "model")

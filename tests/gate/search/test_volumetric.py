@@ -256,6 +256,7 @@ def test_hypothesis_samples_rules_that_have_no_encoding(run: Run) -> None:
     assert "breaks SPY-R30, which was exercised in " in result.out
 
 
+@pytest.mark.slow
 def test_all_engines_are_asked_and_one_counterexample_is_enough(
     run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:

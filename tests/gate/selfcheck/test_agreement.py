@@ -103,11 +103,13 @@ def verdicts(formula):
     return one.explorer, one.z3, one.disagreement is not None
 
 
+@pytest.mark.slow
 def test_without_a_fault_the_engines_agree():
     assert verdicts("2.1.0") == ("broken", "broken", False)
     assert verdicts("2.1.2") == ("holds", "proven", False)
 
 
+@pytest.mark.slow
 def test_a_predicate_that_never_breaks_is_a_disagreement():
     """The explorer and Hypothesis judge by it, Z3 does not."""
     predicate = predicates_of("spyre")["SPY-R07"]
@@ -130,6 +132,7 @@ def test_a_predicate_that_breaks_too_early_is_a_disagreement():
     assert one.disagreement is not None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("formula", "encoded", "expected"),
     [

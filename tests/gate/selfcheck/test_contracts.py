@@ -90,6 +90,7 @@ def crosshair_on(name: str) -> Answer:
 
 
 # The small sizes take longer than a test should: `schedproof check contracts` proves them.
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [name for name in CONTRACTS if not name.endswith("/small")])
 def test_a_contract_is_proven_of_the_model(name: str) -> None:
     assert crosshair_on(name) == Answer("holds", "")
@@ -181,6 +182,7 @@ def test_a_counterexample_that_does_not_fail_on_replay_is_inconclusive(
 # Hypothesis, its examples chosen by CrossHair
 
 
+@pytest.mark.slow
 def test_the_backend_of_the_nightly_profile_finds_a_planted_fault(
     plant: Callable[[str], None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -119,6 +119,7 @@ def test_a_mutant_that_changes_nothing_survives_and_that_is_a_fault(quick):
     assert one.fault == "nothing (SPY-R22) survives"
 
 
+@pytest.mark.slow
 def test_one_engine_is_enough_for_a_quick_check(quick):
     right = next(one for one in mutants() if one.rule == "ALL-R03")
     nothing = Mutant("nothing", "SPY-R22")
@@ -129,6 +130,7 @@ def test_one_engine_is_enough_for_a_quick_check(quick):
     assert survives.fault == "nothing (SPY-R22) survives"
 
 
+@pytest.mark.slow
 def test_a_mutant_that_another_rule_names_is_not_found_by_sampling(quick):
     right = next(one for one in mutants() if one.rule == "SPY-R30" and not one.alone)
     quick(right, replace(right, rule="SPY-R02"))
@@ -150,6 +152,7 @@ def test_an_excused_mutant_is_not_explored(quick):
     assert kill(0).answers[1] == Answer("explorer", False, 0.0, BEYOND["explorer"][EXCUSED])
 
 
+@pytest.mark.slow
 def test_a_fault_is_in_place_only_while_it_is_hunted(quick):
     place = type("Place", (), {"value": 1})
     quick(Mutant("a value", "SPY-R22", replaced(place, "value", lambda value: value + 1)))
@@ -157,6 +160,7 @@ def test_a_fault_is_in_place_only_while_it_is_hunted(quick):
     assert place.value == 1
 
 
+@pytest.mark.slow
 def test_every_rule_gets_its_witnesses_and_what_breaks_is_told(quick):
     told = witnesses("spyre", "documented")
     lines = [one for one in told if isinstance(one, str)]
@@ -166,6 +170,7 @@ def test_every_rule_gets_its_witnesses_and_what_breaks_is_told(quick):
     assert len(rules) == len({*rules})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("system", "revision"), [("spyre", "2.1.2"), ("vllm", "documented")])
 def test_lockstep_is_at_stake_for_a_target_that_decides_alike(system, revision):
     one = lockstep_witness(system, revision)

@@ -169,6 +169,7 @@ def test_a_hang_in_the_first_start_is_held_to_the_start_limit() -> None:
     assert (caught.value.op, caught.value.seconds) == ("start", SHORT)
 
 
+@pytest.mark.slow
 def test_after_a_refused_start_the_next_may_still_pay_for_imports(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -115,6 +115,7 @@ def test_any_replay_can_be_recorded_and_checked(run: Run, name: str) -> None:
     assert (checked.code, checked.err) == (0, "")
 
 
+@pytest.mark.slow
 def test_a_model_with_another_formula_is_not_held_to_the_model_when_it_is_recorded(
     run: Run,
 ) -> None:

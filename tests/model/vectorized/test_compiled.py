@@ -7,6 +7,7 @@ from schedproof.model.vectorized.run import asked_by, read_rules, run
 from .build import loads_of, same, settings
 
 
+@pytest.mark.slow
 def test_compiled_it_is_the_same() -> None:
     """By Numba, over many settings: one test, since compiling is what takes long."""
     pytest.importorskip("numba", reason="Numba is not installed: pip install 'schedproof[fast]'")

@@ -46,6 +46,7 @@ def test_every_step_is_that_of_the_reference_model(seed: int) -> None:
             assert lanes.lane[PEAK, place] == max(volumes, default=0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(60, 90))
 def test_strides_end_where_single_steps_end(seed: int) -> None:
     revision, formula, config = settings(seed)

@@ -84,16 +84,19 @@ def never_at_stake(revision, scale):
     return rules
 
 
+@pytest.mark.slow
 def test_every_witness_occurs_on_the_sound_model():
     assert never_at_stake("sound", "tight") == set()
 
 
+@pytest.mark.slow
 def test_every_witness_occurs_and_every_rule_holds_on_2_5_2_without_its_faults():
     with ExitStack() as stack:
         REPAIRED_2_5_2(stack)
         assert never_at_stake("2.5.2", "tight") == set()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("revision", ["2.1.2", "2.5.2"])
 def test_lockstep_is_at_stake_for_a_target_that_is_not_the_model(revision):
     class Release(ModelTarget):

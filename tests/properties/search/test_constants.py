@@ -34,6 +34,7 @@ def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     return OURS
 
 
+@pytest.mark.slow
 def test_a_seed_gives_the_same_runs_whatever_is_loaded(module: str) -> None:
     before = searched()
     importlib.import_module(module)
@@ -41,6 +42,7 @@ def test_a_seed_gives_the_same_runs_whatever_is_loaded(module: str) -> None:
     assert searched() == before
 
 
+@pytest.mark.slow
 def test_without_this_the_runs_would_depend_on_it(
     module: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

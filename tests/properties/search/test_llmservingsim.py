@@ -113,6 +113,7 @@ def test_without_a_cache_prompts_are_repeated_as_well():
     assert found(contents, lambda content: content == (("new", 9),))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("revision", REVISIONS)
 def test_every_rule_of_a_revision_holds_on_its_model_at_the_published_block_size(revision):
     rules = [rule for rule in RULES if applies(rule, revision)]

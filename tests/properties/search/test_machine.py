@@ -37,6 +37,7 @@ def _search(target, revision="sound", scale="small", known=frozenset()):
     return Search(SearchOptions(target, "spyre", revision, RULES, scale, known))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scale", ["small", "tight"])
 def test_the_documents_own_projection_is_found_to_break_the_limit(scale):
     search = _search(ModelTarget(), "documented", scale)
@@ -80,6 +81,7 @@ def test_a_request_keeps_its_priority_when_its_client_gives_up():
     assert replay(OnlySomeLeaveAGhost(), scenario, rules).broken == broken
 
 
+@pytest.mark.slow
 def test_the_same_seed_gives_the_same_runs():
     first, second = _search(ModelTarget(), "documented"), _search(ModelTarget(), "documented")
     run_search(first, 60, 7, 30)
@@ -110,6 +112,7 @@ def test_shrinking_stops_at_its_budget():
     assert search.runs <= search.runs_to_failure + 6
 
 
+@pytest.mark.slow
 def test_most_of_those_who_come_late_meet_a_batch(monkeypatch):
     met = Counter()
     aimed = generators_of("spyre").beside_the_batch

@@ -369,6 +369,7 @@ def situations(monkeypatch):
     return seen, lost
 
 
+@pytest.mark.slow
 @each_revision
 @pytest.mark.parametrize("scale", ["small", "short"])
 def test_runs_get_into_every_situation_that_is_worth_checking(scale, revision, situations):

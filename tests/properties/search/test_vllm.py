@@ -161,6 +161,7 @@ def test_requests_fit(scale, data):
     _fits(config, data.draw(vllm.shapes(config)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scale", SCALES)
 @given(data=st.data())
 def test_late_requests_fit(scale, data):
@@ -422,6 +423,7 @@ def situations(monkeypatch):
     return seen, lost
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scale", SCALES)
 def test_runs_get_into_every_situation_that_is_worth_checking(scale, situations):
     seen, lost = situations

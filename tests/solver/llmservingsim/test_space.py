@@ -109,6 +109,7 @@ def vars_of(account):
         yield getattr(account, name)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("revision", "scope"), CASES)
 def test_the_reduced_and_the_full_graph_agree(revision, scope):
     reduced = steps_seen(revision, scope, True)
@@ -126,6 +127,7 @@ def test_the_models_keep_every_rule_and_never_go_in_circles(revision, scope):
     assert one.livelocks == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("revision", REVISIONS)
 @pytest.mark.parametrize("scope", [SMALL[0], SMALL[5]], ids=lambda scope: scope.name)
 def test_pools_explored_in_one_go_are_those_explored_one_by_one(revision, scope):

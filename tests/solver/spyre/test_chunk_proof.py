@@ -35,6 +35,7 @@ def symbolic_plan(block, chunk_blocks, prompt, computed):
     return numbers, chunks.plan(numbers, sizes, z3.IntVal(prompt), z3.IntVal(computed))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("block", "chunk_blocks"), SIZES)
 def test_every_lemma_is_proven_and_guarded(block, chunk_blocks):
     found = {one.name: one.status for one in discharge(obligations(block, chunk_blocks))}

@@ -11,6 +11,7 @@ from schedproof.spec.catalogue import load, select
 LIMIT_RULE = select(load("spyre"), ["SPY-R07"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "formula",
     [
@@ -43,6 +44,7 @@ def test_where_the_limit_cannot_be_reached_nothing_is_asked():
     assert list(fewest(Setting("2.1.0", 2, max_model_len=4096), 32)) == []
 
 
+@pytest.mark.slow
 def test_one_token_less_than_a_block_of_slack_is_not_enough():
     """A block more for every request makes 2.1.0 sound (test_volumetric_proof); 63 tokens do
     not."""

@@ -43,6 +43,7 @@ def run(scenario, last_step=None, target=None):
     return outcome, steps
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("block", [None, 3, 64, 100])
 def test_every_lemma_is_proven_and_guarded(block):
     found = {one.name: one.status for one in discharge(obligations(block))}

@@ -11,6 +11,7 @@ def test_every_rule_is_in_the_catalogue():
     assert DECIDED.keys() <= {rule.id for rule in load("spyre")}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rule", DECIDED)
 def test_a_decision_has_lemmas_with_names_and_sentences_and_counterexamples_to_replay(rule):
     decided = DECIDED[rule]

@@ -46,6 +46,7 @@ def test_the_names_are_those_of_the_model():
     assert CHECKS.keys() == peak.CHECKS.keys() == VOLUMES.keys()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("name", CHECKS)
 def test_the_model_s_volume_is_the_smallest_limit_that_is_accepted(name, kind):

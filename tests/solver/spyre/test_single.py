@@ -70,6 +70,7 @@ def test_so_it_is_with_three(formula):
     assert (solved(asked) is not None) == some_batch_overruns(asked)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("requests", [2, 5, 8])
 def test_at_production_scale_2_1_0_accepts_what_overruns(requests):
     longest = {2: 32_768, 5: 32_768, 8: 24_576}[requests]
@@ -90,6 +91,7 @@ def test_at_production_scale_a_sound_formula_accepts_nothing_that_does(formula, 
     assert solved(Setting(formula, requests, limit=limit, max_model_len=longest)) is None
 
 
+@pytest.mark.slow
 def test_the_walk_in_order_is_the_walk():
     differ = set()
     for terms in combinations_with_replacement(range(1, 7), 3):

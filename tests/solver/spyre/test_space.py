@@ -93,6 +93,7 @@ def agree(revision, scope):
         return reduced == steps_seen(revision, scope, False)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("revision", REVISIONS)
 @pytest.mark.parametrize("scope", SMALL, ids=lambda scope: scope.name)
 def test_the_reduced_and_the_full_graph_agree(revision, scope):

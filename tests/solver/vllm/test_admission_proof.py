@@ -18,6 +18,7 @@ from schedproof.tests.solver.every_run import moves
 from schedproof.tests.solver.vllm.runs import CONFIGS, TRIPLES, model_with, requests
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("block", [None, 1, 16])
 def test_every_lemma_is_proven_and_guarded(block):
     found = {one.name: one.status for one in discharge(obligations(block))}
@@ -52,6 +53,7 @@ def asked_of_z3(known, hit, idle, free, tokens, whole):
     return read(found, it.left) if z3.is_true(found.eval(it.passes)) else None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("whole", [True, False])
 def test_the_gate_is_the_one_of_the_model(whole):
     refused = 0

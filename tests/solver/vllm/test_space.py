@@ -98,6 +98,7 @@ def vars_of(account):
         yield getattr(account, name)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scope", SMALL, ids=lambda scope: scope.name)
 def test_the_reduced_and_the_full_graph_agree(scope):
     reduced = steps_seen(scope, True)

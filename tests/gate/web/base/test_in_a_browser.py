@@ -110,6 +110,7 @@ def test_the_graph_by_keyboard(chromium: Any, graph_page: tuple[str, dict[str, A
         assert "✕ breaks SPY-R07" in page.inner_text("#moves")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("width", "scheme"), [(1280, "light"), (400, "dark")])
 def test_the_graph_is_for_everybody(chromium: Any, tmp_path: Path, width: int, scheme: str) -> None:
     address, data = written(tmp_path / "cut.html", 40)  # axe looks at every shape

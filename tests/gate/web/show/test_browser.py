@@ -86,6 +86,7 @@ def lines(tab: Any) -> list[str]:
     return found
 
 
+@pytest.mark.slow
 def test_the_admission_figure_shows_the_facts_of_its_caption(show: Callable[..., Any]) -> None:
     """A row of the figure is the step before it: row 0 is the queue before the first."""
     run = runs.admission()
@@ -109,6 +110,7 @@ def test_the_admission_figure_shows_the_facts_of_its_caption(show: Callable[...,
     assert read[45]["rows"]["4"]["state"] == "prefill"
 
 
+@pytest.mark.slow
 def test_the_padding_figure_jumps_where_its_caption_says(show: Callable[..., Any]) -> None:
     """The figure counts the token of the row itself: the engine is one token, and jump, behind."""
     run = runs.jumps()
@@ -136,6 +138,7 @@ def test_the_padding_figure_jumps_where_its_caption_says(show: Callable[..., Any
     assert met[12 + runs.FIRST_ROW + 1] == ["the tkv of 2 jumps from 320 to 257"]
 
 
+@pytest.mark.slow
 def test_the_slider_the_keys_the_buttons_and_the_fragment_go_to_a_step(
     show: Callable[..., Any],
 ) -> None:
@@ -162,6 +165,7 @@ def test_the_slider_the_keys_the_buttons_and_the_fragment_go_to_a_step(
     tab.wait_for_selector(f"html[data-step='{last}']", state="attached")
 
 
+@pytest.mark.slow
 def test_a_preemption_is_an_event_with_its_numbers(show: Callable[..., Any]) -> None:
     run = runs.preemption()
     [at, *_] = [number for number, step in enumerate(run.steps) if step.preempted]
@@ -182,6 +186,7 @@ def test_a_preemption_is_an_event_with_its_numbers(show: Callable[..., Any]) -> 
     assert step_of(tab) == next(o.arrival for o in run.scenario.requests if o.id == name)
 
 
+@pytest.mark.slow
 def test_a_volumetric_counterexample_at_production_scale_opens_where_it_broke(
     show: Callable[..., Any],
 ) -> None:
@@ -212,6 +217,7 @@ def test_a_volumetric_counterexample_at_production_scale_opens_where_it_broke(
     assert tab.locator("figure:visible .main-svg").count() > 0
 
 
+@pytest.mark.slow
 def test_a_crash_shows_the_last_step_and_the_message(show: Callable[..., Any]) -> None:
     run = runs.crash()
     tab = show(run)
@@ -223,6 +229,7 @@ def test_a_crash_shows_the_last_step_and_the_message(show: Callable[..., Any]) -
     assert any(line.startswith("ALL-R01: ") for line in lines(tab))
 
 
+@pytest.mark.slow
 def test_model_and_target_stand_side_by_side_and_differing_fields_are_marked(
     show: Callable[..., Any],
 ) -> None:
@@ -237,6 +244,7 @@ def test_model_and_target_stand_side_by_side_and_differing_fields_are_marked(
     assert cells == ["≠", str(run.steps[-1].tkv), str(run.expected.tkv)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_axe_finds_nothing(show: Callable[..., Any], scheme: str) -> None:
     tab = show(runs.parted(), scheme=scheme)
@@ -246,6 +254,7 @@ def test_axe_finds_nothing(show: Callable[..., Any], scheme: str) -> None:
     assert found.violations_count == 0, found.generate_report()
 
 
+@pytest.mark.slow
 def test_names_are_names_in_the_pictures_too(show: Callable[..., Any]) -> None:
     run = runs.odd_names()
     tab = show(run)
@@ -259,6 +268,7 @@ def test_names_are_names_in_the_pictures_too(show: Callable[..., Any]) -> None:
     assert tab.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
 
 
+@pytest.mark.slow
 def test_a_narrow_legend_does_not_scroll_over_the_bars(show: Callable[..., Any]) -> None:
     tab = show(runs.pauses(), width=400)
     tab.wait_for_selector("html[data-pictures]", state="attached")
@@ -267,6 +277,7 @@ def test_a_narrow_legend_does_not_scroll_over_the_bars(show: Callable[..., Any])
     assert bar.evaluate("one => Number(one.getAttribute('height'))") == 0
 
 
+@pytest.mark.slow
 def test_a_page_with_plotly_in_it_asks_for_nothing(show: Callable[..., Any]) -> None:
     tab = show(runs.crash(), plotly="inline")
     tab.wait_for_selector("html[data-pictures]", state="attached")

@@ -145,6 +145,7 @@ def test_a_page_opens_where_a_rule_broke_or_at_the_first_step() -> None:
     assert (runs.crash().broken[0].step, opens_at(runs.crash())) == (3, 2)
 
 
+@pytest.mark.slow
 def test_a_page_loads_nothing_and_is_small() -> None:
     whole = page(runs.volume())
     assert len(whole.encode()) < LARGEST
