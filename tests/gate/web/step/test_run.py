@@ -182,7 +182,7 @@ def test_what_a_run_does_not_allow_changes_nothing(monkeypatch: pytest.MonkeyPat
     before = view(run, "")
     with pytest.raises(NotNow, match="one token left of its 1: it ends anyway"):
         run.end("r0")
-    with pytest.raises(NotNow, match="'no request' is not here; valid: r0"):
+    with pytest.raises(NotNow, match="'none_there' is not here; valid: r0"):
         run.abort("none_there", inside=True)
     with pytest.raises(NotNow, match="shared 7; valid: 0 to 6"):
         run.arrive(6, 1, shared=7)
