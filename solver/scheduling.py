@@ -24,7 +24,7 @@ from .undecided import Candidates, Looked, Menu
 from .waiting import WASTE_IN_LINE, Wait, head_of, never_ends, waits_too_long
 
 Aborts = Literal["none", "alone", "any"]
-# A request that gives up, and whether inside the step.
+# The id of an aborted request, and whether it is aborted inside the step.
 Abort = tuple[str, bool]
 BOUNDED_WAIT, COMPLETION = "ALL-R05", "ALL-R06"
 

@@ -205,14 +205,15 @@ def _common() -> tuple[Rule, ...]:
     return _rules_of(resources.files("schedproof.spec") / "common.toml", "common.toml")
 
 
-_read: dict[str, tuple[Rule, ...]] = {}
+_known: dict[str, tuple[Readable, tuple[Rule, ...]]] = {}
 
 
 def _rules_of(file: Readable, name: str) -> tuple[Rule, ...]:
-    text = file.read_text("utf-8")
-    if text not in _read:
-        _read[text] = read(text, name)
-    return _read[text]
+    """The rules in a catalogue file. It is read once; a new file of the same name replaces it."""
+    known = _known.get(name)
+    if known is None or known[0] is not file:
+        known = _known[name] = file, read(file.read_text("utf-8"), name)
+    return known[1]
 
 
 def _own(revisions: Sequence[str], system: str) -> tuple[str, ...]:

@@ -2,8 +2,7 @@
 
 `make campaign-test` runs this, some minutes. With processes: SIGKILL of the campaign, or of one of
 its workers. With Dask (`--dask`): SIGKILL of a worker, or of the scheduler, and then a new cluster.
-Each campaign is gone on with until it is over; its ledger is compared with that of one that no
-request disturbed.
+Each campaign is resumed until it is over; its ledger is compared with that of an uninterrupted one.
 """
 
 import argparse

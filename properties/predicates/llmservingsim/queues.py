@@ -1,4 +1,4 @@
-"""A request that goes first, and who is left out although there is room.
+"""Which request goes first, and which is left out although there is room.
 
 Source: continuous-batching page, "What the scheduler picks each step", "Chunked prefill",
 "Prefill priority" and "Gotchas".

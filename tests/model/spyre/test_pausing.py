@@ -1,4 +1,4 @@
-"""A request that sits out while the batch is too large for the limit, and who is asked first.
+"""Which request sits out while the batch is too large for the limit, and which is asked first.
 Block 4."""
 
 from itertools import pairwise

@@ -1,4 +1,4 @@
-"""A request that is first in line, and who gives way."""
+"""Which request is first in line, and which gives way."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""A request that is admitted, with how much, and past whom, by example."""
+"""Which request is admitted, with how many tokens, and past which others, by example."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""A request that sits out, for how long, and who must not prefill meanwhile."""
+"""Which request sits out, for how long, and which must not prefill meanwhile."""
 
 from typing import Any
 
