@@ -5,6 +5,7 @@ import signal
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection
 from typing import Any
 
@@ -45,7 +46,9 @@ def bounded(seconds: float, work: Callable[..., Iterator[Any]], *args: Any) -> I
 
 @contextmanager
 def block_sigint() -> Iterator[None]:
-    """Ctrl-C does not reach processes that are started within: who started them ends them."""
+    """Processes that start within ignore Ctrl-C: the process that started them ends them."""
+    # Starting the tracker unblocks SIGINT, so it must run before the signal is blocked.
+    resource_tracker.ensure_running()
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield

@@ -62,7 +62,7 @@ def test_an_error_of_the_work_is_told(work):
         list(bounded(60, work.raises))
 
 
-def test_ctrl_c_is_for_who_started_the_process(work):
+def test_ctrl_c_does_not_reach_the_process(work):
     assert list(bounded(60, work.gets_ctrl_c)) == [1]
     assert signal.SIGINT not in signal.pthread_sigmask(signal.SIG_BLOCK, [])
 
