@@ -15,5 +15,8 @@ def on_page_markdown(markdown: str, **_: Any) -> str:
 
 
 def _shown(name: str, formula: Formula) -> str:
-    block = indent(f"```python\n{inspect.getsource(formula).rstrip()}\n```", "    ")
-    return f'??? note "`formula={name}`"\n\n{block}'
+    source = "\n\n".join(
+        inspect.getsource(term).rstrip() for term in (formula.newcomer, formula.member)
+    )
+    body = indent(f"{formula.title}\n\n```python\n{source}\n```", "    ")
+    return f'??? note "`formula={name}`"\n\n{body}'

@@ -6,7 +6,7 @@ Source: Spyre scheduling page, "Prefill padding". Every length is in tokens unle
 
 def blocks_for(tokens: int, block_size: int) -> int:
     """Blocks that hold `tokens` tokens."""
-    return -(-tokens // block_size)
+    return (tokens - 1) // block_size + 1
 
 
 def chunk_count(prompt: int, chunk_size: int) -> int:

@@ -5,6 +5,7 @@ batch, the token of the step in question included; the lists returned have the s
 """
 
 from collections.abc import Sequence
+from typing import Any
 
 from .padding import blocks_for
 
@@ -31,11 +32,11 @@ def max_tkv(lengths: Sequence[int], block_size: int) -> int:
     return before_last + max([(length - 1) % block_size for length in lengths]) + 1
 
 
-def realigned(tokens: int, width: int, block_size: int) -> int:
+def realigned(tokens: Any, width: Any, block_size: Any) -> Any:
     """Position of a member with `tokens` tokens whose last block is pushed to block `width`.
 
     Blocks count from 0. A member that ends exactly on a border is placed in the next block, as
-    releases up to 2.6 do (rule SPY-R46).
+    releases up to 2.6 do (rule SPY-R46). The numbers may be arrays or symbols, as in `volumetric`.
     """
     return width * block_size + tokens % block_size
 

@@ -1,15 +1,22 @@
-"""The forward-looking volumetric check, one pure function per published formula.
+"""The forward-looking volumetric check, one definition of each published formula.
 
 Source: Spyre scheduling page, "Volumetric constraint"; releases as named. Each formula projects
 the largest tkv that the newcomer and every decoding request can still reach; `accepts` then walks
 the projections. Which of them keep the limit is not decided here: most do not.
+
+A formula is two terms, one for the newcomer and one for a decoding request. A term only adds,
+subtracts, multiplies and divides, so that it serves whole numbers, NumPy arrays (a number for each
+lane, `model.vectorized`) and symbols (`solver.spyre.formulas`); `larger` is the greater of two.
 """
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
 
 from .padding import blocks_for
 from .tkv import realigned
+
+Tokens = Any  # an int, an array of them, or a symbol; so are the fields of a `Decoding` in a term
 
 
 class Decoding(NamedTuple):
@@ -35,16 +42,48 @@ class Newcomer(NamedTuple):
 
 
 class Projection(NamedTuple):
-    """Largest tkv that each can still reach, in tokens; `to_the_end`: the walk goes on to those
-    who outlive the newcomer."""
+    """Largest tkv that each request can still reach, in tokens; `to_the_end`: the walk goes on to
+    the requests that outlive the newcomer."""
 
     newcomer: int
     decoding: list[int]
     to_the_end: bool = False
 
 
-# (max-tkv of the batch, its members, the newcomer, block size) -> Projection
-Formula = Callable[[int, Sequence[Decoding], Newcomer, int], Projection]
+@dataclass(frozen=True, slots=True)
+class Formula:
+    """One published formula.
+
+    Attributes:
+        title: where it comes from, and what is particular about it.
+        newcomer: (tkv of the batch, its larger with the newcomer's prompt, that prompt, decode
+            steps left, block size) -> largest tkv of the newcomer.
+        member: (larger, tkv of the batch, its larger with the newcomer's prompt, that prompt, the
+            member, block size) -> largest tkv of a decoding request.
+        to_the_end: see `Projection`.
+        slack: tokens more for every request.
+    """
+
+    title: str
+    newcomer: Callable[[Tokens, Tokens, Tokens, Tokens, Tokens], Tokens]
+    member: Callable[[Callable[..., Tokens], Tokens, Tokens, Tokens, Any, Tokens], Tokens]
+    to_the_end: bool = False
+    slack: int = 0
+
+    def __call__(
+        self, tkv: int, decoding: Sequence[Decoding], newcomer: Newcomer, block_size: int
+    ) -> Projection:
+        """What the newcomer and each decoding request can still reach; `tkv`: the batch's."""
+        prompt, max_tokens = newcomer
+        base = tkv if tkv >= prompt else prompt
+        own = self.newcomer(tkv, base, prompt, max_tokens - 1, block_size)
+        term = self.member
+        ends = [term(max, tkv, base, prompt, member, block_size) for member in decoding]
+        if self.slack:
+            own, ends = own + self.slack, [end + self.slack for end in ends]
+        return Projection(own, ends, self.to_the_end)
+
+
 # (members, the newcomer, block size, limit) -> may it join? For checks that project nothing.
 Check = Callable[[Sequence[Decoding], Newcomer, int, int], bool]
 
@@ -67,141 +106,186 @@ def accepts(projection: Projection, limit: int) -> bool:
     return True
 
 
-def document_own_tkv(
-    tkv: int,
-    decoding: Sequence[Decoding],
-    newcomer: Newcomer,
-    block_size: int,
-) -> Projection:
-    """The document, "current tkv" read as each request's own tkv before the newcomer joins."""
-    return Projection(
-        newcomer.prompt + newcomer.remaining,
-        [member.tkv + member.remaining + block_size for member in decoding],
-    )
-
-
-def document_realigned(
-    tkv: int, decoding: Sequence[Decoding], newcomer: Newcomer, block_size: int
-) -> Projection:
-    """The document, "current tkv" read as each request's tkv once the newcomer has joined.
-
-    The only reading that explains the document's own example (426 x 4 = 1704).
-    """
-    width = max(tkv, newcomer.prompt) // block_size
-    return Projection(
-        realigned(newcomer.prompt, width, block_size) + newcomer.remaining,
-        [
-            realigned(member.computed, width, block_size) + member.remaining + block_size
-            for member in decoding
-        ],
-    )
-
-
-def document_max_tkv(
-    tkv: int, decoding: Sequence[Decoding], newcomer: Newcomer, block_size: int
-) -> Projection:
-    """The document, "current tkv" read as the batch's max-tkv, of which the newcomer has none."""
-    return Projection(
-        newcomer.prompt + newcomer.remaining,
-        [tkv + member.remaining + block_size for member in decoding],
-    )
-
-
-def document_figure(
-    tkv: int, decoding: Sequence[Decoding], newcomer: Newcomer, block_size: int
-) -> Projection:
-    """What the page's own admission figure was drawn by: neither the page's words nor a release.
-
-    A decoding request goes by its length at the end, its last token counted, and one block more;
-    or, if that is more, by the blocks that the newcomer's prompt pads it with.
-    """
-    prompt_blocks = blocks_for(newcomer.prompt, block_size)
-    return Projection(
-        round_up(newcomer.prompt + newcomer.max_tokens, block_size),
-        [
-            max(
-                round_up(end, block_size) + block_size,
-                max(prompt_blocks - blocks_for(member.computed + 1, block_size), 0) * block_size
-                + end,
-            )
-            for member in decoding
-            for end in [member.computed + member.remaining + 1]
-        ],
-        to_the_end=True,
-    )
-
-
-def release_0_8_0(
-    tkv: int, decoding: Sequence[Decoding], newcomer: Newcomer, block_size: int
-) -> Projection:
-    """vllm-spyre 0.7.0 to 0.8.0: what decoding requests may still generate is short by a prompt."""
-    base = tkv + round_up(max(newcomer.prompt - tkv, 0), block_size)
-    return Projection(
-        base + newcomer.remaining,
-        [base + member.remaining - member.prompt for member in decoding],
-    )
-
-
-def release_1_10_0(
-    tkv: int, decoding: Sequence[Decoding], newcomer: Newcomer, block_size: int
-) -> Projection:
-    """vllm-spyre 1.3.0 to 1.10.0: no request gets a block for a realignment."""
-    width = max(tkv, newcomer.prompt) // block_size
-    return Projection(
-        realigned(newcomer.prompt, width, block_size) + newcomer.remaining,
-        [realigned(member.computed, width, block_size) + member.remaining for member in decoding],
-    )
-
-
-def release_2_0_1(
-    tkv: int, decoding: Sequence[Decoding], newcomer: Newcomer, block_size: int
-) -> Projection:
-    """sendnn-inference 2.0.0 and 2.0.1: decoding requests share a base, the newcomer does not."""
-    base = max(tkv, newcomer.prompt)
-    return Projection(
-        realigned(newcomer.prompt, base // block_size, block_size) + newcomer.remaining,
-        [base + member.remaining + block_size for member in decoding],
-    )
-
-
-def release_2_1_0(
-    tkv: int, decoding: Sequence[Decoding], newcomer: Newcomer, block_size: int
-) -> Projection:
-    """sendnn-inference 2.1.0: rounded up to whole blocks, the extra block gone."""
-    base = max(tkv, newcomer.prompt)
-    own = realigned(newcomer.prompt, base // block_size, block_size)
-    return Projection(
-        round_up(own + newcomer.remaining, block_size),
-        [round_up(base + member.remaining, block_size) for member in decoding],
-    )
-
-
-def release_2_1_2(
-    tkv: int, decoding: Sequence[Decoding], newcomer: Newcomer, block_size: int
-) -> Projection:
-    """sendnn-inference 2.1.1 and later: rounded up, and one block more for every request. Sound."""
-    rounded = release_2_1_0(tkv, decoding, newcomer, block_size)
-    return Projection(
-        rounded.newcomer + block_size, [member + block_size for member in rounded.decoding]
-    )
-
-
-def common_base(
-    tkv: int, decoding: Sequence[Decoding], newcomer: Newcomer, block_size: int
-) -> Projection:
-    """Unreleased: projects every request from max(tkv, prompt), rounded up. Sound, no extra
-    block."""
-    base = max(tkv, newcomer.prompt)
-    return Projection(
-        round_up(base + newcomer.remaining, block_size),
-        [round_up(base + member.remaining, block_size) for member in decoding],
-    )
-
-
-def round_up(tokens: int, block_size: int) -> int:
+def round_up(tokens: Tokens, block_size: Tokens) -> Tokens:
     """Tokens of the whole blocks that hold `tokens`."""
-    return blocks_for(tokens, block_size) * block_size
+    return ((tokens - 1) // block_size + 1) * block_size
 
+
+# The newcomer's terms.
+
+
+def newcomer_unpadded(
+    tkv: Tokens, base: Tokens, prompt: Tokens, remaining: Tokens, block: Tokens
+) -> Tokens:
+    """Its own length at its end."""
+    return prompt + remaining
+
+
+def newcomer_in_blocks(
+    tkv: Tokens, base: Tokens, prompt: Tokens, remaining: Tokens, block: Tokens
+) -> Tokens:
+    """Its own length in whole blocks, its last token counted."""
+    return round_up(prompt + remaining + 1, block)
+
+
+def newcomer_realigned(
+    tkv: Tokens, base: Tokens, prompt: Tokens, remaining: Tokens, block: Tokens
+) -> Tokens:
+    """From its place in the batch that it joins."""
+    return realigned(prompt, base // block, block) + remaining
+
+
+def newcomer_0_8_0(
+    tkv: Tokens, base: Tokens, prompt: Tokens, remaining: Tokens, block: Tokens
+) -> Tokens:
+    """From the batch's tkv, pushed on by whole blocks until the prompt fits."""
+    # A symbol that is rounded up must be at least one.
+    return tkv + round_up(base - tkv + block, block) - block + remaining
+
+
+def newcomer_2_1_0(
+    tkv: Tokens, base: Tokens, prompt: Tokens, remaining: Tokens, block: Tokens
+) -> Tokens:
+    """From its place in the batch, rounded up."""
+    return round_up(realigned(prompt, base // block, block) + remaining, block)
+
+
+def newcomer_2_1_2(
+    tkv: Tokens, base: Tokens, prompt: Tokens, remaining: Tokens, block: Tokens
+) -> Tokens:
+    """From its place in the batch, rounded up, and one block more."""
+    return round_up(realigned(prompt, base // block, block) + remaining, block) + block
+
+
+def newcomer_common_base(
+    tkv: Tokens, base: Tokens, prompt: Tokens, remaining: Tokens, block: Tokens
+) -> Tokens:
+    """From the wider of batch and prompt, rounded up."""
+    return round_up(base + remaining, block)
+
+
+# The terms of a decoding request.
+
+
+def member_own_tkv(
+    larger: Any, tkv: Tokens, base: Tokens, prompt: Tokens, member: Any, block: Tokens
+) -> Tokens:
+    """From its own tkv before the newcomer joins, and one block more."""
+    return member.tkv + member.remaining + block
+
+
+def member_realigned(
+    larger: Any, tkv: Tokens, base: Tokens, prompt: Tokens, member: Any, block: Tokens
+) -> Tokens:
+    """From its place once the newcomer has joined, and one block more."""
+    return realigned(member.computed, base // block, block) + member.remaining + block
+
+
+def member_max_tkv(
+    larger: Any, tkv: Tokens, base: Tokens, prompt: Tokens, member: Any, block: Tokens
+) -> Tokens:
+    """From the batch's tkv, and one block more."""
+    return tkv + member.remaining + block
+
+
+def member_figure(
+    larger: Any, tkv: Tokens, base: Tokens, prompt: Tokens, member: Any, block: Tokens
+) -> Tokens:
+    """Its length at the end, its last token counted, and one block more; or, if that is more, by
+    the blocks that the newcomer's prompt pads it with."""
+    end = member.computed + member.remaining + 1
+    padding = larger(blocks_for(prompt, block) - blocks_for(member.computed + 1, block), 0)
+    return larger(round_up(end, block) + block, padding * block + end)
+
+
+def member_0_8_0(
+    larger: Any, tkv: Tokens, base: Tokens, prompt: Tokens, member: Any, block: Tokens
+) -> Tokens:
+    """From the batch's tkv, pushed on by whole blocks, and a prompt too short."""
+    return tkv + round_up(base - tkv + block, block) - block + member.remaining - member.prompt
+
+
+def member_1_10_0(
+    larger: Any, tkv: Tokens, base: Tokens, prompt: Tokens, member: Any, block: Tokens
+) -> Tokens:
+    """From its place once the newcomer has joined."""
+    return realigned(member.computed, base // block, block) + member.remaining
+
+
+def member_2_0_1(
+    larger: Any, tkv: Tokens, base: Tokens, prompt: Tokens, member: Any, block: Tokens
+) -> Tokens:
+    """From the wider of batch and prompt, and one block more."""
+    return base + member.remaining + block
+
+
+def member_common_base(
+    larger: Any, tkv: Tokens, base: Tokens, prompt: Tokens, member: Any, block: Tokens
+) -> Tokens:
+    """From the wider of batch and prompt, rounded up."""
+    return round_up(base + member.remaining, block)
+
+
+def member_2_1_2(
+    larger: Any, tkv: Tokens, base: Tokens, prompt: Tokens, member: Any, block: Tokens
+) -> Tokens:
+    """From the wider of batch and prompt, rounded up, and one block more."""
+    return round_up(base + member.remaining, block) + block
+
+
+document_own_tkv = Formula(
+    'The document, "current tkv" read as each request\'s own tkv before the newcomer joins.',
+    newcomer_unpadded,
+    member_own_tkv,
+)
+document_realigned = Formula(
+    'The document, "current tkv" read as each request\'s tkv once the newcomer has joined. '
+    "The only reading that explains the document's own example (426 x 4 = 1704).",
+    newcomer_realigned,
+    member_realigned,
+)
+document_max_tkv = Formula(
+    'The document, "current tkv" read as the batch\'s max-tkv, of which the newcomer has none.',
+    newcomer_unpadded,
+    member_max_tkv,
+)
+document_figure = Formula(
+    "What the page's own admission figure was drawn by: neither the page's words nor a release.",
+    newcomer_in_blocks,
+    member_figure,
+    to_the_end=True,
+)
+release_0_8_0 = Formula(
+    "vllm-spyre 0.7.0 to 0.8.0: what decoding requests may still generate is short by a prompt.",
+    newcomer_0_8_0,
+    member_0_8_0,
+)
+release_1_10_0 = Formula(
+    "vllm-spyre 1.3.0 to 1.10.0: no request gets a block for a realignment.",
+    newcomer_realigned,
+    member_1_10_0,
+)
+release_2_0_1 = Formula(
+    "sendnn-inference 2.0.0 and 2.0.1: decoding requests share a base, the newcomer does not.",
+    newcomer_realigned,
+    member_2_0_1,
+)
+release_2_1_0 = Formula(
+    "sendnn-inference 2.1.0: rounded up to whole blocks, the extra block gone.",
+    newcomer_2_1_0,
+    member_common_base,
+)
+release_2_1_2 = Formula(
+    "sendnn-inference 2.1.1 and later: rounded up, and one block more for every request. Sound "
+    "for a tkv that is the batch's own.",
+    newcomer_2_1_2,
+    member_2_1_2,
+)
+common_base = Formula(
+    "Unreleased: projects every request from max(tkv, prompt), rounded up. Sound, no extra block.",
+    newcomer_common_base,
+    member_common_base,
+)
 
 FORMULAS: dict[str, Formula] = {
     "document_own_tkv": document_own_tkv,
@@ -215,18 +299,6 @@ FORMULAS: dict[str, Formula] = {
     "2.1.2": release_2_1_2,
     "common_base": common_base,
 }
-
-
-def with_slack(formula: Formula, slack: int) -> Formula:
-    """The formula with `slack` tokens more for every request."""
-
-    def slackened(
-        tkv: int, decoding: Sequence[Decoding], newcomer: Newcomer, block_size: int
-    ) -> Projection:
-        own, others, to_the_end = formula(tkv, decoding, newcomer, block_size)
-        return Projection(own + slack, [other + slack for other in others], to_the_end)
-
-    return slackened
 
 
 def split_slack(name: str) -> tuple[str, int] | None:
@@ -243,4 +315,4 @@ def formula_named(name: str) -> Formula | None:
     if parts is None:
         return None
     formula, slack = parts
-    return with_slack(FORMULAS[formula], slack) if slack else FORMULAS[formula]
+    return replace(FORMULAS[formula], slack=slack) if slack else FORMULAS[formula]

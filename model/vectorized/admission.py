@@ -3,7 +3,9 @@
 import numpy as np
 
 from ..spyre.padding import blocks_for
-from .projections import FIGURE, of_member, of_newcomer, realigned
+from ..spyre.tkv import realigned
+from ..spyre.volumetric import Decoding
+from .projections import FIGURE, of_member, of_newcomer
 from .rows import Row, Rows, choose
 from .rules import END, MAX_TOKENS, PROMPT, Rules
 
@@ -41,7 +43,8 @@ def satisfies_last_chunk(
             fits = fits & (end <= rules.max_model_len)
         padding = blocks_for(longest, block) - blocks_for(tokens, block)
         own_tkv = padding * block + tokens
-        end = of_member(rules.formula, tkv, prompt, own, tokens, remaining, own_tkv, block)
+        member = Decoding(tokens, remaining, own_tkv, own)
+        end = of_member(rules.formula, tkv, prompt, member, block)
         projected[number] = choose(decodes, end + rules.slack, ABSENT)
     newcomer = of_newcomer(rules.formula, tkv, prompt, max_tokens - 1, block) + rules.slack
     return fits & accepts(projected, newcomer, rules.max_batch_tkv, rules.formula == FIGURE)

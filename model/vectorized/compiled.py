@@ -6,14 +6,18 @@ from typing import Any
 
 import numpy as np
 
+from ..spyre import volumetric
 from ..spyre.padding import blocks_for, chunk_count, left_padding_blocks
+from ..spyre.tkv import realigned
 from . import admission, projections, rows, turn
 from .rules import IDLE, KIND, OVER
 
-CALLED = (
-    *(blocks_for, chunk_count, left_padding_blocks),
+CALLED: tuple[Callable[..., Any], ...] = (
+    *(blocks_for, chunk_count, left_padding_blocks, realigned, volumetric.round_up),
+    *dict.fromkeys(formula.newcomer for formula in volumetric.FORMULAS.values()),
+    *dict.fromkeys(formula.member for formula in volumetric.FORMULAS.values()),
     *(rows.within_block, rows.in_last_block, rows.rectangle),
-    *(projections.of_newcomer, projections.of_member, projections.realigned, projections.round_up),
+    *(projections.of_newcomer, projections.of_member),
     *(admission.satisfies_last_chunk, admission.accepts),
     *(turn.turn, turn.batch_of, turn.candidate_of, turn.may_prefill, turn.until_event),
     *(turn.after_chunk, turn.tkv_after, turn.remember),

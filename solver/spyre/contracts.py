@@ -246,7 +246,7 @@ def leaving(lengths: list[int], block: int) -> bool:
 )
 def realigned_place(tokens: int, width: int, block: int) -> bool:
     """A member moves to the block asked for and keeps its place within a block (SPY-R46)."""
-    place = tkv.realigned(tokens, width, block)
+    place: int = tkv.realigned(tokens, width, block)
     return width * block <= place < (width + 1) * block and (place - tokens) % block == 0
 
 
@@ -261,7 +261,7 @@ def realigned_tkv(tokens: int, longest: int, block: int) -> bool:
 
     On one it is a block's tokens less: there the releases differ from the definition. SPY-R46.
     """
-    place = tkv.realigned(tokens, (longest - 1) // block, block)
+    place: int = tkv.realigned(tokens, (longest - 1) // block, block)
     return place == tkv.request_tkvs([tokens, longest], block)[0]
 
 
@@ -283,7 +283,7 @@ def tkv_after_prompt(prompt: int, lengths: list[int], block: int) -> bool:
 @_contract("volumetric.round_up", lambda tokens, **_: tokens >= 0, ANY)
 def rounded_up(tokens: int, block: int) -> bool:
     """Rounding up gives whole blocks and adds less than one."""
-    rounded = volumetric.round_up(tokens, block)
+    rounded: int = volumetric.round_up(tokens, block)
     return rounded % block == 0 and tokens <= rounded < tokens + block
 
 

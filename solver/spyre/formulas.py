@@ -1,14 +1,18 @@
-"""The volumetric formulas of `model.spyre.volumetric`, on symbolic numbers.
+"""The volumetric formulas of `model.spyre.volumetric` and their walk, on symbolic numbers.
 
-Name by name the same; `tests/solver` compares them on concrete numbers.
+The terms are the model's own; the walk is written for Z3, and `tests/solver` compares it with the
+model's on concrete numbers.
 """
 
 from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple
 
 import z3
 
-from ...model.spyre.volumetric import split_slack
+from ...model.spyre import tkv as model_tkv
+from ...model.spyre import volumetric as model
 from ..numbers import Numbers
 
 
@@ -49,155 +53,71 @@ class Projected(NamedTuple):
 Formula = Callable[[Numbers, Lengths, Any, list[Member], Joining], Projected]
 
 
+@dataclass(frozen=True, slots=True)
+class Symbol:
+    """A symbolic number of tokens with the operators of an int, `//` and `%` among them.
+
+    What is divided must not be negative.
+    """
+
+    numbers: Numbers
+    most: int | None
+    """No quotient is larger, if such a bound is known."""
+    of: Any
+
+    def _with(self, number: Any) -> "Symbol":
+        return Symbol(self.numbers, self.most, number)
+
+    def __add__(self, other: Any) -> "Symbol":
+        return self._with(self.of + _bare(other))
+
+    def __sub__(self, other: Any) -> "Symbol":
+        return self._with(self.of - _bare(other))
+
+    def __mul__(self, other: Any) -> "Symbol":
+        return self._with(self.of * _bare(other))
+
+    def __floordiv__(self, by: Any) -> "Symbol":
+        return self._with(self.numbers.split(self.of, _bare(by), self.most)[0])
+
+    def __mod__(self, by: Any) -> "Symbol":
+        return self._with(self.numbers.split(self.of, _bare(by), self.most)[1])
+
+
+def _bare(number: Any) -> Any:
+    return number.of if isinstance(number, Symbol) else number
+
+
+def _symbol(numbers: Numbers, lengths: Lengths, number: Any) -> Symbol:
+    most = None if lengths.longest is None else lengths.longest // lengths.block + 2
+    return Symbol(numbers, most, number)
+
+
+def _larger(one: Symbol, other: Any) -> Symbol:
+    """The greater of a symbol and another number."""
+    return one._with(z3.If(one.of > _bare(other), one.of, _bare(other)))
+
+
 def width(numbers: Numbers, lengths: Lengths, tokens: Any) -> tuple[Any, Any]:
     """Whole blocks in `tokens` (block // size), and the tokens beyond."""
-    most = None if lengths.longest is None else lengths.longest // lengths.block + 2
-    return numbers.split(tokens, lengths.block, most)
+    symbol = _symbol(numbers, lengths, tokens)
+    return (symbol // lengths.block).of, (symbol % lengths.block).of
 
 
 def round_up(numbers: Numbers, lengths: Lengths, tokens: Any) -> Any:
     """Tokens of the whole blocks that hold `tokens`, at least one."""
-    blocks, _ = width(numbers, lengths, tokens - 1)
-    return (blocks + 1) * lengths.block
+    return model.round_up(_symbol(numbers, lengths, tokens), lengths.block).of
 
 
 def realigned(numbers: Numbers, lengths: Lengths, tokens: Any, whole: Any) -> Any:
     """Position of a member whose last block is pushed to block `whole` (rule SPY-R46)."""
-    _, offset = width(numbers, lengths, tokens)
-    return whole * lengths.block + offset
+    symbol = _symbol(numbers, lengths, tokens)
+    return model_tkv.realigned(symbol, _symbol(numbers, lengths, whole), lengths.block).of
 
 
 def base_of(tkv: Any, newcomer: Joining) -> Any:
     """The wider of batch and prompt."""
     return z3.If(newcomer.prompt > tkv, newcomer.prompt, tkv)
-
-
-def document_own_tkv(
-    numbers: Numbers, lengths: Lengths, tkv: Any, decoding: list[Member], newcomer: Joining
-) -> Projected:
-    """The document, each by its own tkv before the newcomer joins."""
-    block = lengths.block
-    return Projected(
-        newcomer.prompt + newcomer.remaining,
-        [member.tkv + member.remaining + block for member in decoding],
-    )
-
-
-def document_realigned(
-    numbers: Numbers, lengths: Lengths, tkv: Any, decoding: list[Member], newcomer: Joining
-) -> Projected:
-    """The document, each by its tkv once the newcomer has joined."""
-    own, others, _ = release_1_10_0(numbers, lengths, tkv, decoding, newcomer)
-    return Projected(own, [one + lengths.block for one in others])
-
-
-def document_max_tkv(
-    numbers: Numbers, lengths: Lengths, tkv: Any, decoding: list[Member], newcomer: Joining
-) -> Projected:
-    """The document, each by the max-tkv of the batch."""
-    return Projected(
-        newcomer.prompt + newcomer.remaining,
-        [tkv + member.remaining + lengths.block for member in decoding],
-    )
-
-
-def document_figure(
-    numbers: Numbers, lengths: Lengths, tkv: Any, decoding: list[Member], newcomer: Joining
-) -> Projected:
-    """What the page's own admission figure was drawn by."""
-    own = round_up(numbers, lengths, newcomer.prompt + newcomer.remaining + 1)
-    asks, _ = width(numbers, lengths, newcomer.prompt - 1)
-    others = []
-    for member in decoding:
-        end = member.computed + member.remaining + 1
-        holds, _ = width(numbers, lengths, member.computed)  # its last token counted
-        padded = z3.If(asks > holds, asks - holds, 0) * lengths.block + end
-        others.append(numbers.largest([round_up(numbers, lengths, end) + lengths.block, padded]))
-    return Projected(own, others, to_the_end=True)
-
-
-def release_0_8_0(
-    numbers: Numbers, lengths: Lengths, tkv: Any, decoding: list[Member], newcomer: Joining
-) -> Projected:
-    """vllm-spyre 0.7.0 to 0.8.0."""
-    wider = newcomer.prompt - tkv
-    zero = numbers.value(0)
-    missing, _ = width(numbers, lengths, z3.If(wider > 0, wider - 1 + lengths.block, zero))
-    base = tkv + missing * lengths.block
-    own = base + newcomer.remaining
-    return Projected(own, [base + member.remaining - member.prompt for member in decoding])
-
-
-def release_1_10_0(
-    numbers: Numbers, lengths: Lengths, tkv: Any, decoding: list[Member], newcomer: Joining
-) -> Projected:
-    """vllm-spyre 1.3.0 to 1.10.0."""
-    whole, _ = width(numbers, lengths, base_of(tkv, newcomer))
-    own = realigned(numbers, lengths, newcomer.prompt, whole) + newcomer.remaining
-    others = [
-        realigned(numbers, lengths, member.computed, whole) + member.remaining
-        for member in decoding
-    ]
-    return Projected(own, others)
-
-
-def release_2_0_1(
-    numbers: Numbers, lengths: Lengths, tkv: Any, decoding: list[Member], newcomer: Joining
-) -> Projected:
-    """sendnn-inference 2.0.0 and 2.0.1."""
-    base = base_of(tkv, newcomer)
-    whole, _ = width(numbers, lengths, base)
-    own = realigned(numbers, lengths, newcomer.prompt, whole) + newcomer.remaining
-    return Projected(own, [base + member.remaining + lengths.block for member in decoding])
-
-
-def release_2_1_0(
-    numbers: Numbers, lengths: Lengths, tkv: Any, decoding: list[Member], newcomer: Joining
-) -> Projected:
-    """sendnn-inference 2.1.0."""
-    base = base_of(tkv, newcomer)
-    whole, _ = width(numbers, lengths, base)
-    own = realigned(numbers, lengths, newcomer.prompt, whole) + newcomer.remaining
-    others = [round_up(numbers, lengths, base + member.remaining) for member in decoding]
-    return Projected(round_up(numbers, lengths, own), others)
-
-
-def release_2_1_2(
-    numbers: Numbers, lengths: Lengths, tkv: Any, decoding: list[Member], newcomer: Joining
-) -> Projected:
-    """sendnn-inference 2.1.1 and later."""
-    rounded = release_2_1_0(numbers, lengths, tkv, decoding, newcomer)
-    return with_slack(rounded, lengths.block)
-
-
-def common_base(
-    numbers: Numbers, lengths: Lengths, tkv: Any, decoding: list[Member], newcomer: Joining
-) -> Projected:
-    """Unreleased: projects every request from max(tkv, prompt), rounded up."""
-    base = base_of(tkv, newcomer)
-    own = round_up(numbers, lengths, base + newcomer.remaining)
-    others = [round_up(numbers, lengths, base + member.remaining) for member in decoding]
-    return Projected(own, others)
-
-
-FORMULAS: dict[str, Formula] = {
-    "document_own_tkv": document_own_tkv,
-    "document_realigned": document_realigned,
-    "document_max_tkv": document_max_tkv,
-    "document_figure": document_figure,
-    "0.8.0": release_0_8_0,
-    "1.10.0": release_1_10_0,
-    "2.0.1": release_2_0_1,
-    "2.1.0": release_2_1_0,
-    "2.1.2": release_2_1_2,
-    "common_base": common_base,
-}
-
-
-def with_slack(projected: Projected, slack: Any) -> Projected:
-    """The same with `slack` tokens more for every request."""
-    own, others, to_the_end = projected
-    return Projected(own + slack, [other + slack for other in others], to_the_end)
 
 
 def formula_named(name: str) -> Formula:
@@ -206,11 +126,34 @@ def formula_named(name: str) -> Formula:
     Raises:
         KeyError: there is none.
     """
-    parts = split_slack(name)
-    if parts is None:
+    formula = model.formula_named(name)
+    if formula is None:
         raise KeyError(name)
-    formula, slack = parts
-    return lambda *of: with_slack(FORMULAS[formula](*of), slack)
+    return partial(projected, formula)
+
+
+def projected(
+    formula: model.Formula,
+    numbers: Numbers,
+    lengths: Lengths,
+    tkv: Any,
+    decoding: list[Member],
+    newcomer: Joining,
+) -> Projected:
+    """What a formula of the model projects for symbolic requests."""
+
+    def symbol(number: Any) -> Any:
+        return _symbol(numbers, lengths, number)
+
+    block = lengths.block
+    at = symbol(tkv), symbol(base_of(tkv, newcomer)), symbol(newcomer.prompt)
+    own = formula.newcomer(*at, symbol(newcomer.remaining), block)
+    others = [
+        formula.member(_larger, *at, model.Decoding(*map(symbol, member[1:])), block)
+        for member in decoding
+    ]
+    slack = formula.slack
+    return Projected(own.of + slack, [other.of + slack for other in others], formula.to_the_end)
 
 
 def accepts(

@@ -33,15 +33,18 @@ from typing import Any
 
 import z3
 
+from ...model.spyre import volumetric
 from ..numbers import Numbers, negated, ordered
 from ..obligation import Obligation
-from .formulas import FORMULAS, Joining, Lengths, Member, base_of, round_up, width, within_length
+from .formulas import Joining, Lengths, Member, base_of, round_up, width, within_length
 from .peak import accepted_by
 from .symbols import lengths_of, make_numbers
 
 LIMIT = 131_072  # tokens; what is shown of a request that is alone depends on none
 # Without the checks of no release, which may refuse a lone request (`length_search.refused_alone`).
-NEVER_REFUSE_ALONE = tuple(name for name in (*FORMULAS, "exact") if name != "document_figure")
+NEVER_REFUSE_ALONE = tuple(
+    name for name in (*volumetric.FORMULAS, "exact") if name != "document_figure"
+)
 
 
 def obligations(block: int | None = None) -> list[Obligation]:

@@ -123,7 +123,7 @@ def make_numbers(setting: Setting, kind: Kind) -> Numbers:
 
 def largest_tkv(setting: Setting) -> int:
     """No tkv is beyond the blocks of the longest request."""
-    return round_up(setting.max_model_len, setting.block)
+    return int(round_up(setting.max_model_len, setting.block))
 
 
 def largest_harmless(setting: Setting, volume: int | None = None) -> int:

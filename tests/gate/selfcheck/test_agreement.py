@@ -1,6 +1,7 @@
 """Engines on the same question: what counts as disagreement, and that a fault in any of them, the
 predicate, the encoding or the reduction, is one."""
 
+from contextlib import ExitStack
 from itertools import product
 from typing import get_args
 from unittest import mock
@@ -13,7 +14,8 @@ from schedproof.model.scenario import Request, Scenario
 from schedproof.properties.predicates import spyre
 from schedproof.properties.predicates.rules import predicates_of
 from schedproof.solver.scheduling import SchedulerSpace
-from schedproof.solver.spyre import formulas
+from schedproof.solver.spyre import peak, single, volumetric_proof
+from schedproof.solver.spyre.formulas import formula_named
 from schedproof.solver.spyre.scopes import SCOPES, Scope
 from schedproof.solver.undecided import OWN
 
@@ -142,8 +144,10 @@ def test_a_predicate_that_breaks_too_early_is_a_disagreement():
     ids=["excludes what is", "finds what is none"],
 )
 def test_an_encoding_of_another_formula_is_a_disagreement(formula, encoded, expected):
-    wrong = formulas.FORMULAS[encoded]
-    with mock.patch.dict(formulas.FORMULAS, {formula: wrong}):
+    wrong = formula_named(encoded)
+    with ExitStack() as planted:
+        for module in (peak, single, volumetric_proof):
+            planted.enter_context(mock.patch.multiple(module, formula_named=lambda _: wrong))
         assert verdicts(formula) == expected
 
 

@@ -25,7 +25,7 @@ def test_a_row_of_projections_is_that_of_the_formula(name: str) -> None:
             for prompt in (1, 4, 65)
         ]
         own, others, _ = volumetric.FORMULAS[name](tkv, members, newcomer, block)
-        computed, remaining, own_tkv, prompt = (np.array(row) for row in zip(*members, strict=True))
-        rows = of_member(number, tkv, newcomer.prompt, prompt, computed, remaining, own_tkv, block)
-        assert rows.tolist() == others
+        rows = Decoding(*(np.array(row) for row in zip(*members, strict=True)))
+        ends = of_member(number, tkv, newcomer.prompt, rows, block)
+        assert ends.tolist() == others
         assert of_newcomer(number, tkv, newcomer.prompt, newcomer.remaining, block) == own

@@ -58,7 +58,7 @@ def some_batch_overruns(asked: Setting) -> bool:
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("limit", [7, 8, 11])
-@pytest.mark.parametrize("formula", formulas.FORMULAS)
+@pytest.mark.parametrize("formula", volumetric.FORMULAS)
 def test_there_is_a_batch_exactly_if_the_model_s_arithmetic_has_one(formula, limit, kind):
     asked = setting(formula, 2, limit)
     assert (solved(asked, kind) is not None) == some_batch_overruns(asked)

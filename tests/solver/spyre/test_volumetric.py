@@ -8,10 +8,12 @@ import pytest
 import z3
 
 from schedproof.model.scenario import Request, Scenario
+from schedproof.model.spyre import volumetric
 from schedproof.model.target import ModelTarget
 from schedproof.properties.checking.replay import replay
 from schedproof.solver.numbers import KINDS, read
 from schedproof.solver.spyre import formulas
+from schedproof.solver.spyre import peak as encoding
 from schedproof.solver.spyre.peak import CHECKS
 from schedproof.solver.spyre.volumetric import Setting, largest_harmless, solution, to_scenario
 from schedproof.solver.spyre.volumetric import violation as encoded
@@ -19,7 +21,7 @@ from schedproof.spec.catalogue import load, select
 
 LIMIT_RULE = select(load("spyre"), ["SPY-R07"])
 SMALL = {"block": 2, "chunk": 2, "max_model_len": 6}
-UNSOUND = [name for name in formulas.FORMULAS if name not in ("2.1.2", "common_base")]
+UNSOUND = [name for name in volumetric.FORMULAS if name not in ("2.1.2", "common_base")]
 
 
 def small(formula: str, limit: int) -> Setting:
@@ -62,7 +64,7 @@ def solve(setting, kind="integers"):
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("limit", [6, 8])
-@pytest.mark.parametrize("formula", [*formulas.FORMULAS, *CHECKS, "2.1.0+1"])
+@pytest.mark.parametrize("formula", [*volumetric.FORMULAS, *CHECKS, "2.1.0+1"])
 def test_there_is_a_solution_exactly_if_some_run_breaks_the_limit(formula, limit, kind):
     _, model = solve(small(formula, limit), kind)
     assert (model is not None) == some_run_breaks(formula, limit)
@@ -99,14 +101,13 @@ def test_early_eos_lets_requests_end_before_their_time():
     assert breaks("2.0.1", scenario)
 
 
-def too_small(numbers, lengths, tkv, decoding, newcomer):
-    own, others, _ = formulas.common_base(numbers, lengths, tkv, decoding, newcomer)
-    return formulas.Projected(own - lengths.block, others)
-
-
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_fault_planted_in_a_formula_disagrees_with_the_runs(kind, monkeypatch):
-    monkeypatch.setitem(formulas.FORMULAS, "common_base", too_small)
+    def too_small(numbers, lengths, *met):
+        own, others, _ = formulas.formula_named("common_base")(numbers, lengths, *met)
+        return formulas.Projected(own - lengths.block, others)
+
+    monkeypatch.setattr(encoding, "formula_named", lambda _: too_small)
     _, model = solve(small("common_base", 8), kind)
     assert (model is not None) != some_run_breaks("common_base", 8)
 

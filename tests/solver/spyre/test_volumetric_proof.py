@@ -1,12 +1,13 @@
 """The lemmas are proven for the sound formulas, each guarded; what is unsound fails one."""
 
+from dataclasses import replace
 from itertools import product
 
 import pytest
 import z3
 
+from schedproof.model.spyre import volumetric
 from schedproof.solver.obligation import discharge
-from schedproof.solver.spyre import formulas
 from schedproof.solver.spyre.volumetric_proof import obligations
 
 
@@ -41,27 +42,28 @@ def test_an_unsound_formula_fails_the_lemma_that_is_wrong_for_it(formula, failin
         assert {name for name, how in status.items() if how != "proven"} == failing
 
 
-@pytest.mark.parametrize("formula", [name for name in formulas.FORMULAS if "document" in name])
+@pytest.mark.parametrize("formula", [name for name in volumetric.FORMULAS if "document" in name])
 def test_no_reading_of_the_document_is_proven(formula):
     assert "refuted" in status_of(formula).values()
 
 
 def test_the_smallest_sound_slack_of_the_common_base_is_none(monkeypatch):
-    def one_token_less(numbers, lengths, tkv, decoding, newcomer):
-        own, others, _ = formulas.common_base(numbers, lengths, tkv, decoding, newcomer)
-        return formulas.Projected(own - 1, others)
+    def one_token_less(*requests):
+        return volumetric.newcomer_common_base(*requests) - 1
 
-    monkeypatch.setitem(formulas.FORMULAS, "common_base", one_token_less)
+    planted = replace(volumetric.common_base, newcomer=one_token_less)
+    monkeypatch.setitem(volumetric.FORMULAS, "common_base", planted)
     status = status_of("common_base")
     assert {name for name, how in status.items() if how != "proven"} == {"covers_newcomer"}
 
 
 def test_a_lemma_whose_guard_holds_too_is_unguarded(monkeypatch):
-    def generous(numbers, lengths, tkv, decoding, newcomer):
-        own, others, _ = formulas.common_base(numbers, lengths, tkv, decoding, newcomer)
-        return formulas.Projected(own + 9 * lengths.block, others)
+    def generous(tkv, base, prompt, remaining, block):
+        own = volumetric.newcomer_common_base(tkv, base, prompt, remaining, block)
+        return own + block * 9
 
-    monkeypatch.setitem(formulas.FORMULAS, "common_base", generous)
+    planted = replace(volumetric.common_base, newcomer=generous)
+    monkeypatch.setitem(volumetric.FORMULAS, "common_base", planted)
     assert status_of("common_base")["covers_newcomer"] == "unguarded"
 
 
