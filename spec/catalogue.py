@@ -14,10 +14,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from importlib import resources
-from math import inf
 from typing import Any
 
 import msgspec
+from packaging.version import InvalidVersion, Version
 
 from .systems import SYSTEMS, Readable
 
@@ -53,9 +53,9 @@ class Divergence:
         """It speaks of this release."""
         if version.startswith("after "):
             return version in self.releases.split(" and ")
-        own = _numbers(version)
+        own = _release(version)
         words = self.releases.replace(" and ", " ").split()
-        named = [_numbers(word) for word in words]
+        named = [_release(word) for word in words]
         if own is None or not named:
             return False
         if self.releases == "all releases":
@@ -72,14 +72,14 @@ class Divergence:
         return own in named
 
 
-def _numbers(version: str) -> tuple[float, ...] | None:
-    """The parts of a release number, to compare: a candidate (2.0.0-rc.3) comes before its
-    release. None for other words."""
-    release, dash, candidate = version.partition("-rc.")
-    parts = [*release.split("."), *([candidate] if dash else [])]
-    if not all(map(str.isdecimal, parts)):
+def _release(version: str) -> Version | None:
+    """A release number, to compare; None for other words, and for a build that is no release."""
+    try:
+        found = Version(version)
+    except InvalidVersion:
         return None
-    return (*map(int, parts), *([] if dash else [inf]))
+    published = version[:1].isdecimal() and not found.is_devrelease and found.local is None
+    return found if published else None
 
 
 @dataclass(frozen=True)

@@ -30,7 +30,7 @@ ALLOWED = {
     ("spec/shared.py", "importlib"),
     ("spec/systems.py", "importlib"),  # parts of a system, imported when they are first used
 }
-DATA = {".css", ".html", ".jinja", ".js", ".json", ".md", ".pml", ".toml", ".typed"}
+DATA = {".css", ".html", ".jinja", ".js", ".json", ".md", ".pml", ".toml", ".txt", ".typed"}
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 SETUPTOOLS = PROJECT["tool"]["setuptools"]
 

@@ -5,15 +5,15 @@ is not there is run again. When and where an item ran, and for how long, is besi
 no part of the ledger's content.
 """
 
-import fcntl
 import os
 import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager, nullcontext, suppress
 from pathlib import Path
-from typing import IO, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
+from filelock import FileLock, Timeout
 
 from ..files.scenario_file import FileError
 from .items import Item, canonical, id_of, item_of
@@ -201,17 +201,16 @@ def opened(path: Path, *, write: bool) -> Iterator[Ledger]:
 @contextmanager
 def _held(path: Path) -> Iterator[None]:
     """No other process writes meanwhile. The lock is let go of whatever ends this process."""
-    lock = path.with_name(path.name + ".lock")
+    lock = FileLock(path.with_name(path.name + ".lock"), blocking=False)
     try:
-        held: IO[str] = lock.open("w")
+        lock.acquire()
+    except Timeout:
+        raise LedgerError(f"{path}: another campaign is writing to it") from None
     except OSError as error:
         raise LedgerError(f"{path}: cannot be written to ({error.strerror})") from None
-    with held:
-        try:
-            fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            raise LedgerError(f"{path}: another campaign is writing to it") from None
+    with lock:
         yield
+    lock.release()
 
 
 @contextmanager

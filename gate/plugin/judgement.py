@@ -1,6 +1,5 @@
 """The one gate that answers all tests of a session."""
 
-import fcntl
 import os
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -9,6 +8,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from filelock import FileLock
 
 from ...model.faults import TargetFault
 from ...model.scenario import Scenario
@@ -146,9 +146,5 @@ class Judgement:
 def _alone(folder: Path) -> Iterator[Path]:
     """The file that workers share, while no other worker has it."""
     folder.mkdir(exist_ok=True)
-    lock = os.open(folder / "lock", os.O_CREAT | os.O_RDWR, 0o600)
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+    with FileLock(folder / "lock", mode=0o600):
         yield folder / "answer.json"
-    finally:
-        os.close(lock)

@@ -24,19 +24,22 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
-from .supported_releases import CPU_INDEX, PACKAGES, TORCH, Release, ReleaseError
+from platformdirs import user_cache_path
+
+from .supported_releases import CPU_INDEX, TORCH, Release, ReleaseError
 
 # Compiled and foreign parts of a vLLM wheel; a scheduler imports none of them.
 NOT_PYTHON = (".so", ".h", ".hpp", ".cuh", ".cu", ".png", ".jpg", ".svg", ".a")
 # vLLM has wheels for Linux only; their Python part is the same everywhere.
 LINUX = ("manylinux1", "manylinux2014", "manylinux_2_28", "manylinux_2_31", "manylinux_2_35")
 
+PACKAGES = Path(__file__).with_name("packages.txt")
 SCRIPTS = {"spyre": "sendnn.py", "vllm": "vllm_target.py"}
 PLUGINS = {"sendnn-inference": "sendnn_inference", "vllm-spyre": "spyre", "vllm": ""}
 SWITCHED_ON = """HF_HUB_OFFLINE TRANSFORMERS_OFFLINE VLLM_NO_USAGE_STATS OMP_NUM_THREADS
 VLLM_SPYRE_USE_CB VLLM_SPYRE_USE_CHUNKED_PREFILL"""
-# PACKAGES is complete, so that nothing is left to resolve. Modules are compiled when they are
-# first imported, since most of them never are.
+# PACKAGES is a complete lock file, so that nothing is left to resolve. Modules are compiled when
+# they are first imported, since most of them never are.
 INSTALL = ("--no-deps", "--no-compile")
 NO_NETWORK = ("NewConnectionError", "NameResolutionError", "ConnectTimeout", "ProxyError")
 
@@ -82,8 +85,7 @@ def cache_folder() -> Path:
     """Where installed releases are kept: SCHEDPROOF_CACHE, or schedproof in the user's cache."""
     if chosen := os.environ.get("SCHEDPROOF_CACHE"):
         return Path(chosen).expanduser().absolute()
-    base = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
-    return (Path(base).expanduser() / "schedproof").absolute()
+    return user_cache_path("schedproof").absolute()
 
 
 def unpack(wheel: Path, folder: Path) -> None:
@@ -141,7 +143,7 @@ class _Part:
 
 
 def _parts(cache: Path, release: Release) -> list[_Part]:
-    made_of = [TORCH, *PACKAGES.split(), sys.platform, platform.machine()]
+    made_of = [TORCH, *_packages(), sys.platform, platform.machine()]
     made_of += map(str, sys.version_info[:2])
     name = "env-" + hashlib.sha256(" ".join(made_of).encode()).hexdigest()[:12]
     parts = [
@@ -151,6 +153,12 @@ def _parts(cache: Path, release: Release) -> list[_Part]:
     if release.name != "vllm":
         parts.append(_tree(cache, release.name, release.version, "1 MB"))
     return parts
+
+
+def _packages() -> list[str]:
+    """The pins of the lock file, NAME==VERSION."""
+    lines = PACKAGES.read_text(encoding="utf-8").splitlines()
+    return [line for line in lines if line and not line.startswith("#")]
 
 
 def _tree(cache: Path, package: str, version: str, size: str) -> _Part:
@@ -257,9 +265,8 @@ def _build_environment(workshop: _Workshop, folder: Path) -> None:
     python = folder / "bin" / "python"
     workshop.report(f"torch {TORCH} (CPU), about 200 MB")
     _install_torch(workshop, python)
-    packages = PACKAGES.split()
-    workshop.report(f"{len(packages)} packages in fixed versions, about 200 MB")
-    workshop.pip(python, "install", *INSTALL, *packages)
+    workshop.report(f"{len(_packages())} packages in fixed versions, about 200 MB")
+    workshop.pip(python, "install", *INSTALL, f"--requirement={PACKAGES}")
     cuda = workshop.run(str(python), "-c", "import torch; print(torch.version.cuda)").split()
     if cuda[-1] != "None" or any(folder.glob("lib/python*/site-packages/nvidia*")):
         raise ReleaseError(f"the index gave a CUDA build of torch {TORCH}, not one for the CPU")

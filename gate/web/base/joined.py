@@ -1,10 +1,14 @@
 """A page of one file: its HTML with the styles, the scripts and the data in it."""
 
 import json
-import re
 from collections.abc import Mapping, Sequence
 from importlib.resources import files
 from typing import Any
+
+from jinja2 import Environment, FunctionLoader, StrictUndefined
+from markupsafe import Markup
+
+from ...console import output
 
 # Nothing is loaded from anywhere; a page that is served may ask its own server.
 POLICY = (
@@ -15,24 +19,29 @@ POLICY = (
 
 def joined(name: str, data: Any, *, connect: str = "'none'") -> str:
     """The page `name.html` of this package, with `base.css`, `name.css`, `name.js` and the data."""
-    return filled(name, {"data": _harmless(data)}, [name], policy(connect=connect))
+    return filled(name, {"data": Markup(_harmless(data))}, [name], policy(connect=connect))
 
 
-def filled(name: str, parts: Mapping[str, str], scripts: Sequence[str], allowed: str) -> str:
-    """The page `name.html`, with `base.css`, `name.css`, the scripts one behind the other, what is
-    `allowed` (a policy), and further parts, which are HTML: each stands where its @name@ is."""
+def filled(name: str, values: Mapping[str, Any], scripts: Sequence[str], allowed: str) -> str:
+    """The template `name.html` with `base.css`, `name.css`, the scripts one behind the other, the
+    policy that is `allowed`, and `values`, which are escaped unless they are `Markup`."""
     own = {
-        "policy": allowed,
-        "style": _text("base.css") + _text(f"{name}.css"),
-        "script": "\n".join(_text(f"{script}.js") for script in scripts),
+        "policy": Markup(allowed),  # it stands in double quotes and has none
+        "style": Markup(_text("base.css") + _text(f"{name}.css")),
+        "script": Markup("\n".join(_text(f"{script}.js") for script in scripts)),
     }
-    every = {**own, **parts}
-    return re.sub(r"@(\w+)@", lambda mark: every[mark[1]], _text(f"{name}.html"))
+    return _templates().get_template(f"{name}.html").render({**own, **values})
 
 
 def policy(*, connect: str = "'none'", script: str = "") -> str:
     """What a page may do: ask `connect`, and load scripts from `script` beside its own."""
     return POLICY.format(connect=connect, script=script and f" {script}")
+
+
+def _templates() -> Environment:
+    made = Environment(autoescape=True, undefined=StrictUndefined, loader=FunctionLoader(_text))
+    made.filters["shown"] = lambda text: output.one_line(output.unicode_text(str(text)))
+    return made
 
 
 def _harmless(data: Any) -> str:

@@ -1,14 +1,15 @@
 """A run as one page: no network, no server, opens from a folder."""
 
-from html import escape
 from importlib.util import find_spec
+
+from markupsafe import Markup
 
 from ....model.errors import InputError
 from ...console import output
 from ..base.joined import filled, policy
 from .payload import packed
 from .recording import Run
-from .static import failure, heading, side_by_side
+from .static import static_values
 
 INLINE = "inline"
 BESIDE = "'self' file:"  # in the folder of the page, on a server or on a disk
@@ -26,16 +27,14 @@ def page(run: Run, plotly: str = INLINE) -> str:
     Raises:
         InputError: plotly.js is to be written into the page, and Plotly is not installed.
     """
-    parts = {
-        "title": escape(output.one_line(run.name)),
-        "heading": heading(run),
-        "failure": failure(run),
-        "side_by_side": side_by_side(run),
+    values = {
+        **static_values(run),
+        "title": output.one_line(run.name),
         "data": packed(run),
         "plotly": _plotly(plotly),
     }
     beside = "" if plotly == INLINE else BESIDE
-    return filled("show", parts, SCRIPTS, policy(script=beside))
+    return filled("show", values, SCRIPTS, policy(script=beside))
 
 
 def check_plotly() -> None:
@@ -44,10 +43,10 @@ def check_plotly() -> None:
         raise InputError("-o", "Plotly is not installed; valid: pip install 'schedproof[plot]'")
 
 
-def _plotly(plotly: str) -> str:
+def _plotly(plotly: str) -> Markup:
     if plotly != INLINE:
-        return f'<script src="{escape(plotly)}"></script>'
+        return Markup('<script src="{}"></script>').format(plotly)
     check_plotly()
     from plotly.offline import get_plotlyjs
 
-    return f"<script>{get_plotlyjs()}</script>"
+    return Markup(f"<script>{get_plotlyjs()}</script>")

@@ -44,7 +44,7 @@ def test_a_broken_rule_names_a_command_that_shows_it(run: Run) -> None:
     page = Path("of it.html").read_text(encoding="utf-8")
     assert "BROKEN SPY-R07" in page
     assert "2 requests x tkv 261 = 522 &gt; 520 (by 2 tokens)" in page
-    assert "schedproof replay &#x27;of it.json&#x27; --rule SPY-R07 --step-limit 5" in page
+    assert "schedproof replay &#39;of it.json&#39; --rule SPY-R07 --step-limit 5" in page
 
 
 @pytest.mark.parametrize(("size", "told"), [(6_000_000, ""), (7_250_000, "7.2 MB")])
