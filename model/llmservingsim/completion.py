@@ -43,7 +43,7 @@ def add_done(
             one = one._replace(computed=one.computed + tokens)
         prompt = revision.prompt_tokens(one, tokens)
         done = done._replace(prompt_throughput=done.prompt_throughput + prompt)
-        if one.behind <= 0:
+        if one.num_uncomputed_tokens <= 0:
             one = one._replace(generated=one.generated + 1)
             done = done._replace(
                 decode_throughput=done.decode_throughput + 1, emitted=(*done.emitted, name)

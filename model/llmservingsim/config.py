@@ -31,11 +31,11 @@ class LlmServingSimConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=Tru
     pp_size: Positive = 1
 
     def has_slot(self, taken: int) -> bool:
-        """One more request may join so many."""
+        """One more request may join so many (LSS-R04); 0 is no cap (LSS-R05)."""
         return not self.max_num_seqs or taken < self.max_num_seqs
 
     def capped(self, tokens: int) -> int:
-        """Of so many tokens of one request, those that one step may compute."""
+        """Of so many tokens of one request, those that one step may compute (LSS-R07)."""
         return min(tokens, self.long_prefill_token_threshold or tokens)
 
 

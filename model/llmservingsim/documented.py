@@ -13,7 +13,9 @@ from .state import Decision, Plan, Sequence, State
 
 
 def schedule(config: LlmServingSimConfig, state: State) -> Decision:
-    """The next batch, or none: the pipeline is full, or no request can go (LSS-R01, LSS-R19)."""
+    """The next batch within the budget (LSS-R06), or none: the pipeline is full, or no request can
+    go (LSS-R01, LSS-R19). No request is left out while anything is left for it (LSS-P03,
+    LSS-R17)."""
     if len(state.inflight) >= config.pp_size:
         return Decision(state, None)
     plan = Plan(state.running, state.waiting, state.pool, config.max_num_batched_tokens, {})
@@ -50,7 +52,7 @@ def served(config: LlmServingSimConfig, plan: Plan, one: Sequence) -> Plan:
 
 def starting(config: LlmServingSimConfig, plan: Plan, one: Sequence) -> Plan:
     """A request gets its first tokens, unless blocks are missing: then no request starts after
-    it."""
+    it (LSS-P01, LSS-P02)."""
     hit = kv_cache.prefix_hit(config, plan.pool, one)
     tokens = cap(config, plan.budget, need(one) - len(hit) * config.block_size)
     if not tokens:
@@ -82,8 +84,8 @@ def going_on(config: LlmServingSimConfig, plan: Plan, one: Sequence, tokens: int
 
 
 def need(one: Sequence) -> int:
-    """Tokens that a request wants: one to decode, or what is left of its prompt (LSS-R11 to
-    LSS-R13)."""
+    """Tokens that a request wants: one to decode, or what is left of its prompt (LSS-R11,
+    LSS-R12, LSS-R13)."""
     return 1 if one.generated else one.prompt - one.computed
 
 

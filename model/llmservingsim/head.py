@@ -29,7 +29,7 @@ def advance_running(config: LlmServingSimConfig, plan: Plan) -> Plan:
     place = 0
     while place < len(plan.running) and plan.budget > 0:
         one = plan.running[place]
-        tokens = clamp(config, one.behind, plan.budget)
+        tokens = clamp(config, one.num_uncomputed_tokens, plan.budget)
         # All it knows is in a batch on its way.
         if tokens > 0:
             grown = kv_cache.grow(config, plan.pool, one, tokens)
@@ -49,10 +49,10 @@ def admit_waiting(config: LlmServingSimConfig, plan: Plan) -> Plan:
     while plan.waiting and plan.budget > 0 and config.has_slot(len(plan.running)):
         one = plan.waiting[0]
         hit = kv_cache.prefix_hit(config, plan.pool, one)
-        behind = one.num_tokens - len(hit) * config.block_size
-        if not config.enable_chunked_prefill and config.capped(behind) > plan.budget:
+        uncomputed = one.num_tokens - len(hit) * config.block_size
+        if not config.enable_chunked_prefill and config.capped(uncomputed) > plan.budget:
             return plan
-        tokens = clamp(config, behind, plan.budget)
+        tokens = clamp(config, uncomputed, plan.budget)
         admitted = kv_cache.admit(config, plan.pool, one, hit, tokens, one.num_tokens)
         if admitted is None:
             return plan
@@ -61,9 +61,9 @@ def admit_waiting(config: LlmServingSimConfig, plan: Plan) -> Plan:
     return plan
 
 
-def clamp(config: LlmServingSimConfig, behind: int, budget: int) -> int:
+def clamp(config: LlmServingSimConfig, uncomputed: int, budget: int) -> int:
     """Tokens that a request may compute now (LSS-R10)."""
-    return min(config.capped(behind), budget)
+    return min(config.capped(uncomputed), budget)
 
 
 def scheduled(plan: Plan, place: int, one: Sequence, pool: Pool, tokens: int) -> Plan:
@@ -82,8 +82,8 @@ def victim(plan: Plan) -> Sequence:
 
 
 def preempt(config: LlmServingSimConfig, plan: Plan, last: Sequence) -> Plan:
-    """The plan without the last one, who gives back its blocks, starts from nothing when it is
-    admitted again, and is the first to be."""
+    """The plan without the last request, which gives back its blocks, starts from nothing when it
+    is admitted again, and is the first to be (LSS-R34)."""
     return plan._replace(
         running=without(plan.running, last.id),
         waiting=(last.rewound(), *plan.waiting),

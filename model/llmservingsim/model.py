@@ -2,9 +2,10 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
-from ..pool import Pool, blocks_for
+from ..pool import blocks_for
+from ..reference_model import ReferenceModel
 from ..scenario import Request
 from ..systems import Reference
 from . import scheduler
@@ -19,26 +20,22 @@ OBSERVES = (
 
 
 @dataclass(frozen=True)
-class LlmServingSimModel:
+class LlmServingSimModel(ReferenceModel[State]):
     """One configuration of a revision. Every method is pure: states go in and come out."""
 
-    revision: Revision
     config: LlmServingSimConfig
+    revision: Revision
+    fields: ClassVar = OBSERVES
+    state: ClassVar = State
 
-    @property
-    def observes(self) -> tuple[str, ...]:
-        """Fields of the step observation that this model shows."""
+    def options(self) -> dict[str, bool]:
+        """Further fields of the step observation, and whether this configuration shows them."""
         bounded = self.config.num_blocks is not None
-        options = {
+        return {
             "prefix_hit": self.config.enable_prefix_caching,
             "free_blocks": bounded,
             "reserved_blocks": bounded and self.revision.promises,
         }
-        return OBSERVES + tuple(field for field, shown in options.items() if shown)
-
-    def initial(self) -> State:
-        """The scheduler before anything arrived."""
-        return State(pool=Pool(self.config.num_blocks))
 
     def refusal(self, request: Request) -> str | None:
         """Why `request` can never run, or None. Source: target protocol, "Refusals at add"."""
@@ -60,14 +57,7 @@ class LlmServingSimModel:
 
     def arrive(self, state: State, request: Request) -> State:
         """The request joins the waiting queue."""
-        newcomer = Sequence(
-            request.id,
-            request.prompt_len,
-            request.max_tokens,
-            request.tokens_to_emit,
-            content=request.prompt,
-        )
-        return scheduler.arrive(state, newcomer)
+        return scheduler.arrive(state, Sequence.of(request))
 
     def abort(self, state: State, request_id: str) -> State:
         """The client gives the request up before the next decision."""
@@ -86,7 +76,7 @@ def make_model(revision: str, config: Mapping[str, Any]) -> LlmServingSimModel:
     Raises:
         InputError: an unknown key, an impossible value, or an option that the revision lacks.
     """
-    return LlmServingSimModel(REVISIONS[revision], read_config(config, revision))
+    return LlmServingSimModel(read_config(config, revision), REVISIONS[revision])
 
 
 REFERENCE = Reference(read_config, make_model)

@@ -5,14 +5,16 @@ scheduler and never touches the device. Free blocks go from the front of a deque
 its end; counts are in blocks.
 """
 
-from ..pool import Content, Pool, blocks_for, fits, give_back, take, touch, unheld
-from ..prefix import cached_blocks, prefix
+from .. import allocator
+from ..pool import Pool, blocks_for, fits, give_back, unheld
+from ..prefix import cached_blocks
 from .config import NanoConfig
 from .state import Sequence
 
 
 def prefix_hit(config: NanoConfig, pool: Pool, one: Sequence) -> tuple[int, ...]:
-    """The cached blocks that begin a sequence; its last block is always computed."""
+    """The cached blocks that begin a sequence, whole ones (NAN-R32); its last block is always
+    computed (NAN-R35)."""
     return cached_blocks(pool, one.known, one.num_tokens, config.block_size)
 
 
@@ -25,12 +27,10 @@ def unshared_blocks(config: NanoConfig, pool: Pool, one: Sequence, hit: tuple[in
 def allocate(
     config: NanoConfig, pool: Pool, one: Sequence, hit: tuple[int, ...]
 ) -> tuple[Sequence, Pool]:
-    """The sequence with a block table for all its tokens, the first blocks shared or cached."""
-    start = len(hit) * config.block_size
-    missing = blocks_for(one.num_tokens, config.block_size) - len(hit)
-    new, pool = take(touch(pool, hit), missing)
-    table = hit + new
-    return one._replace(blocks=table, computed=start, prefix_hit=start, published=len(hit)), pool
+    """The sequence with a block table for all its tokens, the first blocks shared or cached
+    (NAN-R29)."""
+    one, pool = allocator.start(pool, one, hit, config.block_size)
+    return allocator.hold(pool, one, one.num_tokens, config.block_size)
 
 
 def can_append(config: NanoConfig, pool: Pool, one: Sequence) -> bool:
@@ -42,12 +42,11 @@ def may_append(config: NanoConfig, pool: Pool, one: Sequence) -> tuple[Sequence,
     """The sequence with a new block if it has just crossed a block border."""
     if not crosses(config, one):
         return one, pool
-    new, pool = take(pool, 1)
-    return one._replace(blocks=one.blocks + new), pool
+    return allocator.hold(pool, one, one.num_tokens, config.block_size)
 
 
 def crosses(config: NanoConfig, one: Sequence) -> bool:
-    """Its last token, which is to be computed, is the first of a block."""
+    """Its last token, which is to be computed, is the first of a block (NAN-R17)."""
     return one.num_tokens % config.block_size == 1
 
 
@@ -56,22 +55,13 @@ def hash_blocks(config: NanoConfig, pool: Pool, one: Sequence) -> tuple[Sequence
 
     Of two blocks with the same content the one filled last is found.
     """
-    full = one.computed // config.block_size
-    cached = dict(pool.cached)
-    for number in range(one.published, full):
-        cached[prefix(one.known, (number + 1) * config.block_size)] = (one.blocks[number],)
-    return one._replace(published=full), pool._replace(cached=cached)
+    return allocator.publish_full(pool, one, one.computed, config.block_size, newest_only=True)
 
 
 def deallocate(pool: Pool, one: Sequence, others: tuple[Sequence, ...], block_size: int) -> Pool:
     """The pool without what `one` holds, its last block first; shared blocks stay."""
     held = {block for other in others if other.id != one.id for block in other.blocks}
-    freed: list[tuple[int, Content | None]] = []
-    for number, block in reversed(list(enumerate(one.blocks))):
-        if block not in held:
-            name = prefix(one.known, (number + 1) * block_size) if number < one.published else None
-            freed.append((block, name))
-    return give_back(pool, freed, nameless_first=False)
+    return give_back(pool, allocator.freed(one, held, block_size), nameless_first=False)
 
 
 def slot(table: tuple[int, ...], position: int, block_size: int) -> int:

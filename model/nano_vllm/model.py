@@ -2,9 +2,10 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
-from ..pool import Pool, blocks_for
+from ..pool import blocks_for
+from ..reference_model import ReferenceModel
 from ..scenario import Request
 from ..systems import Reference
 from . import scheduler
@@ -29,7 +30,7 @@ OBSERVES = (
 
 
 @dataclass(frozen=True)
-class NanoModel:
+class NanoModel(ReferenceModel[State]):
     """One revision in one configuration. Every method is pure: states go in and come out.
 
     `chunked`: the first sequence of a step may be prefilled in part, as from release 0.2.0.
@@ -37,15 +38,8 @@ class NanoModel:
 
     config: NanoConfig
     chunked: bool
-
-    @property
-    def observes(self) -> tuple[str, ...]:
-        """Fields of the step observation that this model shows."""
-        return OBSERVES
-
-    def initial(self) -> State:
-        """The scheduler before anything arrived."""
-        return State(pool=Pool(self.config.num_blocks))
+    fields: ClassVar = OBSERVES
+    state: ClassVar = State
 
     def refusal(self, request: Request) -> str | None:
         """Why `request` can never run, or None. Source: target protocol, "Refusals at add"."""
@@ -65,14 +59,7 @@ class NanoModel:
 
     def arrive(self, state: State, request: Request) -> State:
         """The request joins the waiting queue."""
-        newcomer = Sequence(
-            request.id,
-            request.prompt_len,
-            request.max_tokens,
-            request.tokens_to_emit,
-            content=request.prompt,
-        )
-        return scheduler.arrive(state, newcomer)
+        return scheduler.arrive(state, Sequence.of(request))
 
     def abort(self, state: State, request_id: str) -> State:
         """The client gives the request up before the next decision."""

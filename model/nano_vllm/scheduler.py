@@ -25,7 +25,7 @@ class Plan(NamedTuple):
 
 
 def arrive(state: State, newcomer: Sequence) -> State:
-    """A request goes to the back of the waiting queue."""
+    """A request goes to the back of the waiting queue (NAN-R06)."""
     return state._replace(waiting=(*state.waiting, newcomer))
 
 
@@ -47,22 +47,24 @@ def abort(config: NanoConfig, state: State, request_id: str) -> State:
 
 
 def schedule(config: NanoConfig, state: State, chunked: bool) -> Plan:
-    """Prefill has strict priority: only if no request is admitted the running sequences decode."""
+    """Prefill has strict priority: only if no request is admitted the running sequences decode
+    (NAN-R10, NAN-R11)."""
     plan = (prefill_in_chunks if chunked else prefill)(config, state)
     return plan if plan.scheduled else decode(config, state)
 
 
 def prefill(config: NanoConfig, state: State) -> Plan:
-    """Waiting sequences are admitted in their order, each with its whole prompt; the first that
-    fails a gate stops the loop. `max_num_seqs` bounds requests that run."""
+    """Waiting sequences are admitted in their order (NAN-R07), each with its whole prompt
+    (NAN-R12); the first that fails a gate stops the loop. `max_num_seqs` bounds requests that run
+    (NAN-R40)."""
     plan = Plan(state.running, state.waiting, state.pool, {}, True)
     budget = config.max_num_batched_tokens
     while plan.waiting and len(plan.running) < config.max_num_seqs:
         one = plan.waiting[0]
         hit = block_manager.prefix_hit(config, plan.pool, one)
-        # What is cached is skipped and costs no budget.
+        # What is cached is skipped and costs no budget (NAN-R08).
         tokens = one.num_tokens - len(hit) * config.block_size
-        # The gate counts whole sequences, blocks that could be shared included.
+        # The gate counts whole sequences, blocks that could be shared included (NAN-R09).
         needed = blocks_for(one.num_tokens, config.block_size)
         if tokens > budget or not fits(plan.pool, needed):
             break
@@ -99,7 +101,8 @@ def prefill_in_chunks(config: NanoConfig, state: State) -> Plan:
 
 
 def admitted(plan: Plan, one: Sequence, pool: Pool, tokens: int) -> Plan:
-    """The plan in which the head of the queue runs and computes `tokens`."""
+    """The plan in which the head of the queue runs, behind all others (NAN-R15), and computes
+    `tokens`."""
     return plan._replace(
         running=(*plan.running, one),
         waiting=plan.waiting[1:],
@@ -109,8 +112,8 @@ def admitted(plan: Plan, one: Sequence, pool: Pool, tokens: int) -> Plan:
 
 
 def decode(config: NanoConfig, state: State) -> Plan:
-    """Running sequences get a token each, from the front; where no block is left for one, the
-    last of the queue is preempted, itself if it is the last."""
+    """Running sequences get a token each (NAN-R04, NAN-R14), from the front; where no block is left
+    for one, the last of the queue is preempted, itself if it is the last (NAN-R19)."""
     ready: tuple[Sequence, ...] = ()
     plan = Plan(state.running, state.waiting, state.pool, {}, False)
     while plan.running and len(ready) < config.max_num_seqs:
@@ -127,7 +130,8 @@ def decode(config: NanoConfig, state: State) -> Plan:
 
 
 def preempt(config: NanoConfig, plan: Plan, victim: Sequence, ready: tuple[Sequence, ...]) -> Plan:
-    """The plan without the victim, who goes to the front of the waiting queue, with nothing."""
+    """The plan without the victim, which goes to the front of the waiting queue (NAN-R22) with
+    nothing: no block (NAN-R21, NAN-R03), and all to be computed again (NAN-R23)."""
     others = ready + plan.running + plan.waiting
     return plan._replace(
         running=plan.running[:-1],
@@ -163,7 +167,7 @@ def postprocess(
 
 
 def caught_up(one: Sequence) -> bool:
-    """All its known tokens are computed, so that the next one comes out."""
+    """All its known tokens are computed, so that the next one comes out (NAN-R13)."""
     return one.computed == one.num_tokens
 
 
@@ -193,7 +197,7 @@ def step(
 
 
 def slot_blocks(config: NanoConfig, state: State, plan: Plan) -> dict[str, list[int]]:
-    """The blocks that a step writes to, for each scheduled sequence."""
+    """The blocks that a step writes to, for each scheduled sequence (NAN-R27)."""
     written = {}
     for one in (*state.running, *state.waiting):
         if one.id in plan.scheduled:

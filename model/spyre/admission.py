@@ -15,7 +15,7 @@ from .state import Sequence, State
 def candidate(config: SpyreConfig, revision: Revision, state: State) -> Sequence | None:
     """Whose prefill chunk runs in this step, if any request's.
 
-    The ongoing prefill is the only candidate while there is one. Otherwise the queue is asked in
+    The ongoing prefill is the only candidate while there is one (SPY-R30, SPY-R31). Otherwise the queue is asked in
     order of arrival, and the first that cannot go stops it (SPY-R53); where the revision skips who
     is refused for a reason of its own, only a lack of blocks does.
     """
@@ -33,7 +33,7 @@ def candidate(config: SpyreConfig, revision: Revision, state: State) -> Sequence
 
 
 def may_prefill(config: SpyreConfig, revision: Revision, state: State, one: Sequence) -> bool:
-    """May the next chunk of `one` run in this step?"""
+    """May the next chunk of `one` run in this step? An empty system admits (SPY-R38)."""
     if not state.running and (revision.forgets_paused or not state.paused):
         return True
     if state.paused or must_interleave(config, state):
@@ -49,7 +49,8 @@ def may_prefill(config: SpyreConfig, revision: Revision, state: State, one: Sequ
 
 
 def computed_or_hit(config: SpyreConfig, state: State, one: Sequence) -> int:
-    """Tokens that need no computing: before the first chunk, what is in the prefix cache."""
+    """Tokens that need no computing (SPY-R59): before the first chunk, what is in the prefix
+    cache."""
     return one.computed or len(blocks.prefix_hit(config, state, one)) * config.block_size
 
 
@@ -109,7 +110,8 @@ def fits_volume(
     decoding: Members[Sequence],
     newcomer: Sequence,
 ) -> bool:
-    """No projected batch x tkv exceeds the limit (rule SPY-R42)."""
+    """No projected batch x tkv exceeds the limit (rule SPY-R42), so that no real one does
+    (SPY-R07)."""
     tkvs = tkv.request_tkvs([one.computed for one in decoding], config.block_size)
     members = [
         volumetric.Decoding(one.computed, one.remaining, own, one.prompt)

@@ -4,18 +4,16 @@ Source: Spyre scheduling page, "Prefix caching"; target protocol, "Pools on Spyr
 for promises. Counts are in blocks.
 """
 
-from msgspec.structs import replace
-
-from .. import prefix
-from ..pool import Pool, free_blocks, give_back, publish, take, touch
-from . import padding
+from .. import allocator, prefix
+from ..pool import Pool, free_blocks, give_back
 from .config import SpyreConfig
 from .revision import Revision
 from .state import Sequence, State
 
 
 def prefix_hit(config: SpyreConfig, state: State, newcomer: Sequence) -> tuple[int, ...]:
-    """The cached blocks at the start of a prompt, by number."""
+    """The cached blocks at the start of a prompt, by number; what others generated is found, too
+    (SPY-R60), the last block never: its chunk is always computed (SPY-R55)."""
     if not config.prefix_caching:
         return ()
     return prefix.cached_blocks(state.pool, newcomer.content, newcomer.prompt, config.block_size)
@@ -33,7 +31,7 @@ def at_end(config: SpyreConfig, revision: Revision, one: Sequence) -> int:
 
 
 def reserved(config: SpyreConfig, revision: Revision, state: State) -> int:
-    """Blocks that are promised and not held yet."""
+    """Blocks that are promised and not held yet (SPY-P02)."""
     promised = [at_end(config, revision, one) - len(one.blocks) for one in state.admitted]
     return state.lost_blocks + sum(promised)
 
@@ -53,42 +51,25 @@ def fits_pool(config: SpyreConfig, revision: Revision, state: State, newcomer: S
 
 
 def admit(config: SpyreConfig, state: State, newcomer: Sequence) -> tuple[Sequence, Pool]:
-    """The newcomer with the cached blocks of its prompt, which are in use from now on."""
+    """The newcomer with the cached blocks of its prompt, which are in use from now on: its
+    chunks take no step (SPY-R54), and no block of it is stored again (SPY-R57)."""
     hit = prefix_hit(config, state, newcomer)
     if not hit:
         return newcomer, state.pool
-    tokens = len(hit) * config.block_size
-    admitted = newcomer._replace(computed=tokens, prefix_hit=tokens, blocks=hit, published=len(hit))
-    return admitted, touch(state.pool, hit)
+    return allocator.start(state.pool, newcomer, hit, config.block_size)
 
 
 def hold(config: SpyreConfig, one: Sequence, covered: int, pool: Pool) -> tuple[Sequence, Pool]:
-    """The request with blocks for its first `covered` tokens; those that fill up are published."""
-    missing = padding.blocks_for(covered, config.block_size) - len(one.blocks)
-    new, pool = take(pool, missing)
-    if new:
-        one = replace(one, blocks=one.blocks + new)
-    full = covered // config.block_size
-    if not config.prefix_caching or full <= one.published:
+    """The request with blocks for its first `covered` tokens (SPY-R02); those that fill up are
+    published."""
+    one, pool = allocator.hold(pool, one, covered, config.block_size)
+    if not config.prefix_caching:
         return one, pool
-    filled = [
-        (one.blocks[number], prefix.prefix(one.known, (number + 1) * config.block_size))
-        for number in range(one.published, full)
-    ]
-    return one._replace(published=full), publish(pool, filled)
+    return allocator.publish_full(pool, one, covered, config.block_size)
 
 
 def release(config: SpyreConfig, revision: Revision, state: State, one: Sequence) -> Pool:
     """The pool when `one` has left: its last block goes first, shared ones stay."""
     others = in_use(state) if config.prefix_caching else set()
-    freed = [
-        (
-            block,
-            prefix.prefix(one.known, (number + 1) * config.block_size)
-            if number < one.published
-            else None,
-        )
-        for number, block in reversed(list(enumerate(one.blocks)))
-        if block not in others
-    ]
+    freed = allocator.freed(one, others, config.block_size)
     return give_back(state.pool, freed, revision.nameless_first)

@@ -27,7 +27,8 @@ class Forward(Record, frozen=True):
 def compute_chunk(
     config: SpyreConfig, revision: Revision, state: State, one: Sequence
 ) -> tuple[State, Forward]:
-    """One prefill chunk. The request moves to the front of the running queue."""
+    """One chunk of a single prompt (SPY-R04, SPY-R13). The request moves to the front of the
+    running queue."""
     before = one
     waiting, running, pool = state.waiting, state.running, state.pool
     if one.computed == 0:
@@ -76,7 +77,8 @@ def progress(config: SpyreConfig, revision: Revision, one: Sequence, end: int) -
 
 def written(config: SpyreConfig, one: Sequence, pad: int, end: int) -> list[int]:
     """The block written at each block position of the chunk that ends at `end`: none for
-    padding, none for cached blocks that are only computed again (SPY-R56)."""
+    padding, which is block 0 (SPY-R11), none for cached blocks that are only computed again
+    (SPY-R56)."""
     last = pad + padding.blocks_for(end, config.block_size)
     first = last - config.chunk_size // config.block_size
     hit = one.prefix_hit // config.block_size
@@ -105,7 +107,7 @@ def prefill_tkv(
 
 
 def compute_decode(config: SpyreConfig, state: State) -> tuple[State, Forward]:
-    """One token for every decoding request; a request that prefills goes to the end of the
+    """One token for every decoding request (SPY-R22); a request that prefills goes to the end of the
     queue."""
     pool, block = state.pool, config.block_size
     grown: list[Sequence] = []

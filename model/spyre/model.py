@@ -2,9 +2,9 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
-from ..pool import Pool
+from ..reference_model import ReferenceModel
 from ..scenario import Request
 from ..systems import Reference
 from . import padding, scheduler
@@ -29,26 +29,22 @@ OBSERVES = (
 
 
 @dataclass(frozen=True)
-class SpyreModel:
+class SpyreModel(ReferenceModel[State]):
     """One configuration of one revision. Every method is pure: states go in and come out."""
 
     config: SpyreConfig
     revision: Revision
+    fields: ClassVar = OBSERVES
+    state: ClassVar = State
 
-    @property
-    def observes(self) -> tuple[str, ...]:
-        """Fields of the step observation that this model shows."""
-        options = {
+    def options(self) -> dict[str, bool]:
+        """Further fields of the step observation, and whether this configuration shows them."""
+        return {
             "paused": self.revision.pauses,
             "prefix_hit": self.config.prefix_caching,
             "reserved_blocks": self.revision.reserves_blocks,
             "free_blocks": self.config.num_blocks is not None,
         }
-        return OBSERVES + tuple(field for field, shown in options.items() if shown)
-
-    def initial(self) -> State:
-        """The scheduler before anything arrived."""
-        return State(pool=Pool(self.config.num_blocks))
 
     def refusal(self, request: Request) -> str | None:
         """Why `request` can never run, or None. Source: target protocol, "Refusals at add"."""
@@ -63,19 +59,9 @@ class SpyreModel:
             return f"{sentence} needs {needed} blocks of {self.config.num_blocks}"
         return None
 
-    def sequence(self, request: Request) -> Sequence:
-        """The request as the scheduler holds it."""
-        return Sequence(
-            request.id,
-            request.prompt_len,
-            request.max_tokens,
-            request.tokens_to_emit,
-            content=request.prompt,
-        )
-
     def arrive(self, state: State, request: Request) -> State:
         """The request joins the waiting queue."""
-        return scheduler.arrive(state, self.sequence(request))
+        return scheduler.arrive(state, Sequence.of(request))
 
     def abort(self, state: State, request_id: str) -> State:
         """The client gives the request up before the next decision."""

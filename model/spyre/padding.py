@@ -15,7 +15,8 @@ def chunk_count(prompt: int, chunk_size: int) -> int:
 
 
 def left_padding_blocks(prompt: int, chunk_size: int, block_size: int) -> int:
-    """Dummy blocks before the prompt, so that its last block is the last of its last chunk."""
+    """Dummy blocks before the prompt, so that its last block is the last of its last chunk
+    (SPY-R14, SPY-R16)."""
     padded = chunk_count(prompt, chunk_size) * chunk_size
     return padded // block_size - blocks_for(prompt, block_size)
 
@@ -24,7 +25,7 @@ def next_chunk(prompt: int, computed: int, chunk_size: int, block_size: int) -> 
     """First and end position, in tokens of the prompt, of the chunk in turn.
 
     It is the chunk that holds position left padding + `computed` of the padded prompt; the first
-    chunk loses the left padding, the last ends with the prompt. Rule SPY-R18.
+    chunk loses the left padding, the last ends with the prompt. Rules SPY-R18, SPY-R19.
     """
     left_padding = left_padding_blocks(prompt, chunk_size, block_size) * block_size
     chunk = (left_padding + computed) // chunk_size

@@ -36,7 +36,7 @@ def pause_and_resume(config: SpyreConfig, state: State) -> State:
 
 
 def fairness_order(config: SpyreConfig, state: State) -> list[Sequence]:
-    """Paused longest first, then fewest generated tokens (most, with long_output_priority)."""
+    """Paused longest first (SPY-P01), then fewest generated tokens (most, with long_output_priority)."""
     all_requests = [*state.paused, *state.decoding]
     all_requests.sort(key=lambda one: one.generated, reverse=config.long_output_priority)
     return sorted(all_requests, key=lambda one: one.paused_steps, reverse=True)

@@ -56,7 +56,7 @@ def abort(
 
 
 def decide(config: SpyreConfig, revision: Revision, state: State) -> tuple[State, Decision]:
-    """Prefill if a request may, else decode, else nothing.
+    """Prefill if a request may, else decode, else nothing (SPY-R35).
 
     In a step that is no prefill, releases that can pause first settle who sits out.
     """
@@ -85,7 +85,8 @@ def compute(
 def complete(
     config: SpyreConfig, revision: Revision, state: State, computed: Forward
 ) -> tuple[State, dict[str, int], dict[str, str]]:
-    """Emit a token for each computed request whose prompt is done; let the finished leave."""
+    """Emit a token for each computed request whose prompt is done (SPY-R20); let the finished
+    leave."""
     emitted: dict[str, int] = {}
     finished: dict[str, str] = dict.fromkeys(state.aborted, "aborted")
     running: list[Sequence] = []

@@ -1,29 +1,16 @@
 """What Spyre's scheduler remembers between two steps."""
 
-from ..pool import Content, Pool
+from .. import sequence
+from ..pool import Pool
 from ..record import Record
 
 
-class Sequence(Record, frozen=True):
-    """A request inside the scheduler. Lengths in tokens.
+class Sequence(sequence.Sequence, frozen=True):
+    """A request inside the scheduler; its first token is emitted by the last prefill chunk.
 
-    `content` are the segments of its prompt. `computed` tokens have their KV in the cache (as the
-    scheduler counts them), the first `prefix_hit` of them were found there; `generated` tokens
-    were emitted, the first by the last prefill chunk. `blocks` are the block numbers held, the
-    first `published` of which can be found by their content. `paused_steps` counts the steps
-    that the request was paused without a break.
+    `paused_steps` counts the steps that the request was paused without a break.
     """
 
-    id: str
-    prompt: int
-    max_tokens: int
-    output_len: int
-    content: Content = ()
-    computed: int = 0
-    generated: int = 0
-    prefix_hit: int = 0
-    blocks: tuple[int, ...] = ()
-    published: int = 0
     paused_steps: int = 0
 
     @property
@@ -33,15 +20,8 @@ class Sequence(Record, frozen=True):
 
     @property
     def remaining(self) -> int:
-        """Decode steps that it may still run, by what the scheduler was told."""
+        """Decode steps that it may still run, by its max_tokens."""
         return self.max_tokens - self.generated
-
-    @property
-    def known(self) -> Content:
-        """The segments of the prompt and of what was generated since."""
-        if not self.generated:
-            return self.content
-        return (*self.content, (f"out:{self.id}", self.generated))
 
 
 class State(Record, frozen=True):

@@ -11,7 +11,8 @@ from .padding import blocks_for
 
 
 def left_pad_blocks(lengths: Sequence[int], block_size: int) -> list[int]:
-    """Dummy blocks left of each member: the longest has none and sets the common width."""
+    """Dummy blocks left of each member: the longest has none (SPY-R24) and sets the common width
+    (SPY-R09, SPY-R10)."""
     if not lengths:
         return []
     width = blocks_for(max(lengths), block_size)
@@ -25,7 +26,7 @@ def request_tkvs(lengths: Sequence[int], block_size: int) -> list[int]:
 
 
 def max_tkv(lengths: Sequence[int], block_size: int) -> int:
-    """The largest tkv of the batch, 0 for an empty one."""
+    """The largest tkv of the batch (SPY-R26), 0 for an empty one."""
     if not lengths:
         return 0
     before_last = (blocks_for(max(lengths), block_size) - 1) * block_size

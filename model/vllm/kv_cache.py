@@ -4,7 +4,8 @@ Source: chunked-prefill chapter, "Admission control"; cheat-sheet, "The Phase 02
 scheduler asks for room and is given it or not; counts are in blocks.
 """
 
-from ..pool import Content, Pool, blocks_for, fits, forget, give_back, publish, take, touch, unheld
+from .. import allocator
+from ..pool import Pool, blocks_for, fits, forget, give_back, unheld
 from ..prefix import cached_blocks, prefix
 from .config import VllmConfig
 from .state import Sequence
@@ -12,7 +13,8 @@ from .state import Sequence
 
 def prefix_hit(config: VllmConfig, pool: Pool, one: Sequence) -> tuple[int, ...]:
     """The cached blocks at the start of what a request has to compute, by number; never its last
-    token, whose computation gives the next one (V1CP-R28)."""
+    token, whose computation gives the next one (V1CP-R28). Blocks of a running request are found,
+    too (V1-R08), and only by all tokens up to their end (V1-R12)."""
     if not config.enable_prefix_caching:
         return ()
     return cached_blocks(pool, one.known, one.num_tokens, config.block_size)
@@ -22,8 +24,7 @@ def grow(
     config: VllmConfig, pool: Pool, one: Sequence, tokens: int
 ) -> tuple[Sequence, Pool] | None:
     """A running request with room for `tokens` more, or None: that is no error (V1-R15)."""
-    missing = blocks_for(one.computed + tokens, config.block_size) - len(one.blocks)
-    if not fits(pool, missing):
+    if not fits(pool, allocator.missing_blocks(one, one.computed + tokens, config.block_size)):
         return None
     return hold(config, pool, one, tokens)
 
@@ -48,24 +49,18 @@ def admit(
     missing = blocks_for(covered, config.block_size) - len(hit) + unheld(pool, hit)
     if not fits(pool, missing + reserve):
         return None
-    admitted = one._replace(computed=start, prefix_hit=start, blocks=hit, published=len(hit))
-    return hold(config, touch(pool, hit), admitted, tokens)
+    one, pool = allocator.start(pool, one, hit, config.block_size)
+    return hold(config, pool, one, tokens)
 
 
 def hold(config: VllmConfig, pool: Pool, one: Sequence, tokens: int) -> tuple[Sequence, Pool]:
-    """The request with blocks for `tokens` more; those that this step fills are published."""
+    """The request with blocks for `tokens` more (V1-R14), never block 0 (V1CP-R34); those that this
+    step fills are published."""
     covered = one.computed + tokens
-    missing = blocks_for(covered, config.block_size) - len(one.blocks)
-    new, pool = take(pool, missing)
-    blocks = one.blocks + new
-    full = covered // config.block_size
-    if not config.enable_prefix_caching or full <= one.published:
-        return one._replace(blocks=blocks), pool
-    filled = [
-        (blocks[number], prefix(one.known, (number + 1) * config.block_size))
-        for number in range(one.published, full)
-    ]
-    return one._replace(blocks=blocks, published=full), publish(pool, filled)
+    one, pool = allocator.hold(pool, one, covered, config.block_size)
+    if not config.enable_prefix_caching:
+        return one, pool
+    return allocator.publish_full(pool, one, covered, config.block_size)
 
 
 def free(config: VllmConfig, pool: Pool, one: Sequence, others: tuple[Sequence, ...]) -> Pool:
@@ -75,11 +70,8 @@ def free(config: VllmConfig, pool: Pool, one: Sequence, others: tuple[Sequence, 
     """
     held = {block for other in others if other.id != one.id for block in other.blocks}
     filled = one.computed // config.block_size
-    freed: list[tuple[int, Content | None]] = []
-    for number, block in reversed(list(enumerate(one.blocks))):
-        name = prefix(one.known, (number + 1) * config.block_size)
-        if filled <= number < one.published:
-            pool = forget(pool, name, block)
-        if block not in held:
-            freed.append((block, name if number < min(filled, one.published) else None))
-    return give_back(pool, freed, nameless_first=True)
+    for number in range(filled, one.published):
+        content = prefix(one.known, (number + 1) * config.block_size)
+        pool = forget(pool, content, one.blocks[number])
+    found = one._replace(published=min(filled, one.published))
+    return give_back(pool, allocator.freed(found, held, config.block_size), nameless_first=True)

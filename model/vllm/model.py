@@ -2,9 +2,10 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
-from ..pool import Pool, blocks_for
+from ..pool import blocks_for
+from ..reference_model import ReferenceModel
 from ..scenario import Request
 from ..systems import Reference
 from . import scheduler
@@ -26,23 +27,19 @@ OBSERVES = (
 
 
 @dataclass(frozen=True)
-class VllmModel:
+class VllmModel(ReferenceModel[State]):
     """One configuration. Every method is pure: states go in and come out."""
 
     config: VllmConfig
+    fields: ClassVar = OBSERVES
+    state: ClassVar = State
 
-    @property
-    def observes(self) -> tuple[str, ...]:
-        """Fields of the step observation that this model shows."""
-        options = {
+    def options(self) -> dict[str, bool]:
+        """Further fields of the step observation, and whether this configuration shows them."""
+        return {
             "prefix_hit": self.config.enable_prefix_caching,
             "free_blocks": self.config.num_blocks is not None,
         }
-        return OBSERVES + tuple(field for field, shown in options.items() if shown)
-
-    def initial(self) -> State:
-        """The scheduler before anything arrived."""
-        return State(pool=Pool(self.config.num_blocks))
 
     def refusal(self, request: Request) -> str | None:
         """Why `request` can never run, or None. Source: target protocol, "Refusals at add"."""
@@ -66,14 +63,7 @@ class VllmModel:
 
     def arrive(self, state: State, request: Request) -> State:
         """The request joins the waiting queue."""
-        newcomer = Sequence(
-            request.id,
-            request.prompt_len,
-            request.max_tokens,
-            request.tokens_to_emit,
-            request.priority,
-            content=request.prompt,
-        )
+        newcomer = Sequence.of(request, priority=request.priority)
         return scheduler.arrive(self.config, state, newcomer)
 
     def abort(self, state: State, request_id: str) -> State:

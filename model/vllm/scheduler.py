@@ -60,8 +60,8 @@ def abort(config: VllmConfig, state: State, request_id: str) -> State:
 
 
 def schedule(config: VllmConfig, state: State, pick: Victim = by_policy) -> Plan:
-    """A request that computes how many tokens in this step (V1-R01), and which requests `pick` has
-    preempted."""
+    """Tokens that each request computes in this step, together within the budget (V1-R01, V1-I2),
+    and the requests that `pick` has preempted."""
     plan = Plan(state.running, state.waiting, state.pool, config.max_num_batched_tokens, {})
     plan = advance_running(config, plan, pick)
     # A request that has just lost its blocks would only come back to lose them again (V1-R16).
@@ -71,11 +71,12 @@ def schedule(config: VllmConfig, state: State, pick: Victim = by_policy) -> Plan
 
 
 def advance_running(config: VllmConfig, plan: Plan, pick: Victim = by_policy) -> Plan:
-    """Running requests go on in their order, at the cost of those admitted last."""
+    """Running requests go on in their order (V1-P01, V1CP-R03), at the cost of those admitted last;
+    a request is preempted only where blocks are missing (V1-R05)."""
     place = 0
     while place < len(plan.running) and plan.budget > 0:
         one = plan.running[place]
-        tokens = clamp(config, one.behind, plan.budget)
+        tokens = clamp(config, one.num_uncomputed_tokens, plan.budget)
         grown = kv_cache.grow(config, plan.pool, one, tokens)
         while grown is None:
             victim = pick(config, plan)
@@ -91,14 +92,15 @@ def advance_running(config: VllmConfig, plan: Plan, pick: Victim = by_policy) ->
 
 
 def admit_waiting(config: VllmConfig, plan: Plan) -> Plan:
-    """Waiting requests join in their order; the first that cannot ends it (V1-R07, V1-R09)."""
+    """Waiting requests join in their order while slots are left (V1-I3); the first that cannot ends
+    it (V1-R07, V1-R09), also where it must not be cut (V1CP-R07)."""
     while plan.waiting and plan.budget > 0 and len(plan.running) < config.max_num_seqs:
         one = plan.waiting[0]
         hit = kv_cache.prefix_hit(config, plan.pool, one)
-        behind = one.num_tokens - len(hit) * config.block_size
-        if not config.enable_chunked_prefill and capped(config, behind) > plan.budget:
+        uncomputed = one.num_tokens - len(hit) * config.block_size
+        if not config.enable_chunked_prefill and capped(config, uncomputed) > plan.budget:
             return plan
-        tokens = clamp(config, behind, plan.budget)
+        tokens = clamp(config, uncomputed, plan.budget)
         admitted = kv_cache.admit(config, plan.pool, one, hit, tokens, bool(plan.running))
         if admitted is None:
             return plan
@@ -107,14 +109,14 @@ def admit_waiting(config: VllmConfig, plan: Plan) -> Plan:
     return plan
 
 
-def clamp(config: VllmConfig, behind: int, budget: int) -> int:
-    """Tokens that a request may compute now (V1-R04, V1CP-R02)."""
-    return min(capped(config, behind), budget)
+def clamp(config: VllmConfig, uncomputed: int, budget: int) -> int:
+    """Tokens that a request may compute now, none beyond those known (V1-R02, V1-R04, V1CP-R02)."""
+    return min(capped(config, uncomputed), budget)
 
 
-def capped(config: VllmConfig, behind: int) -> int:
+def capped(config: VllmConfig, uncomputed: int) -> int:
     """Tokens of one request in one step, if there is a threshold (V1-R11)."""
-    return min(behind, config.long_prefill_token_threshold or behind)
+    return min(uncomputed, config.long_prefill_token_threshold or uncomputed)
 
 
 def scheduled(plan: Plan, place: int, one: Sequence, pool: Pool, tokens: int) -> Plan:
@@ -128,8 +130,9 @@ def scheduled(plan: Plan, place: int, one: Sequence, pool: Pool, tokens: int) ->
 
 
 def preempt(config: VllmConfig, plan: Plan, victim: Sequence) -> Plan:
-    """The plan without the victim, who gives back its blocks and its share of the budget and
-    starts from nothing when it is admitted again (V1-I5, V1CP-R16)."""
+    """The plan without the victim, which gives back its blocks and its share of the budget, is
+    counted (V1CP-R29), waits (V1-I1), and starts from nothing when it is admitted again (V1-I5,
+    V1CP-R16)."""
     left = dict(plan.scheduled)
     returned = left.pop(victim.id, 0)
     return Plan(
@@ -151,7 +154,7 @@ def complete(
     running, pool = state.running, state.pool
     for request_id in computed:
         one = find(running, request_id)
-        if one is None or one.behind > 0:
+        if one is None or one.num_uncomputed_tokens > 0:
             continue
         emitted[one.id] = 1
         if one.generated + 1 == one.output_len:
@@ -174,7 +177,7 @@ def step(
 def carry_out(
     config: VllmConfig, state: State, plan: Plan, abort_inside: tuple[str, ...] = ()
 ) -> tuple[State, dict[str, Any]]:
-    """The completion of a decision.
+    """The completion of a decision: what was scheduled counts as computed (V1CP-R05).
 
     `abort_inside` are aborted after the decision was computed and before it completes: their
     tokens are not emitted.

@@ -17,7 +17,7 @@ def opened(request: str, candidates: Candidates) -> Sequence:
     """A request that may be any of the candidates, all of one priority."""
     assert candidates.priority is not None, request
     content: Any = candidates
-    return decided(OpenSequence(request, 0, 0, 0, candidates.priority, content=content))
+    return decided(OpenSequence(request, 0, 0, 0, priority=candidates.priority, content=content))
 
 
 def decided(one: Sequence) -> Sequence:

@@ -6,8 +6,8 @@ invariant words. OUT_OF_SCOPE has the others, with what is missing to see them.
 
 from typing import Any
 
-from ....model import prefix
-from ....model.llmservingsim import kv_cache, model
+from ....model import allocator, prefix
+from ....model.llmservingsim import model
 from ....model.llmservingsim.config import LlmServingSimConfig
 from ....model.llmservingsim.state import Plan, Sequence, State
 from ....model.pool import Pool, fits, take
@@ -116,7 +116,7 @@ KNOWN_BUGS = (
         at_head(
             "evicts too much",
             "ALL-R07",
-            target=release_with(in_cache("take", evicts_too_much)),
+            target=release_with(replaced(allocator, "take", evicts_too_much)),
             alone=True,
         ),
     ),
@@ -130,7 +130,7 @@ KNOWN_BUGS = (
             "ALL-R08",
             together(
                 replaced(prefix, "prefix", without_parent),
-                replaced(kv_cache, "prefix", without_parent),
+                replaced(allocator, "prefix", without_parent),
             ),
         ),
     ),

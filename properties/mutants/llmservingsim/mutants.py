@@ -119,7 +119,9 @@ ROWS = (
         in_step(
             "add_done",
             changes.emits(
-                lambda one: one.behind == 0 and (one.computed % 4 > 0 or one.generated > 0)
+                lambda one: (
+                    one.num_uncomputed_tokens == 0 and (one.computed % 4 > 0 or one.generated > 0)
+                )
             ),
         ),
     ),

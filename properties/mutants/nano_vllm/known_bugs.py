@@ -6,12 +6,13 @@ with what is missing to see them.
 
 from typing import Any
 
+from ....model import allocator
 from ....model.nano_vllm import block_manager, scheduler
 from ....model.nano_vllm.config import NanoConfig
 from ....model.nano_vllm.scheduler import Plan
 from ....model.nano_vllm.state import Sequence, State
 from ....model.pool import Pool, blocks_for, fits
-from ..mutant import Mutant, Plant
+from ..mutant import Mutant, Plant, replaced
 from . import block_changes, changes
 from .mutants import BROKEN_BY_0_2_0, in_blocks, in_scheduler, mutant
 
@@ -106,7 +107,9 @@ def _bug(number: str, name: str, rule: str, plant: Plant, **more: Any) -> Mutant
 
 
 KNOWN_BUGS = (
-    _bug("001", "old names stay", "NAN-R29", in_blocks("take", old_names_stay), alone=True),
+    _bug(
+        "001", "old names stay", "NAN-R29", replaced(allocator, "take", old_names_stay), alone=True
+    ),
     _bug(
         "002",
         "all of a prompt is cached",

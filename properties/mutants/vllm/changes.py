@@ -62,7 +62,9 @@ def last_token_again(while_waiting: bool) -> Make:
             last = {
                 one.id
                 for one in state.running
-                if one.generated and one.behind == 0 and one.generated + 1 == one.output_len
+                if one.generated
+                and one.num_uncomputed_tokens == 0
+                and one.generated + 1 == one.output_len
             }
             again = tuple(
                 one._replace(computed=one.computed - 1) if one.id in last else one

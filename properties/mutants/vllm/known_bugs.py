@@ -6,6 +6,7 @@ invariant words. OUT_OF_SCOPE has the others, with what is missing to see them.
 
 from typing import Any
 
+from ....model import allocator
 from ....model.pool import Pool, fits, take, touch
 from ....model.vllm import kv_cache, model, queue, scheduler
 from ....model.vllm.config import VllmConfig
@@ -23,7 +24,7 @@ def cursor_stays(original: Any) -> Any:
         place = 0
         while place < len(plan.running) and plan.budget > 0:
             one = plan.running[place]
-            tokens = scheduler.clamp(config, one.behind, plan.budget)
+            tokens = scheduler.clamp(config, one.num_uncomputed_tokens, plan.budget)
             grown = kv_cache.grow(config, plan.pool, one, tokens)
             while grown is None:
                 victim = queue.victim(config, plan.running)
@@ -156,7 +157,7 @@ KNOWN_BUGS = (
         "021",
         "hash of an evicted block",
         "V1-R12",
-        in_cache("take", hash_of_another_stays),
+        replaced(allocator, "take", hash_of_another_stays),
         alone=True,
     ),
     _bug("026", "thrash", "V1CP-R19", in_cache("admit", first_chunk_and_no_reserve), alone=True),

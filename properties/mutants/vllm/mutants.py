@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from ....model import prefix
+from ....model import allocator, prefix
 from ....model.pool import Pool
 from ....model.vllm import kv_cache, model, queue, scheduler
 from ....model.vllm.state import State
@@ -146,7 +146,9 @@ INVARIANTS = (
         in_scheduler(
             "complete",
             queue_changes.emits(
-                lambda one: one.behind == 0 and (one.computed % 4 > 0 or one.generated > 0)
+                lambda one: (
+                    one.num_uncomputed_tokens == 0 and (one.computed % 4 > 0 or one.generated > 0)
+                )
             ),
         ),
         alone=True,
@@ -275,6 +277,7 @@ ROWS = (
         "V1-R12",
         together(
             replaced(prefix, "prefix", lambda _: queue_changes.named_by_length),
+            replaced(allocator, "prefix", lambda _: queue_changes.named_by_length),
             replaced(kv_cache, "prefix", lambda _: queue_changes.named_by_length),
         ),
         alone=True,

@@ -141,7 +141,7 @@ def test_what_a_decode_frees_is_what_it_rebuilds_but_for_a_block() -> None:
 
     def look(config, plan, victim) -> None:
         for one in plan.running:
-            if one.behind == 1 and one.id not in plan.scheduled:
+            if one.num_uncomputed_tokens == 1 and one.id not in plan.scheduled:
                 kept = {b for other in plan.running if other is not one for b in other.blocks}
                 freed = sum(block not in kept for block in one.blocks)
                 again = rebuild_cold(config, plan, one) - 1

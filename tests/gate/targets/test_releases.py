@@ -329,7 +329,9 @@ def test_what_is_installed_is_used_without_the_index(index: Index) -> None:
 # Interruptions and failures
 
 
-@pytest.mark.parametrize("moment", ["venv", "torch==", "packages.txt", "download", "sendnn-inference=="])
+@pytest.mark.parametrize(
+    "moment", ["venv", "torch==", "packages.txt", "download", "sendnn-inference=="]
+)
 def test_an_interrupted_run_leaves_nothing_that_looks_complete(
     moment: str, cache: Path, index: Index
 ) -> None:

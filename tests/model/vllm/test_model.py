@@ -64,8 +64,8 @@ def test_a_request_enters_with_what_the_scheduler_is_told() -> None:
     state = one.arrive(one.initial(), request(5, 4))
     state = one.arrive(state, request(6, 4, id="b", output_len=2, priority=3))
     assert state.waiting == (
-        Sequence("a", 5, 4, 4, 0, 0, (("s", 4), ("t", 1))),
-        Sequence("b", 6, 4, 2, 3, 1, (("s", 5), ("t", 1))),
+        Sequence("a", 5, 4, 4, (("s", 4), ("t", 1))),
+        Sequence("b", 6, 4, 2, (("s", 5), ("t", 1)), priority=3, arrival=1),
     )
     assert state.arrived == 2
 

@@ -36,7 +36,11 @@ def test_a_request_decodes_when_one_token_is_left_and_it_was_one_that_it_generat
     computed: int, generated: int, behind: int, decodes: bool
 ) -> None:
     one = waiting(5, computed=computed, generated=generated)
-    assert (one.num_tokens, one.behind, one.decodes) == (5 + generated, behind, decodes)
+    assert (one.num_tokens, one.num_uncomputed_tokens, one.decodes) == (
+        5 + generated,
+        behind,
+        decodes,
+    )
 
 
 def test_what_is_known_of_a_request_grows_with_what_it_generates() -> None:

@@ -8,6 +8,7 @@ from hypothesis import Phase, find, given, settings
 from hypothesis import strategies as st
 from hypothesis.errors import NoSuchExample
 
+from schedproof.model import allocator
 from schedproof.model.observation import Step
 from schedproof.model.scenario import Request, check_requests
 from schedproof.model.target import ModelTarget
@@ -404,7 +405,7 @@ def situations(monkeypatch):
                 seen.add("admitted in chunks")
         return admitted
 
-    def take(pool, count, really=kv_cache.take):
+    def take(pool, count, really=allocator.take):
         taken, left = really(pool, count)
         if any(content is not None and block in taken for block, content in pool.tail):
             seen.add("a cached block evicted")
@@ -418,7 +419,7 @@ def situations(monkeypatch):
 
     monkeypatch.setattr(scheduler, "preempt", preempt)
     monkeypatch.setattr(kv_cache, "admit", admit)
-    monkeypatch.setattr(kv_cache, "take", take)
+    monkeypatch.setattr(allocator, "take", take)
     monkeypatch.setattr(scheduler, "abort", abort)
     return seen, lost
 

@@ -26,7 +26,7 @@ def test_the_order_is_the_one_of_the_model():
         if first[1] == second[1]:
             continue  # no two arrive at the same place
         members = [
-            Sequence(name, 1, 1, 1, priority, arrival)
+            Sequence(name, 1, 1, 1, priority=priority, arrival=arrival)
             for name, (priority, arrival) in (("a", first), ("b", second))
         ]
         terms = [tuple(z3.IntVal(number) for number in one) for one in (first, second)]

@@ -1,0 +1,67 @@
+"""The blocks of a request: what it takes from the pool, publishes, and gives back.
+
+One mechanism for the four systems. What they decide differently stays with them: when blocks are
+taken and published, whether an index keeps every block of a content or the newest only, and which
+freed block is handed out first. Counts are in blocks, lengths in tokens.
+"""
+
+from collections.abc import Container
+from typing import TypeVar
+
+from .pool import Content, Pool, blocks_for, publish, take, touch
+from .prefix import prefix
+from .sequence import Sequence
+
+One = TypeVar("One", bound=Sequence)
+
+
+def start(pool: Pool, one: One, hit: tuple[int, ...], block_size: int) -> tuple[One, Pool]:
+    """The request with the cached blocks of its `hit`, which are in use from now on."""
+    tokens = len(hit) * block_size
+    admitted = one._replace(computed=tokens, prefix_hit=tokens, blocks=hit, published=len(hit))
+    return admitted, touch(pool, hit)
+
+
+def missing_blocks(one: Sequence, covered: int, block_size: int) -> int:
+    """Blocks that the request lacks for its first `covered` tokens; not above 0 if it has them."""
+    return blocks_for(covered, block_size) - len(one.blocks)
+
+
+def hold(pool: Pool, one: One, covered: int, block_size: int) -> tuple[One, Pool]:
+    """The request with blocks for its first `covered` tokens."""
+    new, pool = take(pool, missing_blocks(one, covered, block_size))
+    return (one._replace(blocks=one.blocks + new) if new else one), pool
+
+
+def publish_full(
+    pool: Pool, one: One, covered: int, block_size: int, *, newest_only: bool = False
+) -> tuple[One, Pool]:
+    """The request whose full blocks among its first `covered` tokens can be found.
+
+    `newest_only`: of two blocks with the same content the one that was filled last is found, and
+    the other no more.
+    """
+    full = covered // block_size
+    if full <= one.published:
+        return one, pool
+    filled = [
+        (one.blocks[number], prefix(one.known, (number + 1) * block_size))
+        for number in range(one.published, full)
+    ]
+    if newest_only:
+        pool = pool._replace(
+            cached={**pool.cached, **{content: (block,) for block, content in filled}}
+        )
+    else:
+        pool = publish(pool, filled)
+    return one._replace(published=full), pool
+
+
+def freed(one: Sequence, held: Container[int], block_size: int) -> list[tuple[int, Content | None]]:
+    """What the request gives back, its last block first, without those `held` by others; with each
+    block what it can be found by."""
+    return [
+        (block, prefix(one.known, (number + 1) * block_size) if number < one.published else None)
+        for number, block in reversed(list(enumerate(one.blocks)))
+        if block not in held
+    ]

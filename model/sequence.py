@@ -1,0 +1,66 @@
+"""A request inside a scheduler: what all four systems remember of it."""
+
+from typing import Any, Self
+
+from .pool import Content
+from .record import Record
+from .scenario import Request
+
+
+class Sequence(Record, frozen=True):
+    """A request inside a scheduler. Lengths in tokens.
+
+    `content` are the segments of its prompt. `computed` tokens have their KV in the cache (as the
+    scheduler counts them), the first `prefix_hit` of them were found there when it was admitted;
+    `generated` tokens were emitted. `blocks` are the block numbers held, the first `published` of
+    which can be found by their content.
+    """
+
+    id: str
+    prompt: int
+    max_tokens: int
+    output_len: int
+    content: Content = ()
+    computed: int = 0
+    generated: int = 0
+    prefix_hit: int = 0
+    blocks: tuple[int, ...] = ()
+    published: int = 0
+
+    @classmethod
+    def of(cls, request: Request, **more: Any) -> Self:
+        """A request that has just arrived; `more`: fields that only one system has."""
+        return cls(
+            request.id,
+            request.prompt_len,
+            request.max_tokens,
+            request.tokens_to_emit,
+            content=request.prompt,
+            **more,
+        )
+
+    @property
+    def num_tokens(self) -> int:
+        """Tokens known so far: the prompt and what was generated."""
+        return self.prompt + self.generated
+
+    @property
+    def num_uncomputed_tokens(self) -> int:
+        """Known tokens that are not computed yet; 1 is a decode."""
+        return self.prompt + self.generated - self.computed
+
+    @property
+    def decodes(self) -> bool:
+        """Just its last token is to be computed."""
+        return self.generated > 0 and self.num_uncomputed_tokens == 1
+
+    @property
+    def known(self) -> Content:
+        """The segments of the prompt and of what was generated since."""
+        if not self.generated:
+            return self.content
+        return (*self.content, (f"out:{self.id}", self.generated))
+
+    def rewound(self) -> Self:
+        """The same with nothing computed and nothing held."""
+        return self._replace(computed=0, prefix_hit=0, blocks=(), published=0)
