@@ -68,10 +68,10 @@ def run(
     from . import plot
     from .figures import measured
     from .machine import this_machine
-    from .table import as_json, compared, table, told
+    from .table import as_json, compared, reported, table
 
     machine = this_machine()
-    for line in told(machine):
+    for line in reported(machine):
         output.say(console, line)
     found: list[Figure] = []
     interrupted = False

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from ..gate.explore.explorer import memory_mb
 from ..gate.processes.worker_timeout import bounded
-from ..solver.explored import Asked, Run
+from ..solver.explored import ExploreOptions, Run
 from ..solver.spyre.scopes import SCOPES
 from ..spec.catalogue import load, select
 from . import spin
@@ -87,7 +87,9 @@ def by_explorer(asked: Question, seconds: float, reduced: bool) -> Answer:
 def _explore(asked: Question, seconds: float, reduced: bool) -> Iterator[Answer]:
     scope = replace(LENGTHS, requests=asked.requests, limits=tuple(asked.limits))
     began = time.monotonic()
-    run = Run(Asked(asked.revision, scope, reduced=reduced), select(load("spyre"), [asked.rule]))
+    run = Run(
+        ExploreOptions(asked.revision, scope, reduced=reduced), select(load("spyre"), [asked.rule])
+    )
     for _ in run.exploration.run():
         if time.monotonic() - began > seconds:
             break

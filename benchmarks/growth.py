@@ -90,8 +90,8 @@ def rows(quick: bool) -> Iterator[Row]:
     for what, curve in points(quick):
         first: Spent | None = None
         for point in curve:
-            [told] = bounded(SECONDS, run, point)
-            spent = Spent(*told)
+            [reported] = bounded(SECONDS, run, point)
+            spent = Spent(*reported)
             first = first or spent
             at: Any = getattr(point, what)
             to = f"{getattr(curve[0], what):,} {what}"

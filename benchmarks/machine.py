@@ -75,6 +75,8 @@ def _versions() -> dict[str, str]:
         except PackageNotFoundError:
             continue
     if shutil.which("spin") is not None:
-        told = subprocess.run(["spin", "-V"], capture_output=True, text=True, check=False).stdout
-        found["spin"] = next(iter(told.split("--")), "").removeprefix("Spin Version").strip()
+        reported = subprocess.run(
+            ["spin", "-V"], capture_output=True, text=True, check=False
+        ).stdout
+        found["spin"] = next(iter(reported.split("--")), "").removeprefix("Spin Version").strip()
     return found

@@ -121,10 +121,10 @@ def rows(quick: bool) -> Iterator[Row]:
             said = hint if one.spec == CHECKOUT and _unnamed() else str(why)
             yield Row(what=name, value=None, unit="ms/step", note=f"not measured: {said}")
             continue
-        yield from told(name, measured)
+        yield from reported(name, measured)
 
 
-def told(name: str, measured: Sequence[Ran]) -> Iterator[Row]:
+def reported(name: str, measured: Sequence[Ran]) -> Iterator[Row]:
     """Medians over the rounds: milliseconds of CPU a step, and ratios within a round."""
     steps = sum(one.steps for one in measured)
     for what in ("bare", "judged", "gate"):

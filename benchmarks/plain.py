@@ -133,7 +133,8 @@ def _order(value: Any) -> tuple[bool, Any]:
 
 
 def ranges(config: Mapping[str, Any]) -> Sequence[tuple[int, int]]:
-    """Of arrival, prompt, max_tokens, output_len, who else says the same, priority, abort."""
+    """Of arrival, prompt, max_tokens, output_len, which requests share the prompt, priority,
+    abort."""
     pool = config["block_size"] * (config.get("num_blocks") or 16)
     longest = config.get("max_model_len") or pool
     lengths = (1, longest)

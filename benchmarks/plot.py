@@ -12,7 +12,7 @@ from ..gate.files.writing import write
 from ..model.errors import InputError
 from .figure import Figure, Row
 from .machine import Machine
-from .table import number, told
+from .table import number, reported
 
 BAR, FRAME, HEIGHT = 26, 150, 460  # pixels
 OPTION = "--plots"
@@ -66,7 +66,7 @@ def page(machine: Machine, figures: Sequence[Figure]) -> bytes:
             first = not any("plotly.js" in part for part in parts)
             name = f"{figure.name}-{place}"
             parts.append(chart.to_html(include_plotlyjs=first, full_html=False, div_id=name))
-    lines = "<br>\n".join(escape(line) for line in told(machine))
+    lines = "<br>\n".join(escape(line) for line in reported(machine))
     body = "\n".join(parts)
     return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'

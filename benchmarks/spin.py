@@ -107,7 +107,8 @@ NOTHING = Seen("", {}, {}, 0, frozenset(), {})
 
 
 class Run(NamedTuple):
-    """What Spin ran: the limit it chose, who came, and the steps that were completed."""
+    """What Spin ran: the limit it chose, the requests that came, and the steps that were
+    completed."""
 
     limit: int
     requests: tuple[Request, ...]

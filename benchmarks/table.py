@@ -12,7 +12,7 @@ from .machine import Machine
 FORMAT = "schedproof/bench@1"
 
 
-def told(machine: Machine) -> list[str]:
+def reported(machine: Machine) -> list[str]:
     """The machine in two lines."""
     memory = "" if machine.memory_mb is None else f", {machine.memory_mb / 1024:,.0f} GB"
     versions = ", ".join(f"{name} {version}" for name, version in machine.versions.items())

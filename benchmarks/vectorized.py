@@ -20,7 +20,7 @@ MODEL_RUNS = 2  # of the loads; lanes run all of them
 
 
 def rows(quick: bool) -> Iterator[Row]:
-    """The model, then lanes by who runs them, step by step and in strides.
+    """The model, then lanes by engine, step by step and in strides.
 
     Raises:
         NotMeasured: NumPy is not installed.
@@ -47,8 +47,8 @@ def rates(requests: int, lanes: int, engines: list[bool], rounds: int) -> Iterat
     asked = asked_by(rules, loads * (lanes // len(loads)))
 
     def work(numba: bool, strides: bool) -> float:
-        told = run(rules, asked, strides=strides, numba=numba)
-        return float(told.steps.sum())
+        reported = run(rules, asked, strides=strides, numba=numba)
+        return float(reported.steps.sum())
 
     named: dict[str, Any] = {"reference model": lambda: model_steps(config, loads[:MODEL_RUNS])}
     for numba in engines:

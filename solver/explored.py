@@ -15,7 +15,7 @@ from .systems import space_of
 
 
 @dataclass(frozen=True)
-class Asked:
+class ExploreOptions:
     """What is explored, and how.
 
     `formula`: Spyre admits by that volumetric check instead of the revision's own. `reduced`:
@@ -59,7 +59,7 @@ class Explored:
         livelocks: a state that comes again without progress was found.
     """
 
-    asked: Asked
+    asked: ExploreOptions
     states: int
     states_by_limit: dict[int, int]
     transitions: int
@@ -77,7 +77,7 @@ class Run:
 
     def __init__(
         self,
-        asked: Asked,
+        asked: ExploreOptions,
         rules: Sequence[Rule],
         choose: Callable[[int], int] | None = None,
         space: type[SchedulerSpace] = SchedulerSpace,
@@ -161,10 +161,10 @@ class Run:
         one = self.exploration
         if COMPLETION not in self.checked or one.order == "random":
             return
-        told = sum(found.members for found in one.found if found.rule == COMPLETION)
+        reported = sum(found.members for found in one.found if found.rule == COMPLETION)
         for state in one.livelocks:
             members = one.known[state]
-            if members.bit_count() == 1 and not members & told:
-                told |= members
+            if members.bit_count() == 1 and not members & reported:
+                reported |= members
                 message = "a state comes again, and no request has got a token since"
                 yield Found(COMPLETION, message, members, one.way_to(state))

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from ..model.observation import Step
 from ..spec.catalogue import Rule
 from .explore import Break, Label, Move
-from .explored import Asked, Explored, Run
+from .explored import Explored, ExploreOptions, Run
 from .scheduling import Node, SchedulerSpace
 
 Staked = tuple[Move, frozenset[str]]
@@ -125,7 +125,7 @@ class WatchedSpace(SchedulerSpace):
         return move
 
 
-def drawn(asked: Asked, rules: Sequence[Rule], most: int) -> Graph:
+def drawn(asked: ExploreOptions, rules: Sequence[Rule], most: int) -> Graph:
     """Explore one configuration breadth first, until `most` states are reached.
 
     Raises:

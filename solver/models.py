@@ -28,7 +28,7 @@ class Stepped(NamedTuple):
 class Models(Protocol):
     """A system's models, one for each configuration explored at once, and their states.
 
-    Those whose first states are equal are stepped together as long as they decide alike.
+    Models whose first states are equal are stepped together as long as they decide alike.
     """
 
     @property

@@ -61,7 +61,7 @@ class Obligation:
 @dataclass(frozen=True)
 class Discharged:
     """How an obligation ended: "proven", "refuted", "unknown" or "unguarded" (its guard holds,
-    too, so that it says nothing); `by` names who decided the claim."""
+    too, so that it says nothing); `by` names the solver that decided the claim."""
 
     name: str
     sentence: str

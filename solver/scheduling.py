@@ -30,7 +30,7 @@ BOUNDED_WAIT, COMPLETION = "ALL-R05", "ALL-R06"
 
 
 class Node(NamedTuple):
-    """A state on a path: the scheduler's, the client's, who has arrived, what was wasted."""
+    """A state on a path: the scheduler's, the client's, what has arrived, what was wasted."""
 
     state: Any
     book: Book

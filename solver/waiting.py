@@ -20,7 +20,7 @@ class Wait(NamedTuple):
     """Steps wasted so far.
 
     Attributes:
-        head: who waits first in line.
+        head: the request that waits first in line.
         in_line: steps since then in which no request that arrived earlier computed anything.
         idle: steps in all in which no request computed anything, though a request was unfinished.
     """
@@ -43,7 +43,7 @@ class Wait(NamedTuple):
 
 
 def head_of(history: RunHistory) -> str | None:
-    """The first in line: who has waited longest unstarted."""
+    """The first in line: the request that has waited longest unstarted."""
     unstarted = history.unstarted()
     return unstarted[0].id if unstarted else None
 

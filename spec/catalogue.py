@@ -84,7 +84,7 @@ def _release(version: str) -> Version | None:
 
 @dataclass(frozen=True)
 class Rule:
-    """One rule: what must hold, who states it, and what is needed to see it.
+    """One rule: what must hold, which document states it, and what is needed to see it.
 
     `planned`: why it has no predicate yet. `unchecked`: why it never has one, with the rules that
     `stands_in` names in its place.

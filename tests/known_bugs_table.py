@@ -18,7 +18,7 @@ code. Times are those of one run on one core, without shrinking.
 NOT_ASKED = "not asked: the fault is in a target around the model"
 
 
-def told(killed, engine):
+def reported(killed, engine):
     """What one engine says of a bug."""
     answer = next((one for one in killed.answers if one.engine == engine), None)
     if answer is None:
@@ -34,7 +34,7 @@ def main():
             killed = kill(number)
             assert killed.fault is None, killed.fault
             alone = " (asked alone)" if mutant.alone else ""
-            engines = " | ".join(told(killed, engine) for engine in ("hypothesis", "explorer"))
+            engines = " | ".join(reported(killed, engine) for engine in ("hypothesis", "explorer"))
             print(f"| {mutant.bug} | {mutant.name} | {mutant.rule}{alone} | {engines} |")
     print("\nOut of scope, and why:\n")
     for bug, why in (row for system in SYSTEMS for row in out_of_scope(system).items()):

@@ -169,5 +169,7 @@ def test_the_command_line_starts_without_the_solvers() -> None:
     asked = (
         "import sys, schedproof.gate.cli.app; print('z3' in sys.modules, 'plotly' in sys.modules)"
     )
-    told = subprocess.run([sys.executable, "-c", asked], capture_output=True, text=True, check=True)
-    assert told.stdout.split() == ["False", "False"]
+    reported = subprocess.run(
+        [sys.executable, "-c", asked], capture_output=True, text=True, check=True
+    )
+    assert reported.stdout.split() == ["False", "False"]

@@ -7,7 +7,7 @@ import pytest
 
 import schedproof
 from schedproof.model.target import ModelTarget
-from schedproof.solver.explored import Asked, Run
+from schedproof.solver.explored import ExploreOptions, Run
 from schedproof.spec import systems
 from schedproof.spec.catalogue import load
 
@@ -60,7 +60,7 @@ def test_the_command_line_knows_it(
 )
 def test_its_scope_is_explored_to_the_end(revision: str, broken: list[str]) -> None:
     rules = [rule for rule in load("toy") if rule.checked]
-    run = Run(Asked(revision, SCOPES[0]), rules)
+    run = Run(ExploreOptions(revision, SCOPES[0]), rules)
     for _ in run.exploration.run():
         pass
     explored = run.explored()

@@ -1,4 +1,5 @@
-"""`schedproof frontier`: what a chunk size costs a long prompt, and who decodes beside it."""
+"""`schedproof frontier`: what a chunk size costs a long prompt, and the requests that decode
+beside it."""
 
 from collections.abc import Sequence
 from pathlib import Path

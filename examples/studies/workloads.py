@@ -14,7 +14,7 @@ from ...model.vllm.config import VllmConfig
 ENGINE = VllmConfig(block_size=16, num_blocks=400, max_num_batched_tokens=2048)
 PRIORITIES = 3
 # (arrival, prompt, max_tokens)
-Asked = tuple[int, Content, int]
+AskedRequest = tuple[int, Content, int]
 
 
 class Workload(NamedTuple):
@@ -25,7 +25,7 @@ class Workload(NamedTuple):
     requests: tuple[Request, ...]
 
 
-def workload(name: str, about: str, asked: Iterable[Asked]) -> Workload:
+def workload(name: str, about: str, asked: Iterable[AskedRequest]) -> Workload:
     """The workload of these requests, numbered from 0; no priority belongs to a kind of them."""
     requests = tuple(
         Request(
@@ -45,7 +45,7 @@ def own(number: int, tokens: int) -> tuple[str, int]:
     return f"r{number}", tokens
 
 
-def mixed(spacing: int) -> list[Asked]:
+def mixed(spacing: int) -> list[AskedRequest]:
     """Prompts of 32 to 931 and outputs of 40 to 639 tokens: strides that share no factor with
     the number of lengths visit all of them in turn."""
     return [(spacing * n, (own(n, 32 + 397 * n % 900),), 40 + 211 * n % 600) for n in range(32)]

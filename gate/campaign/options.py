@@ -16,7 +16,7 @@ from .running import rules_of
 from .settings import SCALES, Pair, Settings, check_engines, check_rules, pairs_of
 
 
-class Asked(NamedTuple):
+class CampaignOptions(NamedTuple):
     """The options; None where one was not given, which means what the ledger has."""
 
     seed: int | None

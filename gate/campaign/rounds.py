@@ -2,7 +2,7 @@
 
 Two rounds are under way at once, so that no worker waits for the last item of one: a round is
 chosen when the one before the last is complete, and its results are taken in the order of its
-items. So the plan does not depend on who finishes when.
+items. So the plan does not depend on which worker finishes when.
 """
 
 from collections import Counter, deque

@@ -26,7 +26,7 @@ from ...properties.predicates.predicate import Broken
 from ...properties.predicates.rules import LOCKSTEP, NEVER_HANGS, applies
 from ...properties.search.run import run_search
 from ...properties.search.state import Hooks, Search, SearchOptions, StopSearch
-from ...solver.explored import Asked, Run
+from ...solver.explored import ExploreOptions, Run
 from ...solver.systems import space_of
 from ...spec.catalogue import Rule, load
 from ..judging.engines import not_deterministic
@@ -157,7 +157,7 @@ def _explore(item: Exploring, _: ExampleDatabase | None) -> Result:
     """Explore breadth first; each counterexample is replayed, and the first of its shape kept."""
     rules = rules_of(item.system, item.revision, item.rules)
     [scope] = [one for one in space_of(item.system).scopes if one.name == item.scope]
-    run = Run(Asked(item.revision, replace(scope, requests=item.requests)), rules)
+    run = Run(ExploreOptions(item.revision, replace(scope, requests=item.requests)), rules)
     for state in run.exploration.run():
         if state.transitions > item.transitions:
             break

@@ -85,9 +85,9 @@ def command(
         at_least(name, least if value is None else value, least)
     if cluster is not None and workers is not None:
         raise InputError("--workers", "a cluster has its own; valid: --workers or --cluster")
-    from ..campaign.options import Asked  # Z3 takes a while to import
+    from ..campaign.options import CampaignOptions  # Z3 takes a while to import
 
-    asked = Asked(
+    asked = CampaignOptions(
         seed=seed,
         systems=_words(system),
         revisions=_words(revision),

@@ -313,8 +313,8 @@ def _known_rule(entry: Entry) -> Rule:
     for rule in load(entry.scenario.system):
         if rule.id == entry.rule:
             return rule
-    told = f"{entry.rule!r:.60} is no rule of {entry.scenario.system}"
-    raise FileError(f"{entry.path}: $.origin.rule: {told}; `schedproof rules` lists them")
+    reported = f"{entry.rule!r:.60} is no rule of {entry.scenario.system}"
+    raise FileError(f"{entry.path}: $.origin.rule: {reported}; `schedproof rules` lists them")
 
 
 def _check_place(corpus: Path) -> None:

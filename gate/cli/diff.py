@@ -46,7 +46,8 @@ def command(
         str | None, typer.Option(help="the system whose scenarios are run (default: by TARGET_A)")
     ] = None,
     revision: Annotated[
-        str | None, typer.Option(help="whose configuration keys are meant (default: by the target)")
+        str | None,
+        typer.Option(help="the system of the configuration keys (default: by the target)"),
     ] = None,
     profile: Annotated[
         str | None, typer.Option(help=f"one of {', '.join(PROFILES)}  [default: ci]")
@@ -132,8 +133,8 @@ def _live(begun: Begun, specs: Sequence[TargetSpec], setting: Setting) -> int:
     with begun.opened(specs[0]) as first, begun.opened(specs[1]) as second:
         pair = Pair(*map(_side, (first, second), setting.sides))
         options = [replay_options(spec, None, begun.step_limit) for spec in specs]
-        told = SideNames((specs[0].text, specs[1].text), (options[0], options[1]))
-        return _compare(begun, told, setting, pair, run_diff, None)
+        reported = SideNames((specs[0].text, specs[1].text), (options[0], options[1]))
+        return _compare(begun, reported, setting, pair, run_diff, None)
 
 
 def _since(begun: Begun, spec: TargetSpec, file: Path) -> int:
@@ -162,14 +163,14 @@ def _save(begun: Begun, spec: TargetSpec, setting: Setting, file: Path) -> int:
 
 def _compare(
     begun: Begun,
-    told: SideNames,
+    reported: SideNames,
     setting: Setting,
     pair: Pair,
     run: Callable[[Diff], None],
     baseline: str | None,
 ) -> int:
     """Run the comparison, print it, write it down; the exit code."""
-    reporter = DiffReporter(begun.console, told)
+    reporter = DiffReporter(begun.console, reported)
     if setting.fixed:
         values = ", ".join(f"{key} {json.dumps(one)}" for key, one in setting.fixed.items())
         output.say(begun.console, f"in every configuration: {values}")
@@ -178,7 +179,7 @@ def _compare(
             output.say(begun.console, in_other_terms(name, setting, side.system, side.revision))
     diff = Diff(
         pair=pair,
-        specs=told.names,
+        specs=reported.names,
         system=setting.system,
         revision=setting.revision,
         fixed=setting.fixed,

@@ -8,7 +8,7 @@ import typer
 from ...model.errors import InputError
 from ...model.systems import check_system, resolve_revision
 from ...solver.explore import ORDERS
-from ...solver.explored import Asked
+from ...solver.explored import ExploreOptions
 from ...solver.systems import explored_systems, space_of
 from ...spec.catalogue import load
 from ..console import output
@@ -108,7 +108,7 @@ def command(
         raise InputError("--order", f"{order!r}; valid: {', '.join(ORDERS)}")
     catalogue = load(system)
     asked = [
-        Asked(
+        ExploreOptions(
             resolved,
             changed(one, requests, limits, aborts),
             order,

@@ -54,7 +54,8 @@ def command(
     offline: Offline = False,
     path: CheckoutPath = None,
 ) -> None:
-    """Step a scheduler by hand: choose who arrives, ends or gives up, and see its answer."""
+    """Step a scheduler by hand: choose which request arrives, ends or is aborted, and see its
+    answer."""
     spec = parse_target(target, path)
     system = spec.default_system if system is None else system
     with option("--system"):

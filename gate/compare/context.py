@@ -1,4 +1,4 @@
-"""One comparison of two targets: who, how hard, and what came out so far."""
+"""One comparison of two targets: which targets, how hard, and what came out so far."""
 
 import time
 from collections import Counter
@@ -33,7 +33,7 @@ class DiffFound(NamedTuple):
 
 @dataclass
 class Diff:
-    """One comparison: who, how hard, and what came out so far.
+    """One comparison: which targets, how hard, and what came out so far.
 
     Attributes:
         specs: the targets as the command line names them.

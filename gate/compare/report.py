@@ -30,9 +30,9 @@ class SideNames(NamedTuple):
 class DiffReporter:
     """Prints events as they come: differences at once, progress only on a terminal."""
 
-    def __init__(self, console: Console, told: SideNames) -> None:
+    def __init__(self, console: Console, reported: SideNames) -> None:
         self._console = console
-        self._told = told
+        self._told = reported
         self._status = console.status("") if console.is_terminal else None
 
     def __call__(self, event: Notice | Progress | DiffFound) -> None:
@@ -54,7 +54,7 @@ class DiffReporter:
             self._status.stop()
 
 
-def print_difference(console: Console, found: DiffFound, told: SideNames) -> None:
+def print_difference(console: Console, found: DiffFound, reported: SideNames) -> None:
     """Class, scenario, the steps before, the step on both, what it means, and how to replay it."""
     finding, difference = found.finding, found.difference
     console.print(
@@ -80,7 +80,7 @@ def print_difference(console: Console, found: DiffFound, told: SideNames) -> Non
         plain("  then:")
         plain(f"    A {step_line(finding.step, first, last, config)}")
         plain(f"    B {step_line(finding.step, second, last, config)}")
-        console.print(_side_by_side(found, told.names))
+        console.print(_side_by_side(found, reported.names))
         plain("  in words:")
         for line in difference.words:
             plain(f"    {line}")
@@ -88,7 +88,7 @@ def print_difference(console: Console, found: DiffFound, told: SideNames) -> Non
         output.print_details(difference.details, console)
     plain(f"  scenario: {finding.scenario}")
     files = (finding.scenario, finding.scenario_b or finding.scenario)
-    for name, file, options in zip("AB", files, told.options, strict=True):
+    for name, file, options in zip("AB", files, reported.options, strict=True):
         if options is None:
             plain(f"  replay {name}: what it did is in the baseline")
         else:

@@ -1,4 +1,4 @@
-"""What `schedproof diff` asks of both targets: whose scenarios, in whose terms, with what fixed."""
+"""What `schedproof diff` asks of both targets: the scenarios, the terms, and what is fixed."""
 
 import json
 from collections.abc import Mapping, Sequence

@@ -16,7 +16,7 @@ from ...properties.checking.session import Excerpt
 from ...properties.explanations.explain import explain
 from ...properties.predicates.predicate import Broken
 from ...spec.catalogue import Rule
-from .sanitize import one_line as one_line  # also for who prints with what is here
+from .sanitize import one_line as one_line  # also for modules that print with these
 from .step_lines import step_line
 
 # Keys that are always shown; of the others, what is not at its default, in words where there are.
@@ -160,7 +160,7 @@ def _named(request: Request) -> str:
 
 
 def _prompt(request: Request) -> str:
-    """Its length, and whose words it repeats."""
+    """Its length, and the requests whose tokens it repeats."""
     if all(stream == request.id for stream, _ in request.prompt):
         return str(request.prompt_len)
     parts = " + ".join(f"{stream} {tokens}" for stream, tokens in request.prompt)

@@ -1,4 +1,5 @@
-"""What is new in a step: the fields that changed, a tkv that jumps, who crosses a block border."""
+"""What is new in a step: the fields that changed, a tkv that jumps, requests that cross a block
+border."""
 
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -18,7 +19,7 @@ class News(NamedTuple):
         step: the step itself.
         tkv: the tkv where it changed, in tokens, and what it was: None where it is not known.
         jumps: it did not grow by one.
-        borders: who computed the first token of a block, and nothing else.
+        borders: requests that computed the first token of a block, and nothing else.
         volume: of a decode step, batch × tkv in tokens; None without a limit on it.
         limit: max_batch_tkv.
         fields: the other fields that changed, with their values.

@@ -57,12 +57,12 @@ def add_file(adding: Adding, file: Path) -> None:
         why = "a smaller scenario would not show the steps; valid: --as-it-is"
         raise FileError(f"{file}: $.expect.steps: {why}")
     if outcome.broken:
-        told, origin, how = _failure(adding, file, scenario, outcome)
+        reported, origin, how = _failure(adding, file, scenario, outcome)
     else:
-        told, origin, how = _witness(adding, file, scenario, outcome)
-    if steps and told.expect:
-        told = replace(told, expect=replace(told.expect, steps=steps))
-    _keep(adding, file, told, origin, how)
+        reported, origin, how = _witness(adding, file, scenario, outcome)
+    if steps and reported.expect:
+        reported = replace(reported, expect=replace(reported.expect, steps=steps))
+    _keep(adding, file, reported, origin, how)
 
 
 def minimize_entry(target: Target, spec: str, entry: Entry, say: Say) -> bool:
@@ -160,9 +160,9 @@ def _failure(
                 raise FileError(f"{file}: broke {first.rule} once, but not again: left out")
         first = outcome.broken[0]
     broken = [one.rule for one in outcome.broken]
-    told = expecting(scenario, broken if adding.expected == "violates" else None)
+    reported = expecting(scenario, broken if adding.expected == "violates" else None)
     own = shape(first, [one.id for one in scenario.requests])
-    return told, _origin(adding, first.rule, own, outcome), how
+    return reported, _origin(adding, first.rule, own, outcome), how
 
 
 def _witness(
@@ -173,8 +173,8 @@ def _witness(
         raise FileError(f"{file}: breaks no rule on {adding.target_spec}; valid: --expect holds")
     if not outcome.finished:
         raise FileError(f"{file}: not finished after {outcome.steps} steps: it shows nothing")
-    told = (scenario.origin or {}).get("rule")
-    rule = adding.rules[0] if adding.rules else told
+    reported = (scenario.origin or {}).get("rule")
+    rule = adding.rules[0] if adding.rules else reported
     if not isinstance(rule, str):
         raise FileError(
             f"{file}: breaks no rule on {adding.target_spec}; "

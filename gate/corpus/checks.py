@@ -51,8 +51,8 @@ def run_entries(running: Running, there: Sequence[Entry]) -> int:
         output.say(running.console, f"{output.one_line(str(entry.path))}{why}")
         if judged.status == "NOT AS EXPECTED":
             _explained(running, entry, judged)
-    told = ", ".join(f"{count} {status.lower()}" for status, count in counts.items() if count)
-    output.say(running.console, told or "no entry to run")
+    reported = ", ".join(f"{count} {status.lower()}" for status, count in counts.items() if count)
+    output.say(running.console, reported or "no entry to run")
     if counts["NOT AS EXPECTED"]:
         return BROKEN
     return INCONCLUSIVE if counts["inconclusive"] or not counts["as expected"] else CONFORMS

@@ -141,8 +141,10 @@ def add(folder: Path, scenario: Scenario, origin: Origin) -> Path:
         FileError: the folder cannot be written to.
     """
     own: dict[str, Any] = msgspec.to_builtins(origin)
-    told = {key: value for key, value in (scenario.origin or {}).items() if key not in _OWN_KEYS}
-    return write_scenario(replace(scenario, origin=told | own), folder, origin.rule)
+    reported = {
+        key: value for key, value in (scenario.origin or {}).items() if key not in _OWN_KEYS
+    }
+    return write_scenario(replace(scenario, origin=reported | own), folder, origin.rule)
 
 
 def remove(entry: Entry) -> None:

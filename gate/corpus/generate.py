@@ -27,7 +27,7 @@ from ...properties.search.boundary_cases import LIMIT_OF, Near, is_near, near_mi
 from ...properties.search.run import run_search
 from ...properties.search.state import Search, SearchOptions
 from ...properties.search.witness_search import witness_predicates
-from ...solver.explored import Asked, Run
+from ...solver.explored import ExploreOptions, Run
 from ...solver.scheduling import BOUNDED_WAIT, COMPLETION
 from ...solver.systems import space_of
 from ...spec.catalogue import Rule, load
@@ -58,7 +58,7 @@ class Generating:
 
 
 class Candidate(NamedTuple):
-    """A scenario that may do, who found it, and what it is in words."""
+    """A candidate scenario, the engine that found it, and what it is in words."""
 
     scenario: Scenario
     engine: str
@@ -112,10 +112,10 @@ def _kept(asked: Generating, rule: Rule) -> Iterator[str]:
         names.add(name)
         note = f"{rule.id}: {candidate.says}"
         origin = {"engine": candidate.engine, "note": note, "seed": asked.seed}
-        told = replace(candidate.scenario, name=note, origin=origin)
+        reported = replace(candidate.scenario, name=note, origin=origin)
         found_on = FoundOn("model", f"schedproof model of {asked.system}", asked.revision)
         about = Origin(rule.id, "", found_on, asked.today)
-        corpus_folder.add(asked.folder, expecting(told, None), about)
+        corpus_folder.add(asked.folder, expecting(reported, None), about)
         yield f"{candidate.engine}, {candidate.says}"
 
 
@@ -197,7 +197,9 @@ def _explored(
         for scope in space_of(asked.system).checkup:
             if not scope.belongs_to(asked.revision):
                 continue
-            run = Run(Asked(asked.revision, scope, first_only=True), rules, predicates=predicates)
+            run = Run(
+                ExploreOptions(asked.revision, scope, first_only=True), rules, predicates=predicates
+            )
             if not run.checked:
                 continue
             for one in run.exploration.run():

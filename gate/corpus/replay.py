@@ -86,8 +86,8 @@ def judge(target: Target, scenario: Scenario, rule: str, rules: Sequence[Rule]) 
 def expecting(scenario: Scenario, violates: Sequence[str] | None) -> Scenario:
     """The scenario with an expectation: these rules are the first that break, or every one
     holds."""
-    told = Expectation(violates=tuple(violates)) if violates else Expectation(holds=True)
-    return replace(scenario, expect=told)
+    reported = Expectation(violates=tuple(violates)) if violates else Expectation(holds=True)
+    return replace(scenario, expect=reported)
 
 
 def rules_for(scenario: Scenario, ids: Sequence[str] = ()) -> list[Rule]:

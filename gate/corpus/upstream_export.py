@@ -62,8 +62,10 @@ def as_test_file(there: Sequence[Entry]) -> str:
     """
     systems = sorted({one.scenario.system for one in there})
     if len(systems) > 1:
-        told = ", ".join(systems)
-        raise FileError(f"--as upstream: entries of {told}; valid: one system, chosen with --rule")
+        reported = ", ".join(systems)
+        raise FileError(
+            f"--as upstream: entries of {reported}; valid: one system, chosen with --rule"
+        )
     if systems[0] not in HEADS:
         valid = ", ".join(HEADS)
         raise FileError(
@@ -102,21 +104,21 @@ def _check_sayable(entry: Entry) -> None:
 
 def _request(one: Request) -> str:
     """The arguments of a request."""
-    told: dict[str, Any] = {
+    reported: dict[str, Any] = {
         "id": one.id,
         "add_step": one.arrival,
         "prompt": [tuple(segment) for segment in one.prompt],
         "max_tokens": one.max_tokens,
     }
     if one.tokens_to_emit != one.max_tokens:
-        told["ends_after"] = one.tokens_to_emit
+        reported["ends_after"] = one.tokens_to_emit
     if one.priority:
-        told["priority"] = one.priority
+        reported["priority"] = one.priority
     if one.abort_at is not None:
-        told["abort_step"] = one.abort_at
+        reported["abort_step"] = one.abort_at
     if one.abort_inside:
-        told["abort_inside"] = True
-    return ", ".join(f"{key}={value!r}" for key, value in told.items())
+        reported["abort_inside"] = True
+    return ", ".join(f"{key}={value!r}" for key, value in reported.items())
 
 
 def _reference(entry: Entry) -> Table:

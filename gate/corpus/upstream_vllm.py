@@ -120,7 +120,7 @@ def block_hasher(config):
 
 
 def outcome(completion, aborted):
-    """Who got a token, and who finished."""
+    """The requests that got a token, and those that finished."""
     outputs = [one for client in completion.values() for one in client.outputs]
     finished = [one.request_id for one in outputs if one.finish_reason is not None]
     return [one.request_id for one in outputs if one.new_token_ids], sorted({*finished, *aborted})

@@ -12,7 +12,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from ...solver.explored import Asked, Run
+from ...solver.explored import ExploreOptions, Run
 from ...spec.catalogue import Rule
 from ..files.scenario_file import FileError
 
@@ -45,7 +45,7 @@ def put_by(folder: Path, run: Run) -> None:
         raise FileError(f"{path}: cannot be written to ({error.strerror})") from None
 
 
-def load(folder: Path, asked: Asked, rules: Sequence[Rule]) -> Run | None:
+def load(folder: Path, asked: ExploreOptions, rules: Sequence[Rule]) -> Run | None:
     """The run that was put by for this question, None if there is none.
 
     Raises:
@@ -86,7 +86,7 @@ class _Reader(pickle.Unpickler):
         raise pickle.UnpicklingError(f"{module}.{name} is no part of an exploration")
 
 
-def _path(folder: Path, asked: Asked, rules: Sequence[str]) -> Path:
+def _path(folder: Path, asked: ExploreOptions, rules: Sequence[str]) -> Path:
     question = hashlib.sha256(repr((asked, tuple(rules))).encode()).hexdigest()[:12]
     return folder / f"{asked.revision}-{asked.scope.name.replace(' ', '-')}-{question}.exploration"
 

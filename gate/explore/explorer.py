@@ -19,7 +19,7 @@ from ...model.scenario import Scenario
 from ...model.target import ModelTarget
 from ...properties.checking.replay import Outcome
 from ...properties.checking.replay import replay as run_replay
-from ...solver.explored import Asked, Counterexample, Explored, Run
+from ...solver.explored import Counterexample, Explored, ExploreOptions, Run
 from ...solver.systems import space_of
 from ...spec.catalogue import Rule, select
 from ..files.scenario_file import FileError
@@ -44,7 +44,7 @@ class Budget:
 class Progress:
     """How far a part is, while it runs."""
 
-    asked: Asked
+    asked: ExploreOptions
     states: int
     transitions: int
     open: int
@@ -64,7 +64,7 @@ class Ended:
 class Failed:
     """A part that could not be explored, with the reason."""
 
-    asked: Asked
+    asked: ExploreOptions
     why: str
 
 
@@ -72,7 +72,7 @@ Event = Progress | Ended | Failed
 
 
 def explore(
-    parts: Sequence[Asked], rules: Sequence[Rule], jobs: int, budget: Budget
+    parts: Sequence[ExploreOptions], rules: Sequence[Rule], jobs: int, budget: Budget
 ) -> Iterator[Event]:
     """Explore the parts, `jobs` at a time, and tell what happens as it happens.
 
@@ -83,7 +83,7 @@ def explore(
     stop = context.Event()
     ends = time.time() + budget.seconds
     left = list(parts)
-    running: dict[Connection, tuple[Any, Asked]] = {}
+    running: dict[Connection, tuple[Any, ExploreOptions]] = {}
 
     def interrupted(*_: Any) -> None:
         if stop.is_set():
@@ -131,7 +131,7 @@ def explore(
 def _work(
     pipe: Connection,
     stop: Any,
-    asked: Asked,
+    asked: ExploreOptions,
     rules: Sequence[Rule],
     budget: Budget,
     ends: float,
@@ -139,7 +139,7 @@ def _work(
     """One part, in a process of its own. It is broken off between two reports only: then nothing
     is half done."""
     gc.set_threshold(100_000, 20, 50)  # what is explored stays: looking for garbage seldom pays
-    began = told = time.time()
+    began = reported = time.time()
     try:
         run = load(budget.checkpoint, asked, rules) if budget.checkpoint else None
         if run is None:
@@ -156,8 +156,8 @@ def _work(
                 why = f"the memory limit of {budget.memory_mb} MB was reached"
             if why:
                 break
-            if now - told > REPORT_EVERY:
-                told = now
+            if now - reported > REPORT_EVERY:
+                reported = now
                 pipe.send(Progress(asked, state.states, state.transitions, state.open))
         explored = run.explored()
         if not why and not explored.complete:
@@ -178,7 +178,7 @@ def memory_mb() -> int:
     return most // (1024 if sys.platform != "darwin" else 1024 * 1024)
 
 
-def parts_of(asked: Asked, jobs: int) -> list[Asked]:
+def parts_of(asked: ExploreOptions, jobs: int) -> list[ExploreOptions]:
     """The question in parts for `jobs` processes: limits that lie together behave alike."""
     limits = asked.scope.limits
     if jobs < 2 or len(limits) < 8:

@@ -8,7 +8,7 @@ from typing import Any
 from rich.console import Console
 from rich.markup import escape
 
-from ...solver.explored import Asked, Counterexample, Explored
+from ...solver.explored import Counterexample, Explored, ExploreOptions
 from ...solver.systems import space_of
 from ...spec.catalogue import Rule
 from ..console import output
@@ -40,7 +40,7 @@ class Reporter:
     """Prints events as they come, and keeps what the verdict needs."""
 
     def __init__(
-        self, console: Console, parts: Sequence[Asked], rules: Sequence[Rule], out: Path
+        self, console: Console, parts: Sequence[ExploreOptions], rules: Sequence[Rule], out: Path
     ) -> None:
         self._console = console
         self._parts = list(parts)
@@ -50,7 +50,7 @@ class Reporter:
         self._checked: set[str] = set()
         self._ended: list[Ended] = []
         self._unfinished: dict[str, list[str]] = {}
-        self._progress: dict[Asked, Progress] = {}
+        self._progress: dict[ExploreOptions, Progress] = {}
         self._status = console.status("") if console.is_terminal else None
         first = parts[0]
         system = first.scope.system
@@ -115,7 +115,7 @@ class Reporter:
         """A rule is broken, and a replay has confirmed it."""
         return any(one.broken for one in self._so_far.values())
 
-    def _leave_out(self, why: str, part: Asked) -> None:
+    def _leave_out(self, why: str, part: ExploreOptions) -> None:
         self._unfinished.setdefault(why, []).append(_name(part))
 
     def _show_progress(self) -> None:
@@ -151,7 +151,7 @@ class Reporter:
         for one in explored.found:
             self._found(one, explored.asked)
 
-    def _found(self, one: Counterexample, asked: Asked) -> None:
+    def _found(self, one: Counterexample, asked: ExploreOptions) -> None:
         """Nothing counts that does not break the rule on the model, step by step."""
         so_far = self._so_far[one.rule]
         broken = confirmed(one, self._rules, asked.formula)
@@ -222,13 +222,13 @@ def _count(explored: Explored) -> str:
     return f"{states:,} states{different}, {explored.transitions:,} transitions"
 
 
-def _name(asked: Asked) -> str:
+def _name(asked: ExploreOptions) -> str:
     scope = asked.scope
     limits = _limits(scope.limits, space_of(scope.system).limit_name)
     return f"{_scope(asked)}, {scope.requests} requests, {limits}"
 
 
-def _scope(asked: Asked) -> str:
+def _scope(asked: ExploreOptions) -> str:
     return f"{asked.revision} {asked.scope.name}"
 
 

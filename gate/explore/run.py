@@ -5,7 +5,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from ...solver.explored import Asked
+from ...solver.explored import ExploreOptions
 from ...spec.catalogue import Rule
 from .explorer import Budget, explore, parts_of
 from .report import Reporter
@@ -13,7 +13,7 @@ from .report import Reporter
 
 def run(
     console: Console,
-    asked: Sequence[Asked],
+    asked: Sequence[ExploreOptions],
     rules: Sequence[Rule],
     chosen: bool,
     jobs: int,

@@ -102,7 +102,7 @@ class Deviations:
         self.met[number] = "unused", f"the target refuses the scenario: {why}"
 
     def new(self, broken: Sequence[Broken], scenario: Scenario) -> list[Broken]:
-        """Of the rules that a step breaks those that are not known; who is known is noted.
+        """Of the rules that a step breaks those that are not known; known ones are noted.
 
         Beside a known failure those are known that broke beside it in the entry's own scenario.
         """

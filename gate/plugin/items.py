@@ -156,6 +156,6 @@ class ScenarioItem(_Item):
         rule = next(one for one in load(setting.system) if one.id == first.rule)
         options = replay_options(setting.target, None, STEP_LIMIT)
         command = f"schedproof replay {shlex.quote(str(self.file))}{options}"
-        told = (rule, scenario, first, str(self.file), command, outcome.session.excerpt)
-        lines = (f"  {line}" for line in output.failure_lines(*told))
+        reported = (rule, scenario, first, str(self.file), command, outcome.session.excerpt)
+        lines = (f"  {line}" for line in output.failure_lines(*reported))
         return "\n".join([f"BROKEN {rule.id} {rule.title}", *lines])

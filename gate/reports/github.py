@@ -81,8 +81,8 @@ class GitHub:
                 with self._summary.open("a", encoding="utf-8") as file:
                     file.write(self._markdown(verdict))
             except OSError as error:
-                told = f"{self._summary}: cannot be written to ({error.strerror})"
-                raise FileError(told) from None
+                reported = f"{self._summary}: cannot be written to ({error.strerror})"
+                raise FileError(reported) from None
 
     def _annotate(
         self, level: str, title: str, lines: Sequence[str], file: str | None = None

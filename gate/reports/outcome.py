@@ -50,6 +50,6 @@ def explained(event: Found, rule: Rule) -> list[str]:
     """All that is known of a finding, a printable line each."""
     finding = event.finding
     broken = Broken(finding.rule, finding.step, finding.message)
-    told = (rule, event.scenario, broken, finding.scenario, event.replay, event.run)
+    reported = (rule, event.scenario, broken, finding.scenario, event.replay, event.run)
     known = [f"known:    {one_line(finding.divergence)}"] if finding.divergence else []
-    return failure_lines(*told) + known
+    return failure_lines(*reported) + known

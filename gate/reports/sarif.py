@@ -114,10 +114,10 @@ def _invocation(verdict: Verdict) -> dict[str, Any]:
     invocation: dict[str, Any] = {"executionSuccessful": ended, "exitCode": verdict.exit_code}
     dated = [f"{what} {reason}" for what, reason in out_of_date(verdict).items()]
     why = broken_off(verdict)
-    told = dated if why is None else [*dated, why]
-    if told:
+    reported = dated if why is None else [*dated, why]
+    if reported:
         invocation["toolExecutionNotifications"] = [
-            {"level": "error", "message": {"text": one_line(text)}} for text in told
+            {"level": "error", "message": {"text": one_line(text)}} for text in reported
         ]
     return invocation
 

@@ -12,7 +12,7 @@ from rich.console import Console
 from ...model.errors import InputError
 from ...model.systems import resolve_revision
 from ...model.target import Target
-from ...solver.explored import Asked
+from ...solver.explored import ExploreOptions
 from ...solver.spyre.worst import OBJECTIVES
 from ...solver.systems import decided_of
 from ...spec.catalogue import Rule, load, select
@@ -185,7 +185,7 @@ def _explored(console: Console, question: Question, system: str, rule: Rule) -> 
     small = [replace(one, requests=2) for one in scopes]  # most faults show with two requests
     # Beside two other engines, one small scope: what takes minutes is asked for by name.
     chosen = small[:1] if question.engine == "all" else [*small, *scopes]
-    asked = [Asked(revision, one, first_only=True, formula=formula) for one in chosen]
+    asked = [ExploreOptions(revision, one, first_only=True, formula=formula) for one in chosen]
     budget = Budget(question.time_limit, MEMORY_MB)
     return run_exploration(
         *(console, asked, [checked], True, os.cpu_count() or 1, budget, question.out, None, True)

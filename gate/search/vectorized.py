@@ -91,16 +91,17 @@ def run_vectorized(
         for number in count():
             found = _one_net(cast, number, covered)
             spent = time.monotonic() - began
-            told = f"{covered.runs:,} runs, {covered.steps:,} steps"
-            status.update(f"vectorized: {told}")
+            reported = f"{covered.runs:,} runs, {covered.steps:,} steps"
+            status.update(f"vectorized: {reported}")
             if found is not None or spent >= time_limit:
                 break
     if found is None:
         output.say(
-            console, f"inconclusive: none of {told} breaks {rule.id}; the time limit was reached"
+            console,
+            f"inconclusive: none of {reported} breaks {rule.id}; the time limit was reached",
         )
         return INCONCLUSIVE
-    output.say(console, f"found in {told}, after {spent:.1f} s")
+    output.say(console, f"found in {reported}, after {spent:.1f} s")
     return counterexample.show(
         *(console, found, rule, cast.formula, out, also),
         found_by="what the vectorized search found",
@@ -154,10 +155,10 @@ def _one_net(cast: Cast, number: int, covered: Covered) -> Scenario | None:
     lanes = min(MIN_LANES << min(number, 20), STEPS_OF_A_NET // rules.max_model_len, most)
     lanes = max(lanes, MIN_LANES)
     asked = spyre_loads.draw_loads(draw, rules, cast.requests, lanes)
-    told = run(rules, asked, numba=by_numba)
+    reported = run(rules, asked, numba=by_numba)
     covered.runs += lanes
-    covered.steps += int(told.steps.sum())
-    hits = spyre_loads.caught(cast.rule, rules, told)
+    covered.steps += int(reported.steps.sum())
+    hits = spyre_loads.caught(cast.rule, rules, reported)
     if not hits.any():
         return None
     place = spyre_loads.smallest(asked, hits)
@@ -166,5 +167,5 @@ def _one_net(cast: Cast, number: int, covered: Covered) -> Scenario | None:
 
 
 def admits(cast: Cast) -> str:
-    """By whose rules newcomers join, in words."""
+    """The admission rule, in words."""
     return f"formula {cast.formula}" if cast.formula else f"revision {cast.revision}"

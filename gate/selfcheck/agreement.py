@@ -13,7 +13,7 @@ from ...model.target import ModelTarget
 from ...properties.checking.replay import replay as run_replay
 from ...properties.search.run import run_search
 from ...properties.search.state import Search, SearchOptions
-from ...solver.explored import Asked, Run
+from ...solver.explored import ExploreOptions, Run
 from ...solver.obligation import discharge
 from ...solver.spyre.fewest import fewest
 from ...solver.spyre.other_rules import DECIDED
@@ -157,7 +157,7 @@ def _explored(
     revision: str, scope: Scope, rules: Sequence[Rule], formula: str | None = None
 ) -> dict[tuple[str, int], Says]:
     """What exhaustive exploration says of each rule at each limit where it was exercised."""
-    run = Run(Asked(revision, scope, formula=formula), rules)
+    run = Run(ExploreOptions(revision, scope, formula=formula), rules)
     for _ in run.exploration.run():
         pass
     explored = run.explored()

@@ -16,7 +16,7 @@ from ...properties.mutants.systems import all_mutants
 from ...properties.predicates.rules import LOCKSTEP, applies
 from ...properties.search.run import run_search
 from ...properties.search.state import Search, SearchOptions
-from ...solver.explored import Asked, Run
+from ...solver.explored import ExploreOptions, Run
 from ...solver.systems import space_of
 from ...spec.catalogue import Rule, load
 from ..judging.profiles import PROFILES
@@ -27,7 +27,7 @@ SECONDS = 60.0  # for the explorer and one mutant
 # Mutants that an engine does not kill, and why.
 BEYOND: dict[str, dict[str, str]] = {
     "explorer": {
-        "one token each": "the explorer itself says who ends, which undoes the fault",
+        "one token each": "the explorer itself chooses which request ends, which undoes the fault",
         "unfilled blocks are found": "three requests, two priorities and caching: beyond its time",
         "hash of an evicted block": "four prompts that begin alike: beyond its scopes",
     },
@@ -47,7 +47,7 @@ class Answer:
 
 @dataclass(frozen=True)
 class Killed:
-    """A mutant, and who found it."""
+    """A mutant, and the engines that found it."""
 
     system: str
     rule: str
@@ -145,7 +145,7 @@ def _checkups(
     for scope in space_of(system).checkup:
         if not scope.belongs_to(revision):
             continue
-        run = Run(Asked(revision, scope, first_only=first_only), rules)
+        run = Run(ExploreOptions(revision, scope, first_only=first_only), rules)
         if not run.checked:
             continue  # no prefix cache here, say, and the rules are about that
         for _ in run.exploration.run():
@@ -168,15 +168,15 @@ def witnesses(system: str, revision: str, quick: bool = False) -> list[Witnessed
     with ExitStack() as stack:
         if revision == "2.5.2":
             REPAIRED_2_5_2(stack)
-        told = [_at_stake_in_samples(system, revision, rules)]
-        if not quick or len(told[0][0]) < len(rules):
-            told.append(_at_stake_in_scopes(system, revision, rules))
-    return [line for _, lines in told for line in lines] + [
+        reported = [_at_stake_in_samples(system, revision, rules)]
+        if not quick or len(reported[0][0]) < len(rules):
+            reported.append(_at_stake_in_scopes(system, revision, rules))
+    return [line for _, lines in reported for line in lines] + [
         Witnessed(
             system,
             rule.id,
             revision,
-            tuple(found[rule.id] for found, _ in told if rule.id in found),
+            tuple(found[rule.id] for found, _ in reported if rule.id in found),
         )
         for rule in rules
     ]

@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING or __package__:
-    from .protocol_checks import Asked, RefusedError, refuse
+    from .protocol_checks import CheckedRequest, RefusedError, refuse
     from .streams import Output
 else:
-    from protocol_checks import Asked, RefusedError, refuse
+    from protocol_checks import RefusedError, refuse
     from streams import Output
 
 MODEL = "meta-llama/Llama-3.1-8B"  # of the checkout's configs/model
@@ -119,7 +119,7 @@ class Engine:
         self._known: set[str] = set()
         self._asked_blocks = 0  # by all requests so far, finished ones included
 
-    def add(self, asked: Asked) -> None:
+    def add(self, asked: CheckedRequest) -> None:
         """Queue a request; the scheduler itself refuses none. Raises RefusedError."""
         output, prompt = asked.output, asked.prompt
         if output.id in self._known:

@@ -9,6 +9,8 @@ rich), and not schedproof; SCHEDPROOF_LLMSERVINGSIM is the folder of the checkou
 import os
 from typing import TYPE_CHECKING, Any
 
+from .protocol_checks import CheckedRequest
+
 if TYPE_CHECKING or __package__:
     from . import protocol_checks
     from .jsonl import Reply, serve
@@ -64,7 +66,7 @@ class LlmServingSimTarget(HostedTarget):
         engine = Engine(self._checkout, config)
         return Hosted(engine, "llmservingsim", self._checkout.version, fields)
 
-    def admit(self, engine: Engine, asked: protocol_checks.Asked) -> None:
+    def admit(self, engine: Engine, asked: CheckedRequest) -> None:
         """Queue a request; the simulator refuses none."""
         engine.add(asked)
 

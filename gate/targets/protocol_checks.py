@@ -74,7 +74,7 @@ def check_keys(config: Mapping[str, Any], kinds: Mapping[str, Kind]) -> None:
 # --- add ------------------------------------------------------------------------------------
 
 
-class Asked(NamedTuple):
+class CheckedRequest(NamedTuple):
     """A request as a client makes it; `prompt` are its tokens."""
 
     prompt: list[int]
@@ -83,7 +83,7 @@ class Asked(NamedTuple):
     output: Output
 
 
-def read_request(request: Mapping[str, Any]) -> Asked:
+def read_request(request: Mapping[str, Any]) -> CheckedRequest:
     """What an `add` asks for; raises ProtocolError if it cannot be understood."""
     try:
         name, max_tokens = request["id"], request["max_tokens"]
@@ -108,4 +108,4 @@ def read_request(request: Mapping[str, Any]) -> Asked:
         )
     prompt = [token for stream, length in segments for token in stream_tokens(stream, length)]
     output = Output(name, output_len, ends_with_eos=output_len < max_tokens)
-    return Asked(prompt, max_tokens, priority, output)
+    return CheckedRequest(prompt, max_tokens, priority, output)

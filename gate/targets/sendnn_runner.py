@@ -12,12 +12,12 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING or __package__:
-    from .protocol_checks import Asked, RefusedError
+    from .protocol_checks import CheckedRequest, RefusedError
     from .sendnn_release import Release, configure
     from .streams import EOS, VOCABULARY, Output
     from .vllm_offline import block_hasher
 else:
-    from protocol_checks import Asked, RefusedError
+    from protocol_checks import RefusedError
     from sendnn_release import Release, configure
     from streams import EOS, VOCABULARY, Output
     from vllm_offline import block_hasher
@@ -175,7 +175,7 @@ class Engine:
             block_size=self._vllm_config.cache_config.block_size,
         )
 
-    def add(self, asked: Asked) -> None:
+    def add(self, asked: CheckedRequest) -> None:
         """Take a request through the release's own front door into the queue."""
         try:
             params = self._params_class(

@@ -10,12 +10,12 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING or __package__:
-    from .protocol_checks import Asked, RefusedError, refuse
+    from .protocol_checks import CheckedRequest, RefusedError, refuse
     from .streams import EOS, Output
     from .vllm_offline import block_hasher
     from .vllm_release import Release, configure
 else:
-    from protocol_checks import Asked, RefusedError, refuse
+    from protocol_checks import RefusedError, refuse
     from streams import EOS, Output
     from vllm_offline import block_hasher
     from vllm_release import Release, configure
@@ -50,7 +50,7 @@ class Engine:
         requests: dict[str, Any] = self.scheduler.requests
         return requests
 
-    def add(self, asked: Asked) -> None:
+    def add(self, asked: CheckedRequest) -> None:
         """Take a request through vLLM's front door into the queue; raises RefusedError."""
         name, prompt = asked.output.id, asked.prompt
         if name in self.requests:
@@ -65,7 +65,7 @@ class Engine:
             prompt_token_ids=prompt,
             sampling_params=params,
             pooling_params=None,
-            # Not the time of day: who came first among equals must not depend on the clock.
+            # Not the time of day: the order of arrival among equals must not depend on the clock.
             arrival_time=float(self._arrivals),
             priority=asked.priority,
             block_hasher=self._hasher,

@@ -9,6 +9,8 @@ No file of this folder may be called vllm.py: the folder of a script comes first
 
 from typing import TYPE_CHECKING, Any
 
+from .protocol_checks import CheckedRequest
+
 if TYPE_CHECKING or __package__:
     from . import protocol_checks
     from .jsonl import serve
@@ -52,7 +54,7 @@ class VllmTarget(HostedTarget):
         engine = Engine(release, config)
         return Hosted(engine, "vllm", release.version, observed_fields(engine))
 
-    def admit(self, engine: Engine, asked: protocol_checks.Asked) -> None:
+    def admit(self, engine: Engine, asked: CheckedRequest) -> None:
         """Queue a request, unless vLLM refuses it at its front door."""
         engine.add(asked)
 

@@ -13,7 +13,8 @@ from .state import Sequence, State
 
 
 class Done(NamedTuple):
-    """What `add_done` hands back: the tokens of both throughputs, and who has finished.
+    """What `add_done` hands back: the tokens of both throughputs, and the requests that have
+    finished.
 
     `emitted` are the requests that got a token.
     """

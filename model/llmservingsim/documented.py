@@ -28,9 +28,10 @@ def schedule(config: LlmServingSimConfig, state: State) -> Decision:
 
 
 def queue(config: LlmServingSimConfig, state: State) -> list[Sequence]:
-    """Who may go, by arrival, and prefills first if they are prioritised (LSS-R08, LSS-R18).
+    """The requests that may go, by arrival, and prefills first if they are prioritised (LSS-R08,
+    LSS-R18).
 
-    Who is in a batch on its way is not there until that batch is done: what it computes next is
+    A request in a batch on its way is not there until that batch is done: what it computes next is
     not known before.
     """
     away = {name for batch in state.inflight for name, _ in batch.scheduled}

@@ -1,4 +1,5 @@
-"""The truth about blocks: what is free, who holds what, and what can be found by its content.
+"""The truth about blocks: what is free, what each request holds, and what can be found by its
+content.
 
 Source: revision `head` for the order of free blocks and for the index, in which a content has one
 block, the one filled last; the page leaves both open. Counts are in blocks.

@@ -11,7 +11,7 @@ from .state import Decision, Sequence, State
 class Revision(NamedTuple):
     """One behaviour.
 
-    `promises`: who starts is promised the blocks until its last token.
+    `promises`: a request that starts is promised the blocks until its last token.
     `counts_early`: tokens count as computed when their batch is built, not when it is done.
     `prompt_tokens` are those that a completed request of a batch adds to the prompt throughput:
     (the request with them computed, its tokens in the batch) -> tokens.

@@ -1,4 +1,5 @@
-"""The memory accountant: which blocks are free, who holds which, what can be found by content.
+"""The memory accountant: which blocks are free, which request holds which, what can be found by
+content.
 
 Source: deck, chapters 5 "Memory, Blocks, and BlockManager" and 7 "Prefix Caching". It answers the
 scheduler and never touches the device. Free blocks go from the front of a deque and come back at

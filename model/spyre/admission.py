@@ -1,7 +1,7 @@
 """When a prefill chunk may run. Source: Spyre scheduling page, "Scheduling".
 
-`candidate` picks who prefills; `may_prefill` is the page's two lists in order: priority rules,
-then admission constraints.
+`candidate` picks the request that prefills; `may_prefill` is the page's two lists in order:
+priority rules, then admission constraints.
 """
 
 from collections.abc import Sequence as Members
@@ -13,11 +13,11 @@ from .state import Sequence, State
 
 
 def candidate(config: SpyreConfig, revision: Revision, state: State) -> Sequence | None:
-    """Whose prefill chunk runs in this step, if any request's.
+    """The request whose prefill chunk runs in this step, or None.
 
-    The ongoing prefill is the only candidate while there is one (SPY-R30, SPY-R31). Otherwise the queue is asked in
-    order of arrival, and the first that cannot go stops it (SPY-R53); where the revision skips who
-    is refused for a reason of its own, only a lack of blocks does.
+    The ongoing prefill is the only candidate while there is one (SPY-R30, SPY-R31). Otherwise the
+    queue is asked in order of arrival, and the first that cannot go stops it (SPY-R53); where the
+    revision skips a request that is refused for a reason of its own, only a lack of blocks does.
     """
     ongoing = state.prefilling
     if ongoing is not None:

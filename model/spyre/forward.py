@@ -107,8 +107,8 @@ def prefill_tkv(
 
 
 def compute_decode(config: SpyreConfig, state: State) -> tuple[State, Forward]:
-    """One token for every decoding request (SPY-R22); a request that prefills goes to the end of the
-    queue."""
+    """One token for every decoding request (SPY-R22); a request that prefills goes to the end of
+    the queue."""
     pool, block = state.pool, config.block_size
     grown: list[Sequence] = []
     prefilling: list[Sequence] = []

@@ -1,4 +1,4 @@
-"""Decode pausing: who sits out while the whole batch would be too large for the limit.
+"""Decode pausing: which requests sit out while the whole batch would be too large for the limit.
 
 Source: releases from 2.4.0 (rule SPY-R51); the scheduling page does not know it.
 """
@@ -14,7 +14,7 @@ def pause_and_resume(config: SpyreConfig, state: State) -> State:
     """The state in which exactly those requests decode that the next step has room for.
 
     Asked in order of fairness, each stays if the batch of requests that stay is within the limit
-    with it. A request that stays keeps its place; who returns goes to the end.
+    with it. A request that stays keeps its place; a request that returns goes to the end.
     """
     # A part of a batch is never beyond the limit where the whole is within it.
     if not state.paused and fits_limit(config, state.decoding):
@@ -36,7 +36,8 @@ def pause_and_resume(config: SpyreConfig, state: State) -> State:
 
 
 def fairness_order(config: SpyreConfig, state: State) -> list[Sequence]:
-    """Paused longest first (SPY-P01), then fewest generated tokens (most, with long_output_priority)."""
+    """Paused longest first (SPY-P01), then fewest generated tokens (most, with
+    long_output_priority)."""
     all_requests = [*state.paused, *state.decoding]
     all_requests.sort(key=lambda one: one.generated, reverse=config.long_output_priority)
     return sorted(all_requests, key=lambda one: one.paused_steps, reverse=True)

@@ -58,7 +58,7 @@ def abort(
 def decide(config: SpyreConfig, revision: Revision, state: State) -> tuple[State, Decision]:
     """Prefill if a request may, else decode, else nothing (SPY-R35).
 
-    In a step that is no prefill, releases that can pause first settle who sits out.
+    In a step that is no prefill, releases that can pause first settle which requests sit out.
     """
     chosen = admission.candidate(config, revision, state)
     if chosen is not None:

@@ -9,7 +9,7 @@ from .projections import FIGURE, of_member, of_newcomer
 from .rows import Row, Rows, choose
 from .rules import END, MAX_TOKENS, PROMPT, Rules
 
-# The projection of who does not decode: below every other.
+# The projection of a request that does not decode: below every other.
 ABSENT = -(1 << 50)
 
 

@@ -51,7 +51,7 @@ def run_each(rules: Any, asked: Any, lane: Any, max_steps: int, max_idle: int) -
     projected = np.zeros(requests, np.int64)
     for place in range(len(asked)):
         computed = np.zeros(requests, np.int64)
-        own, told = asked[place], lane[place]
-        turn.turn(rules, own, computed, told, projected, max_steps)
-        while told[KIND] != OVER and told[IDLE] <= max_idle:
-            turn.turn(rules, own, computed, told, projected, max_steps)
+        own, reported = asked[place], lane[place]
+        turn.turn(rules, own, computed, reported, projected, max_steps)
+        while reported[KIND] != OVER and reported[IDLE] <= max_idle:
+            turn.turn(rules, own, computed, reported, projected, max_steps)

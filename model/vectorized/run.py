@@ -43,11 +43,11 @@ REVISIONS = ("sound", "documented", "2.1.2")
 AT_ONCE = 2048  # lanes
 # Steps that are all alike are taken in one stride, however many.
 STRIDE = 1 << 40
-# Two idle steps in a row change nothing any more: who idles so often is stuck, and is cut.
+# Two idle steps in a row change nothing any more: a lane that idles so often is stuck, and is cut.
 MAX_IDLE = 100
 
 
-class Told(NamedTuple):
+class LaneResult(NamedTuple):
     """What became of each lane: its steps, the largest batch x tkv of a decode step, and the idle
     steps while a request waited or prefilled."""
 
@@ -150,7 +150,9 @@ class Lanes:
         self._projected = np.ascontiguousarray(self._projected[:, places])
 
 
-def run(rules: Rules, asked: Array, *, strides: bool = True, numba: bool | None = None) -> Told:
+def run(
+    rules: Rules, asked: Array, *, strides: bool = True, numba: bool | None = None
+) -> LaneResult:
     """Run every lane to its end.
 
     Args:
@@ -170,25 +172,25 @@ def run(rules: Rules, asked: Array, *, strides: bool = True, numba: bool | None 
         by_lane = np.ascontiguousarray(np.moveaxis(asked, -1, 0))
         lane = np.zeros((len(by_lane), FIELDS), np.int64)
         by_numba(rules, by_lane, lane, max_steps, MAX_IDLE)
-        return Told(lane[:, STEP].copy(), lane[:, PEAK].copy(), lane[:, IDLE].copy())
+        return LaneResult(lane[:, STEP].copy(), lane[:, PEAK].copy(), lane[:, IDLE].copy())
     parts = [
         _run_rows(
             Lanes(rules, np.ascontiguousarray(asked[:, :, begin : begin + AT_ONCE])), max_steps
         )
         for begin in range(0, max(asked.shape[2], 1), AT_ONCE)
     ]
-    return Told(*(np.concatenate(rows) for rows in zip(*parts, strict=True)))
+    return LaneResult(*(np.concatenate(rows) for rows in zip(*parts, strict=True)))
 
 
-def _run_rows(lanes: Lanes, max_steps: int) -> Told:
+def _run_rows(lanes: Lanes, max_steps: int) -> LaneResult:
     """Run by NumPy. A request that is over is left out once a quarter of the lanes are."""
     places = np.arange(lanes.lane.shape[1])
-    told = lanes.lane.copy()
+    reported = lanes.lane.copy()
     while places.size:
         lanes.turn(max_steps)
         over = lanes.over()
         if 4 * np.count_nonzero(over) >= places.size:
-            told[:, places[over]] = lanes.lane[:, over]
+            reported[:, places[over]] = lanes.lane[:, over]
             places = places[~over]
             lanes.keep(~over)
-    return Told(told[STEP], told[PEAK], told[IDLE])
+    return LaneResult(reported[STEP], reported[PEAK], reported[IDLE])

@@ -1,8 +1,9 @@
 """One turn of every lane: one step of Spyre's scheduler, or a run of decode steps without events.
 
 As `spyre.scheduler.step` without a prefix cache, a bounded pool and aborts. Requests come in order
-of arrival, so that the first whose prompt is not computed is who prefills, or who waits longest.
-A turn reads its rows and overwrites them; it is run by NumPy as it is, or compiled by Numba.
+of arrival, so that the first whose prompt is not computed is the one that prefills, or waits
+longest. A turn reads its rows and overwrites them; it is run by NumPy as it is, or compiled by
+Numba.
 """
 
 from typing import NamedTuple
@@ -35,8 +36,8 @@ from .rules import (
 
 
 class Batch(NamedTuple):
-    """Who decodes: how many, the longest, tokens in the fullest last block, now and beyond whole
-    blocks; and decode steps until a request ends or has filled a block."""
+    """The requests that decode: how many, the longest, tokens in the fullest last block, now and
+    beyond whole blocks; and decode steps until a request ends or has filled a block."""
 
     members: Row
     longest: Row
@@ -110,7 +111,7 @@ def batch_of(asked: Rows, computed: Rows, block_size: int, max_steps: Row) -> Ba
 
 
 def candidate_of(asked: Rows, computed: Rows, step: Row) -> Candidate:
-    """Who would prefill in this step."""
+    """The request that would prefill in this step."""
     none = step * 0
     first, prompt, max_tokens, begun, arrival = none - 1, none, none, none, none
     for number in range(len(computed) - 1, -1, -1):  # the first is the last to be found
@@ -170,7 +171,7 @@ def until_event(lane: Rows, batch: Batch, one: Candidate, seated: Row, max_steps
     """Steps that are all alike, if this is no prefill: until a request ends, fills a block, or
     asks.
 
-    Who is refused for want of a slot is so until a request ends; who is refused for another reason
+    A request refused for want of a slot is so until another ends; one refused for another reason
     is asked again in each step. Before the next arrival no request asks.
     """
     waits = choose(seated, 1, max_steps)

@@ -1,4 +1,5 @@
-"""The truth about blocks: what is free, who holds what, and what can be found by its content.
+"""The truth about blocks: what is free, what each request holds, and what can be found by its
+content.
 
 Source: chunked-prefill chapter, "Admission control"; cheat-sheet, "The Phase 02-03 seam". The
 scheduler asks for room and is given it or not; counts are in blocks.
@@ -66,7 +67,8 @@ def hold(config: VllmConfig, pool: Pool, one: Sequence, tokens: int) -> tuple[Se
 def free(config: VllmConfig, pool: Pool, one: Sequence, others: tuple[Sequence, ...]) -> Pool:
     """The pool without what `one` holds: its last block goes first, shared ones stay (V1CP-R33).
 
-    Who gives up in the step that was to fill a block leaves it unfilled: it is found no more.
+    A request that is aborted in the step that was to fill a block leaves it unfilled: the block is
+    found no more.
     """
     held = {block for other in others if other.id != one.id for block in other.blocks}
     filled = one.computed // config.block_size

@@ -1,4 +1,4 @@
-"""The order of the waiting queue, and who is preempted first.
+"""The order of the waiting queue, and which request is preempted first.
 
 Source: chunked-prefill chapter, "When the cache, not the budget, runs out"; cheat-sheet, "Knobs".
 """
@@ -8,7 +8,7 @@ from .state import Sequence
 
 
 def importance(one: Sequence) -> tuple[int, int]:
-    """Lower comes first: the priority, then who came first."""
+    """Lower comes first: the priority, then the earlier arrival."""
     return one.priority, one.arrival
 
 

@@ -29,7 +29,7 @@ class Plan(NamedTuple):
     preempted: tuple[str, ...] = ()
 
 
-# Picks who is preempted among the running requests of a plan.
+# Picks the request that is preempted among the running requests of a plan.
 Victim = Callable[[VllmConfig, Plan], Sequence]
 
 

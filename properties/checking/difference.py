@@ -23,7 +23,7 @@ CLASSES: Mapping[str, str] = {
     CRASH: "one raises or dies, the other does not",
     HANG: "one does not answer in time, the other does",
     REFUSAL: "one takes a request, an abort or a configuration that the other refuses",
-    DECISION: "who runs, who waits, and how much is computed",
+    DECISION: "which requests run, which wait, and how much is computed",
     ORDER: "the same requests, in another order",
     PADDING: "the positions that are computed or written",
     BOOKKEEPING: "what is counted, cached or held",
@@ -94,7 +94,9 @@ def _same(grave: Sequence[Differing]) -> str:
     if "scheduled" in causes and not _order_only(by_name["scheduled"]):
         one = by_name["scheduled"]
         who = dict(one.first).keys() == dict(one.second).keys()
-        causes[causes.index("scheduled")] = "how many are scheduled" if who else "who is scheduled"
+        causes[causes.index("scheduled")] = (
+            "how many are scheduled" if who else "which are scheduled"
+        )
     return ", ".join(causes)
 
 

@@ -86,8 +86,8 @@ class Pair:
             it counts where it is graver.
         earlier: the first one of the last run that was tolerated.
         refused: configurations that one side only refuses, the first of each shape.
-        cannot_abort: who cannot abort, before a step (False) or inside one (True), in its words;
-            nothing where both can.
+        cannot_abort: the targets that cannot abort, before a step (False) or inside one (True), in
+            its words; nothing where both can.
     """
 
     def __init__(self, first: Side, second: Side) -> None:

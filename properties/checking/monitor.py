@@ -33,7 +33,7 @@ class Monitor:
         self.exercised = Counter() if exercised is None else exercised
         self._rules = [rule.id for rule in rules]
         checks = [(rule.id, *predicates[rule.id]) for rule in rules if rule.id in predicates]
-        # Which rules speak of a step, by who has no part in it.
+        # Which rules speak of a step, by the requests that have no part in it.
         self._checks = {
             absent: [check[:3] for check in checks if check[3] not in absent] for absent in ABSENT
         }

@@ -34,8 +34,8 @@ def explain(rule: str, scenario: Scenario, step: int, version: str) -> list[str]
     model = model_of(scenario, version)
     if model is None:
         return []
-    told = (explanation(model, scenario, step) for explanation in EXPLANATIONS.get(rule, ()))
-    return next((lines for lines in told if lines), [])
+    reported = (explanation(model, scenario, step) for explanation in EXPLANATIONS.get(rule, ()))
+    return next((lines for lines in reported if lines), [])
 
 
 def model_of(scenario: Scenario, version: str) -> SpyreModel | None:

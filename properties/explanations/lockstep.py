@@ -23,7 +23,7 @@ MAX_BRANCHES = 32  # beyond these an abort is taken as it was recorded
 
 
 class Branch(NamedTuple):
-    """A model's state in front of a step, and who is to be aborted inside it."""
+    """A model's state in front of a step, and the requests to be aborted inside it."""
 
     state: Any
     inside: tuple[str, ...] = ()
@@ -168,7 +168,8 @@ class Explainer:
             match.accept(request)
 
     def abort(self, request_id: str, inside: bool) -> None:
-        """The target took an abort. Of who has ended it changes nothing, whenever it came."""
+        """The target took an abort. For a request that has ended it changes nothing, whenever it
+        came."""
         open_time = self._live is None or request_id in self._live
         for match in self.matches:
             match.abort(request_id, inside, open_time=open_time)

@@ -7,7 +7,7 @@ from .spyre_admission import states
 
 
 def explain_lost_blocks(model: SpyreModel, scenario: Scenario, step: int) -> list[str]:
-    """Whose promised blocks never came back, or nothing."""
+    """The request whose promised blocks never came back, or nothing."""
     lines: list[str] = []
     before = None
     for number, state in enumerate(states(model, scenario, step)):
@@ -33,7 +33,7 @@ def explain_lost_blocks(model: SpyreModel, scenario: Scenario, step: int) -> lis
 
 
 def explain_published_ahead(model: SpyreModel, scenario: Scenario, step: int) -> list[str]:
-    """Who published blocks that it did not come to compute, or nothing."""
+    """The request that published blocks without computing them, or nothing."""
     if not model.revision.counts_ahead:
         return []
     block = model.config.block_size

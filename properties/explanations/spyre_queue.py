@@ -19,7 +19,8 @@ def explain_forgotten_paused(model: SpyreModel, scenario: Scenario, step: int) -
 
 
 def explain_passed_by(model: SpyreModel, scenario: Scenario, step: int) -> list[str]:
-    """Who started before the first in line, and how often it was refused, or nothing."""
+    """The request that started before the first in line, and how often it was refused, or
+    nothing."""
     if not model.revision.skips_refused:
         return []
     *_, state = states(model, scenario, step)

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 if TYPE_CHECKING:
     from .run_history import RunHistory
 
-Asked = TypeVar("Asked", bound=Callable[..., Any])
+Work = TypeVar("Work", bound=Callable[..., Any])
 
 
-def once(work: Asked) -> Asked:
+def once(work: Work) -> Work:
     """A function of the history, or of it and a step, whose result the history keeps until its next
     change. Callers share the result and must not change it.
     """
@@ -24,4 +24,4 @@ def once(work: Asked) -> Asked:
         history.answers[work] = (step, history.config, answer)
         return answer
 
-    return cast(Asked, kept)
+    return cast(Work, kept)

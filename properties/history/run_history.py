@@ -21,10 +21,10 @@ class RunHistory:
     Attributes:
         config: every key of the system's configuration.
         revision: what the target is held to.
-        system: whose scheduler it is.
+        system: the system of the scheduler.
         paused: held back since the step before, where the revision knows that.
         requests: accepted requests by id, in order of arrival; where the history `forgets`, without
-            requests that have ended and hold nothing any more, who are counted in `forgotten`.
+            requests that have ended and hold nothing any more, which `forgotten` counts.
         aborts_to_report: aborted since the last step, with the next step to report them.
         aborts_inside: to be aborted inside the coming step.
         last: the step before, None before the first.
@@ -113,7 +113,7 @@ class RunHistory:
         return (self._sorted_phases or self._sort_phases())[1]
 
     def decoding(self) -> list[RequestHistory]:
-        """Unfinished requests whose prompt is fully computed and who are not paused, in order of
+        """Unfinished requests whose prompt is fully computed and which are not paused, in order of
         arrival."""
         return (self._sorted_phases or self._sort_phases())[2]
 

@@ -17,7 +17,7 @@ class TakesForEver(ModelTarget):
 
 
 class ShowsLittle(ModelTarget):
-    """A target that shows no more than who is scheduled and who has finished."""
+    """A target that shows no more than what is scheduled and what has finished."""
 
     SHOWN = ("kind", "scheduled", "waiting", "running", "finished")
 

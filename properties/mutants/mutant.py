@@ -21,7 +21,7 @@ class Mutant:
 
     Attributes:
         revision: what the mutant is held to, and the model that it changes.
-        system: whose model that is.
+        system: the system of that model.
         target: where a model cannot have the fault (a scheduler that crashes).
         known: rules that the unchanged model of this release breaks anyway.
         alone: another rule names the fault earlier; this one finds it when it is asked alone.

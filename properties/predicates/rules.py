@@ -33,8 +33,8 @@ def observable(
 ) -> list[Rule]:
     """The rules of `revision` whose fields the target shows, in catalogue order.
 
-    With prefix caching on, who does not see the hits cannot follow what is computed: then only
-    the rules of every system are left.
+    With prefix caching on, an observer that does not see the hits cannot follow what is computed:
+    then only the rules of every system are left.
     """
     blind = config is not None and caches(config) and "prefix_hit" not in observes
     return [

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from ...model.scenario import Request, Scenario
 from ...model.systems import full_config
 from ...model.vectorized.rules import ARRIVAL, ASKED, END, MAX_TOKENS, PROMPT, Rules
-from ...model.vectorized.run import Array, Told
+from ...model.vectorized.run import Array, LaneResult
 
 SLOTS = (2, 8)
 BLOCK_SIZES = (2, 4, 8, 64)
@@ -77,10 +77,10 @@ def draw_loads(draw: Generator, rules: Rules, requests: int, lanes: int) -> Arra
     return asked * there
 
 
-def caught(rule: str, rules: Rules, told: Told) -> NDArray[np.bool_]:
+def caught(rule: str, rules: Rules, reported: LaneResult) -> NDArray[np.bool_]:
     """In which lanes the rule is broken."""
     broken: NDArray[np.bool_] = (
-        told.peak > rules.max_batch_tkv if rule == "SPY-R07" else told.idle > 0
+        reported.peak > rules.max_batch_tkv if rule == "SPY-R07" else reported.idle > 0
     )
     return broken
 

@@ -228,8 +228,8 @@ def beside_a_prefill(draw: st.DrawFn, config: Config, history: RunHistory) -> Sh
 
 
 def meets(config: Config, history: RunHistory, blocks: int) -> bool:
-    """A newcomer of so many blocks and who prefills have taken the whole pool when the newcomer's
-    prompt is computed and another chunk of the other is scheduled."""
+    """A newcomer of so many blocks and the request that prefills have taken the whole pool when
+    the newcomer's prompt is computed and another chunk of the other is scheduled."""
     block, free, one = config["block_size"], free_blocks(config, history), history.ongoing()[-1]
     chunk = min(config["long_prefill_token_threshold"] or block, config["max_num_batched_tokens"])
     steps = blocks_for(blocks * block, chunk) + 1

@@ -25,7 +25,7 @@ what they count:
 11. `ahead_covers`: what is computed is counted, and what is counted has its blocks.
 12. `ahead_ends`: all of the prompt is counted exactly when its last chunk is computed.
 13. `ahead_less_than_chunk`: what is counted, or has blocks, is less than a chunk ahead. That much
-    is published without being computed: `chunk_search` shows who hits it.
+    is published without being computed: `chunk_search` shows a request that hits it.
 
 Each guard takes a token or a block away from the same claim.
 """

@@ -17,7 +17,7 @@ from .volumetric import (
 )
 
 
-class Asked(NamedTuple):
+class Question(NamedTuple):
     """One question to the solver and its answer.
 
     `where` is "short prompts first", where most counterexamples are, or "everywhere": only the
@@ -30,7 +30,7 @@ class Asked(NamedTuple):
     arrivals: tuple[Arrival, ...] = ()
 
 
-def fewest(setting: Setting, most: int, kind: Kind = "integers") -> Iterator[Asked]:
+def fewest(setting: Setting, most: int, kind: Kind = "integers") -> Iterator[Question]:
     """Ask with more and more requests, up to `most`, until there is a counterexample.
 
     Fewer than `largest_harmless` + 1 cannot exceed the limit whatever admits them; two are the
@@ -49,7 +49,7 @@ def fewest(setting: Setting, most: int, kind: Kind = "integers") -> Iterator[Ask
                 return
 
 
-def ask(problem: Problem, extra: list[Any], requests: int, where: str) -> Asked:
+def ask(problem: Problem, extra: list[Any], requests: int, where: str) -> Question:
     """One question."""
     answer, found = decide([*problem.facts, *extra])
-    return Asked(requests, where, answer, tuple(solution(problem, found)) if found else ())
+    return Question(requests, where, answer, tuple(solution(problem, found)) if found else ())

@@ -7,7 +7,7 @@ generated, then by place in the queue. N requests share the limit, paused ones i
 2. `stays_ahead`: while a request is paused, no request that was asked after it comes before it.
 3. `falls_behind`: a request that was asked before it and decodes is asked after it from then on.
    `joins_behind`: so is a request that starts.
-4. Counting. By 1 and 3 each step that settles who pauses takes at least one from those before a
+4. Counting. By 1 and 3 each step that settles the pauses takes at least one from those before a
    paused request, and by 2 no request is added: at most N - 1 such steps in a row hold it back.
 5. `slots_kept`: N is at most max_num_seqs, although a paused request holds no slot.
 
@@ -44,7 +44,7 @@ class Scale(NamedTuple):
     max_num_seqs: int = 32
 
 
-class Asked(NamedTuple):
+class FairnessRank(NamedTuple):
     """A request in the order of fairness; `place` among requests that are equal in the rest."""
 
     paused_steps: Any
@@ -60,7 +60,7 @@ def obligations(block: int | None = None) -> list[Obligation]:
     ]
 
 
-def before(one: Asked, other: Asked, long_outputs: Any) -> Any:
+def before(one: FairnessRank, other: FairnessRank, long_outputs: Any) -> Any:
     """`one` is asked before `other` by `model.spyre.pausing.fairness_order`."""
     shorter = z3.If(long_outputs, one.generated > other.generated, one.generated < other.generated)
     as_long = one.generated == other.generated
@@ -103,22 +103,22 @@ def starving(scale: Scale, members: int, passing: int) -> Scenario:
     )
 
 
-def _asked(numbers: Numbers) -> Asked:
-    return Asked(
+def _asked(numbers: Numbers) -> FairnessRank:
+    return FairnessRank(
         numbers.fresh("paused_steps", 0, None),
         numbers.fresh("generated", 1, None),
         numbers.fresh("place", 0, None),
     )
 
 
-def _paused(one: Asked, place: Any, uncounted: int = 0) -> Asked:
+def _paused(one: FairnessRank, place: Any, uncounted: int = 0) -> FairnessRank:
     """After a step in which it was paused."""
-    return Asked(one.paused_steps + 1 - uncounted, one.generated, place)
+    return FairnessRank(one.paused_steps + 1 - uncounted, one.generated, place)
 
 
-def _kept(numbers: Numbers, one: Asked) -> Asked:
+def _kept(numbers: Numbers, one: FairnessRank) -> FairnessRank:
     """After a step in which it decoded, wherever it stands then."""
-    return Asked(z3.IntVal(0), one.generated + 1, numbers.fresh("place", 0, None))
+    return FairnessRank(z3.IntVal(0), one.generated + 1, numbers.fresh("place", 0, None))
 
 
 def _first_is_kept(more: int) -> list[Any]:
@@ -164,7 +164,7 @@ def _joins_behind(uncounted: int) -> list[Any]:
 
 
 def _slots_kept(none_there: int) -> list[Any]:
-    """From a step that settles who pauses to the next prefill; `none_there` may be kept in it."""
+    """From a step that settles the pauses to the next prefill; `none_there` may be kept in it."""
     numbers = Numbers()
     slots, together = numbers.fresh("slots", 1, None), numbers.fresh("together", 0, None)
     kept, running = numbers.fresh("kept", 1 - none_there, None), numbers.fresh("running", 0, None)

@@ -34,7 +34,7 @@ def obligations(check: str, block: int | None = 64) -> list[Obligation]:
     both = [
         Obligation(
             "same_batch",
-            "At any step those are active who are at the next end, with up to five requests.",
+            "At any step the same are active as at the next end, with up to five requests.",
             partial(_same_batch, 0),
             partial(_same_batch, 1),
         ),

@@ -7,9 +7,10 @@ for every request but the request that moves, so the number of requests does not
 
 1. `need_covers`: a request never holds more than its need: hits, chunks and decode steps are
    within prompt + max_tokens - 1 tokens.
-2. `admit`: who passes the test `need - shared <= free - promised` keeps the invariant, and finds
-   the blocks of its first chunk free. `shared` are hits that a request holds; hits that no request
-   holds (`idle`) leave the free ones. Requests that leave later, shared blocks stay with us.
+2. `admit`: a request that passes the test `need - shared <= free - promised` keeps the invariant,
+   and finds the blocks of its first chunk free. `shared` are hits that a request holds; hits that
+   no request holds (`idle`) leave the free ones. Requests that leave later, shared blocks stay
+   with us.
 3. `grow`: taking blocks within the need keeps it, and finds them free.
 4. `leave`: ending or aborting inside a step keeps it: promises end, shared blocks just stay held.
 5. `abort`: so does an abort whose promise is never taken back: at least that much came back.

@@ -134,7 +134,7 @@ def largest_harmless(setting: Setting, volume: int | None = None) -> int:
 def make_arrivals(numbers: Numbers, setting: Setting) -> list[Joined]:
     """Requests that fit in the model, each joining no sooner than its chunks let it.
 
-    Each decodes at least once: who does not is in no batch, and only takes time.
+    Each decodes at least once: a request that does not is in no batch, and only takes time.
     """
     longest = setting.max_model_len
     arrivals: list[Joined] = []

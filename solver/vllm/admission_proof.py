@@ -12,8 +12,8 @@ all
 3. `admitted_alone`: a request that is first in line while no request runs passes the gate,
 whatever it finds
    in the cache, with `reserve_full_isl` or without: the watermark is not asked then.
-4. `finds_its_blocks`: who passes the gate finds the blocks of its first chunk: cached blocks that
-   no request holds are free before and are not after, and count as needed.
+4. `finds_its_blocks`: a request that passes the gate finds the blocks of its first chunk: cached
+   blocks that no request holds are free before and are not after, and count as needed.
 5. `leaves_the_reserve`: while a request runs, the watermark's blocks are free after an admission.
 6. `rest_is_free`: with `reserve_full_isl` the blocks of all that it knows are free for a request
 that is
@@ -40,7 +40,7 @@ import z3
 
 from ..numbers import Numbers, negated
 from ..obligation import Obligation
-from .symbols import Asked, block_of, blocks, make_numbers, some, tell_order, unfinished
+from .symbols import SymbolicRequest, block_of, blocks, make_numbers, some, tell_order, unfinished
 
 
 def obligations(block: int | None = None) -> list[Obligation]:
@@ -56,7 +56,7 @@ class Gate(NamedTuple):
     """`model.vllm.kv_cache.admit` in symbols.
 
     Attributes:
-        one: who waits, first in line.
+        one: the request that waits first in line.
         free: blocks free before, `reserve` of which it may not have.
         hit: cached blocks that it finds; `idle` of them are held by no request.
         tokens: its first chunk.
@@ -64,7 +64,7 @@ class Gate(NamedTuple):
         left: blocks free after its admission.
     """
 
-    one: Asked
+    one: SymbolicRequest
     free: Any
     reserve: Any
     hit: Any
@@ -103,7 +103,7 @@ def _more_blocks(block: Any, more: int) -> list[Any]:
     return negated(numbers, one * block >= (other + 1) * block + more)
 
 
-def at_the_door(numbers: Numbers, block: Any, one: Asked) -> Any:
+def at_the_door(numbers: Numbers, block: Any, one: SymbolicRequest) -> Any:
     """The pool, large enough for the request alone."""
     pool = some(numbers, "pool", 1)
     numbers.facts.append(blocks(numbers, block, one.longest) <= pool)

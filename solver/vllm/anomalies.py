@@ -21,7 +21,7 @@ REVISION = "documented"
 MAX_TOKENS, MAX_REQUESTS = 10, 3  # of all prompts and answers together
 
 
-class Asked(NamedTuple):
+class Lengths(NamedTuple):
     """Lengths of a request, in tokens."""
 
     prompt: int
@@ -45,7 +45,7 @@ def anomaly(knob: Knob) -> Pair | None:
     return None
 
 
-def shares(tokens: int, requests: int) -> Iterator[tuple[Asked, ...]]:
+def shares(tokens: int, requests: int) -> Iterator[tuple[Lengths, ...]]:
     """Every way to give so many tokens to so many requests, each a prompt and an answer."""
     if requests == 0:
         if tokens == 0:
@@ -54,16 +54,16 @@ def shares(tokens: int, requests: int) -> Iterator[tuple[Asked, ...]]:
     for own in range(2, tokens - 2 * (requests - 1) + 1):
         for prompt in range(1, own):
             for rest in shares(tokens - own, requests - 1):
-                yield (Asked(prompt, own - prompt), *rest)
+                yield (Lengths(prompt, own - prompt), *rest)
 
 
-def scarce(asked: Sequence[Asked]) -> range:
+def scarce(asked: Sequence[Lengths]) -> range:
     """Pools that hold each of the requests, and not all of them together."""
     needs = [one.prompt + one.max_tokens - 1 for one in asked]
     return range(max(needs), sum(needs))
 
 
-def backfires(knob: Knob, asked: Sequence[Asked], blocks: int) -> Pair | None:
+def backfires(knob: Knob, asked: Sequence[Lengths], blocks: int) -> Pair | None:
     """Two neighbouring values of the knob, the second of which should lead to fewer preemptions
     and leads to more."""
     settings = [with_knob(knob, value, asked, blocks) for value in values(knob, asked, blocks)]
@@ -75,7 +75,7 @@ def backfires(knob: Knob, asked: Sequence[Asked], blocks: int) -> Pair | None:
     return None
 
 
-def values(knob: Knob, asked: Sequence[Asked], blocks: int) -> Sequence[int]:
+def values(knob: Knob, asked: Sequence[Lengths], blocks: int) -> Sequence[int]:
     """What the knob is turned to, from the value that does nothing on: in slots, tokens, blocks."""
     if knob == "max_num_seqs":
         return range(len(asked), 0, -1)
@@ -84,7 +84,7 @@ def values(knob: Knob, asked: Sequence[Asked], blocks: int) -> Sequence[int]:
     return range(blocks)
 
 
-def with_knob(knob: Knob, value: int, asked: Sequence[Asked], blocks: int) -> VllmConfig:
+def with_knob(knob: Knob, value: int, asked: Sequence[Lengths], blocks: int) -> VllmConfig:
     """The configuration in which nothing but the pool, and this knob, binds."""
     config: dict[str, Any] = {
         "block_size": 1,
@@ -104,12 +104,12 @@ def share(reserve: int, blocks: int) -> float:
     return round((reserve + 0.5) / (blocks + 1), 4) if reserve else 0.0
 
 
-def total(asked: Sequence[Asked]) -> int:
+def total(asked: Sequence[Lengths]) -> int:
     """Tokens of all prompts and answers together."""
     return sum(one.prompt + one.max_tokens for one in asked)
 
 
-def preemptions(config: VllmConfig, asked: Sequence[Asked]) -> int:
+def preemptions(config: VllmConfig, asked: Sequence[Lengths]) -> int:
     """How often a request is preempted until all have ended."""
     model, count = VllmModel(config), 0
     state = model.initial()
@@ -121,7 +121,7 @@ def preemptions(config: VllmConfig, asked: Sequence[Asked]) -> int:
     return count
 
 
-def requests(asked: Sequence[Asked]) -> tuple[Request, ...]:
+def requests(asked: Sequence[Lengths]) -> tuple[Request, ...]:
     """The requests of these lengths, all before the first step."""
     return tuple(
         Request(id=name, arrival=0, prompt=((name, one.prompt),), max_tokens=one.max_tokens)
@@ -129,7 +129,7 @@ def requests(asked: Sequence[Asked]) -> tuple[Request, ...]:
     )
 
 
-def scenario(config: VllmConfig, asked: Sequence[Asked]) -> Scenario:
+def scenario(config: VllmConfig, asked: Sequence[Lengths]) -> Scenario:
     """The run, to be replayed."""
     given = {name: getattr(config, name) for name in config.__struct_fields__}
     return Scenario(

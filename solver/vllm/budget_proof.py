@@ -12,11 +12,12 @@ so the number of them does not appear: `spent` below is the sum of all shares so
    not, whose share the budget gets back.
 4. `within`: so the shares of a step are never more than max_num_batched_tokens.
 
-Who is taken is behind by at least one token, so that 2 can be applied:
+A request that is taken is behind by at least one token, so that 2 can be applied:
 
-5. `catches_up`: who runs on after a step is, whether it has got a token to compute next or not.
-6. `starts_behind`: so is who is admitted, after what it finds in the cache; preempted ones have
-   nothing computed.
+5. `catches_up`: a request that runs on after a step is, whether it has got a token to compute next
+   or not.
+6. `starts_behind`: so is a request that is admitted, after what it finds in the cache; preempted
+   ones have nothing computed.
 
 What follows of the budget:
 

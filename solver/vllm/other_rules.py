@@ -26,7 +26,7 @@ _BUDGET = Decided(
     budget_proof.obligations,
 )
 _ADMISSION = Decided(
-    "Is any request admitted who could not finish alone, or kept out for ever who could? No.",
+    "Is a request admitted that could not finish alone, or one kept out that could? No.",
     admission_proof.obligations,
 )
 _PROGRESS = Decided(

@@ -7,7 +7,7 @@ import z3
 from ..numbers import Numbers, ordered
 
 
-class Asked(NamedTuple):
+class SymbolicRequest(NamedTuple):
     """A request that the front door let in, in tokens: its prompt, the tokens that it may
     generate, and those that it has generated so far."""
 
@@ -44,9 +44,11 @@ def some(numbers: Numbers, name: str, low: int = 0) -> Any:
     return numbers.fresh(name, low, None)
 
 
-def unfinished(numbers: Numbers, more: int = 0) -> Asked:
+def unfinished(numbers: Numbers, more: int = 0) -> SymbolicRequest:
     """Any request that has a token left to generate; `more`: or has that many behind that."""
-    one = Asked(some(numbers, "prompt", 1), some(numbers, "max_tokens", 1), some(numbers, "own"))
+    one = SymbolicRequest(
+        some(numbers, "prompt", 1), some(numbers, "max_tokens", 1), some(numbers, "own")
+    )
     numbers.facts.append(one.generated <= one.max_tokens - 1 + more)
     return one
 

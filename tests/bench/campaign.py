@@ -126,8 +126,8 @@ def main() -> int:
     load = os.getloadavg()[0]
     print(f"load of the machine: {load:.1f} on {os.cpu_count()} cores")
     if options.json:
-        told = {"runs": [one._asdict() for one in runs], "shares": shares, "load": load}
-        options.json.write_text(json.dumps(told, indent=2) + "\n", encoding="utf-8")
+        reported = {"runs": [one._asdict() for one in runs], "shares": shares, "load": load}
+        options.json.write_text(json.dumps(reported, indent=2) + "\n", encoding="utf-8")
     return 0 if min(shares.values()) >= GOAL else 1
 
 

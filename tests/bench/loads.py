@@ -19,7 +19,7 @@ from schedproof.model.spyre.volumetric import Decoding, Newcomer
 PRODUCTION = SpyreConfig()
 LIMIT, CHUNK = PRODUCTION.max_batch_tkv, PRODUCTION.chunk_size
 # (arrival, prompt, max_tokens)
-Asked = tuple[int, int, int]
+AskedRequest = tuple[int, int, int]
 
 
 class Load(NamedTuple):
@@ -31,7 +31,7 @@ class Load(NamedTuple):
     early_eos: bool = False
 
 
-def load(name: str, about: str, asked: Iterable[Asked]) -> Load:
+def load(name: str, about: str, asked: Iterable[AskedRequest]) -> Load:
     """The load of these requests, numbered from 1; each prompt is its own."""
     return Load(
         name,
@@ -87,25 +87,25 @@ def poisson(chance: random.Random, count: int, gap: float) -> list[int]:
     return arrivals
 
 
-def chat(chance: random.Random, count: int) -> list[Asked]:
+def chat(chance: random.Random, count: int) -> list[AskedRequest]:
     return [
         (arrival, log_evenly(chance, 50, 4000), log_evenly(chance, 20, 1500))
         for arrival in poisson(chance, count, 10)
     ]
 
 
-def long_prompts(chance: random.Random, count: int) -> list[Asked]:
+def long_prompts(chance: random.Random, count: int) -> list[AskedRequest]:
     return [
         (arrival, evenly(chance, 8000, 30000), evenly(chance, 50, 500))
         for arrival in poisson(chance, count, 50)
     ]
 
 
-def long_outputs(chance: random.Random, count: int) -> list[Asked]:
+def long_outputs(chance: random.Random, count: int) -> list[AskedRequest]:
     return [(arrival, 100, evenly(chance, 2000, 8000)) for arrival in poisson(chance, count, 100)]
 
 
-def mixed(chance: random.Random, count: int) -> list[Asked]:
+def mixed(chance: random.Random, count: int) -> list[AskedRequest]:
     """One request in ten is very long."""
     return [
         (arrival, evenly(chance, 16000, 28000), evenly(chance, 500, 2000))
@@ -115,7 +115,7 @@ def mixed(chance: random.Random, count: int) -> list[Asked]:
     ]
 
 
-def shares(batches: Iterable[int], life: int = 300) -> list[Asked]:
+def shares(batches: Iterable[int], life: int = 300) -> list[AskedRequest]:
     """For each n of `batches`, n requests that end in the same step with an n-th of the limit.
 
     For n = 5, 7, 11, 31 that is no whole number of blocks: only a check that does not round sees
@@ -133,7 +133,7 @@ def shares(batches: Iterable[int], life: int = 300) -> list[Asked]:
 
 
 # Admission sequences that exceed the limit under some formula (shared design, "Counterexamples").
-AIMED: dict[str, list[Asked]] = {
+AIMED: dict[str, list[AskedRequest]] = {
     "2.0.1 and two readings": [
         (0, 26031, 210),
         (53, 26083, 158),
@@ -153,7 +153,7 @@ AIMED: dict[str, list[Asked]] = {
 }
 
 
-def aimed(names: Iterable[str]) -> list[Asked]:
+def aimed(names: Iterable[str]) -> list[AskedRequest]:
     """The counterexamples one after the other, each from an empty system."""
     asked, start = [], 0
     for name in names:
@@ -171,7 +171,10 @@ def all_loads(seed: int, quick: bool) -> list[Load]:
     """
 
     def drawn(
-        name: str, generate: Callable[[random.Random, int], list[Asked]], count: int, about: str
+        name: str,
+        generate: Callable[[random.Random, int], list[AskedRequest]],
+        count: int,
+        about: str,
     ) -> Load:
         count = count // 6 if quick else count
         asked = generate(random.Random(f"{seed} {name}"), count)

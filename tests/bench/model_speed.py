@@ -55,8 +55,10 @@ def sampled(package: Path, case: str, steps: int) -> float:
     """One sample of the package in a folder of this name, in a process of its own."""
     code = f"import sys; sys.path[:0] = [{str(package.parent)!r}, {str(ROOT / 'tests/bench')!r}]\n"
     code += f"import model_speed; print(model_speed.steps_per_second(*{CASES[case]!r}, {steps}))"
-    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    return float(told.stdout)
+    reported = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    )
+    return float(reported.stdout)
 
 
 def measure(packages: dict[str, Path], samples: int, steps: int) -> dict[str, dict[str, float]]:

@@ -6,20 +6,20 @@ from schedproof.benchmarks import explorers, spin
 from schedproof.benchmarks.explorers import QUESTIONS, QUICK, Answer, Question, answers, rows
 
 
-def told(monkeypatch, ours: Answer, theirs: Answer) -> None:
+def reported(monkeypatch, ours: Answer, theirs: Answer) -> None:
     monkeypatch.setattr(spin, "MISSING", [])
     monkeypatch.setattr(explorers, "by_explorer", lambda asked, seconds, reduced: ours)
     monkeypatch.setattr(explorers, "by_spin", lambda asked, seconds, late: theirs)
 
 
 def test_answers_that_disagree_are_an_error(monkeypatch) -> None:
-    told(monkeypatch, Answer(True, 1, 1, 1.0, 1.0), Answer(False, 1, 1, 1.0, 1.0))
+    reported(monkeypatch, Answer(True, 1, 1, 1.0, 1.0), Answer(False, 1, 1, 1.0, 1.0))
     with pytest.raises(AssertionError, match="the tools disagree"):
         answers(QUICK[0], 1.0)
 
 
 def test_what_is_cut_short_took_at_least_so_long(monkeypatch) -> None:
-    told(monkeypatch, Answer(True, 5, 100, 2.0, 30.0), Answer(None, 9, 800, 4.0, 99.0))
+    reported(monkeypatch, Answer(True, 5, 100, 2.0, 30.0), Answer(None, 9, 800, 4.0, 99.0))
     found = {row.what.partition(":")[0]: row for row in rows(quick=True)}
     assert found["Spin, pace"].value == 200
     assert found["Spin, pace"].ratio == 4.0
@@ -33,7 +33,7 @@ def test_what_is_cut_short_took_at_least_so_long(monkeypatch) -> None:
 
 
 def test_without_spin_the_figure_says_so(monkeypatch) -> None:
-    told(monkeypatch, Answer(True, 5, 100, 2.0, 30.0), Answer(True, 5, 100, 2.0, 30.0))
+    reported(monkeypatch, Answer(True, 5, 100, 2.0, 30.0), Answer(True, 5, 100, 2.0, 30.0))
     monkeypatch.setattr(spin, "MISSING", ["spin", "gcc"])
     *_, last = rows(quick=True)
     assert (last.what, last.value) == ("Spin", None)

@@ -16,8 +16,8 @@ from schedproof.benchmarks.overhead import (
     Subject,
     measure,
     quickest,
+    reported,
     rows,
-    told,
 )
 from schedproof.gate.targets.pipe import PipeTarget
 from schedproof.gate.targets.supported_releases import ReleaseError
@@ -93,7 +93,7 @@ def ran(steps, *spent) -> Ran:
 
 
 def test_ratios_are_those_within_a_round() -> None:
-    found = list(told("it", [ran(10, 4.0, 2.0, 1.0), ran(10, 40.0, 20.0, 10.0)]))
+    found = list(reported("it", [ran(10, 4.0, 2.0, 1.0), ran(10, 40.0, 20.0, 10.0)]))
     assert [row.what for row in found] == ["it, bare", "it, judged", "it, gate"]
     assert [row.ratio for row in found] == [1.0, 2.0, 4.0]
     assert [row.note for row in found] == ["20 steps", "by the clock 4.00", "by the clock 16.00"]

@@ -44,6 +44,6 @@ def test_units_have_a_chart_each_and_rows_without_a_value_none() -> None:
 
 def test_the_page_has_plotly_once_and_words_as_they_stand() -> None:
     one = figure(Row(what="a", value=1.0, unit="s"))
-    told = page(this_machine(), [one, one]).decode()
-    assert told.count("<h2>A &lt;title&gt;</h2>") == 2
-    assert told.count("plotly.js v") == 1
+    reported = page(this_machine(), [one, one]).decode()
+    assert reported.count("<h2>A &lt;title&gt;</h2>") == 2
+    assert reported.count("plotly.js v") == 1

@@ -19,8 +19,8 @@ def test_a_lane_takes_as_many_steps_as_the_model() -> None:
 
     config, loads = vectorized.config_of(3), vectorized.loads_of(3, 2)
     rules = read_rules(vectorized.REVISION, config)
-    told = run(rules, asked_by(rules, loads), numba=False)
-    assert told.steps.sum() == vectorized.model_steps(config, loads)
+    reported = run(rules, asked_by(rules, loads), numba=False)
+    assert reported.steps.sum() == vectorized.model_steps(config, loads)
 
 
 def test_every_engine_has_a_row_beside_the_model() -> None:

@@ -16,7 +16,7 @@ CONFIG = {"block_size": 4, "num_blocks": 16, "max_num_seqs": 2, "max_num_batched
 def crowd(prompt: int = 5, requests: int = 3, **changes: Any) -> Scenario:
     """More sequences of nano-vLLM 0.2.0 than may run: it breaks NAN-R40 there."""
     revision = changes.pop("revision", "0.2.0")
-    told: dict[str, Any] = {
+    reported: dict[str, Any] = {
         "system": "nano_vllm",
         "revision": revision,
         "config": full_config("nano_vllm", revision, CONFIG),
@@ -25,7 +25,7 @@ def crowd(prompt: int = 5, requests: int = 3, **changes: Any) -> Scenario:
             for n in range(requests)
         ),
     }
-    return Scenario(**(told | changes))
+    return Scenario(**(reported | changes))
 
 
 def calm() -> Scenario:

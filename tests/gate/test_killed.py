@@ -24,8 +24,8 @@ def survivors(work: str, folder: Path, kills: int) -> dict[str, int]:
         stdout=subprocess.PIPE,
         check=True,
     )
-    told: dict[str, int] = json.loads(ran.stdout)
-    return told
+    reported: dict[str, int] = json.loads(ran.stdout)
+    return reported
 
 
 def found(file: Path) -> list[dict[str, str]]:

@@ -10,16 +10,16 @@ from schedproof.gate.explore.choice import chosen_rules, chosen_scopes
 from schedproof.model.observation import Step
 from schedproof.model.target import ModelTarget
 from schedproof.properties.checking.replay import replay
-from schedproof.solver.explored import Asked, Run
+from schedproof.solver.explored import ExploreOptions, Run
 from schedproof.solver.graph import Graph, drawn
 from schedproof.spec.catalogue import load
 
 MOST = 2_000
 
 
-def asked(system: str, revision: str, scope: str, requests: int, limit: int) -> Asked:
+def asked(system: str, revision: str, scope: str, requests: int, limit: int) -> ExploreOptions:
     [found] = chosen_scopes([scope], system, revision)
-    return Asked(revision, changed(found, requests=requests, limits=(limit,)))
+    return ExploreOptions(revision, changed(found, requests=requests, limits=(limit,)))
 
 
 SPYRE = asked("spyre", "documented", "lengths", 2, 6)
@@ -27,13 +27,13 @@ ABORTS = asked("spyre", "sound", "aborts", 1, 12)
 VLLM = asked("vllm", "documented", "slots", 2, 4)
 
 
-def graph_of(question: Asked, most: int = MOST) -> Graph:
+def graph_of(question: ExploreOptions, most: int = MOST) -> Graph:
     rules = chosen_rules(load(question.scope.system), None, question.revision)
     return drawn(question, rules, most)
 
 
 @pytest.mark.parametrize("question", [SPYRE, ABORTS, VLLM], ids=["spyre", "aborts", "vllm"])
-def test_states_moves_and_rules_are_those_of_the_explorer(question: Asked) -> None:
+def test_states_moves_and_rules_are_those_of_the_explorer(question: ExploreOptions) -> None:
     run = Run(question, chosen_rules(load(question.scope.system), None, question.revision))
     for _ in run.exploration.run():
         pass
@@ -50,7 +50,9 @@ def test_states_moves_and_rules_are_those_of_the_explorer(question: Asked) -> No
 
 
 @pytest.mark.parametrize("question", [SPYRE, ABORTS, VLLM], ids=["spyre", "aborts", "vllm"])
-def test_each_path_replays_on_the_model_to_the_step_that_its_state_shows(question: Asked) -> None:
+def test_each_path_replays_on_the_model_to_the_step_that_its_state_shows(
+    question: ExploreOptions,
+) -> None:
     graph = graph_of(question)
     replayed = 0
     for number, vertex in list(enumerate(graph.vertices))[::3]:

@@ -53,13 +53,13 @@ def test_a_request_that_a_menu_mentions_is_not_taken_for_another():
 
 
 def test_the_free_blocks_count_with_what_they_hold_and_in_their_order():
-    def told(*tail):
+    def reported(*tail):
         pool = Pool(size=4, tail=tail, cached={(("a", 4),): (tail[0][0],)})
         return Names(frozenset(), [[_running("a")]], _book("a")).pool(pool)
 
     held, empty = (2, (("a", 4),)), (3, None)
-    assert told(held, empty) == told((3, (("a", 4),)), (1, None))
-    assert told(held, empty) != told(empty, held)
+    assert reported(held, empty) == reported((3, (("a", 4),)), (1, None))
+    assert reported(held, empty) != reported(empty, held)
 
 
 def test_a_menu_mentions_those_whose_answers_it_cites():

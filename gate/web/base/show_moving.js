@@ -40,7 +40,7 @@ function pressed(event) {
   go(KEYS[key]());
 }
 
-// Who has put the focus on a table that is wider than the window wants to see the rest of it.
+// A reader who puts the focus on a table that is wider than the window wants to see the rest of it.
 const scrolls = (target, key) => key.startsWith("Arrow") && target instanceof Element
   && target.classList.contains("wide") && target.scrollWidth > target.clientWidth;
 

@@ -43,8 +43,9 @@ def measures(step: Step | None, config: Mapping[str, Any]) -> list[Measure]:
 
 
 def queues(book: RunHistory) -> dict[str, list[str]]:
-    """Who waits, runs, prefills or is paused now, in queue order: as the last step showed it,
-    without requests that have left since, and requests that have arrived since behind it."""
+    """The requests that wait, run, prefill or are paused now, in queue order: as the last step
+    showed it, without requests that have left since, and requests that have arrived since behind
+    it."""
     last = book.last
     shown = {
         name: [one for one in getattr(last, name) if one not in book.aborts_to_report]

@@ -179,11 +179,11 @@ class Follower:
 
     def _note_happenings(self, number: int, step: Step) -> None:
         """What a reader of the run wants to be led to."""
-        told = self.happenings
-        told += [Happening(number, "preempted", name) for name in step.preempted or ()]
+        reported = self.happenings
+        reported += [Happening(number, "preempted", name) for name in step.preempted or ()]
         paused = frozenset(step.paused or ())
-        told += [Happening(number, "paused", name) for name in sorted(paused - self._paused)]
-        told += [
+        reported += [Happening(number, "paused", name) for name in sorted(paused - self._paused)]
+        reported += [
             Happening(number, "resumed", name)
             for name in sorted(self._paused - paused)
             if name in step.scheduled
@@ -192,8 +192,8 @@ class Follower:
         for name, tokens in step.scheduled.items():
             lines = self.requests.get(name)
             if lines and name in self._prefilled:
-                told += self._decoded(number, name, lines, tokens)
-        told += [
+                reported += self._decoded(number, name, lines, tokens)
+        reported += [
             Happening(number, "finished", name, word=why)
             for name, why in (step.finished or {}).items()
         ]

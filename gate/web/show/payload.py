@@ -83,8 +83,8 @@ def _names(run: Run, asked: Sequence[str]) -> Iterable[str]:
         for _, queue in changes.kept
         for name in queue
     )
-    told = (one.request for one in run.followed.happenings if one.request)
-    return dict.fromkeys([*asked, *queued, *told])
+    reported = (one.request for one in run.followed.happenings if one.request)
+    return dict.fromkeys([*asked, *queued, *reported])
 
 
 def _request(run: Run, number: int) -> dict[str, Any]:

@@ -13,8 +13,8 @@ from .segments import Changes, Line
 
 
 class Projected(NamedTuple):
-    """One admission: the step, who joined, the largest tkv projected for each, and the largest
-    batch x tkv that was looked at, in tokens."""
+    """One admission: the step, the request that joined, the largest tkv projected for each, and
+    the largest batch x tkv that was looked at, in tokens."""
 
     step: int
     newcomer: str

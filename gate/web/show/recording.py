@@ -122,10 +122,10 @@ def recorded(
     )
     if any(one.rule == LOCKSTEP for one in outcome.broken):
         run.expected = session.expected
-    return told(run)
+    return reported(run)
 
 
-def told(run: Run) -> Run:
+def reported(run: Run) -> Run:
     """The run with what the models say of it: why a rule broke, what admissions went by."""
     if run.broken:
         first, version = run.broken[0], run.started.version

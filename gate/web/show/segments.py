@@ -8,7 +8,7 @@ again; no number is lost or rounded.
 from typing import Any, NamedTuple
 
 
-class Piece(NamedTuple):
+class Segment(NamedTuple):
     """`steps` steps from step `first` on: `value`, value + slope, value + 2 slope …
 
     All of it `times` times, each time `stride` steps later and from a value that is `rise` more.
@@ -30,7 +30,7 @@ class Piece(NamedTuple):
             return self.value + time * self.rise + later * self.slope
         return None
 
-    def then(self, other: "Piece") -> "Piece | None":
+    def then(self, other: "Segment") -> "Segment | None":
         """Both as one, where the other does the same once more."""
         if (other.slope, other.steps) != (self.slope, self.steps):
             return None
@@ -48,15 +48,15 @@ class Line:
     __slots__ = ("_closed", "_due", "_last", "_next")
 
     def __init__(self) -> None:
-        self._closed: list[Piece] = []
+        self._closed: list[Segment] = []
         self._last: list[int] = []  # the piece that goes on: first, value, slope, steps
         self._next = -1  # the step after the last one
         self._due = 0  # the value with which the last piece would go on
 
     @property
-    def pieces(self) -> list[Piece]:
+    def pieces(self) -> list[Segment]:
         """What the line is made of, in the order of the steps."""
-        return [*self._closed, Piece(*self._last)] if self._last else []
+        return [*self._closed, Segment(*self._last)] if self._last else []
 
     def note(self, step: int, value: int | None) -> None:
         """The number in a step, later than all that were noted; None: there is none."""
@@ -78,7 +78,7 @@ class Line:
     def at(self, step: int) -> int | None:
         """The number in a step."""
         if self._last and self._last[0] <= step:
-            return Piece(*self._last).at(step)
+            return Segment(*self._last).at(step)
         return next((one.at(step) for one in reversed(self._closed) if one.first <= step), None)
 
     def flat(self) -> list[int]:
@@ -87,7 +87,7 @@ class Line:
 
     def _begin(self, step: int, value: int) -> None:
         if self._last:
-            piece = Piece(*self._last)
+            piece = Segment(*self._last)
             again = self._closed[-1].then(piece) if self._closed else None
             if again is None:
                 self._closed.append(piece)

@@ -14,7 +14,7 @@ from ...traces.run_events import Aborted, Added, Begun, Event, Rejected, Stepped
 from ...traces.source import Source
 from ...traces.trace_file import read_trace
 from .following import Follower
-from .recording import Run, ended, told
+from .recording import Run, ended, reported
 
 
 @dataclass
@@ -115,7 +115,7 @@ def recorded_trace(
         raise InputError("FILE", f"{source.name} holds no run with a request; valid: a trace")
     if judge.cut is not None:
         run.notes = [*run.notes, f"line {judge.cut.line}: {judge.cut.why}"]
-    return told(run)
+    return reported(run)
 
 
 def _run(name: str, run: TraceRun, asked: _Asked, followed: Follower | None) -> Run:

@@ -98,13 +98,13 @@ def _asked_for(node: Node, request: str) -> str:
     candidates: Any = node.known[request]
     items = [candidates.menu.items[number] for number in possible(candidates)]
 
-    def told(values: set[int]) -> str:
+    def reported(values: set[int]) -> str:
         least, most = min(values), max(values)
         return f"{least}" if least == most else f"{least} to {most} (not read yet)"
 
     return (
-        f"prompt {told({one.prompt_len for one in items})}, "
-        f"max_tokens {told({one.max_tokens for one in items})}"
+        f"prompt {reported({one.prompt_len for one in items})}, "
+        f"max_tokens {reported({one.max_tokens for one in items})}"
     )
 
 
@@ -150,7 +150,7 @@ def _chosen(node: Node, label: Label) -> str:
 def _rule(graph: Graph, rule: Rule) -> dict[str, Any]:
     shown = shown_run(graph, rule)
     broken = rule.id in {one.rule for one in graph.explored.found}
-    told: dict[str, Any] = {
+    reported: dict[str, Any] = {
         "id": rule.id,
         "title": rule.title,
         "says": rule.says,
@@ -162,14 +162,14 @@ def _rule(graph: Graph, rule: Rule) -> dict[str, Any]:
     if shown is not None:
         file = file_name(shown.scenario, rule.id)
         options = replay_options(MODEL, [rule.id], STEP_LIMIT)
-        told |= {
+        reported |= {
             "path": shown.path,
             "message": shown.message,
             "file": file,
             "scenario": scenario_json(shown.scenario),
             "command": f"schedproof replay {shlex.quote(file)}{options}",
         }
-    return told
+    return reported
 
 
 def _verdict(graph: Graph, rule: Rule, shown: Shown | None, broken: bool) -> str:

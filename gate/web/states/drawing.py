@@ -7,7 +7,7 @@ from pathlib import Path
 from rich.console import Console
 
 from ....model.errors import InputError
-from ....solver.explored import Asked
+from ....solver.explored import ExploreOptions
 from ....solver.graph import drawn
 from ....spec.catalogue import Rule
 from ...console.option_checks import check_file
@@ -20,7 +20,7 @@ from .data import cut_line, page_data
 MAX_STATES = 2_000
 
 
-def check_drawing(html: Path, asked: Sequence[Asked], checkpoint: Path | None) -> None:
+def check_drawing(html: Path, asked: Sequence[ExploreOptions], checkpoint: Path | None) -> None:
     """Notice before the work that this cannot be one picture.
 
     Raises:
@@ -44,7 +44,7 @@ def check_drawing(html: Path, asked: Sequence[Asked], checkpoint: Path | None) -
 
 def draw(
     console: Console,
-    asked: Asked,
+    asked: ExploreOptions,
     rules: Sequence[Rule],
     chosen: bool,
     out: Path,

@@ -235,11 +235,11 @@ class ByHand:
     def _asks_otherwise(self, last: Clients) -> bool:
         """What the target was told at the door is not what it would be told now."""
         steps = self.clients.steps
-        told = [
+        reported = [
             {one.id: one.output_len for one in clients.requests if one.arrival < steps}
             for clients in (last, self.clients)
         ]
-        return told[0] != told[1]
+        return reported[0] != reported[1]
 
     def _must_go_on(self) -> None:
         if self.ended:

@@ -58,13 +58,13 @@ def verdict(run: ByHand) -> str:
 def _measures(run: ByHand) -> list[Measure]:
     """What the last step took of each limit; and the last decode step, of the one on its volume."""
     config = run.setup.config
-    told = measures(run.session.monitor.history.last, config)
+    reported = measures(run.session.monitor.history.last, config)
     decodes = [one for one in run.taken if one.step is not None and one.step.kind == "decode"]
     if decodes and decodes[-1] is not run.taken[-1]:
         for one in measures(decodes[-1].step, config):
             if one.name == VOLUME:
-                told.insert(0, one._replace(name=f"{VOLUME} in step {decodes[-1].number}"))
-    return told
+                reported.insert(0, one._replace(name=f"{VOLUME} in step {decodes[-1].number}"))
+    return reported
 
 
 def _request(run: ByHand, request: Request) -> dict[str, Any]:
@@ -77,25 +77,25 @@ def _request(run: ByHand, request: Request) -> dict[str, Any]:
         words += f" ({' + '.join(f'{stream} {length}' for stream, length in request.prompt)})"
     words += f", max_tokens {request.max_tokens}"
     words += f", priority {request.priority}" if request.priority else ""
-    told: dict[str, Any] = {"id": name, "asked": words, "here": coming or name in history.live}
-    told["plans"] = _plans(run, request)
+    reported: dict[str, Any] = {"id": name, "asked": words, "here": coming or name in history.live}
+    reported["plans"] = _plans(run, request)
     if refused is not None:
-        told["where"] = one_line(f"refused at the door: {refused}")
+        reported["where"] = one_line(f"refused at the door: {refused}")
     elif account is None:
-        told["where"] = "arrives before the next step" if coming else "was never taken"
+        reported["where"] = "arrives before the next step" if coming else "was never taken"
     else:
-        told["where"] = "has left" if account.ended else _queue(run, name)
-        told["progress"] = progress(history, name)
+        reported["where"] = "has left" if account.ended else _queue(run, name)
+        reported["progress"] = progress(history, name)
         if not account.ended:
             padding = run.padding.get(name, 0) if account.computed else 0
             cached = min(account.prefix_hit, account.computed)
             prompt = min(account.computed, account.prompt) - min(cached, account.prompt)
-            told["cells"] = cells(
+            reported["cells"] = cells(
                 *(max(0, padding), cached, prompt),
                 max(0, account.computed - account.prompt),
                 run.setup.config["block_size"],
             )
-    return told
+    return reported
 
 
 def _queue(run: ByHand, name: str) -> str:

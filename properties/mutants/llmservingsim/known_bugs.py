@@ -56,7 +56,7 @@ def hit_allocated_again(original: Any) -> Any:
 
 
 def frees_nothing(original: Any) -> Any:
-    """LSS-011: who makes room gives nothing back."""
+    """LSS-011: a request that makes room gives nothing back."""
 
     def preempt(config: Config, plan: Plan, last: Sequence) -> Plan:
         after: Plan = original(config, plan, last)
@@ -82,7 +82,7 @@ def half_the_budget(original: Any) -> Any:
 
 
 def nothing_left_to_compute(original: Any) -> Any:
-    """LSS-021: who finds all of its tokens cached is not admitted."""
+    """LSS-021: a request that finds all of its tokens cached is not admitted."""
 
     def admit(config: Config, pool: Pool, one: Any, hit: Any, tokens: int, *rest: Any) -> Any:
         return original(config, pool, one, hit, tokens, *rest) if tokens > 0 else None

@@ -70,7 +70,7 @@ def allocated_and_refused(original: Any) -> Any:
 
 
 def token_of_a_resumed_prefill_dropped(original: Any) -> Any:
-    """NAN-008: the prefill of who was preempted gives no token."""
+    """NAN-008: the prefill of a preempted request gives no token."""
 
     def postprocess(config: NanoConfig, state: State, plan: Plan) -> Any:
         resumed = {

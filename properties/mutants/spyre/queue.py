@@ -1,4 +1,5 @@
-"""Faults in who runs and when, to be planted in the Spyre model; and whole targets with a fault."""
+"""Faults in what runs and when, to be planted in the Spyre model; and whole targets with a
+fault."""
 
 from collections.abc import Callable
 from typing import Any

@@ -175,7 +175,7 @@ def one_less(config: VllmConfig, plan: Plan) -> int:
 
 
 def prefills_take_none(config: VllmConfig, plan: Plan) -> int:
-    """Those whose prompt is not computed take none."""
+    """Requests whose prompt is not computed take none."""
     return sum(not one.generated for one in plan.running)
 
 

@@ -193,7 +193,7 @@ KNOWN_BUGS = (
 
 OUT_OF_SCOPE = {
     "VLL-002": "speculative tokens are no part of a scenario",
-    "VLL-006": "a wish: the document has no preemption in favour of who waits",
+    "VLL-006": "a wish: the document has no preemption in favour of a waiting request",
     "VLL-008": "a target refuses at the door what the pool cannot hold; VLL-009 has the hang",
     "VLL-011": "blocks loaded from elsewhere are not in the protocol",
     "VLL-012": "blocks loaded from elsewhere are not in the protocol",

@@ -118,7 +118,7 @@ def admit_all_the_same(original: Any) -> Any:
 
 
 def passes_over(original: Any) -> Any:
-    """Who cannot be admitted is passed over, and those behind it are tried."""
+    """A request that cannot be admitted is passed over, and those behind it are tried."""
 
     def admit_waiting(config: VllmConfig, plan: Plan) -> Plan:
         after: Plan = original(config, plan)
@@ -166,7 +166,8 @@ def skips_the_last(original: Any) -> Any:
 
 
 def silently_back(original: Any) -> Any:
-    """Whose prompt takes a second chunk goes back to the queue with it, and with what it has."""
+    """A request whose prompt takes a second chunk goes back to the queue with it, and with what it
+    has."""
 
     def complete(config: VllmConfig, state: State, computed: Any) -> Any:
         after, *rest = original(config, state, computed)

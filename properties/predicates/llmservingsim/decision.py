@@ -1,6 +1,6 @@
 """What LLMServingSim's scheduler decided in a step, as far as its client can tell.
 
-Who ran, who joined and how far behind they were follows as for vLLM, whose account of a step has
+What ran, what joined and how far behind it was follows as for vLLM, whose account of a step has
 nothing of its own.
 """
 

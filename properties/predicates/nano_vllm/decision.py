@@ -46,7 +46,7 @@ def kept(history: RunHistory, step: Step) -> list[RequestHistory]:
 
 @once
 def prefilled(history: RunHistory, step: Step) -> list[RequestHistory]:
-    """Those scheduled who had waited, in scheduling order."""
+    """Scheduled sequences that had waited, in scheduling order."""
     running = {one.id for one in ran_before(history)}
     return [
         history.live[name]

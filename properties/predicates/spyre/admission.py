@@ -1,4 +1,4 @@
-"""Who may start, who may join the decode batch, and who must not be refused.
+"""Which requests may start, may join the decode batch, and must not be refused.
 
 Source: Spyre scheduling page, "Admission constraints"; release 2.5.2 for pools and pausing.
 """
@@ -12,7 +12,7 @@ from ..predicate import Predicate
 
 
 def empty_system_refuses(history: RunHistory, step: Step) -> str | None:
-    """While nothing runs, who has waited longest starts (SPY-R38)."""
+    """While nothing runs, the request that has waited longest starts (SPY-R38)."""
     if not nothing_runs(history, step) or history.prefill_members(step):
         return None
     return f"{history.unstarted()[0].id} waits, nothing runs, and no prefill starts"
@@ -101,7 +101,8 @@ def needless_refusal(history: RunHistory, step: Step) -> str | None:
 
 
 def refused(history: RunHistory, step: Step) -> RequestHistory | None:
-    """Who would prefill in this step, is not held back by any rule, and does not run."""
+    """The request that would prefill in this step, is not held back by any rule, and does not
+    run."""
     if history.prefill_members(step) or not history.decoding():
         return None
     wanted = (history.ongoing() or history.unstarted())[:1]

@@ -1,4 +1,4 @@
-"""Decode pausing: who sits out, for how long, and who must not start meanwhile.
+"""Decode pausing: which requests sit out, for how long, and that none starts meanwhile.
 
 Source: release 2.5.2 (rules SPY-R51 and SPY-R52); the scheduling page does not know it.
 """
@@ -79,7 +79,8 @@ def someone_sits_out(history: RunHistory, step: Step) -> bool:
 def starved(history: RunHistory, step: Step) -> str | None:
     """A paused request decodes again within as many steps as max_num_seqs (SPY-P01).
 
-    Who is paused longest is asked first, so at most every other member comes before it.
+    The request that is paused longest is asked first, so at most every other member comes before
+    it.
     """
     slots = history.config["max_num_seqs"]
     for one in waiting_to_decode(history):

@@ -1,6 +1,6 @@
 """What a scheduler decided in a step, as far as its client can tell.
 
-The client's own account says who was running and how far behind it was; the step says who ran.
+The client's own account has what was running and how far behind it was; the step shows what ran.
 """
 
 from collections.abc import Iterable
@@ -12,7 +12,7 @@ from ...history.run_history import RunHistory
 
 
 def key(history: RunHistory, one: RequestHistory) -> tuple[int, int]:
-    """Lower goes first: who came first, by priority the more important one."""
+    """Lower goes first: the earlier arrival, by priority the more important one."""
     if history.config["policy"] == "priority":
         return one.priority, one.arrival
     return 0, one.arrival
@@ -27,7 +27,7 @@ def ran_before(history: RunHistory) -> list[RequestHistory]:
 
 @once
 def waited_before(history: RunHistory) -> list[RequestHistory]:
-    """All other unfinished requests, who goes first in front."""
+    """All other unfinished requests, in the order in which they go."""
     running = {one.id for one in ran_before(history)}
     waiting = [one for one in history.live.values() if one.id not in running]
     return sorted(waiting, key=lambda one: key(history, one))

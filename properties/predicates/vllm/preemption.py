@@ -30,7 +30,7 @@ def tail_preempted(history: RunHistory, step: Step) -> bool:
 
 def victim_not_least_important(history: RunHistory, step: Step) -> str | None:
     """By priority: no request is preempted that is more important than one that stays; of equals,
-    who came last goes first (V1CP-R14)."""
+    the latest arrival goes first (V1CP-R14)."""
     gone, stay = preempted(history, step), kept(history, step)
     if history.config["policy"] != "priority" or not gone or not stay:
         return None

@@ -39,10 +39,10 @@ def test_killed_interrupted_and_with_dead_workers_the_ledger_is_the_same(
     second = begun(ledger, "--items", ITEMS, "--workers", "2")
     until_items(ledger, after_kill + 2, second)
     second.send_signal(signal.SIGINT)
-    _, told = second.communicate()
+    _, reported = second.communicate()
     assert second.returncode == 3
     after_interrupt = len(content(ledger)["results"])
-    assert told == (
+    assert reported == (
         f"schedproof: interrupted; {after_interrupt} items are in {ledger}: "
         "the same command goes on\n"
     )
@@ -51,8 +51,8 @@ def test_killed_interrupted_and_with_dead_workers_the_ledger_is_the_same(
     until_items(ledger, after_interrupt + 1, third)
     for victim in workers(third.pid)[:1]:
         kill(victim)
-    told, _ = third.communicate()
-    assert f"no finding in {ITEMS} items; no verdict" in told
+    reported, _ = third.communicate()
+    assert f"no finding in {ITEMS} items; no verdict" in reported
     assert content(ledger) == undisturbed
 
 
@@ -68,11 +68,11 @@ def test_on_a_cluster_whose_worker_and_then_scheduler_is_killed_the_ledger_is_th
     until_items(ledger, 3, first)
     kill(scheduler.pid)
     scheduler.communicate()
-    _, told = first.communicate()
+    _, reported = first.communicate()
     assert first.returncode == 3
-    assert told.startswith(f"schedproof: cluster {address}: ")
-    assert told.endswith(f"items are in {ledger}: the same command goes on\n")
-    assert told.count("\n") == 1
+    assert reported.startswith(f"schedproof: cluster {address}: ")
+    assert reported.endswith(f"items are in {ledger}: the same command goes on\n")
+    assert reported.count("\n") == 1
     assert 3 <= len(content(ledger)["results"]) < int(ITEMS)
 
     scheduler, address = local_cluster.started(1)

@@ -62,14 +62,14 @@ def test_another_process_with_other_hashes_gives_the_same_result(broken: Result)
         "from schedproof.gate.campaign.running import run_item\n"
         "sys.stdout.buffer.write(canonical(run_item(item_of(sys.stdin.buffer.read()))))"
     )
-    told = subprocess.run(
+    reported = subprocess.run(
         [sys.executable, "-c", asked],
         input=canonical(BREAKS),
         capture_output=True,
         check=True,
         env={"PYTHONHASHSEED": "7"},
     )
-    assert result_of(told.stdout) == broken
+    assert result_of(reported.stdout) == broken
 
 
 def test_every_failure_of_a_sample_replays_and_each_has_a_shape_of_its_own(

@@ -10,7 +10,7 @@ from schedproof.gate.campaign.campaign import Campaign
 from schedproof.gate.campaign.executors import code
 from schedproof.gate.campaign.items import Proving, Sample
 from schedproof.gate.campaign.ledger import Done, opened
-from schedproof.gate.campaign.options import Asked
+from schedproof.gate.campaign.options import CampaignOptions
 from schedproof.gate.campaign.results import Result
 from schedproof.gate.campaign.running import rules_of
 from schedproof.gate.campaign.settings import Settings, pairs_of
@@ -34,8 +34,8 @@ def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp
         monkeypatch.setattr("sys.argv", ["schedproof", "campaign", *words])
         with pytest.raises(SystemExit) as ended:
             app.main()
-        told = capsys.readouterr()
-        return int(ended.value.code or 0), told.out, told.err
+        reported = capsys.readouterr()
+        return int(ended.value.code or 0), reported.out, reported.err
 
     return ran
 
@@ -119,7 +119,7 @@ def test_the_same_command_goes_on_with_a_campaign_of_a_target() -> None:
         engines=("hypothesis",),
         target="m:f",
     )
-    nothing = Asked(*[None] * len(Asked._fields))
+    nothing = CampaignOptions(*[None] * len(CampaignOptions._fields))
     for words in (
         {"systems": ("nano_vllm",)},
         {"systems": ("nano_vllm",), "revisions": ("documented",)},

@@ -108,8 +108,8 @@ def test_a_trace_may_be_packed_or_come_from_stdin(run: Run) -> None:
     Path("t.gz").write_bytes(gzip.compress(data))
     assert run("check-trace", "t.gz").code == 0
     words = [sys.executable, "-m", "schedproof", "check-trace", "-"]
-    told = subprocess.run(words, input=data, capture_output=True, check=True)
-    assert b"stdin: 1 run, 13 steps" in told.stdout
+    reported = subprocess.run(words, input=data, capture_output=True, check=True)
+    assert b"stdin: 1 run, 13 steps" in reported.stdout
 
 
 # A trace that does not

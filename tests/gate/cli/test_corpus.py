@@ -41,8 +41,8 @@ def test_a_larger_one_of_the_same_failure_gives_way(run: Run, tmp_path: Path) ->
     small = written(tmp_path / "small.json", crowd(prompt=2))
     run("corpus", "add", str(large), *corpus)
     [before] = entries(tmp_path / "corpus")
-    told = run("corpus", "add", str(small), *corpus)
-    assert f"instead of {before.path.name}" in told.out
+    reported = run("corpus", "add", str(small), *corpus)
+    assert f"instead of {before.path.name}" in reported.out
     [after] = entries(tmp_path / "corpus")
     assert after.scenario.requests == read_scenario(small).requests
     back = run("corpus", "add", str(large), *corpus)
@@ -59,8 +59,8 @@ def test_what_breaks_nothing_is_a_witness_of_the_rule_that_is_named(
     assert "breaks no rule on model; valid as a witness: with --rule" in refused.err
     beside = run("corpus", "add", str(file), "--corpus", str(corpus), "--rule", "NAN-R19")
     assert "NAN-R19 is never exercised on model: no witness" in beside.err
-    told = run("corpus", "add", str(file), "--corpus", str(corpus), "--rule", "NAN-R14")
-    assert (told.code, "a witness" in told.out) == (0, True)
+    reported = run("corpus", "add", str(file), "--corpus", str(corpus), "--rule", "NAN-R14")
+    assert (reported.code, "a witness" in reported.out) == (0, True)
     [entry] = entries(corpus)
     assert (entry.rule, entry.shape) == ("NAN-R14", "")
     violates = run("corpus", "add", str(file), "--corpus", str(corpus), "--expect", "violates")
@@ -86,11 +86,11 @@ def test_run_says_what_is_as_expected_and_explains_what_is_not(run: Run, tmp_pat
     kept(tmp_path, calm(), rule="NAN-R14")
     assert run("corpus", "run", "--corpus", str(tmp_path)).code == 0
     path = kept(tmp_path, crowd())
-    told = run("corpus", "run", "--corpus", str(tmp_path))
-    assert told.code == 1
-    assert f"NOT AS EXPECTED {path}: NAN-R40 broke, expected that every rule holds" in told.out
-    assert f"replay:   schedproof replay {path}" in told.out
-    assert told.out.endswith("1 as expected, 1 not as expected\n")
+    reported = run("corpus", "run", "--corpus", str(tmp_path))
+    assert reported.code == 1
+    assert f"NOT AS EXPECTED {path}: NAN-R40 broke, expected that every rule holds" in reported.out
+    assert f"replay:   schedproof replay {path}" in reported.out
+    assert reported.out.endswith("1 as expected, 1 not as expected\n")
     chosen = run("corpus", "run", "--corpus", str(tmp_path), "--rule", "NAN-R14")
     assert (chosen.code, chosen.out.splitlines()[-1]) == (0, "1 as expected")
 
@@ -99,16 +99,16 @@ def test_a_run_that_exercises_nothing_is_inconclusive(run: Run, tmp_path: Path) 
     tmp_path.joinpath("empty").mkdir()
     assert run("corpus", "run", "--corpus", str(tmp_path / "empty")).code == 3
     kept(tmp_path, calm(), rule="NAN-R19")
-    told = run("corpus", "run", "--corpus", str(tmp_path))
-    assert told.code == 3
-    assert "NAN-R19 is never exercised on this target" in told.out
+    reported = run("corpus", "run", "--corpus", str(tmp_path))
+    assert reported.code == 3
+    assert "NAN-R19 is never exercised on this target" in reported.out
 
 
 def test_the_list_is_one_line_and_the_shape_for_each(run: Run, tmp_path: Path) -> None:
     path = kept(tmp_path, expecting(crowd(), ["NAN-R40"]), shape="NAN-R40: # \x1b[31mrun\n[red]")
     out = tmp_path / "list.txt"
-    told = run("corpus", "list", "--corpus", str(tmp_path), "--json", str(out))
-    assert told.out.splitlines() == [
+    reported = run("corpus", "list", "--corpus", str(tmp_path), "--json", str(out))
+    assert reported.out.splitlines() == [
         f"{path}: NAN-R40, nano_vllm 0.2.0, 3 requests, violates NAN-R40, found on a model 1, "
         "2026-01-31",
         "    NAN-R40: #  [31mrun [red]",
@@ -121,22 +121,22 @@ def test_the_list_is_one_line_and_the_shape_for_each(run: Run, tmp_path: Path) -
 
 def test_minimize_rewrites_an_entry_under_its_new_name(run: Run, tmp_path: Path) -> None:
     path = kept(tmp_path, expecting(crowd(prompt=9, requests=4), ["NAN-R40"]))
-    told = run("corpus", "minimize", str(path))
-    assert told.code == 0
+    reported = run("corpus", "minimize", str(path))
+    assert reported.code == 0
     [entry] = entries(tmp_path)
     assert entry.path != path
     assert len(entry.scenario.requests) == 3
     assert entry.scenario.expect is not None
     assert entry.scenario.expect.violates == ("NAN-R40",)
-    assert "4 requests" in told.out
+    assert "4 requests" in reported.out
     assert "is minimal" in run("corpus", "minimize", str(entry.path)).out
 
 
 def test_minimize_leaves_what_breaks_nothing_as_it_is(run: Run, tmp_path: Path) -> None:
     path = kept(tmp_path, calm(), rule="NAN-R14")
-    told = run("corpus", "minimize", str(path))
-    assert told.code == 3
-    assert "breaks no rule on model (found on a model 1): left as it is" in told.out
+    reported = run("corpus", "minimize", str(path))
+    assert reported.code == 3
+    assert "breaks no rule on model (found on a model 1): left as it is" in reported.out
 
 
 def test_verify_has_a_line_for_each_problem(run: Run, tmp_path: Path) -> None:
@@ -147,9 +147,9 @@ def test_verify_has_a_line_for_each_problem(run: Run, tmp_path: Path) -> None:
     written(tmp_path / "c.json", calm())
     written(tmp_path / "d.json", replace(calm(), origin={"rule": "../NONE"}))
     tmp_path.joinpath("e.json").write_text("")
-    told = run("corpus", "verify", "--corpus", str(tmp_path))
-    assert told.code == 1
-    lines = told.out.splitlines()
+    reported = run("corpus", "verify", "--corpus", str(tmp_path))
+    assert reported.code == 1
+    lines = reported.out.splitlines()
     assert len(lines) == 6
     assert lines[0].endswith("not as expected: NAN-R40 broke, expected that every rule holds")
     assert f"b.json: its rule and content make the name {good.name}" in lines[1]
@@ -183,15 +183,15 @@ def test_bad_input_is_one_line(
     says: str,
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    told = run("corpus", *words)
-    assert (told.code, told.out, told.err.count("\n")) == (2, "", 1)
-    assert says in told.err
+    reported = run("corpus", *words)
+    assert (reported.code, reported.out, reported.err.count("\n")) == (2, "", 1)
+    assert says in reported.err
 
 
 def test_a_corpus_that_is_a_file_is_noticed_before_the_work(run: Run, tmp_path: Path) -> None:
     file = written(tmp_path / "a.json", crowd())
     for words in (("add", str(file)), ("generate",)):
-        told = run("corpus", *words, "--corpus", str(file))
-        assert told.code == 2
-        assert "is not a folder that can be written to" in told.err
+        reported = run("corpus", *words, "--corpus", str(file))
+        assert reported.code == 2
+        assert "is not a folder that can be written to" in reported.err
     assert read_scenario(file) == crowd()

@@ -102,7 +102,7 @@ def test_another_formula_is_another_decision_found_and_shrunk(
     assert result.code == 1, result
     assert "DIFFERS decision" in result.out
     [found] = read_json("d.json")["differences"]
-    assert found["shape"] == "decision: who is scheduled"
+    assert found["shape"] == "decision: which are scheduled"
     assert found["requests"] <= 4
     scenario = read_scenario(Path(found["scenario"]))
     assert f"replay A: schedproof replay {found['scenario']}\n" in result.out

@@ -35,8 +35,8 @@ def test_a_broken_rule_names_a_command_that_shows_it(run: Run) -> None:
     asked = scenario(*requests, revision="documented", **small, max_model_len=512)
     Path("of it.json").write_text(scenario_json(asked), encoding="utf-8")
     options = ("--rule", "SPY-R07", "--step-limit", "5")
-    told = run("replay", "of it.json", "--quiet", *options).out
-    [line] = [line for line in told.splitlines() if line.startswith("  show:")]
+    reported = run("replay", "of it.json", "--quiet", *options).out
+    [line] = [line for line in reported.splitlines() if line.startswith("  show:")]
     words = shlex.split(line.removeprefix("  show:     "))
     assert words == ["schedproof", "show", "of it.json", *options]
     result = run(*words[1:])
@@ -48,9 +48,9 @@ def test_a_broken_rule_names_a_command_that_shows_it(run: Run) -> None:
 
 
 @pytest.mark.parametrize(("size", "told"), [(6_000_000, ""), (7_250_000, "7.2 MB")])
-def test_a_page_that_is_slow_to_open_says_so(size: int, told: str) -> None:
-    assert told in size_told(size)
-    assert bool(size_told(size)) == bool(told)
+def test_a_page_that_is_slow_to_open_says_so(size: int, reported: str) -> None:
+    assert reported in size_told(size)
+    assert bool(size_told(size)) == bool(reported)
 
 
 def test_a_page_of_a_packed_trace(run: Run) -> None:
@@ -90,13 +90,13 @@ def test_the_page_is_called_after_the_file(file: str, name: str) -> None:
         ("empty", "empty: not JSON"),
     ],
 )
-def test_what_is_wrong_is_one_line_and_no_page(run: Run, words: str, told: str) -> None:
+def test_what_is_wrong_is_one_line_and_no_page(run: Run, words: str, reported: str) -> None:
     Path("t").write_bytes(text(recorded(scenario())))
     Path("bad").write_text('{"op": "start"}\n', encoding="utf-8")
     Path("empty").write_text("", encoding="utf-8")
     result = run("show", *words.split())
     assert (result.code, result.out) == (2, "")
-    assert result.err.startswith(f"schedproof: {told}")
+    assert result.err.startswith(f"schedproof: {reported}")
     assert len(result.err.splitlines()) == 1
     assert not [*Path().glob("*.html")]
 

@@ -98,5 +98,5 @@ def test_how_a_replay_compares_with_its_expectation() -> None:
 def test_a_rule_that_was_to_break_and_holds_is_not_as_expected() -> None:
     known = expecting(crowd(), ["NAN-R40"])
     assert judged(ModelTarget(), known).status == "as expected"
-    told = judged(Fixed(), known)
-    assert (told.status, told.why) == ("NOT AS EXPECTED", "no rule broke, expected NAN-R40")
+    reported = judged(Fixed(), known)
+    assert (reported.status, reported.why) == ("NOT AS EXPECTED", "no rule broke, expected NAN-R40")

@@ -34,8 +34,8 @@ def corpus(tmp_path: Path) -> Path:
 
 def exported(run: Run, corpus: Path, kind: str) -> str:
     out = corpus.parent / f"test_{kind}.py"
-    told = run("corpus", "export", "--as", kind, "--corpus", str(corpus), "-o", str(out))
-    assert (told.code, told.err) == (0, "")
+    reported = run("corpus", "export", "--as", kind, "--corpus", str(corpus), "-o", str(out))
+    assert (reported.code, reported.err) == (0, "")
     return out.read_text()
 
 
@@ -45,8 +45,8 @@ def test_json_is_an_array_of_the_scenarios(run: Run, corpus: Path) -> None:
 
 
 def test_without_a_file_it_goes_to_stdout_and_nothing_else_does(run: Run, corpus: Path) -> None:
-    told = run("corpus", "export", "--as", "json", "--corpus", str(corpus), "--rule", "NAN-R40")
-    assert len(json.loads(told.out)) == 1
+    reported = run("corpus", "export", "--as", "json", "--corpus", str(corpus), "--rule", "NAN-R40")
+    assert len(json.loads(reported.out)) == 1
 
 
 @pytest.mark.slow
@@ -54,10 +54,10 @@ def test_the_pytest_file_runs_and_says_why_it_fails(run: Run, corpus: Path) -> N
     kept(corpus, crowd(prompt=2))
     exported(run, corpus, "pytest")
     words = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_pytest.py"]
-    told = subprocess.run(words, cwd=corpus.parent, capture_output=True, text=True, check=False)
-    assert told.returncode == 1, told.stdout + told.stderr
-    assert "1 failed, 2 passed" in told.stdout
-    assert "NAN-R40 broke, expected that every rule holds (3 sequences run" in told.stdout
+    reported = subprocess.run(words, cwd=corpus.parent, capture_output=True, text=True, check=False)
+    assert reported.returncode == 1, reported.stdout + reported.stderr
+    assert "1 failed, 2 passed" in reported.stdout
+    assert "NAN-R40 broke, expected that every rule holds (3 sequences run" in reported.stdout
 
 
 def test_the_pytest_file_holds_the_scenarios_as_they_are(run: Run, corpus: Path) -> None:
@@ -72,6 +72,6 @@ def test_the_pytest_file_holds_the_scenarios_as_they_are(run: Run, corpus: Path)
 def test_an_unknown_rule_does_not_get_into_a_file(run: Run, tmp_path: Path) -> None:
     path = kept(tmp_path / "corpus", calm(), rule="NAN-R14")
     path.write_text(path.read_text().replace('"rule": "NAN-R14"', '"rule": "x\\"\\n"'))
-    told = run("corpus", "export", "--as", "upstream", "--corpus", str(tmp_path / "corpus"))
-    assert (told.code, told.out, told.err.count("\n")) == (2, "", 1)
-    assert "$.origin.rule" in told.err
+    reported = run("corpus", "export", "--as", "upstream", "--corpus", str(tmp_path / "corpus"))
+    assert (reported.code, reported.out, reported.err.count("\n")) == (2, "", 1)
+    assert "$.origin.rule" in reported.err

@@ -115,10 +115,10 @@ def test_what_was_not_found_is_said(
     nothing = space_of("spyre")._replace(checkup=())
     monkeypatch.setattr(corpus_generate, "space_of", lambda _: nothing)
     monkeypatch.setattr(corpus_generate, "EXAMPLES", 1)
-    told = run("corpus", "generate", "--rules", "SPY-R60", "--corpus", str(tmp_path / "corpus"))
-    assert told.code == 3
-    assert told.out.splitlines()[0].startswith("SPY-R60: none found")
-    assert "0 of 1 rules have scenarios" in told.out
+    reported = run("corpus", "generate", "--rules", "SPY-R60", "--corpus", str(tmp_path / "corpus"))
+    assert reported.code == 3
+    assert reported.out.splitlines()[0].startswith("SPY-R60: none found")
+    assert "0 of 1 rules have scenarios" in reported.out
     assert not (tmp_path / "corpus").exists()
 
 
@@ -130,9 +130,9 @@ def test_lockstep_is_about_a_target_beside_the_model(tmp_path: Path) -> None:
 
 def test_a_line_a_rule_and_a_corpus_that_verifies(run: Run, tmp_path: Path) -> None:
     corpus = ("--corpus", str(tmp_path / "corpus"))
-    told = run("corpus", "generate", "--rules", "SPY-R38, ALL-R03", "--per-rule", "1", *corpus)
-    assert told.code == 0
-    assert len(told.out.splitlines()) == 3
-    assert "2 of 2 rules have scenarios" in told.out
+    reported = run("corpus", "generate", "--rules", "SPY-R38, ALL-R03", "--per-rule", "1", *corpus)
+    assert reported.code == 0
+    assert len(reported.out.splitlines()) == 3
+    assert "2 of 2 rules have scenarios" in reported.out
     assert run("corpus", "verify", *corpus).code == 0
     assert run("corpus", "run", *corpus).code == 0

@@ -167,7 +167,7 @@ def test_the_file_fails_where_the_rule_breaks_and_passes_where_it_holds(
 ) -> None:
     (tmp_path / "test_it.py").write_text(exported(tmp_path / "corpus", (crowd(), "NAN-R40")))
     nano = checkout(tmp_path / "nano", slots)
-    told = subprocess.run(
+    reported = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_it.py"],
         cwd=tmp_path,
         env=os.environ | {"NANO_VLLM": str(nano)},
@@ -175,4 +175,4 @@ def test_the_file_fails_where_the_rule_breaks_and_passes_where_it_holds(
         text=True,
         check=False,
     )
-    assert ends in told.stdout, told.stdout + told.stderr
+    assert ends in reported.stdout, reported.stdout + reported.stderr

@@ -13,7 +13,7 @@ from schedproof.gate.explore import checkpoint
 from schedproof.gate.explore.checkpoint import MAGIC, load, put_by
 from schedproof.gate.explore.explorer import Budget, Ended, Progress, _work, explore
 from schedproof.gate.files.scenario_file import FileError
-from schedproof.solver.explored import Asked, Run
+from schedproof.solver.explored import ExploreOptions, Run
 from schedproof.solver.scheduling import SchedulerSpace
 from schedproof.solver.scope import lengths
 from schedproof.solver.spyre.scopes import SHARED, Scope
@@ -24,7 +24,7 @@ RULES = [rule for rule in load_catalogue("spyre") if rule.checked]
 FEW = tuple(lengths((2, 3, 5), (2, 3)))
 SCOPE = Scope("lengths", "", 2, FEW, (6, 11, 40), "alone")
 CACHE = Scope("cache", "", 2, SHARED[:8:3], (40,), "alone", (("prefix_caching", True),))
-ASKED = Asked("documented", SCOPE)
+ASKED = ExploreOptions("documented", SCOPE)
 LONG = float("inf")  # a point in time that does not come
 
 
@@ -45,7 +45,7 @@ def broken_off(asked, reports, rules=RULES):
 @pytest.mark.parametrize("order", ["breadth", "depth", "deepening"])
 @pytest.mark.parametrize("revision", ["documented", "2.1.2", "2.5.2"])
 def test_what_is_taken_up_again_ends_like_an_exploration_in_one_go(tmp_path, revision, order):
-    asked = Asked(revision, SCOPE, order)
+    asked = ExploreOptions(revision, SCOPE, order)
     run = broken_off(asked, 2)
     assert not run.explored().complete
     put_by(tmp_path, run)
@@ -55,7 +55,7 @@ def test_what_is_taken_up_again_ends_like_an_exploration_in_one_go(tmp_path, rev
 
 
 def test_prompts_that_begin_alike_can_be_put_by_too(tmp_path):
-    asked = Asked("2.5.2", CACHE)
+    asked = ExploreOptions("2.5.2", CACHE)
     put_by(tmp_path, broken_off(asked, 1))
     assert finished(load(tmp_path, asked, RULES)) == finished(Run(asked, RULES))
 
@@ -82,9 +82,9 @@ def ended_in_this_process(asked, folder, rules=RULES, ends=LONG, stop=None):
     with ours, theirs:
         budget = Budget(LONG, 1 << 20, folder)
         _work(theirs, stop or threading.Event(), asked, rules, budget, ends)
-        while isinstance(told := ours.recv(), Progress):  # told of what takes long
+        while isinstance(reported := ours.recv(), Progress):  # told of what takes long
             pass
-        return told
+        return reported
 
 
 @pytest.mark.parametrize("number", [1, 20])
@@ -115,7 +115,7 @@ def test_the_time_limit_puts_by_and_the_next_call_goes_on(tmp_path):
 
 
 def test_random_walks_are_not_put_by(tmp_path):
-    asked = Asked("sound", SCOPE, "random", walks=3)
+    asked = ExploreOptions("sound", SCOPE, "random", walks=3)
     assert ended_in_this_process(asked, tmp_path).why == "sampled"
     assert not [*tmp_path.iterdir()]
 
@@ -140,9 +140,9 @@ def test_another_question_has_another_file(tmp_path):
 
 def refused(folder):
     """The one line with which the file is refused; what is in it has not run."""
-    with pytest.raises(FileError) as told:
+    with pytest.raises(FileError) as reported:
         load(folder, ASKED, RULES)
-    line = str(told.value)
+    line = str(reported.value)
     assert line.startswith(f"{folder}")
     assert "\n" not in line
     return line

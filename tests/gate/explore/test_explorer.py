@@ -22,15 +22,15 @@ from schedproof.gate.explore.explorer import (
     explore,
     parts_of,
 )
-from schedproof.solver.explored import Asked, Run
+from schedproof.solver.explored import ExploreOptions, Run
 from schedproof.solver.scope import lengths
 from schedproof.solver.spyre.scopes import SCOPES, Scope
 from schedproof.spec.catalogue import load, select
 
 RULES = [rule for rule in load("spyre") if rule.checked]
 FEW = tuple(lengths((2, 3, 5), (2, 3)))
-SMALL = Asked("documented", Scope("lengths", "", 2, FEW, (6, 11, 40)))
-LARGE = Asked("sound", SCOPES[0])  # minutes
+SMALL = ExploreOptions("documented", Scope("lengths", "", 2, FEW, (6, 11, 40)))
+LARGE = ExploreOptions("sound", SCOPES[0])  # minutes
 BUDGET = Budget(600, 1 << 20)
 
 
@@ -205,7 +205,7 @@ def test_ctrl_c_at_the_terminal_is_exit_3_with_partial_results(tmp_path: Path):
 @pytest.mark.parametrize("count", [1, 2, 7, 8, 9, 35])
 def test_parts_hold_every_limit_once_and_nothing_else_changes(count, jobs):
     limits = tuple(range(6, 6 + count))
-    asked = Asked("2.5.2", replace(SCOPES[1], limits=limits), "depth", deepest=9)
+    asked = ExploreOptions("2.5.2", replace(SCOPES[1], limits=limits), "depth", deepest=9)
     parts = parts_of(asked, jobs)
     assert tuple(limit for part in parts for limit in part.scope.limits) == limits
     assert all(part.scope.limits for part in parts)

@@ -287,10 +287,10 @@ def test_the_name_depends_on_what_is_run_and_on_nothing_else(tmp_path: Path) -> 
     scenario = msgspec.convert(GOOD, Scenario)
     path = write_scenario(scenario, tmp_path, "SPY-R07")
     assert re.fullmatch(r"SPY-R07-[0-9a-f]{10}\.json", path.name)
-    told = msgspec.structs.replace(
+    reported = msgspec.structs.replace(
         scenario, name="n", origin={"engine": "z3"}, expect=Expectation(holds=True)
     )
-    assert write_scenario(told, tmp_path, "SPY-R07") == path
+    assert write_scenario(reported, tmp_path, "SPY-R07") == path
     for changes in ({"revision": "2.1.2"}, {"config": {"chunk_size": 64}}):
         other = msgspec.structs.replace(scenario, **changes)
         assert write_scenario(other, tmp_path, "SPY-R07") != path

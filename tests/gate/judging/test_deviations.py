@@ -277,8 +277,8 @@ def test_every_report_fails_for_what_is_out_of_date(
     [suite] = ElementTree.parse(tmp_path / "v.xml").getroot()
     assert suite.attrib["failures"] == "1"
     [invocation] = json.loads((tmp_path / "v.sarif").read_text())["runs"][0]["invocations"]
-    [told] = invocation["toolExecutionNotifications"]
-    assert told["message"]["text"].startswith("deviation of SPY-R22 (9.9) unused: ")
+    [reported] = invocation["toolExecutionNotifications"]
+    assert reported["message"]["text"].startswith("deviation of SPY-R22 (9.9) unused: ")
 
 
 class StrangersThenSilence(Strangers):

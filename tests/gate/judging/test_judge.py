@@ -81,17 +81,17 @@ def test_progress_never_goes_back_nor_beyond_what_was_asked_for(
     target = BreaksThreeRules()
     target.version = "my own"  # of which no model is known: Hypothesis shrinks, too
     judge(gate(target, "ALL-R03 SPY-R14 SPY-R22", corpus_steps=200))
-    told = [event for event in gate.events if isinstance(event, Progress)]  # type: ignore[attr-defined]
-    engines = {event.engine for event in told}
+    reported = [event for event in gate.events if isinstance(event, Progress)]  # type: ignore[attr-defined]
+    engines = {event.engine for event in reported}
     corpus = {"corpus, small", "corpus, production"}
     assert engines == {*corpus, "hypothesis, small", "hypothesis, tight"}
     for engine in engines:
-        of_it = [event for event in told if event.engine == engine]
+        of_it = [event for event in reported if event.engine == engine]
         runs, steps = [event.runs for event in of_it], [event.steps for event in of_it]
         assert runs == sorted(runs)
         assert steps == sorted(steps)
         assert all(event.runs <= event.of for event in of_it)
-    assert any(event.shrinking for event in told)
+    assert any(event.shrinking for event in reported)
 
 
 def test_a_finding_is_reported_once_its_file_is_there(gate: Callable[..., GateContext]) -> None:

@@ -10,7 +10,7 @@ from rich.console import Console
 from schedproof.gate.reports import catalogue as catalogue_rules
 from schedproof.model.systems import revisions_of
 from schedproof.properties.mutants.systems import mutants_of
-from schedproof.solver.explored import Asked, Run
+from schedproof.solver.explored import ExploreOptions, Run
 from schedproof.solver.systems import decided_of, space_of
 from schedproof.spec.catalogue import Rule, load
 from schedproof.spec.systems import SYSTEMS
@@ -64,7 +64,7 @@ def test_the_engines_that_a_rule_names_are_those_that_look_at_it(system: str) ->
         for scope in space_of(system).scopes
         for revision in revisions_of(system)
         if scope.belongs_to(revision)
-        for rule in Run(Asked(revision, scope), checked).checked
+        for rule in Run(ExploreOptions(revision, scope), checked).checked
     }
     # The explorer judges by predicates: a hang and a difference between two sides are none.
     explored -= {"ALL-R02", "ALL-R07"}

@@ -14,18 +14,18 @@ from schedproof.gate.files.scenario_file import FileError
 from schedproof.gate.reports.github import GitHub
 from schedproof.gate.reports.terminal import Terminal
 
-from .. import told
+from .. import reported
 
 TOKEN = "0123456789abcdef"
 COMMAND = re.compile(r"\s*::")
 
 
 def annotated(console: Console, summary: Path | None, **changes: Any) -> list[str]:
-    reporter = GitHub(console, told.RULES, summary, Path("/nowhere"), TOKEN)
-    for event in told.events(**changes):
+    reporter = GitHub(console, reported.RULES, summary, Path("/nowhere"), TOKEN)
+    for event in reported.events(**changes):
         reporter(event)
     reporter.close()
-    return told.printed(console).splitlines()
+    return reported.printed(console).splitlines()
 
 
 def heard(lines: list[str]) -> list[str]:
@@ -61,13 +61,16 @@ def test_the_summary_is_appended_to_what_is_there(
 
 def test_hostile_words_are_no_commands(console: Callable[..., Console]) -> None:
     made = console()
-    reporters = [GitHub(made, told.RULES, None, Path.cwd(), TOKEN), Terminal(made, told.RULES)]
-    for event in told.events():
+    reporters = [
+        GitHub(made, reported.RULES, None, Path.cwd(), TOKEN),
+        Terminal(made, reported.RULES),
+    ]
+    for event in reported.events():
         for reporter in reporters:
             reporter(event)
     for reporter in reporters:
         reporter.close()
-    commands = heard(told.printed(made).splitlines())
+    commands = heard(reported.printed(made).splitlines())
     assert [line.partition(" ")[0] for line in commands] == ["::error", "::warning"]
     for line in commands:
         properties, _, message = line[2:].partition("::")
@@ -79,9 +82,9 @@ def test_each_gate_has_a_token_of_its_own(console: Callable[..., Console]) -> No
     tokens = set()
     for _ in range(2):
         made = console()
-        with_token = GitHub(made, told.RULES, None, Path.cwd())
-        with_token(told.events()[0])
-        tokens |= set(re.findall("::stop-commands::(.{16,})", told.printed(made)))
+        with_token = GitHub(made, reported.RULES, None, Path.cwd())
+        with_token(reported.events()[0])
+        tokens |= set(re.findall("::stop-commands::(.{16,})", reported.printed(made)))
     assert len(tokens) == 2
 
 
@@ -103,10 +106,10 @@ def test_a_file_is_named_from_the_workspace(
     (tmp_path / "project").mkdir()
     monkeypatch.chdir(tmp_path / "project")
     made = console()
-    reporter = GitHub(made, told.RULES, None, tmp_path, TOKEN)
-    reporter(told.found("out/a,b.json"))
+    reporter = GitHub(made, reported.RULES, None, tmp_path, TOKEN)
+    reporter(reported.found("out/a,b.json"))
     reporter.close()
-    assert "::error file=project/out/a%2Cb.json,line=1," in told.printed(made)
+    assert "::error file=project/out/a%2Cb.json,line=1," in reported.printed(made)
 
 
 @pytest.mark.parametrize(
@@ -123,11 +126,11 @@ def test_a_gate_without_findings_says_only_why_it_says_nothing(
     tmp_path: Path,
 ) -> None:
     made = console()
-    reporter = GitHub(made, told.RULES, tmp_path / "summary.md", Path.cwd(), TOKEN)
+    reporter = GitHub(made, reported.RULES, tmp_path / "summary.md", Path.cwd(), TOKEN)
     values = {"findings": (), "rules": (), "exit_code": INCONCLUSIVE} | changes
-    began, *_, judged = told.events(**values)
+    began, *_, judged = reported.events(**values)
     for event in (began, judged):
         reporter(event)
     reporter.close()
-    assert heard(told.printed(made).splitlines()) == commands
+    assert heard(reported.printed(made).splitlines()) == commands
     assert "0 findings" in (tmp_path / "summary.md").read_text(encoding="utf-8")

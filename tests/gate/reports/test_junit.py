@@ -12,12 +12,12 @@ from schedproof.gate.judging.events import Judged
 from schedproof.gate.judging.verdict import RuleVerdict, Status
 from schedproof.gate.reports.junit import ELEMENTS, JUnit
 
-from .. import told
+from .. import reported
 
 
 def written(path: Path, **changes: Any) -> str:
-    reporter = JUnit(path, told.RULES)
-    for event in told.events(**changes):
+    reporter = JUnit(path, reported.RULES)
+    for event in reported.events(**changes):
         assert not path.exists()
         reporter(event)
     return path.read_text(encoding="utf-8")
@@ -73,8 +73,8 @@ def test_a_consequence_carries_the_explanation_of_what_broke_first(file: Path) -
 
 
 def test_a_finding_that_was_not_heard_of_names_its_file(file: Path) -> None:
-    reporter = JUnit(file, told.RULES)
-    reporter(Judged(told.verdict()))
+    reporter = JUnit(file, reported.RULES)
+    reporter(Judged(reported.verdict()))
     assert "scenario: out/SPY-R07-9876543210.json" in file.read_text(encoding="utf-8")
 
 

@@ -14,7 +14,7 @@ from schedproof.gate.files.scenario_file import FileError
 from schedproof.gate.judging.events import Began, Judged, Notice, Progress
 from schedproof.gate.reports.ndjson import FoundLine, Ndjson
 
-from .. import told
+from .. import reported
 
 
 @pytest.fixture
@@ -30,29 +30,29 @@ def lines(path: Path, events: list[Any]) -> Iterator[list[bytes]]:
 
 
 def test_a_gate_that_found_something(file: Path, snapshot: SnapshotAssertion) -> None:
-    *_, last = lines(file, told.events())
+    *_, last = lines(file, reported.events())
     assert b"".join(last).decode() == snapshot
 
 
 def test_every_event_is_a_whole_line_at_once(file: Path) -> None:
-    for number, read in enumerate(lines(file, told.events()), start=1):
+    for number, read in enumerate(lines(file, reported.events()), start=1):
         assert len(read) == number
         assert all(line.endswith(b"\n") for line in read)
         json.loads(read[-1])
 
 
 def test_the_lines_can_be_read_back(file: Path) -> None:
-    *_, last = lines(file, told.events())
+    *_, last = lines(file, reported.events())
     union = Began | Notice | Progress | FoundLine | Judged
     read = [msgspec.json.decode(line, type=union) for line in last]  # type: ignore[arg-type]
     assert [type(one) for one in read] == [
         *(Began, Notice, Progress, Progress, Progress, FoundLine, FoundLine, Judged),
     ]
-    assert read[-1] == told.events()[-1]
+    assert read[-1] == reported.events()[-1]
 
 
 def test_a_finding_has_its_file_its_message_and_its_command(file: Path) -> None:
-    *_, last = lines(file, [told.found("out/one.json")])
+    *_, last = lines(file, [reported.found("out/one.json")])
     line = json.loads(last[0])
     assert line["finding"]["scenario"] == "out/one.json"
     assert "../../x" in line["finding"]["message"]

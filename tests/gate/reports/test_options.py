@@ -12,7 +12,7 @@ from rich.console import Console
 from schedproof.gate.reports.options import ReportOptions, check_report_options, reporters
 from schedproof.model.errors import InputError
 
-from .. import told
+from .. import reported
 
 NOTHING = ReportOptions(None, None, None, None, github=False)
 
@@ -26,11 +26,11 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def tell(console: Console, asked: ReportOptions) -> list[str]:
-    with reporters(console, told.RULES, asked) as together:
-        for event in told.events():
+    with reporters(console, reported.RULES, asked) as together:
+        for event in reported.events():
             together(event)
     assert together.failed == []
-    return told.printed(console).splitlines()
+    return reported.printed(console).splitlines()
 
 
 def test_every_file_is_written_from_the_same_events(
@@ -94,7 +94,7 @@ def test_who_reads_no_longer_costs_no_file(folder: Path, console: Callable[..., 
     made = console()
     made.file = Gone()
     asked = NOTHING._replace(json=Path("v.json"), junit=Path("j.xml"))
-    judged = told.events()[-1]
-    with pytest.raises(SystemExit), reporters(made, told.RULES, asked) as together:
+    judged = reported.events()[-1]
+    with pytest.raises(SystemExit), reporters(made, reported.RULES, asked) as together:
         together(judged)
     assert {path.name for path in folder.iterdir()} == {"v.json", "j.xml"}

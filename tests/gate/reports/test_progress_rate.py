@@ -6,12 +6,12 @@ from schedproof.gate.judging.events import Progress
 from schedproof.gate.reports.progress_rate import Pace
 
 
-def words(*told: tuple[float, Progress]) -> list[str]:
+def words(*reported: tuple[float, Progress]) -> list[str]:
     """What is said at these seconds."""
     now = 0.0
     pace = Pace(lambda: now)
     said = []
-    for now, event in told:  # noqa: B007 (the clock reads it)
+    for now, event in reported:  # noqa: B007 (the clock reads it)
         said.append(pace.words(event))
     return said
 

@@ -13,7 +13,7 @@ from schedproof.gate.judging.events import Judged
 from schedproof.gate.reports import sarif
 from schedproof.gate.reports.sarif import Sarif
 
-from .. import told
+from .. import reported
 
 # What the schema of SARIF 2.1.0 says of the objects that we write: their properties, with ! where
 # it requires them. A list is of so many objects, a tuple the values that are valid, None is data.
@@ -82,8 +82,8 @@ def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def written(path: Path, **changes: Any) -> str:
-    reporter = Sarif(path, told.RULES)
-    for event in told.events(**changes):
+    reporter = Sarif(path, reported.RULES)
+    for event in reported.events(**changes):
         assert not path.exists()
         reporter(event)
     text = path.read_text(encoding="utf-8")
@@ -131,10 +131,10 @@ def test_a_rule_is_found_by_its_index(file: Path) -> None:
 
 
 def fingerprint(path: Path, message: str) -> Any:
-    found = told.found("out/one.json", message=message)
-    reporter = Sarif(path, told.RULES)
+    found = reported.found("out/one.json", message=message)
+    reporter = Sarif(path, reported.RULES)
     reporter(found)
-    reporter(Judged(told.verdict(findings=(found.finding,))))
+    reporter(Judged(reported.verdict(findings=(found.finding,))))
     return results(path.read_text(encoding="utf-8"))[0]["partialFingerprints"]
 
 
@@ -160,7 +160,7 @@ def test_a_file_is_a_uri_from_here(
 ) -> None:
     monkeypatch.chdir(file.parent)
     finding = msgspec.structs.replace(
-        told.verdict().findings[0], scenario=scenario.format(here=file.parent)
+        reported.verdict().findings[0], scenario=scenario.format(here=file.parent)
     )
     [result] = results(written(file, findings=(finding,)))
     assert result["locations"][0]["physicalLocation"]["artifactLocation"] == {"uri": uri}

@@ -16,7 +16,7 @@ from schedproof.gate.judging.verdict import RuleVerdict, TargetInfo, Verdict
 from schedproof.gate.reports.terminal import Terminal, print_verdict, summary
 from schedproof.spec.catalogue import load
 
-from .. import told
+from .. import reported
 
 RULES = load("spyre")
 TITLES = {rule.id: rule.title for rule in RULES}
@@ -100,11 +100,11 @@ PLACES: dict[str, dict[str, str]] = {
 
 def told_to(console: Console, *, progress: bool = False) -> str:
     terminal = Terminal(console, RULES)
-    for event in told.events():
+    for event in reported.events():
         if progress or not isinstance(event, Progress):  # it is drawn when the clock says so
             terminal(event)
     terminal.close()
-    return told.printed(console)
+    return reported.printed(console)
 
 
 @pytest.mark.parametrize("place", ["pipe", "terminal", "narrow terminal", "ascii"])
@@ -147,7 +147,7 @@ def test_a_terminal_gets_progress_that_fits_its_line(
     terminal = Terminal(made, RULES)
     terminal(Progress("hypothesis, small", 10, 60, 100))
     terminal.close()
-    drawn = [line for line in told.printed(made).split("\r") if "small: 10/60" in line]
+    drawn = [line for line in reported.printed(made).split("\r") if "small: 10/60" in line]
     assert drawn
     words = [re.sub(r"\x1b\[[?0-9;]*[a-zA-Z]", "", line).partition("\n")[0] for line in drawn]
     assert all(len(line.rstrip()) <= columns for line in words)

@@ -97,8 +97,8 @@ def test_the_safest_refusal_waits_longer_than_by_the_exact_check(run: Run) -> No
     words = [word for value in ["requests=3", *larger] for word in ("--set", value)]
     result = run("search", "SPY-R07", "--maximize", "waste", *words)
     assert result.code == 0, result
-    told = next(line for line in result.out.splitlines() if line.startswith("r2 could join"))
-    assert " tokens of 24 would never be used; by formula common_base it joins in step" in told
+    reported = next(line for line in result.out.splitlines() if line.startswith("r2 could join"))
+    assert " tokens of 24 would never be used; by formula common_base it joins in step" in reported
     commands = [line for line in result.out.splitlines() if line.startswith("  replay:")]
     assert len(commands) == 2
     for line in commands:

@@ -41,10 +41,10 @@ def test_a_counterexample_disagrees_with_a_proof_and_with_nothing_else(one, othe
 
 
 def test_who_disagrees_is_named():
-    told = row("none found", "holds", "broken").disagreement
-    assert told == "Z3 has a counterexample, explorer says that it holds"
-    told = row("broken", "broken", "proven").disagreement
-    assert told == "hypothesis has a counterexample, Z3 says that it is proven"
+    reported = row("none found", "holds", "broken").disagreement
+    assert reported == "Z3 has a counterexample, explorer says that it holds"
+    reported = row("broken", "broken", "proven").disagreement
+    assert reported == "hypothesis has a counterexample, Z3 says that it is proven"
 
 
 @pytest.mark.parametrize(("explorer", "z3"), [*product(EXPLORED, SOLVED)])
@@ -61,8 +61,8 @@ def test_a_question_that_one_engine_alone_was_asked_needs_no_remark():
 
 
 def test_a_counterexample_that_a_replay_does_not_confirm_is_a_fault_by_itself():
-    told = row(z3="refuted").disagreement
-    assert told == "Z3 has a counterexample that a replay does not confirm"
+    reported = row(z3="refuted").disagreement
+    assert reported == "Z3 has a counterexample that a replay does not confirm"
 
 
 def scenario(*requests):

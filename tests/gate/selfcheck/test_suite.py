@@ -162,10 +162,10 @@ def test_a_fault_is_in_place_only_while_it_is_hunted(quick):
 
 @pytest.mark.slow
 def test_every_rule_gets_its_witnesses_and_what_breaks_is_told(quick):
-    told = witnesses("spyre", "documented")
-    lines = [one for one in told if isinstance(one, str)]
+    reported = witnesses("spyre", "documented")
+    lines = [one for one in reported if isinstance(one, str)]
     assert any(line.startswith("SPY-R07 breaks on documented: ") for line in lines)
-    rules = [one.rule for one in told if isinstance(one, Witnessed)]
+    rules = [one.rule for one in reported if isinstance(one, Witnessed)]
     assert "SPY-R07" in rules
     assert len(rules) == len({*rules})
 
@@ -244,10 +244,10 @@ def test_without_a_fault_the_exit_code_is_0(check):
     ],
 )
 @pytest.mark.parametrize("parts", [PARTS, PARTS[:1]], ids=["all", "one part"])
-def test_any_fault_is_exit_1_and_said_again_at_the_end(check, fault, told, parts):
+def test_any_fault_is_exit_1_and_said_again_at_the_end(check, fault, reported, parts):
     code, lines = check([*everything(), fault], parts)
     assert code == 1
-    assert lines[-2] == f"FAULT {told}"
+    assert lines[-2] == f"FAULT {reported}"
     assert lines[-1].startswith("1 faults; ")
     assert sum(line.startswith("FAULT ") for line in lines) == 2
 

@@ -75,11 +75,11 @@ def test_what_the_scheduler_lacks_is_refused_with_its_place(key: str, value: Any
 def test_a_folder_that_is_no_checkout_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    told = {
+    reported = {
         str(tmp_path): f"{tmp_path} is no checkout of LLMServingSim",
         "": f"{VARIABLE} is not set; valid is a checkout's folder",
     }
-    for folder, message in told.items():
+    for folder, message in reported.items():
         monkeypatch.setenv(VARIABLE, folder)
         reply = llmservingsim_target.LlmServingSimTarget().start(SYSTEM, "head", CONFIG)
         assert reply == {"ok": False, "error": "config", "message": message}

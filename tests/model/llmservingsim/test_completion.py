@@ -128,21 +128,21 @@ def test_both_throughputs_and_the_finished_are_handed_back():
 def test_the_prompt_throughput_counts_every_token_of_a_prompt_once_by_the_page():
     run = Run("documented", max_num_batched_tokens=1)
     run.ask("a", 3, 2)
-    told = []
+    reported = []
     for number in range(4):
         run.schedule()
-        told.append(run.done(number)[:2])
-    assert told == [(1, 0), (1, 0), (1, 1), (0, 1)]
+        reported.append(run.done(number)[:2])
+    assert reported == [(1, 0), (1, 0), (1, 1), (0, 1)]
 
 
 def test_at_head_a_chunk_of_one_token_is_not_counted():
     run = Run("head", max_num_batched_tokens=1)
     run.ask("a", 3, 2)
-    told = []
+    reported = []
     for number in range(4):
         run.schedule()
-        told.append(run.done(number)[:2])
-    assert told == [(0, 0), (0, 0), (1, 1), (0, 1)]
+        reported.append(run.done(number)[:2])
+    assert reported == [(0, 0), (0, 0), (1, 1), (0, 1)]
 
 
 def test_at_head_a_hit_counts_once_when_the_prompt_is_complete():
@@ -160,11 +160,11 @@ def test_at_head_what_is_computed_again_counts_as_prompt_again():
     run = Run("head", num_blocks=4, max_num_batched_tokens=32)
     run.ask("a", 7, 4)
     run.ask("b", 7, 4)
-    told = []
+    reported = []
     for number in range(6):
         run.schedule()
-        told.append(run.done(number)[:2])
-    assert told == [(14, 2), (0, 2), (0, 1), (0, 1), (9, 1), (0, 1)]
+        reported.append(run.done(number)[:2])
+    assert reported == [(14, 2), (0, 2), (0, 1), (0, 1), (9, 1), (0, 1)]
 
 
 def test_who_was_aborted_meanwhile_is_left_out():

@@ -74,8 +74,8 @@ def test_a_value_of_another_type_is_named_with_what_it_is(key: str, value: Any, 
 def test_an_unknown_key_is_named_with_the_known_ones() -> None:
     known = "block_size, num_blocks, max_num_seqs, max_num_batched_tokens"
     for revision in REVISIONS:
-        told = refusal(revision, kvcache_block_size=256)
-        assert told == f"$.config.kvcache_block_size: unknown key; valid: {known}"
+        reported = refusal(revision, kvcache_block_size=256)
+        assert reported == f"$.config.kvcache_block_size: unknown key; valid: {known}"
 
 
 def test_parameters_are_given_by_name_and_do_not_change() -> None:

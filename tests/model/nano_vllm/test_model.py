@@ -114,13 +114,13 @@ def test_what_no_step_can_hold_is_refused_where_prompts_are_computed_whole(
         "prompt + max_tokens - 1 = 21 tokens is beyond max_num_batched_tokens (20), "
         "and prompts are not chunked"
     )
-    told = model(revision, max_num_batched_tokens=budget).refusal(request(18, 4))
-    assert told == (says if beyond and revision == "documented" else None)
+    reported = model(revision, max_num_batched_tokens=budget).refusal(request(18, 4))
+    assert reported == (says if beyond and revision == "documented" else None)
 
 
 def test_of_two_reasons_the_pool_is_told() -> None:
-    told = model(num_blocks=5, max_num_batched_tokens=3).refusal(request(18, 4))
-    assert told == "prompt + max_tokens - 1 = 21 tokens needs 6 blocks of 5"
+    reported = model(num_blocks=5, max_num_batched_tokens=3).refusal(request(18, 4))
+    assert reported == "prompt + max_tokens - 1 = 21 tokens needs 6 blocks of 5"
 
 
 @each_revision

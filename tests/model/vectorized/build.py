@@ -11,7 +11,7 @@ from schedproof.model.scenario import Request
 from schedproof.model.spyre.model import make_model
 from schedproof.model.spyre.revision import admitting_by
 from schedproof.model.vectorized.rules import END, KIND, SHOWN, STEP
-from schedproof.model.vectorized.run import FORMULAS, REVISIONS, Array, Lanes, Told
+from schedproof.model.vectorized.run import FORMULAS, REVISIONS, Array, LaneResult, Lanes
 
 KINDS = ("over", "prefill", "decode", "idle")
 LONGEST = 600  # steps: a formula may refuse for ever who is alone
@@ -113,5 +113,5 @@ def loads_of(seed: int, config: dict[str, Any]) -> list[list[Request]]:
     return [load(draw, config) for _ in range(4)]
 
 
-def same(one: Told, other: Told) -> bool:
+def same(one: LaneResult, other: LaneResult) -> bool:
     return all(np.array_equal(mine, its) for mine, its in zip(one, other, strict=True))

@@ -52,7 +52,7 @@ def on_rows(rules: Rules, cases: list[Case]) -> list[bool]:
     asked = np.zeros((4, ROWS, len(cases)), np.int64)
     asked[[PROMPT, MAX_TOKENS, END]] = table[:3]
     lengths = [[one.computed for one in each.members] for each in cases]
-    told = satisfies_last_chunk(
+    reported = satisfies_last_chunk(
         rules,
         asked,
         table[3].copy(),
@@ -63,7 +63,7 @@ def on_rows(rules: Rules, cases: list[Case]) -> list[bool]:
         np.array([one.newcomer.prompt for one in cases]),
         np.array([one.newcomer.max_tokens for one in cases]),
     )
-    verdicts: list[bool] = told.tolist()
+    verdicts: list[bool] = reported.tolist()
     return verdicts
 
 

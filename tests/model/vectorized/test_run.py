@@ -52,12 +52,12 @@ def test_strides_end_where_single_steps_end(seed: int) -> None:
     revision, formula, config = settings(seed)
     rules = read_rules(revision, config, formula)
     asked = asked_by(rules, loads_of(seed, config))
-    told = run(rules, asked, numba=False)
-    assert same(told, run(rules, asked, strides=False, numba=False))
+    reported = run(rules, asked, numba=False)
+    assert same(reported, run(rules, asked, strides=False, numba=False))
     for place, one in enumerate(loads_of(seed, config)):
         steps = list(reference(revision, formula, config, one))
         if len(steps) < LONGEST:
-            assert told.steps[place] == len(steps)
+            assert reported.steps[place] == len(steps)
 
 
 @pytest.mark.parametrize("formula", [None, "1.10.0", "2.0.1", "2.1.0", "2.1.2"])
@@ -67,21 +67,21 @@ def test_published_counterexamples_reach_the_volume_of_the_model(
 ) -> None:
     one = builtin_scenarios("spyre")[name]
     rules = read_rules("documented", one.config, formula)
-    told = run(rules, asked_by(rules, [one.requests]), numba=False)
+    reported = run(rules, asked_by(rules, [one.requests]), numba=False)
     steps = list(reference("documented", formula, one.config, one.requests))
     decodes = [len(step["scheduled"]) * step["tkv"] for step in steps if step["kind"] == "decode"]
-    assert (told.steps[0], told.peak[0]) == (len(steps), max(decodes))
+    assert (reported.steps[0], reported.peak[0]) == (len(steps), max(decodes))
     if formula == "2.0.1" and name == "late-arrivals-before-961.json":
-        assert told.peak[0] > one.config["max_batch_tkv"]
+        assert reported.peak[0] > one.config["max_batch_tkv"]
 
 
 def test_who_is_refused_for_ever_is_cut_and_its_idle_steps_are_counted() -> None:
     """The page's figure counts the last token, and rounds up: alone it would not fit."""
     config = {**SMALL, "max_model_len": 30, "max_batch_tkv": 30, "chunk_size": 4}
     rules = read_rules("documented", config, "document_figure")
-    told = run(rules, asked_by(rules, [[request(9, 22)], [request(4, 2)]]), numba=False)
-    assert told.idle.tolist() == [101, 0]
-    assert told.peak.tolist() == [0, 5]
+    reported = run(rules, asked_by(rules, [[request(9, 22)], [request(4, 2)]]), numba=False)
+    assert reported.idle.tolist() == [101, 0]
+    assert reported.peak.tolist() == [0, 5]
 
 
 def test_a_stride_ends_where_somebody_ends_and_is_never_longer_than_it_may_be() -> None:

@@ -65,7 +65,7 @@ def test_differences_of_one_shape_differ_in_numbers_and_names_only() -> None:
     first = between(scheduled={"a": 1}, waiting=("b", "c", "d"))
     second = of_steps(8, step(scheduled={"x": 3, "y": 1}), step(scheduled={"y": 1}))
     assert second is not None
-    assert first.shape == second.shape == "decision: who is scheduled"
+    assert first.shape == second.shape == "decision: which are scheduled"
 
 
 def test_other_tokens_for_the_same_requests_are_another_shape() -> None:

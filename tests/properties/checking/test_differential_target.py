@@ -227,7 +227,7 @@ def test_the_machine_searches_a_pair_as_it_does_a_target() -> None:
     assert any(run_search(search, 100, seed, 20) for seed in range(4))
     assert search.failure is not None
     smallest, (broken, *_) = search.failure
-    assert broken.rule.startswith("decision: who is scheduled")
+    assert broken.rule.startswith("decision: which are scheduled")
     replay(two, smallest, ())
     assert two.difference is not None
     assert two.difference.shape == broken.rule

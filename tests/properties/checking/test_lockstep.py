@@ -205,8 +205,8 @@ def test_who_shows_where_is_written_but_not_who_holds_it_is_compared_by_names_of
 
 def answer(step: Step) -> dict[str, Any]:
     """The observation as a target answers it."""
-    told: dict[str, Any] = msgspec.to_builtins(step)
-    return told
+    reported: dict[str, Any] = msgspec.to_builtins(step)
+    return reported
 
 
 @pytest.mark.parametrize("field", OTHERWISE)

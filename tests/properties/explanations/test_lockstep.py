@@ -46,8 +46,8 @@ class Recording:
 
     def add(self, one: Request, *, open_ended: bool = False) -> None:
         assert self.target.add(one.for_target())["ok"]
-        told = replace(one, output_len=None) if open_ended else one
-        self.explainer.accept(told, open_ended=open_ended)
+        reported = replace(one, output_len=None) if open_ended else one
+        self.explainer.accept(reported, open_ended=open_ended)
 
     def abort(self, name: str, inside: bool, *, said: bool | None = None) -> None:
         self.target.abort(name, inside)

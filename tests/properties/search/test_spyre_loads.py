@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from schedproof.model.vectorized.rules import ARRIVAL, END, MAX_TOKENS, PROMPT
-from schedproof.model.vectorized.run import Told, asked_by, read_rules
+from schedproof.model.vectorized.run import LaneResult, asked_by, read_rules
 from schedproof.properties.search.spyre_loads import (
     caught,
     draw_config,
@@ -38,9 +38,9 @@ def test_loads_arrive_in_order_and_some_stop_early() -> None:
 
 def test_a_lane_beyond_the_limit_or_idle_is_caught_and_the_smallest_of_them_kept() -> None:
     rules = read_rules("sound", {"max_model_len": 1000, "max_batch_tkv": 1000})
-    told = Told(np.array([9, 9, 9]), np.array([1000, 1001, 999]), np.array([0, 0, 1]))
-    assert caught("SPY-R07", rules, told).tolist() == [False, True, False]
-    assert caught("SPY-R35", rules, told).tolist() == [False, False, True]
+    reported = LaneResult(np.array([9, 9, 9]), np.array([1000, 1001, 999]), np.array([0, 0, 1]))
+    assert caught("SPY-R07", rules, reported).tolist() == [False, True, False]
+    assert caught("SPY-R35", rules, reported).tolist() == [False, False, True]
     asked = np.zeros((4, 3, 3), np.int64)
     asked[PROMPT] = [[5, 9, 3], [5, 9, 4], [1, 0, 0]]
     assert smallest(asked, np.array([True, True, True])) == 2

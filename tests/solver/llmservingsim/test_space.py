@@ -11,7 +11,7 @@ from schedproof.model.systems import make_model
 from schedproof.model.target import ModelTarget
 from schedproof.properties.checking.replay import replay
 from schedproof.solver.explore import numbers
-from schedproof.solver.explored import Asked, Run
+from schedproof.solver.explored import ExploreOptions, Run
 from schedproof.solver.llmservingsim.scopes import CHECKUP, SCOPES, SHARED, Scope
 from schedproof.solver.llmservingsim.space import LlmServingSimModels
 from schedproof.solver.scheduling import SchedulerSpace
@@ -58,7 +58,7 @@ CASES = [
 
 
 def explored(revision, scope, rules=RULES, **options):
-    run = Run(Asked(revision, scope, **options), rules)
+    run = Run(ExploreOptions(revision, scope, **options), rules)
     for _ in run.exploration.run():
         pass
     return run.explored()

@@ -13,7 +13,7 @@ from schedproof.model.target import ModelTarget
 from schedproof.properties.checking.replay import replay
 from schedproof.properties.mutants.nano_vllm.mutants import BROKEN_BY_0_2_0
 from schedproof.solver.explore import numbers
-from schedproof.solver.explored import Asked, Run
+from schedproof.solver.explored import ExploreOptions, Run
 from schedproof.solver.names import Names
 from schedproof.solver.nano_vllm import key
 from schedproof.solver.nano_vllm.scopes import CHECKUP, IN_CHUNKS, SCOPES, SHARED, Scope
@@ -59,7 +59,7 @@ def named(name):
 
 
 def explored(revision, scope, rules=RULES, **options):
-    run = Run(Asked(revision, scope, **options), rules)
+    run = Run(ExploreOptions(revision, scope, **options), rules)
     for _ in run.exploration.run():
         pass
     return run.explored()

@@ -14,7 +14,7 @@ from schedproof.model.systems import make_model
 from schedproof.model.target import ModelTarget
 from schedproof.properties.checking.replay import replay
 from schedproof.solver.obligation import discharge
-from schedproof.solver.spyre.pausing_proof import Asked, Scale, before, obligations, starving
+from schedproof.solver.spyre.pausing_proof import FairnessRank, Scale, before, obligations, starving
 from schedproof.spec.catalogue import load
 
 RULES = load("spyre")
@@ -36,7 +36,7 @@ def test_the_order_is_the_one_of_the_model(long_outputs):
         ]
         order = fairness_order(config, State(running=tuple(members)))
         asked = [
-            Asked(z3.IntVal(one.paused_steps), z3.IntVal(one.generated), z3.IntVal(place))
+            FairnessRank(z3.IntVal(one.paused_steps), z3.IntVal(one.generated), z3.IntVal(place))
             for place, one in enumerate(members)
         ]
         said = z3.simplify(before(asked[0], asked[1], z3.BoolVal(long_outputs)))

@@ -10,7 +10,7 @@ from schedproof.model.spyre.revision import REVISIONS
 from schedproof.model.target import ModelTarget
 from schedproof.properties.checking.replay import replay
 from schedproof.solver.explore import numbers
-from schedproof.solver.explored import Asked, Run
+from schedproof.solver.explored import ExploreOptions, Run
 from schedproof.solver.scheduling import SchedulerSpace
 from schedproof.solver.scope import lengths
 from schedproof.solver.spyre import key
@@ -37,7 +37,7 @@ SMALL = [
 
 
 def explored(revision, scope, **options):
-    run = Run(Asked(revision, scope, **options), RULES)
+    run = Run(ExploreOptions(revision, scope, **options), RULES)
     for _ in run.exploration.run():
         pass
     return run.explored()
@@ -199,7 +199,7 @@ def test_only_the_rules_that_are_said_to_read_the_limit_do():
 
     others = [rule for rule in RULES if rule.id not in READ_THE_LIMIT]
     for scope in SMALL[:6]:
-        run = Run(Asked("2.5.2", scope), others)
+        run = Run(ExploreOptions("2.5.2", scope), others)
         run._models.configs = [Unlimited(config) for config in run._models.configs]
         for _ in run.exploration.run():
             pass

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 from schedproof.model.target import ModelTarget
 from schedproof.properties.checking.replay import replay
 from schedproof.properties.shrinking.shrink import simpler_requests
-from schedproof.solver.vllm.anomalies import KNOBS, Asked, anomaly, shares
+from schedproof.solver.vllm.anomalies import KNOBS, Lengths, anomaly, shares
 
 CASES = {
     "max_num_seqs": (((1, 1), (1, 3), (1, 2)), 4, (3, 2)),
@@ -55,5 +55,5 @@ def test_every_way_to_share_tokens_comes_once():
     ways = list(shares(5, 2))
     assert len(set(ways)) == len(ways) == 4
     assert all(sum(map(sum, way)) == 5 for way in ways)
-    assert list(shares(3, 1)) == [(Asked(1, 2),), (Asked(2, 1),)]
+    assert list(shares(3, 1)) == [(Lengths(1, 2),), (Lengths(2, 1),)]
     assert list(shares(3, 2)) == []

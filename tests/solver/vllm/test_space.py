@@ -11,7 +11,7 @@ from schedproof.model.target import ModelTarget
 from schedproof.model.vllm import kv_cache, queue, scheduler
 from schedproof.properties.checking.replay import replay
 from schedproof.solver.explore import numbers
-from schedproof.solver.explored import Asked, Run
+from schedproof.solver.explored import ExploreOptions, Run
 from schedproof.solver.scheduling import SchedulerSpace
 from schedproof.solver.scope import lengths
 from schedproof.solver.vllm import key
@@ -47,7 +47,7 @@ SMALL = [
 
 
 def explored(scope, rules=RULES, **options):
-    run = Run(Asked("documented", scope, **options), rules)
+    run = Run(ExploreOptions("documented", scope, **options), rules)
     for _ in run.exploration.run():
         pass
     return run.explored()

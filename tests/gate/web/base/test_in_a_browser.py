@@ -15,7 +15,7 @@ from schedproof.gate.web.states.data import page_data
 from schedproof.gate.web.step.server import Server
 from schedproof.model.target import ModelTarget
 from schedproof.properties.checking.replay import replay
-from schedproof.solver.explored import Asked
+from schedproof.solver.explored import ExploreOptions
 from schedproof.solver.graph import drawn
 from schedproof.spec.catalogue import load, select
 
@@ -39,7 +39,9 @@ def graph_page(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, dict[str,
 
 def written(file: Path, most: int) -> tuple[str, dict[str, Any]]:
     [scope] = chosen_scopes(["lengths"], "spyre", "documented")
-    graph = drawn(Asked("documented", replace(scope, requests=2, limits=(6,))), RULES, most)
+    graph = drawn(
+        ExploreOptions("documented", replace(scope, requests=2, limits=(6,))), RULES, most
+    )
     data = page_data(graph, RULES)
     file.write_text(joined("graph", data), encoding="utf-8")
     return file.as_uri(), data

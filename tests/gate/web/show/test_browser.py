@@ -131,9 +131,9 @@ def test_the_padding_figure_jumps_where_its_caption_says(show: Callable[..., Any
     met = {}
     for _ in range(40):
         tab.keyboard.press("n")
-        told = [line for line in lines(tab) if "jumps" in line]
-        if told:
-            met[step_of(tab)] = told
+        reported = [line for line in lines(tab) if "jumps" in line]
+        if reported:
+            met[step_of(tab)] = reported
     assert {step - runs.FIRST_ROW - 1 for step in met} >= {12, 17, 53}
     assert met[12 + runs.FIRST_ROW + 1] == ["the tkv of 2 jumps from 320 to 257"]
 

@@ -12,7 +12,7 @@ from schedproof.gate.web.states.data import page_data
 from schedproof.gate.web.states.runs import shown_run
 from schedproof.model.target import ModelTarget
 from schedproof.properties.checking.replay import replay
-from schedproof.solver.explored import Asked
+from schedproof.solver.explored import ExploreOptions
 from schedproof.solver.graph import Graph, drawn
 from schedproof.spec.catalogue import load, select
 
@@ -22,7 +22,9 @@ RULES = chosen_rules(load("spyre"), None, "documented")
 
 @pytest.fixture(scope="module")
 def graph() -> Graph:
-    return drawn(Asked("documented", replace(LENGTHS, requests=2, limits=(6,))), RULES, 2_000)
+    return drawn(
+        ExploreOptions("documented", replace(LENGTHS, requests=2, limits=(6,))), RULES, 2_000
+    )
 
 
 @pytest.fixture(scope="module")
@@ -89,10 +91,10 @@ def test_a_rule_at_stake_has_a_run_in_whose_last_step_its_witness_occurs(
 ) -> None:
     staked = [one for one in data["rules"] if one["verdict"] == "exercised"]
     assert len(staked) > 15
-    for told in staked:
-        [rule] = select(RULES, [told["id"]])
-        scenario = scenario_of(json.loads(told["scenario"]), "page")
-        steps = sum(data["moves"][move]["does"].startswith("step") for move in told["path"])
+    for reported in staked:
+        [rule] = select(RULES, [reported["id"]])
+        scenario = scenario_of(json.loads(reported["scenario"]), "page")
+        steps = sum(data["moves"][move]["does"].startswith("step") for move in reported["path"])
         before = replay(ModelTarget(), scenario, [rule], last_step=steps - 2) if steps > 1 else None
         after = replay(ModelTarget(), scenario, [rule], last_step=steps - 1)
         assert not after.broken
@@ -116,7 +118,7 @@ def test_moves_are_told_in_the_words_of_clients(data: dict[str, Any]) -> None:
 
 def test_clients_that_give_up_are_moves_too() -> None:
     [scope] = chosen_scopes(["aborts"], "spyre", "documented")
-    asked = Asked("documented", replace(scope, requests=1, limits=(12,)))
+    asked = ExploreOptions("documented", replace(scope, requests=1, limits=(12,)))
     moves = page_data(drawn(asked, RULES, 2_000), list(RULES))["moves"]
     words = {move["does"] for move in moves}
     assert "step; r0 gives up inside the step" in words
@@ -124,7 +126,7 @@ def test_clients_that_give_up_are_moves_too() -> None:
 
 
 def test_what_is_cut_says_so_and_has_no_moves() -> None:
-    asked = Asked("documented", replace(LENGTHS, requests=2, limits=(6,)))
+    asked = ExploreOptions("documented", replace(LENGTHS, requests=2, limits=(6,)))
     page = page_data(drawn(asked, RULES, 50), list(RULES))
     assert page["cut"].startswith("cut: the first 50 states are drawn, at least ")
     unopened = {number for number, one in enumerate(page["states"]) if one.get("unopened")}
@@ -136,7 +138,7 @@ def test_a_length_that_the_configuration_refuses_is_no_length_of_a_request() -> 
     """At limit 6 the door takes no prompt of 7 tokens, which the menu has."""
     rules = chosen_rules(load("spyre"), None, "sound")
     [scope] = chosen_scopes(["sequential"], "spyre", "sound")
-    graph = drawn(Asked("sound", replace(scope, requests=2, limits=(6,))), rules, 200)
+    graph = drawn(ExploreOptions("sound", replace(scope, requests=2, limits=(6,))), rules, 200)
     page = page_data(graph, list(rules))
     staked = [one for one in page["rules"] if one["verdict"] == "exercised"]
     assert len(staked) > 15

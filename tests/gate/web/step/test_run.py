@@ -127,11 +127,11 @@ def test_a_target_that_fails_ends_the_run_which_can_begin_anew(how: str, verdict
     run.arrive(6, 4)
     run.step()
     run.step()
-    told = view(run, "")
+    reported = view(run, "")
     assert run.ended
-    assert told["verdict"].startswith(verdict)
-    assert told["log"][-1]["line"].endswith("no answer")
-    assert (told["details"] != []) == (how == "crash")
+    assert reported["verdict"].startswith(verdict)
+    assert reported["log"][-1]["line"].endswith("no answer")
+    assert (reported["details"] != []) == (how == "crash")
     for move in (run.step, lambda: run.arrive(1, 1), lambda: run.end("r0")):
         with pytest.raises(NotNow, match="the run has ended; valid: undo, or begin anew"):
             move()
@@ -202,10 +202,10 @@ def test_every_system_can_be_stepped(system: str) -> None:
     run.arrive(9, 3)
     for _ in range(5):
         run.step()
-    told = view(run, "")
+    reported = view(run, "")
     assert run.first_broken is None
-    assert [one["where"] for one in told["requests"]] == ["has left", "has left"]
-    assert any(name == "blocks held" for name, *_ in told["measures"]) == (system != "spyre")
+    assert [one["where"] for one in reported["requests"]] == ["has left", "has left"]
+    assert any(name == "blocks held" for name, *_ in reported["measures"]) == (system != "spyre")
 
 
 def test_the_view_has_the_volume_of_the_last_decode_step_and_the_padding() -> None:
@@ -216,13 +216,13 @@ def test_the_view_has_the_volume_of_the_last_decode_step_and_the_padding() -> No
     run.arrive(3, 4)
     while not any(len(t.step.scheduled) > 1 for t in run.taken if t.step is not None):
         run.step()
-    told = view(run, "")
+    reported = view(run, "")
     step = run.taken[-1].step
     assert step is not None
     assert step.tkv is not None
-    assert told["measures"][0] == ["batch × tkv", 2 * step.tkv, 96, "tokens"]
+    assert reported["measures"][0] == ["batch × tkv", 2 * step.tkv, 96, "tokens"]
     pads = step.left_pad_blocks or {}
     assert any(pads.values())
-    for one in told["requests"]:
+    for one in reported["requests"]:
         kinds = [kind for cell in one["cells"] for kind, _ in cell.tokens]
         assert kinds.count("padding") == pads[one["id"]]

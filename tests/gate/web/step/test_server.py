@@ -59,15 +59,15 @@ def test_a_run_over_the_socket_from_arrival_to_scenario(server: Server) -> None:
     move(server, "/arrive", prompt=6, max_tokens=5)
     move(server, "/step")
     assert move(server, "/end", id="r0")["requests"][0]["plans"] == ["its next token is EOS"]
-    told = move(server, "/step")
-    assert told["requests"][0]["where"] == "has left"
-    assert "finished {r0 eos}" in told["last"]["line"]
+    reported = move(server, "/step")
+    assert reported["requests"][0]["where"] == "has left"
+    assert "finished {r0 eos}" in reported["last"]["line"]
     move(server, "/arrive", prompt=9, max_tokens=5, shared=4)
     move(server, "/step")
     move(server, "/abort", id="r1", inside=True)
-    told = move(server, "/step")
-    assert told["requests"][1]["where"] == "has left"
-    assert told["next"] == 4
+    reported = move(server, "/step")
+    assert reported["requests"][1]["where"] == "has left"
+    assert reported["next"] == 4
     assert move(server, "/undo")["next"] == 3
     status, text, reply = ask(server, "GET", "/scenario")
     assert status == 200
@@ -75,8 +75,8 @@ def test_a_run_over_the_socket_from_arrival_to_scenario(server: Server) -> None:
     saved = scenario_of(json.loads(text), "saved")
     assert [one.output_len for one in saved.requests] == [2, None]
     assert (saved.requests[1].abort_at, saved.requests[1].abort_inside) == (3, True)
-    told = move(server, "/restart")
-    assert (told["next"], told["requests"]) == (0, [])
+    reported = move(server, "/restart")
+    assert (reported["next"], reported["requests"]) == (0, [])
     assert ask(server, "GET", "/scenario")[:2] == (
         409,
         "nothing has arrived yet: that is no scenario\n",
@@ -226,9 +226,9 @@ def test_a_target_that_crashes_is_shown_and_the_server_goes_on() -> None:
     for server in served(Server(by_hand(Crashes()), "", 0)):
         move(server, "/arrive", prompt=6, max_tokens=5)
         move(server, "/step")
-        told = move(server, "/step")
-        assert told["last"]["broken"][0][:2] == ["ALL-R01", "never crashes"]
-        assert told["ended"] is True
+        reported = move(server, "/step")
+        assert reported["last"]["broken"][0][:2] == ["ALL-R01", "never crashes"]
+        assert reported["ended"] is True
         assert ask(server, "POST", "/step", {})[:2] == (
             400,
             "the run has ended; valid: undo, or begin anew\n",

@@ -10,8 +10,8 @@ from .build import book, ran, request
 @pytest.mark.parametrize(("slots", "breaks"), [(3, False), (2, True), (0, False), (1, True)])
 def test_a_batch_has_no_more_requests_than_slots(slots, breaks):
     history = book(*(request(name) for name in "abc"), max_num_seqs=slots)
-    told = budget.batch_too_large(history, ran(dict.fromkeys("abc", 1)))
-    assert (told is not None) is breaks
+    reported = budget.batch_too_large(history, ran(dict.fromkeys("abc", 1)))
+    assert (reported is not None) is breaks
 
 
 def test_the_cap_is_at_stake_when_somebody_finds_the_batch_full():

@@ -47,8 +47,8 @@ def test_waiting_for_blocks_is_at_stake_when_a_later_one_would_fit():
 @pytest.mark.parametrize(("free", "breaks"), [(2, False), (1, True)])
 def test_at_head_the_rest_of_a_prompt_must_fit_when_it_begins(free, breaks):
     history = book(request("a", 18), revision="head")
-    told = memory.rest_does_not_fit(history, ran({"a": 10}, "a", free_blocks=free))
-    assert (told is not None) is breaks
+    reported = memory.rest_does_not_fit(history, ran({"a": 10}, "a", free_blocks=free))
+    assert (reported is not None) is breaks
 
 
 def test_who_was_aborted_inside_the_step_is_not_accused():

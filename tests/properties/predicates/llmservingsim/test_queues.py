@@ -63,8 +63,8 @@ def test_nobody_waits_for_a_slot_where_there_is_no_cap():
 def test_who_must_not_be_cut_does_not_end_the_batch():
     off = {"enable_chunked_prefill": False, "num_blocks": None}
     history = book(request("a", 8), request("b", 6), request("c", 2), **off)
-    told = queues.kept_out(history, ran({"a": 8}, "a", "bc", free_blocks=None))
-    assert told == "c gets nothing: b gets nothing, with budget and blocks"
+    reported = queues.kept_out(history, ran({"a": 8}, "a", "bc", free_blocks=None))
+    assert reported == "c gets nothing: b gets nothing, with budget and blocks"
     assert queues.kept_out(history, ran({"a": 8, "c": 2}, "ac", "b", free_blocks=None)) is None
     assert queues.passed_over(history, ran({"a": 8, "c": 2}))
     assert not queues.passed_over(history, ran({"a": 8}))

@@ -39,8 +39,10 @@ def test_running_first_then_the_tail_gives_way_alone_and_with_everything(step, s
 
 
 def test_nobody_gives_way_while_blocks_are_enough():
-    told = tail.not_as_vllm(three(free=2), ran({"a": 1}, "a", "bc", preempted=("b",)))
-    assert told == ("b preempted, although 2 blocks were free and requests that run need at most 2")
+    reported = tail.not_as_vllm(three(free=2), ran({"a": 1}, "a", "bc", preempted=("b",)))
+    assert reported == (
+        "b preempted, although 2 blocks were free and requests that run need at most 2"
+    )
 
 
 def test_who_waits_is_listed_and_admitted_by_arrival():

@@ -22,13 +22,13 @@ def test_a_step_that_prefills_and_decodes_breaks_the_rule() -> None:
     history = book(runs("a"), request("b"), running="a")
     assert admission.phases_mixed(history, ran({"b": 6}, "ab")) is None
     assert admission.phases_mixed(history, ran({"a": 1}, "a", "b")) is None
-    told = admission.phases_mixed(history, ran({"a": 1, "b": 6}, "ab"))
-    assert told == "b prefilled and a decoded in one step"
+    reported = admission.phases_mixed(history, ran({"a": 1, "b": 6}, "ab"))
+    assert reported == "b prefilled and a decoded in one step"
 
 
 def test_a_step_that_calls_itself_mixed_breaks_the_rule() -> None:
-    told = admission.phases_mixed(book(request("a")), ran({"a": 6}, "a", kind="mixed"))
-    assert told == "the step calls itself mixed"
+    reported = admission.phases_mixed(book(request("a")), ran({"a": 6}, "a", kind="mixed"))
+    assert reported == "the step calls itself mixed"
 
 
 @pytest.mark.parametrize(
@@ -50,9 +50,9 @@ def test_both_phases_are_at_stake_while_one_runs_and_another_waits(
     ("tokens", "told"),
     [(4, None), (5, "11 tokens prefilled > max_num_batched_tokens 10")],
 )
-def test_all_tokens_of_a_prefill_are_within_the_budget(tokens: int, told: str | None) -> None:
+def test_all_tokens_of_a_prefill_are_within_the_budget(tokens: int, reported: str | None) -> None:
     history = book(request("a"), request("b"))
-    assert admission.budget_exceeded(history, ran({"a": 6, "b": tokens}, "ab")) == told
+    assert admission.budget_exceeded(history, ran({"a": 6, "b": tokens}, "ab")) == reported
 
 
 def test_tokens_that_are_decoded_are_outside_the_budget() -> None:
@@ -75,10 +75,10 @@ def test_no_more_run_than_there_are_slots_even_if_one_ends_in_the_step() -> None
         *(runs(name, 1) for name in "ab"), request("c", 1), request("d", 1), running="ab"
     )
     assert admission.too_many_run(history, ran({"c": 1}, "abc", "d")) is None
-    told = "4 sequences run, max_num_seqs is 3"
-    assert admission.too_many_run(history, ran({"c": 1, "d": 1}, "abcd")) == told
+    reported = "4 sequences run, max_num_seqs is 3"
+    assert admission.too_many_run(history, ran({"c": 1, "d": 1}, "abcd")) == reported
     ends = ran({"c": 1, "d": 1}, "abd", finished={"c": "eos"})
-    assert admission.too_many_run(history, ends) == told
+    assert admission.too_many_run(history, ends) == reported
 
 
 def test_who_is_preempted_or_computed_in_part_has_no_slot() -> None:
@@ -121,10 +121,10 @@ def test_slots_are_not_at_stake_when_nobody_is_left() -> None:
     ],
 )
 def test_a_prompt_is_computed_whole_but_for_what_is_cached(
-    tokens: int, hit: int, told: str | None
+    tokens: int, hit: int, reported: str | None
 ) -> None:
     step = ran({"a": tokens}, "a", prefix_hit={"a": hit})
-    assert admission.cut_wrongly(book(request("a", 9)), step) == told
+    assert admission.cut_wrongly(book(request("a", 9)), step) == reported
 
 
 @pytest.mark.parametrize(
@@ -144,10 +144,10 @@ def test_a_prompt_is_computed_whole_but_for_what_is_cached(
     ],
 )
 def test_in_the_release_the_first_of_a_step_may_be_cut_to_the_budget(
-    scheduled: dict[str, int], told: str | None
+    scheduled: dict[str, int], reported: str | None
 ) -> None:
     history = book(request("a", 15), request("b"), revision="0.2.0")
-    assert admission.cut_wrongly(history, ran(scheduled)) == told
+    assert admission.cut_wrongly(history, ran(scheduled)) == reported
 
 
 def test_in_the_release_nobody_computes_more_than_is_left() -> None:
@@ -179,17 +179,19 @@ def test_prompts_longer_than_a_block_could_be_cut(prompt: int, exercised: bool) 
         ({"b": 1, "a": 1}, "b, a admitted; in the queue a, b, c a is in front"),
     ],
 )
-def test_nobody_is_admitted_past_one_in_front(scheduled: dict[str, int], told: str | None) -> None:
+def test_nobody_is_admitted_past_one_in_front(
+    scheduled: dict[str, int], reported: str | None
+) -> None:
     history = book(*(request(name, 1) for name in "abc"))
-    assert admission.overtaken(history, ran(scheduled)) == told
+    assert admission.overtaken(history, ran(scheduled)) == reported
 
 
 def test_the_queue_goes_before_the_order_of_arrival_and_newcomers_stand_behind_it() -> None:
     """b was preempted, so that it waits in front of a; c has only come."""
     history = book(*(request(name, 1) for name in "abc"), waiting="ba")
     assert admission.overtaken(history, ran({"b": 1})) is None
-    told = admission.overtaken(history, ran({"a": 1}))
-    assert told == "a admitted; in the queue b, a, c b is in front"
+    reported = admission.overtaken(history, ran({"a": 1}))
+    assert reported == "a admitted; in the queue b, a, c b is in front"
 
 
 @pytest.mark.parametrize(
@@ -229,8 +231,8 @@ def test_nobody_decodes_while_the_first_in_line_passes_every_gate(
     changes: dict[str, int], breaks: bool
 ) -> None:
     history = book(runs("a"), request("b"), running="a", **changes)
-    told = admission.needless_wait(history, ran({"a": 1}, "a", "b"))
-    assert told == (WAITS if breaks else None)
+    reported = admission.needless_wait(history, ran({"a": 1}, "a", "b"))
+    assert reported == (WAITS if breaks else None)
     assert admission.needless_wait(history, ran({"b": 6}, "ab")) is None
 
 
@@ -252,14 +254,14 @@ def test_a_prefill_ends_only_where_the_next_in_line_fails_a_gate(
     changes: dict[str, int], breaks: bool
 ) -> None:
     history = book(request("a"), request("b"), **changes)
-    told = admission.needless_wait(history, ran({"a": 6}, "a", "b"))
-    assert told == (WAITS if breaks else None)
+    reported = admission.needless_wait(history, ran({"a": 6}, "a", "b"))
+    assert reported == (WAITS if breaks else None)
 
 
 def test_a_sequence_in_chunks_is_not_accused_and_takes_no_blocks_again() -> None:
     history = book(in_part("a", 15, 10), request("b", 4), revision="0.2.0", free=1)
-    told = admission.needless_wait(history, ran({"a": 5}, "a", "b"))
-    assert told == (
+    reported = admission.needless_wait(history, ran({"a": 5}, "a", "b"))
+    assert reported == (
         "b waits although a slot and the budget are left for its 4 tokens, and 1 blocks are free"
     )
     assert admission.needless_wait(history, ran({}, "", "ab")) is None
@@ -289,27 +291,27 @@ def admits(history: RunHistory, **tables: tuple[int, ...]) -> Step:
     ("free", "told"),
     [(2, None), (1, "a admitted: its 6 tokens need 2 blocks of 1")],
 )
-def test_the_blocks_of_all_tokens_must_be_free(free: int, told: str | None) -> None:
+def test_the_blocks_of_all_tokens_must_be_free(free: int, reported: str | None) -> None:
     history = book(request("a"), free=free)
-    assert admission.memory_gate_passed_by(history, admits(history, a=(1, 2))) == told
+    assert admission.memory_gate_passed_by(history, admits(history, a=(1, 2))) == reported
 
 
 def test_shared_blocks_are_counted_and_then_not_taken() -> None:
     """a's two blocks are there already: four are to be free for it and for b."""
     tables = {"x": (1, 2)}
-    for free, told in ((3, None), (2, "b admitted: its 9 tokens need 3 blocks of 2")):
+    for free, reported in ((3, None), (2, "b admitted: its 9 tokens need 3 blocks of 2")):
         history = book(runs("x", 8), request("a"), request("b", 9), free=free, blocks=tables)
         history.last = ran({}, "x", free_blocks=free, blocks=tables)
         step = admits(history, a=(1, 2), b=(3, 4, 5))
-        assert admission.memory_gate_passed_by(history, step) == told
+        assert admission.memory_gate_passed_by(history, step) == reported
 
 
 def test_who_is_admitted_takes_its_blocks_from_those_behind() -> None:
     history = book(request("a"), request("b"), free=3)
-    told = admission.memory_gate_passed_by(history, admits(history, a=(1, 2), b=(3, 4)))
-    assert told == "b admitted: its 6 tokens need 2 blocks of 1"
+    reported = admission.memory_gate_passed_by(history, admits(history, a=(1, 2), b=(3, 4)))
+    assert reported == "b admitted: its 6 tokens need 2 blocks of 1"
     shared = admission.memory_gate_passed_by(history, admits(history, a=(1, 2), b=(1, 3)))
-    assert shared == told
+    assert shared == reported
 
 
 def test_behind_one_that_has_finished_nobody_can_tell() -> None:
@@ -325,8 +327,8 @@ def test_before_the_first_step_all_blocks_are_free() -> None:
     assert admission.memory_gate_passed_by(history, admits(history, a=(1, 2, 3))) is None
     small = book(request("a", 10), num_blocks=2)
     small.last = None
-    told = admission.memory_gate_passed_by(small, admits(small, a=(1, 2)))
-    assert told == "a admitted: its 10 tokens need 3 blocks of 2"
+    reported = admission.memory_gate_passed_by(small, admits(small, a=(1, 2)))
+    assert reported == "a admitted: its 10 tokens need 3 blocks of 2"
 
 
 @pytest.mark.parametrize(("free", "exercised"), [(1, True), (2, False), (None, False)])

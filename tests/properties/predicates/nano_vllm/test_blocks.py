@@ -50,7 +50,7 @@ def test_nothing_breaks_and_nothing_is_at_stake_where_nobody_is(rule: str) -> No
     ],
 )
 def test_tokens_are_written_to_the_blocks_of_their_positions(
-    tokens: int, computed: int, written: tuple[int, ...], told: str | None
+    tokens: int, computed: int, written: tuple[int, ...], reported: str | None
 ) -> None:
     step = ran(
         {"a": tokens},
@@ -59,7 +59,7 @@ def test_tokens_are_written_to_the_blocks_of_their_positions(
         blocks={"a": (7, 3, 5)},
         slot_blocks={"a": written},
     )
-    assert blocks.slot_wrong(book(request("a", 9)), step) == told
+    assert blocks.slot_wrong(book(request("a", 9)), step) == reported
 
 
 def test_slots_of_one_that_has_left_are_not_judged() -> None:
@@ -89,18 +89,18 @@ def test_slots_are_at_stake_when_one_is_scheduled_and_goes_on() -> None:
     ],
 )
 def test_blocks_are_shared_only_at_the_same_place_full_and_with_the_same_tokens(
-    own: Any, held: tuple[int, ...], told: str | None
+    own: Any, held: tuple[int, ...], reported: str | None
 ) -> None:
     history = book(request("a", 11, content=(("s", 8), ("a", 3))), request("b", 12, content=own))
     step = ran({}, "ab", computed={"a": 11, "b": 12}, blocks={"a": (1, 2, 3), "b": held})
-    assert blocks.shared_wrongly(history, step) == told
+    assert blocks.shared_wrongly(history, step) == reported
 
 
 def test_a_table_has_no_block_twice() -> None:
     """The deck's example of tables has one three times."""
     step = ran({}, "a", computed={"a": 20}, blocks={"a": (5, 5, 5, 7, 12)})
-    told = blocks.shared_wrongly(book(request("a", 20)), step)
-    assert told == "block 5 is block 1 of a and 0 of a"
+    reported = blocks.shared_wrongly(book(request("a", 20)), step)
+    assert reported == "block 5 is block 1 of a and 0 of a"
 
 
 @pytest.mark.parametrize(
@@ -108,14 +108,14 @@ def test_a_table_has_no_block_twice() -> None:
     [({"a": 1}, None), ({}, "b and a share block 2, and differ before token 8")],
 )
 def test_what_is_emitted_in_the_step_counts_as_said(
-    emitted: dict[str, int], told: str | None
+    emitted: dict[str, int], reported: str | None
 ) -> None:
     """a has said six tokens and generated one; the second one comes in this step."""
     said = (("a", 6), ("out:a", 2))
     history = book(request("a", 6, 7, 1), request("b", 8, content=said))
     tables = {"a": (1, 2), "b": (1, 2)}
     step = ran({"a": 1}, "ab", computed={"a": 8, "b": 8}, blocks=tables, emitted=emitted)
-    assert blocks.shared_wrongly(history, step) == told
+    assert blocks.shared_wrongly(history, step) == reported
 
 
 def test_sharing_is_at_stake_when_two_hold_the_same_block() -> None:
@@ -132,9 +132,9 @@ def test_sharing_is_at_stake_when_two_hold_the_same_block() -> None:
     ("hit", "told"),
     [(0, None), (4, None), (8, None), (5, "a finds 5 tokens in the cache, no whole blocks")],
 )
-def test_a_hit_is_made_of_whole_blocks(hit: int, told: str | None) -> None:
+def test_a_hit_is_made_of_whole_blocks(hit: int, reported: str | None) -> None:
     step = ran({"a": 9 - hit}, "a", prefix_hit={"a": hit})
-    assert blocks.hit_ends_in_a_block(book(request("a", 9)), step) == told
+    assert blocks.hit_ends_in_a_block(book(request("a", 9)), step) == reported
     assert blocks.part_of_a_prompt_is_known(book(request("a", 9)), step) is (hit > 0)
 
 
@@ -154,15 +154,15 @@ def test_hits_of_those_who_run_are_not_found_again() -> None:
         (3, 0, None),
     ],
 )
-def test_the_last_block_is_never_a_hit(prompt: int, hit: int, told: str | None) -> None:
+def test_the_last_block_is_never_a_hit(prompt: int, hit: int, reported: str | None) -> None:
     step = ran({"a": prompt - hit}, "a", prefix_hit={"a": hit})
-    assert blocks.last_block_hit(book(request("a", prompt)), step) == told
+    assert blocks.last_block_hit(book(request("a", prompt)), step) == reported
 
 
 def test_of_one_that_ends_in_its_first_step_the_hit_is_what_it_did_not_compute() -> None:
     step = ran({"a": 0}, finished={"a": "length"})
-    told = blocks.last_block_hit(book(request("a", 8)), step)
-    assert told == "a finds 8 of 8 tokens in the cache, at most 4"
+    reported = blocks.last_block_hit(book(request("a", 8)), step)
+    assert reported == "a finds 8 of 8 tokens in the cache, at most 4"
 
 
 def test_what_one_in_chunks_found_in_an_earlier_step_is_not_judged_again() -> None:

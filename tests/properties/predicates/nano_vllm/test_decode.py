@@ -19,9 +19,9 @@ from .build import book, ran, request, runs
         (0, "a runs and computes 0 tokens"),
     ],
 )
-def test_who_runs_computes_one_token(tokens: int, told: str | None) -> None:
+def test_who_runs_computes_one_token(tokens: int, reported: str | None) -> None:
     history = book(runs("a"), request("b"), running="a")
-    assert decode.several_tokens(history, ran({"a": tokens}, "a", "b")) == told
+    assert decode.several_tokens(history, ran({"a": tokens}, "a", "b")) == reported
     assert decode.several_tokens(history, ran({"b": 6}, "ab")) is None
 
 
@@ -39,8 +39,8 @@ def test_everyone_who_runs_has_a_turn_or_gives_way() -> None:
     history = book(*(runs(name) for name in "abc"), running="abc")
     assert decode.passed_by(history, ran({"a": 1, "b": 1, "c": 1}, "abc")) is None
     assert decode.passed_by(history, ran({"a": 1, "b": 1}, "ab", "c", preempted=("c",))) is None
-    told = decode.passed_by(history, ran({"b": 1}, "abc"))
-    assert told == "a, c runs, and gets no token in a step that decodes"
+    reported = decode.passed_by(history, ran({"b": 1}, "abc"))
+    assert reported == "a, c runs, and gets no token in a step that decodes"
 
 
 def test_beside_a_prefill_nobody_has_a_turn() -> None:
@@ -77,9 +77,9 @@ def test_turns_are_at_stake_when_several_go_on_in_a_step_that_decodes(
         ("ac", "a, c preempted; of a, b, c the last 2 are b, c"),
     ],
 )
-def test_victims_are_the_last_of_those_who_run(gone: str, told: str | None) -> None:
+def test_victims_are_the_last_of_those_who_run(gone: str, reported: str | None) -> None:
     history = book(*(runs(name, 4) for name in "abc"), running="abc", free=0)
-    assert decode.wrong_victim(history, ran({}, preempted=tuple(gone))) == told
+    assert decode.wrong_victim(history, ran({}, preempted=tuple(gone))) == reported
 
 
 @pytest.mark.parametrize(
@@ -89,17 +89,21 @@ def test_victims_are_the_last_of_those_who_run(gone: str, told: str | None) -> N
         (2, "b preempted, although 2 blocks were free and requests that run need at most 2"),
     ],
 )
-def test_nobody_is_preempted_while_there_are_blocks_for_all(free: int, told: str | None) -> None:
+def test_nobody_is_preempted_while_there_are_blocks_for_all(
+    free: int, reported: str | None
+) -> None:
     """Both are at the end of a block: each needs one more."""
     history = book(runs("a", 4), runs("b", 8), running="ab", free=free)
     step = ran({"a": 1}, "a", "b", preempted=("b",))
-    assert decode.wrong_victim(history, step) == told
+    assert decode.wrong_victim(history, step) == reported
 
 
 def test_who_is_inside_a_block_needs_none() -> None:
     history = book(runs("a", 5), runs("b", 7), running="ab", free=0)
-    told = decode.wrong_victim(history, ran({"a": 1}, "a", "b", preempted=("b",)))
-    assert told == "b preempted, although 0 blocks were free and requests that run need at most 0"
+    reported = decode.wrong_victim(history, ran({"a": 1}, "a", "b", preempted=("b",)))
+    assert (
+        reported == "b preempted, although 0 blocks were free and requests that run need at most 0"
+    )
 
 
 def test_without_a_number_of_free_blocks_only_the_order_counts() -> None:
@@ -132,11 +136,11 @@ def test_the_choice_of_a_victim_is_at_stake_among_several(
     ],
 )
 def test_a_victim_waits_holds_nothing_and_has_nothing_computed(
-    waiting: str, more: dict[str, Any], told: str | None
+    waiting: str, more: dict[str, Any], reported: str | None
 ) -> None:
     history = book(runs("a"), runs("b"), running="ab")
     step = ran({"a": 1}, "a", waiting, preempted=("b",), **more)
-    assert decode.victim_keeps_something(history, step) == told
+    assert decode.victim_keeps_something(history, step) == reported
 
 
 def test_a_victim_that_is_aborted_inside_the_step_need_not_wait() -> None:
@@ -165,11 +169,11 @@ def test_what_a_victim_keeps_is_at_stake_when_one_who_ran_is_preempted() -> None
     ],
 )
 def test_a_token_comes_out_exactly_where_a_prompt_is_computed_to_its_end(
-    tokens: int, emitted: int, told: str | None
+    tokens: int, emitted: int, reported: str | None
 ) -> None:
     history = book(request("a", 15), revision="0.2.0")
     step = ran({"a": tokens}, "a", emitted={"a": emitted} if emitted else {})
-    assert decode.emission_wrong(history, step) == told
+    assert decode.emission_wrong(history, step) == reported
 
 
 def test_what_is_cached_counts_as_computed() -> None:
@@ -183,8 +187,8 @@ def test_what_is_cached_counts_as_computed() -> None:
 def test_who_decodes_emits_a_token() -> None:
     history = book(runs("a"), running="a")
     assert decode.emission_wrong(history, ran({"a": 1}, "a", emitted={"a": 1})) is None
-    told = decode.emission_wrong(history, ran({"a": 1}, "a"))
-    assert told == "a emits no token; it computed 1 of 1 tokens"
+    reported = decode.emission_wrong(history, ran({"a": 1}, "a"))
+    assert reported == "a emits no token; it computed 1 of 1 tokens"
 
 
 def test_of_one_aborted_inside_the_step_no_token_is_expected() -> None:
@@ -219,10 +223,10 @@ def back(**changes: Any) -> Any:
     ],
 )
 def test_who_comes_back_computes_prompt_and_generated_tokens_but_not_what_is_cached(
-    tokens: int, hit: int, told: str | None
+    tokens: int, hit: int, reported: str | None
 ) -> None:
     step = ran({"b": tokens}, "b", prefix_hit={"b": hit})
-    assert decode.not_all_again(book(back()), step) == told
+    assert decode.not_all_again(book(back()), step) == reported
 
 
 def test_who_comes_back_may_do_so_in_chunks_of_the_budget() -> None:
@@ -261,10 +265,10 @@ def test_computing_again_is_at_stake_when_one_comes_back_with_tokens(
     ],
 )
 def test_who_runs_holds_the_blocks_of_what_is_computed(
-    computed: int, held: tuple[int, ...], told: str | None
+    computed: int, held: tuple[int, ...], reported: str | None
 ) -> None:
     step = ran({"a": 1}, "a", computed={"a": computed}, blocks={"a": held})
-    assert decode.table_wrong(book(runs("a"), running="a"), step) == told
+    assert decode.table_wrong(book(runs("a"), running="a"), step) == reported
 
 
 def test_who_waits_may_hold_more_than_is_computed() -> None:

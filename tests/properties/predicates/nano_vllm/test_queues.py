@@ -23,11 +23,11 @@ from .build import book, ran, request, runs
     ],
 )
 def test_those_preempted_wait_in_front_in_the_order_in_which_they_ran(
-    gone: str, waiting: str, told: str | None
+    gone: str, waiting: str, reported: str | None
 ) -> None:
     history = book(*(runs(name) for name in "abc"), request("d"), running="abc", waiting="d")
     step = ran({"a": 1}, "a", waiting, preempted=tuple(gone))
-    assert queues.victim_not_in_front(history, step) == told
+    assert queues.victim_not_in_front(history, step) == reported
 
 
 def test_one_preempted_and_aborted_inside_the_step_need_not_wait() -> None:
@@ -63,12 +63,12 @@ def test_the_front_is_at_stake_when_others_wait_beside_the_victims(
     ],
 )
 def test_who_waits_keeps_its_place_and_newcomers_stand_behind(
-    waiting: str, told: str | None
+    waiting: str, reported: str | None
 ) -> None:
     """b and c waited before, d has come since; x runs and is preempted."""
     waits = [request(name) for name in "bcd"]
     history = book(runs("x"), *waits, running="x", waiting="bc")
-    assert queues.newcomer_not_at_the_back(history, ran({}, "", waiting)) == told
+    assert queues.newcomer_not_at_the_back(history, ran({}, "", waiting)) == reported
 
 
 @pytest.mark.parametrize(("waiting", "exercised"), [("b", True), ("bc", False), ("", False)])
@@ -104,11 +104,11 @@ def test_before_the_first_step_nobody_waits() -> None:
     ],
 )
 def test_who_runs_keeps_its_order_and_is_scheduled_in_it(
-    scheduled: str, running: str, more: dict[str, Any], told: str | None
+    scheduled: str, running: str, more: dict[str, Any], reported: str | None
 ) -> None:
     history = book(runs("a"), runs("b"), running="ab")
     step = ran(dict.fromkeys(scheduled, 1), running, **more)
-    assert queues.running_out_of_order(history, step) == told
+    assert queues.running_out_of_order(history, step) == reported
 
 
 def test_one_aborted_inside_the_step_runs_no_longer() -> None:
@@ -126,16 +126,16 @@ def test_one_aborted_inside_the_step_runs_no_longer() -> None:
         ("xa", "x, a run; expected x, a, b"),
     ],
 )
-def test_those_admitted_join_at_the_end_in_their_order(running: str, told: str | None) -> None:
+def test_those_admitted_join_at_the_end_in_their_order(running: str, reported: str | None) -> None:
     history = book(runs("x"), request("a", 2), request("b", 2), running="x")
-    assert queues.running_out_of_order(history, ran({"a": 2, "b": 2}, running)) == told
+    assert queues.running_out_of_order(history, ran({"a": 2, "b": 2}, running)) == reported
 
 
 def test_one_whose_prompt_is_computed_in_part_does_not_run_yet() -> None:
     history = book(runs("x"), request("a", 15), running="x", revision="0.2.0")
     assert queues.running_out_of_order(history, ran({"a": 10}, "x", "a")) is None
-    told = queues.running_out_of_order(history, ran({"a": 10}, "xa"))
-    assert told == "x, a run; expected x"
+    reported = queues.running_out_of_order(history, ran({"a": 10}, "xa"))
+    assert reported == "x, a run; expected x"
 
 
 def test_an_order_is_at_stake_when_several_run() -> None:
@@ -160,12 +160,12 @@ def test_an_order_is_at_stake_when_several_run() -> None:
     ],
 )
 def test_who_waits_holds_nothing_but_one_in_front_in_the_middle_of_its_prompt(
-    revision: str, prefilling: str, holder: str, told: str | None
+    revision: str, prefilling: str, holder: str, reported: str | None
 ) -> None:
     tables = {"a": (1, 2)} | dict.fromkeys(holder, (3, 4))
     history = book(runs("a"), request("b"), request("c"), running="a", revision=revision)
     step = ran({"a": 1}, "a", "bc", prefilling=tuple(prefilling), blocks=tables)
-    assert queues.waiting_holds_blocks(history, step) == told
+    assert queues.waiting_holds_blocks(history, step) == reported
 
 
 @pytest.mark.parametrize(

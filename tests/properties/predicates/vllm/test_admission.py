@@ -29,8 +29,8 @@ def test_the_rest_of_a_prompt_must_fit_when_it_begins(
 ) -> None:
     # Of 18 tokens 10 run now: three blocks, two more are needed.
     history = book(request("a", 18), reserve_full_isl=reserve)
-    told = admission.rest_does_not_fit(history, ran({"a": 10}, "a", free_blocks=free))
-    assert (told is not None) is breaks
+    reported = admission.rest_does_not_fit(history, ran({"a": 10}, "a", free_blocks=free))
+    assert (reported is not None) is breaks
 
 
 def test_who_was_aborted_inside_the_step_is_not_accused() -> None:

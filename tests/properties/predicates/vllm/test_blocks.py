@@ -41,9 +41,9 @@ def test_blocks_are_shared_only_by_what_is_the_same_up_to_their_end(
 def test_a_block_that_is_still_written_to_is_not_shared() -> None:
     history = book(request("a", 8, content=COMMON), request("b", 8, content=COMMON))
     step = ran({}, "ab", computed={"a": 6, "b": 8}, blocks={"a": (1, 2), "b": (1, 2)})
-    told = blocks.shared_wrongly(history, step)
-    assert told is not None
-    assert told.endswith("share block 2, which is still written to")
+    reported = blocks.shared_wrongly(history, step)
+    assert reported is not None
+    assert reported.endswith("share block 2, which is still written to")
 
 
 @pytest.mark.parametrize(("hit", "breaks"), [(0, False), (4, False), (8, True), (3, True)])

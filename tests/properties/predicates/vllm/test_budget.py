@@ -10,23 +10,23 @@ from .build import book, ran, request
 def test_the_tokens_of_a_step_are_within_the_budget() -> None:
     history = book(request("a", 20), request("b", 20))
     assert budget.budget_exceeded(history, ran({"a": 6, "b": 4})) is None
-    told = budget.budget_exceeded(history, ran({"a": 6, "b": 5}))
-    assert told == "11 tokens scheduled > max_num_batched_tokens 10"
+    reported = budget.budget_exceeded(history, ran({"a": 6, "b": 5}))
+    assert reported == "11 tokens scheduled > max_num_batched_tokens 10"
     assert budget.budget_binds(history, ran({}))
     assert not budget.budget_binds(book(request("a", 6)), ran({}))
 
 
 @pytest.mark.parametrize(("tokens", "breaks"), [(0, True), (1, False), (6, False), (7, True)])
 def test_nobody_computes_nothing_or_what_is_not_known(tokens: int, breaks: bool) -> None:
-    told = budget.beyond_known(book(request("a", 6)), ran({"a": tokens}, prefix_hit={"a": 0}))
-    assert (told is not None) is breaks
+    reported = budget.beyond_known(book(request("a", 6)), ran({"a": tokens}, prefix_hit={"a": 0}))
+    assert (reported is not None) is breaks
 
 
 def test_what_was_cached_is_not_computed_again() -> None:
     history = book(request("a", 6))
     assert budget.beyond_known(history, ran({"a": 2}, prefix_hit={"a": 4})) is None
-    told = budget.beyond_known(history, ran({"a": 3}, prefix_hit={"a": 4}))
-    assert told == "a computes 3 tokens, 2 are known and not computed"
+    reported = budget.beyond_known(history, ran({"a": 3}, prefix_hit={"a": 4}))
+    assert reported == "a computes 3 tokens, 2 are known and not computed"
 
 
 def test_the_threshold_caps_everyone_and_zero_nobody() -> None:
@@ -52,9 +52,9 @@ def test_running_requests_take_the_budget_in_their_order(
 def test_newcomers_take_what_is_left() -> None:
     history = book(request("a", 6, 6, 1), request("b", 20), running="a")
     assert budget.waiting_clamp(history, ran({"a": 1, "b": 9})) is None
-    told = budget.waiting_clamp(history, ran({"a": 1, "b": 5}))
-    assert told is not None
-    assert "9 left of the budget: min is 9" in told
+    reported = budget.waiting_clamp(history, ran({"a": 1, "b": 5}))
+    assert reported is not None
+    assert "9 left of the budget: min is 9" in reported
 
 
 def test_nobody_is_accused_where_a_victim_gave_its_share_back() -> None:
@@ -68,8 +68,8 @@ def test_without_chunking_the_budget_does_not_cut_a_prompt() -> None:
     history = book(request("a", 9), request("b", 9), enable_chunked_prefill=False)
     assert budget.chunked_although_off(history, ran({"a": 9})) is None
     assert budget.prompt_too_long_for_now(history, ran({"a": 9}))
-    told = budget.chunked_although_off(history, ran({"a": 9, "b": 1}))
-    assert told == "b starts with 1 of 9 tokens, although prompts are not chunked"
+    reported = budget.chunked_although_off(history, ran({"a": 9, "b": 1}))
+    assert reported == "b starts with 1 of 9 tokens, although prompts are not chunked"
 
 
 def test_without_chunking_the_threshold_still_cuts() -> None:

@@ -12,8 +12,8 @@ from .build import book, ran, request
 )
 def test_first_come_first_served_the_tail_is_preempted(gone: str, breaks: bool) -> None:
     history = book(*(request(name, 6, 6, 1) for name in "abc"), running="abc")
-    told = preemption.victim_not_the_tail(history, ran({}, preempted=tuple(gone)))
-    assert (told is not None) is breaks
+    reported = preemption.victim_not_the_tail(history, ran({}, preempted=tuple(gone)))
+    assert (reported is not None) is breaks
 
 
 @pytest.mark.parametrize(
@@ -24,8 +24,8 @@ def test_by_priority_the_least_important_is_preempted_the_last_of_equals(
 ) -> None:
     accounts = [request(name, 6, 6, 1, priority=p) for name, p in (("a", 0), ("c", 2), ("b", 2))]
     history = book(*accounts, running="acb", policy="priority")
-    told = preemption.victim_not_least_important(history, ran({}, preempted=tuple(gone)))
-    assert (told is not None) is breaks
+    reported = preemption.victim_not_least_important(history, ran({}, preempted=tuple(gone)))
+    assert (reported is not None) is breaks
     assert preemption.victim_not_the_tail(history, ran({}, preempted=tuple(gone))) is None
 
 
@@ -34,8 +34,8 @@ def test_nobody_is_preempted_while_there_are_blocks_for_all(free: int, breaks: b
     # Both are at the end of a block: each needs one more.
     accounts = [request(name, 4, 4, 1) for name in "ab"]
     history = book(*accounts, running="ab", free=free)
-    told = preemption.needless_preemption(history, ran({"a": 1}, "a", "b", preempted=("b",)))
-    assert (told is not None) is breaks
+    reported = preemption.needless_preemption(history, ran({"a": 1}, "a", "b", preempted=("b",)))
+    assert (reported is not None) is breaks
 
 
 @pytest.mark.parametrize(
@@ -82,5 +82,5 @@ def test_who_runs_goes_on_or_is_counted_as_preempted() -> None:
 @pytest.mark.parametrize(("computed", "breaks"), [(10, False), (6, True), (11, True)])
 def test_the_counter_is_what_was_cached_and_what_was_scheduled(computed: int, breaks: bool) -> None:
     step = ran({"a": 6}, "a", computed={"a": computed}, prefix_hit={"a": 4})
-    told = preemption.counter_wrong(book(request("a", 12)), step)
-    assert (told is not None) is breaks
+    reported = preemption.counter_wrong(book(request("a", 12)), step)
+    assert (reported is not None) is breaks

@@ -44,8 +44,8 @@ def test_nobody_is_admitted_past_who_goes_first(policy: str, first: str) -> None
     history = book(request("a", priority=1), request("b", priority=0), policy=policy)
     other = "ab".replace(first, "")
     assert queues.overtaken(history, ran({first: 6}, first, other)) is None
-    told = queues.overtaken(history, ran({other: 6}, other, first))
-    assert told == f"{other} admitted, {first} in front of it still waits"
+    reported = queues.overtaken(history, ran({other: 6}, other, first))
+    assert reported == f"{other} admitted, {first} in front of it still waits"
 
 
 def test_a_step_that_preempts_admits_nobody_and_not_the_victim() -> None:
@@ -56,8 +56,8 @@ def test_a_step_that_preempts_admits_nobody_and_not_the_victim() -> None:
     )
     for name in "bc":
         step = ran({"a": 1, name: 6}, f"a{name}", preempted=("b",))
-        told = queues.admitted_after_preemption(history, step)
-        assert told == f"{name} admitted in the step that preempted b"
+        reported = queues.admitted_after_preemption(history, step)
+        assert reported == f"{name} admitted in the step that preempted b"
 
 
 @pytest.mark.parametrize(
@@ -80,16 +80,16 @@ def test_the_first_in_line_does_not_wait_in_vain(
     changes: dict[str, int], more: dict[str, object], breaks: bool
 ) -> None:
     history = book(request("a", 6, 6, 1), request("b"), running="a", **changes)
-    told = queues.needless_wait(history, ran({"a": 1}, "a", "b", **more))
-    assert (told is not None) is breaks
+    reported = queues.needless_wait(history, ran({"a": 1}, "a", "b", **more))
+    assert (reported is not None) is breaks
 
 
 def test_everyone_who_runs_has_a_turn_while_the_budget_lasts() -> None:
     accounts = [request(name, 6, 6, 1) for name in "abc"]
     history = book(*accounts, running="abc")
     assert queues.passed_by(history, ran({"a": 1, "b": 1, "c": 1}, "abc")) is None
-    told = queues.passed_by(history, ran({"a": 1, "c": 1}, "abc"))
-    assert told == "b runs, the budget is not spent, and it is not scheduled"
+    reported = queues.passed_by(history, ran({"a": 1, "c": 1}, "abc"))
+    assert reported == "b runs, the budget is not spent, and it is not scheduled"
     assert queues.passed_by(book(*accounts, running="abc"), ran({"a": 10}, "abc")) is None
 
 
