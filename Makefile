@@ -26,6 +26,20 @@ test: $(VENV)/installed-test lint
 test-all: $(VENV)/installed-test lint
 	$(BIN)/pytest -n $(JOBS) --dist worksteal
 
+# What the suite says of itself and of a release, in short: the rest of `.ci/run`.
+.PHONY: checks check-model check-release check-contracts check-selfcheck check-bench
+checks: check-selfcheck check-release check-contracts check-bench check-model
+check-model: $(VENV)/installed
+	$(MAKE) gate PROFILE=quick
+check-release: $(VENV)/installed
+	$(MAKE) gate TARGET=sendnn-inference==2.1.2 RULES=SPY-R07,SPY-R09,SPY-R14,SPY-R30 PROFILE=quick JOBS=1
+check-contracts: $(VENV)/installed-test
+	$(MAKE) contracts
+check-selfcheck: $(VENV)/installed
+	$(MAKE) selfcheck OPTIONS=--quick JOBS=1
+check-bench: $(VENV)/installed-test
+	$(MAKE) bench OPTIONS=--quick
+
 # Figures of the layout: rooms, circles, imports upward, the longest file.
 house: $(VENV)/bin/python
 	$(BIN)/python tests/house.py

@@ -46,7 +46,8 @@ def command(
         int, typer.Option(help="the same seed gives the same runs; from 0 upwards")
     ] = 0,
     max_failures: Annotated[
-        int, typer.Option(help="broken rules to look for per scale, at least 1")
+        int,
+        typer.Option(help="broken rules to look into per scale, at least 1"),
     ] = 3,
     json_file: Annotated[
         Path | None, typer.Option("--json", help="write the verdict to this file")

@@ -1,7 +1,7 @@
 """What a gate is asked, what it works with, and what it has found so far."""
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -10,6 +10,8 @@ from ...model.faults import TargetFault
 from ...model.scenario import Scenario
 from ...model.spyre.revision import DECIDES_AS, REVISIONS
 from ...model.target import ModelTarget, Reply, Target
+from ...properties.checking.replay import Outcome
+from ...properties.predicates.predicate import Broken
 from ...spec.catalogue import Rule
 from ..targets.capabilities import Subject
 from ..targets.limits import MEMORY_LIMIT, STEP_LIMIT, replay_options
@@ -27,7 +29,8 @@ class GateOptions:
     Attributes:
         spec: the target, as the user names it.
         rules: the rules that are judged; `chosen`: the user chose them by name.
-        max_failures: broken rules to look for per scale.
+        max_failures: broken rules to look into per scale; of others it is only said that they
+            break.
         out: folder for counterexamples.
         corpus: scenarios of the user's, replayed first.
         step_limit, memory_limit: of the target's process, in seconds and MiB.
@@ -82,17 +85,37 @@ class GateResults:
 
     Attributes:
         exercised: per rule, the steps in which its witness occurred.
+        uncut: rules whose witness occurred in a run that no broken rule ended.
+        cut: by rule, the runs that it ended.
         unconfirmed: rules that broke once, and not again in the same scenario.
+        not_looked_into: rules that broke after as many others as are looked into.
         met: by the number of a known deviation, what became of it.
     """
 
     exercised: Counter[str] = field(default_factory=Counter)
+    uncut: set[str] = field(default_factory=set)
+    cut: Counter[str] = field(default_factory=Counter)
     engines: list[verdict.EngineRun] = field(default_factory=list)
     findings: list[verdict.Finding] = field(default_factory=list)
     unconfirmed: set[str] = field(default_factory=set)
+    not_looked_into: set[str] = field(default_factory=set)
     met: dict[int, tuple[State, str]] = field(default_factory=dict)
     interrupted: bool = False
     fault: Fault | None = None
+
+    def leave(self, broken: Sequence[Broken]) -> frozenset[str]:
+        """Note rules that broke, and are not looked into; their ids."""
+        rules = frozenset(one.rule for one in broken)
+        self.not_looked_into |= rules
+        return rules
+
+    def count(self, outcome: Outcome) -> None:
+        """Add what a replay exercised."""
+        self.exercised.update(outcome.exercised)
+        if not outcome.cut:
+            self.uncut |= (+outcome.exercised).keys()
+        elif outcome.broken:
+            self.cut[outcome.broken[0].rule] += 1
 
     @property
     def broken_off(self) -> bool:
@@ -102,9 +125,12 @@ class GateResults:
     def add(self, other: "GateResults") -> None:
         """Append the results of a later part of the same gate."""
         self.exercised.update(other.exercised)
+        self.uncut |= other.uncut
+        self.cut.update(other.cut)
         self.engines += other.engines
         self.findings += other.findings
         self.unconfirmed |= other.unconfirmed
+        self.not_looked_into |= other.not_looked_into
         for number, became in other.met.items():
             self.met.setdefault(number, became)
         self.interrupted |= other.interrupted
@@ -131,6 +157,10 @@ class GateContext:
     version: str = ""
     shrink_model: Target | None = None
     results: GateResults = field(default_factory=GateResults)
+
+    def rules_beyond(self, known: Collection[str]) -> list[Rule]:
+        """The rules but those known to break: a run that breaks these goes on."""
+        return [rule for rule in self.options.rules if rule.id not in known]
 
     @property
     def subject(self) -> Subject:

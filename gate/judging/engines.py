@@ -14,6 +14,7 @@ from ...properties.search.run import run_search
 from ...properties.search.state import Hooks, Search, SearchOptions, StopSearch
 from .context import GateContext
 from .events import Notice, Progress
+from .findings import Place
 from .shrinking import shrink_and_keep
 from .verdict import EngineRun
 
@@ -32,10 +33,11 @@ def search_scale(
     began = time.monotonic()
     checked = {rule.id for rule in gate.options.rules if rule.checked}
     totals = Counter[str]()
-    examples, seed = gate.options.profile.examples, gate.options.seed
+    profile, seed = gate.options.profile, gate.options.seed
+    examples, steps, looked_into = profile.examples, profile.steps, len(known)
     complete = False
     try:
-        while examples > 0 and len(known) < gate.options.max_failures and not known >= checked:
+        while examples > 0 and steps > 0 and not known >= checked:
             if NEVER_HANGS in known:
                 gate.report(Notice(f"hypothesis, {scale}: a target that hangs is searched no more"))
                 return
@@ -44,11 +46,12 @@ def search_scale(
                     gate.target,
                     gate.options.system,
                     gate.options.revision,
-                    gate.options.rules,
+                    gate.rules_beyond(known),
                     scale,
                     known,
                 ),
                 fixed=fixed or {},
+                max_steps=steps,
             )
             before = _progress(
                 gate, scale, gate.options.profile.examples - examples, totals["steps"]
@@ -56,17 +59,25 @@ def search_scale(
             search = Search(options, Hooks(gate.deviations.new, partial(_watch, gate, before)))
             attempts = 0  # after Ctrl-C nothing is shrunk
             try:
-                shrink_runs = 0 if gate.shrink_model else gate.options.profile.shrink_runs
+                is_last = looked_into >= gate.options.max_failures
+                shrink_runs = 0 if is_last or gate.shrink_model else profile.shrink_runs
                 broken = run_search(search, examples, seed, shrink_runs)
-                attempts = gate.options.profile.shrink_attempts
-                if not broken and search.runs < examples:
+                attempts = profile.shrink_attempts
+                if not broken and search.runs < examples and not search.exhausted:
                     raise not_deterministic(search.runs, examples)
             finally:
                 totals += search.counts
                 gate.results.exercised.update(search.exercised)
+                gate.results.uncut |= search.uncut
+                gate.results.cut.update(search.cut)
                 if search.failure is not None:
-                    known |= {_found(gate, scale, search, attempts)}
+                    if is_last:
+                        known |= gate.results.leave(search.failure[1])
+                    else:
+                        known |= _found(gate, Place("hypothesis", scale, known), search, attempts)
+                    looked_into += 1
             examples -= search.runs_to_failure if broken else examples
+            steps -= search.steps_to_failure if broken else steps
             seed += 1
         complete = True
     finally:
@@ -96,10 +107,9 @@ def _watch(gate: GateContext, before: Progress, search: Search) -> None:
     gate.report(replace(before, runs=runs, steps=steps, shrinking=shrinking))
 
 
-def _found(gate: GateContext, scale: str, search: Search, attempts: int) -> str:
-    """Shrink, confirm and keep what a search found; the rule that it breaks first."""
+def _found(gate: GateContext, place: Place, search: Search, attempts: int) -> frozenset[str]:
+    """Shrink, confirm and keep what a search found; the rules that its last step breaks."""
     assert search.failure is not None
     scenario, (first, *_) = search.failure
     took = (search.found_after, search.shrink_seconds)
-    shrink_and_keep(gate, "hypothesis", scale, scenario, first, attempts, *took)
-    return first.rule
+    return shrink_and_keep(gate, place, scenario, first, attempts, *took)

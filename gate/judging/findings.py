@@ -1,6 +1,7 @@
 """What a gate found: confirmed on the target, written down, and only then reported."""
 
 import shlex
+from typing import NamedTuple
 
 import msgspec
 from msgspec.structs import replace
@@ -21,15 +22,22 @@ from .context import GateContext
 from .events import Found
 
 
-def confirm(gate: GateContext, scenario: Scenario, first: Broken) -> Outcome:
+class Place(NamedTuple):
+    """Where something was found; `known`: rules that break there, behind which the run went on."""
+
+    engine: str
+    scale: str
+    known: frozenset[str] = frozenset()
+
+
+def confirm(gate: GateContext, place: Place, scenario: Scenario, first: Broken) -> Outcome:
     """The same scenario once more, which must break the same rule.
 
     Raises:
         TargetBroken: it does not; the scenario is written down all the same.
     """
-    outcome = replay(
-        gate.target, scenario, gate.options.rules, last_step=first.step, new=gate.deviations.new
-    )
+    rules = gate.rules_beyond(place.known)
+    outcome = replay(gate.target, scenario, rules, last_step=first.step, new=gate.deviations.new)
     if outcome.broken and outcome.broken[0].rule == first.rule:
         return outcome
     gate.results.unconfirmed.add(first.rule)
@@ -44,8 +52,7 @@ def confirm(gate: GateContext, scenario: Scenario, first: Broken) -> Outcome:
 
 def keep(
     gate: GateContext,
-    engine: str,
-    scale: str,
+    place: Place,
     scenario: Scenario,
     outcome: Outcome,
     found_after: float,
@@ -61,9 +68,9 @@ def keep(
         found_on=FoundOn(gate.options.spec.text, started.name, started.version),
     )
     origin = {
-        "engine": engine,
+        "engine": place.engine,
         "note": f"{first.rule} on {gate.options.spec.text}: {message}",
-        "seed": gate.options.seed if engine == "hypothesis" else None,
+        "seed": gate.options.seed if place.engine == "hypothesis" else None,
         **msgspec.to_builtins(about),
     }
     named = replace(scenario, name=f"{first.rule} on {gate.options.spec.text}", origin=origin)
@@ -71,8 +78,8 @@ def keep(
     known = _divergence(gate, first.rule, started.version)
     finding = verdict.Finding(
         rule=first.rule,
-        engine=engine,
-        scale=scale,
+        engine=place.engine,
+        scale=place.scale,
         scenario=str(path),
         step=first.step,
         message=message,
@@ -81,14 +88,23 @@ def keep(
         found_after=found_after,
         shrunk_in=shrunk_in,
         divergence=known,
+        behind=_behind(gate, place, scenario, first),
     )
     gate.results.findings.append(finding)
     asked = gate.options
     options = asked.replay_options
-    if gate.deviations.entries:  # a known failure would end the replay before this one
+    if gate.deviations.entries or place.known:  # another failure would end the replay before it
         options = replay_options(asked.spec, [first.rule], asked.step_limit, asked.memory_limit)
     command = f"schedproof replay {shlex.quote(finding.scenario)}{options}"
     gate.report(Found(finding, named, outcome.session.excerpt, command, gate.stderr()))
+
+
+def _behind(gate: GateContext, place: Place, scenario: Scenario, first: Broken) -> tuple[str, ...]:
+    """Rules that the same run breaks before this one, of which it may be a consequence."""
+    if not place.known:
+        return ()
+    whole = replay(gate.target, scenario, gate.options.rules, last_step=first.step)
+    return tuple(one.rule for one in whole.broken if one.rule in place.known)
 
 
 def _divergence(gate: GateContext, rule: str, version: str) -> str | None:

@@ -1,5 +1,7 @@
 """The gate: replay what is known, search for more, and give one verdict per rule."""
 
+from collections import Counter
+
 from ...model.faults import TargetFault
 from ...model.target import ModelTarget
 from ...properties.predicates.rules import LOCKSTEP, applies, observable
@@ -142,14 +144,25 @@ def _verdict_of(
     if rule.id in results.unconfirmed:
         why = "broke once, but not again in the same scenario"
         return verdict.RuleVerdict(rule.id, "inconclusive", message=why, exercised=steps)
+    if rule.id in results.not_looked_into:
+        why = f"breaks after {gate.options.max_failures} others: --max-failures looks into more"
+        return verdict.RuleVerdict(rule.id, "inconclusive", message=why, exercised=steps)
     if (known := gate.deviations.of_rule(rule.id)) is not None:
         return verdict.RuleVerdict(rule.id, "known", message=known.reason, exercised=steps)
-    if steps:
+    if rule.id in results.uncut:
         return verdict.RuleVerdict(rule.id, "held", exercised=steps)
+    if steps:
+        why = f"exercised only in runs that {_enders(results.cut)} ended"
+        return verdict.RuleVerdict(rule.id, "inconclusive", message=why, exercised=steps)
     if results.broken_off:
         why = "the gate was broken off before the rule was exercised"
         return verdict.RuleVerdict(rule.id, "inconclusive", message=why)
     return verdict.RuleVerdict(rule.id, "not_exercised", message=rule.witness)
+
+
+def _enders(cut: Counter[str]) -> str:
+    """The rules that ended runs, the most frequent first."""
+    return ", ".join(f"{rule} ({runs})" for rule, runs in cut.most_common()) or "an interruption"
 
 
 def _violated(rule: str, finding: verdict.Finding, exercised: int) -> verdict.RuleVerdict:
@@ -160,11 +173,19 @@ def _violated(rule: str, finding: verdict.Finding, exercised: int) -> verdict.Ru
         "violated",
         finding.step,
         finding.scenario,
-        finding.message if is_first else "broken in the same step",
+        _words(finding) if is_first else "broken in the same step",
         None if is_first else finding.rule,
         exercised,
         finding.divergence if is_first else None,
     )
+
+
+def _words(finding: verdict.Finding) -> str:
+    """The message, and which rules the run breaks before."""
+    if not finding.behind:
+        return finding.message
+    before = ", ".join(finding.behind)
+    return f"{finding.message} (in a run that breaks {before} before: may be its consequence)"
 
 
 def _is_itself(gate: GateContext, rule: Rule) -> bool:

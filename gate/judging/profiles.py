@@ -13,18 +13,19 @@ class Profile(NamedTuple):
         shrink_runs: further runs that Hypothesis may take to shrink one failure.
         shrink_attempts: replays that our own shrinking may take after that.
         corpus_steps: a built-in scenario longer than this many steps is left out.
+        steps: a scale is searched no further after so many steps, shrinking not counted: a target
+            that answers in a millisecond takes as many milliseconds.
     """
 
     examples: int
     shrink_runs: int
     shrink_attempts: int
     corpus_steps: int
+    steps: int = 10**9
 
 
 PROFILES: dict[str, Profile] = {
-    "quick": Profile(examples=60, shrink_runs=60, shrink_attempts=60, corpus_steps=2_000),
-    "ci": Profile(examples=400, shrink_runs=250, shrink_attempts=250, corpus_steps=60_000),
-    "nightly": Profile(
-        examples=2_000, shrink_runs=1_000, shrink_attempts=1_000, corpus_steps=10**9
-    ),
+    "quick": Profile(60, 60, 60, corpus_steps=2_000, steps=30_000),
+    "ci": Profile(400, 250, 250, corpus_steps=60_000, steps=300_000),
+    "nightly": Profile(2_000, 1_000, 1_000, corpus_steps=10**9, steps=3_000_000),
 }

@@ -19,7 +19,7 @@ from . import verdict
 from .context import GateContext
 from .deviations import Deviations
 from .events import Notice, Progress
-from .findings import confirm, keep
+from .findings import Place, confirm, keep
 from .shrinking import shrink_and_keep
 
 # What is done with a scenario that breaks a rule, and the seconds that it took; whether to go on.
@@ -36,32 +36,35 @@ def replay_seeds(gate: GateContext, scale: str, fixed: Mapping[str, Any]) -> fro
         for one in _short_enough(gate, seed_corpus(gate.options.system, scale))
     ]
     known: set[str] = set()
+    looked_into = 0
 
     def found(scenario: Scenario, outcome: Outcome, seconds: float) -> bool:
-        first = outcome.broken[0]
-        if first.rule not in known:
-            known.add(first.rule)
-            attempts = gate.options.profile.shrink_runs + gate.options.profile.shrink_attempts
-            shrink_and_keep(gate, "corpus", scale, scenario, first, attempts, seconds)
-        return len(known) < gate.options.max_failures and NEVER_HANGS not in known
+        nonlocal looked_into
+        first, profile = outcome.broken[0], gate.options.profile
+        if looked_into >= gate.options.max_failures:
+            known.update(gate.results.leave(outcome.broken))
+        else:
+            attempts = profile.shrink_runs + profile.shrink_attempts
+            place = Place("corpus", scale, frozenset(known))
+            known.update(shrink_and_keep(gate, place, scenario, first, attempts, seconds))
+        looked_into += 1
+        return NEVER_HANGS not in known
 
     if chosen:
-        _replay(gate, "corpus", scale, chosen, found)
+        _replay(gate, "corpus", scale, chosen, found, known)
     return frozenset(known)
 
 
 def replay_builtin(gate: GateContext) -> None:
     """The published scenarios that are short enough for the profile, the shortest first."""
     chosen = _short_enough(gate, by_length(gate.options.system))
-    _replay(gate, "corpus", "production", chosen, _as_it_is(gate, "corpus", "production"))
+    _replay_as_it_is(gate, "corpus", "production", chosen)
 
 
 def replay_own(gate: GateContext) -> None:
     """The scenarios of the user's own corpus, all of them."""
     if gate.options.corpus:
-        _replay(
-            gate, "own corpus", "given", gate.options.corpus, _as_it_is(gate, "own corpus", "given")
-        )
+        _replay_as_it_is(gate, "own corpus", "given", gate.options.corpus)
 
 
 def _short_enough(gate: GateContext, there: Mapping[str, Scenario]) -> list[Scenario]:
@@ -74,37 +77,43 @@ def _short_enough(gate: GateContext, there: Mapping[str, Scenario]) -> list[Scen
     return chosen
 
 
-def _as_it_is(gate: GateContext, engine: str, scale: str) -> Found:
-    """Keep a scenario that was chosen, as it is."""
+def _replay_as_it_is(
+    gate: GateContext, engine: str, scale: str, chosen: Sequence[Scenario]
+) -> None:
+    """Replay scenarios that were chosen; one that breaks a rule is kept as it is."""
+    known: set[str] = set()
 
     def found(scenario: Scenario, outcome: Outcome, seconds: float) -> bool:
-        again = confirm(gate, scenario, outcome.broken[0])
-        keep(gate, engine, scale, scenario, again, seconds, 0.0)
+        first = outcome.broken[0]
+        place = Place(engine, scale, frozenset(known))
+        again = confirm(gate, place, scenario, first)
+        keep(gate, place, scenario, again, seconds, 0.0)
+        known.update(one.rule for one in again.broken)
         return True
 
-    return found
+    _replay(gate, engine, scale, chosen, found, known)
 
 
 def _replay(
-    gate: GateContext, engine: str, scale: str, chosen: Sequence[Scenario], found: Found
+    gate: GateContext,
+    engine: str,
+    scale: str,
+    chosen: Sequence[Scenario],
+    found: Found,
+    known: set[str],
 ) -> None:
-    """Each scenario to its end or to the first broken rule, while `found` says to go on."""
+    """Each scenario to its end, while `found` says to go on; it adds the rule to those `known`.
+
+    A run that breaks a rule is run again behind it, until it breaks none that is new.
+    """
     began = time.monotonic()
     totals: Counter[str] = Counter()
     complete = False
     try:
         for number, scenario in enumerate(chosen):
             gate.report(Progress(f"{engine}, {scale}", number, len(chosen), totals["steps"]))
-            found_at = time.monotonic()
-            try:
-                meant = replace(scenario, revision=gate.options.revision, expect=None)
-                outcome = replay(gate.target, meant, gate.options.rules, new=gate.deviations.new)
-            except (ConfigRefused, InputError):  # an option that this revision does not have
-                totals["refused"] += 1
-                continue
-            totals.update(outcome.counts)
-            gate.results.exercised.update(outcome.exercised)
-            if outcome.broken and not found(meant, outcome, time.monotonic() - found_at):
+            meant = replace(scenario, revision=gate.options.revision, expect=None)
+            if not _to_its_end(gate, meant, found, known, totals):
                 break
         complete = True
     finally:
@@ -112,20 +121,43 @@ def _replay(
         gate.results.engines.append(verdict.EngineRun.of(engine, scale, totals, seconds, complete))
 
 
+def _to_its_end(
+    gate: GateContext, meant: Scenario, found: Found, known: set[str], totals: Counter[str]
+) -> bool:
+    """Replay one scenario, behind each rule that it breaks; whether to go on with others."""
+    runs = totals["runs"] + 1
+    while True:
+        began = time.monotonic()
+        try:
+            rules = gate.rules_beyond(known)
+            outcome = replay(gate.target, meant, rules, new=gate.deviations.new)
+        except (ConfigRefused, InputError):  # an option that this revision does not have
+            totals["refused"] += 1
+            return True
+        totals.update(outcome.counts)
+        totals["runs"] = runs  # one, however often it is run again behind a rule
+        gate.results.count(outcome)
+        if not outcome.broken or outcome.broken[0].rule in known:
+            return True
+        if not found(meant, outcome, time.monotonic() - began):
+            return False
+
+
 def replay_deviations(gate: GateContext) -> None:
     """What the user knows to fail, each scenario to its end; another failure is a finding."""
     began = time.monotonic()
     settled = settle(gate.deviations, gate.target, gate.options.revision, gate.options.rules)
     for outcome in settled:
-        gate.results.exercised.update(outcome.exercised)
+        gate.results.count(outcome)
     for number, scenario in gate.deviations.scenarios.items():
         if gate.deviations.met.get(number, ("unused",))[0] not in ("known", "passes"):
             continue
         meant = replace(scenario, revision=gate.options.revision, expect=None)
         outcome = replay(gate.target, meant, gate.options.rules, new=gate.deviations.new)
         if outcome.broken:
-            again = confirm(gate, meant, outcome.broken[0])
-            keep(gate, "deviations", "given", meant, again, 0.0, 0.0)
+            place = Place("deviations", "given")
+            again = confirm(gate, place, meant, outcome.broken[0])
+            keep(gate, place, meant, again, 0.0, 0.0)
     if settled:
         steps = sum(outcome.steps for outcome in settled)
         ran = verdict.EngineRun(

@@ -9,7 +9,7 @@ from ...properties.predicates.predicate import Broken
 from ...properties.predicates.rules import NEVER_HANGS
 from ...properties.shrinking.shrink import shrink
 from .context import GateContext
-from .findings import confirm, keep
+from .findings import Place, confirm, keep
 
 # Each trial of a scenario that hangs costs the time limit of a step.
 HANG_ATTEMPTS = 10
@@ -19,16 +19,16 @@ SHRINK_MODEL_ATTEMPTS = 20
 
 def shrink_and_keep(
     gate: GateContext,
-    engine: str,
-    scale: str,
+    place: Place,
     found: Scenario,
     first: Broken,
     attempts: int,
     found_after: float,
     shrunk_in: float = 0.0,
-) -> None:
+) -> frozenset[str]:
     """Keep the smallest scenario that breaks the same rule, in at most so many trials: on the
-    shrink model where there is one, and then on the target.
+    shrink model where there is one, and then on the target. Returns the rules that it breaks in
+    its last step.
 
     `found_after`, `shrunk_in`: seconds until it broke, and those that it was shrunk already. Ctrl-C
     ends the shrinking; what there is by then is kept.
@@ -36,15 +36,13 @@ def shrink_and_keep(
     Raises:
         TargetBroken: the same scenario does not break the rule again.
     """
-    smallest, target = found, gate.target
+    smallest, target, rules = found, gate.target, gate.rules_beyond(place.known)
     began = time.monotonic()
 
     def still_breaks(candidate: Scenario) -> bool:
         nonlocal smallest
         try:
-            ended = replay(
-                target, candidate, gate.options.rules, last_step=first.step, new=gate.deviations.new
-            )
+            ended = replay(target, candidate, rules, last_step=first.step, new=gate.deviations.new)
         except ConfigRefused:  # plainer, but not for this target
             return False
         again = ended.broken
@@ -66,6 +64,7 @@ def shrink_and_keep(
         if smallest is found:
             shrink(smallest, still_breaks, attempts)
     finally:
-        outcome = confirm(gate, smallest, first)
+        outcome = confirm(gate, place, smallest, first)
         seconds = shrunk_in + time.monotonic() - began
-        keep(gate, engine, scale, smallest, outcome, found_after, seconds)
+        keep(gate, place, smallest, outcome, found_after, seconds)
+    return frozenset(one.rule for one in outcome.broken)

@@ -44,7 +44,10 @@ class EngineRun(msgspec.Struct, frozen=True):
 
 
 class Finding(msgspec.Struct, frozen=True):
-    """One counterexample. Times in seconds: until the rule first broke, then to shrink."""
+    """One counterexample. Times in seconds: until the rule first broke, then to shrink.
+
+    `behind`: rules that the same run breaks before, of which this one may be a consequence.
+    """
 
     rule: str
     engine: str
@@ -57,6 +60,7 @@ class Finding(msgspec.Struct, frozen=True):
     found_after: float
     shrunk_in: float
     divergence: str | None = None
+    behind: tuple[str, ...] = ()
 
 
 class RuleVerdict(msgspec.Struct, frozen=True):

@@ -17,7 +17,7 @@ if TYPE_CHECKING or __package__:
     from .protocol_checks import CheckedRequest, RefusedError, refuse
     from .streams import Output
 else:
-    from protocol_checks import RefusedError, refuse
+    from protocol_checks import CheckedRequest, RefusedError, refuse
     from streams import Output
 
 MODEL = "meta-llama/Llama-3.1-8B"  # of the checkout's configs/model

@@ -9,8 +9,6 @@ rich), and not schedproof; SCHEDPROOF_LLMSERVINGSIM is the folder of the checkou
 import os
 from typing import TYPE_CHECKING, Any
 
-from .protocol_checks import CheckedRequest
-
 if TYPE_CHECKING or __package__:
     from . import protocol_checks
     from .jsonl import Reply, serve
@@ -66,7 +64,7 @@ class LlmServingSimTarget(HostedTarget):
         engine = Engine(self._checkout, config)
         return Hosted(engine, "llmservingsim", self._checkout.version, fields)
 
-    def admit(self, engine: Engine, asked: CheckedRequest) -> None:
+    def admit(self, engine: Engine, asked: protocol_checks.CheckedRequest) -> None:
         """Queue a request; the simulator refuses none."""
         engine.add(asked)
 

@@ -14,8 +14,6 @@ from itertools import count
 from types import ModuleType, SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
-from .protocol_checks import CheckedRequest
-
 if TYPE_CHECKING or __package__:
     from . import protocol_checks
     from .jsonl import Reply, serve
@@ -49,7 +47,7 @@ class NanoTarget(HostedTarget):
             raise protocol_checks.refuse("block_size", config["block_size"], "at least 2")
         return Hosted(Engine(config), "nano-vllm", version(), OBSERVES)
 
-    def admit(self, engine: "Engine", asked: CheckedRequest) -> None:
+    def admit(self, engine: "Engine", asked: protocol_checks.CheckedRequest) -> None:
         """Queue a request: nano-vLLM itself refuses none, and cannot tell two of one name."""
         if asked.output.id in engine.live:
             raise protocol_checks.RefusedError(f"request {asked.output.id!r} is unfinished")
@@ -90,7 +88,7 @@ class Engine:
         self._outputs: dict[int, Output] = {}
         self._hits: dict[int, int] = {}  # tokens found in the cache, by the holding sequence
 
-    def add(self, asked: CheckedRequest) -> None:
+    def add(self, asked: protocol_checks.CheckedRequest) -> None:
         """A request joins the queue."""
         one = self._sequence(asked.prompt, self._params(max_tokens=asked.max_tokens))
         self._outputs[one.seq_id] = asked.output

@@ -5,8 +5,6 @@ Standard library only: this file runs inside the environment of a release under 
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from .protocol_checks import CheckedRequest
-
 if TYPE_CHECKING or __package__:
     from . import protocol_checks
     from .jsonl import ProtocolError, Reply
@@ -38,7 +36,7 @@ class HostedTarget:
         """A fresh engine; raises RefusedError."""
         raise NotImplementedError
 
-    def admit(self, engine: Any, asked: CheckedRequest) -> None:
+    def admit(self, engine: Any, asked: protocol_checks.CheckedRequest) -> None:
         """Queue a request; raises RefusedError."""
         raise NotImplementedError
 

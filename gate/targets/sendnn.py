@@ -8,8 +8,6 @@ Runs as a script in an environment that holds a release and not schedproof:
 import sys
 from typing import TYPE_CHECKING, Any
 
-from .protocol_checks import CheckedRequest
-
 if TYPE_CHECKING or __package__:
     from . import protocol_checks
     from .jsonl import serve
@@ -53,7 +51,7 @@ class SpyreTarget(HostedTarget):
         check_pool(engine)
         return Hosted(engine, release.name, release.version, observed_fields(engine))
 
-    def admit(self, engine: Engine, asked: CheckedRequest) -> None:
+    def admit(self, engine: Engine, asked: protocol_checks.CheckedRequest) -> None:
         """Queue a request, unless the protocol or the release refuses it at the door."""
         check_admissible(engine, asked.output.id, len(asked.prompt), asked.max_tokens)
         engine.add(asked)

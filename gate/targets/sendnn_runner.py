@@ -17,7 +17,7 @@ if TYPE_CHECKING or __package__:
     from .streams import EOS, VOCABULARY, Output
     from .vllm_offline import block_hasher
 else:
-    from protocol_checks import RefusedError
+    from protocol_checks import CheckedRequest, RefusedError
     from sendnn_release import Release, configure
     from streams import EOS, VOCABULARY, Output
     from vllm_offline import block_hasher

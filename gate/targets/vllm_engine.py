@@ -15,7 +15,7 @@ if TYPE_CHECKING or __package__:
     from .vllm_offline import block_hasher
     from .vllm_release import Release, configure
 else:
-    from protocol_checks import RefusedError, refuse
+    from protocol_checks import CheckedRequest, RefusedError, refuse
     from streams import EOS, Output
     from vllm_offline import block_hasher
     from vllm_release import Release, configure

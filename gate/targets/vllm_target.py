@@ -9,8 +9,6 @@ No file of this folder may be called vllm.py: the folder of a script comes first
 
 from typing import TYPE_CHECKING, Any
 
-from .protocol_checks import CheckedRequest
-
 if TYPE_CHECKING or __package__:
     from . import protocol_checks
     from .jsonl import serve
@@ -54,7 +52,7 @@ class VllmTarget(HostedTarget):
         engine = Engine(release, config)
         return Hosted(engine, "vllm", release.version, observed_fields(engine))
 
-    def admit(self, engine: Engine, asked: CheckedRequest) -> None:
+    def admit(self, engine: Engine, asked: protocol_checks.CheckedRequest) -> None:
         """Queue a request, unless vLLM refuses it at its front door."""
         engine.add(asked)
 

@@ -1,5 +1,6 @@
 """The Hypothesis state machine that drives any target: arrivals, steps, aborts, drain."""
 
+from collections import Counter
 from collections.abc import Callable
 from typing import Any, ClassVar
 
@@ -50,6 +51,8 @@ class SchedulerMachine(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.requests: list[Request] = []
+        self.exercised = Counter[str]()
+        self.cut_by: str | None = None
         self.over = True
 
     @property
@@ -74,7 +77,7 @@ class SchedulerMachine(RuleBasedStateMachine):
                 asked.revision,
                 config,
                 asked.rules,
-                self.search.exercised,
+                self.exercised,
                 asked.predicates,
             )
         except ConfigRefused as refusal:
@@ -148,9 +151,12 @@ class SchedulerMachine(RuleBasedStateMachine):
             self.one_step()
 
     def teardown(self) -> None:
-        """Finish the run."""
-        if not self.over:
-            self.drain()
+        """Finish the run, and count what it exercised."""
+        try:
+            if not self.over:
+                self.drain()
+        finally:
+            self.search.count(self.exercised, self.cut_by)
         if self.search.hooks.ended is not None and self.requests:
             whole = msgspec.structs.replace(self.scenario(), requests=tuple(self.requests))
             self.search.hooks.ended(whole)
@@ -264,6 +270,8 @@ class SchedulerMachine(RuleBasedStateMachine):
         """
         new = self.search.hooks.new(broken, self.scenario())
         self.over = bool(new) or ends_run(broken)
+        if self.over:
+            self.cut_by = (new or broken)[0].rule
         if new and new[0].rule not in self.search.options.known:
             self.search.fail(self.scenario(), new, self.shrink_runs)
             raise RuleBroken(new[0].rule)

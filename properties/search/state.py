@@ -28,6 +28,7 @@ class SearchOptions:
         config: the only configuration, instead of those of the scale.
         fixed: keys of the configuration that have one value only, whatever the scale has.
         predicates: replace those of the system.
+        max_steps: no run begins after so many steps.
     """
 
     target: Target
@@ -39,6 +40,7 @@ class SearchOptions:
     config: dict[str, Any] | None = None
     fixed: Mapping[str, Any] = field(default_factory=dict)
     predicates: Mapping[str, Predicate] | None = None
+    max_steps: int = NO_END
 
 
 @dataclass(frozen=True)
@@ -64,11 +66,13 @@ class Search:
     Attributes:
         runs, steps: how much ran, shrinking included.
         exercised: per rule, the steps in which its witness occurred.
+        uncut: rules whose witness occurred in a run that no broken rule ended.
+        cut: by rule, the runs that it ended.
         refused: configurations that the target refused, by its message.
         rejected: requests that the target refused.
         failure: the smallest scenario so far that broke a rule, and what it broke.
-        runs_to_failure, found_after, shrink_seconds: runs and seconds until a rule first broke,
-            and seconds that Hypothesis spent on shrinking it.
+        runs_to_failure, steps_to_failure, found_after, shrink_seconds: runs, steps and seconds
+            until a rule first broke, and seconds that Hypothesis spent on shrinking it.
     """
 
     options: SearchOptions
@@ -76,10 +80,13 @@ class Search:
     runs: int = 0
     steps: int = 0
     exercised: Counter[str] = field(default_factory=Counter)
+    uncut: set[str] = field(default_factory=set)
+    cut: Counter[str] = field(default_factory=Counter)
     refused: Counter[str] = field(default_factory=Counter)
     rejected: int = 0
     failure: tuple[Scenario, list[Broken]] | None = None
     runs_to_failure: int = 0
+    steps_to_failure: int = 0
     found_after: float = 0.0
     shrink_seconds: float = 0.0
     run_limit: int = 0
@@ -95,13 +102,28 @@ class Search:
         """Count a run.
 
         Raises:
-            StopSearch: the runs for shrinking are used up.
+            StopSearch: the steps are used up, or the runs for shrinking.
         """
+        if self.failure is None and self.exhausted:
+            raise StopSearch
         if self.failure is not None and self.runs >= self.run_limit:
             raise StopSearch
         self.runs += 1
         if self.hooks.watch is not None:
             self.hooks.watch(self)
+
+    def count(self, exercised: Counter[str], cut_by: str | None) -> None:
+        """Add what a run exercised; `cut_by`: the broken rule that ended it."""
+        self.exercised.update(exercised)
+        if cut_by is None:
+            self.uncut |= (+exercised).keys()
+        else:
+            self.cut[cut_by] += 1
+
+    @property
+    def exhausted(self) -> bool:
+        """It has taken all the steps that it may."""
+        return self.steps >= self.options.max_steps
 
     @property
     def last_step(self) -> int:
@@ -112,6 +134,7 @@ class Search:
         """Keep the smallest scenario that breaks a rule."""
         if self.failure is None:
             self.runs_to_failure = self.runs
+            self.steps_to_failure = self.steps
             self.run_limit = self.runs + shrink_runs
             self.found_after = time.monotonic() - self.began
         elif broken[0].rule != self.failure[1][0].rule:

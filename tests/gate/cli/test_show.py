@@ -47,7 +47,7 @@ def test_a_broken_rule_names_a_command_that_shows_it(run: Run) -> None:
     assert "schedproof replay &#39;of it.json&#39; --rule SPY-R07 --step-limit 5" in page
 
 
-@pytest.mark.parametrize(("size", "told"), [(6_000_000, ""), (7_250_000, "7.2 MB")])
+@pytest.mark.parametrize(("size", "reported"), [(6_000_000, ""), (7_250_000, "7.2 MB")])
 def test_a_page_that_is_slow_to_open_says_so(size: int, reported: str) -> None:
     assert reported in size_told(size)
     assert bool(size_told(size)) == bool(reported)
@@ -71,7 +71,7 @@ def test_the_page_is_called_after_the_file(file: str, name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "reported"),
     [
         ("none.json", "none.json: cannot be read (No such file or directory)"),
         (".", ".: cannot be read (Is a directory)"),

@@ -105,9 +105,11 @@ def test_a_finding_is_reported_once_its_file_is_there(gate: Callable[..., GateCo
 
     judged = gate(BreaksThreeRules(), report=report)
     verdict = judge(judged)
-    assert commands == [
-        f"schedproof replay {finding.scenario} --target toy" for finding in verdict.findings
-    ]
+    replays = [f"schedproof replay {one.scenario} --target toy" for one in verdict.findings]
+    # Behind another rule only its own is asked for: the other one would end the replay.
+    assert [command.partition(" --rule ")[0] for command in commands] == replays
+    rules = [command.partition(" --rule ")[2] for command in commands]
+    assert all(rule in ("", one.rule) for rule, one in zip(rules, verdict.findings, strict=True))
     assert len(commands) > 2
 
 

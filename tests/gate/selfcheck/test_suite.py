@@ -235,7 +235,7 @@ def test_without_a_fault_the_exit_code_is_0(check):
 
 
 @pytest.mark.parametrize(
-    ("fault", "told"),
+    ("fault", "reported"),
     [
         (killed("survivor", hypothesis=False), "survivor (SPY-R22) survives"),
         (witnessed(hypothesis=False), "SPY-R22 is never exercised"),

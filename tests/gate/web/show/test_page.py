@@ -23,7 +23,7 @@ from schedproof.model.target import ModelTarget
 from schedproof.properties.checking.replay import replay
 from schedproof.spec.catalogue import load
 
-from ...told import HOSTILE
+from ...reported import HOSTILE
 from ...trace_build import SMALL
 from . import runs
 

@@ -47,7 +47,7 @@ def test_both_phases_are_at_stake_while_one_runs_and_another_waits(
 
 
 @pytest.mark.parametrize(
-    ("tokens", "told"),
+    ("tokens", "reported"),
     [(4, None), (5, "11 tokens prefilled > max_num_batched_tokens 10")],
 )
 def test_all_tokens_of_a_prefill_are_within_the_budget(tokens: int, reported: str | None) -> None:
@@ -112,7 +112,7 @@ def test_slots_are_not_at_stake_when_nobody_is_left() -> None:
 
 
 @pytest.mark.parametrize(
-    ("tokens", "hit", "told"),
+    ("tokens", "hit", "reported"),
     [
         (9, 0, None),
         (8, 0, "a computes 8 tokens in a step, 9 are left"),
@@ -128,7 +128,7 @@ def test_a_prompt_is_computed_whole_but_for_what_is_cached(
 
 
 @pytest.mark.parametrize(
-    ("scheduled", "told"),
+    ("scheduled", "reported"),
     [
         ({"a": 10}, None),
         (
@@ -169,7 +169,7 @@ def test_prompts_longer_than_a_block_could_be_cut(prompt: int, exercised: bool) 
 
 
 @pytest.mark.parametrize(
-    ("scheduled", "told"),
+    ("scheduled", "reported"),
     [
         ({}, None),
         ({"a": 1}, None),
@@ -288,7 +288,7 @@ def admits(history: RunHistory, **tables: tuple[int, ...]) -> Step:
 
 
 @pytest.mark.parametrize(
-    ("free", "told"),
+    ("free", "reported"),
     [(2, None), (1, "a admitted: its 6 tokens need 2 blocks of 1")],
 )
 def test_the_blocks_of_all_tokens_must_be_free(free: int, reported: str | None) -> None:

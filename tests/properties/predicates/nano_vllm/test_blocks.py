@@ -29,7 +29,7 @@ def test_nothing_breaks_and_nothing_is_at_stake_where_nobody_is(rule: str) -> No
 
 
 @pytest.mark.parametrize(
-    ("tokens", "computed", "written", "told"),
+    ("tokens", "computed", "written", "reported"),
     [
         (1, 9, (5,), None),
         (1, 8, (3,), None),
@@ -78,7 +78,7 @@ def test_slots_are_at_stake_when_one_is_scheduled_and_goes_on() -> None:
 
 
 @pytest.mark.parametrize(
-    ("own", "held", "told"),
+    ("own", "held", "reported"),
     [
         ((("s", 8), ("b", 4)), (1, 2, 4), None),
         ((("s", 4), ("b", 8)), (1, 5, 4), None),
@@ -104,7 +104,7 @@ def test_a_table_has_no_block_twice() -> None:
 
 
 @pytest.mark.parametrize(
-    ("emitted", "told"),
+    ("emitted", "reported"),
     [({"a": 1}, None), ({}, "b and a share block 2, and differ before token 8")],
 )
 def test_what_is_emitted_in_the_step_counts_as_said(
@@ -129,7 +129,7 @@ def test_sharing_is_at_stake_when_two_hold_the_same_block() -> None:
 
 
 @pytest.mark.parametrize(
-    ("hit", "told"),
+    ("hit", "reported"),
     [(0, None), (4, None), (8, None), (5, "a finds 5 tokens in the cache, no whole blocks")],
 )
 def test_a_hit_is_made_of_whole_blocks(hit: int, reported: str | None) -> None:
@@ -145,7 +145,7 @@ def test_hits_of_those_who_run_are_not_found_again() -> None:
 
 
 @pytest.mark.parametrize(
-    ("prompt", "hit", "told"),
+    ("prompt", "hit", "reported"),
     [
         (8, 4, None),
         (8, 8, "a finds 8 of 8 tokens in the cache, at most 4"),

@@ -12,7 +12,7 @@ from .build import book, ran, request, runs
 
 
 @pytest.mark.parametrize(
-    ("tokens", "told"),
+    ("tokens", "reported"),
     [
         (1, None),
         (2, "a runs and computes 2 tokens"),
@@ -67,7 +67,7 @@ def test_turns_are_at_stake_when_several_go_on_in_a_step_that_decodes(
 
 
 @pytest.mark.parametrize(
-    ("gone", "told"),
+    ("gone", "reported"),
     [
         ("", None),
         ("c", None),
@@ -83,7 +83,7 @@ def test_victims_are_the_last_of_those_who_run(gone: str, reported: str | None) 
 
 
 @pytest.mark.parametrize(
-    ("free", "told"),
+    ("free", "reported"),
     [
         (1, None),
         (2, "b preempted, although 2 blocks were free and requests that run need at most 2"),
@@ -126,7 +126,7 @@ def test_the_choice_of_a_victim_is_at_stake_among_several(
 
 
 @pytest.mark.parametrize(
-    ("waiting", "more", "told"),
+    ("waiting", "more", "reported"),
     [
         ("b", {}, None),
         ("b", {"computed": {"a": 7, "b": 0}, "blocks": {"a": (1, 2), "b": ()}}, None),
@@ -160,7 +160,7 @@ def test_what_a_victim_keeps_is_at_stake_when_one_who_ran_is_preempted() -> None
 
 
 @pytest.mark.parametrize(
-    ("tokens", "emitted", "told"),
+    ("tokens", "emitted", "reported"),
     [
         (15, 1, None),
         (15, 0, "a emits no token; it computed 15 of 15 tokens"),
@@ -213,7 +213,7 @@ def back(**changes: Any) -> Any:
 
 
 @pytest.mark.parametrize(
-    ("tokens", "hit", "told"),
+    ("tokens", "hit", "reported"),
     [
         (9, 0, None),
         (6, 0, "b was preempted with 3 tokens generated and computes 6 of 9"),
@@ -255,7 +255,7 @@ def test_computing_again_is_at_stake_when_one_comes_back_with_tokens(
 
 
 @pytest.mark.parametrize(
-    ("computed", "held", "told"),
+    ("computed", "held", "reported"),
     [
         (4, (1,), None),
         (4, (1, 2), "a holds 2 blocks; its 4 computed tokens are 1"),

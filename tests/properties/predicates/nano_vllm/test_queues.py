@@ -12,7 +12,7 @@ from .build import book, ran, request, runs
 
 
 @pytest.mark.parametrize(
-    ("gone", "waiting", "told"),
+    ("gone", "waiting", "reported"),
     [
         ("", "d", None),
         ("c", "cd", None),
@@ -52,7 +52,7 @@ def test_the_front_is_at_stake_when_others_wait_beside_the_victims(
 
 
 @pytest.mark.parametrize(
-    ("waiting", "told"),
+    ("waiting", "reported"),
     [
         ("bcd", None),
         ("cd", None),
@@ -92,7 +92,7 @@ def test_before_the_first_step_nobody_waits() -> None:
 
 
 @pytest.mark.parametrize(
-    ("scheduled", "running", "more", "told"),
+    ("scheduled", "running", "more", "reported"),
     [
         ("ab", "ab", {}, None),
         ("ab", "ba", {}, "b, a run; expected a, b"),
@@ -118,7 +118,7 @@ def test_one_aborted_inside_the_step_runs_no_longer() -> None:
 
 
 @pytest.mark.parametrize(
-    ("running", "told"),
+    ("running", "reported"),
     [
         ("xab", None),
         ("xba", "x, b, a run; expected x, a, b"),
@@ -149,7 +149,7 @@ def test_an_order_is_at_stake_when_several_run() -> None:
 
 
 @pytest.mark.parametrize(
-    ("revision", "prefilling", "holder", "told"),
+    ("revision", "prefilling", "holder", "reported"),
     [
         ("documented", "", "", None),
         ("documented", "", "b", "b waits, number 1 in line, and holds 2 blocks"),
