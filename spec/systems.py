@@ -8,7 +8,7 @@ The layer that uses a part has a function for it, which states its type: `model.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from importlib import import_module
 from types import MappingProxyType
@@ -42,6 +42,9 @@ class System:
             with systems that lack it; None for none.
         mutants: `properties.mutants.mutant.Mutant`s; None for none.
         out_of_scope: published bugs that no mutant brings back, with the reason; None for none.
+        schedulers: names that its published schedulers report; what is known of releases is known
+            of these only.
+        followed_by: by revision, the fields without which no client can follow what is computed.
     """
 
     name: str
@@ -58,6 +61,8 @@ class System:
     neutral: object = None
     mutants: object = None
     out_of_scope: object = None
+    schedulers: tuple[str, ...] = ()
+    followed_by: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
 
 _registered: dict[str, System] = {}

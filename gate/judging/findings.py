@@ -9,10 +9,12 @@ from msgspec.structs import replace
 from ...model.faults import TargetBroken
 from ...model.scenario import Scenario
 from ...model.spyre.revision import DECIDES_AS
+from ...model.target import ModelTarget
 from ...properties.checking.replay import Outcome, replay
 from ...properties.checking.shape import shape
 from ...properties.predicates.predicate import Broken
 from ...spec.catalogue import load
+from ...spec.systems import SYSTEMS
 from ..console import output
 from ..corpus.folder import FoundOn, Origin
 from ..files.scenario_file import write_scenario
@@ -75,7 +77,7 @@ def keep(
     }
     named = replace(scenario, name=f"{first.rule} on {gate.options.spec.text}", origin=origin)
     path = write_scenario(named, gate.options.out, first.rule)
-    known = _divergence(gate, first.rule, started.version)
+    known = _divergence(gate, first.rule, started.name, started.version)
     finding = verdict.Finding(
         rule=first.rule,
         engine=place.engine,
@@ -107,9 +109,12 @@ def _behind(gate: GateContext, place: Place, scenario: Scenario, first: Broken) 
     return tuple(one.rule for one in whole.broken if one.rule in place.known)
 
 
-def _divergence(gate: GateContext, rule: str, version: str) -> str | None:
+def _divergence(gate: GateContext, rule: str, name: str, version: str) -> str | None:
     """What the catalogue knows of this release and rule; nothing where a release is held to what
-    it does itself."""
+    it does itself, and nothing of a scheduler that is not published."""
+    published = name in SYSTEMS[gate.options.system].schedulers
+    if not published and not isinstance(gate.target, ModelTarget):
+        return None
     if DECIDES_AS.get(version, version) == gate.options.revision:
         return None
     by_id = {entry.id: entry for entry in load(gate.options.system)}

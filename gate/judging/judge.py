@@ -4,7 +4,7 @@ from collections import Counter
 
 from ...model.faults import TargetFault
 from ...model.target import ModelTarget
-from ...properties.predicates.rules import LOCKSTEP, applies, observable
+from ...properties.predicates.rules import LOCKSTEP, applies, followed_by, observable
 from ...spec.catalogue import Rule
 from ..targets.capabilities import Probed, probe
 from . import verdict
@@ -104,7 +104,10 @@ def _conclude(
 def judge_rules(gate: GateContext, observes: frozenset[str]) -> list[verdict.RuleVerdict]:
     """One verdict per rule, in catalogue order; rules of other revisions are left out."""
     options, results = gate.options, gate.results
-    seen = {rule.id for rule in observable(options.rules, options.revision, observes)}
+    seen = {
+        rule.id
+        for rule in observable(options.rules, options.revision, observes, system=options.system)
+    }
     first: dict[str, verdict.Finding] = {}
     for finding in results.findings:
         first.setdefault(finding.rule, finding)
@@ -135,7 +138,8 @@ def _verdict_of(
     if rule.unchecked:
         return verdict.RuleVerdict(rule.id, "not_observable", message=rule.unchecked)
     if not is_seen:
-        missing = ", ".join(sorted(set(rule.needs) - observes))
+        followed = followed_by(gate.options.system, gate.options.revision)
+        missing = ", ".join(sorted({*rule.needs, *followed} - observes))
         why = f"the target does not show {missing}"
         return verdict.RuleVerdict(rule.id, "not_observable", message=why)
     beside = next((one for one in results.findings if rule.id in one.consequences), None)

@@ -133,7 +133,9 @@ class TraceJudge:
         judged = self._of = self.judged[key]
         judged.began(event.started)
         self.runs += 1
-        seen = observable(judged.rules, event.revision, event.started.observes, event.config)
+        seen = observable(
+            judged.rules, event.revision, event.started.observes, event.config, event.system
+        )
         compared = self._explain and keeps_step(event.system, event.revision, event.started.name)
         checked = [rule for rule in seen if compared or rule.id != LOCKSTEP]
         judged.observed |= {rule.id for rule in checked}

@@ -66,10 +66,13 @@ class Differing(NamedTuple):
 def differing(seen: Step, other: Step) -> Iterator[Differing]:
     """The fields, shown by both, in which two steps differ.
 
-    Block numbers are names: they are compared up to renaming, 0 (padding) apart. A request that is
-    not listed has nothing computed, cached or held.
+    Block numbers are names: they are compared up to renaming. Block 0 is no name, but the padding,
+    where steps show their padding, or only where they write. A request that is not listed has
+    nothing computed, cached or held.
     """
-    names: tuple[dict[int, int], dict[int, int]] = ({0: 0}, {0: 0})
+    pads = seen.left_pad_blocks is not None or other.left_pad_blocks is not None
+    padding = {0: 0} if pads or seen.blocks is None or other.blocks is None else {}
+    names: tuple[dict[int, int], dict[int, int]] = (dict(padding), dict(padding))
     for field in _unequal(seen, other):
         if field not in NULLABLE and None in (getattr(seen, field), getattr(other, field)):
             continue

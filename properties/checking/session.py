@@ -69,7 +69,7 @@ class Session:
         """
         self._target = target
         self.started: Started = read_started(ask("start", target.start, system, revision, config))
-        seen = observable(rules, revision, self.started.observes, config)
+        seen = observable(rules, revision, self.started.observes, config, system)
         held = keeps_step(system, revision, self.started.name)
         self.checked = [rule for rule in seen if held or rule.id != LOCKSTEP]
         self.monitor = Monitor(

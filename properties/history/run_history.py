@@ -129,11 +129,17 @@ class RunHistory:
         """
         if account.started or not caches(self.config):
             return 0
-        if account.id in (step.prefix_hit or {}):
-            return (step.prefix_hit or {})[account.id]
-        if (step.finished or {}).get(account.id, "aborted") != "aborted":
+        if step.prefix_hit is not None and account.id in step.prefix_hit:
+            return step.prefix_hit[account.id]
+        if account.id in self.aborts_inside:
+            return None
+        if step.finished is None:
+            has_finished = step.prefix_hit is not None and account.id in step.scheduled
+        else:
+            has_finished = step.finished.get(account.id, "aborted") != "aborted"
+        if has_finished:
             return account.prompt + account.regenerated - step.scheduled.get(account.id, 0)
-        return None if account.id in self.aborts_inside else 0
+        return 0
 
     @property
     def arrived(self) -> int:
@@ -167,7 +173,8 @@ class RunHistory:
                 account.prefill_steps += 1
             account.prefix_hit += hit
             account.computed += hit + tokens
-        for name, tokens in (step.emitted or {}).items():
+        emitted = self._emissions(step) if step.emitted is None else step.emitted
+        for name, tokens in emitted.items():
             account = self.requests.get(name)
             if account is not None:
                 account.emitted += tokens
@@ -176,7 +183,8 @@ class RunHistory:
             for account in self.live.values():
                 held_back = account.id in self.paused
                 account.paused_steps = account.paused_steps + 1 if held_back else 0
-        for name, reason in (step.finished or {}).items():
+        finished = self._endings() if step.finished is None else step.finished
+        for name, reason in finished.items():
             self._end(name, reason)
         for name in self.aborts_inside:
             self._end(name, "aborted")
@@ -188,6 +196,24 @@ class RunHistory:
         self._note_first_in_line()
         if self._ended:
             self._forget(step)
+
+    def _emissions(self, step: Step) -> dict[str, int]:
+        """The tokens that the step emits, where the target does not show them: one for each request
+        all of whose known tokens are computed."""
+        computed = [self.live[name] for name in step.scheduled if name in self.live]
+        return {
+            one.id: 1
+            for one in computed
+            if one.computed >= one.num_tokens and one.id not in self.aborts_inside
+        }
+
+    def _endings(self) -> dict[str, str]:
+        """The requests that end, where the target does not show it: no token is left to them."""
+        return {
+            one.id: "length" if one.output_len == one.max_tokens else "eos"
+            for one in self.live.values()
+            if one.output_len is not None and one.tokens_left <= 0
+        }
 
     def max_hit(self, account: RequestHistory) -> int:
         """A bound on the hit: no hit is longer than what others have computed of it."""

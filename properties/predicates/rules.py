@@ -4,13 +4,14 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from ...spec.catalogue import Rule
-from ...spec.systems import part
+from ...spec.systems import SYSTEMS, part
 from ..history.run_history import caches
 from . import common
 from .predicate import Broken, Predicate
 
 NEVER_CRASHES = "ALL-R01"
 NEVER_HANGS = "ALL-R02"
+NONE_LOST = "ALL-R03"
 LOCKSTEP = "ALL-R07"
 EVERY_SYSTEM = "ALL-"
 
@@ -30,21 +31,35 @@ def observable(
     revision: str,
     observes: frozenset[str],
     config: Mapping[str, Any] | None = None,
+    system: str = "",
 ) -> list[Rule]:
     """The rules of `revision` whose fields the target shows, in catalogue order.
 
-    With prefix caching on, an observer that does not see the hits cannot follow what is computed:
-    then only the rules of every system are left.
+    A client that does not see what it follows the run by cannot know what is computed: then only
+    the rules of every system are left; and of these, where it does not see which requests finish
+    either, that the target neither crashes nor hangs.
     """
-    blind = config is not None and caches(config) and "prefix_hit" not in observes
+    hidden = followed_by(system, revision, config) - observes
+    left = EVERY_SYSTEM if "finished" in observes else (NEVER_CRASHES, NEVER_HANGS)
     return [
         rule
         for rule in rules
         if rule.checked
         and applies(rule, revision)
         and observes.issuperset(rule.needs)
-        and not (blind and not rule.id.startswith(EVERY_SYSTEM))
+        and not (hidden and not rule.id.startswith(left))
+        and not (rule.id == NONE_LOST and "paused" in hidden)
     ]
+
+
+def followed_by(
+    system: str, revision: str, config: Mapping[str, Any] | None = None
+) -> frozenset[str]:
+    """The fields without which no client can follow what is computed: prefix hits, where there is
+    a cache, and what takes requests out of the batch."""
+    fields = SYSTEMS[system].followed_by.get(revision, ()) if system else ()
+    hits = ("prefix_hit",) if config is not None and caches(config) else ()
+    return frozenset((*fields, *hits))
 
 
 def keeps_step(system: str, revision: str, name: str) -> bool:

@@ -44,7 +44,9 @@ def test_no_finding_that_was_reported_is_lost_and_the_next_gate_begins_with_it(
     assert reported
     for one in reported:
         scenario = read_scenario(Path(one["scenario"]))
-        broken = replay(nursery.Faulty(), scenario, nursery.RULES).broken
+        behind = {*one.get("behind", ())}  # what the run breaks before would end the replay
+        rules = [rule for rule in nursery.RULES if rule.id not in behind]
+        broken = replay(nursery.Faulty(), scenario, rules).broken
         assert one["rule"] in {rule.rule for rule in broken}
     kept = entries(tmp_path / "out")
     assert {one["scenario"] for one in reported} <= {str(one.path) for one in kept}

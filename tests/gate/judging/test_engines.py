@@ -9,6 +9,7 @@ import pytest
 from schedproof.gate.files.scenario_file import read_scenario
 from schedproof.gate.judging.context import GateContext, shrink_model_of
 from schedproof.gate.judging.engines import search_scale
+from schedproof.model.target import Reply
 from schedproof.properties.checking.replay import replay
 from schedproof.properties.shrinking.shrink import simpler
 
@@ -91,7 +92,12 @@ def test_what_is_known_of_a_release_is_said_unless_it_is_held_to_itself(
     version: str, revision: str, rule: str, known: str | None, gate: Callable[..., GateContext]
 ) -> None:
     class WideAndTwice(Toy):
+        def start(self, *asked: Any) -> Reply:
+            started = super().start(*asked)
+            return {**started, "observes": [*{*started["observes"], "paused"}]}
+
         def bend(self, step: dict[str, Any]) -> None:
+            step.setdefault("paused", [])
             if step["kind"] == "decode":
                 step["tkv"] = 10**6
                 step["emitted"] = dict.fromkeys(step["emitted"], 2)
@@ -106,3 +112,29 @@ def test_what_is_known_of_a_release_is_said_unless_it_is_held_to_itself(
     else:
         assert finding.divergence is not None
         assert finding.divergence.startswith(known)
+
+
+def test_what_is_known_of_releases_excuses_no_scheduler_of_a_user(
+    gate: Callable[..., GateContext],
+) -> None:
+    class EmitsTwice(Toy):
+        def bend(self, step: dict[str, Any]) -> None:
+            step["emitted"] = dict.fromkeys(step["emitted"], 2)
+
+    class Theirs:
+        """A target that is not ours: it reports a name of its own."""
+
+        def __init__(self, name: str) -> None:
+            self.name, self.inner = name, EmitsTwice()
+
+        def start(self, *asked: Any) -> Reply:
+            return {**self.inner.start(*asked), "name": self.name, "version": "2.5.2"}
+
+        def __getattr__(self, attribute: str) -> Any:
+            return getattr(self.inner, attribute)
+
+    for name, is_known in (("sendnn-inference", True), ("my-scheduler", False)):
+        judged = gate(Theirs(name), "SPY-R22", revision="sound", max_failures=1)
+        search_scale(judged, "small")
+        [finding] = judged.results.findings
+        assert (finding.divergence is not None) == is_known

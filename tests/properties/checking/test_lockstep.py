@@ -105,6 +105,11 @@ def test_no_tkv_is_zero_and_that_of_an_idle_step_says_nothing(
 # Block numbers
 
 
+def padded(step: Step) -> Step:
+    """The same step of a scheduler that pads: there block 0 is the padding."""
+    return replace(step, left_pad_blocks={})
+
+
 def holding(slots: dict[str, tuple[int, ...]] | None = None, **blocks: tuple[int, ...]) -> Step:
     return decode(*blocks, blocks=blocks, slot_blocks=slots)
 
@@ -125,13 +130,20 @@ def test_blocks_that_differ_in_their_numbers_only_are_the_same(seen: Step, model
     assert found == []
 
 
+def test_where_no_step_pads_a_block_may_be_named_0() -> None:
+    model = replace(WHOLE, left_pad_blocks=None, slot_blocks=None)
+    seen = replace(model, blocks={"a": (0, 1, 2), "b": (0, 3)})
+    assert differences(seen, model) == []
+    assert differences(replace(seen, blocks={"a": (0, 1, 2), "b": (1, 3)}), model) != []
+
+
 @pytest.mark.parametrize(
     ("seen", "model", "field"),
     [
         (holding(a=(7,), b=(8,)), holding(a=(1,), b=(1,)), "blocks"),
         (holding(a=(7,), b=(7,)), holding(a=(1,), b=(2,)), "blocks"),
-        (holding(a=(0, 7)), holding(a=(1, 2)), "blocks"),
-        (holding(a=(7,)), holding(a=(0,)), "blocks"),
+        (padded(holding(a=(0, 7))), padded(holding(a=(1, 2))), "blocks"),
+        (padded(holding(a=(7,))), padded(holding(a=(0,))), "blocks"),
         (holding(a=(7, 8)), holding(a=(1,)), "blocks"),
         (holding(a=(7, 7)), holding(a=(1, 2)), "blocks"),
         (holding(a=(7,)), holding(b=(1,)), "blocks"),

@@ -72,8 +72,8 @@ def test_a_request_goes_from_unstarted_over_ongoing_to_decoding() -> None:
 
 def test_members_are_sorted_by_what_was_computed_before_the_step() -> None:
     book = history(request("a", 8), request("b", 8))
-    book.observe(prefill("a", 8))
-    mixed = Step(kind="mixed", scheduled={"a": 1, "b": 8, "stranger": 1})
+    book.observe(prefill("a", 8, emitted={}, finished={}))
+    mixed = Step(kind="mixed", scheduled={"a": 1, "b": 8, "stranger": 1}, emitted={}, finished={})
     assert ids(book.prefill_members(mixed)) == ["b"]
     assert ids(book.decode_members(mixed)) == ["a"]
     book.observe(mixed)
@@ -88,6 +88,15 @@ def test_a_finished_request_leaves_with_its_reason() -> None:
     assert (book.step, book.busy_steps) == (1, 1)
     book.observe(Step(kind="idle", scheduled={}))
     assert (book.step, book.busy_steps) == (2, 1)
+
+
+def test_without_emitted_and_finished_the_end_follows_from_what_was_scheduled() -> None:
+    book = history(request("a", 8))  # two tokens to generate
+    book.observe(prefill("a", 8))
+    assert (book.requests["a"].emitted, list(book.live)) == (1, ["a"])
+    book.observe(Step(kind="decode", scheduled={"a": 1}))
+    assert (book.requests["a"].emitted, list(book.live)) == (2, [])
+    assert book.requests["a"].ended == "eos"
 
 
 def test_an_abort_before_a_step_ends_a_request_at_once_and_is_to_be_reported() -> None:
@@ -256,7 +265,8 @@ def cached(*requests: Request, revision: str = "sound") -> RunHistory:
     [
         ({"prefix_hit": {"a": 8}}, 8),
         ({"prefix_hit": {"a": 0}}, 0),
-        ({"prefix_hit": {"b": 8}}, 0),
+        ({"prefix_hit": {"b": 8}, "finished": {}}, 0),
+        ({"prefix_hit": {"b": 8}}, 8),
         ({"prefix_hit": None}, 0),
         ({"prefix_hit": {}, "finished": {"a": "length"}}, 8),
         ({"prefix_hit": {}, "finished": {"a": "eos"}}, 8),
@@ -265,7 +275,15 @@ def cached(*requests: Request, revision: str = "sound") -> RunHistory:
         ({"prefix_hit": {}, "finished": {"b": "length"}}, 0),
     ],
     ids=[
-        *("shown", "shown as none", "of another", "not shown", "finished at once", "by eos"),
+        *(
+            "shown",
+            "shown as none",
+            "of another",
+            "ends not shown",
+            "not shown",
+            "finished at once",
+            "by eos",
+        ),
         *("aborted before", "shown and finished", "another finished"),
     ],
 )

@@ -4,6 +4,7 @@ import pytest
 from hypothesis import Phase, find, given, settings
 from hypothesis import strategies as st
 
+from schedproof.model import allocator
 from schedproof.model.nano_vllm import block_manager, scheduler
 from schedproof.model.nano_vllm.config import read_config
 from schedproof.model.nano_vllm.model import make_model
@@ -325,7 +326,7 @@ def situations(monkeypatch):
             seen.add("admitted on its own old blocks")
         return really(config, pool, one, hit)
 
-    def take(pool, count, really=block_manager.take):
+    def take(pool, count, really=allocator.take):
         taken, left = really(pool, count)
         if left.cached != pool.cached:
             seen.add("a cached block evicted")
@@ -363,7 +364,8 @@ def situations(monkeypatch):
 
     for place, wrapped in (
         *((scheduler, each) for each in (preempt, schedule, abort)),
-        *((block_manager, each) for each in (allocate, take, hash_blocks)),
+        *((block_manager, each) for each in (allocate, hash_blocks)),
+        (allocator, take),
     ):
         monkeypatch.setattr(place, wrapped.__name__, wrapped)
     return seen, lost

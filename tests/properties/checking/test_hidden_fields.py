@@ -1,0 +1,76 @@
+"""What a target does not show is not judged: a correct one that hides fields is never accused."""
+
+import random
+from typing import Any
+
+import pytest
+
+from schedproof.model.observation import FIELDS, REQUIRED
+from schedproof.model.target import ModelTarget, Reply, Target
+from schedproof.properties.search.run import run_search
+from schedproof.properties.search.state import Search, SearchOptions
+from schedproof.spec.catalogue import load
+
+# Revisions on whose model every rule holds.
+SOUND = (
+    ("spyre", "sound"),
+    ("vllm", "documented"),
+    ("nano_vllm", "documented"),
+    ("llmservingsim", "documented"),
+    ("llmservingsim", "head"),
+)
+OPTIONAL = sorted(FIELDS - REQUIRED)
+
+
+def hiding(hidden: frozenset[str]) -> Target:
+    class Hides(ModelTarget):
+        def start(self, system: str, revision: str, config: Any) -> Reply:
+            started = super().start(system, revision, config)
+            observes = [field for field in started["observes"] if field not in hidden]
+            return {**started, "observes": observes, "name": "a scheduler of a user"}
+
+        def step(self) -> Reply:
+            step = super().step()["step"]
+            return {
+                "ok": True,
+                "step": {field: value for field, value in step.items() if field not in hidden},
+            }
+
+    return Hides()
+
+
+def accused(system: str, revision: str, hidden: frozenset[str], examples: int = 20) -> str | None:
+    """The first broken rule and its message."""
+    rules = [rule for rule in load(system) if rule.checked]
+    search = Search(SearchOptions(hiding(hidden), system, revision, rules, "small"))
+    if not run_search(search, examples, 3, 0) or search.failure is None:
+        return None
+    first = search.failure[1][0]
+    return f"{first.rule}: {first.message}"
+
+
+@pytest.mark.parametrize(("system", "revision"), SOUND)
+def test_a_target_that_shows_only_what_is_scheduled_is_not_accused(
+    system: str, revision: str
+) -> None:
+    assert accused(system, revision, frozenset(OPTIONAL)) is None
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("field", OPTIONAL)
+@pytest.mark.parametrize(("system", "revision"), SOUND)
+def test_a_target_that_hides_one_field_is_not_accused(
+    system: str, revision: str, field: str
+) -> None:
+    assert accused(system, revision, frozenset((field,)), examples=10) is None
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize(("system", "revision"), SOUND)
+def test_a_target_that_hides_any_fields_is_not_accused(
+    system: str, revision: str, seed: int
+) -> None:
+    chance = random.Random(seed)
+    hidden = frozenset(chance.sample(OPTIONAL, chance.randint(2, len(OPTIONAL) - 1)))
+    assert accused(system, revision, hidden, examples=10) is None
