@@ -30,6 +30,11 @@ from .options import (
     check_limits,
 )
 
+BUDGETS = "; ".join(
+    f"{name}, {profile.examples:,} runs or {profile.steps:,} steps"
+    for name, profile in PROFILES.items()
+)
+
 
 def command(
     target: Annotated[
@@ -41,7 +46,7 @@ def command(
     system: SystemOption = None,
     revision: RevisionOption = None,
     rule: RuleOption = None,
-    profile: Annotated[str, typer.Option(help=f"one of {', '.join(PROFILES)}")] = "ci",
+    profile: Annotated[str, typer.Option(help=f"how much is searched, a scale: {BUDGETS}")] = "ci",
     seed: Annotated[
         int, typer.Option(help="the same seed gives the same runs; from 0 upwards")
     ] = 0,
