@@ -2,12 +2,14 @@
 
 import os
 import sys
+import traceback
 
 from ..console.exit_codes import INCONCLUSIVE, USAGE
 
 
 def main() -> None:
-    """Run the command line; Ctrl-C while it loads, and a full disk behind stdout, are one line."""
+    """Run the command line; Ctrl-C while it loads, a full disk behind stdout, and an error of ours
+    are one line each."""
     try:
         from .app import main as run
 
@@ -23,6 +25,16 @@ def main() -> None:
     except OSError as error:
         _silence()
         sys.exit(_said(f"{error.filename or 'stdout'}: {error.strerror}", USAGE))
+    except Exception as error:  # an error of ours: no rule is broken, and nothing was judged
+        sys.exit(_said(_internal(error), INCONCLUSIVE))
+
+
+def _internal(error: Exception) -> str:
+    """What went wrong in schedproof itself, and where, for a report of the fault."""
+    place = traceback.extract_tb(error.__traceback__)[-1]
+    words = " ".join(str(error).split()) or "no message"
+    where = f"{os.path.basename(place.filename)}:{place.lineno}, in {place.name}"
+    return f"internal error, no verdict: {type(error).__name__}: {words:.200} ({where})"
 
 
 def _said(message: str, code: int) -> int:

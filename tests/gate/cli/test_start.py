@@ -45,3 +45,25 @@ def test_a_reader_that_goes_away_gets_no_traceback() -> None:
     done = subprocess.run(command, stdout=writer, stderr=subprocess.PIPE, timeout=PATIENCE)
     os.close(writer)
     assert (done.returncode, done.stderr) == (3, b"")
+
+
+FAILS = """
+from schedproof.gate.cli import app, start
+
+def fails():
+    raise {error}
+
+app.main = fails
+start.main()
+"""
+
+
+def test_an_error_of_our_own_is_one_line_and_no_verdict() -> None:
+    for error, named in (
+        ("ZeroDivisionError('a\\nb')", "ZeroDivisionError: a b (<string>:5, in fails)"),
+        ("MemoryError", "MemoryError: no message (<string>:5, in fails)"),
+    ):
+        code = FAILS.format(error=error)
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+        assert done.returncode == 3
+        assert done.stderr == f"schedproof: internal error, no verdict: {named}\n"
