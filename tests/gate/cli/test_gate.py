@@ -202,9 +202,17 @@ def test_the_printed_command_checks_the_rules_that_were_chosen(run: Run) -> None
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("name", "code"), [("Slow", 3), ("CrashThenSlow", 1)])
-def test_ctrl_c_keeps_what_was_found_and_leaves_no_process(
-    name: str, code: int, toy: Callable[[str], str], folder: Path
+@pytest.mark.parametrize(
+    ("name", "code", "ends"),
+    [
+        ("Slow", 3, signal.SIGINT),
+        ("CrashThenSlow", 1, signal.SIGINT),
+        ("CrashThenSlow", 1, signal.SIGTERM),
+        ("Slow", 3, signal.SIGHUP),
+    ],
+)
+def test_a_signal_keeps_what_was_found_and_leaves_no_process(
+    name: str, code: int, ends: signal.Signals, toy: Callable[[str], str], folder: Path
 ) -> None:
     command = ["schedproof", "gate", toy(name), "--profile", "quick", "--json", "v.json"]
     pipe = subprocess.PIPE
@@ -213,7 +221,7 @@ def test_ctrl_c_keeps_what_was_found_and_leaves_no_process(
             deadline = time.monotonic() + PATIENCE
             while not (folder / "slow").exists() and time.monotonic() < deadline:
                 time.sleep(0.02)
-            process.send_signal(signal.SIGINT)
+            process.send_signal(ends)
             _, err = process.communicate(timeout=PATIENCE)
         finally:
             process.kill()
