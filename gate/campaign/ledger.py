@@ -200,7 +200,8 @@ def opened(path: Path, *, write: bool) -> Iterator[Ledger]:
 
 @contextmanager
 def _held(path: Path) -> Iterator[None]:
-    """No other process writes meanwhile. The lock is let go of whatever ends this process."""
+    """Hold the lock of the ledger: no other process writes meanwhile. It is released however this
+    process ends."""
     lock = FileLock(path.with_name(path.name + ".lock"), blocking=False)
     try:
         lock.acquire()

@@ -27,7 +27,7 @@ class Watched:
         self.near: dict[str, NearMiss] = {}
 
     def start(self, system: str, revision: str, config: Mapping[str, Any]) -> Reply:
-        """Begin anew."""
+        """Start a run of the target, with no margin measured yet."""
         reply = self._target.start(system, revision, config)
         self._observes = frozenset(reply.get("observes", ()))
         self._run = Scenario(system=system, config=dict(config), requests=(NO_REQUEST,))

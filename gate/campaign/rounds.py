@@ -62,7 +62,7 @@ class Rounds:
         return fresh
 
     def done(self, item_id: str, result: Result) -> None:
-        """An item of a round under way has its result."""
+        """Note the result of an item of the current round."""
         own = next(one for one in self._open if item_id in one.items)
         own.results[item_id] = result
         self.finished += 1

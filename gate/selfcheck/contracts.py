@@ -31,7 +31,7 @@ START_UP = 20.0  # seconds until a new process has imported CrossHair, on a busy
 
 
 class Claim(NamedTuple):
-    """What an engine says of a contract, not yet believed.
+    """What an engine claims about a contract, before the claim is confirmed.
 
     Attributes:
         holds: nothing was found against it, and nothing was left out.

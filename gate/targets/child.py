@@ -83,7 +83,7 @@ class Child:
 
     @property
     def process_id(self) -> int:
-        """Of the leader of the group."""
+        """The process id of the leader of the group."""
         return self._process.pid
 
     def exchange(self, op: str, question: bytes, limit: float) -> bytes:

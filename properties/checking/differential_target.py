@@ -190,7 +190,7 @@ class Pair:
         return first
 
     def _tolerates(self, difference: Difference) -> bool:
-        """A harmless one that is known, or what follows from one without being graver."""
+        """A difference is a known harmless one, or follows from one and is no graver."""
         if difference.kind not in HARMLESS:
             return False
         if self.earlier is not None:

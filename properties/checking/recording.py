@@ -1,4 +1,4 @@
-"""A target's answers, written down and given again: one version stands in for itself later."""
+"""Records a target's answers and replays them, so that a later version is compared with them."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any

@@ -32,7 +32,7 @@ LONG = 8_192  # tokens: more than a generated request has
 
 
 def fixed_for(system: str, revision: str, other: str, other_revision: str) -> dict[str, Any]:
-    """The values that keys of `system` must have for `other`, which lacks them, to be asked alike.
+    """The values of the keys that only `system` has, with which it behaves like `other`.
 
     Raises:
         InputError: a key of either cannot be without effect: they have no configuration in common.

@@ -17,7 +17,7 @@ def opened(request: str, candidates: Candidates) -> Sequence:
 
 
 def decided(one: Sequence) -> Sequence:
-    """The same as an ordinary sequence, if nothing about it is open any more."""
+    """The request as an ordinary sequence once all its lengths are chosen, else as it is."""
     if not isinstance(one, OpenSequence) or not fully_decided(one.candidates):
         return one
     return settled(one, Sequence)

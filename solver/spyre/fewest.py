@@ -50,6 +50,6 @@ def fewest(setting: Setting, most: int, kind: Kind = "integers") -> Iterator[Que
 
 
 def ask(problem: Problem, extra: list[Any], requests: int, where: str) -> Question:
-    """One question."""
+    """Ask the solver one question within its time limit."""
     answer, found = decide([*problem.facts, *extra])
     return Question(requests, where, answer, tuple(solution(problem, found)) if found else ())

@@ -157,7 +157,7 @@ class Handler(BaseHTTPRequestHandler):
         self._answer(HTTPStatus.OK, json_line(shown), "application/json")
 
     def log_message(self, *_: Any) -> None:
-        """Nothing: the terminal is not for what browsers ask."""
+        """Print nothing: requests of the browser do not belong in the terminal."""
 
     def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
         """What http.server refuses by itself, in a line like everything else."""

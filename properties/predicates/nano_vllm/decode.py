@@ -20,7 +20,7 @@ from .decision import (
 
 
 def several_tokens(history: RunHistory, step: Step) -> str | None:
-    """A sequence that runs computes one token in a step (NAN-R14)."""
+    """A running sequence computes more or fewer than one token in a decode step (NAN-R14)."""
     for one in ran_before(history):
         if step.scheduled.get(one.id, 1) != 1:
             return f"{one.id} runs and computes {step.scheduled[one.id]} tokens"

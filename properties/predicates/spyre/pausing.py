@@ -71,7 +71,7 @@ def volume(history: RunHistory, batch: list[RequestHistory]) -> int:
 
 
 def someone_sits_out(history: RunHistory, step: Step) -> bool:
-    """Every request that could decode would exceed the limit together."""
+    """Together, all requests that could decode would exceed the limit."""
     all_requests = waiting_to_decode(history) + history.decoding()
     return bool(all_requests) and volume(history, all_requests) > history.config["max_batch_tkv"]
 
