@@ -1,6 +1,7 @@
 """Judging from Python: `judge`, `replay` and `search`."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
@@ -127,23 +128,36 @@ def judge(
         TargetFault, ConfigRefused: the target does not start, or accepts no configuration.
     """
     spec = spec_of(target)
-    options = gate_options(
-        spec,
-        system=system,
-        revision=revision,
-        rules=rules,
-        profile=profile,
-        seed=seed,
-        out=Path(out),
-        corpus=corpus,
-        jobs=jobs,
-    )
+    with _arguments():
+        options = gate_options(
+            spec,
+            system=system,
+            revision=revision,
+            rules=rules,
+            profile=profile,
+            seed=seed,
+            out=Path(out),
+            corpus=corpus,
+            jobs=jobs,
+        )
     if isinstance(target, str | TargetSpec):
         return run_gate(options, Deviations(), report)[0]
     if jobs != 1:
         raise InputError("jobs", f"{jobs}; valid for a target that is an object: 1")
     set_hypothesis_home()
     return judge_context(GateContext(options, target, report))
+
+
+@contextmanager
+def _arguments() -> Iterator[None]:
+    """An input error in the words of a call: the argument, not the option of the command line."""
+    try:
+        yield
+    except InputError as error:
+        if not error.path.startswith("--"):
+            raise
+        name = error.path.removeprefix("--").replace("-", "_")
+        raise InputError("rules" if name == "rule" else name, error.problem) from None
 
 
 def replay(
