@@ -36,7 +36,7 @@ check-release: $(VENV)/installed
 check-contracts: $(VENV)/installed-test
 	$(MAKE) contracts
 check-selfcheck: $(VENV)/installed
-	$(MAKE) selfcheck OPTIONS=--quick JOBS=1
+	$(MAKE) selfcheck OPTIONS="--quick --only witnesses --only mutants"
 check-bench: $(VENV)/installed-test
 	$(MAKE) bench OPTIONS=--quick
 
