@@ -39,6 +39,11 @@ class Target(Protocol):
         """The run is over; `start` may follow."""
 
 
+def model_name(system: str) -> str:
+    """What a reference model reports to be, here and behind a pipe."""
+    return f"schedproof model of {system}"
+
+
 class ModelTarget:
     """A reference model in a target's place.
 
@@ -73,7 +78,7 @@ class ModelTarget:
         self._abort_inside = ()
         return {
             "ok": True,
-            "name": f"schedproof model of {system}",
+            "name": model_name(system),
             "version": self._formula or revision,
             "observes": list(model.observes),
         }

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from ...model.faults import TargetBroken
 from ...model.scenario import Scenario
 from ...model.spyre.revision import DECIDES_AS
-from ...model.target import ModelTarget
+from ...model.target import model_name
 from ...properties.checking.replay import Outcome, replay
 from ...properties.checking.shape import shape
 from ...properties.predicates.predicate import Broken
@@ -112,8 +112,8 @@ def _behind(gate: GateContext, place: Place, scenario: Scenario, first: Broken) 
 def _divergence(gate: GateContext, rule: str, name: str, version: str) -> str | None:
     """What the catalogue knows of this release and rule; nothing where a release is held to what
     it does itself, and nothing of a scheduler that is not published."""
-    published = name in SYSTEMS[gate.options.system].schedulers
-    if not published and not isinstance(gate.target, ModelTarget):
+    system = gate.options.system
+    if name not in (*SYSTEMS[system].schedulers, model_name(system)):
         return None
     if DECIDES_AS.get(version, version) == gate.options.revision:
         return None

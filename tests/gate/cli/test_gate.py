@@ -118,7 +118,7 @@ def test_a_target_that_shows_little_is_judged_by_what_it_shows(
 ) -> None:
     result, data = gate_json(run, toy("Little"))
     assert statuses(data)["ALL-R03"] == "not_observable"
-    assert "the target does not show running, waiting" in result.out
+    assert "the target does not show finished, running, waiting" in result.out
     assert run("gate", toy("Little"), "--rule", "ALL-R03", "--profile", "quick").code == 3
 
 

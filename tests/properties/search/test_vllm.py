@@ -51,7 +51,8 @@ def _history(config, computed, free=None, **changes):
         history.accept(Request(id=name, arrival=0, **given))
     scheduled = {f"r{index}": tokens for index, tokens in enumerate(computed)}
     kind = "prefill" if scheduled else "idle"
-    history.observe(Step(kind=kind, scheduled=scheduled, free_blocks=free))
+    seen = Step(kind=kind, scheduled=scheduled, emitted={}, finished={}, free_blocks=free)
+    history.observe(seen)
     return history
 
 
