@@ -204,14 +204,13 @@ def _held(path: Path) -> Iterator[None]:
     process ends."""
     lock = FileLock(path.with_name(path.name + ".lock"), blocking=False)
     try:
-        lock.acquire()
+        held = lock.acquire()
     except Timeout:
         raise LedgerError(f"{path}: another campaign is writing to it") from None
     except OSError as error:
         raise LedgerError(f"{path}: cannot be written to ({error.strerror})") from None
-    with lock:
+    with held:
         yield
-    lock.release()
 
 
 @contextmanager

@@ -59,8 +59,8 @@ def search_scale(
             search = Search(options, Hooks(gate.deviations.new, partial(_watch, gate, before)))
             attempts = 0  # after Ctrl-C nothing is shrunk
             try:
-                is_last = looked_into >= gate.options.max_failures
-                shrink_runs = 0 if is_last or gate.shrink_model else profile.shrink_runs
+                looks_into = looked_into < gate.options.max_failures
+                shrink_runs = profile.shrink_runs if looks_into and not gate.shrink_model else 0
                 broken = run_search(search, examples, seed, shrink_runs)
                 attempts = profile.shrink_attempts
                 if not broken and search.runs < examples and not search.exhausted:
@@ -71,10 +71,10 @@ def search_scale(
                 gate.results.uncut |= search.uncut
                 gate.results.cut.update(search.cut)
                 if search.failure is not None:
-                    if is_last:
-                        known |= gate.results.leave(search.failure[1])
-                    else:
+                    if looks_into:
                         known |= _found(gate, Place("hypothesis", scale, known), search, attempts)
+                    else:
+                        known |= gate.results.leave(search.failure[1])
                     looked_into += 1
             examples -= search.runs_to_failure if broken else examples
             steps -= search.steps_to_failure if broken else steps

@@ -14,8 +14,8 @@ from .state import Sequence
 
 def prefix_hit(config: LlmServingSimConfig, pool: Pool, one: Sequence) -> tuple[int, ...]:
     """The cached blocks at the start of what a request has to compute, by number; never its last
-    token, whose computation gives the next one (LSS-R33). Without a cache
-    nothing is skipped (LSS-R03)."""
+    token, whose computation gives the next one (LSS-R33). Without a cache nothing is
+    skipped (LSS-R03)."""
     if not config.enable_prefix_caching:
         return ()
     return cached_blocks(pool, one.known, one.num_tokens, config.block_size)

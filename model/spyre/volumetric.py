@@ -108,7 +108,7 @@ def accepts(projection: Projection, limit: int) -> bool:
 
 def round_up(tokens: Tokens, block_size: Tokens) -> Tokens:
     """Tokens of the whole blocks that hold `tokens`."""
-    return ((tokens - 1) // block_size + 1) * block_size
+    return blocks_for(tokens, block_size) * block_size
 
 
 # The newcomer's terms.
@@ -147,14 +147,14 @@ def newcomer_2_1_0(
     tkv: Tokens, base: Tokens, prompt: Tokens, remaining: Tokens, block: Tokens
 ) -> Tokens:
     """From its place in the batch, rounded up."""
-    return round_up(realigned(prompt, base // block, block) + remaining, block)
+    return round_up(newcomer_realigned(tkv, base, prompt, remaining, block), block)
 
 
 def newcomer_2_1_2(
     tkv: Tokens, base: Tokens, prompt: Tokens, remaining: Tokens, block: Tokens
 ) -> Tokens:
     """From its place in the batch, rounded up, and one block more."""
-    return round_up(realigned(prompt, base // block, block) + remaining, block) + block
+    return newcomer_2_1_0(tkv, base, prompt, remaining, block) + block
 
 
 def newcomer_common_base(
@@ -178,7 +178,7 @@ def member_realigned(
     larger: Any, tkv: Tokens, base: Tokens, prompt: Tokens, member: Any, block: Tokens
 ) -> Tokens:
     """From its place once the newcomer has joined, and one block more."""
-    return realigned(member.computed, base // block, block) + member.remaining + block
+    return member_1_10_0(larger, tkv, base, prompt, member, block) + block
 
 
 def member_max_tkv(
@@ -230,7 +230,7 @@ def member_2_1_2(
     larger: Any, tkv: Tokens, base: Tokens, prompt: Tokens, member: Any, block: Tokens
 ) -> Tokens:
     """From the wider of batch and prompt, rounded up, and one block more."""
-    return round_up(base + member.remaining, block) + block
+    return member_common_base(larger, tkv, base, prompt, member, block) + block
 
 
 document_own_tkv = Formula(

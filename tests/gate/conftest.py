@@ -58,7 +58,7 @@ def gate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., GateC
 
 @pytest.fixture
 def console(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Console]:
-    """The console of every command, as an environment makes it; `told.printed` reads it."""
+    """The console of every command, as an environment makes it; `reported.printed` reads it."""
 
     def make(encoding: str = "utf-8", **environment: str) -> Console:
         for name in ("NO_COLOR", "FORCE_COLOR", "COLUMNS", "TTY_COMPATIBLE", "COLORTERM"):

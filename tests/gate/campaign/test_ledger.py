@@ -182,3 +182,11 @@ def test_a_folder_that_takes_no_file_is_said(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(LedgerError, match="cannot be written to"):
         opened(tmp_path / "file" / "ledger", write=True).__enter__()
+
+
+def test_a_ledger_that_failed_to_be_written_can_be_written_again(tmp_path: Path) -> None:
+    path = filled(tmp_path / "ledger", done(1))
+    with pytest.raises(ValueError, match="in its middle") as failed, opened(path, write=True):
+        raise ValueError("in its middle")
+    with opened(path, write=True):  # while the traceback still holds the frames
+        assert failed.value
