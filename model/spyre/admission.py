@@ -110,8 +110,8 @@ def fits_volume(
     decoding: Members[Sequence],
     newcomer: Sequence,
 ) -> bool:
-    """No projected batch x tkv exceeds the limit (rule SPY-R42), so that no real one does
-    (SPY-R07)."""
+    """No projected batch x tkv exceeds the limit (rules SPY-R42, SPY-R47), so that no real one
+    does (SPY-R07)."""
     tkvs = tkv.request_tkvs([one.computed for one in decoding], config.block_size)
     members = [
         volumetric.Decoding(one.computed, one.remaining, own, one.prompt)

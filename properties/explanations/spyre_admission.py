@@ -45,6 +45,13 @@ def explain_volume(model: SpyreModel, scenario: Scenario, step: int) -> list[str
     return [*_admitted(model, latest), *_beyond(model, latest, batch, seen["left_pad_blocks"])]
 
 
+def explain_join(model: SpyreModel, scenario: Scenario, step: int) -> list[str]:
+    """How a projection accepted a request that can exceed the limit, in sentences, or nothing."""
+    *_, state = states(model, scenario, step)
+    joins = _joining(model, state, step)
+    return _admitted(model, joins) if joins is not None else []
+
+
 def explain_stale_tkv(model: SpyreModel, scenario: Scenario, step: int) -> list[str]:
     """How a stale tkv kept a prefill back although nothing decodes, or nothing."""
     *_, state = states(model, scenario, step)

@@ -3,6 +3,7 @@
 Strategies give configurations and requests; `beside_the_batch` aims a late request at the limit.
 """
 
+from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from math import ceil
 from typing import Any, Literal, NamedTuple
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 from ...model.pool import Content
 from ...model.scenario import Request
 from ..history.run_history import RunHistory
+from ..predicates.spyre.volume import Member, overrun
 from .prompts import said_before
 
 Scale = Literal["small", "short", "tight"]
@@ -55,7 +57,9 @@ def configs(draw: st.DrawFn, scale: Scale, revision: str) -> dict[str, Any]:
     # rows of max_model_len it is that length which binds such a batch.
     batch = draw(st.integers(min(2, max_num_seqs), min(4, max_num_seqs)))
     row = draw(st.integers(ceil(blocks / batch), blocks) | st.just(blocks))
-    limit = max(batch * row * block + draw(st.integers(0, batch * block // 16)), block * blocks)
+    # Just below it, a token too little of slack in each row tells.
+    beside = draw(st.integers(0, batch * block // 16) | st.integers(-batch, -1))
+    limit = max(batch * row * block + beside, block * blocks)
     return {
         "block_size": block,
         "chunk_size": chunk,
@@ -136,9 +140,33 @@ def beside_the_batch(draw: st.DrawFn, config: Mapping[str, Any], history: RunHis
     # The last whole block of the row, exactly, is where projections that forget a realignment
     # say yes; the other ends are for those that miscount tokens.
     whole = row // block * block
-    border = draw(st.sampled_from((whole, row)))
+    border = draw(st.sampled_from((whole, row, None)))
+    few = draw(st.integers(1, 3))
+    if border is None:
+        waits = ceil(prompt / chunk) - draw(st.integers(0, 1)) if config["interleave"] else 0
+        return with_tokens(config, prompt, fewest_too_many(config, history, prompt, waits) or few)
     ends = border + draw(st.sampled_from((0, 0, -1, 1)))
-    return with_tokens(config, prompt, max(ends - joins + 1, draw(st.integers(1, 3))))
+    return with_tokens(config, prompt, max(ends - joins + 1, few))
+
+
+def fewest_too_many(
+    config: Mapping[str, Any], history: RunHistory, prompt: int, waits: int
+) -> int | None:
+    """The least max_tokens with which a newcomer that joins after so many decode steps can exceed
+    the limit; None if no length can."""
+    batch = [
+        Member(one.computed + waits, one.max_tokens - one.emitted - waits)
+        for one in history.decoding()
+        if one.max_tokens - one.emitted > waits
+    ]
+    block, limit = config["block_size"], config["max_batch_tkv"]
+    numbers = range(2, config["max_model_len"] + 1)
+    place = bisect_left(
+        numbers,
+        True,
+        key=lambda tokens: overrun(batch, Member(prompt, tokens - 1), block, limit) is not None,
+    )
+    return numbers[place] if place < len(numbers) else None
 
 
 # A request that arrives during a prefill waits until it is over: what counts is the batch then,

@@ -139,7 +139,7 @@ def _of(release: str, name: str, rule: str, bug: str, plant: Plant) -> Mutant:
 KNOWN_BUGS = (
     Mutant(
         "remaining tokens less the prompt",
-        "SPY-R07",
+        "SPY-R47",
         replaced(admission, "fits_volume", prompt_counted_as_generated),
         bug="SPY-001",
     ),
@@ -180,10 +180,10 @@ KNOWN_BUGS = (
         replaced(forward, "written", padding_recomputed_in_every_chunk),
         bug="SPY-010",
     ),
-    Mutant("projection before #835", "SPY-R07", projection("1.10.0"), bug="SPY-012"),
-    Mutant("projection before #913", "SPY-R07", older_projection, bug="SPY-013"),
-    Mutant("projection before #954", "SPY-R07", projection("2.0.1"), bug="SPY-014"),
-    Mutant("projection before #961", "SPY-R07", projection("2.1.0"), bug="SPY-015"),
+    Mutant("projection before #835", "SPY-R47", projection("1.10.0"), bug="SPY-012"),
+    Mutant("projection before #913", "SPY-R47", older_projection, bug="SPY-013"),
+    Mutant("projection before #954", "SPY-R47", projection("2.0.1"), bug="SPY-014"),
+    Mutant("projection before #961", "SPY-R47", projection("2.1.0"), bug="SPY-015"),
     Mutant(
         "model length kept",
         "SPY-R42",

@@ -239,7 +239,13 @@ MUTANTS = (
         "SPY-R26",
         replaced(tkv, "max_tkv", lambda original: lambda n, b: max(original(n, b) - 1, 0)),
     ),
-    Mutant("projection of 1.10.0", "SPY-R07", projection("1.10.0")),
+    Mutant("projection of 1.10.0", "SPY-R47", projection("1.10.0")),
+    Mutant(
+        "pauses a block too late",
+        "SPY-R07",
+        together(REPAIRED_2_5_2, replaced(pausing, "fits_limit", queue.limit_of_a_block_more)),
+        revision="2.5.2",
+    ),
     Mutant(
         "joins only the small batch",
         "SPY-R42",

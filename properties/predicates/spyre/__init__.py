@@ -1,12 +1,13 @@
 """Predicates of Spyre, one file per topic."""
 
-from . import admission, decode, pausing, prefill, prefix, priority
+from . import admission, decode, pausing, prefill, prefix, priority, volume
 
 PREDICATES = {
     **priority.PREDICATES,
     **prefill.PREDICATES,
     **prefix.PREDICATES,
     **admission.PREDICATES,
+    **volume.PREDICATES,
     **decode.PREDICATES,
     **pausing.PREDICATES,
 }

@@ -89,7 +89,7 @@ def shortened(history: RunHistory, step: Step) -> bool:
 
 
 def needless_refusal(history: RunHistory, step: Step) -> str | None:
-    """A decode step runs instead of a chunk only if a rule asks for it (SPY-R42, SPY-R47).
+    """A decode step runs instead of a chunk only if a rule asks for it (SPY-R42).
 
     The projection is free within bounds: a refusal is wrong if even one block more than release
     2.1.2 allows for realignment leaves the volume within the limit.

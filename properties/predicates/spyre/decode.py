@@ -8,6 +8,7 @@ from math import ceil
 from ....model.observation import Step
 from ...history.run_history import REVISIONS_THAT_PAUSE, RunHistory
 from ..predicate import Predicate
+from .volume import max_tkv
 
 
 def not_everyone_decodes(history: RunHistory, step: Step) -> str | None:
@@ -107,8 +108,7 @@ def limit_binds(history: RunHistory, step: Step) -> bool:
     block, slots = history.config["block_size"], history.config["max_num_seqs"]
     oldest = list(history.live.values())[:slots]
     lengths = [max(one.computed, one.prompt) + 1 for one in oldest]
-    width = ceil(max(lengths) / block)
-    tkv = (width - 1) * block + max((length - 1) % block + 1 for length in lengths)
+    tkv = max_tkv(lengths, block)
     return bool(len(oldest) * tkv > history.config["max_batch_tkv"])
 
 
