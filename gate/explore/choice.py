@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import get_args
 
 from ...model.errors import InputError
-from ...properties.predicates.rules import LOCKSTEP, applies
+from ...properties.predicates.rules import LOCKSTEP, OWN_TOKENS, applies
 from ...solver.scheduling import Aborts
 from ...solver.scope import Scope
 from ...solver.systems import space_of
@@ -83,5 +83,13 @@ def chosen_rules(
             raise InputError(
                 "--rule", f"{one.id} compares a target with the model; valid: any other rule"
             )
+        if one.id == OWN_TOKENS:
+            raise InputError(
+                "--rule", f"{one.id} is about what blocks hold, which no state has; valid: `gate`"
+            )
         check_applies(one, revision)
-    return [one for one in rules if one.checked and applies(one, revision) and one.id != LOCKSTEP]
+    return [
+        one
+        for one in rules
+        if one.checked and applies(one, revision) and one.id not in (LOCKSTEP, OWN_TOKENS)
+    ]

@@ -29,6 +29,7 @@ BEYOND: dict[str, dict[str, str]] = {
     "explorer": {
         "one token each": "the explorer itself chooses which request ends, which undoes the fault",
         "unfilled blocks are found": "three requests, two priorities and caching: beyond its time",
+        "hits in reverse": "what a block holds is no part of a state that it explores",
         "hash of an evicted block": "four prompts that begin alike: beyond its scopes",
     },
     "hypothesis": {},

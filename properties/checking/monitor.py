@@ -8,8 +8,9 @@ from ...model.observation import Step
 from ...model.scenario import Request
 from ...spec.catalogue import Rule
 from ..history.run_history import RunHistory
+from ..history.shadow_cache import ShadowCache
 from ..predicates.predicate import Broken, Predicate
-from ..predicates.rules import LOCKSTEP, NEVER_CRASHES, NEVER_HANGS
+from ..predicates.rules import LOCKSTEP, NEVER_CRASHES, NEVER_HANGS, OWN_TOKENS
 
 ABSENT: tuple[tuple[str, ...], ...] = ((), ("prefill",), ("decode",), ("prefill", "decode"))
 
@@ -32,6 +33,8 @@ class Monitor:
         self.history = RunHistory(config, revision, system)
         self.exercised = Counter() if exercised is None else exercised
         self._rules = [rule.id for rule in rules]
+        if OWN_TOKENS in self._rules:
+            self.history.shadow = ShadowCache(config["block_size"])
         checks = [(rule.id, *predicates[rule.id]) for rule in rules if rule.id in predicates]
         # Which rules speak of a step, by the requests that have no part in it.
         self._checks = {

@@ -2,10 +2,7 @@
 
 from collections.abc import Callable
 from functools import wraps
-from typing import TYPE_CHECKING, Any, TypeVar, cast
-
-if TYPE_CHECKING:
-    from .run_history import RunHistory
+from typing import Any, TypeVar, cast
 
 Work = TypeVar("Work", bound=Callable[..., Any])
 
@@ -16,7 +13,7 @@ def once(work: Work) -> Work:
     """
 
     @wraps(work)
-    def kept(history: "RunHistory", step: Any = None) -> Any:
+    def kept(history: Any, step: Any = None) -> Any:
         known = history.answers.get(work)
         if known is not None and known[0] is step and known[1] is history.config:
             return known[2]

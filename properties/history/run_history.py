@@ -8,7 +8,9 @@ from ...model.observation import Step
 from ...model.scenario import Request
 from .bounds import bounds_of
 from .content import common_prefix_len, known_tokens
+from .per_step_cache import once
 from .request_history import RequestHistory
+from .shadow_cache import Changes, ShadowCache
 
 # In other revisions a request that decodes does so in every decode step.
 REVISIONS_THAT_PAUSE = frozenset({"2.5.2"})
@@ -33,6 +35,7 @@ class RunHistory:
         busy_steps: steps so far in which an accepted request was unfinished.
         first_in_line: the request that has waited longest unstarted, since which step, and the
             steps that the work in front of it can take at most.
+        shadow: what the blocks hold, where a rule asks for it.
         answers: what was asked `once` since the last change, of which step and configuration.
     """
 
@@ -53,6 +56,7 @@ class RunHistory:
     first_in_line: tuple[str, int, int] | None = None
     forgets: bool = False
     forgotten: int = 0
+    shadow: ShadowCache | None = None
     answers: dict[Any, tuple[Step | None, Any, Any]] = field(
         default_factory=dict, repr=False, compare=False
     )
@@ -153,6 +157,9 @@ class RunHistory:
 
     def observe(self, step: Step) -> None:
         """Book a step after it was judged."""
+        changes = self.cache_changes(step)
+        if self.shadow is not None and changes is not None:
+            self.shadow.book(step, changes)
         if not self.live:
             self.barren_steps = 0
         else:
@@ -168,7 +175,7 @@ class RunHistory:
                 continue
             hit = 0 if account.started else self.hit_now(step, account)
             if hit is None:
-                hit = self.max_hit(account)
+                hit = min(self.max_hit(step, account), account.num_tokens - tokens)
             if not account.prefilled:
                 account.prefill_steps += 1
             account.prefix_hit += hit
@@ -215,19 +222,34 @@ class RunHistory:
             if one.output_len is not None and one.tokens_left <= 0
         }
 
-    def max_hit(self, account: RequestHistory) -> int:
-        """A bound on the hit: no hit is longer than what others have computed of it."""
-        return max(
-            (
-                min(
-                    common_prefix_len(known_tokens(account), known_tokens(other)),
-                    other.max_computed,
-                )
-                for other in self.requests.values()
-                if other.max_computed
-            ),
-            default=0,
-        )
+    @once
+    def cache_changes(self, step: Step) -> Changes | None:
+        """What the step does to the cache; None where no rule asks for it."""
+        return None if self.shadow is None else self.shadow.changes(self, step)
+
+    def reached(self, step: Step, account: RequestHistory) -> int:
+        """Tokens of a request that were ever computed by the end of the step, at most."""
+        if account.id not in step.scheduled:
+            return account.max_computed
+        tokens = step.scheduled[account.id]
+        hit = 0 if account.started else self.hit_now(step, account)
+        if hit is None:
+            hit = min(self.max_hit(step, account), account.num_tokens - tokens)
+        return max(account.max_computed, account.computed + hit + tokens)
+
+    def max_hit(self, step: Step, account: RequestHistory) -> int:
+        """A bound on the hit: no hit is longer than what others have computed of it by the end of
+        the step."""
+        found = 0
+        for other in self.requests.values():
+            hidden = other.id in self.aborts_inside and not other.started
+            computed = other.max_computed
+            if other.id in step.scheduled and other is not account:
+                computed = other.num_tokens if hidden else self.reached(step, other)
+            if computed:
+                shared = common_prefix_len(known_tokens(account), known_tokens(other))
+                found = max(found, min(shared, computed))
+        return found
 
     def _sort_members(self, step: Step) -> None:
         """Prefill and decode members of the step, sorted out once for all predicates."""

@@ -7,7 +7,6 @@ from collections import Counter
 
 from ...model.observation import Step
 from ..history.content import common_prefix_len, known_tokens
-from ..history.request_history import RequestHistory
 from ..history.run_history import RunHistory
 from .predicate import Predicate
 
@@ -137,23 +136,13 @@ def hit_never_computed(history: RunHistory, step: Step) -> str | None:
             continue
         own, known = history.requests[name], 0
         for other in history.requests.values():
-            computed = other.max_computed if other is own else _reaches(history, step, other)
+            computed = other.max_computed if other is own else history.reached(step, other)
             if computed:
                 shared = common_prefix_len(known_tokens(own), known_tokens(other))
                 known = max(known, min(shared, computed))
         if hit > known:
             return f"{name} takes {hit} tokens from the cache, of which {known} were ever computed"
     return None
-
-
-def _reaches(history: RunHistory, step: Step, account: RequestHistory) -> int:
-    """Tokens of a request that were computed by the end of this step, at any time."""
-    if account.id not in step.scheduled:
-        return account.max_computed
-    hit = 0 if account.started else history.hit_now(step, account)
-    if hit is None:
-        hit = history.max_hit(account)
-    return max(account.max_computed, account.computed + hit + step.scheduled[account.id])
 
 
 def something_cached(history: RunHistory, step: Step) -> bool:
@@ -201,6 +190,18 @@ def someone_is_behind(history: RunHistory, step: Step) -> bool:
     return any(name not in step.scheduled for name in history.live)
 
 
+def reads_other_tokens(history: RunHistory, step: Step) -> str | None:
+    """Every block that a request reads holds its own tokens (ALL-R11)."""
+    changes = history.cache_changes(step)
+    return changes.conflict if changes is not None else None
+
+
+def blocks_change_hands(history: RunHistory, step: Step) -> bool:
+    """A request reads what another one wrote, or writes a block that another one had written."""
+    changes = history.cache_changes(step)
+    return changes is not None and changes.meets
+
+
 def _names(ids: list[str]) -> str:
     shown = ", ".join(ids[:5])
     return shown if len(ids) <= 5 else f"{shown} and {len(ids) - 5} more"
@@ -214,4 +215,5 @@ PREDICATES = {
     "ALL-R08": Predicate(hit_never_computed, something_cached),
     "ALL-R09": Predicate(blocks_lost, blocks_come_back),
     "ALL-R10": Predicate(no_progress, someone_is_behind),
+    "ALL-R11": Predicate(reads_other_tokens, blocks_change_hands),
 }

@@ -13,6 +13,7 @@ NEVER_CRASHES = "ALL-R01"
 NEVER_HANGS = "ALL-R02"
 NONE_LOST = "ALL-R03"
 LOCKSTEP = "ALL-R07"
+OWN_TOKENS = "ALL-R11"
 EVERY_SYSTEM = "ALL-"
 
 
@@ -49,6 +50,7 @@ def observable(
         and observes.issuperset(rule.needs)
         and not (hidden and not rule.id.startswith(left))
         and not (rule.id == NONE_LOST and "paused" in hidden)
+        and not (rule.id == OWN_TOKENS and hidden)
     ]
 
 

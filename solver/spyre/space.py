@@ -23,7 +23,7 @@ from .undecided import OpenSequence, decided, opened
 
 QUEUES = ("waiting", "running", "paused")
 # The rules whose predicates read max_batch_tkv.
-READ_THE_LIMIT = frozenset({"SPY-R07", "SPY-R42", "SPY-R51"})
+READ_THE_LIMIT = frozenset({"SPY-R07", "SPY-R42", "SPY-R47", "SPY-R51"})
 
 
 class SpyreModels:

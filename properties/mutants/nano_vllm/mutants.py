@@ -3,6 +3,7 @@
 from typing import Any
 
 from ....model.nano_vllm import block_manager, scheduler
+from ..content import HIT_IN_REVERSE
 from ..faulty_targets import ShowsLittle, ShowsNoProgress, TakesForEver
 from ..mutant import Mutant, Plant, release_with, replaced
 from . import block_changes, changes
@@ -60,6 +61,7 @@ EVERY_SYSTEM = (
     mutant("found by length", "ALL-R08", in_blocks("prefix_hit", block_changes.found_by_length)),
     mutant("a block is lost", "ALL-R09", in_blocks("deallocate", block_changes.last_block_stays)),
     mutant("goes in circles", "ALL-R10", target=ShowsNoProgress),
+    mutant("hits in reverse", "ALL-R11", HIT_IN_REVERSE),
 )
 
 ROWS = (

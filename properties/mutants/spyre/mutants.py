@@ -19,6 +19,7 @@ from ....model.spyre import (
     volumetric,
 )
 from ....model.spyre.state import State
+from ..content import HIT_IN_REVERSE
 from ..faulty_targets import ShowsLittle, ShowsNoProgress, TakesForEver
 from ..mutant import Mutant, Plant, replaced, together
 from . import layout as layout
@@ -113,6 +114,7 @@ MUTANTS = (
         replaced(blocks, "release", layout.block_not_given_back),
     ),
     Mutant("runs in circles", "ALL-R10", target=ShowsNoProgress),
+    Mutant("hits in reverse", "ALL-R11", HIT_IN_REVERSE),
     Mutant("a second prefill starts", "SPY-R30", decided(queue.second_prefill)),
     Mutant(
         "two prompts in one step", "SPY-R13", replaced(forward, "compute_chunk", queue.prefill_two)
@@ -239,13 +241,13 @@ MUTANTS = (
         "SPY-R26",
         replaced(tkv, "max_tkv", lambda original: lambda n, b: max(original(n, b) - 1, 0)),
     ),
-    Mutant("projection of 1.10.0", "SPY-R47", projection("1.10.0")),
     Mutant(
-        "pauses a block too late",
-        "SPY-R07",
-        together(REPAIRED_2_5_2, replaced(pausing, "fits_limit", queue.limit_of_a_block_more)),
-        revision="2.5.2",
+        "no volumetric check",
+        "SPY-R47",
+        replaced(admission, "fits_volume", lambda _: lambda *args: True),
     ),
+    # The join is named before the limit is exceeded.
+    Mutant("projection of 1.10.0", "SPY-R07", projection("1.10.0"), alone=True),
     Mutant(
         "joins only the small batch",
         "SPY-R42",

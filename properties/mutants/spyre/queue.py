@@ -4,8 +4,6 @@ fault."""
 from collections.abc import Callable
 from typing import Any
 
-from msgspec.structs import replace
-
 from ....model.spyre import scheduler
 from ....model.spyre.state import Sequence, State
 from ....model.target import ModelTarget, Reply
@@ -171,13 +169,3 @@ def prefills_while_paused(original: Any) -> Any:
         return original(config, rev, state._replace(paused=()), one)
 
     return may_prefill
-
-
-def limit_of_a_block_more(original: Any) -> Any:
-    """Requests are paused only where the batch is a block of every member beyond the limit."""
-
-    def fits_limit(config: Any, batch: Any) -> bool:
-        limit = config.max_batch_tkv + len(batch) * config.block_size
-        return bool(original(replace(config, max_batch_tkv=limit), batch))
-
-    return fits_limit

@@ -6,6 +6,7 @@ from ....model import allocator, prefix
 from ....model.pool import Pool
 from ....model.vllm import kv_cache, model, queue, scheduler
 from ....model.vllm.state import State
+from ..content import HIT_IN_REVERSE
 from ..faulty_targets import ShowsLittle, ShowsNoProgress, TakesForEver
 from ..mutant import Mutant, Plant, release_with, replaced, together
 from . import changes, queue_changes
@@ -83,6 +84,7 @@ EVERY_SYSTEM = (
     ),
     mutant("a block is not given back", "ALL-R09", in_cache("free", changes.last_block_stays)),
     mutant("runs in circles", "ALL-R10", target=ShowsNoProgress, alone=True),
+    mutant("hits in reverse", "ALL-R11", HIT_IN_REVERSE),
 )
 
 INVARIANTS = (

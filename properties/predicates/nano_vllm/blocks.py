@@ -92,7 +92,7 @@ def everything_known_elsewhere(history: RunHistory, step: Step) -> bool:
     return any(
         not one.started
         and one.num_tokens % history.config["block_size"] == 0
-        and history.max_hit(one) >= one.num_tokens
+        and history.max_hit(step, one) >= one.num_tokens
         for one in prefilled(history, step)
     )
 

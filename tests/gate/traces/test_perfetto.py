@@ -193,7 +193,7 @@ def test_who_would_have_come_after_the_broken_step_has_no_track(run: Run) -> Non
     assert run("replay", "s.json", "--quiet", "--perfetto", "p.json").code == 1
     events = checked(json.loads(Path("p.json").read_bytes())["traceEvents"])
     assert [*tracks(events).values()] == ["steps", "r1", "r2"]
-    assert ("steps", "broken SPY-R07", 3) in instants(events)
+    assert ("steps", "broken SPY-R47", 2) in instants(events)
 
 
 def test_each_run_of_a_trace_is_a_process(run: Run) -> None:

@@ -1,0 +1,235 @@
+"""What each block of the cache holds, as far as a client can see it being written.
+
+A target shows the blocks of a request after each step, and how many tokens it computed. So the
+tokens of that step stand in the last of these blocks. A request reads all its blocks in every step
+in which it computes: each must hold its own tokens, from the first on, since keys and values depend
+on everything before them. Which block is free, shared or published is the target's own affair.
+"""
+
+from dataclasses import dataclass, field
+from typing import NamedTuple, Protocol
+
+from ...model.observation import Step
+from ...model.scenario import Segment
+from .content import common_prefix_len, known_tokens
+from .request_history import RequestHistory
+
+
+class Observed(Protocol):
+    """What is asked of the history of the run: as it was before the step."""
+
+    last: Step | None
+    live: dict[str, RequestHistory]
+
+    def hit_now(self, step: Step, account: RequestHistory) -> int | None:
+        """Tokens that a request finds in the prefix cache in this step; None: not known."""
+
+    def reached(self, step: Step, account: RequestHistory) -> int:
+        """Tokens of a request that were ever computed by the end of the step, at most."""
+
+
+class Entry(NamedTuple):
+    """Tokens `start` to `end` (exclusive) of a request, counted from its first token."""
+
+    owner: str
+    content: tuple[Segment, ...]
+    start: int
+    end: int
+
+
+class Access(NamedTuple):
+    """The tokens that a request computes in a step, and its blocks: those shown after the step, or
+    before it if it leaves in the step."""
+
+    one: RequestHistory
+    start: int
+    end: int
+    blocks: list[int]
+
+
+class Changes(NamedTuple):
+    """What a step does to the cache.
+
+    Attributes:
+        accesses: of the requests that compute.
+        written: the blocks that the step writes, with what they hold after it.
+        unseen: tokens that were written to blocks that the target did not show.
+        meets: a request reads what another one wrote, or a block gets a new owner.
+        conflict: the first block that does not hold what its reader needs, in a sentence.
+    """
+
+    accesses: list[Access]
+    written: dict[int, Entry]
+    unseen: list[Entry]
+    meets: bool
+    conflict: str | None
+
+
+@dataclass
+class ShadowCache:
+    """The content of every block that was seen to be written.
+
+    Attributes:
+        holds: by block number.
+        unseen: tokens in blocks whose numbers were never shown.
+        read: the blocks of each request that were found to hold its tokens.
+        readers: the other way round, by block number.
+    """
+
+    block_size: int
+    holds: dict[int, Entry] = field(default_factory=dict)
+    unseen: list[Entry] = field(default_factory=list)
+    read: dict[str, list[int]] = field(default_factory=dict)
+    readers: dict[int, set[str]] = field(default_factory=dict)
+
+    def changes(self, history: Observed, step: Step) -> Changes:
+        """What the step writes, and whether every reader finds its tokens; nothing is booked."""
+        accesses, unseen = self._accesses(history, step)
+        written: dict[int, Entry] = {}
+        meets = False
+        for access in accesses:
+            for number, entry in self._writes(step, access, written):
+                before = written.get(number) or self.holds.get(number)
+                meets = meets or (before is not None and before.owner != entry.owner)
+                written[number] = entry
+            unseen += self._beyond(access)
+        conflict, hidden = None, [*unseen, *self.unseen]
+        for access in accesses:
+            old = self._unchanged(access)
+            for place in range(old, min(len(access.blocks), -(-access.end // self.block_size))):
+                number = access.blocks[place]
+                found = written.get(number) or self.holds.get(number)
+                meets = meets or (found is not None and found.owner != access.one.id)
+                conflict = conflict or self._mismatch(
+                    access.one, access.end, number, place, found, hidden
+                )
+        conflict = conflict or self._overwritten(history, step, written)
+        return Changes(accesses, written, unseen, meets, conflict)
+
+    def book(self, step: Step, changes: Changes) -> None:
+        """The step has happened."""
+        self.holds.update(changes.written)
+        self.unseen += changes.unseen
+        shown = step.blocks or {}
+        for name in [name for name in self.read if name not in shown]:
+            self._forget(name)
+        for access in changes.accesses:
+            if access.one.id not in shown:
+                continue
+            old = self._unchanged(access)
+            known = self.read.setdefault(access.one.id, [])
+            if old < len(known):
+                self._forget(access.one.id)
+                known, old = self.read.setdefault(access.one.id, []), 0
+            full = access.end // self.block_size
+            for number in access.blocks[old:full]:
+                known.append(number)
+                self.readers.setdefault(number, set()).add(access.one.id)
+
+    def _forget(self, name: str) -> None:
+        for number in self.read.pop(name):
+            self.readers[number].discard(name)
+
+    def _accesses(self, history: Observed, step: Step) -> tuple[list[Access], list[Entry]]:
+        """Of the requests that compute; and what requests wrote of which no block is known."""
+        before = (history.last.blocks or {}) if history.last is not None else {}
+        accesses: list[Access] = []
+        unseen: list[Entry] = []
+        for name, tokens in step.scheduled.items():
+            one = history.live.get(name)
+            if one is None:
+                continue
+            hit = 0 if one.started else history.hit_now(step, one)
+            if hit is None or name in (step.preempted or ()):
+                unseen.append(Entry(name, known_tokens(one), 0, history.reached(step, one)))
+                continue
+            start = one.computed + max(hit, 0)
+            shown = (step.blocks or {}).get(name)
+            blocks = list(before.get(name, ()) if shown is None else shown)
+            accesses.append(Access(one, start, start + tokens, blocks))
+        return accesses, unseen
+
+    def _writes(
+        self, step: Step, access: Access, written: dict[int, Entry]
+    ) -> list[tuple[int, Entry]]:
+        """The blocks that a request writes, and what they hold afterwards."""
+        one, size = access.one, self.block_size
+        content = known_tokens(one)
+        found = []
+        for place in range(access.start // size, -(-access.end // size)):
+            if place >= len(access.blocks):
+                break
+            number = access.blocks[place]
+            if one.prefilled and step.slot_blocks and step.slot_blocks.get(one.id):
+                number = step.slot_blocks[one.id][-1]
+            start = max(access.start, place * size)
+            if start > place * size:
+                there = written.get(number) or self.holds.get(number)
+                if there is not None and _goes_on(there, content, place * size, start):
+                    start = place * size
+            end = min(access.end, (place + 1) * size)
+            found.append((number, Entry(one.id, content, start, end)))
+        return found
+
+    def _beyond(self, access: Access) -> list[Entry]:
+        """What is written to blocks that are not shown."""
+        start = max(access.start, len(access.blocks) * self.block_size)
+        if start >= access.end:
+            return []
+        return [Entry(access.one.id, known_tokens(access.one), start, access.end)]
+
+    def _unchanged(self, access: Access) -> int:
+        """How many of the request's blocks were read before, and are the same."""
+        known = self.read.get(access.one.id, [])
+        if access.blocks[: len(known)] == known:
+            return len(known)
+        return 0
+
+    def _overwritten(self, history: Observed, step: Step, written: dict[int, Entry]) -> str | None:
+        """A block that a request goes on reading holds something else now."""
+        shown = step.blocks or {}
+        for number, entry in written.items():
+            for name in self.readers.get(number, ()):
+                one = history.live.get(name)
+                if one is None or number not in shown.get(name, ()):
+                    continue
+                place = self.read[name].index(number)
+                found = self._mismatch(one, one.computed, number, place, entry, [])
+                if found is not None:
+                    return found
+        return None
+
+    def _mismatch(
+        self,
+        one: RequestHistory,
+        reads: int,
+        number: int,
+        place: int,
+        found: Entry | None,
+        hidden: list[Entry],
+    ) -> str | None:
+        """Why block `number` is no block `place` of a request that reads so many tokens; `hidden`
+        may stand in any block."""
+        start, end = place * self.block_size, min(reads, (place + 1) * self.block_size)
+        content = known_tokens(one)
+        if found is not None and _goes_on(found, content, start, end):
+            return None
+        if any(_goes_on(entry, content, start, end) for entry in hidden):
+            return None
+        needed = f"{one.id} reads its tokens {start} to {end - 1} from block {number}"
+        if found is None:
+            return f"{needed}, which no request has written"
+        says = f"{needed}, which holds tokens {found.start} to {found.end - 1} of {found.owner}"
+        shared = common_prefix_len(content, found.content)
+        if found.start <= start and found.end >= end:
+            return f"{says}: the two differ from token {shared} on"
+        return says
+
+
+def _goes_on(entry: Entry, content: tuple[Segment, ...], start: int, end: int) -> bool:
+    """The entry has these tokens, and everything before them is the same."""
+    return (
+        entry.start <= start
+        and entry.end >= end
+        and (entry.content is content or common_prefix_len(entry.content, content) >= end)
+    )
