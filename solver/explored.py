@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from ..model.scenario import Scenario
 from ..properties.predicates.predicate import Predicate
-from ..properties.predicates.rules import OWN_TOKENS, observable, predicates_of
+from ..properties.predicates.rules import NOT_EXPLORED, observable, predicates_of
 from ..spec.catalogue import Rule
 from .explore import Exploration, Found, Label, Order, numbers
 from .path import scenario_of
@@ -97,8 +97,7 @@ class Run:
         self._menu = self._models.menu(scope.menu)
         seen = observable(rules, asked.revision, self._models.observes, self._models.configs[0])
         predicates = predicates or predicates_of(scope.system)
-        # What blocks hold is no part of a state.
-        self.checked = tuple(rule.id for rule in seen if rule.id != OWN_TOKENS)
+        self.checked = tuple(rule.id for rule in seen if rule.id not in NOT_EXPLORED)
         self._space = space(
             self._models,
             self._menu,

@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import get_args
 
 from ...model.errors import InputError
-from ...properties.predicates.rules import LOCKSTEP, OWN_TOKENS, applies
+from ...properties.predicates.rules import LOCKSTEP, NOT_EXPLORED, applies
 from ...solver.scheduling import Aborts
 from ...solver.scope import Scope
 from ...solver.systems import space_of
@@ -83,13 +83,11 @@ def chosen_rules(
             raise InputError(
                 "--rule", f"{one.id} compares a target with the model; valid: any other rule"
             )
-        if one.id == OWN_TOKENS:
-            raise InputError(
-                "--rule", f"{one.id} is about what blocks hold, which no state has; valid: `gate`"
-            )
+        if one.id in NOT_EXPLORED:
+            raise InputError("--rule", f"{one.id} is no rule about states; valid: in `gate`")
         check_applies(one, revision)
     return [
         one
         for one in rules
-        if one.checked and applies(one, revision) and one.id not in (LOCKSTEP, OWN_TOKENS)
+        if one.checked and applies(one, revision) and one.id not in NOT_EXPLORED
     ]

@@ -7,10 +7,11 @@ from typing import Any
 from ...model.observation import Step
 from ...model.scenario import Request
 from ...spec.catalogue import Rule
-from ..history.run_history import RunHistory
+from ..history.bounds import bounds_of
+from ..history.run_history import RunHistory, caches
 from ..history.shadow_cache import ShadowCache
 from ..predicates.predicate import Broken, Predicate
-from ..predicates.rules import LOCKSTEP, NEVER_CRASHES, NEVER_HANGS, OWN_TOKENS
+from ..predicates.rules import AT_THE_DOOR, LOCKSTEP, NEVER_CRASHES, NEVER_HANGS, OWN_TOKENS
 
 ABSENT: tuple[tuple[str, ...], ...] = ((), ("prefill",), ("decode",), ("prefill", "decode"))
 
@@ -34,7 +35,7 @@ class Monitor:
         self.exercised = Counter() if exercised is None else exercised
         self._rules = [rule.id for rule in rules]
         if OWN_TOKENS in self._rules:
-            self.history.shadow = ShadowCache(config["block_size"])
+            self.history.shadow = ShadowCache(config["block_size"], caches(config))
         checks = [(rule.id, *predicates[rule.id]) for rule in rules if rule.id in predicates]
         # Which rules speak of a step, by the requests that have no part in it.
         self._checks = {
@@ -43,7 +44,25 @@ class Monitor:
 
     def accept(self, request: Request, *, open_ended: bool = False) -> None:
         """The target took a request; `open_ended`: how much it generates is not known yet."""
+        if self._must_be_accepted(request):
+            self.exercised[AT_THE_DOOR] += 1
         self.history.accept(request, open_ended=open_ended)
+
+    def refused(self, request: Request, words: str) -> list[Broken]:
+        """The target refused a request at the door, in these words."""
+        if not self._must_be_accepted(request):
+            return []
+        message = (
+            f"{request.id} is refused ({words!r:.80}), although its {request.prompt_len} + "
+            f"{request.max_tokens} tokens can run and no other request is there"
+        )
+        return self._fault(AT_THE_DOOR, message)
+
+    def _must_be_accepted(self, request: Request) -> bool:
+        """It can run, and no other request is there whose load could be a reason."""
+        can_run = bounds_of(self.history.system).can_run
+        asked = AT_THE_DOOR in self._rules and not self.history.live
+        return asked and can_run(self.history.config, request.prompt_len, request.max_tokens)
 
     def abort(self, request_id: str, inside: bool) -> None:
         """The target took an abort."""

@@ -112,16 +112,17 @@ def client_actions(
 
     `arrivals` are those that have not come yet, in order: those of this step are taken from it.
     """
+    broken: list[Broken] = []
     while arrivals and arrivals[0].arrival == number:
-        broken = session.add(arrivals.pop(0))
-        if broken:
+        broken += session.add(arrivals.pop(0))
+        if ends_run(broken):
             return broken
     for request in scenario.requests:
         if request.abort_at == number and request.id not in session.rejected:
-            broken = session.abort(request.id, request.abort_inside)
-            if broken:
+            broken += session.abort(request.id, request.abort_inside)
+            if ends_run(broken):
                 return broken
-    return []
+    return broken
 
 
 def _check_fields(scenario: Scenario) -> None:

@@ -90,7 +90,7 @@ class Session:
             return self._fault(fault)
         if refusal is not None:
             self.rejected[request.id] = refusal
-            return []
+            return self.monitor.refused(request, refusal)
         self.monitor.accept(request)
         if self._lockstep is not None:
             reply = self._lockstep.add(request.for_target())

@@ -7,6 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from ...spec.systems import part
+from . import door
+from .door import CanRun
 from .request_history import RequestHistory
 
 Config = Mapping[str, Any]
@@ -17,12 +19,14 @@ class Bounds(NamedTuple):
 
     `alone`: one request that has the scheduler to itself, from where it is. `waits`: until the
     first in line is scheduled, behind requests that have started; None where nothing bounds it.
-    `together`: all requests, each of which alone takes `work` in sum.
+    `together`: all requests, each of which alone takes `work` in sum. `can_run`: a request of this
+    prompt and max_tokens must not be refused at the door.
     """
 
     alone: Callable[[Config, RequestHistory], int]
     waits: Callable[[Config, RequestHistory, Sequence[RequestHistory]], int | None]
     together: Callable[[Config, int, int], int]
+    can_run: CanRun = door.nothing_surely
 
 
 def spyre_alone(config: Config, one: RequestHistory) -> int:
@@ -103,10 +107,12 @@ def llmservingsim_waits(
     return sum(vllm_alone(config, one) for one in started) + len(started) + 2
 
 
-SPYRE = Bounds(spyre_alone, spyre_waits, one_after_the_other)
-VLLM = Bounds(vllm_alone, vllm_waits, vllm_together)
-NANO_VLLM = Bounds(nano_alone, nano_waits, nano_together)
-LLMSERVINGSIM = Bounds(vllm_alone, llmservingsim_waits, one_after_the_other)
+SPYRE = Bounds(spyre_alone, spyre_waits, one_after_the_other, door.spyre_can_run)
+VLLM = Bounds(vllm_alone, vllm_waits, vllm_together, door.vllm_can_run)
+NANO_VLLM = Bounds(nano_alone, nano_waits, nano_together, door.nano_can_run)
+LLMSERVINGSIM = Bounds(
+    vllm_alone, llmservingsim_waits, one_after_the_other, door.llmservingsim_can_run
+)
 
 
 def bounds_of(system: str) -> Bounds:

@@ -14,6 +14,9 @@ from ...model.scenario import Segment
 from .content import common_prefix_len, known_tokens
 from .request_history import RequestHistory
 
+# Blocks that no request holds any more are forgotten in batches of about so many.
+FEW = 64
+
 
 class Observed(Protocol):
     """What is asked of the history of the run: as it was before the step."""
@@ -72,11 +75,13 @@ class ShadowCache:
     Attributes:
         holds: by block number.
         unseen: tokens in blocks whose numbers were never shown.
+        caches: a freed block can be found by its content; else what it held is forgotten.
         read: the blocks of each request that were found to hold its tokens.
         readers: the other way round, by block number.
     """
 
     block_size: int
+    caches: bool = True
     holds: dict[int, Entry] = field(default_factory=dict)
     unseen: list[Entry] = field(default_factory=list)
     read: dict[str, list[int]] = field(default_factory=dict)
@@ -113,6 +118,11 @@ class ShadowCache:
         shown = step.blocks or {}
         for name in [name for name in self.read if name not in shown]:
             self._forget(name)
+        if not self.caches:
+            held = {number for table in shown.values() for number in table}
+            self.unseen.clear()
+            if len(self.holds) > 2 * len(held) + FEW:
+                self.holds = {n: entry for n, entry in self.holds.items() if n in held}
         for access in changes.accesses:
             if access.one.id not in shown:
                 continue
@@ -129,6 +139,8 @@ class ShadowCache:
     def _forget(self, name: str) -> None:
         for number in self.read.pop(name):
             self.readers[number].discard(name)
+            if not self.readers[number]:
+                del self.readers[number]
 
     def _accesses(self, history: Observed, step: Step) -> tuple[list[Access], list[Entry]]:
         """Of the requests that compute; and what requests wrote of which no block is known."""

@@ -43,3 +43,18 @@ class ShowsNoProgress(ShowsLittle):
             step["waiting"] = [one.id for one in before.waiting]
             step["running"] = [one.id for one in before.running]
         return reply
+
+
+class RefusesLongPrompts(ModelTarget):
+    """A scheduler that refuses every prompt of more than a block at the door."""
+
+    def start(self, system: str, revision: str, config: Any) -> Reply:  # noqa: D102
+        self._block = config["block_size"]
+        return super().start(system, revision, config)
+
+    def add(self, request: Any) -> Reply:  # noqa: D102
+        length = sum(tokens for _, tokens in request["prompt"])
+        if length > self._block:
+            message = f"a prompt of {length} tokens is too long"
+            return {"ok": False, "error": "rejected", "message": message}
+        return super().add(request)

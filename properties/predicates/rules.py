@@ -14,6 +14,9 @@ NEVER_HANGS = "ALL-R02"
 NONE_LOST = "ALL-R03"
 LOCKSTEP = "ALL-R07"
 OWN_TOKENS = "ALL-R11"
+AT_THE_DOOR = "ALL-R12"
+# What no state of a model shows: these are judged in runs only.
+NOT_EXPLORED = frozenset({LOCKSTEP, OWN_TOKENS, AT_THE_DOOR})
 EVERY_SYSTEM = "ALL-"
 
 

@@ -58,7 +58,8 @@ def configs(draw: st.DrawFn, scale: Scale, revision: str) -> dict[str, Any]:
     batch = draw(st.integers(min(2, max_num_seqs), min(4, max_num_seqs)))
     row = draw(st.integers(ceil(blocks / batch), blocks) | st.just(blocks))
     # Just below it, a token too little of slack in each row tells.
-    beside = draw(st.integers(0, batch * block // 16) | st.integers(-batch, -1))
+    below = scale == "tight" and draw(st.booleans())
+    beside = draw(st.integers(-batch, -1) if below else st.integers(0, batch * block // 16))
     limit = max(batch * row * block + beside, block * blocks)
     return {
         "block_size": block,
@@ -140,7 +141,7 @@ def beside_the_batch(draw: st.DrawFn, config: Mapping[str, Any], history: RunHis
     # The last whole block of the row, exactly, is where projections that forget a realignment
     # say yes; the other ends are for those that miscount tokens.
     whole = row // block * block
-    border = draw(st.sampled_from((whole, row, None)))
+    border = draw(st.sampled_from((whole, row, whole, row, None)))
     few = draw(st.integers(1, 3))
     if border is None:
         waits = ceil(prompt / chunk) - draw(st.integers(0, 1)) if config["interleave"] else 0

@@ -5,7 +5,7 @@ from typing import Any
 from ....model.llmservingsim import documented, head, kv_cache, scheduler
 from ....model.llmservingsim.config import LlmServingSimConfig
 from ..content import HIT_IN_REVERSE
-from ..faulty_targets import ShowsLittle, ShowsNoProgress, TakesForEver
+from ..faulty_targets import RefusesLongPrompts, ShowsLittle, ShowsNoProgress, TakesForEver
 from ..mutant import Mutant, Plant, release_with, replaced, together
 from . import batch_changes, changes
 
@@ -86,6 +86,7 @@ EVERY_SYSTEM = (
     by_the_page("a block is not given back", "ALL-R09", in_cache("free", changes.last_block_stays)),
     by_the_page("runs in circles", "ALL-R10", target=ShowsNoProgress, alone=True),
     at_head("hits in reverse", "ALL-R11", HIT_IN_REVERSE),
+    at_head("refuses long prompts", "ALL-R12", target=RefusesLongPrompts),
 )
 
 ROWS = (

@@ -191,3 +191,13 @@ def found_by_length(original: Any) -> Any:
         return tuple(found)
 
     return prefix_hit
+
+
+def two_for_one(original: Any) -> Any:
+    """With each sequence that gives way the one in front of it does, too."""
+
+    def preempt(config: NanoConfig, plan: Plan, victim: Sequence, *rest: Any) -> Plan:
+        after: Plan = original(config, plan, victim, *rest)
+        return original(config, after, after.running[-1], *rest) if after.running else after
+
+    return preempt

@@ -4,7 +4,7 @@ from typing import Any
 
 from ....model.nano_vllm import block_manager, scheduler
 from ..content import HIT_IN_REVERSE
-from ..faulty_targets import ShowsLittle, ShowsNoProgress, TakesForEver
+from ..faulty_targets import RefusesLongPrompts, ShowsLittle, ShowsNoProgress, TakesForEver
 from ..mutant import Mutant, Plant, release_with, replaced
 from . import block_changes, changes
 
@@ -62,6 +62,7 @@ EVERY_SYSTEM = (
     mutant("a block is lost", "ALL-R09", in_blocks("deallocate", block_changes.last_block_stays)),
     mutant("goes in circles", "ALL-R10", target=ShowsNoProgress),
     mutant("hits in reverse", "ALL-R11", HIT_IN_REVERSE),
+    mutant("refuses long prompts", "ALL-R12", target=RefusesLongPrompts),
 )
 
 ROWS = (
@@ -96,6 +97,7 @@ ROWS = (
         "NAN-R19",
         in_blocks("can_append", block_changes.a_block_in_reserve),
     ),
+    mutant("preempts two for one", "NAN-R19", in_scheduler("preempt", block_changes.two_for_one)),
     mutant("keeps a block", "NAN-R21", in_scheduler("preempt", block_changes.victim_keeps_a_block)),
     mutant(
         "preempted to the back",

@@ -166,6 +166,7 @@ KNOWN_BUGS = (
         "first chunk alone",
         "V1CP-R22",
         in_cache("admit", queue_changes.admits(reserve_full_isl=False)),
+        alone=True,
     ),
     _bug("041", "threshold of one alone", "V1-R11", in_scheduler("schedule", lone_request_capped)),
     _bug(

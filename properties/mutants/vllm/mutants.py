@@ -7,9 +7,9 @@ from ....model.pool import Pool
 from ....model.vllm import kv_cache, model, queue, scheduler
 from ....model.vllm.state import State
 from ..content import HIT_IN_REVERSE
-from ..faulty_targets import ShowsLittle, ShowsNoProgress, TakesForEver
+from ..faulty_targets import RefusesLongPrompts, ShowsLittle, ShowsNoProgress, TakesForEver
 from ..mutant import Mutant, Plant, release_with, replaced, together
-from . import changes, queue_changes
+from . import changes, pool_changes, queue_changes
 
 
 def mutant(name: str, rule: str, plant: Plant = lambda stack: None, **more: Any) -> Mutant:
@@ -85,6 +85,7 @@ EVERY_SYSTEM = (
     mutant("a block is not given back", "ALL-R09", in_cache("free", changes.last_block_stays)),
     mutant("runs in circles", "ALL-R10", target=ShowsNoProgress, alone=True),
     mutant("hits in reverse", "ALL-R11", HIT_IN_REVERSE),
+    mutant("refuses long prompts", "ALL-R12", target=RefusesLongPrompts),
 )
 
 INVARIANTS = (
@@ -285,11 +286,27 @@ ROWS = (
         alone=True,
     ),
     mutant("a block ahead", "V1-R14", in_cache("grow", queue_changes.one_block_ahead)),
+    mutant(
+        "preempts all but the first",
+        "V1-R05",
+        in_scheduler("schedule", pool_changes.preempts_all_but_the_first),
+    ),
+    mutant(
+        "the watermark beside the first chunk",
+        "V1CP-R19",
+        in_cache("admit", pool_changes.watermark_beside_the_first_chunk),
+    ),
+    mutant(
+        "all must fit though only a chunk has to",
+        "V1-R07",
+        in_cache("admit", queue_changes.admits(reserve_full_isl=True)),
+    ),
     mutant("no watermark", "V1CP-R19", in_cache("admit", queue_changes.admits(watermark=0.0))),
     mutant(
         "the first chunk alone must fit",
         "V1CP-R22",
         in_cache("admit", queue_changes.admits(reserve_full_isl=False)),
+        alone=True,
     ),
     mutant(
         "the last has no turn",

@@ -5,12 +5,12 @@ Source: deck, chapters 4 "Prefill vs Decode", 6 "The Decode Path" and 8 "Preempt
 
 from ....model.observation import Step
 from ...history.run_history import RunHistory
+from ..pool import free_when_decided, released_by
 from ..predicate import Predicate
 from .decision import (
     behind,
     blocks_for,
     completes,
-    free_before,
     kept,
     names,
     preempted,
@@ -53,13 +53,17 @@ def wrong_victim(history: RunHistory, step: Step) -> str | None:
     tail = before[len(before) - len(gone) :]
     if tail != gone:
         return f"{names(gone)} preempted; of {names(before)} the last {len(gone)} are {names(tail)}"
-    free = free_before(history)
-    needed = sum(crosses_border(history, one.computed) for one in before)
-    if free is None or needed > free:
+    free = free_when_decided(history)
+    if free is None:
+        return None
+    free += released_by(history, gone[1:])
+    served = [one for one in kept(history, step) if one.id in step.scheduled]
+    needed = sum(crosses_border(history, one.computed) for one in (*served, gone[0]))
+    if needed > free:
         return None
     return (
-        f"{names(gone)} preempted, although {free} blocks were free and requests that run need at "
-        f"most {needed}"
+        f"{names(gone)} preempted, although without {gone[0].id} {free} blocks were free and "
+        f"requests that run need at most {needed}"
     )
 
 

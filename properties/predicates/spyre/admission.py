@@ -114,13 +114,23 @@ def refused(history: RunHistory, step: Step) -> RequestHistory | None:
     starts = not wanted[0].started
     if len(history.running()) + starts > slots:
         return None
-    if starts and history.config["num_blocks"] is not None:
+    if starts and not pool_surely_has(history, wanted[0]):
         return None
     if history.revision in REVISIONS_THAT_PAUSE and (history.paused or history.config["pausing"]):
         return None if history.paused else wanted[0]
     if not surely_unfinished(history, wanted[0]) and not certainly_fits(history, wanted[0]):
         return None
     return wanted[0]
+
+
+def pool_surely_has(history: RunHistory, newcomer: RequestHistory) -> bool:
+    """Blocks for all tokens of the newcomer and of every request that has started fit together."""
+    size, block = history.config["num_blocks"], history.config["block_size"]
+    if size is None:
+        return True
+    started = [one for one in history.live.values() if one.started]
+    needed = sum(ceil((one.prompt + one.max_tokens) / block) for one in (*started, newcomer))
+    return bool(needed <= size)
 
 
 def surely_unfinished(history: RunHistory, one: RequestHistory) -> bool:

@@ -3,10 +3,38 @@
 Source: chunked-prefill chapter, "Admission control".
 """
 
+from collections.abc import Iterator
+
 from ....model.observation import Step
+from ...history.request_history import RequestHistory
 from ...history.run_history import RunHistory
+from ..pool import free_when_decided, held_before, taken_by
 from ..predicate import Predicate
 from .decision import admitted, blocks_for, kept, waited_before, watermark_blocks
+
+
+def admission_rooms(history: RunHistory, step: Step) -> Iterator[tuple[RequestHistory, int, int]]:
+    """For each request that is admitted: blocks that it needs to be let in, and those free then.
+
+    Cached blocks that no request holds are free before, and not afterwards: they count as needed.
+    It ends with a request whose hit or blocks are not known.
+    """
+    free, held = free_when_decided(history), held_before(history)
+    if free is None or step.blocks is None or step.preempted:
+        return
+    size = history.config["block_size"]
+    free -= sum(taken_by(history, step, one, size) for one in kept(history, step))
+    for one in admitted(history, step):
+        hit, table = history.hit_now(step, one), step.blocks.get(one.id)
+        if hit is None or table is None:
+            return
+        found = table[: hit // size]
+        computed = hit + step.scheduled[one.id]
+        covered = one.num_tokens if history.config["reserve_full_isl"] else computed
+        unheld = sum(block not in held for block in found)
+        yield one, blocks_for(history, covered) - len(found) + unheld, free
+        free -= len(set(table) - held)
+        held |= set(table)
 
 
 def reserve_given_away(history: RunHistory, step: Step) -> str | None:
@@ -15,9 +43,13 @@ def reserve_given_away(history: RunHistory, step: Step) -> str | None:
     new, reserve = admitted(history, step), watermark_blocks(history)
     guarded = new if kept(history, step) else new[1:]
     # Later in the step blocks only come back.
-    if not guarded or step.free_blocks is None or step.free_blocks >= reserve:
-        return None
-    return f"{guarded[-1].id} admitted, {step.free_blocks} blocks left free, watermark is {reserve}"
+    if guarded and step.free_blocks is not None and step.free_blocks < reserve:
+        left = f"{step.free_blocks} blocks left free"
+        return f"{guarded[-1].id} admitted, {left}, watermark is {reserve}"
+    for one, needed, free in admission_rooms(history, step):
+        if one in guarded and needed <= free < needed + reserve:
+            return f"{one.id} admitted: it needs {needed} of {free} blocks, watermark is {reserve}"
+    return None
 
 
 def reserve_matters(history: RunHistory, step: Step) -> bool:
@@ -51,6 +83,9 @@ def rest_does_not_fit(history: RunHistory, step: Step) -> str | None:
             )
         # What those admitted after it took, at most, was free before.
         free += blocks_for(history, start)
+    for one, needed, left in admission_rooms(history, step):
+        if needed > left:
+            return f"{one.id} admitted: its {one.num_tokens} tokens need {needed} blocks of {left}"
     return None
 
 

@@ -13,7 +13,7 @@ from ...history.run_history import RunHistory
 
 def key(history: RunHistory, one: RequestHistory) -> tuple[int, int]:
     """Lower goes first: the earlier arrival, by priority the more important one."""
-    if history.config["policy"] == "priority":
+    if history.config.get("policy") == "priority":
         return one.priority, one.arrival
     return 0, one.arrival
 

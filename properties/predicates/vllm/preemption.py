@@ -6,6 +6,7 @@ four/five invariants".
 
 from ....model.observation import Step
 from ...history.run_history import RunHistory
+from ..pool import free_when_decided, released_by, taken_by
 from ..predicate import Predicate
 from .decision import blocks_for, kept, key, names, preempted, ran_before, threshold
 
@@ -51,20 +52,24 @@ def preempts_by_priority(history: RunHistory, step: Step) -> bool:
 
 
 def needless_preemption(history: RunHistory, step: Step) -> str | None:
-    """Blocks are taken from a request only if requests that run need more than are free
-    (V1-R05)."""
-    free = history.last.free_blocks if history.last is not None else None
-    if not preempted(history, step) or free is None or history.aborts_to_report:
+    """Blocks are taken from a request only if requests that run need more than are free, and what
+    those preempted before it held (V1-R05)."""
+    gone, free = preempted(history, step), free_when_decided(history)
+    if not gone or free is None:
         return None
-    limit, needed = threshold(history), 0
-    for one in ran_before(history):
-        tokens = min(one.num_tokens - one.computed, limit)
-        needed += blocks_for(history, one.computed + tokens) - blocks_for(history, one.computed)
+    last = min(gone, key=lambda one: key(history, one))
+    free += released_by(history, [one for one in gone if one is not last])
+    size = history.config["block_size"]
+    needed = sum(taken_by(history, step, one, size) for one in kept(history, step))
+    tokens = min(last.num_tokens - last.computed, threshold(history))
+    needed += blocks_for(history, last.computed + tokens) - blocks_for(history, last.computed)
     if needed > free:
         return None
+    others = len(gone) - 1
     return (
-        f"{names(preempted(history, step))} preempted, although {free} blocks were free and "
-        f"requests that run need at most {needed}"
+        f"{names(gone)} preempted, although without {last.id} {free} blocks were free"
+        f"{f' (those of {others} others included)' if others else ''} and requests that run need "
+        f"at most {needed}"
     )
 
 

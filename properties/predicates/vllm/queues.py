@@ -5,7 +5,7 @@ Source: cheat-sheet, "schedule() shape", "The four/five invariants" and "Gotchas
 
 from ....model.observation import Step
 from ...history.request_history import RequestHistory
-from ...history.run_history import RunHistory
+from ...history.run_history import RunHistory, caches
 from ..predicate import Predicate
 from .decision import (
     admitted,
@@ -110,10 +110,10 @@ def needless_wait(history: RunHistory, step: Step) -> str | None:
     if one is None:
         return None
     left = history.config["max_num_batched_tokens"] - sum(step.scheduled.values())
-    needed, free = blocks_for(history, one.num_tokens), step.free_blocks
+    tokens, free = _must_fit(history, step, one, left), step.free_blocks
     return (
         f"{one.id} waits although {left} tokens of the budget and a slot are left, and "
-        f"its {one.num_tokens} tokens need {needed} blocks of "
+        f"{tokens} of its {one.num_tokens} tokens need {blocks_for(history, tokens)} blocks of "
         f"{'an unbounded pool' if free is None else f'{free} free ones'}"
     )
 
@@ -135,9 +135,17 @@ def _could_go(history: RunHistory, step: Step) -> RequestHistory | None:
         reserve = watermark_blocks(history) if run else 0
         if step.free_blocks is None or not nobody_left(history, step):
             return None
-        if blocks_for(history, one.num_tokens) + reserve > step.free_blocks:
+        if blocks_for(history, _must_fit(history, step, one, left)) + reserve > step.free_blocks:
             return None
     return one
+
+
+def _must_fit(history: RunHistory, step: Step, one: RequestHistory, left: int) -> int:
+    """Tokens of a request for which blocks must be free, at most."""
+    if history.config["reserve_full_isl"]:
+        return one.num_tokens
+    hit = history.max_hit(step, one) if caches(history.config) else 0
+    return min(one.num_tokens, hit + min(threshold(history), left))
 
 
 def someone_joins(history: RunHistory, step: Step) -> bool:

@@ -282,7 +282,7 @@ def test_output_to_a_pipe_has_no_escape_codes(run: Run) -> None:
     path = broken_scenario(run)
     done = in_process("replay", path, "--quiet")
     assert done.returncode == 1
-    assert b"BROKEN SPY-R07" in done.stdout
+    assert b"BROKEN SPY-R47" in done.stdout
     assert b"\x1b" not in done.stdout
 
 

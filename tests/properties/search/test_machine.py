@@ -44,11 +44,11 @@ def test_the_documents_own_projection_is_found_to_break_the_limit(scale):
     found = any(run_search(search, 300, seed, 100) for seed in range(3))
     assert found
     scenario, broken = search.failure
-    assert broken[0].rule == "SPY-R07"
+    assert broken[0].rule == "SPY-R47"
 
     def still_breaks(candidate):
         again = replay(ModelTarget(), candidate, RULES).broken
-        return bool(again) and again[0].rule == "SPY-R07"
+        return bool(again) and again[0].rule == "SPY-R47"
 
     assert len(shrink(scenario, still_breaks, 250).requests) <= 5
 
@@ -113,7 +113,7 @@ def test_shrinking_stops_at_its_budget():
 
 
 @pytest.mark.slow
-def test_most_of_those_who_come_late_meet_a_batch(monkeypatch):
+def test_many_requests_that_come_late_meet_a_batch(monkeypatch):
     met = Counter()
     aimed = generators_of("spyre").beside_the_batch
 
@@ -124,5 +124,6 @@ def test_most_of_those_who_come_late_meet_a_batch(monkeypatch):
     monkeypatch.setattr(generators_of("spyre"), "beside_the_batch", counted)
     search = _search(ModelTarget())
     run_search(search, 100, 0, 0)
-    # One run in three, with runs whose requests are all short, or given up, among them.
-    assert met["batch"] >= search.runs / 3
+    # One run in five, with runs whose requests are all short, or given up, among them, and those
+    # in which an earlier one already waits for the limit.
+    assert met["batch"] >= search.runs / 5

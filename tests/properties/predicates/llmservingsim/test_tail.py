@@ -4,6 +4,7 @@ import pytest
 
 from schedproof.properties.predicates.llmservingsim import tail
 
+from ..tables import with_tables
 from .build import book, ran, request
 
 
@@ -39,9 +40,9 @@ def test_running_first_then_the_tail_gives_way_alone_and_with_everything(step, s
 
 
 def test_nobody_gives_way_while_blocks_are_enough():
-    reported = tail.not_as_vllm(three(free=2), ran({"a": 1}, "a", "bc", preempted=("b",)))
+    reported = tail.not_as_vllm(with_tables(three(), 2), ran({"a": 1}, "a", "bc", preempted=("b",)))
     assert reported == (
-        "b preempted, although 2 blocks were free and requests that run need at most 2"
+        "b preempted, although without b 2 blocks were free and requests that run need at most 2"
     )
 
 

@@ -6,6 +6,7 @@ import pytest
 
 from schedproof.properties.predicates.nano_vllm import decode
 
+from ..tables import with_tables
 from .build import book, ran, request, runs
 
 # --- one token (NAN-R14) -----------------------------------------------------------------------
@@ -86,23 +87,28 @@ def test_victims_are_the_last_of_those_who_run(gone: str, reported: str | None) 
     ("free", "reported"),
     [
         (1, None),
-        (2, "b preempted, although 2 blocks were free and requests that run need at most 2"),
+        (
+            2,
+            "b preempted, although without b 2 blocks were free and requests that run need at "
+            "most 2",
+        ),
     ],
 )
 def test_nobody_is_preempted_while_there_are_blocks_for_all(
     free: int, reported: str | None
 ) -> None:
     """Both are at the end of a block: each needs one more."""
-    history = book(runs("a", 4), runs("b", 8), running="ab", free=free)
+    history = with_tables(book(runs("a", 4), runs("b", 8), running="ab"), free)
     step = ran({"a": 1}, "a", "b", preempted=("b",))
     assert decode.wrong_victim(history, step) == reported
 
 
 def test_who_is_inside_a_block_needs_none() -> None:
-    history = book(runs("a", 5), runs("b", 7), running="ab", free=0)
+    history = with_tables(book(runs("a", 5), runs("b", 7), running="ab"), 0)
     reported = decode.wrong_victim(history, ran({"a": 1}, "a", "b", preempted=("b",)))
     assert (
-        reported == "b preempted, although 0 blocks were free and requests that run need at most 0"
+        reported
+        == "b preempted, although without b 0 blocks were free and requests that run need at most 0"
     )
 
 

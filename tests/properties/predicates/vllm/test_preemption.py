@@ -4,6 +4,7 @@ import pytest
 
 from schedproof.properties.predicates.vllm import preemption
 
+from ..tables import with_tables
 from .build import book, ran, request
 
 
@@ -33,9 +34,18 @@ def test_by_priority_the_least_important_is_preempted_the_last_of_equals(
 def test_nobody_is_preempted_while_there_are_blocks_for_all(free: int, breaks: bool) -> None:
     # Both are at the end of a block: each needs one more.
     accounts = [request(name, 4, 4, 1) for name in "ab"]
-    history = book(*accounts, running="ab", free=free)
+    history = with_tables(book(*accounts, running="ab"), free)
     reported = preemption.needless_preemption(history, ran({"a": 1}, "a", "b", preempted=("b",)))
     assert (reported is not None) is breaks
+
+
+@pytest.mark.parametrize(("of_b", "breaks"), [(3, True), (4, False)])
+def test_no_more_are_preempted_than_have_to_be(of_b: int, breaks: bool) -> None:
+    # a needs a block, and c gives one back: b has to go only if it needs a block, too.
+    accounts = [request("a", 4, 4, 1), request("b", of_b, of_b, 1), request("c", 3, 3, 1)]
+    history = with_tables(book(*accounts, running="abc"), 0)
+    step = ran({"a": 1}, "a", "bc", preempted=("c", "b"))
+    assert (preemption.needless_preemption(history, step) is not None) is breaks
 
 
 @pytest.mark.parametrize(

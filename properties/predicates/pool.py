@@ -1,0 +1,40 @@
+"""What was free when a step was decided, from the blocks that were shown before it."""
+
+from collections.abc import Iterable
+
+from ...model.observation import Step
+from ..history.request_history import RequestHistory
+from ..history.run_history import RunHistory
+
+
+def tables_before(history: RunHistory) -> dict[str, tuple[int, ...]]:
+    """The blocks of the unfinished requests before the step."""
+    shown = (history.last.blocks or {}) if history.last is not None else {}
+    return {name: tuple(table) for name, table in shown.items() if name in history.live}
+
+
+def held_before(history: RunHistory) -> set[int]:
+    """The numbers of the blocks that unfinished requests held before the step."""
+    return {block for table in tables_before(history).values() for block in table}
+
+
+def free_when_decided(history: RunHistory) -> int | None:
+    """Blocks free at the decision; None where that is not known, or without a bound."""
+    size = history.config["num_blocks"]
+    if size is None or (history.last is not None and history.last.blocks is None):
+        return None
+    return int(size) - len(held_before(history))
+
+
+def released_by(history: RunHistory, gone: Iterable[RequestHistory]) -> int:
+    """Blocks that only these requests held before the step."""
+    leaving = {one.id for one in gone}
+    before = tables_before(history)
+    kept = {block for name, table in before.items() if name not in leaving for block in table}
+    return len(held_before(history) - kept)
+
+
+def taken_by(history: RunHistory, step: Step, one: RequestHistory, block_size: int) -> int:
+    """Blocks that a request that ran before took for what it computes in the step."""
+    after = -(-(one.computed + step.scheduled.get(one.id, 0)) // block_size)
+    return max(after - len(tables_before(history).get(one.id, ())), 0)
