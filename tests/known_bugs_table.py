@@ -10,8 +10,8 @@ from schedproof.spec.systems import SYSTEMS
 
 HEAD = """# Known bugs of the schedulers of Spyre, vLLM, nano-vLLM and LLMServingSim, brought back
 
-Written by `python tests/known_bugs_table.py`; `tests/properties/mutants/test_mutant.py` holds it to the
-code. Times are those of one run on one core, without shrinking.
+Written by `python tests/known_bugs_table.py`; `tests/properties/mutants/test_mutant.py` holds it
+to the code. Times are those of one run on one core, without shrinking.
 
 | bug | mutant | rule | hypothesis | explorer |
 |---|---|---|---|---|"""
