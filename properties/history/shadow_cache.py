@@ -6,7 +6,9 @@ in which it computes: each must hold its own tokens, from the first on, since ke
 on everything before them. Which block is free, shared or published is the target's own affair.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import NamedTuple, Protocol
 
 from ...model.observation import Step
@@ -98,16 +100,16 @@ class ShadowCache:
                 meets = meets or (before is not None and before.owner != entry.owner)
                 written[number] = entry
             unseen += self._beyond(access)
-        conflict, hidden = None, [*unseen, *self.unseen]
+        conflict = None
         for access in accesses:
             old = self._unchanged(access)
             for place in range(old, min(len(access.blocks), -(-access.end // self.block_size))):
                 number = access.blocks[place]
                 found = written.get(number) or self.holds.get(number)
                 meets = meets or (found is not None and found.owner != access.one.id)
-                conflict = conflict or self._mismatch(
-                    access.one, access.end, number, place, found, hidden
-                )
+                if conflict is None:
+                    hidden = chain(unseen, self.unseen)
+                    conflict = self._mismatch(access.one, access.end, number, place, found, hidden)
         conflict = conflict or self._overwritten(history, step, written)
         return Changes(accesses, written, unseen, meets, conflict)
 
@@ -218,11 +220,13 @@ class ShadowCache:
         number: int,
         place: int,
         found: Entry | None,
-        hidden: list[Entry],
+        hidden: Iterable[Entry],
     ) -> str | None:
         """Why block `number` is no block `place` of a request that reads so many tokens; `hidden`
         may stand in any block."""
         start, end = place * self.block_size, min(reads, (place + 1) * self.block_size)
+        if found is not None and found.owner == one.id and _covers(found, start, end):
+            return None
         content = known_tokens(one)
         if found is not None and _goes_on(found, content, start, end):
             return None
@@ -240,8 +244,8 @@ class ShadowCache:
 
 def _goes_on(entry: Entry, content: tuple[Segment, ...], start: int, end: int) -> bool:
     """The entry has these tokens, and everything before them is the same."""
-    return (
-        entry.start <= start
-        and entry.end >= end
-        and (entry.content is content or common_prefix_len(entry.content, content) >= end)
-    )
+    return _covers(entry, start, end) and common_prefix_len(entry.content, content) >= end
+
+
+def _covers(entry: Entry, start: int, end: int) -> bool:
+    return entry.start <= start and entry.end >= end
