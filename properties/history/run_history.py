@@ -175,7 +175,7 @@ class RunHistory:
                 continue
             hit = 0 if account.started else self.hit_now(step, account)
             if hit is None:
-                hit = min(self.max_hit(step, account), account.num_tokens - tokens)
+                hit = self._unknown_hit(step, account)
             if not account.prefilled:
                 account.prefill_steps += 1
             account.prefix_hit += hit
@@ -234,8 +234,13 @@ class RunHistory:
         tokens = step.scheduled[account.id]
         hit = 0 if account.started else self.hit_now(step, account)
         if hit is None:
-            hit = min(self.max_hit(step, account), account.num_tokens - tokens)
+            hit = self._unknown_hit(step, account)
         return max(account.max_computed, account.computed + hit + tokens)
+
+    def _unknown_hit(self, step: Step, account: RequestHistory) -> int:
+        """A bound on a hit that the target does not show: what is scheduled was no part of it."""
+        left = account.num_tokens - step.scheduled[account.id]
+        return min(self.max_hit(step, account), left)
 
     def max_hit(self, step: Step, account: RequestHistory) -> int:
         """A bound on the hit: no hit is longer than what others have computed of it by the end of

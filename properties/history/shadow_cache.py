@@ -237,7 +237,7 @@ class ShadowCache:
             return f"{needed}, which no request has written"
         says = f"{needed}, which holds tokens {found.start} to {found.end - 1} of {found.owner}"
         shared = common_prefix_len(content, found.content)
-        if found.start <= start and found.end >= end:
+        if _covers(found, start, end):
             return f"{says}: the two differ from token {shared} on"
         return says
 
@@ -248,4 +248,5 @@ def _goes_on(entry: Entry, content: tuple[Segment, ...], start: int, end: int) -
 
 
 def _covers(entry: Entry, start: int, end: int) -> bool:
+    """The entry has tokens at all these positions."""
     return entry.start <= start and entry.end >= end
