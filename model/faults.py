@@ -30,12 +30,16 @@ class TargetCrashed(TargetFault):
 
 
 class TargetHung(TargetFault):
-    """No full reply to `op` within `seconds`; the process group has been killed."""
+    """No full reply to `op` within `seconds`; the process group has been killed.
 
-    def __init__(self, op: str, seconds: float) -> None:
-        super().__init__(op, seconds)
+    `details`: where it was, if it is a Python target that we serve.
+    """
+
+    def __init__(self, op: str, seconds: float, details: str = "") -> None:
+        super().__init__(op, seconds, details)
         self.op = op
         self.seconds = seconds
+        self.details = details
 
     def __str__(self) -> str:
         return f"target hung: no reply to {self.op!r} within {self.seconds:g} s"

@@ -179,6 +179,8 @@ class OpenFields:
 class OpenRequestHistory:
     """The history of a request that is not fully decided, with the fields of `RequestHistory`."""
 
+    beyond = False  # the models refuse a request that exceeds a limit by itself
+
     def __init__(self, request: str, candidates: Candidates, arrival: int = 0) -> None:
         self.id = request
         self.candidates = candidates

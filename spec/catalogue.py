@@ -87,7 +87,8 @@ class Rule:
     """One rule: what must hold, which document states it, and what is needed to see it.
 
     `planned`: why it has no predicate yet. `unchecked`: why it never has one, with the rules that
-    `stands_in` names in its place.
+    `stands_in` names in its place. `beside`: of lockstep, the revision whose model decides beside
+    the target, where a user asks for one.
     """
 
     id: str
@@ -103,6 +104,7 @@ class Rule:
     unchecked: str = ""
     stands_in: tuple[str, ...] = ()
     divergences: tuple[Divergence, ...] = ()
+    beside: str = ""
 
     @property
     def checked(self) -> bool:

@@ -10,10 +10,9 @@ from ...properties.checking.replay import replay
 from ...properties.checking.shape import shape
 from ...properties.predicates.predicate import Broken
 from ...properties.predicates.rules import NEVER_HANGS
-from ...properties.shrinking.shrink import shrink
+from ...properties.shrinking.shrink import HANG_ATTEMPTS, shrink
 from ...spec.catalogue import Rule
 from ..corpus.replay import expecting
-from ..judging.shrinking import HANG_ATTEMPTS
 from .items import Shrinking
 from .results import Failure
 

@@ -21,6 +21,7 @@ from ..targets.limits import MEMORY_LIMIT
 from ..targets.target_spec import parse_target
 from .options import (
     CheckoutPath,
+    LockstepOption,
     MemoryLimit,
     Offline,
     RevisionOption,
@@ -46,6 +47,7 @@ def command(
     system: SystemOption = None,
     revision: RevisionOption = None,
     rule: RuleOption = None,
+    lockstep: LockstepOption = None,
     profile: Annotated[str, typer.Option(help=f"how much is searched, a scale: {BUDGETS}")] = "ci",
     seed: Annotated[
         int, typer.Option(help="the same seed gives the same runs; from 0 upwards")
@@ -107,6 +109,7 @@ def command(
         memory_limit=memory_limit,
         offline=offline,
         jobs=jobs,
+        lockstep=lockstep,
     )
     catalogue = load(options.system)
     known = Deviations()

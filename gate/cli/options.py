@@ -27,6 +27,14 @@ RuleOption = Annotated[
     list[str] | None,
     typer.Option("--rule", help="check only this rule; may be repeated, or A,B"),
 ]
+LockstepOption = Annotated[
+    str | None,
+    typer.Option(
+        "--lockstep",
+        help="compare each step with the model of this revision; none: with no model "
+        "(default: with that of --revision, where rule ALL-R07 names it)",
+    ),
+]
 StepLimit = Annotated[
     float,
     typer.Option("--step-limit", help="seconds that a target may take for a step, at least 0.1"),

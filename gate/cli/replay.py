@@ -26,6 +26,7 @@ from ..traces.perfetto import check_perfetto, run_of, write_perfetto
 from ..traces.recorder import check_trace_file, recorded
 from .options import (
     CheckoutPath,
+    LockstepOption,
     MemoryLimit,
     Offline,
     RuleOption,
@@ -39,6 +40,7 @@ def command(
     scenario: Annotated[Path, typer.Argument(help="a scenario file")],
     target: TargetOption = "model",
     rule: RuleOption = None,
+    lockstep: LockstepOption = None,
     quiet: Annotated[bool, typer.Option("--quiet", help="no line per step")] = False,
     fold: Annotated[
         bool, typer.Option("--fold", help="one line for decode steps in a row that are alike")
@@ -61,12 +63,12 @@ def command(
     check_limits(step_limit, memory_limit)
     read = read_scenario(scenario)
     catalogue = load(read.system)
-    rules = judged_by(catalogue, rule, read.revision or "", spec)
+    rules = judged_by(read.system, rule, read.revision or "", spec, lockstep)
     _check_expected_rules(scenario, read, catalogue)
     if trace is not None:
         check_trace_file(trace, scenario)
         # The model in a recorder is still the model: lockstep with itself says nothing.
-        rules = [one for one in rules if one.id != LOCKSTEP or not spec.is_model]
+        rules = [one for one in rules if one.id != LOCKSTEP or one.beside or not spec.is_model]
     if perfetto is not None:
         check_perfetto(perfetto, scenario)
         check_different({"--perfetto": perfetto} | ({"--trace": trace} if trace else {}))
@@ -99,7 +101,7 @@ def command(
     if outcome.broken:
         first: Broken = outcome.broken[0]
         ids = rule and [one.id for one in rules]
-        options = replay_options(spec, ids, step_limit, memory_limit)
+        options = replay_options(spec, ids, step_limit, memory_limit, lockstep)
         output.print_failure(
             console, by_id[first.rule], read, first, str(scenario), options, outcome.session.excerpt
         )

@@ -9,7 +9,6 @@ import typer
 
 from ...model.errors import InputError
 from ...model.faults import ConfigRefused
-from ...spec.catalogue import load
 from ..console import output
 from ..console.exit_codes import BROKEN, CONFORMS
 from ..console.option_checks import check_file, check_unicode
@@ -24,7 +23,15 @@ from ..web.show.page import check_plotly, page
 from ..web.show.recording import recorded
 from ..web.show.trace_recording import recorded_trace
 from .check_trace import check_rules
-from .options import CheckoutPath, MemoryLimit, Offline, RuleOption, StepLimit, check_limits
+from .options import (
+    CheckoutPath,
+    LockstepOption,
+    MemoryLimit,
+    Offline,
+    RuleOption,
+    StepLimit,
+    check_limits,
+)
 
 SUFFIX = ".html"
 # No scenario has such a key, and each line of a trace has one.
@@ -49,6 +56,7 @@ def command(
         ),
     ] = None,
     rule: RuleOption = None,
+    lockstep: LockstepOption = None,
     step_limit: StepLimit = STEP_LIMIT,
     memory_limit: MemoryLimit = MEMORY_LIMIT,
     offline: Offline = False,
@@ -61,7 +69,7 @@ def command(
     check_plotly()
     console = output.make_console()
     if is_trace(file):
-        check_no_target(file, target, path)
+        check_no_target(file, target, path, lockstep)
         ids = check_rules(rule or [], None, True)
         with opened_trace(file) as source:
             run = recorded_trace(source, rules=ids)
@@ -69,7 +77,7 @@ def command(
     else:
         spec = parse_target(target or "model", path)
         scenario = read_scenario(Path(file))
-        rules = judged_by(load(scenario.system), rule, scenario.revision or "", spec)
+        rules = judged_by(scenario.system, rule, scenario.revision or "", spec, lockstep)
         notice = output.notice(console)
         with opened(
             spec, step_limit=step_limit, memory_limit=memory_limit, offline=offline, report=notice
@@ -80,7 +88,7 @@ def command(
                 raise FileError(f"{file}: {error}") from None
             run.details = run.details or (open_target.stderr() if run.broken else "")
         ids = [one.id for one in rules] if rule else []
-        options = replay_options(spec, ids, step_limit, memory_limit)
+        options = replay_options(spec, ids, step_limit, memory_limit, lockstep)
         run.replay = f"schedproof replay {shlex.quote(file)}{options}"
     data = page(run).encode("utf-8", "backslashreplace")
     write(page_file, data)
@@ -111,9 +119,9 @@ def check_page(page_file: Path, file: str) -> None:
         raise InputError("-o", f"{page_file} is the file itself; valid: another file")
 
 
-def check_no_target(file: str, target: str | None, path: Path | None) -> None:
+def check_no_target(file: str, target: str | None, path: Path | None, lockstep: str | None) -> None:
     """Raise InputError where a trace, which has its target in it, is to be run on another."""
-    for name, value in (("--target", target), ("--path", path)):
+    for name, value in (("--target", target), ("--path", path), ("--lockstep", lockstep)):
         if value is not None:
             raise InputError(
                 name, f"{value}: {file} is a trace, which is not run again; valid: a scenario"

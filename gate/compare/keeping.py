@@ -12,9 +12,8 @@ from ...properties.checking.difference import HANG, Difference
 from ...properties.checking.differential_target import Both, Pair
 from ...properties.checking.replay import replay
 from ...properties.checking.terms import translated
-from ...properties.shrinking.shrink import shrink
+from ...properties.shrinking.shrink import HANG_ATTEMPTS, shrink, until
 from ..files.scenario_file import write_scenario
-from ..judging.shrinking import HANG_ATTEMPTS
 from .context import Diff, DiffFound
 from .verdict import DiffFinding
 
@@ -63,16 +62,6 @@ def keep_smallest(
         *(diff, engine, scale, smallest, shown, before, found_after, seconds),
         earlier=diff.pair.earlier,
     )
-
-
-def until(scenario: Scenario, step: int) -> Scenario:
-    """The scenario without what would happen after a step."""
-    kept = [one for one in scenario.requests if one.arrival <= step]
-    patient = [
-        replace(one, abort_at=None, abort_inside=False) if (one.abort_at or 0) > step else one
-        for one in kept
-    ]
-    return replace(scenario, requests=tuple(patient))
 
 
 def differs(pair: Pair, scenario: Scenario, last_step: int | None) -> Difference | None:

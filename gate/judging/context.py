@@ -36,6 +36,8 @@ class GateOptions:
         step_limit, memory_limit: of the target's process, in seconds and MiB.
         jobs: processes that run scales and engines; the verdict is the same for every number.
         folder, imports: where a factory runs, and where else its module is looked for.
+        lockstep: the revision whose model decides beside the target, or "none", if one is asked
+            for.
     """
 
     spec: TargetSpec
@@ -54,6 +56,7 @@ class GateOptions:
     jobs: int = 1
     folder: Path | None = None
     imports: tuple[str, ...] = ()
+    lockstep: str | None = None
 
     @property
     def profile(self) -> Profile:
@@ -63,8 +66,12 @@ class GateOptions:
     @property
     def replay_options(self) -> str:
         """The options with which `schedproof replay` repeats a run of this gate."""
-        ids = [rule.id for rule in self.rules] if self.chosen else None
-        return replay_options(self.spec, ids, self.step_limit, self.memory_limit)
+        return self.replay_options_of([rule.id for rule in self.rules] if self.chosen else None)
+
+    def replay_options_of(self, rules: Sequence[str] | None) -> str:
+        """The same, of a replay that judges these rules only."""
+        limits = self.step_limit, self.memory_limit
+        return replay_options(self.spec, rules, *limits, lockstep=self.lockstep)
 
 
 class Fault(NamedTuple):
@@ -90,6 +97,7 @@ class GateResults:
         unconfirmed: rules that broke once, and not again in the same scenario.
         not_looked_into: rules that broke after as many others as are looked into.
         met: by the number of a known deviation, what became of it.
+        hung: the target did not answer in time: each further run may cost another time limit.
     """
 
     exercised: Counter[str] = field(default_factory=Counter)
@@ -101,6 +109,7 @@ class GateResults:
     not_looked_into: set[str] = field(default_factory=set)
     met: dict[int, tuple[State, str]] = field(default_factory=dict)
     interrupted: bool = False
+    hung: bool = False
     fault: Fault | None = None
 
     def leave(self, broken: Sequence[Broken]) -> frozenset[str]:
@@ -120,7 +129,7 @@ class GateResults:
     @property
     def broken_off(self) -> bool:
         """The gate did not run to its end."""
-        return self.interrupted or self.fault is not None
+        return self.interrupted or self.hung or self.fault is not None
 
     def add(self, other: "GateResults") -> None:
         """Append the results of a later part of the same gate."""
@@ -134,6 +143,7 @@ class GateResults:
         for number, became in other.met.items():
             self.met.setdefault(number, became)
         self.interrupted |= other.interrupted
+        self.hung |= other.hung
         self.fault = self.fault or other.fault
 
 

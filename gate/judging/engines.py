@@ -13,7 +13,7 @@ from ...properties.predicates.rules import NEVER_HANGS
 from ...properties.search.run import run_search
 from ...properties.search.state import Hooks, Search, SearchOptions, StopSearch
 from .context import GateContext
-from .events import Notice, Progress
+from .events import Progress
 from .findings import Place
 from .shrinking import shrink_and_keep
 from .verdict import EngineRun
@@ -38,8 +38,7 @@ def search_scale(
     complete = False
     try:
         while examples > 0 and steps > 0 and not known >= checked:
-            if NEVER_HANGS in known:
-                gate.report(Notice(f"hypothesis, {scale}: a target that hangs is searched no more"))
+            if gate.results.hung:
                 return
             options = SearchOptions(
                 *(

@@ -13,12 +13,12 @@ from ...model.target import model_name
 from ...properties.checking.replay import Outcome, replay
 from ...properties.checking.shape import shape
 from ...properties.predicates.predicate import Broken
+from ...properties.predicates.rules import NEVER_HANGS
 from ...spec.catalogue import load
 from ...spec.systems import SYSTEMS
 from ..console import output
 from ..corpus.folder import FoundOn, Origin
 from ..files.scenario_file import write_scenario
-from ..targets.limits import replay_options
 from . import verdict
 from .context import GateContext
 from .events import Found
@@ -93,10 +93,11 @@ def keep(
         behind=_behind(gate, place, scenario, first),
     )
     gate.results.findings.append(finding)
+    gate.results.hung |= first.rule == NEVER_HANGS
     asked = gate.options
     options = asked.replay_options
     if gate.deviations.entries or place.known:  # another failure would end the replay before it
-        options = replay_options(asked.spec, [first.rule], asked.step_limit, asked.memory_limit)
+        options = asked.replay_options_of([first.rule])
     command = f"schedproof replay {shlex.quote(finding.scenario)}{options}"
     gate.report(Found(finding, named, outcome.session.excerpt, command, gate.stderr()))
 

@@ -23,7 +23,8 @@ def judge(gate: GateContext) -> verdict.Verdict:
     4. Search each scale with Hypothesis for rules that the seed corpus did not break.
     5. Put the results together, one verdict per rule.
 
-    Ctrl-C, or a target that breaks the protocol, ends it early; findings until then are kept.
+    Ctrl-C, or a target that hangs or breaks the protocol, ends it early; findings until then are
+    kept.
 
     Raises:
         KeyboardInterrupt: Ctrl-C in step 1: nothing is judged.
@@ -32,16 +33,25 @@ def judge(gate: GateContext) -> verdict.Verdict:
     probed = probe(gate.subject)
     target = _announce(gate, probed)
     try:
-        replay_deviations(gate)
-        replay_own(gate)
-        broken = run_parts(gate, _replays(probed))
-        if not gate.results.broken_off:
-            run_parts(gate, _searches(probed, broken))
+        _run(gate, probed)
     except KeyboardInterrupt:
         gate.results.interrupted = True
     except TargetFault as fault:
         gate.results.fault = Fault.of(fault, gate.stderr())
     return _conclude(gate, target, probed.observes)
+
+
+def _run(gate: GateContext, probed: Probed) -> None:
+    """Steps 2 to 4; a target that hangs is asked no further."""
+    replay_deviations(gate)
+    if not gate.results.hung:
+        replay_own(gate)
+    if not gate.results.hung:
+        broken = run_parts(gate, _replays(probed))
+    if not gate.results.broken_off:
+        run_parts(gate, _searches(probed, broken))
+    if gate.results.hung:
+        gate.report(Notice("the target hangs: it is asked no further"))
 
 
 def _announce(gate: GateContext, probed: Probed) -> verdict.TargetInfo:
@@ -194,4 +204,4 @@ def _words(finding: verdict.Finding) -> str:
 
 def _is_itself(gate: GateContext, rule: Rule) -> bool:
     """Lockstep would compare a model with itself."""
-    return rule.id == LOCKSTEP and type(gate.target) is ModelTarget
+    return rule.id == LOCKSTEP and not rule.beside and type(gate.target) is ModelTarget

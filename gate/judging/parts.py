@@ -6,6 +6,7 @@ the parts, so that the verdict is the same for every number of processes.
 
 import pickle
 import signal
+import sys
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
@@ -23,6 +24,8 @@ from .engines import search_scale
 from .events import Found
 from .hypothesis_home import set_hypothesis_home
 from .replaying import replay_builtin, replay_seeds
+
+END_PATIENCE = 3.0  # seconds for a process to end its target, and itself
 
 
 @dataclass(frozen=True)
@@ -60,8 +63,18 @@ def run_parts(gate: GateContext, parts: Sequence[Part]) -> dict[Part, frozenset[
         TargetFault: in this process, a part was broken off.
     """
     if gate.options.jobs == 1 or len(parts) == 1:
-        return {part: part.run(gate) for part in parts}
+        return _run_here(gate, parts)
     return _run_in_processes(gate, parts)
+
+
+def _run_here(gate: GateContext, parts: Sequence[Part]) -> dict[Part, frozenset[str]]:
+    """Run one after the other, as long as the target answers."""
+    broken = {}
+    for part in parts:
+        broken[part] = part.run(gate)
+        if gate.results.hung:
+            break
+    return broken
 
 
 class _Task(NamedTuple):
@@ -89,6 +102,11 @@ class _Worker:
     found: list[Found] = field(default_factory=list)
     ended: _Ended | None = None
 
+    @property
+    def hung(self) -> bool:
+        """The target did not answer its part in time."""
+        return self.ended is not None and self.ended.results.hung
+
 
 def _run_in_processes(gate: GateContext, parts: Sequence[Part]) -> dict[Part, frozenset[str]]:
     """Run at most `jobs` parts at a time; add their results in the order of the parts."""
@@ -102,8 +120,14 @@ def _run_in_processes(gate: GateContext, parts: Sequence[Part]) -> dict[Part, fr
                 running[worker.pipe] = worker
             for pipe in wait(list(running)):
                 _receive(gate, running[pipe])  # type: ignore[index]
+            if any(worker.hung for worker in workers.values()):
+                waiting.clear()
+                _leave_later(parts, workers)
     finally:
         for worker in workers.values():
+            worker.process.terminate()
+        for worker in workers.values():
+            worker.process.join(END_PATIENCE)
             worker.process.kill()
             worker.process.join()
         _add_in_order(gate, parts, workers)
@@ -135,6 +159,16 @@ def _receive(gate: GateContext, worker: _Worker) -> None:
         gate.report(message)
 
 
+def _leave_later(parts: Sequence[Part], workers: Mapping[Part, _Worker]) -> None:
+    """End the parts after the first one that hung: they do not count."""
+    started = [workers[part] for part in parts if part in workers]
+    first = next(number for number, worker in enumerate(started) if worker.hung)
+    for worker in started[first + 1 :]:
+        if worker.ended is None:
+            worker.process.terminate()
+            worker.ended = _Ended(GateResults())
+
+
 def _add_in_order(
     gate: GateContext, parts: Sequence[Part], workers: Mapping[Part, _Worker]
 ) -> None:
@@ -155,6 +189,8 @@ def _add_in_order(
 def _work(pipe: Connection, packed: bytes) -> None:
     """Run one part in this process, which opens a target of its own."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    # A target that hangs does not notice that its pipe is closed: leaving ends it.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit())
     task: _Task = pickle.loads(packed)
     set_hypothesis_home()
     options, results = task.options, GateResults()

@@ -12,7 +12,6 @@ from ...model.faults import ConfigRefused
 from ...model.scenario import Scenario
 from ...model.target import Target
 from ...properties.checking.replay import Outcome, replay
-from ...properties.predicates.rules import NEVER_HANGS
 from ...spec.catalogue import Rule
 from ..corpus.builtin_scenarios import by_length, longest, seed_corpus
 from . import verdict
@@ -48,7 +47,7 @@ def replay_seeds(gate: GateContext, scale: str, fixed: Mapping[str, Any]) -> fro
             place = Place("corpus", scale, frozenset(known))
             known.update(shrink_and_keep(gate, place, scenario, first, attempts, seconds))
         looked_into += 1
-        return NEVER_HANGS not in known
+        return not gate.results.hung
 
     if chosen:
         _replay(gate, "corpus", scale, chosen, found, known)
@@ -89,7 +88,7 @@ def _replay_as_it_is(
         again = confirm(gate, place, scenario, first)
         keep(gate, place, scenario, again, seconds, 0.0)
         known.update(one.rule for one in again.broken)
-        return True
+        return not gate.results.hung
 
     _replay(gate, engine, scale, chosen, found, known)
 

@@ -7,12 +7,10 @@ from ...model.scenario import Scenario
 from ...properties.checking.replay import replay
 from ...properties.predicates.predicate import Broken
 from ...properties.predicates.rules import NEVER_HANGS
-from ...properties.shrinking.shrink import shrink
+from ...properties.shrinking.shrink import shrink, until
 from .context import GateContext
 from .findings import Place, confirm, keep
 
-# Each trial of a scenario that hangs costs the time limit of a step.
-HANG_ATTEMPTS = 10
 # What an shrink model takes for so many trials, a real release takes for one.
 SHRINK_MODEL_ATTEMPTS = 20
 
@@ -51,17 +49,17 @@ def shrink_and_keep(
         smallest = candidate
         return True
 
-    if first.rule == NEVER_HANGS:
-        attempts = min(attempts, HANG_ATTEMPTS)
+    if first.rule == NEVER_HANGS:  # each trial would cost the time limit of a step
+        attempts, smallest = 0, until(found, first.step)
     try:
-        if gate.shrink_model is not None:
+        if gate.shrink_model is not None and attempts:
             target = gate.shrink_model
             if still_breaks(smallest):
                 shrink(smallest, still_breaks, SHRINK_MODEL_ATTEMPTS * attempts)
             target = gate.target
             if smallest is not found and not still_breaks(smallest):
                 smallest = found
-        if smallest is found:
+        if smallest is found and attempts:
             shrink(smallest, still_breaks, attempts)
     finally:
         outcome = confirm(gate, place, smallest, first)

@@ -14,7 +14,6 @@ from ...properties.predicates.predicate import Broken
 from ...properties.search.run import run_search
 from ...properties.search.state import Search, SearchOptions
 from ...properties.shrinking.shrink import shrink
-from ...spec.catalogue import load
 from ..console.option_checks import at_least, option
 from ..judging.context import GateContext, GateOptions
 from ..judging.deviations import Deviations
@@ -59,6 +58,7 @@ def gate_options(
     memory_limit: int = MEMORY_LIMIT,
     offline: bool = False,
     jobs: int = 1,
+    lockstep: str | None = None,
 ) -> GateOptions:
     """The options of a gate, checked; None means what the target implies.
 
@@ -83,7 +83,7 @@ def gate_options(
         spec=spec,
         system=system,
         revision=resolved,
-        rules=judged_by(load(system), rules, resolved, spec),
+        rules=judged_by(system, rules, resolved, spec, lockstep),
         chosen=bool(rules),
         profile_name=profile,
         seed=seed,
@@ -94,6 +94,7 @@ def gate_options(
         memory_limit=memory_limit,
         offline=offline,
         jobs=jobs,
+        lockstep=lockstep,
     )
 
 
@@ -108,6 +109,7 @@ def judge(
     out: Path | str = "schedproof-out",
     corpus: Sequence[Scenario] = (),
     jobs: int = 1,
+    lockstep: str | None = None,
     report: Callable[[Event], None] = lambda _: None,
 ) -> Verdict:
     """Judge a scheduler as `schedproof gate` does; the verdict has one entry per rule.
@@ -121,6 +123,8 @@ def judge(
         out: folder for the scenarios of broken rules.
         corpus: scenarios that are replayed first.
         jobs: processes; 1 for a target that is an object.
+        lockstep: the revision whose model decides beside the target, or "none"; None: as the
+            rule says.
         report: receives every event while the gate runs.
 
     Raises:
@@ -139,6 +143,7 @@ def judge(
             out=Path(out),
             corpus=corpus,
             jobs=jobs,
+            lockstep=lockstep,
         )
     if isinstance(target, str | TargetSpec):
         return run_gate(options, Deviations(), report)[0]
@@ -175,7 +180,7 @@ def replay(
         TargetFault: a reply of the target breaks the protocol.
     """
     revision = resolve_revision(scenario.system, scenario.revision)
-    chosen = judged_by(load(scenario.system), rules, revision, spec_of(target))
+    chosen = judged_by(scenario.system, rules, revision, spec_of(target))
     with open_target(target) as there:
         return replay_steps(there, scenario, chosen)
 

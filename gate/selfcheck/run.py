@@ -94,10 +94,12 @@ def answered(tasks: Sequence[Task], jobs: int) -> Iterator[Any]:
         futures: list[Future[Any]] = [pool.submit(work, *args) for work, args in tasks]
         for future in as_completed(futures):
             yield future.result()
-    finally:
+    except BaseException:
         for process in list((pool._processes or {}).values()):
             process.terminate()
-        pool.shutdown(wait=False, cancel_futures=True)
+        raise
+    finally:
+        pool.shutdown(cancel_futures=True)
 
 
 def volume_table(formula: str) -> list[Row]:

@@ -1,5 +1,6 @@
 """The process behind a pipe: lines out and lines back within time limits, and its whole end."""
 
+import contextlib
 import math
 import os
 import select
@@ -18,6 +19,7 @@ STDERR_KEPT = 8 * 1024  # bytes
 EXIT_PATIENCE = 0.5  # seconds for a process to end by itself, and again after SIGTERM
 LOOK_AROUND = 0.25  # seconds between two looks at a silent process: is it there, and how large?
 LOOK_EVERY = 16  # answers, for a process that is never silent
+SERVING = "jsonl.py"  # in a stack, our own calls begin here
 PAGE = os.sysconf("SC_PAGE_SIZE")
 
 
@@ -68,6 +70,7 @@ class Child:
         self._in, self._out = self._stdin.fileno(), self._stdout.fileno()
         self._owner = os.getpid()
         self._memory_limit = memory_limit
+        self._stderr = stderr
         self._answers = 0
         self._sizes = _opened(f"/proc/{self._process.pid}/statm")
         # A target that does not read must not block us for longer than its time limit.
@@ -137,7 +140,22 @@ class Child:
             if self._process.poll() is not None and not ready.poll(0):
                 raise EOFError
             self._check_memory()
-        raise TargetHung(self._op, self._limit)
+        raise TargetHung(self._op, self._limit, self._stacks())
+
+    def _stacks(self) -> str:
+        """Where a Python target that we serve is (`jsonl.serve`). Any other process ends by the
+        signal, as it would have in a moment."""
+        before = self._stderr.text()
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(self._process.pid, signal.SIGUSR1)
+        patience = time.monotonic() + EXIT_PATIENCE
+        while time.monotonic() < patience and self._process.poll() is None:
+            time.sleep(0.02)
+            stacks = self._stderr.text().removeprefix(before)
+            if stacks.endswith("\n") and "most recent call first" in stacks:
+                inner, found, _ = stacks.partition(SERVING)
+                return inner[: inner.rfind("\n") + 1] if found else stacks
+        return ""
 
     def _check_memory(self) -> None:
         if self._sizes is None:

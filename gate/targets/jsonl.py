@@ -4,8 +4,10 @@ Standard library only: this file also runs inside the environment of a release u
 """
 
 import contextlib
+import faulthandler
 import json
 import os
+import signal
 import sys
 import traceback
 from collections.abc import Callable, Iterable
@@ -50,7 +52,11 @@ TYPE_NAMES = {str: "a string", dict: "an object", bool: "true or false"}
 
 
 def serve(target: Target) -> None:
-    """Answer requests until stdin ends, the reader of the replies goes away, or Ctrl-C."""
+    """Answer requests until stdin ends, the reader of the replies goes away, or Ctrl-C.
+
+    Who waits too long for an answer sends SIGUSR1, and finds on stderr where the target is.
+    """
+    faulthandler.register(signal.SIGUSR1, file=2)
     replies = _claim_stdout()
     try:
         for line in sys.stdin.buffer:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from ...model.observation import Step
 from ...properties.checking.monitor import Monitor
 from ...properties.explanations.lockstep import Explainer
-from ...properties.history.run_history import may_forget
+from ...properties.history.forgetting import may_forget
 from ...properties.predicates.predicate import Broken
 from ...properties.predicates.rules import LOCKSTEP, keeps_step, observable, predicates_of
 from ...spec.catalogue import Rule, load

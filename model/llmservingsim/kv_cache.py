@@ -13,8 +13,8 @@ from .state import Sequence
 
 
 def prefix_hit(config: LlmServingSimConfig, pool: Pool, one: Sequence) -> tuple[int, ...]:
-    """The cached blocks at the start of what a request has to compute, by number; never its last
-    token, whose computation gives the next one (LSS-R33). Without a cache nothing is
+    """The cached blocks at the start of what a request has to compute, by number (LSS-R02); never
+    its last token, whose computation gives the next one (LSS-R33). Without a cache nothing is
     skipped (LSS-R03)."""
     if not config.enable_prefix_caching:
         return ()

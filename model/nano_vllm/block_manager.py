@@ -14,8 +14,8 @@ from .state import Sequence
 
 
 def prefix_hit(config: NanoConfig, pool: Pool, one: Sequence) -> tuple[int, ...]:
-    """The cached blocks that begin a sequence, whole ones (NAN-R32); its last block is always
-    computed (NAN-R35)."""
+    """The cached blocks that begin a sequence, all that are found (NAN-R34), whole ones (NAN-R32);
+    its last block is always computed (NAN-R35)."""
     return cached_blocks(pool, one.known, one.num_tokens, config.block_size)
 
 

@@ -9,6 +9,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from msgspec.structs import replace
+
 from ...model.errors import InputError
 from ...model.faults import ConfigRefused, TargetFault, TargetHung
 from ...model.observation import Step
@@ -170,7 +172,7 @@ class Pair:
         known = [side.started.observes for side in self.sides if side.started is not None]
         common = known[0] & known[1]
         own, other = (
-            shown(read_step(reply, observes), common)
+            shown(_without_probe(read_step(reply, observes)), common)
             for reply, observes in zip((first, second), known, strict=True)
         )
         self.coverage.steps += 1
@@ -239,6 +241,14 @@ class Pair:
     def _differ(self, kind: str, message: str, details: str = "") -> None:
         self.difference = of_answers(kind, self._step, message, self._requests, details)
         raise Differs(self.difference)
+
+
+def _without_probe(step: Step) -> Step:
+    """The step without the abort of an unknown id, of which a target may report what it likes."""
+    if NO_REQUEST not in (step.finished or {}):
+        return step
+    finished = {name: why for name, why in (step.finished or {}).items() if name != NO_REQUEST}
+    return replace(step, finished=finished)
 
 
 class _Seen:

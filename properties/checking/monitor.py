@@ -72,6 +72,7 @@ class Monitor:
         """The rules that this step breaks; `differences` from what the release's model did are
         none where no model is beside the target."""
         history, number = self.history, self.history.step
+        history.give_up(step)
         broken = []
         for rule, is_broken, is_exercised in self._checks[self._absent_members(step)]:
             message = is_broken(history, step)

@@ -5,12 +5,10 @@ from collections import Counter, deque
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from ...model.errors import InputError
 from ...model.faults import TargetCrashed, TargetDied, TargetFault, TargetHung, TargetTooLarge
 from ...model.observation import Step
 from ...model.replies import Started, read_ok, read_started, read_step
 from ...model.scenario import Request
-from ...model.systems import make_model
 from ...model.target import ModelTarget, Reply, Target
 from ...spec.catalogue import Rule
 from ..predicates.predicate import Broken, Predicate
@@ -71,7 +69,7 @@ class Session:
         self.started: Started = read_started(ask("start", target.start, system, revision, config))
         seen = observable(rules, revision, self.started.observes, config, system)
         held = keeps_step(system, revision, self.started.name)
-        self.checked = [rule for rule in seen if held or rule.id != LOCKSTEP]
+        self.checked = [rule for rule in seen if held or rule.beside or rule.id != LOCKSTEP]
         self.monitor = Monitor(
             self.checked, predicates or predicates_of(system), config, exercised, revision, system
         )
@@ -166,6 +164,7 @@ class Session:
             self.details = fault.difference.details
             return [Broken(fault.difference.shape, self.monitor.history.step, str(fault))]
         if isinstance(fault, TargetHung):
+            self.details = fault.details
             return self.monitor.hung(str(fault))
         if isinstance(fault, TargetCrashed):
             self.details = fault.details
@@ -177,17 +176,12 @@ class Session:
         self, system: str, revision: str, config: Mapping[str, Any]
     ) -> ModelTarget | None:
         """The model beside the target, where the rule asks for it and the target is not it."""
-        if LOCKSTEP not in {rule.id for rule in self.checked}:
-            return None
-        if type(self._target) is ModelTarget:
-            return None
-        try:
-            make_model(system, revision, config)
-        except InputError:
+        asked = next((rule for rule in self.checked if rule.id == LOCKSTEP), None)
+        if asked is None or (type(self._target) is ModelTarget and not asked.beside):
             return None
         model = ModelTarget()
-        model.start(system, revision, config)
-        return model
+        started = model.start(system, asked.beside or revision, config)
+        return model if started["ok"] else None
 
 
 def ask(op: str, method: Any, *args: Any) -> Reply:

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from ...spec.systems import part
 from . import door
-from .door import CanRun
+from .door import CanRun, Limits
 from .request_history import RequestHistory
 
 Config = Mapping[str, Any]
@@ -20,13 +20,19 @@ class Bounds(NamedTuple):
     `alone`: one request that has the scheduler to itself, from where it is. `waits`: until the
     first in line is scheduled, behind requests that have started; None where nothing bounds it.
     `together`: all requests, each of which alone takes `work` in sum. `can_run`: a request of this
-    prompt and max_tokens must not be refused at the door.
+    prompt and max_tokens must not be refused at the door. `limits`: the bounds
+    on prompt + max_tokens - 1.
     """
 
     alone: Callable[[Config, RequestHistory], int]
     waits: Callable[[Config, RequestHistory, Sequence[RequestHistory]], int | None]
     together: Callable[[Config, int, int], int]
     can_run: CanRun = door.nothing_surely
+    limits: Limits = door.no_limits
+
+    def beyond(self, config: Config, prompt: int, max_tokens: int) -> bool:
+        """The request can never run to its end: it exceeds a limit by itself."""
+        return any(prompt + max_tokens - 1 > limit for limit in self.limits(config))
 
 
 def spyre_alone(config: Config, one: RequestHistory) -> int:
@@ -107,11 +113,15 @@ def llmservingsim_waits(
     return sum(vllm_alone(config, one) for one in started) + len(started) + 2
 
 
-SPYRE = Bounds(spyre_alone, spyre_waits, one_after_the_other, door.spyre_can_run)
-VLLM = Bounds(vllm_alone, vllm_waits, vllm_together, door.vllm_can_run)
-NANO_VLLM = Bounds(nano_alone, nano_waits, nano_together, door.nano_can_run)
+SPYRE = Bounds(spyre_alone, spyre_waits, one_after_the_other, door.spyre_can_run, door.spyre_limits)
+VLLM = Bounds(vllm_alone, vllm_waits, vllm_together, door.vllm_can_run, door.vllm_limits)
+NANO_VLLM = Bounds(nano_alone, nano_waits, nano_together, door.nano_can_run, door.nano_limits)
 LLMSERVINGSIM = Bounds(
-    vllm_alone, llmservingsim_waits, one_after_the_other, door.llmservingsim_can_run
+    vllm_alone,
+    llmservingsim_waits,
+    one_after_the_other,
+    door.llmservingsim_can_run,
+    door.llmservingsim_limits,
 )
 
 

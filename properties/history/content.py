@@ -1,5 +1,7 @@
 """What requests say: how much two of them have in common, in tokens."""
 
+from collections.abc import Iterable
+
 from ...model.scenario import Segment
 from .request_history import RequestHistory
 
@@ -21,3 +23,20 @@ def known_tokens(account: RequestHistory) -> tuple[Segment, ...]:
     if not account.emitted:
         return account.content
     return (*account.content, (f"out:{account.id}", account.emitted))
+
+
+def held_by_others(one: RequestHistory, others: Iterable[RequestHistory], block: int) -> int:
+    """Tokens in full blocks at the start of a request, its last one apart, that one of the others
+    has computed."""
+    return max(
+        (
+            min(in_common(one, other), other.computed, one.num_tokens - 1) // block * block
+            for other in others
+        ),
+        default=0,
+    )
+
+
+def in_common(one: RequestHistory, other: RequestHistory) -> int:
+    """Tokens at the start that two requests share."""
+    return common_prefix_len(known_tokens(one), known_tokens(other))

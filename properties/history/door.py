@@ -1,4 +1,6 @@
-"""Which requests can surely run alone, by system: a target that refuses one of these is wrong.
+"""Which requests can surely run alone, and which can never run, by system.
+
+A target that refuses one of the first is wrong. One that accepts one of the second has to end it.
 
 Source: target protocol, "Refusals at add". A target may count in whole blocks, and the last token,
 which is never computed, too: what lies between is left to it. Lengths in tokens.
@@ -9,6 +11,7 @@ from typing import Any
 
 Config = Mapping[str, Any]
 CanRun = Callable[[Config, int, int], bool]
+Limits = Callable[[Config], list[int]]
 
 
 def fits_pool(config: Config, tokens: int) -> bool:
@@ -47,3 +50,38 @@ def llmservingsim_can_run(config: Config, prompt: int, max_tokens: int) -> bool:
 def nothing_surely(config: Config, prompt: int, max_tokens: int) -> bool:
     """Of a system that says nothing of its door, no refusal is judged."""
     return False
+
+
+def spyre_limits(config: Config) -> list[int]:
+    """Each bound on prompt + max_tokens - 1, in tokens: length, limit and pool."""
+    return [config["max_model_len"], config["max_batch_tkv"], *pool_limit(config)]
+
+
+def vllm_limits(config: Config) -> list[int]:
+    """Each bound on prompt + max_tokens - 1, in tokens: length, pool, budget for whole prompts."""
+    whole = [] if config["enable_chunked_prefill"] else [config["max_num_batched_tokens"]]
+    return [config["max_model_len"] - 1, *pool_limit(config), *whole]
+
+
+def nano_limits(config: Config) -> list[int]:
+    """The bound on prompt + max_tokens - 1, in tokens: the pool."""
+    return pool_limit(config)
+
+
+def llmservingsim_limits(config: Config) -> list[int]:
+    """Each bound on prompt + max_tokens - 1, in tokens: the pool, and the budget for prompts that
+    nothing cuts."""
+    budget, threshold = config["max_num_batched_tokens"], config["long_prefill_token_threshold"]
+    cut = config["enable_chunked_prefill"] or 0 < threshold <= budget
+    return pool_limit(config) + ([] if cut else [budget])
+
+
+def pool_limit(config: Config) -> list[int]:
+    """The tokens that fit into the pool, where it has a bound."""
+    size = config["num_blocks"]
+    return [] if size is None else [size * config["block_size"]]
+
+
+def no_limits(config: Config) -> list[int]:
+    """Of a system that says nothing of its door."""
+    return []

@@ -14,7 +14,8 @@ class RequestHistory:
     tokens and computed `lost` of them all. `output_len` is None where only its end will tell how
     much it generates. `content` are the segments of its prompt. `arrival`
     numbers the requests in the order of their coming; a lower `priority` is more important.
-    `paused_steps` counts the steps paused without a break.
+    `paused_steps` counts the steps paused without a break. One that is `beyond` a limit by itself
+    may be ended at any time.
     """
 
     id: str
@@ -33,6 +34,7 @@ class RequestHistory:
     preemptions: int = 0
     arrival: int = 0
     priority: int = 0
+    beyond: bool = False
 
     @property
     def started(self) -> bool:
@@ -78,4 +80,5 @@ class RequestHistory:
             self.preemptions,
             self.arrival,
             self.priority,
+            self.beyond,
         )

@@ -77,6 +77,9 @@ class RunHistory:
             request.prompt,
             arrival=self.arrived,
             priority=request.priority,
+            beyond=bounds_of(self.system).beyond(
+                self.config, request.prompt_len, request.max_tokens
+            ),
         )
         self.requests[request.id] = account
         self.live[request.id] = account
@@ -95,6 +98,14 @@ class RunHistory:
             self.aborts_to_report.add(request_id)
             self._end(request_id, "aborted")
             self._note_first_in_line()
+
+    def give_up(self, step: Step) -> None:
+        """Requests that can never run, and that the target ends in this step, unscheduled, are as
+        good as aborted before it: no other request waits for them."""
+        for name in step.finished or ():
+            account = self.live.get(name)
+            if account is not None and account.beyond and name not in step.scheduled:
+                self.abort(name, inside=False)
 
     def prefill_members(self, step: Step) -> list[RequestHistory]:
         """Scheduled requests whose prompt was not fully computed before the step."""
@@ -328,14 +339,6 @@ class RunHistory:
         account.regenerated = account.emitted
         account.computed = account.prefix_hit = 0
         account.preemptions += 1
-
-
-def may_forget(system: str, config: Mapping[str, Any]) -> bool:
-    """No rule asks what was said by requests that have ended: it could not be found in a cache.
-
-    LLMServingSim has a witness that asks it all the same, of prompts that a cache would know.
-    """
-    return system != "llmservingsim" and not caches(config)
 
 
 def caches(config: Mapping[str, Any]) -> bool:

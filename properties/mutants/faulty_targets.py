@@ -58,3 +58,12 @@ class RefusesLongPrompts(ModelTarget):
             message = f"a prompt of {length} tokens is too long"
             return {"ok": False, "error": "rejected", "message": message}
         return super().add(request)
+
+
+class ShowsNothingComputed(ModelTarget):
+    """A target that promises what is computed, and shows of no request anything."""
+
+    def step(self) -> Reply:  # noqa: D102
+        reply = super().step()
+        reply["step"] |= {"computed": {}}
+        return reply

@@ -9,6 +9,7 @@ from ...model.observation import Step
 from ..history.content import common_prefix_len, known_tokens
 from ..history.run_history import RunHistory
 from .predicate import Predicate
+from .shown import shown_wrongly, something_shown
 
 
 def request_lost(history: RunHistory, step: Step) -> str | None:
@@ -61,6 +62,8 @@ def tokens_wrong(history: RunHistory, step: Step) -> str | None:
             continue
         if total == 0 and reason is None:
             continue
+        if account.beyond and reason is not None and total <= account.max_tokens:
+            continue  # it cannot run to its end: to end it is right
         due = account.output_len
         open_ended = due is None
         if due is None:  # only the end itself tells
@@ -80,7 +83,12 @@ def tokens_wrong(history: RunHistory, step: Step) -> str | None:
                 f"{name} emitted its last token ({total} of {due}), "
                 f"finished says {reason}, expected {expected}"
             )
-    unreported = [n for n in history.aborts_to_report if finished.get(n) != "aborted"]
+    unreported = [
+        name
+        for name in history.aborts_to_report
+        if finished.get(name) != "aborted"
+        and not (name in finished and history.requests[name].beyond)
+    ]
     if unreported:
         names = _names(sorted(unreported))
         return f"{names} aborted before the step, not reported as aborted in it"
@@ -216,4 +224,5 @@ PREDICATES = {
     "ALL-R09": Predicate(blocks_lost, blocks_come_back),
     "ALL-R10": Predicate(no_progress, someone_is_behind),
     "ALL-R11": Predicate(reads_other_tokens, blocks_change_hands),
+    "ALL-R13": Predicate(shown_wrongly, something_shown),
 }

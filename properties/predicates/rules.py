@@ -15,8 +15,9 @@ NONE_LOST = "ALL-R03"
 LOCKSTEP = "ALL-R07"
 OWN_TOKENS = "ALL-R11"
 AT_THE_DOOR = "ALL-R12"
+SHOWN = "ALL-R13"
 # What no state of a model shows: these are judged in runs only.
-NOT_EXPLORED = frozenset({LOCKSTEP, OWN_TOKENS, AT_THE_DOOR})
+NOT_EXPLORED = frozenset({LOCKSTEP, OWN_TOKENS, AT_THE_DOOR, SHOWN})
 EVERY_SYSTEM = "ALL-"
 
 
@@ -53,7 +54,7 @@ def observable(
         and observes.issuperset(rule.needs)
         and not (hidden and not rule.id.startswith(left))
         and not (rule.id == NONE_LOST and "paused" in hidden)
-        and not (rule.id == OWN_TOKENS and hidden)
+        and not (rule.id in (OWN_TOKENS, SHOWN) and hidden)
     ]
 
 

@@ -18,10 +18,12 @@ from ..predicates.predicate import Broken
 from ..predicates.rules import ends_run
 from .generators import Generators, generators_of
 from .state import Search
+from .too_large import too_large
 
 MAX_REQUESTS = 8
 MAX_ABORTS = 2
 PATIENCE = 100  # steps
+KNOCKS = st.sampled_from((False,) * 7 + (True,))
 
 
 class RuleBroken(Exception):  # noqa: N818 (a finding, not an error)
@@ -65,9 +67,12 @@ class SchedulerMachine(RuleBasedStateMachine):
         """What the client has observed so far."""
         return self.session.monitor.history
 
-    @initialize(config=st.runner().flatmap(_configs))
-    def start(self, config: dict[str, Any]) -> None:
-        """Start the target; a configuration that it refuses ends the run."""
+    @initialize(config=st.runner().flatmap(_configs), data=st.data(), knocks=KNOCKS)
+    def start(self, config: dict[str, Any], data: st.DataObject, knocks: bool) -> None:
+        """Start the target; a configuration that it refuses ends the run.
+
+        Now and then a request comes first that can never run.
+        """
         self.search.begin_run()
         asked = self.search.options
         try:
@@ -85,6 +90,8 @@ class SchedulerMachine(RuleBasedStateMachine):
             assume(False)
         self.config = config
         self.over = False
+        if knocks:
+            self.knock(data.draw(too_large(asked.system, config)))
 
     @precondition(lambda self: not self.over and len(self.requests) < MAX_REQUESTS)
     @rule(data=st.data(), count=st.integers(1, 3))
@@ -195,6 +202,14 @@ class SchedulerMachine(RuleBasedStateMachine):
         self.requests.append(request)
         self.judged(self.session.add, request)
         self.search.rejected += name in self.session.rejected
+
+    def knock(self, request: Request | None) -> None:
+        """A request that can never run comes to the door; refused, it is no part of the run."""
+        if request is not None:
+            self.requests.append(request)
+            self.judged(self.session.add, request)
+            if request.id in self.session.rejected:
+                self.requests.remove(request)
 
     def some_steps(self, steps: int, to_border: bool) -> None:
         """So many steps, or so many after the next block border; one if no request is left.

@@ -11,6 +11,9 @@ from msgspec.structs import replace
 from ...model.scenario import Request, Scenario, Segment
 from ...model.systems import full_config, resolve_revision
 
+# Trials of a scenario that hangs, each of which costs the time limit of a step.
+HANG_ATTEMPTS = 10
+
 
 def shrink(scenario: Scenario, still_breaks: Callable[[Scenario], bool], attempts: int) -> Scenario:
     """The smallest scenario found that `still_breaks`, in at most `attempts` trials."""
@@ -31,6 +34,16 @@ def shrink(scenario: Scenario, still_breaks: Callable[[Scenario], bool], attempt
                 best, progress = candidate, True
                 break
     return best
+
+
+def until(scenario: Scenario, step: int) -> Scenario:
+    """The scenario without what would happen after a step."""
+    kept = [one for one in scenario.requests if one.arrival <= step]
+    patient = [
+        replace(one, abort_at=None, abort_inside=False) if (one.abort_at or 0) > step else one
+        for one in kept
+    ]
+    return replace(scenario, requests=tuple(patient))
 
 
 def simpler(scenario: Scenario) -> Iterator[Scenario]:

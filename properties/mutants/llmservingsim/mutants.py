@@ -4,8 +4,14 @@ from typing import Any
 
 from ....model.llmservingsim import documented, head, kv_cache, scheduler
 from ....model.llmservingsim.config import LlmServingSimConfig
-from ..content import HIT_IN_REVERSE
-from ..faulty_targets import RefusesLongPrompts, ShowsLittle, ShowsNoProgress, TakesForEver
+from ..content import HIT_IN_REVERSE, nothing_found
+from ..faulty_targets import (
+    RefusesLongPrompts,
+    ShowsLittle,
+    ShowsNoProgress,
+    ShowsNothingComputed,
+    TakesForEver,
+)
 from ..mutant import Mutant, Plant, release_with, replaced, together
 from . import batch_changes, changes
 
@@ -87,6 +93,7 @@ EVERY_SYSTEM = (
     by_the_page("runs in circles", "ALL-R10", target=ShowsNoProgress, alone=True),
     at_head("hits in reverse", "ALL-R11", HIT_IN_REVERSE),
     at_head("refuses long prompts", "ALL-R12", target=RefusesLongPrompts),
+    at_head("shows nothing computed", "ALL-R13", target=ShowsNothingComputed),
 )
 
 ROWS = (
@@ -142,7 +149,9 @@ ROWS = (
         in_cache("admit", batch_changes.room_for(lambda one, after: one.prompt)),
     ),
     by_the_page("others may start", "LSS-P02", in_page("starting", batch_changes.others_may_start)),
-    by_the_page("no cap is one", "LSS-R05", in_config("has_slot", changes.no_cap_is_one)),
+    by_the_page(
+        "no cap is one", "LSS-R05", in_config("has_slot", changes.no_cap_is_one), alone=True
+    ),
     at_head("no cap is one at HEAD", "LSS-R05", in_config("has_slot", changes.no_cap_is_one)),
     by_the_page(
         "who gets nothing is the last", "LSS-R09", in_page("served", batch_changes.ends_the_batch)
@@ -169,6 +178,8 @@ ROWS = (
         "LSS-R31",
         in_cache("admit", batch_changes.room_for(lambda one, after: after)),
     ),
+    by_the_page("no cache at all", "LSS-R02", in_cache("prefix_hit", nothing_found)),
+    at_head("no cache at HEAD", "LSS-R02", in_cache("prefix_hit", nothing_found)),
     at_head("waits behind all others", "LSS-R34", in_head("preempt", batch_changes.put_behind)),
     at_head(
         "the shorter one first", "LSS-R34", in_head("admit_waiting", batch_changes.shorter_first)
@@ -186,9 +197,8 @@ ROWS = (
         "LSS-R11",
         in_page("starting", batch_changes.hit_subtracted_twice),
     ),
-    by_the_page("cuts all the same", "LSS-R11", in_page("cap", changes.cuts_all_the_same)),
     at_head(
-        "cuts all the same at HEAD",
+        "cuts all the same",
         "LSS-R11",
         in_head("admit_waiting", changes.cuts_all_the_same),
     ),

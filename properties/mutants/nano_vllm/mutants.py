@@ -3,8 +3,14 @@
 from typing import Any
 
 from ....model.nano_vllm import block_manager, scheduler
-from ..content import HIT_IN_REVERSE
-from ..faulty_targets import RefusesLongPrompts, ShowsLittle, ShowsNoProgress, TakesForEver
+from ..content import HIT_IN_REVERSE, nothing_found
+from ..faulty_targets import (
+    RefusesLongPrompts,
+    ShowsLittle,
+    ShowsNoProgress,
+    ShowsNothingComputed,
+    TakesForEver,
+)
 from ..mutant import Mutant, Plant, release_with, replaced
 from . import block_changes, changes
 
@@ -63,6 +69,7 @@ EVERY_SYSTEM = (
     mutant("goes in circles", "ALL-R10", target=ShowsNoProgress),
     mutant("hits in reverse", "ALL-R11", HIT_IN_REVERSE),
     mutant("refuses long prompts", "ALL-R12", target=RefusesLongPrompts),
+    mutant("shows nothing computed", "ALL-R13", target=ShowsNothingComputed),
 )
 
 ROWS = (
@@ -145,6 +152,7 @@ ROWS = (
         "NAN-R35",
         in_blocks("prefix_hit", block_changes.last_block_found),
     ),
+    mutant("no cache at all", "NAN-R34", in_blocks("prefix_hit", nothing_found)),
     mutant(
         "hits inside a block",
         "NAN-R32",

@@ -20,7 +20,13 @@ from ....model.spyre import (
 )
 from ....model.spyre.state import State
 from ..content import HIT_IN_REVERSE
-from ..faulty_targets import RefusesLongPrompts, ShowsLittle, ShowsNoProgress, TakesForEver
+from ..faulty_targets import (
+    RefusesLongPrompts,
+    ShowsLittle,
+    ShowsNoProgress,
+    ShowsNothingComputed,
+    TakesForEver,
+)
 from ..mutant import Mutant, Plant, replaced, together
 from . import layout as layout
 from . import queue as queue
@@ -116,6 +122,7 @@ MUTANTS = (
     Mutant("runs in circles", "ALL-R10", target=ShowsNoProgress),
     Mutant("hits in reverse", "ALL-R11", HIT_IN_REVERSE),
     Mutant("refuses long prompts", "ALL-R12", target=RefusesLongPrompts),
+    Mutant("shows nothing computed", "ALL-R13", target=ShowsNothingComputed),
     Mutant("a second prefill starts", "SPY-R30", decided(queue.second_prefill)),
     Mutant(
         "two prompts in one step", "SPY-R13", replaced(forward, "compute_chunk", queue.prefill_two)

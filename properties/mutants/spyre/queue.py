@@ -65,9 +65,12 @@ def never_finish(while_waiting: bool) -> Callable[[Any], Any]:
 
 
 def second_prefill(config: Any, state: State, decision: Any) -> Any:
-    """A new prompt of several chunks starts although one is ongoing."""
+    """A new prompt of several chunks starts although one is ongoing. Of a cached one a single chunk
+    might be left, which is over at once."""
     newcomer = next((one for one in state.waiting if one.prompt > config.chunk_size), None)
-    if state.prefilling and newcomer and decision.kind == "decode":
+    if config.prefix_caching or not state.prefilling:
+        return decision
+    if newcomer and decision.kind == "decode":
         return scheduler.Decision("prefill", (newcomer,))
     return decision
 

@@ -7,7 +7,13 @@ from ....model.pool import Pool
 from ....model.vllm import kv_cache, model, queue, scheduler
 from ....model.vllm.state import State
 from ..content import HIT_IN_REVERSE
-from ..faulty_targets import RefusesLongPrompts, ShowsLittle, ShowsNoProgress, TakesForEver
+from ..faulty_targets import (
+    RefusesLongPrompts,
+    ShowsLittle,
+    ShowsNoProgress,
+    ShowsNothingComputed,
+    TakesForEver,
+)
 from ..mutant import Mutant, Plant, release_with, replaced, together
 from . import changes, pool_changes, queue_changes
 
@@ -86,6 +92,7 @@ EVERY_SYSTEM = (
     mutant("runs in circles", "ALL-R10", target=ShowsNoProgress, alone=True),
     mutant("hits in reverse", "ALL-R11", HIT_IN_REVERSE),
     mutant("refuses long prompts", "ALL-R12", target=RefusesLongPrompts),
+    mutant("shows nothing computed", "ALL-R13", target=ShowsNothingComputed),
 )
 
 INVARIANTS = (

@@ -43,10 +43,11 @@ def decode_beside_a_prefill(history: RunHistory, step: Step) -> bool:
 
 
 def start_wrong(history: RunHistory, step: Step) -> str | None:
-    """A request that starts computes what is not cached of it, cut by threshold and budget; with
-    chunking off the budget does not cut it (LSS-R11)."""
+    """A request that starts computes what is not cached of it, cut by threshold and budget
+    (LSS-R11). At HEAD the budget does not cut it with chunking off; the page leaves that open."""
     new = admitted(history, step)
-    return _cut_although_off(history, step, new) or _cut_wrongly(history, step, new)
+    cut = None if history.revision == PAGE else _cut_although_off(history, step, new)
+    return cut or _cut_wrongly(history, step, new)
 
 
 def start_is_cut_or_cached(history: RunHistory, step: Step) -> bool:
@@ -56,11 +57,8 @@ def start_is_cut_or_cached(history: RunHistory, step: Step) -> bool:
 
 
 def rest_wrong(history: RunHistory, step: Step) -> str | None:
-    """A prompt computed in part goes on with the rest, cut alike (LSS-R12). At HEAD the budget may
-    cut it even with chunking off."""
-    old = kept(history, step)
-    cut = _cut_although_off(history, step, old) if history.revision == PAGE else None
-    return cut or _cut_wrongly(history, step, old)
+    """A prompt computed in part goes on with the rest, cut alike (LSS-R12)."""
+    return _cut_wrongly(history, step, kept(history, step))
 
 
 def prompt_goes_on(history: RunHistory, step: Step) -> bool:

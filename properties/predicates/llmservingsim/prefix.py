@@ -1,4 +1,4 @@
-"""What a request finds in the prefix cache.
+"""What a request finds in the prefix cache: what vLLM's rules ask.
 
 Source: continuous-batching page, "Two scheduling paths"; kv_cache_manager.py at HEAD, which never
 takes the last token from the cache.
@@ -8,7 +8,7 @@ from ....model.observation import Step
 from ...history.content import common_prefix_len, known_tokens
 from ...history.run_history import RunHistory, caches
 from ..predicate import Predicate
-from ..vllm.blocks import everything_known_elsewhere, hit_too_long
+from ..vllm.blocks import everything_known_elsewhere, hit_missed, hit_too_long, shares_with_running
 from ..vllm.decision import admitted
 
 
@@ -38,5 +38,6 @@ def said_before(history: RunHistory, step: Step) -> bool:
 
 PREDICATES = {
     "LSS-R03": Predicate(starts_late, said_before),
+    "LSS-R02": Predicate(hit_missed, shares_with_running),
     "LSS-R33": Predicate(hit_too_long, everything_known_elsewhere),
 }

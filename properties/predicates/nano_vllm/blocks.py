@@ -5,10 +5,11 @@ last block.
 """
 
 from ....model.observation import Step
-from ...history.content import common_prefix_len
+from ...history.content import common_prefix_len, held_by_others, in_common
+from ...history.request_history import RequestHistory
 from ...history.run_history import RunHistory
 from ..predicate import Predicate
-from .decision import blocks_for, prefilled
+from .decision import blocks_for, prefilled, ran_before
 
 
 def slot_wrong(history: RunHistory, step: Step) -> str | None:
@@ -97,6 +98,37 @@ def everything_known_elsewhere(history: RunHistory, step: Step) -> bool:
     )
 
 
+def hit_missed(history: RunHistory, step: Step) -> str | None:
+    """A sequence starts from the full blocks that it shares with one that runs (NAN-R34)."""
+    for one in prefilled(history, step):
+        hit, shared = history.hit_now(step, one), _surely_found(history, one)
+        if hit is not None and hit < shared:
+            return f"{one.id} finds {hit} tokens in the cache; one that runs holds {shared} of them"
+    return None
+
+
+def shares_with_running(history: RunHistory, step: Step) -> bool:
+    """A sequence starts that shares a full block with one that runs, and with no other."""
+    return any(_surely_found(history, one) for one in prefilled(history, step))
+
+
+def _surely_found(history: RunHistory, one: RequestHistory) -> int:
+    """Tokens that a sequence that starts must find in the cache.
+
+    Of two blocks with the same content only the one filled last is found, and it may be gone: so
+    no other sequence, nor this one before, may have filled such a block.
+    """
+    if one.started or one.preemptions:
+        return 0
+    block, running = history.config["block_size"], ran_before(history)
+    for other in history.requests.values():
+        alone = [account for account in running if account is other]
+        filled = min(in_common(one, other), other.max_computed) // block * block
+        if other is not one and not alone and (other.preemptions or filled > other.prefix_hit):
+            return 0
+    return held_by_others(one, running, block)
+
+
 def _said_alike(history: RunHistory, step: Step, name: str, other: str) -> int:
     """Tokens at the start that two sequences share, with what they emit in this step."""
     if not history.requests.keys() >= {name, other}:
@@ -112,5 +144,6 @@ PREDICATES = {
     "NAN-R27": Predicate(slot_wrong, something_written),
     "NAN-R29": Predicate(shared_wrongly, something_shared),
     "NAN-R32": Predicate(hit_ends_in_a_block, part_of_a_prompt_is_known),
+    "NAN-R34": Predicate(hit_missed, shares_with_running),
     "NAN-R35": Predicate(last_block_hit, everything_known_elsewhere),
 }

@@ -5,7 +5,7 @@ not the budget, runs out"; release 0.28.0 for the last token and the null block.
 """
 
 from ....model.observation import Step
-from ...history.content import common_prefix_len, known_tokens
+from ...history.content import common_prefix_len, held_by_others, in_common
 from ...history.request_history import RequestHistory
 from ...history.run_history import RunHistory, caches
 from ..predicate import Predicate
@@ -114,22 +114,13 @@ def _shared_with_running(history: RunHistory, step: Step, one: RequestHistory) -
     """Tokens in full blocks at the start, the last one apart, that a running request holds."""
     if not caches(history.config):
         return 0
-    block, longest = history.config["block_size"], one.num_tokens - 1
-    return max(
-        (
-            min(common_prefix_len(known_tokens(one), known_tokens(other)), other.computed, longest)
-            // block
-            * block
-            for other in kept(history, step)
-        ),
-        default=0,
-    )
+    return held_by_others(one, kept(history, step), history.config["block_size"])
 
 
 def _known_elsewhere(history: RunHistory, one: RequestHistory) -> int:
     return max(
         (
-            min(common_prefix_len(known_tokens(one), known_tokens(other)), other.max_computed)
+            min(in_common(one, other), other.max_computed)
             for other in history.requests.values()
             if other.max_computed
         ),

@@ -133,7 +133,7 @@ def test_a_target_that_shows_little_is_judged_by_what_it_shows(
     [
         ("Crash", "ALL-R01", "the scheduler raised at 'step': ValueError", "in when_two_run"),
         ("Exit", "ALL-R01", "it ended with exit code 7", "assert failed"),
-        ("Hang", "ALL-R02", "no reply to 'step' within 0.5 s", ""),
+        ("Hang", "ALL-R02", "no reply to 'step' within 0.5 s", "in when_two_run"),
     ],
 )
 def test_crash_hang_and_exit_break_their_rule_and_leave_no_process(
@@ -148,9 +148,23 @@ def test_crash_hang_and_exit_break_their_rule_and_leave_no_process(
     assert says in result.out
     assert details in result.out
     assert "\x1b" not in result.out
-    assert {finding["engine"] for finding in data["findings"]} == {"corpus", "hypothesis"}
+    # A target that hangs is asked no further.
+    engines = {"corpus"} if name == "Hang" else {"corpus", "hypothesis"}
+    assert {finding["engine"] for finding in data["findings"]} == engines
     assert all(Path(finding["scenario"]).is_file() for finding in data["findings"])
     assert is_gone(int(Path("toy.pid").read_text()))
+
+
+@pytest.mark.slow
+def test_a_hang_gives_the_same_verdict_in_two_processes_which_leave_none(
+    run: Run, toy: Callable[[str], str]
+) -> None:
+    verdicts = []
+    for jobs in ("1", "2"):
+        _, data = gate_json(run, toy("Hang"), "--step-limit", "0.5", "--jobs", jobs)
+        assert is_gone(int(Path("toy.pid").read_text()))
+        verdicts.append([(one["id"], one["status"], one.get("message")) for one in data["rules"]])
+    assert verdicts[0] == verdicts[1]
 
 
 def test_a_crash_counts_though_another_rule_was_chosen(run: Run, toy: Callable[[str], str]) -> None:

@@ -2,19 +2,20 @@
 
 import random
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from schedproof.gate.files.scenario_file import read_scenario
-from schedproof.gate.judging import shrinking
 from schedproof.gate.judging.context import GateContext, shrink_model_of
 from schedproof.gate.judging.events import Began, Event, Found, Judged, Notice, Progress
 from schedproof.gate.judging.judge import judge
 from schedproof.gate.judging.verdict import RuleVerdict, TargetInfo, exit_code
 from schedproof.gate.targets import capabilities
 from schedproof.model.faults import ConfigRefused, TargetHung
+from schedproof.model.scenario import Request, Scenario
 from schedproof.model.target import ModelTarget, Reply
 from schedproof.properties.checking.replay import replay
 from schedproof.spec.catalogue import load
@@ -238,25 +239,44 @@ def test_refused_configurations_and_rejected_requests_are_counted(
     assert small.complete
 
 
-def test_a_hang_ends_the_search_after_few_trials(gate: Callable[..., GateContext]) -> None:
+def test_a_hang_ends_the_gate_and_is_asked_for_twice(gate: Callable[..., GateContext]) -> None:
     class Hangs(Toy):
         hangs = 0
 
         def bend(self, step: dict[str, Any]) -> None:
             if len(step["running"]) > 1:
                 type(self).hangs += 1
-                raise TargetHung("step", 10.0)
+                raise TargetHung("step", 10.0, "where it is")
 
     verdict = judge(gate(Hangs()))
     assert entry(verdict, "ALL-R02").status == "violated"
-    assert [one.scale for one in verdict.findings] == ["small", "tight"]
-    # The first, at most ten to shrink it, and one to confirm; at two scales.
-    assert Hangs.hangs <= 2 * (1 + shrinking.HANG_ATTEMPTS + 1)
-    assert any(
-        "searched no more" in event.text
-        for event in gate.events  # type: ignore[attr-defined]
-        if isinstance(event, Notice)
-    )
+    assert [one.scale for one in verdict.findings] == ["small"]
+    assert Hangs.hangs == 2  # found, and confirmed
+    found, *_ = (event for event in gate.events if isinstance(event, Found))  # type: ignore[attr-defined]
+    assert found.run.details == "where it is"
+    # No request comes after the hang, which is not shrunk further.
+    arrivals = [one.arrival for one in read_scenario(Path(verdict.findings[0].scenario)).requests]
+    assert max(arrivals) <= verdict.findings[0].step
+    texts = [event.text for event in gate.events if isinstance(event, Notice)]  # type: ignore[attr-defined]
+    assert "the target hangs: it is asked no further" in texts
+    assert "inconclusive" in {rule.status for rule in verdict.rules}
+
+
+def test_a_hang_in_the_users_corpus_ends_the_gate_too(gate: Callable[..., GateContext]) -> None:
+    class Hangs(Toy):
+        hangs = 0
+
+        def bend(self, step: dict[str, Any]) -> None:
+            type(self).hangs += 1
+            raise TargetHung("step", 10.0)
+
+    one = Request(id="r0", arrival=0, prompt=(("r0", 5),), max_tokens=2)
+    own = Scenario(system="spyre", revision="sound", config={}, requests=(one,))
+    context = gate(Hangs())
+    context.options = replace(context.options, corpus=(own, own, own))
+    verdict = judge(context)
+    assert [(one.engine, one.rule) for one in verdict.findings] == [("own corpus", "ALL-R02")]
+    assert Hangs.hangs == 2
 
 
 def test_ctrl_c_while_shrinking_keeps_the_finding_and_shrinks_no_more(

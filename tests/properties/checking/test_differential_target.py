@@ -165,6 +165,37 @@ def test_nobody_is_aborted_where_one_cannot() -> None:
         assert two.coverage.events["abort"] == 0
 
 
+class ReportsUnknownAborts(ModelTarget):
+    """Reports an abort of an id that it does not know, too; the protocol says nothing of that."""
+
+    def start(self, system: str, revision: str, config: Any) -> Reply:
+        self._ids: set[str] = set()
+        self._strangers: dict[str, str] = {}
+        return super().start(system, revision, config)
+
+    def add(self, request: Any) -> Reply:
+        self._ids.add(request["id"])
+        return super().add(request)
+
+    def abort(self, id: str, inside: bool = False) -> Reply:  # noqa: A002
+        if id not in self._ids:
+            self._strangers[id] = "aborted"
+        return super().abort(id, inside)
+
+    def step(self) -> Reply:
+        reply = super().step()
+        reply["step"]["finished"] |= self._strangers
+        self._strangers = {}
+        return reply
+
+
+def test_what_a_target_makes_of_an_unknown_id_is_no_difference() -> None:
+    two = pair(ModelTarget(), ReportsUnknownAborts())
+    ran(two, abort_at=1)
+    assert two.difference is None
+    assert two.coverage.events["abort"] == 2
+
+
 @pytest.mark.parametrize("inside", [False, True])
 def test_both_abort_where_both_can(inside: bool) -> None:
     two = pair(ModelTarget(), ModelTarget())

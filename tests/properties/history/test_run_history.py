@@ -17,8 +17,9 @@ from schedproof.model.systems import full_config
 from schedproof.model.target import ModelTarget
 from schedproof.properties.checking.monitor import Monitor
 from schedproof.properties.history.bounds import spyre_alone
+from schedproof.properties.history.forgetting import may_forget
 from schedproof.properties.history.request_history import RequestHistory
-from schedproof.properties.history.run_history import RunHistory, may_forget
+from schedproof.properties.history.run_history import RunHistory
 from schedproof.properties.predicates.rules import observable, predicates_of
 from schedproof.spec.catalogue import load
 

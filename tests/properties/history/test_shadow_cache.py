@@ -4,10 +4,13 @@ import pytest
 
 from schedproof.model.observation import Step
 from schedproof.model.scenario import Request
+from schedproof.model.systems import full_config
 from schedproof.properties.history.run_history import RunHistory
 from schedproof.properties.history.shadow_cache import ShadowCache
 
-CONFIG = {"block_size": 4, "chunk_size": 8, "prefix_caching": True, "num_blocks": 8}
+CONFIG = full_config(
+    "spyre", "sound", {"block_size": 4, "chunk_size": 8, "prefix_caching": True, "num_blocks": 8}
+)
 Table = dict[str, list[int]]
 
 

@@ -10,6 +10,7 @@ from schedproof.model.observation import Step
 from schedproof.model.scenario import Request, check_requests
 from schedproof.model.spyre.config import REVISIONS, read_config
 from schedproof.model.spyre.model import make_model
+from schedproof.model.systems import full_config
 from schedproof.properties.history.run_history import RunHistory
 from schedproof.properties.search import spyre
 
@@ -199,7 +200,7 @@ def test_a_configuration_caches_as_its_option_says():
 
 
 def test_steps_to_border_fill_the_block_that_is_nearest_to_full():
-    config = {"block_size": 64, "chunk_size": 128}
+    config = full_config("spyre", "sound", {"block_size": 64, "chunk_size": 128})
     assert spyre.steps_to_border(config, _history(config, [1, 62, 130])) == 2
     assert spyre.steps_to_border(config, _history(config, [128])) == 0
     assert spyre.steps_to_border(config, _history(config, [])) == 0

@@ -2,7 +2,13 @@
 
 import pytest
 
+from schedproof.model.llmservingsim import documented
+from schedproof.properties.mutants.llmservingsim import changes
+from schedproof.properties.mutants.mutant import release_with, replaced
 from schedproof.properties.predicates.llmservingsim import budget
+from schedproof.properties.search.run import run_search
+from schedproof.properties.search.state import Search, SearchOptions
+from schedproof.spec.catalogue import load
 
 from .build import book, ran, request
 
@@ -36,8 +42,7 @@ def test_a_decode_is_one_token(tokens, breaks):
         ({"long_prefill_token_threshold": 4}, 6, True),
         ({"max_num_batched_tokens": 3}, 3, False),
         ({"max_num_batched_tokens": 3}, 2, True),
-        # With chunking off the budget must not cut, the threshold may.
-        ({"max_num_batched_tokens": 3, "enable_chunked_prefill": False}, 3, True),
+        # With chunking off the threshold may cut.
         ({"long_prefill_token_threshold": 4, "enable_chunked_prefill": False}, 4, False),
     ],
 )
@@ -47,6 +52,13 @@ def test_who_starts_computes_the_least_of_need_threshold_and_budget(
 ):
     history = book(request("a"), revision=revision, **changes)
     assert (budget.start_wrong(history, ran({"a": tokens}, "a")) is not None) is breaks
+
+
+@pytest.mark.parametrize(("revision", "breaks"), [("documented", False), ("head", True)])
+def test_with_chunking_off_the_page_leaves_open_whether_the_budget_cuts_a_start(revision, breaks):
+    off = {"max_num_batched_tokens": 3, "enable_chunked_prefill": False}
+    history = book(request("a"), revision=revision, **off)
+    assert (budget.start_wrong(history, ran({"a": 3}, "a")) is not None) is breaks
 
 
 def test_what_is_cached_is_not_computed_again():
@@ -66,11 +78,19 @@ def test_a_prompt_goes_on_with_all_that_is_left_of_it_and_of_the_budget(ahead, t
     assert (budget.rest_wrong(history, ran({"a": ahead, "b": tokens})) is not None) is breaks
 
 
-@pytest.mark.parametrize(("revision", "breaks"), [("documented", True), ("head", False)])
-def test_with_chunking_off_only_head_cuts_the_rest_of_a_prompt(revision, breaks):
+@pytest.mark.parametrize("revision", ["documented", "head"])
+def test_with_chunking_off_the_budget_may_cut_the_rest_of_a_prompt(revision):
     off = {"enable_chunked_prefill": False, "long_prefill_token_threshold": 4}
     history = book(
         request("a", 7, 7, 1), request("b", 16, 4), running="ab", revision=revision, **off
     )
     history.config["max_num_batched_tokens"] = 4
-    assert (budget.rest_wrong(history, ran({"a": 1, "b": 3})) is not None) is breaks
+    assert budget.rest_wrong(history, ran({"a": 1, "b": 3})) is None
+
+
+@pytest.mark.slow
+def test_a_scheduler_that_cuts_prompts_to_the_budget_with_chunking_off_keeps_the_page():
+    cuts = replaced(documented, "cap", changes.cuts_all_the_same)
+    asked = ("llmservingsim", "documented", load("llmservingsim"), "small")
+    search = Search(SearchOptions(release_with(cuts)(), *asked))
+    assert not run_search(search, 200, 0, 0), search.failure

@@ -1,0 +1,45 @@
+"""What a target shows of its requests is what they hold (ALL-R13).
+
+Source: target protocol, "The step observation" and "Fine points": `computed` and `blocks` list the
+requests that hold something, and `slot_blocks` the blocks that a step writes.
+"""
+
+from collections.abc import Iterator
+
+from ...model.observation import Step
+from ..history.request_history import RequestHistory
+from ..history.run_history import RunHistory
+
+
+def shown_wrongly(history: RunHistory, step: Step) -> str | None:
+    """A request shows tokens and blocks exactly if some of it is computed, and what it writes."""
+    for one, tokens in _after(history, step):
+        shown = None if step.computed is None else step.computed.get(one.id, 0)
+        held = None if step.blocks is None else len(step.blocks.get(one.id, ()))
+        if tokens and shown == 0:
+            return f"{one.id} has {tokens} tokens computed, and shows none"
+        if tokens and held == 0:
+            return f"{one.id} has {tokens} tokens computed, and shows no block"
+        if not tokens and (shown or held):
+            return f"{one.id} waits, and shows {shown or 0} tokens computed and {held or 0} blocks"
+        writes = step.scheduled.get(one.id, 0) if step.slot_blocks is not None else 0
+        if writes and not (step.slot_blocks or {}).get(one.id):
+            return f"{one.id} computes {writes} tokens, and shows no block that they are written to"
+    return None
+
+
+def something_shown(history: RunHistory, step: Step) -> bool:
+    """A step shows tokens or blocks while one request waits and another goes on."""
+    shows = step.computed is not None or step.blocks is not None
+    goes_on = {bool(tokens) for _, tokens in _after(history, step)}
+    return shows and len(goes_on) > 1
+
+
+def _after(history: RunHistory, step: Step) -> Iterator[tuple[RequestHistory, int]]:
+    """The requests that stay, and how much of them is computed after the step, at least; without
+    those that this step preempts."""
+    leaves = {*(step.finished or ()), *history.aborts_inside, *(step.preempted or ())}
+    for one in history.live.values():
+        if one.id not in leaves:
+            hit = history.hit_now(step, one) or 0
+            yield one, one.computed + hit + step.scheduled.get(one.id, 0)

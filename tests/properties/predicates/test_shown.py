@@ -1,0 +1,92 @@
+"""What a target shows of its requests is what they hold."""
+
+from typing import Any
+
+import pytest
+
+from schedproof.model.observation import Step
+from schedproof.model.scenario import Request
+from schedproof.model.systems import full_config
+from schedproof.model.target import ModelTarget, Reply
+from schedproof.properties.history.run_history import RunHistory
+from schedproof.properties.predicates.shown import shown_wrongly, something_shown
+from schedproof.properties.search.run import run_search
+from schedproof.properties.search.state import Search, SearchOptions
+from schedproof.spec.catalogue import load
+from schedproof.spec.systems import SYSTEMS
+
+
+def history() -> RunHistory:
+    """`a` has computed 5 tokens, `b` waits."""
+    config = full_config("nano_vllm", "0.2.0", {"block_size": 4, "num_blocks": 8})
+    made = RunHistory(config, "0.2.0", "nano_vllm")
+    for name in "ab":
+        made.accept(Request(id=name, arrival=0, prompt=((name, 5),), max_tokens=9))
+    made.observe(step({"a": 5}, emitted={"a": 1}))
+    return made
+
+
+def step(scheduled: dict[str, int], **seen: Any) -> Step:
+    fields: dict[str, Any] = {"finished": {}, "prefix_hit": {}, "preempted": ()}
+    return Step(kind="decode", scheduled=scheduled, **{**fields, **seen})
+
+
+@pytest.mark.parametrize(
+    ("seen", "says"),
+    [
+        ({"computed": {"a": 6}, "blocks": {"a": (1, 2)}, "slot_blocks": {"a": (2,)}}, None),
+        ({"computed": {}}, "a has 6 tokens computed, and shows none"),
+        ({"blocks": {}}, "a has 6 tokens computed, and shows no block"),
+        ({"slot_blocks": {}}, "a computes 1 tokens, and shows no block that they are written to"),
+        (
+            {"computed": {"a": 6}, "blocks": {"a": (1, 2), "b": (3,)}},
+            "b waits, and shows 0 tokens computed and 1 blocks",
+        ),
+        ({"computed": {"a": 6, "b": 2}}, "b waits, and shows 2 tokens computed and 0 blocks"),
+        # Of requests that leave in the step nothing is asked.
+        ({"computed": {}, "finished": {"a": "eos"}}, None),
+        ({"computed": {}, "preempted": ("a",)}, None),
+        ({}, None),
+    ],
+)
+def test_a_request_shows_what_it_holds(seen: dict[str, Any], says: str | None) -> None:
+    assert shown_wrongly(history(), step({"a": 1}, **seen)) == says
+
+
+def test_it_is_exercised_where_one_waits_and_another_goes_on() -> None:
+    assert something_shown(history(), step({"a": 1}, computed={"a": 6}))
+    assert not something_shown(history(), step({"a": 1}))
+    assert not something_shown(history(), step({"a": 1, "b": 5}, computed={"a": 6, "b": 5}))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("system", ["spyre", "vllm", "nano_vllm", "llmservingsim"])
+@pytest.mark.parametrize("field", ["computed", "blocks", "slot_blocks"])
+def test_a_field_that_is_promised_and_always_empty_is_broken(system: str, field: str) -> None:
+    class ShowsNothing(ModelTarget):
+        def step(self) -> Reply:
+            reply = super().step()
+            if field in reply["step"]:
+                reply["step"][field] = {}
+            return reply
+
+    revision = SYSTEMS[system].revisions[0]
+    shown = field in ModelTarget().start(system, revision, {})["observes"]
+    search = Search(SearchOptions(ShowsNothing(), system, revision, load(system), "small"))
+    assert run_search(search, 30, 0, 0) == shown
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("system", ["spyre", "vllm", "nano_vllm", "llmservingsim"])
+def test_a_request_that_waits_with_a_block_is_broken(system: str) -> None:
+    class HoldsEarly(ModelTarget):
+        def step(self) -> Reply:
+            reply = super().step()
+            for name in reply["step"]["waiting"]:
+                reply["step"]["blocks"].setdefault(name, [1])
+            return reply
+
+    revision = SYSTEMS[system].revisions[0]
+    rules = [rule for rule in load(system) if rule.id == "ALL-R13"]
+    search = Search(SearchOptions(HoldsEarly(), system, revision, rules, "small"))
+    assert run_search(search, 30, 0, 0)

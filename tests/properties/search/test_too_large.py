@@ -1,0 +1,142 @@
+"""Requests that can never run come to every target's door, and what it does then is judged."""
+
+from collections import Counter
+from typing import Any
+
+import pytest
+from hypothesis import find
+from msgspec.structs import replace
+
+from schedproof.model.scenario import Request
+from schedproof.model.systems import full_config, make_model
+from schedproof.model.target import ModelTarget, Reply
+from schedproof.properties.checking.replay import replay
+from schedproof.properties.checking.session import Session
+from schedproof.properties.history.bounds import bounds_of
+from schedproof.properties.search.run import run_search
+from schedproof.properties.search.state import Search, SearchOptions
+from schedproof.properties.search.too_large import too_large
+from schedproof.spec.catalogue import load
+from schedproof.spec.systems import SYSTEMS
+
+# A configuration of each system in which every bound binds.
+CONFIGS: dict[str, dict[str, Any]] = {
+    "spyre": {"max_model_len": 512, "max_batch_tkv": 640, "num_blocks": 9},
+    "vllm": {"max_model_len": 512, "num_blocks": 40, "enable_chunked_prefill": False},
+    "nano_vllm": {"num_blocks": 3},
+    "llmservingsim": {"num_blocks": 40, "enable_chunked_prefill": False},
+}
+PUBLISHED = tuple(CONFIGS)
+
+
+class AcceptsAll(ModelTarget):
+    """A scheduler whose door refuses nothing: the model behind it waits for ever."""
+
+    def add(self, request: Any) -> Reply:
+        assert self._model is not None
+        read = Request(
+            id=request["id"],
+            arrival=0,
+            prompt=tuple(tuple(one) for one in request["prompt"]),
+            max_tokens=request["max_tokens"],
+            output_len=request["output_len"],
+            priority=request["priority"],
+        )
+        self._state = self._model.arrive(self._state, read)
+        return {"ok": True}
+
+
+class EndsAtOnce(AcceptsAll):
+    """Accepts everything, and ends in the next step what can never run."""
+
+    def start(self, system: str, revision: str, config: Any) -> Reply:
+        self._to_end: dict[str, str] = {}
+        self._asked = (system, config)
+        return super().start(system, revision, config)
+
+    def add(self, request: Any) -> Reply:
+        system, config = self._asked
+        prompt = sum(tokens for _, tokens in request["prompt"])
+        if bounds_of(system).beyond(config, prompt, request["max_tokens"]):
+            self._to_end[request["id"]] = "length"
+            return {"ok": True}
+        return super().add(request)
+
+    def abort(self, id: str, inside: bool = False) -> Reply:  # noqa: A002
+        if id in self._to_end:
+            self._to_end[id] = "aborted"
+            return {"ok": True}
+        return super().abort(id, inside)
+
+    def step(self) -> Reply:
+        reply = super().step()
+        reply["step"]["finished"] |= self._to_end
+        self._to_end = {}
+        return reply
+
+
+def options(system: str, target: Any) -> SearchOptions:
+    return SearchOptions(target, system, SYSTEMS[system].revisions[0], load(system), "small")
+
+
+@pytest.mark.parametrize("system", PUBLISHED)
+def test_each_bound_is_exceeded_by_one_and_by_far(system: str) -> None:
+    config = full_config(system, SYSTEMS[system].revisions[0], CONFIGS[system])
+    limits = bounds_of(system).limits(config)
+    assert limits
+    for limit in limits:
+        for beyond in (limit + 1, 2 * limit):
+            found = find(
+                too_large(system, config),
+                lambda one: one.prompt_len + one.max_tokens - 1 == beyond,  # noqa: B023
+            )
+            assert found is not None
+
+
+@pytest.mark.parametrize("system", PUBLISHED)
+def test_the_model_refuses_what_exceeds_a_bound_and_accepts_what_does_not(system: str) -> None:
+    revision = SYSTEMS[system].revisions[0]
+    config = full_config(system, revision, CONFIGS[system])
+    model, limit = make_model(system, revision, config), min(bounds_of(system).limits(config))
+    for prompt in (1, limit // 2, limit):
+        for longest, beyond in ((limit, False), (limit + 1, True)):
+            max_tokens = longest - prompt + 1
+            asked = Request(id="a", arrival=0, prompt=(("a", prompt),), max_tokens=max_tokens)
+            assert bounds_of(system).beyond(config, prompt, max_tokens) == beyond
+            assert (model.refusal(asked) is not None) == beyond
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("system", PUBLISHED)
+def test_a_target_that_accepts_what_can_never_run_and_waits_is_broken(system: str) -> None:
+    search = Search(options(system, AcceptsAll()))
+    assert run_search(search, 400, 0, 0)
+    assert search.failure is not None
+    scenario, broken = search.failure
+    rules, name = load(system), broken[0].rule
+    assert name in {one.rule for one in replay(AcceptsAll(), scenario, rules).broken}
+    without = tuple(one for one in scenario.requests if one.id != "large")
+    if without:
+        assert not replay(AcceptsAll(), replace(scenario, requests=without), rules).broken
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("system", PUBLISHED)
+def test_a_target_that_accepts_it_and_ends_it_with_a_reason_is_not_accused(system: str) -> None:
+    search = Search(options(system, EndsAtOnce()))
+    assert not run_search(search, 100, 0, 0), search.failure
+
+
+def test_a_request_that_can_run_may_not_be_ended_early() -> None:
+    class EndsEarly(ModelTarget):
+        def step(self) -> Reply:
+            reply = super().step()
+            reply["step"]["finished"] |= dict.fromkeys(reply["step"]["scheduled"], "length")
+            return reply
+
+    config = full_config("spyre", "sound", CONFIGS["spyre"])
+    exercised: Counter[str] = Counter()
+    session = Session(EndsEarly(), "spyre", "sound", config, load("spyre"), exercised)
+    one = Request(id="a", arrival=0, prompt=(("a", 3),), max_tokens=5)
+    session.add(one)
+    assert "ALL-R04" in {broken.rule for broken in session.step()}
