@@ -11,7 +11,7 @@ JOBS ?= 2
 FILES ?=
 OPTIONS ?=
 
-.PHONY: gate test test-all house study lint bench selfcheck explore explorers mutation formulas encodings contracts docs \
+.PHONY: gate test test-all house study lint bench selfcheck explore explorers mutation rule-coverage formulas encodings contracts docs \
 	seeds campaign-test campaign-bench campaign-scale clean
 
 gate: $(VENV)/installed
@@ -76,6 +76,13 @@ explorers: $(VENV)/installed-test
 # Nine minutes of two cores. FILES="forward.py tkv.py": the mutants of these files of model only.
 mutation: $(VENV)/installed-mutation
 	PYTHONHASHSEED=0 $(BIN)/python tests/mutation/check.py --jobs $(JOBS) $(FILES)
+
+# Hours: every changed decision of every model, and whether a documented rule finds it. SAMPLE=45: twenty
+# minutes of two cores. SYSTEM=vllm: one system.
+SAMPLE ?= 0
+SYSTEM ?=
+rule-coverage: $(VENV)/installed-mutation
+	PYTHONHASHSEED=0 $(BIN)/python tests/mutation/rule_coverage.py --jobs $(JOBS) --sample $(SAMPLE) $(SYSTEM)
 
 # Two minutes of one core: the runs with which a gate begins (gate/corpus/builtin/*/seeds), made anew.
 seeds: $(VENV)/installed-test

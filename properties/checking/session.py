@@ -92,7 +92,9 @@ class Session:
         self.monitor.accept(request)
         if self._lockstep is not None:
             reply = self._lockstep.add(request.for_target())
-            if not reply["ok"]:
+            if not reply["ok"] and self.monitor.history.live[request.id].beyond:
+                self._lockstep = None  # what it does with a request that can never run is its own
+            elif not reply["ok"]:
                 message = f"{request.id} is accepted, the model refuses it: {reply['message']}"
                 return [Broken(LOCKSTEP, self.monitor.history.step, message)]
         return []

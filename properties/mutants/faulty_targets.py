@@ -67,3 +67,26 @@ class ShowsNothingComputed(ModelTarget):
         reply = super().step()
         reply["step"] |= {"computed": {}}
         return reply
+
+
+class AcceptsEverything(ModelTarget):
+    """A scheduler without a check at the door: what can never run waits behind it."""
+
+    def start(self, system: str, revision: str, config: Any) -> Reply:  # noqa: D102
+        reply = super().start(system, revision, config)
+        if reply["ok"]:
+            self._model = _NoDoor(self._model)
+        return reply
+
+
+class _NoDoor:
+    """A model that refuses nothing."""
+
+    def __init__(self, model: Any) -> None:
+        self._model = model
+
+    def refusal(self, request: Any) -> None:
+        """No reason is one."""
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._model, name)

@@ -22,8 +22,8 @@ def shown_wrongly(history: RunHistory, step: Step) -> str | None:
             return f"{one.id} has {tokens} tokens computed, and shows no block"
         if not tokens and (shown or held):
             return f"{one.id} waits, and shows {shown or 0} tokens computed and {held or 0} blocks"
-        writes = step.scheduled.get(one.id, 0) if step.slot_blocks is not None else 0
-        if writes and not (step.slot_blocks or {}).get(one.id):
+        writes = step.scheduled.get(one.id, 0)
+        if writes and step.slot_blocks is not None and one.id not in step.slot_blocks:
             return f"{one.id} computes {writes} tokens, and shows no block that they are written to"
     return None
 

@@ -7,10 +7,10 @@ invariant words. OUT_OF_SCOPE has the others, with what is missing to see them.
 from typing import Any
 
 from ....model import allocator, prefix
-from ....model.llmservingsim import model
 from ....model.llmservingsim.config import LlmServingSimConfig
-from ....model.llmservingsim.state import Plan, Sequence, State
+from ....model.llmservingsim.state import Plan, Sequence
 from ....model.pool import Pool, fits, take
+from ..faulty_targets import AcceptsEverything
 from ..mutant import Mutant, release_with, replaced, together
 from . import batch_changes, changes
 from .mutants import at_head, by_the_page, in_cache, in_head, in_page
@@ -70,17 +70,6 @@ def without_parent(original: Any) -> Any:
     return lambda content, tokens: original(content, tokens)[-1:]
 
 
-def half_the_budget(original: Any) -> Any:
-    """LSS-020: a prompt that must not be cut and does not fit waits for ever."""
-
-    def cap(config: Config, budget: int, needed: int) -> int:
-        tokens: int = original(config, budget, needed)
-        too_long = 2 * tokens > config.max_num_batched_tokens + 1
-        return 0 if too_long and not config.enable_chunked_prefill else tokens
-
-    return cap
-
-
 def nothing_left_to_compute(original: Any) -> Any:
     """LSS-021: a request that finds all of its tokens cached is not admitted."""
 
@@ -88,16 +77,6 @@ def nothing_left_to_compute(original: Any) -> Any:
         return original(config, pool, one, hit, tokens, *rest) if tokens > 0 else None
 
     return admit
-
-
-def pool_too_small(original: Any) -> Any:
-    """LSS-023: the door lets in what the pool cannot hold."""
-
-    def initial(self: Any) -> State:
-        size = self.config.num_blocks
-        return State(pool=Pool(size and size - 1))
-
-    return initial
 
 
 def _bug(number: str, mutant: Mutant) -> Mutant:
@@ -144,9 +123,7 @@ KNOWN_BUGS = (
     ),
     _bug(
         "020",
-        by_the_page(
-            "too long for the budget", "ALL-R10", in_page("cap", half_the_budget), alone=True
-        ),
+        by_the_page("waits for a larger budget", "ALL-R10", target=AcceptsEverything, alone=True),
     ),
     _bug(
         "021",
@@ -162,12 +139,7 @@ KNOWN_BUGS = (
     ),
     _bug(
         "023",
-        at_head(
-            "larger than the pool",
-            "ALL-R10",
-            replaced(model.LlmServingSimModel, "initial", pool_too_small),
-            alone=True,
-        ),
+        at_head("larger than the pool", "ALL-R10", target=AcceptsEverything, alone=True),
     ),
 )
 

@@ -12,6 +12,7 @@ from ....model.nano_vllm.config import NanoConfig
 from ....model.nano_vllm.scheduler import Plan
 from ....model.nano_vllm.state import Sequence, State
 from ....model.pool import Pool, blocks_for, fits
+from ..faulty_targets import AcceptsEverything
 from ..mutant import Mutant, Plant, replaced
 from . import block_changes, changes
 from .mutants import BROKEN_BY_0_2_0, in_blocks, in_scheduler, mutant
@@ -102,6 +103,18 @@ def slot_behind(original: Any) -> Any:
     return slot_blocks
 
 
+def something_is_scheduled(original: Any) -> Any:
+    """NAN-012, NAN-017: a step that finds nothing to run for those that are there is an assertion
+    that fails; no request was looked at when it came."""
+
+    def schedule(config: NanoConfig, state: State, chunked: bool) -> Plan:
+        plan: Plan = original(config, state, chunked)
+        assert plan.scheduled or not (state.waiting or state.running)
+        return plan
+
+    return schedule
+
+
 def _bug(number: str, name: str, rule: str, plant: Plant, **more: Any) -> Mutant:
     return mutant(name, rule, plant, bug=f"NAN-{number}", **more)
 
@@ -146,7 +159,25 @@ KNOWN_BUGS = (
         in_scheduler("postprocess", token_of_a_resumed_prefill_dropped),
     ),
     _bug("011", "slot behind", "NAN-R27", in_scheduler("slot_blocks", slot_behind)),
+    _bug(
+        "012",
+        "alone it outgrows the pool",
+        "ALL-R01",
+        in_scheduler("schedule", something_is_scheduled),
+        target=AcceptsEverything,
+        revision="0.2.0",
+        known=BROKEN_BY_0_2_0,
+        alone=True,
+    ),
     _bug("014", "slots of the step", "NAN-R40", in_scheduler("prefill", changes.slots_of_the_step)),
+    _bug(
+        "017",
+        "longer than the budget",
+        "ALL-R01",
+        in_scheduler("schedule", something_is_scheduled),
+        target=AcceptsEverything,
+        alone=True,
+    ),
     _bug(
         "018",
         "a block too early",
@@ -158,8 +189,6 @@ KNOWN_BUGS = (
 
 OUT_OF_SCOPE = {
     "NAN-009": "what the ranks of a model are sent is no scheduling decision",
-    "NAN-012": "a target refuses at the door what the pool cannot hold; FINDINGS has the crash",
     "NAN-015": "no rule: of equal blocks filled in one step the last is found, in every revision",
-    "NAN-017": "a target refuses at the door what no step can hold",
     "NAN-020": "graphs are the model runner's",
 }

@@ -12,6 +12,7 @@ from ....model.vllm import kv_cache, model, queue, scheduler
 from ....model.vllm.config import VllmConfig
 from ....model.vllm.scheduler import Plan
 from ....model.vllm.state import Sequence, State
+from ..faulty_targets import AcceptsEverything
 from ..mutant import Mutant, Plant, replaced
 from . import changes, queue_changes
 from .mutants import in_cache, in_scheduler, mutant
@@ -125,7 +126,9 @@ def preempts_to_admit(original: Any) -> Any:
     return admit_waiting
 
 
-def _bug(number: str, name: str, rule: str, plant: Plant, **more: Any) -> Mutant:
+def _bug(
+    number: str, name: str, rule: str, plant: Plant = lambda stack: None, **more: Any
+) -> Mutant:
     return mutant(name, rule, plant, bug=f"VLL-{number}", **more)
 
 
@@ -138,6 +141,7 @@ KNOWN_BUGS = (
         replaced(queue, "put_back", to_the_end),
         alone=True,
     ),
+    _bug("008", "more than the pool has", "ALL-R10", target=AcceptsEverything, alone=True),
     _bug(
         "009",
         "null block counted",
@@ -195,7 +199,6 @@ KNOWN_BUGS = (
 OUT_OF_SCOPE = {
     "VLL-002": "speculative tokens are no part of a scenario",
     "VLL-006": "a wish: the document has no preemption in favour of a waiting request",
-    "VLL-008": "a target refuses at the door what the pool cannot hold; VLL-009 has the hang",
     "VLL-011": "blocks loaded from elsewhere are not in the protocol",
     "VLL-012": "blocks loaded from elsewhere are not in the protocol",
     "VLL-014": "asynchronous scheduling is not in the protocol: a step completes at once",
@@ -204,7 +207,7 @@ OUT_OF_SCOPE = {
     "VLL-023": "blocks loaded from elsewhere are not in the protocol",
     "VLL-024": "the report does not say what crashed",
     "VLL-029": "not confirmed: the queue of those set aside is not in the protocol",
-    "VLL-030": "a target refuses at the door what no step can hold; chunking off has V1CP-R07",
+    "VLL-030": "as VLL-008, of a prompt that is longer than the budget and must not be cut",
     "VLL-032": "inputs that are no text are not in the protocol",
     "VLL-033": "state-space models are not in the protocol",
     "VLL-035": "blocks loaded from elsewhere are not in the protocol",
