@@ -137,7 +137,13 @@ class Campaign:
         before = self.ledger.findings()
         asked = questions(self.ledger)
         findings = {question: before.get(question) for question in asked}
-        todo = {question: one for question, one in asked.items() if question not in before}
+        # Items of other ledgers, merged into this one, do not decide what is run here.
+        ours = ("model", self.settings.target)
+        todo = {
+            question: one
+            for question, one in asked.items()
+            if question not in before and one.target in ours
+        }
 
         def keep() -> None:
             done_with = ((key, found) for key, found in findings.items() if key not in todo)

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import msgspec
 from filelock import FileLock, Timeout
 
+from ...spec.catalogue import CatalogueError, load, select
 from ..files.scenario_file import FileError
 from .items import Item, canonical, id_of, item_of
 from .results import Failure, Result, result_of
@@ -117,10 +118,21 @@ class Ledger:
         """What came of replaying and shrinking failures: by question (`canonical`), the smallest
         scenario, None where it did not break again."""
         rows = self._base.execute("SELECT question, content FROM findings ORDER BY question")
-        return {
+        found = {
             question.encode(): content and msgspec.json.decode(content, type=Failure)
             for question, content in rows
         }
+        for failure in filter(None, found.values()):
+            self._check_rule(failure)
+        return found
+
+    def _check_rule(self, failure: Failure) -> None:
+        """Raise LedgerError unless the rule, which names a file, is in the catalogue."""
+        system = failure.scenario.system
+        try:
+            select(load(system), [failure.rule])
+        except CatalogueError as error:
+            raise LedgerError(f"{self.path}: a finding of {error}") from None
 
     def keep_findings(self, findings: Iterable[tuple[bytes, Failure | None]]) -> None:
         """Write findings in the place of all that are there."""

@@ -84,6 +84,10 @@ class CampaignOptions(NamedTuple):
         if begun.code != code():
             problem = f"{path} was begun by another version of schedproof, Hypothesis or Z3"
             raise InputError("--ledger", f"{problem}; valid: another file")
+        if self.target is None and begun.target != "model":
+            # A file must not decide what is run here.
+            problem = f"{path} was begun with {begun.target}; valid: the same, said again"
+            raise InputError("--target", problem)
         pairs = None
         if self.systems is not None or self.revisions is not None:
             pairs = self._pairs(begun.target)

@@ -1,5 +1,6 @@
 """What a ledger says: what ran, what was exercised, how near runs came, and what was found."""
 
+import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -124,8 +125,11 @@ def _findings(console: Console, ledger: Ledger, out: Path) -> tuple[int, int]:
         scenario = _named(asked, found)
         path = write_scenario(scenario, out, found.rule)
         console.print(f"[red]BROKEN[/red] {escape(f'{found.rule} ({where}): {found.message}')}")
-        options = "" if asked.target == "model" else f" --target {asked.target}"
-        say(console, f"  replay:   schedproof replay {path} --rule {found.rule}{options}")
+        options = "" if asked.target == "model" else f" --target {shlex.quote(asked.target)}"
+        say(
+            console,
+            f"  replay:   schedproof replay {shlex.quote(str(path))} --rule {found.rule}{options}",
+        )
     return broken, doubtful
 
 

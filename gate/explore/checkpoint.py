@@ -16,8 +16,10 @@ from ...solver.explored import ExploreOptions, Run
 from ...spec.catalogue import Rule
 from ..files.scenario_file import FileError
 
-# Layers without input or output: nothing in them can do harm.
+# Layers without input or output: no class in them can do harm.
 PURE = tuple(f"schedproof.{layer}." for layer in ("spec", "model", "properties", "solver"))
+# What a run holds of functions: predicates of rules, and the terms of a formula.
+FUNCTIONS = ("schedproof.properties.predicates.", "schedproof.model.spyre.volumetric")
 PACKAGE = Path(__file__).resolve().parents[2]
 MAGIC = b"schedproof exploration 1\n"
 HARMLESS = {
@@ -81,7 +83,10 @@ class _Reader(pickle.Unpickler):
             return super().find_class(module, name)
         if module.startswith(PURE) and "." not in name:
             found = super().find_class(module, name)
-            if getattr(found, "__module__", "") == module:
+            # Any other function could be called with anything: `getattr` by another name reaches
+            # `eval`.
+            held = isinstance(found, type) or module.startswith(FUNCTIONS)
+            if held and getattr(found, "__module__", "") == module:
                 return found
         raise pickle.UnpicklingError(f"{module}.{name} is no part of an exploration")
 

@@ -6,10 +6,13 @@ from pathlib import Path
 
 import pytest
 
+from schedproof.gate.campaign.executors import code
 from schedproof.gate.campaign.items import Proving, Sample
 from schedproof.gate.campaign.ledger import Done, Ledger, LedgerError, _make, opened
+from schedproof.gate.campaign.options import CampaignOptions
 from schedproof.gate.campaign.results import Failure, NearMiss, Result
 from schedproof.gate.campaign.settings import Settings
+from schedproof.model.errors import InputError
 from schedproof.model.scenario import Request, Scenario
 
 SCENARIO = Scenario(
@@ -190,3 +193,21 @@ def test_a_ledger_that_failed_to_be_written_can_be_written_again(tmp_path: Path)
         raise ValueError("in its middle")
     with opened(path, write=True):  # while the traceback still holds the frames
         assert failed.value
+
+
+def test_a_finding_of_no_rule_is_refused_since_its_rule_names_a_file(tmp_path: Path) -> None:
+    hostile = Failure(rule="../../elsewhere", shape="x", message="3", scenario=SCENARIO)
+    path = filled(tmp_path / "ledger", done(1))
+    with opened(path, write=True) as ledger:
+        ledger.keep_findings([(b"{}", hostile)])
+        with pytest.raises(LedgerError, match=r"a finding of no rule '\.\./\.\./elsewhere'"):
+            ledger.findings()
+
+
+def test_a_target_that_only_the_ledger_names_is_not_run(tmp_path: Path) -> None:
+    begun = Settings(target="cmd:./anything", code=code())
+    asked = CampaignOptions(*[None] * len(CampaignOptions._fields))
+    with pytest.raises(InputError, match=r"^--target: .* was begun with cmd:\./anything; valid"):
+        asked.settings(tmp_path / "ledger", [begun])
+    said = asked._replace(target="cmd:./anything")
+    assert said.settings(tmp_path / "ledger", [begun]) is begun

@@ -211,6 +211,8 @@ def calls(module: str, name: str, word: str) -> bytes:
         ("builtins", "eval"),
         ("schedproof.gate.explore.explorer", "os.system"),
         ("schedproof.gate.files.scenario_file", "Path.touch"),
+        # A function of a pure layer: a bare getattr, which reaches anything.
+        ("schedproof.solver.undecided", "value_of"),
     ],
 )
 def test_a_pickle_that_names_anything_else_is_refused_and_runs_nothing(tmp_path, module, name):
