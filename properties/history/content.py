@@ -40,3 +40,24 @@ def held_by_others(one: RequestHistory, others: Iterable[RequestHistory], block:
 def in_common(one: RequestHistory, other: RequestHistory) -> int:
     """Tokens at the start that two requests share."""
     return common_prefix_len(known_tokens(one), known_tokens(other))
+
+
+def surely_found(
+    one: RequestHistory,
+    running: Iterable[RequestHistory],
+    requests: Iterable[RequestHistory],
+    block: int,
+) -> int:
+    """The same for those that run, in a cache that finds of two blocks with the same content only
+    the one filled last, which may be gone: of all requests no other, nor this one before, may have
+    filled such a block."""
+    if one.started or one.preemptions:
+        return 0
+    there = list(running)
+    for other in requests:
+        if other is one or any(other is account for account in there):
+            continue
+        filled = min(in_common(one, other), other.max_computed) // block * block
+        if filled > other.prefix_hit or (filled and other.preemptions):
+            return 0
+    return held_by_others(one, there, block)

@@ -1,15 +1,16 @@
-"""What a request finds in the prefix cache: what vLLM's rules ask.
+"""What a request finds in the prefix cache.
 
 Source: continuous-batching page, "Two scheduling paths"; kv_cache_manager.py at HEAD, which never
 takes the last token from the cache.
 """
 
 from ....model.observation import Step
-from ...history.content import common_prefix_len, known_tokens
+from ...history.content import common_prefix_len, known_tokens, surely_found
+from ...history.request_history import RequestHistory
 from ...history.run_history import RunHistory, caches
 from ..predicate import Predicate
-from ..vllm.blocks import everything_known_elsewhere, hit_missed, hit_too_long, shares_with_running
-from ..vllm.decision import admitted
+from ..vllm.blocks import everything_known_elsewhere, hit_too_long
+from ..vllm.decision import admitted, kept
 
 
 def starts_late(history: RunHistory, step: Step) -> str | None:
@@ -34,6 +35,29 @@ def said_before(history: RunHistory, step: Step) -> bool:
         for other in history.requests.values()
         if other is not one and other.max_computed
     )
+
+
+def hit_missed(history: RunHistory, step: Step) -> str | None:
+    """With caching on a request starts from the full blocks that it shares with one that runs
+    (LSS-R02)."""
+    for one in admitted(history, step):
+        hit, shared = history.hit_now(step, one), _surely_found(history, step, one)
+        if hit is not None and hit < shared:
+            return f"{one.id} finds {hit} tokens in the cache; one that runs holds {shared} of them"
+    return None
+
+
+def shares_with_running(history: RunHistory, step: Step) -> bool:
+    """A request starts that shares a full block with one that runs, and with no other."""
+    return any(_surely_found(history, step, one) for one in admitted(history, step))
+
+
+def _surely_found(history: RunHistory, step: Step, one: RequestHistory) -> int:
+    """Tokens that a request that starts must find in the cache."""
+    if not caches(history.config):
+        return 0
+    block = history.config["block_size"]
+    return surely_found(one, kept(history, step), history.requests.values(), block)
 
 
 PREDICATES = {

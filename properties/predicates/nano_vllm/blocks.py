@@ -5,7 +5,7 @@ last block.
 """
 
 from ....model.observation import Step
-from ...history.content import common_prefix_len, held_by_others, in_common
+from ...history.content import common_prefix_len, surely_found
 from ...history.request_history import RequestHistory
 from ...history.run_history import RunHistory
 from ..predicate import Predicate
@@ -113,20 +113,9 @@ def shares_with_running(history: RunHistory, step: Step) -> bool:
 
 
 def _surely_found(history: RunHistory, one: RequestHistory) -> int:
-    """Tokens that a sequence that starts must find in the cache.
-
-    Of two blocks with the same content only the one filled last is found, and it may be gone: so
-    no other sequence, nor this one before, may have filled such a block.
-    """
-    if one.started or one.preemptions:
-        return 0
-    block, running = history.config["block_size"], ran_before(history)
-    for other in history.requests.values():
-        alone = [account for account in running if account is other]
-        filled = min(in_common(one, other), other.max_computed) // block * block
-        if other is not one and not alone and (other.preemptions or filled > other.prefix_hit):
-            return 0
-    return held_by_others(one, running, block)
+    """Tokens that a sequence that starts must find in the cache."""
+    block = history.config["block_size"]
+    return surely_found(one, ran_before(history), history.requests.values(), block)
 
 
 def _said_alike(history: RunHistory, step: Step, name: str, other: str) -> int:

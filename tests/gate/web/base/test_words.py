@@ -3,14 +3,15 @@
 from schedproof.gate.web.base.words import Measure, measures, progress, queues
 from schedproof.model.observation import Step
 from schedproof.model.scenario import Request
+from schedproof.model.systems import full_config
 from schedproof.properties.history.run_history import RunHistory
+
+CONFIG = full_config("spyre", "sound", {"block_size": 4, "chunk_size": 8, "prefix_caching": False})
 
 
 def history(*names: str, **seen: object) -> RunHistory:
     """The client's book after one step, in which `r0` computed its prompt of 3 tokens."""
-    book = RunHistory(
-        {"prefix_caching": False, "block_size": 4, "chunk_size": 8, "interleave": True}
-    )
+    book = RunHistory(CONFIG)
     for name in names:
         book.accept(Request(id=name, arrival=0, prompt=((name, 3),), max_tokens=4))
     book.observe(Step(kind="prefill", scheduled={"r0": 3}, emitted={"r0": 1}, **seen))  # type: ignore[arg-type]
@@ -30,9 +31,7 @@ def test_whom_a_target_lists_is_shown_whoever_that_is() -> None:
 
 
 def test_before_the_first_step_everybody_waits() -> None:
-    book = RunHistory(
-        {"prefix_caching": False, "block_size": 4, "chunk_size": 8, "interleave": True}
-    )
+    book = RunHistory(CONFIG)
     book.accept(Request(id="r0", arrival=0, prompt=(("r0", 1),), max_tokens=1))
     assert queues(book) == {"waiting": ["r0"]}
     assert measures(None, book.config) == []
