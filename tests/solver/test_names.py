@@ -4,11 +4,12 @@ from schedproof.model.observation import Step
 from schedproof.model.pool import Pool
 from schedproof.model.scenario import Request
 from schedproof.model.spyre.state import Sequence
+from schedproof.model.systems import full_config
 from schedproof.solver.book import Book
 from schedproof.solver.names import Names, mentioned
 from schedproof.solver.scope import menu_of
 
-CONFIG = {"prefix_caching": True, "chunk_size": 4}
+CONFIG = full_config("spyre", "sound", {"prefix_caching": True, "block_size": 4, "chunk_size": 4})
 
 
 def _book(*names):
