@@ -23,8 +23,8 @@ def shown_wrongly(history: RunHistory, step: Step) -> str | None:
         if not tokens and (shown or held):
             return f"{one.id} waits, and shows {shown or 0} tokens computed and {held or 0} blocks"
         writes = step.scheduled.get(one.id, 0)
-        if writes and step.slot_blocks is not None and one.id not in step.slot_blocks:
-            return f"{one.id} computes {writes} tokens, and shows no block that they are written to"
+        if writes and step.slot_blocks is not None and not step.slot_blocks:
+            return f"{one.id} computes {writes} tokens, and no request shows where it writes"
     return None
 
 

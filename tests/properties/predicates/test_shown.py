@@ -37,7 +37,7 @@ def step(scheduled: dict[str, int], **seen: Any) -> Step:
         ({"computed": {"a": 6}, "blocks": {"a": (1, 2)}, "slot_blocks": {"a": (2,)}}, None),
         ({"computed": {}}, "a has 6 tokens computed, and shows none"),
         ({"blocks": {}}, "a has 6 tokens computed, and shows no block"),
-        ({"slot_blocks": {}}, "a computes 1 tokens, and shows no block that they are written to"),
+        ({"slot_blocks": {}}, "a computes 1 tokens, and no request shows where it writes"),
         (
             {"computed": {"a": 6}, "blocks": {"a": (1, 2), "b": (3,)}},
             "b waits, and shows 0 tokens computed and 1 blocks",

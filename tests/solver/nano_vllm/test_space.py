@@ -219,15 +219,15 @@ def test_the_model_keeps_every_rule_but_those_of_which_the_release_is_known_to_d
 # changes these numbers with it.
 PINNED = {
     ("documented", "lengths"): (861, 1162, 12),
-    ("documented", "slots"): (430, 724, 12),
+    ("documented", "slots"): (432, 727, 12),
     ("documented", "wide blocks"): (384, 516, 14),
     ("documented", "cache"): (536, 736, 10),
     ("0.2.0", "lengths"): (861, 1162, 12),
     ("0.2.0", "aborts"): (702, 1238, 12),
-    ("0.2.0", "slots"): (431, 728, 12),
+    ("0.2.0", "slots"): (433, 731, 12),
     ("0.2.0", "cache"): (563, 753, 10),
     ("0.2.0", "chunks"): (929, 1229, 15),
-    ("0.2.0", "cache in chunks"): (1226, 2124, 12),
+    ("0.2.0", "cache in chunks"): (1222, 2135, 12),
 }
 
 
