@@ -29,10 +29,10 @@ def shown_wrongly(history: RunHistory, step: Step) -> str | None:
 
 
 def something_shown(history: RunHistory, step: Step) -> bool:
-    """A step shows tokens or blocks while one request waits and another goes on."""
-    shows = step.computed is not None or step.blocks is not None
-    goes_on = {bool(tokens) for _, tokens in _after(history, step)}
-    return shows and len(goes_on) > 1
+    """A step that computes shows tokens or blocks while another request waits."""
+    if not step.scheduled or (step.computed is None and step.blocks is None):
+        return False
+    return any(one.id not in step.scheduled for one in history.unstarted())
 
 
 def _after(history: RunHistory, step: Step) -> Iterator[tuple[RequestHistory, int]]:
