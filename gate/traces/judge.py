@@ -111,8 +111,7 @@ class TraceJudge:
         elif isinstance(event, Added):
             self._add(run, event)
         elif isinstance(event, Rejected):
-            assert self._of is not None
-            self._of.rejected += event.operation == "add"
+            self._reject(run, event)
         elif isinstance(event, Aborted):
             if not run.broken:
                 run.monitor.abort(event.id, event.inside)
@@ -166,6 +165,16 @@ class TraceJudge:
             run.monitor.accept(request, open_ended=event.open_ended)
         if run.explainer is not None:
             run.explainer.accept(request, open_ended=event.open_ended)
+
+    def _reject(self, run: TraceRun, event: Rejected) -> None:
+        """A refusal at the door is judged, unless the id was the reason."""
+        assert self._of is not None
+        self._of.rejected += event.operation == "add"
+        history = run.monitor.history
+        if event.request is None or run.broken or event.request.id in history.requests:
+            return
+        if broken := run.monitor.refused(event.request, event.words):
+            self._break(run, event.line, broken)
 
     def _step(self, run: TraceRun, event: Stepped) -> None:
         step, number = event.step, run.steps

@@ -36,10 +36,12 @@ class Added(NamedTuple):
 
 
 class Rejected(NamedTuple):
-    """A request was refused at the door, or an abort by a target that has none."""
+    """A request was refused at the door, in these words, or an abort by a target that has none."""
 
     line: int
     operation: str
+    request: Request | None = None
+    words: str = ""
 
 
 class Aborted(NamedTuple):

@@ -182,7 +182,9 @@ class _Reading:
             return Crashed(number, str(reply.get("message", "")))
         if operation == "add":
             added = self._added(number, request["request"])
-            return added if reply["ok"] else Rejected(number, operation)
+            if reply["ok"]:
+                return added
+            return Rejected(number, operation, added.request, str(reply.get("message", "")))
         if operation == "abort":
             for key, kind, valid in (("id", str, "a string"), ("inside", bool, "true or false")):
                 if key in request and not isinstance(request[key], kind):

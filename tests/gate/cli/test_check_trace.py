@@ -201,6 +201,18 @@ def test_a_trace_of_a_mutant_breaks_its_rule(name: str, run_of: Scenario | None)
     assert mutant.rule in [one.rule for one in only.broken]
 
 
+def test_a_needless_refusal_in_a_trace_is_found_with_its_line() -> None:
+    lines = recorded(scenario(request("a", 0, 12, 3)))
+    start, add = lines[:2], lines[2]
+    refusal: Line = {"ok": False, "error": "rejected", "message": "too long"}
+    _, [run] = judged(text([*start, add, refusal, *lines[4:]]))
+    assert [(one.rule, run.line) for one in run.broken] == [("ALL-R12", 3)]
+    assert "'too long'" in run.broken[0].message
+    # Beside another request the load may be a reason, and an id that is known is one.
+    _, [run] = judged(text([*start, add, lines[3], add, refusal]))
+    assert run.broken == []
+
+
 def test_every_system_has_its_rules_in_one_file(run: Run) -> None:
     runs = [
         scenario(system=name, revision=revision)

@@ -60,7 +60,7 @@ def test_every_operation_is_an_event_with_the_line_of_its_request() -> None:
     assert "tkv" in begun.started.observes
     assert isinstance(added, Added)
     assert (added.request.for_target(), added.open_ended) == (ADD["request"], False)
-    assert refused == Rejected(5, "add")
+    assert refused == Rejected(5, "add", added.request, "no")
     assert before == Aborted(7, "a", False)
     assert inside == Aborted(9, "a", True)
     assert unsupported == Rejected(11, "abort")
