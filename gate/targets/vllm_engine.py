@@ -1,8 +1,8 @@
 """vLLM's own scheduler and its own block pool, around a model that is not there.
 
-Everything that decides, allocates, caches and counts is the release's code. Only the model
-runner is ours: it "samples" the tokens that the scenario prescribes, one for every request whose
-computed tokens have caught up with its known ones.
+What decides, allocates, caches and counts is the release's code, but for the number of watermark
+blocks (`_scheduler`) and the front door. The model runner is ours: it "samples" the tokens that the
+scenario prescribes, one for every request whose computed tokens have caught up with its known ones.
 """
 
 import importlib
