@@ -1,19 +1,17 @@
 """Where every command begins, before the modules that it needs are loaded (that takes a second)."""
 
 import os
-import signal
 import sys
 import traceback
 
+from ..console import interrupts
 from ..console.exit_codes import INCONCLUSIVE, USAGE
 
 
 def main() -> None:
     """Run the command line; Ctrl-C while it loads, a full disk behind stdout, and an error of ours
-    are one line each. SIGTERM and SIGHUP end a run as Ctrl-C does: with what it has."""
-    for name in ("SIGTERM", "SIGHUP"):  # a CI that stops a job, a terminal that closes
-        if hasattr(signal, name) and signal.getsignal(getattr(signal, name)) is signal.SIG_DFL:
-            signal.signal(getattr(signal, name), signal.default_int_handler)
+    are one line each."""
+    interrupts.install()
     try:
         from .app import main as run
 

@@ -11,6 +11,7 @@ from ...properties.checking.difference import HANG
 from ...properties.checking.session import Session
 from ...properties.search.run import run_search
 from ...properties.search.state import Hooks, Search, SearchOptions, StopSearch
+from ..console import interrupts
 from ..judging.events import Notice, Progress
 from ..targets.capabilities import SCALES
 from ..targets.setup import setup_of
@@ -115,6 +116,7 @@ def search_scale(diff: Diff, scale: str) -> None:
 
 
 def _watch(diff: Diff, scale: str, search: Search) -> None:
+    interrupts.check()
     if search.failure is not None and search.failure[1][0].rule.startswith(f"{HANG}: "):
         raise StopSearch
     diff.report(Progress(f"hypothesis, {scale}", search.runs, diff.profile.examples, search.steps))

@@ -25,12 +25,13 @@ from ...properties.predicates.predicate import Predicate
 from ...properties.predicates.rules import LOCKSTEP, applies, predicates_of
 from ...properties.search.boundary_cases import LIMIT_OF, Near, is_near, near_misses
 from ...properties.search.run import run_search
-from ...properties.search.state import Search, SearchOptions
+from ...properties.search.state import Hooks, Search, SearchOptions
 from ...properties.search.witness_search import witness_predicates
 from ...solver.explored import ExploreOptions, Run
 from ...solver.scheduling import BOUNDED_WAIT, COMPLETION
 from ...solver.systems import space_of
 from ...spec.catalogue import Rule, load
+from ..console import interrupts
 from ..files.scenario_file import file_name
 from . import folder as corpus_folder
 from .folder import FoundOn, Origin
@@ -222,7 +223,7 @@ def _sampled(asked: Generating, rule: str, seed: int) -> Candidate | None:
         *(ModelTarget(), asked.system, asked.revision, rules, "small"),
         predicates=witness_predicates(asked.system, rule),
     )
-    search = Search(options)
+    search = Search(options, Hooks(watch=lambda _: interrupts.check()))
     run_search(search, EXAMPLES, seed, SHRINK_RUNS)
     if search.failure is None:
         return None

@@ -12,6 +12,7 @@ from ...model.faults import TargetBroken, TargetFault
 from ...properties.predicates.rules import NEVER_HANGS
 from ...properties.search.run import run_search
 from ...properties.search.state import Hooks, Search, SearchOptions, StopSearch
+from ..console import interrupts
 from .context import GateContext
 from .events import Progress
 from .findings import Place
@@ -97,6 +98,7 @@ def _progress(gate: GateContext, scale: str, runs: int, steps: int) -> Progress:
 
 def _watch(gate: GateContext, before: Progress, search: Search) -> None:
     """Report how far the engine is: where it was before this search, and the search itself."""
+    interrupts.check()
     if search.failure is not None and search.failure[1][0].rule == NEVER_HANGS:
         raise StopSearch
     shrinking = search.failure is not None

@@ -13,6 +13,7 @@ from ...model.scenario import Scenario
 from ...model.target import Target
 from ...properties.checking.replay import Outcome, replay
 from ...spec.catalogue import Rule
+from ..console import interrupts
 from ..corpus.builtin_scenarios import by_length, longest, seed_corpus
 from . import verdict
 from .context import GateContext
@@ -110,6 +111,7 @@ def _replay(
     complete = False
     try:
         for number, scenario in enumerate(chosen):
+            interrupts.check()
             gate.report(Progress(f"{engine}, {scale}", number, len(chosen), totals["steps"]))
             meant = replace(scenario, revision=gate.options.revision, expect=None)
             if not _to_its_end(gate, meant, found, known, totals):

@@ -1,0 +1,61 @@
+"""A Ctrl-C that something swallows ends a run all the same, with what it has."""
+
+import signal
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+import pytest
+
+from schedproof.gate.console import interrupts
+from schedproof.gate.judging.context import GateContext
+from schedproof.gate.judging.judge import judge
+
+from ..build import Toy
+
+
+@pytest.fixture(autouse=True)
+def _nothing_pressed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(interrupts, "_pressed", False)
+
+
+def test_what_was_pressed_is_raised_again_until_the_process_ends() -> None:
+    interrupts.check()
+    with pytest.raises(KeyboardInterrupt):
+        interrupts.press()
+    for _ in range(2):
+        with pytest.raises(KeyboardInterrupt):
+            interrupts.check()
+
+
+def test_handlers_are_installed_but_where_a_signal_is_ignored(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    there = {
+        signal.SIGINT: signal.default_int_handler,
+        signal.SIGTERM: signal.SIG_DFL,
+        signal.SIGHUP: signal.SIG_IGN,
+    }
+    monkeypatch.setattr(signal, "getsignal", there.get)
+    monkeypatch.setattr(signal, "signal", there.__setitem__)
+    interrupts.install()
+    assert there[signal.SIGINT] is there[signal.SIGTERM] is interrupts.press
+    assert there[signal.SIGHUP] is signal.SIG_IGN
+
+
+@pytest.mark.parametrize("steps", [1, 400])
+def test_a_gate_whose_ctrl_c_is_swallowed_is_interrupted_before_the_next_run(
+    steps: int, gate: Callable[..., GateContext]
+) -> None:
+    class Swallows(Toy):
+        taken = 0
+
+        def bend(self, step: dict[str, Any]) -> None:
+            type(self).taken += 1
+            if self.taken == steps:
+                with suppress(KeyboardInterrupt):
+                    interrupts.press()
+
+    verdict = judge(gate(Swallows(), "ALL-R03"))
+    assert verdict.interrupted
+    assert Swallows.taken < steps + 400
