@@ -77,8 +77,8 @@ explorers: $(VENV)/installed-test
 mutation: $(VENV)/installed-mutation
 	PYTHONHASHSEED=0 $(BIN)/python tests/mutation/check.py --jobs $(JOBS) $(FILES)
 
-# Hours: every changed decision of every model, and whether a documented rule finds it. SAMPLE=45: twenty
-# minutes of two cores. SYSTEM=vllm: one system.
+# Every changed decision of every model, and whether a documented rule finds it. SAMPLE=36: so many of each
+# system, some minutes of two cores. SYSTEM=vllm: one system.
 SAMPLE ?= 0
 SYSTEM ?=
 rule-coverage: $(VENV)/installed-mutation
