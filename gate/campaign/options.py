@@ -86,7 +86,7 @@ class CampaignOptions(NamedTuple):
             raise InputError("--ledger", f"{problem}; valid: another file")
         if self.target is None and begun.target != "model":
             # A file must not decide what is run here.
-            problem = f"{path} was begun with {begun.target}; valid: the same, said again"
+            problem = f"{path} was begun with {begun.target}; valid: the same, given again"
             raise InputError("--target", problem)
         pairs = None
         if self.systems is not None or self.revisions is not None:

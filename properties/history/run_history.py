@@ -7,7 +7,7 @@ from typing import Any
 from ...model.observation import Step
 from ...model.scenario import Request
 from .bounds import bounds_of
-from .content import common_prefix_len, known_tokens
+from .content import in_common
 from .per_step_cache import once
 from .request_history import RequestHistory
 from .shadow_cache import Changes, ShadowCache
@@ -263,7 +263,7 @@ class RunHistory:
             if other.id in step.scheduled and other is not account:
                 computed = other.num_tokens if hidden else self.reached(step, other)
             if computed:
-                shared = common_prefix_len(known_tokens(account), known_tokens(other))
+                shared = in_common(account, other)
                 found = max(found, min(shared, computed))
         return found
 

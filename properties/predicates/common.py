@@ -6,7 +6,7 @@ Source: target protocol, "The step observation" and "Fine points".
 from collections import Counter
 
 from ...model.observation import Step
-from ..history.content import common_prefix_len, known_tokens
+from ..history.content import in_common
 from ..history.run_history import RunHistory
 from .predicate import Predicate
 from .shown import shown_wrongly, something_shown
@@ -146,7 +146,7 @@ def hit_never_computed(history: RunHistory, step: Step) -> str | None:
         for other in history.requests.values():
             computed = other.max_computed if other is own else history.reached(step, other)
             if computed:
-                shared = common_prefix_len(known_tokens(own), known_tokens(other))
+                shared = in_common(own, other)
                 known = max(known, min(shared, computed))
         if hit > known:
             return f"{name} takes {hit} tokens from the cache, of which {known} were ever computed"

@@ -57,7 +57,7 @@ def start_is_cut_or_cached(history: RunHistory, step: Step) -> bool:
 
 
 def rest_wrong(history: RunHistory, step: Step) -> str | None:
-    """A prompt computed in part goes on with the rest, cut alike (LSS-R12)."""
+    """A prompt computed in part goes on with the rest, cut by threshold and budget (LSS-R12)."""
     return _cut_wrongly(history, step, kept(history, step))
 
 

@@ -5,7 +5,7 @@ takes the last token from the cache.
 """
 
 from ....model.observation import Step
-from ...history.content import common_prefix_len, known_tokens, surely_found
+from ...history.content import in_common, surely_found
 from ...history.request_history import RequestHistory
 from ...history.run_history import RunHistory, caches
 from ..predicate import Predicate
@@ -30,7 +30,7 @@ def starts_late(history: RunHistory, step: Step) -> str | None:
 def said_before(history: RunHistory, step: Step) -> bool:
     """Caching is off, and a request starts that says what another one said before."""
     return not caches(history.config) and any(
-        common_prefix_len(known_tokens(one), known_tokens(other)) >= history.config["block_size"]
+        in_common(one, other) >= history.config["block_size"]
         for one in admitted(history, step)
         for other in history.requests.values()
         if other is not one and other.max_computed
