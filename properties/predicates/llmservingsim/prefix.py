@@ -8,6 +8,7 @@ from ....model.observation import Step
 from ...history.content import in_common, surely_found
 from ...history.request_history import RequestHistory
 from ...history.run_history import RunHistory, caches
+from ..cached import hit_too_short
 from ..predicate import Predicate
 from ..vllm.blocks import everything_known_elsewhere, hit_too_long
 from ..vllm.decision import admitted, kept
@@ -40,11 +41,9 @@ def said_before(history: RunHistory, step: Step) -> bool:
 def hit_missed(history: RunHistory, step: Step) -> str | None:
     """With caching on a request starts from the full blocks that it shares with one that runs
     (LSS-R02)."""
-    for one in admitted(history, step):
-        hit, shared = history.hit_now(step, one), _surely_found(history, step, one)
-        if hit is not None and hit < shared:
-            return f"{one.id} finds {hit} tokens in the cache; one that runs holds {shared} of them"
-    return None
+    return hit_too_short(
+        history, step, admitted(history, step), lambda one: _surely_found(history, step, one)
+    )
 
 
 def shares_with_running(history: RunHistory, step: Step) -> bool:

@@ -8,6 +8,7 @@ from ....model.observation import Step
 from ...history.content import common_prefix_len, surely_found
 from ...history.request_history import RequestHistory
 from ...history.run_history import RunHistory
+from ..cached import hit_too_short
 from ..predicate import Predicate
 from .decision import blocks_for, prefilled, ran_before
 
@@ -100,11 +101,9 @@ def everything_known_elsewhere(history: RunHistory, step: Step) -> bool:
 
 def hit_missed(history: RunHistory, step: Step) -> str | None:
     """A sequence starts from the full blocks that it shares with one that runs (NAN-R34)."""
-    for one in prefilled(history, step):
-        hit, shared = history.hit_now(step, one), _surely_found(history, one)
-        if hit is not None and hit < shared:
-            return f"{one.id} finds {hit} tokens in the cache; one that runs holds {shared} of them"
-    return None
+    return hit_too_short(
+        history, step, prefilled(history, step), lambda one: _surely_found(history, one)
+    )
 
 
 def shares_with_running(history: RunHistory, step: Step) -> bool:

@@ -8,6 +8,7 @@ from ....model.observation import Step
 from ...history.content import common_prefix_len, held_by_others, in_common
 from ...history.request_history import RequestHistory
 from ...history.run_history import RunHistory, caches
+from ..cached import hit_too_short
 from ..predicate import Predicate
 from .decision import admitted, blocks_for, kept
 
@@ -98,11 +99,9 @@ def everything_known_elsewhere(history: RunHistory, step: Step) -> bool:
 
 def hit_missed(history: RunHistory, step: Step) -> str | None:
     """A request starts from the full blocks that it shares with one that runs (V1-R08)."""
-    for one in admitted(history, step):
-        hit, shared = history.hit_now(step, one), _shared_with_running(history, step, one)
-        if hit is not None and hit < shared:
-            return f"{one.id} finds {hit} tokens in the cache; one that runs holds {shared} of them"
-    return None
+    return hit_too_short(
+        history, step, admitted(history, step), lambda one: _shared_with_running(history, step, one)
+    )
 
 
 def shares_with_running(history: RunHistory, step: Step) -> bool:
