@@ -12,7 +12,10 @@ from ..history.run_history import RunHistory
 
 
 def shown_wrongly(history: RunHistory, step: Step) -> str | None:
-    """A request shows tokens and blocks exactly if some of it is computed, and what it writes."""
+    """A request shows tokens and blocks exactly if some of it is computed, and what it writes; the
+    step is of the kind of what its requests do."""
+    if other := _other_kind(history, step):
+        return other
     for one, tokens in _after(history, step):
         shown = None if step.computed is None else step.computed.get(one.id, 0)
         held = None if step.blocks is None else len(step.blocks.get(one.id, ()))
@@ -33,6 +36,24 @@ def something_shown(history: RunHistory, step: Step) -> bool:
     if not step.scheduled or (step.computed is None and step.blocks is None):
         return False
     return any(one.id not in step.scheduled for one in history.unstarted())
+
+
+def _other_kind(history: RunHistory, step: Step) -> str | None:
+    """The step is named a prefill although a request in it decodes, or the other way round.
+
+    A request that was preempted and has emitted nothing since is not asked: where all but its last
+    token is found in the cache, either name is right.
+    """
+    members = [history.live[name] for name in step.scheduled if name in history.live]
+    first = [one.id for one in members if not one.emitted]
+    further = [one.id for one in members if one.emitted > one.regenerated]
+    if first and step.kind == "decode":
+        return f"{first[0]} has emitted no token yet, and the step is named a decode"
+    if further and step.kind == "prefill":
+        return f"{further[0]} goes on to generate, and the step is named a prefill"
+    if members and step.kind == "mixed" and len(members) in (len(first), len(further)):
+        return f"the step is named mixed, and is a {'prefill' if first else 'decode'} alone"
+    return None
 
 
 def _after(history: RunHistory, step: Step) -> Iterator[tuple[RequestHistory, int]]:

@@ -53,6 +53,33 @@ def test_a_request_shows_what_it_holds(seen: dict[str, Any], says: str | None) -
     assert shown_wrongly(history(), step({"a": 1}, **seen)) == says
 
 
+@pytest.mark.parametrize(
+    ("kind", "scheduled", "says"),
+    [
+        ("decode", {"a": 1}, None),
+        ("prefill", {"b": 5}, None),
+        ("mixed", {"a": 1, "b": 5}, None),
+        ("prefill", {"a": 1}, "a goes on to generate, and the step is named a prefill"),
+        ("decode", {"b": 1}, "b has emitted no token yet, and the step is named a decode"),
+        ("prefill", {"a": 1, "b": 5}, "a goes on to generate, and the step is named a prefill"),
+        ("mixed", {"a": 1}, "the step is named mixed, and is a decode alone"),
+        ("mixed", {"b": 5}, "the step is named mixed, and is a prefill alone"),
+    ],
+)
+def test_a_step_is_named_after_what_its_requests_do(
+    kind: Any, scheduled: dict[str, int], says: str | None
+) -> None:
+    assert shown_wrongly(history(), Step(kind=kind, scheduled=scheduled)) == says
+
+
+def test_a_preempted_request_that_found_all_but_one_token_may_have_either_name() -> None:
+    before = history()
+    before.observe(step({"b": 5}, preempted=("a",), emitted={"b": 1}, prefix_hit={"b": 0}))
+    for kind in ("prefill", "decode", "mixed"):
+        seen = Step(kind=kind, scheduled={"a": 1}, prefix_hit={"a": 5})  # type: ignore[arg-type]
+        assert shown_wrongly(before, seen) is None
+
+
 def test_it_is_exercised_where_one_waits_and_another_goes_on() -> None:
     assert something_shown(history(), step({"a": 1}, computed={"a": 6}))
     assert not something_shown(history(), step({"a": 1}))
