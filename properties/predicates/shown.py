@@ -13,9 +13,9 @@ from ..history.run_history import RunHistory
 
 def shown_wrongly(history: RunHistory, step: Step) -> str | None:
     """A request shows tokens and blocks exactly if some of it is computed, and what it writes; the
-    step is of the kind of what its requests do."""
-    if other := _other_kind(history, step):
-        return other
+    step is of the kind of what its requests do, and those that prefill are named so."""
+    if wrong := _other_kind(history, step) or _other_phase(history, step):
+        return wrong
     for one, tokens in _after(history, step):
         shown = None if step.computed is None else step.computed.get(one.id, 0)
         held = None if step.blocks is None else len(step.blocks.get(one.id, ()))
@@ -53,6 +53,20 @@ def _other_kind(history: RunHistory, step: Step) -> str | None:
         return f"{further[0]} goes on to generate, and the step is named a prefill"
     if members and step.kind == "mixed" and len(members) in (len(first), len(further)):
         return f"the step is named mixed, and is a {'prefill' if first else 'decode'} alone"
+    return None
+
+
+def _other_phase(history: RunHistory, step: Step) -> str | None:
+    """A request is named as prefilling that goes on to generate, or one that has begun is not."""
+    if step.prefilling is None or step.emitted is None:
+        return None
+    for one, tokens in _after(history, step):
+        emitted = one.emitted + step.emitted.get(one.id, 0)
+        named = one.id in step.prefilling
+        if named and emitted > one.regenerated:
+            return f"{one.id} goes on to generate, and is named as prefilling"
+        if not named and tokens and not emitted:
+            return f"{one.id} has emitted no token yet, and is not named as prefilling"
     return None
 
 

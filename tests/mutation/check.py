@@ -29,9 +29,10 @@ from importlib import import_module
 from importlib.machinery import SourceFileLoader
 from importlib.util import spec_from_file_location
 from pathlib import Path, PurePosixPath
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
+from changes import Change, Mutant
 from cosmic_ray.ast import ast_nodes, get_ast
 from cosmic_ray.mutating import mutate_code
 from cosmic_ray.plugins import get_operator, operator_names
@@ -56,24 +57,6 @@ QUICK = (
 # Exit codes of a child beside those of pytest.
 BROKEN = 70
 NO_MODULE = 71
-
-
-class Change(NamedTuple):
-    """What `survivors.toml` knows a mutant by: its file's path in `model`, the definition, the
-    line before and after."""
-
-    file: str
-    place: str
-    before: str
-    after: str
-
-
-class Mutant(NamedTuple):
-    """A changed line: `text` is the whole changed file."""
-
-    change: Change
-    line: int
-    text: str
 
 
 def chosen(file: str, given: list[str]) -> bool:

@@ -1,12 +1,12 @@
 """Rule coverage: of the changed decisions that show in a run, how many does a documented rule find?
 
-`make rule-coverage` runs this (`SYSTEM=vllm`: one system; `SAMPLE=100`: so many changes of each,
-drawn by `--seed`). The operators of cosmic-ray change the decisions of a system's model. A change
-counts if lockstep tells it apart from the model: in one of the scenarios of this run a step
-differs, up to the names of blocks. Then the documented rules are asked, without lockstep: the same
-scenarios first, then a search as large as profile ci. A change that no rule finds survives; it is
-a hole, or a choice that the document leaves open, which `open_choices.toml` lists with the
-sentence.
+`make rule-coverage` runs this (`SYSTEM=vllm`: one system; `SAMPLE=100`: so many changes of each
+list, drawn by `--seed`). The operators of cosmic-ray change the decisions of a system's model;
+other changes are written by hand. A change counts if lockstep tells it apart from the model: in one
+of the scenarios of this run a step differs, up to the names of blocks. Then the documented rules
+are asked, without lockstep: the same scenarios first, then a search as large as profile ci. A
+change that no rule finds survives; it is a hole, or a choice that the document leaves open, which
+`open_choices.toml` or the list by hand gives with the reason.
 
 A change exists only in the memory of the forked process that judges it.
 """
@@ -27,16 +27,33 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from check import MEMORY, Change, InMemory, Mutant, copied, mutants_of
+from changes import Change, Mutant, by_hand
+from check import MEMORY, InMemory, copied, mutants_of
 
 LISTED = Path(__file__).with_name("open_choices.toml")
-# Files of decisions: what is read, shown, or refused at the door is left out.
-DECISIONS = {
-    "spyre": ("admission", "blocks", "forward", "padding", "pausing", "peak", "scheduler", "tkv"),
-    "vllm": ("kv_cache", "queue", "scheduler"),
-    "nano_vllm": ("block_manager", "scheduler"),
-    "llmservingsim": ("batches", "documented", "kv_cache", "scheduler", "completion"),
-}
+
+
+class Judging(NamedTuple):
+    """A revision whose model keeps every documented rule but those that `breaks` names, and its
+    files of decisions: what is read, shown, or refused at the door is left out."""
+
+    system: str
+    revision: str
+    files: tuple[str, ...]
+    breaks: frozenset[str] = frozenset()
+
+
+SPYRE = ("admission", "blocks", "forward", "padding", "pausing", "peak", "scheduler", "tkv")
+LLMSERVINGSIM = ("batches", "kv_cache", "scheduler", "completion")
+JUDGED = (
+    Judging("spyre", "sound", SPYRE),
+    Judging("vllm", "documented", ("kv_cache", "queue", "scheduler")),
+    Judging("nano_vllm", "documented", ("block_manager", "scheduler")),
+    # The deck bounds the sequences that run, the release those of one step.
+    Judging("nano_vllm", "0.2.0", ("block_manager", "scheduler"), frozenset({"NAN-R40"})),
+    Judging("llmservingsim", "documented", (*LLMSERVINGSIM, "documented")),
+    Judging("llmservingsim", "head", (*LLMSERVINGSIM, "head")),
+)
 # Runs of each scale that lockstep is asked about, beside the seed corpus of the first.
 SCALES = {"small": 150, "tight": 15}
 SEARCHED = 400  # runs of each scale, as many as profile ci has
@@ -92,8 +109,8 @@ def differ(own: list[Any], steps: list[Any]) -> bool:
     return False
 
 
-def prepared(system: str) -> dict[str, Any]:
-    """The scenarios of a system and what its model does in them, as JSON."""
+def prepared(asked: Judging) -> dict[str, Any]:
+    """The scenarios of a revision and what its model does in them, as JSON."""
     import msgspec
 
     from schedproof.gate.corpus.builtin_scenarios import seed_corpus
@@ -101,19 +118,18 @@ def prepared(system: str) -> dict[str, Any]:
     from schedproof.model.target import ModelTarget
     from schedproof.properties.search.run import run_search
     from schedproof.properties.search.state import Hooks, Search, SearchOptions
-    from schedproof.spec.systems import SYSTEMS
 
-    revision, scenarios = SYSTEMS[system].revisions[0], list[Scenario]()
+    system, revision, scenarios = asked.system, asked.revision, list[Scenario]()
     corpus = seed_corpus(system, "small").values()
     scenarios += [msgspec.structs.replace(one, revision=revision) for one in corpus]
     for scale, runs in SCALES.items():
         search = SearchOptions(ModelTarget(), system, revision, (), scale)
         run_search(Search(search, Hooks(ended=scenarios.append)), runs, 0, 0)
     steps = list(observed(system, revision, scenarios))
-    return {"revision": revision, "scenarios": msgspec.to_builtins(scenarios), "steps": steps}
+    return {"scenarios": msgspec.to_builtins(scenarios), "steps": steps}
 
 
-def judged(system: str, known: dict[str, Any]) -> Judged:
+def judged(asked: Judging, known: dict[str, Any]) -> Judged:
     """Judge the model as it is loaded here, with its change."""
     import msgspec
 
@@ -126,7 +142,7 @@ def judged(system: str, known: dict[str, Any]) -> Judged:
     from schedproof.properties.search.state import Search, SearchOptions
     from schedproof.spec.catalogue import load
 
-    revision = known["revision"]
+    system, revision = asked.system, asked.revision
     scenarios = msgspec.convert(known["scenarios"], list[Scenario], strict=False)
     own = observed(system, revision, scenarios)
     shows = [
@@ -136,7 +152,7 @@ def judged(system: str, known: dict[str, Any]) -> Judged:
     ]
     if not shows:
         return Judged("same")
-    rules = [rule for rule in load(system) if rule.id != LOCKSTEP]
+    rules = [rule for rule in load(system) if rule.id not in {LOCKSTEP, *asked.breaks}]
     try:
         for scenario in shows:
             if broken := replay(ModelTarget(), scenario, rules).broken:
@@ -150,7 +166,7 @@ def judged(system: str, known: dict[str, Any]) -> Judged:
     return Judged("survives")
 
 
-def start(copy: Path, system: str, mutant: Mutant | None, data: Path, out: Path) -> int:
+def start(copy: Path, asked: Judging, mutant: Mutant | None, data: Path, out: Path) -> int:
     """The id of a process that judges a change, or prepares the scenarios where there is none."""
     pid = os.fork()
     if pid:
@@ -158,7 +174,7 @@ def start(copy: Path, system: str, mutant: Mutant | None, data: Path, out: Path)
     try:
         resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
         if mutant is None:
-            data.write_text(json.dumps(prepared(system)), encoding="utf-8")
+            data.write_text(json.dumps(prepared(asked)), encoding="utf-8")
             os._exit(0)
         signal.setitimer(signal.ITIMER_PROF, SECONDS)
         path = copy / "model" / mutant.change.file
@@ -170,7 +186,7 @@ def start(copy: Path, system: str, mutant: Mutant | None, data: Path, out: Path)
             out.write_text(json.dumps(Judged("same")), encoding="utf-8")
             os._exit(0)
         known = json.loads(data.read_text(encoding="utf-8"))
-        out.write_text(json.dumps(judged(system, known)), encoding="utf-8")
+        out.write_text(json.dumps(judged(asked, known)), encoding="utf-8")
         os._exit(0)
     except BaseException:
         traceback.print_exc()
@@ -179,19 +195,19 @@ def start(copy: Path, system: str, mutant: Mutant | None, data: Path, out: Path)
 
 
 def judged_all(
-    copy: Path, system: str, mutants: list[Mutant], jobs: int
+    copy: Path, asked: Judging, mutants: list[Mutant], jobs: int
 ) -> Iterator[tuple[Mutant, Judged]]:
     """Each change with what became of it; one that hangs or needs too much memory is found."""
-    data = copy.parent / f"{system}.json"
-    if os.waitstatus_to_exitcode(os.waitpid(start(copy, system, None, data, data), 0)[1]):
-        sys.exit(f"{system}: the scenarios cannot be made")
+    data = copy.parent / f"{asked.system}-{asked.revision}.json"
+    if os.waitstatus_to_exitcode(os.waitpid(start(copy, asked, None, data, data), 0)[1]):
+        sys.exit(f"{asked.system} {asked.revision}: the scenarios cannot be made")
     running: dict[int, tuple[Mutant, Path]] = {}
     waiting = iter(enumerate(mutants))
     while True:
         while len(running) < jobs and (following := next(waiting, None)):
             number, mutant = following
-            out = copy.parent / f"{system}-{number}.json"
-            running[start(copy, system, mutant, data, out)] = mutant, out
+            out = copy.parent / f"change-{number}.json"
+            running[start(copy, asked, mutant, data, out)] = mutant, out
         if not running:
             return
         pid, status = os.wait()
@@ -200,50 +216,67 @@ def judged_all(
             yield mutant, Judged("found", "ALL-R02")
         elif out.exists():
             yield mutant, Judged(*json.loads(out.read_text(encoding="utf-8")))
+            out.unlink()
         else:
             sys.exit(f"could not judge {mutant.change}")
 
 
-def main() -> int:
-    """Judge the changes and print the figures; 1 where one survives that is not listed."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("systems", nargs="*", default=[], help=f"of {', '.join(DECISIONS)}")
-    parser.add_argument("--jobs", type=int, default=1)
-    parser.add_argument("--sample", type=int, default=0, help="changes of each system; 0: all")
-    parser.add_argument("--seed", type=int, default=0)
-    given = parser.parse_args()
+def lists_of(copy: Path, asked: Judging) -> dict[str, list[Mutant]]:
+    """The changes that the operators make, and those by hand."""
     reasons = {
         Change(one["file"], one["place"], one["before"], one["after"]): one["reason"]
         for one in tomllib.loads(LISTED.read_text(encoding="utf-8")).get("choice", ())
     }
-    rows, holes = [], 0
+    files = [f"{asked.system}/{name}.py" for name in asked.files]
+    made = [one for file in files for one in mutants_of(copy / "model", file)]
+    return {
+        "operators": [one._replace(is_open=reasons.get(one.change, "")) for one in made],
+        "by hand": [*by_hand(copy / "model", asked.system)],
+    }
+
+
+def main() -> int:
+    """Judge the changes and print the figures; 1 where one survives that is not listed."""
+    systems = list(dict.fromkeys(one.system for one in JUDGED))
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("systems", nargs="*", default=systems, help=f"of {', '.join(systems)}")
+    parser.add_argument("--jobs", type=int, default=1)
+    parser.add_argument("--sample", type=int, default=0, help="changes of each list; 0: all")
+    parser.add_argument("--seed", type=int, default=0)
+    given = parser.parse_args()
+    rows, holes = list[str](), 0
     with tempfile.TemporaryDirectory() as folder:
         copy = copied(folder)
-        for system in given.systems or DECISIONS:
-            files = [f"{system}/{name}.py" for name in DECISIONS[system]]
-            mutants = [one for file in files for one in mutants_of(copy / "model", file)]
-            every = len(mutants)
-            if given.sample:
-                mutants = random.Random(given.seed).sample(mutants, min(given.sample, every))
-            became = Counter[str]()
-            for mutant, result in judged_all(copy, system, mutants, given.jobs):
-                is_open = result.became == "survives" and mutant.change in reasons
-                became["open" if is_open else result.became] += 1
-                if result.became == "survives" and not is_open:
-                    holes += 1
-                    print(f"survives: line {mutant.line} {mutant.change}", flush=True)
-            rows.append((system, every, became))
-    heads = "system", "changes", "judged", "show in a run", "found", "left open", "survive", "share"
-    print(f"| {' | '.join(heads)} |")
-    print("|---" * len(heads) + "|")
-    for system, every, became in rows:
-        show = became["found"] + became["open"] + became["survives"]
-        share = became["found"] / max(became["found"] + became["survives"], 1)
-        print(
-            f"| {system} | {every} | {became.total()} | {show} | {became['found']} | "
-            f"{became['open']} | {became['survives']} | {share:.1%} |"
-        )
+        for asked in JUDGED:
+            if asked.system not in given.systems:
+                continue
+            for name, mutants in lists_of(copy, asked).items():
+                became = Counter[str]()
+                size = min(given.sample or len(mutants), len(mutants))
+                drawn = random.Random(given.seed).sample(mutants, size)
+                for mutant, result in judged_all(copy, asked, drawn, given.jobs):
+                    survives = result.became == "survives"
+                    became["open" if survives and mutant.is_open else result.became] += 1
+                    if survives and not mutant.is_open:
+                        holes += 1
+                        line = f"line {mutant.line} {mutant.change}"
+                        print(f"survives in {asked.revision}: {line}", flush=True)
+                rows.append(row(asked, name, len(mutants), became))
+    heads = "system", "revision", "changes", "", "show in a run", "found", "left open", "survive"
+    print(f"| {' | '.join((*heads, 'share'))} |")
+    print("|---" * 9 + "|")
+    print("\n".join(rows))
     return 1 if holes else 0
+
+
+def row(asked: Judging, name: str, every: int, became: Counter[str]) -> str:
+    """The figures of a list; `share`: of what shows and is not left open, what a rule finds."""
+    found, left_open, survive = became["found"], became["open"], became["survives"]
+    changes = every if became.total() == every else f"{became.total()} of {every}"
+    share = f"{found / max(found + survive, 1):.1%}"
+    cells = (asked.system, asked.revision, name, changes)
+    show = found + left_open + survive
+    return f"| {' | '.join(str(c) for c in (*cells, show, found, left_open, survive, share))} |"
 
 
 if __name__ == "__main__":

@@ -72,6 +72,27 @@ def test_a_step_is_named_after_what_its_requests_do(
     assert shown_wrongly(history(), Step(kind=kind, scheduled=scheduled)) == says
 
 
+@pytest.mark.parametrize(
+    ("scheduled", "emitted", "prefilling", "says"),
+    [
+        ({"a": 1}, {"a": 1}, (), None),
+        ({"a": 1}, {"a": 1}, ("a",), "a goes on to generate, and is named as prefilling"),
+        ({"b": 3}, {}, ("b",), None),
+        ({"b": 3}, {}, (), "b has emitted no token yet, and is not named as prefilling"),
+        ({"b": 5}, {"b": 1}, (), None),
+        ({"b": 5}, {"b": 1}, ("b",), "b goes on to generate, and is named as prefilling"),
+        ({}, {}, ("b",), None),
+    ],
+)
+def test_what_prefills_is_named_so(
+    scheduled: dict[str, int], emitted: dict[str, int], prefilling: Any, says: str | None
+) -> None:
+    kind: Any = "prefill" if "b" in scheduled else "decode"
+    fields: dict[str, Any] = {"finished": {}, "prefix_hit": {}, "emitted": emitted}
+    seen = Step(kind=kind, scheduled=scheduled, prefilling=prefilling, **fields)
+    assert shown_wrongly(history(), seen) == says
+
+
 def test_a_preempted_request_that_found_all_but_one_token_may_have_either_name() -> None:
     before = history()
     before.observe(step({"b": 5}, preempted=("a",), emitted={"b": 1}, prefix_hit={"b": 0}))
