@@ -49,15 +49,43 @@ def surely_found(
     block: int,
 ) -> int:
     """The same for those that run, in a cache that finds of two blocks with the same content only
-    the one filled last, which may be gone: of all requests no other, nor this one before, may have
-    filled such a block."""
+    the one filled last, which may be gone: since the one that holds it began, no request that does
+    not run any more, nor this one before, may have filled such a block."""
     if one.started or one.preemptions:
         return 0
-    there = list(running)
+    there, found = list(running), 0
+    for holder in there:
+        held = held_by_others(one, [holder], block)
+        if held > found and not any(
+            other.over is None or other.over >= holder.began
+            for other in requests
+            if other is not one
+            and not any(other is account for account in there)
+            and _has_filled(other, one, block)
+        ):
+            found = held
+    return found
+
+
+def surely_shared(
+    one: RequestHistory,
+    running: Iterable[RequestHistory],
+    requests: Iterable[RequestHistory],
+    block: int,
+) -> int:
+    """The same in a cache that finds the one filled first: those that run must be the only ones
+    that ever filled such a block, and none of them for a second time."""
+    there = [other for other in running if not other.preemptions]
+    if one.started or one.preemptions:
+        return 0
     for other in requests:
-        if other is one or any(other is account for account in there):
-            continue
-        filled = min(in_common(one, other), other.max_computed) // block * block
-        if filled > other.prefix_hit or (filled and other.preemptions):
+        is_there = other is one or any(other is holder for holder in there)
+        if not is_there and _has_filled(other, one, block):
             return 0
     return held_by_others(one, there, block)
+
+
+def _has_filled(other: RequestHistory, one: RequestHistory, block: int) -> bool:
+    """It may have filled a block with tokens of `one`, and not found them all in the cache."""
+    filled = min(in_common(one, other), other.max_computed) // block * block
+    return filled > other.prefix_hit or bool(filled and other.preemptions)

@@ -14,8 +14,9 @@ class RequestHistory:
     tokens and computed `lost` of them all. `output_len` is None where only its end will tell how
     much it generates. `content` are the segments of its prompt. `arrival`
     numbers the requests in the order of their coming; a lower `priority` is more important.
-    `paused_steps` counts the steps paused without a break. One that is `beyond` a limit by itself
-    may be ended at any time.
+    `paused_steps` counts the steps paused without a break. It began, after a preemption anew, in
+    step `began`, and was over by step `over`. One that is `beyond` a limit by itself may be ended
+    at any time.
     """
 
     id: str
@@ -35,6 +36,8 @@ class RequestHistory:
     arrival: int = 0
     priority: int = 0
     beyond: bool = False
+    began: int = -1
+    over: int | None = None
 
     @property
     def started(self) -> bool:
@@ -81,4 +84,6 @@ class RequestHistory:
             self.arrival,
             self.priority,
             self.beyond,
+            self.began,
+            self.over,
         )

@@ -189,6 +189,8 @@ class RunHistory:
                 hit = self._unknown_hit(step, account)
             if not account.prefilled:
                 account.prefill_steps += 1
+            if not account.started:
+                account.began = self.step
             account.prefix_hit += hit
             account.computed += hit + tokens
         emitted = self._emissions(step) if step.emitted is None else step.emitted
@@ -307,7 +309,7 @@ class RunHistory:
         account = self.live.pop(name, None)
         self._changed()
         if account is not None:
-            account.ended = reason
+            account.ended, account.over = reason, self.step
             if self.forgets:
                 self._ended.append(name)
 

@@ -42,17 +42,17 @@ def hit_missed(history: RunHistory, step: Step) -> str | None:
     """With caching on a request starts from the full blocks that it shares with one that runs
     (LSS-R02)."""
     return hit_too_short(
-        history, step, admitted(history, step), lambda one: _surely_found(history, step, one)
+        history, step, admitted(history, step), lambda one: hit_at_least(history, step, one)
     )
 
 
 def shares_with_running(history: RunHistory, step: Step) -> bool:
     """A request starts that shares a full block with one that runs, and with no other."""
-    return any(_surely_found(history, step, one) for one in admitted(history, step))
+    return any(hit_at_least(history, step, one) for one in admitted(history, step))
 
 
-def _surely_found(history: RunHistory, step: Step, one: RequestHistory) -> int:
-    """Tokens that a request that starts must find in the cache."""
+def hit_at_least(history: RunHistory, step: Step, one: RequestHistory) -> int:
+    """Tokens that a request that starts must find in the cache, all in blocks that others hold."""
     if not caches(history.config):
         return 0
     block = history.config["block_size"]

@@ -10,6 +10,7 @@ from ...history.run_history import RunHistory
 from ..predicate import Predicate
 from ..vllm.decision import admitted, blocks_for, kept, names, nobody_left
 from .decision import PAGE, budget_left, must_not_be_cut, promised, queue, seat_left, waited, whole
+from .prefix import hit_at_least
 
 
 def not_by_arrival(history: RunHistory, step: Step) -> str | None:
@@ -114,8 +115,8 @@ def _told(who: list[RequestHistory], why: str) -> str | None:
 
 
 def left_out(history: RunHistory, step: Step) -> list[RequestHistory]:
-    """Requests that nothing can have kept out of the batch. What may be cached is not counted
-    on."""
+    """Requests that nothing can have kept out of the batch. Of what may be cached only what
+    requests that run share with them is counted on."""
     if budget_left(history, step) <= 0 or step.preempted:
         return []
     if history.revision == PAGE:
@@ -144,7 +145,8 @@ def _could_start(history: RunHistory, step: Step) -> list[RequestHistory]:
         if history.config["num_blocks"] is not None:
             if step.free_blocks is None or not nobody_left(history, step):
                 break
-            if whole(history, one) > step.free_blocks - promised(history, step):
+            missing = whole(history, one) - _shared_blocks(history, step, one)
+            if missing > step.free_blocks - promised(history, step):
                 break
         could.append(one)
     return could
@@ -160,7 +162,12 @@ def _may_be_admitted(history: RunHistory, step: Step, one: RequestHistory) -> bo
         return True
     if step.free_blocks is None or not nobody_left(history, step):
         return False
-    return blocks_for(history, one.num_tokens) <= step.free_blocks
+    missing = blocks_for(history, one.num_tokens) - _shared_blocks(history, step, one)
+    return missing <= step.free_blocks
+
+
+def _shared_blocks(history: RunHistory, step: Step, one: RequestHistory) -> int:
+    return hit_at_least(history, step, one) // int(history.config["block_size"])
 
 
 PREDICATES = {

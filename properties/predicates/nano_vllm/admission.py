@@ -7,6 +7,7 @@ from ....model.observation import Step
 from ...history.request_history import RequestHistory
 from ...history.run_history import RunHistory
 from ..predicate import Predicate
+from .blocks import hit_at_least
 from .decision import (
     WHOLE_PROMPTS,
     behind,
@@ -108,8 +109,9 @@ def the_head_waits(history: RunHistory, step: Step) -> bool:
 
 
 def needless_wait(history: RunHistory, step: Step) -> str | None:
-    """A request that is next in line fails a gate (NAN-R10). What it may find in the cache is not
-    counted on, so no request is accused that may have failed."""
+    """A request that is next in line fails a gate (NAN-R10). Of what it may find in the cache only
+    what running sequences share with it is counted on, so no request is accused that may have
+    failed."""
     new, order = prefilled(history, step), waited_before(history)
     if history.aborts_inside or len(new) >= len(order):
         return None
@@ -118,7 +120,7 @@ def needless_wait(history: RunHistory, step: Step) -> str | None:
         return None
     return (
         f"{one.id} waits although a slot and the budget are left for its {one.num_tokens} tokens, "
-        f"and {blocks_for(history, one.num_tokens)} blocks are free"
+        f"and {_needed(history, one)} blocks are free"
     )
 
 
@@ -140,7 +142,16 @@ def _passes(
     else:
         slots = history.config["max_num_seqs"] - len(new)
         fits = one.num_tokens <= left or not new
-    return slots > 0 and fits and blocks_for(history, one.num_tokens) <= free - taken
+    return slots > 0 and fits and _needed(history, one) <= free - taken
+
+
+def _needed(history: RunHistory, one: RequestHistory) -> int:
+    """Free blocks that a newcomer needs, at most: where chunks are known what it shares costs
+    nothing, else the gate counts all (NAN-R09)."""
+    needed = blocks_for(history, one.num_tokens)
+    if history.revision == WHOLE_PROMPTS:
+        return needed
+    return needed - hit_at_least(history, one) // int(history.config["block_size"])
 
 
 def someone_runs_and_waits(history: RunHistory, step: Step) -> bool:

@@ -102,17 +102,17 @@ def everything_known_elsewhere(history: RunHistory, step: Step) -> bool:
 def hit_missed(history: RunHistory, step: Step) -> str | None:
     """A sequence starts from the full blocks that it shares with one that runs (NAN-R34)."""
     return hit_too_short(
-        history, step, prefilled(history, step), lambda one: _surely_found(history, one)
+        history, step, prefilled(history, step), lambda one: hit_at_least(history, one)
     )
 
 
 def shares_with_running(history: RunHistory, step: Step) -> bool:
     """A sequence starts that shares a full block with one that runs, and with no other."""
-    return any(_surely_found(history, one) for one in prefilled(history, step))
+    return any(hit_at_least(history, one) for one in prefilled(history, step))
 
 
-def _surely_found(history: RunHistory, one: RequestHistory) -> int:
-    """Tokens that a sequence that starts must find in the cache."""
+def hit_at_least(history: RunHistory, one: RequestHistory) -> int:
+    """Tokens that a sequence that starts must find in the cache, all in blocks that others hold."""
     block = history.config["block_size"]
     return surely_found(one, ran_before(history), history.requests.values(), block)
 

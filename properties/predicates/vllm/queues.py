@@ -4,6 +4,7 @@ Source: cheat-sheet, "schedule() shape", "The four/five invariants" and "Gotchas
 """
 
 from ....model.observation import Step
+from ...history.content import surely_shared
 from ...history.request_history import RequestHistory
 from ...history.run_history import RunHistory, caches
 from ..predicate import Predicate
@@ -105,15 +106,16 @@ def preempts_with_a_queue(history: RunHistory, step: Step) -> bool:
 
 def needless_wait(history: RunHistory, step: Step) -> str | None:
     """A request that is first in line is admitted if there is a slot, budget, and blocks for all
-    that it knows above the reserve (V1-R07). What it may find in the cache is not counted on."""
+    that it knows above the reserve (V1-R07). Of what it may find in the cache only what requests
+    that run share with it is counted on."""
     one = _could_go(history, step)
     if one is None:
         return None
     left = history.config["max_num_batched_tokens"] - sum(step.scheduled.values())
     tokens, free = _must_fit(history, step, one, left), step.free_blocks
     return (
-        f"{one.id} waits although {left} tokens of the budget and a slot are left, and "
-        f"{tokens} of its {one.num_tokens} tokens need {blocks_for(history, tokens)} blocks of "
+        f"{one.id} waits although {left} tokens of the budget and a slot are left, and {tokens} of "
+        f"its {one.num_tokens} tokens need {_missing(history, one, tokens)} blocks of "
         f"{'an unbounded pool' if free is None else f'{free} free ones'}"
     )
 
@@ -135,9 +137,18 @@ def _could_go(history: RunHistory, step: Step) -> RequestHistory | None:
         reserve = watermark_blocks(history) if run else 0
         if step.free_blocks is None or not nobody_left(history, step):
             return None
-        if blocks_for(history, _must_fit(history, step, one, left)) + reserve > step.free_blocks:
+        tokens = _must_fit(history, step, one, left)
+        if _missing(history, one, tokens) + reserve > step.free_blocks:
             return None
     return one
+
+
+def _missing(history: RunHistory, one: RequestHistory, tokens: int) -> int:
+    """Blocks that so many tokens of a request take from the free ones, at most."""
+    shared, block = 0, int(history.config["block_size"])
+    if caches(history.config):
+        shared = surely_shared(one, ran_before(history), history.requests.values(), block)
+    return blocks_for(history, tokens) - shared // block
 
 
 def _must_fit(history: RunHistory, step: Step, one: RequestHistory, left: int) -> int:
