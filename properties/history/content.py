@@ -86,6 +86,7 @@ def surely_shared(
 
 
 def _has_filled(other: RequestHistory, one: RequestHistory, block: int) -> bool:
-    """It may have filled a block with tokens of `one`, and not found them all in the cache."""
-    filled = min(in_common(one, other), other.max_computed) // block * block
+    """It may have filled a block that `one` could find, and not found them all in the cache."""
+    could = min(in_common(one, other), one.num_tokens - 1)
+    filled = min(could, other.max_computed) // block * block
     return filled > other.prefix_hit or bool(filled and other.preemptions)

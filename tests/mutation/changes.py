@@ -1,8 +1,8 @@
 """Changed lines of a model's code, and those that are written by hand.
 
 `decisions/SYSTEM.toml` has them by file of `model`: what the change does, the text that it takes
-out, which stands in that file once, and what comes in its place. `open` is the sentence of the
-document, or what it leaves unsaid, that allows the changed decision as well.
+out, which stands in that file once, and what comes in its place. Where no rule finds it, `open`
+says what the document leaves unsaid, and `hole` what the rules do not see.
 """
 
 import tomllib
@@ -24,12 +24,14 @@ class Change(NamedTuple):
 
 
 class Mutant(NamedTuple):
-    """A changed line: `text` is the whole changed file, `is_open` why it may be so, if it may."""
+    """A changed line: `text` is the whole changed file. If it is known that no rule finds it,
+    `is_open` says why it may be so, or `hole` why it is not seen."""
 
     change: Change
     line: int
     text: str
     is_open: str = ""
+    hole: str = ""
 
 
 def by_hand(model: Path, system: str) -> Iterator[Mutant]:
@@ -48,4 +50,5 @@ def by_hand(model: Path, system: str) -> Iterator[Mutant]:
                 raise ValueError(f"{file}, {one['does']}: `before` stands there {times} times")
             line = source[: source.index(before)].count("\n") + 1
             change = Change(file, one["does"], before.strip(), after.strip())
-            yield Mutant(change, line, source.replace(before, after), one.get("open", ""))
+            why = one.get("open", ""), one.get("hole", "")
+            yield Mutant(change, line, source.replace(before, after), *why)

@@ -124,12 +124,15 @@ def refused(history: RunHistory, step: Step) -> RequestHistory | None:
 
 
 def pool_surely_has(history: RunHistory, newcomer: RequestHistory) -> bool:
-    """Blocks for all tokens of the newcomer and of every request that has started fit together."""
+    """Blocks for all tokens of the newcomer and of every request that has started fit together;
+    the last token needs none, but is promised one where requests are paused."""
     size, block = history.config["num_blocks"], history.config["block_size"]
     if size is None:
         return True
     started = [one for one in history.live.values() if one.started]
-    needed = sum(ceil((one.prompt + one.max_tokens) / block) for one in (*started, newcomer))
+    last = 0 if history.revision in REVISIONS_THAT_PAUSE else 1
+    tokens = [one.prompt + one.max_tokens - last for one in (*started, newcomer)]
+    needed = sum(ceil(each / block) for each in tokens)
     return bool(needed <= size)
 
 

@@ -73,12 +73,15 @@ def chunk_skipped(history: RunHistory, step: Step) -> bool:
 def wrong_write(history: RunHistory, step: Step) -> str | None:
     """Cached blocks that are computed again are written to block 0, the others to their own
     (SPY-R56)."""
+    places = history.config["chunk_size"] // history.config["block_size"]
     for one in history.prefill_members(step):
         hit = one.prefix_hit if one.started else history.hit_now(step, one)
         if hit is None:
             continue
         held = (step.blocks or {}).get(one.id, ())
         written = (step.slot_blocks or {}).get(one.id, ())
+        if len(written) != places and one.id not in history.aborts_inside:
+            return f"{one.id} shows what is written at {len(written)} of {places} places of a chunk"
         for own, number in _positions(history, step, one, written):
             cached = own * history.config["block_size"] < hit
             if own >= 0 and cached and number != 0:

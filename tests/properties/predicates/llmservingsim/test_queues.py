@@ -94,6 +94,16 @@ def test_at_head_nobody_waits_with_room_for_what_it_knows(free, breaks):
     assert (queues.needless_wait(history, step) is not None) is breaks
 
 
+@pytest.mark.parametrize(("says", "free", "breaks"), [("a", 1, True), ("b", 1, False)])
+def test_what_running_requests_share_costs_no_block(says, free, breaks):
+    one = request("b", content=((says, 6),))
+    history = book(
+        request("a", 6, 6, 1), one, running="a", revision="head", enable_prefix_caching=True
+    )
+    step = ran({"a": 1}, "a", "b", free_blocks=free)
+    assert (queues.needless_wait(history, step) is not None) is breaks
+
+
 def test_at_head_every_slot_that_is_taken_counts():
     history = book(
         request("a", 6, 6, 1), request("b"), running="a", revision="head", max_num_seqs=1

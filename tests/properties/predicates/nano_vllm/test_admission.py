@@ -267,6 +267,19 @@ def test_a_sequence_in_chunks_is_not_accused_and_takes_no_blocks_again() -> None
     assert admission.needless_wait(history, ran({}, "", "ab")) is None
 
 
+@pytest.mark.parametrize(
+    ("revision", "free", "breaks"),
+    [("0.2.0", 1, True), ("0.2.0", 0, False), ("documented", 1, False), ("documented", 2, True)],
+)
+def test_what_a_newcomer_shares_costs_no_block_where_the_gate_does_not_count_it(
+    revision: str, free: int, breaks: bool
+) -> None:
+    one = request("b", content=(("a", 6),))
+    history = book(runs("a"), one, running="a", revision=revision, free=free)
+    reported = admission.needless_wait(history, ran({"a": 1}, "a", "b"))
+    assert (reported is not None) is breaks
+
+
 def test_nobody_is_accused_whose_blocks_nobody_can_count() -> None:
     history = book(runs("a"), request("b"), request("c"), running="a", free=None)
     assert admission.needless_wait(history, ran({"a": 1}, "a", "bc")) is None

@@ -253,11 +253,14 @@ def test_hits_are_judged_in_the_first_step_with_a_cache_and_if_anyone_can_know(r
         (8, 0, (), (3, 0), "block 1 of b is 0, what is written is 0"),
         (3, 0, (3,), (0, 3), None),
         (3, 0, (3,), (7, 3), None),
+        (8, 0, (3, 4), (3,), "b shows what is written at 1 of 2 places of a chunk"),
+        (8, 0, (3, 4), (), "b shows what is written at 0 of 2 places of a chunk"),
     ],
     ids=[
         *("in part", "written again", "another's", "not written", "second chunk"),
         *("second chunk again", "padding fills up", "padding and hit", "padding and hit again"),
         *("no hit", "swapped", "not all shown", "none shown", "padded", "padding is SPY-R11's"),
+        *("too few places", "no place"),
     ],
 )
 def test_cached_blocks_of_a_chunk_are_not_written_and_the_others_are(

@@ -84,6 +84,18 @@ def test_the_first_in_line_does_not_wait_in_vain(
     assert (reported is not None) is breaks
 
 
+@pytest.mark.parametrize(
+    ("says", "free", "breaks"), [("a", 1, True), ("a", 0, False), ("b", 1, False), ("b", 2, True)]
+)
+def test_what_running_requests_share_with_the_first_in_line_costs_no_block(
+    says: str, free: int, breaks: bool
+) -> None:
+    one = request("b", content=((says, 6),))
+    history = book(request("a", 6, 6, 1), one, running="a", enable_prefix_caching=True)
+    reported = queues.needless_wait(history, ran({"a": 1}, "a", "b", free_blocks=free))
+    assert (reported is not None) is breaks
+
+
 def test_everyone_who_runs_has_a_turn_while_the_budget_lasts() -> None:
     accounts = [request(name, 6, 6, 1) for name in "abc"]
     history = book(*accounts, running="abc")
