@@ -6,6 +6,7 @@ Source: Spyre scheduling page, "Admission constraints"; release 2.5.2 for pools 
 from math import ceil
 
 from ....model.observation import Step
+from ...history.content import surely_shared
 from ...history.request_history import RequestHistory
 from ...history.run_history import REVISIONS_THAT_PAUSE, RunHistory
 from ..predicate import Predicate
@@ -124,16 +125,20 @@ def refused(history: RunHistory, step: Step) -> RequestHistory | None:
 
 
 def pool_surely_has(history: RunHistory, newcomer: RequestHistory) -> bool:
-    """Blocks for all tokens of the newcomer and of every request that has started fit together;
-    the last token needs none, but is promised one where requests are paused."""
+    """Blocks for all tokens of the newcomer, but those that it shares with running requests, and
+    of every request that has started fit together; the last token needs none, but is promised one
+    where requests are paused."""
     size, block = history.config["num_blocks"], history.config["block_size"]
     if size is None:
         return True
     started = [one for one in history.live.values() if one.started]
+    shared = 0
+    if history.config["prefix_caching"]:
+        shared = surely_shared(newcomer, started, history.requests.values(), block) // block
     last = 0 if history.revision in REVISIONS_THAT_PAUSE else 1
     tokens = [one.prompt + one.max_tokens - last for one in (*started, newcomer)]
     needed = sum(ceil(each / block) for each in tokens)
-    return bool(needed <= size)
+    return bool(needed - shared <= size)
 
 
 def surely_unfinished(history: RunHistory, one: RequestHistory) -> bool:
