@@ -58,11 +58,12 @@ JUDGED = (
 # Runs of each scale that lockstep is asked about, beside the seed corpus of the first.
 SCALES = {"small": 150, "tight": 15}
 SEARCHED = 400  # runs of each scale, as many as profile ci has
-SECONDS = 240  # of processor time for one change
+SECONDS = 150  # of processor time for one change
 
 
 class Judged(NamedTuple):
-    """What became of a change: `same` in all scenarios, `found` by a rule, or it `survives`."""
+    """What became of a change: `same` in all scenarios, `found` by a rule, found since it hangs
+    (`late`), or it `survives`."""
 
     became: str
     rule: str = ""
@@ -214,7 +215,7 @@ def judged_all(
         pid, status = os.wait()
         mutant, out = running.pop(pid)
         if os.waitstatus_to_exitcode(status) == -signal.SIGPROF:
-            yield mutant, Judged("found", "ALL-R02")
+            yield mutant, Judged("late", "ALL-R02")
         elif out.exists():
             yield mutant, Judged(*json.loads(out.read_text(encoding="utf-8")))
             out.unlink()
@@ -274,17 +275,20 @@ def main() -> int:
 
 def share_found(became: Counter[str]) -> float:
     """Of the changes that show and that the document does not leave open, those found."""
-    return became["found"] / max(became["found"] + became["survives"], 1)
+    found = became["found"] + became["late"]
+    return found / max(found + became["survives"], 1)
 
 
 def row(asked: Judging, name: str, every: int, became: Counter[str]) -> str:
     """The figures of a list of changes."""
-    found, left_open, survive = became["found"], became["open"], became["survives"]
+    late, left_open, survive = became["late"], became["open"], became["survives"]
+    found = became["found"] + late
     changes = every if became.total() == every else f"{became.total()} of {every}"
     share = f"{share_found(became):.1%}"
     cells = (asked.system, asked.revision, name, changes)
     show = found + left_open + survive
-    return f"| {' | '.join(str(c) for c in (*cells, show, found, left_open, survive, share))} |"
+    told = f"{found} ({late} by a hang)" if late else found
+    return f"| {' | '.join(str(c) for c in (*cells, show, told, left_open, survive, share))} |"
 
 
 if __name__ == "__main__":
