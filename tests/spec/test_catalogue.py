@@ -20,7 +20,8 @@ COMMON = [
     *("ALL-R10", "ALL-R11", "ALL-R12", "ALL-R13", "ALL-R07"),
 ]
 CHECKED = [
-    *("SPY-R30", "SPY-R13", "SPY-R52", "SPY-R31", "SPY-R32", "SPY-R53", "SPY-R36", "SPY-R38"),
+    *("SPY-R30", "SPY-R13", "SPY-R52", "SPY-R31", "SPY-R32", "SPY-R34", "SPY-R53", "SPY-R36"),
+    "SPY-R38",
     *("SPY-R55", "SPY-R54", "SPY-R57", "SPY-R60", "SPY-R04", "SPY-R19", "SPY-R14", "SPY-R16"),
     *("SPY-R11", "SPY-R56", "SPY-R20", "SPY-R59", "SPY-R41", "SPY-R50", "SPY-P02", "SPY-R51"),
     *("SPY-P01", "SPY-R22", "SPY-R02", "SPY-R09", "SPY-R24", "SPY-R10", "SPY-R26", "SPY-R07"),
@@ -29,8 +30,8 @@ CHECKED = [
 ROWS = [f"SPY-R{number:02}" for number in range(1, 63)]
 PROMISES = ["SPY-P01", "SPY-P02"]
 UNCHECKED = [row for row in ROWS if row not in CHECKED]
-# What nothing else can show: what is refused before a run, and what is no decision at all.
-NOTHING_STANDS_IN = ["SPY-R03", "SPY-R12", "SPY-R62"]
+# What nothing else can show: what is no decision at all.
+NOTHING_STANDS_IN = ["SPY-R03", "SPY-R12"]
 # Where document and code disagree, or agree only under a condition.
 DIVERGING = [
     *("ALL-R01", "ALL-R07", "ALL-R08", "ALL-R11", "SPY-P02"),
@@ -105,7 +106,7 @@ def test_rules_are_checked_or_unchecked_for_a_reason_and_none_is_planned(rules):
     assert [rule.id for rule in rules if rule.checked] == COMMON + CHECKED
     assert [rule.id for rule in rules if rule.unchecked] == UNCHECKED
     assert catalogue.planned(rules) == ()
-    assert (len(COMMON + CHECKED), len(UNCHECKED)) == (48, 29)
+    assert (len(COMMON + CHECKED), len(UNCHECKED)) == (49, 28)
 
 
 def test_every_checked_rule_has_a_witness_and_is_sampled_and_no_other_has_an_engine(rules):

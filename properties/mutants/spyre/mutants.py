@@ -140,6 +140,13 @@ MUTANTS = (
         replaced(admission, "must_interleave", lambda _: lambda config, state: False),
     ),
     Mutant(
+        "later chunks wait all the same",
+        "SPY-R34",
+        replaced(admission, "may_prefill", queue.later_chunks_wait),
+        revision="2.1.2",
+        known=frozenset({"SPY-R35", "ALL-R08", "ALL-R11"}),
+    ),
+    Mutant(
         "last come, first served",
         "SPY-R53",
         replaced(admission, "candidate", queue.last_come_first_served),

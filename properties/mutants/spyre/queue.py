@@ -172,3 +172,13 @@ def prefills_while_paused(original: Any) -> Any:
         return original(config, rev, state._replace(paused=()), one)
 
     return may_prefill
+
+
+def later_chunks_wait(original: Any) -> Any:
+    """Later chunks wait for a decode step, although interleaving is off."""
+
+    def may_prefill(config: Any, rev: Any, state: State, one: Sequence) -> Any:
+        waits = one.computed and state.last_step_was_prefill and state.decoding
+        return not waits and original(config, rev, state, one)
+
+    return may_prefill

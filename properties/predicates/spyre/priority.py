@@ -94,6 +94,24 @@ def interleaving_due(history: RunHistory, step: Step) -> bool:
     )
 
 
+def asked_again(history: RunHistory, step: Step) -> str | None:
+    """With interleaving off a prefill that is ongoing goes on in the next step, unless a request
+    is paused (SPY-R34)."""
+    ongoing = history.ongoing()
+    if history.config["interleave"] or not ongoing or history.paused:
+        return None
+    if history.prefill_members(step):
+        return None
+    one = ongoing[0]
+    return f"{one.id} has {one.computed} of {one.prompt} tokens computed, and no chunk of it runs"
+
+
+def ongoing_beside_a_batch(history: RunHistory, step: Step) -> bool:
+    """Interleaving is off, and a prefill is ongoing while a request decodes."""
+    free = not history.config["interleave"] and not history.paused
+    return free and bool(history.ongoing()) and bool(history.decoding())
+
+
 def overtaken(history: RunHistory, step: Step) -> str | None:
     """Prefill starts in order of arrival (SPY-R53).
 
@@ -153,6 +171,7 @@ PREDICATES = {
     "SPY-R13": Predicate(shared_prefill_step, prefill_has_company),
     "SPY-R31": Predicate(ongoing_overtaken, ongoing_and_waiting, "prefill"),
     "SPY-R32": Predicate(not_interleaved, interleaving_due),
+    "SPY-R34": Predicate(asked_again, ongoing_beside_a_batch),
     "SPY-R53": Predicate(overtaken, queue_order_matters, "prefill"),
     "SPY-R36": Predicate(over_capacity, batch_full),
     "SPY-R35": Predicate(idle_while_pending, prefill_held_back),
