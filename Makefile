@@ -11,7 +11,7 @@ JOBS ?= 2
 FILES ?=
 OPTIONS ?=
 
-.PHONY: gate test test-all house study lint bench selfcheck explore explorers mutation rule-coverage formulas encodings contracts docs \
+.PHONY: gate test test-all house study lint bench selfcheck explore explorers mutation rule-coverage hidden-fields formulas encodings contracts docs \
 	seeds campaign-test campaign-bench campaign-scale clean
 
 gate: $(VENV)/installed
@@ -83,6 +83,11 @@ SAMPLE ?= 0
 SYSTEM ?=
 rule-coverage: $(VENV)/installed-mutation
 	PYTHONHASHSEED=0 $(BIN)/python tests/mutation/rule_coverage.py --jobs $(JOBS) --sample $(SAMPLE) $(SYSTEM)
+
+# Correct schedulers that hide fields at random are never accused: 2,000 gates, an hour of two cores.
+# OPTIONS="--gates 100": some minutes.
+hidden-fields: $(VENV)/installed-test
+	$(BIN)/python tests/bench/hidden_fields.py --jobs $(JOBS) $(OPTIONS)
 
 # Two minutes of one core: the runs with which a gate begins (gate/corpus/builtin/*/seeds), made anew.
 seeds: $(VENV)/installed-test
