@@ -31,12 +31,13 @@ class Numbers:
     _made: int = 0
     _splits: dict[tuple[int, int], tuple[Any, Any, Any]] = field(default_factory=dict)
 
-    def fresh(self, name: str, low: int, high: Any) -> Any:
+    def fresh(self, name: str, low: int | None, high: Any) -> Any:
         """A new number from `low` to `high`, both included; None is no bound (integers only)."""
         self._made += 1
         full = f"{name}!{self._made}"
         made = z3.Int(full) if self.kind == "integers" else z3.BitVec(full, self.bits)
-        self.facts.append(made >= low)
+        if low is not None:
+            self.facts.append(made >= low)
         if high is not None:
             self.facts.append(made <= high)
         return made
@@ -45,14 +46,17 @@ class Numbers:
         """A constant."""
         return z3.IntVal(number) if self.kind == "integers" else z3.BitVecVal(number, self.bits)
 
-    def split(self, number: Any, by: Any, most: int | None) -> tuple[Any, Any]:
-        """Quotient (at most `most`, if given) and remainder of a number that is not negative.
+    def split(
+        self, number: Any, by: Any, most: int | None, *, signed: bool = False
+    ) -> tuple[Any, Any]:
+        """Quotient (at most `most`, if given) and remainder of a number that is not negative, or,
+        `signed`, of any number.
 
         `by` may be symbolic; the fact is not linear then.
         """
         key = (number.get_id(), by if isinstance(by, int) else -by.get_id())
         if key not in self._splits:
-            quotient = self.fresh("quotient", 0, most)
+            quotient = self.fresh("quotient", None if signed else 0, most)
             remainder = self.fresh("remainder", 0, by - 1)
             self.facts.append(number == quotient * by + remainder)
             # Both are kept: Z3 gives the ids of what is gone to others.

@@ -7,17 +7,33 @@ steps: the last one, or the last at which some member fills a block.
 """
 
 from bisect import bisect_left, insort
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from .volumetric import Check, Decoding, Newcomer, round_up
 
+# (tokens of the longest, all offsets in ascending order, steps, block size) -> largest tkv
+LargestTkv = Callable[[int, list[int], int, int], int]
+
 
 def peak_volume(decoding: Sequence[Decoding], newcomer: Newcomer, block_size: int) -> int:
-    """Largest batch x tkv, in tokens, of any decode step that the newcomer takes part in.
+    """Largest batch x tkv, in tokens, of any decode step that the newcomer takes part in."""
+    return largest_volume(decoding, newcomer, block_size, largest_tkv)
 
-    0 if it takes part in none. Members are taken up from the one that runs longest, with the
-    longest length and the sorted offsets of requests that are active: about n log n for n members.
-    A request that is asked about too early, with members missing, only counts less than is there.
+
+def rounded_volume(decoding: Sequence[Decoding], newcomer: Newcomer, block_size: int) -> int:
+    """The same from above, simpler: at each finishing time the batch's whole blocks, filled."""
+    return largest_volume(decoding, newcomer, block_size, filled_blocks)
+
+
+def largest_volume(
+    decoding: Sequence[Decoding], newcomer: Newcomer, block_size: int, largest: LargestTkv
+) -> int:
+    """Largest batch x tkv until any finishing time of the newcomer's life, by the `largest` tkv of
+    a batch until then; 0 if the newcomer takes part in no decode step.
+
+    Members are taken up from the one that runs longest, with the longest length and the sorted
+    offsets of requests that are active: about n log n for n members. A request that is asked about
+    too early, with members missing, only counts less than is there.
     """
     all_requests = [(one.remaining, one.computed) for one in decoding]
     all_requests.append((newcomer.remaining, newcomer.prompt))
@@ -27,20 +43,32 @@ def peak_volume(decoding: Sequence[Decoding], newcomer: Newcomer, block_size: in
         longest = max(longest, tokens)
         insort(offsets, tokens % block_size)
         if 0 < ends <= newcomer.remaining:
-            peak = max(peak, len(offsets) * _largest_tkv(longest, offsets, ends, block_size))
+            peak = max(peak, len(offsets) * largest(longest, offsets, ends, block_size))
     return peak
 
 
-def rounded_volume(decoding: Sequence[Decoding], newcomer: Newcomer, block_size: int) -> int:
-    """The same from above, simpler: at each finishing time the batch's whole blocks, filled."""
-    all_requests = [(one.remaining, one.computed) for one in decoding]
-    all_requests.append((newcomer.remaining, newcomer.prompt))
-    longest, peak = 0, 0
-    for batch, (ends, tokens) in enumerate(sorted(all_requests, reverse=True), 1):
-        longest = max(longest, tokens)
-        if 0 < ends <= newcomer.remaining:
-            peak = max(peak, batch * round_up(longest + ends, block_size))
-    return peak
+def largest_tkv(longest: int, offsets: list[int], ends: int, block_size: int) -> int:
+    """Largest tkv of the steps up to step `ends`, if all of them have the same members.
+
+    `offsets`: tokens beyond whole blocks before the first step, ascending.
+    """
+    # Tokens in the last block after step `ends`: most for the offset next below a whole turn.
+    turn = (1 - ends) % block_size
+    filled = (offsets[bisect_left(offsets, turn) - 1] - turn) % block_size + 1
+    last = (longest + ends - 1) // block_size * block_size + filled
+    # Steps back to where some member filled its block: the offset next above a whole turn.
+    turn = -ends % block_size
+    above = bisect_left(offsets, turn) % len(offsets)
+    back = (offsets[above] - turn) % block_size
+    if back >= ends:
+        return last
+    return max(last, ((longest + ends - back - 1) // block_size + 1) * block_size)
+
+
+def filled_blocks(longest: int, offsets: list[int], ends: int, block_size: int) -> int:
+    """The same from above: the blocks of the longest after step `ends`, filled."""
+    whole: int = round_up(longest + ends, block_size)
+    return whole
 
 
 def accepts_exactly(
@@ -58,21 +86,3 @@ def accepts_rounded(
 
 
 CHECKS: dict[str, Check] = {"exact": accepts_exactly, "rounded": accepts_rounded}
-
-
-def _largest_tkv(longest: int, offsets: list[int], ends: int, block_size: int) -> int:
-    """Largest tkv of the steps up to step `ends`, if all of them have the same members.
-
-    `offsets`: tokens beyond whole blocks before the first step, ascending.
-    """
-    # Tokens in the last block after step `ends`: most for the offset next below a whole turn.
-    turn = (1 - ends) % block_size
-    filled = (offsets[bisect_left(offsets, turn) - 1] - turn) % block_size + 1
-    last = (longest + ends - 1) // block_size * block_size + filled
-    # Steps back to where some member filled its block: the offset next above a whole turn.
-    turn = -ends % block_size
-    above = bisect_left(offsets, turn) % len(offsets)
-    back = (offsets[above] - turn) % block_size
-    if back >= ends:
-        return last
-    return max(last, ((longest + ends - back - 1) // block_size + 1) * block_size)

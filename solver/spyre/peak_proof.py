@@ -12,7 +12,9 @@ after so many steps; it is active until then.
    full (`full_block`), which is no less than at k (`growth`). So e and f together bound k: sound.
 4. `last_fill`: f is as many steps before e as the active request with the fewest tokens beyond
    whole blocks at e has of them.
-5. Both volumes are reached: at e by the active, at f by them and perhaps more, whose tkv is no less
+5. The code asks so: `walk` that of every end all active requests are counted, `largest` and
+   `filled` what is said of their tkv, `alone` and `asks` that the answer is taken.
+6. Both volumes are reached: at e by the active, at f by them and perhaps more, whose tkv is no less
    (`fewer_is_less`). So a refused newcomer could exceed the limit: no safe request is refused.
 """
 
@@ -23,7 +25,9 @@ import z3
 
 from ..numbers import Numbers, negated
 from ..obligation import Obligation
+from .admission_code import asks
 from .formulas import Lengths, round_up
+from .peak_code import alone, filled, largest, walk
 from .symbols import blocks, length, lengths_of, make_numbers, own_tkv
 from .volumetric_proof import fewer_is_less, tkv_within_blocks
 
@@ -45,9 +49,12 @@ def obligations(check: str, block: int | None = 64) -> list[Obligation]:
             partial(_growth, lengths, 1),
         ),
         tkv_within_blocks(lengths),
+        alone(check),
+        *(asks(size, by_check=True) for size in (1, 2, 3)),
+        walk(1),
     ]
     if check == "rounded":
-        return both
+        return [*both, filled()]
     return [
         *both,
         Obligation(
@@ -69,6 +76,9 @@ def obligations(check: str, block: int | None = 64) -> list[Obligation]:
             partial(_last_fill, lengths, 1),
         ),
         fewer_is_less(lengths),
+        largest(1, 64),
+        largest(2, 2),
+        largest(3, 2),
     ]
 
 

@@ -15,22 +15,25 @@ base = max(T, P). RU rounds up to whole blocks.
    k is at most R(x), so by 3 and 4 tkv(k) is at most term(x). If no request has, the walk stops at
    the newcomer and counts all m, so m x term(newcomer) is within the limit, and tkv(k) is at most
    that. Alone, a request is within the limit because the front door keeps prompt + max_tokens - 1
-   so. `counting` checks this argument with all terms arbitrary, at small sizes.
+   so. `counting` checks this argument, all terms and the limit arbitrary, for up to four decoding
+   requests; `asks` that the formula is asked about the batch as it is.
 7. After the newcomer has left, the batch is part of the one before it joined, at the same lengths:
    what was within the limit then still is, since `fewer_is_less`: a request that leaves, early or
    not, raises no request's tkv.
 
-Each lemma has a guard: the same lemma, about a formula that gives less, which must be refuted.
+4 to 6 are about the code that the model runs, on symbols: the formula, and `fits_volume` with its
+walk. Each lemma has a guard: the same lemma, about a formula that gives less, which must be
+refuted.
 """
 
-from functools import partial
-from typing import Any
+from typing import Any, NamedTuple, cast
 
-import z3
-
+from ...model.spyre import volumetric
+from ..execution import Path, Run, bare, paths
 from ..numbers import Numbers, negated
 from ..obligation import Obligation
-from .formulas import Joining, Lengths, Member, Projected, accepts, base_of, formula_named, round_up
+from .admission_code import asks, counting, holds_on
+from .formulas import Joining, Lengths, base_of, round_up
 from .symbols import blocks, length, lengths_of, make_numbers, own_tkv
 
 
@@ -74,15 +77,8 @@ def obligations(formula: str, block: int | None = 64) -> list[Obligation]:
             lambda: _ordered(formula, lengths, 1),
         ),
         fewer_is_less(lengths),
-        *(
-            Obligation(
-                f"counting_{decoding}",
-                f"The walk counts each of {decoding} decoding requests, whatever their terms.",
-                partial(_counting, decoding, 0),
-                partial(_counting, decoding, 1),
-            )
-            for decoding in (1, 2, 3, 4)
-        ),
+        *map(asks, (1, 2, 3)),
+        *map(counting, (1, 2, 3, 4)),
     ]
 
 
@@ -129,8 +125,21 @@ def _tkv_within_blocks(lengths: Lengths, less: int) -> list[Any]:
     return negated(numbers, reached <= widest * lengths.block - less)
 
 
-def _batch(numbers: Numbers, decoding: int) -> tuple[Any, list[Member], Joining]:
-    """The tkv of a batch, members no longer than it, and a newcomer."""
+class Batch(NamedTuple):
+    """A batch in symbols, members no longer than its tkv, and a newcomer."""
+
+    tkv: Any
+    members: list[volumetric.Decoding]
+    prompt: Any
+    remaining: Any
+
+    @property
+    def base(self) -> Any:
+        """The wider of batch and prompt."""
+        return base_of(self.tkv, Joining(self.prompt, self.remaining))
+
+
+def _batch(numbers: Numbers, decoding: int) -> Batch:
     tkv = length(numbers, "tkv")
     members = []
     for _ in range(decoding):
@@ -138,32 +147,54 @@ def _batch(numbers: Numbers, decoding: int) -> tuple[Any, list[Member], Joining]
         remaining = length(numbers, "remaining")
         prompt = length(numbers, "prompt")
         numbers.facts += [prompt <= computed, computed <= own, own <= tkv]
-        members.append(Member(z3.BoolVal(True), computed, remaining, own, prompt))
-    return tkv, members, Joining(length(numbers, "prompt"), length(numbers, "remaining", 0))
+        members.append(volumetric.Decoding(computed, remaining, own, prompt))
+    return Batch(tkv, members, length(numbers, "prompt"), length(numbers, "remaining", 0))
+
+
+def _projected(formula: str, numbers: Numbers, lengths: Lengths, batch: Batch) -> list[Path]:
+    """What the model's formula projects, on every path through it."""
+    asked = volumetric.formula_named(formula)
+    if asked is None:
+        raise KeyError(formula)
+
+    def code(run: Run) -> volumetric.Projection:
+        members = [
+            volumetric.Decoding(*(cast(int, run.number(each)) for each in member))
+            for member in batch.members
+        ]
+        prompt, tokens = run.number(batch.prompt), run.number(batch.remaining + 1)
+        newcomer = volumetric.Newcomer(cast(int, prompt), cast(int, tokens))
+        block = lengths.block if isinstance(lengths.block, int) else run.number(lengths.block)
+        return asked(cast(int, run.number(batch.tkv)), members, newcomer, cast(int, block))
+
+    return list(paths(numbers, code))
 
 
 def _covers_decoding(formula: str, lengths: Lengths, less: int) -> list[Any]:
     numbers = make_numbers(lengths)
-    tkv, members, newcomer = _batch(numbers, 1)
-    [term] = formula_named(formula)(numbers, lengths, tkv, members, newcomer).decoding
-    due = round_up(numbers, lengths, base_of(tkv, newcomer) + members[0].remaining)
-    return negated(numbers, term - less >= due)
+    batch = _batch(numbers, 1)
+    taken = _projected(formula, numbers, lengths, batch)
+    due = round_up(numbers, lengths, batch.base + batch.members[0].remaining)
+    return holds_on(numbers, taken, lambda ends: bare(ends.decoding[0]) - less >= due)
 
 
 def _covers_newcomer(formula: str, lengths: Lengths, less: int) -> list[Any]:
     numbers = make_numbers(lengths)
-    tkv, members, newcomer = _batch(numbers, 1)
-    term = formula_named(formula)(numbers, lengths, tkv, members, newcomer).newcomer
-    due = round_up(numbers, lengths, base_of(tkv, newcomer) + newcomer.remaining)
-    return negated(numbers, term - less >= due)
+    batch = _batch(numbers, 1)
+    taken = _projected(formula, numbers, lengths, batch)
+    due = round_up(numbers, lengths, batch.base + batch.remaining)
+    return holds_on(numbers, taken, lambda ends: bare(ends.newcomer) - less >= due)
 
 
 def _ordered(formula: str, lengths: Lengths, less: int) -> list[Any]:
     numbers = make_numbers(lengths)
-    tkv, members, newcomer = _batch(numbers, 2)
-    [short, long] = formula_named(formula)(numbers, lengths, tkv, members, newcomer).decoding
-    numbers.facts.append(members[0].remaining <= members[1].remaining)
-    return negated(numbers, short <= long - less)
+    batch = _batch(numbers, 2)
+    taken = _projected(formula, numbers, lengths, batch)
+    short, long = batch.members
+    numbers.facts.append(short.remaining <= long.remaining)
+    return holds_on(
+        numbers, taken, lambda ends: bare(ends.decoding[0]) <= bare(ends.decoding[1]) - less
+    )
 
 
 def _fewer_is_less(lengths: Lengths, less: int) -> list[Any]:
@@ -172,29 +203,3 @@ def _fewer_is_less(lengths: Lengths, less: int) -> list[Any]:
     numbers.facts += [before >= after, after >= blocks(numbers, lengths, own)]
     now = own_tkv(numbers, lengths, own, after)
     return negated(numbers, now <= own_tkv(numbers, lengths, own, before) - less)
-
-
-def _counting(size: int, beyond: int) -> list[Any]:
-    """Any terms, limit and tkv: the m active fit m times, if every active term covers the tkv."""
-    limit = 12  # products are split into cases, so the limit is a number; terms are up to twice it
-    numbers = Numbers()
-    lengths = Lengths(1, 4 * limit)
-    terms = [numbers.fresh("term", 1, 2 * limit) for _ in range(size)]
-    lefts = [numbers.fresh("left", 1, 2 * limit) for _ in range(size)]
-    own, left = numbers.fresh("own", 1, 2 * limit), numbers.fresh("own_left", 0, 2 * limit)
-    step, tkv = numbers.fresh("step", 1, 2 * limit), numbers.fresh("tkv", 1, 2 * limit)
-    members = [Member(z3.BoolVal(True), None, other, None, None) for other in lefts]
-    numbers.facts += accepts(numbers, lengths, Projected(own, terms), members, limit)
-    for term, other in zip(terms, lefts, strict=True):
-        numbers.facts += [
-            z3.Implies(lesser <= other, lower <= term)
-            for lower, lesser in zip(terms, lefts, strict=True)
-        ]
-        numbers.facts.append(z3.Implies(other >= step, tkv <= term))
-    active = [other >= step for other in lefts]
-    numbers.facts += [left >= step, tkv <= own, z3.Or(active)]
-    batch = 1 + numbers.count(active)
-    return [
-        *numbers.facts,
-        z3.Or([z3.And(batch >= m, tkv + beyond > limit // m) for m in range(1, size + 2)]),
-    ]

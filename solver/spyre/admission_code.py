@@ -1,0 +1,151 @@
+"""Lemmas about the code of an admission: `model.spyre.admission.fits_volume` and what it calls.
+
+Nothing of it is written a second time: the code runs on symbols (`solver.execution`), with a
+formula or a check in its place of which no more is known than the lemmas say.
+"""
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, cast
+
+import z3
+
+from ...model.spyre import admission, volumetric
+from ...model.spyre.config import SpyreConfig
+from ...model.spyre.revision import Revision
+from ...model.spyre.state import Sequence as Request
+from ..execution import Path, Run, Truth, bare, paths
+from ..numbers import Numbers
+from ..obligation import Obligation
+from .formulas import Lengths
+from .symbols import blocks, length, own_tkv
+
+BLOCK = 64  # where nothing is asked that a block has a part in
+
+
+def counting(size: int) -> Obligation:
+    """For every formula."""
+    return Obligation(
+        f"counting_{size}",
+        f"The walk counts each of {size} decoding requests, whatever their terms.",
+        partial(_counting, size, 0),
+        partial(_counting, size, 1),
+    )
+
+
+def asks(size: int, *, by_check: bool = False) -> Obligation:
+    """For every formula, or for every check that projects nothing."""
+    return Obligation(
+        f"asks_{size}",
+        f"The {'check' if by_check else 'formula'} is asked about {size} decoding requests and the "
+        "newcomer as they are, and its answer is taken.",
+        partial(_asks, by_check, size, 0),
+        partial(_asks, by_check, size, 1),
+    )
+
+
+def holds_on(numbers: Numbers, taken: Sequence[Path], claim: Callable[[Any], Any]) -> list[Any]:
+    """What must have no solution, if the claim about its result holds on every path."""
+    wrong = [z3.And(*path.conditions, z3.Not(claim(path.result))) for path in taken]
+    return [*numbers.facts, z3.Or(wrong)]
+
+
+def fits_volume(run: Run, limit: Any, members: list[Request], newcomer: Request, **by: Any) -> Any:
+    """The model's own, by a formula or a check that is put in."""
+    config = SpyreConfig(block_size=BLOCK, max_batch_tkv=cast(int, run.number(limit)))
+    revision = Revision("any", **({"projection": None} | by))
+    return admission.fits_volume(config, revision, 0, members, newcomer)
+
+
+def request(number: int, **more: Any) -> Request:
+    """One of which nothing else matters."""
+    return Request(**{"id": str(number), "prompt": 1, "max_tokens": 1, "output_len": 1, **more})
+
+
+def _counting(size: int, beyond: int) -> list[Any]:
+    """Any terms, limit and tkv: the m active fit m times, if every active term covers the tkv."""
+    numbers = Numbers()
+    limit, own, own_left, step, tkv = (
+        length(numbers, name) for name in ("limit", "own", "own_left", "step", "tkv")
+    )
+    terms = [length(numbers, "term") for _ in range(size)]
+    lefts = [length(numbers, "left") for _ in range(size)]
+
+    def code(run: Run) -> Any:
+        def projects(*asked: Any) -> volumetric.Projection:
+            return volumetric.Projection(
+                cast(int, run.number(own)), [cast(int, run.number(term)) for term in terms]
+            )
+
+        members = [request(number) for number in range(size)]
+        return fits_volume(run, limit, members, request(size), projection=projects)
+
+    taken = list(paths(numbers, code))
+    for term, left in zip(terms, lefts, strict=True):
+        numbers.facts += [
+            z3.Implies(lesser <= left, lower <= term)
+            for lower, lesser in zip(terms, lefts, strict=True)
+        ]
+        numbers.facts.append(z3.Implies(left >= step, tkv <= term))
+    active = [left >= step for left in lefts]
+    numbers.facts += [own_left >= step, tkv <= own, z3.Or(active)]
+    batch = 1 + numbers.count(active)
+    within = z3.And(
+        [z3.Implies(batch == m, m * (tkv + beyond) <= limit) for m in range(2, size + 2)]
+    )
+    return holds_on(numbers, taken, lambda accepted: z3.Or(z3.BoolVal(not accepted), within))
+
+
+def _asks(by_check: bool, size: int, more: int) -> list[Any]:
+    """Each request is asked about as it is, the limit is that of the configuration, and the answer
+    of a check is what counts."""
+    numbers, lengths = Numbers(), Lengths(BLOCK, None)
+    computed, left = ([length(numbers, name) for _ in range(size)] for name in ("has", "left"))
+    limit, prompt, tokens = (length(numbers, name) for name in ("limit", "prompt", "tokens"))
+    widest = numbers.largest([blocks(numbers, lengths, one) for one in computed])
+    says = z3.Bool("says")
+
+    def code(run: Run) -> Any:
+        asked: list[Any] = []
+
+        def formula(_: Any, members: Any, joining: Any, block: Any) -> volumetric.Projection:
+            asked.append(as_it_is(members, joining, block, run.number(limit)))
+            return volumetric.Projection(cast(int, run.number(numbers.value(0))), [])
+
+        def check(members: Any, joining: Any, block: Any, most: Any) -> Any:
+            asked.append(as_it_is(members, joining, block, most))
+            return Truth(run, says)
+
+        members = [
+            request(number, computed=run.number(has), max_tokens=run.number(rest + 1), generated=1)
+            for number, (has, rest) in enumerate(zip(computed, left, strict=True))
+        ]
+        newcomer = request(size, prompt=run.number(prompt), max_tokens=run.number(tokens))
+        by = {"volume_check": check} if by_check else {"projection": formula}
+        answer = bool(fits_volume(run, limit, members, newcomer, **by))
+        return asked, answer
+
+    def as_it_is(members: Any, joining: Any, block: Any, most: Any) -> Any:
+        if len(members) != size or block != BLOCK:
+            return z3.BoolVal(False)
+        return z3.And(
+            bare(most) == limit,
+            bare(joining.prompt) == prompt,
+            bare(joining.max_tokens) == tokens,
+            *(
+                z3.And(
+                    bare(member.computed) == has,
+                    bare(member.remaining) == rest + more,
+                    bare(member.tkv) == own_tkv(numbers, lengths, has, widest),
+                )
+                for member, has, rest in zip(members, computed, left, strict=True)
+            ),
+        )
+
+    def right(result: Any) -> Any:
+        asked, answer = result
+        if len(asked) != 1:
+            return z3.BoolVal(False)
+        return z3.And(asked[0], says == answer) if by_check else asked[0]
+
+    return holds_on(numbers, list(paths(numbers, code)), right)
