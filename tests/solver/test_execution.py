@@ -1,7 +1,7 @@
 """Code on symbols: every path is taken once, and what comes out is what the code gives."""
 
 import z3
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from schedproof.model.spyre import padding, tkv
@@ -17,7 +17,7 @@ def on(numbers: Numbers, values: dict[z3.ArithRef, int], code) -> list:
     results = []
     for path in list(paths(numbers, code)):
         solver = z3.Solver()
-        solver.add(numbers.facts, facts, path.conditions)
+        solver.add([*numbers.facts, *facts, *path.conditions])
         if solver.check() == z3.sat:
             found = path.result
             is_symbol = isinstance(found, z3.ExprRef)
@@ -35,6 +35,7 @@ def arithmetic(one, other):
     return sorted([one, other, total])[1]
 
 
+@settings(max_examples=15, deadline=None)
 @given(SMALL, SMALL)
 def test_a_path_gives_what_the_code_gives(one: int, other: int) -> None:
     numbers = Numbers()
@@ -43,6 +44,7 @@ def test_a_path_gives_what_the_code_gives(one: int, other: int) -> None:
     assert found == [arithmetic(one, other)]
 
 
+@settings(max_examples=15, deadline=None)
 @given(st.lists(st.integers(1, 40), min_size=1, max_size=3))
 def test_the_tkv_of_a_batch_on_symbols_is_its_tkv(lengths: list[int]) -> None:
     numbers = Numbers()
