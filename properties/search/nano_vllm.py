@@ -138,24 +138,23 @@ def contents(
 ) -> Content:
     """What a prompt of about `length` tokens says: often what an earlier request said."""
     own: Content = ((name, length),)
-    said = draw(st.sampled_from(("own", "same", "before", "on")))
+    said = draw(st.sampled_from(("own", "same", "before")))
     if not earlier or said == "own":
         return own
-    if said == "on":
-        # It goes on behind the last whole block of one that may still run.
-        return goes_on(config, draw(st.sampled_from(earlier)), name, length)
     if said == "same":
         # Running together, both need their next block in the same step.
         return earlier[-1].prompt
+    if draw(st.booleans()):
+        return goes_on(config, draw(st.sampled_from(earlier)), name, length)
     longest = longest_request(config) - 1
     return said_before(draw, earlier, name, length, config["block_size"], borders(config), longest)
 
 
 def goes_on(config: Config, other: Request, name: str, length: int) -> Content:
-    """The whole blocks of a prompt and of its answer, up to about `length`, then tokens of its
-    own."""
+    """The whole blocks of a prompt, and one that the answer to it begins or fills, then tokens of
+    its own."""
     block, most = config["block_size"], longest_request(config) - 2
-    whole = min(max(other.prompt_len, length), most) // block * block
+    whole = min(other.prompt_len + block, most) // block * block
     shared = prefix((*other.prompt, (f"out:{other.id}", other.tokens_to_emit)), whole)
     rest = max(length - sum(tokens for _, tokens in shared), 1)
     return (*shared, (name, rest))

@@ -82,12 +82,12 @@ def _cut_although_off(history: RunHistory, step: Step, who: list[RequestHistory]
 
 
 def _cut_wrongly(history: RunHistory, step: Step, who: list[RequestHistory]) -> str | None:
-    """One of these computes another number of tokens than the least of the three."""
+    """One of these computes another number of tokens than the least of the three, or none."""
     left, limit = history.config["max_num_batched_tokens"], threshold(history)
     asked = {one.id for one in who}
     for one in scheduled(history, step):
         missing, tokens = behind(history, step, one), step.scheduled[one.id]
-        if missing is not None and one.id in asked and tokens != min(missing, limit, left):
+        if missing is not None and one.id in asked and tokens != (min(missing, limit, left) or 1):
             return (
                 f"{one.id} computes {tokens} tokens; it needs {missing}, at most {limit} a "
                 f"request, {left} left of the budget"

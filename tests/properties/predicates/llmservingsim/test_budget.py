@@ -54,6 +54,14 @@ def test_who_starts_computes_the_least_of_need_threshold_and_budget(
     assert (budget.start_wrong(history, ran({"a": tokens}, "a")) is not None) is breaks
 
 
+@pytest.mark.parametrize("revision", ["documented", "head"])
+def test_a_request_that_starts_computes_a_token(revision):
+    history = book(request("a", 10), request("b"), revision=revision)
+    reported = budget.start_wrong(history, ran({"a": 10, "b": 0}, "ab"))
+    assert reported is not None
+    assert reported.startswith("b computes 0 tokens")
+
+
 @pytest.mark.parametrize(("revision", "breaks"), [("documented", False), ("head", True)])
 def test_with_chunking_off_the_page_leaves_open_whether_the_budget_cuts_a_start(revision, breaks):
     off = {"max_num_batched_tokens": 3, "enable_chunked_prefill": False}
