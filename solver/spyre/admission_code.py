@@ -50,11 +50,13 @@ def holds_on(numbers: Numbers, taken: Sequence[Path], claim: Callable[[Any], Any
     return [*numbers.facts, z3.Or(wrong)]
 
 
-def fits_volume(run: Run, limit: Any, members: list[Request], newcomer: Request, **by: Any) -> Any:
-    """The model's own, by a formula or a check that is put in."""
+def fits_volume(
+    run: Run, limit: Any, members: list[Request], newcomer: Request, current: Any = 0, **by: Any
+) -> Any:
+    """The model's own, by a formula or a check that is put in; `current`: the batch's tkv."""
     config = SpyreConfig(block_size=BLOCK, max_batch_tkv=cast(int, run.number(limit)))
     revision = Revision("any", **({"projection": None} | by))
-    return admission.fits_volume(config, revision, 0, members, newcomer)
+    return admission.fits_volume(config, revision, current, members, newcomer)
 
 
 def request(number: int, **more: Any) -> Request:
@@ -97,23 +99,25 @@ def _counting(size: int, beyond: int) -> list[Any]:
 
 
 def _asks(by_check: bool, size: int, more: int) -> list[Any]:
-    """Each request is asked about as it is, the limit is that of the configuration, and the answer
-    of a check is what counts."""
+    """Each request is asked about as it is; a formula is asked at the batch's tkv, and a check with
+    the limit of the configuration, and its answer is what counts."""
     numbers, lengths = Numbers(), Lengths(BLOCK, None)
     computed, left = ([length(numbers, name) for _ in range(size)] for name in ("has", "left"))
-    limit, prompt, tokens = (length(numbers, name) for name in ("limit", "prompt", "tokens"))
+    limit, prompt, tokens, tkv = (
+        length(numbers, name) for name in ("limit", "prompt", "tokens", "tkv")
+    )
     widest = numbers.largest([blocks(numbers, lengths, one) for one in computed])
     says = z3.Bool("says")
 
     def code(run: Run) -> Any:
         asked: list[Any] = []
 
-        def formula(_: Any, members: Any, joining: Any, block: Any) -> volumetric.Projection:
-            asked.append(as_it_is(members, joining, block, run.number(limit)))
+        def formula(at: Any, members: Any, joining: Any, block: Any) -> volumetric.Projection:
+            asked.append(z3.And(bare(at) == tkv, as_they_are(members, joining, block)))
             return volumetric.Projection(cast(int, run.number(numbers.value(0))), [])
 
         def check(members: Any, joining: Any, block: Any, most: Any) -> Any:
-            asked.append(as_it_is(members, joining, block, most))
+            asked.append(z3.And(bare(most) == limit, as_they_are(members, joining, block)))
             return Truth(run, says)
 
         members = [
@@ -122,14 +126,13 @@ def _asks(by_check: bool, size: int, more: int) -> list[Any]:
         ]
         newcomer = request(size, prompt=run.number(prompt), max_tokens=run.number(tokens))
         by = {"volume_check": check} if by_check else {"projection": formula}
-        answer = bool(fits_volume(run, limit, members, newcomer, **by))
+        answer = bool(fits_volume(run, limit, members, newcomer, run.number(tkv), **by))
         return asked, answer
 
-    def as_it_is(members: Any, joining: Any, block: Any, most: Any) -> Any:
+    def as_they_are(members: Any, joining: Any, block: Any) -> Any:
         if len(members) != size or block != BLOCK:
             return z3.BoolVal(False)
         return z3.And(
-            bare(most) == limit,
             bare(joining.prompt) == prompt,
             bare(joining.max_tokens) == tokens,
             *(

@@ -247,7 +247,10 @@ def main() -> int:
     parser.add_argument("--sample", type=int, default=0, help="changes of each list; 0: all")
     parser.add_argument("--seed", type=int, default=0)
     given = parser.parse_args()
-    rows, failed = list[str](), False
+    failed = False
+    heads = "system", "revision", "changes", "", "show in a run", "found", "left open", "survive"
+    print(f"| {' | '.join((*heads, 'share'))} |")
+    print("|---" * 9 + "|", flush=True)
     with tempfile.TemporaryDirectory() as folder:
         copy = copied(folder)
         for asked in JUDGED:
@@ -263,13 +266,9 @@ def main() -> int:
                     if survives and not (mutant.is_open or mutant.hole):
                         failed = True
                         line = f"line {mutant.line} {mutant.change}"
-                        print(f"survives in {asked.revision}: {line}", flush=True)
+                        print(f"survives in {asked.revision}: {line}", file=sys.stderr, flush=True)
                 failed |= share_found(became) < REACHED
-                rows.append(row(asked, name, len(mutants), became))
-    heads = "system", "revision", "changes", "", "show in a run", "found", "left open", "survive"
-    print(f"| {' | '.join((*heads, 'share'))} |")
-    print("|---" * 9 + "|")
-    print("\n".join(rows))
+                print(row(asked, name, len(mutants), became), flush=True)
     return int(failed)
 
 

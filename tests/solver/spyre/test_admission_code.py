@@ -55,6 +55,16 @@ def test_an_admission_that_forgets_a_member_is_refuted(monkeypatch):
     assert failing("rounded") >= {"asks_1", "asks_2", "asks_3"}
 
 
+def test_an_admission_by_another_tkv_is_refuted(monkeypatch):
+    whole = admission.fits_volume
+
+    def by_an_older_tkv(config, revision, current, decoding, newcomer):
+        return whole(config, revision, current - 1, decoding, newcomer)
+
+    monkeypatch.setattr(admission, "fits_volume", by_an_older_tkv)
+    assert failing("common_base") == {"asks_1", "asks_2", "asks_3"}
+
+
 def test_a_formula_from_another_base_is_refuted(monkeypatch):
     def from_the_batch(self, tkv, decoding, newcomer, block_size):
         ends = [self.member(max, tkv, tkv, tkv, member, block_size) for member in decoding]
