@@ -12,7 +12,7 @@ from .undecided import Candidates, OpenRequestHistory, fully_decided
 # Counters of a request.
 COUNTERS = (
     *("computed", "emitted", "prefix_hit", "prefill_steps", "paused_steps"),
-    *("regenerated", "lost", "preemptions", "arrival"),
+    *("regenerated", "lost", "preemptions", "arrival", "began"),
 )
 
 
@@ -59,6 +59,13 @@ class Book(RunHistory):
         """The next token of a request is its last."""
         account = self.live[request]
         account.output_len = account.emitted + 1
+
+    def begun_since(self, gone: RequestHistory) -> tuple[str, ...]:
+        """The unfinished requests that began after one was over: what it had filled is not the
+        newest in the cache any more, where these filled it anew."""
+        if gone.over is None:
+            return ()
+        return tuple(name for name, one in self.live.items() if one.began > gone.over)
 
     def _enter(self, request: str, account: Any) -> None:
         self.requests[request] = account

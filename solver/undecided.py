@@ -193,6 +193,8 @@ class OpenRequestHistory:
         self.regenerated = 0
         self.lost = 0
         self.preemptions = 0
+        self.began = -1
+        self.over: int | None = None
         self.ended: str | None = None
 
     @property

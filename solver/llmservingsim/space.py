@@ -44,12 +44,12 @@ class LlmServingSimModels:
         # needs.
         self.waits_are_bounded = self.configs[0]["enable_chunked_prefill"]
         self._config = self.models[0].config
-        self._key = Key(self._config.enable_prefix_caching)
+        self._key = Key(self._config.enable_prefix_caching, newest=True)
 
     def menu(self, items: Sequence[MenuItem | Ranked]) -> Menu:
         """The menu of requests, each a prompt in segments, and its max_tokens."""
         menu = menu_of(items, self.models)
-        self._key = Key(self._config.enable_prefix_caching, mentioned(menu))
+        self._key = Key(self._config.enable_prefix_caching, mentioned(menu), newest=True)
         return menu
 
     def initial(self, member: int) -> State:

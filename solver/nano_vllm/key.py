@@ -25,7 +25,10 @@ def key(state: State, book: Book, mentioned: frozenset[str]) -> Hashable:
     newcomers = tuple(one.id not in queued for one in state.waiting)
     names = Names(mentioned, queues, book)
     computed = frozenset(
-        (names.request(one.id), names.content(one.content), one.max_computed, one.emitted)
+        (
+            *(names.request(one.id), names.content(one.content), one.max_computed, one.emitted),
+            tuple(names.request(name) for name in book.begun_since(one)),
+        )
         for one in book.requests.values()
         if one.max_computed and (one.ended or one.lost)
     )

@@ -19,10 +19,14 @@ class Key:
     is left to generate.
 
     `mentioned`: requests whose answers the menu has prompts with; these keep their names.
+    `newest`: of two blocks with the same content the one filled last is found.
     """
 
-    def __init__(self, caches: bool, mentioned: frozenset[str] = frozenset()) -> None:
+    def __init__(
+        self, caches: bool, mentioned: frozenset[str] = frozenset(), *, newest: bool = False
+    ) -> None:
         self._caches = caches
+        self._newest = newest
         self._mentioned = mentioned
 
     def __call__(self, state: Any, book: Book) -> Hashable:
@@ -51,7 +55,10 @@ class Key:
             for queue, waits in ((state.waiting, True), (state.running, False))
         )
         computed = frozenset(
-            (names.request(one.id), names.content(one.content), one.max_computed, one.emitted)
+            (
+                *(names.request(one.id), names.content(one.content), one.max_computed, one.emitted),
+                tuple(names.request(name) for name in book.begun_since(one) if self._newest),
+            )
             for one in book.requests.values()
             if one.max_computed and (one.ended or one.lost)
         )

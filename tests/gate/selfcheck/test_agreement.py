@@ -144,10 +144,14 @@ def test_a_predicate_that_breaks_too_early_is_a_disagreement():
     ids=["excludes what is", "finds what is none"],
 )
 def test_an_encoding_of_another_formula_is_a_disagreement(formula, encoded, expected):
-    wrong = formula_named(encoded)
+    wrong, lemmas = formula_named(encoded), volumetric_proof.obligations
     with ExitStack() as planted:
-        for module in (peak, single, volumetric_proof):
+        for module in (peak, single):
             planted.enter_context(mock.patch.multiple(module, formula_named=lambda _: wrong))
+        about = mock.patch.object(
+            volumetric_proof, "obligations", lambda _, block: lemmas(encoded, block)
+        )
+        planted.enter_context(about)
         assert verdicts(formula) == expected
 
 
