@@ -130,6 +130,15 @@ CHECKUP = (
     Scope("slots", "fewer slots", 3, SOME_LENGTHS, (12, 40), config=(("max_num_seqs", 2),)),
     Scope("even", "every length", 2, limits=(12, 20, 28)),
     Scope(
+        "sequential",
+        "without interleaving",
+        2,
+        SOME_LENGTHS,
+        (40,),
+        config=(("interleave", False),),
+        revisions=("2.1.2",),
+    ),
+    Scope(
         "uneven",
         "max_model_len not whole blocks",
         2,
