@@ -23,7 +23,13 @@ def admission_rooms(history: RunHistory, step: Step) -> Iterator[tuple[RequestHi
     if free is None or step.blocks is None or step.preempted:
         return
     size = history.config["block_size"]
-    free -= sum(taken_by(history, step, one, size) for one in kept(history, step))
+    for one in kept(history, step):
+        taken, table = taken_by(history, step, one, size), step.blocks.get(one.id)
+        if table is None and taken:
+            return
+        # What it has taken in this step may be a hit of one that is admitted after it.
+        free -= taken
+        held |= set(table or ())
     for one in admitted(history, step):
         hit, table = history.hit_now(step, one), step.blocks.get(one.id)
         if hit is None or table is None:

@@ -1,6 +1,7 @@
 """The watermark and the whole sequence, by example."""
 
 import pytest
+from msgspec.structs import replace
 
 from schedproof.properties.predicates.vllm import admission
 
@@ -44,3 +45,21 @@ def test_what_later_ones_took_was_free_before() -> None:
     history = book(request("a", 12), request("b", 2), max_num_batched_tokens=10)
     step = ran({"a": 8, "b": 2}, "ab", free_blocks=0)
     assert admission.rest_does_not_fit(history, step) is None
+
+
+def test_a_hit_on_a_block_that_a_running_request_took_in_the_same_step_costs_no_block() -> None:
+    """Block 4 is new in the step, and held by `a` when `b` finds it."""
+    one = request("b", 5, content=(("a", 1), ("out:a", 4)))
+    runs = request("a", 1, 2, 2)
+    history = book(
+        runs,
+        one,
+        running="a",
+        num_blocks=5,
+        watermark=0.25,
+        **{"block_size": 1, "reserve_full_isl": False},
+    )
+    history.last = replace(history.last, blocks={"a": (3, 5)}, free_blocks=3)
+    step = ran({"a": 1, "b": 1}, "ab", free_blocks=1, prefix_hit={"b": 3})
+    step = replace(step, blocks={"a": (3, 5, 4), "b": (3, 5, 4, 1)})
+    assert admission.reserve_given_away(history, step) is None
