@@ -84,7 +84,7 @@ SYSTEM ?=
 rule-coverage: $(VENV)/installed-mutation
 	PYTHONHASHSEED=0 $(BIN)/python tests/mutation/rule_coverage.py --jobs $(JOBS) --sample $(SAMPLE) $(SYSTEM)
 
-# Correct schedulers that hide fields at random are never accused: 2,000 gates, an hour of two cores.
+# Does a gate accuse correct schedulers that hide fields at random? 2,000 gates, an hour of two cores.
 # OPTIONS="--gates 100": some minutes.
 hidden-fields: $(VENV)/installed-test
 	$(BIN)/python tests/bench/hidden_fields.py --jobs $(JOBS) $(OPTIONS)

@@ -53,6 +53,18 @@ class Names:
         )
         return free, cached
 
+    def computed(self, book: Book, *, newest: bool) -> frozenset[Hashable]:
+        """What requests have computed that are over or lost it. `newest`: of two blocks with the
+        same content the one filled last is found, so that it counts which requests began since."""
+        return frozenset(
+            (
+                *(self.request(one.id), self.content(one.content), one.max_computed, one.emitted),
+                tuple(self.request(name) for name in book.begun_since(one) if newest),
+            )
+            for one in book.requests.values()
+            if one.max_computed and (one.ended or one.lost)
+        )
+
     def _stream(self, stream: str) -> Hashable:
         name = stream.removeprefix(GENERATED)
         return (name == stream, self._requests[name]) if name in self._requests else stream

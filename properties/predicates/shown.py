@@ -14,9 +14,10 @@ from ..history.run_history import RunHistory
 def shown_wrongly(history: RunHistory, step: Step) -> str | None:
     """A request shows tokens and blocks exactly if some of it is computed, and what it writes; the
     step is of the kind of what its requests do, and those that prefill are named so."""
-    if wrong := _other_kind(history, step) or _other_phase(history, step):
+    stay = list(_after(history, step))
+    if wrong := _other_kind(history, step) or _other_phase(stay, step):
         return wrong
-    for one, tokens in _after(history, step):
+    for one, tokens in stay:
         shown = None if step.computed is None else step.computed.get(one.id, 0)
         held = None if step.blocks is None else len(step.blocks.get(one.id, ()))
         if tokens and shown == 0:
@@ -56,11 +57,11 @@ def _other_kind(history: RunHistory, step: Step) -> str | None:
     return None
 
 
-def _other_phase(history: RunHistory, step: Step) -> str | None:
+def _other_phase(stay: list[tuple[RequestHistory, int]], step: Step) -> str | None:
     """A request is named as prefilling that goes on to generate, or one that has begun is not."""
     if step.prefilling is None or step.emitted is None:
         return None
-    for one, tokens in _after(history, step):
+    for one, tokens in stay:
         emitted = one.emitted + step.emitted.get(one.id, 0)
         named = one.id in step.prefilling
         if named and emitted > one.regenerated:

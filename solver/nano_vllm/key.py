@@ -24,14 +24,7 @@ def key(state: State, book: Book, mentioned: frozenset[str]) -> Hashable:
     queued = (book.last.waiting or ()) if book.last is not None else ()
     newcomers = tuple(one.id not in queued for one in state.waiting)
     names = Names(mentioned, queues, book)
-    computed = frozenset(
-        (
-            *(names.request(one.id), names.content(one.content), one.max_computed, one.emitted),
-            tuple(names.request(name) for name in book.begun_since(one)),
-        )
-        for one in book.requests.values()
-        if one.max_computed and (one.ended or one.lost)
-    )
+    computed = names.computed(book, newest=True)
     return (
         tuple(tuple(_member(one, names, book, places) for one in queue) for queue in queues),
         free_blocks(state.pool),

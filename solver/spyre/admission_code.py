@@ -20,7 +20,7 @@ from ..obligation import Obligation
 from .formulas import Lengths
 from .symbols import blocks, length, own_tkv
 
-BLOCK = 64  # where nothing is asked that a block has a part in
+BLOCK = 64  # tokens; `counting` holds for blocks of any size, since no block has a part in it
 
 
 def counting(size: int) -> Obligation:
@@ -38,7 +38,7 @@ def asks(size: int, *, by_check: bool = False) -> Obligation:
     return Obligation(
         f"asks_{size}",
         f"The {'check' if by_check else 'formula'} is asked about {size} decoding requests and the "
-        "newcomer as they are, and its answer is taken.",
+        f"newcomer as they are, and its answer is taken; blocks of {BLOCK}.",
         partial(_asks, by_check, size, 0),
         partial(_asks, by_check, size, 1),
     )
@@ -60,7 +60,7 @@ def fits_volume(
 
 
 def request(number: int, **more: Any) -> Request:
-    """One of which nothing else matters."""
+    """A request of the model; its other fields have no part in the lemma."""
     return Request(**{"id": str(number), "prompt": 1, "max_tokens": 1, "output_len": 1, **more})
 
 

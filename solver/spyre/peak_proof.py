@@ -12,8 +12,9 @@ after so many steps; it is active until then.
    full (`full_block`), which is no less than at k (`growth`). So e and f together bound k: sound.
 4. `last_fill`: f is as many steps before e as the active request with the fewest tokens beyond
    whole blocks at e has of them.
-5. The code asks so: `walk` that of every end all active requests are counted, `largest` and
-   `filled` what is said of their tkv, `alone` and `asks` that the answer is taken.
+5. The code does what 2 and 3 say, at small sizes: `walk` counts all requests that are active at
+   each end, `largest` and `filled` bound their tkv, `alone` and `asks` say that the answer is
+   taken.
 6. Both volumes are reached: at e by the active, at f by them and perhaps more, whose tkv is no less
    (`fewer_is_less`). So a refused newcomer could exceed the limit: no safe request is refused.
 """

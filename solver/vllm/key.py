@@ -54,14 +54,7 @@ class Key:
             )
             for queue, waits in ((state.waiting, True), (state.running, False))
         )
-        computed = frozenset(
-            (
-                *(names.request(one.id), names.content(one.content), one.max_computed, one.emitted),
-                tuple(names.request(name) for name in book.begun_since(one) if self._newest),
-            )
-            for one in book.requests.values()
-            if one.max_computed and (one.ended or one.lost)
-        )
+        computed = names.computed(book, newest=self._newest)
         return queues, free_blocks(state.pool), names.pool(state.pool), computed
 
 
