@@ -11,7 +11,7 @@ JOBS ?= 2
 FILES ?=
 OPTIONS ?=
 
-.PHONY: gate test test-all house study lint bench selfcheck explore explorers mutation rule-coverage hidden-fields formulas encodings contracts docs \
+.PHONY: gate test test-all house study lint bench selfcheck explore explorers mutation rule-coverage hidden-fields formulas proofs encodings contracts docs \
 	seeds campaign-test campaign-bench campaign-scale clean
 
 gate: $(VENV)/installed
@@ -104,6 +104,10 @@ encodings: $(VENV)/installed-test
 # Three minutes of one core: what each volumetric check costs. OPTIONS="--quick --json FILE".
 formulas: $(VENV)/installed
 	$(BIN)/python tests/bench/formulas.py $(OPTIONS)
+
+# A minute and a half of one core: what is proven of the volumetric check, into docs/volumetric.md.
+proofs: $(VENV)/installed
+	$(BIN)/python tests/bench/proofs.py --write
 
 # The documentation as a site: site/index.html opens without a server.
 docs: $(VENV)/installed-docs

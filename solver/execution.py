@@ -134,6 +134,9 @@ class Number:
     def __ge__(self, other: Any) -> Truth:
         return Truth(self.run, self.of >= bare(other))
 
+    def __bool__(self) -> bool:
+        return self.run.answer(self.of != 0)
+
     def __eq__(self, other: object) -> Truth:  # type: ignore[override]
         return Truth(self.run, self.of == bare(other))
 

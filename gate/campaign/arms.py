@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from ...properties.search.boundary_cases import LIMIT_OF
 from ...solver.spyre.volumetric import FORMULA_OF_REVISION
 from ...solver.systems import decided_of, space_of
-from ..search.setting import RULE
+from ..search.setting import LIMIT
 from .items import Exploring, Item, Proving, Sample
 from .results import NearMiss
 from .running import rules_of
@@ -55,8 +55,8 @@ def arms(settings: Settings) -> Iterator[Arm]:
             ids = [rule.id for rule in rules]
             for rule in _decided(system, ids):
                 yield Arm("z3", system, revision, rule)
-            if system == "spyre" and RULE in ids and revision in FORMULA_OF_REVISION:
-                yield Arm("z3", system, revision, RULE)
+            if system == "spyre" and LIMIT in ids and revision in FORMULA_OF_REVISION:
+                yield Arm("z3", system, revision, LIMIT)
 
 
 def item_of(
@@ -99,7 +99,7 @@ def item_of(
             rules=settings.rules,
         )
     question = Proving(system=arm.system, revision=arm.revision, rule=arm.part, block=LIMIT_BLOCK)
-    if arm.part == RULE:
+    if arm.part == LIMIT:
         if number >= len(LIMITS):
             return None
         return replace(question, limit=LIMITS[number], requests=MAX_REQUESTS)

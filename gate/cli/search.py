@@ -12,7 +12,9 @@ from ..console.option_checks import at_least, check_places
 def command(
     rule: Annotated[
         str,
-        typer.Argument(help="the rule to search; Z3 decides SPY-R07, R41, R50, P01, R19 and more"),
+        typer.Argument(
+            help="the rule to search; Z3 decides SPY-R07, R47, R41, R50, P01, R19 and more"
+        ),
     ],
     engine: Annotated[
         str,
@@ -26,7 +28,11 @@ def command(
     ] = None,
     changes: Annotated[
         list[str] | None,
-        typer.Option("--set", help="KEY=VALUE: a length in tokens, a formula, or early_eos=true"),
+        typer.Option(
+            "--set",
+            help="KEY=VALUE: a length in tokens, a formula, or a switch (early_eos, interleave, "
+            "pausing)",
+        ),
     ] = None,
     prove: Annotated[
         bool,

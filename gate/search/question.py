@@ -13,6 +13,7 @@ from ...model.errors import InputError
 from ...model.systems import resolve_revision
 from ...model.target import Target
 from ...solver.explored import ExploreOptions
+from ...solver.spyre.volumetric import Setting
 from ...solver.spyre.worst import OBJECTIVES
 from ...solver.systems import decided_of
 from ...spec.catalogue import Rule, load, select
@@ -27,7 +28,7 @@ from ..targets.target_spec import parse_target
 from . import vectorized, volumetric
 from .other_rules import run_decided
 from .sampling import run_samples
-from .setting import RULE, read_block, read_setting
+from .setting import JOIN, LIMIT, read_block, read_setting
 
 ENGINES = ("z3", "hypothesis", "explore", "vectorized", "all")
 ANY_RULE = ("hypothesis", "explore")  # they take any rule that has a predicate
@@ -99,7 +100,7 @@ def _check(question: Question, system: str, rule: Rule) -> None:
     if question.engine == "vectorized":
         vectorized.check(rule.id)
         return
-    encoded = [*([RULE] if system == "spyre" else []), *decided_of(system)]
+    encoded = [*([LIMIT, JOIN] if system == "spyre" else []), *decided_of(system)]
     if question.engine not in ANY_RULE and rule.id not in encoded:
         valid = ", ".join(encoded)
         others = " or ".join(f"--engine {engine}" for engine in ANY_RULE)
@@ -139,14 +140,27 @@ def _solved(console: Console, question: Question, system: str) -> int:
             question.time_limit,
         )
     setting = read_setting(question.revision, changes)
+    _check_setting(question, setting)
     with ExitStack() as stack:
         also = _also(console, question, stack)
-        asking = volumetric.Asking(console, setting, question.out, question.time_limit, also)
+        block = None if any_block else setting.block
+        asking = volumetric.Asking(
+            *(console, question.rule, setting, block, question.out, question.time_limit, also)
+        )
         if question.prove:
-            return volumetric.run_proof(asking, None if any_block else setting.block)
+            return volumetric.run_proof(asking)
         if question.maximize:
             return volumetric.run_worst(asking, question.maximize)  # type: ignore[arg-type]
         return volumetric.run_search(asking)
+
+
+def _check_setting(question: Question, setting: Setting) -> None:
+    if setting.pausing and question.rule == JOIN:
+        valid = "pausing=false, where the formula is asked"
+        raise InputError("--set", f"pausing=true with {JOIN}; valid: {valid}")
+    if question.maximize and (setting.pauses or question.rule == JOIN):
+        valid = f"{LIMIT}, and a revision that does not pause"
+        raise InputError("--maximize", f"{question.maximize!r} of {question.rule}; valid: {valid}")
 
 
 def _netted(console: Console, question: Question, rule: Rule) -> int:

@@ -5,11 +5,11 @@ from typing import Any
 
 from ...model.errors import InputError
 from ...model.spyre.peak import CHECKS
-from ...model.spyre.revision import SOUND, admitting_by
+from ...model.spyre.revision import REVISIONS, SOUND, admitting_by
 from ...model.spyre.volumetric import FORMULAS
-from ...solver.spyre.volumetric import FORMULA_OF_REVISION, Setting
+from ...solver.spyre.volumetric import ADMITS_BY, Setting
 
-RULE = "SPY-R07"
+LIMIT, JOIN = "SPY-R07", "SPY-R47"
 MAX_REQUESTS = 32
 LENGTHS = {
     "block_size": "block",
@@ -17,6 +17,7 @@ LENGTHS = {
     "max_batch_tkv": "limit",
     "max_model_len": "max_model_len",
 }
+SWITCHES = ("early_eos", "interleave", "pausing")
 
 
 def read_setting(revision: str | None, changes: list[str]) -> Setting:
@@ -26,10 +27,11 @@ def read_setting(revision: str | None, changes: list[str]) -> Setting:
         InputError: an unknown revision or key, or an impossible value.
     """
     name = revision or "sound"
-    if name not in FORMULA_OF_REVISION:
-        valid = ", ".join(FORMULA_OF_REVISION)
-        raise InputError("--revision", f"{name!r} has no encoding of {RULE}; valid: {valid}")
-    setting = Setting(FORMULA_OF_REVISION[name], 0)
+    if name not in ADMITS_BY:
+        valid = ", ".join(ADMITS_BY)
+        raise InputError("--revision", f"{name!r} has no encoding of {LIMIT}; valid: {valid}")
+    pauses = REVISIONS[name].pauses
+    setting = Setting(ADMITS_BY[name], 0, revision=name, pausing=pauses)
     for change in changes:
         key, _, value = change.partition("=")
         if key == "formula":
@@ -37,10 +39,13 @@ def read_setting(revision: str | None, changes: list[str]) -> Setting:
                 valid = ", ".join((*FORMULAS, *CHECKS, "FORMULA+TOKENS"))
                 raise InputError("--set", f"formula {value!r} is unknown; valid: {valid}")
             setting = replace(setting, formula=value)
-        elif key == "early_eos":
+        elif key in SWITCHES:
             if value not in ("true", "false"):
-                raise InputError("--set", f"{change!r}; valid: early_eos=true, early_eos=false")
-            setting = replace(setting, early_eos=value == "true")
+                raise InputError("--set", f"{change!r}; valid: {key}=true, {key}=false")
+            if key == "pausing" and not pauses:
+                raise InputError("--set", f"{change!r}; valid: only with --revision 2.5.2")
+            switched: dict[str, Any] = {key: value == "true"}
+            setting = replace(setting, **switched)
         elif key == "requests":
             number = _number(value)
             if number is None or not 2 <= number <= MAX_REQUESTS:
@@ -53,7 +58,7 @@ def read_setting(revision: str | None, changes: list[str]) -> Setting:
             length: dict[str, Any] = {LENGTHS[key]: number}
             setting = replace(setting, **length)
         else:
-            valid = ", ".join((*LENGTHS, "requests", "formula", "early_eos"))
+            valid = ", ".join((*LENGTHS, "requests", "formula", *SWITCHES))
             raise InputError("--set", f"{change!r}; valid: KEY=VALUE with KEY one of {valid}")
     return _checked(setting)
 

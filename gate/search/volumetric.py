@@ -9,13 +9,13 @@ from typing import Any
 from rich.console import Console
 
 from ...model.scenario import Scenario
-from ...model.spyre.peak import CHECKS
 from ...model.target import ModelTarget, Target
 from ...properties.checking.replay import replay as run_replay
-from ...solver.obligation import Discharged, Obligation, discharge
-from ...solver.spyre import peak_proof, volumetric_proof
+from ...solver.obligation import Discharged, discharge
 from ...solver.spyre.fewest import fewest
+from ...solver.spyre.limit_proof import groups
 from ...solver.spyre.volumetric import (
+    ADMITS_BY,
     FORMULA_OF_REVISION,
     Setting,
     largest_harmless,
@@ -30,20 +30,23 @@ from ..files.scenario_file import write_scenario
 from ..processes.worker_timeout import Unanswered, bounded
 from . import counterexample
 from .lemmas import blocks_of, lemma_line
-from .setting import LENGTHS, MAX_REQUESTS, RULE
+from .setting import LENGTHS, LIMIT, MAX_REQUESTS
 
 FOUND, PROVEN = BROKEN, CONFORMS
 
 
 @dataclass
 class Asking:
-    """One question, and where its answer goes.
+    """One question about a rule, and where its answer goes.
 
-    `also` is a target, besides the model, that a counterexample is replayed on, with its name.
+    `block`: tokens of a block, None for any, which only a proof can be about. `also`: a target,
+    besides the model, that a counterexample is replayed on, with its name.
     """
 
     console: Console
+    rule: str
     setting: Setting
+    block: int | None
     out: Path
     time_limit: float
     also: tuple[str, Target] | None = None
@@ -54,9 +57,13 @@ class Asking:
 
 
 def run_search(asking: Asking) -> int:
-    """Look for the fewest requests that break the rule; the exit code."""
+    """A proof, or else the fewest requests that break the rule; the exit code."""
     setting = asking.setting
-    asking.say(f"search {RULE}, {_described(setting)}")
+    asking.say(f"search {asking.rule}, {_described(setting)}")
+    if setting.pauses and asking.rule == LIMIT:
+        return run_proof(asking)  # which requests join has no part in it
+    if not setting.requests and _proven_first(asking):
+        return PROVEN
     harmless = min(largest_harmless(setting), MAX_REQUESTS)
     asking.say(
         f"up to {harmless} requests: {harmless} x {largest_tkv(setting)} <= {setting.limit}, "
@@ -82,6 +89,27 @@ def run_search(asking: Asking) -> int:
         return INCONCLUSIVE
     asking.say(f"proven: no counterexample with up to {most} requests")
     return PROVEN
+
+
+def _proven_first(asking: Asking) -> bool:
+    """Whether there is a proof."""
+    lemmas, began = list[Discharged](), time.monotonic()
+    try:
+        for _, one in bounded(asking.time_limit, _discharged, *_asked(asking)):
+            lemmas.append(one)
+    except Unanswered as why:
+        asking.say(f"no proof: {why}")
+        return False
+    failed = [f"{one.name} {one.status}" for one in lemmas if one.status != "proven"]
+    if failed:
+        asking.say(f"no proof: {', '.join(failed)}")
+        return False
+    spent = time.monotonic() - began
+    asking.say(
+        f"proven for every number of requests and steps: {len(lemmas)} lemmas in {spent:.1f} s, "
+        "which --prove lists"
+    )
+    return True
 
 
 def run_worst(asking: Asking, objective: Objective) -> int:
@@ -163,19 +191,19 @@ def _starts(target: Target, scenario: Scenario, request_id: str) -> int | None:
     return found[-1] if found else None
 
 
-def run_proof(asking: Asking, block: int | None) -> int:
-    """Prove the rule for every number of requests, lemma by lemma; the exit code.
-
-    `block`: tokens of a block, None for blocks of any size.
-    """
+def run_proof(asking: Asking) -> int:
+    """Prove the rule for every number of requests, lemma by lemma; the exit code."""
     setting = asking.setting
     asking.say(
-        f"prove {RULE} for every number of requests and steps, formula {setting.formula}, "
-        f"{blocks_of(block)}"
+        f"prove {asking.rule} for every number of requests and steps, {_configuration(setting)}, "
+        f"{blocks_of(asking.block)}"
     )
-    failed, began = 0, time.monotonic()
+    failed, title, began = 0, "", time.monotonic()
     try:
-        for one in bounded(asking.time_limit, _discharge, setting.formula, block):
+        for group, one in bounded(asking.time_limit, _discharged, *_asked(asking)):
+            if group != title:
+                title = group
+                asking.say(f"{title}:")
             asking.say(lemma_line(one, 18))
             failed += one.status != "proven"
     except Unanswered as why:
@@ -192,20 +220,20 @@ def run_proof(asking: Asking, block: int | None) -> int:
     return PROVEN
 
 
-def obligations(formula: str, block: int | None) -> list[Obligation]:
-    """The lemmas that say why the limit is kept, by the form of the check."""
-    if formula in CHECKS:
-        return peak_proof.obligations(formula, block)
-    return volumetric_proof.obligations(formula, block)
+def _asked(asking: Asking) -> tuple[str, Setting, int | None]:
+    return asking.rule, asking.setting, asking.block
 
 
-def _discharge(formula: str, block: int | None) -> Iterator[Discharged]:
-    return discharge(obligations(formula, block))
+def _discharged(rule: str, setting: Setting, block: int | None) -> Iterator[tuple[str, Discharged]]:
+    for group in groups(rule, setting, block):
+        for one in discharge(group.lemmas):
+            yield group.title, one
 
 
 def _scenario(asking: Asking, arrivals: list[Any]) -> Scenario:
-    formula = asking.setting.formula
-    revision = next((n for n, own in FORMULA_OF_REVISION.items() if own == formula), "sound")
+    formula, revision = asking.setting.formula, asking.setting.revision
+    if ADMITS_BY[revision] != formula:
+        revision = next((n for n, own in FORMULA_OF_REVISION.items() if own == formula), "sound")
     return to_scenario(replace(asking.setting, requests=len(arrivals)), arrivals, revision)
 
 
@@ -217,7 +245,7 @@ def _write(asking: Asking, scenario: Scenario, name: str) -> Path:
 
 def _replayed(asking: Asking, arrivals: list[Any], *, small: bool) -> int:
     scenario = _scenario(asking, arrivals)
-    [rule] = select(load("spyre"), [RULE])
+    [rule] = select(load("spyre"), [asking.rule])
     return counterexample.show(
         *(asking.console, scenario, rule, asking.setting.formula, asking.out, asking.also),
         found_by="the solver's answer",
@@ -228,4 +256,16 @@ def _replayed(asking: Asking, arrivals: list[Any], *, small: bool) -> int:
 def _described(setting: Setting) -> str:
     words: dict[str, Any] = {key: getattr(setting, name) for key, name in LENGTHS.items()}
     described = ", ".join(f"{key} {value}" for key, value in words.items())
-    return f"formula {setting.formula}: {described}" + ", early EOS" * setting.early_eos
+    return f"{_configuration(setting)}: {described}" + ", early EOS" * setting.early_eos
+
+
+def _configuration(setting: Setting) -> str:
+    """What decides who joins: the formula, and where it is not the default the revision."""
+    parts = [f"formula {setting.formula}"]
+    if setting.revision != "sound":
+        parts.append(f"revision {setting.revision}")
+    if not setting.interleave:
+        parts.append("no interleaving")
+    if setting.pauses and not setting.pausing:
+        parts.append("no pausing")
+    return ", ".join(parts)

@@ -16,11 +16,11 @@ from ...properties.search.state import Search, SearchOptions
 from ...solver.explored import ExploreOptions, Run
 from ...solver.obligation import discharge
 from ...solver.spyre.fewest import fewest
+from ...solver.spyre.limit_proof import groups
 from ...solver.spyre.other_rules import DECIDED
 from ...solver.spyre.scopes import EVERY_LENGTH, Scope, named
 from ...solver.spyre.volumetric import Setting, to_scenario
 from ...spec.catalogue import Rule, load, select
-from ..search.volumetric import obligations
 
 # proven: for any number of requests; holds: in every run of the scope; none found: in a sample;
 # refuted: a counterexample that the model does not confirm.
@@ -89,7 +89,8 @@ def volume_rows(formulas: Sequence[str], limits: Sequence[int] = LIMITS) -> Iter
     )
     for formula in formulas:
         explored = _explored("sound", scope, [rule], formula)
-        lemmas = discharge(obligations(formula, BLOCK))
+        asked = groups(VOLUME, Setting(formula, 0), BLOCK)
+        lemmas = discharge([one for group in asked for one in group.lemmas])
         proven = all(one.status == "proven" for one in lemmas)  # whatever the limit
         for limit in limits:
             yield Row(

@@ -96,14 +96,21 @@ def accepts(projection: Projection, limit: int) -> bool:
     if projection.to_the_end:
         all_requests = sorted([*projection.decoding, projection.newcomer], reverse=True)
         return all(batch * tkv <= limit for batch, tkv in enumerate(all_requests, 1))
-    batch = len(projection.decoding) + 1
+    to_come = len(projection.decoding) + 1
     for tkv in sorted(projection.decoding):
-        if projection.newcomer <= tkv:
-            return batch * projection.newcomer <= limit
-        if batch * tkv > limit:
-            return False
-        batch -= 1
+        answer = answer_at(tkv, to_come, projection.newcomer, limit)
+        if answer is not None:
+            return answer
+        to_come -= 1
     return True
+
+
+def answer_at(tkv: int, to_come: int, newcomer: int, limit: int) -> bool | None:
+    """What the walk says at a member that is projected to `tkv`, where so many requests are still
+    to come, this one and the newcomer among them; None: it goes on."""
+    if newcomer <= tkv:
+        return to_come * newcomer <= limit
+    return None if to_come * tkv <= limit else False
 
 
 def round_up(tokens: Tokens, block_size: Tokens) -> Tokens:

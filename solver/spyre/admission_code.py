@@ -27,7 +27,7 @@ def counting(size: int) -> Obligation:
     """For every formula."""
     return Obligation(
         f"counting_{size}",
-        f"The walk counts each of {size} decoding requests, whatever their terms.",
+        f"The walk counts each decoding request ({size}), whatever its term.",
         partial(_counting, size, 0),
         partial(_counting, size, 1),
     )
@@ -36,9 +36,9 @@ def counting(size: int) -> Obligation:
 def asks(size: int, *, by_check: bool = False) -> Obligation:
     """For every formula, or for every check that projects nothing."""
     return Obligation(
-        f"asks_{size}",
-        f"The {'check' if by_check else 'formula'} is asked about {size} decoding requests and the "
-        f"newcomer as they are, and its answer is taken; blocks of {BLOCK}.",
+        f"{'check_' * by_check}asks_{size}",
+        f"The {'check' if by_check else 'formula'} is asked about the newcomer and the decoding "
+        f"requests ({size}) as they are, and its answer is taken.",
         partial(_asks, by_check, size, 0),
         partial(_asks, by_check, size, 1),
     )

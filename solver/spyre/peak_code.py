@@ -33,8 +33,8 @@ def walk(size: int) -> Obligation:
     """For every check of `peak`."""
     return Obligation(
         f"walk_{size}",
-        f"The walk counts, of {size} decoding requests and the newcomer, all that are active at "
-        "each end.",
+        f"The walk counts, of the newcomer and the decoding requests ({size}), all that are active "
+        "at each end.",
         partial(_walk, size, 0),
         partial(_walk, size, 1),
     )
@@ -44,7 +44,7 @@ def largest(size: int, block: int) -> Obligation:
     """For `exact`; Z3 answers for larger blocks only of one request."""
     return Obligation(
         f"largest_{size}",
-        f"Of {size} requests no tkv until the end is larger than the check says, block {block}.",
+        f"No tkv until the end is larger than the check says (requests: {size}, block {block}).",
         partial(_largest, size, block, 0),
         partial(_largest, size, block, 1),
     )

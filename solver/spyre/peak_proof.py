@@ -4,18 +4,20 @@ The argument, for a newcomer that joins a batch, with no other request joining. 
 after so many steps; it is active until then.
 
 1. `same_batch`: at any step the active are those of the next end, so batch is constant in between.
-2. Rounded. `growth` and `tkv_within_blocks`: no tkv until then is beyond the blocks of the longest
-   active request at that end. So batch x these blocks bounds every step: sound.
+2. Rounded. `no_longer` and `tkv_within_blocks`: no tkv until then is beyond the blocks of the
+   longest active request at that end. So batch x these blocks bounds every step: sound.
 3. Exact. Take a step k and the next end e. If no request fills a block in steps k to e - 1, no
    request takes another block (`no_new_block`), so the widths stay and the tkv only grows: it is
-   largest at e. Otherwise let f be the last such step. Its tkv is that of all blocks of the widest,
-   full (`full_block`), which is no less than at k (`growth`). So e and f together bound k: sound.
+   largest at e. Otherwise let f be the last such step. Its tkv is that of all blocks of the
+   widest, full (`full_block`), which is no less than at k (`no_longer`). So e and f together bound
+   k: sound.
 4. `last_fill`: f is as many steps before e as the active request with the fewest tokens beyond
    whole blocks at e has of them.
-5. The code does what 2 and 3 say, at small sizes: `walk` counts all requests that are active at
-   each end, `largest` and `filled` bound their tkv, `alone` and `asks` say that the answer is
-   taken.
-6. Both volumes are reached: at e by the active, at f by them and perhaps more, whose tkv is no less
+5. `alone` and `filled` are about the code that the model runs. That its loops do what 2 and 3 say
+   is seen in `loops`, at small sizes: `walk` counts all requests that are active at each end,
+   `largest` bounds their tkv, and `check_asks` says that the answer is taken.
+6. After the newcomer has left, and by induction over admissions: as in `volumetric_proof`, 6.
+7. Both volumes are reached: at e by the active, at f by them and perhaps more, whose tkv is no less
    (`fewer_is_less`). So a refused newcomer could exceed the limit: no safe request is refused.
 """
 
@@ -27,6 +29,7 @@ import z3
 from ..numbers import Numbers, negated
 from ..obligation import Obligation
 from .admission_code import asks
+from .any_number import door, later, leaves
 from .formulas import Lengths, round_up
 from .peak_code import alone, filled, largest, walk
 from .symbols import blocks, length, lengths_of, make_numbers, own_tkv
@@ -39,20 +42,22 @@ def obligations(check: str, block: int | None = 64) -> list[Obligation]:
     both = [
         Obligation(
             "same_batch",
-            "At any step the same are active as at the next end, with up to five requests.",
+            "A request is active at a step if it is at the next end.",
             partial(_same_batch, 0),
             partial(_same_batch, 1),
         ),
         Obligation(
-            "growth",
+            "no_longer",
             "A request that is no longer than another is, no later, within the other's blocks.",
-            partial(_growth, lengths, 0),
-            partial(_growth, lengths, 1),
+            partial(_no_longer, lengths, 0),
+            partial(_no_longer, lengths, 1),
         ),
         tkv_within_blocks(lengths),
         alone(check),
-        *(asks(size, by_check=True) for size in (1, 2, 3)),
-        walk(1),
+        door(),
+        fewer_is_less(lengths),
+        leaves(),
+        later(),
     ]
     if check == "rounded":
         return [*both, filled()]
@@ -76,24 +81,27 @@ def obligations(check: str, block: int | None = 64) -> list[Obligation]:
             partial(_last_fill, lengths, 0),
             partial(_last_fill, lengths, 1),
         ),
-        fewer_is_less(lengths),
-        largest(1, 64),
-        largest(2, 2),
-        largest(3, 2),
     ]
 
 
+def loops(check: str) -> list[Obligation]:
+    """The code around the lemmas, run with few requests."""
+    walked = [*(asks(size, by_check=True) for size in (1, 2, 3)), walk(1)]
+    if check == "rounded":
+        return walked
+    return [*walked, largest(1, 64), largest(2, 2), largest(3, 2)]
+
+
 def _same_batch(late: int) -> list[Any]:
+    """`following` is the next end: no request ends between."""
     numbers = Numbers()
-    ends = [length(numbers, "ends", 0) for _ in range(5)]
+    end = length(numbers, "end", 0)
     step, following = length(numbers, "step"), length(numbers, "following")
-    numbers.facts.append(z3.Or([following == end for end in ends]))
-    numbers.facts.append(following >= step)
-    numbers.facts += [z3.Implies(end >= step, end >= following) for end in ends]
-    return negated(numbers, z3.And([(end >= step) == (end >= following + late) for end in ends]))
+    numbers.facts += [following >= step, z3.Implies(end >= step, end >= following)]
+    return negated(numbers, (end >= step) == (end >= following + late))
 
 
-def _growth(lengths: Lengths, less: int) -> list[Any]:
+def _no_longer(lengths: Lengths, less: int) -> list[Any]:
     numbers = make_numbers(lengths)
     own, longest, step, later = (
         length(numbers, name) for name in ("own", "longest", "step", "later")

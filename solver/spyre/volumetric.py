@@ -6,6 +6,7 @@ lengths by division: the tkv of a batch is a function of the lengths of its memb
 
 The schedule is that of the page: one prefill at a time, a decode step between two chunks while
 anything decodes, the check at the last chunk. Each request arrives just in time for its first.
+Without interleaving the chunks of a prompt follow one another, and take no decode step's time.
 """
 
 from dataclasses import dataclass
@@ -15,16 +16,19 @@ import z3
 
 from ...model.scenario import Request, Scenario
 from ...model.spyre.padding import chunk_count
-from ...model.spyre.volumetric import round_up
+from ...model.spyre.revision import REVISIONS
+from ...model.spyre.volumetric import FORMULAS, round_up
 from ..numbers import Kind, Numbers, read
 from .formulas import Joining, Lengths, Member, within_length
 from .peak import accepted_by
 
-# The volumetric formula of each revision.
+# The volumetric formula of each revision; one that pauses asks it only where that is turned off.
+ADMITS_BY = {
+    revision.name: next(name for name, own in FORMULAS.items() if own is revision.projection)
+    for revision in REVISIONS.values()
+}
 FORMULA_OF_REVISION = {
-    "sound": "common_base",
-    "documented": "document_realigned",
-    "2.1.2": "2.1.2",
+    name: formula for name, formula in ADMITS_BY.items() if not REVISIONS[name].pauses
 }
 
 
@@ -37,6 +41,9 @@ class Setting:
             `model.spyre.peak.CHECKS`.
         requests: how many join.
         early_eos: requests may end before max_tokens.
+        revision: whose tkv admission goes by.
+        interleave: a decode step comes between two chunks while a request decodes.
+        pausing: requests join unasked, and are paused before a step would exceed the limit.
     """
 
     formula: str
@@ -46,6 +53,15 @@ class Setting:
     limit: int = 131_072
     max_model_len: int = 32_768
     early_eos: bool = False
+    revision: str = "sound"
+    interleave: bool = True
+    pausing: bool = False
+
+    @property
+    def pauses(self) -> bool:
+        """The revision settles before each decode step which requests sit out; releases do so
+        even if `pausing` is off, which only has them ask the formula."""
+        return REVISIONS[self.revision].pauses
 
     @property
     def lengths(self) -> Lengths:
@@ -151,7 +167,8 @@ def make_arrivals(numbers: Numbers, setting: Setting) -> list[Joined]:
         numbers.facts.append(decodes <= ends if setting.early_eos else decodes == ends)
         if arrivals:
             chunks, _ = numbers.split(prompt - 1, setting.chunk, longest // setting.chunk)
-            numbers.facts.append(joins >= arrivals[-1].joins + chunks + 1)
+            apart = chunks + 1 if setting.interleave else 0
+            numbers.facts.append(joins >= arrivals[-1].joins + apart)
         else:
             numbers.facts.append(joins == 0)
         arrivals.append(Joined(prompt, max_tokens, joins, decodes))
@@ -212,7 +229,12 @@ def meeting(
     # While a request decodes: chunks are spaced as said, and the length is checked (SPY-R41).
     batch = [(member.here, member.computed, member.remaining) for member in decoding]
     within = within_length(numbers, setting.lengths, tkv, batch, joining, setting.max_model_len)
-    facts = [z3.Or(here), *within]
+    revision = REVISIONS[setting.revision]
+    facts = [z3.Or(here), *within] if revision.keeps_model_length else [z3.Or(here)]
+    if revision.prompt_is_tkv and not setting.interleave:
+        # The last forward was the prefill of the request that joined at the same time.
+        last = earlier[-1]
+        tkv = z3.If(last.joins == newcomer.joins, last.prompt, tkv)
     return Meeting(tkv, decoding, joining), facts
 
 
@@ -252,7 +274,8 @@ def to_scenario(setting: Setting, arrivals: list[Arrival], revision: str) -> Sce
         chunks = chunk_count(one.prompt, setting.chunk)
         # Chunk j of `chunks` runs at time joins - chunks + j, between two decode steps; a step
         # number counts decode steps and the chunks of every request before.
-        step = 0 if number == 0 else one.joins - chunks + 1 + chunks_before
+        first = one.joins - chunks + 1 if setting.interleave else one.joins
+        step = 0 if number == 0 else first + chunks_before
         chunks_before += chunks
         requests.append(
             Request(
@@ -272,6 +295,8 @@ def to_scenario(setting: Setting, arrivals: list[Arrival], revision: str) -> Sce
             "max_num_seqs": max(32, setting.requests),
             "max_model_len": setting.max_model_len,
             "max_batch_tkv": setting.limit,
+            **({} if setting.interleave else {"interleave": False}),
+            **({"pausing": False} if REVISIONS[revision].pauses else {}),
         },
         requests=tuple(requests),
         origin={"engine": "z3", "note": f"formula {setting.formula}", "seed": None},

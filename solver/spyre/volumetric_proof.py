@@ -1,29 +1,25 @@
-"""Why a formula keeps the limit: lemmas about one request, or one pair, for any batch size.
+"""Why a formula keeps the limit, for any number of requests: lemmas about one of them, or a pair.
 
-The argument. Let T be the tkv of the batch when a newcomer with a prompt of P tokens joins, and
-base = max(T, P). RU rounds up to whole blocks.
+The argument. Let T be the tkv that admission goes by when a newcomer with a prompt of P tokens
+joins, and base = max(T, P). RU rounds up to whole blocks.
 
-1. `length_within_tkv`: no member is longer than T, so no request is longer than base.
+1. No member is longer than T, so no request is longer than base: `length_within_tkv` where T is the
+   batch's own, `remembered_proof` where T is what the last forward reported.
 2. `growth`: k decode steps later no request is longer than base + k, nor is RU beyond RU(base + k).
 3. `tkv_within_blocks`: so no tkv is beyond RU(base + k): a tkv ends in the widest member's blocks.
 4. `covers_decoding`, `covers_newcomer`: the formula's term of a request that runs R more steps is
-   at least RU(base + R).
-5. `ordered`: of two decoding requests the one that runs longer has the larger term.
-6. Counting. Take a step k while the newcomer runs, and the m requests that are active in it. If
-   a request among them has a term below the newcomer's, let x be the one with the least: the walk
-   asks for x, and by 5 all m are in the batch that it counts, so m x term(x) is within the limit;
-   k is at most R(x), so by 3 and 4 tkv(k) is at most term(x). If no request has, the walk stops at
-   the newcomer and counts all m, so m x term(newcomer) is within the limit, and tkv(k) is at most
-   that. Alone, a request is within the limit because the front door keeps prompt + max_tokens - 1
-   so. `counting` checks this argument, all terms and the limit arbitrary, for up to four decoding
-   requests; `asks` that the formula is asked about the batch as it is.
-7. After the newcomer has left, the batch is part of the one before it joined, at the same lengths:
-   what was within the limit then still is, since `fewer_is_less`: a request that leaves, early or
-   not, raises no request's tkv.
+   at least RU(base + R). So by 3 the term of each request that is active in step k covers tkv(k).
+5. `walk`: take a step k in which the newcomer is active, and with it m requests in all. The walk
+   goes by ascending terms. It stops with yes before it passes the first active request, or it
+   passes that one: all m are still to come then, and m x tkv(k) is within the limit. Or it passes
+   no active request: the newcomer is alone, and within the limit by `door`.
+6. After the newcomer has left, the batch is part of the one before it joined, at the same lengths
+   (`later`). A request that leaves, early or not, makes no tkv larger (`fewer_is_less`), so what
+   was within the limit still is (`leaves`). By induction over admissions the limit is kept.
 
-4 to 6 are about the code that the model runs, on symbols: the formula, and `fits_volume` with its
-walk. Each lemma has a guard: the same lemma, about a formula that gives less, which must be
-refuted.
+4 and 5 are about the code that the model runs, on symbols. That its loops do in turn what `walk`
+says of one request is seen in `loops`, which runs them with up to four. Each lemma has a guard: the
+same lemma, about a formula that gives less, which must be refuted.
 """
 
 from typing import Any, NamedTuple, cast
@@ -33,23 +29,18 @@ from ..execution import Path, Run, bare, paths
 from ..numbers import Numbers, negated
 from ..obligation import Obligation
 from .admission_code import asks, counting, holds_on
+from .any_number import door, later, leaves, walk
 from .formulas import Joining, Lengths, base_of, round_up
 from .symbols import blocks, length, lengths_of, make_numbers, own_tkv
 
 
 def obligations(formula: str, block: int | None = 64) -> list[Obligation]:
-    """Everything that has to be shown for `formula`, in the argument's order.
+    """What has to be shown for `formula`, from 2 on, in the argument's order.
 
     `block`: tokens of a block; None: of any size, by symbols.
     """
     lengths = lengths_of(block)
     return [
-        Obligation(
-            "length_within_tkv",
-            "No member of the batch is longer than the batch's tkv.",
-            lambda: _length_within_tkv(lengths, 0),
-            lambda: _length_within_tkv(lengths, 1),
-        ),
         Obligation(
             "growth",
             "After k steps, a request no longer than the base fits in the base's blocks.",
@@ -70,16 +61,27 @@ def obligations(formula: str, block: int | None = 64) -> list[Obligation]:
             lambda: _covers_newcomer(formula, lengths, 0),
             lambda: _covers_newcomer(formula, lengths, 1),
         ),
-        Obligation(
-            "ordered",
-            "Of two decoding requests the one that runs longer has no smaller term.",
-            lambda: _ordered(formula, lengths, 0),
-            lambda: _ordered(formula, lengths, 1),
-        ),
+        walk(),
+        door(),
         fewer_is_less(lengths),
-        *map(asks, (1, 2, 3)),
-        *map(counting, (1, 2, 3, 4)),
+        leaves(),
+        later(),
     ]
+
+
+def loops() -> list[Obligation]:
+    """The code around the lemmas, run with few requests."""
+    return [*map(asks, (1, 2, 3)), *map(counting, (1, 2, 3, 4))]
+
+
+def length_within_tkv(lengths: Lengths) -> Obligation:
+    """For every formula that is asked by the batch's own tkv."""
+    return Obligation(
+        "length_within_tkv",
+        "No member of the batch is longer than the batch's tkv.",
+        lambda: _length_within_tkv(lengths, 0),
+        lambda: _length_within_tkv(lengths, 1),
+    )
 
 
 def tkv_within_blocks(lengths: Lengths) -> Obligation:
@@ -126,7 +128,7 @@ def _tkv_within_blocks(lengths: Lengths, less: int) -> list[Any]:
 
 
 class Batch(NamedTuple):
-    """A batch in symbols, members no longer than its tkv, and a newcomer."""
+    """A batch in symbols, members no longer than the tkv that admission goes by, and a newcomer."""
 
     tkv: Any
     members: list[volumetric.Decoding]
@@ -146,7 +148,7 @@ def _batch(numbers: Numbers, decoding: int) -> Batch:
         computed, own = length(numbers, "computed"), length(numbers, "own_tkv")
         remaining = length(numbers, "remaining")
         prompt = length(numbers, "prompt")
-        numbers.facts += [prompt <= computed, computed <= own, own <= tkv]
+        numbers.facts += [prompt <= computed, computed <= own, computed <= tkv]
         members.append(volumetric.Decoding(computed, remaining, own, prompt))
     return Batch(tkv, members, length(numbers, "prompt"), length(numbers, "remaining", 0))
 
@@ -184,17 +186,6 @@ def _covers_newcomer(formula: str, lengths: Lengths, less: int) -> list[Any]:
     taken = _projected(formula, numbers, lengths, batch)
     due = round_up(numbers, lengths, batch.base + batch.remaining)
     return holds_on(numbers, taken, lambda ends: bare(ends.newcomer) - less >= due)
-
-
-def _ordered(formula: str, lengths: Lengths, less: int) -> list[Any]:
-    numbers = make_numbers(lengths)
-    batch = _batch(numbers, 2)
-    taken = _projected(formula, numbers, lengths, batch)
-    short, long = batch.members
-    numbers.facts.append(short.remaining <= long.remaining)
-    return holds_on(
-        numbers, taken, lambda ends: bare(ends.decoding[0]) <= bare(ends.decoding[1]) - less
-    )
 
 
 def _fewer_is_less(lengths: Lengths, less: int) -> list[Any]:

@@ -32,9 +32,10 @@ def test_a_counterexample_is_replayed_explained_and_written(run: Run) -> None:
         "search SPY-R07, formula 2.1.0: "
         "block_size 2, chunk_size 2, max_batch_tkv 8, max_model_len 8"
     )
-    assert lines[1] == "up to 1 requests: 1 x 8 <= 8, whichever requests are admitted"
-    assert lines[2].startswith("2 requests (short prompts first): sat after ")
-    assert "BROKEN SPY-R07 batch × tkv within the limit" in lines[3]
+    assert lines[1] == "no proof: covers_newcomer refuted"
+    assert lines[2] == "up to 1 requests: 1 x 8 <= 8, whichever requests are admitted"
+    assert lines[3].startswith("2 requests (short prompts first): sat after ")
+    assert "BROKEN SPY-R07 batch × tkv within the limit" in lines[4]
     assert "  why:" in lines
     [file] = Path("schedproof-out").iterdir()
     assert read_scenario(file).origin == {"engine": "z3", "note": "formula 2.1.0", "seed": None}
@@ -118,10 +119,41 @@ def test_a_sound_formula_is_proven_for_every_number_of_requests(run: Run, revisi
     assert result.code == 0, result
     lines = result.out.splitlines()
     assert lines[0].startswith("prove SPY-R07 for every number of requests and steps, formula ")
-    assert all(line.startswith("proven ") for line in lines[1:-1])
+    lemmas = [line for line in lines[1:-1] if not line.endswith(":")]
+    assert all(line.startswith("proven ") for line in lemmas)
     assert len(lines) > 8
     assert lines[-1].startswith("proven in ")
     assert lines[-1].endswith(" s, each lemma with a weaker one beside it that is refuted")
+
+
+@pytest.mark.parametrize(
+    ("rule", "words"),
+    [
+        ("SPY-R07", ["--revision", "2.1.2"]),
+        ("SPY-R07", ["--revision", "2.1.2", "--set", "interleave=false"]),
+        ("SPY-R47", ["--revision", "2.5.2", "--set", "pausing=false"]),
+    ],
+)
+def test_a_release_is_proven_in_its_configurations(run: Run, rule: str, words: list[str]) -> None:
+    result = run("search", rule, *words)
+    assert result.code == 0, result
+    assert "\nproven for every number of requests and steps: " in result.out
+
+
+def test_a_release_that_pauses_keeps_the_limit_whatever_joins(run: Run) -> None:
+    result = run("search", "SPY-R07", "--revision", "2.5.2", "--set", "interleave=false")
+    assert result.code == 0, result
+    assert "\nproven     stay_2_1 " in result.out
+
+
+def test_the_join_by_the_tkv_of_the_last_prompt_is_found_at_production_scale(run: Run) -> None:
+    words = ["--set", "pausing=false", "--set", "interleave=false"]
+    result = run("search", "SPY-R47", "--revision", "2.5.2", *words)
+    assert result.code == 1, result
+    assert "\nno proof: chunk_keeps refuted\n" in result.out
+    assert "\n5 requests (short prompts first): sat after " in result.out
+    [file] = Path("schedproof-out").iterdir()
+    assert run("replay", str(file), "--rule", "SPY-R47").code == 1
 
 
 @pytest.mark.parametrize("formula", ["2.1.2", "common_base", "exact", "rounded"])
@@ -170,7 +202,7 @@ def test_ctrl_c_before_there_is_an_answer_is_one_line_and_exit_3(
     ("words", "message"),
     [
         (["SPY-R99"], "no rule 'SPY-R99'"),
-        (["SPY-R09"], "RULE: SPY-R09 has no encoding; valid: SPY-R07, SPY-R41, SPY-R50"),
+        (["SPY-R09"], "RULE: SPY-R09 has no encoding; valid: SPY-R07, SPY-R47, SPY-R41"),
         (["SPY-R21", "--engine", "hypothesis"], "RULE: SPY-R21 has no predicate: "),
         (
             ["SPY-R07", "--engine", "spin"],
@@ -197,8 +229,18 @@ def test_ctrl_c_before_there_is_an_answer_is_one_line_and_exit_3(
         (["SPY-R07", "--set", "block_size=any"], "--set: 'block_size=any'; valid: a number of"),
         (["SPY-R07", "--time-limit", "inf"], "--time-limit: inf; valid: at least 1"),
         (
-            ["SPY-R07", "--revision", "2.5.2"],
-            "--revision: '2.5.2' has no encoding of SPY-R07; valid: sound, documented, 2.1.2",
+            ["SPY-R07", "--revision", "2.6.3"],
+            "--revision: '2.6.3' has no encoding of SPY-R07; valid: sound, documented, 2.1.2, 2.5",
+        ),
+        (["SPY-R07", "--set", "pausing=true"], "--set: 'pausing=true'; valid: only with --revi"),
+        (["SPY-R07", "--set", "interleave=0"], "--set: 'interleave=0'; valid: interleave=true,"),
+        (
+            ["SPY-R47", "--revision", "2.5.2"],
+            "--set: pausing=true with SPY-R47; valid: pausing=false, where the formula is asked",
+        ),
+        (
+            ["SPY-R07", "--revision", "2.5.2", "--maximize", "volume"],
+            "--maximize: 'volume' of SPY-R07; valid: SPY-R07, and a revision that does not pause",
         ),
         (["SPY-R07", "--target", "nowhere:make"], "TARGET 'nowhere:make': cannot import 'nowhere'"),
         (["SPY-R07", "--target", "nothing"], "TARGET 'nothing' is not understood; valid: model"),
@@ -325,7 +367,8 @@ def test_a_rule_of_another_system_is_decided_by_the_lemmas_of_that_system(run: R
     assert result.code == 0, result
     lines = result.out.splitlines()
     assert lines[0].startswith("V1-I2: Can a step compute more than its budget, ")
-    assert all(line.startswith("proven ") for line in lines[1:-1])
+    lemmas = [line for line in lines[1:-1] if not line.endswith(":")]
+    assert all(line.startswith("proven ") for line in lemmas)
     assert lines[-1] == "11 lemmas proven for blocks of any size, 0 not"
 
 

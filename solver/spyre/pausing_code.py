@@ -1,0 +1,100 @@
+"""Why a release that pauses keeps the limit (SPY-R07), whatever joins: `model.spyre.pausing`.
+
+Before each decode step `pause_and_resume` asks of one request after the other whether the batch
+that stays would be within the limit with it, by the tkv that the step will have. So what stays is
+within it, however many there are: each was the last to be asked once, beside all that stay before
+it. `stay` runs the code on symbols with a few requests, some of which were paused before.
+
+`no_pause`: nobody is paused while the whole batch is within the limit. So a configuration in which
+admission keeps the limit pauses nobody.
+"""
+
+from functools import partial
+from itertools import product
+from typing import Any, cast
+
+import z3
+
+from ...model.spyre import pausing
+from ...model.spyre.config import SpyreConfig
+from ...model.spyre.state import State
+from ..execution import Run, paths
+from ..numbers import Numbers
+from ..obligation import Obligation
+from .admission_code import BLOCK, holds_on, request
+from .formulas import Lengths
+from .symbols import blocks, length, own_tkv
+
+
+def obligations() -> list[Obligation]:
+    """How many decode and how many are paused is in the names."""
+    return [
+        *(
+            Obligation(
+                f"stay_{decoding}_{paused}",
+                f"All that stay fit together (decoding: {decoding}, paused: {paused}).",
+                partial(_stay, decoding, paused, 0),
+                partial(_stay, decoding, paused, 1),
+            )
+            for decoding, paused in product((1, 2), (0, 1))
+        ),
+        no_pause(),
+    ]
+
+
+def no_pause() -> Obligation:
+    """For configurations in which requests join by the formula."""
+    return Obligation(
+        "no_pause",
+        "A batch that is within the limit in the next step is not paused.",
+        partial(_no_pause, 0),
+        partial(_no_pause, 1),
+    )
+
+
+class _Settled:
+    """A step that settles who decodes, of requests with any tokens."""
+
+    def __init__(self, decoding: int, paused: int) -> None:
+        self.numbers = Numbers()
+        self.limit = length(self.numbers, "limit")
+        self.tokens = [length(self.numbers, "tokens") for _ in range(decoding + paused)]
+        self.decoding = decoding
+        self.paths = list(paths(self.numbers, self._code))
+
+    def _code(self, run: Run) -> Any:
+        config = SpyreConfig(block_size=BLOCK, max_batch_tkv=cast(int, run.number(self.limit)))
+        all_requests = tuple(
+            request(number, computed=run.number(tokens), max_tokens=9)
+            for number, tokens in enumerate(self.tokens)
+        )
+        state = State(running=all_requests[: self.decoding], paused=all_requests[self.decoding :])
+        after = pausing.pause_and_resume(config, state)
+        return [int(one.id) for one in after.decoding], len(after.paused)
+
+    def volume_within(self, members: list[int], more: int) -> Any:
+        """The next step of these requests is within the limit."""
+        lengths, numbers = Lengths(BLOCK, None), self.numbers
+        after = [self.tokens[number] + 1 for number in members]
+        widest = numbers.largest([blocks(numbers, lengths, one) for one in after])
+        reached = [own_tkv(numbers, lengths, one, widest) for one in after]
+        return z3.And([len(members) * tkv + more <= self.limit for tkv in reached])
+
+
+def _stay(decoding: int, paused: int, more: int) -> list[Any]:
+    settled = _Settled(decoding, paused)
+    return holds_on(
+        settled.numbers,
+        settled.paths,
+        lambda result: settled.volume_within(result[0], more) if result[0] else z3.BoolVal(True),
+    )
+
+
+def _no_pause(more: int) -> list[Any]:
+    settled = _Settled(2, 0)
+    fits = settled.volume_within([0, 1], -more)
+    return holds_on(
+        settled.numbers,
+        settled.paths,
+        lambda result: z3.Or(z3.Not(fits), z3.BoolVal(not result[1])),
+    )

@@ -1,0 +1,154 @@
+"""What is proven of the volumetric check, for each release and configuration, lemma by lemma.
+
+`make proofs` runs this and puts the tables into `docs/volumetric.md`, between the lines that name
+it. One core needs about a minute. A run is what `schedproof search` finds where a lemma fails; it
+is replayed on the model.
+"""
+
+import argparse
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import NamedTuple
+
+from schedproof.model.target import ModelTarget
+from schedproof.properties.checking.replay import replay
+from schedproof.solver.obligation import Discharged, discharge
+from schedproof.solver.spyre.fewest import fewest
+from schedproof.solver.spyre.limit_proof import groups
+from schedproof.solver.spyre.volumetric import ADMITS_BY, Setting, to_scenario
+from schedproof.spec.catalogue import load, select
+
+PAGE = Path(__file__).parents[2] / "docs" / "volumetric.md"
+BEGINS, ENDS = "<!-- make proofs: {} -->\n", "<!-- end -->\n"
+LIMIT, JOIN = "SPY-R07", "SPY-R47"
+REQUESTS = 5
+
+
+class Asked(NamedTuple):
+    """A row: whose admission, in which configuration."""
+
+    who: str
+    revision: str
+    formula: str | None = None
+    interleave: bool = True
+    pausing: bool | None = None
+
+    @property
+    def setting(self) -> Setting:
+        """The question about it."""
+        formula = self.formula or ADMITS_BY[self.revision]
+        return Setting(
+            formula,
+            0,
+            revision=self.revision,
+            interleave=self.interleave,
+            pausing=bool(self.pausing),
+        )
+
+    @property
+    def configuration(self) -> str:
+        """In words."""
+        words = [f"interleaving {'on' if self.interleave else 'off'}"]
+        if self.pausing is not None:
+            words.append(f"pausing {'on' if self.pausing else 'off'}")
+        return ", ".join(words)
+
+
+ASKED = (
+    *(
+        Asked(who, revision, None, interleave, pausing)
+        for who, revision, pausings in (
+            ("`sound`", "sound", (None,)),
+            ("`documented`", "documented", (None,)),
+            ("2.1.1, 2.1.2", "2.1.2", (None,)),
+            ("2.4.0, 2.5.2, 2.6.3", "2.5.2", (True, False)),
+        )
+        for pausing in pausings
+        for interleave in (True, False)
+    ),
+    Asked("`exact`", "sound", "exact"),
+    Asked("`rounded`", "sound", "rounded"),
+)
+
+
+def proof(rule: str, setting: Setting, block: int | None = 64) -> Iterator[tuple[str, Discharged]]:
+    """Each lemma with the title of its group."""
+    for group in groups(rule, setting, block):
+        for one in discharge(group.lemmas):
+            yield group.title, one
+
+
+def answer(rule: str, asked: Asked) -> str:
+    """What is so of a rule: proven, or a run."""
+    setting = asked.setting
+    if rule == JOIN and asked.pausing:
+        return "not asked"
+    began = time.monotonic()
+    failed = [one.name for _, one in proof(rule, setting) if one.status != "proven"]
+    if not failed:
+        kept = "by pausing, " if rule == LIMIT and setting.pauses else ""
+        return f"proven ({kept}{time.monotonic() - began:.1f} s)"
+    began = time.monotonic()
+    for found in fewest(setting, REQUESTS):
+        if found.answer != "sat":
+            continue
+        whole = replace(setting, requests=found.requests)
+        scenario = to_scenario(whole, list(found.arrivals), asked.revision)
+        [judged] = select(load("spyre"), [rule])
+        broken = replay(ModelTarget(setting.formula), scenario, [judged]).broken
+        if broken:
+            spent = time.monotonic() - began
+            name = f"`{failed[0]}` fails"
+            return f"{name}: a run of {found.requests} requests ({spent:.1f} s)"
+    return f"open: {', '.join(failed)}"
+
+
+def configurations() -> Iterator[str]:
+    """The table of releases and configurations."""
+    yield f"| admission | configuration | no join beyond the limit ({JOIN}) | no step ({LIMIT}) |"
+    yield "|---" * 4 + "|"
+    for asked in ASKED:
+        answers = (answer(rule, asked) for rule in (JOIN, LIMIT))
+        yield f"| {' | '.join((asked.who, asked.configuration, *answers))} |"
+
+
+def lemmas() -> Iterator[str]:
+    """The table of all lemmas, each where it is asked first."""
+    yield "| lemma | says | of | seconds |"
+    yield "|---" * 4 + "|"
+    named = set[str]()
+    for asked in ASKED:
+        for rule in (JOIN, LIMIT):
+            if asked.revision == "documented" or (rule == JOIN and asked.pausing):
+                continue
+            for title, one in proof(rule, asked.setting):
+                if one.name not in named and one.status == "proven":
+                    named.add(one.name)
+                    about = title.partition(" (")[0]
+                    yield f"| `{one.name}` | {one.sentence} | {about} | {one.seconds:.2f} |"
+
+
+TABLES = {"configurations": configurations, "lemmas": lemmas}
+
+
+def main() -> int:
+    """Print the tables, or put them into the page."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--write", action="store_true", help="put them into docs/volumetric.md")
+    given = parser.parse_args()
+    page = PAGE.read_text(encoding="utf-8")
+    for name, table in TABLES.items():
+        made = "\n".join(table()) + "\n"
+        print(made, flush=True)
+        before, begins, rest = page.partition(BEGINS.format(name))
+        page = before + begins + made + ENDS + rest.partition(ENDS)[2]
+    if given.write:
+        PAGE.write_text(page, encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,29 @@
+"""A release that pauses keeps the limit, and pauses nobody without need."""
+
+from schedproof.model.spyre import pausing
+from schedproof.solver.obligation import discharge
+from schedproof.solver.spyre.pausing_code import no_pause, obligations
+
+
+def failing() -> set[str]:
+    return {one.name for one in discharge(obligations()) if one.status != "proven"}
+
+
+def test_every_lemma_is_proven_and_guarded():
+    assert failing() == set()
+    assert [one.name for one in obligations()][-1] == no_pause().name == "no_pause"
+
+
+def test_a_limit_that_is_asked_of_one_request_alone_is_refuted(monkeypatch):
+    whole = pausing.fits_limit
+    monkeypatch.setattr(pausing, "fits_limit", lambda config, batch: whole(config, batch[-1:]))
+    assert failing() == {"stay_1_1", "stay_2_0", "stay_2_1", "no_pause"}
+
+
+def test_a_batch_that_is_asked_about_as_it_was_is_refuted(monkeypatch):
+    def before_the_step(config, batch):
+        reached = pausing.tkv.max_tkv([one.computed for one in batch], config.block_size)
+        return len(batch) * reached <= config.max_batch_tkv
+
+    monkeypatch.setattr(pausing, "fits_limit", before_the_step)
+    assert {"stay_1_0", "stay_2_0"} <= failing()
