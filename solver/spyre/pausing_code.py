@@ -5,8 +5,8 @@ that stays would be within the limit with it, by the tkv that the step will have
 within it, however many there are: each was the last to be asked once, beside all that stay before
 it. `stay` runs the code on symbols with a few requests, some of which were paused before.
 
-`no_pause`: nobody is paused while the whole batch is within the limit. So a configuration in which
-admission keeps the limit pauses nobody.
+`no_pause`: no request is paused while the whole batch is within the limit. So a configuration in
+which admission keeps the limit pauses no request.
 """
 
 from functools import partial

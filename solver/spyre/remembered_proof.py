@@ -163,13 +163,13 @@ def _chunk_keeps(setting: Setting, more: int) -> list[Any]:
 def _idle_forgets(setting: Setting, gone: int) -> list[Any]:
     """`gone`: the member may have left, and no request may be there."""
     numbers = Numbers()
-    pair, limit, nobody = Beside.make(numbers), length(numbers, "limit"), z3.Bool("nobody")
+    pair, limit, none_runs = Beside.make(numbers), length(numbers, "limit"), z3.Bool("none_runs")
     numbers.facts.append(pair.own + 1 <= limit)  # alone it is within the limit, by the front door
-    numbers.facts += [z3.Not(nobody)] if not gone else []
+    numbers.facts += [z3.Not(none_runs)] if not gone else []
 
     def code(run: Run) -> Any:
         config = pair.config(run, setting.interleave, run.number(limit))
-        state = State() if Truth(run, nobody) else pair.state(run)
+        state = State() if Truth(run, none_runs) else pair.state(run)
         _, decision = scheduler.decide(config, setting.revision, state)
         return decision.kind
 
