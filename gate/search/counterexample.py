@@ -2,14 +2,17 @@
 replayed on another target."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from rich.console import Console
 
+from ...model.observation import Step
 from ...model.scenario import Scenario
 from ...model.target import ModelTarget, Target
+from ...properties.checking.replay import Outcome
 from ...properties.checking.replay import replay as run_replay
+from ...properties.predicates.predicate import Broken
 from ...properties.shrinking.shrink import shrink
 from ...spec.catalogue import Rule
 from ..console import output
@@ -30,12 +33,14 @@ def show(
     also: tuple[str, Target] | None,
     *,
     found_by: str,
-    small: bool,
+    small: bool = False,
+    most: Callable[[Step], int] | None = None,
 ) -> int:
     """Nothing is reported that does not break the rule on the model, step by step; the exit code.
 
     `formula` is what the model admits by, None for its revision's own. `also` is a target, besides
-    the model, with its name. `small`: the scenario is shrunk first.
+    the model, with its name. `small`: the scenario is shrunk first. `most`: the run is shown up to
+    the step that has most of it, not up to the first that breaks the rule.
     """
     target = ModelTarget(formula)
     outcome = run_replay(target, scenario, [rule])
@@ -46,13 +51,39 @@ def show(
     if small:
         scenario = _shrunk(target, scenario, [rule])
         outcome = run_replay(target, scenario, [rule])
+    first = outcome.broken[0].step
+    if most is not None:
+        outcome = _at_most(target, scenario, rule, most)
     path = write_scenario(scenario, out, rule.id)
     options = replay_options(model_spec(formula), [rule.id])
     output.print_failure(
         console,
         *(rule, scenario, outcome.broken[0], str(path), options, outcome.session.excerpt),
     )
+    if outcome.broken[0].step > first:
+        output.say(console, f"step {first} breaks it first; replay stops there")
     return BROKEN if also is None else _elsewhere(console, scenario, rule, path, also)
+
+
+def _at_most(
+    target: Target, scenario: Scenario, rule: Rule, most: Callable[[Step], int]
+) -> Outcome:
+    """The run up to the step that breaks the rule and has most of it."""
+    reached: dict[int, int] = {}
+    broken: set[int] = set()
+
+    def goes_on(found: list[Broken], _: Scenario) -> list[Broken]:
+        broken.update(one.step for one in found)
+        return []
+
+    def watch(number: int, step: Step) -> None:
+        reached[number] = most(step)
+
+    run_replay(target, scenario, [rule], watch, new=goes_on)
+    worst = max(sorted(broken), key=reached.__getitem__)
+    return run_replay(
+        target, scenario, [rule], new=lambda found, _: [one for one in found if one.step == worst]
+    )
 
 
 def _shrunk(target: Target, scenario: Scenario, rules: Sequence[Rule]) -> Scenario:

@@ -1,13 +1,14 @@
 """`schedproof search`: what the solver finds or proves of one rule, printed as it comes."""
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 
+from ...model.observation import Step
 from ...model.scenario import Scenario
 from ...model.target import ModelTarget, Target
 from ...properties.checking.replay import replay as run_replay
@@ -76,7 +77,7 @@ def run_search(asking: Asking) -> int:
             spent = time.monotonic() - began
             if asked.answer == "sat":
                 asking.say(f"{asked.requests} requests ({asked.where}): sat after {spent:.1f} s")
-                return _replayed(asking, list(asked.arrivals), small=True)
+                return _replayed(asking, list(asked.arrivals))
             asking.say(f"{asked.requests} requests: {asked.answer} after {spent:.1f} s")
             unknown |= asked.answer == "unknown"
             if not unknown:
@@ -152,7 +153,7 @@ def _told(asking: Asking, objective: Objective, known: Known) -> int:
         asking.say(f"{known.reached} at most, within the limit of {setting.limit}")
         _write(asking, _scenario(asking, list(known.arrivals)), "volume")
         return PROVEN
-    code = _replayed(asking, list(known.arrivals), small=False)
+    code = _replayed(asking, list(known.arrivals), most=_volume)
     if known.exact and code == FOUND:
         beyond = known.reached - setting.limit
         asking.say(f"worst of {setting.requests} requests: {beyond} tokens too many")
@@ -183,7 +184,7 @@ def _starts(target: Target, scenario: Scenario, request_id: str) -> int | None:
     """The step of the request's last prefill chunk."""
     found: list[int] = []
 
-    def watch(number: int, step: Any) -> None:
+    def watch(number: int, step: Step) -> None:
         if step.kind == "prefill" and request_id in step.scheduled:
             found.append(number)
 
@@ -243,13 +244,23 @@ def _write(asking: Asking, scenario: Scenario, name: str) -> Path:
     return path
 
 
-def _replayed(asking: Asking, arrivals: list[Any], *, small: bool) -> int:
+def _volume(step: Step) -> int:
+    """batch x tkv of a decode step, in tokens."""
+    return len(step.scheduled) * (step.tkv or 0) if step.kind == "decode" else 0
+
+
+def _replayed(
+    asking: Asking, arrivals: list[Any], most: Callable[[Step], int] | None = None
+) -> int:
+    """Shown at its first step beyond the limit and as small as it gets, or as it is where `most`
+    asks for its worst."""
     scenario = _scenario(asking, arrivals)
     [rule] = select(load("spyre"), [asking.rule])
     return counterexample.show(
         *(asking.console, scenario, rule, asking.setting.formula, asking.out, asking.also),
         found_by="the solver's answer",
-        small=small,
+        small=most is None,
+        most=most,
     )
 
 
