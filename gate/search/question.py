@@ -161,6 +161,10 @@ def _check_setting(question: Question, setting: Setting) -> None:
     if question.maximize and (setting.pauses or question.rule == JOIN):
         valid = f"{LIMIT}, and a revision that does not pause"
         raise InputError("--maximize", f"{question.maximize!r} of {question.rule}; valid: {valid}")
+    if question.maximize == "waste" and setting.stale and not setting.interleave:
+        # Of requests that join one right after the other each is asked about by another tkv.
+        valid = "interleave=true, or a revision that remembers no tkv"
+        raise InputError("--set", f"interleave=false with --maximize waste; valid: {valid}")
 
 
 def _netted(console: Console, question: Question, rule: Rule) -> int:

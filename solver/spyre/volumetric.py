@@ -64,6 +64,11 @@ class Setting:
         return REVISIONS[self.revision].pauses
 
     @property
+    def stale(self) -> bool:
+        """Admission goes by the tkv of the last decode step, with the requests that left in it."""
+        return REVISIONS[self.revision].stale_tkv
+
+    @property
     def lengths(self) -> Lengths:
         """Its block, and tokens that no projection exceeds."""
         return Lengths(self.block, 2 * self.max_model_len + 4 * self.block)
@@ -221,6 +226,9 @@ def meeting(
     ]
     computed = [one.prompt + age for one, age in zip(earlier, ages, strict=True)]
     own, tkv = batch_tkv(numbers, setting, here, computed)
+    if setting.stale and not all_requests:
+        decoded = [one.decodes >= age for one, age in zip(earlier, ages, strict=True)]
+        _, tkv = batch_tkv(numbers, setting, decoded, computed)
     decoding = [
         Member(there, tokens, one.max_tokens - 1 - age, mine, one.prompt)
         for there, tokens, one, age, mine in zip(here, computed, earlier, ages, own, strict=True)

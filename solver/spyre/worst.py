@@ -43,8 +43,8 @@ class Known(NamedTuple):
 
     @property
     def exact(self) -> bool:
-        """Nothing is left open."""
-        return self.reached == self.at_most
+        """Nothing is left open. A guess may reach more than the bound that it is guessed by."""
+        return self.reached >= self.at_most
 
 
 # A run that goes beyond so many tokens and how far it goes, None if there is none, or unknown.
@@ -66,8 +66,8 @@ def _worst_refusal(setting: Setting) -> Iterator[Known]:
     """First where the worst refusals are, and by whole blocks; then everywhere, exactly."""
     known = Known(-1, setting.limit, ())
     for guess in _bisected(lambda beyond: _waste(setting, beyond, guess=True), known, -1):
-        known = known._replace(reached=guess.reached, arrivals=guess.arrivals)
-        if guess.arrivals:
+        if guess.reached > known.reached:
+            known = known._replace(reached=guess.reached, arrivals=guess.arrivals)
             yield known
     question = (known.reached + known.at_most) // 2 if known.arrivals else -1
     yield from _bisected(lambda beyond: _waste(setting, beyond), known, question)
@@ -75,7 +75,8 @@ def _worst_refusal(setting: Setting) -> Iterator[Known]:
 
 def safest_refusal(setting: Setting, beyond: int, safe_by: str = "exact") -> Problem:
     """All but the last are accepted, and decode; the last is refused, and would leave more than
-    `beyond` tokens below the limit, by the check `safe_by`."""
+    `beyond` tokens below the limit, by the check `safe_by`. Where the tkv is `stale`, some of the
+    others may have left in the decode step before."""
     numbers = make_numbers(setting, "integers")
     arrivals = make_arrivals(numbers, setting)
     for number in range(1, len(arrivals) - 1):
@@ -83,8 +84,10 @@ def safest_refusal(setting: Setting, beyond: int, safe_by: str = "exact") -> Pro
             numbers, setting, arrivals[:number], arrivals[number], all_requests=True
         )
     last = arrivals[-1]
-    numbers.facts += [one.decodes > last.joins - one.joins for one in arrivals[:-1]]
-    met, facts = meeting(numbers, setting, arrivals[:-1], last, all_requests=True)
+    for one in arrivals[:-1]:
+        age = last.joins - one.joins
+        numbers.facts.append(one.decodes >= age if setting.stale else one.decodes > age)
+    met, facts = meeting(numbers, setting, arrivals[:-1], last, all_requests=not setting.stale)
     safe = accepted(numbers, setting, safe_by, met, setting.limit - beyond - 1)
     refused = z3.Not(z3.And(accepted(numbers, setting, setting.formula, met, setting.limit)))
     return Problem([*numbers.facts, *facts, *safe, refused], arrivals, ())
@@ -127,7 +130,8 @@ def _volume(setting: Setting, beyond: int) -> Answer:
 
 def _waste(setting: Setting, beyond: int, *, guess: bool = False) -> Answer:
     problem = safest_refusal(setting, beyond, "rounded" if guess else "exact")
-    facts = [*problem.facts, *one_long_prompt(setting, problem)] if guess else problem.facts
+    where = long_and_leaving if setting.stale else one_long_prompt
+    facts = [*problem.facts, *where(setting, problem)] if guess else problem.facts
     answer, found = decide(facts)
     if found is None:
         return None if answer == "unsat" else "unknown"
@@ -141,3 +145,11 @@ def one_long_prompt(setting: Setting, problem: Problem) -> list[Any]:
     *early, long, last = problem.arrivals
     at_once = [last.prompt <= 2 * setting.block, last.joins == long.joins + 1]
     return at_once + short_and_early(setting, early)
+
+
+def long_and_leaving(setting: Setting, problem: Problem) -> list[Any]:
+    """A long request that leaves in the step before the refusal; the others are short."""
+    long, *others = problem.arrivals
+    *_, last = others
+    facts = [one.prompt + one.max_tokens <= 4 * setting.block for one in others]
+    return [*facts, long.decodes == last.joins - long.joins]

@@ -121,6 +121,16 @@ def test_the_safest_refusal_waits_longer_than_by_the_exact_check(run: Run) -> No
         assert run(*line.split()[2:], "--quiet").code == 0
 
 
+@pytest.mark.slow
+def test_a_release_refuses_by_a_request_that_has_left_all_but_twenty_tokens(run: Run) -> None:
+    words = ["--maximize", "waste", "--revision", "2.1.2", "--set", "requests=5"]
+    result = run("search", "SPY-R07", *words)
+    assert result.code == 0, result
+    assert "131052 is reached, 131052 never exceeded, after " in result.out
+    [joins, waits] = re.findall(r"join in step (\d+), .* it joins in step (\d+)\n", result.out)[0]
+    assert int(waits) == int(joins) + 1
+
+
 def test_the_exact_check_refuses_nobody_in_vain(run: Run) -> None:
     words = ["--set", "formula=exact", "--set", "requests=2", *SMALLEST]
     result = run("search", "SPY-R07", "--maximize", "waste", *words)
@@ -236,6 +246,10 @@ def test_ctrl_c_before_there_is_an_answer_is_one_line_and_exit_3(
         (
             ["SPY-R41", "--revision", "2.1.2"],
             "--revision: '2.1.2'; valid with SPY-R41: without this option",
+        ),
+        (
+            ["SPY-R07", "--maximize", "waste", "--revision", "2.1.2", "--set", "interleave=false"],
+            "--set: interleave=false with --maximize waste; valid: interleave=true, or a revision",
         ),
         (["SPY-R50", "--maximize", "waste"], "--maximize: 'waste'; valid with SPY-R50: without"),
         (["SPY-R50", "--target", "model"], "--target: 'model'; valid with SPY-R50: without"),

@@ -6,8 +6,13 @@ from itertools import product
 import pytest
 
 from schedproof.model.scenario import Request, Scenario
+from schedproof.model.spyre.admission import current_tkv, fits_model_length, fits_volume
+from schedproof.model.spyre.config import SpyreConfig
 from schedproof.model.spyre.padding import blocks_for
 from schedproof.model.spyre.peak import peak_volume
+from schedproof.model.spyre.revision import RELEASE_2_1_2, Revision
+from schedproof.model.spyre.scheduler import arrive, step
+from schedproof.model.spyre.state import Sequence, State
 from schedproof.model.spyre.tkv import realigned
 from schedproof.model.spyre.volumetric import FORMULAS, Decoding, Newcomer, accepts, round_up
 from schedproof.model.target import ModelTarget
@@ -125,6 +130,65 @@ def test_the_worst_refusal_is_that_of_the_worst_pair(formula, limit):
     assert known.exact
     assert known.reached == expected
     assert bool(known.arrivals) == (expected >= 0)
+
+
+def refused_by_what_has_left(setting: Setting) -> int:
+    """The same of a third request, over all runs of the model; the first two decoded in the step
+    before, in which one may have left."""
+    revision = RELEASE_2_1_2
+    config = SpyreConfig(
+        block_size=setting.block,
+        chunk_size=setting.chunk,
+        max_num_seqs=4,
+        max_model_len=setting.max_model_len,
+        max_batch_tkv=setting.limit,
+    )
+    longest = range(1, setting.max_model_len)
+    sizes = [
+        (prompt, tokens)
+        for prompt, tokens in product(longest, longest)
+        if tokens > 1 and round_up(prompt, setting.block) + tokens <= setting.max_model_len
+    ]
+    found = -1
+    for lengths in product(sizes, repeat=3):
+        requests = [
+            Sequence(name, prompt, tokens, tokens)
+            for name, (prompt, tokens) in zip("abc", lengths, strict=True)
+        ]
+        for second, third in product(range(1, 6), range(2, 6)):
+            state = State(waiting=(requests[0],))
+            for number in range(12):
+                if number in (second, third):
+                    state = arrive(state, requests[1 + (number == third)])
+                state, seen = step(config, revision, state)
+                if {*seen["scheduled"]} == {"a", "b"} and [one.id for one in state.waiting] == ["c"]:
+                    found = max(found, needless(config, revision, state))
+    return found
+
+
+def needless(config: SpyreConfig, revision: Revision, state: State) -> int:
+    """Tokens that the first in line would leave, if the formula alone refuses it; else -1."""
+    newcomer, members, current = state.waiting[0], state.decoding, current_tkv(config, revision, state)
+    if not members or not fits_model_length(config, current, members, newcomer):
+        return -1
+    if fits_volume(config, revision, current, members, newcomer):
+        return -1
+    decoding = [Decoding(one.computed, one.remaining, 0) for one in members]
+    peak = peak_volume(
+        decoding, Newcomer(newcomer.prompt, newcomer.max_tokens), config.block_size
+    )
+    return config.max_batch_tkv - peak
+
+
+@pytest.mark.parametrize("limit", [12, 13, 14])
+def test_a_tkv_that_is_remembered_refuses_more_and_that_is_the_worst(limit):
+    setting = Setting("2.1.2", 3, 2, 4, limit, max_model_len=6, revision="2.1.2")
+    expected = refused_by_what_has_left(setting)
+    *_, known = worst(setting, "waste")
+    assert known.exact
+    assert known.reached == expected
+    *_, current = worst(replace(setting, revision="sound"), "waste")
+    assert current.reached < expected
 
 
 def test_the_exact_check_refuses_nobody_in_vain():
