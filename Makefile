@@ -33,6 +33,8 @@ check-model: $(VENV)/installed
 	$(MAKE) gate PROFILE=quick
 check-release: $(VENV)/installed
 	$(MAKE) gate TARGET=sendnn-inference==2.1.2 RULES=SPY-R07,SPY-R09,SPY-R14,SPY-R30 PROFILE=quick JOBS=1
+	$(MAKE) gate TARGET=sendnn-inference==2.1.2:examples/exact_admission.py:ExactAdmission \
+		RULES=SPY-R07,SPY-R35,SPY-R47,ALL-R05,ALL-R06 PROFILE=quick JOBS=1
 check-contracts: $(VENV)/installed-test
 	$(MAKE) contracts
 check-selfcheck: $(VENV)/installed

@@ -139,7 +139,7 @@ def _command(
     if spec.checkout is not None:
         return checkouts.command_of(spec.checkout, spec.folder)
     if spec.release is not None:
-        prepared = releases.prepare(spec.release, offline=offline, report=report)
+        prepared = releases.prepare(spec.release, spec.scheduler, offline=offline, report=report)
         return prepared.command, prepared.env
     # A factory of the user's is called in a process of its own: it may hang, exit or print.
     paths = [*imports, os.environ.get("PYTHONPATH", "")]

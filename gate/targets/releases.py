@@ -26,6 +26,7 @@ from pathlib import Path, PurePosixPath
 
 from platformdirs import user_cache_path
 
+from .scheduler_class import VARIABLE
 from .supported_releases import CPU_INDEX, TORCH, Release, ReleaseError
 
 # Compiled and foreign parts of a vLLM wheel; a scheduler imports none of them.
@@ -54,10 +55,13 @@ class Prepared:
     env: dict[str, str]
 
 
-def prepare(release: Release, *, offline: bool = False, report: Report = print) -> Prepared:
+def prepare(
+    release: Release, scheduler: str = "", *, offline: bool = False, report: Report = print
+) -> Prepared:
     """Installs what is missing (at first 1.1 GB, in two minutes), and says how to run it.
 
-    Two runs at once wait for each other. Raises ReleaseError.
+    `scheduler` is FILE:CLASS of a scheduler class in the place of the release's own. Two runs at
+    once wait for each other. Raises ReleaseError.
     """
     cache = cache_folder()
     environment, *trees = parts = _parts(cache, release)
@@ -78,7 +82,8 @@ def prepare(release: Release, *, offline: bool = False, report: Report = print) 
         ) from error
     target = Path(__file__).with_name(SCRIPTS[release.system])
     path = [tree.folder for tree in trees]
-    return Prepared([str(python), str(target)], _variables(release, cache, path))
+    env = _variables(release, cache, path)
+    return Prepared([str(python), str(target)], env | ({VARIABLE: scheduler} if scheduler else {}))
 
 
 def cache_folder() -> Path:

@@ -9,7 +9,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING or __package__:
-    from . import protocol_checks
+    from . import protocol_checks, scheduler_class
     from .jsonl import serve
     from .release_adapter import Hosted, HostedTarget, ids, outputs
     from .sendnn_release import Release, load_release
@@ -17,6 +17,7 @@ if TYPE_CHECKING or __package__:
     from .vllm_offline import fix_hash_seed
 else:
     import protocol_checks
+    import scheduler_class
     from jsonl import serve
     from release_adapter import Hosted, HostedTarget, ids, outputs
     from sendnn_release import Release, load_release
@@ -49,7 +50,8 @@ class SpyreTarget(HostedTarget):
         check_options(release, config)
         engine = Engine(release, config)
         check_pool(engine)
-        return Hosted(engine, release.name, release.version, observed_fields(engine))
+        title = scheduler_class.title(release.name, release.version)
+        return Hosted(engine, *title, observed_fields(engine))
 
     def admit(self, engine: Engine, asked: protocol_checks.CheckedRequest) -> None:
         """Queue a request, unless the protocol or the release refuses it at the door."""
@@ -248,4 +250,5 @@ def written_blocks(engine: Engine, decision: Any, kind: str) -> dict[str, list[i
 
 if __name__ == "__main__":
     fix_hash_seed()
+    scheduler_class.say_at_once(load_release)
     serve(SpyreTarget())

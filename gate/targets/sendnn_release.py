@@ -10,9 +10,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING or __package__:
+    from . import scheduler_class
     from .protocol_checks import RefusedError
     from .vllm_offline import engine_config, prepare_environment
 else:
+    import scheduler_class
     from protocol_checks import RefusedError
     from vllm_offline import engine_config, prepare_environment
 
@@ -64,9 +66,9 @@ def load_release() -> Release:
         prefix=prefix,
         envs=importlib.import_module(f"{package}.envs"),
         platform=platform,
-        scheduler_class=importlib.import_module(
-            f"{package}.v1.core.scheduler"
-        ).ChunkedPrefillSpyreScheduler,
+        scheduler_class=scheduler_class.chosen(
+            importlib.import_module(f"{package}.v1.core.scheduler").ChunkedPrefillSpyreScheduler
+        ),
         runner_class=importlib.import_module(
             f"{package}.v1.worker.spyre_model_runner"
         ).ChunkedPrefillModelRunner,

@@ -14,7 +14,8 @@ from .supported_releases import Release, parse_release
 Kind = Literal["model", "factory", "command", "release", "checkout"]
 VALID = (
     "valid: model, MODULE:FACTORY, 'cmd:COMMAND LINE', a release such as "
-    f"sendnn-inference==2.1.2 or vllm==0.28.0, or a checkout: {', '.join(CHECKOUTS)}"
+    "sendnn-inference==2.1.2 or vllm==0.28.0 (with another scheduler class: "
+    f"vllm==0.28.0:FILE.py:CLASS), or a checkout: {', '.join(CHECKOUTS)}"
 )
 
 
@@ -33,6 +34,8 @@ class TargetSpec:
         module, factory: of `MODULE:FACTORY`.
         command: of `cmd:COMMAND LINE`, in words.
         release: of `NAME==VERSION`.
+        scheduler: of `NAME==VERSION:FILE:CLASS`, a scheduler class in the place of the release's
+            own: FILE, absolute, and CLASS.
         checkout, folder: of `NAME:DIR`, what it is a checkout of, and where; "" where only an
             environment variable names the folder.
     """
@@ -44,6 +47,7 @@ class TargetSpec:
     factory: str = ""
     command: tuple[str, ...] = ()
     release: Release | None = None
+    scheduler: str = ""
     checkout: Checkout | None = None
     folder: str = ""
 
@@ -112,11 +116,25 @@ def parse_target(text: str, path: Path | None = None) -> TargetSpec:
         return TargetSpec(text, "command", command=_words(text, rest))
     if (named := checkouts.named(text)) is not None:
         return TargetSpec(text, "checkout", checkout=named[0], folder=named[1])
-    if (release := parse_release(text)) is not None:
-        return TargetSpec(text, "release", release=release)
+    if (release := parse_release(word)) is not None:
+        return TargetSpec(text, "release", release=release, scheduler=_scheduler(text, rest))
     if not all(part.isidentifier() for part in [*word.split("."), rest]):
         raise UnknownTargetError(f"TARGET {text!r} is not understood; {VALID}")
     return TargetSpec(text, "factory", module=word, factory=rest)
+
+
+def _scheduler(text: str, words: str) -> str:
+    """FILE:CLASS with the file's whole path; "" if none is named."""
+    if not words:
+        return ""
+    file, _, name = words.rpartition(":")
+    if not file.endswith(".py") or not name.isidentifier():
+        raise UnknownTargetError(
+            f"TARGET {text!r}: {words!r} is no scheduler class; valid: FILE.py:CLASS"
+        )
+    if not Path(file).is_file():
+        raise UnknownTargetError(f"TARGET {text!r}: {file}: no such file; valid: FILE.py:CLASS")
+    return f"{Path(file).absolute()}:{name}"
 
 
 def _words(text: str, command: str) -> tuple[str, ...]:

@@ -33,7 +33,9 @@ class Engine:
         self.config = config
         vllm_config = configure(release, config)
         self.usable_blocks = config["num_blocks"] or plenty_of_blocks(config)
-        self.scheduler = _scheduler(vllm_config, config["block_size"], self.usable_blocks)
+        self.scheduler = _scheduler(
+            *(release.scheduler_class, vllm_config, config["block_size"], self.usable_blocks)
+        )
         self._hasher = block_hasher(vllm_config)
         self._request_class = importlib.import_module("vllm.v1.request").Request
         self._params_class = importlib.import_module("vllm.sampling_params").SamplingParams
@@ -156,7 +158,7 @@ def plenty_of_blocks(config: Mapping[str, Any]) -> int:
     return plenty
 
 
-def _scheduler(vllm_config: Any, block_size: int, usable_blocks: int) -> Any:
+def _scheduler(chosen: Any, vllm_config: Any, block_size: int, usable_blocks: int) -> Any:
     """A scheduler with a pool of its own; takes 1 ms, and 1 ms more for each 1,000 blocks.
 
     The release counts its watermark of all blocks, the null block included: at times one block
@@ -173,7 +175,7 @@ def _scheduler(vllm_config: Any, block_size: int, usable_blocks: int) -> Any:
     )
     group = interface.KVCacheGroupSpec(layer_names=["layer"], kv_cache_spec=spec)
     vllm_config.cache_config.num_gpu_blocks = num_blocks
-    scheduler = importlib.import_module("vllm.v1.core.sched.scheduler").Scheduler(
+    scheduler = chosen(
         vllm_config=vllm_config,
         kv_cache_config=interface.KVCacheConfig(
             num_blocks=num_blocks, kv_cache_tensors=[], kv_cache_groups=[group]

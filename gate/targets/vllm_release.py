@@ -12,9 +12,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING or __package__:
+    from . import scheduler_class
     from .protocol_checks import RefusedError, refuse
     from .vllm_offline import engine_config, prepare_environment
 else:
+    import scheduler_class
     from protocol_checks import RefusedError, refuse
     from vllm_offline import engine_config, prepare_environment
 
@@ -28,10 +30,11 @@ WITHOUT_OPTION = {"watermark": 0, "reserve_full_isl": False}
 
 @dataclass(frozen=True)
 class Release:
-    """An imported release: its identity, and the options that it has."""
+    """An imported release: its identity, the options that it has, and what is driven."""
 
     version: str
     options: frozenset[str]
+    scheduler_class: Any
 
     def __str__(self) -> str:
         return f"vllm {self.version}"
@@ -48,12 +51,16 @@ def load_release() -> Release:
     platforms: Any = importlib.import_module("vllm.platforms")
     platforms._current_platform = _plain_cpu()
     arguments = importlib.import_module("vllm.engine.arg_utils").EngineArgs
-    importlib.import_module("vllm.v1.core.sched.scheduler")
+    own = importlib.import_module("vllm.v1.core.sched.scheduler").Scheduler
     importlib.import_module("torch").set_num_threads(1)
     # What the imports made stays: collections need not go through it again and again.
     gc.collect()
     gc.freeze()
-    return Release(importlib.metadata.version("vllm"), frozenset(arguments.__dataclass_fields__))
+    return Release(
+        importlib.metadata.version("vllm"),
+        frozenset(arguments.__dataclass_fields__),
+        scheduler_class.chosen(own),
+    )
 
 
 def _plain_cpu() -> Any:

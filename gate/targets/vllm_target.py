@@ -10,7 +10,7 @@ No file of this folder may be called vllm.py: the folder of a script comes first
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING or __package__:
-    from . import protocol_checks
+    from . import protocol_checks, scheduler_class
     from .jsonl import serve
     from .release_adapter import Hosted, HostedTarget
     from .vllm_engine import Engine
@@ -19,6 +19,7 @@ if TYPE_CHECKING or __package__:
     from .vllm_release import load_release
 else:
     import protocol_checks
+    import scheduler_class
     from jsonl import serve
     from release_adapter import Hosted, HostedTarget
     from vllm_engine import Engine
@@ -50,7 +51,8 @@ class VllmTarget(HostedTarget):
         protocol_checks.check_keys(config, KEYS)
         release = load_release()
         engine = Engine(release, config)
-        return Hosted(engine, "vllm", release.version, observed_fields(engine))
+        title = scheduler_class.title("vllm", release.version)
+        return Hosted(engine, *title, observed_fields(engine))
 
     def admit(self, engine: Engine, asked: protocol_checks.CheckedRequest) -> None:
         """Queue a request, unless vLLM refuses it at its front door."""
@@ -69,4 +71,5 @@ class VllmTarget(HostedTarget):
 
 if __name__ == "__main__":
     fix_hash_seed()
+    scheduler_class.say_at_once(load_release)
     serve(VllmTarget())

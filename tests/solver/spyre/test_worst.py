@@ -161,22 +161,22 @@ def refused_by_what_has_left(setting: Setting) -> int:
                 if number in (second, third):
                     state = arrive(state, requests[1 + (number == third)])
                 state, seen = step(config, revision, state)
-                if {*seen["scheduled"]} == {"a", "b"} and [one.id for one in state.waiting] == ["c"]:
+                waiting = [one.id for one in state.waiting]
+                if {*seen["scheduled"]} == {"a", "b"} and waiting == ["c"]:
                     found = max(found, needless(config, revision, state))
     return found
 
 
 def needless(config: SpyreConfig, revision: Revision, state: State) -> int:
     """Tokens that the first in line would leave, if the formula alone refuses it; else -1."""
-    newcomer, members, current = state.waiting[0], state.decoding, current_tkv(config, revision, state)
+    newcomer, members = state.waiting[0], state.decoding
+    current = current_tkv(config, revision, state)
     if not members or not fits_model_length(config, current, members, newcomer):
         return -1
     if fits_volume(config, revision, current, members, newcomer):
         return -1
     decoding = [Decoding(one.computed, one.remaining, 0) for one in members]
-    peak = peak_volume(
-        decoding, Newcomer(newcomer.prompt, newcomer.max_tokens), config.block_size
-    )
+    peak = peak_volume(decoding, Newcomer(newcomer.prompt, newcomer.max_tokens), config.block_size)
     return config.max_batch_tkv - peak
 
 

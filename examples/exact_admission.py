@@ -1,0 +1,87 @@
+"""Exact volumetric admission for sendnn-inference 2.1.0 to 2.6.3: a scheduler class of its own.
+
+The release projects the largest tkv of every request, from above, and refuses requests that would
+fit. This class asks for the largest batch x tkv that can come, and refuses no other. Only the
+three methods below differ from the release; nothing else is imported.
+
+    schedproof gate sendnn-inference==2.1.2:examples/exact_admission.py:ExactAdmission
+
+`docs/exact-admission.md` of schedproof has the proof, and the steps that it saves.
+"""
+
+from bisect import bisect_left, insort
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from sendnn_inference.v1.core.scheduler import (  # type: ignore[import-not-found]
+    ChunkedPrefillSpyreScheduler,
+)
+
+BLOCK = 64  # tokens
+
+
+class ExactAdmission(ChunkedPrefillSpyreScheduler):  # type: ignore[misc]
+    """The release's scheduler with another volumetric check, asked of the batch as it is."""
+
+    tkv: int
+
+    def check_batch_tkv_limit_cp(self, request: Any, new_req_tkv: int, running: Any) -> bool:
+        """Whether no decode step with the request can exceed the limit."""
+        joins = (request.max_tokens - 1, request.num_prompt_tokens)
+        decoding = [(steps_left(one), one.num_computed_tokens) for one in running]
+        return largest_volume(decoding, joins) <= int(self.max_batch_tkv_limit)
+
+    def _satisfies_last_chunk_constraints(self, request: Any) -> bool:
+        """As the release, by the batch's own tkv: the one that is remembered may be that of a
+        request that has left (2.1.0 to 2.3.1 admit less by it, and idle)."""
+        remembered, self.tkv = self.tkv, self._own_tkv()
+        try:
+            return bool(super()._satisfies_last_chunk_constraints(request))
+        finally:
+            self.tkv = remembered
+
+    def _own_tkv(self) -> int:
+        """The tkv of the requests that decode, 0 if there is none."""
+        decoding = [one for one in self.running if one not in self.ongoing_prefills]
+        lengths = [one.num_computed_tokens for one in decoding]
+        if not lengths:
+            return 0
+        before_last = (max(lengths) - 1) // BLOCK * BLOCK
+        return int(before_last + max((length - 1) % BLOCK for length in lengths) + 1)
+
+
+def steps_left(request: Any) -> int:
+    """Decode steps that a decoding request can still run."""
+    return int(request.num_prompt_tokens + request.max_tokens - 1 - request.num_computed_tokens)
+
+
+def largest_volume(decoding: Iterable[tuple[int, int]], joins: tuple[int, int]) -> int:
+    """Largest batch x tkv of any decode step that the request that `joins` takes part in.
+
+    A request is a pair: decode steps left, tokens computed. Until the next one ends the batch is
+    the same, so that it is enough to look at each end, from the last to the first.
+    """
+    longest, peak = 0, 0
+    offsets: list[int] = []
+    for ends, tokens in sorted([*decoding, joins], reverse=True):
+        longest = max(longest, tokens)
+        insort(offsets, tokens % BLOCK)
+        if 0 < ends <= joins[0]:
+            peak = max(peak, len(offsets) * largest_tkv(longest, offsets, ends))
+    return peak
+
+
+def largest_tkv(longest: int, offsets: Sequence[int], ends: int) -> int:
+    """Largest tkv of `ends` steps with the same requests: in the last one, or in the last one
+    before it in which a request fills a block.
+
+    `offsets`: tokens beyond whole blocks before the first step, ascending.
+    """
+    turn = (1 - ends) % BLOCK
+    filled = (offsets[bisect_left(offsets, turn) - 1] - turn) % BLOCK + 1
+    last = (longest + ends - 1) // BLOCK * BLOCK + filled
+    turn = -ends % BLOCK
+    back = (offsets[bisect_left(offsets, turn) % len(offsets)] - turn) % BLOCK
+    if back >= ends:
+        return last
+    return max(last, ((longest + ends - back - 1) // BLOCK + 1) * BLOCK)

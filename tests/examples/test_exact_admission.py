@@ -1,0 +1,103 @@
+"""The scheduler class for sendnn-inference decides as the exact check of the model."""
+
+import importlib.util
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from schedproof.model.spyre.peak import peak_volume
+from schedproof.model.spyre.tkv import max_tkv
+from schedproof.model.spyre.volumetric import Decoding, Newcomer
+
+FILE = Path(__file__).resolve().parents[2] / "examples" / "exact_admission.py"
+
+
+class Request:
+    """A request of the release; no two are equal."""
+
+    def __init__(self, computed: int) -> None:
+        self.num_computed_tokens = computed
+
+
+class Release:
+    """What the class asks of the release's scheduler."""
+
+    max_batch_tkv_limit = 131_072
+    tkv = 32_000
+
+    def __init__(self, lengths: list[int]) -> None:
+        self.running = [Request(length) for length in lengths]
+        self.ongoing_prefills = self.running[:1]
+        self.asked_by = -1
+
+    def _satisfies_last_chunk_constraints(self, request: Any) -> bool:
+        self.asked_by = self.tkv
+        return request == "joins"
+
+
+@pytest.fixture(scope="module")
+def example() -> Iterator[ModuleType]:
+    """The file, imported beside a release that has only this class."""
+    name = "sendnn_inference.v1.core.scheduler"
+    parts = [name.rsplit(".", up)[0] for up in range(3, 0, -1)] + [name]
+    for part in parts:
+        sys.modules[part] = ModuleType(part)
+    sys.modules[name].ChunkedPrefillSpyreScheduler = Release  # type: ignore[attr-defined]
+    spec = importlib.util.spec_from_file_location("exact_admission", FILE)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    yield module
+    for part in parts:
+        del sys.modules[part]
+
+
+LENGTHS = st.integers(1, 32_768) | st.integers(1, 200)
+PAIRS = st.tuples(LENGTHS, st.integers(0, 300) | st.integers(0, 32_768))
+
+
+@given(st.lists(PAIRS, max_size=8), LENGTHS, st.integers(1, 400))
+def test_its_largest_volume_is_that_of_the_model(
+    example: ModuleType, pairs: list[tuple[int, int]], prompt: int, max_tokens: int
+) -> None:
+    decoding = [Decoding(length, left, 0) for length, left in pairs]
+    expected = peak_volume(decoding, Newcomer(prompt, max_tokens), 64)
+    found = example.largest_volume(
+        [(left, length) for length, left in pairs], (max_tokens - 1, prompt)
+    )
+    assert found == expected
+
+
+def asked(prompt: int, max_tokens: int, computed: int = 0) -> SimpleNamespace:
+    return SimpleNamespace(
+        num_prompt_tokens=prompt, max_tokens=max_tokens, num_computed_tokens=computed
+    )
+
+
+@pytest.mark.parametrize(("beyond", "joins"), [(0, True), (1, False)])
+def test_it_refuses_from_the_first_token_beyond_the_limit(
+    example: ModuleType, beyond: int, joins: bool
+) -> None:
+    # Four requests that end at 32,768 tokens use the limit; a token more begins another block.
+    scheduler = example.ExactAdmission([])
+    running = [asked(100, 32_669 + beyond, 200) for _ in range(3)]
+    newcomer = asked(100, 32_569 + beyond)
+    assert scheduler.check_batch_tkv_limit_cp(newcomer, -1, running) is joins
+
+
+@given(st.lists(LENGTHS, min_size=1, max_size=6))
+def test_the_rest_is_asked_by_the_batchs_own_tkv_and_what_is_remembered_stays(
+    example: ModuleType, lengths: list[int]
+) -> None:
+    scheduler = example.ExactAdmission(lengths)
+    assert scheduler._satisfies_last_chunk_constraints("joins") is True
+    assert scheduler._satisfies_last_chunk_constraints("waits") is False
+    assert scheduler.asked_by == max_tkv(lengths[1:], 64)
+    assert scheduler.tkv == 32_000

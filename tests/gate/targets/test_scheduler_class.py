@@ -1,0 +1,109 @@
+"""A scheduler class of the user's in the place of a release's own."""
+
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from schedproof.gate.targets import scheduler_class
+from schedproof.gate.targets.factory import opened
+from schedproof.gate.targets.target_spec import TargetSpec, UnknownTargetError, parse_target
+
+
+class Own:
+    """The release's scheduler."""
+
+
+@pytest.fixture(autouse=True)
+def _nothing_chosen_yet(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(scheduler_class.VARIABLE, raising=False)
+    scheduler_class.chosen.cache_clear()
+
+
+def written(folder: Path, text: str) -> Path:
+    file = folder / "mine.py"
+    file.write_text(text, encoding="utf-8")
+    return file
+
+
+def test_without_one_the_releases_own_is_driven_under_its_name():
+    assert scheduler_class.chosen(Own) is Own
+    assert scheduler_class.title("vllm", "0.28.0") == ("vllm", "0.28.0")
+    scheduler_class.say_at_once(lambda: pytest.fail("nothing is loaded before it is asked for"))
+
+
+def test_a_derived_class_is_driven_under_its_own_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "release", cast(Any, SimpleNamespace(Own=Own)))
+    file = written(tmp_path, "from release import Own\nclass Mine(Own): ...\n")
+    monkeypatch.setenv(scheduler_class.VARIABLE, f"{file}:Mine")
+    found = scheduler_class.chosen(Own)
+    assert issubclass(found, Own)
+    assert found.__name__ == "Mine"
+    assert scheduler_class.title("vllm", "0.28.0") == ("Mine", "vllm 0.28.0")
+    loaded: list[int] = []
+    scheduler_class.say_at_once(lambda: loaded.append(1))
+    assert loaded == [1]
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("import nowhere_at_all", "cannot import it (ModuleNotFoundError: No module named"),
+        ("1 +", "cannot import it (SyntaxError: "),
+        ("raise SystemExit(4)", "cannot import it (SystemExit: 4)"),
+        ("", "it has no class 'Mine'"),
+        ("Mine = 3", "it has no class 'Mine'"),
+        ("class Mine: ...", "Mine is no Own; valid: a class derived from it"),
+    ],
+)
+def test_a_class_that_cannot_be_had_is_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, problem: str
+) -> None:
+    file = written(tmp_path, text)
+    monkeypatch.setenv(scheduler_class.VARIABLE, f"{file}:Mine")
+    with pytest.raises(SystemExit) as caught:
+        scheduler_class.chosen(Own)
+    [line] = str(caught.value).splitlines()
+    assert line.startswith(f"schedproof: TARGET {file}: {problem}")
+
+
+def test_the_target_names_the_release_and_the_whole_path(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    written(tmp_path, "")
+    spec = parse_target("vllm==0.28.0:mine.py:Mine")
+    assert (str(spec.release), spec.scheduler) == ("vllm==0.28.0", f"{tmp_path}/mine.py:Mine")
+    assert spec.default_system == "vllm"
+
+
+@pytest.mark.parametrize(
+    ("words", "problem"),
+    [
+        ("mine.py", "'mine.py' is no scheduler class; valid: FILE.py:CLASS"),
+        ("mine:Mine", "'mine:Mine' is no scheduler class; valid: FILE.py:CLASS"),
+        ("mine.py:No-Name", "'mine.py:No-Name' is no scheduler class; valid: FILE.py:CLASS"),
+        ("gone.py:Mine", "gone.py: no such file; valid: FILE.py:CLASS"),
+    ],
+)
+def test_words_that_name_no_class_are_refused_with_what_would_be_valid(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: str, problem: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    written(tmp_path, "")
+    with pytest.raises(UnknownTargetError) as caught:
+        parse_target(f"vllm==0.28.0:{words}")
+    assert str(caught.value) == f"TARGET 'vllm==0.28.0:{words}': {problem}"
+
+
+def test_what_the_targets_process_says_of_the_class_is_the_error(tmp_path: Path) -> None:
+    complaint = "schedproof: TARGET mine.py: it has no class 'Mine'"
+    command = ("python", "-c", f"raise SystemExit({complaint!r})")
+    spec = TargetSpec("cmd:python", "command", command=command)
+    with pytest.raises(UnknownTargetError) as caught, opened(spec) as there:
+        there.target.start("vllm", "documented", {})
+    assert str(caught.value) == "TARGET mine.py: it has no class 'Mine'"
