@@ -11,7 +11,7 @@ JOBS ?= 2
 FILES ?=
 OPTIONS ?=
 
-.PHONY: gate test test-all house study lint bench selfcheck explore explorers mutation rule-coverage hidden-fields formulas proofs encodings contracts docs \
+.PHONY: gate test test-all house study lint bench selfcheck explore explorers mutation rule-coverage hidden-fields formulas proofs exact-admission encodings contracts docs \
 	seeds campaign-test campaign-bench campaign-scale clean
 
 gate: $(VENV)/installed
@@ -110,6 +110,11 @@ formulas: $(VENV)/installed
 # A minute and a half of one core: what is proven of the volumetric check, into docs/volumetric.md.
 proofs: $(VENV)/installed
 	$(BIN)/python tests/bench/proofs.py --write
+
+# Ten minutes of one core: how good an admission rule can be, into docs/exact-admission.md.
+# OPTIONS="--only hindsight": one table.
+exact-admission: $(VENV)/installed
+	$(BIN)/python tests/bench/exact_admission.py --write $(OPTIONS)
 
 # The documentation as a site: site/index.html opens without a server.
 docs: $(VENV)/installed-docs

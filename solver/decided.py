@@ -23,8 +23,10 @@ class Decided(NamedTuple):
         obligations: what is proven of it, for blocks of so many tokens (None: of any size).
         counterexamples: what is refuted, by what a replay shows; at production scale, or as small
             as it gets.
+        block: the only size of a block that the obligations are about, None for any size.
     """
 
     question: str
     obligations: Callable[[int | None], list[Obligation]]
     counterexamples: Mapping[str, Callable[[], Scenario | Pair | None]] = {}
+    block: int | None = None

@@ -134,7 +134,11 @@ def _solved(console: Console, question: Question, system: str) -> int:
     if any_block:
         changes.remove("block_size=any")
     if decided:
-        block = None if any_block or not changes else read_block(changes[-1])
+        own = decided_of(system)[question.rule].block
+        if own is not None and question.changes not in ([], [f"block_size={own}"]):
+            valid = f"block_size={own}, the lemmas of {question.rule} are about that alone"
+            raise InputError("--set", f"{question.changes[-1]!r}; valid: {valid}")
+        block = own if any_block or not changes else read_block(changes[-1])
         return run_decided(
             *(console, system, question.rule, block, question.prove, question.out),
             question.time_limit,

@@ -7,6 +7,7 @@ from . import (
     length_proof,
     length_search,
     pausing_proof,
+    progress_proof,
     reservation_proof,
 )
 
@@ -54,6 +55,21 @@ _CHUNKS = Decided(
     },
 )
 
+_PROGRESS = Decided(
+    "How long does the first in line wait, on revision sound? No longer than the work before it, "
+    "at most the chunks of max_model_len and twice its tokens. On 2.5.2 it is passed by.",
+    progress_proof.obligations,
+    {
+        "refused by the volume, and passed by (ALL-R05, 2.5.2, pausing off)": (
+            progress_proof.passed_by
+        ),
+        "paused, and one-token requests go before it (SPY-P01, 2.5.2)": lambda: (
+            pausing_proof.starving(pausing_proof.Scale(), members=5, passing=32)
+        ),
+    },
+    block=64,
+)
+
 DECIDED: dict[str, Decided] = {
     "SPY-R41": _LENGTH,
     "SPY-R50": _RESERVATION,
@@ -61,4 +77,5 @@ DECIDED: dict[str, Decided] = {
     **dict.fromkeys(
         ("SPY-R04", "SPY-R14", "SPY-R18", "SPY-R19", "SPY-R54", "SPY-R55", "SPY-R58"), _CHUNKS
     ),
+    "ALL-R05": _PROGRESS,
 }

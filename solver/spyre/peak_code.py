@@ -5,13 +5,13 @@ As in `admission_code`, the code itself runs on symbols.
 
 from functools import partial
 from itertools import pairwise
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import z3
 
 from ...model.spyre import peak
 from ...model.spyre.volumetric import Decoding, Newcomer
-from ..execution import Run, bare, paths
+from ..execution import Path, Run, bare, paths
 from ..numbers import Numbers
 from ..obligation import Obligation
 from .admission_code import BLOCK, fits_volume, holds_on, request
@@ -47,6 +47,16 @@ def largest(size: int, block: int) -> Obligation:
         f"No tkv until the end is larger than the check says (requests: {size}, block {block}).",
         partial(_largest, size, block, 0),
         partial(_largest, size, block, 1),
+    )
+
+
+def reached(size: int, block: int) -> Obligation:
+    """For `exact`: what it says comes, so that no safe request is refused."""
+    return Obligation(
+        f"reached_{size}",
+        f"The check says the tkv of a step until the end (requests: {size}, block {block}).",
+        partial(_reached, size, block, 0),
+        partial(_reached, size, block, 1),
     )
 
 
@@ -126,23 +136,62 @@ def _walk(size: int, more: int) -> list[Any]:
     return holds_on(numbers, list(paths(numbers, code)), counted)
 
 
-def _largest(size: int, block: int, less: int) -> list[Any]:
-    numbers, lengths = Numbers(), Lengths(block, None)
-    longest, ends, step = (length(numbers, name) for name in ("longest", "ends", "step"))
+class _Same(NamedTuple):
+    """Requests that run to the same end: the longest's tokens, all offsets, and what the code
+    says of them."""
+
+    numbers: Numbers
+    longest: Any
+    offsets: list[Any]
+    ends: Any
+    taken: list[Path]
+
+    def tkvs(self, step: Any, block: int) -> list[Any]:
+        """The tkv of each in a step."""
+        width = blocks(self.numbers, Lengths(block, None), self.longest + step) - 1
+        offsets = [self.numbers.split(one + step - 1, block, None)[1] for one in self.offsets]
+        return [width * block + offset + 1 for offset in offsets]
+
+
+def _same(size: int, block: int) -> _Same:
+    numbers = Numbers()
+    longest, ends = length(numbers, "longest"), length(numbers, "ends")
     offsets = [numbers.fresh("offset", 0, block - 1) for _ in range(size)]
     numbers.facts += [one <= other for one, other in pairwise(offsets)]
     own = numbers.split(longest, block, None)[1]
-    numbers.facts += [z3.Or([own == offset for offset in offsets]), step <= ends]
+    numbers.facts.append(z3.Or([own == offset for offset in offsets]))
 
     def code(run: Run) -> Any:
         given = [cast(int, run.number(offset)) for offset in offsets]
         at = cast(int, run.number(ends))
         return peak.largest_tkv(cast(int, run.number(longest)), given, at, block)
 
-    taken = list(paths(numbers, code))
-    width = (blocks(numbers, lengths, longest + step) - 1) * block
-    reached = [width + numbers.split(one + step - 1, block, None)[1] + 1 for one in offsets]
-    return holds_on(numbers, taken, lambda most: z3.And([one <= most - less for one in reached]))
+    return _Same(numbers, longest, offsets, ends, list(paths(numbers, code)))
+
+
+def _largest(size: int, block: int, less: int) -> list[Any]:
+    same = _same(size, block)
+    step = length(same.numbers, "step")
+    same.numbers.facts.append(step <= same.ends)
+    tkvs = same.tkvs(step, block)
+    return holds_on(
+        same.numbers, same.taken, lambda most: z3.And([one <= most - less for one in tkvs])
+    )
+
+
+def _reached(size: int, block: int, more: int) -> list[Any]:
+    """Of the steps since the one that is a whole turn of blocks before the end."""
+    same = _same(size, block)
+    steps = []
+    for back in range(block):
+        there = same.ends > back
+        at = z3.If(there, same.ends - back, same.ends)
+        steps.append((there, same.numbers.largest(same.tkvs(at, block))))
+    return holds_on(
+        same.numbers,
+        same.taken,
+        lambda most: z3.Or([z3.And(there, tkv == bare(most) + more) for there, tkv in steps]),
+    )
 
 
 def _filled(less: int) -> list[Any]:

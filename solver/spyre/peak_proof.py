@@ -18,7 +18,8 @@ after so many steps; it is active until then.
    `largest` bounds their tkv, and `check_asks` says that the answer is taken.
 6. After the newcomer has left, and by induction over admissions: as in `volumetric_proof`, 6.
 7. Both volumes are reached: at e by the active, at f by them and perhaps more, whose tkv is no less
-   (`fewer_is_less`). So a refused newcomer could exceed the limit: no safe request is refused.
+   (`fewer_is_less`); `reached` says it of the code. So a refused newcomer could exceed the limit:
+   no safe request is refused.
 """
 
 from functools import partial
@@ -31,7 +32,7 @@ from ..obligation import Obligation
 from .admission_code import asks
 from .any_number import door, later, leaves
 from .formulas import Lengths, round_up
-from .peak_code import alone, filled, largest, walk
+from .peak_code import alone, filled, largest, reached, walk
 from .symbols import blocks, length, lengths_of, make_numbers, own_tkv
 from .volumetric_proof import fewer_is_less, tkv_within_blocks
 
@@ -89,7 +90,8 @@ def loops(check: str) -> list[Obligation]:
     walked = [*(asks(size, by_check=True) for size in (1, 2, 3)), walk(1)]
     if check == "rounded":
         return walked
-    return [*walked, largest(1, 64), largest(2, 2), largest(3, 2)]
+    bounded = [largest(1, 64), largest(2, 2), largest(3, 2)]
+    return [*walked, *bounded, reached(1, 8), reached(2, 2), reached(3, 2)]
 
 
 def _same_batch(late: int) -> list[Any]:

@@ -27,7 +27,7 @@ from typing import Any, NamedTuple, cast
 from ...model.spyre import volumetric
 from ..execution import Path, Run, bare, paths
 from ..numbers import Numbers, negated
-from ..obligation import Obligation
+from ..obligation import Obligation, decide
 from .admission_code import asks, counting, holds_on
 from .any_number import door, later, leaves, walk
 from .formulas import Joining, Lengths, base_of, round_up
@@ -170,6 +170,13 @@ def _projected(formula: str, numbers: Numbers, lengths: Lengths, batch: Batch) -
         return asked(cast(int, run.number(batch.tkv)), members, newcomer, cast(int, block))
 
     return list(paths(numbers, code))
+
+
+def covers(formula: str) -> bool:
+    """Whether the terms of both cover the base's blocks, for blocks of 64."""
+    lengths = lengths_of(64)
+    claims = _covers_newcomer(formula, lengths, 0), _covers_decoding(formula, lengths, 0)
+    return all(decide(claim)[0] == "unsat" for claim in claims)
 
 
 def _covers_decoding(formula: str, lengths: Lengths, less: int) -> list[Any]:

@@ -46,6 +46,6 @@ DECIDED: dict[str, Decided] = {
         _BUDGET,
     ),
     **dict.fromkeys(("V1CP-R19", "V1CP-R20", "V1CP-R22"), _ADMISSION),
-    **dict.fromkeys(("V1-R17", "V1CP-R12", "V1CP-R15"), _PROGRESS),
+    **dict.fromkeys(("V1CP-R12", "V1CP-R15"), _PROGRESS),
     "V1CP-R32": _KNOBS,
 }

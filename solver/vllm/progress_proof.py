@@ -1,5 +1,5 @@
 """Why the requests that the front door lets in never block each other for ever, for any number of
-them (V1-P01, V1CP-R12, V1CP-R15, V1-R17).
+them (V1-P01, V1CP-R12, V1CP-R15). Of those that can never fit nothing is said: V1-R17 is broken.
 
 1. `first_stays`: first come, first served, a request that is first of requests that run is never
 preempted:

@@ -5,12 +5,10 @@ it. One core needs about a minute. A run is what `schedproof search` finds where
 is replayed on the model.
 """
 
-import argparse
 import sys
 import time
 from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 from typing import NamedTuple
 
 from schedproof.model.target import ModelTarget
@@ -20,9 +18,9 @@ from schedproof.solver.spyre.fewest import fewest
 from schedproof.solver.spyre.limit_proof import groups
 from schedproof.solver.spyre.volumetric import ADMITS_BY, Setting, to_scenario
 from schedproof.spec.catalogue import load, select
+from schedproof.tests.bench.pages import DOCS, make
 
-PAGE = Path(__file__).parents[2] / "docs" / "volumetric.md"
-BEGINS, ENDS = "<!-- make proofs: {} -->\n", "<!-- end -->\n"
+PAGE, COMMAND = DOCS / "volumetric.md", "proofs"
 LIMIT, JOIN = "SPY-R07", "SPY-R47"
 REQUESTS = 5
 
@@ -134,21 +132,5 @@ def lemmas() -> Iterator[str]:
 TABLES = {"configurations": configurations, "lemmas": lemmas}
 
 
-def main() -> int:
-    """Print the tables, or put them into the page."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--write", action="store_true", help="put them into docs/volumetric.md")
-    given = parser.parse_args()
-    page = PAGE.read_text(encoding="utf-8")
-    for name, table in TABLES.items():
-        made = "\n".join(table()) + "\n"
-        print(made, flush=True)
-        before, begins, rest = page.partition(BEGINS.format(name))
-        page = before + begins + made + ENDS + rest.partition(ENDS)[2]
-    if given.write:
-        PAGE.write_text(page, encoding="utf-8")
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(make(PAGE, COMMAND, TABLES, __doc__))

@@ -4,13 +4,12 @@ import re
 from collections.abc import Iterator
 
 from schedproof.solver.spyre.limit_proof import groups
-from schedproof.tests.bench.proofs import ASKED, BEGINS, ENDS, JOIN, LIMIT, PAGE
+from schedproof.tests.bench.pages import made
+from schedproof.tests.bench.proofs import ASKED, COMMAND, JOIN, LIMIT, PAGE
 
 
 def rows(table: str) -> Iterator[list[str]]:
-    page = PAGE.read_text(encoding="utf-8")
-    made = page.partition(BEGINS.format(table))[2].partition(ENDS)[0]
-    for line in made.splitlines()[2:]:
+    for line in made(PAGE, COMMAND, table).splitlines()[2:]:
         yield [cell.strip() for cell in line.strip("|").split("|")]
 
 
