@@ -30,7 +30,8 @@ _ADMISSION = Decided(
     admission_proof.obligations,
 )
 _PROGRESS = Decided(
-    "Can requests that the front door lets in block each other for ever? No.",
+    "Can requests that the front door lets in block each other for ever? No; first come, first "
+    "served a request waits for no more than (requests before it) x max_model_len steps.",
     progress_proof.obligations,
 )
 _KNOBS = Decided(

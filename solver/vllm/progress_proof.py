@@ -13,7 +13,10 @@ token. 4. `comes_forward`: no request comes to stand before one that runs.
 
 First come, first served: by 1 and 2 the first of requests that run computes a token in every step
 until it ends, and by 3 a request runs. So a step computes something as long as any request is
-unfinished, and every request is first in its turn (4).
+unfinished, and every request is first in its turn (4). How long a request can wait is its `rank`:
+the tokens that those before it compute in their lives, less those that the first has computed.
+`falls`: each step lowers it by one at least, whatever is preempted behind the first; so a
+request waits no longer than (requests before it) x max_model_len steps (`at_most`).
 
 By priority, take the most important of all unfinished requests, once no request arrives any more.
 While it waits it is first in line, so no request is admitted before it; by 2 each step brings the
@@ -36,6 +39,7 @@ from typing import Any
 
 import z3
 
+from ...model.vllm.state import State
 from ..numbers import Numbers, negated
 from ..obligation import Obligation
 from .admission_proof import at_the_door, gate, tell
@@ -49,6 +53,15 @@ def obligations(block: int | None = None) -> list[Obligation]:
         Obligation(name, sentence, partial(lemma, size, 0), partial(lemma, size, 1))
         for name, (sentence, lemma) in LEMMAS.items()
     ]
+
+
+def rank(state: State, place: int) -> int:
+    """Steps after which the request at this place of the waiting queue computes, at most; first
+    come, first served."""
+    ahead = (*state.running, *state.waiting[:place])
+    if not ahead:
+        return 0
+    return sum(one.prompt + one.max_tokens - 1 for one in ahead) - ahead[0].computed
 
 
 def before(one: tuple[Any, Any], other: tuple[Any, Any]) -> Any:
@@ -109,6 +122,30 @@ def _comes_forward(block: Any, in_front: int) -> list[Any]:
     return negated(numbers, place - gone + in_front * new <= place)
 
 
+def _falls(block: Any, nothing: int) -> list[Any]:
+    """The first computes tokens, or leaves, and what the next has computed counts; `nothing`: it
+    may compute none."""
+    numbers = Numbers()
+    others, next_computed = some(numbers, "others"), some(numbers, "next")
+    longest, computed = some(numbers, "longest", 1), some(numbers, "computed")
+    tokens = some(numbers, "tokens", 1 - nothing)
+    numbers.facts.append(computed + tokens <= longest)
+    rank_before = others + longest - computed
+    stays = others + longest - computed - tokens < rank_before
+    return negated(
+        numbers, z3.And(stays, z3.Or(nothing == 1, others - next_computed < rank_before))
+    )
+
+
+def _at_most(block: Any, more: int) -> list[Any]:
+    """One more ahead, whose life is within max_model_len; `more`: it may be a token longer."""
+    numbers = Numbers()
+    rank_before, bound = some(numbers, "rank"), some(numbers, "bound")
+    longest, room = some(numbers, "longest", 1), some(numbers, "room", 1)
+    numbers.facts += [rank_before <= bound, longest <= room + more]
+    return negated(numbers, rank_before + longest <= bound + room)
+
+
 def _idle_takes_one(block: Any, none_there: int) -> list[Any]:
     """`no request`: no one is preempted in an idle step."""
     numbers = Numbers()
@@ -134,6 +171,8 @@ LEMMAS: dict[str, tuple[str, Lemma]] = {
         _gets_on,
     ),
     "head_goes": ("If no request runs, a request that is first in line is admitted.", _head_goes),
+    "falls": ("A step in which the first of all computes lowers every rank behind it.", _falls),
+    "at_most": ("Each request before another adds max_model_len to its rank, at most.", _at_most),
     "comes_forward": ("No request comes to stand before one that runs.", _comes_forward),
     "idle_takes_one": (
         "Fewer steps than there are slots follow one another in which no request computes.",

@@ -9,7 +9,7 @@ from schedproof.model.vllm import queue
 from schedproof.model.vllm.config import VllmConfig
 from schedproof.model.vllm.state import Sequence
 from schedproof.solver.obligation import discharge
-from schedproof.solver.vllm.progress_proof import before, obligations
+from schedproof.solver.vllm.progress_proof import before, obligations, rank
 from schedproof.tests.solver.every_run import moves
 from schedproof.tests.solver.vllm.runs import CONFIGS, TRIPLES, model_with, requests
 
@@ -54,6 +54,20 @@ def test_whoever_is_first_computes_and_nobody_comes_before_another(name):
             runs = [one.id for one in later.running]
             still = [name for name in ran if name in runs]
             assert runs[: len(still)] == still
+
+
+@pytest.mark.parametrize("name", [name for name, given in CONFIGS.items() if "policy" not in given])
+def test_each_step_lowers_the_rank_of_every_request_that_goes_on_waiting(name):
+    model = model_with(name)
+    falls = 0
+    for kinds in TRIPLES:
+        for earlier, seen, later in moves(model, requests(kinds), aborts=True):
+            places = {one.id: place for place, one in enumerate(later.waiting)}
+            for place, one in enumerate(earlier.waiting):
+                if one.id in places and one.id not in seen["scheduled"]:
+                    assert rank(later, places[one.id]) < rank(earlier, place)
+                    falls += 1
+    assert falls
 
 
 def test_a_step_in_which_the_first_is_its_own_victim_computes_nothing_and_the_next_one_does():
