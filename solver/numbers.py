@@ -64,6 +64,18 @@ class Numbers:
         quotient, remainder, _ = self._splits[key]
         return quotient, remainder
 
+    def tell_quotients(self, by: int) -> None:
+        """Tell Z3 of all numbers that were split by so much: a larger one has no smaller quotient,
+        and one that is larger by as much has a larger one. Z3 is slow to find that."""
+        same = [
+            (number, quotient)
+            for quotient, _, (number, of) in self._splits.values()
+            if isinstance(of, int) and of == by
+        ]
+        for (one, whole), (other, more) in permutations(same, 2):
+            self.facts.append(z3.Implies(one <= other, whole <= more))
+            self.facts.append(z3.Implies(one + by <= other, whole + 1 <= more))
+
     def largest(self, numbers: list[Any]) -> Any:
         """The largest of one or more numbers."""
         top = numbers[0]

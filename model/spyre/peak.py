@@ -52,14 +52,27 @@ def largest_tkv(longest: int, offsets: list[int], ends: int, block_size: int) ->
 
     `offsets`: tokens beyond whole blocks before the first step, ascending.
     """
-    # Tokens in the last block after step `ends`: most for the offset next below a whole turn.
-    turn = (1 - ends) % block_size
-    filled = (offsets[bisect_left(offsets, turn) - 1] - turn) % block_size + 1
+    below = next_below(offsets, (1 - ends) % block_size)
+    above = next_above(offsets, -ends % block_size)
+    return largest_of_two(longest, below, above, ends, block_size)
+
+
+def next_below(offsets: list[int], turn: int) -> int:
+    """The largest offset below `turn`, or the largest of all."""
+    return offsets[bisect_left(offsets, turn) - 1]
+
+
+def next_above(offsets: list[int], turn: int) -> int:
+    """The smallest offset that is not below `turn`, or the smallest of all."""
+    return offsets[bisect_left(offsets, turn) % len(offsets)]
+
+
+def largest_of_two(longest: int, below: int, above: int, ends: int, block_size: int) -> int:
+    """Largest tkv of the steps up to step `ends`, by the offset that fills most of its last block
+    in that step, and by the one that filled a block last."""
+    filled = (below - (1 - ends) % block_size) % block_size + 1
     last = (longest + ends - 1) // block_size * block_size + filled
-    # Steps back to where some member filled its block: the offset next above a whole turn.
-    turn = -ends % block_size
-    above = bisect_left(offsets, turn) % len(offsets)
-    back = (offsets[above] - turn) % block_size
+    back = (above - -ends % block_size) % block_size
     if back >= ends:
         return last
     return max(last, ((longest + ends - back - 1) // block_size + 1) * block_size)

@@ -30,7 +30,9 @@ def groups(rule: str, setting: Setting, block: int | None) -> list[Group]:
     if revision.pauses and rule == "SPY-R07":
         title = f"the loop that settles who decodes, {FEW}"
         return [Group(title, pausing_code.obligations())]
+    code: list[Obligation] = []
     if setting.formula in CHECKS:
+        code = peak_proof.code(setting.formula)
         lemmas = peak_proof.obligations(setting.formula, block)
         loops = peak_proof.loops(setting.formula)
     else:
@@ -43,6 +45,7 @@ def groups(rule: str, setting: Setting, block: int | None) -> list[Group]:
         scheduler.append(pausing_code.no_pause())
     return [
         Group("any number of requests", lemmas),
+        *([Group("any number of requests (blocks of 64)", code)] if code else []),
         Group("the scheduler's code, in any state (blocks of 64, chunks of 512)", scheduler),
         Group(f"the loops around it, {FEW}", loops),
     ]

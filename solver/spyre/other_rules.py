@@ -63,7 +63,7 @@ _PROGRESS = Decided(
         "refused by the volume, and passed by (ALL-R05, 2.5.2, pausing off)": (
             progress_proof.passed_by
         ),
-        "paused, and one-token requests go before it (SPY-P01, 2.5.2)": lambda: (
+        "paused, and one-token requests go before it (SPY-R52, 2.5.2)": lambda: (
             pausing_proof.starving(pausing_proof.Scale(), members=5, passing=32)
         ),
     },
@@ -77,5 +77,5 @@ DECIDED: dict[str, Decided] = {
     **dict.fromkeys(
         ("SPY-R04", "SPY-R14", "SPY-R18", "SPY-R19", "SPY-R54", "SPY-R55", "SPY-R58"), _CHUNKS
     ),
-    "ALL-R05": _PROGRESS,
+    "SPY-R53": _PROGRESS,
 }

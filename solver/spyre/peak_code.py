@@ -3,6 +3,7 @@
 As in `admission_code`, the code itself runs on symbols.
 """
 
+from collections.abc import Callable
 from functools import partial
 from itertools import pairwise
 from typing import Any, NamedTuple, cast
@@ -40,23 +41,33 @@ def walk(size: int) -> Obligation:
     )
 
 
-def largest(size: int, block: int) -> Obligation:
-    """For `exact`; Z3 answers for larger blocks only of one request."""
+def around(size: int) -> Obligation:
+    """For `exact`: what is assumed of the two offsets in `largest` and `reached`."""
     return Obligation(
-        f"largest_{size}",
-        f"No tkv until the end is larger than the check says (requests: {size}, block {block}).",
-        partial(_largest, size, block, 0),
-        partial(_largest, size, block, 1),
+        f"around_{size}",
+        f"Of the offsets ({size}) the next below and the next above a turn are found.",
+        partial(_around, size, 0),
+        partial(_around, size, 1),
     )
 
 
-def reached(size: int, block: int) -> Obligation:
+def largest() -> Obligation:
+    """For `exact`."""
+    return Obligation(
+        "largest",
+        "No request's tkv until the end is larger than the check says.",
+        partial(_largest, 0),
+        partial(_largest, 1),
+    )
+
+
+def reached() -> Obligation:
     """For `exact`: what it says comes, so that no safe request is refused."""
     return Obligation(
-        f"reached_{size}",
-        f"The check says the tkv of a step until the end (requests: {size}, block {block}).",
-        partial(_reached, size, block, 0),
-        partial(_reached, size, block, 1),
+        "reached",
+        "The check says the tkv of some request in some step until the end.",
+        partial(_reached, 0),
+        partial(_reached, 1),
     )
 
 
@@ -136,62 +147,101 @@ def _walk(size: int, more: int) -> list[Any]:
     return holds_on(numbers, list(paths(numbers, code)), counted)
 
 
-class _Same(NamedTuple):
-    """Requests that run to the same end: the longest's tokens, all offsets, and what the code
-    says of them."""
-
-    numbers: Numbers
-    longest: Any
-    offsets: list[Any]
-    ends: Any
-    taken: list[Path]
-
-    def tkvs(self, step: Any, block: int) -> list[Any]:
-        """The tkv of each in a step."""
-        width = blocks(self.numbers, Lengths(block, None), self.longest + step) - 1
-        offsets = [self.numbers.split(one + step - 1, block, None)[1] for one in self.offsets]
-        return [width * block + offset + 1 for offset in offsets]
-
-
-def _same(size: int, block: int) -> _Same:
+def _around(size: int, more: int) -> list[Any]:
+    """A list of any offsets in order, and any turn."""
     numbers = Numbers()
-    longest, ends = length(numbers, "longest"), length(numbers, "ends")
-    offsets = [numbers.fresh("offset", 0, block - 1) for _ in range(size)]
+    offsets = [numbers.fresh("offset", 0, BLOCK - 1) for _ in range(size)]
     numbers.facts += [one <= other for one, other in pairwise(offsets)]
-    own = numbers.split(longest, block, None)[1]
-    numbers.facts.append(z3.Or([own == offset for offset in offsets]))
+    turn = numbers.fresh("turn", 0, BLOCK - 1)
 
     def code(run: Run) -> Any:
         given = [cast(int, run.number(offset)) for offset in offsets]
-        at = cast(int, run.number(ends))
-        return peak.largest_tkv(cast(int, run.number(longest)), given, at, block)
+        at = cast(int, run.number(turn))
+        return bare(peak.next_below(given, at)), bare(peak.next_above(given, at))
 
-    return _Same(numbers, longest, offsets, ends, list(paths(numbers, code)))
+    def found(result: Any) -> Any:
+        below, above = result[0], result[1] + more
+        sides = [z3.And(_below(turn, below, one), _above(turn, above, one)) for one in offsets]
+        there = [z3.Or([one == offset for offset in offsets]) for one in (below, above)]
+        return z3.And(*sides, *there)
 
-
-def _largest(size: int, block: int, less: int) -> list[Any]:
-    same = _same(size, block)
-    step = length(same.numbers, "step")
-    same.numbers.facts.append(step <= same.ends)
-    tkvs = same.tkvs(step, block)
-    return holds_on(
-        same.numbers, same.taken, lambda most: z3.And([one <= most - less for one in tkvs])
-    )
+    return holds_on(numbers, list(paths(numbers, code)), found)
 
 
-def _reached(size: int, block: int, more: int) -> list[Any]:
-    """Of the steps since the one that is a whole turn of blocks before the end."""
-    same = _same(size, block)
-    steps = []
-    for back in range(block):
-        there = same.ends > back
-        at = z3.If(there, same.ends - back, same.ends)
-        steps.append((there, same.numbers.largest(same.tkvs(at, block))))
-    return holds_on(
-        same.numbers,
-        same.taken,
-        lambda most: z3.Or([z3.And(there, tkv == bare(most) + more) for there, tkv in steps]),
-    )
+def _below(turn: Any, below: Any, offset: Any) -> Any:
+    """Beside any offset: `below` is the largest below the turn, or the largest of all."""
+    none = z3.And(offset >= turn, offset <= below)
+    return z3.If(below >= turn, none, z3.Or(offset >= turn, offset <= below))
+
+
+def _above(turn: Any, above: Any, offset: Any) -> Any:
+    """Beside any offset: `above` is the smallest not below the turn, or the smallest of all."""
+    none = z3.And(offset < turn, offset >= above)
+    return z3.If(above < turn, none, z3.Or(offset < turn, offset >= above))
+
+
+class _ToTheEnd(NamedTuple):
+    """Any number of requests that run to the same end: the longest's tokens, the offset of any of
+    them, the two offsets that the code goes by, and what it says."""
+
+    numbers: Numbers
+    longest: Any
+    offset: Any
+    below: Any
+    above: Any
+    ends: Any
+    taken: list[Path]
+
+    @classmethod
+    def make(cls) -> "_ToTheEnd":
+        """With what `around` says of the two, beside any offset, their own and the longest's."""
+        numbers = Numbers()
+        longest, ends = length(numbers, "longest"), length(numbers, "ends")
+        offset, below, above = (
+            numbers.fresh(name, 0, BLOCK - 1) for name in ("offset", "below", "above")
+        )
+        own = numbers.split(longest, BLOCK, None)[1]
+        first, then = (
+            numbers.split(turn, BLOCK, None, signed=True)[1] for turn in (1 - ends, -ends)
+        )
+        for one in (offset, own, below, above):
+            numbers.facts += [_below(first, below, one), _above(then, above, one)]
+
+        def code(run: Run) -> Any:
+            most, lower, upper, at = (
+                cast(int, run.number(one)) for one in (longest, below, above, ends)
+            )
+            return peak.largest_of_two(most, lower, upper, at, BLOCK)
+
+        return cls(numbers, longest, offset, below, above, ends, list(paths(numbers, code)))
+
+    def tkv(self, offset: Any, step: Any) -> Any:
+        """Of a request with this offset, in a step."""
+        width = blocks(self.numbers, Lengths(BLOCK, None), self.longest + step) - 1
+        return width * BLOCK + self.numbers.split(offset + step - 1, BLOCK, None)[1] + 1
+
+    def says(self, claim: Callable[[Any], Any]) -> list[Any]:
+        """What must have no solution, if the claim about what the code says holds."""
+        self.numbers.tell_quotients(BLOCK)
+        return holds_on(self.numbers, self.taken, claim)
+
+
+def _largest(less: int) -> list[Any]:
+    batch = _ToTheEnd.make()
+    step = length(batch.numbers, "step")
+    batch.numbers.facts.append(step <= batch.ends)
+    tkv = batch.tkv(batch.offset, step)
+    return batch.says(lambda most: tkv <= bare(most) - less)
+
+
+def _reached(more: int) -> list[Any]:
+    """In the last step by the one next below, or by the one next above when it filled a block."""
+    batch = _ToTheEnd.make()
+    _, then = batch.numbers.split(-batch.ends, BLOCK, None, signed=True)
+    _, back = batch.numbers.split(batch.above - then, BLOCK, None, signed=True)
+    before = z3.If(batch.ends > back, batch.ends - back, batch.ends)
+    last, filled = batch.tkv(batch.below, batch.ends), batch.tkv(batch.above, before)
+    return batch.says(lambda most: z3.Or(bare(most) + more == last, bare(most) + more == filled))
 
 
 def _filled(less: int) -> list[Any]:

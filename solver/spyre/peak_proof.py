@@ -13,9 +13,10 @@ after so many steps; it is active until then.
    k: sound.
 4. `last_fill`: f is as many steps before e as the active request with the fewest tokens beyond
    whole blocks at e has of them.
-5. `alone` and `filled` are about the code that the model runs. That its loops do what 2 and 3 say
-   is seen in `loops`, at small sizes: `walk` counts all requests that are active at each end,
-   `largest` bounds their tkv, and `check_asks` says that the answer is taken.
+5. `alone`, `filled`, `largest` and `reached` are about the code that the model runs. `largest`: no
+   tkv until an end is larger than it says of the two offsets that it goes by, beside any number of
+   others. What the loops do is seen in `loops`, at small sizes: `walk` counts all requests that are
+   active at each end, `around` finds the two offsets, `check_asks` says that the answer is taken.
 6. After the newcomer has left, and by induction over admissions: as in `volumetric_proof`, 6.
 7. Both volumes are reached: at e by the active, at f by them and perhaps more, whose tkv is no less
    (`fewer_is_less`); `reached` says it of the code. So a refused newcomer could exceed the limit:
@@ -32,7 +33,7 @@ from ..obligation import Obligation
 from .admission_code import asks
 from .any_number import door, later, leaves
 from .formulas import Lengths, round_up
-from .peak_code import alone, filled, largest, reached, walk
+from .peak_code import alone, around, filled, largest, reached, walk
 from .symbols import blocks, length, lengths_of, make_numbers, own_tkv
 from .volumetric_proof import fewer_is_less, tkv_within_blocks
 
@@ -90,8 +91,12 @@ def loops(check: str) -> list[Obligation]:
     walked = [*(asks(size, by_check=True) for size in (1, 2, 3)), walk(1)]
     if check == "rounded":
         return walked
-    bounded = [largest(1, 64), largest(2, 2), largest(3, 2)]
-    return [*walked, *bounded, reached(1, 8), reached(2, 2), reached(3, 2)]
+    return [*walked, *map(around, (1, 2, 3, 4))]
+
+
+def code(check: str) -> list[Obligation]:
+    """About the check's code, for any number of requests, for blocks of 64."""
+    return [largest(), reached()] if check == "exact" else []
 
 
 def _same_batch(late: int) -> list[Any]:

@@ -56,3 +56,18 @@ def test_the_largest_and_the_count_are_those_of_python(kind):
     model = solved(numbers)
     assert (read(model, largest), read(model, count)) == (9, 3)
     assert read(model, numbers.count([])) == 0
+
+
+def test_what_is_told_of_quotients_is_so_of_any_numbers():
+    numbers = Numbers()
+    for name in ("one", "other", "third"):
+        numbers.split(numbers.fresh(name, None, None), 64, None, signed=True)
+    numbers.split(numbers.fresh("by another", 0, None), 8, None)
+    known = list(numbers.facts)
+    numbers.tell_quotients(64)
+    told = numbers.facts[len(known) :]
+    assert len(told) == 2 * 3 * 2
+    for fact in told:
+        solver = z3.Solver()
+        solver.add(*known, z3.Not(fact))
+        assert solver.check() == z3.unsat
