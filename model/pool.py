@@ -36,8 +36,8 @@ def free_blocks(pool: Pool) -> int | None:
 
 
 def blocks_for(tokens: int, block_size: int) -> int:
-    """Blocks that hold so many tokens."""
-    return -(-tokens // block_size)
+    """Blocks that hold so many tokens; both may be arrays or symbols of at least one."""
+    return (tokens - 1) // block_size + 1
 
 
 def fits(pool: Pool, blocks: int) -> bool:

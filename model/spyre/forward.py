@@ -6,7 +6,7 @@ Source: Spyre scheduling page, "Padding" and "Prefix caching"; releases where `R
 from msgspec.structs import replace
 
 from ..members import without
-from ..pool import Pool
+from ..pool import Pool, blocks_for
 from ..record import Record
 from . import blocks, padding, tkv
 from .config import SpyreConfig
@@ -79,7 +79,7 @@ def written(config: SpyreConfig, one: Sequence, pad: int, end: int) -> list[int]
     """The block written at each block position of the chunk that ends at `end`: none for
     padding, which is block 0 (SPY-R11), none for cached blocks that are only computed again
     (SPY-R56)."""
-    last = pad + padding.blocks_for(end, config.block_size)
+    last = pad + blocks_for(end, config.block_size)
     first = last - config.chunk_size // config.block_size
     hit = one.prefix_hit // config.block_size
     return [

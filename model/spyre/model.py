@@ -4,10 +4,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+from ..pool import blocks_for
 from ..reference_model import ReferenceModel
 from ..scenario import Request
 from ..systems import Reference
-from . import padding, scheduler
+from . import scheduler
 from .config import SpyreConfig, check_pool, read_config
 from .revision import REVISIONS, Revision
 from .state import Sequence, State
@@ -54,7 +55,7 @@ class SpyreModel(ReferenceModel[State]):
             return f"{sentence} is beyond max_model_len ({self.config.max_model_len})"
         if longest > self.config.max_batch_tkv:
             return f"{sentence} is beyond max_batch_tkv ({self.config.max_batch_tkv})"
-        needed = padding.blocks_for(longest, self.config.block_size)
+        needed = blocks_for(longest, self.config.block_size)
         if self.config.num_blocks is not None and needed > self.config.num_blocks:
             return f"{sentence} needs {needed} blocks of {self.config.num_blocks}"
         return None

@@ -3,10 +3,7 @@
 Source: Spyre scheduling page, "Prefill padding". Every length is in tokens unless it says blocks.
 """
 
-
-def blocks_for(tokens: int, block_size: int) -> int:
-    """Blocks that hold `tokens` tokens."""
-    return (tokens - 1) // block_size + 1
+from ..pool import blocks_for
 
 
 def chunk_count(prompt: int, chunk_size: int) -> int:

@@ -7,7 +7,7 @@ batch, the token of the step in question included; the lists returned have the s
 from collections.abc import Sequence
 from typing import Any
 
-from .padding import blocks_for
+from ..pool import blocks_for
 
 
 def left_pad_blocks(lengths: Sequence[int], block_size: int) -> list[int]:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
-from .padding import blocks_for
+from ..pool import blocks_for
 from .tkv import realigned
 
 Tokens = Any  # an int, an array of them, or a symbol; so are the fields of a `Decoding` in a term

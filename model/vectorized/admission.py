@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from ..spyre.padding import blocks_for
+from ..pool import blocks_for
 from ..spyre.tkv import realigned
 from ..spyre.volumetric import Decoding
 from .projections import FIGURE, of_member, of_newcomer

@@ -6,8 +6,9 @@ from typing import Any
 
 import numpy as np
 
+from ..pool import blocks_for
 from ..spyre import volumetric
-from ..spyre.padding import blocks_for, chunk_count, left_padding_blocks
+from ..spyre.padding import chunk_count, left_padding_blocks
 from ..spyre.tkv import realigned
 from . import admission, projections, rows, turn
 from .rules import IDLE, KIND, OVER

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ..spyre.padding import blocks_for
+from ..pool import blocks_for
 
 Row = Any  # an integer or a truth value, or an array with one for each lane
 Rows = Any  # an array of rows: requests, or fields of a lane

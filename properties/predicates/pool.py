@@ -1,10 +1,16 @@
-"""What was free when a step was decided, from the blocks that were shown before it."""
+"""Blocks: how many tokens need, and what was free when a step was decided, from those that were
+shown before it."""
 
 from collections.abc import Iterable
 
 from ...model.observation import Step
 from ..history.request_history import RequestHistory
 from ..history.run_history import RunHistory
+
+
+def blocks_for(history: RunHistory, tokens: int) -> int:
+    """Blocks that hold so many tokens, by the run's configuration."""
+    return -(-tokens // int(history.config["block_size"]))
 
 
 def tables_before(history: RunHistory) -> dict[str, tuple[int, ...]]:

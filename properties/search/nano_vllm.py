@@ -13,7 +13,8 @@ from ...model.pool import Content
 from ...model.prefix import prefix
 from ...model.scenario import Request
 from ..history.run_history import RunHistory
-from ..predicates.nano_vllm.decision import WHOLE_PROMPTS, blocks_for
+from ..predicates.nano_vllm.decision import WHOLE_PROMPTS
+from ..predicates.pool import blocks_for
 from .prompts import said_before
 
 Config = Mapping[str, Any]

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from inspect import signature
 from typing import Any
 
+from ...model import pool
 from ...model.spyre import padding, peak, prefix, tkv, volumetric
 from ...model.spyre.volumetric import Newcomer
 
@@ -42,7 +43,7 @@ class Contract:
 
     Attributes:
         name: `CONTRACT/SIZES`.
-        about: the function, `MODULE.FUNCTION` of `model.spyre`.
+        about: the function, `MODULE.FUNCTION` of `model` or `model.spyre`.
         statement: one sentence.
         holds: whether the property holds at these arguments (by keyword).
         given: the precondition, sizes apart.
@@ -96,10 +97,10 @@ def _a_batch(lengths: list[int], **_: int) -> bool:
 # Prefill
 
 
-@_contract("padding.blocks_for", lambda tokens, **_: tokens >= 0, ANY)
+@_contract("pool.blocks_for", lambda tokens, **_: tokens >= 0, ANY)
 def fewest_blocks(tokens: int, block: int) -> bool:
     """The blocks hold all tokens, and one block less would not."""
-    blocks = padding.blocks_for(tokens, block)
+    blocks = pool.blocks_for(tokens, block)
     return (blocks - 1) * block < tokens <= blocks * block
 
 

@@ -10,11 +10,11 @@ import random
 from functools import cache
 from typing import Literal, NamedTuple
 
+from schedproof.model.pool import blocks_for
 from schedproof.model.scenario import Request
 from schedproof.model.spyre import scheduler
 from schedproof.model.spyre.config import SpyreConfig
 from schedproof.model.spyre.model import SpyreModel
-from schedproof.model.spyre.padding import blocks_for
 from schedproof.model.spyre.revision import SOUND, admitting_by
 from schedproof.model.spyre.tkv import max_tkv
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from schedproof.model.pool import blocks_for
 from schedproof.model.spyre import padding, prefix, scheduler
 from schedproof.model.spyre.config import SpyreConfig
 
@@ -164,9 +165,7 @@ def worker_cells(revision: str, table: dict[str, Any]) -> list[dict[str, Any]]:
                 # A table ends with the chunk, even where blocks are held for the next one.
                 "block_tables": [
                     [0] * pads[name]
-                    + list(
-                        held[name].blocks[: padding.blocks_for(reached[name], config.block_size)]
-                    )
+                    + list(held[name].blocks[: blocks_for(reached[name], config.block_size)])
                     for name in names
                 ],
                 "slot_blocks": [seen["slot_blocks"][name] for name in names],

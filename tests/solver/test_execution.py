@@ -4,7 +4,8 @@ import z3
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from schedproof.model.spyre import padding, tkv
+from schedproof.model.pool import blocks_for
+from schedproof.model.spyre import tkv
 from schedproof.solver.execution import Run, bare, paths
 from schedproof.solver.numbers import Numbers
 
@@ -88,4 +89,4 @@ def test_what_is_split_is_right_on_every_path() -> None:
 
     assert on(numbers, {tokens: 7}, code) == [1]
     assert on(numbers, {tokens: -7}, code) == [2]
-    assert bare(padding.blocks_for(7, 4)) == 2
+    assert bare(blocks_for(7, 4)) == 2

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
-from ....model.spyre import padding
+from ....model.pool import blocks_for
 from ....model.spyre.state import Sequence, State
 
 
@@ -51,7 +51,7 @@ def padding_elsewhere(original: Any) -> Any:
     """Padding is written to block 1."""
 
     def written(config: Any, one: Sequence, pad: int, end: int) -> list[int]:
-        before = pad + padding.blocks_for(end, config.block_size)
+        before = pad + blocks_for(end, config.block_size)
         first = before - config.chunk_size // config.block_size
         numbers = original(config, one, pad, end)
         return [1 if first + n < pad else number for n, number in enumerate(numbers)]

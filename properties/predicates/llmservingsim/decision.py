@@ -8,7 +8,8 @@ from ....model.observation import Step
 from ...history.per_step_cache import once
 from ...history.request_history import RequestHistory
 from ...history.run_history import RunHistory
-from ..vllm.decision import admitted, blocks_for, kept, ran_before
+from ..pool import blocks_for
+from ..vllm.decision import admitted, kept, ran_before
 
 PAGE = "documented"
 

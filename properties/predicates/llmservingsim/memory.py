@@ -6,8 +6,9 @@ kv_cache_manager.py at HEAD, can_fit_full_sequence, for the code.
 
 from ....model.observation import Step
 from ...history.run_history import RunHistory
+from ..pool import blocks_for
 from ..predicate import Predicate
-from ..vllm.decision import admitted, blocks_for
+from ..vllm.decision import admitted
 from .decision import must_not_be_cut, promised, waited, whole
 
 

@@ -7,8 +7,9 @@ Source: continuous-batching page, "What the scheduler picks each step", "Chunked
 from ....model.observation import Step
 from ...history.request_history import RequestHistory
 from ...history.run_history import RunHistory
+from ..pool import blocks_for
 from ..predicate import Predicate
-from ..vllm.decision import admitted, blocks_for, kept, names, nobody_left
+from ..vllm.decision import admitted, kept, names, nobody_left
 from .decision import PAGE, budget_left, must_not_be_cut, promised, queue, seat_left, waited, whole
 from .prefix import hit_at_least
 

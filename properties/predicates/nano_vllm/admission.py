@@ -6,12 +6,12 @@ Source: deck, chapters 4 "Prefill vs Decode" and 6 "Reading schedule()".
 from ....model.observation import Step
 from ...history.request_history import RequestHistory
 from ...history.run_history import RunHistory
+from ..pool import blocks_for
 from ..predicate import Predicate
 from .blocks import hit_at_least
 from .decision import (
     WHOLE_PROMPTS,
     behind,
-    blocks_for,
     completes,
     free_before,
     kept,

@@ -5,12 +5,13 @@ last block.
 """
 
 from ....model.observation import Step
-from ...history.content import common_prefix_len, surely_found
+from ...history.content import surely_found
 from ...history.request_history import RequestHistory
 from ...history.run_history import RunHistory
-from ..cached import hit_too_short
+from ..cached import hit_too_short, in_common_after
+from ..pool import blocks_for
 from ..predicate import Predicate
-from .decision import blocks_for, prefilled, ran_before
+from .decision import prefilled, ran_before
 
 
 def slot_wrong(history: RunHistory, step: Step) -> str | None:
@@ -51,7 +52,7 @@ def shared_wrongly(history: RunHistory, step: Step) -> str | None:
             end = (place + 1) * block
             if min((step.computed or {}).get(n, 0) for n in (name, other)) < end:
                 return f"{name} and {other} share block {number}, which is still written to"
-            if _said_alike(history, step, name, other) < end:
+            if in_common_after(history, step, name, other) < end:
                 return f"{name} and {other} share block {number}, and differ before token {end}"
     return None
 
@@ -115,17 +116,6 @@ def hit_at_least(history: RunHistory, one: RequestHistory) -> int:
     """Tokens that a sequence that starts must find in the cache, all in blocks that others hold."""
     block = history.config["block_size"]
     return surely_found(one, ran_before(history), history.requests.values(), block)
-
-
-def _said_alike(history: RunHistory, step: Step, name: str, other: str) -> int:
-    """Tokens at the start that two sequences share, with what they emit in this step."""
-    if not history.requests.keys() >= {name, other}:
-        return 0  # of a request that was never made nothing is known
-    contents = []
-    for one in (history.requests[name], history.requests[other]):
-        emitted = one.emitted + (step.emitted or {}).get(one.id, 0)
-        contents.append((*one.content, (f"out:{one.id}", emitted)) if emitted else one.content)
-    return common_prefix_len(*contents)
 
 
 PREDICATES = {

@@ -67,11 +67,6 @@ def completes(history: RunHistory, step: Step, one: RequestHistory) -> bool:
     return step.scheduled[one.id] == behind(history, step, one)
 
 
-def blocks_for(history: RunHistory, tokens: int) -> int:
-    """Blocks that hold so many tokens."""
-    return -(-tokens // int(history.config["block_size"]))
-
-
 def free_before(history: RunHistory) -> int | None:
     """Blocks free when the step was decided; None where an abort has changed that since."""
     if history.last is None:

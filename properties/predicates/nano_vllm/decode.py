@@ -5,18 +5,9 @@ Source: deck, chapters 4 "Prefill vs Decode", 6 "The Decode Path" and 8 "Preempt
 
 from ....model.observation import Step
 from ...history.run_history import RunHistory
-from ..pool import free_when_decided, released_by
+from ..pool import blocks_for, free_when_decided, released_by
 from ..predicate import Predicate
-from .decision import (
-    behind,
-    blocks_for,
-    completes,
-    kept,
-    names,
-    preempted,
-    prefilled,
-    ran_before,
-)
+from .decision import behind, completes, kept, names, preempted, prefilled, ran_before
 
 
 def several_tokens(history: RunHistory, step: Step) -> str | None:

@@ -8,9 +8,9 @@ from collections.abc import Iterator
 from ....model.observation import Step
 from ...history.request_history import RequestHistory
 from ...history.run_history import RunHistory
-from ..pool import free_when_decided, held_before, taken_by
+from ..pool import blocks_for, free_when_decided, held_before, taken_by
 from ..predicate import Predicate
-from .decision import admitted, blocks_for, kept, waited_before, watermark_blocks
+from .decision import admitted, kept, waited_before, watermark_blocks
 
 
 def admission_rooms(history: RunHistory, step: Step) -> Iterator[tuple[RequestHistory, int, int]]:

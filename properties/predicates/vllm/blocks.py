@@ -5,12 +5,13 @@ not the budget, runs out"; release 0.28.0 for the last token and the null block.
 """
 
 from ....model.observation import Step
-from ...history.content import common_prefix_len, held_by_others, in_common
+from ...history.content import held_by_others, in_common
 from ...history.request_history import RequestHistory
 from ...history.run_history import RunHistory, caches
-from ..cached import hit_too_short
+from ..cached import hit_too_short, in_common_after
+from ..pool import blocks_for
 from ..predicate import Predicate
-from .decision import admitted, blocks_for, kept
+from .decision import admitted, kept
 
 NULL_BLOCK = 0
 
@@ -61,7 +62,7 @@ def shared_wrongly(history: RunHistory, step: Step) -> str | None:
             if place != other_place or name == other:
                 return f"block {number} is block {place} of {name} and {other_place} of {other}"
             end = (place + 1) * block
-            if _in_common(history, step, name, other) < end:
+            if in_common_after(history, step, name, other) < end:
                 return f"{name} and {other} share block {number}, and differ before token {end}"
             if min((step.computed or {}).get(n, end) for n in (name, other)) < end:
                 return f"{name} and {other} share block {number}, which is still written to"
@@ -125,17 +126,6 @@ def _known_elsewhere(history: RunHistory, one: RequestHistory) -> int:
         ),
         default=0,
     )
-
-
-def _in_common(history: RunHistory, step: Step, name: str, other: str) -> int:
-    """Tokens at the start that two requests share, with what they emit in this step."""
-    if not history.requests.keys() >= {name, other}:
-        return 0  # of a request that was never made nothing is known
-    contents = []
-    for one in (history.requests[name], history.requests[other]):
-        emitted = one.emitted + (step.emitted or {}).get(one.id, 0)
-        contents.append((*one.content, (f"out:{one.id}", emitted)) if emitted else one.content)
-    return common_prefix_len(*contents)
 
 
 PREDICATES = {

@@ -70,11 +70,6 @@ def threshold(history: RunHistory) -> int:
     return min(history.config["long_prefill_token_threshold"] or budget, budget)
 
 
-def blocks_for(history: RunHistory, tokens: int) -> int:
-    """Blocks that hold so many tokens."""
-    return -(-tokens // int(history.config["block_size"]))
-
-
 def watermark_blocks(history: RunHistory) -> int:
     """Blocks that admission leaves free while a request runs."""
     return int(history.config["watermark"] * (history.config["num_blocks"] or 0))

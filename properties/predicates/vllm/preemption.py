@@ -6,9 +6,9 @@ four/five invariants".
 
 from ....model.observation import Step
 from ...history.run_history import RunHistory
-from ..pool import free_when_decided, released_by, taken_by
+from ..pool import blocks_for, free_when_decided, released_by, taken_by
 from ..predicate import Predicate
-from .decision import blocks_for, kept, key, names, preempted, ran_before, threshold
+from .decision import kept, key, names, preempted, ran_before, threshold
 
 
 def victim_not_the_tail(history: RunHistory, step: Step) -> str | None:

@@ -7,10 +7,10 @@ from ....model.observation import Step
 from ...history.content import surely_shared
 from ...history.request_history import RequestHistory
 from ...history.run_history import RunHistory, caches
+from ..pool import blocks_for
 from ..predicate import Predicate
 from .decision import (
     admitted,
-    blocks_for,
     kept,
     names,
     nobody_left,

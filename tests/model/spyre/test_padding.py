@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from schedproof.model.pool import blocks_for
 from schedproof.model.spyre import padding
 
 
@@ -67,7 +68,7 @@ def test_the_last_token_is_in_the_last_block_of_the_last_chunk(one: Prefill) -> 
 
 @given(prefills())
 def test_one_block_less_of_left_padding_would_not_be_aligned(one: Prefill) -> None:
-    padded = one.left_padding + padding.blocks_for(one.prompt, one.block) * one.block
+    padded = one.left_padding + blocks_for(one.prompt, one.block) * one.block
     assert padded % one.chunk == 0
     assert padded - one.chunk < one.prompt
 
@@ -144,4 +145,4 @@ def test_prompts_of_the_page_and_at_block_borders(
 
 @pytest.mark.parametrize(("tokens", "blocks"), [(0, 0), (1, 1), (64, 1), (65, 2), (128, 2)])
 def test_a_block_begun_counts_whole(tokens: int, blocks: int) -> None:
-    assert padding.blocks_for(tokens, 64) == blocks
+    assert blocks_for(tokens, 64) == blocks

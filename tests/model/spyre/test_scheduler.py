@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from schedproof.model.pool import Pool
+from schedproof.model.pool import Pool, blocks_for
 from schedproof.model.prefix import prefix
 from schedproof.model.spyre import forward, scheduler
 from schedproof.model.spyre.forward import Forward
-from schedproof.model.spyre.padding import blocks_for, chunk_count
+from schedproof.model.spyre.padding import chunk_count
 from schedproof.model.spyre.revision import RELEASE_2_5_2, SOUND, Revision
 from schedproof.model.spyre.scheduler import Decision
 from schedproof.model.spyre.state import State

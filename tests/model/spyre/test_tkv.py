@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from schedproof.model.pool import blocks_for
 from schedproof.model.spyre import tkv
-from schedproof.model.spyre.padding import blocks_for
 
 
 class Batch(NamedTuple):

@@ -7,12 +7,14 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from schedproof.model import spyre
+from schedproof.model import pool, spyre
 from schedproof.model.spyre import padding, peak, prefix, tkv, volumetric
 from schedproof.solver.spyre.contracts import CONTRACTS, MAX_MEMBERS, Contract
 from schedproof.spec.catalogue import load
 
-MODULES = {one.__name__.rpartition(".")[2]: one for one in (padding, peak, prefix, tkv, volumetric)}
+MODULES = {
+    one.__name__.rpartition(".")[2]: one for one in (pool, padding, peak, prefix, tkv, volumetric)
+}
 MAX_BLOCK, MAX_CHUNK_BLOCKS = 128, 16  # where sizes have no bound
 LENGTHS = st.integers(0, 40) | st.integers(0, 40_000)
 

@@ -4,9 +4,9 @@ from itertools import product
 
 import pytest
 
-from schedproof.model.pool import free_blocks
+from schedproof.model.pool import blocks_for, free_blocks
 from schedproof.model.scenario import Request
-from schedproof.model.spyre import blocks, padding
+from schedproof.model.spyre import blocks
 from schedproof.model.systems import make_model
 from schedproof.model.target import ModelTarget
 from schedproof.properties.checking.replay import replay
@@ -67,7 +67,7 @@ def test_the_invariant_holds_whoever_arrives_leaves_or_shares(revision, pool):
             assert len(set(held)) + free_blocks(state.pool) == pool
             for one in state.admitted:
                 assert len(one.blocks) <= blocks.at_end(model.config, model.revision, one)
-                assert len(one.blocks) >= padding.blocks_for(one.computed, 2)
+                assert len(one.blocks) >= blocks_for(one.computed, 2)
     assert shared
     assert binds
 

@@ -5,10 +5,10 @@ from itertools import product
 
 import pytest
 
+from schedproof.model.pool import blocks_for
 from schedproof.model.scenario import Request, Scenario
 from schedproof.model.spyre.admission import current_tkv, fits_model_length, fits_volume
 from schedproof.model.spyre.config import SpyreConfig
-from schedproof.model.spyre.padding import blocks_for
 from schedproof.model.spyre.peak import peak_volume
 from schedproof.model.spyre.revision import RELEASE_2_1_2, Revision
 from schedproof.model.spyre.scheduler import arrive, step
