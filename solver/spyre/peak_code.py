@@ -51,6 +51,16 @@ def around(size: int) -> Obligation:
     )
 
 
+def goes_by(size: int) -> Obligation:
+    """For `exact`."""
+    return Obligation(
+        f"goes_by_{size}",
+        f"The check goes by the two offsets next to the turn of the end ({size} requests).",
+        partial(_goes_by, size, 0),
+        partial(_goes_by, size, 1),
+    )
+
+
 def largest() -> Obligation:
     """For `exact`."""
     return Obligation(
@@ -166,6 +176,28 @@ def _around(size: int, more: int) -> list[Any]:
         return z3.And(*sides, *there)
 
     return holds_on(numbers, list(paths(numbers, code)), found)
+
+
+def _goes_by(size: int, more: int) -> list[Any]:
+    """`largest_tkv` against its parts."""
+    numbers = Numbers()
+    longest, ends = length(numbers, "longest"), length(numbers, "ends")
+    offsets = [numbers.fresh("offset", 0, BLOCK - 1) for _ in range(size)]
+    numbers.facts += [one <= other for one, other in pairwise(offsets)]
+
+    def code(run: Run) -> Any:
+        given = [cast(int, run.number(offset)) for offset in offsets]
+        most, at = cast(int, run.number(longest)), cast(int, run.number(ends))
+        below = peak.next_below(given, (1 - at) % BLOCK)
+        above = peak.next_above(given, -at % BLOCK)
+        parts = peak.largest_of_two(most, below, above, at, BLOCK)
+        return bare(peak.largest_tkv(most, given, at, BLOCK)), bare(parts)
+
+    def same(result: Any) -> Any:
+        said, parts = result
+        return said == parts + more
+
+    return holds_on(numbers, list(paths(numbers, code)), same)
 
 
 def _below(turn: Any, below: Any, offset: Any) -> Any:

@@ -16,7 +16,8 @@ after so many steps; it is active until then.
 5. `alone`, `filled`, `largest` and `reached` are about the code that the model runs. `largest`: no
    tkv until an end is larger than it says of the two offsets that it goes by, beside any number of
    others. What the loops do is seen in `loops`, at small sizes: `walk` counts all requests that are
-   active at each end, `around` finds the two offsets, `check_asks` says that the answer is taken.
+   active at each end, `around` finds the two offsets and `goes_by` takes them, `check_asks` says
+   that the answer is taken.
 6. After the newcomer has left, and by induction over admissions: as in `volumetric_proof`, 6.
 7. Both volumes are reached: at e by the active, at f by them and perhaps more, whose tkv is no less
    (`fewer_is_less`); `reached` says it of the code. So a refused newcomer could exceed the limit:
@@ -33,7 +34,7 @@ from ..obligation import Obligation
 from .admission_code import asks
 from .any_number import door, later, leaves
 from .formulas import Lengths, round_up
-from .peak_code import alone, around, filled, largest, reached, walk
+from .peak_code import alone, around, filled, goes_by, largest, reached, walk
 from .symbols import blocks, length, lengths_of, make_numbers, own_tkv
 from .volumetric_proof import fewer_is_less, tkv_within_blocks
 
@@ -91,7 +92,7 @@ def loops(check: str) -> list[Obligation]:
     walked = [*(asks(size, by_check=True) for size in (1, 2, 3)), walk(1)]
     if check == "rounded":
         return walked
-    return [*walked, *map(around, (1, 2, 3, 4))]
+    return [*walked, *map(around, (1, 2, 3, 4)), *map(goes_by, (1, 2, 3))]
 
 
 def code(check: str) -> list[Obligation]:
