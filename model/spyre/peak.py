@@ -70,9 +70,9 @@ def next_above(offsets: list[int], turn: int) -> int:
 def largest_of_two(longest: int, below: int, above: int, ends: int, block_size: int) -> int:
     """Largest tkv of the steps up to step `ends`, by the offset that fills most of its last block
     in that step, and by the one that filled a block last."""
-    filled = (below - (1 - ends) % block_size) % block_size + 1
+    filled = (below + ends - 1) % block_size + 1
     last = (longest + ends - 1) // block_size * block_size + filled
-    back = (above - -ends % block_size) % block_size
+    back = (above + ends) % block_size
     if back >= ends:
         return last
     return max(last, ((longest + ends - back - 1) // block_size + 1) * block_size)

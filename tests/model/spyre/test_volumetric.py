@@ -64,6 +64,13 @@ def test_the_figure_counts_the_last_token_of_who_decodes() -> None:
     assert FORMULAS["document_figure"](*batch, 4) == Projection(16, [18], True)
 
 
+@pytest.mark.parametrize(("remaining", "tkv"), [(2, 16), (3, 20), (6, 20), (7, 24)])
+def test_the_figure_counts_the_last_token_of_the_newcomer(remaining: int, tkv: int) -> None:
+    # A prompt of 13: with 2 steps and the last token it has 16, which is whole blocks of 4.
+    newcomer = Newcomer(13, remaining + 1)
+    assert FORMULAS["document_figure"](4, [], newcomer, 4).newcomer == tkv
+
+
 def test_a_member_s_prompt_is_left_out_where_no_formula_asks_for_it() -> None:
     assert Decoding(10, 5, 10) == (10, 5, 10, 0)
 
