@@ -1,8 +1,8 @@
-"""Exact volumetric admission for sendnn-inference 2.1.0 to 2.6.3: a scheduler class of its own.
+"""Exact volumetric admission for sendnn-inference (2.1.2, 2.5.2, 2.6.3): a scheduler class.
 
 The release projects the largest tkv of every request, from above, and refuses requests that would
 fit. This class asks for the largest batch x tkv that can come, and refuses no other. Only the
-three methods below differ from the release; nothing else is imported.
+methods below differ from the release; nothing else is imported.
 
     schedproof gate sendnn-inference==2.1.2:examples/exact_admission.py:ExactAdmission
 
@@ -33,7 +33,7 @@ class ExactAdmission(ChunkedPrefillSpyreScheduler):  # type: ignore[misc]
 
     def _satisfies_last_chunk_constraints(self, request: Any) -> bool:
         """As the release, by the batch's own tkv: the one that is remembered may be that of a
-        request that has left (2.1.0 to 2.3.1 admit less by it, and idle)."""
+        request that has left (2.1.2 admits less by it, and idles)."""
         remembered, self.tkv = self.tkv, self._own_tkv()
         try:
             return bool(super()._satisfies_last_chunk_constraints(request))
