@@ -55,7 +55,7 @@ def goes_by(size: int) -> Obligation:
     """For `exact`."""
     return Obligation(
         f"goes_by_{size}",
-        f"The check goes by the two offsets next to the turn of the end ({size} requests).",
+        f"The check goes by the two offsets next to the turn of the end ({size}).",
         partial(_goes_by, size, 0),
         partial(_goes_by, size, 1),
     )

@@ -11,12 +11,14 @@ import pytest
 
 from schedproof.gate.selfcheck import contracts
 from schedproof.gate.selfcheck.contracts import Answer, Claim, called_with, judged
+from schedproof.model import pool
 from schedproof.model.spyre import padding, peak, prefix, tkv, volumetric
 from schedproof.solver.spyre.contracts import CONTRACTS
 
 from ...command_line import Run
 
-MODULES = {one.__name__.rpartition(".")[2]: one for one in (padding, peak, prefix, tkv, volumetric)}
+ABOUT = (pool, padding, peak, prefix, tkv, volumetric)
+MODULES = {one.__name__.rpartition(".")[2]: one for one in ABOUT}
 PATIENCE = 120.0  # seconds; what takes a moment, however busy the machine
 # The functions before anything is planted.
 chunk, tkvs, volume = padding.next_chunk, tkv.request_tkvs, peak.peak_volume
