@@ -77,11 +77,10 @@ def largest_tkv(longest: int, offsets: Sequence[int], ends: int) -> int:
 
     `offsets`: tokens beyond whole blocks before the first step, ascending.
     """
-    turn = (1 - ends) % BLOCK
-    filled = (offsets[bisect_left(offsets, turn) - 1] - turn) % BLOCK + 1
-    last = (longest + ends - 1) // BLOCK * BLOCK + filled
-    turn = -ends % BLOCK
-    back = (offsets[bisect_left(offsets, turn) % len(offsets)] - turn) % BLOCK
+    below = offsets[bisect_left(offsets, (1 - ends) % BLOCK) - 1]
+    last = (longest + ends - 1) // BLOCK * BLOCK + (below + ends - 1) % BLOCK + 1
+    above = offsets[bisect_left(offsets, -ends % BLOCK) % len(offsets)]
+    back = (above + ends) % BLOCK
     if back >= ends:
         return last
     return max(last, ((longest + ends - back - 1) // BLOCK + 1) * BLOCK)

@@ -13,14 +13,21 @@ PATIENCE = 5.0  # seconds of Z3 for one claim, after which the second solver is 
 
 
 def decide(facts: list[Any], seconds: float | None = None) -> tuple[Answer, z3.ModelRef | None]:
-    """Z3's answer to whether all facts can hold together, and how, if they can."""
-    solver = z3.Solver()
+    """Z3's answer to whether all facts can hold together, and how, if they can.
+
+    In a context of its own: what Z3 finds in a time goes by the order in which terms were made, and
+    so by every question before this one.
+    """
+    asked = z3.Solver()
+    asked.add(facts)
+    alone = z3.Context()
+    solver = z3.Solver(ctx=alone)
+    solver.add(*asked.assertions().translate(alone))
     if seconds is not None:
         solver.set("timeout", int(1000 * seconds))
-    solver.add(facts)
     answer = solver.check()
     if answer == z3.sat:
-        return "sat", solver.model()
+        return "sat", solver.model().translate(z3.main_ctx())
     return ("unsat" if answer == z3.unsat else "unknown"), None
 
 

@@ -33,14 +33,14 @@ def show(
     also: tuple[str, Target] | None,
     *,
     found_by: str,
-    small: bool = False,
     most: Callable[[Step], int] | None = None,
 ) -> int:
     """Nothing is reported that does not break the rule on the model, step by step; the exit code.
 
     `formula` is what the model admits by, None for its revision's own. `also` is a target, besides
-    the model, with its name. `small`: the scenario is shrunk first. `most`: the run is shown up to
-    the step that has most of it, not up to the first that breaks the rule.
+    the model, with its name. The scenario is shrunk first.
+    With `most` it is shown as it is, up to the step that has most of it, not up to the first that
+    breaks the rule.
     """
     target = ModelTarget(formula)
     outcome = run_replay(target, scenario, [rule])
@@ -48,7 +48,7 @@ def show(
         said = f"inconclusive: {found_by} does not break the rule on the model"
         output.say(console, said)
         return INCONCLUSIVE
-    if small:
+    if most is None:
         scenario = _shrunk(target, scenario, [rule])
         outcome = run_replay(target, scenario, [rule])
     first = outcome.broken[0].step

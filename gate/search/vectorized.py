@@ -105,7 +105,6 @@ def run_vectorized(
     return counterexample.show(
         *(console, found, rule, cast.formula, out, also),
         found_by="what the vectorized search found",
-        small=True,
     )
 
 

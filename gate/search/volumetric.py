@@ -12,6 +12,7 @@ from ...model.observation import Step
 from ...model.scenario import Scenario
 from ...model.target import ModelTarget, Target
 from ...properties.checking.replay import replay as run_replay
+from ...properties.predicates.spyre.volume import volume
 from ...solver.obligation import Discharged, discharge
 from ...solver.spyre.fewest import fewest
 from ...solver.spyre.limit_proof import groups
@@ -153,7 +154,7 @@ def _told(asking: Asking, objective: Objective, known: Known) -> int:
         asking.say(f"{known.reached} at most, within the limit of {setting.limit}")
         _write(asking, _scenario(asking, list(known.arrivals)), "volume")
         return PROVEN
-    code = _replayed(asking, list(known.arrivals), most=_volume)
+    code = _replayed(asking, list(known.arrivals), most=volume)
     if known.exact and code == FOUND:
         beyond = known.reached - setting.limit
         asking.say(f"worst of {setting.requests} requests: {beyond} tokens too many")
@@ -244,11 +245,6 @@ def _write(asking: Asking, scenario: Scenario, name: str) -> Path:
     return path
 
 
-def _volume(step: Step) -> int:
-    """batch x tkv of a decode step, in tokens."""
-    return len(step.scheduled) * (step.tkv or 0) if step.kind == "decode" else 0
-
-
 def _replayed(
     asking: Asking, arrivals: list[Any], most: Callable[[Step], int] | None = None
 ) -> int:
@@ -259,7 +255,6 @@ def _replayed(
     return counterexample.show(
         *(asking.console, scenario, rule, asking.setting.formula, asking.out, asking.also),
         found_by="the solver's answer",
-        small=most is None,
         most=most,
     )
 
@@ -271,7 +266,7 @@ def _described(setting: Setting) -> str:
 
 
 def _configuration(setting: Setting) -> str:
-    """What decides who joins: the formula, and where it is not the default the revision."""
+    """The formula, and the revision where it is not the default."""
     parts = [f"formula {setting.formula}"]
     if setting.revision != "sound":
         parts.append(f"revision {setting.revision}")

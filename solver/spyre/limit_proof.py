@@ -28,7 +28,7 @@ def groups(rule: str, setting: Setting, block: int | None) -> list[Group]:
     """Everything that has to be shown of `rule`; `block`: tokens of a block, None for any."""
     revision = REVISIONS[setting.revision]
     if revision.pauses and rule == "SPY-R07":
-        title = f"the loop that settles who decodes, {FEW}"
+        title = f"the loop that settles which requests decode, {FEW}"
         return [Group(title, pausing_code.obligations())]
     code: list[Obligation] = []
     if setting.formula in CHECKS:

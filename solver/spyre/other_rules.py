@@ -56,8 +56,9 @@ _CHUNKS = Decided(
 )
 
 _PROGRESS = Decided(
-    "How long does the first in line wait, on revision sound? No longer than the work before it, "
-    "at most the chunks of max_model_len and twice its tokens. On 2.5.2 it is passed by.",
+    "How long does the first in line wait, on revision sound, without prefix caching and with a "
+    "pool that is not bounded? No longer than the work before it, at most the chunks of "
+    "max_model_len and twice its tokens. On 2.5.2 it is passed by.",
     progress_proof.obligations,
     {
         "refused by the volume, and passed by (ALL-R05, 2.5.2, pausing off)": (

@@ -53,7 +53,7 @@ def no_pause() -> Obligation:
 
 
 class _Settled:
-    """A step that settles who decodes, of requests with any tokens."""
+    """A step that settles which requests decode, of requests with any tokens."""
 
     def __init__(self, decoding: int, paused: int) -> None:
         self.numbers = Numbers()

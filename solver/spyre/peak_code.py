@@ -160,8 +160,7 @@ def _walk(size: int, more: int) -> list[Any]:
 def _around(size: int, more: int) -> list[Any]:
     """A list of any offsets in order, and any turn."""
     numbers = Numbers()
-    offsets = [numbers.fresh("offset", 0, BLOCK - 1) for _ in range(size)]
-    numbers.facts += [one <= other for one, other in pairwise(offsets)]
+    offsets = _in_order(numbers, size)
     turn = numbers.fresh("turn", 0, BLOCK - 1)
 
     def code(run: Run) -> Any:
@@ -182,8 +181,7 @@ def _goes_by(size: int, more: int) -> list[Any]:
     """`largest_tkv` against its parts."""
     numbers = Numbers()
     longest, ends = length(numbers, "longest"), length(numbers, "ends")
-    offsets = [numbers.fresh("offset", 0, BLOCK - 1) for _ in range(size)]
-    numbers.facts += [one <= other for one, other in pairwise(offsets)]
+    offsets = _in_order(numbers, size)
 
     def code(run: Run) -> Any:
         given = [cast(int, run.number(offset)) for offset in offsets]
@@ -200,16 +198,23 @@ def _goes_by(size: int, more: int) -> list[Any]:
     return holds_on(numbers, list(paths(numbers, code)), same)
 
 
+def _in_order(numbers: Numbers, size: int) -> list[Any]:
+    """So many offsets, ascending."""
+    offsets = [numbers.fresh("offset", 0, BLOCK - 1) for _ in range(size)]
+    numbers.facts += [one <= other for one, other in pairwise(offsets)]
+    return offsets
+
+
 def _below(turn: Any, below: Any, offset: Any) -> Any:
     """Beside any offset: `below` is the largest below the turn, or the largest of all."""
-    none = z3.And(offset >= turn, offset <= below)
-    return z3.If(below >= turn, none, z3.Or(offset >= turn, offset <= below))
+    largest_of_all = z3.And(offset >= turn, offset <= below)
+    return z3.If(below >= turn, largest_of_all, z3.Or(offset >= turn, offset <= below))
 
 
 def _above(turn: Any, above: Any, offset: Any) -> Any:
     """Beside any offset: `above` is the smallest not below the turn, or the smallest of all."""
-    none = z3.And(offset < turn, offset >= above)
-    return z3.If(above < turn, none, z3.Or(offset < turn, offset >= above))
+    smallest_of_all = z3.And(offset < turn, offset >= above)
+    return z3.If(above < turn, smallest_of_all, z3.Or(offset < turn, offset >= above))
 
 
 class _ToTheEnd(NamedTuple):

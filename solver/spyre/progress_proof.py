@@ -116,7 +116,7 @@ def _moves(revision: Revision, none_there: int) -> list[Any]:
         if none_there and Truth(run, z3.Bool("none")):
             return scheduler.decide(config, revision, State())[1].kind
         newcomer = request(
-            *(1,),
+            1,
             prompt=run.number(prompt),
             computed=run.number(computed),
             max_tokens=run.number(tokens),
@@ -175,7 +175,7 @@ def _nearer(revision: Revision, more: int) -> list[Any]:
     def code(run: Run) -> Any:
         config = SpyreConfig(block_size=BLOCK, chunk_size=CHUNK)
         decoding = request(
-            *(0,),
+            0,
             computed=9,
             generated=run.number(before),
             max_tokens=run.number(before + left),

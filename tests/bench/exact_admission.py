@@ -13,9 +13,11 @@ from typing import Any, NamedTuple
 from schedproof.gate.processes.worker_timeout import Unanswered, bounded
 from schedproof.gate.targets.factory import opened
 from schedproof.gate.targets.target_spec import parse_target
+from schedproof.model.observation import Step
 from schedproof.model.scenario import Scenario
 from schedproof.model.target import ModelTarget
 from schedproof.properties.checking.replay import replay
+from schedproof.properties.predicates.spyre.volume import volume
 from schedproof.solver.spyre.slack import enough, needed
 from schedproof.solver.spyre.volumetric import Setting, to_scenario
 from schedproof.solver.spyre.worst import Known, worst
@@ -60,7 +62,7 @@ def slack() -> Iterator[str]:
         proven = enough(formula, PRODUCTION.max_model_len)
         asked = [Setting(formula, 2), _short(formula, 3)]
         asked += [Setting(formula, 4)] if proven is None else []
-        runs = map(_replayed, asked)
+        runs = map(replayed, asked)
         most = max((tokens for tokens in runs if tokens is not None), default=0)
         limits = "none" if proven is None else f"{proven:,}"
         found.append((name, f"{most:,}", limits))
@@ -72,7 +74,7 @@ def _short(formula: str, requests: int) -> Setting:
     return Setting(formula, requests, max_model_len=1024)
 
 
-def _replayed(setting: Setting) -> int | None:
+def replayed(setting: Setting) -> int | None:
     """The slack with which the run found just keeps the limit, once a token less has broken it."""
     found = needed(setting)
     if found is None:
@@ -197,10 +199,9 @@ def _driven(target: str, load: Load, config: dict[str, Any]) -> tuple[int, int]:
     """Steps until all have finished, and the largest batch x tkv."""
     largest = 0
 
-    def watch(_: int, step: Any) -> None:
+    def watch(_: int, step: Step) -> None:
         nonlocal largest
-        if step.kind == "decode":
-            largest = max(largest, len(step.scheduled) * step.tkv)
+        largest = max(largest, volume(step))
 
     spec = parse_target(target)
     scenario = Scenario(

@@ -12,7 +12,6 @@ from typing import Literal, NamedTuple
 
 from schedproof.model.pool import blocks_for
 from schedproof.model.scenario import Request
-from schedproof.model.spyre import scheduler
 from schedproof.model.spyre.config import SpyreConfig
 from schedproof.model.spyre.model import SpyreModel
 from schedproof.model.spyre.revision import SOUND, admitting_by
@@ -56,10 +55,8 @@ def admitted(asked: list[Asked], check: str) -> Cost:
     while state.waiting or state.running:
         waits += len(state.waiting) + len(state.running)
         steps += 1
-        state, decision = scheduler.decide(SMALL, revision, state)
-        assert decision.kind != "idle"
-        state, computed = scheduler.compute(SMALL, revision, state, decision)
-        state, _, _ = scheduler.complete(SMALL, revision, state, computed)
+        state, step = model.step(state)
+        assert step["kind"] != "idle"
     return Cost(steps, waits)
 
 

@@ -28,7 +28,7 @@ REQUESTS = 5
 class Asked(NamedTuple):
     """A row: whose admission, in which configuration."""
 
-    who: str
+    admission: str
     revision: str
     formula: str | None = None
     interleave: bool = True
@@ -57,8 +57,8 @@ class Asked(NamedTuple):
 
 ASKED = (
     *(
-        Asked(who, revision, None, interleave, pausing)
-        for who, revision, pausings in (
+        Asked(admission, revision, None, interleave, pausing)
+        for admission, revision, pausings in (
             ("`sound`", "sound", (None,)),
             ("`documented`", "documented", (None,)),
             ("2.1.1, 2.1.2", "2.1.2", (None,)),
@@ -110,7 +110,7 @@ def configurations() -> Iterator[str]:
     yield "|---" * 4 + "|"
     for asked in ASKED:
         answers = (answer(rule, asked) for rule in (JOIN, LIMIT))
-        yield f"| {' | '.join((asked.who, asked.configuration, *answers))} |"
+        yield f"| {' | '.join((asked.admission, asked.configuration, *answers))} |"
 
 
 def lemmas() -> Iterator[str]:

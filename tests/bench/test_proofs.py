@@ -44,7 +44,7 @@ def test_no_lemma_for_any_number_of_requests_names_a_number():
 
 def test_every_configuration_is_listed_with_an_answer_for_each_rule():
     listed = [*rows("configurations")]
-    assert [cells[:2] for cells in listed] == [[one.who, one.configuration] for one in ASKED]
+    assert [cells[:2] for cells in listed] == [[one.admission, one.configuration] for one in ASKED]
     for one, (_, _, join, limit) in zip(ASKED, listed, strict=True):
         assert (join == "not asked") == bool(one.pausing)
         for answer in {join, limit} - {"not asked"}:

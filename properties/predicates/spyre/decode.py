@@ -8,7 +8,7 @@ from math import ceil
 from ....model.observation import Step
 from ...history.run_history import REVISIONS_THAT_PAUSE, RunHistory
 from ..predicate import Predicate
-from .volume import max_tkv
+from .volume import max_tkv, volume
 
 
 def not_everyone_decodes(history: RunHistory, step: Step) -> str | None:
@@ -95,12 +95,11 @@ def wrong_tkv(history: RunHistory, step: Step) -> str | None:
 
 def volume_over_limit(history: RunHistory, step: Step) -> str | None:
     """Decoded requests x max-tkv stays within max_batch_tkv (SPY-R07)."""
-    limit = history.config["max_batch_tkv"]
-    batch = len(step.scheduled)
-    if step.kind != "decode" or step.tkv is None or batch * step.tkv <= limit:
+    limit, reached = history.config["max_batch_tkv"], volume(step)
+    if reached <= limit:
         return None
-    over = batch * step.tkv - limit
-    return f"{batch} requests x tkv {step.tkv} = {batch * step.tkv} > {limit} (by {over} tokens)"
+    batch = len(step.scheduled)
+    return f"{batch} requests x tkv {step.tkv} = {reached} > {limit} (by {reached - limit} tokens)"
 
 
 def limit_binds(history: RunHistory, step: Step) -> bool:

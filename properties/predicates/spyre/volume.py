@@ -29,6 +29,11 @@ class Overrun(NamedTuple):
     tkv: int
 
 
+def volume(step: Step) -> int:
+    """batch x tkv of a decode step, in tokens (SPY-R07); 0 for every other step."""
+    return len(step.scheduled) * (step.tkv or 0) if step.kind == "decode" else 0
+
+
 def joins_beyond_volume(history: RunHistory, step: Step) -> str | None:
     """A request joins only if no decode step with it can exceed max_batch_tkv (SPY-R47)."""
     if pauses(history):

@@ -70,21 +70,6 @@ def test_the_worst_volume_is_bisected_replayed_and_told(run: Run) -> None:
     assert lines[-1] == "worst of 2 requests: 4 tokens too many"
 
 
-def test_the_worst_run_is_shown_at_its_worst_step_not_at_its_first(run: Run) -> None:
-    words = ["--maximize", "overshoot", "--set", "formula=document_own_tkv"]
-    words += ["--set", "requests=2", *SMALLEST]
-    result = run("search", "SPY-R07", *words)
-    assert result.code == 1, result
-    [shown] = re.findall(r"step (\d+):  2 requests x tkv 8 = 16 > 8 \(by 8 tokens\)", result.out)
-    [first] = re.findall(r"step (\d+) breaks it first; replay stops there", result.out)
-    assert int(first) < int(shown)
-    assert result.out.endswith("worst of 2 requests: 8 tokens too many\n")
-    [file] = Path("schedproof-out").iterdir()
-    words = ["--target", "model:document_own_tkv", "--rule", "SPY-R07"]
-    replayed = run("replay", str(file), *words)
-    assert f"step {first}:  2 requests x tkv" in replayed.out
-
-
 def test_a_sound_formula_is_never_beyond_the_limit(run: Run) -> None:
     words = ["--maximize", "overshoot", "--set", "requests=2", *SMALLEST]
     result = run("search", "SPY-R07", *words)

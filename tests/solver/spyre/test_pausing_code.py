@@ -1,4 +1,4 @@
-"""A release that pauses keeps the limit, and pauses nobody without need."""
+"""A release that pauses keeps the limit, and pauses no request without need."""
 
 from schedproof.model.spyre import pausing
 from schedproof.solver.obligation import discharge

@@ -44,7 +44,7 @@ def test_of_2_5_2_all_but_the_turn_is_proven():
     ],
 )
 def test_an_admission_that_stops_or_turns_the_queue_is_refuted(monkeypatch, planted, refuted):
-    """The second takes the last in line, and forgets the ongoing prefill."""
+    """The second takes the last in line, and ignores the ongoing prefill."""
     monkeypatch.setattr(admission, "candidate", planted)
     asked = [one for one in obligations() if one.name in ("moves", "in_turn", "starts")]
     assert {one.name for one in discharge(asked) if one.status == "refuted"} == refuted

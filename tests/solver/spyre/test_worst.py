@@ -5,6 +5,7 @@ from itertools import product
 
 import pytest
 
+from schedproof.model.observation import Step
 from schedproof.model.pool import blocks_for
 from schedproof.model.scenario import Request, Scenario
 from schedproof.model.spyre.admission import current_tkv, fits_model_length, fits_volume
@@ -17,6 +18,7 @@ from schedproof.model.spyre.tkv import realigned
 from schedproof.model.spyre.volumetric import FORMULAS, Decoding, Newcomer, accepts, round_up
 from schedproof.model.target import ModelTarget
 from schedproof.properties.checking.replay import replay
+from schedproof.properties.predicates.spyre.volume import volume
 from schedproof.solver.spyre.volumetric import Setting, to_scenario
 from schedproof.solver.spyre.worst import worst
 from schedproof.spec.catalogue import load, select
@@ -29,9 +31,8 @@ def largest(formula: str, scenario: Scenario) -> int:
     """Largest batch x tkv of a run's decode steps, to its end."""
     volumes = [0]
 
-    def watch(_: int, step: object) -> None:
-        if step.kind == "decode":  # type: ignore[attr-defined]
-            volumes.append(len(step.scheduled) * step.tkv)  # type: ignore[attr-defined]
+    def watch(_: int, step: Step) -> None:
+        volumes.append(volume(step))
 
     replay(ModelTarget(formula), scenario, (), watch)
     return max(volumes)
