@@ -3,7 +3,9 @@
 Source: releases from 2.4.0 (rule SPY-R51); the scheduling page does not know it.
 """
 
+from collections.abc import Callable
 from collections.abc import Sequence as Members
+from functools import partial
 
 from . import tkv
 from .config import SpyreConfig
@@ -19,13 +21,7 @@ def pause_and_resume(config: SpyreConfig, state: State) -> State:
     # A part of a batch is never beyond the limit where the whole is within it.
     if not state.paused and fits_limit(config, state.decoding):
         return state
-    kept: list[Sequence] = []
-    paused: list[Sequence] = []
-    for one in fairness_order(config, state):
-        if fits_limit(config, [*kept, one]):
-            kept.append(one._replace(paused_steps=0))
-        else:
-            paused.append(one._replace(paused_steps=one.paused_steps + 1))
+    kept, paused = settled(fairness_order(config, state), partial(fits_limit, config))
     staying = {one.id: one for one in kept}
     returning = {one.id for one in state.paused}
     stayed = [
@@ -33,6 +29,20 @@ def pause_and_resume(config: SpyreConfig, state: State) -> State:
     ]
     returned = [one for one in kept if one.id in returning]
     return state._replace(running=(*stayed, *returned), paused=tuple(paused))
+
+
+def settled(
+    asked: Members[Sequence], fits: Callable[[list[Sequence]], bool]
+) -> tuple[list[Sequence], list[Sequence]]:
+    """Which of the requests stay, and which are paused: each stays if all that stay fit with it."""
+    kept: list[Sequence] = []
+    paused: list[Sequence] = []
+    for one in asked:
+        if fits([*kept, one]):
+            kept.append(one._replace(paused_steps=0))
+        else:
+            paused.append(one._replace(paused_steps=one.paused_steps + 1))
+    return kept, paused
 
 
 def fairness_order(config: SpyreConfig, state: State) -> list[Sequence]:

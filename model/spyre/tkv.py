@@ -29,8 +29,14 @@ def max_tkv(lengths: Sequence[int], block_size: int) -> int:
     """The largest tkv of the batch (SPY-R26), 0 for an empty one."""
     if not lengths:
         return 0
-    before_last = (blocks_for(max(lengths), block_size) - 1) * block_size
-    return before_last + max([(length - 1) % block_size for length in lengths]) + 1
+    filled = max([(length - 1) % block_size for length in lengths]) + 1
+    return rectangle_tkv(max(lengths), filled, block_size)
+
+
+def rectangle_tkv(longest: int, filled: int, block_size: int) -> int:
+    """The same by the longest member, and the most tokens of any member's last block."""
+    before_last: int = (blocks_for(longest, block_size) - 1) * block_size
+    return before_last + filled
 
 
 def realigned(tokens: Any, width: Any, block_size: Any) -> Any:

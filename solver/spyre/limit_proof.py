@@ -29,7 +29,10 @@ def groups(rule: str, setting: Setting, block: int | None) -> list[Group]:
     revision = REVISIONS[setting.revision]
     if revision.pauses and rule == "SPY-R07":
         title = f"the loop that settles which requests decode, {FEW}"
-        return [Group(title, pausing_code.obligations())]
+        return [
+            Group("any number of requests", pausing_code.any_number()),
+            Group(title, pausing_code.few()),
+        ]
     code: list[Obligation] = []
     if setting.formula in CHECKS:
         code = peak_proof.code(setting.formula)

@@ -1,9 +1,14 @@
 """Why a release that pauses keeps the limit (SPY-R07), whatever joins: `model.spyre.pausing`.
 
 Before each decode step `pause_and_resume` asks of one request after the other whether the batch
-that stays would be within the limit with it, by the tkv that the step will have. So what stays is
-within it, however many there are: each was the last to be asked once, beside all that stay before
-it. `stay` runs the code on symbols with a few requests, some of which were paused before.
+that stays would be within the limit with it, by the tkv that the step will have.
+
+1. `turn`: all that stay after a request was asked fit together, whatever stayed before: one stands
+   for all of these.
+2. `rectangle`: where they fit, each request's tkv in the next step fits as many times.
+
+So what stays is within the limit, however many there are. `stay` runs the whole code on symbols
+with a few requests, some of which were paused before.
 
 `no_pause`: no request is paused while the whole batch is within the limit. So a configuration in
 which admission keeps the limit pauses no request.
@@ -15,10 +20,11 @@ from typing import Any, cast
 
 import z3
 
-from ...model.spyre import pausing
+from ...model.spyre import pausing, tkv
 from ...model.spyre.config import SpyreConfig
+from ...model.spyre.state import Sequence as Request
 from ...model.spyre.state import State
-from ..execution import Run, paths
+from ..execution import Run, Truth, bare, paths
 from ..numbers import Numbers
 from ..obligation import Obligation
 from .admission_code import BLOCK, holds_on, request
@@ -26,7 +32,25 @@ from .formulas import Lengths
 from .symbols import blocks, length, own_tkv
 
 
-def obligations() -> list[Obligation]:
+def any_number() -> list[Obligation]:
+    """For any number of requests."""
+    return [
+        Obligation(
+            "turn",
+            "After each request that is asked, all that stay fit together.",
+            partial(_turn, 0),
+            partial(_turn, 1),
+        ),
+        Obligation(
+            "rectangle",
+            "No request's tkv is beyond what is asked of the limit.",
+            partial(_rectangle, 0),
+            partial(_rectangle, 1),
+        ),
+    ]
+
+
+def few() -> list[Obligation]:
     """How many decode and how many are paused is in the names."""
     return [
         *(
@@ -78,7 +102,45 @@ class _Settled:
         after = [self.tokens[number] + 1 for number in members]
         widest = numbers.largest([blocks(numbers, lengths, one) for one in after])
         reached = [own_tkv(numbers, lengths, one, widest) for one in after]
-        return z3.And([len(members) * tkv + more <= self.limit for tkv in reached])
+        return z3.And([len(members) * own + more <= self.limit for own in reached])
+
+
+def _turn(all_asked: int) -> list[Any]:
+    """`settled`, from those that stay so far, whatever fits; `all_asked`: those paused fit, too."""
+    numbers = Numbers()
+
+    def code(run: Run) -> Any:
+        answers: list[tuple[list[str], Any]] = []
+
+        def fits(batch: list[Request]) -> bool:
+            answers.append(([one.id for one in batch], z3.Bool(f"fits {len(answers)}")))
+            return bool(Truth(run, answers[-1][1]))
+
+        stay, paused = pausing.settled([request(0), request(1)], fits)
+        return [one.id for one in [*stay, *(paused if all_asked else [])]], answers
+
+    def fit_together(result: Any) -> Any:
+        stay, answers = result
+        said = [answer for batch, answer in answers if batch == stay]
+        return z3.Or(said) if stay else z3.BoolVal(True)
+
+    return holds_on(numbers, list(paths(numbers, code)), fit_together)
+
+
+def _rectangle(less: int) -> list[Any]:
+    """`tkv.rectangle_tkv`, beside any member."""
+    numbers, lengths = Numbers(), Lengths(BLOCK, None)
+    longest, tokens, filled = (length(numbers, name) for name in ("longest", "tokens", "filled"))
+    own = own_tkv(numbers, lengths, tokens, blocks(numbers, lengths, longest))
+    last = tokens - (blocks(numbers, lengths, tokens) - 1) * BLOCK
+    numbers.facts += [tokens <= longest, last <= filled, filled <= BLOCK]
+
+    def code(run: Run) -> Any:
+        return bare(
+            tkv.rectangle_tkv(cast(int, run.number(longest)), cast(int, run.number(filled)), BLOCK)
+        )
+
+    return holds_on(numbers, list(paths(numbers, code)), lambda asked: own <= asked - less)
 
 
 def _stay(decoding: int, paused: int, more: int) -> list[Any]:

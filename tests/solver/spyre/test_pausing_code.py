@@ -2,22 +2,34 @@
 
 from schedproof.model.spyre import pausing
 from schedproof.solver.obligation import discharge
-from schedproof.solver.spyre.pausing_code import no_pause, obligations
+from schedproof.solver.spyre.pausing_code import any_number, few, no_pause
 
 
 def failing() -> set[str]:
-    return {one.name for one in discharge(obligations()) if one.status != "proven"}
+    return {one.name for one in discharge([*any_number(), *few()]) if one.status != "proven"}
 
 
 def test_every_lemma_is_proven_and_guarded():
     assert failing() == set()
-    assert [one.name for one in obligations()][-1] == no_pause().name == "no_pause"
+    assert [one.name for one in few()][-1] == no_pause().name == "no_pause"
 
 
 def test_a_limit_that_is_asked_of_one_request_alone_is_refuted(monkeypatch):
     whole = pausing.fits_limit
     monkeypatch.setattr(pausing, "fits_limit", lambda config, batch: whole(config, batch[-1:]))
     assert failing() == {"stay_1_1", "stay_2_0", "stay_2_1", "no_pause"}
+
+
+def test_a_turn_that_forgets_one_that_stays_is_refuted(monkeypatch):
+    whole = pausing.settled
+    alone = lambda asked, fits: whole(asked, lambda batch: fits(batch[-1:]))  # noqa: E731
+    monkeypatch.setattr(pausing, "settled", alone)
+    assert {"turn", "stay_2_0"} <= failing()
+
+
+def test_a_tkv_that_counts_no_padding_is_refuted(monkeypatch):
+    monkeypatch.setattr(pausing.tkv, "rectangle_tkv", lambda longest, filled, block: longest)
+    assert {"rectangle", "stay_2_0"} <= failing()
 
 
 def test_a_batch_that_is_asked_about_as_it_was_is_refuted(monkeypatch):
