@@ -11,7 +11,7 @@ JOBS ?= 2
 FILES ?=
 OPTIONS ?=
 
-.PHONY: gate test test-all house study lint bench selfcheck explore explorers mutation rule-coverage hidden-fields formulas proofs exact-admission encodings contracts docs \
+.PHONY: gate test test-all house study lint bench selfcheck explore explorers mutation rule-coverage hidden-fields formulas proofs documents exact-admission encodings contracts docs \
 	seeds campaign-test campaign-bench campaign-scale clean
 
 gate: $(VENV)/installed
@@ -110,6 +110,16 @@ formulas: $(VENV)/installed
 # A minute and a half of one core: what is proven of the volumetric check, into docs/volumetric.md.
 proofs: $(VENV)/installed
 	$(BIN)/python tests/bench/proofs.py --write
+
+# A quarter of an hour of one core: the gates of RELEASES, into docs/documents.md; a checkout is
+# `RELEASES="nano-vllm:DIR llmservingsim:DIR"`. VERDICTS=DIR keeps them, beside those of earlier calls.
+RELEASES ?= sendnn-inference==2.1.2 sendnn-inference==2.6.3 vllm==0.28.0
+VERDICTS ?= $(VENV)/verdicts
+documents: $(VENV)/installed
+	mkdir -p $(VERDICTS)
+	for one in $(RELEASES); do $(BIN)/schedproof gate $$one --jobs $(JOBS) --out $(VERDICTS)/runs \
+	    --json $(VERDICTS)/$$(basename $$one).json || test $$? -eq 1; done
+	$(BIN)/python tests/bench/documents.py $(VERDICTS)
 
 # Ten minutes of one core: how good an admission rule can be, into docs/exact-admission.md.
 # OPTIONS="--only hindsight": one table.

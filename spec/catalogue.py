@@ -22,6 +22,10 @@ from packaging.version import InvalidVersion, Version
 from .systems import SYSTEMS, Readable
 
 KINDS = ("safety", "progress", "decision")
+# Why a rule has no predicate of its own: it defines a word or a value; it cannot break unless a rule
+# that stands in for it does; no decision shows it; it is not so, and a run shows that; a scenario or
+# the protocol has nothing for it yet.
+REASONS = ("definition", "consequence", "hardware", "refuted", "missing")
 ENGINES = ("hypothesis", "corpus", "explore", "z3", "crosshair")
 # The optional fields of a step: `kind` and `scheduled` are always there, so no rule can lack them.
 FIELDS = (
@@ -86,8 +90,8 @@ def _release(version: str) -> Version | None:
 class Rule:
     """One rule: what must hold, which document states it, and what is needed to see it.
 
-    `planned`: why it has no predicate yet. `unchecked`: why it never has one, with the rules that
-    `stands_in` names in its place. `beside`: of lockstep, the revision whose model decides beside
+    `planned`: why it has no predicate yet. `unchecked`: why it has none of its own, `because` in one
+    of `REASONS`, with the rules that `stands_in` names in its place. `beside`: of lockstep, the revision whose model decides beside
     the target, where a user asks for one.
     """
 
@@ -101,6 +105,7 @@ class Rule:
     witness: str = ""
     engines: tuple[str, ...] = ()
     planned: str = ""
+    because: str = ""
     unchecked: str = ""
     stands_in: tuple[str, ...] = ()
     divergences: tuple[Divergence, ...] = ()
@@ -139,6 +144,7 @@ class _RuleTable(msgspec.Struct, forbid_unknown_fields=True):
     witness: str = ""
     engines: tuple[str, ...] = ()
     planned: str = ""
+    because: str = ""
     unchecked: str = ""
     stands_in: tuple[str, ...] = ()
     divergence: tuple[_DivergenceTable, ...] = ()
@@ -278,6 +284,12 @@ def _faults(table: _RuleTable, path: str) -> Iterator[str]:
         if not table.engines:
             expected = f"some of {', '.join(ENGINES)}, or say `planned` or `unchecked`"
             yield _fault(f"{path}.engines", [], expected)
+    if table.unchecked:
+        yield from _foreign(f"{path}.because", table.because, REASONS)
+    elif table.because:
+        yield _fault(f"{path}.because", table.because, "absent, since the rule is checked")
+    if table.because == "consequence" and not table.stands_in:
+        yield _fault(f"{path}.stands_in", [], "the rules that it follows from")
     if table.stands_in and not table.unchecked:
         yield _fault(f"{path}.stands_in", list(table.stands_in), "[], since the rule is checked")
     for index, row in enumerate(table.divergence):

@@ -113,7 +113,7 @@ def _rule(system: str, rule: Rule) -> Iterator[str]:
     if rule.planned:
         yield f"- Planned: {rule.planned}"
     elif rule.unchecked:
-        yield f"- Not checked: {rule.unchecked}"
+        yield f"- Not checked, {rule.because}: {rule.unchecked}"
         if rule.stands_in:
             links = ", ".join(f"[{one}](#{one.lower()})" for one in rule.stands_in)
             yield f"- In its place: {links}"

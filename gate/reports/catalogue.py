@@ -34,7 +34,7 @@ def show_rule(console: Console, rule: Rule) -> None:
     if rule.planned:
         lines.append(f"  planned:   {rule.planned}")
     elif rule.unchecked:
-        lines.append(f"  unchecked: {rule.unchecked}")
+        lines.append(f"  unchecked: {rule.because.capitalize()}. {rule.unchecked}")
         lines.append(f"  stands in: {', '.join(rule.stands_in) or 'nothing'}")
     else:
         lines.append(f"  needs:     {', '.join(rule.needs) or 'nothing beyond kind, scheduled'}")
@@ -90,7 +90,8 @@ def show_matrix(console: Console, rules: Sequence[Rule], system: str) -> None:
 def _cells(rule: Rule, mutants: Sequence[Mutant]) -> str:
     if not rule.checked:
         stands_in = f" Stands in: {', '.join(rule.stands_in)}." if rule.stands_in else ""
-        return f"{rule.unchecked or rule.planned}{stands_in}"
+        reason = rule.planned or f"{rule.because.capitalize()}. {rule.unchecked}"
+        return f"{reason}{stands_in}"
     names = ", ".join(f"{one.name}{f' [{one.bug}]' if one.bug else ''}" for one in mutants)
     return f"{', '.join(rule.engines)}; {rule.witness} Kills: {names or 'NOTHING'}."
 

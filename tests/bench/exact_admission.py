@@ -25,7 +25,7 @@ from schedproof.spec.catalogue import load as load_rules
 from schedproof.spec.catalogue import select
 from schedproof.tests.bench import formulas, hindsight
 from schedproof.tests.bench.loads import PRODUCTION, Load, all_loads
-from schedproof.tests.bench.pages import DOCS, make
+from schedproof.tests.bench.pages import DOCS, make, rows
 
 PAGE, COMMAND = DOCS / "exact-admission.md", "exact-admission"
 EXAMPLE = "examples/exact_admission.py:ExactAdmission"
@@ -45,14 +45,6 @@ SOUND = ("2.1.2", "common_base", "rounded", "exact")
 LOADS = ("chat", "fit 16", "fit 32")
 WASTE_SECONDS = 40.0
 INSTANCES = 200
-
-
-def rows(*lines: Sequence[str]) -> Iterator[str]:
-    """A table in Markdown, the first line its head."""
-    for number, line in enumerate(lines):
-        yield f"| {' | '.join(line)} |"
-        if not number:
-            yield "|---" * len(line) + "|"
 
 
 def slack() -> Iterator[str]:

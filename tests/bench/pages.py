@@ -1,7 +1,7 @@
 """Tables that a command makes, in the pages of the documentation."""
 
 import argparse
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -28,11 +28,25 @@ def make(page: Path, command: str, tables: Tables, about: str | None) -> int:
     parser.add_argument("--only", action="append", choices=[*tables], help="make this one")
     given = parser.parse_args()
     for name in given.only or tables:
-        lines = "\n".join(tables[name]()) + "\n"
-        print(lines, flush=True)
+        lines = [*tables[name]()]
+        print("\n".join(lines), flush=True)
         if given.write:
-            text = page.read_text(encoding="utf-8")
-            before, found, rest = text.partition(begins(command, name))
-            assert found, (page.name, name)
-            page.write_text(before + found + lines + ENDS + rest.partition(ENDS)[2], "utf-8")
+            put(page, command, name, lines)
     return 0
+
+
+def put(page: Path, command: str, table: str, lines: Iterable[str]) -> None:
+    """Put the lines of a table into the page, in the place of those that it has."""
+    text = page.read_text(encoding="utf-8")
+    before, found, rest = text.partition(begins(command, table))
+    assert found, (page.name, table)
+    new = "".join(f"{line}\n" for line in lines)
+    page.write_text(before + found + new + ENDS + rest.partition(ENDS)[2], "utf-8")
+
+
+def rows(*lines: Sequence[str]) -> Iterator[str]:
+    """A table in Markdown, the first line its head."""
+    for number, line in enumerate(lines):
+        yield f"| {' | '.join(line)} |"
+        if not number:
+            yield "|---" * len(line) + "|"

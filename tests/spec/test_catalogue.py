@@ -239,6 +239,21 @@ def test_a_rule_cannot_be_changed(rules):
             ["rule[0].stands_in", "['TST-R02']", "[], since the rule is checked"],
         ),
         ('["corpus"]', '[]\nunchecked = "So."\nstands_in = "X"', ["rule[0].stands_in", "'X'"]),
+        (
+            '["corpus"]',
+            '[]\nbecause = "because"\nunchecked = "So."',
+            ["rule[0].because", "'because'", "definition, consequence, hardware, refuted, missing"],
+        ),
+        (
+            '["corpus"]',
+            '[]\nbecause = "consequence"\nunchecked = "So."',
+            ["rule[0].stands_in", "[]", "valid: the rules that it follows from"],
+        ),
+        (
+            '["corpus"]',
+            '["corpus"]\nbecause = "hardware"',
+            ["rule[0].because", "'hardware'", "absent, since the rule is checked"],
+        ),
         ('releases = "1.0"', "", ["rule[0].divergence[0].releases", "missing", "releases, says"]),
         ('releases = "1.0"', 'releases = ""', ["rule[0].divergence[0].releases", "''"]),
         ('"It does not hold."', '""', ["rule[0].divergence[0].says", "''", "a sentence"]),
@@ -274,10 +289,11 @@ def test_a_planned_rule_needs_neither_witness_nor_engines():
 
 
 def test_an_unchecked_rule_names_a_reason_and_may_name_who_stands_in():
-    reason = 'unchecked = "A definition."\nstands_in = ["TST-R02", "TST-P01"]'
+    reason = 'because = "consequence"\nunchecked = "So."\nstands_in = ["TST-R02", "TST-P01"]'
     text = GOOD.replace('engines = ["corpus"]', reason)
     (rule,) = catalogue.read(text.replace('witness = "Something happens."', ""), "good.toml")
-    assert (rule.unchecked, rule.stands_in) == ("A definition.", ("TST-R02", "TST-P01"))
+    assert (rule.because, rule.unchecked) == ("consequence", "So.")
+    assert rule.stands_in == ("TST-R02", "TST-P01")
     assert (rule.witness, rule.engines, rule.checked) == ("", (), False)
     assert catalogue.planned((rule,)) == ()
 

@@ -80,7 +80,7 @@ def test_a_rule_without_a_predicate_has_the_reason_and_what_stands_in(
     for rule, line in zip(UNCHECKED, lines()[1:-1], strict=True):
         stands_in = f" Stands in: {', '.join(rule.stands_in)}." if rule.stands_in else ""
         assert line.split()[:5] == [rule.id, "-", "-", "-", "-"]
-        assert line.endswith(f"  {rule.unchecked}{stands_in}")
+        assert line.endswith(f"  {rule.because.capitalize()}. {rule.unchecked}{stands_in}")
 
 
 def test_a_rule_without_a_mutant_or_a_witness_is_called_vacuous(
