@@ -22,9 +22,9 @@ from packaging.version import InvalidVersion, Version
 from .systems import SYSTEMS, Readable
 
 KINDS = ("safety", "progress", "decision")
-# Why a rule has no predicate of its own: it defines a word or a value; it cannot break unless a rule
-# that stands in for it does; no decision shows it; it is not so, and a run shows that; a scenario or
-# the protocol has nothing for it yet.
+# Why a rule has no predicate of its own: it defines a word or a value; it cannot break unless a
+# rule that stands in for it does; no decision shows it; it is not so, and a run shows that; a
+# scenario or the protocol has nothing for it yet.
 REASONS = ("definition", "consequence", "hardware", "refuted", "missing")
 ENGINES = ("hypothesis", "corpus", "explore", "z3", "crosshair")
 # The optional fields of a step: `kind` and `scheduled` are always there, so no rule can lack them.
@@ -90,9 +90,9 @@ def _release(version: str) -> Version | None:
 class Rule:
     """One rule: what must hold, which document states it, and what is needed to see it.
 
-    `planned`: why it has no predicate yet. `unchecked`: why it has none of its own, `because` in one
-    of `REASONS`, with the rules that `stands_in` names in its place. `beside`: of lockstep, the revision whose model decides beside
-    the target, where a user asks for one.
+    `planned`: why it has no predicate yet. `unchecked`: why it has none of its own, `because` in
+    one of `REASONS`, with the rules that `stands_in` names in its place. `beside`: of lockstep, the
+    revision whose model decides beside the target, where a user asks for one.
     """
 
     id: str
