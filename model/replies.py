@@ -8,13 +8,22 @@ import msgspec
 from .faults import ConfigRefused, TargetBroken, TargetCrashed
 from .observation import FIELDS, NULLABLE, REQUIRED, Step
 
+DEFAULTS = "defaults"
+
 
 class Started(NamedTuple):
-    """What a target says of itself: name, version, and the step fields that it shows."""
+    """What a target says of itself: name, version, the step fields that it shows, and by
+    configuration key what it does where a configuration does not give the key."""
 
     name: str
     version: str
     observes: frozenset[str]
+    defaults: Mapping[str, Any] = {}
+
+    @property
+    def shows(self) -> frozenset[str]:
+        """What rules can need: step fields, and `DEFAULTS` where the target says them."""
+        return self.observes | {DEFAULTS} if self.defaults else self.observes
 
 
 def read_started(reply: Any) -> Started:
@@ -37,7 +46,10 @@ def read_started(reply: Any) -> Started:
         raise TargetBroken(
             "start", f"observes is {_text(observes)}; valid: a list of field names", ""
         )
-    return Started(name, version, (frozenset(observes) & FIELDS) | REQUIRED)
+    defaults = reply.get(DEFAULTS, {})
+    if not isinstance(defaults, Mapping):
+        raise TargetBroken("start", f"defaults is {_text(defaults)}; valid: an object", "")
+    return Started(name, version, (frozenset(observes) & FIELDS) | REQUIRED, defaults)
 
 
 def read_ok(op: str, reply: Any) -> str | None:

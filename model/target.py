@@ -14,7 +14,7 @@ from .errors import InputError
 from .scenario import Request, check_requests
 from .spyre.model import SpyreModel
 from .spyre.revision import admitting_by
-from .systems import Model, make_model
+from .systems import Model, full_config, make_model
 
 Reply = dict[str, Any]
 REQUEST_KEYS = frozenset({"id", "prompt", "max_tokens", "output_len", "priority"})
@@ -81,6 +81,7 @@ class ModelTarget:
             "name": model_name(system),
             "version": self._formula or revision,
             "observes": list(model.observes),
+            "defaults": full_config(system, revision, {}),
         }
 
     def add(self, request: Mapping[str, Any]) -> Reply:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from ..model.scenario import Scenario
 from ..properties.predicates.predicate import Predicate
-from ..properties.predicates.rules import NOT_EXPLORED, observable, predicates_of
+from ..properties.predicates.rules import explored, observable, predicates_of
 from ..spec.catalogue import Rule
 from .explore import Exploration, Found, Label, Order, numbers
 from .path import scenario_of
@@ -97,7 +97,7 @@ class Run:
         self._menu = self._models.menu(scope.menu)
         seen = observable(rules, asked.revision, self._models.observes, self._models.configs[0])
         predicates = predicates or predicates_of(scope.system)
-        self.checked = tuple(rule.id for rule in seen if rule.id not in NOT_EXPLORED)
+        self.checked = tuple(rule.id for rule in seen if explored(rule))
         self._space = space(
             self._models,
             self._menu,

@@ -33,6 +33,8 @@ FIELDS = (
     *("preempted", "finished", "computed", "prefix_hit", "blocks", "free_blocks"),
     *("reserved_blocks", "slot_blocks"),
 )
+# What the reply to `start` may say besides.
+STARTED = ("defaults",)
 # R: a row of the documents, I: an invariant that one of them numbers, P: a promise of progress
 # that no document words.
 _ID = re.compile(r"[A-Z][A-Z0-9]*-([RP][0-9]{2}|I[0-9])")
@@ -266,7 +268,7 @@ def _faults(table: _RuleTable, path: str) -> Iterator[str]:
     star = ("*",) if len(table.revisions) == 1 else ()
     for key, valid in (
         ("revisions", star + names_of_revisions()),
-        ("needs", FIELDS),
+        ("needs", FIELDS + STARTED),
         ("engines", ENGINES),
     ):
         for index, value in enumerate(getattr(table, key)):

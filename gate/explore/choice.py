@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import get_args
 
 from ...model.errors import InputError
-from ...properties.predicates.rules import LOCKSTEP, NOT_EXPLORED, applies
+from ...properties.predicates.rules import LOCKSTEP, applies, explored
 from ...solver.scheduling import Aborts
 from ...solver.scope import Scope
 from ...solver.systems import space_of
@@ -83,11 +83,7 @@ def chosen_rules(
             raise InputError(
                 "--rule", f"{one.id} compares a target with the model; valid: any other rule"
             )
-        if one.id in NOT_EXPLORED:
+        if not explored(one):
             raise InputError("--rule", f"{one.id} is no rule about states; valid: in `gate`")
         check_applies(one, revision)
-    return [
-        one
-        for one in rules
-        if one.checked and applies(one, revision) and one.id not in NOT_EXPLORED
-    ]
+    return [one for one in rules if explored(one) and applies(one, revision)]

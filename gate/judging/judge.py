@@ -38,7 +38,7 @@ def judge(gate: GateContext) -> verdict.Verdict:
         gate.results.interrupted = True
     except TargetFault as fault:
         gate.results.fault = Fault.of(fault, gate.stderr())
-    return _conclude(gate, target, probed.observes)
+    return _conclude(gate, target, probed.shows)
 
 
 def _run(gate: GateContext, probed: Probed) -> None:

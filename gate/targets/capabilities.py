@@ -33,7 +33,7 @@ class Probed:
     what it refused."""
 
     started: Started
-    observes: frozenset[str] = frozenset()
+    shows: frozenset[str] = frozenset()
     scales: list[str] = field(default_factory=list)
     fixed: dict[str, Config] = field(default_factory=dict)
     left_out: list[str] = field(default_factory=list)
@@ -61,7 +61,7 @@ def probe(subject: Subject) -> Probed:
             continue
         probed = probed or Probed(started)
         probed.scales.append(scale)
-        probed.observes |= started.observes
+        probed.shows |= started.shows
         probed.fixed[scale] = _features(subject, base, probed)
     if probed is None:
         tried = " and ".join(f"{scale} ({refusal})" for scale, refusal in refusals.items())
@@ -98,7 +98,7 @@ def _features(subject: Subject, base: Config, probed: Probed) -> Config:
         except InputError:  # not a feature of this revision
             continue
         try:
-            probed.observes |= _start(subject, {**base, **feature}).observes
+            probed.shows |= _start(subject, {**base, **feature}).shows
         except ConfigRefused as refusal:
             if not any(key in earlier for earlier in probed.fixed.values()):
                 line = f"{key} {value} left out, the target refuses it: {refusal}"

@@ -53,7 +53,7 @@ def examine(subject: Subject, module: str | None) -> Remarks:
     yield from answers(subject.target, scenario)
     yield from repeats(subject.target, scenario)
     yield from keeps_the_common_rules(subject, scenario)
-    yield from shown(subject.rules, subject.revision, probed.observes)
+    yield from shown(subject.rules, subject.revision, probed.shows)
 
 
 def sample(subject: Subject, probed: Probed) -> Scenario:

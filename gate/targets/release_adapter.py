@@ -3,6 +3,8 @@
 Standard library only: this file runs inside the environment of a release under test.
 """
 
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING or __package__:
@@ -16,12 +18,16 @@ REASONS = {"length": "length", "stop": "eos", "abort": "aborted"}
 
 
 class Hosted(NamedTuple):
-    """An engine, whose `requests` are added, aborted and stepped; and what is said of it."""
+    """An engine, whose `requests` are added, aborted and stepped; and what is said of it.
+
+    `defaults`: by configuration key, what the release does where none is given, as far as it says.
+    """
 
     engine: Any
     name: str
     version: str
     observes: list[str]
+    defaults: Mapping[str, Any] = MappingProxyType({})
 
 
 class HostedTarget:
@@ -57,6 +63,7 @@ class HostedTarget:
             "name": hosted.name,
             "version": hosted.version,
             "observes": hosted.observes,
+            "defaults": dict(hosted.defaults),
         }
 
     def add(self, request: dict[str, Any]) -> Reply:

@@ -51,7 +51,7 @@ class SpyreTarget(HostedTarget):
         engine = Engine(release, config)
         check_pool(engine)
         title = scheduler_class.title(release.name, release.version)
-        return Hosted(engine, *title, observed_fields(engine))
+        return Hosted(engine, *title, observed_fields(engine), release.defaults)
 
     def admit(self, engine: Engine, asked: protocol_checks.CheckedRequest) -> None:
         """Queue a request, unless the protocol or the release refuses it at the door."""

@@ -23,6 +23,7 @@ PACKAGES = {
     "sendnn_inference": ("sendnn-inference", "SENDNN_INFERENCE_"),
     "vllm_spyre": ("vllm-spyre", "VLLM_SPYRE_"),
 }
+INTERLEAVE = "CP_INTERLEAVE_STEPS"
 
 
 @dataclass(frozen=True)
@@ -36,6 +37,7 @@ class Release:
     platform: Any
     scheduler_class: Any
     runner_class: Any
+    defaults: dict[str, Any]
 
     def has_option(self, option: str) -> bool:
         """Whether the release reads this environment variable (named without its prefix)."""
@@ -52,6 +54,7 @@ def load_release() -> Release:
             "or vllm-spyre on PYTHONPATH"
         )
     name, prefix = PACKAGES[package]
+    os.environ.pop(prefix + INTERLEAVE, None)
     _prepare_environment(prefix)
     # vLLM resolves its platform, and with it imports the plugin, on first use: it must come
     # first, because releases such as 2.4.0 import vLLM and the plugin in a circle otherwise.
@@ -72,7 +75,11 @@ def load_release() -> Release:
         runner_class=importlib.import_module(
             f"{package}.v1.worker.spyre_model_runner"
         ).ChunkedPrefillModelRunner,
+        defaults={},
     )
+    if release.has_option(INTERLEAVE):
+        read = release.envs.environment_variables[prefix + INTERLEAVE]
+        release.defaults["interleave"] = bool(read())
     # What the imports made stays: collections need not go through it again and again.
     gc.collect()
     gc.freeze()
@@ -97,7 +104,7 @@ def _prepare_environment(prefix: str) -> None:
 def _apply_options(release: Release, config: dict[str, Any]) -> None:
     """Hand over what a release reads from the environment, and empty what it cached of it."""
     options = {
-        "CP_INTERLEAVE_STEPS": config["interleave"],
+        INTERLEAVE: config["interleave"],
         "PAUSING_ENABLED": config["pausing"],
         "LONG_OUT_PRIO": config["long_output_priority"],
     }

@@ -24,6 +24,11 @@ else:
 VLLM_NAMES = {"policy": "scheduling_policy", "reserve_full_isl": "scheduler_reserve_full_isl"}
 # The pool is not an option: it is given to the scheduler, as the engine core gives it.
 NOT_OPTIONS = frozenset({"num_blocks"})
+# Options of vLLM's scheduler that no hardware decides about, where they are not given.
+OPTIONS = (
+    *("policy", "watermark", "reserve_full_isl", "enable_chunked_prefill"),
+    "long_prefill_token_threshold",
+)
 # What a release does that knows nothing of the option.
 WITHOUT_OPTION = {"watermark": 0, "reserve_full_isl": False}
 
@@ -125,18 +130,29 @@ def _sentence(error: Exception) -> str:
     return "".join(f"{name}: " for name in first["loc"]) + words
 
 
-def _check_honoured(release: Release, config: Mapping[str, Any], vllm_config: Any) -> None:
-    """Refuse what vLLM has silently replaced."""
+def defaults(release: Release) -> dict[str, Any]:
+    """What vLLM makes of a configuration that gives none of the options of its scheduler."""
+    options = [key for key in OPTIONS if VLLM_NAMES.get(key, key) in release.options]
+    return {key: _value_of(_cached_config(), key) for key in options}
+
+
+def _value_of(vllm_config: Any, key: str) -> Any:
+    """What vLLM goes by for a key of the scenario format."""
     scheduler, cache = vllm_config.scheduler_config, vllm_config.cache_config
-    honoured = {
+    values = {
         "block_size": cache.block_size,
         "enable_prefix_caching": cache.enable_prefix_caching,
         "max_model_len": vllm_config.model_config.max_model_len,
         "reserve_full_isl": getattr(scheduler, "scheduler_reserve_full_isl", False),
         "watermark": getattr(scheduler, "watermark", 0),
     }
+    return values[key] if key in values else getattr(scheduler, key)
+
+
+def _check_honoured(release: Release, config: Mapping[str, Any], vllm_config: Any) -> None:
+    """Refuse what vLLM has silently replaced."""
     for key in config.keys() - NOT_OPTIONS:
-        has = honoured[key] if key in honoured else getattr(scheduler, key)
+        has = _value_of(vllm_config, key)
         if has != config[key]:
             instead = json.dumps(has, default=repr)
             raise refuse(key, config[key], f"{instead}, with which {release} has replaced it")

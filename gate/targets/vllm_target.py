@@ -16,7 +16,7 @@ if TYPE_CHECKING or __package__:
     from .vllm_engine import Engine
     from .vllm_observation import look_at, look_before, observe, observed_fields
     from .vllm_offline import fix_hash_seed
-    from .vllm_release import load_release
+    from .vllm_release import defaults, load_release
 else:
     import protocol_checks
     import scheduler_class
@@ -25,7 +25,7 @@ else:
     from vllm_engine import Engine
     from vllm_observation import look_at, look_before, observe, observed_fields
     from vllm_offline import fix_hash_seed
-    from vllm_release import load_release
+    from vllm_release import defaults, load_release
 
 KEYS = {
     "block_size": protocol_checks.POSITIVE,
@@ -52,7 +52,7 @@ class VllmTarget(HostedTarget):
         release = load_release()
         engine = Engine(release, config)
         title = scheduler_class.title("vllm", release.version)
-        return Hosted(engine, *title, observed_fields(engine))
+        return Hosted(engine, *title, observed_fields(engine), defaults(release))
 
     def admit(self, engine: Engine, asked: protocol_checks.CheckedRequest) -> None:
         """Queue a request, unless vLLM refuses it at its front door."""

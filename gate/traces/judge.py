@@ -133,7 +133,7 @@ class TraceJudge:
         judged.began(event.started)
         self.runs += 1
         seen = observable(
-            judged.rules, event.revision, event.started.observes, event.config, event.system
+            judged.rules, event.revision, event.started.shows, event.config, event.system
         )
         compared = self._explain and keeps_step(event.system, event.revision, event.started.name)
         checked = [rule for rule in seen if compared or rule.id != LOCKSTEP]
@@ -148,6 +148,7 @@ class TraceJudge:
         )
         forgets = self._watch is None and may_forget(event.system, event.config)
         monitor.history.forgets = forgets
+        monitor.history.defaults = event.started.defaults
         explainer = None
         if self._explain:
             observes = event.started.observes

@@ -15,7 +15,7 @@ import msgspec
 from ...model.errors import InputError
 from ...model.faults import TargetBroken
 from ...model.observation import FIELDS, NULLABLE, Step
-from ...model.replies import read_started
+from ...model.replies import DEFAULTS, read_started
 from ...model.scenario import Request, check_requests
 from ...model.systems import full_config, resolve_revision
 from ..files.scenario_file import FileError
@@ -44,7 +44,7 @@ REQUEST_KEYS = {
     "stop": {"op"},
 }
 REPLY_KEYS = {
-    "start": {"ok", "name", "version", "observes"},
+    "start": {"ok", "name", "version", "observes", DEFAULTS},
     "add": {"ok"},
     "abort": {"ok"},
     "step": {"ok", "step"},
@@ -163,7 +163,7 @@ class _Reading:
             raise self._error(f'the reply to "{operation}" is missing; valid: a line with ok')
         if said is True:
             valid = REPLY_KEYS[operation]
-            self._check_keys("$", reply, valid, valid)
+            self._check_keys("$", reply, valid, valid - {DEFAULTS})
             return
         if said is not False:
             raise self._error(f"$.ok: {shown(said)}; valid: true or false")

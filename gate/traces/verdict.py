@@ -61,7 +61,7 @@ class Judged:
     def began(self, started: Started) -> None:
         """Another run."""
         self.runs += 1
-        self.shows |= started.observes
+        self.shows |= started.shows
         self.others |= started[:2] != self.started[:2]
 
     def note(self, rule: str, place: First) -> None:
@@ -150,7 +150,7 @@ def conclude(
 
 
 def _part(file: str, judged: Judged, explained: bool) -> Part:
-    name, version, _ = judged.started
+    name, version = judged.started.name, judged.started.version
     several = " (and others)" if judged.others else ""
     return Part(
         judged.system,

@@ -21,7 +21,7 @@ class SpyreConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     max_num_seqs: Positive = 32
     max_model_len: Positive = 32768
     max_batch_tkv: Positive = 131072
-    interleave: bool = True
+    interleave: bool = True  # SPY-R33
     prefix_caching: bool = False
     num_blocks: Positive | None = None
     pausing: bool = True

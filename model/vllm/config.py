@@ -26,12 +26,12 @@ class VllmConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     max_num_seqs: Positive = 128
     max_num_batched_tokens: Positive = 2048
     max_model_len: Positive = 8192
-    long_prefill_token_threshold: Count = 0
-    enable_chunked_prefill: bool = True
+    long_prefill_token_threshold: Count = 0  # V1CP-R09
+    enable_chunked_prefill: bool = True  # V1CP-R06
     enable_prefix_caching: bool = True
     policy: Literal["fcfs", "priority"] = "fcfs"
-    watermark: Share = 0.0
-    reserve_full_isl: bool = True
+    watermark: Share = 0.0  # V1CP-R21
+    reserve_full_isl: bool = True  # V1CP-R23
 
     @property
     def watermark_blocks(self) -> int:

@@ -67,12 +67,13 @@ class Session:
         """
         self._target = target
         self.started: Started = read_started(ask("start", target.start, system, revision, config))
-        seen = observable(rules, revision, self.started.observes, config, system)
+        seen = observable(rules, revision, self.started.shows, config, system)
         held = keeps_step(system, revision, self.started.name)
         self.checked = [rule for rule in seen if held or rule.beside or rule.id != LOCKSTEP]
         self.monitor = Monitor(
             self.checked, predicates or predicates_of(system), config, exercised, revision, system
         )
+        self.monitor.history.defaults = self.started.defaults
         self.recent: deque[tuple[int, Step]] = deque(maxlen=CONTEXT_STEPS)
         self.rejected: dict[str, str] = {}
         self.cannot_abort = False

@@ -22,8 +22,8 @@ class RunHistory:
 
     Attributes:
         config: every key of the system's configuration.
-        revision: what the target is held to.
-        system: the system of the scheduler.
+        revision, system: what the target is held to, and the system of the scheduler.
+        defaults: by configuration key, what the target says that its absence means.
         paused: held back since the step before, where the revision knows that.
         requests: accepted requests by id, in order of arrival; where the history `forgets`, without
             requests that have ended and hold nothing any more, which `forgotten` counts.
@@ -42,6 +42,7 @@ class RunHistory:
     config: Mapping[str, Any]
     revision: str = ""
     system: str = "spyre"
+    defaults: Mapping[str, Any] = field(default_factory=dict)
     paused: frozenset[str] = frozenset()
     requests: dict[str, RequestHistory] = field(default_factory=dict)
     live: dict[str, RequestHistory] = field(default_factory=dict)

@@ -1,5 +1,6 @@
 """Whole targets with a fault, around the model of any system."""
 
+from collections.abc import Callable
 from typing import Any
 
 from ...model.faults import TargetHung
@@ -67,6 +68,21 @@ class ShowsNothingComputed(ModelTarget):
         reply = super().step()
         reply["step"] |= {"computed": {}}
         return reply
+
+
+def with_default(key: str, value: Any) -> Callable[[], ModelTarget]:
+    """A scheduler that takes a key for `value` where a configuration does not give it."""
+
+    class OtherDefault(ModelTarget):
+        """The scheduler."""
+
+        def start(self, system: str, revision: str, config: Any) -> Reply:
+            reply = super().start(system, revision, config)
+            return (
+                reply if not reply["ok"] else reply | {"defaults": reply["defaults"] | {key: value}}
+            )
+
+    return OtherDefault
 
 
 class AcceptsEverything(ModelTarget):

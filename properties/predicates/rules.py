@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from ...model.replies import DEFAULTS
 from ...spec.catalogue import Rule
 from ...spec.systems import SYSTEMS, part
 from ..history.run_history import caches
@@ -24,6 +25,11 @@ EVERY_SYSTEM = "ALL-"
 def predicates_of(system: str) -> Mapping[str, Predicate]:
     """By rule id, the predicates of a registered system, those of every system first."""
     return {**common.PREDICATES, **part(system, "predicates")}
+
+
+def explored(rule: Rule) -> bool:
+    """States of a model can break the rule: it is not about runs alone, nor a target's words."""
+    return rule.checked and rule.id not in NOT_EXPLORED and DEFAULTS not in rule.needs
 
 
 def ends_run(broken: Iterable[Broken]) -> bool:

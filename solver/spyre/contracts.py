@@ -236,6 +236,18 @@ def largest_tkv(lengths: list[int], block: int) -> bool:
     return largest // block == (max(lengths) - 1) // block and largest % block == offset
 
 
+@_contract(
+    "tkv.rectangle_tkv",
+    lambda widest, filled, block, **_: widest >= 1 and 1 <= filled <= block,
+    PRODUCTION,
+    SMALL,
+)
+def filled_block(widest: int, filled: int, block: int) -> bool:
+    """It ends in the longest member's last block, with so many tokens of it filled (SPY-R27)."""
+    last = tkv.rectangle_tkv(widest, filled, block) - 1
+    return last // block == (widest - 1) // block and last % block == filled - 1
+
+
 @_contract("tkv.max_tkv", _a_batch, PRODUCTION, SMALL)
 def leaving(lengths: list[int], block: int) -> bool:
     """A request that leaves does not raise the max-tkv (SPY-R29)."""

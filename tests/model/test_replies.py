@@ -28,6 +28,13 @@ def test_fields_that_the_protocol_does_not_have_are_not_observed() -> None:
     assert says.observes == {"tkv", *REQUIRED}
 
 
+def test_a_target_may_say_its_defaults_and_only_then_shows_them() -> None:
+    assert read_started(STARTED).shows == read_started(STARTED).observes
+    says = read_started(STARTED | {"defaults": {"interleave": True}})
+    assert says.defaults == {"interleave": True}
+    assert says.shows == says.observes | {"defaults"}
+
+
 def test_a_refused_configuration_is_not_a_fault_of_the_scheduler() -> None:
     with pytest.raises(ConfigRefused, match="no such key"):
         read_started({"ok": False, "error": "config", "message": "no such key"})
@@ -41,6 +48,8 @@ def test_a_refused_configuration_is_not_a_fault_of_the_scheduler() -> None:
         {"observes": None},
         {"observes": "tkv"},
         {"observes": [1]},
+        {"defaults": ["interleave"]},
+        {"defaults": None},
         {"ok": None},
         {"ok": 1},
     ],

@@ -26,6 +26,7 @@ from ..faulty_targets import (
     ShowsNoProgress,
     ShowsNothingComputed,
     TakesForEver,
+    with_default,
 )
 from ..mutant import Mutant, Plant, replaced, together
 from . import layout as layout
@@ -269,4 +270,5 @@ MUTANTS = (
         replaced(admission, "fits_volume", queue.never_joins),
     ),
     Mutant("waits instead of decoding", "SPY-R35", decided(queue.idle_when_refused)),
+    Mutant("no interleaving by default", "SPY-R33", target=with_default("interleave", False)),
 )

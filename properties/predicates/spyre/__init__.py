@@ -1,5 +1,6 @@
 """Predicates of Spyre, one file per topic."""
 
+from ..defaults import default_is
 from . import admission, decode, pausing, prefill, prefix, priority, volume
 
 PREDICATES = {
@@ -10,4 +11,5 @@ PREDICATES = {
     **volume.PREDICATES,
     **decode.PREDICATES,
     **pausing.PREDICATES,
+    "SPY-R33": default_is("interleave", True),
 }

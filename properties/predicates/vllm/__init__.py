@@ -1,5 +1,6 @@
 """Predicates of vLLM V1, one file per topic."""
 
+from ..defaults import default_is
 from . import admission, blocks, budget, preemption, queues
 
 PREDICATES = {
@@ -8,4 +9,8 @@ PREDICATES = {
     **preemption.PREDICATES,
     **blocks.PREDICATES,
     **admission.PREDICATES,
+    "V1CP-R06": default_is("enable_chunked_prefill", True),
+    "V1CP-R09": default_is("long_prefill_token_threshold", 0),
+    "V1CP-R21": default_is("watermark", 0),
+    "V1CP-R23": default_is("reserve_full_isl", True),
 }

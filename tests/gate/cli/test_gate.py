@@ -100,7 +100,7 @@ def test_a_target_that_raises_at_its_first_start_is_exit_2_with_the_traceback(
     assert rest[-1] == "  | ValueError: no device"
 
 
-def test_a_target_that_rejects_every_request_breaks_one_rule_and_exercises_no_other(
+def test_a_target_that_rejects_every_request_breaks_one_rule_and_exercises_no_step(
     run: Run, toy: Callable[[str], str]
 ) -> None:
     result, data = gate_json(run, toy("Rejects"))
@@ -108,6 +108,7 @@ def test_a_target_that_rejects_every_request_breaks_one_rule_and_exercises_no_ot
     by_id = {rule.id: rule for rule in load("spyre")}
     found = statuses(data)
     assert found.pop("ALL-R12") == "violated"
+    assert found.pop("SPY-R33") == "held"  # what it says of itself at the start
     for rule, status in found.items():
         assert status == ("not_exercised" if by_id[rule].checked else "not_observable"), rule
     assert all(engine["rejected_requests"] > 0 for engine in data["engines"])

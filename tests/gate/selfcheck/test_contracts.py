@@ -49,6 +49,7 @@ FAULTS: dict[str, Callable[..., Any]] = {
     "rectangle": lambda lengths, block: [max(lengths) // block - n // block for n in lengths],
     "request_tkv": lambda lengths, block: list(lengths),
     "largest_tkv": lambda lengths, block: max(lengths),
+    "filled_block": lambda widest, filled, block: widest // block * block + filled,
     "leaving": lambda lengths, block: min(tkvs(lengths, block), default=0),
     "realigned_place": lambda tokens, width, block: width * block + (tokens - 1) % block + 1,
     "realigned_tkv": lambda tokens, width, block: max(tokens, width * block),

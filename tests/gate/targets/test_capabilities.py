@@ -47,7 +47,7 @@ def test_what_a_target_refuses_is_fixed_at_what_it_takes_and_said(
 def test_nothing_is_fixed_for_a_target_that_takes_all(gate: Callable[..., GateContext]) -> None:
     probed = probe(gate(Toy()).subject)
     assert [*probed.fixed.values()] == [{}, {}]
-    assert {"prefix_hit", "free_blocks"} <= probed.observes
+    assert {"prefix_hit", "free_blocks"} <= probed.shows
 
 
 def test_the_search_asks_for_nothing_that_is_refused(gate: Callable[..., GateContext]) -> None:

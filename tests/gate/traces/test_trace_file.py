@@ -153,8 +153,11 @@ def added(**changes: Any) -> Line:
         ([STEP], '1: $.op: "step" before a start that the target took'),
         ([START, START], '2: the reply to "start" is missing; valid: a line with ok'),
         ([START, {"ok": 1}], "2: $.ok: 1; valid: true or false"),
-        ([START, OK], "2: $.name: missing; valid: name, observes, ok, version"),
-        ([START, STARTED | {"note": 1}], "2: $.note: unknown key; valid: name, observes, "),
+        ([START, OK], "2: $.name: missing; valid: defaults, name, observes, ok, version"),
+        (
+            [START, STARTED | {"note": 1}],
+            "2: $.note: unknown key; valid: defaults, name, observes, ",
+        ),
         ([START, STARTED | {"observes": 4}], "2: $: observes is 4; valid: a list of field names"),
         ([START | {"system": "x"}, STARTED], "1: $.system: 'x' is not a system; valid: spyre, "),
         ([START | {"system": 4}, STARTED], "1: $.system: 4; valid: a string"),

@@ -43,6 +43,8 @@ def arguments_of(draw: st.DrawFn, one: Contract) -> dict[str, Any]:
         drawn["computed"] = min(drawn["computed"], drawn["prompt"] - 1)
     if {"prompt", "hit"} <= set(drawn):
         drawn["hit"] = min(drawn["hit"], (drawn["prompt"] - 1) // block)
+    if "filled" in drawn:
+        drawn["filled"] = drawn["filled"] % block + 1
     if "longest" in drawn:
         drawn["longest"] = max(drawn["longest"], drawn["tokens"])
     return drawn
