@@ -194,8 +194,6 @@ class Engine(RequestBook):
             block_size=options["block_size"],
             log_stats=False,
         )
-        if watermark:  # of the blocks that requests may have
-            self.scheduler.kv_cache_manager.watermark_blocks = int(watermark * blocks)
         self.hasher = block_hasher(config)
         self.told, self.aborted, self.arrived = {}, [], 0
 

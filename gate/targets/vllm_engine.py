@@ -1,8 +1,8 @@
 """vLLM's own scheduler and its own block pool, around a model that is not there.
 
-What decides, allocates, caches and counts is the release's code, but for the number of watermark
-blocks (`_scheduler`) and the front door. The model runner is ours: it "samples" the tokens that the
-scenario prescribes, one for every request whose computed tokens have caught up with its known ones.
+What decides, allocates, caches and counts is the release's code, but for the front door. The model
+runner is ours: it "samples" the tokens that the scenario prescribes, one for every request whose
+computed tokens have caught up with its known ones.
 """
 
 import importlib
@@ -159,11 +159,7 @@ def plenty_of_blocks(config: Mapping[str, Any]) -> int:
 
 
 def _scheduler(chosen: Any, vllm_config: Any, block_size: int, usable_blocks: int) -> Any:
-    """A scheduler with a pool of its own; takes 1 ms, and 1 ms more for each 1,000 blocks.
-
-    The release counts its watermark of all blocks, the null block included: at times one block
-    more than the protocol says. It is given the protocol's number.
-    """
+    """A scheduler with a pool of its own; takes 1 ms, and 1 ms more for each 1,000 blocks."""
     interface = importlib.import_module("vllm.v1.kv_cache_interface")
     structured = importlib.import_module("vllm.v1.structured_output")
     num_blocks = usable_blocks + NULL_BLOCK
@@ -175,7 +171,7 @@ def _scheduler(chosen: Any, vllm_config: Any, block_size: int, usable_blocks: in
     )
     group = interface.KVCacheGroupSpec(layer_names=["layer"], kv_cache_spec=spec)
     vllm_config.cache_config.num_gpu_blocks = num_blocks
-    scheduler = chosen(
+    return chosen(
         vllm_config=vllm_config,
         kv_cache_config=interface.KVCacheConfig(
             num_blocks=num_blocks, kv_cache_tensors=[], kv_cache_groups=[group]
@@ -184,7 +180,3 @@ def _scheduler(chosen: Any, vllm_config: Any, block_size: int, usable_blocks: in
         block_size=block_size,
         log_stats=False,
     )
-    watermark = getattr(vllm_config.scheduler_config, "watermark", 0)
-    if watermark:
-        scheduler.kv_cache_manager.watermark_blocks = int(watermark * usable_blocks)
-    return scheduler

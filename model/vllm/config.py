@@ -13,12 +13,13 @@ Count = Annotated[int, msgspec.Meta(ge=0)]
 Share = Annotated[float, msgspec.Meta(ge=0, lt=1)]
 
 REVISIONS = ("documented",)
+NULL_BLOCK = 1  # blocks of a pool that hold no request's tokens
 
 
 class VllmConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """Lengths in tokens, `num_blocks` in blocks (null block not counted, null: unbounded).
 
-    `watermark` is a share of the pool, `long_prefill_token_threshold` 0 for none.
+    `watermark` is a share of the pool with its null block, `long_prefill_token_threshold` 0 for none.
     """
 
     block_size: Positive = 16
@@ -36,7 +37,7 @@ class VllmConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     @property
     def watermark_blocks(self) -> int:
         """Blocks that admission leaves free while a request runs."""
-        return int(self.watermark * (self.num_blocks or 0))
+        return int(self.watermark * (self.num_blocks + NULL_BLOCK)) if self.num_blocks else 0
 
 
 def read_config(values: Mapping[str, Any], revision: str) -> VllmConfig:

@@ -199,7 +199,7 @@ def beside_the_batch(draw: st.DrawFn, config: Config, history: RunHistory) -> Sh
     aims.append(config["max_num_batched_tokens"] - len(running))
     if free is not None:
         left = free - sum(new_blocks(config, one, 1) for one in running)
-        reserve = int(config["watermark"] * config["num_blocks"])
+        reserve = int(config["watermark"] * (config["num_blocks"] + 1))
         # With room for an answer that needs a block more.
         fills = [min(blocks * block, longest - block) for blocks in (left, left, left - reserve)]
         aims = draw(st.sampled_from((fills, aims)))

@@ -154,7 +154,7 @@ CHECKUP = (
         (4,),
         config=(("enable_chunked_prefill", False), ("max_num_batched_tokens", 7)),
     ),
-    Scope("watermark", "a block kept free", 2, SOME_LENGTHS, (3, 4), config=(("watermark", 0.4),)),
+    Scope("watermark", "a block kept free", 2, SOME_LENGTHS, (3, 4), config=(("watermark", 0.3),)),
     Scope(
         "priority",
         "two priorities",

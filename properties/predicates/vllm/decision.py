@@ -72,7 +72,8 @@ def threshold(history: RunHistory) -> int:
 
 def watermark_blocks(history: RunHistory) -> int:
     """Blocks that admission leaves free while a request runs."""
-    return int(history.config["watermark"] * (history.config["num_blocks"] or 0))
+    usable = history.config["num_blocks"]
+    return int(history.config["watermark"] * (usable + 1)) if usable else 0
 
 
 def nobody_left(history: RunHistory, step: Step) -> bool:

@@ -476,6 +476,27 @@ def test_the_watermark_keeps_blocks_free_while_somebody_runs(vllm: Vllm) -> None
     assert vllm.step()["scheduled"] == {"alone": 39}
 
 
+def test_the_watermark_is_a_share_of_all_blocks_the_null_block_among_them(vllm: Vllm) -> None:
+    if not has_watermark(vllm.version):
+        pytest.skip(f"vllm {vllm.version} has no watermark")
+    vllm.begin(watermark=0.2, num_blocks=9, max_num_batched_tokens=40)
+    vllm.ask("r0", ("r0", 16), max_tokens=3)
+    vllm.ask("r1", ("r1", 16), max_tokens=3)
+    # r1 needs 4 of 5 free blocks, and 2 of 10 are to stay free; of 9 it would be 1.
+    assert vllm.step()["scheduled"] == {"r0": 16}
+
+
+def test_a_start_says_what_the_release_does_by_default(vllm: Vllm) -> None:
+    said = vllm.start()["defaults"]
+    assert said.pop("watermark", 0.0) == 0.0
+    assert said == {
+        "policy": "fcfs",
+        "reserve_full_isl": True,
+        "enable_chunked_prefill": True,
+        "long_prefill_token_threshold": 0,
+    }
+
+
 def test_the_watermark_stays_out_of_the_way_of_an_unbounded_pool(vllm: Vllm) -> None:
     if not has_watermark(vllm.version):
         pytest.skip(f"vllm {vllm.version} has no watermark")

@@ -94,9 +94,9 @@ def test_an_unknown_key_is_named_with_the_known_ones() -> None:
 
 @pytest.mark.parametrize(
     ("watermark", "num_blocks", "kept"),
-    [(0.0, 10, 0), (0.1, 10, 1), (0.19, 10, 1), (0.2, 10, 2), (0.99, 10, 9), (0.5, None, 0)],
+    [(0.0, 10, 0), (0.1, 10, 1), (0.18, 10, 1), (0.1819, 10, 2), (0.99, 10, 10), (0.5, None, 0)],
 )
-def test_the_watermark_keeps_whole_blocks_of_a_pool_that_has_a_bound(
+def test_the_watermark_counts_the_null_block_as_the_release_does(
     watermark: float, num_blocks: int | None, kept: int
 ) -> None:
     assert config(watermark=watermark, num_blocks=num_blocks).watermark_blocks == kept
