@@ -139,7 +139,8 @@ class ShadowCache:
                 self.readers.setdefault(number, set()).add(access.one.id)
 
     def _forget(self, name: str) -> None:
-        for number in self.read.pop(name):
+        # A faulty target may list a block twice: it is forgotten once.
+        for number in set(self.read.pop(name)):
             self.readers[number].discard(name)
             if not self.readers[number]:
                 del self.readers[number]

@@ -48,6 +48,12 @@ def test_one_block_for_everything_is_named() -> None:
     )
 
 
+def test_a_request_that_listed_one_block_twice_may_leave() -> None:
+    run = Seen(a=(("a", 8),))
+    run.step({"a": 8}, {"a": [1, 1]})
+    assert run.step({}, {}, finished={"a": "length"}) is None
+
+
 def test_two_requests_that_write_one_private_block_are_named() -> None:
     run = Seen(a=(("a", 3),), b=(("b", 3),))
     assert run.step({"a": 3}, {"a": [1]}) is None
