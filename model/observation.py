@@ -16,7 +16,8 @@ Ids = tuple[str, ...]
 class Step(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One step after its completion; `None` marks a field that the target does not show.
 
-    Token counts are in tokens, `left_pad_blocks`, `free_blocks` and `reserved_blocks` in blocks.
+    Token counts and throughputs are in tokens, `left_pad_blocks`, `free_blocks` and
+    `reserved_blocks` in blocks.
     Lists are in queue order and hold the requests after those that finished have left.
     """
 
@@ -37,6 +38,8 @@ class Step(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     free_blocks: Count | None = None
     reserved_blocks: Count | None = None
     slot_blocks: dict[str, tuple[Count, ...]] | None = None
+    prompt_throughput: Count | None = None
+    decode_throughput: Count | None = None
 
 
 FIELDS = frozenset(Step.__struct_fields__)

@@ -31,7 +31,7 @@ ENGINES = ("hypothesis", "corpus", "explore", "z3", "crosshair")
 FIELDS = (
     *("emitted", "tkv", "left_pad_blocks", "waiting", "running", "prefilling", "paused"),
     *("preempted", "finished", "computed", "prefix_hit", "blocks", "free_blocks"),
-    *("reserved_blocks", "slot_blocks"),
+    *("reserved_blocks", "slot_blocks", "prompt_throughput", "decode_throughput"),
 )
 # What the reply to `start` may say besides.
 STARTED = ("defaults",)

@@ -37,7 +37,7 @@ KEYS = {
     ),
 }
 FIELDS = ["emitted", "waiting", "running", "prefilling", "preempted", "finished"]
-FIELDS += ["computed", "blocks"]
+FIELDS += ["computed", "blocks", "prompt_throughput", "decode_throughput"]
 
 
 class LlmServingSimTarget(HostedTarget):
@@ -91,7 +91,7 @@ class LlmServingSimTarget(HostedTarget):
             for one in engine.scheduler.waiting
             if one.num_preemptions > before.get(one.id, one.num_preemptions)
         ]
-        finished = [] if batch is None else engine.complete(batch)[2]
+        prompts, generated, finished = (0, 0, []) if batch is None else engine.complete(batch)
         return {
             "kind": kind_of(decodes),
             "scheduled": {engine.name(one): tokens[one.id] for one in requests},
@@ -102,6 +102,8 @@ class LlmServingSimTarget(HostedTarget):
             },
             "preempted": preempted,
             "finished": {engine.name(one): reason(engine, one) for one in finished},
+            "prompt_throughput": prompts,
+            "decode_throughput": generated,
             **seen_after(engine),
         }
 

@@ -46,7 +46,7 @@ def add_done(
         done = done._replace(prompt_throughput=done.prompt_throughput + prompt)
         if one.num_uncomputed_tokens <= 0:
             one = one._replace(generated=one.generated + 1)
-            done = done._replace(
+            done = done._replace(  # LSS-R24
                 decode_throughput=done.decode_throughput + 1, emitted=(*done.emitted, name)
             )
         state = _with(state, one)

@@ -15,7 +15,7 @@ from .state import Sequence, State
 
 OBSERVES = (
     *("kind", "scheduled", "emitted", "waiting", "running", "prefilling", "preempted"),
-    *("finished", "computed", "blocks"),
+    *("finished", "computed", "blocks", "prompt_throughput", "decode_throughput"),
 )
 
 

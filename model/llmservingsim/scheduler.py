@@ -5,7 +5,7 @@ from typing import Any
 from ..members import find
 from ..pool import free_blocks
 from . import kv_cache
-from .completion import add_done, leave
+from .completion import Done, add_done, leave
 from .config import LlmServingSimConfig
 from .revision import Revision
 from .state import Decision, Sequence, State
@@ -43,19 +43,22 @@ def step(
     state, batch = decision.state, decision.batch
     for request_id in abort_inside:
         state = abort(config, state, request_id)
-    emitted: tuple[str, ...] = ()
+    done = Done()
     finished = dict.fromkeys(state.aborted, "aborted")
     if batch is not None:
         asked = {one.id: one for one in state.running}
         state, done = add_done(revision, config, state, batch.number)
-        emitted = done.emitted
         for name in done.finished:
             early = asked[name].output_len < asked[name].max_tokens
             finished[name] = "eos" if early else "length"
     state = state._replace(aborted=())
     seen = observe(config, state, decision, revision.promises)
-    seen |= {"kind": kind_of(revision, decision), "emitted": dict.fromkeys(emitted, 1)}
-    return state, seen | {"finished": finished}
+    seen |= {"kind": kind_of(revision, decision), "emitted": dict.fromkeys(done.emitted, 1)}
+    return state, seen | {
+        "finished": finished,
+        "prompt_throughput": done.prompt_throughput,
+        "decode_throughput": done.decode_throughput,
+    }
 
 
 def kind_of(revision: Revision, decision: Decision) -> str:

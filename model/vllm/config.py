@@ -19,7 +19,8 @@ NULL_BLOCK = 1  # blocks of a pool that hold no request's tokens
 class VllmConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """Lengths in tokens, `num_blocks` in blocks (null block not counted, null: unbounded).
 
-    `watermark` is a share of the pool with its null block, `long_prefill_token_threshold` 0 for none.
+    `watermark` is a share of the pool, null block included; `long_prefill_token_threshold` 0 for
+    none.
     """
 
     block_size: Positive = 16

@@ -31,7 +31,10 @@ CLASSES: Mapping[str, str] = {
 # What changes no decision that can be seen.
 HARMLESS = (ORDER, PADDING, BOOKKEEPING)
 PADDING_FIELDS = ("tkv", "left_pad_blocks", "slot_blocks")
-BOOKKEEPING_FIELDS = ("computed", "prefix_hit", "blocks", "free_blocks", "reserved_blocks")
+BOOKKEEPING_FIELDS = (
+    *("computed", "prefix_hit", "blocks", "free_blocks", "reserved_blocks"),
+    *("prompt_throughput", "decode_throughput"),
+)
 
 
 class Difference(NamedTuple):

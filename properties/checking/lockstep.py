@@ -25,6 +25,8 @@ COMPARED = (
     "slot_blocks",
     "free_blocks",
     "reserved_blocks",
+    "prompt_throughput",
+    "decode_throughput",
 )
 # Their values are names of blocks.
 NAMED = frozenset({"blocks", "slot_blocks"})

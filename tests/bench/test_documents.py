@@ -22,7 +22,7 @@ MISSING = {
     "vllm": {"V1-R06", "V1-R10", "V1CP-R10", "V1CP-R30"},
     "nano_vllm": {"NAN-R33"},
     "llmservingsim": {
-        *("LSS-R15", "LSS-R19", "LSS-R20", "LSS-R21", "LSS-R22", "LSS-R23", "LSS-R24", "LSS-R26"),
+        *("LSS-R15", "LSS-R19", "LSS-R20", "LSS-R21", "LSS-R26"),
     },
 }
 

@@ -8,7 +8,10 @@ import pytest
 from schedproof.model.observation import FIELDS, NULLABLE, REQUIRED, Step
 
 COUNTS = ("scheduled", "emitted", "computed", "prefix_hit")
-NUMBERS = ("tkv", "free_blocks", "reserved_blocks")
+NUMBERS = (
+    *("tkv", "free_blocks", "reserved_blocks"),
+    *("prompt_throughput", "decode_throughput"),
+)
 LISTS = ("waiting", "running", "prefilling", "paused", "preempted")
 NUMBERED = ("blocks", "slot_blocks")
 

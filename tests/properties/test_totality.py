@@ -31,6 +31,7 @@ VALUES: dict[str, st.SearchStrategy[Any]] = {
     **dict.fromkeys(("blocks", "slot_blocks"), st.dictionaries(IDS, BLOCKS)),
     **dict.fromkeys(("waiting", "running", "prefilling", "paused", "preempted"), QUEUES),
     **dict.fromkeys(("tkv", "free_blocks", "reserved_blocks"), COUNTS),
+    **dict.fromkeys(("prompt_throughput", "decode_throughput"), COUNTS),
     "left_pad_blocks": st.dictionaries(IDS, st.integers(-3, 9)),
     "finished": st.dictionaries(IDS, REASONS),
 }

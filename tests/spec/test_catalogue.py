@@ -54,7 +54,7 @@ DIVERGING = [
 PROTOCOL_FIELDS = {
     *("emitted", "tkv", "left_pad_blocks", "waiting", "running", "prefilling", "paused"),
     *("preempted", "finished", "computed", "prefix_hit", "blocks", "free_blocks"),
-    *("reserved_blocks", "slot_blocks"),
+    *("reserved_blocks", "slot_blocks", "prompt_throughput", "decode_throughput"),
 }
 
 GOOD = """

@@ -6,7 +6,7 @@ from unittest import mock
 
 from ....model.llmservingsim import documented, head, kv_cache
 from ....model.llmservingsim.config import LlmServingSimConfig
-from ....model.llmservingsim.state import Plan, Sequence
+from ....model.llmservingsim.state import Plan, Sequence, State
 from ....model.pool import Pool
 
 Make = Callable[[Any], Any]
@@ -182,3 +182,29 @@ def whole_prompt_hit(original: Any) -> Any:
         return original(config, pool, one._replace(prompt=one.prompt + 1))
 
     return prefix_hit
+
+
+def hits_not_reported(original: Any) -> Any:
+    """What was cached of a prompt is not part of its throughput."""
+
+    def add_done(revision: Any, config: Config, state: State, number: int) -> Any:
+        after, done = original(revision, config, state, number)
+        hits = sum(one.prefix_hit for one in _first_tokens(state, done))
+        return after, done._replace(prompt_throughput=max(done.prompt_throughput - hits, 0))
+
+    return add_done
+
+
+def first_token_not_reported(original: Any) -> Any:
+    """A token counts as generated from the second one on."""
+
+    def add_done(revision: Any, config: Config, state: State, number: int) -> Any:
+        after, done = original(revision, config, state, number)
+        first = len(_first_tokens(state, done))
+        return after, done._replace(decode_throughput=done.decode_throughput - first)
+
+    return add_done
+
+
+def _first_tokens(state: State, done: Any) -> list[Any]:
+    return [one for one in state.running if one.id in done.emitted and not one.generated]

@@ -208,6 +208,14 @@ ROWS = (
     by_the_page(
         "hits are not counted", "LSS-R16", in_step("observe", batch_changes.hits_not_counted)
     ),
+    by_the_page(
+        "hits are not reported", "LSS-R23", in_step("add_done", batch_changes.hits_not_reported)
+    ),
+    at_head(
+        "the first token is not reported",
+        "LSS-R24",
+        in_step("add_done", batch_changes.first_token_not_reported),
+    ),
 )
 
 MUTANTS = (*EVERY_SYSTEM, *ROWS)

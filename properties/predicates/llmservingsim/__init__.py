@@ -1,6 +1,6 @@
 """Predicates of LLMServingSim, one file per topic."""
 
-from . import budget, memory, prefix, queues, tail
+from . import budget, memory, prefix, queues, tail, throughput
 
 PREDICATES = {
     **budget.PREDICATES,
@@ -8,4 +8,5 @@ PREDICATES = {
     **memory.PREDICATES,
     **tail.PREDICATES,
     **prefix.PREDICATES,
+    **throughput.PREDICATES,
 }

@@ -118,9 +118,11 @@ def test_it_shows_what_it_promises(pipe: PipeTarget) -> None:
         **{"kind": "prefill", "scheduled": {"a": 8}, "emitted": {}, "waiting": []},
         **{"running": ["a"], "prefilling": ["a"], "preempted": [], "finished": {}},
         **{"computed": {"a": 8}, "blocks": {"a": [1, 2]}, "prefix_hit": {"a": 0}},
-        "free_blocks": 4,
+        **{"free_blocks": 4, "prompt_throughput": 8, "decode_throughput": 0},
     }
-    assert step(pipe)["emitted"] == {"a": 1}
+    second = step(pipe)
+    assert (second["emitted"], second["prompt_throughput"]) == ({"a": 1}, 2)
+    assert second["decode_throughput"] == 1
     assert step(pipe)["finished"] == {"a": "eos"}
     assert step(pipe)["kind"] == "idle"
 

@@ -29,7 +29,10 @@ CONFIG: Config = {
     "max_num_seqs": 3,
     "max_num_batched_tokens": 16,
 }
-NOT_SEEN = {"tkv", "left_pad_blocks", "paused", "reserved_blocks", "slot_blocks"}
+NOT_SEEN = {
+    *("tkv", "left_pad_blocks", "paused", "reserved_blocks", "slot_blocks"),
+    *("prompt_throughput", "decode_throughput"),
+}
 RUNS = 300
 # A package whose scheduler takes every request at once, and then gives every request a token a
 # step.

@@ -23,7 +23,10 @@ Config = dict[str, Any]
 
 SUPPORTED = tuple(VLLM_OF["vllm"])
 RELEASES = (SUPPORTED[0], "0.28.0", SUPPORTED[-1])
-NOT_SEEN = {"tkv", "left_pad_blocks", "paused", "reserved_blocks", "slot_blocks"}
+NOT_SEEN = {
+    *("tkv", "left_pad_blocks", "paused", "reserved_blocks", "slot_blocks"),
+    *("prompt_throughput", "decode_throughput"),
+}
 CONFIG: Config = {
     "block_size": 4,
     "num_blocks": 12,

@@ -11,7 +11,7 @@ from .build import SMALL, Run
 
 ALWAYS = {
     *("kind", "scheduled", "emitted", "waiting", "running", "prefilling", "preempted"),
-    *("finished", "computed", "blocks"),
+    *("finished", "computed", "blocks", "prompt_throughput", "decode_throughput"),
 }
 
 

@@ -31,6 +31,8 @@ WHOLE = Step(
     free_blocks=6,
     reserved_blocks=2,
     slot_blocks={"a": (3,), "b": (4,)},
+    prompt_throughput=3,
+    decode_throughput=1,
 )
 OTHERWISE: dict[str, Any] = {
     "kind": "prefill",
@@ -50,6 +52,8 @@ OTHERWISE: dict[str, Any] = {
     "free_blocks": 5,
     "reserved_blocks": 0,
     "slot_blocks": {"a": (4,), "b": (3,)},
+    "prompt_throughput": 2,
+    "decode_throughput": 0,
 }
 
 
