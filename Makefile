@@ -113,7 +113,7 @@ proofs: $(VENV)/installed
 
 # A quarter of an hour of one core: the gates of RELEASES, into docs/documents.md; a checkout is
 # `RELEASES="nano-vllm:DIR llmservingsim:DIR"`. VERDICTS=DIR keeps them, beside those of earlier calls.
-RELEASES ?= sendnn-inference==2.1.2 sendnn-inference==2.6.3 vllm==0.28.0
+RELEASES ?= sendnn-inference==2.1.2 sendnn-inference==2.6.3 vllm==0.19.1 vllm==0.28.0 vllm==0.33.0
 VERDICTS ?= $(VENV)/verdicts
 documents: $(VENV)/installed
 	mkdir -p $(VERDICTS)

@@ -1,8 +1,8 @@
 """vLLM's own scheduler and its own block pool, around a model that is not there.
 
-What decides, allocates, caches and counts is the release's code, but for the front door. The model
-runner is ours: it "samples" the tokens that the scenario prescribes, one for every request whose
-computed tokens have caught up with its known ones.
+What refuses, decides, allocates, caches and counts is the release's code. The model runner is ours:
+it "samples" the tokens that the scenario prescribes, one for every request whose computed tokens
+have caught up with its known ones.
 """
 
 import importlib
@@ -11,12 +11,14 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING or __package__:
     from .protocol_checks import CheckedRequest, RefusedError, refuse
-    from .streams import EOS, Output
+    from .streams import Output
+    from .vllm_door import taken_in
     from .vllm_offline import block_hasher
     from .vllm_release import Release, configure
 else:
     from protocol_checks import CheckedRequest, RefusedError, refuse
-    from streams import EOS, Output
+    from streams import Output
+    from vllm_door import taken_in
     from vllm_offline import block_hasher
     from vllm_release import Release, configure
 
@@ -38,7 +40,6 @@ class Engine:
         )
         self._hasher = block_hasher(vllm_config)
         self._request_class = importlib.import_module("vllm.v1.request").Request
-        self._params_class = importlib.import_module("vllm.sampling_params").SamplingParams
         self._aborted = importlib.import_module("vllm.v1.request").RequestStatus.FINISHED_ABORTED
         self._runner_output = importlib.import_module("vllm.v1.outputs").ModelRunnerOutput
         self.hits: dict[str, int] = {}  # tokens that a request found cached when last admitted
@@ -54,38 +55,16 @@ class Engine:
 
     def add(self, asked: CheckedRequest) -> None:
         """Take a request through vLLM's front door into the queue; raises RefusedError."""
-        name, prompt = asked.output.id, asked.prompt
+        name = asked.output.id
         if name in self.requests:
             raise RefusedError(f"a live request has the id {name!r} already")
-        self._check_front_door(len(prompt), asked.max_tokens)
-        self._check_unbounded(len(prompt) + asked.max_tokens)
-        params = self._params_class(max_tokens=asked.max_tokens, temperature=0.0, detokenize=False)
-        params.update_from_generation_config({}, EOS)
+        arrival = float(self._arrivals + 1)
+        request = taken_in(self.release, self.config["max_model_len"], asked, arrival)
+        self._check_unbounded(len(asked.prompt) + asked.max_tokens)
         self._arrivals += 1
-        request = self._request_class(
-            request_id=name,
-            prompt_token_ids=prompt,
-            sampling_params=params,
-            pooling_params=None,
-            # Not the time of day: the order of arrival among equals must not depend on the clock.
-            arrival_time=float(self._arrivals),
-            priority=asked.priority,
-            block_hasher=self._hasher,
-        )
-        self.scheduler.add_request(request)
+        own = self._request_class.from_engine_core_request(request, self._hasher)
+        self.scheduler.add_request(own)
         self._outputs[name] = asked.output
-
-    def _check_front_door(self, prompt: int, max_tokens: int) -> None:
-        """What vLLM refuses before its scheduler sees it (0.28.0: renderers/params.py, line 448;
-        v1/engine/input_processor.py, line 411); it refuses nothing for the size of the pool."""
-        release, longest = self.release, self.config["max_model_len"]
-        if not prompt:
-            raise RefusedError(f"refused by the front door of {release}: the prompt is empty")
-        if prompt + max_tokens > longest:
-            raise RefusedError(
-                f"refused by the front door of {release}: prompt + max_tokens = "
-                f"{prompt + max_tokens} > max_model_len = {longest}"
-            )
 
     def _check_unbounded(self, tokens: int) -> None:
         """A pool that stands for an unbounded one must not come round to cached contents."""
