@@ -49,7 +49,6 @@ class SpyreTarget(HostedTarget):
         release = load_release()
         check_options(release, config)
         engine = Engine(release, config)
-        check_pool(engine)
         title = scheduler_class.title(release.name, release.version)
         return Hosted(engine, *title, observed_fields(engine), release.defaults)
 
@@ -102,20 +101,6 @@ def check_options(release: Release, config: dict[str, Any]) -> None:
     if config["long_output_priority"] and not release.has_option("LONG_OUT_PRIO"):
         lacks = f"false ({release.name} {release.version} has no such option)"
         raise protocol_checks.refuse("long_output_priority", True, lacks)
-
-
-def check_pool(engine: Engine) -> None:
-    """A release that reserves no blocks does not survive a pool that runs empty."""
-    num_blocks, config = engine.config["num_blocks"], engine.config
-    if num_blocks is None or engine.reserves_blocks:
-        return
-    needed = -(-(config["max_batch_tkv"] + config["max_model_len"]) // BLOCK_SIZE)
-    if num_blocks < needed:
-        valid = (
-            f"null or at least {needed}, (max_batch_tkv + max_model_len) / block_size "
-            f"({engine.release.name} {engine.release.version} reserves no blocks)"
-        )
-        raise protocol_checks.refuse("num_blocks", num_blocks, valid)
 
 
 def check_admissible(engine: Engine, name: str, prompt: int, max_tokens: int) -> None:

@@ -14,6 +14,12 @@ FOLDER = Path(__file__).parent
 FILES = sorted(FOLDER.glob("*.json"))
 # What a release accepts and its model refuses at the door: the finding is on the release only.
 REFUSED = [file for file in FILES if file.stem in {"lone-sequence-outgrows-the-pool"}]
+# What a release does that no model does: it is shown by a replay on the release only.
+RELEASE_ALONE = [
+    file
+    for file in FILES
+    if file.stem in {"blocks-run-out-in-a-decode", "no-room-for-a-prompt-without-interleaving"}
+]
 FINDINGS = (FOLDER / "FINDINGS.md").read_text(encoding="utf-8")
 
 
@@ -24,8 +30,18 @@ def test_the_model_refuses_at_the_door_what_ends_a_release(file: Path) -> None:
     assert all(model.refusal(one) is not None for one in scenario.requests)
 
 
+@pytest.mark.parametrize("file", RELEASE_ALONE, ids=lambda file: file.stem)
+def test_the_model_keeps_every_rule_in_what_ends_a_release(file: Path) -> None:
+    scenario = read_scenario(file)
+    outcome = replay(ModelTarget(), scenario, load(scenario.system))
+    assert outcome.finished
+    assert outcome.broken == []
+
+
 @pytest.mark.parametrize(
-    "file", [file for file in FILES if file not in REFUSED], ids=lambda file: file.stem
+    "file",
+    [file for file in FILES if file not in (*REFUSED, *RELEASE_ALONE)],
+    ids=lambda file: file.stem,
 )
 def test_a_finding_breaks_the_rule_that_it_is_for_first(file: Path) -> None:
     scenario = read_scenario(file)
