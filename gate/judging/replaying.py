@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from ...model.errors import InputError
 from ...model.faults import ConfigRefused
 from ...model.scenario import Scenario
+from ...model.systems import make_model
 from ...model.target import Target
 from ...properties.checking.replay import Outcome, replay
 from ...spec.catalogue import Rule
@@ -130,6 +131,7 @@ def _to_its_end(
     while True:
         began = time.monotonic()
         try:
+            _check_meant(meant)
             rules = gate.rules_beyond(known)
             outcome = replay(gate.target, meant, rules, new=gate.deviations.new)
         except (ConfigRefused, InputError):  # an option that this revision does not have
@@ -142,6 +144,20 @@ def _to_its_end(
             return True
         if not found(meant, outcome, time.monotonic() - began):
             return False
+
+
+def _check_meant(meant: Scenario) -> None:
+    """Refuse a configuration that the revision has no rule for, though its release may take it: a
+    pool that can run out in 2.1.2.
+
+    Raises:
+        InputError: the model of the revision refuses it.
+    """
+    try:
+        make_model(meant.system, meant.revision, meant.config)
+    except InputError as refusal:
+        if refusal.path.startswith("$.config"):
+            raise
 
 
 def replay_deviations(gate: GateContext) -> None:

@@ -8,6 +8,7 @@ import pytest
 
 from schedproof.gate.corpus.builtin_scenarios import seed_corpus
 from schedproof.gate.corpus.folder import entries
+from schedproof.gate.files.scenario_file import read_scenario
 from schedproof.gate.judging.context import GateContext
 from schedproof.gate.judging.judge import judge
 from schedproof.gate.judging.profiles import PROFILES, Profile
@@ -114,3 +115,17 @@ def test_a_target_that_hangs_in_the_seed_corpus_is_asked_no_further_run_of_it(
     ran = {(one.name, one.scale): (one.runs, one.complete) for one in verdict.engines}
     assert ran["corpus", "small"][0] < len(seed_corpus("spyre", "small"))
     assert "hypothesis" not in {name for name, _ in ran}
+
+
+def test_a_configuration_that_the_revision_has_no_rule_for_is_refused_whatever_the_target_takes(
+    gate: Callable[..., GateContext],
+) -> None:
+    class TakesAnyPool(Toy):
+        def start(self, system: str, revision: str, config: Any) -> Any:
+            return super().start(system, revision, {**config, "num_blocks": None})
+
+    file = Path(__file__).parents[2] / "corpus" / "blocks-run-out-in-a-decode.json"
+    asked = {"revision": "2.1.2", "corpus": [read_scenario(file)], "examples": 1}
+    verdict = judge(gate(TakesAnyPool(), "SPY-R30", **asked))
+    [own] = [one for one in verdict.engines if one.name == "own corpus"]
+    assert (own.runs, own.refused_configs) == (0, 1)
