@@ -131,7 +131,7 @@ def _to_its_end(
     while True:
         began = time.monotonic()
         try:
-            _check_meant(meant)
+            _check_config(meant, gate.options.revision)
             rules = gate.rules_beyond(known)
             outcome = replay(gate.target, meant, rules, new=gate.deviations.new)
         except (ConfigRefused, InputError):  # an option that this revision does not have
@@ -146,7 +146,7 @@ def _to_its_end(
             return False
 
 
-def _check_meant(meant: Scenario) -> None:
+def _check_config(meant: Scenario, revision: str) -> None:
     """Refuse a configuration that the revision has no rule for, though its release may take it: a
     pool that can run out in 2.1.2.
 
@@ -154,7 +154,7 @@ def _check_meant(meant: Scenario) -> None:
         InputError: the model of the revision refuses it.
     """
     try:
-        make_model(meant.system, meant.revision, meant.config)
+        make_model(meant.system, revision, meant.config)
     except InputError as refusal:
         if refusal.path.startswith("$.config"):
             raise
