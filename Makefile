@@ -111,7 +111,7 @@ formulas: $(VENV)/installed
 proofs: $(VENV)/installed
 	$(BIN)/python tests/bench/proofs.py --write
 
-# A quarter of an hour of one core: the gates of RELEASES, into docs/documents.md; a checkout is
+# Eight minutes of two cores: the gates of RELEASES, into docs/documents.md; a checkout is
 # `RELEASES="nano-vllm:DIR llmservingsim:DIR"`. VERDICTS=DIR keeps them, beside those of earlier calls.
 RELEASES ?= sendnn-inference==2.1.2 sendnn-inference==2.6.3 vllm==0.19.1 vllm==0.28.0 vllm==0.33.0
 VERDICTS ?= $(VENV)/verdicts

@@ -1,6 +1,6 @@
 """The reader's table: each sentence of the five documents, its rule, what checks it, on what code.
 
-`make documents` gates real releases (a quarter of an hour of one core), and puts the tables into
+`make documents` gates real releases (eight minutes of two cores), and puts the tables into
 `docs/documents.md`. A checkout of nano-vLLM or LLMServingSim is gated where its folder is given.
 """
 
