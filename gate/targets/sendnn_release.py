@@ -54,7 +54,7 @@ def load_release() -> Release:
             "or vllm-spyre on PYTHONPATH"
         )
     name, prefix = PACKAGES[package]
-    os.environ.pop(prefix + INTERLEAVE, None)
+    os.environ.pop(prefix + INTERLEAVE, None)  # its default is read, too
     _prepare_environment(prefix)
     # vLLM resolves its platform, and with it imports the plugin, on first use: it must come
     # first, because releases such as 2.4.0 import vLLM and the plugin in a circle otherwise.
@@ -63,11 +63,13 @@ def load_release() -> Release:
     platform = importlib.import_module(f"{package}.platform").SpyrePlatform
     platform.log_server_boot = lambda _config: None  # the logo, once per start
     _make_starts_cheap()
+    envs = importlib.import_module(f"{package}.envs")
+    interleaves = envs.environment_variables.get(prefix + INTERLEAVE)
     release = Release(
         name=name,
         version=importlib.metadata.version(name),
         prefix=prefix,
-        envs=importlib.import_module(f"{package}.envs"),
+        envs=envs,
         platform=platform,
         scheduler_class=scheduler_class.chosen(
             importlib.import_module(f"{package}.v1.core.scheduler").ChunkedPrefillSpyreScheduler
@@ -75,11 +77,8 @@ def load_release() -> Release:
         runner_class=importlib.import_module(
             f"{package}.v1.worker.spyre_model_runner"
         ).ChunkedPrefillModelRunner,
-        defaults={},
+        defaults={"interleave": bool(interleaves())} if interleaves else {},
     )
-    if release.has_option(INTERLEAVE):
-        read = release.envs.environment_variables[prefix + INTERLEAVE]
-        release.defaults["interleave"] = bool(read())
     # What the imports made stays: collections need not go through it again and again.
     gc.collect()
     gc.freeze()

@@ -11,17 +11,17 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING or __package__:
     from .protocol_checks import CheckedRequest, RefusedError
     from .streams import EOS
-    from .vllm_offline import engine_config
-    from .vllm_release import Release
+    from .vllm_release import Release, cached_config
 else:
     from protocol_checks import CheckedRequest, RefusedError
     from streams import EOS
-    from vllm_offline import engine_config
-    from vllm_release import Release
+    from vllm_release import Release, cached_config
 
 
 def taken_in(release: Release, longest: int, asked: CheckedRequest, arrival: float) -> Any:
-    """The request as vLLM hands it to its engine core; `longest`: max_model_len.
+    """The request as vLLM hands it to its engine core.
+
+    `longest`: max_model_len, in tokens; `arrival`: its place in the order of arrival.
 
     Raises:
         RefusedError: vLLM refuses it, in its own words.
@@ -55,4 +55,4 @@ def taken_in(release: Release, longest: int, asked: CheckedRequest, arrival: flo
 def _processor(longest: int) -> Any:
     """Made once for a length: it takes as long as hundreds of requests."""
     module = importlib.import_module("vllm.v1.engine.input_processor")
-    return module.InputProcessor(engine_config(max_model_len=longest, async_scheduling=False))
+    return module.InputProcessor(cached_config(max_model_len=longest))

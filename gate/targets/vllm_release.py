@@ -24,7 +24,7 @@ else:
 VLLM_NAMES = {"policy": "scheduling_policy", "reserve_full_isl": "scheduler_reserve_full_isl"}
 # The pool is not an option: it is given to the scheduler, as the engine core gives it.
 NOT_OPTIONS = frozenset({"num_blocks"})
-# Options of vLLM's scheduler that no hardware decides about, where they are not given.
+# Options of vLLM's scheduler whose defaults do not depend on the hardware.
 OPTIONS = (
     *("policy", "watermark", "reserve_full_isl", "enable_chunked_prefill"),
     "long_prefill_token_threshold",
@@ -95,7 +95,7 @@ def configure(release: Release, config: Mapping[str, Any]) -> Any:
             without = json.dumps(WITHOUT_OPTION.get(key))
             raise refuse(key, value, f"{without} ({release} has no such option)")
     try:
-        vllm_config = _cached_config(**options)
+        vllm_config = cached_config(**options)
     except (ValueError, AssertionError, NotImplementedError) as error:
         raise _refusal(release, config, error) from error
     _check_honoured(release, config, vllm_config)
@@ -103,7 +103,8 @@ def configure(release: Release, config: Mapping[str, Any]) -> Any:
 
 
 @functools.lru_cache(maxsize=64)
-def _cached_config(**options: Any) -> Any:
+def cached_config(**options: Any) -> Any:
+    """vLLM's configuration with these options, the others as vLLM has them by default."""
     # One decision after the other: asynchronous scheduling decides ahead of the tokens.
     return engine_config(async_scheduling=False, **options)
 
@@ -133,7 +134,7 @@ def _sentence(error: Exception) -> str:
 def defaults(release: Release) -> dict[str, Any]:
     """What vLLM makes of a configuration that gives none of the options of its scheduler."""
     options = [key for key in OPTIONS if VLLM_NAMES.get(key, key) in release.options]
-    return {key: _value_of(_cached_config(), key) for key in options}
+    return {key: _value_of(cached_config(), key) for key in options}
 
 
 def _value_of(vllm_config: Any, key: str) -> Any:

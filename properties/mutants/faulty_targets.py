@@ -78,9 +78,9 @@ def with_default(key: str, value: Any) -> Callable[[], ModelTarget]:
 
         def start(self, system: str, revision: str, config: Any) -> Reply:
             reply = super().start(system, revision, config)
-            return (
-                reply if not reply["ok"] else reply | {"defaults": reply["defaults"] | {key: value}}
-            )
+            if reply["ok"]:
+                reply["defaults"][key] = value
+            return reply
 
     return OtherDefault
 

@@ -28,7 +28,7 @@ def predicates_of(system: str) -> Mapping[str, Predicate]:
 
 
 def explored(rule: Rule) -> bool:
-    """States of a model can break the rule: it is not about runs alone, nor a target's words."""
+    """States of a model can break the rule: it is not about runs alone, nor about defaults."""
     return rule.checked and rule.id not in NOT_EXPLORED and DEFAULTS not in rule.needs
 
 

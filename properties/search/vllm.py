@@ -13,6 +13,7 @@ from ...model.pool import Content, blocks_for
 from ...model.scenario import Request
 from ..history.request_history import RequestHistory
 from ..history.run_history import RunHistory
+from ..predicates.vllm.decision import watermark_blocks
 from .prompts import said_before
 
 Config = Mapping[str, Any]
@@ -199,7 +200,7 @@ def beside_the_batch(draw: st.DrawFn, config: Config, history: RunHistory) -> Sh
     aims.append(config["max_num_batched_tokens"] - len(running))
     if free is not None:
         left = free - sum(new_blocks(config, one, 1) for one in running)
-        reserve = int(config["watermark"] * (config["num_blocks"] + 1))
+        reserve = watermark_blocks(config)
         # With room for an answer that needs a block more.
         fills = [min(blocks * block, longest - block) for blocks in (left, left, left - reserve)]
         aims = draw(st.sampled_from((fills, aims)))

@@ -14,6 +14,7 @@ from . import pausing_code, peak_proof, remembered_proof, volumetric_proof
 from .symbols import lengths_of
 from .volumetric import Setting
 
+ANY_NUMBER_64 = "any number of requests (blocks of 64)"
 FEW = "run with few requests (blocks of 64)"
 
 
@@ -30,7 +31,7 @@ def groups(rule: str, setting: Setting, block: int | None) -> list[Group]:
     if revision.pauses and rule == "SPY-R07":
         title = f"the loop that settles which requests decode, {FEW}"
         return [
-            Group("any number of requests", pausing_code.any_number()),
+            Group(ANY_NUMBER_64, pausing_code.any_number()),
             Group(title, pausing_code.few()),
         ]
     code: list[Obligation] = []
@@ -48,7 +49,7 @@ def groups(rule: str, setting: Setting, block: int | None) -> list[Group]:
         scheduler.append(pausing_code.no_pause())
     return [
         Group("any number of requests", lemmas),
-        *([Group("any number of requests (blocks of 64)", code)] if code else []),
+        *([Group(ANY_NUMBER_64, code)] if code else []),
         Group("the scheduler's code, in any state (blocks of 64, chunks of 512)", scheduler),
         Group(f"the loops around it, {FEW}", loops),
     ]

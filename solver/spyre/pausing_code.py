@@ -1,10 +1,10 @@
 """Why a release that pauses keeps the limit (SPY-R07), whatever joins: `model.spyre.pausing`.
 
-Before each decode step `pause_and_resume` asks of one request after the other whether the batch
+Before each decode step `pause_and_resume` checks of one request after the other whether the batch
 that stays would be within the limit with it, by the tkv that the step will have.
 
-1. `turn`: all that stay after a request was asked fit together, whatever stayed before: one stands
-   for all of these.
+1. `turn`: after each request that is checked, all that stay fit together. The first request
+   stands for all that stay before it.
 2. `rectangle`: where they fit, each request's tkv in the next step fits as many times.
 
 So what stays is within the limit, however many there are. `stay` runs the whole code on symbols
@@ -33,17 +33,17 @@ from .symbols import blocks, length, own_tkv
 
 
 def any_number() -> list[Obligation]:
-    """For any number of requests."""
+    """For any number of requests, for blocks of 64."""
     return [
         Obligation(
             "turn",
-            "After each request that is asked, all that stay fit together.",
+            "After each request that is checked, all that stay fit together.",
             partial(_turn, 0),
             partial(_turn, 1),
         ),
         Obligation(
             "rectangle",
-            "No request's tkv is beyond what is asked of the limit.",
+            "No request's tkv is beyond the one that is compared with the limit.",
             partial(_rectangle, 0),
             partial(_rectangle, 1),
         ),

@@ -1,11 +1,10 @@
-"""The reader's table: each sentence of the five documents, its rule, what checks it, on what code.
+"""The reader's table: each rule of the five documents, what checks it, on what code.
 
 `make documents` gates real releases (eight minutes of two cores), and puts the tables into
 `docs/documents.md`. A checkout of nano-vLLM or LLMServingSim is gated where its folder is given.
 """
 
 import argparse
-import re
 import sys
 from collections.abc import Iterator, Sequence
 from itertools import groupby
@@ -14,16 +13,12 @@ from typing import NamedTuple
 
 import msgspec
 
+from schedproof.gate.judging.verdict import Verdict
+from schedproof.properties.predicates.rules import EVERY_SYSTEM
 from schedproof.spec.catalogue import REASONS, Rule, load
 from schedproof.tests.bench.pages import DOCS, put, rows
 
 PAGE, COMMAND = DOCS / "documents.md", "documents"
-PAGES = {
-    "spyre": "spyre.md",
-    "vllm": "vllm.md",
-    "nano_vllm": "nano-vllm.md",
-    "llmservingsim": "llmservingsim.md",
-}
 
 
 class Document(NamedTuple):
@@ -41,42 +36,18 @@ DOCUMENTS = {
     "simulator": Document("LLMServingSim, continuous batching", "llmservingsim"),
 }
 JUDGED = {"held": "held", "violated": "broken"}
-ALL = re.compile("ALL-")
-
-
-class _Judged(msgspec.Struct):
-    id: str
-    status: str
-
-
-class _Target(msgspec.Struct):
-    name: str
-    version: str
-
-
-class Verdict(msgspec.Struct):
-    """What a gate's verdict file says, as far as the table needs it."""
-
-    target: _Target
-    system: str
-    rules: list[_Judged]
-
-    @property
-    def statuses(self) -> dict[str, str]:
-        """The status of each rule."""
-        return {one.id: one.status for one in self.rules}
 
 
 def rules_of(document: Document) -> list[Rule]:
     """The rules that the document is the source of, in its order."""
     own = [rule for rule in load(document.system) if rule.source.startswith(document.source)]
-    return sorted(own, key=lambda rule: (ALL.match(rule.id) is not None, rule.id))
+    return sorted(own, key=lambda rule: (rule.id.startswith(EVERY_SYSTEM), rule.id))
 
 
 def table(document: Document, verdicts: Sequence[Verdict]) -> Iterator[str]:
-    """Each sentence, by its heading and the rule's title."""
-    found = [("where", "sentence", "rule", "checked by", "on real code")]
-    page = f"systems/{PAGES[document.system]}"
+    """Each rule, by its heading in the document and its title."""
+    found = [("where", "in short", "rule", "checked by", "on real code")]
+    page = f"systems/{document.system.replace('_', '-')}.md"
     for rule in rules_of(document):
         where = rule.source.removeprefix(document.source).lstrip(", ") or "the whole"
         link = f"[{rule.id}]({page}#{rule.id.lower()})"
@@ -85,6 +56,7 @@ def table(document: Document, verdicts: Sequence[Verdict]) -> Iterator[str]:
 
 
 def checked_by(rule: Rule) -> str:
+    """The engines, or the reason why there is none."""
     if rule.checked:
         return ", ".join(rule.engines)
     if not rule.stands_in:
@@ -97,8 +69,12 @@ def _on_real_code(rule: Rule, verdicts: Sequence[Verdict]) -> str:
     """What the gates say, the releases of one answer together."""
     if not rule.checked:
         return "–"
-    said = [(JUDGED.get(one.statuses.get(rule.id, "")), one.target) for one in verdicts]
-    judged = sorted((status, target.version) for status, target in said if status)
+    judged = sorted(
+        (JUDGED[one.status], verdict.target.version)
+        for verdict in verdicts
+        for one in verdict.rules
+        if one.id == rule.id and one.status in JUDGED
+    )
     together = (
         f"{status}: {', '.join(version for _, version in versions)}"
         for status, versions in groupby(judged, key=lambda one: one[0])
@@ -107,9 +83,9 @@ def _on_real_code(rule: Rule, verdicts: Sequence[Verdict]) -> str:
 
 
 def totals(verdicts: Sequence[Verdict]) -> Iterator[str]:
-    """How many sentences there are, checked how, and how many on real code."""
+    """How many rules there are, checked how, and how many on real code."""
     judged = {one.id for each in verdicts for one in each.rules if one.status in JUDGED}
-    found = [("document", "sentences", "with a predicate", "of these on real code", *REASONS)]
+    found = [("document", "rules", "with a predicate", "of these on real code", *REASONS)]
     for document in DOCUMENTS.values():
         own = rules_of(document)
         checked = [rule for rule in own if rule.checked]

@@ -18,7 +18,7 @@ from schedproof.solver.spyre.fewest import fewest
 from schedproof.solver.spyre.limit_proof import groups
 from schedproof.solver.spyre.volumetric import ADMITS_BY, Setting, to_scenario
 from schedproof.spec.catalogue import load, select
-from schedproof.tests.bench.pages import DOCS, make
+from schedproof.tests.bench.pages import DOCS, make, rows
 
 PAGE, COMMAND = DOCS / "volumetric.md", "proofs"
 LIMIT, JOIN = "SPY-R07", "SPY-R47"
@@ -106,17 +106,17 @@ def answer(rule: str, asked: Asked) -> str:
 
 def configurations() -> Iterator[str]:
     """The table of releases and configurations."""
-    yield f"| admission | configuration | no join beyond the limit ({JOIN}) | no step ({LIMIT}) |"
-    yield "|---" * 4 + "|"
+    heads = f"no join beyond the limit ({JOIN})", f"no step ({LIMIT})"
+    found = [("admission", "configuration", *heads)]
     for asked in ASKED:
         answers = (answer(rule, asked) for rule in (JOIN, LIMIT))
-        yield f"| {' | '.join((asked.admission, asked.configuration, *answers))} |"
+        found.append((asked.admission, asked.configuration, *answers))
+    yield from rows(*found)
 
 
 def lemmas() -> Iterator[str]:
     """The table of all lemmas, each where it is asked first."""
-    yield "| lemma | says | of | seconds |"
-    yield "|---" * 4 + "|"
+    found = [("lemma", "says", "of", "seconds")]
     named = set[str]()
     for asked in ASKED:
         for rule in (JOIN, LIMIT):
@@ -126,7 +126,8 @@ def lemmas() -> Iterator[str]:
                 if one.name not in named and one.status == "proven":
                     named.add(one.name)
                     about = title.partition(" (")[0]
-                    yield f"| `{one.name}` | {one.sentence} | {about} | {one.seconds:.2f} |"
+                    found.append((f"`{one.name}`", one.sentence, about, f"{one.seconds:.2f}"))
+    yield from rows(*found)
 
 
 TABLES = {"configurations": configurations, "lemmas": lemmas}

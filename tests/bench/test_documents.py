@@ -1,9 +1,11 @@
-"""The table of documents has each sentence of the five, with what the catalogue says of it."""
+"""The table of documents has each rule of the five, with what the catalogue says of it."""
 
 from pathlib import Path
 
+import msgspec
 import pytest
 
+from schedproof.gate.judging.verdict import RuleVerdict, Status, TargetInfo, Verdict
 from schedproof.spec.catalogue import load
 from schedproof.tests.bench.documents import (
     COMMAND,
@@ -21,9 +23,7 @@ MISSING = {
     "spyre": set(),
     "vllm": {"V1-R06", "V1-R10", "V1CP-R10", "V1CP-R30"},
     "nano_vllm": {"NAN-R33"},
-    "llmservingsim": {
-        *("LSS-R15", "LSS-R19", "LSS-R20", "LSS-R21", "LSS-R26"),
-    },
+    "llmservingsim": {"LSS-R15", "LSS-R19", "LSS-R20", "LSS-R21", "LSS-R26"},
 }
 
 
@@ -33,7 +33,7 @@ def cells(name: str) -> list[list[str]]:
 
 
 @pytest.mark.parametrize("name", DOCUMENTS)
-def test_every_sentence_of_a_document_is_listed_once_with_what_checks_it(name):
+def test_every_rule_of_a_document_is_listed_once_with_what_checks_it(name):
     listed = [(row[1], row[2].partition("]")[0].strip("["), row[3]) for row in cells(name)]
     rules = rules_of(DOCUMENTS[name])
     assert listed == [(rule.title, rule.id, checked_by(rule)) for rule in rules]
@@ -63,10 +63,12 @@ def test_these_rules_have_nothing_in_a_scenario_or_the_protocol_yet_and_no_other
 
 
 def test_the_answers_of_several_releases_stand_together(tmp_path: Path):
-    verdict = """{"target": {"name": "n", "version": "%s"}, "system": "spyre", "exit_code": 1,
-        "rules": [{"id": "SPY-R02", "status": "held"}, {"id": "SPY-R07", "status": "%s"}]}"""
-    for version, status in (("1", "violated"), ("2", "held"), ("3", "violated")):
-        (tmp_path / f"{version}.json").write_text(verdict % (version, status))
+    statuses: dict[str, Status] = {"1": "violated", "2": "held", "3": "violated"}
+    for version, status in statuses.items():
+        rules = (RuleVerdict("SPY-R02", "held"), RuleVerdict("SPY-R07", status))
+        target = TargetInfo("n", "n", version)
+        verdict = Verdict(target, "spyre", "sound", "ci", 0, (), rules, (), 1)
+        (tmp_path / f"{version}.json").write_bytes(msgspec.json.encode(verdict))
     verdicts = read(tmp_path)["spyre"]
     rows = [*table(DOCUMENTS["spyre"], verdicts)][2:]
     said = {row.split(" | ")[2][1:8]: row for row in rows}

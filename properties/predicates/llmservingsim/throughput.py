@@ -11,10 +11,11 @@ from ..predicate import Predicate
 def prompt_miscounted(history: RunHistory, step: Step) -> str | None:
     """The prompt throughput counts every token of a prompt, cached ones included: those with the
     chunk that ends it (LSS-R23)."""
-    expected = sum(counted for _, counted in _prompts(history, step))
+    prompts = _prompts(history, step)
+    expected = sum(counted for _, counted in prompts)
     if step.prompt_throughput == expected:
         return None
-    parts = ", ".join(f"{name} {counted}" for name, counted in _prompts(history, step))
+    parts = ", ".join(f"{name} {counted}" for name, counted in prompts)
     return (
         f"{step.prompt_throughput} prompt tokens reported, expected {expected} ({parts or 'none'})"
     )

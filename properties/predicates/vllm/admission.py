@@ -46,7 +46,7 @@ def admission_rooms(history: RunHistory, step: Step) -> Iterator[tuple[RequestHi
 def reserve_given_away(history: RunHistory, step: Step) -> str | None:
     """A request that is admitted while a request runs leaves the watermark's blocks free
     (V1CP-R19)."""
-    new, reserve = admitted(history, step), watermark_blocks(history)
+    new, reserve = admitted(history, step), watermark_blocks(history.config)
     guarded = new if kept(history, step) else new[1:]
     # Later in the step blocks only come back.
     if guarded and step.free_blocks is not None and step.free_blocks < reserve:
@@ -62,7 +62,7 @@ def reserve_matters(history: RunHistory, step: Step) -> bool:
     """A request waits while a request runs, and some blocks are free, but no more than the
     watermark and what it needs."""
     waiting = [one for one in waited_before(history) if one.id not in step.scheduled]
-    reserve, free = watermark_blocks(history), step.free_blocks
+    reserve, free = watermark_blocks(history.config), step.free_blocks
     if not waiting or not reserve or not free or not kept(history, step):
         return False
     return free < blocks_for(history, waiting[0].num_tokens) + reserve

@@ -3,7 +3,8 @@
 The client's own account has what was running and how far behind it was; the step shows what ran.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 from ....model.observation import Step
 from ...history.per_step_cache import once
@@ -70,10 +71,10 @@ def threshold(history: RunHistory) -> int:
     return min(history.config["long_prefill_token_threshold"] or budget, budget)
 
 
-def watermark_blocks(history: RunHistory) -> int:
+def watermark_blocks(config: Mapping[str, Any]) -> int:
     """Blocks that admission leaves free while a request runs."""
-    usable = history.config["num_blocks"]
-    return int(history.config["watermark"] * (usable + 1)) if usable else 0
+    usable = config["num_blocks"]
+    return int(config["watermark"] * (usable + 1)) if usable else 0
 
 
 def nobody_left(history: RunHistory, step: Step) -> bool:

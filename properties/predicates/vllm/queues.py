@@ -134,7 +134,7 @@ def _could_go(history: RunHistory, step: Step) -> RequestHistory | None:
     if not history.config["enable_chunked_prefill"] and whole > left:
         return None
     if history.config["num_blocks"] is not None:
-        reserve = watermark_blocks(history) if run else 0
+        reserve = watermark_blocks(history.config) if run else 0
         if step.free_blocks is None or not nobody_left(history, step):
             return None
         tokens = _must_fit(history, step, one, left)
