@@ -16,11 +16,17 @@ FORMAT: Literal["schedproof/scenario@1"] = "schedproof/scenario@1"
 StepNumber = Annotated[int, msgspec.Meta(ge=0, le=10**7)]
 Positive = Annotated[int, msgspec.Meta(ge=1, le=10**9)]
 Name = Annotated[str, msgspec.Meta(min_length=1)]
+Accepted = Annotated[int, msgspec.Meta(ge=0, le=10**9)]
+MOST_ACCEPTED = 1000
 Segment = tuple[Name, Positive]
 
 
 class Request(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """One client request. Lengths are in tokens, `arrival` and `abort_at` in steps from 0."""
+    """One client request. Lengths are in tokens, `arrival` and `abort_at` in steps from 0.
+
+    `accepted`: of the drafts of speculative decoding, how many are right in the n-th step that
+    computes some, over and over; none where it is empty.
+    """
 
     id: Name
     arrival: StepNumber
@@ -30,6 +36,7 @@ class Request(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     abort_at: StepNumber | None = None
     abort_inside: bool = False
     priority: int = 0
+    accepted: Annotated[tuple[Accepted, ...], msgspec.Meta(max_length=MOST_ACCEPTED)] = ()
 
     @property
     def prompt_len(self) -> int:
@@ -43,13 +50,16 @@ class Request(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
 
     def for_target(self) -> dict[str, Any]:
         """The request as the target protocol's `add` sends it."""
-        return {
+        asked: dict[str, Any] = {
             "id": self.id,
             "prompt": [list(segment) for segment in self.prompt],
             "max_tokens": self.max_tokens,
             "output_len": self.tokens_to_emit,
             "priority": self.priority,
         }
+        if self.accepted:  # a target that knows nothing of speculation is not asked
+            asked["accepted"] = list(self.accepted)
+        return asked
 
 
 class Expectation(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):

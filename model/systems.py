@@ -88,6 +88,16 @@ def full_config(system: str, revision: str, values: Mapping[str, Any]) -> dict[s
     return read
 
 
+def config_keys(system: str, revision: str) -> tuple[str, ...]:
+    """Every key of the system's configuration, those too that are absent by default.
+
+    Raises:
+        InputError: an unknown system or revision.
+    """
+    resolve_revision(system, revision)
+    return reference(system).read_config({}, revision).__struct_fields__
+
+
 def make_model(system: str, revision: str, config: Mapping[str, Any]) -> Model:
     """The reference model of a system's revision.
 

@@ -17,7 +17,7 @@ from .spyre.revision import admitting_by
 from .systems import Model, full_config, make_model
 
 Reply = dict[str, Any]
-REQUEST_KEYS = frozenset({"id", "prompt", "max_tokens", "output_len", "priority"})
+REQUEST_KEYS = frozenset({"id", "prompt", "max_tokens", "output_len", "priority", "accepted"})
 
 
 class Target(Protocol):

@@ -180,6 +180,8 @@ class OpenRequestHistory:
     """The history of a request that is not fully decided, with the fields of `RequestHistory`."""
 
     beyond = False  # the models refuse a request that exceeds a limit by itself
+    drafted = slots = 0  # no scope has speculative decoding
+    accepted: tuple[int, ...] = ()
 
     def __init__(self, request: str, candidates: Candidates, arrival: int = 0) -> None:
         self.id = request
@@ -232,6 +234,7 @@ class OpenRequestHistory:
     prefilled = RequestHistory.prefilled
     max_computed = RequestHistory.max_computed
     num_tokens = RequestHistory.num_tokens
+    held_tokens = RequestHistory.held_tokens
 
 
 def left(one: Any) -> tuple[int, ...]:

@@ -7,7 +7,7 @@ import msgspec
 import typer
 
 from ...model.errors import InputError
-from ...model.systems import check_system, full_config, resolve_revision
+from ...model.systems import check_system, config_keys, full_config, resolve_revision
 from ...properties.predicates.rules import LOCKSTEP
 from ...spec.catalogue import load
 from ..console import output
@@ -99,7 +99,7 @@ def configured(system: str, revision: str, scale: str, changes: Sequence[str]) -
     for change in changes:
         key, sign, value = change.partition("=")
         if not sign or not key:
-            valid = ", ".join(full_config(system, revision, {}))
+            valid = ", ".join(config_keys(system, revision))
             raise InputError("--set", f"{change!r}; valid: KEY=VALUE with KEY one of {valid}")
         values[key] = _value(value)
     try:

@@ -42,7 +42,7 @@ def keep_smallest(
         attempts = min(attempts, HANG_ATTEMPTS)
 
     def still_differs(candidate: Scenario) -> bool:
-        if any(candidate.config[key] != value for key, value in diff.fixed.items()):
+        if any(candidate.config.get(key, 0) != value for key, value in diff.fixed.items()):
             return False
         again = differs(diff.pair, candidate, first.step)
         return again is not None and again.shape == first.shape

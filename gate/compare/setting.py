@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from ...model.errors import InputError
-from ...model.systems import check_system, full_config, make_model, resolve_revision
+from ...model.systems import check_system, config_keys, full_config, make_model, resolve_revision
 from ...properties.checking.terms import fixed_for, translated
 from ...spec.systems import first_system
 from ..console.option_checks import option
@@ -95,7 +95,7 @@ def _changes(
     system: str, revision: str, changes: Sequence[str], fixed: Mapping[str, Any]
 ) -> dict[str, Any]:
     """What --set says; a value is JSON, or a word."""
-    keys = full_config(system, revision, {})
+    keys = config_keys(system, revision)
     read: dict[str, Any] = {}
     for change in changes:
         key, equals, text = change.partition("=")

@@ -131,7 +131,7 @@ def config_line(system: str, revision: str, config: Mapping[str, Any]) -> str:
     parts += [
         IN_WORDS.get((key, value), f"{key} {value}")
         for key, value in config.items()
-        if key not in ALWAYS_SHOWN and value != usual[key]
+        if key not in ALWAYS_SHOWN and value != usual.get(key)
     ]
     return f"{system} {revision}, {', '.join(parts)}"
 

@@ -103,7 +103,7 @@ def _features(subject: Subject, base: Config, probed: Probed) -> Config:
             if not any(key in earlier for earlier in probed.fixed.values()):
                 line = f"{key} {value} left out, the target refuses it: {refusal}"
                 probed.left_out.append(line)
-            fixed[key] = usual[key]
+            fixed[key] = usual.get(key, 0)  # absent, which is none
     return fixed
 
 

@@ -4,7 +4,7 @@ Standard library only: this file runs inside the environment of a release under 
 """
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING or __package__:
@@ -59,12 +59,16 @@ def check_system(system: str, supported: str) -> None:
         raise RefusedError(f'$.system is {json.dumps(system)}; valid is "{supported}"')
 
 
-def check_keys(config: Mapping[str, Any], kinds: Mapping[str, Kind]) -> None:
+def check_keys(
+    config: Mapping[str, Any], kinds: Mapping[str, Kind], may_miss: Collection[str] = ()
+) -> None:
     """Refuse a key that is unknown or missing, and a value of the wrong kind."""
     for key in config:
         if key not in kinds:
             raise RefusedError(f"$.config.{key}: unknown key; valid keys are {', '.join(kinds)}")
     for key, kind in kinds.items():
+        if key in may_miss and key not in config:
+            continue
         if key not in config:
             raise RefusedError(f"$.config.{key} is missing; valid is {kind.valid}")
         if not kind.accepts(config[key]):
@@ -97,7 +101,10 @@ def read_request(request: Mapping[str, Any]) -> CheckedRequest:
     priority = request.get("priority", 0)
     if not isinstance(name, str) or not all(isinstance(stream, str) for stream, _ in segments):
         raise ProtocolError(f"request {name!r}: the id and the names of streams must be strings")
-    numbers = [max_tokens, output_len, priority, *(length for _, length in segments)]
+    accepted = request.get("accepted", [])
+    if not isinstance(accepted, list):
+        raise ProtocolError(f"request {name!r}: accepted must be a list of numbers of drafts")
+    numbers = [max_tokens, output_len, priority, *(length for _, length in segments), *accepted]
     if not all(type(number) is int for number in numbers):
         raise ProtocolError(
             f"request {name!r}: lengths, token counts and priority must be integers"
@@ -107,5 +114,5 @@ def read_request(request: Mapping[str, Any]) -> CheckedRequest:
             f"request {name!r}: output_len is {output_len}; valid is 1 to max_tokens = {max_tokens}"
         )
     prompt = [token for stream, length in segments for token in stream_tokens(stream, length)]
-    output = Output(name, output_len, ends_with_eos=output_len < max_tokens)
+    output = Output(name, output_len, output_len < max_tokens, tuple(accepted))
     return CheckedRequest(prompt, max_tokens, priority, output)

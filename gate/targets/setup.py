@@ -58,6 +58,8 @@ VLLM = Setup(
         {"watermark": 0.1, **POOL},
         {"reserve_full_isl": False},
         {"long_prefill_token_threshold": 4},
+        {"num_speculative_tokens": 2},
+        {"num_lookahead_tokens": 2, "num_speculative_tokens": 2},
     ),
     chunk_key="max_num_batched_tokens",
 )

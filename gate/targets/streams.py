@@ -20,11 +20,13 @@ def stream_tokens(stream: str, count: int, start: int = 0) -> list[int]:
 
 @dataclass(frozen=True)
 class Output:
-    """What a request generates."""
+    """What a request generates; of its drafts `accepted[n]` are right, the n-th time that some are
+    verified, over and over."""
 
     id: str
     length: int
     ends_with_eos: bool
+    accepted: tuple[int, ...] = ()
 
     def token(self, index: int) -> int:
         """The generated token number `index`, from 0."""

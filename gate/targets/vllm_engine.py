@@ -1,24 +1,26 @@
 """vLLM's own scheduler and its own block pool, around a model that is not there.
 
 What refuses, decides, allocates, caches and counts is the release's code. The model runner is ours:
-it "samples" the tokens that the scenario prescribes, one for every request whose computed tokens
-have caught up with its known ones.
+it "samples" the tokens that the scenario prescribes, for every request whose computed tokens have
+caught up with its known ones: one, and the drafts before it that are right.
 """
 
 import importlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING or __package__:
     from .protocol_checks import CheckedRequest, RefusedError, refuse
     from .streams import Output
     from .vllm_door import taken_in
+    from .vllm_drafts import Drafts
     from .vllm_offline import block_hasher
     from .vllm_release import Release, configure
 else:
     from protocol_checks import CheckedRequest, RefusedError, refuse
     from streams import Output
     from vllm_door import taken_in
+    from vllm_drafts import Drafts
     from vllm_offline import block_hasher
     from vllm_release import Release, configure
 
@@ -38,6 +40,7 @@ class Engine:
         self.scheduler = _scheduler(
             *(release.scheduler_class, vllm_config, config["block_size"], self.usable_blocks)
         )
+        self.drafts = Drafts(config.get("num_speculative_tokens", 0))
         self._hasher = block_hasher(vllm_config)
         self._request_class = importlib.import_module("vllm.v1.request").Request
         self._aborted = importlib.import_module("vllm.v1.request").RequestStatus.FINISHED_ABORTED
@@ -91,17 +94,23 @@ class Engine:
         return self._runner_output(
             req_ids=names,
             req_id_to_index={name: index for index, name in enumerate(names)},
-            sampled_token_ids=[self._sampled(name) for name in names],
+            sampled_token_ids=[
+                self._sampled(name, decision.scheduled_spec_decode_tokens.get(name, ()))
+                for name in names
+            ],
             prompt_logprobs_dict={},
         )
 
-    def _sampled(self, name: str) -> list[int]:
-        """The next token, or none while known tokens are left to be computed."""
+    def _sampled(self, name: str, drafts: Iterable[int]) -> list[int]:
+        """The drafts that are right and the next token, or none while known tokens are left to be
+        computed."""
         request = self.requests[name]
         # The scheduler has already counted the tokens of this step as computed.
         if request.num_computed_tokens < request.num_tokens:
             return []
-        return [self._outputs[name].token(request.num_output_tokens)]
+        output, first = self._outputs[name], request.num_output_tokens
+        last = first + self.drafts.right(output, drafts)
+        return [output.token(number) for number in range(first, last + 1)]
 
     def blocks(self) -> dict[str, list[int]]:
         """The physical blocks of every request that holds some."""

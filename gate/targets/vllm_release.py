@@ -14,16 +14,19 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING or __package__:
     from . import scheduler_class
     from .protocol_checks import RefusedError, refuse
+    from .vllm_drafts import drafter, speculative_config
     from .vllm_offline import engine_config, prepare_environment
 else:
     import scheduler_class
     from protocol_checks import RefusedError, refuse
+    from vllm_drafts import drafter, speculative_config
     from vllm_offline import engine_config, prepare_environment
 
 # What vLLM calls a key of the scenario format where it has another name for it.
 VLLM_NAMES = {"policy": "scheduling_policy", "reserve_full_isl": "scheduler_reserve_full_isl"}
 # The pool is not an option: it is given to the scheduler, as the engine core gives it.
-NOT_OPTIONS = frozenset({"num_blocks"})
+# A drafter is one option of vLLM: of the two keys that describe it.
+NOT_OPTIONS = frozenset({"num_blocks", "num_speculative_tokens", "num_lookahead_tokens"})
 # Options of vLLM's scheduler whose defaults do not depend on the hardware.
 OPTIONS = (
     *("policy", "watermark", "reserve_full_isl", "enable_chunked_prefill"),
@@ -95,7 +98,7 @@ def configure(release: Release, config: Mapping[str, Any]) -> Any:
             without = json.dumps(WITHOUT_OPTION.get(key))
             raise refuse(key, value, f"{without} ({release} has no such option)")
     try:
-        vllm_config = cached_config(**options)
+        vllm_config = cached_config(drafter(config), **options)
     except (ValueError, AssertionError, NotImplementedError) as error:
         raise _refusal(release, config, error) from error
     _check_honoured(release, config, vllm_config)
@@ -103,8 +106,10 @@ def configure(release: Release, config: Mapping[str, Any]) -> Any:
 
 
 @functools.lru_cache(maxsize=64)
-def cached_config(**options: Any) -> Any:
+def cached_config(drafts: tuple[str, int] | None = None, **options: Any) -> Any:
     """vLLM's configuration with these options, the others as vLLM has them by default."""
+    if drafts is not None:
+        options["speculative_config"] = speculative_config(*drafts)
     # One decision after the other: asynchronous scheduling decides ahead of the tokens.
     return engine_config(async_scheduling=False, **options)
 

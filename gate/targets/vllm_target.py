@@ -39,7 +39,10 @@ KEYS = {
     "policy": protocol_checks.one_of("fcfs", "priority"),
     "watermark": protocol_checks.SHARE,
     "reserve_full_isl": protocol_checks.FLAG,
+    "num_speculative_tokens": protocol_checks.COUNT,
+    "num_lookahead_tokens": protocol_checks.COUNT,
 }
+SPECULATION = ("num_speculative_tokens", "num_lookahead_tokens")  # absent without it
 
 
 class VllmTarget(HostedTarget):
@@ -48,7 +51,7 @@ class VllmTarget(HostedTarget):
     def open(self, system: str, config: dict[str, Any]) -> Hosted:
         """A scheduler of its own; raises RefusedError."""
         protocol_checks.check_system(system, "vllm")
-        protocol_checks.check_keys(config, KEYS)
+        protocol_checks.check_keys(config, KEYS, may_miss=SPECULATION)
         release = load_release()
         engine = Engine(release, config)
         title = scheduler_class.title("vllm", release.version)
@@ -66,6 +69,7 @@ class VllmTarget(HostedTarget):
         output = engine.execute(decision)
         aborted = self.abort_inside(engine)
         completion = engine.scheduler.update_from_output(decision, output)
+        engine.drafts.propose(engine.scheduler, output)
         return observe(engine, decided, completion, aborted)
 
 

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
 from ..config import convert
 from ..errors import InputError
@@ -14,13 +15,16 @@ Share = Annotated[float, msgspec.Meta(ge=0, lt=1)]
 
 REVISIONS = ("documented",)
 NULL_BLOCK = 1  # blocks of a pool that hold no request's tokens
+SPECULATION = ("num_speculative_tokens", "num_lookahead_tokens")
 
 
 class VllmConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """Lengths in tokens, `num_blocks` in blocks (null block not counted, null: unbounded).
 
     `watermark` is a share of the pool, null block included; `long_prefill_token_threshold` 0 for
-    none.
+    none. After each token, `num_speculative_tokens` more are proposed; `num_lookahead_tokens` is as
+    many where the drafter writes to the same blocks (EAGLE), 0 where it does not (n-gram). Without
+    speculation these two are absent: a target that knows nothing of it is not asked.
     """
 
     block_size: Positive = 16
@@ -34,6 +38,18 @@ class VllmConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     policy: Literal["fcfs", "priority"] = "fcfs"
     watermark: Share = 0.0  # V1CP-R21
     reserve_full_isl: bool = True  # V1CP-R23
+    num_speculative_tokens: Count | UnsetType = UNSET
+    num_lookahead_tokens: Count | UnsetType = UNSET
+
+    @property
+    def drafts(self) -> int:
+        """Tokens that are proposed after each token, to be verified in the next step."""
+        return self.num_speculative_tokens or 0
+
+    @property
+    def lookahead(self) -> int:
+        """Tokens beyond those computed that a request holds blocks for."""
+        return self.num_lookahead_tokens or 0
 
     @property
     def watermark_blocks(self) -> int:
@@ -47,7 +63,12 @@ def read_config(values: Mapping[str, Any], revision: str) -> VllmConfig:
     Raises:
         InputError: an unknown key, a wrong type, or values that do not fit together.
     """
-    config = convert(values, VllmConfig)
+    asked = {
+        key: value
+        for key, value in values.items()
+        if key not in SPECULATION or value not in (0, UNSET)
+    }
+    config = convert(asked, VllmConfig)
     if config.max_num_batched_tokens < config.max_num_seqs:
         raise InputError(
             "$.config.max_num_batched_tokens",
@@ -60,4 +81,25 @@ def read_config(values: Mapping[str, Any], revision: str) -> VllmConfig:
             f"{config.long_prefill_token_threshold} is beyond max_model_len "
             f"({config.max_model_len}); valid: 0 to {config.max_model_len}",
         )
+    _check_speculation(config)
     return config
+
+
+def _check_speculation(config: VllmConfig) -> None:
+    """Raise InputError for a drafter that is not modelled."""
+    path = "$.config.num_lookahead_tokens"
+    if config.lookahead not in (0, config.drafts):
+        valid = f"0, or num_speculative_tokens ({config.drafts})"
+        raise InputError(path, f"{config.lookahead} is no drafter's; valid: {valid}")
+    if config.lookahead and config.enable_prefix_caching:
+        raise InputError(
+            path,
+            f"{config.lookahead} with prefix caching is not modelled: such a drafter computes the "
+            "last block of a hit again; valid: 0, or enable_prefix_caching false",
+        )
+    if config.lookahead >= config.max_num_batched_tokens:
+        raise InputError(
+            path,
+            f"{config.lookahead} leaves nothing of max_num_batched_tokens "
+            f"({config.max_num_batched_tokens}); valid: less than that",
+        )

@@ -8,6 +8,7 @@ scheduler asks for room and is given it or not; counts are in blocks.
 from .. import allocator
 from ..pool import Pool, blocks_for, fits, forget, give_back, unheld
 from ..prefix import cached_blocks, prefix
+from . import speculation
 from .config import VllmConfig
 from .state import Sequence
 
@@ -25,7 +26,8 @@ def grow(
     config: VllmConfig, pool: Pool, one: Sequence, tokens: int
 ) -> tuple[Sequence, Pool] | None:
     """A running request with room for `tokens` more, or None: that is no error (V1-R15)."""
-    if not fits(pool, allocator.missing_blocks(one, one.computed + tokens, config.block_size)):
+    covered = speculation.slots(config, one.computed + tokens)
+    if not fits(pool, allocator.missing_blocks(one, covered, config.block_size)):
         return None
     return hold(config, pool, one, tokens)
 
@@ -45,7 +47,9 @@ def admit(
     """
     reserve = config.watermark_blocks if someone_runs else 0
     start = len(hit) * config.block_size
-    covered = one.num_tokens if config.reserve_full_isl else start + tokens
+    covered = speculation.slots(config, start + tokens)
+    if config.reserve_full_isl:
+        covered = max(one.num_tokens, covered)
     # Cached blocks that no request holds are free now, and will not be: they count as needed.
     missing = blocks_for(covered, config.block_size) - len(hit) + unheld(pool, hit)
     if not fits(pool, missing + reserve):
@@ -56,12 +60,13 @@ def admit(
 
 def hold(config: VllmConfig, pool: Pool, one: Sequence, tokens: int) -> tuple[Sequence, Pool]:
     """The request with blocks for `tokens` more (V1-R14), never block 0 (V1CP-R34); those that this
-    step fills are published."""
+    step fills with known tokens are published: a draft may be wrong."""
     covered = one.computed + tokens
-    one, pool = allocator.hold(pool, one, covered, config.block_size)
+    held, pool = allocator.hold(pool, one, speculation.slots(config, covered), config.block_size)
     if not config.enable_prefix_caching:
-        return one, pool
-    return allocator.publish_full(pool, one, covered, config.block_size)
+        return held, pool
+    known = min(covered, one.num_tokens)
+    return allocator.publish_full(pool, held, known, config.block_size)
 
 
 def free(config: VllmConfig, pool: Pool, one: Sequence, others: tuple[Sequence, ...]) -> Pool:

@@ -8,7 +8,7 @@ from ..pool import blocks_for
 from ..reference_model import ReferenceModel
 from ..scenario import Request
 from ..systems import Reference
-from . import scheduler
+from . import scheduler, speculation
 from .config import VllmConfig, read_config
 from .state import Sequence, State
 
@@ -51,7 +51,10 @@ class VllmModel(ReferenceModel[State]):
                 f"({config.max_model_len})"
             )
         sentence = f"prompt + max_tokens - 1 = {longest - 1} tokens"
-        needed = blocks_for(longest - 1, config.block_size)
+        slots = speculation.most_slots(config, longest - 1)
+        needed = blocks_for(slots, config.block_size)
+        if config.drafts:
+            sentence += f" and drafts, {slots} at once,"
         if config.num_blocks is not None and needed > config.num_blocks:
             return f"{sentence} needs {needed} blocks of {config.num_blocks}"
         if not config.enable_chunked_prefill and longest - 1 > config.max_num_batched_tokens:
@@ -63,7 +66,7 @@ class VllmModel(ReferenceModel[State]):
 
     def arrive(self, state: State, request: Request) -> State:
         """The request joins the waiting queue."""
-        newcomer = Sequence.of(request, priority=request.priority)
+        newcomer = Sequence.of(request, priority=request.priority, accepted=request.accepted)
         return scheduler.arrive(self.config, state, newcomer)
 
     def abort(self, state: State, request_id: str) -> State:

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from ..members import find, without
 from ..pool import Pool, free_blocks
-from . import kv_cache, queue
+from . import kv_cache, queue, speculation
 from .config import VllmConfig
 from .state import Sequence, State
 
@@ -76,7 +76,7 @@ def advance_running(config: VllmConfig, plan: Plan, pick: Victim = by_policy) ->
     place = 0
     while place < len(plan.running) and plan.budget > 0:
         one = plan.running[place]
-        tokens = clamp(config, one.num_uncomputed_tokens, plan.budget)
+        tokens = clamp(config, speculation.wanted(config, one), plan.budget)
         grown = kv_cache.grow(config, plan.pool, one, tokens)
         while grown is None:
             victim = pick(config, plan)
@@ -137,7 +137,7 @@ def preempt(config: VllmConfig, plan: Plan, victim: Sequence) -> Plan:
     returned = left.pop(victim.id, 0)
     return Plan(
         without(plan.running, victim.id),
-        queue.put_back(config, plan.waiting, victim.rewound()),
+        queue.put_back(config, plan.waiting, victim.rewound()._replace(drafted=0)),
         kv_cache.free(config, plan.pool, victim, plan.running),
         plan.budget + returned,
         left,
@@ -148,7 +148,8 @@ def preempt(config: VllmConfig, plan: Plan, victim: Sequence) -> Plan:
 def complete(
     config: VllmConfig, state: State, computed: dict[str, int]
 ) -> tuple[State, dict[str, int], dict[str, str]]:
-    """Emit a token for each request that has caught up (V1-I4); let the finished leave."""
+    """Emit a token for each request that has caught up (V1-I4), and the drafts before it that are
+    right; let the finished leave."""
     emitted: dict[str, int] = {}
     finished = dict.fromkeys(state.aborted, "aborted")
     running, pool = state.running, state.pool
@@ -156,13 +157,17 @@ def complete(
         one = find(running, request_id)
         if one is None or one.num_uncomputed_tokens > 0:
             continue
-        emitted[one.id] = 1
-        if one.generated + 1 == one.output_len:
+        left = one.output_len - one.generated
+        emitted[one.id] = min(1 + speculation.right(one), left)
+        if emitted[one.id] == left:
             finished[one.id] = "eos" if one.output_len < one.max_tokens else "length"
             pool = kv_cache.free(config, pool, one, running)
             running = without(running, one.id)
     running = tuple(
-        [one._replace(generated=one.generated + emitted.get(one.id, 0)) for one in running]
+        [
+            speculation.verified(config, one, emitted[one.id]) if one.id in emitted else one
+            for one in running
+        ]
     )
     return state._replace(running=running, pool=pool, aborted=()), emitted, finished
 

@@ -5,12 +5,15 @@ from collections import Counter, deque
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+from msgspec.structs import replace
+
 from ...model.faults import TargetCrashed, TargetDied, TargetFault, TargetHung, TargetTooLarge
 from ...model.observation import Step
 from ...model.replies import Started, read_ok, read_started, read_step
 from ...model.scenario import Request
 from ...model.target import ModelTarget, Reply, Target
 from ...spec.catalogue import Rule
+from ..history.speculation import drafts
 from ..predicates.predicate import Broken, Predicate
 from ..predicates.rules import LOCKSTEP, keeps_step, observable, predicates_of
 from . import lockstep
@@ -83,6 +86,8 @@ class Session:
 
     def add(self, request: Request) -> list[Broken]:
         """A request arrives; one that is refused at the door is no part of the run."""
+        if not drafts(self.monitor.history.config):  # a target without them knows no such key
+            request = replace(request, accepted=())
         try:
             refusal = read_ok("add", ask("add", self._target.add, request.for_target()))
         except FINDINGS as fault:

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ...model.errors import InputError
-from ...model.systems import full_config
+from ...model.systems import config_keys, full_config
 from ...spec.systems import part
 
 # What a key must be to make no difference to a system that has no such key. A bound on the length
@@ -18,6 +18,8 @@ VLLM: Mapping[str, Any] = {
     "policy": "fcfs",
     "watermark": 0.0,
     "reserve_full_isl": True,  # the others admit a request only if its whole prompt fits, too
+    "num_speculative_tokens": 0,
+    "num_lookahead_tokens": 0,
 }
 NANO_VLLM: Mapping[str, Any] = {}
 LLMSERVINGSIM: Mapping[str, Any] = {
@@ -60,7 +62,7 @@ def translated(
         InputError: a key that `other` lacks has an effect here, or the values do not fit together.
     """
     for key, neutral in fixed_for(system, revision, other, other_revision).items():
-        if config[key] != neutral:
+        if config.get(key, neutral) != neutral:
             raise InputError(
                 f"$.config.{key}",
                 f"{config[key]!r:.60} means nothing to {other}; valid: {neutral!r}",
@@ -73,7 +75,7 @@ def translated(
 
 
 def _keys(system: str, revision: str) -> frozenset[str]:
-    return frozenset(full_config(system, revision, {}))
+    return frozenset(config_keys(system, revision))
 
 
 def _neutral(system: str) -> Mapping[str, Any]:

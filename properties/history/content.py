@@ -18,11 +18,12 @@ def common_prefix_len(one: tuple[Segment, ...], other: tuple[Segment, ...]) -> i
     return shared
 
 
-def known_tokens(account: RequestHistory) -> tuple[Segment, ...]:
-    """The prompt of a request and what it has generated."""
-    if not account.emitted:
+def known_tokens(account: RequestHistory, more: int = 0) -> tuple[Segment, ...]:
+    """The prompt of a request and what it has generated, and so many tokens more."""
+    generated = account.emitted + more
+    if not generated:
         return account.content
-    return (*account.content, (f"out:{account.id}", account.emitted))
+    return (*account.content, (f"out:{account.id}", generated))
 
 
 def held_by_others(one: RequestHistory, others: Iterable[RequestHistory], block: int) -> int:

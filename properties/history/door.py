@@ -9,6 +9,8 @@ which is never computed, too: what lies between is left to it. Lengths in tokens
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from .speculation import drafts, lookahead
+
 Config = Mapping[str, Any]
 CanRun = Callable[[Config, int, int], bool]
 Limits = Callable[[Config], list[int]]
@@ -31,7 +33,9 @@ def spyre_can_run(config: Config, prompt: int, max_tokens: int) -> bool:
 def vllm_can_run(config: Config, prompt: int, max_tokens: int) -> bool:
     """All of it is within the length, the pool, and, where prompts are not cut, the budget."""
     whole = prompt + max_tokens
-    return whole <= config["max_model_len"] and llmservingsim_can_run(config, prompt, max_tokens)
+    cut = config["enable_chunked_prefill"] or whole <= config["max_num_batched_tokens"]
+    fits = fits_pool(config, whole + drafts(config) + lookahead(config))
+    return bool(cut) and whole <= config["max_model_len"] and fits
 
 
 def nano_can_run(config: Config, prompt: int, max_tokens: int) -> bool:
@@ -60,7 +64,13 @@ def spyre_limits(config: Config) -> list[int]:
 def vllm_limits(config: Config) -> list[int]:
     """Each bound on prompt + max_tokens - 1, in tokens: length, pool, budget for whole prompts."""
     whole = [] if config["enable_chunked_prefill"] else [config["max_num_batched_tokens"]]
-    return [config["max_model_len"] - 1, *pool_limit(config), *whole]
+    longest = config["max_model_len"]
+    drafted, ahead = drafts(config), lookahead(config)
+    pools = [
+        size if min(longest - 1 + ahead, longest) <= size else size - drafted - ahead
+        for size in pool_limit(config)
+    ]
+    return [longest - 1, *pools, *whole]
 
 
 def nano_limits(config: Config) -> list[int]:

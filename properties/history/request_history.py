@@ -16,7 +16,8 @@ class RequestHistory:
     numbers the requests in the order of their coming; a lower `priority` is more important.
     `paused_steps` counts the steps paused without a break. It began, after a preemption anew, in
     step `began`, and was over by step `over`. One that is `beyond` a limit by itself may be ended
-    at any time.
+    at any time. Of its drafts, `accepted[n]` are right in the n-th of `verified` steps with drafts,
+    and `drafted` are proposed for the next. It was given blocks for `slots` tokens, at least.
     """
 
     id: str
@@ -38,6 +39,10 @@ class RequestHistory:
     beyond: bool = False
     began: int = -1
     over: int | None = None
+    accepted: tuple[int, ...] = ()
+    drafted: int = 0
+    verified: int = 0
+    slots: int = 0
 
     @property
     def started(self) -> bool:
@@ -53,6 +58,11 @@ class RequestHistory:
     def max_computed(self) -> int:
         """Tokens that were ever computed of it."""
         return max(self.computed, self.lost)
+
+    @property
+    def held_tokens(self) -> int:
+        """Tokens that it has blocks for: those computed, and those given to drafts."""
+        return max(self.computed, self.slots)
 
     @property
     def tokens_left(self) -> int:
@@ -86,4 +96,8 @@ class RequestHistory:
             self.beyond,
             self.began,
             self.over,
+            self.accepted,
+            self.drafted,
+            self.verified,
+            self.slots,
         )

@@ -6,6 +6,7 @@ from typing import Any
 
 from ...model.observation import Step
 from ...model.scenario import Request
+from . import not_shown, speculation
 from .bounds import bounds_of
 from .content import in_common
 from .per_step_cache import once
@@ -78,6 +79,7 @@ class RunHistory:
             request.prompt,
             arrival=self.arrived,
             priority=request.priority,
+            accepted=request.accepted,
             beyond=bounds_of(self.system).beyond(
                 self.config, request.prompt_len, request.max_tokens
             ),
@@ -178,6 +180,7 @@ class RunHistory:
             self.busy_steps += 1
             self.barren_steps = 0 if any(step.scheduled.values()) else self.barren_steps + 1
         self.last_was_prefill = bool(self.prefill_members(step))
+        speculates = speculation.drafts(self.config) > 0
         for name in step.preempted or ():
             if name in self.live:
                 self._rewind(self.live[name])
@@ -194,17 +197,24 @@ class RunHistory:
                 account.began = self.step
             account.prefix_hit += hit
             account.computed += hit + tokens
-        emitted = self._emissions(step) if step.emitted is None else step.emitted
+            if speculates:
+                speculation.compute(self.config, account, account.began == self.step)
+        emitted = step.emitted
+        if emitted is None:
+            staying = self.live.keys() - self.aborts_inside
+            emitted = not_shown.emissions(self.live[n] for n in step.scheduled if n in staying)
         for name, tokens in emitted.items():
             account = self.requests.get(name)
             if account is not None:
+                if speculates and tokens:
+                    speculation.verify(self.config, account, tokens)
                 account.emitted += tokens
         if self.revision in REVISIONS_THAT_PAUSE:
             self.paused = frozenset(step.paused or ())
             for account in self.live.values():
                 held_back = account.id in self.paused
                 account.paused_steps = account.paused_steps + 1 if held_back else 0
-        finished = self._endings() if step.finished is None else step.finished
+        finished = not_shown.endings(self.live.values()) if step.finished is None else step.finished
         for name, reason in finished.items():
             self._end(name, reason)
         for name in self.aborts_inside:
@@ -217,24 +227,6 @@ class RunHistory:
         self._note_first_in_line()
         if self._ended:
             self._forget(step)
-
-    def _emissions(self, step: Step) -> dict[str, int]:
-        """The tokens that the step emits, where the target does not show them: one for each request
-        all of whose known tokens are computed."""
-        computed = [self.live[name] for name in step.scheduled if name in self.live]
-        return {
-            one.id: 1
-            for one in computed
-            if one.computed >= one.num_tokens and one.id not in self.aborts_inside
-        }
-
-    def _endings(self) -> dict[str, str]:
-        """The requests that end, where the target does not show it: no token is left to them."""
-        return {
-            one.id: "length" if one.output_len == one.max_tokens else "eos"
-            for one in self.live.values()
-            if one.output_len is not None and one.tokens_left <= 0
-        }
 
     @once
     def cache_changes(self, step: Step) -> Changes | None:
@@ -340,7 +332,7 @@ class RunHistory:
         """It has lost what was computed; all its tokens are to be computed again."""
         account.lost = account.max_computed
         account.regenerated = account.emitted
-        account.computed = account.prefix_hit = 0
+        account.computed = account.prefix_hit = account.drafted = account.slots = 0
         account.preemptions += 1
 
 

@@ -13,6 +13,7 @@ from typing import NamedTuple, Protocol
 
 from ...model.observation import Step
 from ...model.scenario import Segment
+from . import speculation
 from .content import common_prefix_len, known_tokens
 from .request_history import RequestHistory
 
@@ -43,10 +44,11 @@ class Entry(NamedTuple):
 
 
 class Access(NamedTuple):
-    """The tokens that a request computes in a step, and its blocks: those shown after the step, or
-    before it if it leaves in the step."""
+    """The tokens that a request computes in a step, drafts that are wrong left out, and its blocks:
+    those shown after the step, or before it if it leaves in the step. `content` has them all."""
 
     one: RequestHistory
+    content: tuple[Segment, ...]
     start: int
     end: int
     blocks: list[int]
@@ -159,17 +161,18 @@ class ShadowCache:
                 unseen.append(Entry(name, known_tokens(one), 0, history.reached(step, one)))
                 continue
             start = one.computed + max(hit, 0)
+            right = speculation.drafts_right(one, step, tokens)
+            end = min(start + tokens, one.num_tokens + right) if one.drafted else start + tokens
             shown = (step.blocks or {}).get(name)
             blocks = list(before.get(name, ()) if shown is None else shown)
-            accesses.append(Access(one, start, start + tokens, blocks))
+            accesses.append(Access(one, known_tokens(one, right), start, end, blocks))
         return accesses, unseen
 
     def _writes(
         self, step: Step, access: Access, written: dict[int, Entry]
     ) -> list[tuple[int, Entry]]:
         """The blocks that a request writes, and what they hold afterwards."""
-        one, size = access.one, self.block_size
-        content = known_tokens(one)
+        one, content, size = access.one, access.content, self.block_size
         found = []
         for place in range(access.start // size, -(-access.end // size)):
             if place >= len(access.blocks):
@@ -191,7 +194,7 @@ class ShadowCache:
         start = max(access.start, len(access.blocks) * self.block_size)
         if start >= access.end:
             return []
-        return [Entry(access.one.id, known_tokens(access.one), start, access.end)]
+        return [Entry(access.one.id, access.content, start, access.end)]
 
     def _unchanged(self, access: Access) -> int:
         """How many of the request's blocks were read before, and are the same."""

@@ -4,6 +4,7 @@ shown before it."""
 from collections.abc import Iterable
 
 from ...model.observation import Step
+from ..history import speculation
 from ..history.request_history import RequestHistory
 from ..history.run_history import RunHistory
 
@@ -42,5 +43,8 @@ def released_by(history: RunHistory, gone: Iterable[RequestHistory]) -> int:
 
 def taken_by(history: RunHistory, step: Step, one: RequestHistory, block_size: int) -> int:
     """Blocks that a request that ran before took for what it computes in the step."""
-    after = -(-(one.computed + step.scheduled.get(one.id, 0)) // block_size)
+    covered = one.computed + step.scheduled.get(one.id, 0)
+    if one.id in step.scheduled:
+        covered = speculation.slots(history.config, covered)
+    after = -(-covered // block_size)
     return max(after - len(tables_before(history).get(one.id, ())), 0)

@@ -36,7 +36,14 @@ def _configs(machine: "SchedulerMachine") -> st.SearchStrategy[dict[str, Any]]:
     if asked.config is not None:
         return st.just(full_config(asked.system, asked.revision, asked.config))
     drawn = machine.generators.configs(asked.scale, asked.revision)
-    return drawn.map(lambda config: {**config, **asked.fixed})
+    return drawn.map(
+        lambda config: full_config(asked.system, asked.revision, {**config, **asked.fixed})
+    )
+
+
+def _accepted(drafts: int) -> st.SearchStrategy[tuple[int, ...]]:
+    """How many of so many drafts of a request are right, time after time."""
+    return st.lists(st.integers(0, drafts), min_size=1, max_size=4).map(tuple)
 
 
 class SchedulerMachine(RuleBasedStateMachine):
@@ -192,6 +199,7 @@ class SchedulerMachine(RuleBasedStateMachine):
             self.generators.contents(self.config, self.requests, name, shape.prompt)
         )
         shape = self.generators.fitted(self.config, content, shape)
+        drafts = self.config.get("num_speculative_tokens", 0)
         request = Request(
             id=name,
             arrival=self.history.step,
@@ -199,6 +207,7 @@ class SchedulerMachine(RuleBasedStateMachine):
             max_tokens=shape.max_tokens,
             output_len=shape.output_len,
             priority=getattr(shape, "priority", 0),  # of systems whose scheduler reads it
+            accepted=data.draw(_accepted(drafts)) if drafts else (),
         )
         self.requests.append(request)
         self.judged(self.session.add, request)

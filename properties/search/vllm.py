@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from ...model.pool import Content, blocks_for
 from ...model.scenario import Request
+from ..history import speculation
 from ..history.request_history import RequestHistory
 from ..history.run_history import RunHistory
 from ..predicates.vllm.decision import watermark_blocks
@@ -61,7 +62,8 @@ def configs(draw: st.DrawFn, scale: Scale, revision: str) -> dict[str, Any]:
     chunks = draw(st.sampled_from((True, True, True, False)))
     num_blocks = draw(pools(blocks, max_num_seqs))
     threshold = draw(thresholds(block, length))
-    return {
+    caching = draw(st.sampled_from((True, True, False)))
+    config = {
         "block_size": block,
         "num_blocks": num_blocks,
         "max_num_seqs": max_num_seqs,
@@ -71,11 +73,25 @@ def configs(draw: st.DrawFn, scale: Scale, revision: str) -> dict[str, Any]:
         "max_model_len": length,
         "long_prefill_token_threshold": threshold,
         "enable_chunked_prefill": chunks,
-        "enable_prefix_caching": draw(st.sampled_from((True, True, False))),
+        "enable_prefix_caching": caching,
         "policy": draw(st.sampled_from(("priority", "fcfs", "priority"))),
         "watermark": draw(watermarks(num_blocks)),
         "reserve_full_isl": draw(st.booleans()),
     }
+    return config | draw(speculations(config))
+
+
+@st.composite
+def speculations(draw: st.DrawFn, config: Config) -> dict[str, int]:
+    """A few drafts after each token, or none; without a prefix cache sometimes with lookahead, for
+    which the budget must have room."""
+    drafts = draw(st.sampled_from((0, 0, 1, 3, 2, 0)))
+    if not drafts:
+        return {}
+    may_look_ahead = not caches(config) and drafts < config["max_num_batched_tokens"]
+    if not may_look_ahead or draw(st.booleans()):
+        return {"num_speculative_tokens": drafts}
+    return {"num_speculative_tokens": drafts, "num_lookahead_tokens": drafts}
 
 
 def pools(longest: int, max_num_seqs: int) -> st.SearchStrategy[int | None]:
@@ -170,7 +186,8 @@ def longest_request(config: Config) -> int:
     limits = [config["max_model_len"]]
     # The last token of an answer is never computed.
     if config["num_blocks"] is not None:
-        limits.append(config["num_blocks"] * config["block_size"] + 1)
+        ahead = speculation.drafts(config) + speculation.lookahead(config)
+        limits.append(max(config["num_blocks"] * config["block_size"] + 1 - ahead, 2))
     if not config["enable_chunked_prefill"]:
         limits.append(config["max_num_batched_tokens"] + 1)
     return int(min(limits))

@@ -5,9 +5,11 @@ that a reader sees no request and no token that the failure does not need.
 """
 
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 
 from msgspec.structs import replace
 
+from ...model.errors import InputError
 from ...model.scenario import Request, Scenario, Segment
 from ...model.systems import full_config, resolve_revision
 
@@ -95,14 +97,20 @@ def _cut(prompt: tuple[Segment, ...], tokens: int) -> tuple[Segment, ...]:
 
 
 def _plainer_options(scenario: Scenario) -> Iterator[Scenario]:
-    """The scenario with an option less: one that is on or off, or has no bound, by default."""
-    defaults = full_config(
-        scenario.system, resolve_revision(scenario.system, scenario.revision), {}
-    )
-    for key, default in defaults.items():
-        is_option = default is None or isinstance(default, bool)
-        if is_option and scenario.config.get(key, default) != default:
-            yield replace(scenario, config=scenario.config | {key: default})
+    """The scenario with an option less: one that is on or off, or has no bound, by default, or that
+    is absent."""
+    revision = resolve_revision(scenario.system, scenario.revision)
+    defaults = full_config(scenario.system, revision, {})
+    for key, value in scenario.config.items():
+        default = defaults.get(key, 0)
+        is_option = key not in defaults or default is None or isinstance(default, bool)
+        if is_option and value != default:
+            config = scenario.config | {key: default}
+            if key not in defaults:
+                del config[key]
+            with suppress(InputError):  # another option needs this one
+                full_config(scenario.system, revision, config)
+                yield replace(scenario, config=config)
 
 
 def size(scenario: Scenario) -> tuple[int, int]:

@@ -1,7 +1,7 @@
 """Predicates of vLLM V1, one file per topic."""
 
 from ..defaults import default_is
-from . import admission, blocks, budget, preemption, queues
+from . import admission, blocks, budget, preemption, queues, speculation
 
 PREDICATES = {
     **budget.PREDICATES,
@@ -9,6 +9,7 @@ PREDICATES = {
     **preemption.PREDICATES,
     **blocks.PREDICATES,
     **admission.PREDICATES,
+    **speculation.PREDICATES,
     "V1CP-R06": default_is("enable_chunked_prefill", True),
     "V1CP-R09": default_is("long_prefill_token_threshold", 0),
     "V1CP-R21": default_is("watermark", 0),

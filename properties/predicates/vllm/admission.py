@@ -6,6 +6,7 @@ Source: chunked-prefill chapter, "Admission control".
 from collections.abc import Iterator
 
 from ....model.observation import Step
+from ...history import speculation
 from ...history.request_history import RequestHistory
 from ...history.run_history import RunHistory
 from ..pool import blocks_for, free_when_decided, held_before, taken_by
@@ -80,7 +81,7 @@ def rest_does_not_fit(history: RunHistory, step: Step) -> str | None:
             # Aborted inside the step, so it is not known: at most everything was taken.
             free += blocks_for(history, one.num_tokens)
             continue
-        start = hit + step.scheduled[one.id]
+        start = speculation.slots(history.config, hit + step.scheduled[one.id])
         rest = blocks_for(history, one.num_tokens) - blocks_for(history, start)
         if rest > free:
             return (

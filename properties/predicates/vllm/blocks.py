@@ -5,13 +5,14 @@ not the budget, runs out"; release 0.28.0 for the last token and the null block.
 """
 
 from ....model.observation import Step
+from ...history import speculation
 from ...history.content import held_by_others, in_common
 from ...history.request_history import RequestHistory
 from ...history.run_history import RunHistory, caches
 from ..cached import hit_too_short, in_common_after
 from ..pool import blocks_for
 from ..predicate import Predicate
-from .decision import admitted, kept
+from .decision import admitted, given, kept
 
 NULL_BLOCK = 0
 
@@ -30,12 +31,18 @@ def pool_used_up(history: RunHistory, step: Step) -> bool:
 
 
 def holds_wrong_number(history: RunHistory, step: Step) -> str | None:
-    """A request that runs holds the blocks of what is computed: no fewer, no more (V1-R14)."""
+    """A request that runs holds the blocks of what is computed: no fewer, no more (V1-R14). Blocks
+    that drafts took stay with it; with its first chunk it may get its lookahead."""
     for name, computed in (step.computed or {}).items():
         held = len((step.blocks or {}).get(name, ()))
-        if held != blocks_for(history, computed):
-            needed = blocks_for(history, computed)
-            return f"{name} holds {held} blocks; its {computed} computed tokens are {needed}"
+        covered = max(computed, given(history, step, name))
+        most = max(covered, speculation.slots(history.config, computed))
+        if not blocks_for(history, covered) <= held <= blocks_for(history, most):
+            needed = blocks_for(history, covered)
+            drafts = f", with drafts {covered}," if covered > computed else ""
+            return (
+                f"{name} holds {held} blocks; its {computed} computed tokens{drafts} are {needed}"
+            )
     return None
 
 

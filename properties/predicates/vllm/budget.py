@@ -5,6 +5,7 @@ Source: cheat-sheet, "schedule() shape" and "The four/five invariants"; chunked-
 """
 
 from ....model.observation import Step
+from ...history import speculation
 from ...history.request_history import RequestHistory
 from ...history.run_history import RunHistory
 from ..predicate import Predicate
@@ -117,9 +118,12 @@ def emission_wrong(history: RunHistory, step: Step) -> str | None:
         missing = behind(history, step, one)
         if missing is None or one.id in history.aborts_inside:
             continue
+        own = missing - speculation.drafts_to_compute(history.config, one)
         caught_up = step.scheduled[one.id] == missing
+        if speculation.drafts(history.config):
+            caught_up = step.scheduled[one.id] >= own
         if caught_up != bool(emitted.get(one.id)):
-            known = f"computed + scheduled = {one.num_tokens - missing + step.scheduled[one.id]}"
+            known = f"computed + scheduled = {one.num_tokens - own + step.scheduled[one.id]}"
             says = "a token" if emitted.get(one.id) else "no token"
             return f"{one.id} emits {says} with {known} of {one.num_tokens} known tokens"
     return None

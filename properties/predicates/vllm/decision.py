@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from ....model.observation import Step
+from ...history import speculation
 from ...history.per_step_cache import once
 from ...history.request_history import RequestHistory
 from ...history.run_history import RunHistory
@@ -59,10 +60,32 @@ def admitted(history: RunHistory, step: Step) -> list[RequestHistory]:
 
 
 def behind(history: RunHistory, step: Step, one: RequestHistory) -> int | None:
-    """Known tokens of a scheduled request that were not computed, nor cached, when it was
-    scheduled. None where it is not known."""
+    """Known tokens of a scheduled request, and its drafts, that were not computed, nor cached, when
+    it was scheduled. None where it is not known."""
     hit = 0 if one.started else history.hit_now(step, one)
-    return None if hit is None else one.num_tokens - one.computed - hit
+    if hit is None:
+        return None
+    drafts = speculation.drafts_to_compute(history.config, one)
+    return one.num_tokens + drafts - one.computed - hit
+
+
+def given(history: RunHistory, step: Step, name: str) -> int:
+    """Tokens for which a request was given blocks since it was admitted, at least, where it
+    speculates."""
+    one = history.live.get(name)
+    if one is None or not speculation.drafts(history.config):
+        return 0
+    if name not in step.scheduled:
+        return one.slots
+    computed = computes(history, step, one)
+    covered = speculation.slots(history.config, computed) if one.started else computed
+    return max(one.slots, covered)
+
+
+def computes(history: RunHistory, step: Step, one: RequestHistory) -> int:
+    """Tokens of a scheduled request that are computed or cached by this step, drafts included."""
+    hit = 0 if one.started else history.hit_now(step, one)
+    return one.computed + (hit or 0) + step.scheduled[one.id]
 
 
 def threshold(history: RunHistory) -> int:

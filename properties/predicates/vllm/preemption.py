@@ -5,6 +5,7 @@ four/five invariants".
 """
 
 from ....model.observation import Step
+from ...history import speculation
 from ...history.run_history import RunHistory
 from ..pool import blocks_for, free_when_decided, released_by, taken_by
 from ..predicate import Predicate
@@ -61,8 +62,10 @@ def needless_preemption(history: RunHistory, step: Step) -> str | None:
     free += released_by(history, [one for one in gone if one is not last])
     size = history.config["block_size"]
     needed = sum(taken_by(history, step, one, size) for one in kept(history, step))
-    tokens = min(last.num_tokens - last.computed, threshold(history))
-    needed += blocks_for(history, last.computed + tokens) - blocks_for(history, last.computed)
+    tokens = last.num_tokens - last.computed
+    tokens += speculation.drafts_to_compute(history.config, last)
+    tokens = speculation.slots(history.config, last.computed + min(tokens, threshold(history)))
+    needed += max(blocks_for(history, tokens) - blocks_for(history, last.held_tokens), 0)
     if needed > free:
         return None
     others = len(gone) - 1
@@ -153,7 +156,8 @@ def preemption_not_counted(history: RunHistory, step: Step) -> str | None:
 
 
 def counter_wrong(history: RunHistory, step: Step) -> str | None:
-    """num_computed_tokens is what was cached and what was computed since (V1CP-R05)."""
+    """num_computed_tokens is what was cached and what was computed since, but for drafts that are
+    wrong (V1CP-R05)."""
     gone = set(step.preempted or ())
     for name, computed in (step.computed or {}).items():
         one = history.live.get(name)
@@ -163,6 +167,10 @@ def counter_wrong(history: RunHistory, step: Step) -> str | None:
         if hit is None:
             continue
         expected = one.computed + hit + step.scheduled.get(name, 0)
+        if step.emitted is None and expected > one.num_tokens:
+            continue  # how many of its drafts are right is not shown
+        if emitted := (step.emitted or {}).get(name):
+            expected = min(expected, one.num_tokens + emitted - 1)
         if computed != expected:
             return (
                 f"{name} counts {computed} computed tokens; {one.computed} before, {hit} cached "

@@ -4,6 +4,7 @@ Source: cheat-sheet, "schedule() shape", "The four/five invariants" and "Gotchas
 """
 
 from ....model.observation import Step
+from ...history import speculation
 from ...history.content import surely_shared
 from ...history.request_history import RequestHistory
 from ...history.run_history import RunHistory, caches
@@ -153,10 +154,10 @@ def _missing(history: RunHistory, one: RequestHistory, tokens: int) -> int:
 
 def _must_fit(history: RunHistory, step: Step, one: RequestHistory, left: int) -> int:
     """Tokens of a request for which blocks must be free, at most."""
-    if history.config["reserve_full_isl"]:
-        return one.num_tokens
     hit = history.max_hit(step, one) if caches(history.config) else 0
-    return min(one.num_tokens, hit + min(threshold(history), left))
+    chunk = min(one.num_tokens, hit + min(threshold(history), left))
+    slots = speculation.slots(history.config, chunk)
+    return max(one.num_tokens, slots) if history.config["reserve_full_isl"] else slots
 
 
 def someone_joins(history: RunHistory, step: Step) -> bool:

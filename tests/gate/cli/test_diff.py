@@ -161,7 +161,8 @@ def test_two_systems_are_asked_in_common_terms_and_each_gets_a_file_of_its_own(
     )
     assert result.code == 1, result
     assert (
-        'in every configuration: policy "fcfs", reserve_full_isl true, watermark 0.0' in result.out
+        "in every configuration: num_lookahead_tokens 0, num_speculative_tokens 0, "
+        'policy "fcfs", reserve_full_isl true, watermark 0.0' in result.out
     )
     assert (
         "B is asked in the terms of llmservingsim, where it has prioritize_prefill false, pp_"

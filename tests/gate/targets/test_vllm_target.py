@@ -660,3 +660,22 @@ def test_a_start_leaves_nothing_of_what_was_before(vllm: Vllm) -> None:
     assert episode(vllm, 3, **settings) == first
     assert vllm.pipe.stop() == {"ok": True}
     assert episode(vllm, 3, **settings) == first
+
+
+def test_drafts_are_computed_with_the_last_token_and_those_that_are_right_come_out(
+    vllm: Vllm,
+) -> None:
+    vllm.begin(num_speculative_tokens=3)
+    vllm.ask("a", max_tokens=9, accepted=[2, 0])
+    steps = vllm.finish()
+    assert [step["scheduled"]["a"] for step in steps] == [8, 4, 4, 4, 4]
+    assert [step["emitted"]["a"] for step in steps] == [1, 3, 1, 3, 1]
+    assert [step["computed"].get("a") for step in steps] == [8, 11, 12, 15, None]
+
+
+@pytest.mark.parametrize(("lookahead", "blocks"), [(0, 3), (3, 4)])
+def test_a_drafter_of_its_own_needs_blocks_ahead(vllm: Vllm, lookahead: int, blocks: int) -> None:
+    vllm.begin(num_speculative_tokens=3, num_lookahead_tokens=lookahead)
+    vllm.ask("a", max_tokens=9)
+    vllm.step()
+    assert len(vllm.step()["blocks"]["a"]) == blocks

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import msgspec
 import pytest
 
 from schedproof.model.errors import InputError
@@ -21,7 +22,7 @@ def refusal(**values: Any) -> str:
 
 def test_what_is_left_out_is_at_the_scenario_formats_default() -> None:
     read = read_config({}, REVISION)
-    assert {key: getattr(read, key) for key in VllmConfig.__struct_fields__} == {
+    assert msgspec.to_builtins(read) == {
         "block_size": 16,
         "num_blocks": None,
         "max_num_seqs": 128,
@@ -107,3 +108,27 @@ def test_parameters_are_given_by_name_and_do_not_change() -> None:
         VllmConfig(4)
     with pytest.raises(AttributeError):
         config().block_size = 8
+
+
+def test_without_speculation_its_keys_are_absent() -> None:
+    read = read_config({"num_speculative_tokens": 0, "num_lookahead_tokens": 0}, REVISION)
+    assert not {"num_speculative_tokens", "num_lookahead_tokens"} & msgspec.to_builtins(read).keys()
+    assert (read.drafts, read.lookahead) == (0, 0)
+
+
+@pytest.mark.parametrize(
+    ("values", "problem"),
+    [
+        ({"num_lookahead_tokens": 2}, "2 is no drafter's; valid: 0, or num_speculative_tokens (0)"),
+        ({"num_lookahead_tokens": 2, "num_speculative_tokens": 2}, "with prefix caching is not"),
+    ],
+)
+def test_a_drafter_that_is_not_modelled_is_an_error(values: dict[str, int], problem: str) -> None:
+    assert refusal(**values).startswith("$.config.num_lookahead_tokens: ")
+    assert problem in refusal(**values)
+
+
+def test_lookahead_must_leave_room_in_the_budget() -> None:
+    values = {"num_lookahead_tokens": 4, "num_speculative_tokens": 4, "max_num_seqs": 4}
+    said = refusal(**values, enable_prefix_caching=False, max_num_batched_tokens=4)
+    assert said.endswith("valid: less than that")

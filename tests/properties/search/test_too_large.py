@@ -41,6 +41,7 @@ class AcceptsAll(ModelTarget):
             max_tokens=request["max_tokens"],
             output_len=request["output_len"],
             priority=request["priority"],
+            accepted=tuple(request.get("accepted", ())),
         )
         self._state = self._model.arrive(self._state, read)
         return {"ok": True}
