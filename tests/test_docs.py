@@ -249,3 +249,10 @@ def test_the_site_loads_nothing_from_the_network_and_its_blocks_are_blocks(site:
     for style in site.rglob("*.css"):
         assert not re.search(r"url\(\W?(?:https?:)?//", style.read_text(encoding="utf-8"))
     assert read >= 12
+
+
+def test_the_readme_counts_the_rules_of_the_catalogue() -> None:
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    counts = re.findall(r"^\|.*\| (\d+) of (\d+) \|", readme, re.MULTILINE)
+    rules = [load(system) for system in SYSTEMS]
+    assert counts == [(str(sum(rule.checked for rule in all_)), str(len(all_))) for all_ in rules]

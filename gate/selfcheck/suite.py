@@ -24,6 +24,7 @@ from ..judging.profiles import PROFILES
 SEEDS = 12  # some faults show only where several choices meet: one seed in three finds them
 WITNESS_SEEDS = 4
 SECONDS = 60.0  # for the explorer and one mutant
+NO_DRAFTS = "no scope of it has speculative decoding"
 # Mutants that an engine does not kill, and why.
 BEYOND: dict[str, dict[str, str]] = {
     "explorer": {
@@ -31,6 +32,12 @@ BEYOND: dict[str, dict[str, str]] = {
         "unfilled blocks are found": "three requests, two priorities and caching: beyond its time",
         "hits in reverse": "what a block holds is no part of a state that it explores",
         "hash of an evicted block": "four prompts that begin alike: beyond its scopes",
+        "no lookahead": NO_DRAFTS,
+        "every draft is right": NO_DRAFTS,
+        "drafts come to nothing": NO_DRAFTS,
+        "a wrong draft counts": NO_DRAFTS,
+        "drafts survive": NO_DRAFTS,
+        "drafts beyond the length": NO_DRAFTS,
     },
     "hypothesis": {},
 }

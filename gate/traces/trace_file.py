@@ -58,7 +58,7 @@ ERRORS = {
     "step": ("crashed",),
     "stop": ("crashed",),
 }
-ADDED_KEYS = ("id", "prompt", "max_tokens", "output_len", "priority")
+ADDED_KEYS = ("id", "prompt", "max_tokens", "output_len", "priority", "accepted")
 
 
 def read_trace(

@@ -116,7 +116,10 @@ ROWS = (
     at_head("a slot too many at HEAD", "LSS-R04", in_config("has_slot", changes.slots(1))),
     by_the_page("no threshold", "LSS-R07", in_config("capped", changes.no_threshold)),
     by_the_page(
-        "two tokens to decode", "LSS-R13", in_page("need", changes.needs(changes.two_to_decode))
+        "two tokens to decode",
+        "LSS-R13",
+        in_page("need", changes.needs(changes.two_to_decode)),
+        alone=True,
     ),
     at_head(
         "a token for every chunk",
@@ -179,7 +182,7 @@ ROWS = (
         in_cache("admit", batch_changes.room_for(lambda one, after: after)),
     ),
     by_the_page("no cache at all", "LSS-R02", in_cache("prefix_hit", nothing_found)),
-    at_head("no cache at HEAD", "LSS-R02", in_cache("prefix_hit", nothing_found)),
+    at_head("no cache at HEAD", "LSS-R02", in_cache("prefix_hit", nothing_found), alone=True),
     at_head("waits behind all others", "LSS-R34", in_head("preempt", batch_changes.put_behind)),
     at_head(
         "the shorter one first", "LSS-R34", in_head("admit_waiting", batch_changes.shorter_first)

@@ -73,7 +73,9 @@ EVERY_SYSTEM = (
 )
 
 ROWS = (
-    mutant("prefill and decode", "NAN-R11", in_scheduler("schedule", changes.both_phases)),
+    mutant(
+        "prefill and decode", "NAN-R11", in_scheduler("schedule", changes.both_phases), alone=True
+    ),
     mutant(
         "twice the budget",
         "NAN-R08",
@@ -87,7 +89,9 @@ ROWS = (
         "NAN-R40",
         in_scheduler("prefill", changes.with_config(max_num_seqs=lambda c: c.max_num_seqs + 1)),
     ),
-    mutant("cut to a block", "NAN-R12", in_scheduler("prefill", changes.cut_to_a_block)),
+    mutant(
+        "cut to a block", "NAN-R12", in_scheduler("prefill", changes.cut_to_a_block), alone=True
+    ),
     mutant("goes past the head", "NAN-R07", in_scheduler("prefill", changes.passes_over)),
     mutant("decodes first", "NAN-R10", in_scheduler("schedule", changes.decodes_first)),
     mutant("a block short", "NAN-R09", in_scheduler("fits", changes.one_block_short)),
@@ -128,6 +132,7 @@ ROWS = (
         "no token at a border",
         "NAN-R13",
         in_scheduler("caught_up", block_changes.no_token_at_a_border),
+        alone=True,
     ),
     mutant(
         "the head holds a block",

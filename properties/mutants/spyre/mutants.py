@@ -124,7 +124,7 @@ MUTANTS = (
     Mutant("hits in reverse", "ALL-R11", HIT_IN_REVERSE),
     Mutant("refuses long prompts", "ALL-R12", target=RefusesLongPrompts),
     Mutant("shows nothing computed", "ALL-R13", target=ShowsNothingComputed),
-    Mutant("a second prefill starts", "SPY-R30", decided(queue.second_prefill)),
+    Mutant("a second prefill starts", "SPY-R30", decided(queue.second_prefill), alone=True),
     Mutant(
         "two prompts in one step", "SPY-R13", replaced(forward, "compute_chunk", queue.prefill_two)
     ),
@@ -199,7 +199,7 @@ MUTANTS = (
         "SPY-R56",
         replaced(forward, "written", layout.cached_blocks_written),
     ),
-    Mutant("the first token comes late", "SPY-R20", observed(layout.first_token_late)),
+    Mutant("the first token comes late", "SPY-R20", observed(layout.first_token_late), alone=True),
     Mutant(
         "no model length after a hit",
         "SPY-R59",

@@ -133,7 +133,13 @@ def _bug(
 
 
 KNOWN_BUGS = (
-    _bug("003", "cursor past a victim", "V1-P01", in_scheduler("advance_running", cursor_stays)),
+    _bug(
+        "003",
+        "cursor past a victim",
+        "V1-P01",
+        in_scheduler("advance_running", cursor_stays),
+        alone=True,
+    ),
     _bug(
         "005",
         "preempted behind newcomers",

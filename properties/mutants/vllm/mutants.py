@@ -73,7 +73,9 @@ EVERY_SYSTEM = (
         "preempts the first",
         "ALL-R07",
         target=release_with(
-            replaced(queue, "victim", lambda original: _first_come_first_preempted(original))
+            replaced(
+                queue, "victim", lambda original: queue_changes.first_come_first_preempted(original)
+            )
         ),
         alone=True,
     ),
@@ -210,7 +212,9 @@ ROWS = (
     mutant(
         "the first is preempted",
         "V1CP-R13",
-        replaced(queue, "victim", lambda original: _first_come_first_preempted(original)),
+        replaced(
+            queue, "victim", lambda original: queue_changes.first_come_first_preempted(original)
+        ),
     ),
     mutant(
         "the tail is preempted, whatever the policy",
@@ -220,7 +224,7 @@ ROWS = (
     mutant(
         "of equals the first is preempted",
         "V1CP-R14",
-        replaced(queue, "victim", lambda original: _by_priority_alone(original)),
+        replaced(queue, "victim", lambda original: queue_changes.by_priority_alone(original)),
     ),
     mutant(
         "the watermark is kept from all",
@@ -245,7 +249,12 @@ ROWS = (
         "V1CP-R28",
         in_cache("prefix_hit", queue_changes.whole_prompt_hit),
     ),
-    mutant("hits are cut short", "V1-R08", in_cache("prefix_hit", queue_changes.hit_cut_short)),
+    mutant(
+        "hits are cut short",
+        "V1-R08",
+        in_cache("prefix_hit", queue_changes.hit_cut_short),
+        alone=True,
+    ),
     mutant(
         "a token too many", "V1-R02", in_scheduler("clamp", queue_changes.one_beyond), alone=True
     ),
@@ -328,22 +337,6 @@ ROWS = (
         in_cache("admit", queue_changes.reserve_before_anyone_runs),
     ),
 )
-
-
-def _first_come_first_preempted(original: Any) -> Any:
-    def victim(config: Any, running: Any) -> Any:
-        return running[0] if config.policy == "fcfs" else original(config, running)
-
-    return victim
-
-
-def _by_priority_alone(original: Any) -> Any:
-    def victim(config: Any, running: Any) -> Any:
-        if config.policy == "priority":
-            return max(running, key=lambda one: one.priority)
-        return original(config, running)
-
-    return victim
 
 
 MUTANTS = (*EVERY_SYSTEM, *INVARIANTS, *ROWS)

@@ -328,3 +328,23 @@ def reserve_before_anyone_runs(original: Any) -> Any:
 def cached_blocks_cost_nothing(original: Any) -> Any:
     """Cached blocks that no request holds are not counted as needed."""
     return lambda pool, hit: 0
+
+
+def first_come_first_preempted(original: Any) -> Any:
+    """The one that came first gives way."""
+
+    def victim(config: Any, running: Any) -> Any:
+        return running[0] if config.policy == "fcfs" else original(config, running)
+
+    return victim
+
+
+def by_priority_alone(original: Any) -> Any:
+    """Of equals, the one that came first gives way."""
+
+    def victim(config: Any, running: Any) -> Any:
+        if config.policy == "priority":
+            return max(running, key=lambda one: one.priority)
+        return original(config, running)
+
+    return victim

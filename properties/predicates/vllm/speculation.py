@@ -48,8 +48,8 @@ def verified_wrongly(history: RunHistory, step: Step) -> str | None:
     none beyond its last (V1CP-R35)."""
     for one in scheduled(history, step):
         tokens = (step.emitted or {}).get(one.id)
-        if not tokens or one.id in history.aborts_inside:
-            continue
+        if not tokens or one.id in history.aborts_inside or not one.accepted:
+            continue  # a recorded run does not say how many of its drafts are right
         right = speculation.right(one, step.scheduled[one.id])
         due = 1 + right if one.output_len is None else min(1 + right, max(one.tokens_left, 1))
         if tokens != due:

@@ -176,7 +176,10 @@ def added(**changes: Any) -> Line:
             "3: $.inside: 1; valid: true or false",
         ),
         ([*BEGIN, {"op": "add", "request": 3}, OK], "3: $.request: 3; valid: an object"),
-        ([*BEGIN, added(arrival=3), OK], "3: $.request.arrival: unknown key; valid: id, max"),
+        (
+            [*BEGIN, added(arrival=3), OK],
+            "3: $.request.arrival: unknown key; valid: accepted, id, max",
+        ),
         ([*BEGIN, added(max_tokens=0), OK], "3: $.request.max_tokens: 0: Expected `int` >= 1"),
         ([*BEGIN, added(prompt=[["a"]]), OK], '3: $.request.prompt[0]: ["a"]: Expected `array`'),
         ([*BEGIN, added(output_len=99), OK], "3: $.request.output_len: 99 is more than max_tokens"),
