@@ -14,7 +14,7 @@ from ....model.vllm.scheduler import Plan
 from ....model.vllm.state import Sequence, State
 from ..faulty_targets import AcceptsEverything
 from ..mutant import Mutant, Plant, replaced
-from . import changes, queue_changes
+from . import changes, pool_changes, queue_changes
 from .mutants import in_cache, in_scheduler, mutant
 
 
@@ -160,7 +160,7 @@ KNOWN_BUGS = (
         "020",
         "cached blocks not counted",
         "ALL-R01",
-        in_cache("unheld", queue_changes.cached_blocks_cost_nothing),
+        in_cache("unheld", pool_changes.cached_blocks_cost_nothing),
         alone=True,
     ),
     _bug(

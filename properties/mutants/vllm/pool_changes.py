@@ -38,3 +38,8 @@ def watermark_beside_the_first_chunk(original: Any) -> Any:
         return None if left is not None and left < reserve else admitted
 
     return admit
+
+
+def cached_blocks_cost_nothing(original: Any) -> Any:
+    """Cached blocks that no request holds are not counted as needed."""
+    return lambda pool, hit: 0

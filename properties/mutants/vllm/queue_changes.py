@@ -325,11 +325,6 @@ def reserve_before_anyone_runs(original: Any) -> Any:
     return admit
 
 
-def cached_blocks_cost_nothing(original: Any) -> Any:
-    """Cached blocks that no request holds are not counted as needed."""
-    return lambda pool, hit: 0
-
-
 def first_come_first_preempted(original: Any) -> Any:
     """The one that came first gives way."""
 
