@@ -48,7 +48,7 @@ SPYRE = ("admission", "blocks", "forward", "padding", "pausing", "peak", "schedu
 LLMSERVINGSIM = ("batches", "kv_cache", "scheduler", "completion")
 JUDGED = (
     Judging("spyre", "sound", SPYRE),
-    Judging("vllm", "documented", ("kv_cache", "queue", "scheduler")),
+    Judging("vllm", "documented", ("kv_cache", "queue", "scheduler", "speculation")),
     Judging("nano_vllm", "documented", ("block_manager", "scheduler")),
     # The deck bounds the sequences that run, the release those of one step.
     Judging("nano_vllm", "0.2.0", ("block_manager", "scheduler"), frozenset({"NAN-R40"})),
