@@ -156,7 +156,7 @@ class RunHistory:
         else:
             has_finished = step.finished.get(account.id, "aborted") != "aborted"
         if has_finished:
-            return account.prompt + account.regenerated - step.scheduled.get(account.id, 0)
+            return max(account.prompt + account.regenerated - step.scheduled.get(account.id, 0), 0)
         return 0
 
     @property

@@ -46,7 +46,7 @@ def test_the_right_drafts_come_out_and_one_token_more(
     assert (reported is not None) is breaks
 
 
-def test_of_a_recorded_run_nobody_says_how_many_drafts_are_right() -> None:
+def test_a_recorded_run_without_the_number_of_right_drafts_is_not_judged() -> None:
     step = ran({"a": 4}, emitted={"a": 3})
     assert speculation.verified_wrongly(before(drafting()), step) is None
 
@@ -92,3 +92,10 @@ def test_with_its_first_chunk_a_request_may_get_its_lookahead(held: int) -> None
     step = ran({"a": 3}, computed={"a": 3}, blocks={"a": tuple(range(1, held + 1))})
     assert blocks.holds_wrong_number(history, step) is None
     assert speculation.lookahead_without_block(history, step) is None
+
+
+def test_a_request_that_is_padded_and_ends_at_once_found_nothing_in_the_cache() -> None:
+    history = book(request("a", 1), **DRAFTS)
+    step = ran({"a": 4}, emitted={"a": 1}, finished={"a": "eos"}, prefix_hit={})
+    assert history.hit_now(step, history.live["a"]) == 0
+    assert budget.beyond_known(history, step) == "a computes 4 tokens, 1 are known and not computed"
