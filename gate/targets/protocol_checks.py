@@ -67,9 +67,9 @@ def check_keys(
         if key not in kinds:
             raise RefusedError(f"$.config.{key}: unknown key; valid keys are {', '.join(kinds)}")
     for key, kind in kinds.items():
-        if key in may_miss and key not in config:
-            continue
         if key not in config:
+            if key in may_miss:
+                continue
             raise RefusedError(f"$.config.{key} is missing; valid is {kind.valid}")
         if not kind.accepts(config[key]):
             raise refuse(key, config[key], kind.valid)

@@ -15,11 +15,13 @@ else:
     from streams import FIRST_TOKEN, Output
     from vllm_offline import MODEL
 
+KEYS = ("num_speculative_tokens", "num_lookahead_tokens")  # absent without speculation
 NO_DRAFT = -1  # what some releases fill up with, where a request has no drafts
 
 
 def drafter(config: Mapping[str, Any]) -> tuple[str, int] | None:
-    """vLLM's method and the tokens that it proposes: EAGLE has slots of its own, n-gram none."""
+    """vLLM's method and the tokens that it proposes: EAGLE has keys and values of its own,
+    n-gram none."""
     drafts = config.get("num_speculative_tokens", 0)
     if not drafts:
         return None

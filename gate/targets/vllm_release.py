@@ -14,19 +14,21 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING or __package__:
     from . import scheduler_class
     from .protocol_checks import RefusedError, refuse
+    from .vllm_drafts import KEYS as DRAFT_KEYS
     from .vllm_drafts import drafter, speculative_config
     from .vllm_offline import engine_config, prepare_environment
 else:
     import scheduler_class
     from protocol_checks import RefusedError, refuse
+    from vllm_drafts import KEYS as DRAFT_KEYS
     from vllm_drafts import drafter, speculative_config
     from vllm_offline import engine_config, prepare_environment
 
 # What vLLM calls a key of the scenario format where it has another name for it.
 VLLM_NAMES = {"policy": "scheduling_policy", "reserve_full_isl": "scheduler_reserve_full_isl"}
 # The pool is not an option: it is given to the scheduler, as the engine core gives it.
-# A drafter is one option of vLLM: of the two keys that describe it.
-NOT_OPTIONS = frozenset({"num_blocks", "num_speculative_tokens", "num_lookahead_tokens"})
+# Two keys describe the drafter, which is one option of vLLM.
+NOT_OPTIONS = frozenset({"num_blocks", *DRAFT_KEYS})
 # Options of vLLM's scheduler whose defaults do not depend on the hardware.
 OPTIONS = (
     *("policy", "watermark", "reserve_full_isl", "enable_chunked_prefill"),

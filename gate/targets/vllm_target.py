@@ -13,6 +13,7 @@ if TYPE_CHECKING or __package__:
     from . import protocol_checks, scheduler_class
     from .jsonl import serve
     from .release_adapter import Hosted, HostedTarget
+    from .vllm_drafts import KEYS as DRAFT_KEYS
     from .vllm_engine import Engine
     from .vllm_observation import look_at, look_before, observe, observed_fields
     from .vllm_offline import fix_hash_seed
@@ -22,6 +23,7 @@ else:
     import scheduler_class
     from jsonl import serve
     from release_adapter import Hosted, HostedTarget
+    from vllm_drafts import KEYS as DRAFT_KEYS
     from vllm_engine import Engine
     from vllm_observation import look_at, look_before, observe, observed_fields
     from vllm_offline import fix_hash_seed
@@ -42,7 +44,6 @@ KEYS = {
     "num_speculative_tokens": protocol_checks.COUNT,
     "num_lookahead_tokens": protocol_checks.COUNT,
 }
-SPECULATION = ("num_speculative_tokens", "num_lookahead_tokens")  # absent without it
 
 
 class VllmTarget(HostedTarget):
@@ -51,7 +52,7 @@ class VllmTarget(HostedTarget):
     def open(self, system: str, config: dict[str, Any]) -> Hosted:
         """A scheduler of its own; raises RefusedError."""
         protocol_checks.check_system(system, "vllm")
-        protocol_checks.check_keys(config, KEYS, may_miss=SPECULATION)
+        protocol_checks.check_keys(config, KEYS, may_miss=DRAFT_KEYS)
         release = load_release()
         engine = Engine(release, config)
         title = scheduler_class.title("vllm", release.version)

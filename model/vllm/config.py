@@ -23,7 +23,7 @@ class VllmConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
 
     `watermark` is a share of the pool, null block included; `long_prefill_token_threshold` 0 for
     none. After each token, `num_speculative_tokens` more are proposed; `num_lookahead_tokens` is as
-    many where the drafter writes to the same blocks (EAGLE), 0 where it does not (n-gram). Without
+    many where the drafter has keys and values of its own (EAGLE), 0 where not (n-gram). Without
     speculation these two are absent: a target that knows nothing of it is not asked.
     """
 

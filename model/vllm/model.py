@@ -54,7 +54,7 @@ class VllmModel(ReferenceModel[State]):
         slots = speculation.most_slots(config, longest - 1)
         needed = blocks_for(slots, config.block_size)
         if config.drafts:
-            sentence += f" and drafts, {slots} at once,"
+            sentence += f", {slots} with drafts,"
         if config.num_blocks is not None and needed > config.num_blocks:
             return f"{sentence} needs {needed} blocks of {config.num_blocks}"
         if not config.enable_chunked_prefill and longest - 1 > config.max_num_batched_tokens:

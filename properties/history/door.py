@@ -33,9 +33,9 @@ def spyre_can_run(config: Config, prompt: int, max_tokens: int) -> bool:
 def vllm_can_run(config: Config, prompt: int, max_tokens: int) -> bool:
     """All of it is within the length, the pool, and, where prompts are not cut, the budget."""
     whole = prompt + max_tokens
-    cut = config["enable_chunked_prefill"] or whole <= config["max_num_batched_tokens"]
-    fits = fits_pool(config, whole + drafts(config) + lookahead(config))
-    return bool(cut) and whole <= config["max_model_len"] and fits
+    with_drafts = whole + drafts(config) + lookahead(config)
+    within = whole <= config["max_model_len"] and fits_pool(config, with_drafts)
+    return within and llmservingsim_can_run(config, prompt, max_tokens)
 
 
 def nano_can_run(config: Config, prompt: int, max_tokens: int) -> bool:

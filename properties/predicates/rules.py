@@ -17,8 +17,8 @@ LOCKSTEP = "ALL-R07"
 OWN_TOKENS = "ALL-R11"
 AT_THE_DOOR = "ALL-R12"
 SHOWN = "ALL-R13"
-# What no state of a model shows: these are judged in runs only.
 DRAFTS = frozenset({"V1CP-R30", "V1CP-R35"})  # no scope of the explorer has any
+# What no state of a model shows: these are judged in runs only.
 NOT_EXPLORED = frozenset({LOCKSTEP, OWN_TOKENS, AT_THE_DOOR, SHOWN}) | DRAFTS
 EVERY_SYSTEM = "ALL-"
 

@@ -13,6 +13,7 @@ from ...model.faults import ConfigRefused
 from ...model.scenario import Request, Scenario, Segment
 from ...model.systems import full_config
 from ..checking.session import Session
+from ..history import speculation
 from ..history.run_history import RunHistory
 from ..predicates.predicate import Broken
 from ..predicates.rules import ends_run
@@ -199,7 +200,7 @@ class SchedulerMachine(RuleBasedStateMachine):
             self.generators.contents(self.config, self.requests, name, shape.prompt)
         )
         shape = self.generators.fitted(self.config, content, shape)
-        drafts = self.config.get("num_speculative_tokens", 0)
+        drafts = speculation.drafts(self.config)
         request = Request(
             id=name,
             arrival=self.history.step,

@@ -39,7 +39,7 @@ def holds_wrong_number(history: RunHistory, step: Step) -> str | None:
         most = max(covered, speculation.slots(history.config, computed))
         if not blocks_for(history, covered) <= held <= blocks_for(history, most):
             needed = blocks_for(history, covered)
-            drafts = f", with drafts {covered}," if covered > computed else ""
+            drafts = f" ({covered} with drafts)" if covered > computed else ""
             return (
                 f"{name} holds {held} blocks; its {computed} computed tokens{drafts} are {needed}"
             )

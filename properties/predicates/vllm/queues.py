@@ -154,6 +154,8 @@ def _missing(history: RunHistory, one: RequestHistory, tokens: int) -> int:
 
 def _must_fit(history: RunHistory, step: Step, one: RequestHistory, left: int) -> int:
     """Tokens of a request for which blocks must be free, at most."""
+    if history.config["reserve_full_isl"] and not speculation.lookahead(history.config):
+        return one.num_tokens
     hit = history.max_hit(step, one) if caches(history.config) else 0
     chunk = min(one.num_tokens, hit + min(threshold(history), left))
     slots = speculation.slots(history.config, chunk)
