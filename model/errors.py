@@ -1,4 +1,4 @@
-"""The one error of the core: an input that means nothing, with the place where it stands."""
+"""The errors of the core: an input that means nothing, and a release that ends."""
 
 
 class InputError(ValueError):
@@ -8,3 +8,7 @@ class InputError(ValueError):
         super().__init__(f"{path}: {problem}")
         self.path = path
         self.problem = problem
+
+
+class ReleaseEnded(Exception):  # noqa: N818 (what the modelled release does, no error of ours)
+    """The modelled release does not survive this step: from here on its model says nothing."""

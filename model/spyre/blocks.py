@@ -5,7 +5,8 @@ for promises. Counts are in blocks.
 """
 
 from .. import allocator, prefix
-from ..pool import Pool, free_blocks, give_back
+from ..errors import ReleaseEnded
+from ..pool import Pool, blocks_for, fits, free_blocks, give_back, unheld
 from .config import SpyreConfig
 from .revision import Revision
 from .state import Sequence, State
@@ -50,6 +51,14 @@ def fits_pool(config: SpyreConfig, revision: Revision, state: State, newcomer: S
     return needed <= free - reserved(config, revision, state)
 
 
+def fits_prompt(config: SpyreConfig, state: State, newcomer: Sequence) -> bool:
+    """Blocks for the whole prompt are free: all that a release without reservation asks (2.1.2,
+    by vLLM's own allocation)."""
+    hit = prefix_hit(config, state, newcomer)
+    needed = blocks_for(newcomer.prompt, config.block_size) - len(hit)
+    return fits(state.pool, needed + unheld(state.pool, hit))
+
+
 def admit(config: SpyreConfig, state: State, newcomer: Sequence) -> tuple[Sequence, Pool]:
     """The newcomer with the cached blocks of its prompt, which are in use from now on: its
     chunks take no step (SPY-R54), and no block of it is stored again (SPY-R57)."""
@@ -61,7 +70,14 @@ def admit(config: SpyreConfig, state: State, newcomer: Sequence) -> tuple[Sequen
 
 def hold(config: SpyreConfig, one: Sequence, covered: int, pool: Pool) -> tuple[Sequence, Pool]:
     """The request with blocks for its first `covered` tokens (SPY-R02); those that fill up are
-    published."""
+    published.
+
+    Raises:
+        ReleaseEnded: no block is free, which cannot be where blocks are reserved. vLLM's scheduler
+            then preempts a request, and an assertion ends the release.
+    """
+    if not fits(pool, allocator.missing_blocks(one, covered, config.block_size)):
+        raise ReleaseEnded(f"no block is free for token {covered} of {one.id}")
     one, pool = allocator.hold(pool, one, covered, config.block_size)
     if not config.prefix_caching:
         return one, pool

@@ -50,23 +50,18 @@ def read_config(values: Mapping[str, Any], revision: str) -> SpyreConfig:
 
 
 def check_pool(config: SpyreConfig, revision: str) -> None:
-    """Refuse a pool with which the release does not start, or does not survive.
+    """Refuse a pool with which the release does not start.
 
     Raises:
-        InputError: for 2.1.2, which reserves nothing, a pool that can run out; for 2.5.2 one that
-            cannot hold a request of max_model_len, as vLLM's own start-up does.
+        InputError: for 2.5.2, a pool that cannot hold a request of max_model_len, as vLLM's own
+            start-up does.
     """
-    smallest = {
-        "2.1.2": (config.max_batch_tkv + config.max_model_len, "can run out"),
-        "2.5.2": (config.max_model_len, "cannot hold a request of max_model_len tokens"),
-    }
-    if config.num_blocks is None or revision not in smallest:
+    if config.num_blocks is None or revision != "2.5.2":
         return
-    tokens, problem = smallest[revision]
-    valid = -(-tokens // config.block_size)
+    valid = -(-config.max_model_len // config.block_size)
     if config.num_blocks < valid:
         raise InputError(
             "$.config.num_blocks",
-            f"{config.num_blocks} {problem} in revision {revision}; "
-            f"valid: null or at least {valid}",
+            f"{config.num_blocks} cannot hold a request of max_model_len tokens in revision "
+            f"{revision}; valid: null or at least {valid}",
         )

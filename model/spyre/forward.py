@@ -133,9 +133,10 @@ def compute_decode(config: SpyreConfig, state: State) -> tuple[State, Forward]:
     )
 
 
-def compute_nothing(state: State) -> tuple[State, Forward]:
-    """An idle step: the scheduler forgets its tkv."""
-    return state._replace(tkv=0, last_step_was_prefill=False), Forward({}, {}, {}, 0)
+def compute_nothing(state: State, *, after_choice: bool) -> tuple[State, Forward]:
+    """An idle step: the scheduler forgets its tkv. `after_choice`: it had chosen a prefill, and
+    takes the step for one."""
+    return state._replace(tkv=0, last_step_was_prefill=after_choice), Forward({}, {}, {}, 0)
 
 
 def after_forward(

@@ -19,7 +19,10 @@ from .state import Sequence, State
 
 
 class Decision(Record, frozen=True):
-    """What runs in this step: the chunk of one request, the decode batch, or nothing."""
+    """What runs in this step: the chunk of one request, the decode batch, or nothing.
+
+    An idle step has a member where a prompt was chosen for which there was no room.
+    """
 
     kind: Literal["prefill", "decode", "idle"]
     members: tuple[Sequence, ...] = ()
@@ -62,6 +65,9 @@ def decide(config: SpyreConfig, revision: Revision, state: State) -> tuple[State
     """
     chosen = admission.candidate(config, revision, state)
     if chosen is not None:
+        starts_without_promise = chosen.computed == 0 and not revision.reserves_blocks
+        if starts_without_promise and not blocks.fits_prompt(config, state, chosen):
+            return state, Decision("idle", (chosen,))
         return state, Decision("prefill", (chosen,))
     if revision.pauses:
         state = pausing.pause_and_resume(config, state)
@@ -79,7 +85,7 @@ def compute(
         return forward.compute_chunk(config, revision, state, decision.members[0])
     if decision.kind == "decode":
         return forward.compute_decode(config, state)
-    return forward.compute_nothing(state)
+    return forward.compute_nothing(state, after_choice=bool(decision.members))
 
 
 def complete(

@@ -69,17 +69,15 @@ def configs(draw: st.DrawFn, scale: Scale, revision: str) -> dict[str, Any]:
         "max_batch_tkv": limit,
         "interleave": draw(st.sampled_from((True, True, True, False))),
         "prefix_caching": draw(st.booleans()),
-        "num_blocks": draw(pools(blocks, max_num_seqs, revision)),
+        "num_blocks": draw(pools(blocks, max_num_seqs)),
         "pausing": revision != "2.5.2" or draw(st.sampled_from((True, True, False))),
         "long_output_priority": revision == "2.5.2" and draw(st.booleans()),
     }
 
 
-def pools(longest: int, max_num_seqs: int, revision: str) -> st.SearchStrategy[int | None]:
+def pools(longest: int, max_num_seqs: int) -> st.SearchStrategy[int | None]:
     """Usable blocks: no bound, or from one request of max_model_len (`longest` blocks; less no
-    server starts with) to half of what a full batch could want. 2.1.2 has no rule for pools."""
-    if revision == "2.1.2":
-        return st.none()
+    server starts with) to half of what a full batch could want."""
     return st.one_of(
         st.none(), st.none(), st.integers(longest, longest + max_num_seqs * longest // 2)
     )

@@ -11,9 +11,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from schedproof.gate.files.scenario_file import read_scenario
+from schedproof.gate.targets.factory import opened
+from schedproof.gate.targets.supported_releases import ReleaseError
+from schedproof.gate.targets.target_spec import parse_target
 from schedproof.model.spyre.peak import peak_volume
 from schedproof.model.spyre.tkv import max_tkv
 from schedproof.model.spyre.volumetric import Decoding, Newcomer
+from schedproof.properties.checking.replay import replay
+from schedproof.spec.catalogue import load
 
 FILE = Path(__file__).resolve().parents[2] / "examples" / "exact_admission.py"
 
@@ -101,3 +107,20 @@ def test_the_rest_is_asked_by_the_batchs_own_tkv_and_what_is_remembered_stays(
     assert scheduler._satisfies_last_chunk_constraints("waits") is False
     assert scheduler.asked_by == max_tkv(lengths[1:], 64)
     assert scheduler.tkv == 32_000
+
+
+@pytest.mark.slow
+def test_on_2_1_2_it_takes_the_decode_step_that_the_release_idles() -> None:
+    scenario = read_scenario(
+        FILE.parents[1] / "tests/corpus/idle-by-the-tkv-of-a-batch-that-left.json"
+    )
+    rules = [rule for rule in load("spyre") if rule.id == "SPY-R35"]
+    broken = []
+    for scheduler in ("", f":{FILE}:ExactAdmission"):
+        spec = parse_target(f"sendnn-inference==2.1.2{scheduler}")
+        try:
+            with opened(spec, offline=True) as there:
+                broken.append([one.rule for one in replay(there.target, scenario, rules).broken])
+        except ReleaseError:
+            pytest.skip("sendnn-inference 2.1.2 is not installed")
+    assert broken == [["SPY-R35"], []]

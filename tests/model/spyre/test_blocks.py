@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from schedproof.model.errors import ReleaseEnded
 from schedproof.model.pool import Pool
 from schedproof.model.spyre import blocks
 from schedproof.model.spyre.revision import RELEASE_2_1_2, RELEASE_2_5_2, SOUND
@@ -18,6 +19,24 @@ S4, S8 = (("s", 4),), (("s", 8),)
 
 
 # --- what is cached --------------------------------------------------------------------------
+
+
+def test_without_a_promise_the_whole_prompt_must_fit_and_what_others_hold_of_it_is_there() -> None:
+    cached = {S4: (1,), S8: (2,)}
+    newcomer = waiting(9, content=(("s", 9),))
+    assert not blocks.fits_prompt(config(), State(pool=Pool(2)), newcomer)
+    assert blocks.fits_prompt(config(), State(pool=Pool(3)), newcomer)
+    assert blocks.fits_prompt(config(), State(), newcomer)
+    one_free = Pool(3, (), 3, (), cached)  # blocks 1 and 2 are held
+    assert blocks.fits_prompt(CACHING, State(pool=one_free), newcomer)
+    both_cached_free = Pool(3, (), 4, ((2, S8), (1, S4)), cached)  # free ones are taken, too
+    assert not blocks.fits_prompt(CACHING, State(pool=both_cached_free), newcomer)
+
+
+def test_a_release_ends_where_no_block_is_free() -> None:
+    one = decoding("a", 4, 2, blocks=(1,))
+    with pytest.raises(ReleaseEnded, match="no block is free for token 5 of a"):
+        blocks.hold(config(), one, 5, Pool(1, (), 2))
 
 
 def test_a_prompt_hits_what_is_cached_where_caching_is_on() -> None:

@@ -349,7 +349,7 @@ def test_a_block_that_a_decode_step_fills_can_be_found_by_what_was_generated() -
 
 def test_an_idle_step_forgets_the_tkv_of_the_scheduler_but_not_that_of_the_runner() -> None:
     state = State(last_step_was_prefill=True, tkv=9, runner_tkv=9, lost_blocks=2)
-    after, computed = forward.compute_nothing(state)
+    after, computed = forward.compute_nothing(state, after_choice=False)
     assert after == State(last_step_was_prefill=False, tkv=0, runner_tkv=9, lost_blocks=2)
     assert computed == Forward({}, {}, {}, 0)
 

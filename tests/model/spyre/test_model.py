@@ -40,11 +40,6 @@ def test_the_model_is_that_of_the_revision_with_the_configuration_read(revision:
     [
         ("sound", {"block": 4}, "$.config.block"),
         ("documented", {"long_output_priority": True}, "$.config.long_output_priority"),
-        (
-            "2.1.2",
-            {"max_batch_tkv": 256, "max_model_len": 64, "num_blocks": 4},
-            "$.config.num_blocks",
-        ),
         ("2.5.2", {"max_model_len": 64, "block_size": 4, "num_blocks": 15}, "$.config.num_blocks"),
     ],
 )

@@ -670,3 +670,37 @@ def test_paused_requests_take_turns_and_whoever_waits_may_go_when_nobody_runs() 
         ("decode", ["b"], ["c"]),
         ("decode", ["c"], []),
     ]
+
+
+# --- 2.1.2 and a pool that runs out -----------------------------------------------------------
+
+
+def test_2_1_2_chooses_a_prompt_without_room_and_idles_every_second_step() -> None:
+    """Prompts of 3 and 2 blocks, a pool of 4: the second one waits until the first has left."""
+    target = started("2.1.2", **TIGHT, num_blocks=4)
+    steps = list(play(target, [Arrival(0, "a", 9, 4), Arrival(0, "b", 8, 1)]))
+    kinds = ["prefill", "prefill", "decode", "idle", "decode", "idle", "decode", "prefill"]
+    assert [one["kind"] for one in steps] == kinds
+    assert all(one["tkv"] is None for one in steps if one["kind"] == "idle")
+
+
+def test_without_interleaving_2_1_2_idles_for_ever() -> None:
+    target = started("2.1.2", **TIGHT, num_blocks=4, interleave=False)
+    for arrival in (Arrival(0, "a", 9, 4), Arrival(0, "b", 8, 1)):
+        add(target, arrival)
+    kinds = [target.step()["step"]["kind"] for _ in range(20)]
+    assert kinds == ["prefill"] * 2 + ["idle"] * 18
+
+
+def test_2_1_2_ends_where_a_request_that_decodes_finds_no_block() -> None:
+    target = started("2.1.2", **TIGHT, num_blocks=5)
+    for arrival in (Arrival(0, "a", 8, 4), Arrival(0, "b", 8, 4)):
+        add(target, arrival)
+    kinds = [target.step()["step"]["kind"] for _ in range(3)]
+    assert kinds == ["prefill", "decode", "prefill"]
+    reply = target.step()
+    assert not reply["ok"]
+    assert (reply["error"], reply["message"]) == (
+        "crashed",
+        "no block is free for token 9 of b",
+    )

@@ -74,7 +74,6 @@ def test_options_that_a_revision_does_not_have_stay_at_their_defaults(scale, dat
     for revision in ("sound", "documented", "2.1.2"):
         config = data.draw(spyre.configs(scale, revision))
         assert (config["pausing"], config["long_output_priority"]) == (True, False)
-    assert data.draw(spyre.configs(scale, "2.1.2"))["num_blocks"] is None
 
 
 @pytest.mark.parametrize("scale", SCALES)
