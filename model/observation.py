@@ -16,6 +16,8 @@ Ids = tuple[str, ...]
 class Step(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One step after its completion; `None` marks a field that the target does not show.
 
+    `emitted_at`: which token of a request's output the first one is that it emits, from 0.
+    `parked`: of those that wait, the ones that hold blocks which are loaded, or were.
     Token counts and throughputs are in tokens, `left_pad_blocks`, `free_blocks` and
     `reserved_blocks` in blocks.
     Lists are in queue order and hold the requests after those that finished have left.
@@ -40,6 +42,8 @@ class Step(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     slot_blocks: dict[str, tuple[Count, ...]] | None = None
     prompt_throughput: Count | None = None
     decode_throughput: Count | None = None
+    emitted_at: dict[str, Count] | None = None
+    parked: Ids | None = None
 
 
 FIELDS = frozenset(Step.__struct_fields__)

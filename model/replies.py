@@ -67,7 +67,9 @@ def read_ok(op: str, reply: Any) -> str | None:
         raise TargetBroken(op, f"ok is {_text(reply.get('ok'))}; valid: true or false", "")
     error = reply.get("error")
     if error == "crashed":
-        raise TargetCrashed(op, _text(reply.get("message")), _text(reply.get("traceback"), 10**6))
+        raise TargetCrashed(
+            op, _text(reply.get("message")), _text(reply.get("traceback", ""), 10**6)
+        )
     if (op, error) in (("add", "rejected"), ("abort", "unsupported")):
         return _text(reply.get("message"))
     raise TargetBroken(

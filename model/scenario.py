@@ -25,7 +25,8 @@ class Request(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     """One client request. Lengths are in tokens, `arrival` and `abort_at` in steps from 0.
 
     `accepted`: of the drafts of speculative decoding, how many are right in the n-th step that
-    computes some, over and over; none where it is empty.
+    computes some, over and over; none where it is empty. `external_tokens`: of its prompt, how many
+    a connector can load, which takes `load_steps` steps beyond the one that parks it.
     """
 
     id: Name
@@ -37,6 +38,8 @@ class Request(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     abort_inside: bool = False
     priority: int = 0
     accepted: Annotated[tuple[Accepted, ...], msgspec.Meta(max_length=MOST_ACCEPTED)] = ()
+    external_tokens: Accepted = 0
+    load_steps: StepNumber = 0
 
     @property
     def prompt_len(self) -> int:
@@ -59,6 +62,8 @@ class Request(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
         }
         if self.accepted:  # a target that knows nothing of speculation is not asked
             asked["accepted"] = list(self.accepted)
+        if self.external_tokens:  # nor one that knows nothing of connectors
+            asked |= {"external_tokens": self.external_tokens, "load_steps": self.load_steps}
         return asked
 
 

@@ -10,14 +10,17 @@ from typing import Any, Protocol
 
 import msgspec
 
-from .errors import InputError
+from .errors import InputError, ReleaseEnded
 from .scenario import Request, check_requests
 from .spyre.model import SpyreModel
 from .spyre.revision import admitting_by
 from .systems import Model, full_config, make_model
 
 Reply = dict[str, Any]
-REQUEST_KEYS = frozenset({"id", "prompt", "max_tokens", "output_len", "priority", "accepted"})
+REQUEST_KEYS = frozenset(
+    {"id", "prompt", "max_tokens", "output_len", "priority", "accepted"}
+    | {"external_tokens", "load_steps"}
+)
 
 
 class Target(Protocol):
@@ -120,11 +123,14 @@ class ModelTarget:
         return {"ok": True}
 
     def step(self) -> Reply:
-        """One step of the model."""
+        """One step of the model; where the release that it models would not survive, a crash."""
         model = self._model
         if model is None:
             return _not_started("step")
-        self._state, seen = model.step(self._state, self._abort_inside)
+        try:
+            self._state, seen = model.step(self._state, self._abort_inside)
+        except ReleaseEnded as end:
+            return {"ok": False, "error": "crashed", "message": str(end)}
         self._abort_inside = ()
         return {"ok": True, "step": seen}
 

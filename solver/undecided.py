@@ -180,8 +180,10 @@ class OpenRequestHistory:
     """The history of a request that is not fully decided, with the fields of `RequestHistory`."""
 
     beyond = False  # the models refuse a request that exceeds a limit by itself
-    drafted = slots = 0  # no scope has speculative decoding
+    drafted = slots = promised = 0  # no scope has speculative decoding, or steps in flight
     accepted: tuple[int, ...] = ()
+    load_steps = load_left = 0  # nor a connector
+    parked_since: int | None = None
 
     def __init__(self, request: str, candidates: Candidates, arrival: int = 0) -> None:
         self.id = request

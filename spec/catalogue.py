@@ -32,6 +32,7 @@ FIELDS = (
     *("emitted", "tkv", "left_pad_blocks", "waiting", "running", "prefilling", "paused"),
     *("preempted", "finished", "computed", "prefix_hit", "blocks", "free_blocks"),
     *("reserved_blocks", "slot_blocks", "prompt_throughput", "decode_throughput"),
+    *("emitted_at", "parked"),
 )
 # What the reply to `start` may say besides.
 STARTED = ("defaults",)

@@ -9,9 +9,8 @@ import pytest
 
 from schedproof.model.scenario import Request
 from schedproof.model.spyre import padding, prefix, tkv
-from schedproof.model.spyre.config import SpyreConfig, read_config
-from schedproof.model.spyre.model import SpyreModel
-from schedproof.model.spyre.revision import REVISIONS
+from schedproof.model.spyre.config import SpyreConfig
+from schedproof.model.spyre.model import SpyreModel, make_model
 from schedproof.model.spyre.state import Sequence as Held
 from schedproof.model.target import ModelTarget
 
@@ -80,9 +79,8 @@ def arrival_of(request: dict[str, Any]) -> Arrival:
 
 
 def model_of(revision: str, config: dict[str, Any]) -> SpyreModel:
-    """The model in a table's configuration. Its pool may be one that the release survives only
-    in this very run, which `make_model` would refuse."""
-    return SpyreModel(read_config(config, revision), REVISIONS[revision])
+    """The model in a table's configuration."""
+    return make_model(revision, config)
 
 
 def request_of(arrival: Arrival) -> Request:

@@ -23,6 +23,7 @@ ROOMS = {
             "web",
             "compare",
             "campaign",
+            "matrix",
             "library",
             "cli",
             "plugin",

@@ -207,7 +207,8 @@ def _shown(value: Any) -> str:
 
 def _plain_request(request: dict[str, Any]) -> dict[str, Any]:
     """The request without what the format's defaults say anyway."""
-    defaults = {"abort_at": None, "abort_inside": False, "priority": 0, "accepted": ()}
+    defaults: dict[str, Any] = {"abort_at": None, "abort_inside": False, "priority": 0}
+    defaults |= {"accepted": (), "external_tokens": 0, "load_steps": 0}
     plain = {k: v for k, v in request.items() if defaults.get(k, ...) != v}
     if plain.get("output_len") in (None, plain["max_tokens"]):
         plain.pop("output_len", None)

@@ -58,7 +58,10 @@ ERRORS = {
     "step": ("crashed",),
     "stop": ("crashed",),
 }
-ADDED_KEYS = ("id", "prompt", "max_tokens", "output_len", "priority", "accepted")
+ADDED_KEYS = (
+    *("id", "prompt", "max_tokens", "output_len", "priority", "accepted"),
+    *("external_tokens", "load_steps"),
+)
 
 
 def read_trace(

@@ -15,7 +15,14 @@ Share = Annotated[float, msgspec.Meta(ge=0, lt=1)]
 
 REVISIONS = ("documented",)
 NULL_BLOCK = 1  # blocks of a pool that hold no request's tokens
-SPECULATION = ("num_speculative_tokens", "num_lookahead_tokens")
+# Keys that are absent where they say nothing: targets that know nothing of them are not asked.
+SAYING_NOTHING = {
+    "num_speculative_tokens": 0,
+    "num_lookahead_tokens": 0,
+    "async_scheduling": False,
+    "pipeline_parallel_size": 1,
+    "kv_connector": False,
+}
 
 
 class VllmConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -23,8 +30,11 @@ class VllmConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
 
     `watermark` is a share of the pool, null block included; `long_prefill_token_threshold` 0 for
     none. After each token, `num_speculative_tokens` more are proposed; `num_lookahead_tokens` is as
-    many where the drafter has keys and values of its own (EAGLE), 0 where not (n-gram). Without
-    speculation these two are absent: a target that knows nothing of it is not asked.
+    many where the drafter has keys and values of its own (EAGLE), 0 where not (n-gram). With
+    `async_scheduling` a step is decided while the one before it is computed; of a pipeline each
+    stage computes a decision. With a `kv_connector` requests may be parked while what it has of
+    their keys and values is loaded. Where they say nothing, these last keys are absent: a target
+    that knows nothing of them is not asked.
     """
 
     block_size: Positive = 16
@@ -40,6 +50,24 @@ class VllmConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     reserve_full_isl: bool = True  # V1CP-R23
     num_speculative_tokens: Count | UnsetType = UNSET
     num_lookahead_tokens: Count | UnsetType = UNSET
+    async_scheduling: bool | UnsetType = UNSET
+    pipeline_parallel_size: Positive | UnsetType = UNSET
+    kv_connector: bool | UnsetType = UNSET
+
+    @property
+    def loads(self) -> bool:
+        """Requests may be parked while a connector loads what it has of them."""
+        return self.kv_connector is True
+
+    @property
+    def decides_ahead(self) -> bool:
+        """A request is scheduled again while its last token is on its way."""
+        return self.async_scheduling is True
+
+    @property
+    def depth(self) -> int:
+        """Decisions on their way at once, at most: 1 if each completes before the next."""
+        return 2 if self.decides_ahead else self.pipeline_parallel_size or 1
 
     @property
     def drafts(self) -> int:
@@ -66,7 +94,7 @@ def read_config(values: Mapping[str, Any], revision: str) -> VllmConfig:
     asked = {
         key: value
         for key, value in values.items()
-        if key not in SPECULATION or value not in (0, UNSET)
+        if value is not UNSET and not _says_nothing(key, value)
     }
     config = convert(asked, VllmConfig)
     if config.max_num_batched_tokens < config.max_num_seqs:
@@ -82,7 +110,34 @@ def read_config(values: Mapping[str, Any], revision: str) -> VllmConfig:
             f"({config.max_model_len}); valid: 0 to {config.max_model_len}",
         )
     _check_speculation(config)
+    _check_in_flight(config)
     return config
+
+
+def _says_nothing(key: str, value: Any) -> bool:
+    nothing = SAYING_NOTHING.get(key)
+    return nothing is not None and value == nothing and type(value) is type(nothing)
+
+
+def _check_in_flight(config: VllmConfig) -> None:
+    """Raise InputError for a combination that is not modelled."""
+    if config.decides_ahead and config.pipeline_parallel_size:
+        raise InputError(
+            "$.config.pipeline_parallel_size",
+            f"{config.pipeline_parallel_size} with async_scheduling is not modelled; "
+            "valid: 1, or async_scheduling false",
+        )
+    if config.depth > 1 and config.drafts:
+        raise InputError(
+            "$.config.num_speculative_tokens",
+            f"{config.drafts} with several steps in flight is not modelled; valid: 0, or "
+            "async_scheduling false and pipeline_parallel_size 1",
+        )
+    if config.loads and config.drafts:
+        raise InputError(
+            "$.config.kv_connector",
+            "true with drafts is not modelled; valid: false, or no num_speculative_tokens",
+        )
 
 
 def _check_speculation(config: VllmConfig) -> None:

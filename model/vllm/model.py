@@ -39,6 +39,8 @@ class VllmModel(ReferenceModel[State]):
         return {
             "prefix_hit": self.config.enable_prefix_caching,
             "free_blocks": self.config.num_blocks is not None,
+            "emitted_at": self.config.depth > 1,
+            "parked": self.config.loads,
         }
 
     def refusal(self, request: Request) -> str | None:
@@ -66,7 +68,13 @@ class VllmModel(ReferenceModel[State]):
 
     def arrive(self, state: State, request: Request) -> State:
         """The request joins the waiting queue."""
-        newcomer = Sequence.of(request, priority=request.priority, accepted=request.accepted)
+        accepted = request.accepted if self.config.drafts else ()
+        newcomer = Sequence.of(request, priority=request.priority, accepted=accepted)
+        if self.config.loads:
+            newcomer = newcomer._replace(
+                external=min(request.external_tokens, request.prompt_len),
+                load_steps=request.load_steps,
+            )
         return scheduler.arrive(self.config, state, newcomer)
 
     def abort(self, state: State, request_id: str) -> State:

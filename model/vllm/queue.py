@@ -24,11 +24,25 @@ def enqueued(
 def put_back(
     config: VllmConfig, waiting: tuple[Sequence, ...], preempted: Sequence
 ) -> tuple[Sequence, ...]:
-    """The queue with a preempted request: in front (V1CP-R17), except that a queue by priority
-    knows no front: there it stands where its priority and its arrival put it."""
+    """The queue with a preempted request: in front (V1CP-R17), behind those that were set aside,
+    except that a queue by priority knows no front: there it stands where its priority and its
+    arrival put it."""
     if config.policy == "priority":
         return enqueued(config, waiting, preempted)
-    return (preempted, *waiting)
+    front = sum(one.aside for one in waiting)
+    return (*waiting[:front], preempted, *waiting[front:])
+
+
+def set_aside(waiting: tuple[Sequence, ...], one: Sequence) -> tuple[Sequence, ...]:
+    """The queue in which a request waits for a reason of its own, and others may go (V1-R10)."""
+    return tuple([one._replace(aside=True) if other is one else other for other in waiting])
+
+
+def parked(config: VllmConfig, parked: tuple[Sequence, ...], one: Sequence) -> tuple[Sequence, ...]:
+    """Those that hold blocks and wait, with one more, in the order in which they go."""
+    if config.policy == "priority":
+        return tuple(sorted((*parked, one), key=importance))
+    return (*parked, one)
 
 
 def victim(config: VllmConfig, running: tuple[Sequence, ...]) -> Sequence:

@@ -10,15 +10,16 @@ from typing import Any, NamedTuple
 
 from ..members import find, without
 from ..pool import Pool, free_blocks
-from . import kv_cache, queue, speculation
+from . import connector, in_flight, kv_cache, queue, speculation
 from .config import VllmConfig
-from .state import Sequence, State
+from .state import Flight, Sequence, State
 
 
 class Plan(NamedTuple):
     """A step half decided: what is left of the budget (tokens), and what runs so far.
 
-    `scheduled` are the tokens of each request, in the order of their scheduling.
+    `scheduled` are the tokens of each request, in the order of their scheduling; `in_flight` what
+    was decided before and is computed still; `parked` requests hold blocks and do not run.
     """
 
     running: tuple[Sequence, ...]
@@ -27,6 +28,14 @@ class Plan(NamedTuple):
     budget: int
     scheduled: dict[str, int]
     preempted: tuple[str, ...] = ()
+    in_flight: tuple[Flight, ...] = ()
+    parked: tuple[Sequence, ...] = ()
+    leaving: tuple[Sequence, ...] = ()
+
+    @property
+    def holders(self) -> tuple[Sequence, ...]:
+        """The requests that may hold blocks."""
+        return (*self.running, *self.parked, *self.leaving)
 
 
 # Picks the request that is preempted among the running requests of a plan.
@@ -48,21 +57,26 @@ def arrive(config: VllmConfig, state: State, newcomer: Sequence) -> State:
 
 def abort(config: VllmConfig, state: State, request_id: str) -> State:
     """The client gives up a request, wherever it is; unknown and finished ids change nothing."""
-    found = find(state.waiting + state.running, request_id)
+    found = find(state.waiting + state.running + state.parked, request_id)
     if found is None:
         return state
-    return state._replace(
+    state = state._replace(
         waiting=without(state.waiting, request_id),
         running=without(state.running, request_id),
-        pool=kv_cache.free(config, state.pool, found, state.running),
+        parked=without(state.parked, request_id),
         aborted=(*state.aborted, request_id),
     )
+    return connector.free(config, state, found)
 
 
 def schedule(config: VllmConfig, state: State, pick: Victim = by_policy) -> Plan:
     """Tokens that each request computes in this step, together within the budget (V1-R01, V1-I2),
     and the requests that `pick` has preempted."""
-    plan = Plan(state.running, state.waiting, state.pool, config.max_num_batched_tokens, {})
+    budget = config.max_num_batched_tokens
+    plan = Plan(
+        *(state.running, state.waiting, state.pool, budget, {}, ()),
+        *(state.in_flight, state.parked, state.leaving),
+    )
     plan = advance_running(config, plan, pick)
     # A request that has just lost its blocks would only come back to lose them again (V1-R16).
     if not plan.preempted:
@@ -76,10 +90,15 @@ def advance_running(config: VllmConfig, plan: Plan, pick: Victim = by_policy) ->
     place = 0
     while place < len(plan.running) and plan.budget > 0:
         one = plan.running[place]
+        if in_flight.passed_over(config, one):
+            place += 1
+            continue
         tokens = clamp(config, speculation.wanted(config, one), plan.budget)
         grown = kv_cache.grow(config, plan.pool, one, tokens)
         while grown is None:
             victim = pick(config, plan)
+            if connector.written_still(config, plan.in_flight, victim):
+                return plan  # its blocks would not be free now (V1-R24)
             # In front of this one a request may leave, by priority: the place moves along.
             place -= plan.running.index(victim) < place
             plan = preempt(config, plan, victim)
@@ -92,21 +111,61 @@ def advance_running(config: VllmConfig, plan: Plan, pick: Victim = by_policy) ->
 
 
 def admit_waiting(config: VllmConfig, plan: Plan) -> Plan:
-    """Waiting requests join in their order while slots are left (V1-I3); the first that cannot ends
-    it (V1-R07, V1-R09), also where it must not be cut (V1CP-R07)."""
-    while plan.waiting and plan.budget > 0 and len(plan.running) < config.max_num_seqs:
-        one = plan.waiting[0]
-        hit = kv_cache.prefix_hit(config, plan.pool, one)
-        uncomputed = one.num_tokens - len(hit) * config.block_size
+    """Waiting requests join in their order while slots are left (V1-I3), those that hold blocks
+    first (V1-R22); the first that cannot ends it (V1-R07, V1-R09), also where it must not be cut
+    (V1CP-R07). A parked one waits until its load has landed (V1-R20)."""
+    for one in (*plan.parked, *plan.waiting):
+        if plan.budget <= 0 or len(plan.running) >= config.max_num_seqs:
+            return plan
+        if one.loading is not None:
+            continue
+        if in_flight.computed_still(plan.in_flight, one):
+            plan = plan._replace(waiting=queue.set_aside(plan.waiting, one))
+            continue
+        if one.blocks:
+            one, plan = landed(config, plan, one)
+        hit = () if one.blocks else kv_cache.prefix_hit(config, plan.pool, one)
+        if config.loads and (loaded := connector.offered(config, one, hit)):
+            after = parked(config, plan, one, hit, loaded)
+            if after is None:
+                return plan
+            plan = after
+            continue
+        uncomputed = one.num_uncomputed_tokens - len(hit) * config.block_size
         if not config.enable_chunked_prefill and capped(config, uncomputed) > plan.budget:
             return plan
         tokens = clamp(config, uncomputed, plan.budget)
-        admitted = kv_cache.admit(config, plan.pool, one, hit, tokens, bool(plan.running))
+        admit = connector.admit if one.blocks else kv_cache.admit
+        admitted = admit(config, plan.pool, one, hit, tokens, bool(plan.running))
         if admitted is None:
             return plan
-        plan = plan._replace(running=(*plan.running, one), waiting=plan.waiting[1:])
+        waiting, others = without(plan.waiting, one.id), without(plan.parked, one.id)
+        plan = plan._replace(running=(*plan.running, one), waiting=waiting, parked=others)
         plan = scheduled(plan, len(plan.running) - 1, *admitted, tokens)
     return plan
+
+
+def landed(config: VllmConfig, plan: Plan, one: Sequence) -> tuple[Sequence, Plan]:
+    """A parked request whose load has landed, and the plan in which it has."""
+    ready, pool = connector.landed(config, plan.pool, one)
+    parked = tuple([ready if other is one else other for other in plan.parked])
+    return ready, plan._replace(pool=pool, parked=parked)
+
+
+def parked(
+    config: VllmConfig, plan: Plan, one: Sequence, hit: tuple[int, ...], loaded: int
+) -> Plan | None:
+    """The plan in which a waiting request is parked while so many tokens are loaded; None without
+    room for them."""
+    runs, holders = bool(plan.running), (*plan.running, *plan.parked)
+    after = connector.park(config, plan.pool, one, hit, loaded, holders, runs)
+    if after is None:
+        return None
+    return plan._replace(
+        waiting=without(plan.waiting, one.id),
+        parked=queue.parked(config, plan.parked, after[0]),
+        pool=after[1],
+    )
 
 
 def clamp(config: VllmConfig, uncomputed: int, budget: int) -> int:
@@ -133,58 +192,65 @@ def preempt(config: VllmConfig, plan: Plan, victim: Sequence) -> Plan:
     """The plan without the victim, which gives back its blocks and its share of the budget, is
     counted (V1CP-R29), waits (V1-I1), and starts from nothing when it is admitted again (V1-I5,
     V1CP-R16)."""
+    lost = victim.rewound()._replace(drafted=0, promised=0, aside=False)
     left = dict(plan.scheduled)
     returned = left.pop(victim.id, 0)
     return Plan(
         without(plan.running, victim.id),
-        queue.put_back(config, plan.waiting, victim.rewound()._replace(drafted=0)),
-        kv_cache.free(config, plan.pool, victim, plan.running),
+        queue.put_back(config, plan.waiting, lost),
+        kv_cache.free(config, plan.pool, victim, plan.holders),
         plan.budget + returned,
         left,
         (*plan.preempted, victim.id),
+        *(plan.in_flight, plan.parked, plan.leaving),
     )
 
 
 def complete(
-    config: VllmConfig, state: State, computed: dict[str, int]
+    config: VllmConfig, state: State, flight: Flight
 ) -> tuple[State, dict[str, int], dict[str, str]]:
-    """Emit a token for each request that has caught up (V1-I4), and the drafts before it that are
+    """Emit a token for each request that had caught up (V1-I4), and the drafts before it that are
     right; let the finished leave."""
     emitted: dict[str, int] = {}
     finished = dict.fromkeys(state.aborted, "aborted")
-    running, pool = state.running, state.pool
-    for request_id in computed:
-        one = find(running, request_id)
-        if one is None or one.num_uncomputed_tokens > 0:
+    state = state._replace(aborted=())
+    known = {}
+    for request_id, token in flight.items():
+        one = find(state.running, request_id) or find(state.waiting, request_id)
+        if one is None or token is None:
             continue
         left = one.output_len - one.generated
         emitted[one.id] = min(1 + speculation.right(one), left)
+        one = speculation.verified(config, in_flight.delivered(one), emitted[one.id])
+        if config.decides_ahead:
+            one, pool = in_flight.publish(config, state.pool, one)
+            state = state._replace(pool=pool)
+        known[one.id] = one
         if emitted[one.id] == left:
             finished[one.id] = "eos" if one.output_len < one.max_tokens else "length"
-            pool = kv_cache.free(config, pool, one, running)
-            running = without(running, one.id)
-    running = tuple(
-        [
-            speculation.verified(config, one, emitted[one.id]) if one.id in emitted else one
-            for one in running
-        ]
-    )
-    return state._replace(running=running, pool=pool, aborted=()), emitted, finished
+            state = state._replace(
+                running=without(state.running, one.id), waiting=without(state.waiting, one.id)
+            )
+            state = connector.free(config, state, one)
+    running = tuple([known.get(one.id, one) for one in state.running])
+    waiting = state.waiting and tuple([known.get(one.id, one) for one in state.waiting])
+    return state._replace(running=running, waiting=waiting), emitted, finished
 
 
 def step(
     config: VllmConfig, state: State, abort_inside: tuple[str, ...] = ()
 ) -> tuple[State, dict[str, Any]]:
-    """One scheduling decision and its completion: the next state and the step observation."""
+    """One scheduling decision and a completion, its own or that of the oldest on its way: the next
+    state and the step observation."""
     return carry_out(config, state, schedule(config, state), abort_inside)
 
 
 def carry_out(
     config: VllmConfig, state: State, plan: Plan, abort_inside: tuple[str, ...] = ()
 ) -> tuple[State, dict[str, Any]]:
-    """The completion of a decision: what was scheduled counts as computed (V1CP-R05).
+    """What was scheduled counts as computed (V1CP-R05), and the oldest decision completes.
 
-    `abort_inside` are aborted after the decision was computed and before it completes: their
+    `abort_inside` are aborted after the decision was taken and before the oldest completes: their
     tokens are not emitted.
 
     Returns the next state and the step observation of the target protocol.
@@ -199,11 +265,25 @@ def carry_out(
             ]
         ),
         pool=plan.pool,
+        parked=plan.parked,
+        leaving=plan.leaving,
     )
+    flight = in_flight.tokens_on_their_way(state.running, plan.scheduled)
+    state = in_flight.set_off(config, state, flight)
     for request_id in abort_inside:
         state = abort(config, state, request_id)
-    state, emitted, finished = complete(config, state, plan.scheduled)
-    return state, observe(config, state, kind, plan, emitted, finished)
+    reports = in_flight.completes(config, state, bool(flight))
+    state, flight = in_flight.arrived(config, state, bool(flight))
+    if flight:
+        state = connector.written(config, state)
+    state, emitted, finished = complete(config, state, flight)
+    if reports:
+        state = connector.steps_on(config, state)
+    seen = observe(config, state, kind, plan, emitted, finished)
+    if config.depth > 1:
+        places = {name: token for name, token in flight.items() if token is not None}
+        seen["emitted_at"] = {name: places[name] for name in emitted if name in places}
+    return state, seen
 
 
 def kind_of(plan: Plan) -> str:
@@ -225,21 +305,24 @@ def observe(
     finished: dict[str, str],
 ) -> dict[str, Any]:
     """The step observation, with every field that this model has."""
-    holders = [one for one in (*state.running, *state.waiting) if one.computed or one.blocks]
+    waiting = connector.in_line(config, state)
+    holders = [one for one in (*state.running, *waiting) if one.computed or one.blocks]
     seen: dict[str, Any] = {
         "kind": kind,
         "scheduled": plan.scheduled,
         "emitted": emitted,
-        "waiting": [one.id for one in state.waiting],
+        "waiting": [one.id for one in waiting],
         "running": [one.id for one in state.running],
         "prefilling": [one.id for one in state.running if not one.decodes],
         "preempted": [*plan.preempted],
         "finished": finished,
         "computed": {one.id: one.computed for one in holders},
-        "blocks": {one.id: [*one.blocks] for one in holders},
+        "blocks": {one.id: [*one.blocks] for one in (*holders, *state.leaving)},
     }
     if config.enable_prefix_caching:
         seen["prefix_hit"] = {one.id: one.prefix_hit for one in holders}
+    if config.loads:
+        seen["parked"] = [one.id for one in state.parked]
     if config.num_blocks is not None:
         seen["free_blocks"] = free_blocks(state.pool)
     return seen

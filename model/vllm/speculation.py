@@ -41,7 +41,7 @@ def verified(config: VllmConfig, one: Sequence, emitted: int) -> Sequence:
     (V1CP-R05), and the drafter proposes others."""
     return one._replace(
         generated=one.generated + emitted,
-        computed=min(one.computed, one.num_tokens + emitted - 1),
+        computed=min(one.computed, one.num_tokens + emitted + one.promised - 1),
         drafted=config.drafts,
         verified=one.verified + (one.computed > one.num_tokens),
     )

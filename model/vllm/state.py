@@ -1,8 +1,13 @@
 """What vLLM's scheduler remembers between two steps."""
 
+from collections.abc import Mapping
+
 from .. import sequence
 from ..pool import Pool
 from ..record import Record
+
+# A decision on its way: by request, which token of its output comes of it, from 0; or None.
+Flight = Mapping[str, int | None]
 
 
 class Sequence(sequence.Sequence, frozen=True):
@@ -11,6 +16,11 @@ class Sequence(sequence.Sequence, frozen=True):
     `arrival` numbers the requests in the order in which they came; a lower `priority` is more
     important. `drafted` tokens are proposed and not computed; the n-th time that drafts are
     computed, `accepted[n]` of them are right, over and over, and `verified` counts these times.
+    `promised` tokens are on their way: known to come, and not emitted. A preempted request that is
+    set `aside` waits for those, and is in front from then on. A connector has `external` tokens of
+    its prompt, and needs `load_steps` more steps to load them; while it is `loading` so many are
+    left; `was_loaded` once, it is not loaded again. It has left, and `written_by` so many decisions
+    that are on their way it keeps its blocks.
     """
 
     priority: int = 0
@@ -18,13 +28,41 @@ class Sequence(sequence.Sequence, frozen=True):
     accepted: tuple[int, ...] = ()
     drafted: int = 0
     verified: int = 0
+    promised: int = 0
+    aside: bool = False
+    external: int = 0
+    load_steps: int = 0
+    loading: int | None = None
+    was_loaded: bool = False
+    written_by: int = 0
+
+    @property
+    def num_uncomputed_tokens(self) -> int:
+        """Tokens to compute, those on their way included: they are known in time."""
+        return self.prompt + self.generated + self.promised - self.computed
+
+    @property
+    def decodes(self) -> bool:
+        """Just its last token is to be computed."""
+        return self.generated + self.promised > 0 and self.num_uncomputed_tokens == 1
 
 
 class State(Record, frozen=True):
-    """Queues in order. `arrived` counts the requests so far; `aborted` waits to be reported."""
+    """Queues in order. `arrived` counts the requests so far; `aborted` waits to be reported.
+    `in_flight` are decisions that are computed still, the oldest first. `parked` requests wait, and
+    hold blocks that are loaded; those `leaving` have ended while a load, or a decision on its way,
+    wrote their blocks."""
 
     waiting: tuple[Sequence, ...] = ()
     running: tuple[Sequence, ...] = ()
     pool: Pool = Pool()
     arrived: int = 0
     aborted: tuple[str, ...] = ()
+    in_flight: tuple[Flight, ...] = ()
+    parked: tuple[Sequence, ...] = ()
+    leaving: tuple[Sequence, ...] = ()
+
+    @property
+    def holders(self) -> tuple[Sequence, ...]:
+        """The requests that may hold blocks."""
+        return (*self.running, *self.parked, *self.leaving)

@@ -27,6 +27,8 @@ COMPARED = (
     "reserved_blocks",
     "prompt_throughput",
     "decode_throughput",
+    "emitted_at",
+    "parked",
 )
 # Their values are names of blocks.
 NAMED = frozenset({"blocks", "slot_blocks"})

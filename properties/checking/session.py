@@ -13,6 +13,7 @@ from ...model.replies import Started, read_ok, read_started, read_step
 from ...model.scenario import Request
 from ...model.target import ModelTarget, Reply, Target
 from ...spec.catalogue import Rule
+from ..history import loads
 from ..history.speculation import drafts
 from ..predicates.predicate import Broken, Predicate
 from ..predicates.rules import LOCKSTEP, keeps_step, observable, predicates_of
@@ -88,6 +89,8 @@ class Session:
         """A request arrives; one that is refused at the door is no part of the run."""
         if not drafts(self.monitor.history.config):  # a target without them knows no such key
             request = replace(request, accepted=())
+        if not loads.are_made(self.monitor.history.config):
+            request = replace(request, external_tokens=0, load_steps=0)
         try:
             refusal = read_ok("add", ask("add", self._target.add, request.for_target()))
         except FINDINGS as fault:
@@ -134,7 +137,10 @@ class Session:
         differences: list[str] | None = None
         if self._lockstep is not None:
             self._model_reply = self._lockstep.step()
-            differences = self._differences(step, reply["step"])
+            if self._model_reply["ok"]:
+                differences = self._differences(step, reply["step"])
+            else:  # the model ends here, and says nothing of what follows
+                self._lockstep = self._model_reply = None
         self.recent.append((self.monitor.history.step, step))
         return self.monitor.observe(step, differences)
 

@@ -20,6 +20,9 @@ VLLM: Mapping[str, Any] = {
     "reserve_full_isl": True,  # the others admit a request only if its whole prompt fits, too
     "num_speculative_tokens": 0,
     "num_lookahead_tokens": 0,
+    "async_scheduling": False,
+    "pipeline_parallel_size": 1,
+    "kv_connector": False,
 }
 NANO_VLLM: Mapping[str, Any] = {}
 LLMSERVINGSIM: Mapping[str, Any] = {

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from ...spec.systems import part
-from . import door
+from . import door, in_flight
 from .door import CanRun, Limits
 from .request_history import RequestHistory
 
@@ -55,30 +55,34 @@ def one_after_the_other(config: Config, work: int, requests: int) -> int:
 
 
 def vllm_alone(config: Config, one: RequestHistory) -> int:
-    """All its tokens in chunks, and one by one those that it generates: a request that is preempted
-    begins anew, so what it has computed does not count."""
+    """All its tokens in chunks, and one by one those that it generates, each of which passes every
+    decision on its way: a request that is preempted begins anew, so what it has computed does not
+    count."""
     chunk = min(
         config["max_num_batched_tokens"],
         config["long_prefill_token_threshold"] or config["max_num_batched_tokens"],
     )
-    return int(-(-(one.prompt + one.max_tokens) // chunk) + one.max_tokens)
+    steps = int(-(-(one.prompt + one.max_tokens) // chunk) + one.max_tokens)
+    return steps * in_flight.depth(config)
 
 
 def vllm_waits(
     config: Config, first: RequestHistory, started: Sequence[RequestHistory]
 ) -> int | None:
     """First come, first served: until all requests that came before have ended. By priority,
-    others may overtake for ever."""
-    if config["policy"] == "priority":
+    others may overtake for ever; with more than two steps in flight those that were preempted
+    before may."""
+    depth = in_flight.depth(config)
+    if config["policy"] == "priority" or depth > 2:
         return None
-    return sum(vllm_alone(config, one) for one in started) + len(started) + 2
+    return sum(vllm_alone(config, one) for one in started) + (len(started) + 2) * depth
 
 
 def vllm_together(config: Config, work: int, requests: int) -> int:
     """First come, first served: the eldest is never preempted. By priority the most important one
     is not, but it may wait behind every request that runs, anew for each request."""
     turns = requests + 1 if config["policy"] == "priority" else 1
-    return turns * one_after_the_other(config, work, requests)
+    return turns * (work + (2 * requests + 2) * in_flight.depth(config))
 
 
 def nano_alone(config: Config, one: RequestHistory) -> int:

@@ -26,12 +26,19 @@ def known_tokens(account: RequestHistory, more: int = 0) -> tuple[Segment, ...]:
     return (*account.content, (f"out:{account.id}", generated))
 
 
+def coming_tokens(account: RequestHistory, more: int = 0) -> tuple[Segment, ...]:
+    """The same with what is on its way: it is computed, although no other request can find it."""
+    return known_tokens(account, account.promised + more)
+
+
 def held_by_others(one: RequestHistory, others: Iterable[RequestHistory], block: int) -> int:
     """Tokens in full blocks at the start of a request, its last one apart, that one of the others
     has computed."""
     return max(
         (
-            min(in_common(one, other), other.computed, one.num_tokens - 1) // block * block
+            min(in_common(one, other), other.computed - other.promised, one.num_tokens - 1)
+            // block
+            * block
             for other in others
         ),
         default=0,

@@ -6,9 +6,12 @@ from . import speculation
 from .request_history import RequestHistory
 
 
-def emissions(computed: Iterable[RequestHistory]) -> dict[str, int]:
+def emissions(computed: Iterable[RequestHistory], promised: bool = False) -> dict[str, int]:
     """The tokens that come out of requests that have computed: one of each all of whose known
-    tokens are computed, and its drafts that are right, as far as it has tokens left."""
+    tokens are computed, and its drafts that are right, as far as it has tokens left; one of each
+    where they were `promised`."""
+    if promised:
+        return {one.id: 1 for one in computed}
     return {
         one.id: min(1 + speculation.right(one, 0), max(one.tokens_left, 1))
         for one in computed

@@ -18,6 +18,9 @@ class RequestHistory:
     step `began`, and was over by step `over`. One that is `beyond` a limit by itself may be ended
     at any time. Of its drafts, `accepted[n]` are right in the n-th of `verified` steps with drafts,
     and `drafted` are proposed for the next. It was given blocks for `slots` tokens, at least.
+    `promised` tokens are on their way: computed, and not emitted. A load takes `load_steps`
+    reports of the worker beyond that of the step since which it is parked, of which `load_left` are
+    to come. `blocks` are those that it was seen to hold last, where loads and decisions meet.
     """
 
     id: str
@@ -43,6 +46,11 @@ class RequestHistory:
     drafted: int = 0
     verified: int = 0
     slots: int = 0
+    promised: int = 0
+    load_steps: int = 0
+    parked_since: int | None = None
+    load_left: int = 0
+    blocks: tuple[int, ...] = ()
 
     @property
     def started(self) -> bool:
@@ -71,8 +79,8 @@ class RequestHistory:
 
     @property
     def num_tokens(self) -> int:
-        """Tokens known so far: the prompt and what was generated."""
-        return self.prompt + self.emitted
+        """Tokens known so far: the prompt, what was generated, and what is on its way."""
+        return self.prompt + self.emitted + self.promised
 
     def __copy__(self) -> "RequestHistory":
         """The same, to go on by itself: runs that branch copy every account in every step."""
@@ -100,4 +108,9 @@ class RequestHistory:
             self.drafted,
             self.verified,
             self.slots,
+            self.promised,
+            self.load_steps,
+            self.parked_since,
+            self.load_left,
+            self.blocks,
         )

@@ -6,7 +6,7 @@ from typing import Any
 
 from ...model.observation import Step
 from ...model.scenario import Request
-from . import not_shown, speculation
+from . import in_flight, loads, not_shown, speculation
 from .bounds import bounds_of
 from .content import in_common
 from .per_step_cache import once
@@ -36,6 +36,7 @@ class RunHistory:
         busy_steps: steps so far in which an accepted request was unfinished.
         first_in_line: the request that has waited longest unstarted, since which step, and the
             steps that the work in front of it can take at most.
+        flights: decisions that are on their way, the oldest first.
         shadow: what the blocks hold, where a rule asks for it.
         answers: what was asked `once` since the last change, of which step and configuration.
     """
@@ -58,6 +59,7 @@ class RunHistory:
     first_in_line: tuple[str, int, int] | None = None
     forgets: bool = False
     forgotten: int = 0
+    flights: tuple[in_flight.Flight, ...] = ()
     shadow: ShadowCache | None = None
     answers: dict[Any, tuple[Step | None, Any, Any]] = field(
         default_factory=dict, repr=False, compare=False
@@ -80,6 +82,7 @@ class RunHistory:
             arrival=self.arrived,
             priority=request.priority,
             accepted=request.accepted,
+            load_steps=request.load_steps,
             beyond=bounds_of(self.system).beyond(
                 self.config, request.prompt_len, request.max_tokens
             ),
@@ -143,7 +146,7 @@ class RunHistory:
         """Tokens that a request finds in the prefix cache in this step, its first: 0 later.
 
         A request that leaves in its first step is not listed any more. If it has finished, what
-        it did not compute was cached; if it was aborted, that is not known.
+        it did not compute was cached; if it was aborted, or had drafts, that is not known.
         """
         if account.started or not caches(self.config):
             return 0
@@ -156,6 +159,8 @@ class RunHistory:
         else:
             has_finished = step.finished.get(account.id, "aborted") != "aborted"
         if has_finished:
+            if speculation.drafts(self.config):
+                return None  # some releases pad it with drafts
             return max(account.prompt + account.regenerated - step.scheduled.get(account.id, 0), 0)
         return 0
 
@@ -174,13 +179,14 @@ class RunHistory:
         changes = self.cache_changes(step)
         if self.shadow is not None and changes is not None:
             self.shadow.book(step, changes)
-        if not self.live:
+        loads.book(self.config, self.requests, self.flights, step, self.step)
+        if not self.live or loads.under_way(self.config, self.requests.values()):
             self.barren_steps = 0
         else:
             self.busy_steps += 1
             self.barren_steps = 0 if any(step.scheduled.values()) else self.barren_steps + 1
         self.last_was_prefill = bool(self.prefill_members(step))
-        speculates = speculation.drafts(self.config) > 0
+        speculates, several = speculation.drafts(self.config), in_flight.depth(self.config) > 1
         for name in step.preempted or ():
             if name in self.live:
                 self._rewind(self.live[name])
@@ -188,9 +194,7 @@ class RunHistory:
             account = self.requests.get(name)
             if account is None:
                 continue
-            hit = 0 if account.started else self.hit_now(step, account)
-            if hit is None:
-                hit = self._unknown_hit(step, account)
+            hit = self._hit(step, account)
             if not account.prefilled:
                 account.prefill_steps += 1
             if not account.started:
@@ -199,28 +203,29 @@ class RunHistory:
             account.computed += hit + tokens
             if speculates:
                 speculation.compute(self.config, account, account.began == self.step)
+        self.flights, over = in_flight.set_off(self.config, self.flights, self.requests, step)
         emitted = step.emitted
         if emitted is None:
             staying = self.live.keys() - self.aborts_inside
-            emitted = not_shown.emissions(self.live[n] for n in step.scheduled if n in staying)
+            emitted = not_shown.emissions([self.live[n] for n in over if n in staying], several)
         for name, tokens in emitted.items():
             account = self.requests.get(name)
             if account is not None:
                 if speculates and tokens:
                     speculation.verify(self.config, account, tokens)
                 account.emitted += tokens
+                if several:
+                    in_flight.deliver(account, tokens)
         if self.revision in REVISIONS_THAT_PAUSE:
             self.paused = frozenset(step.paused or ())
-            for account in self.live.values():
-                held_back = account.id in self.paused
-                account.paused_steps = account.paused_steps + 1 if held_back else 0
+            for one in self.live.values():
+                one.paused_steps = one.paused_steps + 1 if one.id in self.paused else 0
         finished = not_shown.endings(self.live.values()) if step.finished is None else step.finished
         for name, reason in finished.items():
             self._end(name, reason)
         for name in self.aborts_inside:
             self._end(name, "aborted")
-        self.aborts_inside = set()
-        self.aborts_to_report = set()
+        self.aborts_inside, self.aborts_to_report = set(), set()
         self.last = step
         self.step += 1
         self._changed()
@@ -237,14 +242,15 @@ class RunHistory:
         """Tokens of a request that were ever computed by the end of the step, at most."""
         if account.id not in step.scheduled:
             return account.max_computed
-        tokens = step.scheduled[account.id]
-        hit = 0 if account.started else self.hit_now(step, account)
-        if hit is None:
-            hit = self._unknown_hit(step, account)
-        return max(account.max_computed, account.computed + hit + tokens)
+        tokens = self._hit(step, account) + step.scheduled[account.id]
+        return max(account.max_computed, account.computed + tokens)
 
-    def _unknown_hit(self, step: Step, account: RequestHistory) -> int:
-        """A bound on a hit that the target does not show: what is scheduled was no part of it."""
+    def _hit(self, step: Step, account: RequestHistory) -> int:
+        """The hit of a request in this step; where the target does not show it, a bound: what is
+        scheduled was no part of it."""
+        shown = self.hit_now(step, account)
+        if shown is not None:
+            return shown
         left = account.num_tokens - step.scheduled[account.id]
         return min(self.max_hit(step, account), left)
 
@@ -253,7 +259,7 @@ class RunHistory:
         the step."""
         found = 0
         for other in self.requests.values():
-            hidden = other.id in self.aborts_inside and not other.started
+            hidden = not other.started and self.hit_now(step, other) is None
             computed = other.max_computed
             if other.id in step.scheduled and other is not account:
                 computed = other.num_tokens if hidden else self.reached(step, other)
@@ -303,6 +309,7 @@ class RunHistory:
         self._changed()
         if account is not None:
             account.ended, account.over = reason, self.step
+            loads.left(account)
             if self.forgets:
                 self._ended.append(name)
 
@@ -333,6 +340,7 @@ class RunHistory:
         account.lost = account.max_computed
         account.regenerated = account.emitted
         account.computed = account.prefix_hit = account.drafted = account.slots = 0
+        account.promised = 0
         account.preemptions += 1
 
 

@@ -14,7 +14,7 @@ from typing import NamedTuple, Protocol
 from ...model.observation import Step
 from ...model.scenario import Segment
 from . import speculation
-from .content import common_prefix_len, known_tokens
+from .content import coming_tokens, common_prefix_len
 from .request_history import RequestHistory
 
 # Blocks that no request holds any more are forgotten in batches of about so many.
@@ -158,14 +158,14 @@ class ShadowCache:
                 continue
             hit = 0 if one.started else history.hit_now(step, one)
             if hit is None or name in (step.preempted or ()):
-                unseen.append(Entry(name, known_tokens(one), 0, history.reached(step, one)))
+                unseen.append(Entry(name, coming_tokens(one), 0, history.reached(step, one)))
                 continue
             start = one.computed + max(hit, 0)
             right = speculation.drafts_right(one, step, tokens)
             end = min(start + tokens, one.num_tokens + right) if one.drafted else start + tokens
             shown = (step.blocks or {}).get(name)
             blocks = list(before.get(name, ()) if shown is None else shown)
-            accesses.append(Access(one, known_tokens(one, right), start, end, blocks))
+            accesses.append(Access(one, coming_tokens(one, right), start, end, blocks))
         return accesses, unseen
 
     def _writes(
@@ -231,7 +231,7 @@ class ShadowCache:
         start, end = place * self.block_size, min(reads, (place + 1) * self.block_size)
         if found is not None and found.owner == one.id and _covers(found, start, end):
             return None
-        content = known_tokens(one)
+        content = coming_tokens(one)
         if found is not None and _goes_on(found, content, start, end):
             return None
         if any(_goes_on(entry, content, start, end) for entry in hidden):

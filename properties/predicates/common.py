@@ -6,6 +6,7 @@ Source: target protocol, "The step observation" and "Fine points".
 from collections import Counter
 
 from ...model.observation import Step
+from ..history import in_flight
 from ..history.content import in_common
 from ..history.run_history import RunHistory
 from .predicate import Predicate
@@ -47,8 +48,9 @@ def tokens_wrong(history: RunHistory, step: Step) -> str | None:
     """Exactly min(output_len, max_tokens) tokens, then the right reason at once (ALL-R04)."""
     emitted = step.emitted or {}
     finished = step.finished or {}
+    over = in_flight.completes(history.config, history.flights, step)
     for name, tokens in emitted.items():
-        if name not in step.scheduled:
+        if name not in over:
             return f"{name} emitted {tokens} without being scheduled"
         if name in history.aborts_inside:
             return f"{name} emitted {tokens} although it was aborted inside the step"
@@ -187,8 +189,10 @@ def blocks_come_back(history: RunHistory, step: Step) -> bool:
 
 
 def no_progress(history: RunHistory, step: Step) -> str | None:
-    """Of three steps in a row, one computes a token while a request is unfinished (ALL-R10)."""
-    if not history.live or any(step.scheduled.values()) or history.barren_steps < 2:
+    """Of three steps in a row, one computes a token while a request is unfinished; of more where
+    several decisions are on their way (ALL-R10)."""
+    allowed = 1 + in_flight.depth(history.config)
+    if not history.live or any(step.scheduled.values()) or history.barren_steps < allowed:
         return None
     return f"no token was computed in {history.barren_steps + 1} steps in a row"
 

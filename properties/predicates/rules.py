@@ -6,6 +6,7 @@ from typing import Any
 from ...model.replies import DEFAULTS
 from ...spec.catalogue import Rule
 from ...spec.systems import SYSTEMS, part
+from ..history import loads
 from ..history.run_history import caches
 from . import common
 from .predicate import Broken, Predicate
@@ -15,11 +16,19 @@ NEVER_HANGS = "ALL-R02"
 NONE_LOST = "ALL-R03"
 LOCKSTEP = "ALL-R07"
 OWN_TOKENS = "ALL-R11"
+PROGRESS = frozenset({"ALL-R06", "ALL-R10"})  # steps in which a load is under way do not count
 AT_THE_DOOR = "ALL-R12"
 SHOWN = "ALL-R13"
 DRAFTS = frozenset({"V1CP-R30", "V1CP-R35"})  # no scope of the explorer has any
+IN_FLIGHT = frozenset({"V1-R06", "V1-R10", "V1-R19"})  # nor several steps in flight
+LOADS = frozenset({"V1-R20", "V1-R21", "V1-R22", "V1-R23", "V1-R24"})  # nor a connector
 # What no state of a model shows: these are judged in runs only.
-NOT_EXPLORED = frozenset({LOCKSTEP, OWN_TOKENS, AT_THE_DOOR, SHOWN}) | DRAFTS
+NOT_EXPLORED = frozenset({LOCKSTEP, OWN_TOKENS, AT_THE_DOOR, SHOWN}) | DRAFTS | IN_FLIGHT | LOADS
+# The other rules do not know requests that hold blocks and wait.
+WITH_LOADS = (LOADS | PROGRESS) | {
+    *(NEVER_CRASHES, NEVER_HANGS, NONE_LOST, "ALL-R04", "ALL-R09"),
+    *(AT_THE_DOOR, "V1-I2", "V1-I3"),
+}
 EVERY_SYSTEM = "ALL-"
 
 
@@ -60,7 +69,9 @@ def observable(
         and applies(rule, revision)
         and observes.issuperset(rule.needs)
         and not (hidden and not rule.id.startswith(left))
+        and not (loads.are_made(config or {}) and rule.id not in WITH_LOADS)
         and not (rule.id == NONE_LOST and "paused" in hidden)
+        and not (rule.id in PROGRESS and "parked" in hidden)
         and not (rule.id in (OWN_TOKENS, SHOWN) and hidden)
     ]
 
@@ -69,10 +80,12 @@ def followed_by(
     system: str, revision: str, config: Mapping[str, Any] | None = None
 ) -> frozenset[str]:
     """The fields without which no client can follow what is computed: prefix hits, where there is
-    a cache, and what takes requests out of the batch."""
+    a cache, what takes requests out of the batch, and, with a connector, which of them wait for a
+    load and which end: what was loaded of them is not shown."""
     fields = SYSTEMS[system].followed_by.get(revision, ()) if system else ()
     hits = ("prefix_hit",) if config is not None and caches(config) else ()
-    return frozenset((*fields, *hits))
+    loaded = ("parked", "finished") if loads.are_made(config or {}) else ()
+    return frozenset((*fields, *hits, *loaded))
 
 
 def keeps_step(system: str, revision: str, name: str) -> bool:

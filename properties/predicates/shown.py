@@ -7,6 +7,7 @@ requests that hold something, and `slot_blocks` the blocks that a step writes.
 from collections.abc import Iterator
 
 from ...model.observation import Step
+from ..history import in_flight
 from ..history.request_history import RequestHistory
 from ..history.run_history import RunHistory
 
@@ -15,7 +16,7 @@ def shown_wrongly(history: RunHistory, step: Step) -> str | None:
     """A request shows tokens and blocks exactly if some of it is computed, and what it writes; the
     step is of the kind of what its requests do, and those that prefill are named so."""
     stay = list(_after(history, step))
-    if wrong := _other_kind(history, step) or _other_phase(stay, step):
+    if wrong := _other_kind(history, step) or _other_phase(history.config, stay, step):
         return wrong
     for one, tokens in stay:
         shown = None if step.computed is None else step.computed.get(one.id, 0)
@@ -46,8 +47,8 @@ def _other_kind(history: RunHistory, step: Step) -> str | None:
     token is found in the cache, either name is right.
     """
     members = [history.live[name] for name in step.scheduled if name in history.live]
-    first = [one.id for one in members if not one.emitted]
-    further = [one.id for one in members if one.emitted > one.regenerated]
+    first = [one.id for one in members if not one.emitted + one.promised]
+    further = [one.id for one in members if one.emitted + one.promised > one.regenerated]
     if first and step.kind == "decode":
         return f"{first[0]} has emitted no token yet, and the step is named a decode"
     if further and step.kind == "prefill":
@@ -57,16 +58,21 @@ def _other_kind(history: RunHistory, step: Step) -> str | None:
     return None
 
 
-def _other_phase(stay: list[tuple[RequestHistory, int]], step: Step) -> str | None:
+def _other_phase(
+    config: in_flight.Config, stay: list[tuple[RequestHistory, int]], step: Step
+) -> str | None:
     """A request is named as prefilling that goes on to generate, or one that has begun is not."""
     if step.prefilling is None or step.emitted is None:
         return None
     for one, tokens in stay:
-        emitted = one.emitted + step.emitted.get(one.id, 0)
+        if in_flight.depth(config) > 2 and one.preemptions:
+            continue  # a token may be on its way from before
+        emitted = one.emitted + (one.promised or step.emitted.get(one.id, 0))
         named = one.id in step.prefilling
         if named and emitted > one.regenerated:
             return f"{one.id} goes on to generate, and is named as prefilling"
-        if not named and tokens and not emitted:
+        comes = in_flight.depth(config) > 1 and tokens >= one.num_tokens  # it is on its way
+        if not named and tokens and not emitted and not comes:
             return f"{one.id} has emitted no token yet, and is not named as prefilling"
     return None
 

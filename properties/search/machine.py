@@ -5,15 +5,16 @@ from collections.abc import Callable
 from typing import Any, ClassVar
 
 import msgspec
-from hypothesis import assume
+from hypothesis import assume, reject
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
+from ...model.errors import InputError
 from ...model.faults import ConfigRefused
 from ...model.scenario import Request, Scenario, Segment
 from ...model.systems import full_config
 from ..checking.session import Session
-from ..history import speculation
+from ..history import loads, speculation
 from ..history.run_history import RunHistory
 from ..predicates.predicate import Broken
 from ..predicates.rules import ends_run
@@ -36,15 +37,33 @@ def _configs(machine: "SchedulerMachine") -> st.SearchStrategy[dict[str, Any]]:
     asked = machine.search.options
     if asked.config is not None:
         return st.just(full_config(asked.system, asked.revision, asked.config))
-    drawn = machine.generators.configs(asked.scale, asked.revision)
-    return drawn.map(
-        lambda config: full_config(asked.system, asked.revision, {**config, **asked.fixed})
-    )
+    usual = full_config(asked.system, asked.revision, {})
+    # What is absent by default may not go with each other: what is fixed goes before what is drawn.
+    left_out = asked.fixed.keys() - usual.keys()
+
+    def configured(drawn: dict[str, Any]) -> dict[str, Any]:
+        kept = {key: drawn[key] for key in drawn if key in usual or not left_out}
+        try:
+            return full_config(asked.system, asked.revision, {**kept, **asked.fixed})
+        except InputError as error:  # what is drawn does not go with what is fixed
+            machine.search.refused[str(error)] += 1
+            reject()
+
+    return machine.generators.configs(asked.scale, asked.revision).map(configured)
 
 
 def _accepted(drafts: int) -> st.SearchStrategy[tuple[int, ...]]:
     """How many of so many drafts of a request are right, time after time."""
     return st.lists(st.integers(0, drafts), min_size=1, max_size=4).map(tuple)
+
+
+@st.composite
+def _loaded(draw: st.DrawFn, request: Request, block: int) -> Request:
+    """The request, of whose prompt a connector may have some blocks, or all tokens."""
+    whole = request.prompt_len // block * block
+    tokens = draw(st.sampled_from((0, request.prompt_len, whole, min(block, whole))))
+    steps = draw(st.sampled_from((0, 1, 3, 8))) if tokens else 0
+    return msgspec.structs.replace(request, external_tokens=tokens, load_steps=steps)
 
 
 class SchedulerMachine(RuleBasedStateMachine):
@@ -210,6 +229,8 @@ class SchedulerMachine(RuleBasedStateMachine):
             priority=getattr(shape, "priority", 0),  # of systems whose scheduler reads it
             accepted=data.draw(_accepted(drafts)) if drafts else (),
         )
+        if loads.are_made(self.config):
+            request = data.draw(_loaded(request, self.config["block_size"]))
         self.requests.append(request)
         self.judged(self.session.add, request)
         self.search.rejected += name in self.session.rejected

@@ -42,6 +42,15 @@ MAX_RUNNING = (4, 3, 6, 5, 2, 6, 5, 4, 3, 1)
 # Few, so that many are equal.
 PRIORITIES = st.sampled_from((0, 1, 0, 2, -1))
 
+# Decisions that are on their way while others are taken; blocks that are loaded meanwhile.
+IN_FLIGHT: Mapping[str, Config] = {
+    "ahead": {"async_scheduling": True},
+    "pipeline": {"pipeline_parallel_size": 2},
+    "longer pipeline": {"pipeline_parallel_size": 3},
+    "loads": {"kv_connector": True},
+    "loads ahead": {"kv_connector": True, "async_scheduling": True},
+}
+
 
 class Shape(NamedTuple):
     """A request without its name, in tokens; a lower `priority` is more important."""
@@ -78,16 +87,22 @@ def configs(draw: st.DrawFn, scale: Scale, revision: str) -> dict[str, Any]:
         "watermark": draw(watermarks(num_blocks)),
         "reserve_full_isl": draw(st.booleans()),
     }
-    return config | draw(speculations(config))
+    steps = draw(st.sampled_from(("one", "one", "one", "drafts", "drafts", *IN_FLIGHT)))
+    if steps == "drafts":
+        return config | draw(speculations(config))
+    return {**config, **IN_FLIGHT.get(steps, {})}
 
 
 @st.composite
 def speculations(draw: st.DrawFn, config: Config) -> dict[str, int]:
-    """A few drafts after each token, or none; without a prefix cache sometimes with lookahead, for
-    which the budget must have room."""
-    drafts = draw(st.sampled_from((0, 0, 1, 3, 2, 0)))
-    if not drafts:
-        return {}
+    """A few drafts after each token, for which the pool must have room beside the shortest request;
+    without a prefix cache sometimes with lookahead, for which the budget must have room, too."""
+    drafts = draw(st.sampled_from((1, 3, 2)))
+    if config["num_blocks"] is not None:
+        room = config["num_blocks"] * config["block_size"] - 1
+        drafts = min(drafts, room)
+        if 2 * drafts > room:
+            return {"num_speculative_tokens": drafts}
     may_look_ahead = not caches(config) and drafts < config["max_num_batched_tokens"]
     if not may_look_ahead or draw(st.booleans()):
         return {"num_speculative_tokens": drafts}

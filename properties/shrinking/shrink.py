@@ -70,6 +70,10 @@ def simpler_requests(request: Request, block: int) -> Iterator[Request]:
         yield replace(request, abort_at=None, abort_inside=False)
     if request.abort_inside:
         yield replace(request, abort_inside=False)
+    if request.external_tokens:
+        yield replace(request, external_tokens=0, load_steps=0)
+    for smaller in smaller_numbers(request.load_steps, 0, block):
+        yield replace(request, load_steps=smaller)
     if request.output_len is not None and request.output_len != request.max_tokens:
         yield replace(request, output_len=None)
     for smaller in smaller_numbers(request.abort_at or 0, request.arrival, block):

@@ -41,6 +41,8 @@ class VllmModels:
         each = [{**config, "num_blocks": blocks} for blocks in pools]
         self.configs = [full_config("vllm", revision, one) for one in each]
         self.models = [make_model(revision, one) for one in each]
+        asked = [one.config for one in self.models]
+        assert all(one.depth == 1 and not one.loads for one in asked), "no key for these"
         self.observes = frozenset(self.models[0].observes)
         self.waits_are_bounded = self.configs[0]["policy"] == "fcfs"
         self._block: int = self.configs[0]["block_size"]

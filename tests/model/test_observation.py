@@ -7,12 +7,12 @@ import pytest
 
 from schedproof.model.observation import FIELDS, NULLABLE, REQUIRED, Step
 
-COUNTS = ("scheduled", "emitted", "computed", "prefix_hit")
+COUNTS = ("scheduled", "emitted", "computed", "prefix_hit", "emitted_at")
 NUMBERS = (
     *("tkv", "free_blocks", "reserved_blocks"),
     *("prompt_throughput", "decode_throughput"),
 )
-LISTS = ("waiting", "running", "prefilling", "paused", "preempted")
+LISTS = ("waiting", "running", "prefilling", "paused", "preempted", "parked")
 NUMBERED = ("blocks", "slot_blocks")
 
 

@@ -116,6 +116,12 @@ def test_a_crash_is_reported_with_its_traceback(op: str) -> None:
     assert caught.value.details == "line 1\nline 2"
 
 
+def test_a_crash_without_a_traceback_shows_none() -> None:
+    with pytest.raises(TargetCrashed) as caught:
+        read_ok("step", {"ok": False, "error": "crashed", "message": "boom"})
+    assert caught.value.details == ""
+
+
 def test_a_step_is_read_with_every_field_given() -> None:
     seen = DECODE | {"tkv": 7, "running": ["a"], "finished": {}, "blocks": {"a": [1, 2]}}
     assert read_step({"ok": True, "step": seen}, PLAIN) == Step(

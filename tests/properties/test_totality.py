@@ -27,9 +27,11 @@ REASONS = st.sampled_from(("length", "eos", "aborted"))
 QUEUES = st.lists(IDS, max_size=4)
 BLOCKS = st.lists(st.integers(0, 9), max_size=6)
 VALUES: dict[str, st.SearchStrategy[Any]] = {
-    **dict.fromkeys(("emitted", "computed", "prefix_hit"), st.dictionaries(IDS, COUNTS)),
+    **dict.fromkeys(
+        ("emitted", "computed", "prefix_hit", "emitted_at"), st.dictionaries(IDS, COUNTS)
+    ),
     **dict.fromkeys(("blocks", "slot_blocks"), st.dictionaries(IDS, BLOCKS)),
-    **dict.fromkeys(("waiting", "running", "prefilling", "paused", "preempted"), QUEUES),
+    **dict.fromkeys(("waiting", "running", "prefilling", "paused", "preempted", "parked"), QUEUES),
     **dict.fromkeys(("tkv", "free_blocks", "reserved_blocks"), COUNTS),
     **dict.fromkeys(("prompt_throughput", "decode_throughput"), COUNTS),
     "left_pad_blocks": st.dictionaries(IDS, st.integers(-3, 9)),

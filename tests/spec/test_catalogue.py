@@ -34,7 +34,7 @@ UNCHECKED = [row for row in ROWS if row not in CHECKED]
 NOTHING_STANDS_IN = ["SPY-R03", "SPY-R12"]
 # Where document and code disagree, or agree only under a condition.
 DIVERGING = [
-    *("ALL-R01", "ALL-R07", "ALL-R08", "ALL-R11", "SPY-P02"),
+    *("ALL-R01", "ALL-R07", "ALL-R08", "ALL-R10", "ALL-R11", "SPY-P02"),
     *("SPY-R07", "SPY-R08", "SPY-R11", "SPY-R12", "SPY-R19", "SPY-R22", "SPY-R32", "SPY-R35"),
     *(
         "SPY-R36",
@@ -54,7 +54,8 @@ DIVERGING = [
 PROTOCOL_FIELDS = {
     *("emitted", "tkv", "left_pad_blocks", "waiting", "running", "prefilling", "paused"),
     *("preempted", "finished", "computed", "prefix_hit", "blocks", "free_blocks"),
-    *("reserved_blocks", "slot_blocks", "prompt_throughput", "decode_throughput"),
+    *("reserved_blocks", "slot_blocks", "prompt_throughput", "decode_throughput", "emitted_at"),
+    "parked",
 }
 
 GOOD = """

@@ -56,9 +56,9 @@ def last_token_again(while_waiting: bool) -> Make:
     """The last token is computed again and again: while others wait, or when no request does."""
 
     def make(original: Any) -> Any:
-        def complete(config: VllmConfig, state: State, computed: Any) -> Any:
+        def complete(config: VllmConfig, state: State, flight: Any) -> Any:
             if bool(state.waiting) != while_waiting:
-                return original(config, state, computed)
+                return original(config, state, flight)
             last = {
                 one.id
                 for one in state.running
@@ -70,7 +70,8 @@ def last_token_again(while_waiting: bool) -> Make:
                 one._replace(computed=one.computed - 1) if one.id in last else one
                 for one in state.running
             )
-            return original(config, state._replace(running=again), computed)
+            kept = {name: token for name, token in flight.items() if name not in last}
+            return original(config, state._replace(running=again), kept)
 
         return complete
 

@@ -62,11 +62,13 @@ def beyond_the_length(original: Any) -> Any:
 
 MUTANTS = (
     mutant("no lookahead", "V1CP-R30", speculation, "slots", no_lookahead, alone=True),
-    mutant("every draft is right", "V1CP-R35", speculation, "right", every_draft_is_right),
+    mutant(
+        "every draft is right", "V1CP-R35", speculation, "right", every_draft_is_right, alone=True
+    ),
     mutant("drafts come to nothing", "V1CP-R35", speculation, "right", drafts_are_in_vain),
     mutant(
         "a wrong draft counts", "V1CP-R05", speculation, "verified", wrong_drafts_count, alone=True
     ),
-    mutant("drafts survive", "V1-R02", scheduler, "preempt", drafts_survive),
+    mutant("drafts survive", "V1-R02", scheduler, "preempt", drafts_survive, alone=True),
     mutant("drafts beyond the length", "V1-R02", speculation, "wanted", beyond_the_length),
 )

@@ -14,7 +14,7 @@ from ....model.vllm.scheduler import Plan
 from ....model.vllm.state import Sequence, State
 from ..faulty_targets import AcceptsEverything
 from ..mutant import Mutant, Plant, replaced
-from . import changes, pool_changes, queue_changes
+from . import changes, in_flight, pool_changes, queue_changes
 from .mutants import in_cache, in_scheduler, mutant
 
 
@@ -200,31 +200,36 @@ KNOWN_BUGS = (
         in_scheduler("preempt", changes.tokens_lost_at_preemption),
         alone=True,
     ),
+    _bug(
+        "014",
+        "a promise too few",
+        "ALL-R01",
+        in_scheduler("complete", in_flight.no_placeholder),
+    ),
 )
 
 OUT_OF_SCOPE = {
-    "VLL-002": "speculative tokens are no part of a scenario",
+    "VLL-002": "which drafts the worker gets is not in the protocol",
     "VLL-006": "a wish: the document has no preemption in favour of a waiting request",
     "VLL-011": "blocks loaded from elsewhere are not in the protocol",
     "VLL-012": "blocks loaded from elsewhere are not in the protocol",
-    "VLL-014": "asynchronous scheduling is not in the protocol: a step completes at once",
-    "VLL-015": "asynchronous scheduling is not in the protocol: a step completes at once",
-    "VLL-017": "speculative tokens are no part of a scenario",
+    "VLL-015": "the report does not say what the cause is",
+    "VLL-017": "no document pads a request that joins",
     "VLL-023": "blocks loaded from elsewhere are not in the protocol",
     "VLL-024": "the report does not say what crashed",
-    "VLL-029": "not confirmed: the queue of those set aside is not in the protocol",
+    "VLL-029": "not confirmed; which of those set aside is first, no document says",
     "VLL-030": "as VLL-008, of a prompt that is longer than the budget and must not be cut",
     "VLL-032": "inputs that are no text are not in the protocol",
     "VLL-033": "state-space models are not in the protocol",
     "VLL-035": "blocks loaded from elsewhere are not in the protocol",
     "VLL-036": "blocks loaded from elsewhere are not in the protocol",
-    "VLL-038": "requests that are set aside are not in the protocol",
-    "VLL-039": "asynchronous scheduling is not in the protocol: a step completes at once",
+    "VLL-038": "requests that wait for a grammar or a connector are not in the protocol",
+    "VLL-039": "by the cheat-sheet every running request counts, also one that has only to end",
     "VLL-044": "what a worker leaves out is no scheduling decision",
     "VLL-045": "an abort comes between the decision and its completion, never inside the decision",
     "VLL-047": "hashes of blocks that are not full are not in the protocol",
     "VLL-048": "the evictor of V0; V1 has none",
     "VLL-051": "inputs that are no text are not in the protocol",
     "VLL-053": "sliding windows are not in the protocol",
-    "VLL-056": "speculative tokens are no part of a scenario",
+    "VLL-056": "drafts with several steps in flight are not modelled",
 }

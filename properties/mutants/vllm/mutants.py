@@ -240,7 +240,7 @@ ROWS = (
     mutant(
         "whose prompt is cut goes back",
         "V1CP-R03",
-        in_scheduler("complete", queue_changes.silently_back),
+        in_scheduler("carry_out", queue_changes.silently_back),
         alone=True,
     ),
     mutant("preemptions are not counted", "V1CP-R29", observed("preempted", []), alone=True),

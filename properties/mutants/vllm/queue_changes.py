@@ -12,6 +12,8 @@ from ....model.vllm.config import VllmConfig
 from ....model.vllm.scheduler import Plan
 from ....model.vllm.state import Sequence, State
 
+QUEUES = ("waiting", "running")
+
 Make = Callable[[Any], Any]
 
 
@@ -58,12 +60,10 @@ def emits(when: Callable[[Sequence], bool]) -> Make:
     """A token comes out under another condition than that all known tokens are computed."""
 
     def make(original: Any) -> Any:
-        def complete(config: VllmConfig, state: State, computed: Any) -> Any:
-            moved = tuple(
-                one._replace(computed=one.num_tokens if when(one) else one.num_tokens - 1)
-                for one in state.running
-            )
-            after, emitted, finished = original(config, state._replace(running=moved), computed)
+        def complete(config: VllmConfig, state: State, flight: Any) -> Any:
+            there = [one for one in state.running if one.id in flight]
+            other = {one.id: one.generated if when(one) else None for one in there}
+            after, emitted, finished = original(config, state, other)
             counts = {one.id: one.computed for one in state.running}
             back = tuple(one._replace(computed=counts[one.id]) for one in after.running)
             return after._replace(running=back), emitted, finished
@@ -169,17 +169,19 @@ def silently_back(original: Any) -> Any:
     """A request whose prompt takes a second chunk goes back to the queue with it, and with what it
     has."""
 
-    def complete(config: VllmConfig, state: State, computed: Any) -> Any:
-        after, *rest = original(config, state, computed)
+    def carry_out(config: VllmConfig, state: State, plan: Plan, *inside: Any) -> Any:
+        after, seen = original(config, state, plan, *inside)
         if len(after.running) < 2:
-            return after, *rest
+            return after, seen
         last = after.running[-1]
-        before = last.computed - computed.get(last.id, 0)
+        before = last.computed - plan.scheduled.get(last.id, 0)
         if last.prefix_hit < before < last.prompt:
             after = after._replace(running=after.running[:-1], waiting=(last, *after.waiting))
-        return after, *rest
+            queues = {name: [one.id for one in getattr(after, name)] for name in QUEUES}
+            seen = {**seen, **queues}
+        return after, seen
 
-    return complete
+    return carry_out
 
 
 def cut_in_half(original: Any) -> Any:

@@ -5,7 +5,7 @@ Source: cheat-sheet, "schedule() shape" and "The four/five invariants"; chunked-
 """
 
 from ....model.observation import Step
-from ...history import speculation
+from ...history import in_flight, speculation
 from ...history.request_history import RequestHistory
 from ...history.run_history import RunHistory
 from ..predicate import Predicate
@@ -114,6 +114,8 @@ def emission_wrong(history: RunHistory, step: Step) -> str | None:
     """A token comes out exactly of requests that have caught up: computed + scheduled = known
     (V1-I4)."""
     emitted = step.emitted or {}
+    if in_flight.depth(history.config) > 1:
+        return _delivered_wrongly(history, step)
     for one in scheduled(history, step):
         missing = behind(history, step, one)
         if missing is None or one.id in history.aborts_inside:
@@ -126,6 +128,18 @@ def emission_wrong(history: RunHistory, step: Step) -> str | None:
             known = f"computed + scheduled = {one.num_tokens - own + step.scheduled[one.id]}"
             says = "a token" if emitted.get(one.id) else "no token"
             return f"{one.id} emits {says} with {known} of {one.num_tokens} known tokens"
+    return None
+
+
+def _delivered_wrongly(history: RunHistory, step: Step) -> str | None:
+    """The same, for the decision that completes."""
+    for name, due in in_flight.due(history.config, history.flights, step).items():
+        if name not in history.live or name in history.aborts_inside:
+            continue
+        if due != bool((step.emitted or {}).get(name)):
+            says = "no token" if due else "a token"
+            known = "all" if due else "not all"
+            return f"{name} emits {says}, and {known} its known tokens were computed by then"
     return None
 
 

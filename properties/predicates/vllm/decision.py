@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from ....model.observation import Step
-from ...history import speculation
+from ...history import in_flight, speculation
 from ...history.per_step_cache import once
 from ...history.request_history import RequestHistory
 from ...history.run_history import RunHistory
@@ -29,10 +29,31 @@ def ran_before(history: RunHistory) -> list[RequestHistory]:
 
 @once
 def waited_before(history: RunHistory) -> list[RequestHistory]:
-    """All other unfinished requests, in the order in which they go."""
+    """All other unfinished requests, in the order in which they go.
+
+    With more than two decisions on their way preempted requests are set aside in the order of their
+    preemptions: there the order that is shown of them counts.
+    """
     running = {one.id for one in ran_before(history)}
     waiting = [one for one in history.live.values() if one.id not in running]
-    return sorted(waiting, key=lambda one: key(history, one))
+    if in_flight.depth(history.config) < 3 or history.config["policy"] == "priority":
+        return sorted(waiting, key=lambda one: key(history, one))
+    shown = (history.last.waiting or ()) if history.last is not None else ()
+    places = {name: place for place, name in enumerate(shown)}
+    again = [one for one in waiting if one.preemptions]
+    again.sort(key=lambda one: places.get(one.id, 0))
+    return again + [one for one in waiting if not one.preemptions]
+
+
+@once
+def may_go(history: RunHistory, step: Step) -> list[RequestHistory]:
+    """Those that are not admitted in this step although no decision that computes them is on its
+    way, in the same order."""
+    return [
+        one
+        for one in waited_before(history)
+        if one.id not in step.scheduled and not in_flight.computed_still(history.flights, one)
+    ]
 
 
 @once

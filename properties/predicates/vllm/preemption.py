@@ -5,7 +5,7 @@ four/five invariants".
 """
 
 from ....model.observation import Step
-from ...history import speculation
+from ...history import in_flight, speculation
 from ...history.run_history import RunHistory
 from ..pool import blocks_for, free_when_decided, released_by, taken_by
 from ..predicate import Predicate
@@ -62,7 +62,8 @@ def needless_preemption(history: RunHistory, step: Step) -> str | None:
     free += released_by(history, [one for one in gone if one is not last])
     size = history.config["block_size"]
     needed = sum(taken_by(history, step, one, size) for one in kept(history, step))
-    tokens = last.num_tokens - last.computed
+    over = in_flight.passed_over(history.config, last)
+    tokens = 0 if over else last.num_tokens - last.computed
     tokens += speculation.drafts_to_compute(history.config, last)
     tokens = speculation.slots(history.config, last.computed + min(tokens, threshold(history)))
     needed += max(blocks_for(history, tokens) - blocks_for(history, last.held_tokens), 0)
@@ -86,6 +87,9 @@ def victim_keeps_something(history: RunHistory, step: Step) -> str | None:
     for one in preempted(history, step):
         if one.id in history.aborts_inside:
             continue
+        may_end = step.finished is None or one.id in step.finished
+        if may_end and in_flight.computed_still(history.flights, one):
+            continue  # the token that was on its way may be its last
         if step.waiting is not None and one.id not in step.waiting:
             return f"{one.id} was preempted and does not wait"
         if computed := (step.computed or {}).get(one.id):

@@ -4,7 +4,7 @@ Source: cheat-sheet, "schedule() shape", "The four/five invariants" and "Gotchas
 """
 
 from ....model.observation import Step
-from ...history import speculation
+from ...history import in_flight, speculation
 from ...history.content import surely_shared
 from ...history.request_history import RequestHistory
 from ...history.run_history import RunHistory, caches
@@ -13,6 +13,7 @@ from ..predicate import Predicate
 from .decision import (
     admitted,
     kept,
+    may_go,
     names,
     nobody_left,
     preempted,
@@ -72,9 +73,7 @@ def old_and_new_run(history: RunHistory, step: Step) -> bool:
 
 def overtaken(history: RunHistory, step: Step) -> str | None:
     """No request is admitted past one that waits in front of it (V1-R09)."""
-    for one in waited_before(history):
-        if one.id in step.scheduled:
-            continue
+    for one in may_go(history, step):
         behind = waited_before(history)
         passed = [other for other in behind[behind.index(one) :] if other.id in step.scheduled]
         if passed:
@@ -85,8 +84,7 @@ def overtaken(history: RunHistory, step: Step) -> str | None:
 
 def the_head_waits(history: RunHistory, step: Step) -> bool:
     """The first in line is not admitted, and a request is behind it."""
-    waiting = [one for one in waited_before(history) if one.id not in step.scheduled]
-    return len(waiting) > 1
+    return len(may_go(history, step)) > 1
 
 
 def admitted_after_preemption(history: RunHistory, step: Step) -> str | None:
@@ -123,7 +121,7 @@ def needless_wait(history: RunHistory, step: Step) -> str | None:
 
 def _could_go(history: RunHistory, step: Step) -> RequestHistory | None:
     """The first in line, if it waits and nothing can have kept it from being admitted."""
-    waiting = [one for one in waited_before(history) if one.id not in step.scheduled]
+    waiting = may_go(history, step)
     if not waiting or step.preempted:
         return None
     run = kept(history, step) + admitted(history, step)
@@ -175,7 +173,11 @@ def passed_by(history: RunHistory, step: Step) -> str | None:
     if sum(step.scheduled.values()) >= history.config["max_num_batched_tokens"]:
         return None
     before = ran_before(history)
-    skipped = [one for one in kept(history, step) if one.id not in step.scheduled]
+    skipped = [
+        one
+        for one in kept(history, step)
+        if one.id not in step.scheduled and not in_flight.passed_over(history.config, one)
+    ]
     if not skipped:
         return None
     if history.config["policy"] == "priority":

@@ -386,7 +386,13 @@ def test_a_preempted_request_begins_anew_and_hits_what_is_left_of_its_own() -> N
 
 
 def completed(state: State, *scheduled: str) -> tuple[State, dict[str, int], dict[str, str]]:
-    return scheduler.complete(config(), state, dict.fromkeys(scheduled, 1))
+    there = {one.id: one for one in state.running}
+    tokens = {
+        name: there[name].generated
+        for name in scheduled
+        if name in there and there[name].num_uncomputed_tokens == 0
+    }
+    return scheduler.complete(config(), state, {**dict.fromkeys(scheduled), **tokens})
 
 
 def test_whoever_has_caught_up_emits_a_token() -> None:

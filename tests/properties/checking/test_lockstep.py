@@ -33,6 +33,8 @@ WHOLE = Step(
     slot_blocks={"a": (3,), "b": (4,)},
     prompt_throughput=3,
     decode_throughput=1,
+    emitted_at={"a": 1},
+    parked=("c",),
 )
 OTHERWISE: dict[str, Any] = {
     "kind": "prefill",
@@ -54,6 +56,8 @@ OTHERWISE: dict[str, Any] = {
     "slot_blocks": {"a": (4,), "b": (3,)},
     "prompt_throughput": 2,
     "decode_throughput": 0,
+    "emitted_at": {"a": 3},
+    "parked": ("c", "d"),
 }
 
 

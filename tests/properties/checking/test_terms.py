@@ -46,8 +46,11 @@ def test_a_key_that_has_an_effect_which_the_other_lacks_is_an_error(key: str, va
 
 def test_what_must_be_fixed_is_what_the_other_lacks() -> None:
     assert fixed_for(*VLLM, *SIM) == {
+        "async_scheduling": False,
         "num_lookahead_tokens": 0,
         "num_speculative_tokens": 0,
+        "pipeline_parallel_size": 1,
+        "kv_connector": False,
         "policy": "fcfs",
         "reserve_full_isl": True,
         "watermark": 0.0,

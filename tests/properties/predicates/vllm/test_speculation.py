@@ -94,8 +94,8 @@ def test_with_its_first_chunk_a_request_may_get_its_lookahead(held: int) -> None
     assert speculation.lookahead_without_block(history, step) is None
 
 
-def test_a_request_that_is_padded_and_ends_at_once_found_nothing_in_the_cache() -> None:
+def test_what_a_request_that_is_padded_and_ends_at_once_found_in_the_cache_is_not_known() -> None:
     history = book(request("a", 1), **DRAFTS)
     step = ran({"a": 4}, emitted={"a": 1}, finished={"a": "eos"}, prefix_hit={})
-    assert history.hit_now(step, history.live["a"]) == 0
-    assert budget.beyond_known(history, step) == "a computes 4 tokens, 1 are known and not computed"
+    assert history.hit_now(step, history.live["a"]) is None
+    assert budget.beyond_known(history, step) is None

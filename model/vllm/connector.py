@@ -1,0 +1,144 @@
+"""Parked requests: a connector loads what it has of their keys and values, while others run.
+
+Source: release 0.33.0, comments of the scheduler on asynchronous KV loads. A parked request holds
+blocks and does not run; nothing is preempted for it, and it is not preempted.
+"""
+
+from collections.abc import Iterable
+
+from .. import allocator
+from ..members import without
+from ..pool import Pool, blocks_for, fits, unheld
+from . import in_flight, kv_cache, queue
+from .config import VllmConfig
+from .state import Flight, Sequence, State
+
+
+def offered(config: VllmConfig, one: Sequence, hit: tuple[int, ...]) -> int:
+    """Tokens behind those of the `hit` that the connector has of a request: whole blocks, or all;
+    what was loaded once is not offered again."""
+    if one.was_loaded:
+        return 0
+    whole = one.external // config.block_size * config.block_size
+    tokens = one.num_tokens if one.external >= one.num_tokens else whole
+    return max(tokens - len(hit) * config.block_size, 0)
+
+
+def park(
+    config: VllmConfig,
+    pool: Pool,
+    one: Sequence,
+    hit: tuple[int, ...],
+    tokens: int,
+    holders: tuple[Sequence, ...],
+    someone_runs: bool,
+) -> tuple[Sequence, Pool] | None:
+    """The request with blocks for its `hit` and the `tokens` that are loaded, or None.
+
+    What other parked requests and prefills still need stays free: no load may take it from them,
+    since it makes no progress and cannot be preempted (V1-R21).
+    """
+    reserve = config.watermark_blocks if someone_runs else 0
+    covered = len(hit) * config.block_size + tokens
+    missing = unheld(pool, hit) - len(hit)
+    if config.reserve_full_isl and not fits(
+        pool, blocks_for(one.num_tokens, config.block_size) + missing + reserve
+    ):
+        return None
+    needed = blocks_for(covered, config.block_size) + missing
+    if not fits(pool, needed + reserve + promised_blocks(config, holders)):
+        return None
+    one, pool = allocator.start(pool, one, hit, config.block_size)
+    one, pool = allocator.hold(pool, one, covered, config.block_size)
+    parked = one._replace(computed=covered, prefix_hit=0, was_loaded=True, loading=one.load_steps)
+    return parked, pool
+
+
+def promised_blocks(config: VllmConfig, holders: Iterable[Sequence]) -> int:
+    """Blocks that those who hold some still need for all their known tokens."""
+    needs = (allocator.missing_blocks(one, one.num_tokens, config.block_size) for one in holders)
+    return sum(max(one, 0) for one in needs)
+
+
+def landed(config: VllmConfig, pool: Pool, one: Sequence) -> tuple[Sequence, Pool]:
+    """The request whose load has landed: its blocks can be found, and its last token is computed
+    to give the next one."""
+    if config.enable_prefix_caching:
+        one, pool = allocator.publish_full(pool, one, one.computed, config.block_size)
+    return one._replace(computed=min(one.computed, one.num_tokens - 1)), pool
+
+
+def admit(
+    config: VllmConfig,
+    pool: Pool,
+    one: Sequence,
+    hit: tuple[int, ...],
+    tokens: int,
+    someone_runs: bool,
+) -> tuple[Sequence, Pool] | None:
+    """A request whose load has landed, with room for `tokens` more, or None; it has no `hit`."""
+    assert not hit, "it has its blocks"
+    reserve = config.watermark_blocks if someone_runs else 0
+    covered = one.num_tokens if config.reserve_full_isl else one.computed + tokens
+    if not fits(pool, allocator.missing_blocks(one, covered, config.block_size) + reserve):
+        return None
+    return kv_cache.hold(config, pool, one._replace(prefix_hit=one.computed), tokens)
+
+
+def in_line(config: VllmConfig, state: State) -> tuple[Sequence, ...]:
+    """All that wait, in the order in which they go: those that hold blocks first."""
+    if not state.parked:
+        return state.waiting
+    if config.policy == "priority":
+        return tuple(sorted((*state.parked, *state.waiting), key=queue.importance))
+    return (*state.parked, *state.waiting)
+
+
+def written_still(config: VllmConfig, flights: tuple[Flight, ...], one: Sequence) -> bool:
+    """A decision on its way writes the blocks of a request. No load may fill them before that: no
+    order is kept between the two (V1-R23)."""
+    return config.loads and in_flight.computed_still(flights, one)
+
+
+def free(config: VllmConfig, state: State, one: Sequence) -> State:
+    """The state in which the blocks of a request that ends are free, or will be when nothing writes
+    them any more."""
+    if one.loading is not None or written_still(config, state.in_flight, one):
+        later = one._replace(written_by=0 if one.loading is not None else len(state.in_flight))
+        return state._replace(leaving=(*state.leaving, later))
+    return state._replace(pool=kv_cache.free(config, state.pool, one, state.holders))
+
+
+def written(config: VllmConfig, state: State) -> State:
+    """The state after a decision has completed: it writes no blocks any more."""
+    if not state.leaving:
+        return state
+    done = [one for one in state.leaving if one.written_by == 1]
+    later = [one._replace(written_by=max(one.written_by - 1, 0)) for one in state.leaving]
+    return _without(config, state._replace(leaving=tuple(later)), [one.id for one in done])
+
+
+def steps_on(config: VllmConfig, state: State) -> State:
+    """The state after a step of all loads."""
+    if not state.parked and not state.leaving:
+        return state
+    state = _without(config, state, [one.id for one in state.leaving if one.loading == 0])
+    return state._replace(
+        parked=tuple([_nearer(one) for one in state.parked]),
+        leaving=tuple([_nearer(one) for one in state.leaving]),
+    )
+
+
+def _without(config: VllmConfig, state: State, ids: list[str]) -> State:
+    """The state in which these have left, and their blocks are free."""
+    for one in state.leaving:
+        if one.id in ids:
+            state = state._replace(leaving=without(state.leaving, one.id))
+            state = state._replace(pool=kv_cache.free(config, state.pool, one, state.holders))
+    return state
+
+
+def _nearer(one: Sequence) -> Sequence:
+    if one.loading is None:
+        return one
+    return one._replace(loading=one.loading - 1 if one.loading else None)

@@ -1,0 +1,62 @@
+"""Parked requests: whose blocks a connector loads, while others run.
+
+Source: target protocol, "The step observation".
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from ...model.observation import Step
+from . import in_flight
+from .request_history import RequestHistory
+
+
+def are_made(config: Mapping[str, Any]) -> bool:
+    """Requests may be parked while a connector loads what it has of them."""
+    return bool(config.get("kv_connector", False))
+
+
+def meet_decisions(config: Mapping[str, Any]) -> bool:
+    """A load may fill blocks while a decision is on its way that writes them."""
+    return are_made(config) and in_flight.depth(config) > 1
+
+
+def book(
+    config: Mapping[str, Any],
+    requests: Mapping[str, RequestHistory],
+    flights: tuple[in_flight.Flight, ...],
+    step: Step,
+    number: int,
+) -> None:
+    """Note which requests are parked since this step; each is once at most. Where the worker
+    reports, all loads are a step nearer to their end."""
+    if not are_made(config):
+        return
+    for name in step.parked or ():
+        one = requests.get(name)
+        if one is not None and one.parked_since is None:
+            one.parked_since, one.load_left = number, one.load_steps + 1
+    if in_flight.reports(config, flights, step):
+        for one in requests.values():
+            one.load_left = max(one.load_left - 1, 0)
+    if meet_decisions(config):
+        for name, blocks in (step.blocks or {}).items():
+            if name in requests:
+                requests[name].blocks = tuple(blocks)
+
+
+def loading(one: RequestHistory) -> bool:
+    """The load of a request has not landed before the coming step."""
+    return one.parked_since is not None and one.load_left > 0
+
+
+def left(one: RequestHistory) -> None:
+    """Book that a request has ended: if it was aborted, it is not known whether it had been parked
+    in that very step."""
+    if one.ended == "aborted" and one.load_steps and one.parked_since is None:
+        one.load_left = one.load_steps + 1
+
+
+def under_way(config: Mapping[str, Any], requests: Iterable[RequestHistory]) -> bool:
+    """A load writes blocks, or may do so."""
+    return are_made(config) and any(one.load_left for one in requests)

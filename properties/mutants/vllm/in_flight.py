@@ -1,0 +1,78 @@
+"""Mutants of vLLM V1 with several steps in flight."""
+
+from typing import Any
+
+from ....model.vllm import in_flight, scheduler
+from ....model.vllm.config import VllmConfig
+from ....model.vllm.scheduler import Plan
+from ....model.vllm.state import Flight, State
+from .drafts import mutant
+
+
+def never(original: Any) -> Any:
+    """What is on its way is forgotten."""
+    return lambda of, one: False
+
+
+def ends_the_round(original: Any) -> Any:
+    """A request that has nothing to compute ends the round."""
+
+    def advance_running(config: VllmConfig, plan: Plan, *more: Any) -> Plan:
+        places = (n for n, one in enumerate(plan.running) if in_flight.passed_over(config, one))
+        first = next(places, len(plan.running))
+        before: Plan = original(config, plan._replace(running=plan.running[:first]), *more)
+        return before._replace(running=(*before.running, *plan.running[first:]))
+
+    return advance_running
+
+
+def one_token_ahead(original: Any) -> Any:
+    """A request is scheduled ahead, although the token on its way is its last."""
+    return lambda config, one: not config.decides_ahead and original(config, one)
+
+
+def what_came_last(original: Any) -> Any:
+    """The worker goes on from the tokens that have come, whatever is on its way."""
+
+    def tokens_on_their_way(computing: Any, scheduled: Any) -> Flight:
+        come = {one.id: one.generated for one in computing}
+        flight: Flight = original(computing, scheduled)
+        return {name: None if token is None else come[name] for name, token in flight.items()}
+
+    return tokens_on_their_way
+
+
+def promises_stay(original: Any) -> Any:
+    """A token comes, and still counts as on its way."""
+    return lambda one: one
+
+
+def no_placeholder(original: Any) -> Any:
+    """VLL-014: a token comes that was promised before its request was preempted, and an assertion
+    fails."""
+
+    def complete(config: VllmConfig, state: State, flight: Flight) -> Any:
+        for one in state.waiting:
+            assert flight.get(one.id) is None, f"{one.id} has no placeholder left"
+        return original(config, state, flight)
+
+    return complete
+
+
+MUTANTS = (
+    mutant("no request is passed over", "V1-R06", in_flight, "passed_over", never),
+    mutant(
+        "a token more than max_tokens",
+        "V1-R06",
+        in_flight,
+        "passed_over",
+        one_token_ahead,
+        alone=True,
+    ),
+    mutant(
+        "the round ends early", "V1-R06", scheduler, "advance_running", ends_the_round, alone=True
+    ),
+    mutant("admitted while computed", "V1-R10", in_flight, "computed_still", never),
+    mutant("what comes twice", "V1-R19", in_flight, "tokens_on_their_way", what_came_last),
+    mutant("promises stay", "V1CP-R05", in_flight, "delivered", promises_stay, alone=True),
+)

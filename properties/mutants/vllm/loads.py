@@ -1,0 +1,107 @@
+"""Mutants of vLLM V1 with a connector."""
+
+from types import SimpleNamespace
+from typing import Any
+
+from ....model.vllm import connector, in_flight, scheduler
+from ....model.vllm.config import VllmConfig
+from ....model.vllm.scheduler import Plan
+from ....model.vllm.state import Sequence, State
+from ..mutant import Mutant, Plant, replaced, together
+
+
+def mutant(name: str, rule: str, plant: Plant) -> Mutant:
+    """A mutant of the documented revision."""
+    return Mutant(name, rule, plant, revision="documented", system="vllm")
+
+
+def at_once(original: Any) -> Any:
+    """A load counts as landed as soon as it has begun."""
+
+    def steps_on(config: VllmConfig, state: State) -> State:
+        parked = tuple([one._replace(loading=None) for one in state.parked])
+        return original(config, state._replace(parked=parked))  # type: ignore[no-any-return]
+
+    return steps_on
+
+
+def frees_what_is_written(original: Any) -> Any:
+    """An abort gives back blocks that a load writes still."""
+
+    def abort(config: VllmConfig, state: State, request_id: str) -> State:
+        parked = tuple([one._replace(loading=None) for one in state.parked])
+        left: State = original(config, state._replace(parked=parked), request_id)
+        still = {one.id: one.loading for one in state.parked}
+        return left._replace(
+            parked=tuple([one._replace(loading=still[one.id]) for one in left.parked])
+        )
+
+    return abort
+
+
+def keeps_what_was_written(original: Any) -> Any:
+    """Blocks of a request that was aborted while it was loaded never come back."""
+
+    def steps_on(config: VllmConfig, state: State) -> State:
+        loaded: State = original(config, state._replace(leaving=()))
+        return loaded._replace(leaving=state.leaving)
+
+    return steps_on
+
+
+def nothing_promised(original: Any) -> Any:
+    """A load takes what is free, whatever others need."""
+    return lambda config, holders: 0
+
+
+def parked_go_last(original: Any) -> Any:
+    """A parked request joins only when no other waits."""
+
+    def admit_waiting(config: VllmConfig, plan: Plan) -> Plan:
+        if not plan.waiting:
+            return original(config, plan)  # type: ignore[no-any-return]
+        held: Plan = original(config, plan._replace(parked=()))
+        return held._replace(parked=(*plan.parked, *held.parked))
+
+    return admit_waiting
+
+
+def nothing_waits(original: Any) -> Any:
+    """Blocks are free at once that a decision on its way writes."""
+    return lambda config, flights, one: False
+
+
+def preempted_for_nothing(original: Any) -> Any:
+    """A request is preempted whose blocks wait, so that the next one is preempted, too."""
+
+    def preempt(config: VllmConfig, plan: Plan, victim: Sequence) -> Plan:
+        if not (config.loads and in_flight.computed_still(plan.in_flight, victim)):
+            return original(config, plan, victim)  # type: ignore[no-any-return]
+        waits = victim._replace(written_by=len(plan.in_flight))
+        after: Plan = original(config, plan, victim)
+        return after._replace(pool=plan.pool, leaving=(*plan.leaving, waits))
+
+    return preempt
+
+
+def unaware(original: Any) -> Any:
+    """The scheduler is not told which blocks a decision on its way writes."""
+    return SimpleNamespace(**{**vars(original), "written_still": nothing_waits(None)})
+
+
+MUTANTS = (
+    mutant("a load lands at once", "V1-R20", replaced(connector, "steps_on", at_once)),
+    mutant("blocks given away", "V1-R20", replaced(scheduler, "abort", frees_what_is_written)),
+    mutant("blocks kept", "V1-R20", replaced(connector, "steps_on", keeps_what_was_written)),
+    mutant("loads take all", "V1-R21", replaced(connector, "promised_blocks", nothing_promised)),
+    mutant("parked go last", "V1-R22", replaced(scheduler, "admit_waiting", parked_go_last)),
+    mutant("no free waits", "V1-R23", replaced(connector, "written_still", nothing_waits)),
+    mutant(
+        "preempted for nothing",
+        "V1-R24",
+        together(
+            replaced(scheduler, "connector", unaware),
+            replaced(scheduler, "preempt", preempted_for_nothing),
+        ),
+    ),
+)

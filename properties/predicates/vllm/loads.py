@@ -1,0 +1,206 @@
+"""Parked requests: they keep their blocks until these are loaded, take none from others that need
+them, and go first.
+
+Source: release 0.33.0, comments of the scheduler on asynchronous KV loads.
+"""
+
+from ....model.observation import Step
+from ....model.pool import blocks_for
+from ...history import in_flight, loads
+from ...history.content import in_common
+from ...history.request_history import RequestHistory
+from ...history.run_history import RunHistory
+from ..predicate import Predicate
+from .decision import preempted, ran_before, watermark_blocks
+from .preemption import needless_preemption
+
+
+def runs_too_early(history: RunHistory, step: Step) -> str | None:
+    """A parked request is not scheduled, and keeps its blocks, until its load has landed. If it was
+    aborted, they are free then, and not before (V1-R20)."""
+    now, before = step.blocks or {}, (history.last.blocks if history.last else None) or {}
+    for one in history.requests.values():
+        if not loads.loading(one):
+            continue
+        if one.id in step.scheduled:
+            return f"{one.id} is scheduled, its load takes {one.load_left} more steps"
+        gone = one.id not in history.live or one.id in history.aborts_inside
+        if gone and one.load_left == 1:
+            continue
+        if before.get(one.id) and now.get(one.id) != before[one.id]:
+            held = len(now.get(one.id, ()))
+            return (
+                f"{one.id} held {len(before[one.id])} blocks that are loaded for {one.load_left} "
+                f"more steps, now {held}, or others"
+            )
+    for name in now:
+        ended = history.requests.get(name)
+        if ended is None or name in history.live or not ended.load_steps or ended.load_left:
+            continue
+        if history.step > (ended.over or 0) + decisions_still_to_come(history):
+            return f"{name} was aborted, its load has landed, and it holds blocks still"
+    return None
+
+
+def decisions_still_to_come(history: RunHistory) -> int:
+    """Steps in which all decisions that are on their way complete, at most: as many begin first."""
+    return 2 * in_flight.depth(history.config) if loads.meet_decisions(history.config) else 0
+
+
+def one_is_loading(history: RunHistory, step: Step) -> bool:
+    """A step passes while a request is loaded."""
+    return any(loads.loading(one) for one in history.requests.values())
+
+
+def takes_what_others_need(history: RunHistory, step: Step) -> str | None:
+    """A load begins only where the blocks that other parked requests and prefills still need stay
+    free (V1-R21)."""
+    newly = newly_parked(history, step)
+    if not newly or not nothing_else_changes(history, step):
+        return None
+    needs = {
+        name: left(history, step, history.live[name])
+        for name in (*(step.parked or ()), *(step.prefilling or ()))
+        if name in history.live
+    }
+    last = newly[-1]  # of several that begin in one step it has to leave room for the others
+    needed, free = sum(needs.values()) - needs.get(last, 0), step.free_blocks or 0
+    if needed <= free:
+        return None
+    names = ", ".join(name for name, blocks in needs.items() if blocks and name != last)
+    return f"{last} begins to load and leaves {free} blocks free; {names} still need {needed}"
+
+
+def one_begins_beside_others(history: RunHistory, step: Step) -> bool:
+    """A load begins while another parked request, or a prefill, still needs blocks."""
+    newly = newly_parked(history, step)
+    others = {*(step.parked or ()), *(step.prefilling or ())}.difference(newly)
+    known = [history.live[name] for name in others if name in history.live]
+    return bool(newly) and any(left(history, step, one) for one in known)
+
+
+def waits_though_loaded(history: RunHistory, step: Step) -> str | None:
+    """The first request whose load has landed is admitted while budget, a slot and the blocks of
+    all its tokens are left, and nothing was preempted: no request goes before it (V1-R22)."""
+    one = first_landed(history, step)
+    if one is None or one.id in step.scheduled or not nothing_else_changes(history, step):
+        return None
+    running = step.running or ()
+    budget = history.config["max_num_batched_tokens"] - sum(step.scheduled.values())
+    if len(running) >= history.config["max_num_seqs"] or budget <= 0:
+        return None
+    if not history.config["enable_chunked_prefill"]:
+        return None
+    needed = left(history, step, one)
+    reserve = watermark_blocks(history.config) if running else 0
+    free = step.free_blocks or 0
+    if needed + reserve > free:
+        return None
+    return (
+        f"{one.id}, whose load has landed, waits although {budget} tokens of the budget and a "
+        f"slot are left, and it needs {needed} blocks of {free} free ones"
+    )
+
+
+def one_has_landed(history: RunHistory, step: Step) -> bool:
+    """A request whose load has landed may join."""
+    return first_landed(history, step) is not None
+
+
+def fills_what_is_written(history: RunHistory, step: Step) -> str | None:
+    """No load fills a block that a decision on its way writes: no order is kept between the two
+    (V1-R23)."""
+    if not loads.meet_decisions(history.config):
+        return None
+    for name in newly_parked(history, step):
+        one, its = history.live[name], (step.blocks or {}).get(name, ())
+        for writer in gone_and_computed(history, step):
+            block = last_written(history, writer)
+            if block not in its or block in (step.blocks or {}).get(writer.id, ()):
+                continue
+            end = (its.index(block) + 1) * history.config["block_size"]
+            if in_common(one, writer) < end:
+                return (
+                    f"{name} begins to load into block {block}, which a decision on its way writes "
+                    f"for {writer.id}"
+                )
+    return None
+
+
+def one_begins_beside_a_writer(history: RunHistory, step: Step) -> bool:
+    """A load begins while a request that has left is computed still."""
+    if not loads.meet_decisions(history.config) or not newly_parked(history, step):
+        return False
+    return bool(gone_and_computed(history, step))
+
+
+def gone_and_computed(history: RunHistory, step: Step) -> list[RequestHistory]:
+    """Requests that do not run any more while a decision is on its way that computes them."""
+    running = step.running or ()
+    return [
+        one
+        for one in history.requests.values()
+        if one.id not in running and in_flight.computed_still(history.flights, one)
+    ]
+
+
+def last_written(history: RunHistory, one: RequestHistory) -> int | None:
+    """The block of the last token that was computed of a request, if it was seen to hold it."""
+    number = ((one.computed or one.lost) - 1) // history.config["block_size"]
+    return one.blocks[number] if 0 <= number < len(one.blocks) else None
+
+
+def preempted_for_nothing(history: RunHistory, step: Step) -> str | None:
+    """A request that is computed still is preempted only if its blocks are needed and free at once
+    (V1-R24)."""
+    if not loads.meet_decisions(history.config):
+        return None
+    gone = preempted(history, step)
+    if not any(in_flight.computed_still(history.flights, one) for one in gone):
+        return None
+    return needless_preemption(history, step)
+
+
+def blocks_run_out_in_flight(history: RunHistory, step: Step) -> bool:
+    """No block is free while a request that runs is computed still."""
+    if not loads.meet_decisions(history.config) or step.free_blocks != 0:
+        return False
+    return any(in_flight.computed_still(history.flights, one) for one in ran_before(history))
+
+
+def first_landed(history: RunHistory, step: Step) -> RequestHistory | None:
+    """Of the requests that were parked before the step the first one whose load has landed."""
+    before = (history.last.parked if history.last else None) or ()
+    landed = (history.live[name] for name in before if name in history.live)
+    return next((one for one in landed if not loads.loading(one)), None)
+
+
+def newly_parked(history: RunHistory, step: Step) -> list[str]:
+    """The requests whose load begins in this step."""
+    parked = step.parked or ()
+    return [n for n in parked if n in history.live and history.live[n].parked_since is None]
+
+
+def nothing_else_changes(history: RunHistory, step: Step) -> bool:
+    """No request leaves, is preempted, or joins, and no blocks come back of one that had left: what
+    is free after the step was free in it."""
+    last = history.last
+    before, held = (last.running or (), last.blocks or {}) if last else ((), {})
+    leaves = bool(step.finished) or bool(step.preempted) or bool(history.aborts_inside)
+    comes_back = any(name not in (step.blocks or {}) for name in held)
+    return not leaves and not comes_back and set(before) == set(step.running or ())
+
+
+def left(history: RunHistory, step: Step, one: RequestHistory) -> int:
+    """Blocks that a request lacks for all its known tokens."""
+    held = len((step.blocks or {}).get(one.id, ()))
+    return max(blocks_for(one.num_tokens, history.config["block_size"]) - held, 0)
+
+
+PREDICATES = {
+    "V1-R20": Predicate(runs_too_early, one_is_loading),
+    "V1-R21": Predicate(takes_what_others_need, one_begins_beside_others),
+    "V1-R22": Predicate(waits_though_loaded, one_has_landed),
+    "V1-R23": Predicate(fills_what_is_written, one_begins_beside_a_writer),
+    "V1-R24": Predicate(preempted_for_nothing, blocks_run_out_in_flight),
+}

@@ -1,0 +1,207 @@
+"""Parked requests: when one is parked, holds blocks, lands, joins and leaves."""
+
+from typing import Any
+
+import pytest
+
+from schedproof.model.errors import InputError
+from schedproof.model.pool import Pool
+from schedproof.model.target import ModelTarget
+from schedproof.model.vllm import connector
+from schedproof.model.vllm.config import read_config
+
+from .build import config, decoding, pool, waiting
+
+LOADS = {"kv_connector": True}
+SMALL = {
+    **{"block_size": 4, "max_num_seqs": 2, "max_num_batched_tokens": 8, "max_model_len": 32},
+    **{"num_blocks": 8, "enable_prefix_caching": False},
+}
+
+
+def run(steps: int, *asked: dict[str, Any], **more: Any) -> list[dict[str, Any]]:
+    """The first steps of requests that arrive together."""
+    target = ModelTarget()
+    assert target.start("vllm", "documented", {**SMALL, **LOADS, **more})["ok"]
+    for one in asked:
+        assert target.add(one)["ok"]
+    return [target.step()["step"] for _ in range(steps)]
+
+
+def request(name: str, prompt: int, tokens: int = 2, **more: Any) -> dict[str, Any]:
+    return {"id": name, "prompt": [[name, prompt]], "max_tokens": tokens, **more}
+
+
+def loaded(name: str, prompt: int, external: int, steps: int = 0, **more: Any) -> dict[str, Any]:
+    return request(name, prompt, external_tokens=external, load_steps=steps, **more)
+
+
+def scheduled(steps: list[dict[str, Any]]) -> list[dict[str, int]]:
+    return [one["scheduled"] for one in steps]
+
+
+# --- configurations --------------------------------------------------------------------------
+
+
+def test_without_a_connector_the_key_is_absent_and_nothing_is_parked() -> None:
+    assert read_config({"kv_connector": False}, "documented") == read_config({}, "documented")
+    [first] = run(1, loaded("a", 8, 8), kv_connector=False)
+    assert first["scheduled"] == {"a": 8}
+    assert "parked" not in first
+
+
+def test_what_is_not_modelled_is_refused_with_its_path() -> None:
+    with pytest.raises(InputError) as caught:
+        read_config(LOADS | {"num_speculative_tokens": 2}, "documented")
+    assert str(caught.value).startswith("$.config.kv_connector: true with drafts is not modelled")
+
+
+# --- what is offered ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("external", "hit", "tokens"),
+    [(0, (), 0), (3, (), 0), (4, (), 4), (9, (), 8), (10, (), 10), (8, (1,), 4), (4, (1,), 0)],
+)
+def test_whole_blocks_are_offered_or_all_behind_what_is_cached(
+    external: int, hit: tuple[int, ...], tokens: int
+) -> None:
+    assert connector.offered(config(), waiting(10, external=external), hit) == tokens
+    again = waiting(10, external=external, was_loaded=True)
+    assert connector.offered(config(), again, hit) == 0
+
+
+# --- a run -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("steps", [0, 1, 3])
+def test_a_parked_request_joins_when_its_load_has_landed(steps: int) -> None:
+    seen = run(steps + 3, loaded("a", 10, 8, steps))
+    parked, last = seen[: steps + 1], seen[steps + 1]
+    assert [one["parked"] for one in parked] == [["a"]] * (steps + 1)
+    assert [one["blocks"] for one in parked] == [parked[0]["blocks"]] * (steps + 1)
+    assert len(parked[0]["blocks"]["a"]) == 2
+    assert (last["scheduled"], last["emitted"], last["parked"]) == ({"a": 2}, {"a": 1}, [])
+    assert seen[-1]["finished"] == {"a": "length"}
+
+
+def test_of_a_prompt_that_is_loaded_whole_the_last_token_is_computed() -> None:
+    assert scheduled(run(3, loaded("a", 8, 8))) == [{}, {"a": 1}, {"a": 1}]
+
+
+def test_others_run_while_one_is_loaded() -> None:
+    seen = run(3, loaded("a", 8, 8, 1), request("b", 4))
+    assert scheduled(seen) == [{"b": 4}, {"b": 1}, {"a": 1}]
+    assert [one["waiting"] for one in seen] == [["a"], ["a"], []]
+
+
+def test_loaded_blocks_are_found_by_others_once_they_have_landed() -> None:
+    asked = [loaded("a", 9, 8, 1), {**request("b", 9), "prompt": [["a", 9]]}]
+    seen = run(3, *asked, enable_prefix_caching=True, max_num_batched_tokens=2, num_blocks=20)
+    assert seen[1]["scheduled"] == {"b": 2}
+    late = run(4, asked[0], enable_prefix_caching=True)
+    assert late[2]["prefix_hit"] == {"a": 8}
+
+
+def test_who_holds_blocks_goes_before_the_more_important() -> None:
+    target = ModelTarget()
+    assert target.start("vllm", "documented", {**SMALL, **LOADS, "policy": "priority"})["ok"]
+    assert target.add(loaded("a", 8, 8, priority=5))["ok"]
+    target.step()
+    assert target.add(request("b", 8, priority=-1))["ok"]
+    assert list(target.step()["step"]["scheduled"].items()) == [("a", 1), ("b", 7)]
+
+
+def test_no_load_takes_what_a_parked_request_needs() -> None:
+    """Of 8 blocks r0 holds 2 and needs 3 more; r1 wants 4."""
+    seen = run(3, loaded("r0", 17, 8, 1), loaded("r1", 16, 16), num_blocks=8)
+    assert seen[0]["parked"] == ["r0"]
+    assert connector.promised_blocks(config(), [decoding("a", 5, 1), waiting(8)]) == 3
+
+
+# --- aborts ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("inside", [False, True])
+def test_blocks_of_an_aborted_load_are_free_when_it_has_landed(inside: bool) -> None:
+    target = ModelTarget()
+    assert target.start("vllm", "documented", {**SMALL, **LOADS})["ok"]
+    assert target.add(loaded("a", 8, 8, 3))["ok"]
+    target.step()
+    assert target.abort("a", inside)["ok"]
+    seen = [target.step()["step"] for _ in range(3)]
+    assert seen[0]["finished"] == {"a": "aborted"}
+    assert [one["free_blocks"] for one in seen] == [6, 6, 8]
+    assert [one["parked"] for one in seen] == [[], [], []]
+    assert seen[-1]["blocks"] == {}
+
+
+def test_a_request_that_has_landed_gives_its_blocks_back_at_once() -> None:
+    target = ModelTarget()
+    assert target.start("vllm", "documented", {**SMALL, **LOADS, "max_num_seqs": 1})["ok"]
+    for one in (loaded("a", 8, 8), request("b", 4, 9)):
+        assert target.add(one)["ok"]
+    target.step()
+    assert target.abort("a")["ok"]
+    assert "a" not in target.step()["step"]["blocks"]
+
+
+def test_parking_needs_room_for_all_that_is_known_or_for_the_load() -> None:
+    one = waiting(12, external=8, load_steps=2)
+    for whole, free, fits in ((True, 3, True), (True, 2, False), (False, 2, True)):
+        asked = config(reserve_full_isl=whole, num_blocks=8)
+        there = pool(8, 8 - free)
+        after = connector.park(asked, there, one, (), 8, (), False)
+        assert (after is not None) is fits
+    parked, left = connector.park(config(), Pool(None), one, (), 8, (), False) or (one, Pool(0))
+    assert (parked.computed, parked.loading, parked.was_loaded) == (8, 2, True)
+    assert len(parked.blocks) == 2
+    assert left != Pool(None)
+
+
+# --- several steps in flight -------------------------------------------------------------------
+
+AHEAD = {"async_scheduling": True}
+
+
+@pytest.mark.parametrize("inside", [False, True])
+def test_blocks_that_a_decision_on_its_way_writes_are_free_when_it_completes(inside: bool) -> None:
+    """a is computed in step 0, and also in step 1 if the abort comes inside it."""
+    target = ModelTarget()
+    assert target.start("vllm", "documented", {**SMALL, **LOADS, **AHEAD})["ok"]
+    for one in (request("a", 4, 9), request("b", 4, 9)):
+        assert target.add(one)["ok"]
+    target.step()
+    assert target.abort("a", inside)["ok"]
+    seen = [target.step()["step"] for _ in range(3)]
+    assert seen[0]["finished"] == {"a": "aborted"}
+    held = ["a" in one["blocks"] for one in seen]
+    assert held == ([True, False, False] if inside else [False, False, False])
+    assert all(
+        len({n for its in one["blocks"].values() for n in its}) + one["free_blocks"] == 8
+        for one in seen
+    )
+
+
+def test_without_a_connector_they_are_free_at_once() -> None:
+    assert not connector.written_still(config(), ({"a": 0},), decoding("a", 5, 1))
+    assert connector.written_still(config(kv_connector=True), ({"a": 0},), decoding("a", 5, 1))
+    assert not connector.written_still(config(kv_connector=True), (), decoding("a", 5, 1))
+
+
+def test_no_request_is_preempted_whose_blocks_would_have_to_wait() -> None:
+    """a and b hold two blocks of four each; the fifth of either must wait until both decisions
+    have completed that compute b."""
+    asked = [request("a", 7, 9), request("b", 7, 9)]
+    small = {"num_blocks": 4, "max_num_batched_tokens": 16, "max_model_len": 16, **AHEAD}
+    seen = run(5, *asked, **small)
+    assert [one["scheduled"] for one in seen[:3]] == [{"a": 7, "b": 7}, {"a": 1, "b": 1}, {}]
+    assert [one["preempted"] for one in seen] == [[], [], [], ["b"], []]
+    assert seen[3]["scheduled"] == {"a": 1}
+
+
+def test_a_load_goes_on_where_the_worker_reports() -> None:
+    """The first decision of two on their way brings no report."""
+    seen = run(4, request("b", 4, 9), loaded("a", 8, 8, 1), **AHEAD)
+    assert [one["parked"] for one in seen] == [["a"], ["a"], ["a"], []]
+    assert "a" in seen[3]["scheduled"]

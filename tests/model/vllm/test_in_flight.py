@@ -1,0 +1,172 @@
+"""Decisions on their way: what is promised, what completes when, and who is passed over."""
+
+from typing import Any
+
+import pytest
+
+from schedproof.model.errors import InputError
+from schedproof.model.pool import Pool
+from schedproof.model.target import ModelTarget
+from schedproof.model.vllm import in_flight
+from schedproof.model.vllm.config import VllmConfig, read_config
+from schedproof.model.vllm.state import State
+
+from .build import config, decoding, waiting
+
+AHEAD = {"async_scheduling": True}
+PIPELINE = {"pipeline_parallel_size": 2}
+LONG = {"pipeline_parallel_size": 3}
+SMALL = {"block_size": 4, "max_num_seqs": 2, "max_num_batched_tokens": 8, "max_model_len": 32}
+
+
+def of(**more: Any) -> VllmConfig:
+    return config(**more)
+
+
+def run(steps: int, *prompts: int, tokens: int = 3, **more: Any) -> list[dict[str, Any]]:
+    """The first steps of requests a, b, ... that arrive together."""
+    target = ModelTarget()
+    assert target.start("vllm", "documented", {**SMALL, **more})["ok"]
+    for name, prompt in zip("abcd", prompts, strict=False):
+        asked = {"id": name, "prompt": [[name, prompt]], "max_tokens": tokens}
+        assert target.add(asked)["ok"]
+    return [target.step()["step"] for _ in range(steps)]
+
+
+# --- configurations --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("keys", "depth"), [({}, 1), (AHEAD, 2), (PIPELINE, 2), (LONG, 3)])
+def test_so_many_decisions_are_on_their_way_at_most(keys: dict[str, Any], depth: int) -> None:
+    assert read_config(keys, "documented").depth == depth
+
+
+def test_keys_that_say_nothing_are_absent() -> None:
+    read = read_config({"async_scheduling": False, "pipeline_parallel_size": 1}, "documented")
+    assert read == read_config({}, "documented")
+
+
+@pytest.mark.parametrize(
+    ("values", "says"),
+    [
+        (AHEAD | PIPELINE, "$.config.pipeline_parallel_size: 2 with async_scheduling is not"),
+        (AHEAD | {"num_speculative_tokens": 2}, "$.config.num_speculative_tokens: 2 with several"),
+        ({"async_scheduling": 0}, "$.config.async_scheduling: 0: Expected `bool`"),
+        ({"pipeline_parallel_size": 0}, "$.config.pipeline_parallel_size: 0: Expected `int` >= 1"),
+    ],
+)
+def test_what_is_not_modelled_is_refused_with_its_path(values: dict[str, Any], says: str) -> None:
+    with pytest.raises(InputError) as caught:
+        read_config(values, "documented")
+    assert str(caught.value).startswith(says)
+
+
+# --- whole runs ------------------------------------------------------------------------------
+
+
+def test_without_the_keys_a_step_completes_at_once_and_shows_no_place() -> None:
+    steps = run(3, 6)
+    assert [one["emitted"] for one in steps] == [{"a": 1}] * 3
+    assert all("emitted_at" not in one for one in steps)
+
+
+def test_a_step_is_decided_while_the_one_before_it_is_computed() -> None:
+    steps = run(4, 6, **AHEAD)
+    assert [one["scheduled"] for one in steps] == [{"a": 6}, {"a": 1}, {"a": 1}, {}]
+    assert [one["emitted_at"] for one in steps] == [{}, {"a": 0}, {"a": 1}, {"a": 2}]
+    assert steps[-1]["finished"] == {"a": "length"}
+
+
+def test_in_a_pipeline_a_request_waits_for_its_token_and_others_take_the_turn() -> None:
+    steps = run(7, 6, 6, **PIPELINE)
+    decided = [list(one["scheduled"]) for one in steps]
+    assert decided == [["a", "b"], ["b"], ["a"], ["b"], ["a"], ["b"], []]
+    assert [list(one["emitted"]) for one in steps] == [[], ["a"], ["b"], ["a"], ["b"], ["a"], ["b"]]
+
+
+def test_a_token_that_ends_a_request_makes_the_step_ahead_of_it_vain() -> None:
+    target = ModelTarget()
+    target.start("vllm", "documented", {**SMALL, **AHEAD})
+    target.add({"id": "a", "prompt": [["a", 3]], "max_tokens": 5, "output_len": 2})
+    steps = [target.step()["step"] for _ in range(4)]
+    assert [one["scheduled"] for one in steps] == [{"a": 3}, {"a": 1}, {"a": 1}, {}]
+    assert steps[2]["finished"] == {"a": "eos"}
+    assert steps[3]["emitted"] == {}
+
+
+@pytest.mark.parametrize("inside", [False, True])
+def test_a_token_of_a_request_that_was_aborted_does_not_come(inside: bool) -> None:
+    target = ModelTarget()
+    target.start("vllm", "documented", {**SMALL, **AHEAD})
+    target.add({"id": "a", "prompt": [["a", 3]], "max_tokens": 5})
+    target.step()
+    target.abort("a", inside)
+    seen = target.step()["step"]
+    assert (seen["emitted"], seen["finished"]) == ({}, {"a": "aborted"})
+
+
+# --- the parts -------------------------------------------------------------------------------
+
+
+def test_the_oldest_completes_where_the_queue_is_full_or_nothing_was_decided() -> None:
+    first, second = {"a": 0}, {"a": 1}
+    one, two = State(in_flight=(first,)), State(in_flight=(first, second))
+    assert in_flight.arrived(of(**PIPELINE), two, True) == (State(in_flight=(second,)), first)
+    assert in_flight.arrived(of(**PIPELINE), one, True) == (one, {})
+    assert in_flight.arrived(of(**PIPELINE), one, False) == (State(), first)
+    assert in_flight.arrived(of(**PIPELINE), State(), False) == (State(), {})
+
+
+def test_a_token_is_promised_of_what_computes_all_that_is_known() -> None:
+    chunk = waiting(9, name="chunk", computed=8)
+    last = waiting(8, name="last", computed=8)
+    ahead = decoding("ahead", 6, promised=1)._replace(computed=8)
+    state = State(running=(chunk, last, ahead))
+    scheduled = {"chunk": 4, "last": 4, "ahead": 1}
+    flight = in_flight.tokens_on_their_way(state.running, scheduled)
+    assert flight == {"chunk": None, "last": 0, "ahead": ahead.generated + 1}
+    after = in_flight.set_off(of(**AHEAD), state, flight)
+    assert [one.promised for one in after.running] == [0, 1, 2]
+    assert after.in_flight == (flight,)
+
+
+@pytest.mark.parametrize(
+    ("keys", "promised", "generated", "passed"),
+    [
+        (AHEAD, 0, 1, False),
+        (AHEAD, 1, 1, False),
+        (AHEAD, 1, 2, True),
+        (PIPELINE, 0, 1, False),
+        (PIPELINE, 1, 1, True),
+    ],
+)
+def test_what_has_nothing_to_compute_is_passed_over(
+    keys: dict[str, Any], promised: int, generated: int, passed: bool
+) -> None:
+    one = waiting(4, 3, promised=promised, generated=generated)
+    assert in_flight.passed_over(of(**keys), one) == passed
+
+
+def test_a_promise_is_kept_once_and_none_is_left_after_a_preemption() -> None:
+    assert in_flight.delivered(waiting(4, promised=2)).promised == 1
+    assert in_flight.delivered(waiting(4)).promised == 0
+
+
+def test_a_block_is_found_as_soon_as_its_last_token_is_known() -> None:
+    one = decoding("a", 4, 1, 2, promised=1)._replace(computed=5)
+    kept, pool = in_flight.publish(of(enable_prefix_caching=True, **AHEAD), Pool(), one)
+    assert (kept.published, list(pool.cached.values())) == (1, [(1,)])
+    early = one._replace(promised=2)
+    kept, pool = in_flight.publish(of(enable_prefix_caching=True, **AHEAD), Pool(), early)
+    assert (kept.published, pool) == (0, Pool())
+
+
+def test_a_preempted_request_is_set_aside_while_it_is_computed_and_others_go() -> None:
+    from schedproof.model.vllm import scheduler
+
+    again, other = waiting(4, name="again"), waiting(4, name="other")
+    state = State(waiting=(again, other), in_flight=({"again": 0},))
+    plan = scheduler.schedule(of(**LONG), state)
+    assert list(plan.scheduled) == ["other"]
+    assert plan.waiting == (again._replace(aside=True),)
+    assert scheduler.schedule(of(**LONG), state._replace(in_flight=())).waiting == ()
