@@ -5,6 +5,7 @@ Otherwise it has a table of steps: what the reference model does, which is what 
 have done.
 """
 
+import json
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -37,6 +38,10 @@ CONDITIONS = {
     "NAN-R40": "slots_within_limit",
 }
 MAX_ROWS = 2_000
+UNSAYABLE = (
+    *("num_speculative_tokens", "num_lookahead_tokens"),
+    *("async_scheduling", "pipeline_parallel_size", "kv_connector"),
+)
 
 
 class Table(NamedTuple):
@@ -96,7 +101,15 @@ def _test(entry: Entry) -> str:
 
 
 def _check_sayable(entry: Entry) -> None:
-    """nano-vLLM has no abort; what a model cannot say must be left out."""
+    """nano-vLLM has no abort, and the loop of the test files completes each step at once, without
+    drafts; what a test cannot say must be left out."""
+    for key in UNSAYABLE:
+        if key in entry.scenario.config:
+            value = json.dumps(entry.scenario.config[key])
+            raise FileError(
+                f"{entry.path}: $.config.{key}: {value}: the loop of these tests completes each "
+                "step at once, without drafts or loads; valid: absent; --rule leaves it out"
+            )
     aborts = any(one.abort_at is not None for one in entry.scenario.requests)
     if aborts and entry.scenario.system == "nano_vllm":
         raise FileError(f"{entry.path}: $.requests: nano-vLLM has no abort; --rule leaves it out")

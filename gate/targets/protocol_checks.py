@@ -85,6 +85,8 @@ class CheckedRequest(NamedTuple):
     max_tokens: int
     priority: int
     output: Output
+    external_tokens: int = 0
+    load_steps: int = 0
 
 
 def read_request(request: Mapping[str, Any]) -> CheckedRequest:
@@ -104,7 +106,9 @@ def read_request(request: Mapping[str, Any]) -> CheckedRequest:
     accepted = request.get("accepted", [])
     if not isinstance(accepted, list):
         raise ProtocolError(f"request {name!r}: accepted must be a list of numbers of drafts")
-    numbers = [max_tokens, output_len, priority, *(length for _, length in segments), *accepted]
+    loads = [request.get("external_tokens", 0), request.get("load_steps", 0)]
+    numbers = [max_tokens, output_len, priority, *(length for _, length in segments)]
+    numbers += [*accepted, *loads]
     if not all(type(number) is int for number in numbers):
         raise ProtocolError(
             f"request {name!r}: lengths, token counts and priority must be integers"
@@ -115,4 +119,4 @@ def read_request(request: Mapping[str, Any]) -> CheckedRequest:
         )
     prompt = [token for stream, length in segments for token in stream_tokens(stream, length)]
     output = Output(name, output_len, output_len < max_tokens, tuple(accepted))
-    return CheckedRequest(prompt, max_tokens, priority, output)
+    return CheckedRequest(prompt, max_tokens, priority, output, *loads)

@@ -14,47 +14,43 @@ if TYPE_CHECKING or __package__:
     from .streams import Output
     from .vllm_door import taken_in
     from .vllm_drafts import Drafts
+    from .vllm_in_flight import Flight
     from .vllm_offline import block_hasher
     from .vllm_release import Release, configure
+    from .vllm_view import SchedulerView
 else:
     from protocol_checks import CheckedRequest, RefusedError, refuse
     from streams import Output
     from vllm_door import taken_in
     from vllm_drafts import Drafts
+    from vllm_in_flight import Flight
     from vllm_offline import block_hasher
     from vllm_release import Release, configure
+    from vllm_view import SchedulerView
 
 NULL_BLOCK = 1  # one block of vLLM's pool is never given to a request
 SPARE_REQUESTS = 64  # for whose cached contents an unbounded pool has room
 MAX_BLOCKS = 1_000_000  # of a pool that stands for an unbounded one: a second, and 150 MB
 
 
-class Engine:
+class Engine(SchedulerView):
     """A fresh scheduler of the release for one configuration."""
 
     def __init__(self, release: Release, config: Mapping[str, Any]) -> None:
-        self.release = release
-        self.config = config
         vllm_config = configure(release, config)
         self.usable_blocks = config["num_blocks"] or plenty_of_blocks(config)
-        self.scheduler = _scheduler(
-            *(release.scheduler_class, vllm_config, config["block_size"], self.usable_blocks)
-        )
+        pool = (config["block_size"], self.usable_blocks)
+        super().__init__(_scheduler(class_for(release, config), vllm_config, *pool), config)
+        self.release = release
         self.drafts = Drafts(config.get("num_speculative_tokens", 0))
         self._hasher = block_hasher(vllm_config)
         self._request_class = importlib.import_module("vllm.v1.request").Request
         self._aborted = importlib.import_module("vllm.v1.request").RequestStatus.FINISHED_ABORTED
         self._runner_output = importlib.import_module("vllm.v1.outputs").ModelRunnerOutput
-        self.hits: dict[str, int] = {}  # tokens that a request found cached when last admitted
+        self._loads = self.scheduler.connector.loads if config.get("kv_connector") else None
         self._outputs: dict[str, Output] = {}
         self._arrivals = 0
         self._asked_blocks = 0  # by all requests so far, finished ones included
-
-    @property
-    def requests(self) -> Mapping[str, Any]:
-        """The unfinished requests, in the order of their arrival."""
-        requests: dict[str, Any] = self.scheduler.requests
-        return requests
 
     def add(self, asked: CheckedRequest) -> None:
         """Take a request through vLLM's front door into the queue; raises RefusedError."""
@@ -68,6 +64,9 @@ class Engine:
         own = self._request_class.from_engine_core_request(request, self._hasher)
         self.scheduler.add_request(own)
         self._outputs[name] = asked.output
+        if self._loads is not None and asked.external_tokens:
+            tokens = min(asked.external_tokens, len(asked.prompt))
+            self._loads.offers[name] = (tokens, asked.load_steps)
 
     def _check_unbounded(self, tokens: int) -> None:
         """A pool that stands for an unbounded one must not come round to cached contents."""
@@ -83,44 +82,56 @@ class Engine:
 
     def abort(self, name: str) -> bool:
         """End a request at once; false if the scheduler does not know it."""
-        if name not in self.requests:
+        if name not in self.requests or self.requests[name].is_finished():
             return False
         self.scheduler.finish_requests(name, self._aborted)
         return True
 
-    def execute(self, decision: Any) -> Any:
-        """What a model runner returns for a scheduling decision."""
+    def execute(self, decision: Any) -> Flight:
+        """A scheduling decision with what a model runner returns for it."""
         names = list(decision.num_scheduled_tokens)
-        return self._runner_output(
+        flight = self.flight(decision)
+        tokens: list[list[int]] = []
+        for name in names:
+            drafts = decision.scheduled_spec_decode_tokens.get(name, ())
+            if name not in flight.first:
+                tokens.append([])
+                continue
+            tokens.append(self._sampled(name, flight.first[name], drafts))
+            self.flights.sampled(name, len(tokens[-1]))
+        output = self._runner_output(
             req_ids=names,
             req_id_to_index={name: index for index, name in enumerate(names)},
-            sampled_token_ids=[
-                self._sampled(name, decision.scheduled_spec_decode_tokens.get(name, ()))
-                for name in names
-            ],
+            sampled_token_ids=tokens,
             prompt_logprobs_dict={},
         )
+        return flight._replace(output=output)
 
-    def _sampled(self, name: str, drafts: Iterable[int]) -> list[int]:
-        """The drafts that are right and the next token, or none while known tokens are left to be
-        computed."""
-        request = self.requests[name]
-        # The scheduler has already counted the tokens of this step as computed.
-        if request.num_computed_tokens < request.num_tokens:
-            return []
-        output, first = self._outputs[name], request.num_output_tokens
+    def loads_step(self, output: Any) -> None:
+        """A step of all loads: what the worker says of them with its output."""
+        if self._loads is not None:
+            said = importlib.import_module("vllm.v1.outputs").KVConnectorOutput
+            output.kv_connector_output = said(finished_recving=self._loads.step() or None)
+
+    def _sampled(self, name: str, first: int, drafts: Iterable[int]) -> list[int]:
+        """The drafts that are right and the next token, from the output's token `first` on."""
+        output = self._outputs[name]
         last = first + self.drafts.right(output, drafts)
         return [output.token(number) for number in range(first, last + 1)]
 
-    def blocks(self) -> dict[str, list[int]]:
-        """The physical blocks of every request that holds some."""
-        [manager] = self.scheduler.kv_cache_manager.coordinator.single_type_managers
-        holders = manager.req_to_blocks.items()
-        return {name: [block.block_id for block in blocks] for name, blocks in holders if blocks}
 
-    def free_blocks(self) -> int:
-        """Blocks that no request holds, those with cached contents included."""
-        return int(self.scheduler.kv_cache_manager.block_pool.get_num_free_blocks())
+def class_for(release: Release, config: Mapping[str, Any]) -> Any:
+    """The scheduler class of the configuration, as vLLM chooses it; raises RefusedError where the
+    user's class cannot decide ahead."""
+    if not config.get("async_scheduling"):
+        return release.scheduler_class
+    ahead = importlib.import_module("vllm.v1.core.sched.async_scheduler").AsyncScheduler
+    if issubclass(ahead, release.scheduler_class):
+        return ahead
+    if not issubclass(release.scheduler_class, ahead):
+        valid = f"false ({release.scheduler_class.__name__} is no AsyncScheduler)"
+        raise refuse("async_scheduling", True, valid)
+    return release.scheduler_class
 
 
 def blocks_for(tokens: int, block_size: int) -> int:

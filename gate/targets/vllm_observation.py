@@ -4,10 +4,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING or __package__:
     from .release_adapter import ids, outputs
-    from .vllm_engine import Engine
+    from .vllm_view import SchedulerView
 else:
     from release_adapter import ids, outputs
-    from vllm_engine import Engine
+    from vllm_view import SchedulerView
 
 FIELDS = ["emitted", "waiting", "running", "prefilling", "preempted", "finished"]
 FIELDS += ["computed", "blocks"]
@@ -16,13 +16,17 @@ FIELDS += ["computed", "blocks"]
 QUEUES = ("skipped_waiting", "kv_holding_waiting", "waiting")
 
 
-def observed_fields(engine: Engine) -> list[str]:
+def observed_fields(engine: SchedulerView) -> list[str]:
     """The optional fields that every step of this engine carries."""
     fields = [*FIELDS]
     if engine.config["enable_prefix_caching"]:
         fields.append("prefix_hit")
     if engine.config["num_blocks"] is not None:
         fields.append("free_blocks")
+    if engine.flights.most > 1:
+        fields.append("emitted_at")
+    if engine.config.get("kv_connector"):
+        fields.append("parked")
     return fields
 
 
@@ -34,12 +38,12 @@ class Decided(NamedTuple):
     preempted: list[str]
 
 
-def look_before(engine: Engine) -> dict[str, int]:
+def look_before(engine: SchedulerView) -> dict[str, int]:
     """How often each running request has been preempted so far."""
     return {request.request_id: request.num_preemptions for request in engine.scheduler.running}
 
 
-def look_at(engine: Engine, before: dict[str, int], decision: Any) -> Decided:
+def look_at(engine: SchedulerView, before: dict[str, int], decision: Any) -> Decided:
     """What a decision was, before it completes; tells the engine the hits of the admitted.
 
     `before` is what `look_before` gave before the decision.
@@ -50,7 +54,7 @@ def look_at(engine: Engine, before: dict[str, int], decision: Any) -> Decided:
         name: engine.requests[name].num_computed_tokens - tokens
         for name, tokens in scheduled.items()
     }
-    decodes = {decodes_at(engine.requests[name], computed) for name, computed in start.items()}
+    decodes = {decodes_at(engine, name, computed) for name, computed in start.items()}
     preempted = [
         name for name, count in before.items() if engine.requests[name].num_preemptions > count
     ]
@@ -59,10 +63,11 @@ def look_at(engine: Engine, before: dict[str, int], decision: Any) -> Decided:
     return Decided(kind_of(decodes), scheduled, preempted)
 
 
-def decodes_at(request: Any, computed: int) -> bool:
+def decodes_at(engine: SchedulerView, name: str, computed: int) -> bool:
     """With so many tokens computed, hits included, just its last sampled token is left."""
-    behind: int = request.num_tokens - computed
-    return behind == 1 and request.num_output_tokens > 0
+    request, coming = engine.requests[name], engine.flights.on_their_way(name)
+    behind: int = request.num_tokens + coming - computed
+    return behind == 1 and request.num_output_tokens + coming > 0
 
 
 def kind_of(decodes: set[bool]) -> str:
@@ -75,19 +80,35 @@ def kind_of(decodes: set[bool]) -> str:
 
 
 def observe(
-    engine: Engine, decided: Decided, completion: Any, aborted: list[str]
+    engine: SchedulerView,
+    decided: Decided,
+    completion: Any,
+    aborted: list[str],
+    first: dict[str, int],
 ) -> dict[str, Any]:
-    """The step observation."""
+    """The step observation; `first` is the place of the first token that a request got."""
     scheduler, running = engine.scheduler, engine.scheduler.running
     waiting = [request for queue in QUEUES for request in getattr(scheduler, queue, ())]
+    if engine.config["policy"] == "priority":  # of two queues the more important head comes first
+        waiting.sort()
     seen: dict[str, Any] = {
         "kind": decided.kind,
         "scheduled": decided.scheduled,
         "waiting": ids(waiting),
         "running": ids(running),
-        "prefilling": ids([one for one in running if not decodes_at(one, one.num_computed_tokens)]),
+        "prefilling": [
+            name
+            for name, request in ((one.request_id, one) for one in running)
+            if not decodes_at(engine, name, request.num_computed_tokens)
+        ],
         "preempted": decided.preempted,
-        "computed": held({name: r.num_computed_tokens for name, r in engine.requests.items()}),
+        "computed": held(
+            {
+                name: request.num_computed_tokens
+                for name, request in engine.requests.items()
+                if not request.is_finished()  # though a load writes its blocks still
+            }
+        ),
         "blocks": engine.blocks(),
         **outputs(completion, aborted),
     }
@@ -95,6 +116,10 @@ def observe(
         seen["prefix_hit"] = held({name: engine.hits[name] for name in seen["running"]})
     if engine.config["num_blocks"] is not None:
         seen["free_blocks"] = engine.free_blocks()
+    if engine.flights.most > 1:
+        seen["emitted_at"] = {name: first[name] for name in seen["emitted"]}
+    if engine.config.get("kv_connector"):
+        seen["parked"] = [name for name in seen["waiting"] if name in seen["blocks"]]
     return seen
 
 

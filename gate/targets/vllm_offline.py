@@ -1,6 +1,7 @@
 """vLLM without a network, weights or an accelerator: what every target that imports it needs."""
 
 import importlib
+import importlib.metadata
 import os
 import sys
 import tempfile
@@ -65,3 +66,11 @@ def block_hasher(vllm_config: Any) -> Any:
     function = hashing.get_hash_fn_by_name(cache.prefix_caching_hash_algo)
     utils.init_none_hash(function)
     return utils.get_request_block_hasher(cache.block_size, function)
+
+
+def version_of(name: str) -> str:
+    """The version of a package that is on the path; of a checkout, which has none, "checkout"."""
+    try:
+        return importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+        return "checkout"

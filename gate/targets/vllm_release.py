@@ -3,7 +3,6 @@
 import functools
 import gc
 import importlib
-import importlib.metadata
 import importlib.util
 import json
 import re
@@ -16,19 +15,19 @@ if TYPE_CHECKING or __package__:
     from .protocol_checks import RefusedError, refuse
     from .vllm_drafts import KEYS as DRAFT_KEYS
     from .vllm_drafts import drafter, speculative_config
-    from .vllm_offline import engine_config, prepare_environment
+    from .vllm_offline import engine_config, prepare_environment, version_of
 else:
     import scheduler_class
     from protocol_checks import RefusedError, refuse
     from vllm_drafts import KEYS as DRAFT_KEYS
     from vllm_drafts import drafter, speculative_config
-    from vllm_offline import engine_config, prepare_environment
+    from vllm_offline import engine_config, prepare_environment, version_of
 
 # What vLLM calls a key of the scenario format where it has another name for it.
 VLLM_NAMES = {"policy": "scheduling_policy", "reserve_full_isl": "scheduler_reserve_full_isl"}
 # The pool is not an option: it is given to the scheduler, as the engine core gives it.
-# Two keys describe the drafter, which is one option of vLLM.
-NOT_OPTIONS = frozenset({"num_blocks", *DRAFT_KEYS})
+# Two keys describe the drafter, which is one option of vLLM, and one the connector.
+NOT_OPTIONS = frozenset({"num_blocks", *DRAFT_KEYS, "kv_connector"})
 # Options of vLLM's scheduler whose defaults do not depend on the hardware.
 OPTIONS = (
     *("policy", "watermark", "reserve_full_isl", "enable_chunked_prefill"),
@@ -67,7 +66,7 @@ def load_release() -> Release:
     gc.collect()
     gc.freeze()
     return Release(
-        importlib.metadata.version("vllm"),
+        version_of("vllm"),
         frozenset(arguments.__dataclass_fields__),
         scheduler_class.chosen(own),
     )
@@ -100,7 +99,8 @@ def configure(release: Release, config: Mapping[str, Any]) -> Any:
             without = json.dumps(WITHOUT_OPTION.get(key))
             raise refuse(key, value, f"{without} ({release} has no such option)")
     try:
-        vllm_config = cached_config(drafter(config), **options)
+        loads = bool(config.get("kv_connector"))
+        vllm_config = cached_config(drafter(config), loads=loads, **options)
     except (ValueError, AssertionError, NotImplementedError) as error:
         raise _refusal(release, config, error) from error
     _check_honoured(release, config, vllm_config)
@@ -108,12 +108,20 @@ def configure(release: Release, config: Mapping[str, Any]) -> Any:
 
 
 @functools.lru_cache(maxsize=64)
-def cached_config(drafts: tuple[str, int] | None = None, **options: Any) -> Any:
+def cached_config(
+    drafts: tuple[str, int] | None = None, loads: bool = False, **options: Any
+) -> Any:
     """vLLM's configuration with these options, the others as vLLM has them by default."""
     if drafts is not None:
         options["speculative_config"] = speculative_config(*drafts)
-    # One decision after the other: asynchronous scheduling decides ahead of the tokens.
-    return engine_config(async_scheduling=False, **options)
+    if loads:
+        options["kv_transfer_config"] = importlib.import_module("vllm.config").KVTransferConfig(
+            kv_connector="FromNowhere",
+            kv_connector_module_path="vllm_connector",
+            kv_role="kv_both",
+        )
+    # Without a word of it, one decision after the other.
+    return engine_config(**{"async_scheduling": False, **options})
 
 
 def _refusal(release: Release, config: Mapping[str, Any], error: Exception) -> RefusedError:
@@ -153,6 +161,7 @@ def _value_of(vllm_config: Any, key: str) -> Any:
         "max_model_len": vllm_config.model_config.max_model_len,
         "reserve_full_isl": getattr(scheduler, "scheduler_reserve_full_isl", False),
         "watermark": getattr(scheduler, "watermark", 0),
+        "pipeline_parallel_size": vllm_config.parallel_config.pipeline_parallel_size,
     }
     return values[key] if key in values else getattr(scheduler, key)
 

@@ -15,6 +15,7 @@ if TYPE_CHECKING or __package__:
     from .release_adapter import Hosted, HostedTarget
     from .vllm_drafts import KEYS as DRAFT_KEYS
     from .vllm_engine import Engine
+    from .vllm_in_flight import KEYS as IN_FLIGHT_KEYS
     from .vllm_observation import look_at, look_before, observe, observed_fields
     from .vllm_offline import fix_hash_seed
     from .vllm_release import defaults, load_release
@@ -25,6 +26,7 @@ else:
     from release_adapter import Hosted, HostedTarget
     from vllm_drafts import KEYS as DRAFT_KEYS
     from vllm_engine import Engine
+    from vllm_in_flight import KEYS as IN_FLIGHT_KEYS
     from vllm_observation import look_at, look_before, observe, observed_fields
     from vllm_offline import fix_hash_seed
     from vllm_release import defaults, load_release
@@ -43,7 +45,13 @@ KEYS = {
     "reserve_full_isl": protocol_checks.FLAG,
     "num_speculative_tokens": protocol_checks.COUNT,
     "num_lookahead_tokens": protocol_checks.COUNT,
+    "async_scheduling": protocol_checks.FLAG,
+    "pipeline_parallel_size": protocol_checks.POSITIVE,
+    "kv_connector": protocol_checks.FLAG,
 }
+
+
+MAY_MISS = (*DRAFT_KEYS, *IN_FLIGHT_KEYS, "kv_connector")
 
 
 class VllmTarget(HostedTarget):
@@ -52,7 +60,7 @@ class VllmTarget(HostedTarget):
     def open(self, system: str, config: dict[str, Any]) -> Hosted:
         """A scheduler of its own; raises RefusedError."""
         protocol_checks.check_system(system, "vllm")
-        protocol_checks.check_keys(config, KEYS, may_miss=DRAFT_KEYS)
+        protocol_checks.check_keys(config, KEYS, may_miss=MAY_MISS)
         release = load_release()
         engine = Engine(release, config)
         title = scheduler_class.title("vllm", release.version)
@@ -63,15 +71,20 @@ class VllmTarget(HostedTarget):
         engine.add(asked)
 
     def advance(self, engine: Engine) -> dict[str, Any]:
-        """One decision of the scheduler, its tokens made up and taken back."""
+        """One decision of the scheduler, its tokens made up; they are taken back, or those of the
+        oldest decision on its way."""
         before = look_before(engine)
         decision = engine.scheduler.schedule()
         decided = look_at(engine, before, decision)
-        output = engine.execute(decision)
+        engine.blocks()  # of requests that this step ends, too
+        done = engine.flights.set_off(engine.execute(decision))
         aborted = self.abort_inside(engine)
-        completion = engine.scheduler.update_from_output(decision, output)
-        engine.drafts.propose(engine.scheduler, output)
-        return observe(engine, decided, completion, aborted)
+        if done is None:
+            return observe(engine, decided, {}, aborted, {})
+        engine.loads_step(done.output)
+        completion = engine.scheduler.update_from_output(done.decision, done.output)
+        engine.drafts.propose(engine.scheduler, done.output)
+        return observe(engine, decided, completion, aborted, done.first)
 
 
 if __name__ == "__main__":

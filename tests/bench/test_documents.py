@@ -21,7 +21,7 @@ from schedproof.tests.bench.pages import made
 
 MISSING = {
     "spyre": set(),
-    "vllm": {"V1-R06", "V1-R10"},
+    "vllm": set(),
     "nano_vllm": {"NAN-R33"},
     "llmservingsim": {"LSS-R15", "LSS-R19", "LSS-R20", "LSS-R21", "LSS-R26"},
 }

@@ -57,7 +57,8 @@ def sampled(system: str, scale: str) -> Iterator[Scenario]:
         )
         run_search(search, RUNS, seed, 0)
         for one in runs:
-            config = {key: value for key, value in one.config.items() if value != usual[key]}
+            given = one.config.items()
+            config = {key: value for key, value in given if value != usual.get(key, ...)}
             origin = {"engine": "hypothesis", "seed": seed}
             yield replace(one, config=config, origin=origin)
 

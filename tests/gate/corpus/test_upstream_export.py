@@ -95,6 +95,13 @@ def test_what_cannot_be_said_honestly_is_refused(tmp_path: Path) -> None:
     kept(tmp_path / "aborted", aborted, rule="NAN-R14")
     with pytest.raises(FileError, match="nano-vLLM has no abort"):
         as_test_file(entries(tmp_path / "aborted"))
+    ahead = {"async_scheduling": True}
+    ahead_scenario = Scenario(
+        system="vllm", revision="documented", config=ahead, requests=SPYRE.requests[:1]
+    )
+    kept(tmp_path / "ahead", ahead_scenario, rule="V1-R06")
+    with pytest.raises(FileError, match=r"\$\.config\.async_scheduling: true: the loop of these"):
+        as_test_file(entries(tmp_path / "ahead"))
 
 
 SCHEDULER = '''

@@ -25,7 +25,7 @@ SUPPORTED = tuple(VLLM_OF["vllm"])
 RELEASES = (SUPPORTED[0], "0.28.0", SUPPORTED[-1])
 NOT_SEEN = {
     *("tkv", "left_pad_blocks", "paused", "reserved_blocks", "slot_blocks"),
-    *("prompt_throughput", "decode_throughput"),
+    *("prompt_throughput", "decode_throughput", "emitted_at", "parked"),
 }
 CONFIG: Config = {
     "block_size": 4,
@@ -103,10 +103,26 @@ def held(step: Step) -> list[int]:
 
 def test_an_unknown_version_is_one_line_with_those_that_are_valid() -> None:
     with pytest.raises(ReleaseError) as caught:
-        parse_release("vllm==9.9.9")
+        parse_release("vllm==0.9.9")
     assert str(caught.value) == (
-        f"vllm: version '9.9.9' is not supported; supported are {', '.join(SUPPORTED)}"
+        f"vllm: version '0.9.9' is not supported; supported are {', '.join(SUPPORTED)}"
+        ", and others from 0.18.0 on, untried"
     )
+
+
+@pytest.mark.parametrize("version", ["0.18", "0.30.0+cpu", "latest", "0.30.0 --fast", ""])
+def test_a_version_is_written_as_on_the_index(version: str) -> None:
+    with pytest.raises(ReleaseError, match="is not supported"):
+        parse_release(f"vllm=={version}")
+
+
+def test_a_later_version_is_taken_and_known_not_to_be_examined() -> None:
+    later = parse_release("vllm==0.30.0")
+    assert later is not None
+    assert (later.vllm, later.is_examined) == ("0.30.0", False)
+    listed = parse_release("vllm==0.28.0")
+    assert listed is not None
+    assert listed.is_examined
 
 
 def test_no_file_beside_a_target_hides_a_package() -> None:
@@ -679,3 +695,77 @@ def test_a_drafter_of_its_own_needs_blocks_ahead(vllm: Vllm, lookahead: int, blo
     vllm.ask("a", max_tokens=9)
     vllm.step()
     assert len(vllm.step()["blocks"]["a"]) == blocks
+
+
+def test_a_step_is_decided_while_the_one_before_it_is_computed(vllm: Vllm) -> None:
+    vllm.begin(async_scheduling=True)
+    vllm.ask("a", max_tokens=3)
+    steps = vllm.finish()
+    assert [step["scheduled"] for step in steps] == [{"a": 8}, {"a": 1}, {"a": 1}, {}]
+    assert [step["emitted_at"] for step in steps] == [{}, {"a": 0}, {"a": 1}, {"a": 2}]
+    assert steps[-1]["finished"] == {"a": "length"}
+
+
+def test_in_a_pipeline_each_stage_computes_another_step(vllm: Vllm) -> None:
+    vllm.begin(pipeline_parallel_size=2)
+    vllm.ask("a", max_tokens=2)
+    vllm.ask("b", max_tokens=2)
+    steps = vllm.finish()
+    assert [list(step["scheduled"]) for step in steps] == [["a", "b"], [], ["a", "b"], []]
+    assert [step["emitted_at"] for step in steps] == [{}, {"a": 0, "b": 0}, {}, {"a": 1, "b": 1}]
+
+
+@pytest.mark.parametrize("keys", [{"async_scheduling": True}, {"pipeline_parallel_size": 2}])
+@pytest.mark.parametrize("inside", [False, True])
+def test_of_an_aborted_request_no_token_comes(
+    vllm: Vllm, keys: dict[str, Any], inside: bool
+) -> None:
+    vllm.begin(**keys)
+    vllm.ask("a", max_tokens=3)
+    vllm.step()
+    vllm.abort("a", inside=inside)
+    step = vllm.step()
+    assert (step["emitted"], step["finished"]) == ({}, {"a": "aborted"})
+
+
+def test_a_request_is_parked_while_its_blocks_are_loaded(vllm: Vllm) -> None:
+    vllm.begin(kv_connector=True)
+    vllm.ask("a", max_tokens=2, external_tokens=8, load_steps=1)
+    steps = vllm.finish()
+    assert [step["parked"] for step in steps] == [["a"], ["a"], [], []]
+    assert [step["scheduled"] for step in steps] == [{}, {}, {"a": 1}, {"a": 1}]
+    assert len({str(step["blocks"]) for step in steps[:2]}) == 1
+
+
+@pytest.mark.parametrize("inside", [False, True])
+def test_blocks_of_an_aborted_load_are_free_when_it_has_landed(vllm: Vllm, inside: bool) -> None:
+    vllm.begin(kv_connector=True, num_blocks=8)
+    vllm.ask("a", max_tokens=2, external_tokens=8, load_steps=3)
+    held = vllm.step()
+    vllm.abort("a", inside=inside)
+    seen = [vllm.step() for _ in range(3)]
+    assert seen[0]["finished"] == {"a": "aborted"}
+    assert [step["free_blocks"] for step in seen] == [held["free_blocks"]] * 2 + [8]
+    assert "a" not in seen[0]["computed"]
+
+
+def test_blocks_that_a_decision_on_its_way_writes_come_back_with_it(vllm: Vllm) -> None:
+    vllm.begin(kv_connector=True, async_scheduling=True, num_blocks=8)
+    for name in "ab":
+        vllm.ask(name, max_tokens=9)
+    vllm.step()
+    vllm.abort("a", inside=True)
+    held = ["a" in vllm.step()["blocks"] for _ in range(2)]
+    assert held == [vllm.version != SUPPORTED[0], False]
+
+
+def test_requests_that_need_blocks_in_flight_are_computed_without_end_on_one_release(
+    vllm: Vllm,
+) -> None:
+    """tests/corpus/preempted-for-nothing.json"""
+    vllm.begin(kv_connector=True, async_scheduling=True, num_blocks=4, max_model_len=16)
+    vllm.ask("a", max_tokens=8)
+    vllm.ask("b", max_tokens=8)
+    steps = [vllm.step() for _ in range(30)]
+    tokens = sum(sum(step["emitted"].values()) for step in steps)
+    assert tokens == (0 if vllm.version == "0.28.0" else 16)

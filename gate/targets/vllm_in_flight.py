@@ -1,0 +1,58 @@
+"""Decisions on their way around vLLM's scheduler: what the queue of the engine core does, with a
+worker that samples a token as soon as all before it are computed.
+
+Source: release 0.28.0, EngineCore.step_with_batch_queue.
+"""
+
+from collections import deque
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+KEYS = ("async_scheduling", "pipeline_parallel_size")  # absent where steps complete at once
+
+
+def depth(config: Mapping[str, Any]) -> int:
+    """Decisions on their way at once, at most."""
+    return 2 if config.get("async_scheduling") else int(config.get("pipeline_parallel_size", 1))
+
+
+class Flight(NamedTuple):
+    """A decision that is computed; `first` is the place of its first token in each request's
+    output, where it has any."""
+
+    decision: Any
+    output: Any
+    first: dict[str, int]
+
+
+class Flights:
+    """The decisions that are on their way, the oldest first; and what the worker has sampled."""
+
+    def __init__(self, most: int) -> None:
+        self.most = most
+        self._queue: deque[Flight] = deque()
+        self._known: dict[str, int] = {}  # tokens of each request, to the worker
+
+    def known(self, name: str, request: Any, joins: bool) -> int:
+        """Tokens of a request that the worker knows; one that joins, anew too, is sent whole."""
+        if joins or self.most == 1:
+            self._known[name] = request.num_tokens
+        return self._known[name]
+
+    def sampled(self, name: str, tokens: int) -> None:
+        """The worker knows so many more."""
+        self._known[name] += tokens
+
+    def on_their_way(self, name: str) -> int:
+        """Tokens of a request that were sampled and not delivered."""
+        return sum(name in flight.first for flight in self._queue)
+
+    def set_off(self, flight: Flight) -> Flight | None:
+        """The decision is on its way; the oldest one that completes now, if any: an empty decision
+        waits for what is on its way."""
+        empty = not flight.decision.num_scheduled_tokens
+        if not empty or not self._queue:
+            self._queue.append(flight)
+        if empty or len(self._queue) == self.most:
+            return self._queue.popleft()
+        return None

@@ -1,0 +1,55 @@
+"""A scheduler of vLLM as it is seen: its requests, its blocks, and what it has on its way."""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING or __package__:
+    from .vllm_in_flight import Flight, Flights, depth
+else:
+    from vllm_in_flight import Flight, Flights, depth
+
+
+class SchedulerView:
+    """What `vllm_observation` looks at; the `config` is in the terms of the scenario format."""
+
+    def __init__(self, scheduler: Any, config: Mapping[str, Any]) -> None:
+        self.scheduler = scheduler
+        self.config = config
+        self.flights = Flights(depth(config))
+        self.hits: dict[str, int] = {}  # tokens that a request found cached when last admitted
+        self._held: dict[str, list[int]] = {}  # blocks by request, when last looked at
+
+    @property
+    def requests(self) -> Mapping[str, Any]:
+        """The unfinished requests, in the order of their arrival."""
+        requests: dict[str, Any] = self.scheduler.requests
+        return requests
+
+    def flight(self, decision: Any) -> Flight:
+        """A decision on its way: which of its requests give a token, and which one that is."""
+        resumed = decision.scheduled_cached_reqs.resumed_req_ids
+        joining = {*(new.req_id for new in decision.scheduled_new_reqs), *resumed}
+        first: dict[str, int] = {}
+        for name in decision.num_scheduled_tokens:
+            request = self.requests[name]
+            known = self.flights.known(name, request, name in joining)
+            # The scheduler has already counted the tokens of this step as computed.
+            if request.num_computed_tokens >= known:
+                first[name] = known - request.num_prompt_tokens
+        return Flight(decision, None, first)
+
+    def blocks(self) -> dict[str, list[int]]:
+        """The physical blocks of every request that holds some; of one that has ended, those that
+        the release keeps while a decision on its way writes them."""
+        [manager] = self.scheduler.kv_cache_manager.coordinator.single_type_managers
+        holders = manager.req_to_blocks.items()
+        held = {name: [block.block_id for block in blocks] for name, blocks in holders if blocks}
+        for _, blocks in getattr(self.scheduler, "deferred_frees", ()):
+            kept = {block.block_id for block in blocks}
+            held |= {name: its for name, its in self._held.items() if kept == set(its)}
+        self._held = held
+        return held
+
+    def free_blocks(self) -> int:
+        """Blocks that no request holds, those with cached contents included."""
+        return int(self.scheduler.kv_cache_manager.block_pool.get_num_free_blocks())
