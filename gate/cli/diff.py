@@ -30,8 +30,9 @@ from ..judging.verdict import TargetInfo
 from ..targets.checkouts import CHECKOUTS
 from ..targets.factory import Opened, opened
 from ..targets.limits import replay_options
+from ..targets.supported_releases import parse_release
 from ..targets.target_spec import TargetSpec, parse_target
-from .options import Offline, StepLimit
+from .options import Offline, SchedulerClass, StepLimit
 
 TARGETS = "model, MODULE:FACTORY, 'cmd:COMMAND LINE', a release or a checkout"
 
@@ -61,8 +62,17 @@ def command(
         list[str] | None,
         typer.Option("--set", help="KEY=VALUE: in every configuration; may be repeated"),
     ] = None,
+    scheduler_cls: SchedulerClass = None,
+    against_base: Annotated[
+        bool,
+        typer.Option("--against-base", help="TARGET_B is the release's own scheduler class"),
+    ] = False,
     path_a: Annotated[
-        Path | None, typer.Option(help=f"TARGET_A's checkout of {' or '.join(CHECKOUTS)}")
+        Path | None,
+        typer.Option(
+            help=f"TARGET_A's checkout of {', '.join(CHECKOUTS)}, or the folder that has "
+            "--scheduler-cls"
+        ),
     ] = None,
     path_b: Annotated[Path | None, typer.Option(help="the same of TARGET_B")] = None,
     save: Annotated[
@@ -83,6 +93,8 @@ def command(
     """Find where two schedulers decide otherwise: the same scenarios on both, step by step."""
     asked: dict[str, object] = {"--system": system, "--revision": revision, "--set": changes}
     asked |= {"--profile": profile, "--seed": seed}
+    if against_base:
+        target_b = _base(target_a, target_b, scheduler_cls)
     _check_one_question(target_b, path_b, save, since, json_file, asked)
     profile, seed = profile or "ci", seed or 0
     if profile not in PROFILES:
@@ -93,8 +105,8 @@ def command(
     check_places(json_file, out)
     if save is not None:
         check_file("--save", save)
-    with option("--path-a"):
-        specs = [parse_target(target_a, path_a)]
+    with option("--path-a" if scheduler_cls is None else "--scheduler-cls"):
+        specs = [parse_target(target_a, path_a, scheduler_cls)]
     if target_b is not None:
         with option("--path-b"):
             specs.append(parse_target(target_b, path_b))
@@ -108,6 +120,23 @@ def command(
     else:
         code = _live(begun, specs, read_setting(specs, system, revision, changes or []))
     raise typer.Exit(code)
+
+
+def _base(target_a: str, target_b: str | None, scheduler_cls: str | None) -> str:
+    """The release whose class TARGET_A replaces.
+
+    Raises:
+        InputError: another target is named, or TARGET_A replaces none.
+    """
+    if target_b is not None:
+        raise InputError("--against-base", f"not together with TARGET_B {target_b!r}")
+    release, _, named = target_a.partition(":")
+    if parse_release(release) is None or not (named or scheduler_cls):
+        raise InputError(
+            "--against-base",
+            f"TARGET_A {target_a!r} has no base; valid: a release with --scheduler-cls CLASS",
+        )
+    return release
 
 
 class Begun(NamedTuple):

@@ -1,6 +1,5 @@
 """`schedproof doctor`: is the adapter sound, before the scheduler behind it is judged?"""
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -15,7 +14,7 @@ from ..targets.capabilities import Subject
 from ..targets.doctor import examine
 from ..targets.factory import opened
 from ..targets.target_spec import parse_target
-from .options import Offline, SystemOption
+from .options import ClassPath, Offline, SchedulerClass, SystemOption
 
 STYLES = {"ok": "green", "wrong": "red", "note": "yellow"}
 
@@ -30,10 +29,11 @@ def command(
         float, typer.Option("--step-limit", help="seconds that a step may take, at least 0.1")
     ] = 10.0,
     offline: Offline = False,
-    path: Annotated[Path | None, typer.Option("--path", help="the checkout of the target")] = None,
+    scheduler_cls: SchedulerClass = None,
+    path: ClassPath = None,
 ) -> None:
     """Examine an adapter: fields, refusals, aborts, the same twice, nothing left over."""
-    spec = parse_target(target, path)
+    spec = parse_target(target, path, scheduler_cls)
     system = spec.default_system if system is None else system
     with option("--system"):
         check_system(system)

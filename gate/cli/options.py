@@ -44,7 +44,21 @@ MemoryLimit = Annotated[
 ]
 Offline = Annotated[bool, typer.Option("--offline", help="install nothing")]
 CheckoutPath = Annotated[
-    Path | None, typer.Option("--path", help=f"the checkout of {' or '.join(CHECKOUTS)}")
+    Path | None, typer.Option("--path", help=f"the checkout of {', '.join(CHECKOUTS)}")
+]
+ClassPath = Annotated[
+    Path | None,
+    typer.Option(
+        "--path",
+        help=f"the checkout of {', '.join(CHECKOUTS)}, or the folder that has --scheduler-cls",
+    ),
+]
+SchedulerClass = Annotated[
+    str | None,
+    typer.Option(
+        "--scheduler-cls",
+        help="in the place of the release's own: PACKAGE.MODULE.CLASS or FILE.py:CLASS",
+    ),
 ]
 
 

@@ -5,11 +5,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from ...model.errors import InputError
-from ...model.systems import check_system, config_keys, full_config, make_model, resolve_revision
+from ...model.systems import check_system, full_config, make_model, resolve_revision
 from ...properties.checking.terms import fixed_for, translated
 from ...spec.systems import first_system
 from ..console.option_checks import option
-from ..targets.setup import setup_of
+from ..targets.config_changes import read_changes
 from ..targets.target_spec import TargetSpec
 
 PATHS = ("--path-a", "--path-b")
@@ -60,7 +60,7 @@ def read_setting(
     for other, other_revision in sides:
         if other != asked:
             fixed |= fixed_for(asked, meant, other, other_revision)
-    return Setting(asked, meant, sides, fixed | _changes(asked, meant, changes, fixed))
+    return Setting(asked, meant, sides, fixed | read_changes(asked, meant, changes, fixed))
 
 
 def setting_of_baseline(spec: TargetSpec, system: str, revision: str) -> Setting:
@@ -89,36 +89,3 @@ def in_other_terms(name: str, setting: Setting, system: str, revision: str) -> s
     parts += [f"where it has {', '.join(own)}"] if own else []
     parts += [f"and is not told {', '.join(left_out)}"] if left_out else []
     return ", ".join(parts)
-
-
-def _changes(
-    system: str, revision: str, changes: Sequence[str], fixed: Mapping[str, Any]
-) -> dict[str, Any]:
-    """What --set says; a value is JSON, or a word."""
-    keys = config_keys(system, revision)
-    read: dict[str, Any] = {}
-    for change in changes:
-        key, equals, text = change.partition("=")
-        if not equals or key not in keys:
-            raise InputError("--set", f"{change!r:.80}; valid: KEY=VALUE with {', '.join(keys)}")
-        try:
-            value = json.loads(text)
-        except ValueError:
-            value = text
-        if key in fixed and value != fixed[key]:
-            raise InputError(
-                "--set", f"{change!r:.80}; valid: {key}={json.dumps(fixed[key])}, for both to take"
-            )
-        if key in read and value != read[key]:
-            raise InputError("--set", f"{change!r:.80}: {key} is given twice")
-        read[key] = value
-    problem = None
-    for values in setup_of(system).scales.values():
-        try:
-            full_config(system, revision, {**values, **read})
-        except InputError as error:
-            problem = error
-        else:
-            return read
-    assert problem is not None
-    raise InputError("--set", str(problem))

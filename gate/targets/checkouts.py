@@ -6,7 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from packaging.requirements import InvalidRequirement, Requirement
+
 from ...model.errors import InputError
+from .checkout_metadata import read_project
+from .supported_releases import VLLM_OF, Release
 
 
 @dataclass(frozen=True)
@@ -21,6 +25,8 @@ class Checkout:
         newer: a file, and words in it that older code has not.
         revisions: what newer code is compared with, and older code, None if no target drives it.
         supported: the supported code, in words.
+        release: whose releases it is a next one of, and in whose environment it runs; "" where it
+            needs none.
     """
 
     system: str
@@ -30,6 +36,7 @@ class Checkout:
     newer: tuple[str, str]
     revisions: tuple[str, str | None]
     supported: str
+    release: str = ""
 
 
 CHECKOUTS: Mapping[str, Checkout] = {
@@ -51,6 +58,26 @@ CHECKOUTS: Mapping[str, Checkout] = {
         ("head", None),
         "the scheduler over a block pool, after v1.1.0",
     ),
+    "vllm": Checkout(
+        "vllm",
+        "vllm_target.py",
+        "SCHEDPROOF_VLLM",
+        ("vllm/v1/core/sched/scheduler.py",),
+        ("vllm/v1/core/sched/scheduler.py", "class Scheduler"),
+        ("documented", None),
+        "vLLM 0.18.0 or later",
+        "vllm",
+    ),
+    "sendnn-inference": Checkout(
+        "spyre",
+        "sendnn.py",
+        "SCHEDPROOF_SENDNN_INFERENCE",
+        ("sendnn_inference/v1/core/scheduler.py", "pyproject.toml"),
+        ("sendnn_inference/v1/core/scheduler.py", "class ChunkedPrefillSpyreScheduler"),
+        ("2.5.2", None),
+        "sendnn-inference 2.0.0 or later",
+        "sendnn-inference",
+    ),
 }
 
 
@@ -71,7 +98,7 @@ def with_path(spec: str, path: Path | None) -> str:
     if spec not in CHECKOUTS:
         if named(spec) is not None:
             raise InputError("--path", f"{path}: {spec} names a folder already")
-        raise InputError("--path", f"{path}: only for {' and '.join(CHECKOUTS)}, not for {spec}")
+        raise InputError("--path", f"{path}: only for {', '.join(CHECKOUTS)}, not for {spec}")
     return f"{spec}:{path}"
 
 
@@ -121,3 +148,29 @@ def command_of(one: Checkout, folder: str) -> tuple[list[str], dict[str, str]]:
     script = Path(__file__).with_name(one.script)
     env = {**os.environ, one.variable: str(folder_of(one, folder)), "PYTHONHASHSEED": "0"}
     return [sys.executable, str(script)], env
+
+
+def release_of(one: Checkout, folder: str) -> Release:
+    """The next release that is in the checkout.
+
+    Raises:
+        InputError: there is no checkout, or it needs a version of vLLM that is none of ours.
+    """
+    path = folder_of(one, folder)
+    vllm = "checkout" if one.release == "vllm" else _vllm_for(path / "pyproject.toml")
+    return Release(one.release, "checkout", vllm, path)
+
+
+def _vllm_for(file: Path) -> str:
+    """The latest examined version of vLLM that the project takes."""
+    try:
+        asked = [Requirement(text) for text in read_project(file).get("dependencies", ())]
+    except (InvalidRequirement, TypeError) as error:
+        problem = str(error).partition("\n")[0]
+        raise InputError("--path", f"{file}: $.project.dependencies: {problem}") from None
+    tried = list(VLLM_OF["vllm"])
+    for version in reversed(tried):
+        if all(one.specifier.contains(version) for one in asked if one.name == "vllm"):
+            return version
+    needed = ", ".join(str(one) for one in asked if one.name == "vllm")
+    raise InputError("--path", f"{file}: needs {needed}; valid: one of {', '.join(tried)}")

@@ -136,10 +136,13 @@ def _command(
     """The command that starts the target, and its environment where that is not ours."""
     if spec.kind == "command":
         return spec.command, None
+    release = spec.release
     if spec.checkout is not None:
-        return checkouts.command_of(spec.checkout, spec.folder)
-    if spec.release is not None:
-        prepared = releases.prepare(spec.release, spec.scheduler, offline=offline, report=report)
+        if not spec.checkout.release:
+            return checkouts.command_of(spec.checkout, spec.folder)
+        release = checkouts.release_of(spec.checkout, spec.folder)
+    if release is not None:
+        prepared = releases.prepare(release, spec.scheduler, offline=offline, report=report)
         return prepared.command, prepared.env
     # A factory of the user's is called in a process of its own: it may hang, exit or print.
     paths = [*imports, os.environ.get("PYTHONPATH", "")]

@@ -26,8 +26,9 @@ from pathlib import Path, PurePosixPath
 
 from platformdirs import user_cache_path
 
+from .checkout_metadata import metadata_folder
 from .scheduler_class import VARIABLE
-from .supported_releases import CPU_INDEX, TORCH, Release, ReleaseError
+from .supported_releases import CPU_INDEX, TORCH, VLLM_OF, Release, ReleaseError
 
 # Compiled and foreign parts of a vLLM wheel; a scheduler imports none of them.
 NOT_PYTHON = (".so", ".h", ".hpp", ".cuh", ".cu", ".png", ".jpg", ".svg", ".a")
@@ -72,6 +73,11 @@ def prepare(
             f"not installed: {', '.join(part.title for part in missing)}; "
             f"install with: schedproof gate {release} (without --offline)"
         )
+    if not release.is_examined and release.folder is None:
+        report(
+            f"{release} was not examined, as {', '.join(VLLM_OF[release.name])} were; "
+            f"`schedproof doctor {release}` says whether it can be judged"
+        )
     try:
         if missing:
             _install(missing, python, cache, report)
@@ -82,6 +88,10 @@ def prepare(
         ) from error
     target = Path(__file__).with_name(SCRIPTS[release.system])
     path = [tree.folder for tree in trees]
+    if release.folder is not None:
+        path.append(release.folder)
+    if release.folder is not None and release.name != "vllm":
+        path.append(metadata_folder(release.folder, cache / "checkouts" / release.name))
     env = _variables(release, cache, path)
     return Prepared([str(python), str(target)], env | ({VARIABLE: scheduler} if scheduler else {}))
 
@@ -153,9 +163,11 @@ def _parts(cache: Path, release: Release) -> list[_Part]:
     name = "env-" + hashlib.sha256(" ".join(made_of).encode()).hexdigest()[:12]
     parts = [
         _Part(cache / name, "Python environment", "1.1 GB", _build_environment),
-        _tree(cache, "vllm", release.vllm, "the Python part of a download of about 430 MB"),
     ]
-    if release.name != "vllm":
+    if release.name != "vllm" or release.folder is None:
+        download = "the Python part of a download of about 430 MB"
+        parts.append(_tree(cache, "vllm", release.vllm, download))
+    if release.name != "vllm" and release.folder is None:
         parts.append(_tree(cache, release.name, release.version, "1 MB"))
     return parts
 

@@ -1,15 +1,18 @@
-"""A scheduler class of the user's in the place of the release's own: FILE:CLASS.
+"""A scheduler class of the user's in the place of the release's own: FILE.py:CLASS, or
+DIR:PACKAGE.MODULE.CLASS, which is looked for in DIR after what the release has.
 
 Standard library only: this file runs inside the environment of a release under test.
 """
 
 import contextlib
 import functools
+import importlib
 import importlib.util
 import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 VARIABLE = "SCHEDPROOF_SCHEDULER"  # in the environment of the target's process
@@ -37,14 +40,10 @@ def chosen(own: type) -> Any:
     words = os.environ.get(VARIABLE)
     if words is None:
         return own
-    file, _, name = words.rpartition(":")
-    spec = importlib.util.spec_from_file_location(Path(file).stem, file)
-    assert spec is not None, file  # it ends with .py
-    assert spec.loader is not None, file
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
+    place, _, path = words.rpartition(":")
+    module_name, _, name = path.rpartition(".")
     try:
-        spec.loader.exec_module(module)
+        module = _from_package(place, module_name) if module_name else _from_file(place)
     except (Exception, SystemExit) as error:
         raise _complaint(f"cannot import it ({type(error).__name__}: {error})") from None
     found = getattr(module, name, None)
@@ -55,12 +54,30 @@ def chosen(own: type) -> Any:
     return found
 
 
+def _from_package(folder: str, name: str) -> ModuleType:
+    sys.path.append(folder)  # last, so that no file beside the package hides one of the release
+    return importlib.import_module(name)
+
+
+def _from_file(file: str) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(Path(file).stem, file)
+    assert spec is not None, file  # it ends with .py
+    assert spec.loader is not None, file
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
 def title(name: str, version: str) -> tuple[str, str]:
     """Name and version that a target gives: of the user's class, where there is one."""
     words = os.environ.get(VARIABLE)
-    return (name, version) if words is None else (words.rpartition(":")[2], f"{name} {version}")
+    if words is None:
+        return name, version
+    return words.rpartition(":")[2].rpartition(".")[2], f"{name} {version}"
 
 
 def _complaint(problem: str) -> SystemExit:
-    file = os.environ[VARIABLE].rpartition(":")[0]
-    return SystemExit(f"schedproof: TARGET {file}: {' '.join(problem.split())}")
+    place, _, path = os.environ[VARIABLE].rpartition(":")
+    words = path if "." in path else place
+    return SystemExit(f"schedproof: TARGET {words}: {' '.join(problem.split())}")

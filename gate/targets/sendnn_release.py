@@ -3,7 +3,6 @@
 import functools
 import gc
 import importlib
-import importlib.metadata
 import importlib.util
 import os
 from dataclasses import dataclass
@@ -12,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING or __package__:
     from . import scheduler_class
     from .protocol_checks import RefusedError
-    from .vllm_offline import engine_config, prepare_environment
+    from .vllm_offline import engine_config, prepare_environment, version_of
 else:
     import scheduler_class
     from protocol_checks import RefusedError
-    from vllm_offline import engine_config, prepare_environment
+    from vllm_offline import engine_config, prepare_environment, version_of
 
 # Import name: (name on the package index, prefix of the release's environment variables).
 PACKAGES = {
@@ -67,7 +66,7 @@ def load_release() -> Release:
     interleaves = envs.environment_variables.get(prefix + INTERLEAVE)
     release = Release(
         name=name,
-        version=importlib.metadata.version(name),
+        version=version_of(name),
         prefix=prefix,
         envs=envs,
         platform=platform,

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from ...model.errors import InputError
 from ...model.spyre.revision import DECIDES_AS, REVISIONS, SOUND, admitting_by
 from ...spec.systems import first_system
 from . import checkouts
@@ -17,6 +18,7 @@ VALID = (
     "sendnn-inference==2.1.2 or vllm==0.28.0 (with another scheduler class: "
     f"vllm==0.28.0:FILE.py:CLASS), or a checkout: {', '.join(CHECKOUTS)}"
 )
+CLASSES = "FILE.py:CLASS, PACKAGE.MODULE.CLASS, or DIR:PACKAGE.MODULE.CLASS"
 
 
 class UnknownTargetError(ValueError):
@@ -34,8 +36,8 @@ class TargetSpec:
         module, factory: of `MODULE:FACTORY`.
         command: of `cmd:COMMAND LINE`, in words.
         release: of `NAME==VERSION`.
-        scheduler: of `NAME==VERSION:FILE:CLASS`, a scheduler class in the place of the release's
-            own: FILE, absolute, and CLASS.
+        scheduler: a scheduler class in the place of the release's own: FILE.py:CLASS or
+            DIR:PACKAGE.MODULE.CLASS, FILE and DIR absolute.
         checkout, folder: of `NAME:DIR`, what it is a checkout of, and where; "" where only an
             environment variable names the folder.
     """
@@ -100,15 +102,22 @@ def model_spec(formula: str | None) -> TargetSpec:
     return TargetSpec(f"model:{formula}", "model", formula=formula) if formula else MODEL
 
 
-def parse_target(text: str, path: Path | None = None) -> TargetSpec:
-    """The target that `text` names; `path` is the folder of a checkout that `--path` gives.
+def parse_target(
+    text: str, path: Path | None = None, scheduler_cls: str | None = None
+) -> TargetSpec:
+    """The target that `text` names; `path` is the folder that `--path` gives, of a checkout or of
+    the package that has the `scheduler_cls`.
 
     Raises:
         UnknownTargetError: the text has no valid form.
         ReleaseError: a release that is not supported.
-        InputError: a path for a target that has no checkout, or that names its folder already.
+        InputError: a path for a target that has no checkout, or that names its folder already; a
+            scheduler class for a target that is no release, or that names one already.
     """
-    text = checkouts.with_path(text, path)
+    if scheduler_cls is None:
+        text = checkouts.with_path(text, path)
+    else:
+        text = _with_class(text, path, scheduler_cls)
     word, _, rest = text.partition(":")
     if word == "model" and (not rest or admitting_by(SOUND, rest)):
         return TargetSpec(text, "model", formula=rest or None)
@@ -123,18 +132,37 @@ def parse_target(text: str, path: Path | None = None) -> TargetSpec:
     return TargetSpec(text, "factory", module=word, factory=rest)
 
 
+def _with_class(text: str, path: Path | None, scheduler_cls: str) -> str:
+    """What `--scheduler-cls` and `--path` add to a release: RELEASE:CLASS or RELEASE:DIR:CLASS."""
+    if ":" in text or parse_release(text) is None:
+        raise InputError(
+            "--scheduler-cls",
+            f"{scheduler_cls}: only for a release such as vllm==0.28.0 that names no class, "
+            f"not for {text}",
+        )
+    return ":".join([text, *([str(path)] if path is not None else []), scheduler_cls])
+
+
 def _scheduler(text: str, words: str) -> str:
-    """FILE:CLASS with the file's whole path; "" if none is named."""
+    """FILE.py:CLASS or DIR:PACKAGE.MODULE.CLASS, FILE and DIR absolute; "" if none is named."""
     if not words:
         return ""
-    file, _, name = words.rpartition(":")
-    if not file.endswith(".py") or not name.isidentifier():
+    place, _, name = words.rpartition(":")
+    in_file = place.endswith(".py")
+    parts = name.split(".")
+    if (
+        not all(one.isidentifier() for one in parts)
+        or in_file != (len(parts) == 1)
+        or (parts[-1] == "py")
+    ):
         raise UnknownTargetError(
-            f"TARGET {text!r}: {words!r} is no scheduler class; valid: FILE.py:CLASS"
+            f"TARGET {text!r}: {words!r} is no scheduler class; valid: {CLASSES}"
         )
-    if not Path(file).is_file():
-        raise UnknownTargetError(f"TARGET {text!r}: {file}: no such file; valid: FILE.py:CLASS")
-    return f"{Path(file).absolute()}:{name}"
+    if in_file and not Path(place).is_file():
+        raise UnknownTargetError(f"TARGET {text!r}: {place}: no such file; valid: {CLASSES}")
+    if not in_file and not Path(place).is_dir():
+        raise UnknownTargetError(f"TARGET {text!r}: {place}: no such folder; valid: {CLASSES}")
+    return f"{Path(place).absolute()}:{name}"
 
 
 def _words(text: str, command: str) -> tuple[str, ...]:

@@ -161,7 +161,9 @@ def test_two_systems_are_asked_in_common_terms_and_each_gets_a_file_of_its_own(
     )
     assert result.code == 1, result
     assert (
-        "in every configuration: num_lookahead_tokens 0, num_speculative_tokens 0, "
+        "in every configuration: async_scheduling false, kv_connector false, "
+        "num_lookahead_tokens 0, "
+        "num_speculative_tokens 0, pipeline_parallel_size 1, "
         'policy "fcfs", reserve_full_isl true, watermark 0.0' in result.out
     )
     assert (
@@ -323,7 +325,14 @@ def test_ids_in_a_baseline_are_hostile(diff: Diff) -> None:
         ),
         (["model", "vllm==0.1"], "vllm: version '0.1' is not supported"),
         (["model", "nothing"], "TARGET 'nothing' is not understood"),
-        (["model", "model", "--path-b", "x"], "--path-b: x: only for nano-vllm and llmservingsim"),
+        (
+            ["model", "model", "--against-base"],
+            "--against-base: not together with TARGET_B 'model'",
+        ),
+        (["model", "--against-base"], "--against-base: TARGET_A 'model' has no base; valid: a re"),
+        (["vllm==0.28.0", "--against-base"], "--against-base: TARGET_A 'vllm==0.28.0' has no base"),
+        (["model", "model", "--scheduler-cls", "p.C"], "--scheduler-cls: p.C: only for a release"),
+        (["model", "model", "--path-b", "x"], "--path-b: x: only for nano-vllm, llmservingsim"),
         (["model", "llmservingsim", "--path-b", "no"], "--path-b: no: no such folder"),
         (["model", "model", "--max-differences", "0"], "--max-differences: 0; valid: at least 1"),
     ],

@@ -1,5 +1,6 @@
 """Schedulers in a checkout: how one is named, found and told from the other generation."""
 
+import importlib.metadata
 import os
 import sys
 from pathlib import Path
@@ -7,7 +8,9 @@ from pathlib import Path
 import pytest
 
 from schedproof.gate.targets import checkouts
+from schedproof.gate.targets.checkout_metadata import metadata_folder
 from schedproof.gate.targets.checkouts import CHECKOUTS
+from schedproof.gate.targets.supported_releases import Release
 from schedproof.gate.targets.target_spec import parse_target
 from schedproof.model.errors import InputError
 
@@ -15,7 +18,7 @@ from ...command_line import Run
 
 NANO = CHECKOUTS["nano-vllm"]
 VARIABLE = "SCHEDPROOF_NANO_VLLM"
-EVERY_NAME = " and ".join(CHECKOUTS)
+EVERY_NAME = ", ".join(CHECKOUTS)
 OLD = "class BlockManager:\n    def may_append(self, seq): pass\n"
 NEW = f"{OLD}    def hash_blocks(self, seq): pass\n"
 
@@ -196,3 +199,70 @@ def test_a_replay_reads_a_path_as_well(run: Run, here: Path) -> None:
     assert (result.code, result.out) == (2, "")
     said = f"schedproof: --path: there: only for {EVERY_NAME}, not for model"
     assert result.err.startswith(said)
+
+
+# --- checkouts of what has releases ------------------------------------------------------------
+
+
+def plugin(folder: Path, *lines: str) -> Path:
+    core = folder / "sendnn_inference" / "v1" / "core"
+    core.mkdir(parents=True)
+    (core / "scheduler.py").write_text("class ChunkedPrefillSpyreScheduler: pass\n")
+    project = ["[project]", 'name = "sendnn-inference"', *lines]
+    (folder / "pyproject.toml").write_text("\n".join(project) + "\n")
+    return folder
+
+
+def test_a_checkout_of_vllm_brings_its_own_vllm(tmp_path: Path) -> None:
+    core = tmp_path / "vllm" / "v1" / "core" / "sched"
+    core.mkdir(parents=True)
+    (core / "scheduler.py").write_text("class Scheduler: pass\n")
+    spec = parse_target("vllm", tmp_path)
+    assert (spec.text, spec.default_system) == (f"vllm:{tmp_path}", "vllm")
+    assert spec.default_revision() == "documented"
+    release = checkouts.release_of(CHECKOUTS["vllm"], spec.folder)
+    assert release == Release("vllm", "checkout", "checkout", tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("dependencies", "vllm"),
+    [
+        ([], "0.33.0"),
+        (["vllm<0.28.1,>=0.26.0"], "0.28.0"),
+        (["torch", "vllm==0.24.0"], "0.24.0"),
+    ],
+)
+def test_a_checkout_of_the_plugin_runs_on_the_latest_vllm_that_it_takes(
+    tmp_path: Path, dependencies: list[str], vllm: str
+) -> None:
+    folder = plugin(tmp_path, f"dependencies = {dependencies}")
+    release = checkouts.release_of(CHECKOUTS["sendnn-inference"], str(folder))
+    assert release == Release("sendnn-inference", "checkout", vllm, folder)
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("dependencies = ['vllm==0.1']", "needs vllm==0.1; valid: one of 0.19.1, "),
+        ("dependencies = ['v llm']", "$.project.dependencies: "),
+        ("dependencies = [1]", "$.project.dependencies: "),
+        ("name =", "cannot be read ("),
+    ],
+)
+def test_a_project_file_that_says_nothing_usable_is_one_line(
+    tmp_path: Path, text: str, problem: str
+) -> None:
+    folder = plugin(tmp_path, text)
+    with pytest.raises(InputError) as caught:
+        checkouts.release_of(CHECKOUTS["sendnn-inference"], str(folder))
+    [line] = str(caught.value).splitlines()
+    assert line.startswith(f"--path: {folder}/pyproject.toml: {problem}")
+
+
+def test_the_plugin_is_found_by_what_its_project_file_says(tmp_path: Path) -> None:
+    points = ['[project.entry-points."vllm.platform_plugins"]', 'x = "x:register"']
+    folder = metadata_folder(plugin(tmp_path / "here", *points), tmp_path / "made")
+    [found] = importlib.metadata.distributions(path=[str(folder)])
+    assert (found.name, found.version) == ("sendnn_inference", "0+checkout")
+    [point] = found.entry_points
+    assert (point.group, point.name, point.value) == ("vllm.platform_plugins", "x", "x:register")

@@ -10,6 +10,7 @@ import pytest
 from schedproof.gate.targets import scheduler_class
 from schedproof.gate.targets.factory import opened
 from schedproof.gate.targets.target_spec import TargetSpec, UnknownTargetError, parse_target
+from schedproof.model.errors import InputError
 
 
 class Own:
@@ -82,12 +83,76 @@ def test_the_target_names_the_release_and_the_whole_path(
 
 
 @pytest.mark.parametrize(
+    ("words", "folder"), [("pkg.sched.Mine", ""), ("here:pkg.sched.Mine", "/here")]
+)
+def test_a_class_of_a_package_is_looked_for_in_a_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: str, folder: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "here").mkdir()
+    spec = parse_target(f"vllm==0.28.0:{words}")
+    assert spec.scheduler == f"{tmp_path}{folder}:pkg.sched.Mine"
+
+
+def test_the_options_name_the_same_class(tmp_path: Path) -> None:
+    spec = parse_target("vllm==0.28.0", tmp_path, "pkg.sched.Mine")
+    assert spec == parse_target(f"vllm==0.28.0:{tmp_path}:pkg.sched.Mine")
+    assert spec.text == f"vllm==0.28.0:{tmp_path}:pkg.sched.Mine"
+    file = written(tmp_path, "")
+    assert parse_target("vllm==0.28.0", None, f"{file}:Mine").scheduler == f"{file}:Mine"
+
+
+@pytest.mark.parametrize("target", ["model", "nano-vllm", "vllm==0.28.0:mine.py:Mine"])
+def test_a_class_is_for_a_release_that_names_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, target: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    written(tmp_path, "")
+    with pytest.raises(InputError) as caught:
+        parse_target(target, None, "pkg.Mine")
+    assert str(caught.value) == (
+        "--scheduler-cls: pkg.Mine: only for a release such as vllm==0.28.0 that names no class, "
+        f"not for {target}"
+    )
+
+
+def test_a_class_of_a_package_is_driven_and_a_file_beside_it_hides_none_of_the_release(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "release", cast(Any, SimpleNamespace(Own=Own)))
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    (tmp_path / "pkg").mkdir()
+    text = "import msgspec.json\nfrom release import Own\nclass Mine(Own): ...\n"
+    (tmp_path / "pkg" / "sched.py").write_text(text, encoding="utf-8")
+    (tmp_path / "msgspec.py").write_text("raise ImportError('the wrong one')", encoding="utf-8")
+    monkeypatch.setenv(scheduler_class.VARIABLE, f"{tmp_path}:pkg.sched.Mine")
+    assert scheduler_class.chosen(Own).__module__ == "pkg.sched"
+    assert scheduler_class.title("vllm", "0.28.0") == ("Mine", "vllm 0.28.0")
+
+
+def test_what_the_package_lacks_is_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    monkeypatch.setenv(scheduler_class.VARIABLE, f"{tmp_path}:not_there.sched.Mine")
+    with pytest.raises(SystemExit) as caught:
+        scheduler_class.chosen(Own)
+    assert str(caught.value) == (
+        "schedproof: TARGET not_there.sched.Mine: cannot import it (ModuleNotFoundError: No module "
+        "named 'not_there')"
+    )
+
+
+@pytest.mark.parametrize(
     ("words", "problem"),
     [
         ("mine.py", "'mine.py' is no scheduler class; valid: FILE.py:CLASS"),
         ("mine:Mine", "'mine:Mine' is no scheduler class; valid: FILE.py:CLASS"),
         ("mine.py:No-Name", "'mine.py:No-Name' is no scheduler class; valid: FILE.py:CLASS"),
+        ("mine.py:pkg.Mine", "'mine.py:pkg.Mine' is no scheduler class; valid: FILE.py:CLASS"),
+        ("pkg..Mine", "'pkg..Mine' is no scheduler class; valid: FILE.py:CLASS"),
         ("gone.py:Mine", "gone.py: no such file; valid: FILE.py:CLASS"),
+        ("gone:pkg.Mine", "gone: no such folder; valid: FILE.py:CLASS"),
     ],
 )
 def test_words_that_name_no_class_are_refused_with_what_would_be_valid(
@@ -97,7 +162,8 @@ def test_words_that_name_no_class_are_refused_with_what_would_be_valid(
     written(tmp_path, "")
     with pytest.raises(UnknownTargetError) as caught:
         parse_target(f"vllm==0.28.0:{words}")
-    assert str(caught.value) == f"TARGET 'vllm==0.28.0:{words}': {problem}"
+    others = ", PACKAGE.MODULE.CLASS, or DIR:PACKAGE.MODULE.CLASS"
+    assert str(caught.value) == f"TARGET 'vllm==0.28.0:{words}': {problem}{others}"
 
 
 def test_what_the_targets_process_says_of_the_class_is_the_error(tmp_path: Path) -> None:
