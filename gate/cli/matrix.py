@@ -1,0 +1,84 @@
+"""`schedproof matrix`: many releases in several configurations, and since when a rule breaks."""
+
+import shlex
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ...model.errors import InputError
+from ..console import output
+from ..console.exit_codes import INCONCLUSIVE
+from ..console.option_checks import at_least, check_unicode
+from ..files.writing import write
+from ..judging.profiles import PROFILES
+from ..matrix.cells import Asked, Judged, cells_of
+from ..matrix.page import page_of
+from ..matrix.run import run_cells
+from ..matrix.table import BROKEN, matrix_of
+from ..targets.release_index import releases_of
+from ..targets.supported_releases import VLLM_OF
+
+
+def command(
+    releases: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="RELEASE...",
+            help=f"NAME==VERSION, or a NAME for all of its releases: {', '.join(VLLM_OF)}",
+        ),
+    ],
+    profile: Annotated[str, typer.Option(help="of every gate: quick, ci or nightly")] = "quick",
+    seed: Annotated[int, typer.Option(help="of every gate, from 0 upwards")] = 0,
+    jobs: Annotated[int, typer.Option(help="gates that run at once, at least 1")] = 1,
+    out: Annotated[
+        Path,
+        typer.Option(
+            help="folder for matrix.json, matrix.md, verdicts and scenarios; what it has "
+            "is not judged again"
+        ),
+    ] = Path("schedproof-matrix"),
+) -> None:
+    """Judge many releases, each in every configuration of its system; the same command goes on.
+
+    0: every gate gave a verdict, whatever it says; 3: some gave none, or it was broken off.
+    """
+    if profile not in PROFILES:
+        raise InputError("--profile", f"{profile!r}; valid: {', '.join(PROFILES)}")
+    at_least("--seed", seed, 0)
+    at_least("--jobs", jobs, 1)
+    check_unicode("--out", str(out))
+    targets: list[str] = []
+    for one in releases:
+        targets += [one] if "==" in one else releases_of(one)
+    cells = cells_of(list(dict.fromkeys(targets)))
+    asked = Asked(profile, seed, out.absolute())
+    console = output.make_console()
+    done = 0
+
+    def report(judged: Judged, seconds: float) -> None:
+        nonlocal done
+        done += 1
+        line = f"{done}/{len(cells)}  {judged.cell.title}: {_says(judged)}"
+        output.say(console, f"{line} ({seconds:.0f} s)" if seconds else f"{line} (kept)")
+
+    try:
+        judged = run_cells(cells, asked, jobs, report)
+    except KeyboardInterrupt:
+        output.fail(f"interrupted after {done} of {len(cells)}; the same command goes on")
+        raise typer.Exit(INCONCLUSIVE) from None
+    matrix = matrix_of(judged, asked)
+    given = {"--profile": (profile, "quick"), "--seed": (seed, 0), "--jobs": (jobs, 1)}
+    options = [f"{key}={value}" for key, (value, usual) in given.items() if value != usual]
+    words = shlex.join(["schedproof", "matrix", *releases, *options])
+    write(out / "matrix.json", output.as_json(matrix))
+    write(out / "matrix.md", page_of(matrix, words).encode())
+    output.say(console, f"{out / 'matrix.md'}: {len(matrix.rows)} rows of broken rules")
+    raise typer.Exit(INCONCLUSIVE if any(one.verdict is None for one in judged) else 0)
+
+
+def _says(judged: Judged) -> str:
+    if judged.verdict is None:
+        return f"no verdict: {judged.problem}"
+    broken = [rule.id for rule in judged.verdict.rules if rule.status == BROKEN]
+    return f"broken: {', '.join(broken)}" if broken else "no rule is broken"

@@ -1,0 +1,1 @@
+"""Many releases, each in several configurations: which rules broke, since when, until when."""

@@ -1,0 +1,61 @@
+"""`schedproof matrix`: bad input is one line; the files are written."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from schedproof.gate.matrix.cells import Cell, Judged
+from schedproof.gate.matrix.configurations import Configuration
+
+from ...command_line import Run
+
+pytestmark = pytest.mark.usefixtures("folder")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["triton"], "'triton' is no name of a release; valid: "),
+        (["vllm==0.1.0"], "vllm: version '0.1.0' is not supported"),
+        (["vllm==0.33.0", "--profile", "long"], "--profile: 'long'; valid: quick, ci, nightly"),
+        (["vllm==0.33.0", "--jobs", "0"], "--jobs: 0; valid: at least 1"),
+    ],
+)
+def test_bad_input_is_one_line(run: Run, arguments: list[str], says: str) -> None:
+    result = run("matrix", *arguments)
+    assert result.code == 2
+    [line] = result.err.splitlines()
+    assert says in line
+
+
+def test_what_was_judged_is_written_and_what_was_not_is_code_3(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cell = Cell("vllm==0.33.0", Configuration("any"))
+
+    def judged(cells: object, asked: object, jobs: int, report: object) -> list[Judged]:
+        report(Judged(cell, None, "no such release"), 2.0)  # type: ignore[operator]
+        return [Judged(cell, None, "no such release")]
+
+    monkeypatch.setattr("schedproof.gate.cli.matrix.run_cells", judged)
+    Path("there").mkdir()
+    result = run("matrix", "vllm==0.33.0", "--out", "there", "--seed", "3")
+    assert result.code == 3
+    assert "/6  vllm==0.33.0, any: no verdict: no such release (2 s)" in result.out
+    data = json.loads(Path("there/matrix.json").read_text())
+    assert data["format"] == "schedproof/matrix@1"
+    assert data["entries"][0]["problem"] == "no such release"
+    assert "`schedproof matrix vllm==0.33.0 --seed=3`" in Path("there/matrix.md").read_text()
+
+
+def test_ctrl_c_says_that_the_same_command_goes_on(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*_: object) -> list[Judged]:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("schedproof.gate.cli.matrix.run_cells", interrupted)
+    result = run("matrix", "vllm==0.33.0")
+    assert result.code == 3
+    assert "interrupted after 0 of 6; the same command goes on" in result.err
