@@ -20,12 +20,13 @@ from ..reports.outcome import INTERRUPTED
 from ..targets.limits import MEMORY_LIMIT
 from ..targets.target_spec import parse_target
 from .options import (
-    CheckoutPath,
+    ClassPath,
     LockstepOption,
     MemoryLimit,
     Offline,
     RevisionOption,
     RuleOption,
+    SchedulerClass,
     StepLimit,
     SystemOption,
     check_limits,
@@ -82,13 +83,18 @@ def command(
     step_limit: StepLimit = 10.0,
     memory_limit: MemoryLimit = MEMORY_LIMIT,
     offline: Offline = False,
-    path: CheckoutPath = None,
+    changes: Annotated[
+        list[str] | None,
+        typer.Option("--set", help="KEY=VALUE: in every configuration; may be repeated"),
+    ] = None,
+    scheduler_cls: SchedulerClass = None,
+    path: ClassPath = None,
     jobs: Annotated[
         int, typer.Option(help="processes that run scales and engines; the verdict is the same")
     ] = 1,
 ) -> None:
     """Judge a scheduler: replay known scenarios, search for new ones, give a verdict per rule."""
-    spec = parse_target(target, path)
+    spec = parse_target(target, path, scheduler_cls)
     check_limits(step_limit, memory_limit)
     check_unicode("TARGET", target)
     check_unicode("--out", str(out))
@@ -110,6 +116,7 @@ def command(
         offline=offline,
         jobs=jobs,
         lockstep=lockstep,
+        changes=changes or (),
     )
     catalogue = load(options.system)
     known = Deviations()

@@ -146,10 +146,13 @@ def request_lines(scenario: Scenario) -> list[str]:
         if request.abort_at is not None:
             inside = "inside" if request.abort_inside else "before"
             aborted = f", aborted {inside} step {request.abort_at}"
+        loads = ""
+        if request.external_tokens:
+            tokens = min(request.external_tokens, request.prompt_len)
+            loads = f", a load has {tokens} tokens, after {request.load_steps} steps"
         arrives = f"{_named(request):<9} arrives before step {request.arrival}"
-        lines.append(
-            f"{arrives}: prompt {_prompt(request)}, max_tokens {request.max_tokens}{stops}{aborted}"
-        )
+        asked = f"prompt {_prompt(request)}, max_tokens {request.max_tokens}"
+        lines.append(f"{arrives}: {asked}{loads}{stops}{aborted}")
     more = len(scenario.requests) - SHOWN_REQUESTS
     return lines + ([f"and {more} more requests"] if more > 0 else [])
 

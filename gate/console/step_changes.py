@@ -8,7 +8,7 @@ from ...model.observation import Step
 
 # Beside the tkv, what is shown when it changes; events even where they are the same.
 EVENTS = ("preempted", "finished")
-FIELDS = ("left_pad_blocks", "waiting", "prefilling", "paused", *EVENTS)
+FIELDS = ("left_pad_blocks", "waiting", "parked", "prefilling", "paused", *EVENTS)
 
 
 class News(NamedTuple):

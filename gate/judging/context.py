@@ -38,6 +38,7 @@ class GateOptions:
         folder, imports: where a factory runs, and where else its module is looked for.
         lockstep: the revision whose model decides beside the target, or "none", if one is asked
             for.
+        fixed: keys of the configuration that have this value in every run.
     """
 
     spec: TargetSpec
@@ -57,6 +58,7 @@ class GateOptions:
     folder: Path | None = None
     imports: tuple[str, ...] = ()
     lockstep: str | None = None
+    fixed: Mapping[str, Any] = field(default_factory=dict, hash=False)
 
     @property
     def profile(self) -> Profile:
@@ -176,7 +178,7 @@ class GateContext:
     def subject(self) -> Subject:
         """The target with what it is held to."""
         asked = self.options
-        return Subject(self.target, asked.system, asked.revision, asked.rules)
+        return Subject(self.target, asked.system, asked.revision, asked.rules, asked.fixed)
 
 
 def shrink_model_of(target: Target, version: str) -> Target | None:

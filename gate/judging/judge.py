@@ -1,5 +1,6 @@
 """The gate: replay what is known, search for more, and give one verdict per rule."""
 
+import json
 from collections import Counter
 
 from ...model.faults import TargetFault
@@ -60,6 +61,9 @@ def _announce(gate: GateContext, probed: Probed) -> verdict.TargetInfo:
     target = verdict.TargetInfo(options.spec.text, started.name, started.version)
     about = (options.system, options.revision, options.profile_name, options.seed)
     gate.report(Began(target, *about, tuple(probed.scales)))
+    if options.fixed:
+        keys = ", ".join(f"{key} {json.dumps(value)}" for key, value in options.fixed.items())
+        gate.report(Notice(f"every configuration has {keys}"))
     for line in probed.left_out:
         gate.report(Notice(line))
     gate.version = started.version
@@ -106,6 +110,7 @@ def _conclude(
         deviations=deviations,
         interrupted=results.interrupted,
         fault=None if results.fault is None else results.fault.text,
+        config=dict(options.fixed),
     )
     gate.report(Judged(judged))
     return judged

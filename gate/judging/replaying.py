@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from ...model.errors import InputError
 from ...model.faults import ConfigRefused
 from ...model.scenario import Scenario
-from ...model.systems import make_model
+from ...model.systems import full_config, make_model
 from ...model.target import Target
 from ...properties.checking.replay import Outcome, replay
 from ...spec.catalogue import Rule
@@ -33,7 +33,7 @@ def replay_seeds(gate: GateContext, scale: str, fixed: Mapping[str, Any]) -> fro
     `fixed`: the keys of the configuration that have one value only.
     """
     chosen = [
-        replace(one, config={**one.config, **fixed})
+        replace(one, config=with_fixed(gate, one.config, fixed))
         for one in _short_enough(gate, seed_corpus(gate.options.system, scale))
     ]
     known: set[str] = set()
@@ -57,9 +57,33 @@ def replay_seeds(gate: GateContext, scale: str, fixed: Mapping[str, Any]) -> fro
 
 
 def replay_builtin(gate: GateContext) -> None:
-    """The published scenarios that are short enough for the profile, the shortest first."""
-    chosen = _short_enough(gate, by_length(gate.options.system))
+    """The published scenarios that are short enough for the profile, the shortest first; of those
+    with another value for what is fixed none."""
+    there = by_length(gate.options.system)
+    if gate.options.fixed:
+        there = {name: one for name, one in there.items() if _has_fixed(gate, one)}
+    chosen = _short_enough(gate, there)
     _replay_as_it_is(gate, "corpus", "production", chosen)
+
+
+def with_fixed(
+    gate: GateContext, config: Mapping[str, Any], fixed: Mapping[str, Any]
+) -> dict[str, Any]:
+    """The configuration with what is fixed. What is absent by default may not go with each other:
+    what is fixed goes before it."""
+    usual = full_config(gate.options.system, gate.options.revision, {})
+    left_out = fixed.keys() - usual.keys()
+    return {key: config[key] for key in config if key in usual or not left_out} | {**fixed}
+
+
+def _has_fixed(gate: GateContext, scenario: Scenario) -> bool:
+    """Nothing changes in its configuration by what is fixed."""
+    asked = gate.options
+    try:
+        config = full_config(asked.system, asked.revision, scenario.config)
+        return config == full_config(asked.system, asked.revision, config | {**asked.fixed})
+    except InputError:
+        return False
 
 
 def replay_own(gate: GateContext) -> None:

@@ -1,7 +1,7 @@
 """The result of a gate as data: `schedproof/verdict@1`."""
 
 from collections import Counter
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 
@@ -84,7 +84,8 @@ class RuleVerdict(msgspec.Struct, frozen=True):
 class Verdict(msgspec.Struct, frozen=True):
     """Everything that a gate found out; `fault` is why it broke off, where it did.
 
-    `deviations` are the entries of the user's file, each with what became of it.
+    `deviations` are the entries of the user's file, each with what became of it; `config` has the
+    keys of the configuration that had one value in every run, by the user's wish.
     """
 
     target: TargetInfo
@@ -99,6 +100,7 @@ class Verdict(msgspec.Struct, frozen=True):
     deviations: tuple[Judged, ...] = ()
     interrupted: bool = False
     fault: str | None = None
+    config: dict[str, Any] = {}
     format: str = FORMAT
 
 

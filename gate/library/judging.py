@@ -24,6 +24,7 @@ from ..judging.profiles import PROFILES
 from ..judging.rule_choice import judged_by
 from ..judging.run import run_gate
 from ..judging.verdict import Verdict
+from ..targets.config_changes import read_changes
 from ..targets.limits import MEMORY_LIMIT, STEP_LIMIT
 from ..targets.target_spec import TargetSpec
 from .targets import AnyTarget, open_target, spec_of
@@ -59,6 +60,7 @@ def gate_options(
     offline: bool = False,
     jobs: int = 1,
     lockstep: str | None = None,
+    changes: Sequence[str] = (),
 ) -> GateOptions:
     """The options of a gate, checked; None means what the target implies.
 
@@ -95,6 +97,7 @@ def gate_options(
         offline=offline,
         jobs=jobs,
         lockstep=lockstep,
+        fixed=read_changes(system, resolved, changes, {}),
     )
 
 

@@ -1,8 +1,9 @@
 """What a target accepts and shows: asked once, before anything is judged."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from ...model.errors import InputError
@@ -12,18 +13,21 @@ from ...model.systems import full_config
 from ...model.target import Target
 from ...properties.checking.session import Session
 from ...spec.catalogue import Rule
+from ...spec.systems import part
 from .setup import POOL, Config, setup_of
 
 SCALES = ("small", "short", "tight")
 
 
 class Subject(NamedTuple):
-    """A target, held to the rules of one revision of a system."""
+    """A target, held to the rules of one revision of a system, in configurations in which some keys
+    are `fixed`."""
 
     target: Target
     system: str
     revision: str
     rules: Sequence[Rule]
+    fixed: Mapping[str, Any] = MappingProxyType({})
 
 
 @dataclass
@@ -52,17 +56,14 @@ def probe(subject: Subject) -> Probed:
         if probed is not None and scale == "short" and "small" in probed.scales:
             continue  # what a few blocks can show has been seen with smaller ones
         try:
-            base, started = _plainest(
-                subject,
-                {**setup_of(subject.system).scales[scale], **setup_of(subject.system).plain},
-            )
+            plainest = _plainest(subject, scale)
         except ConfigRefused as refused:
             refusals[scale] = refused
             continue
-        probed = probed or Probed(started)
+        probed = probed or Probed(plainest.started)
         probed.scales.append(scale)
-        probed.shows |= started.shows
-        probed.fixed[scale] = _features(subject, base, probed)
+        probed.shows |= plainest.started.shows
+        probed.fixed[scale] = {**_features(subject, plainest, probed), **subject.fixed}
     if probed is None:
         tried = " and ".join(f"{scale} ({refusal})" for scale, refusal in refusals.items())
         raise ConfigRefused(f"the target refuses the configuration of every scale: {tried}")
@@ -73,24 +74,46 @@ def probe(subject: Subject) -> Probed:
     return probed
 
 
-def _plainest(subject: Subject, base: Config) -> tuple[Config, Started]:
-    """The configuration without any feature; with a pool where there must be one."""
+class _Plainest(NamedTuple):
+    """The plainest configuration of a scale that a target takes; with it what it refuses to be
+    without (`instead`: key and value, `why`: its words)."""
+
+    base: Config
+    started: Started
+    instead: Config = MappingProxyType({})
+    why: str = ""
+
+
+def _plainest(subject: Subject, scale: str) -> _Plainest:
+    """The configuration without any feature; with a pool where there must be one, and with one
+    feature that a target cannot be without: an option that it does not have at its usual value."""
+    setup = setup_of(subject.system)
+    plain = {**setup.scales[scale], **setup.plain, **subject.fixed}
     try:
-        return base, _start(subject, base)
+        return _Plainest(plain, _start(subject, plain))
     except ConfigRefused as refused:
-        with_pool = {**base, **POOL}
-        if base.get("num_blocks", ...) is None:
-            with suppress(ConfigRefused):
-                return with_pool, _start(subject, with_pool)
-        raise refused
+        why = refused
+    pools: list[Config] = [{}, POOL] if plain.get("num_blocks", ...) is None else [{}]
+    instead = [one for one in setup.features if not one.keys() & {*subject.fixed, *POOL}]
+    for feature in ({}, *instead):
+        for pool in pools:
+            base = {**plain, **pool, **feature}
+            with suppress(ConfigRefused, InputError):
+                return _Plainest(base, _start(subject, base), feature, str(why))
+    raise why
 
 
-def _features(subject: Subject, base: Config, probed: Probed) -> Config:
+def _features(subject: Subject, plainest: _Plainest, probed: Probed) -> Config:
     """The features that the target refuses, at the values that it takes."""
-    fixed: dict[str, Any] = {}
+    base = plainest.base
+    fixed: dict[str, Any] = dict(plainest.instead)
+    neutral = part(subject.system, "neutral") or {}
+    for key, value in fixed.items():
+        if not any(key in earlier for earlier in probed.fixed.values()):
+            probed.left_out.append(f"{key} {value} alone, the target refuses more: {plainest.why}")
     for feature in setup_of(subject.system).features:
         key, value = next(iter(feature.items()))
-        if key in fixed or base.get(key, ...) == value:
+        if key in fixed or key in subject.fixed or base.get(key, ...) == value:
             continue
         try:
             usual = full_config(subject.system, subject.revision, base)
@@ -103,7 +126,7 @@ def _features(subject: Subject, base: Config, probed: Probed) -> Config:
             if not any(key in earlier for earlier in probed.fixed.values()):
                 line = f"{key} {value} left out, the target refuses it: {refusal}"
                 probed.left_out.append(line)
-            fixed[key] = usual.get(key, 0)  # absent, which is none
+            fixed[key] = usual.get(key, neutral.get(key))  # absent: it says nothing
     return fixed
 
 

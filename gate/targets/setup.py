@@ -60,6 +60,9 @@ VLLM = Setup(
         {"long_prefill_token_threshold": 4},
         {"num_speculative_tokens": 2},
         {"num_lookahead_tokens": 2, "num_speculative_tokens": 2},
+        {"async_scheduling": True},
+        {"pipeline_parallel_size": 2},
+        {"kv_connector": True},
     ),
     chunk_key="max_num_batched_tokens",
 )

@@ -401,3 +401,41 @@ def test_the_sound_model_conforms(run: Run) -> None:
         valid = {"held", "not_exercised"} if by_id[rule].checked else {"not_observable"}
         assert status in valid, rule
     assert not Path("schedproof-out").exists()
+
+
+# --set
+
+
+def test_a_key_that_is_set_has_its_value_in_every_run(run: Run) -> None:
+    asked = ("--set", "kv_connector=true", "--set", "async_scheduling=true")
+    result, data = gate_json(run, "model", "--system", "vllm", "--profile", "quick", *asked)
+    assert result.code == 0
+    assert data["config"] == {"kv_connector": True, "async_scheduling": True}
+    assert "every configuration has kv_connector true, async_scheduling true" in result.out
+    assert statuses(data)["V1-R23"] == "held"
+    assert statuses(data)["V1-R07"] == "not_exercised"  # of runs without a connector
+
+
+def test_what_does_not_go_with_what_is_set_is_not_run(run: Run) -> None:
+    """Chunks of 2 tokens are drawn for blocks of 2."""
+    result, data = gate_json(run, "model", "--profile", "quick", "--set", "block_size=4")
+    assert result.code == 0
+    assert sum(engine["refused_configs"] for engine in data["engines"]) > 0
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        (["nothing"], "--set: 'nothing'; valid: KEY=VALUE with block_size, "),
+        (["block=4"], "--set: 'block=4'; valid: KEY=VALUE with block_size, "),
+        (["policy=lifo"], "policy"),
+        (["kv_connector=true", "num_speculative_tokens=2"], "true with drafts is not modelled"),
+    ],
+)
+def test_a_key_that_cannot_be_set_is_one_line(run: Run, changes: list[str], says: str) -> None:
+    options = [word for change in changes for word in ("--set", change)]
+    result = run("gate", "model", "--system", "vllm", *options)
+    assert result.code == 2
+    [line] = result.err.splitlines()
+    assert line.startswith("schedproof: --set: ")
+    assert says in line

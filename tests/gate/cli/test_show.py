@@ -82,7 +82,10 @@ def test_the_page_is_called_after_the_file(file: str, name: str) -> None:
         ("s.json --memory-limit 1", "--memory-limit: 1; valid: at least 64"),
         ("s.json --rule ALL-R99", "no rule 'ALL-R99'"),
         ("s.json --rule ALL-R07", "--rule: ALL-R07 does not apply to revision sound"),
-        ("s.json --path here", "--path: here: only for nano-vllm and llmservingsim, not for model"),
+        (
+            "s.json --path here",
+            "--path: here: only for nano-vllm, llmservingsim, vllm, sendnn-inference, not for ",
+        ),
         ("s.json --target nothing", "TARGET 'nothing' is not understood"),
         ("t --target model", "--target: model: t is a trace, which is not run again"),
         ("t --rule ALL-R99", "--rule: 'ALL-R99' is no rule"),

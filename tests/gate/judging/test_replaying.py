@@ -125,7 +125,7 @@ def test_a_configuration_that_the_revision_has_no_rule_for_is_refused_whatever_t
             return super().start(system, revision, {**config, "num_blocks": None})
 
     file = Path(__file__).parents[2] / "corpus" / "blocks-run-out-in-a-decode.json"
-    asked: dict[str, Any] = {"revision": "2.1.2", "corpus": [read_scenario(file)], "examples": 1}
+    asked: dict[str, Any] = {"revision": "2.5.2", "corpus": [read_scenario(file)], "examples": 1}
     verdict = judge(gate(TakesAnyPool(), "SPY-R30", **asked))
     [own] = [one for one in verdict.engines if one.name == "own corpus"]
     assert (own.runs, own.refused_configs) == (0, 1)

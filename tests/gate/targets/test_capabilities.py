@@ -27,6 +27,12 @@ class Plain(Toy):
         return super().start(system, revision, config)
 
 
+class LacksAnOption(Plain):
+    """What is usual it does not have."""
+
+    refuses: Mapping[str, Any] = {"interleave": True}
+
+
 class NeedsAPool(Toy):
     def start(self, system: str, revision: str, config: Mapping[str, Any]) -> Reply:
         if config["num_blocks"] is None:
@@ -42,6 +48,16 @@ def test_what_a_target_refuses_is_fixed_at_what_it_takes_and_said(
     assert probed.fixed["small"] == {"prefix_caching": False, "interleave": True}
     [text] = [one for one in probed.left_out if one.startswith("prefix_caching True left out")]
     assert "not for us" in text
+
+
+def test_an_option_that_a_target_does_not_have_is_fixed_without_it_and_said(
+    gate: Callable[..., GateContext],
+) -> None:
+    probed = probe(gate(LacksAnOption()).subject)
+    assert probed.scales == ["small", "tight"]
+    assert probed.fixed["small"] == {"interleave": False}
+    [text] = [one for one in probed.left_out if one.startswith("interleave False alone")]
+    assert "True is not for us" in text
 
 
 def test_nothing_is_fixed_for_a_target_that_takes_all(gate: Callable[..., GateContext]) -> None:
