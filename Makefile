@@ -6,6 +6,7 @@ BIN := $(VENV)/bin
 TARGET ?= model
 RULES ?=
 REVISION ?=
+DEVIATIONS ?=
 PROFILE ?= ci
 JOBS ?= 2
 FILES ?=
@@ -16,7 +17,8 @@ OPTIONS ?=
 
 gate: $(VENV)/installed
 	$(BIN)/schedproof gate "$(TARGET)" --profile $(PROFILE) --jobs $(JOBS) \
-		$(if $(RULES),--rule $(RULES)) $(if $(REVISION),--revision $(REVISION))
+		$(if $(RULES),--rule $(RULES)) $(if $(REVISION),--revision $(REVISION)) \
+		$(if $(DEVIATIONS),--deviations $(DEVIATIONS))
 
 # Lint, types and the fast tier.
 test: $(VENV)/installed-test lint
@@ -32,9 +34,11 @@ checks: check-selfcheck check-release check-contracts check-bench check-model
 check-model: $(VENV)/installed
 	$(MAKE) gate PROFILE=quick
 check-release: $(VENV)/installed
-	$(MAKE) gate TARGET=sendnn-inference==2.1.2 RULES=SPY-R07,SPY-R09,SPY-R14,SPY-R30 PROFILE=quick JOBS=1
+	$(MAKE) gate TARGET=sendnn-inference==2.1.2 RULES=SPY-R07,SPY-R09,SPY-R14,SPY-R30,ALL-R01 \
+		PROFILE=quick JOBS=1 DEVIATIONS=tests/corpus/known-2.1.2.toml
 	$(MAKE) gate TARGET=sendnn-inference==2.1.2:examples/exact_admission.py:ExactAdmission \
-		RULES=SPY-R07,SPY-R35,SPY-R47,ALL-R05,ALL-R06 PROFILE=quick JOBS=1
+		RULES=SPY-R07,SPY-R47,ALL-R05,ALL-R06,ALL-R01 \
+		PROFILE=quick JOBS=1 DEVIATIONS=tests/corpus/known-2.1.2.toml
 check-contracts: $(VENV)/installed-test
 	$(MAKE) contracts
 check-selfcheck: $(VENV)/installed
