@@ -13,6 +13,7 @@ from ...command_line import Run, runner
 
 FILE = Path(__file__).with_name("forgetful.py")
 RELEASE = "vllm==0.24.0"
+LOOKAHEAD = ("enable_prefix_caching=false", "num_speculative_tokens=2", "num_lookahead_tokens=2")
 
 
 @pytest.fixture
@@ -29,15 +30,18 @@ def run(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], tmp_
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("name", "rule"),
+    ("name", "rule", "changes"),
     [
-        ("ForgetsThatNothingRuns", "V1-R07"),
-        ("ForgetsTheWholeSequence", "V1CP-R22"),
-        ("ForgetsTheLookahead", "V1CP-R30"),
+        ("ForgetsThatNothingRuns", "V1-R07", ()),
+        ("ForgetsTheWholeSequence", "V1CP-R22", ()),
+        ("ForgetsTheLookahead", "V1CP-R30", LOOKAHEAD),
     ],
 )
-def test_what_a_class_forgets_is_named_by_the_rule(run: Run, name: str, rule: str) -> None:
-    words = ("--rule", rule, "--profile", "quick", "--offline")
+def test_what_a_class_forgets_is_named_by_the_rule(
+    run: Run, name: str, rule: str, changes: tuple[str, ...]
+) -> None:
+    words = ["--rule", rule, "--profile", "quick", "--offline"]
+    words += [word for change in changes for word in ("--set", change)]
     own = run("gate", RELEASE, *words, "--json", "own.json")
     assert (own.code, verdict_of("own.json", rule)) == (0, "held"), own
     derived = run("gate", RELEASE, *words, "--scheduler-cls", f"{FILE}:{name}", "--json", "d.json")
