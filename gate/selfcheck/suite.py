@@ -54,6 +54,12 @@ BEYOND: dict[str, dict[str, str]] = {
         "parked go last": NO_LOADS,
         "no free waits": NO_LOADS,
         "preempted for nothing": NO_LOADS,
+        "landed behind a head without room": NO_LOADS,
+        "landed behind a more important one": NO_LOADS,
+        "loads take what others need": NO_LOADS,
+        "all of it loaded": NO_LOADS,
+        "freed while it is loaded": NO_LOADS,
+        "parked take slots": NO_LOADS,
     },
     "hypothesis": {},
 }

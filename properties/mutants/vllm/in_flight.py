@@ -5,7 +5,7 @@ from typing import Any
 from ....model.vllm import in_flight, scheduler
 from ....model.vllm.config import VllmConfig
 from ....model.vllm.scheduler import Plan
-from ....model.vllm.state import Flight, State
+from ....model.vllm.state import Flight
 from .drafts import mutant
 
 
@@ -47,18 +47,6 @@ def promises_stay(original: Any) -> Any:
     return lambda one: one
 
 
-def no_placeholder(original: Any) -> Any:
-    """VLL-014: a token comes that was promised before its request was preempted, and an assertion
-    fails."""
-
-    def complete(config: VllmConfig, state: State, flight: Flight) -> Any:
-        for one in state.waiting:
-            assert flight.get(one.id) is None, f"{one.id} has no placeholder left"
-        return original(config, state, flight)
-
-    return complete
-
-
 MUTANTS = (
     mutant("no request is passed over", "V1-R06", in_flight, "passed_over", never),
     mutant(
@@ -72,7 +60,7 @@ MUTANTS = (
     mutant(
         "the round ends early", "V1-R06", scheduler, "advance_running", ends_the_round, alone=True
     ),
-    mutant("admitted while computed", "V1-R10", in_flight, "computed_still", never),
+    mutant("admitted while computed", "V1-R10", in_flight, "computed_still", never, alone=True),
     mutant("what comes twice", "V1-R19", in_flight, "tokens_on_their_way", what_came_last),
     mutant("promises stay", "V1CP-R05", in_flight, "delivered", promises_stay, alone=True),
 )

@@ -14,7 +14,7 @@ from ....model.vllm.scheduler import Plan
 from ....model.vllm.state import Sequence, State
 from ..faulty_targets import AcceptsEverything
 from ..mutant import Mutant, Plant, replaced
-from . import changes, in_flight, pool_changes, queue_changes
+from . import changes, known_in_flight_bugs, pool_changes, queue_changes
 from .mutants import in_cache, in_scheduler, mutant
 
 
@@ -200,30 +200,21 @@ KNOWN_BUGS = (
         in_scheduler("preempt", changes.tokens_lost_at_preemption),
         alone=True,
     ),
-    _bug(
-        "014",
-        "a promise too few",
-        "ALL-R01",
-        in_scheduler("complete", in_flight.no_placeholder),
-    ),
+    *known_in_flight_bugs.KNOWN_BUGS,
 )
 
 OUT_OF_SCOPE = {
     "VLL-002": "which drafts the worker gets is not in the protocol",
     "VLL-006": "a wish: the document has no preemption in favour of a waiting request",
-    "VLL-011": "blocks loaded from elsewhere are not in the protocol",
-    "VLL-012": "blocks loaded from elsewhere are not in the protocol",
+    "VLL-012": "drafts with a connector are not modelled",
     "VLL-015": "the report does not say what the cause is",
     "VLL-017": "no document pads a request that joins",
-    "VLL-023": "blocks loaded from elsewhere are not in the protocol",
     "VLL-024": "the report does not say what crashed",
     "VLL-029": "not confirmed; which of those set aside is first, no document says",
     "VLL-030": "as VLL-008, of a prompt that is longer than the budget and must not be cut",
     "VLL-032": "inputs that are no text are not in the protocol",
     "VLL-033": "state-space models are not in the protocol",
-    "VLL-035": "blocks loaded from elsewhere are not in the protocol",
-    "VLL-036": "blocks loaded from elsewhere are not in the protocol",
-    "VLL-038": "requests that wait for a grammar or a connector are not in the protocol",
+    "VLL-036": "a load that never ends is not in the protocol",
     "VLL-039": "by the cheat-sheet every running request counts, also one that has only to end",
     "VLL-044": "what a worker leaves out is no scheduling decision",
     "VLL-045": "an abort comes between the decision and its completion, never inside the decision",

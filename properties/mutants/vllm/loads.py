@@ -10,9 +10,9 @@ from ....model.vllm.state import Sequence, State
 from ..mutant import Mutant, Plant, replaced, together
 
 
-def mutant(name: str, rule: str, plant: Plant) -> Mutant:
+def mutant(name: str, rule: str, plant: Plant, alone: bool = False) -> Mutant:
     """A mutant of the documented revision."""
-    return Mutant(name, rule, plant, revision="documented", system="vllm")
+    return Mutant(name, rule, plant, revision="documented", system="vllm", alone=alone)
 
 
 def at_once(original: Any) -> Any:
@@ -95,7 +95,12 @@ MUTANTS = (
     mutant("blocks kept", "V1-R20", replaced(connector, "steps_on", keeps_what_was_written)),
     mutant("loads take all", "V1-R21", replaced(connector, "promised_blocks", nothing_promised)),
     mutant("parked go last", "V1-R22", replaced(scheduler, "admit_waiting", parked_go_last)),
-    mutant("no free waits", "V1-R23", replaced(connector, "written_still", nothing_waits)),
+    mutant(
+        "no free waits",
+        "V1-R23",
+        replaced(connector, "written_still", nothing_waits),
+        alone=True,
+    ),
     mutant(
         "preempted for nothing",
         "V1-R24",
