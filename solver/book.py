@@ -12,7 +12,8 @@ from .undecided import Candidates, OpenRequestHistory, fully_decided
 # Counters of a request.
 COUNTERS = (
     *("computed", "emitted", "prefix_hit", "prefill_steps", "paused_steps"),
-    *("regenerated", "lost", "preemptions", "arrival", "began"),
+    *("regenerated", "lost", "preemptions", "arrival", "began", "promised"),
+    *("load_steps", "load_left", "parked_since", "blocks"),
 )
 
 
@@ -27,7 +28,8 @@ class Book(RunHistory):
         other = Book.__new__(Book)
         other.__dict__.update(self.__dict__)
         other.requests = {
-            name: one if one.ended else copy(one) for name, one in self.requests.items()
+            name: one if one.ended and not _may_change(one) else copy(one)
+            for name, one in self.requests.items()
         }
         other.live = {name: other.requests[name] for name in self.live}
         other.aborts_to_report = set(self.aborts_to_report)
@@ -74,3 +76,8 @@ class Book(RunHistory):
 
     def _note_first_in_line(self) -> None:
         """Left to `Wait`."""
+
+
+def _may_change(ended: RequestHistory) -> bool:
+    """A load, or a decision on its way, may still write blocks of a request that has ended."""
+    return bool(ended.load_left or ended.blocks)

@@ -47,6 +47,11 @@ class Models(Protocol):
     def waits_are_bounded(self) -> bool:
         """No request may overtake the first in line for ever (ALL-R05)."""
 
+    @property
+    def idle_is_waste(self) -> bool:
+        """A step that computes nothing is lost: no request waits for a load, or for what is on its
+        way."""
+
     def initial(self, member: int) -> Any:
         """The scheduler of one configuration before anything arrived."""
 

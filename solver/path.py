@@ -72,4 +72,6 @@ def _request(name: str, client: _Client, member: int) -> Request:
         abort_at=client.abort_at,
         abort_inside=client.abort_inside,
         priority=item.priority,
+        external_tokens=item.external_tokens,
+        load_steps=item.load_steps,
     )

@@ -42,6 +42,7 @@ class PlainModels:
 
     limited: frozenset[str] = frozenset()
     waits_are_bounded = False
+    idle_is_waste = True
 
     def __init__(
         self,

@@ -14,13 +14,14 @@ from typing import Any, Literal, NamedTuple
 import msgspec
 
 from ..model.observation import Step
+from ..properties.history import in_flight
 from ..properties.predicates.predicate import Predicate
 from ..properties.predicates.rules import NEVER_CRASHES, NEVER_HANGS
 from .book import Book
 from .explore import Break, Move, numbers
 from .models import Models, Stepped
 from .step_choices import Ending, bits, gets_on, may_be, smallest_and_largest, ways
-from .undecided import Candidates, Looked, Menu
+from .undecided import AT_ARRIVAL, Candidates, Looked, Menu
 from .waiting import WASTE_IN_LINE, Wait, head_of, never_ends, waits_too_long
 
 Aborts = Literal["none", "alone", "any"]
@@ -94,8 +95,10 @@ class SchedulerSpace:
         # What was wasted on one that is first no more does not count.
         in_line = node.wait.in_line if node.wait.head == head_of(book) else 0
         wait = (min(in_line, WASTE_IN_LINE), min(node.wait.idle, 2 * self._requests + 2))
+        wait = wait if self._models.idle_is_waste else (0, 0)
         reports = len(book.aborts_to_report)
-        own = (left, *wait, reports, book.last_was_prefill, min(book.barren_steps, 3))
+        barren = min(book.barren_steps, 2 + in_flight.depth(book.config))
+        own = (left, *wait, reports, book.last_was_prefill, barren)
         return own, self._models.key(node.state, book)
 
     def moves(self, node: Node, members: int) -> list[Move]:
@@ -142,7 +145,7 @@ class SchedulerSpace:
         name = f"r{len(node.known)}"
         everything = self._menu.everything
         # Where there are priorities, those in the queue are told apart by them at once.
-        parts = everything.split("priority")
+        parts = everything.split(AT_ARRIVAL)
         if not self._reduced:
             parts = [self._menu.candidates(1 << number) for number in everything.numbers()]
         for candidates in parts:
@@ -344,6 +347,8 @@ class SchedulerSpace:
                 broken.append(Break(BOUNDED_WAIT, message, members))
         if COMPLETION in self.exercised and step.finished:
             self.exercised[COMPLETION] |= members
+        if not self._models.idle_is_waste:
+            return broken  # states that come again are found all the same
         if COMPLETION in self.exercised and (message := never_ends(wait, accepted)) is not None:
             broken.append(Break(COMPLETION, message, members))
         return broken

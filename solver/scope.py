@@ -9,9 +9,12 @@ from ..model.scenario import Request, Segment
 from .scheduling import Aborts
 from .undecided import OWN, Menu
 
-# A prompt in segments, and max_tokens; and a priority, for a scheduler that reads it.
+# A prompt in segments, and max_tokens; and a priority, for a scheduler that reads it; and the
+# tokens that a connector has of the prompt, with the steps that their load takes.
 MenuItem = tuple[tuple[Segment, ...], int]
 Ranked = tuple[tuple[Segment, ...], int, int]
+Loaded = tuple[tuple[Segment, ...], int, int, int, int]
+AnyItem = MenuItem | Ranked | Loaded
 
 
 class Refuses(Protocol):
@@ -40,7 +43,7 @@ class Scope:
     name: str
     says: str
     requests: int
-    menu: tuple[MenuItem | Ranked, ...]
+    menu: tuple[AnyItem, ...]
     limits: tuple[int, ...]
     aborts: Aborts = "none"
     config: tuple[tuple[str, Any], ...] = ()
@@ -61,14 +64,20 @@ def lengths(prompts: Iterable[int], max_tokens: Iterable[int]) -> list[MenuItem]
     return [(((OWN, prompt),), tokens) for prompt, tokens in product(prompts, max_tokens)]
 
 
-def menu_of(items: Sequence[MenuItem | Ranked], models: Sequence[Refuses]) -> Menu:
+def menu_of(items: Sequence[AnyItem], models: Sequence[Refuses]) -> Menu:
     """The menu of these items, each with the models that take it at the door."""
     requests = []
-    for number, (prompt, tokens, *priority) in enumerate(items):
-        important = priority[0] if priority else 0
+    for number, (prompt, tokens, *more) in enumerate(items):
+        priority, external_tokens, load_steps = (*more, 0, 0, 0)[:3]
         requests.append(
             Request(
-                id=f"item {number}", arrival=0, prompt=prompt, max_tokens=tokens, priority=important
+                id=f"item {number}",
+                arrival=0,
+                prompt=prompt,
+                max_tokens=tokens,
+                priority=priority,
+                external_tokens=external_tokens,
+                load_steps=load_steps,
             )
         )
     accepted = [

@@ -20,6 +20,7 @@ Member = TypeVar("Member", bound=Record)
 ENDLESS = 10**9  # tokens
 # The stream that stands for a request's own words in a menu.
 OWN = "own"
+AT_ARRIVAL = "at arrival"  # what a scheduler may read of a request as soon as it has arrived
 
 
 class Looked(Exception):  # noqa: N818 (a question to the explorer, not an error)
@@ -58,8 +59,9 @@ class Menu:
 class Candidates:
     """What a request may still be: items of a menu.
 
-    `prompt`, `max_tokens`, `content` and `priority` are None where the items differ. `accepted` are
-    the configurations that take at least one of them; `fewest` is the smallest max_tokens.
+    `prompt`, `max_tokens`, `content` and `priority` are None where the items differ, and
+    `external_tokens` and `load_steps`, too. `accepted` are the configurations that take at least
+    one of them; `fewest` is the smallest max_tokens.
     """
 
     def __init__(self, menu: Menu, bits: int) -> None:
@@ -72,6 +74,8 @@ class Candidates:
         self.max_tokens: int | None = self._common("max_tokens")
         self.content: tuple[Segment, ...] | None = self._common("content")
         self.priority: int | None = self._common("priority")
+        self.external_tokens: int | None = self._common("external_tokens")
+        self.load_steps: int | None = self._common("load_steps")
         self.fewest = min(menu.items[number].max_tokens for number in self.numbers())
 
     def numbers(self) -> list[int]:
@@ -126,6 +130,8 @@ def value_of(item: Request, field: str) -> Any:
     """A field of an item as a scheduler reads it."""
     if field == "content":
         return item.prompt
+    if field == AT_ARRIVAL:
+        return item.priority, item.external_tokens, item.load_steps
     return item.prompt_len if field == "prompt" else getattr(item, field)
 
 
@@ -180,10 +186,8 @@ class OpenRequestHistory:
     """The history of a request that is not fully decided, with the fields of `RequestHistory`."""
 
     beyond = False  # the models refuse a request that exceeds a limit by itself
-    drafted = slots = promised = 0  # no scope has speculative decoding, or steps in flight
+    drafted = slots = 0  # no scope has speculative decoding
     accepted: tuple[int, ...] = ()
-    load_steps = load_left = 0  # nor a connector
-    parked_since: int | None = None
 
     def __init__(self, request: str, candidates: Candidates, arrival: int = 0) -> None:
         self.id = request
@@ -197,6 +201,11 @@ class OpenRequestHistory:
         self.regenerated = 0
         self.lost = 0
         self.preemptions = 0
+        self.promised = 0
+        self.load_steps = candidates.load_steps or 0  # known since it has arrived
+        self.load_left = 0
+        self.parked_since: int | None = None
+        self.blocks: tuple[int, ...] = ()
         self.began = -1
         self.over: int | None = None
         self.ended: str | None = None

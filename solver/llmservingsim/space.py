@@ -18,9 +18,10 @@ from ..scope import MenuItem, Ranked, menu_of
 from ..systems import Space
 from ..undecided import Candidates, Looked, Menu, changed, left
 from ..vllm.key import Key
-from ..vllm.space import QUEUES
 from .scopes import CHECKUP, SCOPES
 from .undecided import OpenSequence, decided, opened
+
+QUEUES = ("waiting", "running")
 
 
 class LlmServingSimModels:
@@ -29,6 +30,7 @@ class LlmServingSimModels:
 
     system = "llmservingsim"
     limited: frozenset[str] = frozenset()
+    idle_is_waste = True
 
     def __init__(self, revision: str, config: Mapping[str, Any], pools: Sequence[int]) -> None:
         """Make the models.

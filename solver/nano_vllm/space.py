@@ -28,6 +28,7 @@ class NanoModels:
     system = "nano_vllm"
     limited: frozenset[str] = frozenset()
     waits_are_bounded = True
+    idle_is_waste = True
 
     def __init__(self, revision: str, config: Mapping[str, Any], pools: Sequence[int]) -> None:
         """Make the models.

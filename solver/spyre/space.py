@@ -32,6 +32,7 @@ class SpyreModels:
     system = "spyre"
     limited = READ_THE_LIMIT
     waits_are_bounded = True
+    idle_is_waste = True
 
     def __init__(
         self,

@@ -5,6 +5,7 @@ from typing import Any
 
 from ...model.pool import free_blocks
 from ...model.vllm.state import State
+from ...properties.history import in_flight
 from ..book import Book
 from ..names import Names
 from ..undecided import Candidates, OpenFields, left
@@ -19,20 +20,28 @@ class Key:
     is left to generate.
 
     `mentioned`: requests whose answers the menu has prompts with; these keep their names.
+    `in_flight`: decisions may be on their way, and requests parked.
     `newest`: of two blocks with the same content the one filled last is found.
     """
 
     def __init__(
-        self, caches: bool, mentioned: frozenset[str] = frozenset(), *, newest: bool = False
+        self,
+        caches: bool,
+        mentioned: frozenset[str] = frozenset(),
+        *,
+        newest: bool = False,
+        in_flight: bool = False,
     ) -> None:
         self._caches = caches
         self._newest = newest
         self._mentioned = mentioned
+        self._in_flight = in_flight
 
     def __call__(self, state: Any, book: Book) -> Hashable:
         """The key; equal for states that differ in names only."""
         queues = self._with_contents if self._caches else self._by_length
-        return state.pool.size, len(state.aborted), queues(state, book)
+        own = state.pool.size, len(state.aborted), queues(state, book)
+        return (own, on_their_way(state, book)) if self._in_flight else own
 
     def _by_length(self, state: State, book: Book) -> Hashable:
         places = {name: place for place, name in enumerate(book.live)}
@@ -46,7 +55,8 @@ class Key:
         """With a cache it matters what blocks hold, and in which order the free ones go. Those that
         hold nothing go first, in whatever order."""
         places = {name: place for place, name in enumerate(book.live)}
-        names = Names(self._mentioned, (state.waiting, state.running), book)
+        held = (*state.parked, *state.leaving) if self._in_flight else ()
+        names = Names(self._mentioned, (state.waiting, state.running, held), book)
         queues = tuple(
             tuple(
                 (*_as_contents(one, names), one.generated, *_as_numbers(one, book, places, waits))
@@ -55,7 +65,54 @@ class Key:
             for queue, waits in ((state.waiting, True), (state.running, False))
         )
         computed = names.computed(book, newest=self._newest)
-        return queues, free_blocks(state.pool), names.pool(state.pool), computed
+        parked = tuple(_as_contents(one, names) for one in held)
+        return queues, parked, free_blocks(state.pool), names.pool(state.pool), computed
+
+
+def on_their_way(state: State, book: Book) -> Hashable:
+    """Of decisions in flight and of parked requests, what the scheduler and the client know."""
+    places = {name: place for place, name in enumerate(book.live)}
+    queues = (*state.waiting, *state.running, *state.parked)
+    generated = {one.id: one.generated for one in queues}
+    flights = tuple(
+        tuple(
+            (places[name], None if token is None else token - generated[name])
+            for name, token in flight.items()
+            if name in places and name in generated
+        )
+        for flight in state.in_flight
+    )
+    known = tuple(
+        tuple((places[name], token) for name, token in flight.items() if name in places)
+        for flight in book.flights
+    )
+    gone = sorted(one.load_left for one in book.requests.values() if one.ended and one.load_left)
+    return (
+        *(flights, known, tuple(gone)),
+        tuple(_in_flight(one, book, places) for one in queues),
+        tuple(_as_numbers(one, book, places, True) for one in state.parked),
+        tuple(_leaving(one, book) for one in state.leaving),
+    )
+
+
+def _in_flight(one: Any, book: Book, places: dict[str, int]) -> tuple[Any, ...]:
+    """Of a request in a queue, what only counts where decisions are in flight, or loads."""
+    load = (one.external, one.load_steps) if not one.was_loaded else (None, one.loading)
+    account = book.live.get(one.id)
+    client: tuple[Any, ...] = ()
+    if account is not None:
+        began = account.parked_since is not None
+        client = account.promised - one.promised, account.load_left, began
+    return places.get(one.id), one.promised, one.aside, *load, *client
+
+
+def _leaving(one: Any, book: Book) -> tuple[Any, ...]:
+    """Of a request that has left, what keeps its blocks; and how long it has, as far as a rule
+    counts."""
+    account = book.requests[one.id]
+    since = book.step - (account.over or 0)
+    counted = min(since, 2 * in_flight.depth(book.config) + 1)
+    return len(one.blocks), one.loading, one.written_by, account.load_left, counted
 
 
 def _as_numbers(one: Any, book: Book, places: dict[str, int], waits: bool) -> tuple[Any, ...]:

@@ -8,12 +8,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from ..scope import MenuItem, Ranked, lengths
+from ..scope import AnyItem, Loaded, MenuItem, Ranked, lengths
 from ..scope import Scope as AnyScope
 from ..undecided import OWN
 
+SMALLEST_BLOCK = 2
 SMALLEST = {
-    "block_size": 2,
+    "block_size": SMALLEST_BLOCK,
     "max_num_seqs": 3,
     "max_num_batched_tokens": 4,
     "max_model_len": 13,
@@ -27,6 +28,21 @@ FEW_LENGTHS = tuple(lengths((1, 4), (1, 4)))
 def ranked(items: tuple[MenuItem, ...], priorities: tuple[int, ...]) -> tuple[Ranked, ...]:
     """Every item with every priority."""
     return tuple((prompt, tokens, own) for own in priorities for prompt, tokens in items)
+
+
+def loaded(
+    items: tuple[MenuItem, ...],
+    loads: tuple[tuple[int, int], ...],
+    priorities: tuple[int, ...] = (0,),
+) -> tuple[Loaded, ...]:
+    """Every item with every priority and every load: the blocks that a connector has of the prompt
+    (at most all of it), and the steps that they take."""
+    return tuple(
+        (prompt, tokens, own, min(blocks * SMALLEST_BLOCK, sum(part for _, part in prompt)), steps)
+        for own in priorities
+        for blocks, steps in loads
+        for prompt, tokens in items
+    )
 
 
 # What the first request says, in whole blocks and not, to its end and on, and what it generates;
@@ -51,13 +67,18 @@ class Scope(AnyScope):
 
     system: ClassVar[str] = "vllm"
     smallest: ClassVar[Mapping[str, Any]] = SMALLEST
-    menu: tuple[MenuItem | Ranked, ...] = EVERY_LENGTH
+    menu: tuple[AnyItem, ...] = EVERY_LENGTH
     limits: tuple[int, ...] = (3, 4, 5, 6)
 
 
 CACHES = ("enable_prefix_caching", True)
 BY_PRIORITY = ("policy", "priority")
 FIRST_CHUNK = ("reserve_full_isl", False)
+AHEAD = ("async_scheduling", True)
+STAGES = ("pipeline_parallel_size", 3)
+LOADS = ("kv_connector", True)
+# What a connector has of a prompt: nothing, at once; a block, at once; all of it, two steps later.
+EITHER = ((0, 0), (1, 0), (9, 2))
 # One of each prompt but the last, ended at once and not in turns.
 ALTERNATING = (*SHARED[1:10:4], *SHARED[2:10:4])
 
@@ -128,6 +149,28 @@ SCOPES = (
         ranked(ALTERNATING[::2], (0, 1)),
         (4,),
         config=(BY_PRIORITY, CACHES),
+    ),
+    Scope("ahead", "two steps in flight", 3, SOME_LENGTHS, (3, 4, 5), config=(AHEAD,)),
+    Scope(
+        "ahead aborts",
+        "the same with clients that give up",
+        2,
+        SOME_LENGTHS,
+        (3, 4),
+        "alone",
+        (AHEAD,),
+    ),
+    Scope(
+        "stages", "a pipeline of three stages", 3, SOME_LENGTHS[::2], (3, 4, 5), config=(STAGES,)
+    ),
+    Scope("loads", "a connector", 3, loaded(FEW_LENGTHS, EITHER), (3, 4, 5), config=(LOADS,)),
+    Scope(
+        "loads ahead",
+        "a connector and two steps in flight",
+        3,
+        loaded(FEW_LENGTHS, EITHER[::2]),
+        (3, 4, 5),
+        config=(LOADS, AHEAD),
     ),
 )
 
@@ -205,5 +248,33 @@ CHECKUP = (
         ranked(ALTERNATING[::2], (0, 1)),
         (4,),
         config=(BY_PRIORITY, CACHES),
+    ),
+    Scope("ahead", "two steps in flight", 2, SOME_LENGTHS, (3, 4), "alone", (AHEAD,)),
+    Scope("stages", "a pipeline of three stages", 3, FEW_LENGTHS, (3, 4), config=(STAGES,)),
+    Scope("loads", "a connector", 2, loaded(FEW_LENGTHS, EITHER), (3, 4), "alone", (LOADS,)),
+    Scope(
+        "three loads",
+        "three with a connector",
+        3,
+        loaded(FEW_LENGTHS, EITHER[::2]),
+        (4,),
+        config=(LOADS,),
+    ),
+    Scope(
+        "loads ahead",
+        "a connector and two steps in flight",
+        2,
+        loaded(FEW_LENGTHS, EITHER),
+        (3, 4),
+        "alone",
+        (LOADS, AHEAD),
+    ),
+    Scope(
+        "important loads",
+        "three of two priorities with a connector",
+        3,
+        loaded(FEW_LENGTHS[2:], EITHER[::2], (0, 1)),
+        (4,),
+        config=(LOADS, BY_PRIORITY),
     ),
 )

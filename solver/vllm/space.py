@@ -15,14 +15,14 @@ from ...model.vllm.state import State
 from ..book import Book
 from ..models import Stepped
 from ..names import mentioned
-from ..scope import MenuItem, Ranked, menu_of
+from ..scope import AnyItem, menu_of
 from ..systems import Space
 from ..undecided import Candidates, Looked, Menu, changed, left
 from .key import Key
 from .scopes import CHECKUP, SCOPES
 from .undecided import OpenSequence, decided, opened
 
-QUEUES = ("waiting", "running")
+QUEUES = ("waiting", "running", "parked")
 
 
 class VllmModels:
@@ -42,17 +42,20 @@ class VllmModels:
         self.configs = [full_config("vllm", revision, one) for one in each]
         self.models = [make_model(revision, one) for one in each]
         asked = [one.config for one in self.models]
-        assert all(one.depth == 1 and not one.loads for one in asked), "no key for these"
+        assert not any(one.drafts for one in asked), "no key for drafts"
         self.observes = frozenset(self.models[0].observes)
-        self.waits_are_bounded = self.configs[0]["policy"] == "fcfs"
+        one = asked[0]
+        self.idle_is_waste = one.depth == 1 and not one.loads
+        self.waits_are_bounded = self.idle_is_waste and one.policy == "fcfs"
         self._block: int = self.configs[0]["block_size"]
         self._caches: bool = self.configs[0]["enable_prefix_caching"]
-        self._key = Key(self._caches)
+        self._key = Key(self._caches, in_flight=not self.idle_is_waste)
 
-    def menu(self, items: Sequence[MenuItem | Ranked]) -> Menu:
-        """The menu of requests, each a prompt in segments, its max_tokens, and its priority."""
+    def menu(self, items: Sequence[AnyItem]) -> Menu:
+        """The menu of requests, each a prompt in segments, its max_tokens, its priority, and what a
+        connector has of it."""
         menu = menu_of(items, self.models)
-        self._key = Key(self._caches, mentioned(menu))
+        self._key = Key(self._caches, mentioned(menu), in_flight=not self.idle_is_waste)
         return menu
 
     def initial(self, member: int) -> State:
@@ -96,7 +99,7 @@ class VllmModels:
     def quiet(self, state: State) -> bool:
         """Every request decodes, and no request begins a block, fills one that others may find, or
         gets its last token."""
-        if state.waiting:
+        if state.waiting or not self.idle_is_waste:
             return False
         return all(
             one.decodes

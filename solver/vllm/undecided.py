@@ -14,10 +14,20 @@ class OpenSequence(OpenFields, Sequence, frozen=True):
 
 
 def opened(request: str, candidates: Candidates) -> Sequence:
-    """A request that may be any of the candidates, all of one priority."""
+    """A request that may be any of the candidates, all of one priority and with one load."""
     assert candidates.priority is not None, request
+    assert candidates.external_tokens is not None, request
+    assert candidates.load_steps is not None, request
     content: Any = candidates
-    return decided(OpenSequence(request, 0, 0, 0, priority=candidates.priority, content=content))
+    return decided(
+        OpenSequence(
+            *(request, 0, 0, 0),
+            priority=candidates.priority,
+            content=content,
+            external=candidates.external_tokens,
+            load_steps=candidates.load_steps,
+        )
+    )
 
 
 def decided(one: Sequence) -> Sequence:

@@ -8,7 +8,7 @@ import pytest
 
 from schedproof.model.systems import make_model
 from schedproof.model.target import ModelTarget
-from schedproof.model.vllm import kv_cache, queue, scheduler
+from schedproof.model.vllm import connector, in_flight, kv_cache, queue, scheduler
 from schedproof.properties.checking.replay import replay
 from schedproof.solver.explore import numbers
 from schedproof.solver.explored import ExploreOptions, Run
@@ -16,7 +16,18 @@ from schedproof.solver.scheduling import SchedulerSpace
 from schedproof.solver.scope import lengths
 from schedproof.solver.vllm import key
 from schedproof.solver.vllm.key import Key
-from schedproof.solver.vllm.scopes import CHECKUP, SCOPES, SHARED, Scope, ranked
+from schedproof.solver.vllm.scopes import (
+    AHEAD,
+    CHECKUP,
+    EITHER,
+    LOADS,
+    SCOPES,
+    SHARED,
+    STAGES,
+    Scope,
+    loaded,
+    ranked,
+)
 from schedproof.solver.vllm.space import VllmModels
 from schedproof.spec.catalogue import load, select
 
@@ -43,6 +54,11 @@ SMALL = [
     Scope("cache", "", 2, SHARED[::3], (3, 4), "alone", (CACHES,)),
     Scope("important cache", "", 2, ranked(SHARED[1::4], (0, 1)), (4,), config=(CACHES, PRIORITY)),
     Scope("slots", "", 3, FEW[1::2], (3,), config=(("max_num_seqs", 2),)),
+    Scope("ahead", "", 2, FEW, (3,), "any", (AHEAD,)),
+    Scope("stages", "", 3, FEW[1::2], (3,), config=(STAGES,)),
+    Scope("loads", "", 2, loaded(FEW[1::4], EITHER), (3,), "alone", (LOADS,)),
+    Scope("three loads", "", 3, loaded(FEW[4:], EITHER[::2]), (4,), config=(LOADS,)),
+    Scope("loads ahead", "", 2, loaded(FEW[1::3], EITHER), (3,), "alone", (LOADS, AHEAD)),
 ]
 
 
@@ -87,14 +103,17 @@ def as_it_stands(models, state, book):
     """The state with all its names, all that the client has booked, and the step before."""
     cached = frozenset(state.pool.cached.items())
     accounts = tuple(tuple(vars_of(one)) for one in book.requests.values())
-    state = state._replace(pool=state.pool._replace(cached=()))
-    return state, cached, accounts, tuple(book.live), repr(book.last)
+    flights = repr(state.in_flight)
+    state = state._replace(pool=state.pool._replace(cached=()), in_flight=())
+    return state, flights, cached, accounts, tuple(book.live), repr((book.last, book.flights))
 
 
 def vars_of(account):
     for name in ("id", "prompt", "max_tokens", "priority", "arrival", "computed", "emitted"):
         yield getattr(account, name)
     for name in ("prefix_hit", "prefill_steps", "regenerated", "lost", "preemptions", "ended"):
+        yield getattr(account, name)
+    for name in ("promised", "load_left", "parked_since", "over"):
         yield getattr(account, name)
 
 
@@ -151,6 +170,8 @@ WRONG = {
     "computed": (COMPUTED, key, "_as_numbers", without(1)),
     "left": (LEFT, key, "left", lambda original: lambda one: ()),
     "cached": (THREE, Key, "_with_contents", lambda original: Key._by_length),
+    "flights": (SMALL[11], key, "on_their_way", lambda original: lambda *args: ()),
+    "loads": (SMALL[12], key, "_in_flight", lambda original: lambda *args: ()),
 }
 
 
@@ -203,6 +224,11 @@ PINNED = {
     "cache": (582, 938, 12),
     "important cache": (755, 1162, 14),
     "slots": (203, 495, 13),
+    "ahead": (201, 951, 12),
+    "stages": (1140, 2013, 25),
+    "loads": (247, 1049, 8),
+    "three loads": (306, 665, 14),
+    "loads ahead": (827, 3307, 10),
 }
 
 
@@ -236,6 +262,14 @@ def never(original):
     return lambda *args: None
 
 
+def zero(original):
+    return lambda *args: 0
+
+
+def no(original):
+    return lambda *args: False
+
+
 # A fault of the model, the scope that shows it, and a rule that it breaks.
 FAULTS = {
     "the eldest is preempted": (queue, "victim", eldest_first, "lengths", "V1CP-R13"),
@@ -244,6 +278,9 @@ FAULTS = {
     "forgets what it said": (scheduler, "preempt", forgets_what_it_said, "lengths", "ALL-R04"),
     # A request that needs a second chunk is preempted, and begins again.
     "no request grows": (kv_cache, "grow", never, "threshold", "ALL-R06"),
+    # What vllm 0.19.1 to 0.28.0 do: two parked requests wait for each other's blocks, for ever.
+    "loads take all": (connector, "promised_blocks", zero, "loads ahead", "ALL-R10"),
+    "too early": (in_flight, "computed_still", no, "stages", "V1-R10"),
 }
 
 
