@@ -22,7 +22,7 @@ from .explore import Break, Move, numbers
 from .models import Models, Stepped
 from .step_choices import Ending, bits, gets_on, may_be, smallest_and_largest, ways
 from .undecided import AT_ARRIVAL, Candidates, Looked, Menu
-from .waiting import WASTE_IN_LINE, Wait, head_of, never_ends, waits_too_long
+from .waiting import Wait, never_ends, waits_too_long
 
 Aborts = Literal["none", "alone", "any"]
 # The id of an aborted request, and whether it is aborted inside the step.
@@ -92,13 +92,10 @@ class SchedulerSpace:
         """The node without names, in a few bytes."""
         book = node.book
         left = self._requests - len(node.known)
-        # What was wasted on one that is first no more does not count.
-        in_line = node.wait.in_line if node.wait.head == head_of(book) else 0
-        wait = (min(in_line, WASTE_IN_LINE), min(node.wait.idle, 2 * self._requests + 2))
-        wait = wait if self._models.idle_is_waste else (0, 0)
+        wait = node.wait.counted(book, self._requests) if self._models.idle_is_waste else (0, 0)
         reports = len(book.aborts_to_report)
         barren = min(book.barren_steps, 2 + in_flight.depth(book.config))
-        own = (left, *wait, reports, book.last_was_prefill, barren)
+        own = left, *wait, reports, book.last_was_prefill, barren
         return own, self._models.key(node.state, book)
 
     def moves(self, node: Node, members: int) -> list[Move]:
@@ -142,9 +139,7 @@ class SchedulerSpace:
             return
         if self._reduced and any(self._untouched(node, one.id) for one in node.book.unstarted()):
             return
-        name = f"r{len(node.known)}"
-        everything = self._menu.everything
-        # Where there are priorities, those in the queue are told apart by them at once.
+        name, everything = f"r{len(node.known)}", self._menu.everything
         parts = everything.split(AT_ARRIVAL)
         if not self._reduced:
             parts = [self._menu.candidates(1 << number) for number in everything.numbers()]
@@ -345,10 +340,10 @@ class SchedulerSpace:
             self.exercised[BOUNDED_WAIT] |= members
             if (message := waits_too_long(wait)) is not None:
                 broken.append(Break(BOUNDED_WAIT, message, members))
-        if COMPLETION in self.exercised and step.finished:
-            self.exercised[COMPLETION] |= members
-        if not self._models.idle_is_waste:
-            return broken  # states that come again are found all the same
-        if COMPLETION in self.exercised and (message := never_ends(wait, accepted)) is not None:
+        if COMPLETION not in self.exercised:
+            return broken
+        self.exercised[COMPLETION] |= members if step.finished else 0
+        # Where idle steps are no waste, only a state that comes again shows it.
+        if self._models.idle_is_waste and (message := never_ends(wait, accepted)) is not None:
             broken.append(Break(COMPLETION, message, members))
         return broken

@@ -41,6 +41,17 @@ class Wait(NamedTuple):
         so_far = self.in_line if head == self.head else 0
         return Wait(head, so_far + (not helped), idle)
 
+    def counted(self, before: RunHistory, requests: int) -> tuple[int, int]:
+        """The steps in line and idle, as far as they matter. What was wasted on a request that is
+        no longer first in line does not count."""
+        in_line = self.in_line if self.head == head_of(before) else 0
+        return min(in_line, WASTE_IN_LINE), min(self.idle, max_idle(requests))
+
+
+def max_idle(requests: int) -> int:
+    """Idle steps of so many requests with which they take longer than their work."""
+    return 2 * requests + 2
+
 
 def head_of(history: RunHistory) -> str | None:
     """The first in line: the request that has waited longest unstarted."""
@@ -59,6 +70,6 @@ def waits_too_long(wait: Wait) -> str | None:
 
 def never_ends(wait: Wait, accepted: int) -> str | None:
     """The requests together may take longer than their work (ALL-R06)."""
-    if wait.idle < 2 * accepted + 2:
+    if wait.idle < max_idle(accepted):
         return None
     return f"{wait.idle} steps computed nothing, of {accepted} requests"
