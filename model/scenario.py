@@ -19,6 +19,14 @@ Name = Annotated[str, msgspec.Meta(min_length=1)]
 Accepted = Annotated[int, msgspec.Meta(ge=0, le=10**9)]
 MOST_ACCEPTED = 1000
 Segment = tuple[Name, Positive]
+# What a request says to a connector, and what it says where it says nothing.
+TO_CONNECTOR = {
+    "external_tokens": 0,
+    "load_steps": 0,
+    "load_fails_at": None,
+    "load_deferrals": 0,
+    "send_steps": None,
+}
 
 
 class Request(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -26,7 +34,10 @@ class Request(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
 
     `accepted`: of the drafts of speculative decoding, how many are right in the n-th step that
     computes some, over and over; none where it is empty. `external_tokens`: of its prompt, how many
-    a connector can load, which takes `load_steps` steps beyond the one that parks it.
+    a connector can load, which takes `load_steps` steps beyond the one that parks it; from token
+    `load_fails_at` of the prompt on the load fails. `load_deferrals`: so many times the connector
+    has no answer yet. `send_steps`: when the request has generated all its tokens, its blocks are
+    sent, which takes so many steps beyond the next one; None: nothing is sent.
     """
 
     id: Name
@@ -40,6 +51,9 @@ class Request(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     accepted: Annotated[tuple[Accepted, ...], msgspec.Meta(max_length=MOST_ACCEPTED)] = ()
     external_tokens: Accepted = 0
     load_steps: StepNumber = 0
+    load_fails_at: Accepted | None = None
+    load_deferrals: StepNumber = 0
+    send_steps: StepNumber | None = None
 
     @property
     def prompt_len(self) -> int:
@@ -64,7 +78,14 @@ class Request(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
             asked["accepted"] = list(self.accepted)
         if self.external_tokens:  # nor one that knows nothing of connectors
             asked |= {"external_tokens": self.external_tokens, "load_steps": self.load_steps}
+        for key, nothing in TO_CONNECTOR.items():
+            if getattr(self, key) != nothing:
+                asked[key] = getattr(self, key)
         return asked
+
+    def without_connector(self) -> "Request":
+        """The request as it is without a connector."""
+        return msgspec.structs.replace(self, **TO_CONNECTOR)
 
 
 class Expectation(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):

@@ -11,15 +11,14 @@ from typing import Any, Protocol
 import msgspec
 
 from .errors import InputError, ReleaseEnded
-from .scenario import Request, check_requests
+from .scenario import TO_CONNECTOR, Request, check_requests
 from .spyre.model import SpyreModel
 from .spyre.revision import admitting_by
 from .systems import Model, full_config, make_model
 
 Reply = dict[str, Any]
 REQUEST_KEYS = frozenset(
-    {"id", "prompt", "max_tokens", "output_len", "priority", "accepted"}
-    | {"external_tokens", "load_steps"}
+    {"id", "prompt", "max_tokens", "output_len", "priority", "accepted", *TO_CONNECTOR}
 )
 
 

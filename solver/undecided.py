@@ -188,6 +188,8 @@ class OpenRequestHistory:
     beyond = False  # the models refuse a request that exceeds a limit by itself
     drafted = slots = 0  # no scope has speculative decoding
     accepted: tuple[int, ...] = ()
+    deferrals = 0  # nor a connector that defers its answer, fails or sends
+    load_fails_at = send_steps = None
 
     def __init__(self, request: str, candidates: Candidates, arrival: int = 0) -> None:
         self.id = request

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from ...model.errors import InputError
-from ...model.scenario import FORMAT, Expectation, Request, Scenario, check_requests
+from ...model.scenario import FORMAT, TO_CONNECTOR, Expectation, Request, Scenario, check_requests
 from ...model.systems import full_config, resolve_revision
 
 MAX_BYTES = 64 * 1024 * 1024
@@ -208,7 +208,7 @@ def _shown(value: Any) -> str:
 def _plain_request(request: dict[str, Any]) -> dict[str, Any]:
     """The request without what the format's defaults say anyway."""
     defaults: dict[str, Any] = {"abort_at": None, "abort_inside": False, "priority": 0}
-    defaults |= {"accepted": (), "external_tokens": 0, "load_steps": 0}
+    defaults |= {"accepted": (), **TO_CONNECTOR}
     plain = {k: v for k, v in request.items() if defaults.get(k, ...) != v}
     if plain.get("output_len") in (None, plain["max_tokens"]):
         plain.pop("output_len", None)

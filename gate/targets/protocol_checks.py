@@ -78,6 +78,16 @@ def check_keys(
 # --- add ------------------------------------------------------------------------------------
 
 
+# What a request says to a connector, and what it says where it says nothing.
+TO_CONNECTOR = {
+    "external_tokens": 0,
+    "load_steps": 0,
+    "load_fails_at": None,
+    "load_deferrals": 0,
+    "send_steps": None,
+}
+
+
 class CheckedRequest(NamedTuple):
     """A request as a client makes it; `prompt` are its tokens."""
 
@@ -87,6 +97,9 @@ class CheckedRequest(NamedTuple):
     output: Output
     external_tokens: int = 0
     load_steps: int = 0
+    load_fails_at: int | None = None
+    load_deferrals: int = 0
+    send_steps: int | None = None
 
 
 def read_request(request: Mapping[str, Any]) -> CheckedRequest:
@@ -106,9 +119,9 @@ def read_request(request: Mapping[str, Any]) -> CheckedRequest:
     accepted = request.get("accepted", [])
     if not isinstance(accepted, list):
         raise ProtocolError(f"request {name!r}: accepted must be a list of numbers of drafts")
-    loads = [request.get("external_tokens", 0), request.get("load_steps", 0)]
+    loads = [request.get(key, nothing) for key, nothing in TO_CONNECTOR.items()]
     numbers = [max_tokens, output_len, priority, *(length for _, length in segments)]
-    numbers += [*accepted, *loads]
+    numbers += [*accepted, *(one for one in loads if one is not None)]
     if not all(type(number) is int for number in numbers):
         raise ProtocolError(
             f"request {name!r}: lengths, token counts and priority must be integers"

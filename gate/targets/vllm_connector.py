@@ -25,28 +25,32 @@ class FromNowhere(Base):  # type: ignore[misc]
         except TypeError:  # of earlier releases
             super().__init__(vllm_config, role)
         self.loads = Loads()
+        self._found = 0  # tokens of the prefix cache, of the request that was asked for last
         self._block_size = vllm_config.cache_config.block_size
 
     def get_num_new_matched_tokens(
         self, request: Any, num_computed_tokens: int
-    ) -> tuple[int, bool]:
-        """How much can be loaded, while others run."""
+    ) -> tuple[int | None, bool]:
+        """How much can be loaded, while others run; None where that is not known yet."""
+        if self.loads.defers(request.request_id):
+            return None, False
+        self._found = num_computed_tokens
         tokens = self.loads.offered(request, num_computed_tokens, self._block_size)
         return tokens, tokens > 0
 
     def update_state_after_alloc(self, request: Any, blocks: Any, num_external_tokens: int) -> None:
         """A request has blocks for it."""
         if num_external_tokens > 0:
-            self.loads.begin(request.request_id)
+            covered = self._found + num_external_tokens
+            self.loads.begin(request.request_id, covered, num_external_tokens)
 
     def build_connector_meta(self, scheduler_output: Any) -> Any:
         """Nothing for the worker, which does not exist."""
         return Metadata()
 
     def request_finished(self, request: Any, block_ids: list[int]) -> tuple[bool, None]:
-        """Nothing is sent, so that the blocks are free at once."""
-        self.loads.offers.pop(request.request_id, None)
-        return False, None
+        """Whether its blocks are sent, and are not free before."""
+        return self.loads.ended(request.request_id, request.status.name), None
 
     def start_load_kv(self, forward_context: Any, **kwargs: Any) -> None:
         """Nothing."""

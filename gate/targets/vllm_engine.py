@@ -15,6 +15,7 @@ if TYPE_CHECKING or __package__:
     from .vllm_door import taken_in
     from .vllm_drafts import Drafts
     from .vllm_in_flight import Flight
+    from .vllm_loads import Offer
     from .vllm_offline import block_hasher
     from .vllm_release import Release, configure
     from .vllm_view import SchedulerView
@@ -24,6 +25,7 @@ else:
     from vllm_door import taken_in
     from vllm_drafts import Drafts
     from vllm_in_flight import Flight
+    from vllm_loads import Offer
     from vllm_offline import block_hasher
     from vllm_release import Release, configure
     from vllm_view import SchedulerView
@@ -64,9 +66,18 @@ class Engine(SchedulerView):
         own = self._request_class.from_engine_core_request(request, self._hasher)
         self.scheduler.add_request(own)
         self._outputs[name] = asked.output
-        if self._loads is not None and asked.external_tokens:
+        if self._loads is not None:
+            self._offer(self._loads, asked)
+
+    def _offer(self, loads: Any, asked: CheckedRequest) -> None:
+        """Tell the connector what it has of a request, and whether it sends it."""
+        name = asked.output.id
+        if asked.external_tokens:
             tokens = min(asked.external_tokens, len(asked.prompt))
-            self._loads.offers[name] = (tokens, asked.load_steps)
+            loads.offers[name] = Offer(tokens, asked.load_steps, asked.load_fails_at)
+        loads.deferrals[name] = asked.load_deferrals
+        if asked.send_steps is not None:
+            loads.send_steps[name] = asked.send_steps
 
     def _check_unbounded(self, tokens: int) -> None:
         """A pool that stands for an unbounded one must not come round to cached contents."""
@@ -111,7 +122,19 @@ class Engine(SchedulerView):
         """A step of all loads: what the worker says of them with its output."""
         if self._loads is not None:
             said = importlib.import_module("vllm.v1.outputs").KVConnectorOutput
-            output.kv_connector_output = said(finished_recving=self._loads.step() or None)
+            report = self._loads.step()
+            held = self.blocks()
+            lost = {
+                block
+                for name, right in report.landed.items()
+                for block in held.get(name, ())[right // self.config["block_size"] :]
+                if right < self.requests[name].num_computed_tokens
+            }
+            output.kv_connector_output = said(
+                finished_recving={*report.landed} or None,
+                finished_sending=report.sent or None,
+                invalid_block_ids=lost,
+            )
 
     def _sampled(self, name: str, first: int, drafts: Iterable[int]) -> list[int]:
         """The drafts that are right and the next token, from the output's token `first` on."""

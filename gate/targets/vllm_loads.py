@@ -1,32 +1,79 @@
-"""What a connector without a store offers and loads: as a scenario says.
+"""What a connector without a store offers, loads and sends: as a scenario says.
 
-It keeps the contract of vLLM's own connectors: whole blocks are offered, or all that is known; and
-what was loaded once is not offered again.
+It keeps the contract of vLLM's own connectors: whole blocks are offered, or all that is known; what
+was loaded once is not offered again; an answer is deferred a bounded number of times.
 """
 
-from typing import Any
+from typing import Any, NamedTuple
+
+ABORTED = "FINISHED_ABORTED"
+
+
+class Offer(NamedTuple):
+    """Tokens of a prompt, the steps that loading takes, and from where on it fails."""
+
+    tokens: int = 0
+    steps: int = 0
+    fails_at: int | None = None
+
+
+class Report(NamedTuple):
+    """What the worker says in a step: by request the tokens that were loaded right, and requests
+    whose blocks were sent."""
+
+    landed: dict[str, int]
+    sent: set[str]
 
 
 class Loads:
-    """What is offered, and what is being loaded, by request."""
+    """What is offered, what is being loaded, and what is being sent, by request."""
 
     def __init__(self) -> None:
-        self.offers: dict[str, tuple[int, int]] = {}  # tokens, and steps that loading takes
+        self.offers: dict[str, Offer] = {}
+        self.deferrals: dict[str, int] = {}
+        self.send_steps: dict[str, int] = {}
         self.loading: dict[str, int] = {}  # steps left
+        self.sending: dict[str, int] = {}
+        self._right: dict[str, int] = {}  # tokens of a load that are right
+
+    def defers(self, name: str) -> bool:
+        """There is no answer yet."""
+        left = self.deferrals.get(name, 0)
+        self.deferrals[name] = max(left - 1, 0)
+        return left > 0
 
     def offered(self, request: Any, computed: int, block_size: int) -> int:
         """Tokens behind the `computed` ones that can be loaded."""
-        tokens, _ = self.offers.get(request.request_id, (0, 0))
-        whole = tokens // block_size * block_size
-        loadable = request.num_tokens if tokens >= request.num_tokens else whole
+        offer = self.offers.get(request.request_id, Offer())
+        whole = offer.tokens // block_size * block_size
+        loadable = request.num_tokens if offer.tokens >= request.num_tokens else whole
         return max(int(loadable) - computed, 0)
 
-    def begin(self, name: str) -> None:
-        """A request is parked."""
-        _, self.loading[name] = self.offers.pop(name)
+    def begin(self, name: str, covered: int, loaded: int) -> None:
+        """A request is parked with so many tokens covered, so many of them to be loaded."""
+        offer = self.offers.pop(name)
+        self.loading[name] = offer.steps
+        self._right[name] = covered
+        if offer.fails_at is not None:
+            self._right[name] = min(covered, max(covered - loaded, offer.fails_at))
 
-    def step(self) -> set[str]:
-        """The requests whose loads have landed with this step."""
-        landed = {name for name, left in self.loading.items() if left == 0}
-        self.loading = {name: left - 1 for name, left in self.loading.items() if name not in landed}
-        return landed
+    def ended(self, name: str, status: str) -> bool:
+        """A request has ended; whether its blocks are sent."""
+        self.offers.pop(name, None)
+        steps = self.send_steps.pop(name, None)
+        if steps is None or status == ABORTED:
+            return False
+        self.sending[name] = steps
+        return True
+
+    def step(self) -> Report:
+        """A step of all loads and sends."""
+        landed = {name: self._right.pop(name) for name in _over(self.loading)}
+        sent = _over(self.sending)
+        self.loading = {n: left - 1 for n, left in self.loading.items() if n not in landed}
+        self.sending = {n: left - 1 for n, left in self.sending.items() if n not in sent}
+        return Report(landed, sent)
+
+
+def _over(left: dict[str, int]) -> set[str]:
+    return {name for name, steps in left.items() if steps == 0}

@@ -119,6 +119,7 @@ def cached_config(
             kv_connector="FromNowhere",
             kv_connector_module_path="vllm_connector",
             kv_role="kv_both",
+            kv_load_failure_policy="recompute",
         )
     # Without a word of it, one decision after the other.
     return engine_config(**{"async_scheduling": False, **options})

@@ -16,7 +16,7 @@ from ...model.errors import InputError
 from ...model.faults import TargetBroken
 from ...model.observation import FIELDS, NULLABLE, Step
 from ...model.replies import DEFAULTS, read_started
-from ...model.scenario import Request, check_requests
+from ...model.scenario import TO_CONNECTOR, Request, check_requests
 from ...model.systems import full_config, resolve_revision
 from ..files.scenario_file import FileError
 from .json_text import UnfinishedError, read_line, shown, with_path
@@ -60,7 +60,7 @@ ERRORS = {
 }
 ADDED_KEYS = (
     *("id", "prompt", "max_tokens", "output_len", "priority", "accepted"),
-    *("external_tokens", "load_steps"),
+    *TO_CONNECTOR,
 )
 
 

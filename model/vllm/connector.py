@@ -51,7 +51,23 @@ def park(
     one, pool = allocator.start(pool, one, hit, config.block_size)
     one, pool = allocator.hold(pool, one, covered, config.block_size)
     parked = one._replace(computed=covered, prefix_hit=0, was_loaded=True, loading=one.load_steps)
-    return parked, pool
+    return parked._replace(arrives=arrives(config, parked, hit)), pool
+
+
+def arrives(config: VllmConfig, one: Sequence, hit: tuple[int, ...]) -> int:
+    """Tokens of a parked request that are computed when its load has landed: up to the block in
+    which it fails (V1-R26)."""
+    if one.fails_at is None:
+        return one.computed
+    intact = max(len(hit), one.fails_at // config.block_size)
+    return min(one.computed, intact * config.block_size)
+
+
+def deferred(waiting: tuple[Sequence, ...], one: Sequence) -> tuple[Sequence, ...]:
+    """The queue in which the connector does not know yet what it has of a request: others may go
+    before it."""
+    later = one._replace(aside=True, deferrals=one.deferrals - 1)
+    return tuple([later if other is one else other for other in waiting])
 
 
 def promised_blocks(config: VllmConfig, holders: Iterable[Sequence]) -> int:
@@ -62,7 +78,9 @@ def promised_blocks(config: VllmConfig, holders: Iterable[Sequence]) -> int:
 
 def landed(config: VllmConfig, pool: Pool, one: Sequence) -> tuple[Sequence, Pool]:
     """The request whose load has landed: its blocks can be found, and its last token is computed
-    to give the next one."""
+    to give the next one. Of a load that has failed from the start no block is left."""
+    if not one.computed:
+        return one._replace(blocks=()), kv_cache.free(config, pool, one, ())
     if config.enable_prefix_caching:
         one, pool = allocator.publish_full(pool, one, one.computed, config.block_size)
     return one._replace(computed=min(one.computed, one.num_tokens - 1)), pool
@@ -100,9 +118,17 @@ def written_still(config: VllmConfig, flights: tuple[Flight, ...], one: Sequence
     return config.loads and in_flight.computed_still(flights, one)
 
 
+def sent(config: VllmConfig, state: State, one: Sequence) -> State:
+    """The state in which a request has got its last token: its blocks are free, or they are sent,
+    from the next step on, and free then (V1-R25)."""
+    if one.send_steps is None:
+        return free(config, state, one)
+    return free(config, state, one._replace(loading=one.send_steps + 1))
+
+
 def free(config: VllmConfig, state: State, one: Sequence) -> State:
     """The state in which the blocks of a request that ends are free, or will be when nothing writes
-    them any more."""
+    or reads them any more."""
     if one.loading is not None or written_still(config, state.in_flight, one):
         later = one._replace(written_by=0 if one.loading is not None else len(state.in_flight))
         return state._replace(leaving=(*state.leaving, later))
@@ -141,4 +167,6 @@ def _without(config: VllmConfig, state: State, ids: list[str]) -> State:
 def _nearer(one: Sequence) -> Sequence:
     if one.loading is None:
         return one
-    return one._replace(loading=one.loading - 1 if one.loading else None)
+    if one.loading:
+        return one._replace(loading=one.loading - 1)
+    return one._replace(loading=None, computed=one.arrives)

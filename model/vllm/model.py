@@ -74,6 +74,9 @@ class VllmModel(ReferenceModel[State]):
             newcomer = newcomer._replace(
                 external=min(request.external_tokens, request.prompt_len),
                 load_steps=request.load_steps,
+                fails_at=request.load_fails_at,
+                deferrals=request.load_deferrals,
+                send_steps=request.send_steps,
             )
         return scheduler.arrive(self.config, state, newcomer)
 

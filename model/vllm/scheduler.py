@@ -122,6 +122,9 @@ def admit_waiting(config: VllmConfig, plan: Plan) -> Plan:
         if in_flight.computed_still(plan.in_flight, one):
             plan = plan._replace(waiting=queue.set_aside(plan.waiting, one))
             continue
+        if config.loads and one.deferrals and not (one.was_loaded or one.blocks):
+            plan = plan._replace(waiting=connector.deferred(plan.waiting, one))
+            continue
         if one.blocks:
             one, plan = landed(config, plan, one)
         hit = () if one.blocks else kv_cache.prefix_hit(config, plan.pool, one)
@@ -231,7 +234,7 @@ def complete(
             state = state._replace(
                 running=without(state.running, one.id), waiting=without(state.waiting, one.id)
             )
-            state = connector.free(config, state, one)
+            state = connector.sent(config, state, one)
     running = tuple([known.get(one.id, one) for one in state.running])
     waiting = state.waiting and tuple([known.get(one.id, one) for one in state.waiting])
     return state._replace(running=running, waiting=waiting), emitted, finished
@@ -322,7 +325,7 @@ def observe(
     if config.enable_prefix_caching:
         seen["prefix_hit"] = {one.id: one.prefix_hit for one in holders}
     if config.loads:
-        seen["parked"] = [one.id for one in state.parked]
+        seen["parked"] = [one.id for one in state.parked if one.blocks]
     if config.num_blocks is not None:
         seen["free_blocks"] = free_blocks(state.pool)
     return seen

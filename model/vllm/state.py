@@ -19,8 +19,10 @@ class Sequence(sequence.Sequence, frozen=True):
     `promised` tokens are on their way: known to come, and not emitted. A preempted request that is
     set `aside` waits for those, and is in front from then on. A connector has `external` tokens of
     its prompt, and needs `load_steps` more steps to load them; while it is `loading` so many are
-    left; `was_loaded` once, it is not loaded again. It has left, and `written_by` so many decisions
-    that are on their way it keeps its blocks.
+    left; `was_loaded` once, it is not loaded again. Its load fails from token `fails_at` on:
+    it `arrives` with so many computed. The connector has no answer yet for so many `deferrals`.
+    It has left, and `written_by` so many decisions that are on their way it keeps its blocks; where
+    they are sent, for `send_steps` beyond the next step.
     """
 
     priority: int = 0
@@ -34,6 +36,10 @@ class Sequence(sequence.Sequence, frozen=True):
     load_steps: int = 0
     loading: int | None = None
     was_loaded: bool = False
+    fails_at: int | None = None
+    arrives: int = 0
+    deferrals: int = 0
+    send_steps: int | None = None
     written_by: int = 0
 
     @property

@@ -90,7 +90,7 @@ class Session:
         if not drafts(self.monitor.history.config):  # a target without them knows no such key
             request = replace(request, accepted=())
         if not loads.are_made(self.monitor.history.config):
-            request = replace(request, external_tokens=0, load_steps=0)
+            request = request.without_connector()
         try:
             refusal = read_ok("add", ask("add", self._target.add, request.for_target()))
         except FINDINGS as fault:

@@ -63,7 +63,7 @@ def vllm_alone(config: Config, one: RequestHistory) -> int:
         config["long_prefill_token_threshold"] or config["max_num_batched_tokens"],
     )
     steps = int(-(-(one.prompt + one.max_tokens) // chunk) + one.max_tokens)
-    return steps * in_flight.depth(config)
+    return steps * in_flight.depth(config) + one.deferrals
 
 
 def vllm_waits(

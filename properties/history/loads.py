@@ -51,10 +51,22 @@ def loading(one: RequestHistory) -> bool:
 
 
 def left(one: RequestHistory) -> None:
-    """Book that a request has ended: if it was aborted, it is not known whether it had been parked
-    in that very step."""
+    """Book that a request has ended, and its blocks are sent from the next step on. If it was
+    aborted, it is not known whether it had been parked in that very step."""
     if one.ended == "aborted" and one.load_steps and one.parked_since is None:
         one.load_left = one.load_steps + 1
+    if one.ended != "aborted" and one.send_steps is not None:
+        one.load_left = one.send_steps + 1
+
+
+def is_sent(one: RequestHistory) -> bool:
+    """The blocks of a request that has ended are sent, or were."""
+    return one.ended not in (None, "aborted") and one.send_steps is not None
+
+
+def deferrals(requests: Iterable[RequestHistory]) -> int:
+    """Steps in which nothing may happen because a connector has no answer yet, at most."""
+    return sum(one.deferrals for one in requests)
 
 
 def under_way(config: Mapping[str, Any], requests: Iterable[RequestHistory]) -> bool:

@@ -20,7 +20,9 @@ class RequestHistory:
     and `drafted` are proposed for the next. It was given blocks for `slots` tokens, at least.
     `promised` tokens are on their way: computed, and not emitted. A load takes `load_steps`
     reports of the worker beyond that of the step since which it is parked, of which `load_left` are
-    to come. `blocks` are those that it was seen to hold last, where loads and decisions meet.
+    to come; from token `load_fails_at` on it fails, and so many `deferrals` it may be put off. With
+    `send_steps` its blocks are sent when it has ended, and `load_left` counts for that. `blocks`
+    are those that it was seen to hold last, where loads and decisions meet.
     """
 
     id: str
@@ -51,6 +53,9 @@ class RequestHistory:
     parked_since: int | None = None
     load_left: int = 0
     blocks: tuple[int, ...] = ()
+    load_fails_at: int | None = None
+    deferrals: int = 0
+    send_steps: int | None = None
 
     @property
     def started(self) -> bool:
@@ -113,4 +118,7 @@ class RequestHistory:
             self.parked_since,
             self.load_left,
             self.blocks,
+            self.load_fails_at,
+            self.deferrals,
+            self.send_steps,
         )

@@ -83,6 +83,9 @@ class RunHistory:
             priority=request.priority,
             accepted=request.accepted,
             load_steps=request.load_steps,
+            load_fails_at=request.load_fails_at,
+            deferrals=request.load_deferrals,
+            send_steps=request.send_steps,
             beyond=bounds_of(self.system).beyond(
                 self.config, request.prompt_len, request.max_tokens
             ),

@@ -6,7 +6,7 @@ Source: target protocol, "The step observation" and "Fine points".
 from collections import Counter
 
 from ...model.observation import Step
-from ..history import in_flight
+from ..history import in_flight, loads
 from ..history.content import in_common
 from ..history.run_history import RunHistory
 from .predicate import Predicate
@@ -191,7 +191,7 @@ def blocks_come_back(history: RunHistory, step: Step) -> bool:
 def no_progress(history: RunHistory, step: Step) -> str | None:
     """Of three steps in a row, one computes a token while a request is unfinished; of more where
     several decisions are on their way (ALL-R10)."""
-    allowed = 1 + in_flight.depth(history.config)
+    allowed = 1 + in_flight.depth(history.config) + loads.deferrals(history.live.values())
     if not history.live or any(step.scheduled.values()) or history.barren_steps < allowed:
         return None
     return f"no token was computed in {history.barren_steps + 1} steps in a row"

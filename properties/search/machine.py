@@ -63,7 +63,15 @@ def _loaded(draw: st.DrawFn, request: Request, block: int) -> Request:
     whole = request.prompt_len // block * block
     tokens = draw(st.sampled_from((0, request.prompt_len, whole, min(block, whole))))
     steps = draw(st.sampled_from((0, 1, 3, 8))) if tokens else 0
-    return msgspec.structs.replace(request, external_tokens=tokens, load_steps=steps)
+    fails = draw(st.sampled_from((None, None, None, 0, tokens // 2))) if tokens else None
+    return msgspec.structs.replace(
+        request,
+        external_tokens=tokens,
+        load_steps=steps,
+        load_fails_at=fails,
+        load_deferrals=draw(st.sampled_from((0, 0, 0, 0, 1, 3))),
+        send_steps=draw(st.sampled_from((None, None, None, 0, 3))),
+    )
 
 
 class SchedulerMachine(RuleBasedStateMachine):

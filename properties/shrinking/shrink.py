@@ -10,7 +10,7 @@ from contextlib import suppress
 from msgspec.structs import replace
 
 from ...model.errors import InputError
-from ...model.scenario import Request, Scenario, Segment
+from ...model.scenario import TO_CONNECTOR, Request, Scenario, Segment
 from ...model.systems import full_config, resolve_revision
 
 # Trials of a scenario that hangs, each of which costs the time limit of a step.
@@ -70,10 +70,14 @@ def simpler_requests(request: Request, block: int) -> Iterator[Request]:
         yield replace(request, abort_at=None, abort_inside=False)
     if request.abort_inside:
         yield replace(request, abort_inside=False)
-    if request.external_tokens:
-        yield replace(request, external_tokens=0, load_steps=0)
-    for smaller in smaller_numbers(request.load_steps, 0, block):
-        yield replace(request, load_steps=smaller)
+    if (plain := request.without_connector()) != request:
+        yield plain
+    for key, nothing in TO_CONNECTOR.items():
+        if getattr(request, key) != nothing:
+            yield replace(request, **{key: nothing})
+    for key in ("load_steps", "load_deferrals", "send_steps"):
+        for smaller in smaller_numbers(getattr(request, key) or 0, 0, block):
+            yield replace(request, **{key: smaller})
     if request.output_len is not None and request.output_len != request.max_tokens:
         yield replace(request, output_len=None)
     for smaller in smaller_numbers(request.abort_at or 0, request.arrival, block):

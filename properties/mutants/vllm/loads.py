@@ -89,7 +89,19 @@ def unaware(original: Any) -> Any:
     return SimpleNamespace(**{**vars(original), "written_still": nothing_waits(None)})
 
 
+def nothing_is_sent(original: Any) -> Any:
+    """Blocks that are sent are free as soon as their request has ended."""
+    return connector.free
+
+
+def failures_are_ignored(original: Any) -> Any:
+    """What failed to load counts as computed."""
+    return lambda config, one, hit: one.computed
+
+
 MUTANTS = (
+    mutant("sent and free", "V1-R25", replaced(connector, "sent", nothing_is_sent)),
+    mutant("failures ignored", "V1-R26", replaced(connector, "arrives", failures_are_ignored)),
     mutant("a load lands at once", "V1-R20", replaced(connector, "steps_on", at_once)),
     mutant("blocks given away", "V1-R20", replaced(scheduler, "abort", frees_what_is_written)),
     mutant("blocks kept", "V1-R20", replaced(connector, "steps_on", keeps_what_was_written)),

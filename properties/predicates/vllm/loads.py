@@ -9,7 +9,7 @@ from ....model.pool import blocks_for
 from ...history import in_flight, loads
 from ...history.content import in_common
 from ...history.request_history import RequestHistory
-from ...history.run_history import RunHistory
+from ...history.run_history import RunHistory, caches
 from ..predicate import Predicate
 from .decision import preempted, ran_before, watermark_blocks
 from .preemption import needless_preemption
@@ -36,6 +36,8 @@ def runs_too_early(history: RunHistory, step: Step) -> str | None:
     for name in now:
         ended = history.requests.get(name)
         if ended is None or name in history.live or not ended.load_steps or ended.load_left:
+            continue
+        if loads.is_sent(ended):
             continue
         if history.step > (ended.over or 0) + decisions_still_to_come(history):
             return f"{name} was aborted, its load has landed, and it holds blocks still"
@@ -168,11 +170,81 @@ def blocks_run_out_in_flight(history: RunHistory, step: Step) -> bool:
     return any(in_flight.computed_still(history.flights, one) for one in ran_before(history))
 
 
+def freed_while_sent(history: RunHistory, step: Step) -> str | None:
+    """A request that has got all its tokens, and whose blocks are sent, keeps them until then, and
+    no longer (V1-R25)."""
+    now, before = step.blocks or {}, (history.last.blocks if history.last else None) or {}
+    for one in history.requests.values():
+        if not loads.is_sent(one):
+            continue
+        if one.load_left > 1 and before.get(one.id) and now.get(one.id) != before[one.id]:
+            return (
+                f"{one.id} held {len(before[one.id])} blocks that are sent for {one.load_left} "
+                f"more steps, now {len(now.get(one.id, ()))}, or others"
+            )
+        late = history.step > (one.over or 0) + decisions_still_to_come(history)
+        if one.id in now and not one.load_left and late:
+            return f"{one.id} has ended, its blocks are sent, and it holds them still"
+    return None
+
+
+def one_is_sent(history: RunHistory, step: Step) -> bool:
+    """A step passes while the blocks of a request that has ended are sent."""
+    return any(loads.is_sent(one) and one.load_left for one in history.requests.values())
+
+
+def builds_on_what_failed(history: RunHistory, step: Step) -> str | None:
+    """A request whose load has failed in part computes what is missing: it starts from no more than
+    what was loaded, or is cached (V1-R26)."""
+    for one in joins_after_a_failure(history, step):
+        start = (step.computed or {}).get(one.id, 0) - step.scheduled[one.id]
+        intact = (one.load_fails_at or 0) // history.config["block_size"]
+        most = max(intact * history.config["block_size"], cached_elsewhere(history, step, one))
+        if start > most:
+            return (
+                f"{one.id} starts from {start} tokens, its load has failed from token "
+                f"{one.load_fails_at} on"
+            )
+    return None
+
+
+def one_joins_after_a_failure(history: RunHistory, step: Step) -> bool:
+    """A request is admitted whose load has failed in part."""
+    return any(joins_after_a_failure(history, step))
+
+
+def joins_after_a_failure(history: RunHistory, step: Step) -> list[RequestHistory]:
+    """The requests that start in this step after a load that has failed in part."""
+    return [
+        one
+        for name in step.scheduled
+        if (one := history.live.get(name)) is not None
+        and not one.started
+        and one.parked_since is not None
+        and one.load_fails_at is not None
+        and name in (step.computed or {})
+    ]
+
+
+def cached_elsewhere(history: RunHistory, step: Step, one: RequestHistory) -> int:
+    """Tokens of a request that may be cached, at most."""
+    return history.max_hit(step, one) if caches(history.config) else 0
+
+
 def first_landed(history: RunHistory, step: Step) -> RequestHistory | None:
-    """Of the requests that were parked before the step the first one whose load has landed."""
+    """Of the requests that were parked before the step the first one whose load has landed. One
+    that lost its blocks to a failed load may stand before it: then there is none."""
     before = (history.last.parked if history.last else None) or ()
+    if any(lost_its_blocks(one) and one.id not in before for one in history.live.values()):
+        return None
     landed = (history.live[name] for name in before if name in history.live)
     return next((one for one in landed if not loads.loading(one)), None)
+
+
+def lost_its_blocks(one: RequestHistory) -> bool:
+    """The load of a request has failed, perhaps from its first block on, and it has not started."""
+    over = one.parked_since is not None and not loads.loading(one)
+    return over and one.load_fails_at is not None and not one.started
 
 
 def newly_parked(history: RunHistory, step: Step) -> list[str]:
@@ -203,4 +275,6 @@ PREDICATES = {
     "V1-R22": Predicate(waits_though_loaded, one_has_landed),
     "V1-R23": Predicate(fills_what_is_written, one_begins_beside_a_writer),
     "V1-R24": Predicate(preempted_for_nothing, blocks_run_out_in_flight),
+    "V1-R25": Predicate(freed_while_sent, one_is_sent),
+    "V1-R26": Predicate(builds_on_what_failed, one_joins_after_a_failure),
 }

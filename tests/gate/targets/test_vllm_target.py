@@ -749,6 +749,31 @@ def test_blocks_of_an_aborted_load_are_free_when_it_has_landed(vllm: Vllm, insid
     assert "a" not in seen[0]["computed"]
 
 
+@pytest.mark.parametrize(("fails_at", "computes"), [(4, 4), (0, 8)])
+def test_what_has_failed_to_load_is_computed(vllm: Vllm, fails_at: int, computes: int) -> None:
+    vllm.begin(kv_connector=True)
+    vllm.ask("a", max_tokens=2, external_tokens=8, load_fails_at=fails_at)
+    steps = vllm.finish()
+    assert [step["scheduled"] for step in steps] == [{}, {"a": computes}, {"a": 1}]
+
+
+def test_while_an_answer_is_deferred_others_go(vllm: Vllm) -> None:
+    vllm.begin(kv_connector=True)
+    vllm.ask("a", max_tokens=2, external_tokens=8, load_deferrals=1)
+    vllm.ask("b", max_tokens=2)
+    steps = vllm.finish()
+    assert [[*step["scheduled"]] for step in steps] == [["b"], ["b"], ["a"], ["a"]]
+
+
+@pytest.mark.parametrize(("steps", "held"), [(0, 1), (2, 3)])
+def test_blocks_of_a_request_that_has_ended_are_sent(vllm: Vllm, steps: int, held: int) -> None:
+    vllm.begin(kv_connector=True, num_blocks=8)
+    vllm.ask("a", max_tokens=1, send_steps=steps)
+    seen = [vllm.step() for _ in range(6)]
+    assert [step["free_blocks"] == 8 for step in seen] == [False] * held + [True] * (6 - held)
+    assert ["a" in step["blocks"] for step in seen] == [True] * held + [False] * (6 - held)
+
+
 def test_blocks_that_a_decision_on_its_way_writes_come_back_with_it(vllm: Vllm) -> None:
     vllm.begin(kv_connector=True, async_scheduling=True, num_blocks=8)
     for name in "ab":

@@ -159,6 +159,50 @@ def test_parking_needs_room_for_all_that_is_known_or_for_the_load() -> None:
     assert left != Pool(None)
 
 
+# --- loads that fail, answers that are deferred, blocks that are sent ---------------------------
+
+
+@pytest.mark.parametrize(
+    ("fails_at", "computes"), [(None, 1), (8, 1), (7, 4), (4, 4), (3, 8), (0, 8)]
+)
+def test_what_has_failed_is_computed(fails_at: int | None, computes: int) -> None:
+    """Two blocks of four are loaded; a block that failed in part is computed whole."""
+    seen = run(2, loaded("a", 8, 8, load_fails_at=fails_at))
+    assert scheduled(seen) == [{}, {"a": computes}]
+    assert len(seen[1]["blocks"]["a"]) == 2
+
+
+def test_of_a_load_that_failed_from_the_start_no_block_is_kept() -> None:
+    """b runs, and leaves too few blocks for a to begin anew."""
+    asked = [request("b", 4, 20), loaded("a", 16, 16, load_fails_at=0)]
+    seen = run(3, *asked, num_blocks=8, watermark=0.4)
+    assert [one["parked"] for one in seen] == [["a"], [], []]
+    assert [one["waiting"] for one in seen] == [["a"], ["a"], ["a"]]
+    assert "a" not in seen[1]["blocks"]
+
+
+def test_while_an_answer_is_deferred_others_go() -> None:
+    seen = run(4, loaded("a", 8, 8, load_deferrals=2), request("b", 4))
+    assert [one["parked"] for one in seen] == [[], [], ["a"], []]
+    assert scheduled(seen) == [{"b": 4}, {"b": 1}, {}, {"a": 1}]
+
+
+@pytest.mark.parametrize(("steps", "held"), [(None, 0), (0, 1), (2, 3)])
+def test_blocks_of_a_request_that_has_ended_are_sent(steps: int | None, held: int) -> None:
+    seen = run(6, request("a", 8, 1, send_steps=steps))
+    assert seen[0]["finished"] == {"a": "length"}
+    assert [one["free_blocks"] for one in seen] == [6] * held + [8] * (6 - held)
+
+
+def test_a_client_that_gives_up_is_sent_nothing() -> None:
+    target = ModelTarget()
+    assert target.start("vllm", "documented", {**SMALL, **LOADS})["ok"]
+    assert target.add(request("a", 8, 9, send_steps=5))["ok"]
+    target.step()
+    assert target.abort("a")["ok"]
+    assert target.step()["step"]["free_blocks"] == 8
+
+
 # --- several steps in flight -------------------------------------------------------------------
 
 AHEAD = {"async_scheduling": True}

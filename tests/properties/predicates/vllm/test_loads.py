@@ -200,6 +200,64 @@ def test_with_a_connector_only_rules_that_know_of_parked_requests_are_asked() ->
     assert len(without) > 2 * len(asked)
 
 
+# --- V1-R25: kept until sent -------------------------------------------------------------------
+
+
+def sent(left: int, ended: str = "length") -> RequestHistory:
+    """A request that has ended in step 0, and is sent for so many steps still."""
+    return request("a", send_steps=1, load_left=left, ended=ended, over=0)
+
+
+def test_blocks_that_are_sent_are_held_until_then_and_no_longer() -> None:
+    for left, blocks, breaks in (
+        (2, {"a": (1, 2)}, False),
+        (2, {"a": (1,)}, True),
+        (2, {}, True),
+        (1, {}, False),
+        (0, {}, False),
+        (0, {"a": (1, 2)}, True),
+    ):
+        history = before(sent(left), step=3 - left, held={"a": (1, 2)})
+        del history.live["a"]
+        message = loads.freed_while_sent(history, after(parked=(), blocks=blocks))
+        assert (message is not None) is breaks, (left, blocks)
+        assert loads.one_is_sent(history, after()) is (left > 0)
+
+
+def test_blocks_of_one_that_was_aborted_are_not_sent() -> None:
+    history = before(sent(2, "aborted"), held={"a": (1, 2)})
+    assert loads.freed_while_sent(history, after(parked=(), blocks={})) is None
+
+
+# --- V1-R26: nothing on a failed load ----------------------------------------------------------
+
+
+def test_a_request_does_not_start_from_what_failed_to_load() -> None:
+    """Blocks of four; the load fails from token 6 on: one block of four is right."""
+    one = parked(left=0, prompt=8, load_fails_at=6)
+    history = before(one, enable_prefix_caching=False)
+    right = after({"a": 4}, "a", computed={"a": 8})
+    assert loads.builds_on_what_failed(history, right) is None
+    assert loads.one_joins_after_a_failure(history, right)
+    assert loads.builds_on_what_failed(history, after({"a": 1}, "a", computed={"a": 8})) == (
+        "a starts from 7 tokens, its load has failed from token 6 on"
+    )
+
+
+def test_what_another_has_computed_may_be_found_instead() -> None:
+    one = parked(left=0, prompt=8, load_fails_at=0, content=(("shared", 8),))
+    other = request("b", 8, computed=8, content=(("shared", 8),))
+    history = before(one, other)
+    assert loads.builds_on_what_failed(history, after({"a": 4}, "a", computed={"a": 8})) is None
+
+
+def test_a_request_that_lost_its_blocks_may_go_before_one_that_has_landed() -> None:
+    lost = parked("b", left=0, load_fails_at=0)
+    history = before(parked(left=0), lost)
+    history.last = Step(kind="idle", scheduled={}, parked=("a",), blocks={"a": (1, 2)}, running=())
+    assert loads.first_landed(history, after()) is None
+
+
 # --- the history -------------------------------------------------------------------------------
 
 
