@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from ...model.scenario import Segment
+from ...model.scenario import Request, Segment
 
 
 @dataclass(slots=True)
@@ -56,6 +56,25 @@ class RequestHistory:
     load_fails_at: int | None = None
     deferrals: int = 0
     send_steps: int | None = None
+
+    @classmethod
+    def of(cls, request: Request, arrival: int, open_ended: bool) -> "RequestHistory":
+        """A request that has just been accepted; `open_ended`: how much it generates is not known
+        yet."""
+        return cls(
+            request.id,
+            request.prompt_len,
+            request.max_tokens,
+            None if open_ended else request.tokens_to_emit,
+            request.prompt,
+            arrival=arrival,
+            priority=request.priority,
+            accepted=request.accepted,
+            load_steps=request.load_steps,
+            load_fails_at=request.load_fails_at,
+            deferrals=request.load_deferrals,
+            send_steps=request.send_steps,
+        )
 
     @property
     def started(self) -> bool:

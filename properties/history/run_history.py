@@ -73,23 +73,9 @@ class RunHistory:
 
     def accept(self, request: Request, *, open_ended: bool = False) -> None:
         """The target took the request; `open_ended`: how much it generates is not known yet."""
-        account = RequestHistory(
-            request.id,
-            request.prompt_len,
-            request.max_tokens,
-            None if open_ended else request.tokens_to_emit,
-            request.prompt,
-            arrival=self.arrived,
-            priority=request.priority,
-            accepted=request.accepted,
-            load_steps=request.load_steps,
-            load_fails_at=request.load_fails_at,
-            deferrals=request.load_deferrals,
-            send_steps=request.send_steps,
-            beyond=bounds_of(self.system).beyond(
-                self.config, request.prompt_len, request.max_tokens
-            ),
-        )
+        account = RequestHistory.of(request, self.arrived, open_ended)
+        beyond = bounds_of(self.system).beyond
+        account.beyond = beyond(self.config, request.prompt_len, request.max_tokens)
         self.requests[request.id] = account
         self.live[request.id] = account
         self.work += bounds_of(self.system).alone(self.config, account)
