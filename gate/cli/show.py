@@ -83,7 +83,8 @@ def command(
             spec, step_limit=step_limit, memory_limit=memory_limit, offline=offline, report=notice
         ) as open_target:
             try:
-                run = recorded(scenario, open_target.target, rules, name=file)
+                title = scenario.name or Path(page_name(file)).stem
+                run = recorded(scenario, open_target.target, rules, name=title)
             except (InputError, ConfigRefused) as error:
                 raise FileError(f"{file}: {error}") from None
             run.details = run.details or (open_target.stderr() if run.broken else "")

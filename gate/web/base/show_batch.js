@@ -29,7 +29,7 @@ function inBatch(step) {
   const rows = [];
   run.of.forEach((_, request) => {
     const state = stateOf(request, step);
-    if (["prefill", "decode", "held", "paused"].includes(state)) rows.push(request);
+    if (!["waiting", "sending", null, undefined].includes(state)) rows.push(request);
   });
   return rows;
 }

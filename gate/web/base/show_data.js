@@ -11,6 +11,9 @@ const STATE_WORDS = {
   held: "running, no token in this step",
   paused: "paused",
   preempted: "preempted, waits again",
+  loading: "parked, its blocks are loaded",
+  in_flight: "in flight, no token yet",
+  sending: "has ended, its blocks are sent",
 };
 
 async function unpacked(text) {

@@ -38,6 +38,7 @@ function layout(height, more) {
 const BARS = {
   waiting: ["right", "."], prefill: ["prompt", "/"], decode: ["generated", ""], held: ["rest", "-"],
   paused: ["now", "x"], preempted: ["bad", "\\"],
+  loading: ["cached", "."], in_flight: ["prompt", "-"], sending: ["cached", "x"],
 };
 
 function timeline() {

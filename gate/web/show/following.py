@@ -9,15 +9,19 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ....model.observation import Step
+from ....properties.history import loads
 from ....properties.history.request_history import RequestHistory
 from ....properties.history.run_history import RunHistory
 from .run_events import Happening
 from .segments import Changes, Line
 
 # Where a request is in a step; a page has the words for it.
-STATES = ("waiting", "prefill", "decode", "held", "paused", "preempted")
+STATES = (
+    *("waiting", "prefill", "decode", "held", "paused", "preempted"),
+    *("loading", "in_flight", "sending"),
+)
 KINDS = ("prefill", "decode", "mixed", "idle")
-QUEUES = ("waiting", "running", "prefilling", "paused")
+QUEUES = ("waiting", "running", "prefilling", "paused", "parked")
 
 
 class Follower:
@@ -51,6 +55,7 @@ class Follower:
         self._prefilled: set[str] = set()
         self._counted: dict[str, int] = {}
         self._paused: frozenset[str] = frozenset()
+        self._parked: frozenset[str] = frozenset()
         self._decoded_at: dict[str, int] = {}
         self._pool_seen: Any = None
         self._pool_counts: dict[str, int] = {}
@@ -60,7 +65,7 @@ class Follower:
         """A step, after it was judged and booked."""
         number = len(self.steps)
         self.steps.append(step)
-        seen = (history.requests.get(name) for name in step.scheduled)
+        seen = (history.requests.get(name) for name in (*step.scheduled, *(step.blocks or ())))
         self._accounts |= {one.id: one for one in seen if one is not None} | history.live
         self._note_run(number, step)
         for one in self._accounts.values():
@@ -123,11 +128,14 @@ class Follower:
         if one.id in step.scheduled:
             return "decode" if one.id in self._prefilled else "prefill"
         if one.ended is not None:
-            return None
+            return "sending" if one.id in (step.blocks or ()) and loads.is_sent(one) else None
+        if one.id in (step.parked or ()):
+            return "loading"
         if one.id in (step.paused or ()):
             return "paused"
         if one.started:
-            return "held"
+            waits = one.promised or one.id in (step.emitted_at or ())
+            return "in_flight" if waits else "held"
         return "preempted" if one.preemptions else "waiting"
 
     def _note(self, number: int, step: Step, one: RequestHistory, state: str) -> None:
@@ -189,6 +197,14 @@ class Follower:
             if name in step.scheduled
         ]
         self._paused = paused
+        parked = frozenset(step.parked or ())
+        reported += [Happening(number, "parked", name) for name in sorted(parked - self._parked)]
+        reported += [
+            Happening(number, "loaded", name)
+            for name in sorted(self._parked - parked)
+            if name in step.scheduled
+        ]
+        self._parked = parked
         for name, tokens in step.scheduled.items():
             lines = self.requests.get(name)
             if lines and name in self._prefilled:

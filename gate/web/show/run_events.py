@@ -12,12 +12,24 @@ WORDS = {
     "preempted": "{0} is preempted, and loses what was computed",
     "paused": "{0} is paused",
     "resumed": "{0} decodes again",
+    "parked": "{0} is parked while a connector loads its blocks",
+    "loaded": "{0} runs, with what was loaded",
     "jump": "the tkv of {0} jumps from {1} to {2}",
     "border": "{0} begins its block {2} (token {1})",
     "finished": "{0} finishes ({3})",
 }
 # Those that N and P go to.
-STOPS = ("broken", "preempted", "paused", "resumed", "jump", "border", "finished")
+STOPS = (
+    "broken",
+    "preempted",
+    "paused",
+    "resumed",
+    "parked",
+    "loaded",
+    "jump",
+    "border",
+    "finished",
+)
 
 
 class Happening(NamedTuple):

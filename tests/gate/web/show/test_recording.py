@@ -2,6 +2,7 @@
 
 import pytest
 
+from schedproof.gate.web.show.following import STATES
 from schedproof.gate.web.show.recording import Run, recorded
 from schedproof.model.target import ModelTarget
 from schedproof.properties.checking.replay import replay
@@ -57,6 +58,28 @@ def test_a_preempted_request_waits_again() -> None:
     state = run.followed.requests[name]["state"].at(step)
     assert state is not None
     assert run.followed.requests[name]["computed"].at(step) == 0
+
+
+def test_a_run_shows_what_is_loaded_in_flight_and_sent() -> None:
+    asked = (
+        request("a", 0, 33, 6, send_steps=2),
+        request("b", 1, 64, 5, external_tokens=64, load_steps=2),
+    )
+    config = {"kv_connector": True, "pipeline_parallel_size": 2, "max_num_seqs": 4}
+    run = recorded(runs.of("vllm", "documented", asked, **config))
+    assert {n for n, step in enumerate(run.steps) if step.parked} == steps_in(run, "b", "loading")
+    assert happened(run, "parked") == [(1, "b")]
+    [(loaded, name)] = happened(run, "loaded")
+    assert (name, loaded) == ("b", max(steps_in(run, "b", "loading")) + 1)
+    assert steps_in(run, "a", "in_flight")
+    [ends] = [n for n, step in enumerate(run.steps) if "a" in (step.finished or {})]
+    sent = {n for n, step in enumerate(run.steps) if n > ends and "a" in (step.blocks or {})}
+    assert steps_in(run, "a", "sending") - {ends} == sent != set()
+
+
+def steps_in(run: Run, name: str, state: str) -> set[int]:
+    line = run.followed.requests[name]["state"]
+    return {n for n in range(len(run.steps)) if line.at(n) == STATES.index(state)}
 
 
 def test_why_and_the_projection_are_those_of_the_terminal() -> None:
