@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from ...model.errors import InputError
 from ...model.faults import ConfigRefused
 from ...model.observation import Step
-from ...model.scenario import Request, Scenario
+from ...model.scenario import TO_CONNECTOR, Request, Scenario
 from ...model.systems import revisions_of
 from ...model.target import ModelTarget
 from ...properties.checking.replay import Outcome
@@ -37,11 +37,9 @@ CONDITIONS = {
     "SPY-R07": "volume_within_limit",
     "NAN-R40": "slots_within_limit",
 }
+VLLM_CONDITIONS = {"ALL-R10": "gets_on"}
 MAX_ROWS = 2_000
-UNSAYABLE = (
-    *("num_speculative_tokens", "num_lookahead_tokens"),
-    *("async_scheduling", "pipeline_parallel_size", "kv_connector"),
-)
+UNSAYABLE = ("num_speculative_tokens", "num_lookahead_tokens")
 
 
 class Table(NamedTuple):
@@ -88,7 +86,8 @@ def _test(entry: Entry) -> str:
     requests = "\n".join(f"            dict({_request(one)})," for one in scenario.requests)
     known = bool(scenario.expect and scenario.expect.violates)
     mark = f'@pytest.mark.xfail(strict=True, reason="known: {entry.rule}")\n' * known
-    always = CONDITIONS.get(entry.rule)
+    own = VLLM_CONDITIONS if scenario.system == "vllm" else {}
+    always = (CONDITIONS | own).get(entry.rule)
     checked = f"        always={always},\n" if always else _checked_steps(_reference(entry))
     return (
         f"\n\n{mark}def {test_name(entry)}():\n"
@@ -101,14 +100,14 @@ def _test(entry: Entry) -> str:
 
 
 def _check_sayable(entry: Entry) -> None:
-    """nano-vLLM has no abort, and the loop of the test files completes each step at once, without
-    drafts; what a test cannot say must be left out."""
+    """nano-vLLM has no abort, and the loop of the test files has no drafts; what a test cannot say
+    must be left out."""
     for key in UNSAYABLE:
         if key in entry.scenario.config:
             value = json.dumps(entry.scenario.config[key])
             raise FileError(
-                f"{entry.path}: $.config.{key}: {value}: the loop of these tests completes each "
-                "step at once, without drafts or loads; valid: absent; --rule leaves it out"
+                f"{entry.path}: $.config.{key}: {value}: the loop of these tests has no drafts; "
+                "valid: absent; --rule leaves it out"
             )
     aborts = any(one.abort_at is not None for one in entry.scenario.requests)
     if aborts and entry.scenario.system == "nano_vllm":
@@ -127,6 +126,9 @@ def _request(one: Request) -> str:
         reported["ends_after"] = one.tokens_to_emit
     if one.priority:
         reported["priority"] = one.priority
+    for key, nothing in TO_CONNECTOR.items():
+        if getattr(one, key) != nothing:
+            reported[key] = getattr(one, key)
     if one.abort_at is not None:
         reported["abort_step"] = one.abort_at
     if one.abort_inside:

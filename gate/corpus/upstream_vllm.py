@@ -1,6 +1,7 @@
 """The head of a test file for vLLM's repository: its V1 scheduler, stepped by itself."""
 
 from .upstream_loop import LOOP
+from .upstream_vllm_flight import CONNECTOR, FLIGHT_IMPORTS
 
 IMPORTS = '''\
 """Regression tests of the V1 scheduler, step by step: no GPU, no weights, no download.
@@ -153,7 +154,8 @@ class RequestBook:
 
     def abort(self, name):
         """True where there was a request to abort, which the next row has as finished."""
-        if name in self.scheduler.requests:
+        one = self.scheduler.requests.get(name)
+        if one is not None and not one.is_finished():
             self.scheduler.finish_requests(name, RequestStatus.FINISHED_ABORTED)
             self.aborted.append(name)
 
@@ -169,12 +171,22 @@ def slots_within_limit(engine, row):
 class Engine(RequestBook):
     """The scheduler, and the tokens that its model would sample."""
 
-    def __init__(self, num_blocks, policy, watermark, reserve_full_isl, **options):
+    def __init__(
+        self,
+        num_blocks,
+        policy,
+        watermark,
+        reserve_full_isl,
+        async_scheduling=False,
+        kv_connector=False,
+        **options,
+    ):
         config = engine_config(
             scheduling_policy=policy,
             watermark=watermark,
             scheduler_reserve_full_isl=reserve_full_isl,
-            async_scheduling=False,
+            async_scheduling=async_scheduling,
+            kv_transfer_config=transfers(kv_connector),
             **options,
         )
         longest = -(-options["max_model_len"] // options["block_size"])
@@ -183,7 +195,7 @@ class Engine(RequestBook):
         spec = FullAttentionSpec(
             block_size=options["block_size"], num_kv_heads=1, head_size=32, dtype=torch.float32
         )
-        self.scheduler = Scheduler(
+        self.scheduler = (AsyncScheduler if async_scheduling else Scheduler)(
             vllm_config=config,
             kv_cache_config=KVCacheConfig(
                 num_blocks=blocks + 1,
@@ -195,31 +207,51 @@ class Engine(RequestBook):
             log_stats=False,
         )
         self.hasher = block_hasher(config)
-        self.told, self.aborted, self.arrived = {}, [], 0
+        self.told, self.aborted, self.arrived, self.idle = {}, [], 0, 0
+        self.in_flight = InFlight(
+            2 if async_scheduling else options.get("pipeline_parallel_size", 1)
+        )
+        self.sorted = policy == "priority"
+
+    def add(self, request):
+        super().add(request)
+        if self.scheduler.connector is not None:
+            self.scheduler.connector.asked[request["id"]] = dict(request)
 
     def step(self, inside=()):
         decision = self.scheduler.schedule()
         scheduled = dict(decision.num_scheduled_tokens)
         kinds = {self.decodes(name, tokens) for name, tokens in scheduled.items()}
+        first = self.in_flight.first_tokens(self.scheduler, decision)
         output = ModelRunnerOutput(
             req_ids=list(scheduled),
             req_id_to_index={name: index for index, name in enumerate(scheduled)},
-            sampled_token_ids=[self.sampled(name) for name in scheduled],
+            sampled_token_ids=[
+                [sampled_token(self.told[name], first[name])] if name in first else []
+                for name in scheduled
+            ],
             prompt_logprobs_dict={},
         )
+        done = self.in_flight.set_off(decision, output, first)
         for name in inside:
             self.abort(name)
-        _, finished = outcome(self.scheduler.update_from_output(decision, output), self.aborted)
+        completion = {}
+        if done is not None:
+            if self.scheduler.connector is not None:
+                done[1].kv_connector_output = self.scheduler.connector.report(self)
+            completion = self.scheduler.update_from_output(*done)
+        _, finished = outcome(completion, self.aborted)
         self.aborted = []
-        queues = [getattr(self.scheduler, name, ()) for name in
-                  ("skipped_waiting", "kv_holding_waiting", "waiting")]
+        queues = ("skipped_waiting", "kv_holding_waiting", "waiting")
+        waiting = [one for queue in queues for one in getattr(self.scheduler, queue, ())]
+        waiting = sorted(waiting) if self.sorted else waiting
         kind = "mixed" if len(kinds) > 1 else {True: "decode", False: "prefill"}.get(
             next(iter(kinds), None), "idle"
         )
         return dict(
             kind=kind,
             scheduled=scheduled,
-            waiting=[name for queue in queues for name in names(queue)],
+            waiting=names(waiting),
             running=names(self.scheduler.running),
             finished_requests=finished,
         )
@@ -227,13 +259,19 @@ class Engine(RequestBook):
     def decodes(self, name, tokens):
         """Just its last sampled token was left to compute, when this step began."""
         one = self.scheduler.requests[name]
-        behind = one.num_tokens - (one.num_computed_tokens - tokens)
-        return behind == 1 and one.num_output_tokens > 0
-
-    def sampled(self, name):
-        one = self.scheduler.requests[name]
-        if one.num_computed_tokens < one.num_tokens:
-            return []
-        return [sampled_token(self.told[name], one.num_output_tokens)]
+        coming = self.in_flight.coming(name)
+        behind = one.num_tokens + coming - (one.num_computed_tokens - tokens)
+        return behind == 1 and one.num_output_tokens + coming > 0
 '''
-VLLM_HEAD = IMPORTS + PLATFORM + VLLM_IMPORTS + SCHEDULER_IMPORTS + LOOP + MODEL + BODY
+VLLM_HEAD = (
+    IMPORTS
+    + PLATFORM
+    + VLLM_IMPORTS
+    + FLIGHT_IMPORTS.rstrip()
+    + "\n"
+    + SCHEDULER_IMPORTS
+    + LOOP
+    + MODEL
+    + CONNECTOR
+    + BODY
+)

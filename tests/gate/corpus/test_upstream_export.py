@@ -15,6 +15,7 @@ from schedproof.gate.corpus.replay import expecting
 from schedproof.gate.corpus.upstream_export import as_test_file
 from schedproof.gate.files.scenario_file import FileError
 from schedproof.model.scenario import Request, Scenario
+from schedproof.model.systems import full_config
 
 from ..corpus_build import calm, crowd, kept
 from .test_export import hostile
@@ -82,6 +83,37 @@ def test_vllm_has_a_head_of_its_own(tmp_path: Path, rule: str) -> None:
     assert "policy='priority'" in text
 
 
+LOADED = Scenario(
+    system="vllm",
+    revision="documented",
+    config=full_config("vllm", "documented", {"kv_connector": True, "async_scheduling": True}),
+    requests=(
+        Request(
+            id="a",
+            arrival=0,
+            prompt=(("a", 33),),
+            max_tokens=2,
+            external_tokens=32,
+            load_steps=1,
+            send_steps=3,
+        ),
+    ),
+)
+
+
+@pytest.mark.parametrize(
+    ("rule", "checked"), [("ALL-R10", "always=gets_on"), ("V1-R20", "checked_steps=[")]
+)
+def test_decisions_in_flight_and_loads_are_part_of_the_file(
+    tmp_path: Path, rule: str, checked: str
+) -> None:
+    text = exported(tmp_path, (LOADED, rule))
+    assert checked in text
+    assert "external_tokens=32, load_steps=1, send_steps=3" in text
+    assert "async_scheduling=True, kv_connector=True" in text
+    assert "schedproof" not in "".join(one for one in text.splitlines() if "import" in one)
+
+
 def test_what_cannot_be_said_honestly_is_refused(tmp_path: Path) -> None:
     kept(tmp_path / "two", crowd())
     kept(tmp_path / "two", SPYRE, rule="SPY-R04")
@@ -95,13 +127,13 @@ def test_what_cannot_be_said_honestly_is_refused(tmp_path: Path) -> None:
     kept(tmp_path / "aborted", aborted, rule="NAN-R14")
     with pytest.raises(FileError, match="nano-vLLM has no abort"):
         as_test_file(entries(tmp_path / "aborted"))
-    ahead = {"async_scheduling": True}
-    ahead_scenario = Scenario(
-        system="vllm", revision="documented", config=ahead, requests=SPYRE.requests[:1]
+    drafts = {"num_speculative_tokens": 2}
+    with_drafts = Scenario(
+        system="vllm", revision="documented", config=drafts, requests=SPYRE.requests[:1]
     )
-    kept(tmp_path / "ahead", ahead_scenario, rule="V1-R06")
-    with pytest.raises(FileError, match=r"\$\.config\.async_scheduling: true: the loop of these"):
-        as_test_file(entries(tmp_path / "ahead"))
+    kept(tmp_path / "drafts", with_drafts, rule="V1CP-R35")
+    with pytest.raises(FileError, match=r"\$\.config\.num_speculative_tokens: 2: the loop of"):
+        as_test_file(entries(tmp_path / "drafts"))
 
 
 SCHEDULER = '''
