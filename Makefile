@@ -12,7 +12,7 @@ JOBS ?= 2
 FILES ?=
 OPTIONS ?=
 
-.PHONY: gate test test-all house study lint bench selfcheck explore explorers mutation rule-coverage hidden-fields formulas proofs documents exact-admission encodings contracts docs \
+.PHONY: gate test test-all house study lint bench selfcheck explore explorers mutation rule-coverage hidden-fields formulas proofs documents track-record exact-admission encodings contracts docs \
 	seeds campaign-test campaign-bench campaign-scale clean
 
 gate: $(VENV)/installed
@@ -124,6 +124,13 @@ documents: $(VENV)/installed
 	for one in $(RELEASES); do $(BIN)/schedproof gate $$one --jobs $(JOBS) --out $(VERDICTS)/runs \
 	    --json $(VERDICTS)/$$(basename $$one).json || test $$? -eq 1; done
 	$(BIN)/python tests/bench/documents.py $(VERDICTS)
+
+# An hour of one core, and 5 GB: every release of MATRIX in every configuration, into docs/track-record.md.
+# It goes on where it was stopped; `make clean` forgets it.
+MATRIX ?= vllm sendnn-inference vllm-spyre
+track-record: $(VENV)/installed
+	$(BIN)/schedproof matrix $(MATRIX) --jobs $(JOBS) --out $(VENV)/matrix || test $$? -eq 3
+	$(BIN)/python tests/bench/track_record.py $(VENV)/matrix
 
 # Ten minutes of one core: how good an admission rule can be, into docs/exact-admission.md.
 # OPTIONS="--only hindsight": one table.
