@@ -208,9 +208,8 @@ class Engine(RequestBook):
         )
         self.hasher = block_hasher(config)
         self.told, self.aborted, self.arrived, self.idle = {}, [], 0, 0
-        self.in_flight = InFlight(
-            2 if async_scheduling else options.get("pipeline_parallel_size", 1)
-        )
+        stages = options.get("pipeline_parallel_size", 1)
+        self.in_flight = InFlight(max(stages, 2) if async_scheduling else stages)
         self.sorted = policy == "priority"
 
     def add(self, request):

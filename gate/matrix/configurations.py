@@ -19,6 +19,7 @@ CONFIGURATIONS: Mapping[str, tuple[Configuration, ...]] = {
         Configuration("drafts", ("num_speculative_tokens=2",)),
         Configuration("asynchronous", (AHEAD,)),
         Configuration("pipeline of three", ("pipeline_parallel_size=3",)),
+        Configuration("asynchronous, pipeline of three", (AHEAD, "pipeline_parallel_size=3")),
         Configuration("connector", (LOADS,)),
         Configuration("connector, asynchronous", (LOADS, AHEAD)),
     ),

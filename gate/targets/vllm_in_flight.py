@@ -13,7 +13,8 @@ KEYS = ("async_scheduling", "pipeline_parallel_size")  # absent where steps comp
 
 def depth(config: Mapping[str, Any]) -> int:
     """Decisions on their way at once, at most."""
-    return 2 if config.get("async_scheduling") else int(config.get("pipeline_parallel_size", 1))
+    stages = int(config.get("pipeline_parallel_size", 1))
+    return max(stages, 2) if config.get("async_scheduling") else stages
 
 
 class Flight(NamedTuple):

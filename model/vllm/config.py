@@ -67,7 +67,8 @@ class VllmConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     @property
     def depth(self) -> int:
         """Decisions on their way at once, at most: 1 if each completes before the next."""
-        return 2 if self.decides_ahead else self.pipeline_parallel_size or 1
+        stages = self.pipeline_parallel_size or 1
+        return max(stages, 2) if self.decides_ahead else stages
 
     @property
     def drafts(self) -> int:
@@ -121,12 +122,6 @@ def _says_nothing(key: str, value: Any) -> bool:
 
 def _check_in_flight(config: VllmConfig) -> None:
     """Raise InputError for a combination that is not modelled."""
-    if config.decides_ahead and config.pipeline_parallel_size:
-        raise InputError(
-            "$.config.pipeline_parallel_size",
-            f"{config.pipeline_parallel_size} with async_scheduling is not modelled; "
-            "valid: 1, or async_scheduling false",
-        )
     if config.depth > 1 and config.drafts:
         raise InputError(
             "$.config.num_speculative_tokens",

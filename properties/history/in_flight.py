@@ -16,7 +16,8 @@ Flight = dict[str, bool]  # a decision on its way: by request, whether a token c
 
 def depth(config: Config) -> int:
     """Decisions on their way at once, at most: 1 if each completes before the next."""
-    return 2 if decides_ahead(config) else int(config.get("pipeline_parallel_size", 1))
+    stages = int(config.get("pipeline_parallel_size", 1))
+    return max(stages, 2) if decides_ahead(config) else stages
 
 
 def decides_ahead(config: Config) -> bool:

@@ -47,6 +47,7 @@ IN_FLIGHT: Mapping[str, Config] = {
     "ahead": {"async_scheduling": True},
     "pipeline": {"pipeline_parallel_size": 2},
     "longer pipeline": {"pipeline_parallel_size": 3},
+    "ahead in stages": {"async_scheduling": True, "pipeline_parallel_size": 3},
     "loads": {"kv_connector": True},
     "loads ahead": {"kv_connector": True, "async_scheduling": True},
 }

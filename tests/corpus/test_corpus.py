@@ -22,6 +22,7 @@ RELEASE_ALONE = [
     in {
         "no-room-for-a-prompt-without-interleaving",
         "first-token-comes-twice",
+        "promises-run-out",
         "threshold-below-the-drafts",
         "alone-below-the-watermark",
         "loaded-behind-one-without-room",

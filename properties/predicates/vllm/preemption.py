@@ -6,6 +6,7 @@ four/five invariants".
 
 from ....model.observation import Step
 from ...history import in_flight, speculation
+from ...history.request_history import RequestHistory
 from ...history.run_history import RunHistory
 from ..pool import blocks_for, free_when_decided, released_by, taken_by
 from ..predicate import Predicate
@@ -58,7 +59,7 @@ def needless_preemption(history: RunHistory, step: Step) -> str | None:
     gone, free = preempted(history, step), free_when_decided(history)
     if not gone or free is None:
         return None
-    last = min(gone, key=lambda one: key(history, one))
+    last = last_victim(history, gone)
     free += released_by(history, [one for one in gone if one is not last])
     size = history.config["block_size"]
     needed = sum(taken_by(history, step, one, size) for one in kept(history, step))
@@ -75,6 +76,15 @@ def needless_preemption(history: RunHistory, step: Step) -> str | None:
         f"{f' (those of {others} others included)' if others else ''} and requests that run need "
         f"at most {needed}"
     )
+
+
+def last_victim(history: RunHistory, gone: list[RequestHistory]) -> RequestHistory:
+    """Of the requests that were preempted in a step the one that was last: the least important go
+    first, or those that were admitted last."""
+    if history.config["policy"] == "priority":
+        return min(gone, key=lambda one: key(history, one))
+    ran = [one.id for one in ran_before(history)]
+    return min(gone, key=lambda one: ran.index(one.id) if one.id in ran else len(ran))
 
 
 def blocks_run_out(history: RunHistory, step: Step) -> bool:

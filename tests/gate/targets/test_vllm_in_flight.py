@@ -15,7 +15,12 @@ def flight(**tokens: int) -> Flight:
 
 @pytest.mark.parametrize(
     ("config", "most"),
-    [({}, 1), ({"async_scheduling": True}, 2), ({"pipeline_parallel_size": 3}, 3)],
+    [
+        ({}, 1),
+        ({"async_scheduling": True}, 2),
+        ({"pipeline_parallel_size": 3}, 3),
+        ({"async_scheduling": True, "pipeline_parallel_size": 3}, 3),
+    ],
 )
 def test_so_many_are_on_their_way_at_most(config: dict[str, Any], most: int) -> None:
     assert depth(config) == most

@@ -36,7 +36,9 @@ def run(steps: int, *prompts: int, tokens: int = 3, **more: Any) -> list[dict[st
 # --- configurations --------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("keys", "depth"), [({}, 1), (AHEAD, 2), (PIPELINE, 2), (LONG, 3)])
+@pytest.mark.parametrize(
+    ("keys", "depth"), [({}, 1), (AHEAD, 2), (PIPELINE, 2), (LONG, 3), (AHEAD | LONG, 3)]
+)
 def test_so_many_decisions_are_on_their_way_at_most(keys: dict[str, Any], depth: int) -> None:
     assert read_config(keys, "documented").depth == depth
 
@@ -49,7 +51,6 @@ def test_keys_that_say_nothing_are_absent() -> None:
 @pytest.mark.parametrize(
     ("values", "says"),
     [
-        (AHEAD | PIPELINE, "$.config.pipeline_parallel_size: 2 with async_scheduling is not"),
         (AHEAD | {"num_speculative_tokens": 2}, "$.config.num_speculative_tokens: 2 with several"),
         ({"async_scheduling": 0}, "$.config.async_scheduling: 0: Expected `bool`"),
         ({"pipeline_parallel_size": 0}, "$.config.pipeline_parallel_size: 0: Expected `int` >= 1"),

@@ -4,11 +4,16 @@ from typing import Any
 
 import pytest
 
+from schedproof.model.scenario import Request, Scenario
+from schedproof.model.systems import full_config
+from schedproof.model.target import ModelTarget
+from schedproof.properties.checking.replay import replay
 from schedproof.properties.history import in_flight as flights
 from schedproof.properties.history.request_history import RequestHistory
 from schedproof.properties.history.run_history import RunHistory
 from schedproof.properties.predicates import common, shown
 from schedproof.properties.predicates.vllm import blocks, budget, in_flight, preemption, queues
+from schedproof.spec.catalogue import load
 
 from .build import IDLE, book, ran, request
 
@@ -201,3 +206,32 @@ def test_the_oldest_step_completes(
     step = ran(dict.fromkeys(scheduled, 1)) if scheduled else IDLE
     there = tuple({name: True} for name in on_the_way)
     assert list(flights.completes(keys, there, step)) == over
+
+
+def test_of_two_victims_the_last_is_the_one_that_was_admitted_first() -> None:
+    """r2 came before r4, was set aside while it was computed, and was admitted behind it: of both,
+    r2 is preempted first, and that is not enough."""
+    prompts = {"r0": (0, 248, 4), "r2": (2, 219, 1), "r3": (2, 1, 1), "r4": (2, 129, 1)}
+    config = {
+        **{"block_size": 16, "num_blocks": 24, "max_num_seqs": 6, "max_num_batched_tokens": 66},
+        **{"max_model_len": 256, "long_prefill_token_threshold": 47, "reserve_full_isl": False},
+        **{"enable_prefix_caching": False, "async_scheduling": True, "pipeline_parallel_size": 3},
+    }
+    scenario = Scenario(
+        system="vllm",
+        revision="documented",
+        config=full_config("vllm", "documented", config),
+        requests=tuple(
+            Request(id=name, arrival=arrival, prompt=((name, prompt),), max_tokens=tokens)
+            for name, (arrival, prompt, tokens) in prompts.items()
+        ),
+    )
+    preempted: list[tuple[str, ...]] = []
+    outcome = replay(
+        ModelTarget(),
+        scenario,
+        load("vllm"),
+        lambda _, step: preempted.append(step.preempted or ()),
+    )
+    assert outcome.broken == []
+    assert ("r2", "r4") in preempted
