@@ -266,8 +266,7 @@ VLLM_HEAD = (
     IMPORTS
     + PLATFORM
     + VLLM_IMPORTS
-    + FLIGHT_IMPORTS.rstrip()
-    + "\n"
+    + FLIGHT_IMPORTS
     + SCHEDULER_IMPORTS
     + LOOP
     + MODEL

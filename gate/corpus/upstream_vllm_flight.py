@@ -8,7 +8,6 @@ from vllm.distributed.kv_transfer.kv_connector.v1.base import (  # noqa: E402
 )
 from vllm.v1.core.sched.async_scheduler import AsyncScheduler  # noqa: E402
 from vllm.v1.outputs import KVConnectorOutput  # noqa: E402
-
 """
 CONNECTOR = '''
 
@@ -126,10 +125,15 @@ class InFlight:
         return None
 
 
-MOST_IDLE = 50  # steps in a row in which nothing is computed, while no load takes longer
+MOST_IDLE = 50  # steps in a row in which nothing is computed, beside those that loads may take
+
+
+def waits(request):
+    """Steps in which a connector may keep a request, or its blocks."""
+    return sum(request.get(key) or 0 for key in ("load_steps", "load_deferrals", "send_steps"))
 
 
 def gets_on(engine, row):
     engine.idle = 0 if row["scheduled"] else engine.idle + 1
-    return engine.idle <= MOST_IDLE
+    return engine.idle <= MOST_IDLE + sum(waits(one) for one in engine.told.values())
 '''
