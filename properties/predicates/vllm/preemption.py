@@ -81,7 +81,7 @@ def needless_preemption(history: RunHistory, step: Step) -> str | None:
 def last_victim(history: RunHistory, gone: list[RequestHistory]) -> RequestHistory:
     """Of the requests that were preempted in a step the one that was last: the least important go
     first, or those that were admitted last."""
-    if history.config["policy"] == "priority":
+    if history.config.get("policy") == "priority":
         return min(gone, key=lambda one: key(history, one))
     ran = [one.id for one in ran_before(history)]
     return min(gone, key=lambda one: ran.index(one.id) if one.id in ran else len(ran))
