@@ -1,5 +1,5 @@
-"""What prompts have in common, told from the hashes that vLLM gives to full blocks: tokens
-themselves are not recorded."""
+"""What prompts have in common, by the hashes that vLLM gives to full blocks: tokens themselves are
+not recorded."""
 
 from typing import Any
 
@@ -10,8 +10,8 @@ SPARE = 10_000
 
 
 class SameTokens(Exception):  # noqa: N818 (not an error of the server's)
-    """A prompt goes on from tokens that two requests had apart from each other: in whose words it
-    should be told is not known."""
+    """A prompt begins with tokens that two requests generated independently: the hashes do not show
+    which of the two it continues."""
 
 
 class Contents:

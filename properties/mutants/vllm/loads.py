@@ -85,7 +85,7 @@ def preempted_for_nothing(original: Any) -> Any:
 
 
 def unaware(original: Any) -> Any:
-    """The scheduler is not told which blocks a decision on its way writes."""
+    """The scheduler ignores which blocks a decision on its way writes."""
     return SimpleNamespace(**{**vars(original), "written_still": nothing_waits(None)})
 
 

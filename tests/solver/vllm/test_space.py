@@ -278,7 +278,7 @@ FAULTS = {
     "forgets what it said": (scheduler, "preempt", forgets_what_it_said, "lengths", "ALL-R04"),
     # A request that needs a second chunk is preempted, and begins again.
     "no request grows": (kv_cache, "grow", never, "threshold", "ALL-R06"),
-    # What vllm 0.19.1 to 0.28.0 do: two parked requests wait for each other's blocks, for ever.
+    # What vllm 0.18.0 to 0.22.1 do: two parked requests wait for each other's blocks, for ever.
     "loads take all": (connector, "promised_blocks", zero, "loads ahead", "ALL-R10"),
     "too early": (in_flight, "computed_still", no, "stages", "V1-R10"),
 }
