@@ -12,6 +12,7 @@ import reprlib
 import tomllib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
 from functools import cache
 from importlib import resources
 from typing import Any
@@ -208,6 +209,24 @@ def select(rules: Sequence[Rule], ids: Iterable[str]) -> tuple[Rule, ...]:
         hint = f"; did you mean {' or '.join(close)}?" if close else ";"
         raise CatalogueError(f"no rule {unknown!r}{hint} `schedproof rules` lists the rules")
     return tuple(rule for rule in rules if rule.id in wanted)
+
+
+def meant(rules: Sequence[Rule], words: Iterable[str]) -> dict[str, bool]:
+    """Return the ids that words mean: a word is an id, or a pattern such as ALL-*, which means each
+    checked rule that it matches. By id: whether a word names it in full.
+
+    Raises `CatalogueError` for an unknown id, and for a pattern that matches nothing.
+    """
+    found: dict[str, bool] = {}
+    for word in words:
+        if "*" not in word and "?" not in word:
+            found[select(rules, [word])[0].id] = True
+            continue
+        matches = [rule.id for rule in rules if rule.checked and fnmatchcase(rule.id, word)]
+        if not matches:
+            raise CatalogueError(f"no rule matches {word!r}; `schedproof rules` lists the rules")
+        found = {**dict.fromkeys(matches, False), **found}
+    return found
 
 
 @cache

@@ -7,7 +7,7 @@ import msgspec
 
 from ...model.errors import InputError
 from ...model.systems import check_system, revisions_of
-from ...spec.catalogue import load, select
+from ...spec.catalogue import load, meant
 from ...spec.systems import SYSTEMS
 from ..console.option_checks import option
 from .items import ENGINES
@@ -65,11 +65,12 @@ def check_rules(rules: Sequence[str], pairs: Sequence[Pair]) -> tuple[str, ...]:
         CatalogueError: an unknown one.
     """
     catalogue = {rule.id: rule for system, _ in pairs for rule in load(system)}
-    for rule in select(list(catalogue.values()), list(rules)):
+    ids = meant([*catalogue.values()], rules)
+    for rule in (catalogue[name] for name in ids):
         if not rule.checked:
             why = rule.unchecked or rule.planned
             raise InputError("--rule", f"{rule.id} has no predicate: {why}")
-    return tuple(dict.fromkeys(rules))
+    return tuple(ids)
 
 
 def check_engines(engines: Sequence[str], target: str) -> tuple[str, ...]:

@@ -34,6 +34,7 @@ from . import (
     show,
     step,
 )
+from .project import defaults
 
 # Typer brings its own copy of click and names only the leaves of its errors: this is the root.
 COMMAND_LINE_ERROR: type[Exception] = typer.BadParameter.__mro__[2]
@@ -56,6 +57,7 @@ def _print_version(wanted: bool) -> None:
 
 @app.callback()
 def options(
+    context: typer.Context,
     version: Annotated[
         bool,
         typer.Option(
@@ -64,6 +66,7 @@ def options(
     ] = False,
 ) -> None:
     """Options of the command line as a whole."""
+    context.default_map = defaults()
 
 
 COMMANDS: dict[str, Callable[..., None]] = {

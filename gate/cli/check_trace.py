@@ -9,10 +9,10 @@ import typer
 from ...model.errors import InputError
 from ...model.systems import check_system, resolve_revision
 from ...properties.predicates.rules import LOCKSTEP
-from ...spec.catalogue import CatalogueError, load
+from ...spec.catalogue import load, meant
 from ...spec.systems import SYSTEMS
 from ..console import output
-from ..console.option_checks import at_least, check_different, check_file, option
+from ..console.option_checks import at_least, check_different, check_file, option, rule_words
 from ..files.writing import write
 from ..traces.judge import TraceJudge, TraceRun
 from ..traces.perfetto import Recorded, check_perfetto, collecting, write_perfetto
@@ -130,14 +130,9 @@ def check_rules(words: Sequence[str], system: str | None, explain: bool) -> list
         InputError: none is named, one that no such system has, or lockstep without its model.
         CatalogueError: one that is not there.
     """
-    ids = [part.strip() for word in words for part in word.split(",") if part.strip()]
-    if words and not ids:
-        raise InputError("--rule", f"{words[0]!r} names no rule; `schedproof rules` lists them")
     systems = SYSTEMS if system is None else (system,)
-    known = {rule.id for name in systems for rule in load(name)}
-    for one in ids:
-        if one not in known:
-            raise CatalogueError(f"--rule: {one!r:.60} is no rule; `schedproof rules` lists them")
-    if LOCKSTEP in ids and not explain:
+    known = {rule.id: rule for name in systems for rule in load(name)}
+    ids = meant([*known.values()], rule_words("--rule", words))
+    if ids.get(LOCKSTEP) and not explain:
         raise InputError("--rule", f"{LOCKSTEP} compares with the model; valid: with --explain")
-    return ids
+    return [one for one in ids if explain or one != LOCKSTEP]

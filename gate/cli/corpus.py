@@ -22,6 +22,8 @@ from ..corpus import folder as corpus_folder
 from ..corpus.folder import DEFAULT_FOLDER, Entry
 from ..corpus.generate import Generating, rules_to_generate
 from ..corpus.generate import generate as write_generated
+from ..corpus.listing import builtin_lines, counted, row
+from ..corpus.listing import line as entry_line
 from ..corpus.replay import rule_ids
 from ..files.scenario_file import FileError, write_whole
 from ..files.writing import write
@@ -122,21 +124,39 @@ def list_entries(
     json_file: Annotated[
         Path | None, typer.Option("--json", help="write the list to this file")
     ] = None,
+    builtin: Annotated[
+        bool,
+        typer.Option(
+            "--builtin",
+            help="the scenarios that schedproof has; by name they go wherever a file does",
+        ),
+    ] = False,
 ) -> None:
     """What is in the corpus."""
     if json_file is not None:
         check_file("--json", json_file)
+    if builtin:
+        _list_builtin(json_file)
+        return
     there = corpus_folder.entries(corpus)
     console = output.make_console()
     say = _sayer(console)
     for entry in there:
-        say(_line(entry))
+        say(entry_line(entry))
         say(f"    {entry.shape or 'a witness: nothing breaks'}")
-    say(_counted(len(there)))
+    say(counted(len(there)))
     if json_file is not None:
-        rows = [_row(one) for one in there]
+        rows = [row(one) for one in there]
         data = {"format": "schedproof/corpus@1", "entries": rows}
         write(json_file, output.as_json(data))
+
+
+def _list_builtin(json_file: Path | None) -> None:
+    """The built-in scenarios: what a user can name in place of a file."""
+    if json_file is not None:
+        raise InputError("--json", f"{json_file}: not with --builtin; valid: one of the two")
+    for text in builtin_lines():
+        typer.echo(text)
 
 
 @app.command()
@@ -204,7 +224,7 @@ def verify(
     say = _sayer(console)
     for line in found:
         say(line)
-    say(f"{_counted(number)}, {len(found)} problem{'s' * (len(found) != 1)}")
+    say(f"{counted(number)}, {len(found)} problem{'s' * (len(found) != 1)}")
     if found:
         raise typer.Exit(BROKEN)
     raise typer.Exit(CONFORMS if number else INCONCLUSIVE)
@@ -236,7 +256,7 @@ def export(
         typer.echo(text, nl=False)
         return
     write_whole(out, text)
-    output.say(output.make_console(), f"{out}: {_counted(len(there))}")
+    output.say(output.make_console(), f"{out}: {counted(len(there))}")
 
 
 @app.command()
@@ -278,32 +298,6 @@ def generate(
     raise typer.Exit(INCONCLUSIVE if without else CONFORMS)
 
 
-def _line(entry: Entry) -> str:
-    """What is known of an entry, its shape apart."""
-    row = _row(entry)
-    requests = f"{row['requests']} request{'s' * (row['requests'] != 1)}"
-    parts = [f"{row['rule']}", f"{row['system']} {row['revision']}", requests, f"{row['expects']}"]
-    parts += [f"found on {row['found_on']}"] * bool(row["found_on"])
-    parts += [f"{row['found']}"] * bool(row["found"])
-    return f"{row['file']}: {', '.join(parts)}"
-
-
-def _row(entry: Entry) -> dict[str, str | int]:
-    expect = entry.scenario.expect
-    violates = ", ".join((expect and expect.violates) or ())
-    return {
-        "file": str(entry.path),
-        "rule": entry.rule,
-        "shape": entry.shape,
-        "system": entry.scenario.system,
-        "revision": entry.scenario.revision or "",
-        "requests": len(entry.scenario.requests),
-        "found_on": entry.found_on,
-        "found": entry.origin.found,
-        "expects": f"violates {violates}" if violates else "holds",
-    }
-
-
 def _known_rule(entry: Entry) -> Rule:
     """The rule that an entry is about.
 
@@ -322,10 +316,6 @@ def _check_place(corpus: Path) -> None:
     there = next(place for place in (corpus, *corpus.absolute().parents) if place.exists())
     if not there.is_dir() or not os.access(there, os.W_OK):
         raise InputError("--corpus", f"{corpus}: {there} is not a folder that can be written to")
-
-
-def _counted(number: int) -> str:
-    return f"{number} entr{'y' if number == 1 else 'ies'}"
 
 
 def _date(found: str | None) -> str:

@@ -33,22 +33,31 @@ from ..targets.limits import replay_options
 from ..targets.supported_releases import parse_release
 from ..targets.target_spec import TargetSpec, parse_target
 from .options import Offline, SchedulerClass, StepLimit
+from .project import from_project, with_its_target
 
 TARGETS = "model, MODULE:FACTORY, 'cmd:COMMAND LINE', a release or a checkout"
 
 
 def command(
+    context: typer.Context,
     target_a: Annotated[str, typer.Argument(metavar="TARGET_A", help=TARGETS)],
     target_b: Annotated[
         str | None,
         typer.Argument(metavar="TARGET_B", help="another one; none with --save or --since"),
     ] = None,
     system: Annotated[
-        str | None, typer.Option(help="the system whose scenarios are run (default: by TARGET_A)")
+        str | None,
+        typer.Option(
+            help="the system whose scenarios are run (default: by TARGET_A)",
+            callback=with_its_target,
+        ),
     ] = None,
     revision: Annotated[
         str | None,
-        typer.Option(help="the system of the configuration keys (default: by the target)"),
+        typer.Option(
+            help="the published behaviour whose configuration is meant (default: by the target)",
+            callback=with_its_target,
+        ),
     ] = None,
     profile: Annotated[
         str | None, typer.Option(help=f"one of {', '.join(PROFILES)}  [default: ci]")
@@ -91,6 +100,9 @@ def command(
     offline: Offline = False,
 ) -> None:
     """Find where two schedulers decide otherwise: the same scenarios on both, step by step."""
+    if since is not None:  # a baseline has its own
+        system = None if from_project(context, "system") else system
+        revision = None if from_project(context, "revision") else revision
     asked: dict[str, object] = {"--system": system, "--revision": revision, "--set": changes}
     asked |= {"--profile": profile, "--seed": seed}
     if against_base:

@@ -14,7 +14,7 @@ from ..targets.capabilities import Subject
 from ..targets.doctor import examine
 from ..targets.factory import opened
 from ..targets.target_spec import parse_target
-from .options import ClassPath, Offline, SchedulerClass, SystemOption
+from .options import ClassPath, Offline, RevisionOption, SchedulerClass, SystemOption
 
 STYLES = {"ok": "green", "wrong": "red", "note": "yellow"}
 
@@ -22,9 +22,7 @@ STYLES = {"ok": "green", "wrong": "red", "note": "yellow"}
 def command(
     target: Annotated[str, typer.Argument(help="as for `schedproof gate`")],
     system: SystemOption = None,
-    revision: Annotated[
-        str | None, typer.Option(help="the published behaviour that is meant")
-    ] = None,
+    revision: RevisionOption = None,
     step_limit: Annotated[
         float, typer.Option("--step-limit", help="seconds that a step may take, at least 0.1")
     ] = 10.0,

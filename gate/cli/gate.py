@@ -6,10 +6,11 @@ from typing import Annotated
 
 import typer
 
+from ...model.systems import check_system
 from ...spec.catalogue import load
 from ..console import output
 from ..console.exit_codes import USAGE
-from ..console.option_checks import check_places, check_unicode
+from ..console.option_checks import check_places, check_unicode, option
 from ..corpus.folder import entries
 from ..judging.deviations import Deviations, read_deviations
 from ..judging.profiles import PROFILES
@@ -18,9 +19,9 @@ from ..library.judging import gate_options
 from ..reports.options import ReportOptions, check_report_options, reporters
 from ..reports.outcome import INTERRUPTED
 from ..targets.limits import MEMORY_LIMIT
-from ..targets.target_spec import parse_target
 from .options import (
     ClassPath,
+    ExcludeOption,
     LockstepOption,
     MemoryLimit,
     Offline,
@@ -31,6 +32,7 @@ from .options import (
     SystemOption,
     check_limits,
 )
+from .project import named_target, with_its_target
 
 BUDGETS = "; ".join(
     f"{name}, {profile.examples:,} runs or {profile.steps:,} steps"
@@ -39,6 +41,7 @@ BUDGETS = "; ".join(
 
 
 def command(
+    context: typer.Context,
     target: Annotated[
         str,
         typer.Argument(
@@ -48,6 +51,7 @@ def command(
     system: SystemOption = None,
     revision: RevisionOption = None,
     rule: RuleOption = None,
+    exclude: ExcludeOption = None,
     lockstep: LockstepOption = None,
     profile: Annotated[str, typer.Option(help=f"how much is searched, a scale: {BUDGETS}")] = "ci",
     seed: Annotated[
@@ -78,7 +82,10 @@ def command(
     ] = None,
     deviations: Annotated[
         Path | None,
-        typer.Option(help="failures that are known, a TOML file of [[known]] entries"),
+        typer.Option(
+            help="what is known to fail, and what differs by design: a TOML file",
+            callback=with_its_target,
+        ),
     ] = None,
     step_limit: StepLimit = 10.0,
     memory_limit: MemoryLimit = MEMORY_LIMIT,
@@ -94,13 +101,19 @@ def command(
     ] = 1,
 ) -> None:
     """Judge a scheduler: replay known scenarios, search for new ones, give a verdict per rule."""
-    spec = parse_target(target, path, scheduler_cls)
+    spec = named_target(context, target, path, scheduler_cls)
     check_limits(step_limit, memory_limit)
     check_unicode("TARGET", target)
     check_unicode("--out", str(out))
     check_places(json_file, out)
     asked = ReportOptions(json_file, junit_file, sarif_file, ndjson_file, github)
     check_report_options(asked)
+    system = spec.default_system if system is None else system
+    with option("--system"):
+        check_system(system)
+    catalogue, known = load(system), Deviations()
+    if deviations is not None:
+        known = read_deviations(deviations, system, catalogue, date.today())
     options = gate_options(
         spec,
         system=system,
@@ -117,11 +130,9 @@ def command(
         jobs=jobs,
         lockstep=lockstep,
         changes=changes or (),
+        exclude=exclude or (),
+        by_design=known.by_design,
     )
-    catalogue = load(options.system)
-    known = Deviations()
-    if deviations is not None:
-        known = read_deviations(deviations, options.system, catalogue, date.today())
     console = output.make_console()
     with reporters(console, catalogue, asked) as fan_out:
         verdict, results = run_gate(options, known, fan_out, output.notice(console))

@@ -8,6 +8,7 @@ import typer
 from ..console.option_checks import at_least
 from ..targets.checkouts import CHECKOUTS
 from ..targets.limits import MIN_MEMORY
+from .project import with_its_target
 
 TargetOption = Annotated[
     str,
@@ -17,15 +18,31 @@ TargetOption = Annotated[
     ),
 ]
 SystemOption = Annotated[
-    str | None, typer.Option(help="the system whose rules apply (default: by the target)")
+    str | None,
+    typer.Option(
+        help="the system whose rules apply (default: by the target)", callback=with_its_target
+    ),
 ]
 RevisionOption = Annotated[
     str | None,
-    typer.Option(help="the published behaviour that is meant (default: by the target)"),
+    typer.Option(
+        help="the published behaviour that is meant (default: by the target)",
+        callback=with_its_target,
+    ),
 ]
 RuleOption = Annotated[
     list[str] | None,
-    typer.Option("--rule", help="check only this rule; may be repeated, or A,B"),
+    typer.Option(
+        "--rule", help="check only this rule, or those that match (ALL-*); may be repeated, or A,B"
+    ),
+]
+ExcludeOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--exclude",
+        help="a rule that is broken on purpose, which is not judged; may be repeated, or A,B",
+        callback=with_its_target,
+    ),
 ]
 LockstepOption = Annotated[
     str | None,

@@ -17,15 +17,16 @@ from ..console import output
 from ..console.exit_codes import BROKEN, CONFORMS, INCONCLUSIVE
 from ..console.option_checks import check_different
 from ..console.step_lines import StepLines
-from ..files.scenario_file import FileError, read_scenario
+from ..corpus.builtin_scenarios import scenario_named
+from ..files.scenario_file import FileError
 from ..judging.rule_choice import judged_by
 from ..targets.factory import opened
 from ..targets.limits import MEMORY_LIMIT, replay_options
-from ..targets.target_spec import parse_target
 from ..traces.perfetto import check_perfetto, run_of, write_perfetto
 from ..traces.recorder import check_trace_file, recorded
 from .options import (
     CheckoutPath,
+    ExcludeOption,
     LockstepOption,
     MemoryLimit,
     Offline,
@@ -34,12 +35,15 @@ from .options import (
     TargetOption,
     check_limits,
 )
+from .project import named_target, of_its_system
 
 
 def command(
-    scenario: Annotated[Path, typer.Argument(help="a scenario file")],
+    context: typer.Context,
+    scenario: Annotated[str, typer.Argument(help="a scenario file, or a built-in scenario")],
     target: TargetOption = "model",
     rule: RuleOption = None,
+    exclude: ExcludeOption = None,
     lockstep: LockstepOption = None,
     quiet: Annotated[bool, typer.Option("--quiet", help="no line per step")] = False,
     fold: Annotated[
@@ -59,18 +63,19 @@ def command(
     path: CheckoutPath = None,
 ) -> None:
     """Run one scenario on a target, show every step, and judge it."""
-    spec = parse_target(target, path)
+    spec = named_target(context, target, path)
     check_limits(step_limit, memory_limit)
-    read = read_scenario(scenario)
+    read = scenario_named(scenario)
+    exclude = of_its_system(context, "exclude", exclude, read.system)
     catalogue = load(read.system)
-    rules = judged_by(read.system, rule, read.revision or "", spec, lockstep)
+    rules = judged_by(read.system, rule, read.revision or "", spec, lockstep, exclude or ())
     _check_expected_rules(scenario, read, catalogue)
     if trace is not None:
-        check_trace_file(trace, scenario)
+        check_trace_file(trace, Path(scenario))
         # The model in a recorder is still the model: lockstep with itself says nothing.
         rules = [one for one in rules if one.id != LOCKSTEP or one.beside or not spec.is_model]
     if perfetto is not None:
-        check_perfetto(perfetto, scenario)
+        check_perfetto(perfetto, Path(scenario))
         check_different({"--perfetto": perfetto} | ({"--trace": trace} if trace else {}))
     console = output.make_console()
     lines, steps = StepLines(console.print, read.config, fold=fold), []
@@ -101,9 +106,9 @@ def command(
     if outcome.broken:
         first: Broken = outcome.broken[0]
         ids = rule and [one.id for one in rules]
-        options = replay_options(spec, ids, step_limit, memory_limit, lockstep)
+        options = replay_options(spec, ids, step_limit, memory_limit, lockstep, exclude or ())
         output.print_failure(
-            console, by_id[first.rule], read, first, str(scenario), options, outcome.session.excerpt
+            console, by_id[first.rule], read, first, scenario, options, outcome.session.excerpt
         )
         for other in outcome.broken[1:]:
             output.say(console, f"  in the same step {other.rule}: {other.message}")
@@ -113,7 +118,7 @@ def command(
     raise typer.Exit(_conclude(console, read, outcome, rules if rule else ()))
 
 
-def _check_expected_rules(path: Path, scenario: Any, catalogue: Sequence[Rule]) -> None:
+def _check_expected_rules(path: str, scenario: Any, catalogue: Sequence[Rule]) -> None:
     try:
         select(catalogue, (scenario.expect and scenario.expect.violates) or ())
     except CatalogueError as error:

@@ -11,9 +11,11 @@ from ...spec.systems import SYSTEMS, first_system
 from ..console import output
 from ..console.option_checks import option
 from ..reports import catalogue as report
+from .project import from_project
 
 
 def command(
+    context: typer.Context,
     system: Annotated[
         str | None, typer.Option(help="the system whose rules to list  [default: spyre]")
     ] = None,
@@ -26,6 +28,8 @@ def command(
     ] = False,
 ) -> None:
     """List the rules: text, source, and what checks them."""
+    if rule is not None and from_project(context, "system"):
+        system = None  # an id says which system it is of
     system = system or (_system_of(rule) if rule else first_system())
     with option("--system"):
         check_system(system)

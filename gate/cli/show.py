@@ -12,12 +12,12 @@ from ...model.faults import ConfigRefused
 from ..console import output
 from ..console.exit_codes import BROKEN, CONFORMS
 from ..console.option_checks import check_file, check_unicode
-from ..files.scenario_file import FileError, read_scenario
+from ..corpus.builtin_scenarios import scenario_named
+from ..files.scenario_file import FileError
 from ..files.writing import write
 from ..judging.rule_choice import judged_by
 from ..targets.factory import opened
 from ..targets.limits import MEMORY_LIMIT, STEP_LIMIT, replay_options
-from ..targets.target_spec import parse_target
 from ..traces.source import GZIP, opened_trace
 from ..web.show.page import check_plotly, page
 from ..web.show.recording import recorded
@@ -25,6 +25,7 @@ from ..web.show.trace_recording import recorded_trace
 from .check_trace import check_rules
 from .options import (
     CheckoutPath,
+    ExcludeOption,
     LockstepOption,
     MemoryLimit,
     Offline,
@@ -32,6 +33,7 @@ from .options import (
     StepLimit,
     check_limits,
 )
+from .project import from_project, named_target, of_its_system
 
 SUFFIX = ".html"
 # No scenario has such a key, and each line of a trace has one.
@@ -40,9 +42,13 @@ LARGE = 6_000_000  # bytes; plotly.js alone is 4.7 million
 
 
 def command(
+    context: typer.Context,
     file: Annotated[
         str,
-        typer.Argument(metavar="FILE", help="a scenario, or a recorded trace; - for one on stdin"),
+        typer.Argument(
+            metavar="FILE",
+            help="a scenario (a file, or a built-in one), or a recorded trace; - for one on stdin",
+        ),
     ],
     out: Annotated[
         Path | None,
@@ -56,6 +62,7 @@ def command(
         ),
     ] = None,
     rule: RuleOption = None,
+    exclude: ExcludeOption = None,
     lockstep: LockstepOption = None,
     step_limit: StepLimit = STEP_LIMIT,
     memory_limit: MemoryLimit = MEMORY_LIMIT,
@@ -69,15 +76,17 @@ def command(
     check_plotly()
     console = output.make_console()
     if is_trace(file):
-        check_no_target(file, target, path, lockstep)
+        asked = None if from_project(context, "target") else target
+        check_no_target(file, asked, path, lockstep)
         ids = check_rules(rule or [], None, True)
         with opened_trace(file) as source:
             run = recorded_trace(source, rules=ids)
         run.replay = f"schedproof check-trace {shlex.quote(file)} --explain"
     else:
-        spec = parse_target(target or "model", path)
-        scenario = read_scenario(Path(file))
-        rules = judged_by(scenario.system, rule, scenario.revision or "", spec, lockstep)
+        spec = named_target(context, target or "model", path)
+        scenario = scenario_named(file)
+        exclude = of_its_system(context, "exclude", exclude, scenario.system) or []
+        rules = judged_by(scenario.system, rule, scenario.revision or "", spec, lockstep, exclude)
         notice = output.notice(console)
         with opened(
             spec, step_limit=step_limit, memory_limit=memory_limit, offline=offline, report=notice
@@ -89,7 +98,7 @@ def command(
                 raise FileError(f"{file}: {error}") from None
             run.details = run.details or (open_target.stderr() if run.broken else "")
         ids = [one.id for one in rules] if rule else []
-        options = replay_options(spec, ids, step_limit, memory_limit, lockstep)
+        options = replay_options(spec, ids, step_limit, memory_limit, lockstep, exclude)
         run.replay = f"schedproof replay {shlex.quote(file)}{options}"
     data = page(run).encode("utf-8", "backslashreplace")
     write(page_file, data)
@@ -137,6 +146,8 @@ def is_trace(file: str) -> bool:
     """
     if file == "-":
         return True
+    if not Path(file).exists() and Path(file).name == file and "\0" not in file:
+        return False  # the name of a built-in scenario
     try:
         with open(file, "rb") as opened_file:
             first = next((line for line in opened_file if line.strip()), b"")

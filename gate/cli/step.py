@@ -16,7 +16,6 @@ from ..console.option_checks import between, option
 from ..targets.factory import opened
 from ..targets.limits import MEMORY_LIMIT, replay_options
 from ..targets.setup import setup_of
-from ..targets.target_spec import parse_target
 from ..web.step.run import ByHand, Setup
 from ..web.step.server import Server
 from .options import (
@@ -29,12 +28,14 @@ from .options import (
     TargetOption,
     check_limits,
 )
+from .project import named_target
 
 PRODUCTION = "production"
 SCALES = ("small", "short", "tight", PRODUCTION)
 
 
 def command(
+    context: typer.Context,
     target: TargetOption = "model",
     system: SystemOption = None,
     revision: RevisionOption = None,
@@ -56,7 +57,7 @@ def command(
 ) -> None:
     """Step a scheduler by hand: choose which request arrives, ends or is aborted, and see its
     answer."""
-    spec = parse_target(target, path)
+    spec = named_target(context, target, path)
     system = spec.default_system if system is None else system
     with option("--system"):
         check_system(system)

@@ -2,7 +2,7 @@
 
 import math
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -67,3 +67,15 @@ def check_places(json_file: Path | None, out: Path) -> None:
         raise InputError("--out", f"{out}: {there} is not a folder")
     if not os.access(there, os.W_OK):
         raise InputError("--out", f"{out}: {there} cannot be written to")
+
+
+def rule_words(name: str, words: Sequence[str]) -> list[str]:
+    """The ids and patterns of rules that an option gives; `A,B` means A and B.
+
+    Raises:
+        InputError: it gives none.
+    """
+    found = [part.strip() for word in words for part in word.split(",") if part.strip()]
+    if words and not found:
+        raise InputError(name, f"{words[0]!r} names no rule; `schedproof rules` lists them")
+    return found

@@ -17,8 +17,9 @@ from ...properties.checking.shape import shape
 from ...properties.predicates.predicate import Broken
 from ...properties.shrinking.shrink import shrink, size
 from ...spec.catalogue import CatalogueError, load, select
-from ..files.scenario_file import FileError, file_name, read_scenario
+from ..files.scenario_file import FileError, file_name
 from . import folder as corpus_folder
+from .builtin_scenarios import scenario_named
 from .folder import Entry, FoundOn, Origin
 from .replay import expecting, rules_for
 
@@ -49,7 +50,7 @@ def add_file(adding: Adding, file: Path) -> None:
     Raises:
         FileError: the file is no scenario, or one that nothing can be said of.
     """
-    read = read_scenario(file)
+    read = scenario_named(str(file))
     steps = read.expect and read.expect.steps
     scenario = replace(read, expect=None)
     outcome = run_of(adding.target, scenario, adding.rules, file)

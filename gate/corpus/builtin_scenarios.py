@@ -1,12 +1,14 @@
 """The scenarios that schedproof brings along: published counterexamples at production scale, and
 the seed corpus, a few short runs in which every rule is exercised (`tests/corpus/seeds.py`)."""
 
+import difflib
 from importlib import resources
 from importlib.resources.abc import Traversable
 from pathlib import Path
 
 from ...model.scenario import Scenario
-from ..files.scenario_file import read_scenario
+from ...spec.systems import SYSTEMS
+from ..files.scenario_file import FileError, read_scenario
 from ..targets.setup import setup_of
 
 
@@ -19,6 +21,37 @@ def seed_corpus(system: str, scale: str) -> dict[str, Scenario]:
     """The seed corpus of one scale, likewise; a scale may have none."""
     return _scenarios(
         resources.files("schedproof.gate.corpus") / "builtin" / system / "seeds", f"{scale}-"
+    )
+
+
+def every_builtin() -> dict[str, Scenario]:
+    """The built-in scenarios of all systems by name, without the suffix of the file."""
+    return {
+        name.removesuffix(".json"): scenario
+        for system in SYSTEMS
+        for name, scenario in builtin_scenarios(system).items()
+    }
+
+
+def scenario_named(name: str) -> Scenario:
+    """A scenario file, or the built-in scenario of this name. What looks like a path is a path.
+
+    Raises:
+        FileError: there is neither, or the file is no scenario.
+    """
+    path = Path(name)
+    if "\0" in name or path.exists() or path.is_symlink() or path.name != name:
+        return read_scenario(path)
+    there = every_builtin()
+    if name.removesuffix(".json") in there:
+        return there[name.removesuffix(".json")]
+    if name.endswith(".json"):
+        return read_scenario(path)
+    close = difflib.get_close_matches(name, there, 3)
+    meant = f"did you mean {' or '.join(close)}? " if close else ""
+    raise FileError(
+        f"{name}: no file and no built-in scenario; {meant}"
+        "`schedproof corpus list --builtin` lists these"
     )
 
 

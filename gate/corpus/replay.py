@@ -13,8 +13,9 @@ from ...model.target import Target
 from ...properties.checking.replay import Outcome, replay
 from ...properties.predicates.predicate import Broken
 from ...properties.predicates.rules import applies
-from ...spec.catalogue import Rule, load, select
+from ...spec.catalogue import Rule, load, meant
 from ...spec.systems import SYSTEMS
+from ..console.option_checks import rule_words
 from ..files.scenario_file import scenario_of
 from ..targets.factory import opened
 from ..targets.target_spec import parse_target
@@ -101,18 +102,14 @@ def rules_for(scenario: Scenario, ids: Sequence[str] = ()) -> list[Rule]:
 
 
 def rule_ids(words: Sequence[str] | None) -> list[str]:
-    """The ids that --rule names, `A,B` means A and B; none where it is not given.
+    """The ids that --rule means, `A,B` as A and B; none where it is not given.
 
     Raises:
         InputError: it names none.
         CatalogueError: no system has such a rule.
     """
-    ids = [part.strip() for word in words or () for part in word.split(",") if part.strip()]
-    if words and not ids:
-        raise InputError("--rule", f"{words[0]!r} names no rule; `schedproof rules` lists them")
-    every = [rule for system in SYSTEMS for rule in load(system)]
-    select(every, ids)
-    return ids
+    every = {rule.id: rule for system in SYSTEMS for rule in load(system)}
+    return list(meant([*every.values()], rule_words("--rule", words or ())))
 
 
 @contextmanager

@@ -75,8 +75,11 @@ def chosen_rules(
     Raises:
         InputError, CatalogueError: one that cannot be checked here.
     """
-    rules = picked(catalogue, words) if words else catalogue
-    for one in rules if words else ():
+    named = picked(catalogue, words) if words else {}
+    rules = [rule for rule in catalogue if not words or rule.id in named]
+    for one in rules:
+        if not named.get(one.id):
+            continue
         if not one.checked:
             raise InputError("--rule", f"{one.id} has no predicate: {one.unchecked or one.planned}")
         if one.id == LOCKSTEP:

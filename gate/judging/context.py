@@ -28,7 +28,8 @@ class GateOptions:
 
     Attributes:
         spec: the target, as the user names it.
-        rules: the rules that are judged; `chosen`: the user chose them by name.
+        rules: the rules that are judged; `chosen`: the user chose them, some `named` in full.
+        excluded: by id, rules that the user left out on purpose, and the reason.
         max_failures: broken rules to look into per scale; of others it is only said that they
             break.
         out: folder for counterexamples.
@@ -46,6 +47,8 @@ class GateOptions:
     revision: str
     rules: Sequence[Rule]
     chosen: bool = False
+    named: frozenset[str] = frozenset()
+    excluded: Mapping[str, str] = field(default_factory=dict, hash=False)
     profile_name: str = "ci"
     seed: int = 0
     max_failures: int = 3
@@ -73,7 +76,8 @@ class GateOptions:
     def replay_options_of(self, rules: Sequence[str] | None) -> str:
         """The same, of a replay that judges these rules only."""
         limits = self.step_limit, self.memory_limit
-        return replay_options(self.spec, rules, *limits, lockstep=self.lockstep)
+        left_out = sorted(self.excluded)
+        return replay_options(self.spec, rules, *limits, self.lockstep, left_out)
 
 
 class Fault(NamedTuple):

@@ -6,9 +6,14 @@
     reason = "a stale tkv idles a step, issue 123"
     until = 2027-06-30
 
+    [[by_design]]
+    rule = "V1-R09"                                          # or a pattern, such as "V1CP-*"
+    reason = "our queue is ordered by deadline"
+
 With `scenario` (a path from the file's folder) the scenario is replayed in each gate: every failure
 of its shape is known, and the entry fails the gate once the scenario does not break the rule any
 more. With `version` every failure of the rule is known in a target that says it is this version.
+A rule that the scheduler breaks by design is not judged, and each report says so.
 """
 
 import datetime
@@ -20,11 +25,13 @@ from typing import Annotated, Literal
 
 import msgspec
 
+from ...model.errors import InputError
 from ...model.scenario import Scenario
 from ...properties.checking.shape import shape
 from ...properties.predicates.predicate import Broken
-from ...spec.catalogue import Rule
+from ...spec.catalogue import CatalogueError, Rule
 from ..files.scenario_file import FileError, read_scenario
+from .rule_choice import excluded
 
 Words = Annotated[str, msgspec.Meta(min_length=1)]
 State = Literal["known", "passes", "unused", "expired"]
@@ -40,8 +47,16 @@ class Entry(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
     version: Words | None = None
 
 
+class ByDesign(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """A policy that differs on purpose: a rule, or a pattern of rules, that is not meant."""
+
+    rule: Words
+    reason: Words
+
+
 class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     known: tuple[Entry, ...] = ()
+    by_design: tuple[ByDesign, ...] = ()
 
 
 class Judged(msgspec.Struct, frozen=True):
@@ -61,6 +76,7 @@ class Deviations:
     """The entries that a gate goes by, and which of them were met.
 
     Attributes:
+        by_design: by rule, why the scheduler breaks it on purpose.
         scenarios: by the entry's number, what it replays.
         covered: what is known, a rule or the shape of a failure, and the entry that says so.
         beside: by the entry's number, the shapes of all that its scenario breaks in one step.
@@ -69,6 +85,7 @@ class Deviations:
 
     entries: tuple[Entry, ...] = ()
     today: datetime.date = datetime.date.min
+    by_design: Mapping[str, str] = field(default_factory=dict)
     scenarios: Mapping[int, Scenario] = field(default_factory=dict)
     covered: dict[str, int] = field(default_factory=dict)
     beside: dict[int, frozenset[str]] = field(default_factory=dict)
@@ -157,8 +174,10 @@ def read_deviations(
     Raises:
         FileError: the file or a scenario that it names cannot be used.
     """
-    entries = _entries(path)
+    read = _read(path)
+    entries = read.known
     ids = {rule.id for rule in catalogue}
+    by_design = _by_design(path, read.by_design, catalogue)
     scenarios = {}
     for number, entry in enumerate(entries):
         place = f"{path}: $.known[{number}]"
@@ -166,6 +185,10 @@ def read_deviations(
             raise FileError(
                 f"{place}.rule: {entry.rule!r} is no rule of {system}; "
                 f"`schedproof rules --system {system}` lists them"
+            )
+        if entry.rule in by_design:
+            raise FileError(
+                f"{place}.rule: {entry.rule} is in [[by_design]], too; valid: one of the two"
             )
         if (entry.scenario is None) == (entry.version is None):
             given = "neither is" if entry.scenario is None else "both are"
@@ -180,10 +203,26 @@ def read_deviations(
                     f"{place}.scenario: {entry.scenario!r} is of {scenarios[number].system}, "
                     f"the gate is of {system}"
                 )
-    return Deviations(entries, today, scenarios)
+    return Deviations(entries, today, by_design, scenarios)
 
 
-def _entries(path: Path) -> tuple[Entry, ...]:
+def _by_design(
+    path: Path, entries: Sequence[ByDesign], catalogue: Sequence[Rule]
+) -> dict[str, str]:
+    """By rule id, the reason."""
+    reasons: dict[str, str] = {}
+    for number, entry in enumerate(entries):
+        try:
+            for rule in excluded(catalogue, [entry.rule]):
+                reasons[rule] = f"by design: {entry.reason}"
+        except CatalogueError as error:
+            raise FileError(f"{path}: $.by_design[{number}].rule: {error}") from None
+        except InputError as error:
+            raise FileError(f"{path}: $.by_design[{number}].rule: {error.problem}") from None
+    return reasons
+
+
+def _read(path: Path) -> _File:
     try:
         read = tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
@@ -193,9 +232,12 @@ def _entries(path: Path) -> tuple[Entry, ...]:
     except (tomllib.TOMLDecodeError, RecursionError, ValueError) as error:
         raise FileError(f"{path}: not TOML: {error}") from None
     try:
-        return msgspec.convert(read, _File).known
+        return msgspec.convert(read, _File)
     except msgspec.ValidationError as error:
         problem, _, place = str(error).rpartition(" - at `$")
         where = f"${place.rstrip('`')}: {problem}" if problem else f"$: {error}"
         valid = "rule, reason, until and either scenario or version"
-        raise FileError(f"{path}: {where}; valid: entries [[known]] with {valid}") from None
+        raise FileError(
+            f"{path}: {where}; valid: entries [[known]] with {valid}, and entries [[by_design]] "
+            "with rule and reason"
+        ) from None

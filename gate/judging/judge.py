@@ -6,7 +6,7 @@ from collections import Counter
 from ...model.faults import TargetFault
 from ...model.target import ModelTarget
 from ...properties.predicates.rules import LOCKSTEP, applies, followed_by, observable
-from ...spec.catalogue import Rule
+from ...spec.catalogue import Rule, load
 from ..targets.capabilities import Probed, probe
 from . import verdict
 from .context import Fault, GateContext, shrink_model_of
@@ -96,7 +96,7 @@ def _conclude(
         gate.deviations.met.setdefault(number, became)
     rules = tuple(judge_rules(gate, observes))
     deviations = tuple(gate.deviations.judged([rule.id for rule in rules], results.exercised))
-    code = verdict.exit_code(rules, options.chosen, results.broken_off, deviations)
+    code = verdict.exit_code(rules, options.named, results.broken_off, deviations)
     judged = verdict.Verdict(
         target=target,
         system=options.system,
@@ -133,6 +133,10 @@ def judge_rules(gate: GateContext, observes: frozenset[str]) -> list[verdict.Rul
         for rule, one in first.items()
         if rule not in asked
     ]
+    for rule in load(options.system):
+        if rule.id in options.excluded and applies(rule, options.revision):
+            why = options.excluded[rule.id]
+            judged.append(verdict.RuleVerdict(rule.id, "excluded", message=why))
     for rule in options.rules:
         if applies(rule, options.revision) and not _is_itself(gate, rule):
             judged.append(_verdict_of(gate, rule, first, rule.id in seen, observes))

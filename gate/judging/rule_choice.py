@@ -5,24 +5,21 @@ from dataclasses import replace
 
 from ...model.errors import InputError
 from ...model.systems import make_model, revisions_of
-from ...properties.predicates.rules import LOCKSTEP, applies
-from ...spec.catalogue import Rule, load, select
-from ..console.option_checks import option
+from ...properties.predicates.rules import LOCKSTEP, NEVER_CRASHES, NEVER_HANGS, applies
+from ...spec.catalogue import Rule, load, meant
+from ..console.option_checks import option, rule_words
 from ..targets.target_spec import TargetSpec
 
 NO_LOCKSTEP = "none"
 
 
-def picked(catalogue: Sequence[Rule], words: Sequence[str]) -> Sequence[Rule]:
-    """The rules that --rule names; `A,B` means A and B.
+def picked(catalogue: Sequence[Rule], words: Sequence[str]) -> dict[str, bool]:
+    """The ids that --rule means, `A,B` as A and B; by id, whether the rule is named in full.
 
     Raises:
         InputError, CatalogueError: none is named, or one that is not there.
     """
-    ids = [part.strip() for word in words for part in word.split(",") if part.strip()]
-    if not ids:
-        raise InputError("--rule", f"{words[0]!r} names no rule; `schedproof rules` lists them")
-    return select(catalogue, ids)
+    return meant(catalogue, rule_words("--rule", words))
 
 
 def judged_by(
@@ -31,8 +28,10 @@ def judged_by(
     revision: str,
     target: TargetSpec,
     lockstep: str | None = None,
+    exclude: Sequence[str] = (),
 ) -> Sequence[Rule]:
-    """The rules that --rule names (`A,B` means A and B), else all of the system's catalogue.
+    """The rules that --rule means (`A,B` as A and B, ALL-* as each that it matches and that can be
+    checked here), else all of the system's catalogue; without those that are excluded.
 
     `lockstep`: the revision whose model decides beside the target, or "none"; by default that of
     `revision`, where lockstep applies to it.
@@ -40,18 +39,55 @@ def judged_by(
     Raises:
         InputError, CatalogueError: one that cannot be checked here at all.
     """
-    chosen: Sequence[Rule] = picked(load(system), words) if words else load(system)
-    if words and lockstep == NO_LOCKSTEP and any(rule.id == LOCKSTEP for rule in chosen):
+    catalogue = load(system)
+    named = (
+        picked(catalogue, words) if words else dict.fromkeys([one.id for one in catalogue], False)
+    )
+    left_out = excluded(catalogue, exclude)
+    chosen: Sequence[Rule] = [rule for rule in catalogue if rule.id in named]
+    if lockstep == NO_LOCKSTEP and named.get(LOCKSTEP):
         raise InputError("--rule", f"{LOCKSTEP} contradicts --lockstep {NO_LOCKSTEP}")
     if lockstep is not None:
         chosen = _compared_with(lockstep, system, chosen)
-    for rule in chosen if words else ():
+    for rule in chosen:
+        if not named[rule.id]:
+            continue
+        if rule.id in left_out:
+            raise InputError("--exclude", f"{rule.id} is what --rule names; valid: one of the two")
         check_applies(rule, revision)
-        if rule.id == LOCKSTEP and target.is_plain_model and not rule.beside:
+        if _is_itself(rule, target):
             raise InputError(
                 "--rule", f"{rule.id} compares a target with the model; valid: any other target"
             )
-    return chosen
+    return [
+        rule
+        for rule in chosen
+        if rule.id not in left_out
+        and (not words or named[rule.id] or _can_be_judged(rule, revision, target))
+    ]
+
+
+def excluded(catalogue: Sequence[Rule], words: Sequence[str]) -> frozenset[str]:
+    """The ids that --exclude means.
+
+    Raises:
+        InputError, CatalogueError: one that is not there, or without which no run can be judged.
+    """
+    ids = frozenset(meant(catalogue, rule_words("--exclude", words)))
+    if always := sorted(ids & {NEVER_CRASHES, NEVER_HANGS}):
+        raise InputError(
+            "--exclude", f"{always[0]}: a crash or a hang ends every run; valid: any other rule"
+        )
+    return ids
+
+
+def _can_be_judged(rule: Rule, revision: str, target: TargetSpec) -> bool:
+    return applies(rule, revision) and not _is_itself(rule, target)
+
+
+def _is_itself(rule: Rule, target: TargetSpec) -> bool:
+    """Lockstep would compare the model with itself."""
+    return rule.id == LOCKSTEP and target.is_plain_model and not rule.beside
 
 
 def _compared_with(lockstep: str, system: str, rules: Sequence[Rule]) -> Sequence[Rule]:

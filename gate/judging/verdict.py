@@ -1,6 +1,7 @@
 """The result of a gate as data: `schedproof/verdict@1`."""
 
 from collections import Counter
+from collections.abc import Collection
 from typing import Any, Literal
 
 import msgspec
@@ -10,7 +11,14 @@ from .deviations import Judged
 
 FORMAT = "schedproof/verdict@1"
 Status = Literal[
-    "held", "violated", "known", "not_observable", "not_exercised", "inconclusive", "planned"
+    "held",
+    "violated",
+    "known",
+    "excluded",
+    "not_observable",
+    "not_exercised",
+    "inconclusive",
+    "planned",
 ]
 
 
@@ -66,7 +74,8 @@ class Finding(msgspec.Struct, frozen=True):
 class RuleVerdict(msgspec.Struct, frozen=True):
     """One rule. `exercised` counts the steps in which its witness occurred.
 
-    "known": it broke as the user's file of deviations says, and not otherwise.
+    "known": it broke as the user's file of deviations says, and not otherwise. "excluded": the user
+    says that it is not meant, `message` says why.
 
     `divergence`: what is known of releases like the target that do otherwise than the rule says.
     """
@@ -106,13 +115,13 @@ class Verdict(msgspec.Struct, frozen=True):
 
 def exit_code(
     rules: tuple[RuleVerdict, ...],
-    chosen: bool,
+    named: Collection[str],
     interrupted: bool,
     deviations: tuple[Judged, ...] = (),
 ) -> int:
     """0 conforms, 1 a rule is broken or a deviation is out of date, 3 inconclusive.
 
-    Rules that the user chose by name must have been exercised: a pass of what never was exercised
+    Rules that the user named in full must have been exercised: a pass of what never was exercised
     would be vacuous. Otherwise one exercised rule is enough, and the report names the others.
     """
     statuses = [rule.status for rule in rules]
@@ -122,6 +131,6 @@ def exit_code(
         return INCONCLUSIVE
     if any(one.state != "known" for one in deviations):
         return BROKEN
-    if chosen and any(status not in ("held", "known") for status in statuses):
+    if any(rule.id in named and rule.status not in ("held", "known") for rule in rules):
         return INCONCLUSIVE
     return CONFORMS

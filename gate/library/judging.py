@@ -1,8 +1,9 @@
 """Judging from Python: `judge`, `replay` and `search`."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from types import MappingProxyType
 from typing import NamedTuple
 
 from ...model.errors import InputError
@@ -14,6 +15,7 @@ from ...properties.predicates.predicate import Broken
 from ...properties.search.run import run_search
 from ...properties.search.state import Search, SearchOptions
 from ...properties.shrinking.shrink import shrink
+from ...spec.catalogue import load
 from ..console.option_checks import at_least, option
 from ..judging.context import GateContext, GateOptions
 from ..judging.deviations import Deviations
@@ -21,7 +23,7 @@ from ..judging.events import Event
 from ..judging.hypothesis_home import set_hypothesis_home
 from ..judging.judge import judge as judge_context
 from ..judging.profiles import PROFILES
-from ..judging.rule_choice import judged_by
+from ..judging.rule_choice import excluded, judged_by, picked
 from ..judging.run import run_gate
 from ..judging.verdict import Verdict
 from ..targets.config_changes import read_changes
@@ -61,8 +63,11 @@ def gate_options(
     jobs: int = 1,
     lockstep: str | None = None,
     changes: Sequence[str] = (),
+    exclude: Sequence[str] = (),
+    by_design: Mapping[str, str] = MappingProxyType({}),
 ) -> GateOptions:
-    """The options of a gate, checked; None means what the target implies.
+    """The options of a gate, checked; None means what the target implies. `by_design`: by rule, why
+    it is not judged.
 
     Raises:
         InputError, CatalogueError: an option that means nothing; the message names it.
@@ -81,12 +86,17 @@ def gate_options(
     at_least("--seed", seed, 0)
     at_least("--max-failures", max_failures, 1)
     at_least("--jobs", jobs, 1)
+    catalogue = load(system)
+    left_out = {**dict.fromkeys(excluded(catalogue, exclude), "--exclude"), **by_design}
+    named = picked(catalogue, rules) if rules else {}
     return GateOptions(
         spec=spec,
         system=system,
         revision=resolved,
-        rules=judged_by(system, rules, resolved, spec, lockstep),
+        rules=judged_by(system, rules, resolved, spec, lockstep, tuple(left_out)),
         chosen=bool(rules),
+        named=frozenset(rule for rule, in_full in named.items() if in_full),
+        excluded=left_out,
         profile_name=profile,
         seed=seed,
         max_failures=max_failures,
@@ -113,6 +123,7 @@ def judge(
     corpus: Sequence[Scenario] = (),
     jobs: int = 1,
     lockstep: str | None = None,
+    exclude: Sequence[str] = (),
     report: Callable[[Event], None] = lambda _: None,
 ) -> Verdict:
     """Judge a scheduler as `schedproof gate` does; the verdict has one entry per rule.
@@ -128,6 +139,7 @@ def judge(
         jobs: processes; 1 for a target that is an object.
         lockstep: the revision whose model decides beside the target, or "none"; None: as the
             rule says.
+        exclude: ids or patterns of rules that the target breaks on purpose.
         report: receives every event while the gate runs.
 
     Raises:
@@ -147,6 +159,7 @@ def judge(
             corpus=corpus,
             jobs=jobs,
             lockstep=lockstep,
+            exclude=exclude,
         )
     if isinstance(target, str | TargetSpec):
         return run_gate(options, Deviations(), report)[0]

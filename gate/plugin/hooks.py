@@ -19,7 +19,8 @@ OPTIONS = {
     "system": "the system whose rules apply (default: by the target)",
     "revision": "the published behaviour that is meant (default: by the target)",
     "corpus": "a folder of scenarios, a test each (default: schedproof-corpus, if there is one)",
-    "deviations": "a file of failures that are known",
+    "deviations": "a file of failures that are known, and of rules that are broken by design",
+    "exclude": "rules that are broken on purpose, A,B",
     "seed": "the same seed gives the same runs (default: 0)",
 }
 ON_THE_COMMAND_LINE = ("target", "profile", "seed")

@@ -14,9 +14,11 @@ from ...properties.predicates.rules import applies
 from ...spec.catalogue import CatalogueError, Rule, load
 from ..console.option_checks import option
 from ..console.output import one_line
+from ..files.project_file import read_project
 from ..files.scenario_file import FileError
 from ..judging.deviations import Deviations, read_deviations
 from ..judging.profiles import PROFILES
+from ..judging.rule_choice import excluded
 from ..targets.supported_releases import ReleaseError
 from ..targets.target_spec import TargetSpec, UnknownTargetError, parse_target
 
@@ -35,6 +37,7 @@ class Setting(NamedTuple):
     corpus: Path
     deviations: Deviations
     rules: Sequence[Rule]
+    excluded: Mapping[str, str]
 
 
 def read_setting(root: Path, given: Mapping[str, str]) -> Setting:
@@ -50,6 +53,7 @@ def read_setting(root: Path, given: Mapping[str, str]) -> Setting:
 
 
 def _read(root: Path, given: Mapping[str, str]) -> Setting:
+    given = _with_those_of_the_project(root, given)
     spec = parse_target(given["target"])
     system = given["system"] or spec.default_system
     with option("schedproof_system"):
@@ -71,5 +75,20 @@ def _read(root: Path, given: Mapping[str, str]) -> Setting:
     if given["deviations"]:
         path = root / given["deviations"]
         deviations = read_deviations(path, system, catalogue, datetime.date.today())
+    words = [given["exclude"]] if given["exclude"] else []
+    left_out = {**dict.fromkeys(excluded(catalogue, words), "excluded"), **deviations.by_design}
     rules = [rule for rule in catalogue if applies(rule, revision) and rule.checked]
-    return Setting(*(spec, system, revision, profile, int(seed), corpus, deviations, rules))
+    return Setting(
+        *(spec, system, revision, profile, int(seed), corpus, deviations, rules, left_out)
+    )
+
+
+def _with_those_of_the_project(root: Path, given: Mapping[str, str]) -> Mapping[str, str]:
+    """What `[tool.schedproof]` says of the target, where pytest's own keys say nothing; not how
+    much is searched: tests are run more often than a gate."""
+    project = read_project(root).given
+    if project.get("target", given["target"]) != given["target"]:
+        return given  # of another target
+    project["exclude"] = ",".join(project.get("exclude", ()))
+    keys = ("system", "revision", "corpus", "deviations", "exclude")
+    return {**given, **{key: given[key] or project.get(key, "") for key in keys}}

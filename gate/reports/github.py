@@ -15,7 +15,12 @@ from ..judging.events import Began, Event, Found, Judged
 from ..judging.verdict import RuleVerdict, Verdict
 from .outcome import because, broken_off, out_of_date, result
 
-SHOWN = ("violated", "known", "inconclusive")  # rules that get a row of their own in the summary
+SHOWN = (
+    "violated",
+    "known",
+    "excluded",
+    "inconclusive",
+)  # rules that get a row of their own in the summary
 PUNCTUATION = re.compile(r"([!#$&()*+\-./:<>?@\[\\\]^_`{|}~])")
 
 

@@ -16,6 +16,7 @@ ELEMENTS = {
     "held": None,
     "violated": "failure",
     "known": "skipped",
+    "excluded": "skipped",
     "not_observable": "skipped",
     "not_exercised": "skipped",
     "inconclusive": "error",

@@ -17,6 +17,7 @@ MARKS = {
     "held": ("held", "green"),
     "violated": ("BROKEN", "red"),
     "known": ("known", "magenta"),
+    "excluded": ("excluded", "yellow"),
     "diverges": ("diverges", "magenta"),
     "not_observable": ("not observable", "yellow"),
     "not_exercised": ("not exercised", "yellow"),
@@ -25,6 +26,7 @@ MARKS = {
 }
 COUNTED = (
     "known",
+    "excluded",
     "not_exercised",
     "not_observable",
     "inconclusive",

@@ -15,10 +15,14 @@ def replay_options(
     step_limit: float = STEP_LIMIT,
     memory_limit: int = MEMORY_LIMIT,
     lockstep: str | None = None,
+    exclude: Sequence[str] = (),
 ) -> str:
     """The options of `schedproof replay` that repeat a run, quoted for a shell, after a space."""
-    words = [] if target.is_plain_model else ["--target", target.text]
+    words = ["--target", target.text]
+    if target.is_plain_model and not target.beside_another:
+        words = []
     words += ["--rule", ",".join(rules)] if rules else []
+    words += ["--exclude", ",".join(exclude)] if exclude and not rules else []
     words += ["--lockstep", lockstep] if lockstep is not None else []
     words += ["--step-limit", f"{step_limit:g}"] if step_limit != STEP_LIMIT else []
     words += ["--memory-limit", f"{memory_limit}"] if memory_limit != MEMORY_LIMIT else []

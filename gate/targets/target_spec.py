@@ -38,6 +38,7 @@ class TargetSpec:
         release: of `NAME==VERSION`.
         scheduler: a scheduler class in the place of the release's own: FILE.py:CLASS or
             DIR:PACKAGE.MODULE.CLASS, FILE and DIR absolute.
+        beside_another: a project names another target; a replay has to name this one.
         checkout, folder: of `NAME:DIR`, what it is a checkout of, and where; "" where only an
             environment variable names the folder.
     """
@@ -52,6 +53,7 @@ class TargetSpec:
     scheduler: str = ""
     checkout: Checkout | None = None
     folder: str = ""
+    beside_another: bool = False
 
     def __str__(self) -> str:
         return self.text

@@ -123,12 +123,16 @@ class Engine(SchedulerView):
         if self._loads is not None:
             said = importlib.import_module("vllm.v1.outputs").KVConnectorOutput
             report = self._loads.step()
-            held = self.blocks()
+            failed = {
+                name: right
+                for name, right in report.landed.items()
+                if right < self.requests[name].num_computed_tokens
+            }
+            held = self.blocks() if failed else {}
             lost = {
                 block
-                for name, right in report.landed.items()
+                for name, right in failed.items()
                 for block in held.get(name, ())[right // self.config["block_size"] :]
-                if right < self.requests[name].num_computed_tokens
             }
             output.kv_connector_output = said(
                 finished_recving={*report.landed} or None,

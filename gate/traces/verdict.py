@@ -140,7 +140,7 @@ def conclude(
 ) -> TraceVerdict:
     """The verdict on all runs. A trace without a run is inconclusive."""
     parts = tuple(_part(file, one, explained) for one in judged)
-    codes = [verdict.exit_code(one.rules, bool(chosen), interrupted) for one in parts if one.rules]
+    codes = [verdict.exit_code(one.rules, chosen, interrupted) for one in parts if one.rules]
     there = {entry.id for part in parts for entry in part.rules}
     inapplicable = tuple(rule for rule in chosen if parts and rule not in there)
     if inapplicable:

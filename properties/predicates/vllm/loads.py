@@ -20,7 +20,7 @@ def runs_too_early(history: RunHistory, step: Step) -> str | None:
     aborted, they are free then, and not before (V1-R20)."""
     now, before = step.blocks or {}, (history.last.blocks if history.last else None) or {}
     for one in history.requests.values():
-        if not loads.loading(one):
+        if not loads.loading(one) or loads.is_sent(one):
             continue
         if one.id in step.scheduled:
             return f"{one.id} is scheduled, its load takes {one.load_left} more steps"

@@ -88,7 +88,7 @@ def test_the_page_is_called_after_the_file(file: str, name: str) -> None:
         ),
         ("s.json --target nothing", "TARGET 'nothing' is not understood"),
         ("t --target model", "--target: model: t is a trace, which is not run again"),
-        ("t --rule ALL-R99", "--rule: 'ALL-R99' is no rule"),
+        ("t --rule ALL-R99", "no rule 'ALL-R99'"),
         ("bad", "bad: line 1: "),
         ("empty", "empty: not JSON"),
     ],

@@ -5,7 +5,13 @@ from pathlib import Path
 import pytest
 
 import schedproof.gate.corpus
-from schedproof.gate.corpus.builtin_scenarios import builtin_scenarios, longest, seed_corpus
+from schedproof.gate.corpus.builtin_scenarios import (
+    builtin_scenarios,
+    longest,
+    scenario_named,
+    seed_corpus,
+)
+from schedproof.gate.files.scenario_file import FileError, write_scenario
 from schedproof.model.scenario import Request, Scenario
 from schedproof.model.target import ModelTarget
 from schedproof.properties.checking.replay import replay
@@ -83,3 +89,20 @@ def test_no_replay_takes_longer_than_the_longest() -> None:
     outcome = replay(ModelTarget(), scenario, load("spyre"))
     assert outcome.finished
     assert outcome.steps <= longest(scenario)
+
+
+def test_a_built_in_scenario_is_found_by_its_name(tmp_path: Path) -> None:
+    named = scenario_named("late-arrivals-before-961")
+    assert named == builtin_scenarios("spyre")["late-arrivals-before-961.json"]
+    assert scenario_named("late-arrivals-before-961.json") == named
+    written = write_scenario(named, tmp_path, "SPY-R07")
+    assert scenario_named(str(written)) == named
+
+
+def test_a_name_close_to_one_says_which(tmp_path: Path) -> None:
+    with pytest.raises(FileError, match="did you mean late-arrivals-before-961"):
+        scenario_named("late-arrivals-before-96")
+    with pytest.raises(FileError, match=r"none\.json: cannot be read"):
+        scenario_named("none.json")
+    with pytest.raises(FileError, match="cannot be read"):
+        scenario_named(str(tmp_path / "late-arrivals-before-961"))

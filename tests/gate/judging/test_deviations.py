@@ -311,3 +311,33 @@ def test_a_run_goes_on_past_what_is_known_and_the_replay_asks_for_the_new_rule_o
     assert found[0].replay.endswith(" --rule SPY-R22")
     again = replay(StrangersThenSilence(), found[0].scenario, select(RULES, ["SPY-R22"]))
     assert again.broken[0].step == found[0].finding.step
+
+
+BY_DESIGN = '[[by_design]]\nrule = "{}"\nreason = "our queue goes by deadline"\n'
+
+
+def test_a_rule_that_is_broken_by_design_is_read_with_its_reason(tmp_path: Path) -> None:
+    known = reading(tmp_path, BY_DESIGN.format("SPY-R53"), BY_DESIGN.format("SPY-R4*"))
+    assert known.by_design["SPY-R53"] == "by design: our queue goes by deadline"
+    assert {"SPY-R42", "SPY-R47"} <= known.by_design.keys()
+    assert known.entries == ()
+
+
+@pytest.mark.parametrize(
+    ("rule", "says"),
+    [
+        ("SPY-R999", "$.by_design[0].rule: no rule 'SPY-R999'"),
+        ("FOO-*", "$.by_design[0].rule: no rule matches 'FOO-*'"),
+        ("ALL-R01", "$.by_design[0].rule: ALL-R01: a crash or a hang ends every run"),
+        (",", "$.by_design[0].rule: ',' names no rule"),
+    ],
+)
+def test_what_cannot_be_by_design_is_named(tmp_path: Path, rule: str, says: str) -> None:
+    with pytest.raises(FileError) as error:
+        reading(tmp_path, BY_DESIGN.format(rule))
+    assert says in str(error.value)
+
+
+def test_a_rule_is_known_or_by_design(tmp_path: Path) -> None:
+    with pytest.raises(FileError, match=r"\$\.known\[0\]\.rule: ALL-R03 is in \[\[by_design\]\]"):
+        reading(tmp_path, entry(version="1"), BY_DESIGN.format("ALL-R03"))

@@ -1,0 +1,112 @@
+"""What `[tool.schedproof]` says, as defaults of the options of each command."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import typer
+
+from ...model.errors import InputError
+from ...spec.systems import first_system
+from ..files.project_file import Project, read_project
+from ..judging.profiles import PROFILES
+from ..targets.supported_releases import ReleaseError
+from ..targets.target_spec import TargetSpec, UnknownTargetError, parse_target
+
+RULES_OF = ("target", "system", "revision")
+# By command, the keys that its options have. A word of the command line goes before each.
+KEYS = {
+    "gate": (*RULES_OF, "profile", "corpus", "deviations", "exclude", "rules"),
+    "doctor": RULES_OF,
+    "replay": ("target", "system", "exclude", "rules"),
+    "show": ("target", "system", "exclude", "rules"),
+    "step": RULES_OF,
+    "diff": ("system", "revision"),
+    "explore": ("system", "revision"),
+    "rules": ("system",),
+}
+CORPUS_KEYS = {
+    **dict.fromkeys(("add", "run", "prune", "verify"), ("target", "corpus")),
+    "minimize": ("target",),
+    "list": ("corpus",),
+    "export": ("corpus", "target"),
+    "generate": ("system", "revision", "corpus"),
+}
+
+
+def defaults() -> dict[str, Any]:
+    """By command and option, what the folder's pyproject.toml says.
+
+    Raises:
+        FileError: it says what means nothing.
+        InputError: an unknown profile.
+    """
+    project = read_project()
+    if project.profile is not None and project.profile not in PROFILES:
+        valid = ", ".join(PROFILES)
+        raise InputError(
+            "pyproject.toml: tool.schedproof.profile", f"{project.profile!r}; valid: {valid}"
+        )
+    commands: dict[str, Any] = {name: _given(project, keys) for name, keys in KEYS.items()}
+    return commands | {
+        "corpus": {name: _given(project, keys) for name, keys in CORPUS_KEYS.items()}
+    }
+
+
+def with_its_target(context: typer.Context, option: typer.CallbackParam, value: Any) -> Any:
+    """What the project says goes with its target: a release or a checkout that the command line
+    names has a system and a revision of its own, and other rules."""
+    name = str(option.name)
+    asked = context.params.get("target", context.params.get("target_a"))
+    if asked is None or from_project(context, "target") or not from_project(context, name):
+        return value
+    system = _own_system(str(asked))
+    if system is None or (name != "revision" and system == _system(context)):
+        return value
+    return None
+
+
+def named_target(
+    context: typer.Context, text: str, path: Path | None = None, scheduler_cls: str | None = None
+) -> TargetSpec:
+    """The target of a command line; it says so where a replay would mean the project's instead.
+
+    Raises:
+        UnknownTargetError, ReleaseError, InputError: as for `parse_target`.
+    """
+    spec = parse_target(text, path, scheduler_cls)
+    other = (context.default_map or {}).get("target", text) != text
+    return replace(spec, beside_another=other)
+
+
+def of_its_system(
+    context: typer.Context, name: str, value: list[str] | None, system: str
+) -> list[str] | None:
+    """What an option says of rules: nothing, where the project says it of another system's."""
+    if from_project(context, name) and system != (_system(context) or first_system()):
+        return None
+    return value
+
+
+def from_project(context: typer.Context, name: str) -> bool:
+    """The value of the option is what the project says."""
+    source = context.get_parameter_source(name)
+    return source is not None and source.name == "DEFAULT_MAP"
+
+
+def _given(project: Project, keys: tuple[str, ...]) -> dict[str, Any]:
+    return {key: value for key, value in project.given.items() if key in keys}
+
+
+def _system(context: typer.Context) -> str | None:
+    """The system of the project's target."""
+    there = context.default_map or {}
+    said: str | None = there.get("system")
+    return said or _own_system(there.get("target", ""))
+
+
+def _own_system(target: str) -> str | None:
+    try:
+        return parse_target(target).own_system
+    except (InputError, ReleaseError, UnknownTargetError):
+        return None  # what is wrong with it is said when it is read

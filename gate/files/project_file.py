@@ -1,0 +1,101 @@
+"""`[tool.schedproof]` of the pyproject.toml of a folder: what its commands mean where nothing is
+said.
+
+    [tool.schedproof]
+    target = "my_pkg.sched:make_target"
+    system = "vllm"
+    deviations = "known.toml"
+    exclude = ["V1-R09"]
+"""
+
+import tomllib
+from pathlib import Path
+from typing import Annotated, Any
+
+import msgspec
+
+from ...model.errors import InputError
+from ...model.systems import check_system, resolve_revision
+from .scenario_file import FileError
+
+FILE = Path("pyproject.toml")
+TABLE = "tool.schedproof"
+Words = Annotated[str, msgspec.Meta(min_length=1)]
+
+
+class Project(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """The keys, each as the option of its name; paths are seen from the folder.
+
+    Attributes:
+        target: the scheduler under test.
+        system, revision: the rules that apply to it.
+        profile: how much a gate searches.
+        corpus: the folder of its regression scenarios.
+        deviations: the file of what is known to fail.
+        exclude: rules that it breaks on purpose.
+        rules: a module of rules of its own.
+    """
+
+    target: Words | None = None
+    system: Words | None = None
+    revision: Words | None = None
+    profile: Words | None = None
+    corpus: Words | None = None
+    deviations: Words | None = None
+    exclude: tuple[Words, ...] = ()
+    rules: Words | None = None
+
+    @property
+    def given(self) -> dict[str, Any]:
+        """The keys that have a value."""
+        found: dict[str, Any] = msgspec.to_builtins(self)
+        return found | ({"exclude": [*self.exclude]} if self.exclude else {})
+
+
+def read_project(folder: Path = Path()) -> Project:
+    """The table of the folder's pyproject.toml; empty without one.
+
+    Raises:
+        FileError: no TOML, an unknown key, or a value that means nothing.
+    """
+    path = folder / FILE
+    if not path.exists():
+        return Project()
+    try:
+        data = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise FileError(f"{path}: cannot be read ({error.strerror})") from None
+    except UnicodeDecodeError as error:
+        raise FileError(f"{path}: byte {error.start} is not UTF-8") from None
+    except (ValueError, RecursionError) as error:
+        raise FileError(f"{path}: not TOML: {error}") from None
+    tools = data.get("tool", {})
+    table = tools.get("schedproof") if isinstance(tools, dict) else None
+    return Project() if table is None else _project(table, path)
+
+
+def _project(table: Any, path: Path) -> Project:
+    try:
+        read = msgspec.convert(table, Project)
+    except msgspec.ValidationError as error:
+        problem, _, place = str(error).partition(" - at `$")
+        valid = ", ".join(Project.__struct_fields__)
+        raise FileError(f"{path}: {TABLE}{place.rstrip('`')}: {problem}; valid: {valid}") from None
+    key = "system"
+    try:
+        if read.system is not None:
+            check_system(read.system)
+            key = "revision"
+            resolve_revision(read.system, read.revision)
+        elif read.revision is not None:
+            raise InputError("", f"{read.revision!r:.60}; valid: with a system")
+    except InputError as error:
+        where = key if read.system is not None else "revision"
+        raise FileError(f"{path}: {TABLE}.{where}: {error.problem}") from None
+    for name in ("corpus", "deviations", "rules"):
+        place = getattr(read, name)
+        if place is not None and not (path.parent / place).exists():
+            raise FileError(
+                f"{path}: {TABLE}.{name}: {place!r} does not exist; valid: a path in here"
+            )
+    return read

@@ -1,0 +1,89 @@
+"""`[tool.schedproof]` on the command line: what a command takes from it, and what goes before."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from ...command_line import Run, runner
+
+TABLE = '[tool.schedproof]\ntarget = "model"\nsystem = "vllm"\nprofile = "quick"\n'
+Said = Callable[[str], None]
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Run:
+    monkeypatch.chdir(tmp_path)
+    return runner(monkeypatch, capfd)
+
+
+@pytest.fixture
+def said(run: Run, tmp_path: Path) -> Said:
+    return lambda more: (tmp_path / "pyproject.toml").write_text(TABLE + more) and None
+
+
+def test_a_gate_needs_no_word(run: Run, said: Said) -> None:
+    said('exclude = ["V1-*", "V1CP-*"]\n')
+    result = run("gate")
+    assert result.code == 0, result
+    assert "schedproof model of vllm documented" in result.out
+    assert "excluded       V1-R09   head of the line: --exclude" in result.out
+
+
+def test_the_command_line_goes_before(run: Run, said: Said) -> None:
+    said("")
+    assert "SPY-R07" in run("rules", "--system", "spyre").out
+    assert "V1-R05" in run("rules").out
+    assert run("rules", "SPY-R07").code == 0  # an id says which system it is of
+    assert "--profile: 'x'; valid" in run("gate", "--profile", "x").err
+
+
+def test_a_target_with_a_system_of_its_own_keeps_it(run: Run, said: Said) -> None:
+    said('exclude = ["V1-R09"]\n')
+    (Path.cwd() / "there").mkdir()
+    result = run("gate", "nano-vllm", "--path", "there")
+    assert "V1-R09" not in result.err  # which nano-vLLM does not have
+    assert "there" in result.err
+
+
+def test_a_replay_of_the_model_names_it_beside_another_target(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "pyproject.toml").write_text('[tool.schedproof]\ntarget = "mine:Target"\n')
+    result = run("replay", "late-arrivals-before-961", "--quiet", "--target", "model")
+    assert result.code == 1
+    assert "replay:   schedproof replay late-arrivals-before-961 --target model\n" in result.out
+    assert "cannot import 'mine'" in run("replay", "late-arrivals-before-961").err
+
+
+def test_rules_of_another_system_are_no_part_of_a_replay(run: Run, said: Said) -> None:
+    said('exclude = ["V1-R09"]\n')
+    assert run("replay", "late-arrivals-before-961", "--quiet").code == 1
+
+
+def test_the_corpus_is_that_of_the_project(run: Run, said: Said, tmp_path: Path) -> None:
+    (tmp_path / "cases").mkdir()
+    said('corpus = "cases"\n')
+    run("corpus", "add", "late-arrivals-before-961", "--as-it-is")
+    assert len([*(tmp_path / "cases").glob("*.json")]) == 1
+    assert "late-arrivals-before-961" not in run("corpus", "list").err
+
+
+@pytest.mark.parametrize(
+    ("more", "says"),
+    [
+        ('colour = "red"\n', "pyproject.toml: tool.schedproof: Object contains unknown field"),
+        ('exclude = ["V1-R999"]\n', "no rule 'V1-R999'"),
+    ],
+)
+def test_what_means_nothing_is_said_by_every_command(
+    run: Run, said: Said, more: str, says: str
+) -> None:
+    said(more)
+    result = run("gate")
+    assert (result.code, result.out) == (2, "")
+    assert says in result.err
+    assert result.err.count("\n") == 1
+
+
+def test_an_unknown_profile_is_said(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "pyproject.toml").write_text('[tool.schedproof]\nprofile = "long"\n')
+    assert "pyproject.toml: tool.schedproof.profile: 'long'; valid: quick" in run("rules").err

@@ -1,0 +1,74 @@
+"""Which rules --rule and --exclude mean."""
+
+import pytest
+
+from schedproof.gate.judging.rule_choice import judged_by
+from schedproof.gate.judging.verdict import RuleVerdict, exit_code
+from schedproof.gate.targets.target_spec import MODEL, parse_target
+from schedproof.model.errors import InputError
+from schedproof.spec.catalogue import CatalogueError
+
+MINE = parse_target("mine:Target")
+
+
+def ids(*words: str, exclude: tuple[str, ...] = (), target: object = MINE) -> list[str]:
+    rules = judged_by("vllm", words or None, "documented", target, None, exclude)  # type: ignore[arg-type]
+    return [rule.id for rule in rules]
+
+
+def test_a_pattern_means_each_checked_rule_that_it_matches() -> None:
+    chosen = ids("ALL-*")
+    assert chosen[0] == "ALL-R01"
+    assert {one[:4] for one in chosen} == {"ALL-"}
+    assert "ALL-R07" in chosen
+    assert ids("V1-R0?", "V1-R05") == ids("V1-R0?")
+
+
+def test_a_pattern_leaves_out_what_cannot_be_asked_of_the_target() -> None:
+    assert "ALL-R07" not in ids("ALL-*", target=MODEL)
+    with pytest.raises(InputError, match="ALL-R07 compares a target with the model"):
+        ids("ALL-R07", target=MODEL)
+
+
+def test_what_is_excluded_is_not_judged() -> None:
+    assert "V1-R09" in ids()
+    assert "V1-R09" not in ids(exclude=("V1-R09",))
+    assert not {*ids(exclude=("V1*",))} & {*ids("V1*")}
+    assert ids("V1-R0?", exclude=("V1-R09",)) == [one for one in ids("V1-R0?") if one != "V1-R09"]
+
+
+@pytest.mark.parametrize(
+    ("words", "exclude", "says"),
+    [
+        (("V1-R09",), ("V1-R09",), "--exclude: V1-R09 is what --rule names"),
+        ((), ("ALL-R01",), "--exclude: ALL-R01: a crash or a hang ends every run"),
+        ((), ("ALL-R0*",), "--exclude: ALL-R01"),
+        ((), (",",), "--exclude: ',' names no rule"),
+        ((",",), (), "--rule: ',' names no rule"),
+    ],
+)
+def test_what_contradicts_itself_is_refused(
+    words: tuple[str, ...], exclude: tuple[str, ...], says: str
+) -> None:
+    with pytest.raises(InputError) as error:
+        ids(*words, exclude=exclude)
+    assert says in str(error.value)
+
+
+@pytest.mark.parametrize("word", ["V2-*", "V1-R999"])
+def test_a_word_that_means_no_rule_is_refused(word: str) -> None:
+    for asked in ({"words": (word,)}, {"exclude": (word,)}):
+        with pytest.raises(CatalogueError, match="no rule"):
+            ids(*asked.get("words", ()), exclude=asked.get("exclude", ()))
+
+
+def test_a_rule_named_in_full_must_have_been_exercised_and_an_excluded_one_not() -> None:
+    rules = (
+        RuleVerdict("A", "held"),
+        RuleVerdict("B", "not_exercised"),
+        RuleVerdict("C", "excluded"),
+    )
+    assert exit_code(rules, (), False) == 0
+    assert exit_code(rules, ("A",), False) == 0
+    assert exit_code(rules, ("B",), False) == 3
+    assert exit_code(rules[1:], (), False) == 3  # nothing was judged
