@@ -15,10 +15,12 @@ def _system(
     title: str,
     *revisions: str,
     proven: bool = False,
+    explored: bool = True,
     schedulers: tuple[str, ...],
     followed_by: Mapping[str, tuple[str, ...]] = MappingProxyType({}),
 ) -> System:
-    """A system whose parts lie where the built-in ones have them; `proven`: some of its rules."""
+    """A system whose parts lie where the built-in ones have them; `proven`: some of its rules;
+    `explored`: it has small scopes."""
     properties = "schedproof.properties"
     return System(
         name=name,
@@ -30,11 +32,11 @@ def _system(
         predicates=f"{properties}.predicates.{name}:PREDICATES",
         generators=f"{properties}.search.{name}",
         setup=f"schedproof.gate.targets.setup:{name.upper()}",
-        space=f"schedproof.solver.{name}.space:SPACE",
+        space=f"schedproof.solver.{name}.space:SPACE" if explored else None,
         decided=f"schedproof.solver.{name}.other_rules:DECIDED" if proven else None,
         neutral=f"{properties}.checking.terms:{name.upper()}",
         mutants=f"{properties}.mutants.{name}:MUTANTS",
-        out_of_scope=f"{properties}.mutants.{name}:OUT_OF_SCOPE",
+        out_of_scope=f"{properties}.mutants.{name}:OUT_OF_SCOPE" if schedulers else None,
         schedulers=schedulers,
         followed_by=followed_by,
     )
@@ -70,5 +72,13 @@ def register_builtin() -> None:
             *("llmservingsim", "LLMServingSim", "documented", "head"),
             schedulers=("llmservingsim",),
             followed_by={"head": PREEMPTS},
+        )
+    )
+    register(
+        _system(
+            *("generic", "Any scheduler", "documented"),
+            explored=False,
+            schedulers=(),
+            followed_by={"documented": PREEMPTS},
         )
     )

@@ -9,16 +9,19 @@ from .faults import ConfigRefused, TargetBroken, TargetCrashed
 from .observation import FIELDS, NULLABLE, REQUIRED, Step
 
 DEFAULTS = "defaults"
+CHOICES = "config_keys"
 
 
 class Started(NamedTuple):
-    """What a target says of itself: name, version, the step fields that it shows, and by
-    configuration key what it does where a configuration does not give the key."""
+    """What a target says of itself: name, version, the step fields that it shows, by configuration
+    key what it does where a configuration does not give the key, and by key of its own the values
+    that a configuration of the generic system may have in `own`."""
 
     name: str
     version: str
     observes: frozenset[str]
     defaults: Mapping[str, Any] = {}
+    choices: Mapping[str, tuple[Any, ...]] = {}
 
     @property
     def shows(self) -> frozenset[str]:
@@ -49,7 +52,19 @@ def read_started(reply: Any) -> Started:
     defaults = reply.get(DEFAULTS, {})
     if not isinstance(defaults, Mapping):
         raise TargetBroken("start", f"defaults is {_text(defaults)}; valid: an object", "")
-    return Started(name, version, (frozenset(observes) & FIELDS) | REQUIRED, defaults)
+    shown = (frozenset(observes) & FIELDS) | REQUIRED
+    return Started(name, version, shown, defaults, _choices(reply.get(CHOICES, {})))
+
+
+def _choices(declared: Any) -> dict[str, tuple[Any, ...]]:
+    """By key of the target's own, its values."""
+    valid = "valid: an object that gives each key a list of values"
+    if not isinstance(declared, Mapping):
+        raise TargetBroken("start", f"{CHOICES} is {_text(declared)}; {valid}", "")
+    for key, values in declared.items():
+        if not isinstance(key, str) or not isinstance(values, list | tuple) or not values:
+            raise TargetBroken("start", f"{CHOICES} has {key!r}: {_text(values)}; {valid}", "")
+    return {key: tuple(values) for key, values in declared.items()}
 
 
 def read_ok(op: str, reply: Any) -> str | None:

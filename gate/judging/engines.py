@@ -25,11 +25,12 @@ def search_scale(
     scale: str,
     fixed: Mapping[str, Any] | None = None,
     known: frozenset[str] = frozenset(),
+    choices: Mapping[str, tuple[Any, ...]] | None = None,
 ) -> None:
     """Hypothesis at one scale, again and again while it finds rules that were not broken yet.
 
     `fixed`: the keys of the configuration that have one value only. `known`: the rules that are
-    known to break at this scale.
+    known to break at this scale. `choices`: by key that the target declares, its values.
     """
     began = time.monotonic()
     checked = {rule.id for rule in gate.options.rules if rule.checked}
@@ -51,6 +52,7 @@ def search_scale(
                     known,
                 ),
                 fixed=fixed or {},
+                choices=choices or {},
                 max_steps=steps,
             )
             before = _progress(

@@ -81,7 +81,7 @@ def _replays(probed: Probed) -> list[Part]:
 def _searches(probed: Probed, broken: dict[Part, frozenset[str]]) -> list[Part]:
     """A search of each scale, for rules that its seed corpus did not break."""
     return [
-        Part("search", part.scale, part.fixed, rules)
+        Part("search", part.scale, part.fixed, rules, probed.choices)
         for part, rules in broken.items()
         if part.kind == "seeds"
     ]

@@ -34,6 +34,7 @@ class Part:
 
     Attributes:
         fixed: keys of the configuration that have one value only.
+        choices: by key that the target declares, its values.
         known: of a search, the rules that are known to break at its scale.
     """
 
@@ -41,6 +42,7 @@ class Part:
     scale: str
     fixed: Mapping[str, Any] = field(default_factory=dict, hash=False)
     known: frozenset[str] = frozenset()
+    choices: Mapping[str, tuple[Any, ...]] = field(default_factory=dict, hash=False)
 
     def run(self, gate: GateContext) -> frozenset[str]:
         """Run it; the rules that a seed corpus breaks."""
@@ -49,7 +51,7 @@ class Part:
         if self.kind == "builtin":
             replay_builtin(gate)
         else:
-            search_scale(gate, self.scale, self.fixed, self.known)
+            search_scale(gate, self.scale, self.fixed, self.known, self.choices)
         return frozenset()
 
 

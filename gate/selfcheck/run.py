@@ -30,6 +30,7 @@ HOLDING = (
     ("nano_vllm", "documented"),
     ("llmservingsim", "documented"),
     ("llmservingsim", "head"),
+    ("generic", "documented"),
 )
 COMPARED = (
     ("spyre", "2.1.2"),
@@ -37,6 +38,7 @@ COMPARED = (
     ("vllm", "documented"),
     ("nano_vllm", "0.2.0"),
     ("llmservingsim", "head"),
+    ("generic", "documented"),
 )
 Task = tuple[Callable[..., Any], tuple[Any, ...]]
 

@@ -17,7 +17,7 @@ from ...properties.predicates.rules import LOCKSTEP, applies
 from ...properties.search.run import run_search
 from ...properties.search.state import Search, SearchOptions
 from ...solver.explored import ExploreOptions, Run
-from ...solver.systems import space_of
+from ...solver.systems import explored_systems, space_of
 from ...spec.catalogue import Rule, load
 from ..judging.profiles import PROFILES
 
@@ -105,7 +105,7 @@ def kill(number: int, quick: bool = False) -> Killed:
     mutant = mutants()[number]
     rules = [rule for rule in load(mutant.system) if rule.checked]
     answers = []
-    if mutant.target is ModelTarget:
+    if mutant.target is ModelTarget and mutant.system in explored_systems():
         answers.append(by_explorer(mutant, rules))
     if not (quick and answers and answers[0].found):
         answers.insert(0, by_hypothesis(mutant, rules))
@@ -180,7 +180,8 @@ def witnesses(system: str, revision: str, quick: bool = False) -> list[Witnessed
         if revision == "2.5.2":
             REPAIRED_2_5_2(stack)
         reported = [_at_stake_in_samples(system, revision, rules)]
-        if not quick or len(reported[0][0]) < len(rules):
+        wanted = not quick or len(reported[0][0]) < len(rules)
+        if wanted and system in explored_systems():
             reported.append(_at_stake_in_scopes(system, revision, rules))
     return [line for _, lines in reported for line in lines] + [
         Witnessed(

@@ -7,9 +7,9 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from ...model.errors import InputError
-from ...model.faults import ConfigRefused
+from ...model.faults import ConfigRefused, TargetBroken
 from ...model.replies import Started
-from ...model.systems import full_config
+from ...model.systems import config_keys, full_config
 from ...model.target import Target
 from ...properties.checking.session import Session
 from ...spec.catalogue import Rule
@@ -17,6 +17,7 @@ from ...spec.systems import part
 from .setup import POOL, Config, setup_of
 
 SCALES = ("small", "short", "tight")
+OWN = "own"  # the key of a configuration that has what a target declares
 
 
 class Subject(NamedTuple):
@@ -41,6 +42,11 @@ class Probed:
     scales: list[str] = field(default_factory=list)
     fixed: dict[str, Config] = field(default_factory=dict)
     left_out: list[str] = field(default_factory=list)
+
+    @property
+    def choices(self) -> dict[str, tuple[Any, ...]]:
+        """By key that the target declares, its values."""
+        return dict(self.started.choices)
 
 
 def probe(subject: Subject) -> Probed:
@@ -67,6 +73,10 @@ def probe(subject: Subject) -> Probed:
     if probed is None:
         tried = " and ".join(f"{scale} ({refusal})" for scale, refusal in refusals.items())
         raise ConfigRefused(f"the target refuses the configuration of every scale: {tried}")
+    if probed.choices and OWN not in config_keys(subject.system, subject.revision):
+        keys = ", ".join(probed.choices)
+        why = f"config_keys {keys} are of the generic system; valid: --system generic"
+        raise TargetBroken("start", why, "")
     probed.left_out += [
         f"scale {scale} left out, the target refuses it: {refusal}"
         for scale, refusal in refusals.items()

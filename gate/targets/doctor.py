@@ -15,7 +15,7 @@ from ...model.systems import full_config
 from ...model.target import Target
 from ...properties.checking.lockstep import differences
 from ...properties.checking.replay import replay
-from ...properties.predicates.rules import EVERY_SYSTEM, applies
+from ...properties.predicates.rules import FOLLOW_NOTHING, applies
 from .capabilities import Probed, Subject, probe
 from .setup import setup_of
 
@@ -151,7 +151,7 @@ def repeats(target: Target, scenario: Scenario) -> Remarks:
 
 def keeps_the_common_rules(subject: Subject, scenario: Scenario) -> Remarks:
     """A target that breaks a common rule in four plain requests probably has a faulty adapter."""
-    common = [rule for rule in subject.rules if rule.id.startswith(EVERY_SYSTEM)]
+    common = [rule for rule in subject.rules if rule.id.startswith(FOLLOW_NOTHING)]
     outcome = replay(subject.target, scenario, common)
     for one in outcome.broken:
         yield Remark("wrong", one.rule, f"step {one.step}: {one.message}")

@@ -32,6 +32,12 @@ LLMSERVINGSIM: Mapping[str, Any] = {
     "prioritize_prefill": False,
     "pp_size": 1,
 }
+GENERIC: Mapping[str, Any] = {
+    "enable_chunked_prefill": True,
+    "enable_prefix_caching": False,
+    "order": "fcfs",
+    "own": {},
+}
 LENGTH = "max_model_len"
 LONG = 8_192  # tokens: more than a generated request has
 

@@ -117,6 +117,27 @@ def llmservingsim_waits(
     return sum(vllm_alone(config, one) for one in started) + len(started) + 2
 
 
+def generic_alone(config: Config, one: RequestHistory) -> int:
+    """One token a step at worst: how a scheduler cuts a prompt is left to it."""
+    return one.prompt + one.max_tokens
+
+
+def generic_waits(
+    config: Config, first: RequestHistory, started: Sequence[RequestHistory]
+) -> int | None:
+    """First come, first served: until all requests that came before have ended, each of which may
+    begin anew once for each of the others, and have every other step only."""
+    if config["order"] != "fcfs":
+        return None
+    ahead = sum(generic_alone(config, one) for one in started)
+    return 2 * (len(started) + 1) * ahead + 2 * len(started) + 2
+
+
+def generic_together(config: Config, work: int, requests: int) -> int:
+    """The same for all of them."""
+    return 2 * (requests + 1) * (work + 2 * requests + 2)
+
+
 SPYRE = Bounds(spyre_alone, spyre_waits, one_after_the_other, door.spyre_can_run, door.spyre_limits)
 VLLM = Bounds(vllm_alone, vllm_waits, vllm_together, door.vllm_can_run, door.vllm_limits)
 NANO_VLLM = Bounds(nano_alone, nano_waits, nano_together, door.nano_can_run, door.nano_limits)
@@ -126,6 +147,13 @@ LLMSERVINGSIM = Bounds(
     one_after_the_other,
     door.llmservingsim_can_run,
     door.llmservingsim_limits,
+)
+GENERIC = Bounds(
+    generic_alone,
+    generic_waits,
+    generic_together,
+    door.generic_can_run,
+    door.generic_limits,
 )
 
 

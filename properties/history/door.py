@@ -86,6 +86,24 @@ def llmservingsim_limits(config: Config) -> list[int]:
     return pool_limit(config) + ([] if cut else [budget])
 
 
+def generic_can_run(config: Config, prompt: int, max_tokens: int) -> bool:
+    """All of it is within the length, the pool, and, where prompts are not cut, the budget; where
+    a bound is the scheduler's own, that is not known."""
+    longest, budget = config["max_model_len"], config["max_num_batched_tokens"]
+    whole = prompt + max_tokens
+    if longest is None or config["num_blocks"] is None or whole > longest:
+        return False
+    cut = config["enable_chunked_prefill"] or (budget is not None and whole <= budget)
+    return bool(cut) and fits_pool(config, whole)
+
+
+def generic_limits(config: Config) -> list[int]:
+    """Each bound on prompt + max_tokens - 1, in tokens: length, pool, budget for whole prompts."""
+    longest, budget = config["max_model_len"], config["max_num_batched_tokens"]
+    whole = [] if config["enable_chunked_prefill"] or budget is None else [budget]
+    return [*([] if longest is None else [longest - 1]), *pool_limit(config), *whole]
+
+
 def pool_limit(config: Config) -> list[int]:
     """The tokens that fit into the pool, where it has a bound."""
     size = config["num_blocks"]

@@ -40,6 +40,7 @@ def _configs(machine: "SchedulerMachine") -> st.SearchStrategy[dict[str, Any]]:
     usual = full_config(asked.system, asked.revision, {})
     # What is absent by default may not go with each other: what is fixed goes before what is drawn.
     left_out = asked.fixed.keys() - usual.keys()
+    chosen = {key: st.sampled_from(values) for key, values in asked.choices.items()}
 
     def configured(drawn: dict[str, Any]) -> dict[str, Any]:
         kept = {key: drawn[key] for key in drawn if key in usual or not left_out}
@@ -49,7 +50,15 @@ def _configs(machine: "SchedulerMachine") -> st.SearchStrategy[dict[str, Any]]:
             machine.search.refused[str(error)] += 1
             reject()
 
-    return machine.generators.configs(asked.scale, asked.revision).map(configured)
+    drawn = machine.generators.configs(asked.scale, asked.revision)
+    if chosen and "own" not in asked.fixed:
+        return st.builds(_with_own, drawn, st.fixed_dictionaries(chosen)).map(configured)
+    return drawn.map(configured)
+
+
+def _with_own(drawn: dict[str, Any], own: dict[str, Any]) -> dict[str, Any]:
+    """The configuration with the keys that the target declares."""
+    return {**drawn, "own": own}
 
 
 def _accepted(drafts: int) -> st.SearchStrategy[tuple[int, ...]]:

@@ -27,6 +27,7 @@ class SearchOptions:
             what breaks later may be its consequence.
         config: the only configuration, instead of those of the scale.
         fixed: keys of the configuration that have one value only, whatever the scale has.
+        choices: by key that the target declares, its values.
         predicates: replace those of the system.
         max_steps: no run begins after so many steps.
     """
@@ -39,6 +40,7 @@ class SearchOptions:
     known: frozenset[str] = frozenset()
     config: dict[str, Any] | None = None
     fixed: Mapping[str, Any] = field(default_factory=dict)
+    choices: Mapping[str, Sequence[Any]] = field(default_factory=dict)
     predicates: Mapping[str, Predicate] | None = None
     max_steps: int = NO_END
 

@@ -1,0 +1,53 @@
+"""The parameters of any scheduler, each of which it may leave out, and those of its own."""
+
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
+
+import msgspec
+
+from ..config import convert
+
+Positive = Annotated[int, msgspec.Meta(ge=1)]
+ROOM = 131_072  # tokens: what the model does where a bound is left to the scheduler
+SEATS = 32
+
+
+class GenericConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Lengths in tokens, `num_blocks` in blocks. null: whatever the scheduler has; no rule asks.
+
+    `order` is the order in which requests start: fcfs, first come, first served, or any.
+    `own` has the keys that the scheduler declares in `config_keys` of its reply to `start`.
+    """
+
+    block_size: Positive = 16
+    num_blocks: Positive | None = None
+    max_num_seqs: Positive | None = 8
+    max_num_batched_tokens: Positive | None = 512
+    max_model_len: Annotated[int, msgspec.Meta(ge=2)] | None = 2048
+    enable_chunked_prefill: bool = True
+    enable_prefix_caching: bool = False
+    order: Literal["fcfs", "any"] = "fcfs"
+    own: dict[str, Any] = {}
+
+
+def read_config(values: Mapping[str, Any], revision: str) -> GenericConfig:
+    """The configuration that `values` gives, every key left out at its default.
+
+    Raises:
+        InputError: an unknown key, or a wrong type.
+    """
+    return convert(values, GenericConfig)
+
+
+def as_vllm(config: GenericConfig) -> dict[str, Any]:
+    """The same in vLLM's terms: its scheduler is one that keeps what this system asks for."""
+    seats, budget = config.max_num_seqs or SEATS, config.max_num_batched_tokens or ROOM
+    return {
+        "block_size": config.block_size,
+        "num_blocks": config.num_blocks,
+        "max_num_seqs": min(seats, budget),
+        "max_num_batched_tokens": budget,
+        "max_model_len": config.max_model_len or ROOM,
+        "enable_chunked_prefill": config.enable_chunked_prefill,
+        "enable_prefix_caching": config.enable_prefix_caching,
+    }

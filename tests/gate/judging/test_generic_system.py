@@ -1,0 +1,137 @@
+"""`--system generic`: any scheduler is judged by what it has, and no more."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import schedproof
+from schedproof.gate.judging.verdict import Verdict
+from schedproof.gate.targets.capabilities import Subject, probe
+from schedproof.model.faults import TargetBroken
+from schedproof.model.target import ModelTarget, Reply
+from schedproof.spec.catalogue import load
+
+KEYS = ("num_blocks", "max_num_seqs", "max_num_batched_tokens")
+
+
+class Other(ModelTarget):
+    """The scheduler of another system behind the keys of this one; null is its own number."""
+
+    system, revision, refuses = "nano_vllm", "documented", ("max_model_len", "order")
+    usual: Mapping[str, Any] = {"num_blocks": 64, "max_num_seqs": 8, "max_num_batched_tokens": 128}
+
+    def start(self, system: str, revision: str, config: Mapping[str, Any]) -> Reply:
+        plain = {"max_model_len": None, "order": "any", "enable_prefix_caching": False}
+        for key in self.refuses:
+            if config[key] != plain[key]:
+                return {"ok": False, "error": "config", "message": f"$.config.{key}: no such thing"}
+        values = {key: config[key] or self.usual[key] for key in KEYS}
+        values["block_size"] = config["block_size"]
+        return super().start(self.system, self.revision, self.terms(config, values))
+
+    def terms(self, config: Mapping[str, Any], values: dict[str, Any]) -> dict[str, Any]:
+        return values
+
+
+class Simulator(Other):
+    system, revision = "llmservingsim", "head"
+    refuses = ("max_model_len",)
+
+    def terms(self, config: Mapping[str, Any], values: dict[str, Any]) -> dict[str, Any]:
+        same = ("enable_chunked_prefill", "enable_prefix_caching")
+        return values | {key: config[key] for key in same}
+
+
+class Page(Simulator):
+    revision, refuses = "documented", ("max_model_len", "order")
+
+
+class Bare(ModelTarget):
+    """A scheduler without blocks, which shows who finishes and no more."""
+
+    def start(self, system: str, revision: str, config: Mapping[str, Any]) -> Reply:
+        if config["num_blocks"] is not None:
+            return {"ok": False, "error": "config", "message": "$.config.num_blocks: no blocks"}
+        return super().start(system, revision, config) | {"observes": ["finished"]}
+
+
+class Lifo(ModelTarget):
+    """The last request first, where the key that it declares says so."""
+
+    def start(self, system: str, revision: str, config: Mapping[str, Any]) -> Reply:
+        self.last_first = config["own"].get("queue") == "lifo"
+        return super().start(system, revision, config) | {
+            "config_keys": {"queue": ["fifo", "lifo"]}
+        }
+
+    def step(self) -> Reply:
+        if self.last_first and len(self._state.waiting) > 1:
+            self._state = self._state._replace(waiting=self._state.waiting[::-1])
+        return super().step()
+
+
+@pytest.fixture(autouse=True)
+def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def judged(target: Any, **more: Any) -> Verdict:
+    return schedproof.judge(target, system="generic", **more)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("target", [Other, Simulator, Page])
+def test_schedulers_of_other_systems_keep_what_it_asks_for(target: type[Other]) -> None:
+    verdict = judged(target(), exclude=["GEN-R10"] if target is Other else [])
+    assert [one.rule for one in verdict.findings] == []
+    assert verdict.exit_code == 0
+    held = {rule.id for rule in verdict.rules if rule.status == "held"}
+    assert {"GEN-R01", "GEN-R02", "GEN-R05", "GEN-R07", "ALL-R06", "ALL-R11"} <= held
+
+
+@pytest.mark.slow
+def test_a_target_that_shows_little_is_judged_by_the_bounds() -> None:
+    verdict = judged(Bare())
+    statuses = {rule.id: rule.status for rule in verdict.rules}
+    assert verdict.exit_code == 0
+    assert [statuses[rule] for rule in ("GEN-R01", "GEN-R02", "GEN-R04")] == ["held"] * 3
+    assert [statuses[rule] for rule in ("GEN-R05", "GEN-R08", "ALL-R09")] == ["not_observable"] * 3
+
+
+@pytest.mark.slow
+def test_a_fault_behind_a_key_of_its_own_is_found_and_replayed_with_it() -> None:
+    verdict = judged(Lifo(), rules=["GEN-R04"])
+    assert {one.rule for one in verdict.findings} == {"GEN-R04"}
+    scenario = schedproof.read_scenario(verdict.findings[0].scenario)
+    assert scenario.config["own"] == {"queue": "lifo"}
+    broken = schedproof.replay(scenario, Lifo(), rules=["GEN-R04"]).broken
+    assert [one.rule for one in broken] == ["GEN-R04"]
+
+
+@pytest.mark.slow
+def test_what_is_excluded_is_in_the_verdict_and_not_judged() -> None:
+    verdict = judged(Lifo(), rules=["GEN-*"], exclude=["GEN-R04"])
+    statuses = {rule.id: rule.status for rule in verdict.rules}
+    assert statuses["GEN-R04"] == "excluded"
+    assert verdict.exit_code == 0
+
+
+@pytest.mark.parametrize("declared", [3, {"queue": []}, {"queue": "fifo"}, {3: [1]}])
+def test_keys_are_declared_with_their_values(declared: Any) -> None:
+    class Declares(ModelTarget):
+        def start(self, system: str, revision: str, config: Mapping[str, Any]) -> Reply:
+            return super().start(system, revision, config) | {"config_keys": declared}
+
+    with pytest.raises(TargetBroken, match="config_keys"):
+        probe(Subject(Declares(), "generic", "documented", load("generic")))
+
+
+def test_another_system_has_no_keys_of_a_targets_own() -> None:
+    class Declares(ModelTarget):
+        def start(self, system: str, revision: str, config: Mapping[str, Any]) -> Reply:
+            return super().start(system, revision, config) | {"config_keys": {"queue": ["fifo"]}}
+
+    with pytest.raises(TargetBroken, match="valid: --system generic"):
+        probe(Subject(Declares(), "vllm", "documented", load("vllm")))
