@@ -20,7 +20,7 @@ from typing import Any
 import msgspec
 from packaging.version import InvalidVersion, Version
 
-from .systems import SYSTEMS, Readable
+from .systems import OWN_RULES, SYSTEMS, Readable
 
 KINDS = ("safety", "progress", "decision")
 # Why a rule has no predicate of its own: it defines a word or a value; it cannot break unless a
@@ -159,7 +159,7 @@ class _File(msgspec.Struct, forbid_unknown_fields=True):
 
 
 def load(system: str) -> tuple[Rule, ...]:
-    """Return the rules of every system, then those of `system`, in file order.
+    """Return the rules of every system, those of `system`, in file order, then the user's own.
 
     Raises `CatalogueError` when the system has no catalogue or a file is not valid.
     """
@@ -167,6 +167,7 @@ def load(system: str) -> tuple[Rule, ...]:
         known = ", ".join(SYSTEMS)
         raise CatalogueError(f"system {system!r} has no rule catalogue; systems that have: {known}")
     rules = _common() + _rules_of(SYSTEMS[system].catalogue, f"{system}.toml")
+    rules += tuple(own.rule for own in OWN_RULES.values())
     return tuple(replace(rule, revisions=_own(rule.revisions, system)) for rule in rules)
 
 

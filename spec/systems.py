@@ -7,12 +7,12 @@ The layer that uses a part has a function for it, which states its type: `model.
 `properties.mutants.systems`, `solver.systems`, `gate.targets.setup`.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from importlib import import_module
 from types import MappingProxyType
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 
 class Readable(Protocol):
@@ -82,6 +82,28 @@ def register(system: System) -> None:
 def unregister(name: str) -> None:
     """Forget a system, for tests that register their own."""
     del _registered[name]
+
+
+class OwnRule(NamedTuple):
+    """A rule that a user adds to every system: a `spec.catalogue.Rule`, and its predicate, a
+    `properties.predicates.predicate.Predicate`."""
+
+    rule: Any
+    predicate: Any
+
+
+_own: dict[str, OwnRule] = {}
+OWN_RULES: Mapping[str, OwnRule] = MappingProxyType(_own)
+
+
+def add_rules(rules: Sequence[OwnRule]) -> None:
+    """Judge by these, too, beside the rules of whatever system."""
+    _own.update({one.rule.id: one for one in rules})
+
+
+def remove_rules() -> None:
+    """Forget what was added."""
+    _own.clear()
 
 
 def first_system() -> str:

@@ -10,6 +10,7 @@ import typer
 from ... import __version__
 from ...model.errors import InputError
 from ...model.faults import ConfigRefused, TargetCrashed, TargetFault, TargetNotStarted
+from ...properties.predicates.predicate import RuleFault
 from ...spec.catalogue import CatalogueError
 from ..console import output
 from ..console.exit_codes import INCONCLUSIVE, USAGE
@@ -115,6 +116,9 @@ def main(commands: typer.Typer = app) -> None:
     except TargetCrashed as error:  # at its first start: later ones are findings
         output.fail(str(error))
         output.print_details(error.details)
+        code = USAGE
+    except RuleFault as error:
+        output.fail(str(error))
         code = USAGE
     except TargetFault as error:
         output.fail(str(error))

@@ -14,13 +14,14 @@ from ...spec.systems import SYSTEMS
 from ..console import output
 from ..console.option_checks import at_least, check_different, check_file, option, rule_words
 from ..files.writing import write
+from ..judging.own_rules import use_rules
 from ..traces.judge import TraceJudge, TraceRun
 from ..traces.perfetto import Recorded, check_perfetto, collecting, write_perfetto
 from ..traces.report import TraceReporter, print_trace_verdict
 from ..traces.source import opened_trace
 from ..traces.trace_file import read_trace
 from ..traces.verdict import conclude
-from .options import RuleOption
+from .options import RuleOption, RulesOption
 
 
 def command(
@@ -35,6 +36,7 @@ def command(
         str | None, typer.Option(help="hold to this revision  [default: as recorded]")
     ] = None,
     rule: RuleOption = None,
+    own_rules: RulesOption = None,
     explain: Annotated[
         bool, typer.Option("--explain", help="run the models beside it: which one matches longest")
     ] = False,
@@ -50,6 +52,7 @@ def command(
     ] = 3,
 ) -> None:
     """Judge a recorded trace: a verdict per rule, and with --explain the model that matches."""
+    use_rules(own_rules)
     check_options(system, revision)
     chosen = check_rules(rule or [], system, explain)
     at_least("--max-failures", max_failures, 0)

@@ -13,6 +13,7 @@ from ..console.exit_codes import USAGE
 from ..console.option_checks import check_places, check_unicode, option
 from ..corpus.folder import entries
 from ..judging.deviations import Deviations, read_deviations
+from ..judging.own_rules import use_rules
 from ..judging.profiles import PROFILES
 from ..judging.run import run_gate
 from ..library.judging import gate_options
@@ -27,6 +28,7 @@ from .options import (
     Offline,
     RevisionOption,
     RuleOption,
+    RulesOption,
     SchedulerClass,
     StepLimit,
     SystemOption,
@@ -52,6 +54,7 @@ def command(
     revision: RevisionOption = None,
     rule: RuleOption = None,
     exclude: ExcludeOption = None,
+    own_rules: RulesOption = None,
     lockstep: LockstepOption = None,
     profile: Annotated[str, typer.Option(help=f"how much is searched, a scale: {BUDGETS}")] = "ci",
     seed: Annotated[
@@ -101,6 +104,7 @@ def command(
     ] = 1,
 ) -> None:
     """Judge a scheduler: replay known scenarios, search for new ones, give a verdict per rule."""
+    use_rules(own_rules)
     spec = named_target(context, target, path, scheduler_cls)
     check_limits(step_limit, memory_limit)
     check_unicode("TARGET", target)
@@ -132,6 +136,7 @@ def command(
         changes=changes or (),
         exclude=exclude or (),
         by_design=known.by_design,
+        own_rules=own_rules,
     )
     console = output.make_console()
     with reporters(console, catalogue, asked) as fan_out:

@@ -44,6 +44,14 @@ ExcludeOption = Annotated[
         callback=with_its_target,
     ),
 ]
+RulesOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--rules",
+        help="judge by the rules of this Python file, too, which is run",
+        callback=with_its_target,
+    ),
+]
 LockstepOption = Annotated[
     str | None,
     typer.Option(

@@ -16,10 +16,10 @@ from ..targets.target_spec import TargetSpec, UnknownTargetError, parse_target
 RULES_OF = ("target", "system", "revision")
 # By command, the keys that its options have. A word of the command line goes before each.
 KEYS = {
-    "gate": (*RULES_OF, "profile", "corpus", "deviations", "exclude", "rules"),
+    "gate": (*RULES_OF, "profile", "corpus", "deviations", "exclude", "own_rules"),
     "doctor": RULES_OF,
-    "replay": ("target", "system", "exclude", "rules"),
-    "show": ("target", "system", "exclude", "rules"),
+    "replay": ("target", "system", "exclude", "own_rules"),
+    "show": ("target", "system", "exclude", "own_rules"),
     "step": RULES_OF,
     "diff": ("system", "revision"),
     "explore": ("system", "revision"),
@@ -95,7 +95,10 @@ def from_project(context: typer.Context, name: str) -> bool:
 
 
 def _given(project: Project, keys: tuple[str, ...]) -> dict[str, Any]:
-    return {key: value for key, value in project.given.items() if key in keys}
+    given = project.given
+    if "rules" in given:
+        given["own_rules"] = given.pop("rules")  # --rules, beside --rule
+    return {key: value for key, value in given.items() if key in keys}
 
 
 def _system(context: typer.Context) -> str | None:

@@ -19,6 +19,7 @@ from ..console.option_checks import check_different
 from ..console.step_lines import StepLines
 from ..corpus.builtin_scenarios import scenario_named
 from ..files.scenario_file import FileError
+from ..judging.own_rules import use_rules
 from ..judging.rule_choice import judged_by
 from ..targets.factory import opened
 from ..targets.limits import MEMORY_LIMIT, replay_options
@@ -31,6 +32,7 @@ from .options import (
     MemoryLimit,
     Offline,
     RuleOption,
+    RulesOption,
     StepLimit,
     TargetOption,
     check_limits,
@@ -44,6 +46,7 @@ def command(
     target: TargetOption = "model",
     rule: RuleOption = None,
     exclude: ExcludeOption = None,
+    own_rules: RulesOption = None,
     lockstep: LockstepOption = None,
     quiet: Annotated[bool, typer.Option("--quiet", help="no line per step")] = False,
     fold: Annotated[
@@ -63,6 +66,7 @@ def command(
     path: CheckoutPath = None,
 ) -> None:
     """Run one scenario on a target, show every step, and judge it."""
+    use_rules(own_rules)
     spec = named_target(context, target, path)
     check_limits(step_limit, memory_limit)
     read = scenario_named(scenario)
@@ -106,7 +110,9 @@ def command(
     if outcome.broken:
         first: Broken = outcome.broken[0]
         ids = rule and [one.id for one in rules]
-        options = replay_options(spec, ids, step_limit, memory_limit, lockstep, exclude or ())
+        options = replay_options(
+            spec, ids, step_limit, memory_limit, lockstep, exclude or (), own_rules
+        )
         output.print_failure(
             console, by_id[first.rule], read, first, scenario, options, outcome.session.excerpt
         )

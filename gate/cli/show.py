@@ -15,6 +15,7 @@ from ..console.option_checks import check_file, check_unicode
 from ..corpus.builtin_scenarios import scenario_named
 from ..files.scenario_file import FileError
 from ..files.writing import write
+from ..judging.own_rules import use_rules
 from ..judging.rule_choice import judged_by
 from ..targets.factory import opened
 from ..targets.limits import MEMORY_LIMIT, STEP_LIMIT, replay_options
@@ -30,6 +31,7 @@ from .options import (
     MemoryLimit,
     Offline,
     RuleOption,
+    RulesOption,
     StepLimit,
     check_limits,
 )
@@ -63,6 +65,7 @@ def command(
     ] = None,
     rule: RuleOption = None,
     exclude: ExcludeOption = None,
+    own_rules: RulesOption = None,
     lockstep: LockstepOption = None,
     step_limit: StepLimit = STEP_LIMIT,
     memory_limit: MemoryLimit = MEMORY_LIMIT,
@@ -70,6 +73,7 @@ def command(
     path: CheckoutPath = None,
 ) -> None:
     """Draw a run as one page for a browser: every step, the rules, and what broke."""
+    use_rules(own_rules)
     check_limits(step_limit, memory_limit)
     page_file = out or Path(page_name(file))
     check_page(page_file, file)
@@ -98,7 +102,7 @@ def command(
                 raise FileError(f"{file}: {error}") from None
             run.details = run.details or (open_target.stderr() if run.broken else "")
         ids = [one.id for one in rules] if rule else []
-        options = replay_options(spec, ids, step_limit, memory_limit, lockstep, exclude)
+        options = replay_options(spec, ids, step_limit, memory_limit, lockstep, exclude, own_rules)
         run.replay = f"schedproof replay {shlex.quote(file)}{options}"
     data = page(run).encode("utf-8", "backslashreplace")
     write(page_file, data)

@@ -29,6 +29,7 @@ class GateOptions:
     Attributes:
         spec: the target, as the user names it.
         rules: the rules that are judged; `chosen`: the user chose them, some `named` in full.
+        own_rules: the file of a user's own rules, which are among `rules`.
         excluded: by id, rules that the user left out on purpose, and the reason.
         max_failures: broken rules to look into per scale; of others it is only said that they
             break.
@@ -48,6 +49,7 @@ class GateOptions:
     rules: Sequence[Rule]
     chosen: bool = False
     named: frozenset[str] = frozenset()
+    own_rules: Path | None = None
     excluded: Mapping[str, str] = field(default_factory=dict, hash=False)
     profile_name: str = "ci"
     seed: int = 0
@@ -77,7 +79,7 @@ class GateOptions:
         """The same, of a replay that judges these rules only."""
         limits = self.step_limit, self.memory_limit
         left_out = sorted(self.excluded)
-        return replay_options(self.spec, rules, *limits, self.lockstep, left_out)
+        return replay_options(self.spec, rules, *limits, self.lockstep, left_out, self.own_rules)
 
 
 class Fault(NamedTuple):

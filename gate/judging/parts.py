@@ -16,6 +16,7 @@ from multiprocessing.process import BaseProcess
 from typing import Any, Literal, NamedTuple
 
 from ...model.faults import TargetFault
+from ...properties.predicates.predicate import RuleFault
 from ..processes.worker_timeout import block_sigint
 from ..targets.factory import opened
 from .context import Fault, GateContext, GateOptions, GateResults, shrink_model_of
@@ -23,6 +24,7 @@ from .deviations import Deviations
 from .engines import search_scale
 from .events import Found
 from .hypothesis_home import set_hypothesis_home
+from .own_rules import use_rules
 from .replaying import replay_builtin, replay_seeds
 
 END_PATIENCE = 3.0  # seconds for a process to end its target, and itself
@@ -63,6 +65,7 @@ def run_parts(gate: GateContext, parts: Sequence[Part]) -> dict[Part, frozenset[
     Raises:
         KeyboardInterrupt: Ctrl-C.
         TargetFault: in this process, a part was broken off.
+        RuleFault: a rule of the user's cannot be asked.
     """
     if gate.options.jobs == 1 or len(parts) == 1:
         return _run_here(gate, parts)
@@ -89,10 +92,12 @@ class _Task(NamedTuple):
 
 
 class _Ended(NamedTuple):
-    """A part has ended: its results, and the rules that it breaks."""
+    """A part has ended: its results, and the rules that it breaks; or why a rule of the user's
+    cannot be asked."""
 
     results: GateResults
     broken: frozenset[str] = frozenset()
+    rule_fault: str = ""
 
 
 @dataclass
@@ -155,6 +160,8 @@ def _receive(gate: GateContext, worker: _Worker) -> None:
         message = _Ended(GateResults(fault=Fault("a process of the gate died", "")))
     if isinstance(message, _Ended):
         worker.ended = message
+        if message.rule_fault:
+            raise RuleFault(message.rule_fault)
     else:
         if isinstance(message, Found):
             worker.found.append(message)
@@ -195,6 +202,7 @@ def _work(pipe: Connection, packed: bytes) -> None:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit())
     task: _Task = pickle.loads(packed)
     set_hypothesis_home()
+    use_rules(task.options.own_rules)
     options, results = task.options, GateResults()
     broken: frozenset[str] = frozenset()
     with ExitStack() as stack:
@@ -221,5 +229,8 @@ def _work(pipe: Connection, packed: bytes) -> None:
             broken = task.part.run(gate)
         except TargetFault as fault:
             results.fault = Fault.of(fault, there.stderr())
+        except RuleFault as fault:
+            pipe.send(_Ended(results, rule_fault=str(fault)))
+            return
         results.met = dict(task.deviations.met)
     pipe.send(_Ended(results, broken))

@@ -22,6 +22,7 @@ from ..judging.deviations import Deviations
 from ..judging.events import Event
 from ..judging.hypothesis_home import set_hypothesis_home
 from ..judging.judge import judge as judge_context
+from ..judging.own_rules import use_rules
 from ..judging.profiles import PROFILES
 from ..judging.rule_choice import excluded, judged_by, picked
 from ..judging.run import run_gate
@@ -65,6 +66,7 @@ def gate_options(
     changes: Sequence[str] = (),
     exclude: Sequence[str] = (),
     by_design: Mapping[str, str] = MappingProxyType({}),
+    own_rules: Path | None = None,
 ) -> GateOptions:
     """The options of a gate, checked; None means what the target implies. `by_design`: by rule, why
     it is not judged.
@@ -96,6 +98,7 @@ def gate_options(
         rules=judged_by(system, rules, resolved, spec, lockstep, tuple(left_out)),
         chosen=bool(rules),
         named=frozenset(rule for rule, in_full in named.items() if in_full),
+        own_rules=own_rules,
         excluded=left_out,
         profile_name=profile,
         seed=seed,
@@ -124,6 +127,7 @@ def judge(
     jobs: int = 1,
     lockstep: str | None = None,
     exclude: Sequence[str] = (),
+    own_rules: Path | str | None = None,
     report: Callable[[Event], None] = lambda _: None,
 ) -> Verdict:
     """Judge a scheduler as `schedproof gate` does; the verdict has one entry per rule.
@@ -140,6 +144,7 @@ def judge(
         lockstep: the revision whose model decides beside the target, or "none"; None: as the
             rule says.
         exclude: ids or patterns of rules that the target breaks on purpose.
+        own_rules: a Python file with RULES, a list of OwnRule, which are judged, too.
         report: receives every event while the gate runs.
 
     Raises:
@@ -147,6 +152,8 @@ def judge(
         TargetFault, ConfigRefused: the target does not start, or accepts no configuration.
     """
     spec = spec_of(target)
+    file = None if own_rules is None else Path(own_rules)
+    use_rules(file)
     with _arguments():
         options = gate_options(
             spec,
@@ -160,6 +167,7 @@ def judge(
             jobs=jobs,
             lockstep=lockstep,
             exclude=exclude,
+            own_rules=file,
         )
     if isinstance(target, str | TargetSpec):
         return run_gate(options, Deviations(), report)[0]
@@ -182,7 +190,11 @@ def _arguments() -> Iterator[None]:
 
 
 def replay(
-    scenario: Scenario, target: AnyTarget = "model", *, rules: Sequence[str] | None = None
+    scenario: Scenario,
+    target: AnyTarget = "model",
+    *,
+    rules: Sequence[str] | None = None,
+    own_rules: Path | str | None = None,
 ) -> Outcome:
     """Run one scenario on a target, judged step by step to its end or to its first broken rule.
 
@@ -190,11 +202,13 @@ def replay(
         scenario: from `read_scenario`, or made in Python.
         target: as for `open_target`.
         rules: ids of the rules to check; None: all.
+        own_rules: as for `judge`.
 
     Raises:
         InputError, CatalogueError, ConfigRefused: the scenario or a rule means nothing here.
         TargetFault: a reply of the target breaks the protocol.
     """
+    use_rules(None if own_rules is None else Path(own_rules))
     revision = resolve_revision(scenario.system, scenario.revision)
     chosen = judged_by(scenario.system, rules, revision, spec_of(target))
     with open_target(target) as there:

@@ -2,6 +2,7 @@
 
 import shlex
 from collections.abc import Sequence
+from pathlib import Path
 
 from .target_spec import TargetSpec
 
@@ -16,6 +17,7 @@ def replay_options(
     memory_limit: int = MEMORY_LIMIT,
     lockstep: str | None = None,
     exclude: Sequence[str] = (),
+    own_rules: Path | None = None,
 ) -> str:
     """The options of `schedproof replay` that repeat a run, quoted for a shell, after a space."""
     words = ["--target", target.text]
@@ -23,6 +25,7 @@ def replay_options(
         words = []
     words += ["--rule", ",".join(rules)] if rules else []
     words += ["--exclude", ",".join(exclude)] if exclude and not rules else []
+    words += ["--rules", str(own_rules)] if own_rules is not None else []
     words += ["--lockstep", lockstep] if lockstep is not None else []
     words += ["--step-limit", f"{step_limit:g}"] if step_limit != STEP_LIMIT else []
     words += ["--memory-limit", f"{memory_limit}"] if memory_limit != MEMORY_LIMIT else []

@@ -19,6 +19,13 @@ class Predicate(NamedTuple):
     members: Literal["prefill", "decode", "any"] = "any"
 
 
+class RuleFault(BaseException):
+    """A user's own rule cannot be asked: it raises, or answers what means nothing; in one line.
+
+    Not an Exception, so that Hypothesis does not take it for a finding.
+    """
+
+
 class Broken(NamedTuple):
     """A rule, the step that broke it, and the numbers in one sentence."""
 

@@ -5,7 +5,7 @@ from typing import Any
 
 from ...model.replies import DEFAULTS
 from ...spec.catalogue import Rule
-from ...spec.systems import SYSTEMS, part
+from ...spec.systems import OWN_RULES, SYSTEMS, part
 from ..history import loads
 from ..history.run_history import caches
 from . import common
@@ -37,13 +37,16 @@ FOLLOW_NOTHING = ("ALL-", "GEN-")
 
 
 def predicates_of(system: str) -> Mapping[str, Predicate]:
-    """By rule id, the predicates of a registered system, those of every system first."""
-    return {**common.PREDICATES, **part(system, "predicates")}
+    """By rule id, the predicates of a registered system, those of every system first, the user's
+    own last."""
+    own = {name: one.predicate for name, one in OWN_RULES.items()}
+    return {**common.PREDICATES, **part(system, "predicates"), **own}
 
 
 def explored(rule: Rule) -> bool:
     """States of a model can break the rule: it is not about runs alone, nor about defaults."""
-    return rule.checked and rule.id not in NOT_EXPLORED and DEFAULTS not in rule.needs
+    judged = rule.id not in NOT_EXPLORED and rule.id not in OWN_RULES
+    return rule.checked and judged and DEFAULTS not in rule.needs
 
 
 def ends_run(broken: Iterable[Broken]) -> bool:

@@ -1,0 +1,152 @@
+"""A user's own rules: a Python file that names them in RULES, each with its predicate and witness.
+
+    from schedproof import OwnRule
+
+    RULES = [
+        OwnRule(
+            id="OUR-R01",
+            title="two at most",
+            says="At most two requests run.",
+            needs=["running"],
+            broken=lambda history, step: "three run" if len(step.running) > 2 else None,
+            witness="Two requests run.",
+            exercised=lambda history, step: len(step.running) == 2,
+        )
+    ]
+
+The file is code, and is run. A rule must be a function of what it is given: the same run, the same
+answer.
+"""
+
+import re
+import runpy
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ...model.observation import Step
+from ...properties.history.run_history import RunHistory
+from ...properties.predicates.predicate import Predicate, RuleFault
+from ...spec import systems
+from ...spec.catalogue import FIELDS, Rule, load
+from ..files.scenario_file import FileError
+
+ID = re.compile(r"[A-Z][A-Z0-9]*-[A-Z]\d+")
+Asked = Callable[[RunHistory, Step], Any]
+
+
+@dataclass(frozen=True)
+class OwnRule:
+    """One rule of a user's.
+
+    Attributes:
+        id: such as OUR-R01; no rule of schedproof's begins as it does.
+        title, says: in a few words, and in a sentence.
+        needs: fields of the step without which the rule cannot be judged.
+        broken: what the step breaks, in a sentence with its numbers, or None. It reads the history
+            as it was before the step.
+        witness: in a sentence, when the rule is exercised.
+        exercised: whether it is in this step.
+        source: where the rule comes from.
+    """
+
+    id: str
+    title: str
+    says: str
+    broken: Asked
+    exercised: Asked
+    witness: str
+    needs: Sequence[str] = ()
+    source: str = "a rule of the user's"
+
+
+def use_rules(path: Path | None) -> None:
+    """Judge by the rules of this file in all that follows; None: by none of a user's.
+
+    Raises:
+        FileError: the file cannot be run, or has no rules.
+    """
+    systems.remove_rules()
+    if path is None:
+        return
+    known = {rule.id for system in systems.SYSTEMS for rule in load(system)}
+    own: list[systems.OwnRule] = []
+    for number, one in enumerate(_read(path)):
+        own.append(_rule(path, number, one, known))
+        known.add(one.id)
+    systems.add_rules(own)
+
+
+def _read(path: Path) -> list[Any]:
+    """What the file has as RULES."""
+    if path.suffix != ".py" or not path.is_file():
+        problem = "no such file" if not path.exists() else "no Python file"
+        raise FileError(f"{path}: {problem}; valid: a .py file with RULES")
+    try:
+        names = runpy.run_path(str(path))
+    except Exception as error:  # it is the user's code
+        line = error.lineno if isinstance(error, SyntaxError) else _line_in(path, error)
+        where = f", line {line}" if line else ""
+        raise FileError(f"{path}: {type(error).__name__}: {error}{where}") from None
+    rules = names.get("RULES")
+    if not isinstance(rules, list | tuple) or not rules:
+        raise FileError(f"{path}: RULES is {rules!r:.60}; valid: a list of schedproof.OwnRule")
+    return [*rules]
+
+
+def _rule(path: Path, number: int, own: Any, known: set[str]) -> systems.OwnRule:
+    place = f"{path}: RULES[{number}]"
+    if not isinstance(own, OwnRule):
+        raise FileError(f"{place}: {own!r:.60}; valid: a schedproof.OwnRule")
+    place = f"{place} ({own.id!r:.40})"
+    if not isinstance(own.id, str) or not ID.fullmatch(own.id):
+        raise FileError(f"{place}.id; valid: letters, a dash, a letter and a number, as OUR-R01")
+    if own.id in known:
+        raise FileError(f"{place}.id: there is such a rule; valid: an id of its own")
+    for name in ("title", "says", "witness", "source"):
+        if not isinstance(getattr(own, name), str) or not getattr(own, name).strip():
+            raise FileError(f"{place}.{name}: {getattr(own, name)!r:.60}; valid: words")
+    if unknown := [name for name in own.needs if name not in FIELDS]:
+        raise FileError(f"{place}.needs: {unknown[0]!r:.60}; valid: {', '.join(FIELDS)}")
+    for name in ("broken", "exercised"):
+        if not callable(getattr(own, name)):
+            what = f"{getattr(own, name)!r:.60}; valid: a function of history and step"
+            raise FileError(f"{place}.{name}: {what}")
+    rule = Rule(
+        *(own.id, own.title, own.says, own.source, "safety", ("*",), tuple(own.needs)),
+        witness=own.witness,
+        engines=("hypothesis", "corpus"),
+    )
+    words = _asked(path, own.id, own.broken, lambda found: found is None or isinstance(found, str))
+    exercised = _asked(path, own.id, own.exercised, lambda found: isinstance(found, bool))
+    return systems.OwnRule(rule, Predicate(words, exercised))
+
+
+def _asked(path: Path, rule: str, function: Asked, is_answer: Callable[[Any], bool]) -> Asked:
+    """The function; what it raises, or answers wrongly, is a fault of the rule, not of a target."""
+
+    def asked(history: RunHistory, step: Step) -> Any:
+        try:
+            found = function(history, step)
+        except Exception as error:
+            line = _line_in(path, error)
+            where = f", line {line}" if line else ""
+            what = f"{type(error).__name__}: {error}{where}"
+            raise RuleFault(f"{path}: {rule} raised {what} (step {history.step})") from None
+        if not is_answer(found):
+            valid = "None or a sentence from broken, True or False from exercised"
+            raise RuleFault(f"{path}: {rule} answers {found!r:.60}; valid: {valid}")
+        return found
+
+    return asked
+
+
+def _line_in(path: Path, error: BaseException) -> int | None:
+    """The last line of the file that the error went through."""
+    line, trace = None, error.__traceback__
+    while trace is not None:
+        if trace.tb_frame.f_code.co_filename == str(path):
+            line = trace.tb_lineno
+        trace = trace.tb_next
+    return line

@@ -1,0 +1,134 @@
+"""A user's own rules: judged beside ours, found, replayed, and one line where they mean nothing."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import schedproof
+from schedproof.gate.files.scenario_file import FileError
+from schedproof.gate.judging.own_rules import use_rules
+from schedproof.spec.catalogue import load
+
+from ...command_line import Run, runner
+
+RULE = """
+from schedproof import OwnRule
+
+def broken(history, step):
+    return f"{{len(step.running)}} run" if len(step.running) > 2 else None
+
+RULES = [
+    OwnRule(
+        id="OUR-R01",
+        title="two at most",
+        says="At most two requests run.",
+        needs=["running"],
+        broken=broken,
+        witness="Two requests run.",
+        exercised=lambda history, step: len(step.running) == 2,
+        {more}
+    )
+]
+"""
+ALONE = ("--system", "generic", "--rule", "OUR-R01", "--rules", "ours.py", "--profile", "quick")
+
+
+@pytest.fixture(autouse=True)
+def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.chdir(tmp_path)
+    yield
+    use_rules(None)
+
+
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Run:
+    return runner(monkeypatch, capfd)
+
+
+def ours(text: str) -> Path:
+    Path("ours.py").write_text(text, encoding="utf-8")
+    return Path("ours.py")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("jobs", ["1", "2"])
+def test_a_gate_finds_what_breaks_one_and_the_command_it_prints_does_so_again(
+    run: Run, jobs: str
+) -> None:
+    ours(RULE.format(more=""))
+    result = run("gate", *ALONE, "--jobs", jobs)
+    assert result.code == 1
+    assert "  rule:     At most two requests run." in result.out
+    line = next(line for line in result.out.splitlines() if line.startswith("  replay:"))
+    again = run(*line.split()[2:])
+    assert again.code == 1
+    assert "BROKEN OUR-R01 two at most" in again.out
+
+
+@pytest.mark.slow
+def test_one_that_holds_is_in_the_verdict_beside_the_others() -> None:
+    file = ours(RULE.format(more="").replace("> 2", "> 99"))
+    verdict = schedproof.judge("model", system="generic", own_rules=file)
+    statuses = {rule.id: rule.status for rule in verdict.rules}
+    assert (statuses["OUR-R01"], statuses["GEN-R01"]) == ("held", "held")
+    assert verdict.exit_code == 0
+
+
+def test_they_are_gone_with_the_next_call() -> None:
+    use_rules(ours(RULE.format(more="")))
+    assert "OUR-R01" in [rule.id for rule in load("spyre")]
+    use_rules(None)
+    assert "OUR-R01" not in [rule.id for rule in load("spyre")]
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("RULES = 1", "ours.py: RULES is 1; valid: a list of schedproof.OwnRule"),
+        ("RULES = []", "ours.py: RULES is []"),
+        ("RULES = [3]", "ours.py: RULES[0]: 3; valid: a schedproof.OwnRule"),
+        ("1 / 0", "ours.py: ZeroDivisionError: division by zero, line 1"),
+        ("x = (", "ours.py: SyntaxError: '(' was never closed"),
+        ("import nothing_there", "ours.py: ModuleNotFoundError: No module named 'nothing_there'"),
+        (RULE.format(more="").replace("OUR-R01", "ours"), "ours.py: RULES[0] ('ours').id; valid"),
+        (RULE.format(more="").replace("OUR-R01", "ALL-R01"), "('ALL-R01').id: there is such a"),
+        (RULE.format(more="") + "RULES += RULES", "RULES[1] ('OUR-R01').id: there is such a"),
+        (RULE.format(more="").replace("running", "runing"), "needs: 'runing'; valid: emitted"),
+        (RULE.format(more="").replace("broken=broken", "broken=3"), "broken: 3; valid: a function"),
+        (RULE.format(more="").replace("two at most", " "), "title: ' '; valid: words"),
+    ],
+)
+def test_a_file_that_has_no_rules_is_one_line(text: str, says: str) -> None:
+    with pytest.raises(FileError) as error:
+        use_rules(ours(text))
+    assert says in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("name", ["none.py", "folder", "text.txt"])
+def test_what_is_no_python_file_is_named(name: str) -> None:
+    Path("folder").mkdir()
+    Path("text.txt").write_text("RULES = []")
+    with pytest.raises(FileError, match=rf"{name}: no .*; valid: a \.py file with RULES"):
+        use_rules(Path(name))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("jobs", ["1", "2"])
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        ("return 1 / 0 if history.step else None", "OUR-R01 raised ZeroDivisionError"),
+        ("return 3", "OUR-R01 answers 3; valid: None or a sentence"),
+    ],
+)
+def test_a_rule_that_cannot_be_asked_is_the_users_fault_and_no_verdict(
+    run: Run, words: str, says: str, jobs: str
+) -> None:
+    ours(RULE.format(more="").replace("return f", f"{words}\n    return f"))
+    result = run("gate", *ALONE, "--jobs", jobs)
+    assert result.code == 2
+    assert result.err.startswith(f"schedproof: ours.py: {says}")
+    assert result.err.count("\n") == 1
+    assert "conforms" not in result.out
