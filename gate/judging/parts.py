@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from multiprocessing import get_context
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
+from types import FrameType
 from typing import Any, Literal, NamedTuple
 
 from ...model.faults import TargetFault
@@ -28,6 +29,7 @@ from .own_rules import use_rules
 from .replaying import replay_builtin, replay_seeds
 
 END_PATIENCE = 3.0  # seconds for a process to end its target, and itself
+GC_CALLBACK, SOON = "gc_callback", 0.01  # Hypothesis's; seconds
 
 
 @dataclass(frozen=True)
@@ -195,11 +197,23 @@ def _add_in_order(
             return
 
 
+def _leave(_: int, frame: FrameType | None) -> None:
+    """Leave, and end the target on the way. In a callback of the garbage collector, which would
+    swallow that, a moment later."""
+    while frame is not None:
+        if frame.f_code.co_name == GC_CALLBACK:
+            signal.setitimer(signal.ITIMER_REAL, SOON)
+            return
+        frame = frame.f_back
+    sys.exit()
+
+
 def _work(pipe: Connection, packed: bytes) -> None:
     """Run one part in this process, which opens a target of its own."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     # A target that hangs does not notice that its pipe is closed: leaving ends it.
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit())
+    signal.signal(signal.SIGTERM, _leave)
+    signal.signal(signal.SIGALRM, _leave)
     task: _Task = pickle.loads(packed)
     set_hypothesis_home()
     use_rules(task.options.own_rules)
