@@ -33,7 +33,7 @@ def check_place(place: Path) -> None:
     elif not place.parent.is_dir():
         raise InputError(OPTION, f"{place}: the folder {place.parent} does not exist")
     if find_spec("plotly") is None:
-        raise InputError(OPTION, "Plotly is not installed; valid: pip install 'schedproof[plot]'")
+        raise InputError(OPTION, "Plotly is not installed; valid: pip install plotly")
 
 
 def draw(place: Path, machine: Machine, figures: Sequence[Figure]) -> None:

@@ -25,6 +25,7 @@ ROOMS = {
             "campaign",
             "matrix",
             "library",
+            "starting",
             "cli",
             "plugin",
         ),

@@ -149,13 +149,13 @@ def spoken_of() -> list[tuple[str, str]]:
 
 
 def parse(words: list[str]) -> None:
-    """As the command line does, without running anything."""
+    """As the command line does in a folder with `[tool.schedproof]`, without running anything."""
     command: Any = typer.main.get_command(app.app)
     rest = words[1:]
     while hasattr(command, "commands"):
         assert rest[0] in command.commands, words
         command = command.commands[rest.pop(0)]
-    command.make_context(command.name, rest)
+    command.make_context(command.name, rest, default_map={"target": "model"})
 
 
 def check_make(words: list[str]) -> None:

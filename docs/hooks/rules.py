@@ -24,6 +24,7 @@ PAGES = {
     "vllm": "vllm.md",
     "nano_vllm": "nano-vllm.md",
     "llmservingsim": "llmservingsim.md",
+    "generic": "generic.md",
 }
 MARKER = re.compile(r"<!-- (rules|counts): (\w+) -->|<!-- (profiles|shared) -->")
 

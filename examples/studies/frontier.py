@@ -54,9 +54,7 @@ def command(
     ] = None,
     picture_file: Annotated[
         Path | None,
-        typer.Option(
-            "--picture", help="draw the points: an .html file, or .svg; needs 'schedproof[plot]'"
-        ),
+        typer.Option("--picture", help="draw the points: an .html file, or .svg; needs Plotly"),
     ] = None,
 ) -> None:
     """The frontier of TTFT against ITL over the chunk size of a long prompt, on vLLM's model."""

@@ -22,9 +22,7 @@ def check_picture(path: Path) -> None:
         raise InputError("--picture", f"{path}; valid: a file that ends in .html or .svg")
     check_file("--picture", path)
     if find_spec("plotly") is None:
-        raise InputError(
-            "--picture", "Plotly is not installed; valid: pip install 'schedproof[plot]'"
-        )
+        raise InputError("--picture", "Plotly is not installed; valid: pip install plotly")
     if path.suffix == ".svg" and find_spec("kaleido") is None:
         raise InputError(
             "--picture",

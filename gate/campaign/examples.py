@@ -58,7 +58,7 @@ def _redis(place: str) -> ExampleDatabase:
         import redis
         from hypothesis.extra.redis import RedisExampleDatabase
     except ImportError:
-        problem = "redis is not installed; pip install 'schedproof[redis]'"
+        problem = "redis is not installed; pip install redis"
         raise InputError("--database", problem) from None
     try:
         server = redis.Redis.from_url(place, socket_connect_timeout=5)

@@ -182,7 +182,7 @@ class Cluster:
         try:
             distributed: Any = importlib.import_module("distributed")
         except ImportError:
-            problem = "Dask is not installed; pip install 'schedproof[cluster]'"
+            problem = "Dask is not installed; pip install dask distributed"
             raise InputError("--cluster", problem) from None
         for name in [*logging.root.manager.loggerDict]:  # what it has to say, one line says
             if name.partition(".")[0] == "distributed":

@@ -2,7 +2,7 @@
 
 import io
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Annotated, Any
 
 import typer
@@ -22,10 +22,12 @@ from . import (
     check,
     check_trace,
     corpus,
+    demo,
     diff,
     doctor,
     explore,
     gate,
+    init,
     matrix,
     replay,
     rules,
@@ -39,6 +41,7 @@ from .project import defaults
 
 # Typer brings its own copy of click and names only the leaves of its errors: this is the root.
 COMMAND_LINE_ERROR: type[Exception] = typer.BadParameter.__mro__[2]
+NO_PROJECT = "no project"
 TYPER_INTERRUPTED = 130  # what Typer makes of Ctrl-C in a command
 
 app = typer.Typer(
@@ -67,7 +70,8 @@ def options(
     ] = False,
 ) -> None:
     """Options of the command line as a whole."""
-    context.default_map = defaults()
+    if context.obj != NO_PROJECT:
+        context.default_map = defaults()
 
 
 COMMANDS: dict[str, Callable[..., None]] = {
@@ -86,6 +90,8 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "check": check.command,
     "rules": rules.command,
     "serve": serve.command,
+    "init": init.command,
+    "demo": demo.command_of(lambda words: run(app, words, project=False)),
 }
 for name, command in COMMANDS.items():
     app.command(name)(command)
@@ -93,12 +99,20 @@ app.add_typer(corpus.app, name="corpus")
 
 
 def main(commands: typer.Typer = app) -> None:
-    """Run a command line; every error is one line, never a traceback."""
+    """Run the command line of this process; every error is one line, never a traceback."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")  # "×" where there is only ASCII
+    sys.exit(run(commands))
+
+
+def run(
+    commands: typer.Typer = app, words: Sequence[str] | None = None, project: bool = True
+) -> int:
+    """Run a command line, by default this process's; its exit code. Without `project`, whatever
+    `[tool.schedproof]` says."""
     try:
-        code = commands(standalone_mode=False)
+        code = commands(words, standalone_mode=False, obj=None if project else NO_PROJECT)
         if code == TYPER_INTERRUPTED:
             raise KeyboardInterrupt
     except COMMAND_LINE_ERROR as error:
@@ -123,7 +137,7 @@ def main(commands: typer.Typer = app) -> None:
     except TargetFault as error:
         output.fail(str(error))
         code = INCONCLUSIVE
-    sys.exit(code or 0)
+    return int(code or 0)
 
 
 def _explain_usage(error: Any) -> None:

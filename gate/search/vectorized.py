@@ -65,7 +65,7 @@ def check(rule: str) -> None:
         )
     if find_spec("numpy") is None:
         raise InputError(
-            "--engine", "vectorized: NumPy is not installed; valid: pip install 'schedproof[fast]'"
+            "--engine", "vectorized: NumPy is not installed; valid: pip install numpy numba"
         )
 
 

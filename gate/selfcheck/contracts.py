@@ -63,9 +63,13 @@ def run_contracts(console: Console, only: list[str], profile: str, time_limit: f
     chosen = _chosen(only)
     if profile not in PROFILES:
         raise InputError("--profile", f"{profile!r}; valid: {', '.join(PROFILES)}")
-    _require("crosshair", "CrossHair", "schedproof[contracts]")
+    _require("crosshair", "CrossHair", "crosshair-tool hypothesis-crosshair")
     if PROFILES[profile]:
-        _require("hypothesis_crosshair_provider", "its Hypothesis backend", "schedproof[contracts]")
+        _require(
+            "hypothesis_crosshair_provider",
+            "its Hypothesis backend",
+            "crosshair-tool hypothesis-crosshair",
+        )
     output.say(console, f"{len(chosen)} contracts, CrossHair, {time_limit:g} s each")
     statuses = _ask_all(console, chosen, by_crosshair, time_limit, "confirmed")
     if PROFILES[profile]:
@@ -215,7 +219,7 @@ def _chosen(only: list[str]) -> list[Contract]:
 def _require(module: str, what: str, package: str) -> None:
     if find_spec(module) is None:
         raise InputError(
-            "check contracts", f"{what} is not installed; valid: pip install '{package}'"
+            "check contracts", f"{what} is not installed; valid: pip install {package}"
         )
 
 

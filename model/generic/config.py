@@ -9,7 +9,7 @@ from ..config import convert
 
 Positive = Annotated[int, msgspec.Meta(ge=1)]
 ROOM = 131_072  # tokens: what the model does where a bound is left to the scheduler
-SEATS = 32
+SLOTS = 32
 
 
 class GenericConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -41,11 +41,11 @@ def read_config(values: Mapping[str, Any], revision: str) -> GenericConfig:
 
 def as_vllm(config: GenericConfig) -> dict[str, Any]:
     """The same in vLLM's terms: its scheduler is one that keeps what this system asks for."""
-    seats, budget = config.max_num_seqs or SEATS, config.max_num_batched_tokens or ROOM
+    slots, budget = config.max_num_seqs or SLOTS, config.max_num_batched_tokens or ROOM
     return {
         "block_size": config.block_size,
         "num_blocks": config.num_blocks,
-        "max_num_seqs": min(seats, budget),
+        "max_num_seqs": min(slots, budget),
         "max_num_batched_tokens": budget,
         "max_model_len": config.max_model_len or ROOM,
         "enable_chunked_prefill": config.enable_chunked_prefill,

@@ -167,7 +167,7 @@ def run(
     max_steps = STRIDE if strides else 1
     by_numba = compiled() if numba is not False else None
     if numba and by_numba is None:
-        raise InputError("numba", "it is not installed; valid: pip install 'schedproof[fast]'")
+        raise InputError("numba", "it is not installed; valid: pip install numpy numba")
     if by_numba is not None:
         by_lane = np.ascontiguousarray(np.moveaxis(asked, -1, 0))
         lane = np.zeros((len(by_lane), FIELDS), np.int64)

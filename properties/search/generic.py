@@ -23,7 +23,7 @@ KEYS = (
     *("enable_chunked_prefill", "enable_prefix_caching"),
 )
 LONGEST_IN_BLOCKS = 8  # of a request, where no length is bounded
-SEATS = 4  # where the number of requests is not
+SLOTS = 4  # where the number of requests is not
 
 
 def configs(scale: Scale, revision: str) -> st.SearchStrategy[dict[str, Any]]:
@@ -37,7 +37,7 @@ def in_its_terms(config: Config) -> dict[str, Any]:
     block = config["block_size"]
     bounded = {
         **config,
-        "max_num_seqs": config["max_num_seqs"] or SEATS,
+        "max_num_seqs": config["max_num_seqs"] or SLOTS,
         "max_model_len": config["max_model_len"] or block * LONGEST_IN_BLOCKS,
         "max_num_batched_tokens": config["max_num_batched_tokens"] or block * LONGEST_IN_BLOCKS,
     }

@@ -5,19 +5,18 @@ from collections.abc import Callable
 from typing import Any, ClassVar
 
 import msgspec
-from hypothesis import assume, reject
+from hypothesis import assume
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
-from ...model.errors import InputError
 from ...model.faults import ConfigRefused
 from ...model.scenario import Request, Scenario, Segment
-from ...model.systems import full_config
 from ..checking.session import Session
 from ..history import loads, speculation
 from ..history.run_history import RunHistory
 from ..predicates.predicate import Broken
 from ..predicates.rules import ends_run
+from .drawing import accepted, configs, loaded
 from .generators import Generators, generators_of
 from .state import Search
 from .too_large import too_large
@@ -25,62 +24,12 @@ from .too_large import too_large
 MAX_REQUESTS = 8
 MAX_ABORTS = 2
 PATIENCE = 100  # steps
+CONFIGS = st.runner().flatmap(lambda machine: configs(machine.search))
 KNOCKS = st.sampled_from((False,) * 7 + (True,))
 
 
 class RuleBroken(Exception):  # noqa: N818 (a finding, not an error)
     """Raised in the machine when a rule breaks: what Hypothesis shrinks."""
-
-
-def _configs(machine: "SchedulerMachine") -> st.SearchStrategy[dict[str, Any]]:
-    """The configurations of the search."""
-    asked = machine.search.options
-    if asked.config is not None:
-        return st.just(full_config(asked.system, asked.revision, asked.config))
-    usual = full_config(asked.system, asked.revision, {})
-    # What is absent by default may not go with each other: what is fixed goes before what is drawn.
-    left_out = asked.fixed.keys() - usual.keys()
-    chosen = {key: st.sampled_from(values) for key, values in asked.choices.items()}
-
-    def configured(drawn: dict[str, Any]) -> dict[str, Any]:
-        kept = {key: drawn[key] for key in drawn if key in usual or not left_out}
-        try:
-            return full_config(asked.system, asked.revision, {**kept, **asked.fixed})
-        except InputError as error:  # what is drawn does not go with what is fixed
-            machine.search.refused[str(error)] += 1
-            reject()
-
-    drawn = machine.generators.configs(asked.scale, asked.revision)
-    if chosen and "own" not in asked.fixed:
-        return st.builds(_with_own, drawn, st.fixed_dictionaries(chosen)).map(configured)
-    return drawn.map(configured)
-
-
-def _with_own(drawn: dict[str, Any], own: dict[str, Any]) -> dict[str, Any]:
-    """The configuration with the keys that the target declares."""
-    return {**drawn, "own": own}
-
-
-def _accepted(drafts: int) -> st.SearchStrategy[tuple[int, ...]]:
-    """How many of so many drafts of a request are right, time after time."""
-    return st.lists(st.integers(0, drafts), min_size=1, max_size=4).map(tuple)
-
-
-@st.composite
-def _loaded(draw: st.DrawFn, request: Request, block: int) -> Request:
-    """The request, of whose prompt a connector may have some blocks, or all tokens."""
-    whole = request.prompt_len // block * block
-    tokens = draw(st.sampled_from((0, request.prompt_len, whole, min(block, whole))))
-    steps = draw(st.sampled_from((0, 1, 3, 8))) if tokens else 0
-    fails = draw(st.sampled_from((None, None, None, 0, tokens // 2))) if tokens else None
-    return msgspec.structs.replace(
-        request,
-        external_tokens=tokens,
-        load_steps=steps,
-        load_fails_at=fails,
-        load_deferrals=draw(st.sampled_from((0, 0, 0, 0, 1, 3))),
-        send_steps=draw(st.sampled_from((None, None, None, 0, 3))),
-    )
 
 
 class SchedulerMachine(RuleBasedStateMachine):
@@ -111,7 +60,11 @@ class SchedulerMachine(RuleBasedStateMachine):
         """What the client has observed so far."""
         return self.session.monitor.history
 
-    @initialize(config=st.runner().flatmap(_configs), data=st.data(), knocks=KNOCKS)
+    @initialize(
+        config=st.runner().flatmap(lambda machine: configs(machine.search)),
+        data=st.data(),
+        knocks=KNOCKS,
+    )
     def start(self, config: dict[str, Any], data: st.DataObject, knocks: bool) -> None:
         """Start the target; a configuration that it refuses ends the run.
 
@@ -244,10 +197,10 @@ class SchedulerMachine(RuleBasedStateMachine):
             max_tokens=shape.max_tokens,
             output_len=shape.output_len,
             priority=getattr(shape, "priority", 0),  # of systems whose scheduler reads it
-            accepted=data.draw(_accepted(drafts)) if drafts else (),
+            accepted=data.draw(accepted(drafts)) if drafts else (),
         )
         if loads.are_made(self.config):
-            request = data.draw(_loaded(request, self.config["block_size"]))
+            request = data.draw(loaded(request, self.config["block_size"]))
         self.requests.append(request)
         self.judged(self.session.add, request)
         self.search.rejected += name in self.session.rejected

@@ -141,7 +141,7 @@ def test_without_plotly_plots_are_refused_before_the_work(
     monkeypatch.setattr(plot, "find_spec", lambda name: None)
     result = run("--plots", "f.html")
     assert result.code == 2
-    assert "pip install 'schedproof[plot]'" in result.err
+    assert "pip install plotly" in result.err
 
 
 def test_plots_are_one_page_or_a_page_each(run: Run, plans: Any) -> None:

@@ -55,4 +55,5 @@ def test_lockstep_belongs_to_releases_and_to_what_vllm_documents():
         "vllm": ("documented",),
         "nano_vllm": ("0.2.0",),
         "llmservingsim": ("head",),
+        "generic": ("documented",),
     }

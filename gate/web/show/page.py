@@ -40,7 +40,7 @@ def page(run: Run, plotly: str = INLINE) -> str:
 def check_plotly() -> None:
     """Raise InputError unless plotly.js can be written into a page."""
     if find_spec("plotly") is None:
-        raise InputError("-o", "Plotly is not installed; valid: pip install 'schedproof[plot]'")
+        raise InputError("-o", "Plotly is not installed; valid: pip install plotly")
 
 
 def _plotly(plotly: str) -> Markup:

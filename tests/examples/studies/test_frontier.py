@@ -169,7 +169,7 @@ def test_without_plotly_it_is_said_how_to_install_it(
 ) -> None:
     monkeypatch.setitem(sys.modules, "plotly", None)
     result = run("frontier", "--picture", "f.html")
-    said = "--picture: Plotly is not installed; valid: pip install 'schedproof[plot]'"
+    said = "--picture: Plotly is not installed; valid: pip install plotly"
     assert (result.code, result.out, result.err) == (2, "", f"schedproof: {said}\n")
 
 

@@ -267,7 +267,7 @@ def test_of_a_record_that_breaks_off_the_rest_is_judged(run: Run) -> None:
         (["t", "--system", "vllm", "--revision", "2.1.2"], "--revision: '2.1.2' is not a revision"),
         (["t", "--revision", "x"], "--revision: 'x' is no revision; valid: spyre: sound, "),
         (["t", "--revision", "head"], "t: line 1: $.revision: 'head' is not a revision of spyre"),
-        (["t", "--rule", "SPY-R99"], "--rule: 'SPY-R99' is no rule; `schedproof rules` lists"),
+        (["t", "--rule", "SPY-R99"], "no rule 'SPY-R99'; did you mean"),
         (["t", "--rule", ","], "--rule: ',' names no rule; "),
         (["t", "--rule", "ALL-R07"], "--rule: ALL-R07 compares with the model; valid: with --exp"),
         (["t", "--max-failures", "-1"], "--max-failures: -1; valid: at least 0"),

@@ -117,5 +117,5 @@ def test_without_plotly_there_is_one_line_before_the_run(
     monkeypatch.setattr(pages, "find_spec", lambda name: None)
     result = run("show", "s.json")
     assert result.code == 2
-    assert result.err.endswith("valid: pip install 'schedproof[plot]'\n")
+    assert result.err.endswith("valid: pip install plotly\n")
     assert len(result.err.splitlines()) == 1

@@ -9,7 +9,7 @@ from schedproof.gate.search import vectorized
 
 from ...command_line import Run
 
-pytest.importorskip("numpy", reason="NumPy is not installed: pip install 'schedproof[fast]'")
+pytest.importorskip("numpy", reason="NumPy is not installed: pip install numpy numba")
 
 
 @pytest.fixture(autouse=True)
@@ -116,6 +116,5 @@ def test_without_numpy_it_says_how_to_install_it(run: Run, monkeypatch: pytest.M
     result = run("search", "SPY-R07", "--engine", "vectorized")
     assert (result.code, result.out) == (2, "")
     assert result.err == (
-        "schedproof: --engine: vectorized: NumPy is not installed; "
-        "valid: pip install 'schedproof[fast]'\n"
+        "schedproof: --engine: vectorized: NumPy is not installed; valid: pip install numpy numba\n"
     )

@@ -305,8 +305,8 @@ def test_wrong_input_is_one_line_and_exit_2(words: list[str], says: str, run: Ru
 @pytest.mark.parametrize(
     ("absent", "profile", "package"),
     [
-        ("crosshair", "ci", "'schedproof[contracts]'"),
-        ("hypothesis_crosshair_provider", "nightly", "'schedproof[contracts]'"),
+        ("crosshair", "ci", "crosshair-tool hypothesis-crosshair"),
+        ("hypothesis_crosshair_provider", "nightly", "crosshair-tool hypothesis-crosshair"),
     ],
 )
 def test_what_is_not_installed_is_one_line_and_exit_2(

@@ -10,7 +10,7 @@ from .build import loads_of, same, settings
 @pytest.mark.slow
 def test_compiled_it_is_the_same() -> None:
     """By Numba, over many settings: one test, since compiling is what takes long."""
-    pytest.importorskip("numba", reason="Numba is not installed: pip install 'schedproof[fast]'")
+    pytest.importorskip("numba", reason="Numba is not installed: pip install numpy numba")
     for seed in range(120, 160):
         revision, formula, config = settings(seed)
         rules = read_rules(revision, config, formula)

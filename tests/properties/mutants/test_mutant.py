@@ -20,7 +20,13 @@ from schedproof.spec.catalogue import load
 from schedproof.spec.systems import SYSTEMS
 
 RULES = load("spyre")
-NUMBERED = {"spyre": "SPY-", "vllm": "VLL-", "nano_vllm": "NAN-", "llmservingsim": "LSS-"}
+NUMBERED = {
+    "spyre": "SPY-",
+    "vllm": "VLL-",
+    "nano_vllm": "NAN-",
+    "llmservingsim": "LSS-",
+    "generic": "GEN-",
+}
 EXAMPLES = PROFILES["quick"].examples
 SEEDS = 8  # rare witnesses take more than one; most are seen with the first
 TESTS = Path(__file__).resolve().parents[2]

@@ -1,0 +1,70 @@
+"""`schedproof demo`: what the commands do, on the models, without a network."""
+
+import shlex
+from collections.abc import Callable
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ..console import output
+from ..console.exit_codes import WORDS
+from ..console.option_checks import check_places
+
+# What is shown, and the command that shows it. OUT is the folder.
+SCENES = (
+    (
+        "A gate judges a scheduler: here the model of a published page, by the rule of its limit.",
+        "gate model --system spyre --revision documented --rule SPY-R07 --profile quick "
+        "--max-failures 1 --out OUT",
+    ),
+    (
+        "A finding is replayed, and explained in the scheduler's own terms. This one is built in.",
+        "replay late-arrivals-before-961 --rule SPY-R07 --fold",
+    ),
+    (
+        "The repaired formula is proven: for every number of requests and steps.",
+        "search SPY-R07",
+    ),
+    (
+        "Every behaviour of a small scope is explored to the end.",
+        "explore --system vllm --scope slots",
+    ),
+    (
+        "Any scheduler of your own is judged by what all have in common.",
+        "gate model --system generic --rule 'GEN-*' --profile quick --out OUT",
+    ),
+    (
+        "A run as a page for a browser.",
+        "show late-arrivals-before-961 --rule SPY-R07 -o OUT/late-arrivals.html",
+    ),
+)
+
+
+def command_of(run: Callable[[list[str]], int]) -> Callable[..., None]:
+    """The command; `run` runs a command line of schedproof, and gives its exit code."""
+
+    def command(
+        out: Annotated[Path, typer.Option(help="folder for what is found")] = Path(
+            "schedproof-demo"
+        ),
+    ) -> None:
+        """Show the product in half a minute, on the models, without a network."""
+        check_places(None, out)
+        out.mkdir(exist_ok=True)
+        console = output.make_console()
+        for says, line in SCENES:
+            if line.startswith("show ") and find_spec("plotly") is None:
+                output.say(console, "left out: a page of the run; pip install plotly")
+                continue
+            words = [word.replace("OUT", str(out)) for word in shlex.split(line)]
+            console.rule()
+            console.print(says, style="bold", markup=False)
+            console.print(f"$ schedproof {shlex.join(words)}\n", markup=False, soft_wrap=True)
+            code = run(words)
+            console.print(f"exit code {code}: {WORDS[code]}\n", markup=False)
+        console.rule()
+        output.say(console, "begin with your own scheduler: `schedproof init`")
+
+    return command

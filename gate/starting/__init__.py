@@ -1,0 +1,1 @@
+"""What a newcomer starts with: files that work as they are written."""

@@ -1,0 +1,112 @@
+"""The files that `schedproof init` writes; each works as it is written."""
+
+import importlib.metadata
+import json
+import tomllib
+from pathlib import Path
+from typing import NamedTuple
+from urllib.parse import urlsplit
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+
+from ... import __version__
+from ...model.systems import config_keys, full_config, make_model
+from ...spec.catalogue import load
+from ...spec.systems import SYSTEMS
+from ..files.project_file import FILE, read_project
+from ..files.scenario_file import FileError, write_whole
+
+GENERIC = "generic"
+NO_ADDRESS = "Where schedproof comes from: its repository, or a wheel that is checked in."
+
+
+class Written(NamedTuple):
+    """A file, and whether it was there before: then it is left as it is."""
+
+    path: Path
+    kept: bool
+
+
+def write_files(folder: Path, system: str, revision: str) -> list[Written]:
+    """Write them into the folder; a file that is there is kept.
+
+    Raises:
+        FileError: the folder's pyproject.toml cannot be read or has a `[tool.schedproof]`, or a
+            file cannot be written.
+    """
+    read_project(folder)  # what is there must be TOML
+    written = []
+    for name, text in texts(system, revision).items():
+        path = folder / name
+        there = path.read_text(encoding="utf-8") if path.exists() else ""
+        if path.name == str(FILE):
+            if "schedproof" in tomllib.loads(there).get("tool", {}):
+                raise FileError(f"{path}: [tool.schedproof] is there; valid: a folder without it")
+            text = f"{there.rstrip()}\n\n{text}" if there.strip() else text
+        elif there:
+            written.append(Written(path, kept=True))
+            continue
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise FileError(f"{path.parent}: cannot be made ({error.strerror})") from None
+        write_whole(path, text)
+        written.append(Written(path, kept=False))
+    return written
+
+
+def texts(system: str, revision: str) -> dict[str, str]:
+    """By path, what a file says."""
+    environment = Environment(
+        loader=PackageLoader("schedproof.gate.starting"),
+        undefined=StrictUndefined,
+        keep_trailing_newline=True,
+        autoescape=False,  # no page: Python, TOML and YAML
+    )
+
+    def rendered(name: str, **values: object) -> str:
+        return environment.get_template(f"{name}.jinja").render(**values)
+
+    own = [rule.id for rule in load(system) if rule.checked and not rule.id.startswith("ALL-")]
+    source, has_address = address()
+    usual = revision == SYSTEMS[system].revisions[0]
+    if system == GENERIC:
+        adapter = rendered("generic.py")
+    else:
+        adapter = rendered("system.py", **_of_the_model(system, revision))
+    return {
+        "schedproof_adapter.py": adapter,
+        str(FILE): rendered("pyproject.toml", system=system, revision="" if usual else revision),
+        "schedproof-known.toml": rendered("known.toml", example=own[0]),
+        "schedproof-corpus/README.md": rendered("corpus.md"),
+        ".github/workflows/schedproof.yml": rendered(
+            "workflow.yml", source=source, placeholder="" if has_address else NO_ADDRESS
+        ),
+        ".pre-commit-config.yaml": rendered("pre-commit.yaml"),
+    }
+
+
+def _of_the_model(system: str, revision: str) -> dict[str, object]:
+    """What an adapter around the reference model names: its fields and its configuration."""
+    observes = make_model(system, revision, {}).observes
+    usual = full_config(system, revision, {})
+    keys = {key: json.dumps(usual.get(key)) for key in config_keys(system, revision)}
+    shown = [field for field in observes if field not in ("kind", "scheduled")]
+    return {"title": SYSTEMS[system].title, "shown": shown, "keys": keys}
+
+
+def address() -> tuple[str, bool]:
+    """What `pip install` takes for this schedproof: the repository that it was installed from; and
+    whether that is known."""
+    try:
+        said = importlib.metadata.distribution("schedproof").read_text("direct_url.json")
+    except importlib.metadata.PackageNotFoundError:
+        said = None
+    try:
+        known = json.loads(said or "{}")
+    except ValueError:
+        known = {}
+    url, version = str(known.get("url", "")), known.get("vcs_info", {})
+    if urlsplit(url).scheme in ("http", "https", "ssh") and version.get("commit_id"):
+        return f"git+{url}@{version['commit_id']}", True
+    return f"schedproof=={__version__}", False

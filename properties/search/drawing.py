@@ -1,0 +1,64 @@
+"""What a run draws beside the requests of its system: its configuration, drafts, loads."""
+
+from typing import Any
+
+import msgspec
+from hypothesis import reject
+from hypothesis import strategies as st
+
+from ...model.errors import InputError
+from ...model.scenario import Request
+from ...model.systems import full_config
+from .generators import generators_of
+from .state import Search
+
+
+def configs(search: Search) -> st.SearchStrategy[dict[str, Any]]:
+    """The configurations of the search."""
+    asked = search.options
+    if asked.config is not None:
+        return st.just(full_config(asked.system, asked.revision, asked.config))
+    usual = full_config(asked.system, asked.revision, {})
+    # What is absent by default may not go with each other: what is fixed goes before what is drawn.
+    left_out = asked.fixed.keys() - usual.keys()
+    chosen = {key: st.sampled_from(values) for key, values in asked.choices.items()}
+
+    def configured(drawn: dict[str, Any]) -> dict[str, Any]:
+        kept = {key: drawn[key] for key in drawn if key in usual or not left_out}
+        try:
+            return full_config(asked.system, asked.revision, {**kept, **asked.fixed})
+        except InputError as error:  # what is drawn does not go with what is fixed
+            search.refused[str(error)] += 1
+            reject()
+
+    drawn = generators_of(asked.system).configs(asked.scale, asked.revision)
+    if chosen and "own" not in asked.fixed:
+        return st.builds(_with_own, drawn, st.fixed_dictionaries(chosen)).map(configured)
+    return drawn.map(configured)
+
+
+def _with_own(drawn: dict[str, Any], own: dict[str, Any]) -> dict[str, Any]:
+    """The configuration with the keys that the target declares."""
+    return {**drawn, "own": own}
+
+
+def accepted(drafts: int) -> st.SearchStrategy[tuple[int, ...]]:
+    """How many of so many drafts of a request are right, time after time."""
+    return st.lists(st.integers(0, drafts), min_size=1, max_size=4).map(tuple)
+
+
+@st.composite
+def loaded(draw: st.DrawFn, request: Request, block: int) -> Request:
+    """The request, of whose prompt a connector may have some blocks, or all tokens."""
+    whole = request.prompt_len // block * block
+    tokens = draw(st.sampled_from((0, request.prompt_len, whole, min(block, whole))))
+    steps = draw(st.sampled_from((0, 1, 3, 8))) if tokens else 0
+    fails = draw(st.sampled_from((None, None, None, 0, tokens // 2))) if tokens else None
+    return msgspec.structs.replace(
+        request,
+        external_tokens=tokens,
+        load_steps=steps,
+        load_fails_at=fails,
+        load_deferrals=draw(st.sampled_from((0, 0, 0, 0, 1, 3))),
+        send_steps=draw(st.sampled_from((None, None, None, 0, 3))),
+    )

@@ -1,0 +1,33 @@
+"""`schedproof demo`: every scene runs, whatever the folder says, and says what its code means."""
+
+from pathlib import Path
+
+import pytest
+
+from ...command_line import Run, runner
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Run:
+    monkeypatch.chdir(tmp_path)
+    return runner(monkeypatch, capfd)
+
+
+@pytest.mark.slow
+def test_each_scene_runs_in_a_project_of_another_system(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "pyproject.toml").write_text(
+        '[tool.schedproof]\ntarget = "mine:Target"\nsystem = "nano_vllm"\nexclude = ["NAN-R07"]\n'
+    )
+    result = run("demo")
+    assert (result.code, result.err) == (0, "")
+    codes = [line.split(":")[0] for line in result.out.splitlines() if line.startswith("exit code")]
+    assert codes == [f"exit code {code}" for code in (1, 1, 0, 0, 0, 1)]
+    assert (tmp_path / "schedproof-demo" / "late-arrivals.html").stat().st_size > 10_000
+    assert [*(tmp_path / "schedproof-demo").glob("SPY-R07-*.json")]
+
+
+def test_a_place_that_cannot_be_written_to_is_said_first(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "there").write_text("")
+    result = run("demo", "--out", "there")
+    assert (result.code, result.out) == (2, "")
+    assert "--out: there: there is not a folder" in result.err

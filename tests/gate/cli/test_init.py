@@ -1,0 +1,114 @@
+"""`schedproof init`: what it writes works as it is written, and nothing that is there is lost."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from schedproof.gate.starting.files import texts
+from schedproof.spec.systems import SYSTEMS
+
+from ...command_line import Run, runner
+
+WRITTEN = [
+    "schedproof_adapter.py",
+    "pyproject.toml",
+    "schedproof-known.toml",
+    "schedproof-corpus/README.md",
+    ".github/workflows/schedproof.yml",
+    ".pre-commit-config.yaml",
+]
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Run:
+    monkeypatch.chdir(tmp_path)
+    return runner(monkeypatch, capfd)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("system", SYSTEMS)
+def test_the_adapter_of_each_system_is_sound_and_conforms(run: Run, system: str) -> None:
+    result = run("init", "--system", system)
+    assert result.code == 0, result
+    assert [line.split()[1] for line in result.out.splitlines()[:6]] == WRITTEN
+    examined = run("doctor")
+    assert "nothing wrong" in examined.out, examined
+    judged = run("gate")
+    assert judged.code == 0, judged
+    assert "my scheduler 0 against" in judged.out
+    assert run("corpus", "list").out == "0 entries\n"
+
+
+@pytest.mark.slow
+def test_a_fault_in_the_scheduler_that_it_writes_is_found(run: Run, tmp_path: Path) -> None:
+    run("init")
+    file = tmp_path / "schedproof_adapter.py"
+    text = file.read_text(encoding="utf-8")
+    seats = "len(self.running) < self.max_num_seqs"
+    assert seats in text
+    file.write_text(text.replace(seats, seats.replace("<", "<=")), encoding="utf-8")
+    found = run("gate")
+    assert found.code == 1
+    assert "BROKEN         GEN-R02  sequence cap" in found.out
+    kept = run("corpus", "add", *map(str, Path("schedproof-out").glob("GEN-R02-*.json")))
+    assert kept.code == 0, kept
+    assert "GEN-R02" in run("corpus", "list").out
+
+
+def test_what_is_there_is_kept(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "pyproject.toml").write_text('[project]\nname = "mine"\n', encoding="utf-8")
+    (tmp_path / ".pre-commit-config.yaml").write_text("repos: []\n", encoding="utf-8")
+    result = run("init")
+    assert "kept    .pre-commit-config.yaml" in result.out
+    assert (tmp_path / ".pre-commit-config.yaml").read_text() == "repos: []\n"
+    assert (tmp_path / "pyproject.toml").read_text().startswith('[project]\nname = "mine"\n\n[tool')
+    again = run("init")
+    assert (again.code, again.out) == (2, "")
+    assert "pyproject.toml: [tool.schedproof] is there" in again.err
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["--system", "vlm"], "--system: 'vlm' is not a system"),
+        (["--revision", "9"], "--revision: '9' is not a revision of generic"),
+        (["--system", "spyre", "--revision", "9"], "--revision: '9' is not a revision of spyre"),
+    ],
+)
+def test_a_wrong_option_writes_nothing(
+    run: Run, tmp_path: Path, words: list[str], says: str
+) -> None:
+    result = run("init", *words)
+    assert result.code == 2
+    assert says in result.err
+    assert [*tmp_path.iterdir()] == []
+
+
+def test_a_file_in_the_place_of_a_folder_is_named(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "schedproof-corpus").write_text("")
+    result = run("init")
+    assert result.code == 2
+    assert "schedproof-corpus: cannot be made" in result.err
+
+
+def test_the_workflow_runs_commands_that_there_are(tmp_path: Path) -> None:
+    workflow = yaml.safe_load(texts("generic", "documented")[".github/workflows/schedproof.yml"])
+    steps = workflow["jobs"]["gate"]["steps"]
+    assert [one for one in steps if one.get("uses", "").startswith("actions/cache/save")]
+    lines = [line for one in steps for line in one.get("run", "").splitlines()]
+    gates = [line.replace("${{ github.run_number }}", "3") for line in lines if "gate" in line]
+    assert len(gates) == 2
+    for line in gates:
+        words = [sys.executable, "-m", *line.split(), "--help"]
+        assert subprocess.run(words, cwd=tmp_path, capture_output=True, check=False).returncode == 0
+
+
+def test_the_hook_calls_a_command_that_there_is() -> None:
+    [hook] = yaml.safe_load(texts("generic", "documented")[".pre-commit-config.yaml"])["repos"][0][
+        "hooks"
+    ]
+    assert hook["entry"] == "schedproof gate"
+    assert hook["pass_filenames"] is False
