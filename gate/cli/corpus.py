@@ -238,11 +238,19 @@ def export(
         Path | None, typer.Option("-o", "--out", help="the file to write  [default: stdout]")
     ] = None,
     rule: RuleOption = None,
+    target: Annotated[
+        str | None,
+        typer.Option(
+            help="what a test of --as pytest tests (default: what the entries were found on)"
+        ),
+    ] = None,
 ) -> None:
     """One self-contained file: scenarios, a test file for schedproof, or one for the target's own
     repository."""
     if kind not in corpus_export.KINDS:
         raise InputError("--as", f"{kind!r}; valid: {', '.join(corpus_export.KINDS)}")
+    if target is not None:
+        parse_target(target)
     if out is not None:
         check_file("--out", out)
     ids = rule_ids(rule)
@@ -251,7 +259,7 @@ def export(
         _known_rule(entry)
     if not there:
         raise FileError(f"{corpus}: no entry to export")
-    text = corpus_export.exported(kind, there)
+    text = corpus_export.exported(kind, there, target)
     if out is None:
         typer.echo(text, nl=False)
         return

@@ -5,7 +5,7 @@ import pprint
 from collections.abc import Sequence
 from typing import Any
 
-from ..files.scenario_file import scenario_json
+from ..files.scenario_file import FileError, scenario_json
 from . import upstream_export
 from .folder import Entry
 from .pytest_export import about, test_name
@@ -22,20 +22,21 @@ import os
 
 import pytest
 
-from schedproof.gate.corpus.replay import check, testing
+from schedproof.gate.corpus.replay import check, opened_target
 
-TARGET = os.environ.get("SCHEDPROOF_TARGET", "model")
+TARGET = os.environ.get("SCHEDPROOF_TARGET", {target})
 
 
 @pytest.fixture(scope="module")
 def target():
-    with testing(TARGET) as opened:
+    with opened_target(TARGET) as opened:
         yield opened
 '''
 
 
-def exported(kind: str, there: Sequence[Entry]) -> str:
-    """The text of the file; the entries' rules are of the catalogue.
+def exported(kind: str, there: Sequence[Entry], target: str | None = None) -> str:
+    """The text of the file; the entries' rules are of the catalogue. `target`: what a test for
+    schedproof tests, by default the target that the entries were found on.
 
     Raises:
         FileError: an entry that this form has no way to say.
@@ -43,7 +44,7 @@ def exported(kind: str, there: Sequence[Entry]) -> str:
     if kind == "json":
         return as_json(there)
     if kind == "pytest":
-        return as_pytest(there)
+        return as_pytest(there, target or found_on(there))
     return upstream_export.as_test_file(there)
 
 
@@ -53,9 +54,25 @@ def as_json(there: Sequence[Entry]) -> str:
     return f"[\n{rows}\n]\n"
 
 
-def as_pytest(there: Sequence[Entry]) -> str:
+def as_pytest(there: Sequence[Entry], target: str) -> str:
     """A test file with a function for each entry, which needs schedproof."""
-    return PYTEST_HEAD + "".join(_test(entry) for entry in there)
+    head = PYTEST_HEAD.replace("{target}", json.dumps(target))
+    return head + "".join(_test(entry) for entry in there)
+
+
+def found_on(there: Sequence[Entry]) -> str:
+    """The one target that the entries were found on.
+
+    Raises:
+        FileError: several, or none is known.
+    """
+    named = sorted({entry.origin.found_on.target for entry in there} - {""})
+    if len(named) != 1:
+        known = (
+            f"found on {', '.join(named)}" if named else "which do not say what they were found on"
+        )
+        raise FileError(f"--as pytest: entries {known}; valid: with --target")
+    return named[0]
 
 
 def _test(entry: Entry) -> str:

@@ -113,7 +113,7 @@ def rule_ids(words: Sequence[str] | None) -> list[str]:
 
 
 @contextmanager
-def testing(spec: str) -> Iterator[Target]:
+def opened_target(spec: str) -> Iterator[Target]:
     """The target of an exported test file, opened for all of its tests.
 
     Raises:

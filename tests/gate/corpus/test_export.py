@@ -69,6 +69,35 @@ def test_the_pytest_file_holds_the_scenarios_as_they_are(run: Run, corpus: Path)
     )
 
 
+@pytest.mark.slow
+def test_the_pytest_file_passes_as_it_is_written(run: Run, corpus: Path) -> None:
+    exported(run, corpus, "pytest")
+    words = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_pytest.py"]
+    reported = subprocess.run(words, cwd=corpus.parent, capture_output=True, text=True, check=False)
+    assert (reported.returncode, reported.stderr) == (0, ""), reported.stdout
+    assert "2 passed" in reported.stdout
+
+
+def test_the_pytest_file_tests_what_the_entries_were_found_on(run: Run, tmp_path: Path) -> None:
+    def on(target: str) -> str:
+        words = ("--as", "pytest", "--corpus", str(tmp_path / "corpus"), *target.split())
+        reported = run("corpus", "export", *words)
+        return reported.out or reported.err
+
+    path = kept(tmp_path / "corpus", crowd())
+    text = path.read_text()
+    assert '"target": "model"' in text
+    path.write_text(text.replace('"target": "model"', '"target": "mine:Target"'))
+    assert 'get("SCHEDPROOF_TARGET", "mine:Target")' in on("")
+    assert 'get("SCHEDPROOF_TARGET", "cmd:./a")' in on("--target cmd:./a")
+    assert (
+        "TARGET 'a b' is not understood"
+        in run(*("corpus", "export", "--as", "pytest", "--target", "a b")).err
+    )
+    kept(tmp_path / "corpus", crowd(prompt=2))
+    assert "entries found on mine:Target, model; valid: with --target" in on("")
+
+
 def test_an_unknown_rule_does_not_get_into_a_file(run: Run, tmp_path: Path) -> None:
     path = kept(tmp_path / "corpus", calm(), rule="NAN-R14")
     path.write_text(path.read_text().replace('"rule": "NAN-R14"', '"rule": "x\\"\\n"'))
