@@ -9,6 +9,7 @@ import pytest
 from schedproof.gate.judging.context import GateContext
 from schedproof.gate.targets.capabilities import Subject
 from schedproof.gate.targets.doctor import Remark, examine, signatures
+from schedproof.model.faults import TargetBroken
 from schedproof.model.systems import revisions_of
 from schedproof.model.target import ModelTarget, Reply
 from schedproof.spec.catalogue import load
@@ -201,3 +202,52 @@ def test_what_is_no_target_is_one_line(run: Run) -> None:
         result = run("doctor", *words)
         assert result.code == 2
         assert len(result.err.splitlines()) == 1
+
+
+class ForgetsAborts(Toy):
+    """What was given up is never reported."""
+
+    def bend(self, step: dict[str, Any]) -> None:
+        step["finished"] = {name: why for name, why in step["finished"].items() if why != "aborted"}
+
+
+class CountsCachedBlocks(Toy):
+    """A pool of which a block is never free."""
+
+    def bend(self, step: dict[str, Any]) -> None:
+        if step.get("free_blocks"):
+            step["free_blocks"] -= 1
+
+
+class AnswersInWords(Toy):
+    """A number that is a text."""
+
+    def bend(self, step: dict[str, Any]) -> None:
+        step["computed"] = {name: str(tokens) for name, tokens in step["computed"].items()}
+
+
+@pytest.mark.parametrize(
+    ("target", "rule", "says", "mend"),
+    [
+        (ForgetsAborts, "ALL-R04", "not reported as aborted", "in the next step, as aborted"),
+        (CountsCachedBlocks, "ALL-R09", "the pool has 4", "free are all blocks of the pool"),
+    ],
+)
+def test_faults_that_few_requests_do_not_show_are_told_with_how_to_mend_them(
+    examined: Callable[[Any], list[Remark]], target: type[Toy], rule: str, says: str, mend: str
+) -> None:
+    found = dict(wrong(examined(target())))
+    assert says in found[rule]
+    assert mend in found[rule]
+
+
+def test_a_field_of_another_type_is_named(examined: Callable[[Any], list[Remark]]) -> None:
+    with pytest.raises(TargetBroken, match=r"Expected `int`, got `str` - at `\$.computed"):
+        examined(AnswersInWords())
+
+
+def test_a_crash_where_blocks_run_out_is_the_gates_to_judge() -> None:
+    subject = Subject(ModelTarget(), "spyre", "2.1.2", load("spyre"))
+    remarks = [*examine(subject, None)]
+    assert wrong(remarks) == []
+    assert [one.what for one in remarks if one.why.startswith("few blocks, step")] == ["ALL-R01"]
