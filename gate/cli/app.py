@@ -37,6 +37,7 @@ from . import (
     show,
     step,
 )
+from .groups import SETTINGS, Command, Grouped, example
 from .project import defaults
 
 # Typer brings its own copy of click and names only the leaves of its errors: this is the root.
@@ -45,7 +46,8 @@ NO_PROJECT = "no project"
 TYPER_INTERRUPTED = 130  # what Typer makes of Ctrl-C in a command
 
 app = typer.Typer(
-    add_completion=False,
+    cls=Grouped,
+    context_settings=SETTINGS,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
@@ -94,7 +96,7 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "demo": demo.command_of(lambda words: run(app, words, project=False)),
 }
 for name, command in COMMANDS.items():
-    app.command(name)(command)
+    app.command(name, epilog=example(name), context_settings=SETTINGS, cls=Command)(command)
 app.add_typer(corpus.app, name="corpus")
 
 

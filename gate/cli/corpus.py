@@ -31,6 +31,7 @@ from ..judging.hypothesis_home import set_hypothesis_home
 from ..targets.factory import opened
 from ..targets.limits import replay_options
 from ..targets.target_spec import parse_target
+from .groups import SETTINGS, Command
 from .options import CheckoutPath, Offline, StepLimit, TargetOption
 
 app = typer.Typer(
@@ -47,7 +48,7 @@ RuleOption = Annotated[
 EXPECTATIONS = ("holds", "violates")
 
 
-@app.command()
+@app.command(cls=Command, context_settings=SETTINGS)
 def add(
     files: Annotated[list[Path], typer.Argument(metavar="FILE...", help="scenario files")],
     corpus: Corpus = DEFAULT_FOLDER,
@@ -93,7 +94,7 @@ def add(
             corpus_adding.add_file(adding, file)
 
 
-@app.command()
+@app.command(cls=Command, context_settings=SETTINGS)
 def run(
     corpus: Corpus = DEFAULT_FOLDER,
     target: TargetOption = "model",
@@ -118,7 +119,7 @@ def run(
     raise typer.Exit(code)
 
 
-@app.command("list")
+@app.command("list", cls=Command, context_settings=SETTINGS)
 def list_entries(
     corpus: Corpus = DEFAULT_FOLDER,
     json_file: Annotated[
@@ -159,7 +160,7 @@ def _list_builtin(json_file: Path | None) -> None:
         typer.echo(text)
 
 
-@app.command()
+@app.command(cls=Command, context_settings=SETTINGS)
 def minimize(
     files: Annotated[list[Path], typer.Argument(metavar="FILE...", help="entries of a corpus")],
     target: TargetOption = "model",
@@ -187,7 +188,7 @@ def minimize(
     raise typer.Exit(CONFORMS if all(done) else INCONCLUSIVE)
 
 
-@app.command()
+@app.command(cls=Command, context_settings=SETTINGS)
 def prune(
     corpus: Corpus = DEFAULT_FOLDER,
     target: TargetOption = "model",
@@ -206,7 +207,7 @@ def prune(
         corpus_checks.prune(there, open_target.target, _sayer(console), dry_run=dry_run)
 
 
-@app.command()
+@app.command(cls=Command, context_settings=SETTINGS)
 def verify(
     corpus: Corpus = DEFAULT_FOLDER,
     target: TargetOption = "model",
@@ -230,7 +231,7 @@ def verify(
     raise typer.Exit(CONFORMS if number else INCONCLUSIVE)
 
 
-@app.command()
+@app.command(cls=Command, context_settings=SETTINGS)
 def export(
     kind: Annotated[str, typer.Option("--as", help=f"one of {', '.join(corpus_export.KINDS)}")],
     corpus: Corpus = DEFAULT_FOLDER,
@@ -267,7 +268,7 @@ def export(
     output.say(output.make_console(), f"{out}: {counted(len(there))}")
 
 
-@app.command()
+@app.command(cls=Command, context_settings=SETTINGS)
 def generate(
     rules: Annotated[str, typer.Option(help="all, or ids of rules, A,B")] = "all",
     per_rule: Annotated[int, typer.Option(help="scenarios for each rule, at least 1")] = 2,

@@ -1,13 +1,17 @@
 """`schedproof gate`: a scheduler is judged, a verdict per rule."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import date
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from ...model.faults import ConfigRefused, TargetCrashed
 from ...model.systems import check_system
 from ...spec.catalogue import load
+from ...spec.systems import SYSTEMS
 from ..console import output
 from ..console.exit_codes import USAGE
 from ..console.option_checks import check_places, check_unicode, option
@@ -20,6 +24,7 @@ from ..library.judging import gate_options
 from ..reports.options import ReportOptions, check_report_options, reporters
 from ..reports.outcome import INTERRUPTED
 from ..targets.limits import MEMORY_LIMIT
+from ..targets.target_spec import TargetSpec
 from .options import (
     ClassPath,
     ExcludeOption,
@@ -79,6 +84,9 @@ def command(
     github: Annotated[
         bool, typer.Option("--github", help="GitHub annotations, and a step summary")
     ] = False,
+    verbose: Annotated[
+        bool, typer.Option("--verbose", help="a line for every rule, also where all is well")
+    ] = False,
     out: Annotated[Path, typer.Option(help="folder for counterexamples")] = Path("schedproof-out"),
     corpus: Annotated[
         Path | None, typer.Option(help="a folder of scenarios that are replayed first")
@@ -110,8 +118,9 @@ def command(
     check_unicode("TARGET", target)
     check_unicode("--out", str(out))
     check_places(json_file, out)
-    asked = ReportOptions(json_file, junit_file, sarif_file, ndjson_file, github)
+    asked = ReportOptions(json_file, junit_file, sarif_file, ndjson_file, github, verbose)
     check_report_options(asked)
+    system_named = system is not None
     system = spec.default_system if system is None else system
     with option("--system"):
         check_system(system)
@@ -139,7 +148,7 @@ def command(
         own_rules=own_rules,
     )
     console = output.make_console()
-    with reporters(console, catalogue, asked) as fan_out:
+    with reporters(console, catalogue, asked) as fan_out, say_which_system(spec, system_named):
         verdict, results = run_gate(options, known, fan_out, output.notice(console))
     if results.interrupted:
         output.fail(INTERRUPTED)
@@ -149,3 +158,22 @@ def command(
     for error in fan_out.failed:
         output.fail(str(error))
     raise typer.Exit(USAGE if fan_out.failed else verdict.exit_code)
+
+
+@contextmanager
+def say_which_system(spec: TargetSpec, named: bool) -> Iterator[None]:
+    """Where a scheduler of the user's refuses all that it is asked, and no system is named, that is
+    the likely reason."""
+    try:
+        yield
+    except (ConfigRefused, TargetCrashed) as error:
+        if named or spec.kind not in ("factory", "command"):
+            raise
+        others = ", ".join(name for name in SYSTEMS if name != spec.default_system)
+        hint = f"it was asked as {spec.default_system}; --system says what it is: {others}"
+        if isinstance(error, ConfigRefused):
+            raise ConfigRefused(f"{error}; {hint}") from None
+        output.fail(str(error))
+        output.print_details(error.details)
+        output.fail(hint)
+        raise typer.Exit(USAGE) from None

@@ -9,6 +9,7 @@ from ...properties.predicates.predicate import Broken
 from ...properties.predicates.rules import NEVER_HANGS
 from ...properties.shrinking.shrink import shrink, until
 from .context import GateContext
+from .events import Progress
 from .findings import Place, confirm, keep
 
 # What an shrink model takes for so many trials, a real release takes for one.
@@ -35,14 +36,18 @@ def shrink_and_keep(
         TargetBroken: the same scenario does not break the rule again.
     """
     smallest, target, rules = found, gate.target, gate.rules_beyond(place.known)
-    began = time.monotonic()
+    began, trials, steps = time.monotonic(), 0, 0
 
     def still_breaks(candidate: Scenario) -> bool:
-        nonlocal smallest
+        nonlocal smallest, trials, steps
+        trials += 1
+        name = f"making {first.rule} smaller, {place.scale}"
+        gate.report(Progress(name, trials, 0, steps, shrinking=True))
         try:
             ended = replay(target, candidate, rules, last_step=first.step, new=gate.deviations.new)
         except ConfigRefused:  # plainer, but not for this target
             return False
+        steps += ended.steps
         again = ended.broken
         if not again or again[0].rule != first.rule:
             return False

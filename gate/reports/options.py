@@ -23,13 +23,15 @@ SUMMARY = "GITHUB_STEP_SUMMARY"
 
 
 class ReportOptions(NamedTuple):
-    """The files of the options of the same names, and whether this is for GitHub."""
+    """The files of the options of the same names, whether this is for GitHub, and whether a green
+    gate lists every rule."""
 
     json: Path | None
     junit: Path | None
     sarif: Path | None
     ndjson: Path | None
     github: bool
+    verbose: bool = True
 
     def files(self) -> dict[str, Path]:
         """The files that are written, by option."""
@@ -70,7 +72,7 @@ def reporters(console: Console, rules: Sequence[Rule], asked: ReportOptions) -> 
             workspace = Path(os.environ.get("GITHUB_WORKSPACE") or Path.cwd())
             github = GitHub(console, rules, _summary(), workspace)
             chosen.append(open_reports.enter_context(closing(github)))
-        chosen.append(open_reports.enter_context(closing(Terminal(console, rules))))
+        chosen.append(open_reports.enter_context(closing(Terminal(console, rules, asked.verbose))))
         yield Together(chosen)
 
 

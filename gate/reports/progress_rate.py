@@ -25,7 +25,9 @@ class Pace:
         """Engine, runs of how many, time left, runs a second, steps: what is wanted first."""
         self._count(event)
         parts = [f"{event.engine}: {event.runs}/{event.of}"]
-        if event.shrinking:
+        if not event.of:
+            parts = [f"{event.engine}: {event.runs} trials"]
+        elif event.shrinking:
             parts.append("shrinking")
         elif self._seconds >= SETTLED and self._runs > 0:
             rate = self._runs / self._seconds

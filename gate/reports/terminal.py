@@ -7,8 +7,10 @@ from rich.markup import escape
 from rich.text import Text
 
 from ...spec.catalogue import Rule
+from ..console.exit_codes import CONFORMS
 from ..console.output import one_line, print_details, show_failure
 from ..judging.events import Began, Event, Found, Judged, Notice, Progress
+from ..judging.judge import NOT_SHOWN
 from ..judging.verdict import EngineRun, RuleVerdict, Verdict
 from .outcome import because, explained, out_of_date, result
 from .progress_rate import Pace
@@ -31,15 +33,19 @@ COUNTED = (
     "not_observable",
     "inconclusive",
 )  # in the last line, if there are any
+# Where nothing is wrong, these are a line together.
+TOGETHER = ("held", "not_exercised", "not_observable")
 SPINNER = 2  # columns
 
 
 class Terminal:
-    """Prints events on a console; a verdict of `rules` in their order."""
+    """Prints events on a console; a verdict of `rules` in their order, one by one if `verbose` or
+    if one is broken."""
 
-    def __init__(self, console: Console, rules: Sequence[Rule]) -> None:
+    def __init__(self, console: Console, rules: Sequence[Rule], verbose: bool = True) -> None:
         self._console = console
         self._rules = rules
+        self._verbose = verbose
         self._pace = Pace()
         # Its other spinners are not ASCII.
         self._status = console.status("", spinner="line") if console.is_terminal else None
@@ -58,7 +64,7 @@ class Terminal:
             self._found(event)
         elif isinstance(event, Judged):
             self.close()
-            print_verdict(self._console, event.verdict, self._rules)
+            print_verdict(self._console, event.verdict, self._rules, self._verbose)
 
     def close(self) -> None:
         """Take the progress line away."""
@@ -88,14 +94,39 @@ class Terminal:
         self._console.print(f"  {finding.engine}, {finding.scale} scale: {timing}\n")
 
 
-def print_verdict(console: Console, verdict: Verdict, rules: Sequence[Rule]) -> None:
-    """One line a rule, then what ran, then the result."""
-    print_rules(console, verdict.rules, rules)
+def print_verdict(
+    console: Console, verdict: Verdict, rules: Sequence[Rule], verbose: bool = True
+) -> None:
+    """One line a rule, then what ran, then the result. Where nothing is wrong, rules that held are
+    a line together, and so are those that could not be judged, unless `verbose`."""
+    entries = verdict.rules
+    if not verbose and verdict.exit_code == CONFORMS:
+        print_together(console, entries, rules)
+        entries = tuple(entry for entry in entries if entry.status not in TOGETHER)
+    print_rules(console, entries, rules)
     for what, why in out_of_date(verdict).items():
         console.print(f"[red]{'OUT OF DATE':<14}[/red] {escape(one_line(f'{what} {why}'))}")
     for engine in verdict.engines:
         console.print(engine_line(engine))
     console.print(one_line(summary(verdict, rules)), style="bold", markup=False)
+
+
+def print_together(console: Console, entries: Sequence[RuleVerdict], rules: Sequence[Rule]) -> None:
+    """A line for the rules that held, with the least steps that one was exercised in; a line each
+    for those that never were, and for those that the target does not show."""
+    by_id = {rule.id: rule for rule in rules}
+    there = [entry for entry in entries if by_id[entry.id].checked]
+    held = [entry for entry in there if entry.status == "held"]
+    if held:
+        least = min(held, key=lambda entry: entry.exercised)
+        line = f"{len(held)} rules, each exercised in {least.exercised} steps or more"
+        console.print(f"[green]{'held':<14}[/green] {line} (--verbose lists them)")
+    if idle := ", ".join(entry.id for entry in there if entry.status == "not_exercised"):
+        console.print(f"[yellow]{'not exercised':<14}[/yellow] {idle}")
+    if hidden := [entry.message or "" for entry in there if entry.status == "not_observable"]:
+        fields = sorted({one for why in hidden for one in why.removeprefix(NOT_SHOWN).split(", ")})
+        line = f"{len(hidden)} rules: {NOT_SHOWN}{', '.join(fields)}"
+        console.print(f"[yellow]{'not observable':<14}[/yellow] {escape(one_line(line))}")
 
 
 def print_rules(console: Console, entries: Sequence[RuleVerdict], rules: Sequence[Rule]) -> None:

@@ -4,6 +4,7 @@ import json
 import os
 import pty
 import re
+import shlex
 import subprocess
 import sys
 from collections.abc import Callable
@@ -11,8 +12,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import typer
 
 from schedproof import __version__
+from schedproof.gate.cli import app
+from schedproof.gate.cli.groups import EXAMPLES, GROUPS
 from schedproof.spec.catalogue import load
 
 from ...command_line import Result, Run
@@ -337,3 +341,31 @@ def test_a_gate_leaves_nothing_in_the_folder_but_what_it_says(folder: Path) -> N
     )
     assert (done.returncode, done.stderr) == (0, b"")
     assert list(folder.iterdir()) == []
+
+
+def test_the_help_has_every_command_once_in_a_group_and_an_example_that_parses() -> None:
+    grouped = [name for group in GROUPS.values() for name in group]
+    assert sorted(grouped) == sorted([*app.COMMANDS, "corpus"])
+    assert sorted(EXAMPLES) == sorted(app.COMMANDS)
+    commands: Any = typer.main.get_command(app.app)
+    for name, line in EXAMPLES.items():
+        words = shlex.split(line)
+        assert words[:2] == ["schedproof", name]
+        commands.commands[name].make_context(name, words[2:])
+
+
+def test_each_summary_fits_its_line(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    lines = run("--help").out.splitlines()
+    for group in GROUPS.values():
+        for name, says in group.items():
+            assert [line for line in lines if line.split() == [name, *says.split()]], name
+    assert "..." not in "\n".join(lines[1:])
+
+
+def test_the_help_of_a_command_reads_as_it_is_meant(run: Run) -> None:
+    text = run("gate", "--help").out
+    assert "--rule RULE" in text
+    assert "--set KEY=VALUE" in text
+    assert "list[" not in text
+    assert "Example: schedproof gate " in text

@@ -72,8 +72,11 @@ def test_a_target_that_refuses_every_configuration_is_exit_2_with_its_words(
     assert result.err == (
         "schedproof: the target refuses the configuration of every scale: "
         "small (block_size must be 16) and short (block_size must be 16) "
-        "and tight (block_size must be 16)\n"
+        "and tight (block_size must be 16); it was asked as spyre; --system says what it is: vllm, "
+        "nano_vllm, llmservingsim, generic\n"
     )
+    named = run("gate", toy("Refuses"), "--system", "spyre")
+    assert named.err.endswith("and tight (block_size must be 16)\n")
 
 
 @pytest.mark.slow
@@ -97,7 +100,8 @@ def test_a_target_that_raises_at_its_first_start_is_exit_2_with_the_traceback(
     assert (result.code, result.out) == (2, "")
     first, *rest = result.err.splitlines()
     assert first == "schedproof: the scheduler raised at 'start': ValueError: no device"
-    assert rest[-1] == "  | ValueError: no device"
+    assert rest[-2] == "  | ValueError: no device"
+    assert rest[-1].startswith("schedproof: it was asked as spyre; --system says what it is: vllm")
 
 
 def test_a_target_that_rejects_every_request_breaks_one_rule_and_exercises_no_step(
@@ -121,7 +125,7 @@ def test_a_target_that_shows_little_is_judged_by_what_it_shows(
 ) -> None:
     result, data = gate_json(run, toy("Little"))
     assert statuses(data)["ALL-R03"] == "not_observable"
-    assert "the target does not show finished, running, waiting" in result.out
+    assert "not observable 27 rules: the target does not show " in result.out
     assert run("gate", toy("Little"), "--rule", "ALL-R03", "--profile", "quick").code == 3
 
 

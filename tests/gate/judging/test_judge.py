@@ -87,13 +87,15 @@ def test_progress_never_goes_back_nor_beyond_what_was_asked_for(
     reported = [event for event in gate.events if isinstance(event, Progress)]  # type: ignore[attr-defined]
     engines = {event.engine for event in reported}
     corpus = {"corpus, small", "corpus, production"}
-    assert engines == {*corpus, "hypothesis, small", "hypothesis, tight"}
+    smaller = {name for name in engines if name.startswith("making ")}
+    assert engines - smaller == {*corpus, "hypothesis, small", "hypothesis, tight"}
+    assert smaller
     for engine in engines:
         of_it = [event for event in reported if event.engine == engine]
         runs, steps = [event.runs for event in of_it], [event.steps for event in of_it]
         assert runs == sorted(runs)
         assert steps == sorted(steps)
-        assert all(event.runs <= event.of for event in of_it)
+        assert all(event.runs <= event.of or engine in smaller for event in of_it)
     assert any(event.shrinking for event in reported)
 
 

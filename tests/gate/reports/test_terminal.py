@@ -38,10 +38,10 @@ def verdict(*rules: RuleVerdict, **changes: Any) -> Verdict:
     return Verdict(**(values | changes))
 
 
-def printed(given: Verdict) -> list[str]:
+def printed(given: Verdict, verbose: bool = True) -> list[str]:
     console = output.make_console()
     console.file = io.StringIO()
-    print_verdict(console, given, RULES)
+    print_verdict(console, given, RULES, verbose)
     return console.file.getvalue().splitlines()
 
 
@@ -77,6 +77,27 @@ def test_rules_without_a_predicate_are_one_line_and_not_counted() -> None:
         "2 more have no predicate of their own (schedproof rules says why, and what stands in)",
         "toy 1 against sound: conforms (1 held, 0 broken, 1 not observable; seed 3)",
     ]
+
+
+def test_where_all_is_well_what_held_is_a_line_and_what_was_left_out_keeps_its_own() -> None:
+    entries = (
+        RuleVerdict("SPY-R35", "held", exercised=9),
+        RuleVerdict("SPY-R22", "held", exercised=4),
+        RuleVerdict("SPY-R07", "excluded", message="by design: as we like it"),
+        RuleVerdict("SPY-R02", "not_exercised", message="A witness."),
+        RuleVerdict("ALL-R03", "not_observable", message="the target does not show waiting"),
+        RuleVerdict("ALL-R09", "not_observable", message="the target does not show blocks"),
+    )
+    assert printed(verdict(*entries, exit_code=0), verbose=False) == [
+        "held           2 rules, each exercised in 4 steps or more (--verbose lists them)",
+        "not exercised  SPY-R02",
+        "not observable 2 rules: the target does not show blocks, waiting",
+        f"excluded       SPY-R07  {TITLES['SPY-R07']}: by design: as we like it",
+        "toy 1 against sound: conforms (2 held, 0 broken, 1 excluded, 1 not exercised, "
+        "2 not observable; seed 3)",
+    ]
+    assert len(printed(verdict(*entries, exit_code=0))) == 7
+    assert printed(verdict(*entries), verbose=False) == printed(verdict(*entries))
 
 
 def test_the_verdict_file_keeps_the_divergence() -> None:
