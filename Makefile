@@ -173,5 +173,23 @@ $(VENV)/installed-mutation: $(VENV)/installed-test
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[test,mutation]'
 	touch $@
 
+# Two minutes: what an upload to an index needs, and whether it works in a fresh environment.
+.PHONY: dist lock
+dist: $(VENV)/bin/python
+	rm -rf dist build $(VENV)/dist
+	$(PYTHON) -m venv $(VENV)/dist
+	$(VENV)/dist/bin/python -m pip install --quiet --disable-pip-version-check build twine
+	$(VENV)/dist/bin/python -m build --outdir dist .
+	$(VENV)/dist/bin/python -m twine check --strict dist/*
+	$(PYTHON) tests/bench/wheel.py dist
+
+# A minute: the versions that the container is built with, with their hashes.
+lock: $(VENV)/bin/python
+	rm -rf $(VENV)/lock
+	$(PYTHON) -m venv $(VENV)/lock
+	$(VENV)/lock/bin/python -m pip install --quiet --disable-pip-version-check pip-tools
+	cd $(CURDIR) && $(VENV)/lock/bin/pip-compile --quiet --generate-hashes --strip-extras --no-emit-index-url \
+		--no-emit-find-links --no-header --extra plot --output-file requirements.lock pyproject.toml
+
 clean:
 	rm -rf $(VENV) build dist site *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

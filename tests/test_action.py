@@ -29,14 +29,14 @@ def gated(folder: Path, **inputs: str) -> tuple[int, str]:
     defaults = {name: str(one.get("default", "")) for name, one in ACTION["inputs"].items()}
     given = defaults | {"python": sys.executable} | inputs
     env = {
-        name: re.sub(r"\$\{\{ inputs\.(\w+) \}\}", lambda found: given[found[1]], value)
+        name: re.sub(r"\$\{\{ inputs\.([\w-]+) \}\}", lambda found: given[found[1]], value)
         for name, value in step("Gate")["env"].items()
     }
     outputs = {"GITHUB_OUTPUT": str(folder / "output"), "GITHUB_STEP_SUMMARY": str(folder / "sum")}
     ran = subprocess.run(
         ["bash", "-e", "-o", "pipefail", "-c", step("Gate")["run"]],
         cwd=folder,
-        env={**os.environ, **env, **outputs},
+        env={**os.environ, **env, **outputs, "NO_COLOR": "1"},
         capture_output=True,
         text=True,
         check=False,
@@ -85,8 +85,60 @@ def test_a_hook_calls_a_command_that_there_is(
     assert "Usage: schedproof" in capsys.readouterr().out
 
 
+@pytest.mark.slow
+def test_what_a_red_night_found_is_replayed_first_in_the_next(tmp_path: Path) -> None:
+    (tmp_path / "schedproof-out").mkdir()  # an empty repository: no corpus, no deviations
+    night = {"target": "model", "system": "spyre", "revision": "documented", "rule": "SPY-R07"}
+    code, out = gated(tmp_path, **night, corpus="schedproof-out")
+    assert code == 1, out
+    found = [*(tmp_path / "schedproof-out").glob("SPY-R07-*.json")]
+    assert found
+    code, out = gated(tmp_path, **night, corpus="schedproof-out", seed="2")
+    assert code == 1, out
+    data = json.loads((tmp_path / "schedproof-out/reports/verdict.json").read_text())
+    first = data["engines"][0]
+    assert (first["name"], first["runs"]) == ("own corpus", len(found))
+
+
+@pytest.mark.slow
+def test_every_input_reaches_the_gate(tmp_path: Path) -> None:
+    (tmp_path / "ours.py").write_text("RULES = 3\n")
+    given = {"target": "model", "system": "generic", "jobs": "2", "step-limit": "5"}
+    code, out = gated(tmp_path, **given, rule="GEN-*", exclude="GEN-R04", path="", rules="")
+    assert code == 0, out
+    assert "excluded       GEN-R04" in out
+    code, out = gated(tmp_path, **given, rules="ours.py")
+    assert code == 2
+    assert "ours.py: RULES is 3" in out
+    code, out = gated(tmp_path, **given | {"memory-limit": "1"})
+    assert "--memory-limit: 1; valid" in out
+
+
+def test_the_cache_goes_by_the_version_of_the_action(tmp_path: Path) -> None:
+    script = step("Install schedproof")["run"].splitlines()
+    (tmp_path / "gate" / "targets").mkdir(parents=True)
+    digests = []
+    for version in ("1", "2", "2"):
+        (tmp_path / "pyproject.toml").write_text(version)
+        (tmp_path / "gate" / "targets" / "packages.txt").write_text("a==1\n")
+        output = tmp_path / "output"
+        output.unlink(missing_ok=True)
+        ran = subprocess.run(
+            ["bash", "-e", "-c", "\n".join(script[1:])],  # without pip
+            env={**os.environ, "SOURCE": str(tmp_path), "GITHUB_OUTPUT": str(output)},
+            check=False,
+        )
+        assert ran.returncode == 0
+        digests.append(output.read_text())
+    assert digests[0] != digests[1] == digests[2]
+    [cache] = [one for one in ACTION["runs"]["steps"] if "actions/cache" in one.get("uses", "")]
+    assert "steps.install.outputs.digest" in cache["with"]["key"]
+
+
 def test_the_examples_use_inputs_and_hooks_that_there_are() -> None:
-    workflow = yaml.safe_load((EXAMPLES / "github" / "schedproof.yml").read_text())
+    text = (EXAMPLES / "github" / "schedproof.yml").read_text()
+    workflow = yaml.safe_load(text)
+    assert "@main" not in text
     steps = [
         one for one in workflow["jobs"]["gate"]["steps"] if "/schedproof@" in one.get("uses", "")
     ]

@@ -43,7 +43,8 @@ def confirm(gate: GateContext, place: Place, scenario: Scenario, first: Broken) 
     if outcome.broken and outcome.broken[0].rule == first.rule:
         return outcome
     gate.results.unconfirmed.add(first.rule)
-    path = write_scenario(scenario, gate.options.out, f"flaky-{first.rule}")
+    about = {"engine": place.engine, "note": "did not break again", "rule": first.rule}
+    path = write_scenario(replace(scenario, origin=about), gate.options.out, f"flaky-{first.rule}")
     raise TargetBroken(
         "step",
         f"{first.rule} broke at step {first.step}, but not again in the same scenario ({path}): "
