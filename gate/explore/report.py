@@ -20,7 +20,7 @@ from ..targets.target_spec import model_spec
 from .explorer import Ended, Event, Failed, Progress, confirmed
 
 MARKS = {
-    "holds": "green",
+    "held": "green",
     "BROKEN": "red",
     "not exercised": "yellow",
     "inconclusive": "yellow",
@@ -108,7 +108,7 @@ class Reporter:
             return BROKEN
         if self._unfinished or "inconclusive" in words or (chosen and "not exercised" in words):
             return INCONCLUSIVE
-        return CONFORMS if "holds" in words else INCONCLUSIVE
+        return CONFORMS if "held" in words else INCONCLUSIVE
 
     @property
     def broken(self) -> bool:
@@ -186,7 +186,7 @@ class Reporter:
         if not exercised:
             return "not exercised", f": {rule.witness}"
         pairs = sum(len(limits) for limits in exercised.values())
-        return "holds", f" (exercised in {pairs} configurations)"
+        return "held", f" (exercised in {pairs} configurations)"
 
     def _write(self, path: Path, verdicts: dict[str, tuple[str, str]]) -> None:
         data = {

@@ -54,8 +54,7 @@ def run_decided(
         if not prove:
             left = max(ends - time.monotonic(), 1.0)
             for name, found in bounded(left, _counterexamples, system, rule):
-                say(f"counterexample: {name}")
-                codes.append(_shown(say, rule, found, out))
+                codes.append(_shown(say, name, rule, found, out))
     except Unanswered as why:
         say(f"inconclusive: {why}")
         return INCONCLUSIVE
@@ -71,28 +70,32 @@ def _counterexamples(system: str, rule: str) -> Iterator[tuple[str, Scenario | P
         yield name, make()
 
 
-def _shown(say: Say, rule: str, found: Scenario | Pair | None, out: Path) -> int:
+def _shown(say: Say, name: str, rule: str, found: Scenario | Pair | None, out: Path) -> int:
+    """A run that the lemmas speak of; a counterexample only if it breaks a rule."""
     if found is None:
+        say(f"a run: {name}")
         say("  inconclusive: none was found")
         return INCONCLUSIVE
     if isinstance(found, Pair):
+        say(f"two runs: {name}")
         return _compared(say, rule, found, out)
-    return _replayed(say, rule, found, out)
+    return _replayed(say, name, rule, found, out)
 
 
-def _replayed(say: Say, rule: str, scenario: Scenario, out: Path) -> int:
+def _replayed(say: Say, name: str, rule: str, scenario: Scenario, out: Path) -> int:
     rules = [one for one in load(scenario.system) if applies(one, scenario.revision or "")]
     asked = [one for one in rules if one.id == rule]
     # What breaks first may be another rule: the one that is asked about comes before all others.
     broken = run_replay(ModelTarget(), scenario, asked).broken
     broken = broken or run_replay(ModelTarget(), scenario, rules).broken
+    say(f"{'counterexample' if broken else 'a run that breaks nothing'}: {name}")
     for first in broken[:1]:
         say(
             f"  replayed on the model of {scenario.revision}: breaks {first.rule} in step "
             f"{first.step}: {first.message}"
         )
     if not broken:
-        say(f"  replayed on the model of {scenario.revision}: breaks no rule")
+        say(f"  replayed on the model of {scenario.revision}: every rule is kept")
     path = write_scenario(scenario, out, broken[0].rule if broken else rule)
     say(f"  replay:   schedproof replay {path}")
     return BROKEN if any(one.rule == rule for one in broken) else CONFORMS

@@ -10,6 +10,7 @@ from rich.console import Console
 
 from ...model.observation import Step
 from ...model.scenario import Scenario
+from ...model.spyre.peak import CHECKS
 from ...model.target import ModelTarget, Target
 from ...properties.checking.replay import replay as run_replay
 from ...properties.predicates.spyre.volume import volume
@@ -31,7 +32,7 @@ from ..console.exit_codes import BROKEN, CONFORMS, INCONCLUSIVE
 from ..files.scenario_file import write_scenario
 from ..processes.worker_timeout import Unanswered, bounded
 from . import counterexample
-from .lemmas import blocks_of, lemma_line
+from .lemmas import TERMS, blocks_of, lemma_line
 from .setting import LENGTHS, LIMIT, MAX_REQUESTS
 
 FOUND, PROVEN = BROKEN, CONFORMS
@@ -200,6 +201,9 @@ def run_proof(asking: Asking) -> int:
         f"prove {asking.rule} for every number of requests and steps, {_configuration(setting)}, "
         f"{blocks_of(asking.block)}"
     )
+    if not setting.pauses and setting.formula not in CHECKS:
+        for line in TERMS:
+            asking.say(line)
     failed, title, began = 0, "", time.monotonic()
     try:
         for group, one in bounded(asking.time_limit, _discharged, *_asked(asking)):

@@ -129,7 +129,9 @@ def test_a_sound_formula_is_proven_for_every_number_of_requests(run: Run, revisi
     assert result.code == 0, result
     lines = result.out.splitlines()
     assert lines[0].startswith("prove SPY-R07 for every number of requests and steps, formula ")
-    lemmas = [line for line in lines[1:-1] if not line.endswith(":")]
+    terms = [line for line in lines if line.startswith("  ")]
+    assert [line.split(":")[0].strip() for line in terms[:4]] == ["tkv", "base", "term", "walk"]
+    lemmas = [line for line in lines[1:-1] if not line.endswith(":") and line not in terms]
     assert all(line.startswith("proven ") for line in lemmas)
     assert len(lines) > 8
     assert lines[-1].startswith("proven in ")
@@ -390,7 +392,7 @@ def test_two_runs_that_refute_a_claim_together_are_both_counted_and_written(run:
     result = run("search", "V1CP-R32", "--set", "block_size=16")
     assert result.code == 1, result
     lines = result.out.splitlines()
-    shown = lines.index("counterexample: max_num_seqs lowered by one: more preemptions")
+    shown = lines.index("two runs: max_num_seqs lowered by one: more preemptions")
     assert lines[shown + 1] == "  max_num_seqs 3: 0 preemptions on the model of documented"
     assert lines[shown + 3] == "  max_num_seqs 2: 1 preemption on the model of documented"
     assert "  watermark 0.375: 1 preemption on the model of documented" in lines
@@ -435,3 +437,16 @@ def test_what_another_system_cannot_be_asked_is_one_line_and_exit_2(
     assert (result.code, result.out) == (2, ""), result
     assert message in result.err
     assert result.err.count("\n") == 1
+
+
+def test_a_run_that_breaks_nothing_is_not_called_a_counterexample(run: Run) -> None:
+    result = run("search", "SPY-R41")
+    assert result.code == 0, result
+    parts = result.out.split("\n")
+    named = {
+        line.partition(":")[0]: after
+        for line, after in zip(parts, parts[1:], strict=False)
+        if line.startswith(("counterexample:", "a run that breaks nothing:"))
+    }
+    assert ": breaks SPY-R35 " in named["counterexample"]
+    assert "every rule is kept" in named["a run that breaks nothing"]
