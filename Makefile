@@ -29,11 +29,13 @@ test-all: $(VENV)/installed-test lint
 	$(BIN)/pytest -n $(JOBS) --dist worksteal
 
 # What the suite says of itself and of a release, in short: the rest of `.ci/run`.
-.PHONY: checks check-model check-release check-contracts check-selfcheck check-bench
+.PHONY: checks check-model check-journeys check-release check-contracts check-selfcheck check-bench
 checks: check-selfcheck check-release check-contracts check-bench check-model
 check-model: $(VENV)/installed
 	$(MAKE) gate PROFILE=quick
-check-release: $(VENV)/installed
+check-journeys: $(VENV)/installed-test
+	PYTHONPATH=. $(BIN)/python tests/journey.py docs/first-hour/plugin.md
+check-release: $(VENV)/installed check-journeys
 	$(MAKE) gate TARGET=sendnn-inference==2.1.2 RULES=SPY-R07,SPY-R09,SPY-R14,SPY-R30,ALL-R01 \
 		PROFILE=quick JOBS=1 DEVIATIONS=tests/corpus/known-2.1.2.toml
 	$(MAKE) gate TARGET=sendnn-inference==2.1.2:examples/exact_admission.py:ExactAdmission \

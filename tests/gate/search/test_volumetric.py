@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -445,7 +446,7 @@ def test_a_run_that_breaks_nothing_is_not_called_a_counterexample(run: Run) -> N
     parts = result.out.split("\n")
     named = {
         line.partition(":")[0]: after
-        for line, after in zip(parts, parts[1:], strict=False)
+        for line, after in pairwise(parts)
         if line.startswith(("counterexample:", "a run that breaks nothing:"))
     }
     assert ": breaks SPY-R35 " in named["counterexample"]
