@@ -50,7 +50,7 @@ def test_the_command_line_knows_it(
 ) -> None:
     run = runner(monkeypatch, capfd)
     assert "TOY-R02" in run("rules", "--system", "toy").out
-    result = run("gate", "model", "--system", "toy", "--profile", "quick")
+    result = run("gate", "model", "--system", "toy", "--profile", "quick", "--verbose")
     assert result.code == 0, result
     assert "TOY-R01" in result.out
 

@@ -14,7 +14,6 @@ from typing import NamedTuple
 import msgspec
 
 from schedproof.gate.judging.verdict import Verdict
-from schedproof.properties.predicates.rules import EVERY_SYSTEM
 from schedproof.spec.catalogue import REASONS, Rule, load
 from schedproof.tests.bench.pages import DOCS, put, rows
 
@@ -41,7 +40,7 @@ JUDGED = {"held": "held", "violated": "broken"}
 def rules_of(document: Document) -> list[Rule]:
     """The rules that the document is the source of, in its order."""
     own = [rule for rule in load(document.system) if rule.source.startswith(document.source)]
-    return sorted(own, key=lambda rule: (rule.id.startswith(EVERY_SYSTEM), rule.id))
+    return sorted(own, key=lambda rule: (rule.id.startswith("ALL-"), rule.id))
 
 
 def table(document: Document, verdicts: Sequence[Verdict]) -> Iterator[str]:

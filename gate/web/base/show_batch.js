@@ -16,6 +16,8 @@ const SHORT = {
 };
 const DRAWN = ["left", "cached", "prompt", "generated", "now", "rest"];
 const ROW = 24, BAR = 18, AXIS = 34;
+// Where a block would be narrower than this, only the last blocks of the batch are drawn.
+const NARROWEST = 3, LAST_BLOCKS = 16; // pixels, blocks
 
 function patterns() {
   const hatch = element("svg:pattern", { id: "hatch", width: 6, height: 6, patternUnits: "userSpaceOnUse" },
@@ -40,13 +42,16 @@ function drawGrid(step) {
   const width = Math.max(box.clientWidth, 200);
   const label = width < 600 ? 64 : 120;
   const height = AXIS + ROW * Math.max(rows.length, 1);
-  const scale = (width - label - 8) / Math.max(run.widest, run.block);
-  const x = (tokens) => label + tokens * scale;
+  const cut = cutAt(rows, step, width - label);
+  const end = cut ? cut + LAST_BLOCKS * run.block : Math.max(run.widest, run.block);
+  const scale = (width - label - 8) / (end - cut);
+  const x = (tokens) => label + (Math.min(Math.max(tokens, cut), end) - cut) * scale;
   const svg = element("svg:svg", { viewBox: `0 0 ${width} ${height}`, height, role: "img" });
   svg.append(element("svg:title", {}, `the batch in step ${step}: ${rows.length} requests; the table below has the numbers`));
   svg.append(patterns());
-  drawBorders(svg, x, scale, height);
-  rows.forEach((request, place) => drawRow(svg, request, step, x, AXIS + ROW * place, scale));
+  drawBorders(svg, x, scale, height, cut, end);
+  rows.forEach((request, place) => drawRow(svg, request, step, x, AXIS + ROW * place, cut));
+  if (cut) svg.append(element("svg:path", { class: "cut", d: `M${label} ${AXIS - 6} ${Array.from({ length: Math.ceil((height - AXIS) / 8) }, (_, n) => `l${n % 2 ? 4 : -4} 8`).join(" ")}` }));
   const tkv = at(run.run.tkv, step);
   if (run.pads && tkv && run.kinds[at(run.run.kind, step)] === "decode") {
     svg.append(element("svg:line", { class: "reached", x1: x(tkv), x2: x(tkv), y1: 14, y2: height }));
@@ -55,46 +60,69 @@ function drawGrid(step) {
   }
   if (!rows.length) svg.append(element("svg:text", { x: label, y: AXIS + 16 }, "no request is in the batch"));
   box.replaceChildren(svg);
+  const button = byId("zoom");
+  button.hidden = (width - label) / Math.max(run.widest / run.block, 1) >= NARROWEST;
+  button.textContent = cut ? `the axis begins at ${shown(cut)}: show the whole batch` : "show the last blocks of the batch";
 }
 
-function drawBorders(svg, x, scale, height) {
+// The position at which the axis begins: 0, or some blocks before the end of the longest row.
+function cutAt(rows, step, room) {
+  if (chosen.whole || room / Math.max(run.widest / run.block, 1) >= NARROWEST) return 0;
+  const reach = Math.max(0, ...rows.map((request) =>
+    [...DRAWN, "right"].reduce((sum, part) => sum + (of(request, part, step) || 0), 0)));
+  return Math.max(Math.ceil(reach / run.block) - LAST_BLOCKS + 1, 0) * run.block;
+}
+
+function drawBorders(svg, x, scale, height, cut, end) {
   const every = [1, 2, 4, 8, 16, 32, 64, 128, 256, 512].find((many) => many * run.block * scale >= 5) || 1024;
   const ticks = [1, 2, 4, 8, 16, 32, 64, 128, 256, 512].find((many) => many * every * run.block * scale >= 48) || 1024;
-  for (let number = 0; number * every * run.block <= run.widest + run.block; number += 1) {
+  const begin = Math.floor(cut / (every * run.block));
+  for (let number = begin; number * every * run.block <= end; number += 1) {
     const place = number * every * run.block;
-    if (place > run.widest) break;
+    if (place < cut || place > Math.max(run.widest, cut ? end : 0)) continue;
     svg.append(element("svg:line", { class: "border", x1: x(place), x2: x(place), y1: AXIS - 6, y2: height }));
     if (number % ticks === 0) {
-      svg.append(element("svg:text", { class: "tick", x: x(place), y: AXIS - 9, "text-anchor": number ? "middle" : "start" }, shown(place)));
+      svg.append(element("svg:text", { class: "tick", x: x(place), y: AXIS - 9, "text-anchor": place > cut ? "middle" : "start" }, shown(place)));
     }
   }
 }
 
-function drawRow(svg, request, step, x, top, scale) {
+function drawRow(svg, request, step, x, top, cut) {
   const name = run.ids[request];
   const group = element("svg:g", { "data-request": name, click: () => tell(request) });
-  const room = Math.floor((x(0) - 6) / 7);
-  group.append(element("svg:text", { x: 0, y: top + 14 }, name.length > room ? `${name.slice(0, room - 1)}…` : name));
+  const joined = run.cause && run.cause[1] === request;
+  const room = Math.floor((x(cut) - 6) / 7);
+  const words = joined ? `${name} joined in ${run.cause[0]}` : name;
+  const fits = words.length <= room ? words : name;
+  group.append(element("svg:text", { x: 0, y: top + 14, class: joined ? "cause" : null }, fits.length > room ? `${fits.slice(0, room - 1)}…` : fits));
   let place = 0;
   const draw = (part, from, tokens, indent = 0) => {
     if (!tokens) return;
+    const wide = x(from + tokens) - x(from);
+    if (cut && !wide) return; // it ends before the axis begins, or begins behind its end
     const rect = element("svg:rect", {
       class: `part part-${part}`, "data-part": part, "data-tokens": tokens,
-      x: x(from), y: top, width: Math.max(tokens * scale, 0.75), height: BAR,
+      x: x(from), y: top, width: Math.max(wide, 0.75), height: BAR,
     });
     rect.append(element("svg:title", {}, `${name}: ${PARTS[part]}, ${shown(tokens)} tokens`));
     group.append(rect);
     const words = `${SHORT[part]} ${shown(tokens)}`;
-    if (SHORT[part] && words.length * 6.6 < (tokens - indent) * scale) {
+    if (SHORT[part] && words.length * 6.6 < wide - (x(from + indent) - x(from))) {
       const outlined = ["left", "rest", "future"].includes(part);
       if (part === "left") group.append(element("svg:rect", { x: x(from) + 2, y: top + 2, width: words.length * 6.4 + 4, height: BAR - 4, fill: "var(--paper)" }));
-      group.append(element("svg:text", { class: outlined ? "inside outlined" : "inside", x: x(from + indent) + 4, y: top + 13 }, words));
+      group.append(element("svg:text", { class: outlined ? "inside outlined" : "inside", x: x(from + indent) + (cut && x(from) === x(cut) ? 24 : 4), y: top + 13 }, words));
     }
   };
   for (const part of DRAWN) {
     const tokens = of(request, part, step) || 0;
     draw(part, place, tokens);
     place += tokens;
+  }
+  const left = of(request, "left", step) || 0;
+  if (cut && left) { // what the cut hides, and what a wider batch often comes from
+    const stub = element("svg:rect", { class: "part part-left stub", x: x(cut) + 4, y: top + 2, width: 14, height: BAR - 4 });
+    stub.append(element("svg:title", {}, `${name}: ${PARTS.left}, ${shown(left)} tokens, before the axis begins`));
+    group.append(element("svg:rect", { x: x(cut) + 4, y: top + 2, width: 14, height: BAR - 4, fill: "var(--paper)" }), stub);
   }
   const right = of(request, "right", step) || 0;
   const future = of(request, "future", step) || 0;

@@ -54,6 +54,7 @@ byId("slider").addEventListener("input", (event) => go(Number(event.target.value
 for (const button of document.querySelectorAll("#buttons button")) {
   button.addEventListener("click", () => go(KEYS[button.dataset.key]()));
 }
+byId("zoom").addEventListener("click", () => { chosen.whole = !chosen.whole; drawGrid(chosen.step); });
 addEventListener("keydown", pressed);
 addEventListener("hashchange", () => { if (fromFragment() !== null) go(fromFragment()); });
 addEventListener("resize", () => drawGrid(chosen.step));

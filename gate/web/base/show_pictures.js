@@ -8,8 +8,9 @@ const label = (request) => {
   const name = run.ids[request];
   return quoted(name.length > MOST_LETTERS ? `${name.slice(0, MOST_LETTERS - 1)}…` : name);
 };
-const MOST_REPEATED = 40, MOST_BARS = 3000, MOST_MARKED = 60, MOST_NAMED = 12;
+const MOST_REPEATED = 40, MOST_BARS = 300, MOST_MARKED = 60, MOST_NAMED = 12;
 const NARROW = 600, LEGEND_LINE = 20; // pixels: a narrow legend has an entry a line
+const NEAR = 20; // times the tokens beyond the limit
 const DASHES = ["solid", "dot", "dash", "dashdot", "longdash", "longdashdot"];
 
 // One step in between is a prefill between two decode steps: the line goes on.
@@ -60,7 +61,8 @@ function timeline() {
   const chunks = { type: "scatter", mode: "markers", name: "prefill chunk", x: [], y: [], text: [], hoverinfo: "text",
     marker: { symbol: "line-ns-open", size: 12, color: colour("ink"), line: { width: 2 } } };
   const prefill = run.states.indexOf("prefill");
-  all.forEach((runs, request) => runs.forEach(([first, state, steps]) => {
+  const prefills = all.flat().reduce((sum, [, state, steps]) => sum + (state === prefill ? steps : 0), 0);
+  if (prefills <= MOST_MARKED) all.forEach((runs, request) => runs.forEach(([first, state, steps]) => {
     for (let step = first; state === prefill && step < first + steps; step += 1) {
       chunks.x.push(step); chunks.y.push(request);
       chunks.text.push(`${quoted(run.ids[request])}: ${shown(of(request, "now", step))} tokens of the prompt in step ${step}`);
@@ -69,7 +71,7 @@ function timeline() {
   const rows = run.of.length;
   const every = Math.ceil(rows / 40);
   const places = run.of.map((_, place) => place).filter((place) => place % every === 0);
-  return [[...traces, chunks], layout(140 + 18 * rows, {
+  return [chunks.x.length ? [...traces, chunks] : traces, layout(140 + 18 * rows, {
     barmode: "overlay",
     yaxis: { range: [rows - 0.5, -0.5], tickvals: places, ticktext: places.map(label) },
   })];
@@ -121,14 +123,23 @@ function volumes() {
       text: refused.x.map((step) => (step === null ? "" : quoted(`step ${step}: with ${run.ids[since(run.refused.to, step)[1]]} ${shown(at(run.refused.volume, step))} are projected`))),
       hoverinfo: "text", line: { width: 1.5, dash: "dot", color: colour("bad") }, marker: { symbol: "x", size: 6 } });
   }
-  return [traces, layout(340, { yaxis: { title: { text: "tokens" }, rangemode: "tozero" } })];
+  return [traces, layout(340, { yaxis: { title: { text: "tokens" }, rangemode: "tozero", ...nearTheLimit() } })];
+}
+
+// A limit that is exceeded by a few tokens: they are what there is to see. A double click shows all.
+function nearTheLimit() {
+  let most = 0;
+  for (const [, value, slope, steps] of pieces(run.run.volume)) most = Math.max(most, value, value + slope * (steps - 1));
+  const over = most - run.limit;
+  if (over <= 0 || over * NEAR > run.limit) return {};
+  return { range: [run.limit - NEAR * over, run.limit + NEAR * over / 4], title: { text: "tokens, near the limit" } };
 }
 
 function pool() {
   const drawn = [["held", "held", "prompt", "solid"], ["shared", "shared", "cached", "dot"], ["cached", "found in the cache", "generated", "dashdot"],
     ["free", "free", "quiet", "dash"], ["reserved", "promised", "now", "longdash"]];
   const traces = drawn.filter(([name]) => run.run[name]).map(([name, words, tint, dash]) => ({
-    type: "scatter", mode: "lines", name: words, ...points(run.run[name]), line: { width: 2, dash, color: colour(tint) },
+    type: "scatter", mode: "lines", name: words, ...points(run.run[name]), line: { width: 2, dash, shape: "hv", color: colour(tint) },
     hovertemplate: `${words}: %{y:,} blocks in step %{x}<extra></extra>`,
   }));
   const size = run.pool === null ? "" : ` of ${shown(run.pool)}`;

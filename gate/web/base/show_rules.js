@@ -2,12 +2,13 @@
 
 function drawRules(step) {
   const body = byId("rules").tBodies[0];
+  if (!body.rows.length) foldNever();
   if (!body.rows.length) {
     body.append(...run.rules.map((rule, place) => {
       let steps = 0;
       for (const [, , , many] of pieces(rule.stakes)) steps += many;
       const words = `${shown(steps)} step${steps === 1 ? "" : "s"}`;
-      return element("tr", { "data-rule": rule.id },
+      return element("tr", { "data-rule": rule.id, hidden: rule.stakes.length || broken.has(rule.id) ? null : "" },
         element("th", { scope: "row" }, element("button", { type: "button", class: "plain", click: () => seek(place) }, rule.id)),
         element("td", {}), element("td", { class: "number" }, words),
         element("td", {}, element("strong", {}, rule.title), ` ${rule.says} `, element("small", {}, rule.source)));
@@ -21,6 +22,17 @@ function drawRules(step) {
     row.cells[1].textContent = state;
     row.className = [broke ? "broken" : "", chosen.rule === place ? "chosen" : ""].join(" ").trim();
   });
+}
+
+const broken = new Set(run.broken.map(([id]) => id));
+
+// Rules that this run says nothing of are named, and no more.
+function foldNever() {
+  const never = run.rules.filter((rule) => !rule.stakes.length && !broken.has(rule.id));
+  const fold = byId("never");
+  fold.hidden = !never.length;
+  fold.querySelector("summary").textContent = `${never.length} rule${never.length === 1 ? " was" : "s were"} never exercised in this run`;
+  fold.querySelector("p").textContent = never.map((rule) => `${rule.id} ${rule.title}`).join("; ");
 }
 
 function seek(place) {

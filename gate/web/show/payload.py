@@ -2,6 +2,7 @@
 
 import base64
 import gzip
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -12,6 +13,8 @@ from .projecting import Projected
 from .recording import Run
 from .run_events import STOPS, WORDS
 from .segments import Changes, Line
+
+JOINED = re.compile(r"step (\d+): (.*) joins; ", re.DOTALL)  # how an explanation begins
 
 
 def packed(run: Run) -> str:
@@ -28,6 +31,7 @@ def plain(run: Run) -> dict[str, Any]:
     return {
         "steps": len(run.steps),
         "opens": opens_at(run),
+        "cause": _cause(run, ids),
         "block": run.config["block_size"],
         "limit": run.config.get("max_batch_tkv"),
         "pool": run.config.get("num_blocks"),
@@ -73,6 +77,18 @@ def opens_at(run: Run) -> int:
     """The step at which the page opens: where a rule broke, else the first."""
     last = max(len(run.steps) - 1, 0)
     return min(run.broken[0].step, last) if run.broken else 0
+
+
+def _cause(run: Run, ids: Mapping[str, int]) -> list[int] | None:
+    """The step and the request of the admission from which what broke follows."""
+    found = cause(run)
+    return None if found is None or found[1] not in ids else [found[0], ids[found[1]]]
+
+
+def cause(run: Run) -> tuple[int, str] | None:
+    """The same, by name: what the explanation begins with."""
+    said = JOINED.match(run.why[0]) if run.why else None
+    return None if said is None else (int(said[1]), said[2])
 
 
 def _names(run: Run, asked: Sequence[str]) -> Iterable[str]:

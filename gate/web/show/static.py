@@ -7,6 +7,7 @@ from ....properties.checking.lockstep import COMPARED, differing
 from ....properties.predicates.rules import LOCKSTEP
 from ....spec.catalogue import load
 from ...console import output
+from .payload import cause
 from .recording import Run
 
 MAX_LINES = 8  # of an explanation; a longer one is folded
@@ -31,6 +32,7 @@ def static_values(run: Run) -> dict[str, Any]:
         "config": output.config_line(scenario.system, scenario.revision or "", scenario.config),
         "rule": rules[run.broken[0].rule] if run.broken else None,
         "max_lines": MAX_LINES,
+        "cause": cause(run),
         "details": run.details.strip().splitlines()[-output.SHOWN_DETAILS :],
         "lockstep": LOCKSTEP,
         "fields": fields,

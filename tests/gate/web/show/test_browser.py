@@ -6,8 +6,11 @@ from typing import Any
 import pytest
 from axe_playwright_python.sync_playwright import Axe
 
-from schedproof.gate.web.show.recording import Run
+from schedproof.gate.corpus.builtin_scenarios import builtin_scenarios
+from schedproof.gate.web.show.recording import Run, recorded
+from schedproof.model.target import ModelTarget
 from schedproof.properties.checking.lockstep import differing
+from schedproof.spec.catalogue import load, select
 
 from . import runs
 
@@ -283,3 +286,44 @@ def test_a_page_with_plotly_in_it_asks_for_nothing(show: Callable[..., Any]) -> 
     tab.wait_for_selector("html[data-pictures]", state="attached")
     assert tab.evaluate("Plotly.version")
     assert tab.locator("#timeline .main-svg").count() > 0
+
+
+@pytest.mark.slow
+def test_a_batch_that_is_longer_than_the_page_opens_at_its_last_blocks(
+    show: Callable[..., Any],
+) -> None:
+    scenario = builtin_scenarios("spyre")["late-arrivals-before-961.json"]
+    rules = select(load("spyre"), ["SPY-R07"])
+    run = recorded(scenario, ModelTarget(), rules, name="late")
+    tab = show(run)
+    zoom = tab.locator("#zoom")
+    assert zoom.text_content() == "the axis begins at 25,280: show the whole batch"
+    ticks = [int(one.replace(",", "")) for one in tab.locator("#grid .tick").all_text_contents()]
+    assert min(ticks) == 25_280
+    assert max(ticks) - min(ticks) == 16 * 64
+    # r4's admission breaks the limit: it is named, and its padding is not cut off.
+    assert tab.locator("#grid .cause").all_text_contents() == ["r4 joined in 464"]
+    assert tab.locator("#grid g[data-request='r4'] .stub").count() == 1
+    zoom.click()
+    assert zoom.text_content() == "show the last blocks of the batch"
+    whole = [int(one.replace(",", "")) for one in tab.locator("#grid .tick").all_text_contents()]
+    assert min(whole) == 0
+    tab.locator("#failure a").click()
+    assert step_of(tab) == 464
+
+
+@pytest.mark.slow
+def test_a_short_batch_is_drawn_whole_and_rules_without_a_step_are_folded(
+    show: Callable[..., Any],
+) -> None:
+    run = runs.admission()
+    tab = show(run)
+    assert not tab.locator("#zoom").is_visible()
+    never = [rule.id for rule in run.checked if not run.followed.stakes[rule.id].pieces]
+    assert never
+    fold = tab.locator("#never")
+    assert fold.locator("summary").text_content() == "1 rule was never exercised in this run"
+    assert len(never) == 1
+    for rule in never:
+        assert rule in fold.locator("p").text_content()
+        assert not tab.locator(f"#rules tr[data-rule='{rule}']").is_visible()

@@ -184,6 +184,6 @@ def test_names_of_others_are_text() -> None:
 
 def test_without_plotly_there_is_one_clear_line(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pages, "find_spec", lambda name: None)
-    with pytest.raises(InputError, match=r"pip install 'schedproof\[plot\]'"):
+    with pytest.raises(InputError, match="pip install plotly"):
         page(runs.crash())
     assert SHARED in page(runs.crash(), SHARED)
