@@ -25,6 +25,8 @@ from ..reports.options import ReportOptions, check_report_options, reporters
 from ..reports.outcome import INTERRUPTED
 from ..targets.limits import MEMORY_LIMIT
 from ..targets.target_spec import TargetSpec
+from ..web.show.page import check_plotly
+from .opening import open_first
 from .options import (
     ClassPath,
     ExcludeOption,
@@ -87,6 +89,9 @@ def command(
     verbose: Annotated[
         bool, typer.Option("--verbose", help="a line for every rule, also where all is well")
     ] = False,
+    open_page: Annotated[
+        bool, typer.Option("--open", help="draw the first finding, and open it in a browser")
+    ] = False,
     out: Annotated[Path, typer.Option(help="folder for counterexamples")] = Path("schedproof-out"),
     corpus: Annotated[
         Path | None, typer.Option(help="a folder of scenarios that are replayed first")
@@ -112,6 +117,8 @@ def command(
     ] = 1,
 ) -> None:
     """Judge a scheduler: replay known scenarios, search for new ones, give a verdict per rule."""
+    if open_page:
+        check_plotly()
     use_rules(own_rules)
     spec = named_target(context, target, path, scheduler_cls)
     check_limits(step_limit, memory_limit)
@@ -155,6 +162,8 @@ def command(
     if results.fault is not None:
         output.fail(results.fault.text)
         output.print_details(results.fault.details)
+    if open_page:
+        open_first(console, verdict, options)
     for error in fan_out.failed:
         output.fail(str(error))
     raise typer.Exit(USAGE if fan_out.failed else verdict.exit_code)

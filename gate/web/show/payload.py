@@ -14,6 +14,7 @@ from .recording import Run
 from .run_events import STOPS, WORDS
 from .segments import Changes, Line
 
+LOSSES = ("preempted", "paused")
 JOINED = re.compile(r"step (\d+): (.*) joins; ", re.DOTALL)  # how an explanation begins
 
 
@@ -74,9 +75,12 @@ def plain(run: Run) -> dict[str, Any]:
 
 
 def opens_at(run: Run) -> int:
-    """The step at which the page opens: where a rule broke, else the first."""
+    """The step at which the page opens: where a rule broke, else where a request first loses its
+    place, else the first."""
     last = max(len(run.steps) - 1, 0)
-    return min(run.broken[0].step, last) if run.broken else 0
+    if run.broken:
+        return min(run.broken[0].step, last)
+    return next((one.step for one in run.happenings() if one.what in LOSSES), 0)
 
 
 def _cause(run: Run, ids: Mapping[str, int]) -> list[int] | None:

@@ -443,3 +443,20 @@ def test_a_key_that_cannot_be_set_is_one_line(run: Run, changes: list[str], says
     [line] = result.err.splitlines()
     assert line.startswith("schedproof: --set: ")
     assert says in line
+
+
+@pytest.mark.slow
+def test_the_first_finding_is_drawn_and_opened_where_that_is_asked_for(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened: list[str] = []
+    monkeypatch.setattr("webbrowser.open", opened.append)
+    words = ("--revision", "documented", "--rule", "SPY-R07", "--profile", "quick", "--open")
+    result = run("gate", "model", *words)
+    assert result.code == 1
+    [uri] = opened
+    page = Path(uri.removeprefix("file://"))
+    assert page.suffix == ".html"
+    assert "SPY-R07" in page.read_text(encoding="utf-8")
+    assert run("gate", "model", "--rule", "SPY-R07", "--profile", "quick", "--open").code == 0
+    assert len(opened) == 1

@@ -138,9 +138,11 @@ def test_stakes_are_those_that_a_replay_counts() -> None:
     assert counted == {rule: outcome.exercised[rule] for rule in counted}
 
 
-def test_a_page_opens_where_a_rule_broke_or_at_the_first_step() -> None:
+def test_a_page_opens_where_a_rule_broke_or_a_request_lost_its_place_or_at_the_first_step() -> None:
     assert opens_at(runs.volume()) == runs.volume().broken[0].step
-    assert opens_at(runs.preemption()) == 0
+    first = next(one for one in runs.preemption().happenings() if one.what == "preempted")
+    assert opens_at(runs.preemption()) == first.step > 0
+    assert opens_at(runs.admission()) == 0
     # A crash has no step of its own: the last one that there is.
     assert (runs.crash().broken[0].step, opens_at(runs.crash())) == (3, 2)
 
