@@ -175,6 +175,13 @@ $(VENV)/installed-mutation: $(VENV)/installed-test
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[test,mutation]'
 	touch $@
 
+# INPUTS spoiled files through every loader, into docs/reliability.md: a million take some twenty minutes of two cores.
+INPUTS ?= 1000000
+SEED ?= 0
+.PHONY: hostile
+hostile: $(VENV)/installed-test
+	PYTHONPATH=. $(BIN)/python -m tests.hostile.inputs --inputs $(INPUTS) --seed $(SEED) --jobs $(JOBS) --write
+
 # Two minutes: what an upload to an index needs, and whether it works in a fresh environment.
 .PHONY: dist lock
 dist: $(VENV)/bin/python

@@ -1,6 +1,7 @@
 """What a ledger says: what ran, what was exercised, how near runs came, and what was found."""
 
 import shlex
+import sqlite3
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from ..console.exit_codes import BROKEN, CONFORMS, INCONCLUSIVE
 from ..console.output import say
 from ..files.scenario_file import write_scenario
 from .campaign import questions
+from .damage import UNREADABLE, check
 from .items import Shrinking
 from .ledger import Ledger
 from .results import Failure
@@ -44,8 +46,16 @@ def tell(console: Console, ledger: Ledger, out: Path) -> int:
     """Print what the ledger holds, write the findings to `out`, and give the exit code.
 
     Raises:
-        FileError: the folder cannot be written to.
+        FileError: the folder cannot be written to, or the ledger is damaged.
     """
+    try:
+        return _told(console, ledger, out)
+    except (LookupError, sqlite3.Error, *UNREADABLE):
+        check(ledger)  # says which row it is; if none is, the error is ours
+        raise
+
+
+def _told(console: Console, ledger: Ledger, out: Path) -> int:
     for engine, items, broken_off, scenarios, steps, seconds in ledger.rows(RAN):
         each = seconds / max(items, 1)
         say(

@@ -1,5 +1,6 @@
 """`schedproof show`: a scenario on a target, or a recorded trace, as one page for a browser."""
 
+import os
 import re
 import shlex
 from pathlib import Path
@@ -13,6 +14,7 @@ from ..console import output
 from ..console.exit_codes import BROKEN, CONFORMS
 from ..console.option_checks import check_file, check_unicode
 from ..corpus.builtin_scenarios import scenario_named
+from ..files.reading import check_regular
 from ..files.scenario_file import FileError
 from ..files.writing import write
 from ..judging.own_rules import use_rules
@@ -150,8 +152,9 @@ def is_trace(file: str) -> bool:
     """
     if file == "-":
         return True
-    if not Path(file).exists() and Path(file).name == file and "\0" not in file:
+    if not os.path.lexists(file) and Path(file).name == file and "\0" not in file:
         return False  # the name of a built-in scenario
+    check_regular(Path(file))
     try:
         with open(file, "rb") as opened_file:
             first = next((line for line in opened_file if line.strip()), b"")

@@ -21,6 +21,7 @@ from ...model.errors import InputError
 from ...model.scenario import Scenario
 from ...model.systems import resolve_revision
 from ...properties.checking.recording import Answer
+from ..files.reading import check_regular
 from ..files.scenario_file import FileError, scenario_json, scenario_of
 from ..judging.verdict import TargetInfo
 
@@ -171,6 +172,7 @@ def _records(
 
 
 def _lines(path: Path) -> Iterator[tuple[int, bytes]]:
+    check_regular(path)
     try:
         with gzip.open(path, "rb") as file:
             number = 0

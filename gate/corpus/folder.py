@@ -7,6 +7,7 @@ same scenario is never there twice; `origin` says what it is about:
                "found_on": {"target": "model", "name": "...", "version": "..."}}
 """
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -110,10 +111,15 @@ def read_entry(path: Path) -> Entry:
         FileError: no scenario, one that does not say what it is about, or a link that leads out
             of the folder.
     """
-    if path.is_symlink() and not path.resolve().is_relative_to(path.parent.resolve()):
+    if path.is_symlink() and not _real(path).is_relative_to(_real(path.parent)):
         raise FileError(f"{path}: a link out of the corpus; valid: a file")
     scenario = read_scenario(path)
     return Entry(path, scenario, origin_of(scenario, str(path)))
+
+
+def _real(path: Path) -> Path:
+    """Where a path leads; a link to itself leads nowhere else."""
+    return Path(os.path.realpath(path))
 
 
 def origin_of(scenario: Scenario, path: str) -> Origin:

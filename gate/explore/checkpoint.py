@@ -1,7 +1,9 @@
 """Explorations put by: what was interrupted goes on from there.
 
-A file holds one `Run`. It is read with nothing but this package's own classes allowed, and only by
-the version that wrote it: half an exploration of another model means nothing.
+A file holds one `Run`, behind a digest: what is damaged is not read. It is read with nothing but
+this package's own classes allowed, and only by the version that wrote it: half an exploration of
+another model means nothing. Whoever can write the file can also write its digest: it is not for
+files of others (`docs/security.md`).
 """
 
 import hashlib
@@ -14,6 +16,7 @@ from typing import Any
 
 from ...solver.explored import ExploreOptions, Run
 from ...spec.catalogue import Rule
+from ..files.reading import check_regular
 from ..files.scenario_file import FileError
 
 # Layers without input or output: no class in them can do harm.
@@ -21,7 +24,8 @@ PURE = tuple(f"schedproof.{layer}." for layer in ("spec", "model", "properties",
 # What a run holds of functions: predicates of rules, and the terms of a formula.
 FUNCTIONS = ("schedproof.properties.predicates.", "schedproof.model.spyre.volumetric")
 PACKAGE = Path(__file__).resolve().parents[2]
-MAGIC = b"schedproof exploration 1\n"
+MAGIC = b"schedproof exploration 2\n"
+DIGEST = 32  # bytes
 HARMLESS = {
     ("builtins", "frozenset"),
     ("builtins", "range"),
@@ -41,7 +45,8 @@ def put_by(folder: Path, run: Run) -> None:
     fresh = path.with_suffix(".new")
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        fresh.write_bytes(MAGIC + version_of_code() + pickle.dumps(run))
+        data = pickle.dumps(run)
+        fresh.write_bytes(MAGIC + version_of_code() + _digest(data) + data)
         fresh.replace(path)
     except OSError as error:
         raise FileError(f"{path}: cannot be written to ({error.strerror})") from None
@@ -55,10 +60,11 @@ def load(folder: Path, asked: ExploreOptions, rules: Sequence[Rule]) -> Run | No
     """
     ids = tuple(rule.id for rule in rules)
     path = _path(folder, asked, ids)
+    if not path.exists():
+        return None
+    check_regular(path)
     try:
         data = path.read_bytes()
-    except FileNotFoundError:
-        return None
     except OSError as error:
         raise FileError(f"{path}: cannot be read ({error.strerror})") from None
     start = len(MAGIC) + len(version_of_code())
@@ -67,13 +73,20 @@ def load(folder: Path, asked: ExploreOptions, rules: Sequence[Rule]) -> Run | No
             f"{path}: not an exploration of this version of schedproof; "
             "valid: another folder, or the file deleted"
         )
+    kept = data[start + DIGEST :]
+    if data[start : start + DIGEST] != _digest(kept):
+        raise FileError(f"{path}: damaged (its digest is another); valid: the file deleted")
     try:
-        run = _Reader(io.BytesIO(data[start:])).load()
+        run = _Reader(io.BytesIO(kept)).load()
     except Exception as error:
         raise FileError(f"{path}: damaged ({error}); valid: the file deleted") from None
     if not isinstance(run, Run) or (run.asked, run.rules) != (asked, ids):
         raise FileError(f"{path}: explores something else; valid: another folder")
     return run
+
+
+def _digest(data: bytes) -> bytes:
+    return hashlib.sha256(data).digest()
 
 
 class _Reader(pickle.Unpickler):

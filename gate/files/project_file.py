@@ -16,7 +16,7 @@ import msgspec
 
 from ...model.errors import InputError
 from ...model.systems import check_system, resolve_revision
-from .scenario_file import FileError
+from .reading import MAX_TOML, FileError, read_text
 
 FILE = Path("pyproject.toml")
 TABLE = "tool.schedproof"
@@ -62,11 +62,9 @@ def read_project(folder: Path = Path()) -> Project:
     if not path.exists():
         return Project()
     try:
-        data = tomllib.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise FileError(f"{path}: cannot be read ({error.strerror})") from None
-    except UnicodeDecodeError as error:
-        raise FileError(f"{path}: byte {error.start} is not UTF-8") from None
+        data = tomllib.loads(read_text(path, MAX_TOML))
+    except FileError:
+        raise
     except (ValueError, RecursionError) as error:
         raise FileError(f"{path}: not TOML: {error}") from None
     tools = data.get("tool", {})

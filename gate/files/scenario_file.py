@@ -13,12 +13,10 @@ import msgspec
 from ...model.errors import InputError
 from ...model.scenario import FORMAT, TO_CONNECTOR, Expectation, Request, Scenario, check_requests
 from ...model.systems import full_config, resolve_revision
+from .reading import FileError as FileError  # also for modules that read scenarios
+from .reading import read_text
 
 MAX_BYTES = 64 * 1024 * 1024
-
-
-class FileError(ValueError):
-    """A file that cannot be used; `str()` is one line with the file, the JSON path, the value."""
 
 
 def read_scenario(path: Path) -> Scenario:
@@ -112,18 +110,7 @@ def write_whole(path: Path, text: str) -> None:
 
 
 def _load(path: Path) -> Any:
-    try:
-        if path.stat().st_size > MAX_BYTES:
-            raise FileError(f"{path}: larger than {MAX_BYTES} bytes, which no scenario is")
-        text = path.read_text(encoding="utf-8")
-    except OSError as error:
-        raise FileError(f"{path}: cannot be read ({error.strerror})") from None
-    except FileError:
-        raise
-    except UnicodeDecodeError as error:
-        raise FileError(f"{path}: byte {error.start} is not UTF-8") from None
-    except ValueError as error:  # a NUL in the path
-        raise FileError(f"{str(path)!a}: {error}") from None
+    text = read_text(path, MAX_BYTES)
     try:
         return json.loads(
             text,

@@ -30,6 +30,7 @@ from ...model.scenario import Scenario
 from ...properties.checking.shape import shape
 from ...properties.predicates.predicate import Broken
 from ...spec.catalogue import CatalogueError, Rule
+from ..files.reading import MAX_TOML, read_text
 from ..files.scenario_file import FileError, read_scenario
 from .rule_choice import excluded
 
@@ -224,11 +225,9 @@ def _by_design(
 
 def _read(path: Path) -> _File:
     try:
-        read = tomllib.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise FileError(f"{path}: cannot be read ({error.strerror})") from None
-    except UnicodeDecodeError as error:
-        raise FileError(f"{path}: byte {error.start} is not UTF-8") from None
+        read = tomllib.loads(read_text(path, MAX_TOML))
+    except FileError:
+        raise
     except (tomllib.TOMLDecodeError, RecursionError, ValueError) as error:
         raise FileError(f"{path}: not TOML: {error}") from None
     try:

@@ -1,6 +1,7 @@
 """Explorations put by: what is taken up again ends as if it had never been broken off, and a file
 that is not one's own is refused before anything in it runs."""
 
+import hashlib
 import pickle
 import threading
 from dataclasses import replace
@@ -155,7 +156,12 @@ def spoil(folder, change):
     path.write_bytes(change(path.read_bytes()))
 
 
-HEADER = len(MAGIC) + 65  # a digest in hex, and a line's end
+HEADER = len(MAGIC) + 65  # a digest of the code in hex, and a line's end
+
+
+def whole(header: bytes, data: bytes) -> bytes:
+    """As whoever can write the file can make it: with the digest of what is in it."""
+    return header + hashlib.sha256(data).digest() + data
 
 
 @pytest.mark.parametrize(
@@ -165,8 +171,9 @@ HEADER = len(MAGIC) + 65  # a digest in hex, and a line's end
         lambda data: data[:HEADER],
         lambda data: data[:HEADER] + b"\xff" * 50,
         lambda data: data[:HEADER] + b"nonsense\n" + data[HEADER:],
+        lambda data: whole(data[:HEADER], data[HEADER + 40 :]),
     ],
-    ids=["cut", "empty", "other bytes", "shifted"],
+    ids=["cut", "empty", "other bytes", "shifted", "with its digest"],
 )
 def test_a_damaged_file_is_refused(tmp_path, change):
     spoil(tmp_path, change)
@@ -176,7 +183,7 @@ def test_a_damaged_file_is_refused(tmp_path, change):
 @pytest.mark.parametrize(
     "change",
     [
-        lambda data: data.replace(b"exploration 1", b"exploration 2", 1),
+        lambda data: data.replace(b"exploration 2", b"exploration 1", 1),
         lambda data: data[: len(MAGIC)] + b"0" * 64 + data[HEADER - 1 :],
         lambda data: data[HEADER:],
         lambda data: b"",
@@ -219,14 +226,14 @@ def test_a_pickle_that_names_anything_else_is_refused_and_runs_nothing(tmp_path,
     """Also where the way there leads through a module of this package."""
     there = tmp_path / "there"
     command = {"eval": f"open({str(there)!r}, 'w')"}.get(name, f"touch {there}")
-    spoil(tmp_path, lambda data: data[:HEADER] + calls(module, name, command))
+    spoil(tmp_path, lambda data: whole(data[:HEADER], calls(module, name, command)))
     assert ": damaged (" in refused(tmp_path)
     assert not there.exists()
 
 
 @pytest.mark.parametrize("what", [{"a": 1}, Scope("lengths", "", 2)], ids=["data", "no run"])
 def test_what_is_no_exploration_is_refused(tmp_path, what):
-    spoil(tmp_path, lambda data: data[:HEADER] + pickle.dumps(what))
+    spoil(tmp_path, lambda data: whole(data[:HEADER], pickle.dumps(what)))
     assert "explores something else" in refused(tmp_path)
 
 
