@@ -2,8 +2,8 @@
 
 A file holds one `Run`, behind a digest: what is damaged is not read. It is read with nothing but
 this package's own classes allowed, and only by the version that wrote it: half an exploration of
-another model means nothing. Whoever can write the file can also write its digest: it is not for
-files of others (`docs/security.md`).
+another model means nothing. A digest is no signature: the file of another user is not to be taken
+(`docs/security.md`).
 """
 
 import hashlib
