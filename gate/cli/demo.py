@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from ..console import output
-from ..console.exit_codes import WORDS
+from ..console.exit_codes import INCONCLUSIVE, WORDS
 from ..console.option_checks import check_places
 
 # What is shown, and the command that shows it. OUT is the folder.
@@ -64,6 +64,8 @@ def command_of(run: Callable[[list[str]], int]) -> Callable[..., None]:
             console.print(f"$ schedproof {shlex.join(words)}\n", markup=False, soft_wrap=True)
             code = run(words)
             console.print(f"exit code {code}: {WORDS[code]}\n", markup=False)
+            if code == INCONCLUSIVE:  # Ctrl-C: no scene ends so by itself
+                raise typer.Exit(code)
         console.rule()
         output.say(console, "begin with your own scheduler: `schedproof init`")
 

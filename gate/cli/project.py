@@ -1,5 +1,6 @@
 """What `[tool.schedproof]` says, as defaults of the options of each command."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -7,9 +8,11 @@ from typing import Any
 import typer
 
 from ...model.errors import InputError
+from ...spec.catalogue import load
 from ...spec.systems import first_system
 from ..files.project_file import Project, read_project
 from ..judging.profiles import PROFILES
+from ..judging.rule_choice import excluded, picked
 from ..targets.supported_releases import ReleaseError
 from ..targets.target_spec import TargetSpec, UnknownTargetError, parse_target
 
@@ -74,7 +77,12 @@ def named_target(
     Raises:
         UnknownTargetError, ReleaseError, InputError: as for `parse_target`.
     """
-    spec = parse_target(text, path, scheduler_cls)
+    try:
+        spec = parse_target(text, path, scheduler_cls)
+    except (UnknownTargetError, ReleaseError) as error:
+        if not from_project(context, "target"):
+            raise
+        raise UnknownTargetError(f"pyproject.toml: tool.schedproof.target: {error}") from None
     other = (context.default_map or {}).get("target", text) != text
     return replace(spec, beside_another=other)
 
@@ -86,6 +94,18 @@ def of_its_system(
     if from_project(context, name) and system != (_system(context) or first_system()):
         return None
     return value
+
+
+def without_named(
+    context: typer.Context, exclude: Sequence[str] | None, rule: Sequence[str] | None, system: str
+) -> Sequence[str] | None:
+    """What is excluded; a rule that the command line names is asked for, whatever the project
+    says."""
+    if not (rule and exclude and from_project(context, "exclude")):
+        return exclude
+    catalogue = load(system)
+    named = picked(catalogue, rule)
+    return [one for one in excluded(catalogue, exclude) if not named.get(one)]
 
 
 def from_project(context: typer.Context, name: str) -> bool:

@@ -37,7 +37,7 @@ from .options import (
     TargetOption,
     check_limits,
 )
-from .project import named_target, of_its_system
+from .project import named_target, of_its_system, without_named
 
 
 def command(
@@ -71,8 +71,9 @@ def command(
     check_limits(step_limit, memory_limit)
     read = scenario_named(scenario)
     exclude = of_its_system(context, "exclude", exclude, read.system)
+    left_out = without_named(context, exclude, rule, read.system) or ()
     catalogue = load(read.system)
-    rules = judged_by(read.system, rule, read.revision or "", spec, lockstep, exclude or ())
+    rules = judged_by(read.system, rule, read.revision or "", spec, lockstep, left_out)
     _check_expected_rules(scenario, read, catalogue)
     if trace is not None:
         check_trace_file(trace, Path(scenario))
@@ -110,9 +111,7 @@ def command(
     if outcome.broken:
         first: Broken = outcome.broken[0]
         ids = rule and [one.id for one in rules]
-        options = replay_options(
-            spec, ids, step_limit, memory_limit, lockstep, exclude or (), own_rules
-        )
+        options = replay_options(spec, ids, step_limit, memory_limit, lockstep, left_out, own_rules)
         output.print_failure(
             console, by_id[first.rule], read, first, scenario, options, outcome.session.excerpt
         )

@@ -37,7 +37,7 @@ from .options import (
     StepLimit,
     check_limits,
 )
-from .project import from_project, named_target, of_its_system
+from .project import from_project, named_target, of_its_system, without_named
 
 SUFFIX = ".html"
 # No scenario has such a key, and each line of a trace has one.
@@ -91,8 +91,9 @@ def command(
     else:
         spec = named_target(context, target or "model", path)
         scenario = scenario_named(file)
-        exclude = of_its_system(context, "exclude", exclude, scenario.system) or []
-        rules = judged_by(scenario.system, rule, scenario.revision or "", spec, lockstep, exclude)
+        exclude = of_its_system(context, "exclude", exclude, scenario.system)
+        left_out = without_named(context, exclude, rule, scenario.system) or ()
+        rules = judged_by(scenario.system, rule, scenario.revision or "", spec, lockstep, left_out)
         notice = output.notice(console)
         with opened(
             spec, step_limit=step_limit, memory_limit=memory_limit, offline=offline, report=notice
@@ -104,7 +105,7 @@ def command(
                 raise FileError(f"{file}: {error}") from None
             run.details = run.details or (open_target.stderr() if run.broken else "")
         ids = [one.id for one in rules] if rule else []
-        options = replay_options(spec, ids, step_limit, memory_limit, lockstep, exclude, own_rules)
+        options = replay_options(spec, ids, step_limit, memory_limit, lockstep, left_out, own_rules)
         run.replay = f"schedproof replay {shlex.quote(file)}{options}"
     data = page(run).encode("utf-8", "backslashreplace")
     write(page_file, data)

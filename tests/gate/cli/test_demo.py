@@ -1,5 +1,8 @@
 """`schedproof demo`: every scene runs, whatever the folder says, and says what its code means."""
 
+import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -31,3 +34,23 @@ def test_a_place_that_cannot_be_written_to_is_said_first(run: Run, tmp_path: Pat
     result = run("demo", "--out", "there")
     assert (result.code, result.out) == (2, "")
     assert "--out: there: there is not a folder" in result.err
+
+
+@pytest.mark.slow
+def test_one_press_of_ctrl_c_ends_it(tmp_path: Path) -> None:
+    process = subprocess.Popen(
+        [sys.executable, "-m", "schedproof", "demo"],
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None
+    for line in process.stdout:
+        if line.startswith("target "):
+            break
+    process.send_signal(signal.SIGINT)
+    out, _ = process.communicate(timeout=60)
+    assert process.returncode == 3
+    assert out.count("$ schedproof") <= 1
+    assert "begin with your own scheduler" not in out

@@ -87,3 +87,26 @@ def test_what_means_nothing_is_said_by_every_command(
 def test_an_unknown_profile_is_said(run: Run, tmp_path: Path) -> None:
     (tmp_path / "pyproject.toml").write_text('[tool.schedproof]\nprofile = "long"\n')
     assert "pyproject.toml: tool.schedproof.profile: 'long'; valid: quick" in run("rules").err
+
+
+def test_a_rule_that_the_command_line_names_is_asked_for_although_it_is_excluded(
+    run: Run, said: Said
+) -> None:
+    said('exclude = ["V1-R0*"]\n')
+    result = run("gate", "--rule", "V1-R05", "--verbose")
+    assert result.code == 0, result
+    assert "held           V1-R05" in result.out
+    assert "excluded       V1-R09" in result.out
+    replayed = run("replay", "preempted-before-it-was-computed", "--rule", "V1-R09", "--quiet")
+    assert "V1-R09 is what" not in replayed.err
+    contradicts = run("gate", "--rule", "V1-R05", "--exclude", "V1-R05")
+    assert "--exclude: V1-R05 is what --rule names" in contradicts.err
+
+
+def test_a_target_that_means_nothing_is_said_with_the_file(run: Run, tmp_path: Path) -> None:
+    for target in ("nope", "vllm==", "cmd:"):
+        (tmp_path / "pyproject.toml").write_text(f'[tool.schedproof]\ntarget = "{target}"\n')
+        result = run("gate")
+        assert result.code == 2
+        assert result.err.startswith("schedproof: pyproject.toml: tool.schedproof.target: ")
+        assert result.err.count("\n") == 1
