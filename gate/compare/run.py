@@ -13,7 +13,8 @@ from ...properties.search.run import run_search
 from ...properties.search.state import Hooks, Search, SearchOptions, StopSearch
 from ..console import interrupts
 from ..judging.events import Notice, Progress
-from ..targets.capabilities import SCALES
+from ..targets import capabilities
+from ..targets.capabilities import SCALES, Subject
 from ..targets.setup import setup_of
 from .context import Diff, book
 from .corpus import keep_long_ones, replay_corpus, replay_seeds
@@ -45,7 +46,45 @@ def run_diff(diff: Diff) -> None:
 
 
 def probe(diff: Diff) -> list[str]:
-    """The scales whose configurations both take."""
+    """The scales whose configurations both take; where there is none, without the features that one
+    of them refuses."""
+    scales, refusals = _as_usual(diff)
+    if not scales:
+        scales, refusals = _feature_by_feature(diff), {}
+    diff.pair.refused.clear()  # a scale that one of them does not take is left out
+    for scale, words in refusals.items():
+        diff.report(Notice(f"scale {scale} left out: {words}"))
+    first, second = (side.started for side in diff.pair.sides)
+    assert first is not None
+    assert second is not None
+    diff.report(
+        Notice(
+            f"A: {first.name} {first.version}; B: {second.name} {second.version}; "
+            f"scales {', '.join(scales)}"
+        )
+    )
+    return scales
+
+
+def _feature_by_feature(diff: Diff) -> list[str]:
+    """The scales that both take with the features that both have; the others are fixed, and said.
+
+    Raises:
+        ConfigRefused: there is no such scale.
+    """
+    try:
+        probed = capabilities.probe(Subject(diff.pair, diff.system, diff.revision, (), diff.fixed))
+    except ConfigRefused as refusal:
+        words = str(refusal).replace("the target refuses the configuration of every scale: ", "")
+        raise ConfigRefused(f"there is no scale that both targets take: {words}") from None
+    for line in probed.left_out:
+        diff.report(Notice(line.replace("the target refuses", "one of them refuses")))
+    diff.fixed = {**probed.fixed[probed.scales[0]], **diff.fixed}
+    return probed.scales
+
+
+def _as_usual(diff: Diff) -> tuple[list[str], dict[str, str]]:
+    """The scales that both take with what is usual, and why they do not take others."""
     scales = []
     refusals: dict[str, str] = {}
     for scale in SCALES:
@@ -59,22 +98,7 @@ def probe(diff: Diff) -> list[str]:
             refusals[scale] = str(refusal)
         else:
             scales.append(scale)
-    diff.pair.refused.clear()  # a scale that one of them does not take is left out
-    if not scales:
-        tried = " and ".join(f"{scale} ({words})" for scale, words in refusals.items())
-        raise ConfigRefused(f"there is no scale that both targets take: {tried}")
-    for scale, words in refusals.items():
-        diff.report(Notice(f"scale {scale} left out: {words}"))
-    first, second = (side.started for side in diff.pair.sides)
-    assert first is not None
-    assert second is not None
-    diff.report(
-        Notice(
-            f"A: {first.name} {first.version}; B: {second.name} {second.version}; "
-            f"scales {', '.join(scales)}"
-        )
-    )
-    return scales
+    return scales, refusals
 
 
 def search_scale(diff: Diff, scale: str) -> None:

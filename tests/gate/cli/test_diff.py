@@ -49,6 +49,24 @@ class Hostile(ModelTarget):
 class Sim(ModelTarget):
     pass
 
+class NoFeatures(ModelTarget):
+    def start(self, system, revision, config):
+        for key in ("enable_prefix_caching", "num_blocks"):
+            if config[key]:
+                return {"ok": False, "error": "config", "message": f"$.config.{key}: not here"}
+        return super().start(system, revision, config)
+
+class NoFeaturesButAFault(NoFeatures):
+    def step(self):
+        reply = super().step()
+        if len(reply["step"]["running"]) > 1:
+            reply["step"]["running"].reverse()
+        return reply
+
+class NoScale(ModelTarget):
+    def start(self, system, revision, config):
+        return {"ok": False, "error": "config", "message": "nothing"}
+
 class Nonsense(ModelTarget):
     def step(self):
         return {"ok": True, "step": {}}
@@ -126,6 +144,25 @@ def test_a_toy_differs_in_its_class(diff: Diff, toy: str, kind: str, words: str)
     assert words in result.out
     [found] = read_json("d.json")["differences"]
     assert (found["kind"], found["requests"]) == (kind, 2)
+
+
+@pytest.mark.slow
+def test_what_one_of_them_does_not_have_is_left_out_feature_by_feature_and_said(diff: Diff) -> None:
+    same = diff("toys:NoFeatures", "model", "--system", "vllm")
+    assert same.code == 0, same
+    line = "enable_prefix_caching True left out, one of them refuses it: A: "
+    assert f"{line}$.config.enable_prefix_caching: not here" in same.out
+    assert "num_blocks 64 left out" in same.out
+    other = diff("toys:NoFeaturesButAFault", "model", "--system", "vllm")
+    assert other.code == 1, other
+    assert "DIFFERS order" in other.out
+
+
+def test_targets_without_a_scale_in_common_are_one_line(diff: Diff) -> None:
+    result = diff("toys:NoScale", "model", "--system", "vllm")
+    assert (result.code, result.out) == (2, "")
+    assert result.err.startswith("schedproof: there is no scale that both targets take: small (A: ")
+    assert result.err.count("\n") == 1
 
 
 def test_what_a_hostile_target_says_is_one_printable_line(diff: Diff) -> None:
