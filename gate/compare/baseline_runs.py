@@ -31,7 +31,8 @@ from ..files.scenario_file import FileError, scenario_json
 from ..judging.events import Progress
 from ..judging.profiles import PROFILES
 from ..judging.verdict import TargetInfo
-from ..targets.capabilities import SCALES
+from ..targets import capabilities
+from ..targets.capabilities import SCALES, Subject
 from ..targets.setup import setup_of
 from .baseline import Header, Record, Writer
 from .context import BOTH_FAILED, Diff, book
@@ -56,7 +57,8 @@ def record(console: Console, asked: Recording, seed: int, file: Path) -> int:
         FileError: the file cannot be written to.
         TargetFault: the target is no target; nothing is written.
     """
-    started, scales = _probe(asked)
+    started, scales, fixed = _probe(asked)
+    asked = asked._replace(fixed=fixed)
     info = TargetInfo(asked.spec, started.name, started.version)
     header = Header(
         target=info,
@@ -91,11 +93,11 @@ def record(console: Console, asked: Recording, seed: int, file: Path) -> int:
     return CONFORMS
 
 
-def _probe(asked: Recording) -> tuple[Started, list[str]]:
-    """What the target says of itself, and the scales that it takes."""
+def _probe(asked: Recording) -> tuple[Started, list[str], Mapping[str, Any]]:
+    """What the target says of itself, the scales that it takes, and what every configuration has:
+    where it takes no scale as usual, the features that it refuses, at the values that it takes."""
     started: Started | None = None
     scales = []
-    refusal: Exception | None = None
     for scale in SCALES:
         if scale == "short" and "small" in scales:
             continue  # as for a gate
@@ -104,11 +106,14 @@ def _probe(asked: Recording) -> tuple[Started, list[str]]:
             config = full_config(asked.system, asked.revision, values)
             started = Session(asked.target, asked.system, asked.revision, config, ()).started
             scales.append(scale)
-        except (ConfigRefused, InputError) as error:
-            refusal = error
-    if started is None:
-        raise ConfigRefused(f"the target refuses the configuration of every scale: {refusal}")
-    return started, scales
+        except (ConfigRefused, InputError):
+            continue
+    if started is not None:
+        return started, scales, asked.fixed
+    subject = Subject(asked.target, asked.system, asked.revision, (), asked.fixed)
+    probed = capabilities.probe(subject)
+    fixed = {**probed.fixed[probed.scales[0]], **asked.fixed}
+    return probed.started, probed.scales, fixed
 
 
 def _corpus(asked: Recording, scenarios: Mapping[str, Scenario]) -> Iterator[Scenario]:

@@ -158,6 +158,14 @@ def test_what_one_of_them_does_not_have_is_left_out_feature_by_feature_and_said(
     assert "DIFFERS order" in other.out
 
 
+@pytest.mark.slow
+def test_a_baseline_of_a_target_without_features_is_recorded_and_compared(diff: Diff) -> None:
+    saved = diff("toys:NoFeatures", "--system", "vllm", "--save", "b.gz")
+    assert saved.code == 0, saved
+    assert diff("toys:NoFeatures", "--since", "b.gz").code == 0
+    assert diff("toys:NoFeaturesButAFault", "--since", "b.gz").code == 1
+
+
 def test_targets_without_a_scale_in_common_are_one_line(diff: Diff) -> None:
     result = diff("toys:NoScale", "model", "--system", "vllm")
     assert (result.code, result.out) == (2, "")
