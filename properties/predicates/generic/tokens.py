@@ -12,10 +12,12 @@ from ..predicate import Predicate
 
 
 def emitted_too_early_or_late(history: RunHistory, step: Step) -> str | None:
-    """A request emits a token in a step that leaves it with all its tokens computed, and in no
-    other step (GEN-R08)."""
+    """A request emits a token in a step that leaves it with all its tokens computed, in no other
+    step, and computes none beyond these (GEN-R08)."""
     for one, computed in _computing(history, step):
         known, emitted = one.prompt + one.emitted, (step.emitted or {}).get(one.id, 0)
+        if computed > known:
+            return f"{one.id} has {computed} tokens computed, and {known} are known"
         if emitted and computed < known:
             return f"{one.id} emits a token, {computed} of its {known} tokens are computed"
         if not emitted and computed >= known:
