@@ -60,11 +60,12 @@ def load(folder: Path, asked: ExploreOptions, rules: Sequence[Rule]) -> Run | No
     """
     ids = tuple(rule.id for rule in rules)
     path = _path(folder, asked, ids)
-    if not path.exists():
-        return None
-    check_regular(path)
     try:
+        path.stat()
+        check_regular(path)
         data = path.read_bytes()
+    except FileNotFoundError:
+        return None
     except OSError as error:
         raise FileError(f"{path}: cannot be read ({error.strerror})") from None
     start = len(MAGIC) + len(version_of_code())

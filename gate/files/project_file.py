@@ -62,7 +62,7 @@ def read_project(folder: Path = Path()) -> Project:
     if not path.exists():
         return Project()
     try:
-        data = tomllib.loads(read_text(path, MAX_TOML))
+        data = tomllib.loads(read_text(path, MAX_TOML, "pyproject.toml"))
     except FileError:
         raise
     except (ValueError, RecursionError) as error:

@@ -29,8 +29,8 @@ def check_regular(path: Path) -> None:
         raise FileError(f"{path}: no regular file; valid: a file")
 
 
-def read_text(path: Path, most: int) -> str:
-    """A file's text, of at most so many bytes.
+def read_text(path: Path, most: int, kind: str) -> str:
+    """The text of a `kind` of file, of at most so many bytes.
 
     Raises:
         FileError: no regular file, a larger one, or one that is no UTF-8.
@@ -40,7 +40,7 @@ def read_text(path: Path, most: int) -> str:
         with path.open("rb") as file:
             data = file.read(most + 1)
         if len(data) > most:
-            raise FileError(f"{path}: larger than {most} bytes, which no such file is")
+            raise FileError(f"{path}: larger than {most} bytes, which no {kind} is")
         return data.decode("utf-8")
     except OSError as error:
         raise FileError(f"{path}: cannot be read ({error.strerror})") from None

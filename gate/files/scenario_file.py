@@ -110,7 +110,7 @@ def write_whole(path: Path, text: str) -> None:
 
 
 def _load(path: Path) -> Any:
-    text = read_text(path, MAX_BYTES)
+    text = read_text(path, MAX_BYTES, "scenario")
     try:
         return json.loads(
             text,

@@ -225,7 +225,7 @@ def _by_design(
 
 def _read(path: Path) -> _File:
     try:
-        read = tomllib.loads(read_text(path, MAX_TOML))
+        read = tomllib.loads(read_text(path, MAX_TOML, "file of deviations"))
     except FileError:
         raise
     except (tomllib.TOMLDecodeError, RecursionError, ValueError) as error:

@@ -116,7 +116,7 @@ GOOD: dict[str, bytes] = {}
 
 
 def begin(files: dict[str, bytes]) -> None:
-    """In a worker: the good files, and a bound on its memory."""
+    """In a worker, and nowhere else: the good files, and a bound on its memory."""
     GOOD.update(files)
     resource.setrlimit(resource.RLIMIT_AS, (MEGABYTES << 20, MEGABYTES << 20))
 
@@ -132,8 +132,8 @@ def attacked(inputs: int, seed: int, jobs: int) -> tuple[dict[str, Told], int]:
         for start in range(0, each, BATCH)
     ]
     told: dict[str, Told] = {}
-    begin(files)
-    with multiprocessing.get_context("fork").Pool(jobs, maxtasksperchild=20) as pool:
+    fork = multiprocessing.get_context("fork")
+    with fork.Pool(jobs, begin, (files,), maxtasksperchild=20) as pool:
         for one in pool.imap_unordered(batch, tasks):
             before = told.get(one.kind, Told(one.kind, Counter(), 0.0, []))
             told[one.kind] = Told(

@@ -1,6 +1,7 @@
 """The harness in small: every loader, some hundred spoiled files; and files that are none."""
 
 import os
+import resource
 import socket
 from pathlib import Path
 
@@ -96,3 +97,10 @@ def test_a_loader_never_leaves_a_file_that_is_none_open(strange: Path) -> None:
         for loader in ("two.json", "known.toml", "baseline.gz"):
             with pytest.raises(FileError):
                 LOADERS[loader].read(strange / name)
+
+
+@pytest.mark.slow
+def test_the_bounds_are_those_of_the_workers_and_not_of_this_process() -> None:
+    before = resource.getrlimit(resource.RLIMIT_AS)
+    attacked(inputs=len(LOADERS), seed=1, jobs=1)
+    assert resource.getrlimit(resource.RLIMIT_AS) == before

@@ -30,7 +30,7 @@ pytestmark = pytest.mark.usefixtures("folder")
 
 WRONG = [
     (["--nope"], "No such option: --nope"),
-    (["gate", "--nope"], "No such option: --nope; schedproof gate --help"),
+    (["gate", "--zzz"], "No such option: --zzz; schedproof gate --help"),
     (["nope"], "No such command 'nope'; schedproof --help"),
     (["gate", "--system", "foo"], "--system: 'foo' is not a system; valid: spyre"),
     (["rules", "--system", "foo"], "--system: 'foo' is not a system; valid: spyre"),
