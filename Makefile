@@ -175,7 +175,7 @@ $(VENV)/installed-mutation: $(VENV)/installed-test
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[test,mutation]'
 	touch $@
 
-# INPUTS spoiled files through every loader, into docs/reliability.md: a million take some twenty minutes of two cores.
+# INPUTS spoiled files through every loader, into docs/reliability.md: a million take an hour of two cores.
 INPUTS ?= 1000000
 SEED ?= 0
 .PHONY: hostile
