@@ -1,4 +1,4 @@
-"""`schedproof init`: an adapter, the configuration, a workflow and a hook; all work as written."""
+"""`schedproof init`: an adapter, the configuration, a workflow and a hook."""
 
 from pathlib import Path
 from typing import Annotated

@@ -1,1 +1,1 @@
-"""What a newcomer starts with: files that work as they are written."""
+"""What a newcomer starts with: the files of `schedproof init`."""

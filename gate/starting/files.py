@@ -1,4 +1,5 @@
-"""The files that `schedproof init` writes; each works as it is written."""
+"""The files that `schedproof init` writes. Each works as it is written; but the workflow has to be
+edited where it is not known which repository schedproof was installed from."""
 
 import importlib.metadata
 import json

@@ -160,7 +160,7 @@ HEADER = len(MAGIC) + 65  # a digest of the code in hex, and a line's end
 
 
 def whole(header: bytes, data: bytes) -> bytes:
-    """As whoever can write the file can make it: with the digest of what is in it."""
+    """A file with the digest of what is in it, as a program that knows the format writes it."""
     return header + hashlib.sha256(data).digest() + data
 
 
