@@ -1,8 +1,5 @@
 """What is wrong with a ledger that cannot be read: its first row that means nothing."""
 
-from collections.abc import Iterator
-from typing import Any
-
 import msgspec
 
 from ...model.errors import InputError
@@ -23,23 +20,19 @@ def check(ledger: Ledger) -> None:
     Raises:
         LedgerError: the first that means nothing, with its table and number.
     """
-    for table, column, read in (
-        ("campaigns", "content", _campaign),
-        ("items", "content", _item),
-        ("results", "content", _result),
-        ("findings", "content", _finding),
+    for table, read in (
+        ("campaigns", _campaign),
+        ("items", _item),
+        ("results", _result),
+        ("findings", _finding),
     ):
-        for number, content in enumerate(_column(ledger, table, column), 1):
+        rows = ledger.rows(f"SELECT content FROM {table} ORDER BY 1")
+        for number, (content,) in enumerate(rows, 1):
             try:
                 if content is not None:
                     read(content)
             except UNREADABLE as error:
                 raise LedgerError(f"{ledger.path}: table {table}, row {number}: {error}") from None
-
-
-def _column(ledger: Ledger, table: str, column: str) -> Iterator[Any]:
-    for (content,) in ledger.rows(f"SELECT {column} FROM {table} ORDER BY 1"):
-        yield content
 
 
 def _campaign(content: bytes) -> None:

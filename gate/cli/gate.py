@@ -41,7 +41,7 @@ from .options import (
     SystemOption,
     check_limits,
 )
-from .project import named_target, with_its_target, without_named
+from .project import left_out, named_target, with_its_target
 
 BUDGETS = "; ".join(
     f"{name}, {profile.examples:,} runs or {profile.steps:,} steps"
@@ -150,7 +150,7 @@ def command(
         jobs=jobs,
         lockstep=lockstep,
         changes=changes or (),
-        exclude=without_named(context, exclude, rule, system) or (),
+        exclude=left_out(context, exclude, rule, system),
         by_design=known.by_design,
         own_rules=own_rules,
     )

@@ -37,7 +37,6 @@ GROUPS = {
         "check": "prove the arithmetic of the models",
     },
 }
-SUMMARIES = {name: says for group in GROUPS.values() for name, says in group.items()}
 EXAMPLES = {
     "demo": "schedproof demo",
     "init": "schedproof init --system generic",

@@ -87,24 +87,17 @@ def named_target(
     return replace(spec, beside_another=other)
 
 
-def of_its_system(
-    context: typer.Context, name: str, value: list[str] | None, system: str
-) -> list[str] | None:
-    """What an option says of rules: nothing, where the project says it of another system's."""
-    if from_project(context, name) and system != (_system(context) or first_system()):
-        return None
-    return value
-
-
-def without_named(
+def left_out(
     context: typer.Context, exclude: Sequence[str] | None, rule: Sequence[str] | None, system: str
-) -> Sequence[str] | None:
-    """What is excluded; a rule that the command line names is asked for, whatever the project
-    says."""
-    if not (rule and exclude and from_project(context, "exclude")):
-        return exclude
+) -> Sequence[str]:
+    """What is excluded of a system's rules. What the project says is about its own system, and a
+    rule that the command line names is asked for all the same."""
+    if not (exclude and from_project(context, "exclude")):
+        return exclude or ()
+    if system != (_system(context) or first_system()):
+        return ()
     catalogue = load(system)
-    named = picked(catalogue, rule)
+    named = picked(catalogue, rule) if rule else {}
     return [one for one in excluded(catalogue, exclude) if not named.get(one)]
 
 

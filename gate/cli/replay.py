@@ -37,7 +37,7 @@ from .options import (
     TargetOption,
     check_limits,
 )
-from .project import named_target, of_its_system, without_named
+from .project import left_out, named_target
 
 
 def command(
@@ -70,10 +70,9 @@ def command(
     spec = named_target(context, target, path)
     check_limits(step_limit, memory_limit)
     read = scenario_named(scenario)
-    exclude = of_its_system(context, "exclude", exclude, read.system)
-    left_out = without_named(context, exclude, rule, read.system) or ()
+    exclude = [*left_out(context, exclude, rule, read.system)]
     catalogue = load(read.system)
-    rules = judged_by(read.system, rule, read.revision or "", spec, lockstep, left_out)
+    rules = judged_by(read.system, rule, read.revision or "", spec, lockstep, exclude)
     _check_expected_rules(scenario, read, catalogue)
     if trace is not None:
         check_trace_file(trace, Path(scenario))
@@ -111,7 +110,7 @@ def command(
     if outcome.broken:
         first: Broken = outcome.broken[0]
         ids = rule and [one.id for one in rules]
-        options = replay_options(spec, ids, step_limit, memory_limit, lockstep, left_out, own_rules)
+        options = replay_options(spec, ids, step_limit, memory_limit, lockstep, exclude, own_rules)
         output.print_failure(
             console, by_id[first.rule], read, first, scenario, options, outcome.session.excerpt
         )

@@ -37,7 +37,7 @@ from .options import (
     StepLimit,
     check_limits,
 )
-from .project import from_project, named_target, of_its_system, without_named
+from .project import from_project, left_out, named_target
 
 SUFFIX = ".html"
 # No scenario has such a key, and each line of a trace has one.
@@ -91,9 +91,8 @@ def command(
     else:
         spec = named_target(context, target or "model", path)
         scenario = scenario_named(file)
-        exclude = of_its_system(context, "exclude", exclude, scenario.system)
-        left_out = without_named(context, exclude, rule, scenario.system) or ()
-        rules = judged_by(scenario.system, rule, scenario.revision or "", spec, lockstep, left_out)
+        exclude = [*left_out(context, exclude, rule, scenario.system)]
+        rules = judged_by(scenario.system, rule, scenario.revision or "", spec, lockstep, exclude)
         notice = output.notice(console)
         with opened(
             spec, step_limit=step_limit, memory_limit=memory_limit, offline=offline, report=notice
@@ -105,7 +104,7 @@ def command(
                 raise FileError(f"{file}: {error}") from None
             run.details = run.details or (open_target.stderr() if run.broken else "")
         ids = [one.id for one in rules] if rule else []
-        options = replay_options(spec, ids, step_limit, memory_limit, lockstep, left_out, own_rules)
+        options = replay_options(spec, ids, step_limit, memory_limit, lockstep, exclude, own_rules)
         run.replay = f"schedproof replay {shlex.quote(file)}{options}"
     data = page(run).encode("utf-8", "backslashreplace")
     write(page_file, data)

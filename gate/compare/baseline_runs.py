@@ -112,8 +112,7 @@ def _probe(asked: Recording) -> tuple[Started, list[str], Mapping[str, Any]]:
         return started, scales, asked.fixed
     subject = Subject(asked.target, asked.system, asked.revision, (), asked.fixed)
     probed = capabilities.probe(subject)
-    fixed = {**probed.fixed[probed.scales[0]], **asked.fixed}
-    return probed.started, probed.scales, fixed
+    return probed.started, probed.scales, probed.fixed[probed.scales[0]]
 
 
 def _corpus(asked: Recording, scenarios: Mapping[str, Scenario]) -> Iterator[Scenario]:

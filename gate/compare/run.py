@@ -79,7 +79,7 @@ def _feature_by_feature(diff: Diff) -> list[str]:
         raise ConfigRefused(f"there is no scale that both targets take: {words}") from None
     for line in probed.left_out:
         diff.report(Notice(line.replace("the target refuses", "one of them refuses")))
-    diff.fixed = {**probed.fixed[probed.scales[0]], **diff.fixed}
+    diff.fixed = probed.fixed[probed.scales[0]]
     return probed.scales
 
 

@@ -8,7 +8,6 @@ said.
     exclude = ["V1-R09"]
 """
 
-import tomllib
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -16,7 +15,7 @@ import msgspec
 
 from ...model.errors import InputError
 from ...model.systems import check_system, resolve_revision
-from .reading import MAX_TOML, FileError, read_text
+from .reading import FileError, read_toml
 
 FILE = Path("pyproject.toml")
 TABLE = "tool.schedproof"
@@ -61,13 +60,7 @@ def read_project(folder: Path = Path()) -> Project:
     path = folder / FILE
     if not path.exists():
         return Project()
-    try:
-        data = tomllib.loads(read_text(path, MAX_TOML, "pyproject.toml"))
-    except FileError:
-        raise
-    except (ValueError, RecursionError) as error:
-        raise FileError(f"{path}: not TOML: {error}") from None
-    tools = data.get("tool", {})
+    tools = read_toml(path, "pyproject.toml").get("tool", {})
     table = tools.get("schedproof") if isinstance(tools, dict) else None
     return Project() if table is None else _project(table, path)
 

@@ -1,7 +1,9 @@
 """Reading a file of the user's: a regular one, and no more of it than it can mean."""
 
 import stat
+import tomllib
 from pathlib import Path
+from typing import Any
 
 
 class FileError(ValueError):
@@ -46,3 +48,16 @@ def read_text(path: Path, most: int, kind: str) -> str:
         raise FileError(f"{path}: cannot be read ({error.strerror})") from None
     except UnicodeDecodeError as error:
         raise FileError(f"{path}: byte {error.start} is not UTF-8") from None
+
+
+def read_toml(path: Path, kind: str) -> dict[str, Any]:
+    """What a `kind` of TOML file says.
+
+    Raises:
+        FileError: as for `read_text`, or no TOML.
+    """
+    text = read_text(path, MAX_TOML, kind)
+    try:
+        return tomllib.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise FileError(f"{path}: not TOML: {error}") from None

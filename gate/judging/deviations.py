@@ -17,7 +17,6 @@ A rule that the scheduler breaks by design is not judged, and each report says s
 """
 
 import datetime
-import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -30,7 +29,7 @@ from ...model.scenario import Scenario
 from ...properties.checking.shape import shape
 from ...properties.predicates.predicate import Broken
 from ...spec.catalogue import CatalogueError, Rule
-from ..files.reading import MAX_TOML, read_text
+from ..files.reading import read_toml
 from ..files.scenario_file import FileError, read_scenario
 from .rule_choice import excluded
 
@@ -224,12 +223,7 @@ def _by_design(
 
 
 def _read(path: Path) -> _File:
-    try:
-        read = tomllib.loads(read_text(path, MAX_TOML, "file of deviations"))
-    except FileError:
-        raise
-    except (tomllib.TOMLDecodeError, RecursionError, ValueError) as error:
-        raise FileError(f"{path}: not TOML: {error}") from None
+    read = read_toml(path, "file of deviations")
     try:
         return msgspec.convert(read, _File)
     except msgspec.ValidationError as error:

@@ -41,7 +41,7 @@ class OwnRule:
     """One rule of a user's.
 
     Attributes:
-        id: such as OUR-R01; no rule of schedproof's begins as it does.
+        id: such as OUR-R01, which no rule of schedproof has.
         title, says: in a few words, and in a sentence.
         needs: fields of the step without which the rule cannot be judged.
         broken: what the step breaks, in a sentence with its numbers, or None. It reads the history

@@ -61,13 +61,16 @@ function drawGrid(step) {
   if (!rows.length) svg.append(element("svg:text", { x: label, y: AXIS + 16 }, "no request is in the batch"));
   box.replaceChildren(svg);
   const button = byId("zoom");
-  button.hidden = (width - label) / Math.max(run.widest / run.block, 1) >= NARROWEST;
+  button.hidden = hasRoom(width - label);
   button.textContent = cut ? `the axis begins at ${shown(cut)}: show the whole batch` : "show the last blocks of the batch";
 }
 
+// A block of the whole batch is wide enough in so many pixels.
+const hasRoom = (pixels) => pixels / Math.max(run.widest / run.block, 1) >= NARROWEST;
+
 // The position at which the axis begins: 0, or some blocks before the end of the longest row.
 function cutAt(rows, step, room) {
-  if (chosen.whole || room / Math.max(run.widest / run.block, 1) >= NARROWEST) return 0;
+  if (chosen.whole || hasRoom(room)) return 0;
   const reach = Math.max(0, ...rows.map((request) =>
     [...DRAWN, "right"].reduce((sum, part) => sum + (of(request, part, step) || 0), 0)));
   return Math.max(Math.ceil(reach / run.block) - LAST_BLOCKS + 1, 0) * run.block;

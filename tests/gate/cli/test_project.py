@@ -110,3 +110,11 @@ def test_a_target_that_means_nothing_is_said_with_the_file(run: Run, tmp_path: P
         assert result.code == 2
         assert result.err.startswith("schedproof: pyproject.toml: tool.schedproof.target: ")
         assert result.err.count("\n") == 1
+
+
+def test_what_is_excluded_of_one_system_is_no_part_of_a_gate_of_another(
+    run: Run, said: Said
+) -> None:
+    said('exclude = ["V1-R09"]\n')
+    result = run("gate", "model", "--system", "nano_vllm", "--rule", "NAN-R12")
+    assert (result.code, result.err) == (0, ""), result
