@@ -57,6 +57,7 @@ class ModelTarget:
         self._formula = formula
         self._model: Model | None = None
         self._state: Any = None
+        self._before: Any = None
         self._known: set[str] = set()
         self._abort_inside: tuple[str, ...] = ()
 
@@ -126,12 +127,18 @@ class ModelTarget:
         model = self._model
         if model is None:
             return _not_started("step")
+        self._before = self._state
         try:
             self._state, seen = model.step(self._state, self._abort_inside)
         except ReleaseEnded as end:
             return {"ok": False, "error": "crashed", "message": str(end)}
         self._abort_inside = ()
         return {"ok": True, "step": seen}
+
+    @property
+    def at_rest(self) -> bool:
+        """The last step has changed nothing, so the next one is the same until a request comes."""
+        return self._before is not None and bool(self._before == self._state)
 
     def stop(self) -> Reply:
         """Forget everything."""

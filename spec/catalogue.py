@@ -161,6 +161,8 @@ class _File(msgspec.Struct, forbid_unknown_fields=True):
 def load(system: str) -> tuple[Rule, ...]:
     """Return the rules of every system, those of `system`, in file order, then the user's own.
 
+    A rule of every system that names no revision of this one is left out.
+
     Raises `CatalogueError` when the system has no catalogue or a file is not valid.
     """
     if system not in SYSTEMS:
@@ -168,7 +170,8 @@ def load(system: str) -> tuple[Rule, ...]:
         raise CatalogueError(f"system {system!r} has no rule catalogue; systems that have: {known}")
     rules = _common() + _rules_of(SYSTEMS[system].catalogue, f"{system}.toml")
     rules += tuple(own.rule for own in OWN_RULES.values())
-    return tuple(replace(rule, revisions=_own(rule.revisions, system)) for rule in rules)
+    here = (replace(rule, revisions=_own(rule.revisions, system)) for rule in rules)
+    return tuple(rule for rule in here if rule.revisions)
 
 
 def read(text: str, name: str) -> tuple[Rule, ...]:

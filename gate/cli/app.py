@@ -12,7 +12,7 @@ from ...model.errors import InputError
 from ...model.faults import ConfigRefused, TargetCrashed, TargetFault, TargetNotStarted
 from ...properties.predicates.predicate import RuleFault
 from ...spec.catalogue import CatalogueError
-from ..console import output
+from ..console import interrupts, output
 from ..console.exit_codes import INCONCLUSIVE, USAGE
 from ..files.scenario_file import FileError
 from ..targets.supported_releases import ReleaseError
@@ -121,7 +121,7 @@ def run(
         _explain_usage(error)
         code = USAGE
     except (typer.Abort, KeyboardInterrupt):
-        output.fail("interrupted")
+        output.fail(interrupts.why())
         code = INCONCLUSIVE
     except (InputError, FileError, CatalogueError, UnknownTargetError, ReleaseError) as error:
         output.fail(str(error))
@@ -139,6 +139,8 @@ def run(
     except TargetFault as error:
         output.fail(str(error))
         code = INCONCLUSIVE
+    finally:
+        interrupts.no_limit()
     return int(code or 0)
 
 

@@ -12,6 +12,7 @@ from ...properties.predicates.rules import LOCKSTEP
 from ...spec.catalogue import load, meant
 from ...spec.systems import SYSTEMS
 from ..console import output
+from ..console.interrupts import why
 from ..console.option_checks import at_least, check_different, check_file, option, rule_words
 from ..files.writing import write
 from ..judging.own_rules import use_rules
@@ -21,7 +22,7 @@ from ..traces.report import TraceReporter, print_trace_verdict
 from ..traces.source import opened_trace
 from ..traces.trace_file import read_trace
 from ..traces.verdict import conclude
-from .options import RuleOption, RulesOption
+from .options import RuleOption, RulesOption, TimeLimit
 
 
 def command(
@@ -50,6 +51,7 @@ def command(
     max_failures: Annotated[
         int, typer.Option(help="runs to show in full, at least 0; all are counted")
     ] = 3,
+    time_limit: TimeLimit = None,
 ) -> None:
     """Judge a recorded trace: a verdict per rule, and with --explain the model that matches."""
     use_rules(own_rules)
@@ -97,7 +99,7 @@ def command(
         write_perfetto(perfetto, runs)
     print_trace_verdict(console, verdict, explain)
     if interrupted:
-        output.fail(f"interrupted: the verdict is about what came before line {judge.line + 2}")
+        output.fail(f"{why()}: the verdict is about what came before line {judge.line + 2}")
     raise typer.Exit(verdict.exit_code)
 
 

@@ -32,7 +32,7 @@ from ..targets.factory import opened
 from ..targets.limits import replay_options
 from ..targets.target_spec import parse_target
 from .groups import SETTINGS, Command
-from .options import CheckoutPath, Offline, StepLimit, TargetOption
+from .options import CheckoutPath, Offline, StepLimit, TargetOption, TimeLimit
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -100,6 +100,7 @@ def run(
     target: TargetOption = "model",
     rule: RuleOption = None,
     step_limit: StepLimit = 10.0,
+    time_limit: TimeLimit = None,
     offline: Offline = False,
     path: CheckoutPath = None,
 ) -> None:
@@ -165,6 +166,7 @@ def minimize(
     files: Annotated[list[Path], typer.Argument(metavar="FILE...", help="entries of a corpus")],
     target: TargetOption = "model",
     step_limit: StepLimit = 10.0,
+    time_limit: TimeLimit = None,
     offline: Offline = False,
     path: CheckoutPath = None,
 ) -> None:
@@ -194,6 +196,7 @@ def prune(
     target: TargetOption = "model",
     dry_run: Annotated[bool, typer.Option("--dry-run", help="say it only")] = False,
     step_limit: StepLimit = 10.0,
+    time_limit: TimeLimit = None,
     offline: Offline = False,
     path: CheckoutPath = None,
 ) -> None:
@@ -212,6 +215,7 @@ def verify(
     corpus: Corpus = DEFAULT_FOLDER,
     target: TargetOption = "model",
     step_limit: StepLimit = 10.0,
+    time_limit: TimeLimit = None,
     offline: Offline = False,
     path: CheckoutPath = None,
 ) -> None:
@@ -280,6 +284,7 @@ def generate(
     seed: Annotated[
         int, typer.Option(help="the same seed gives the same scenarios; from 0 upwards")
     ] = 0,
+    time_limit: TimeLimit = None,
 ) -> None:
     """Witnesses and near misses of each rule, all of which hold on the model.
 

@@ -22,6 +22,7 @@ from ..compare.run import run_diff
 from ..compare.setting import Setting, in_other_terms, read_setting, setting_of_baseline
 from ..compare.verdict import Compared, DiffVerdict, exit_code
 from ..console import output
+from ..console.interrupts import why
 from ..console.option_checks import at_least, check_file, check_places, option
 from ..files.writing import write
 from ..judging.hypothesis_home import set_hypothesis_home
@@ -32,7 +33,7 @@ from ..targets.factory import Opened, opened
 from ..targets.limits import replay_options
 from ..targets.supported_releases import parse_release
 from ..targets.target_spec import TargetSpec, parse_target
-from .options import Offline, SchedulerClass, StepLimit
+from .options import Offline, SchedulerClass, StepLimit, TimeLimit
 from .project import from_project, with_its_target
 
 TARGETS = "model, MODULE:FACTORY, 'cmd:COMMAND LINE', a release or a checkout"
@@ -97,6 +98,7 @@ def command(
         "schedproof-out"
     ),
     step_limit: StepLimit = 10.0,
+    time_limit: TimeLimit = None,
     offline: Offline = False,
 ) -> None:
     """Find where two schedulers decide otherwise: the same scenarios on both, step by step."""
@@ -239,7 +241,7 @@ def _compare(
         write(begun.json_file, output.as_json(verdict))
     print_summary(begun.console, verdict, _left_out(diff))
     if diff.interrupted:
-        output.fail("interrupted: the result is about what ran until then")
+        output.fail(f"{why()}: the result is about what ran until then")
     if diff.fault is not None:
         output.fail(str(diff.fault))
         written = "".join(side.stderr() for side in pair.sides)

@@ -14,7 +14,7 @@ from ..targets.capabilities import Subject
 from ..targets.doctor import examine
 from ..targets.factory import opened
 from ..targets.target_spec import parse_target
-from .options import ClassPath, Offline, RevisionOption, SchedulerClass, SystemOption
+from .options import ClassPath, Offline, RevisionOption, SchedulerClass, SystemOption, TimeLimit
 
 STYLES = {"ok": "green", "wrong": "red", "note": "yellow"}
 
@@ -26,6 +26,7 @@ def command(
     step_limit: Annotated[
         float, typer.Option("--step-limit", help="seconds that a step may take, at least 0.1")
     ] = 10.0,
+    time_limit: TimeLimit = None,
     offline: Offline = False,
     scheduler_cls: SchedulerClass = None,
     path: ClassPath = None,

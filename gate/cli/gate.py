@@ -14,6 +14,7 @@ from ...spec.catalogue import load
 from ...spec.systems import SYSTEMS
 from ..console import output
 from ..console.exit_codes import USAGE
+from ..console.interrupts import why
 from ..console.option_checks import check_places, check_unicode, option
 from ..corpus.folder import entries
 from ..judging.deviations import Deviations, read_deviations
@@ -22,7 +23,7 @@ from ..judging.profiles import PROFILES
 from ..judging.run import run_gate
 from ..library.judging import gate_options
 from ..reports.options import ReportOptions, check_report_options, reporters
-from ..reports.outcome import INTERRUPTED
+from ..reports.outcome import UNTIL_THEN
 from ..targets.limits import MEMORY_LIMIT
 from ..targets.target_spec import TargetSpec
 from ..web.show.page import check_plotly
@@ -39,6 +40,7 @@ from .options import (
     SchedulerClass,
     StepLimit,
     SystemOption,
+    TimeLimit,
     check_limits,
 )
 from .project import left_out, named_target, with_its_target
@@ -105,6 +107,7 @@ def command(
     ] = None,
     step_limit: StepLimit = 10.0,
     memory_limit: MemoryLimit = MEMORY_LIMIT,
+    time_limit: TimeLimit = None,
     offline: Offline = False,
     changes: Annotated[
         list[str] | None,
@@ -158,7 +161,7 @@ def command(
     with reporters(console, catalogue, asked) as fan_out, say_which_system(spec, system_named):
         verdict, results = run_gate(options, known, fan_out, output.notice(console))
     if results.interrupted:
-        output.fail(INTERRUPTED)
+        output.fail(f"{why()}: {UNTIL_THEN}")
     if results.fault is not None:
         output.fail(results.fault.text)
         output.print_details(results.fault.details)

@@ -9,6 +9,7 @@ import typer
 from ...model.errors import InputError
 from ..console import output
 from ..console.exit_codes import INCONCLUSIVE
+from ..console.interrupts import why
 from ..console.option_checks import at_least, check_unicode
 from ..files.writing import write
 from ..judging.profiles import PROFILES
@@ -18,6 +19,7 @@ from ..matrix.run import run_cells
 from ..matrix.table import BROKEN, matrix_of
 from ..targets.release_index import releases_of
 from ..targets.supported_releases import VLLM_OF
+from .options import TimeLimit
 
 
 def command(
@@ -31,6 +33,7 @@ def command(
     profile: Annotated[str, typer.Option(help="of every gate: quick, ci or nightly")] = "quick",
     seed: Annotated[int, typer.Option(help="of every gate, from 0 upwards")] = 0,
     jobs: Annotated[int, typer.Option(help="gates that run at once, at least 1")] = 1,
+    time_limit: TimeLimit = None,
     out: Annotated[
         Path,
         typer.Option(
@@ -65,7 +68,7 @@ def command(
     try:
         judged = run_cells(cells, asked, jobs, report)
     except KeyboardInterrupt:
-        output.fail(f"interrupted after {done} of {len(cells)}; the same command goes on")
+        output.fail(f"{why()} after {done} of {len(cells)}; the same command goes on")
         raise typer.Exit(INCONCLUSIVE) from None
     matrix = matrix_of(judged, asked)
     given = {"--profile": (profile, "quick"), "--seed": (seed, 0), "--jobs": (jobs, 1)}

@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from ..console import interrupts
 from ..console.option_checks import at_least
 from ..targets.checkouts import CHECKOUTS
 from ..targets.limits import MIN_MEMORY
@@ -83,6 +84,25 @@ SchedulerClass = Annotated[
     typer.Option(
         "--scheduler-cls",
         help="in the place of the release's own: PACKAGE.MODULE.CLASS or FILE.py:CLASS",
+    ),
+]
+
+
+def begin_time_limit(seconds: float | None) -> float | None:
+    """Raise InputError where --time-limit is less than it may be; else the time runs from here."""
+    if seconds is not None:
+        at_least("--time-limit", seconds, 1)
+        interrupts.limit(seconds)
+    return seconds
+
+
+TimeLimit = Annotated[
+    float | None,
+    typer.Option(
+        "--time-limit",
+        help="seconds for everything, at least 1; it ends with what it has",
+        callback=begin_time_limit,
+        expose_value=False,
     ),
 ]
 

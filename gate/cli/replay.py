@@ -35,6 +35,7 @@ from .options import (
     RulesOption,
     StepLimit,
     TargetOption,
+    TimeLimit,
     check_limits,
 )
 from .project import left_out, named_target
@@ -62,6 +63,7 @@ def command(
     ] = None,
     step_limit: StepLimit = 10.0,
     memory_limit: MemoryLimit = MEMORY_LIMIT,
+    time_limit: TimeLimit = None,
     offline: Offline = False,
     path: CheckoutPath = None,
 ) -> None:
@@ -90,13 +92,24 @@ def command(
         if perfetto is not None:
             steps.append(step)
 
+    idle = 0
+
+    def skip(first: int, last: int) -> None:
+        nonlocal idle
+        idle += last - first + 1
+        lines.close()
+        if not quiet:
+            console.print(f"steps {first:,} to {last:,}: idle until a request arrives, not run")
+
+    # A recorded run is whole, and so is a drawn one.
+    skipped = skip if trace is None and perfetto is None else None
     notice = output.notice(console)
     with opened(
         spec, step_limit=step_limit, memory_limit=memory_limit, offline=offline, report=notice
     ) as open_target:
         try:
             with recorded(open_target.target, trace) as asked:
-                outcome = replay(asked, read, rules, watch)
+                outcome = replay(asked, read, rules, watch, skipped=skipped)
         except (InputError, ConfigRefused) as error:
             raise FileError(f"{scenario}: {error}") from None
         finally:
@@ -119,7 +132,7 @@ def command(
         output.print_details(outcome.session.details or stderr, console)
     for line in outcome.unmet:
         output.say(console, f"not as expected: {line}")
-    raise typer.Exit(_conclude(console, read, outcome, rules if rule else ()))
+    raise typer.Exit(_conclude(console, read, outcome, rules if rule else (), idle))
 
 
 def _check_expected_rules(path: str, scenario: Any, catalogue: Sequence[Rule]) -> None:
@@ -129,7 +142,7 @@ def _check_expected_rules(path: str, scenario: Any, catalogue: Sequence[Rule]) -
         raise FileError(f"{path}: $.expect.violates: {error}") from None
 
 
-def _conclude(console: Any, scenario: Any, outcome: Any, chosen: Sequence[Rule]) -> int:
+def _conclude(console: Any, scenario: Any, outcome: Any, chosen: Sequence[Rule], left: int) -> int:
     if outcome.broken:
         if not outcome.unmet and scenario.expect is not None and scenario.expect.violates:
             console.print(f"as expected: {', '.join(one.rule for one in outcome.broken)} broke")
@@ -145,8 +158,9 @@ def _conclude(console: Any, scenario: Any, outcome: Any, chosen: Sequence[Rule])
         what = f"never exercised: {', '.join(idle)}" if idle else "no rule was exercised"
         console.print(f"{what}; no verdict")
         return INCONCLUSIVE
+    left_out = f", {left:,} idle ones left out" if left else ""
     console.print(
-        f"no rule is broken in {outcome.steps} steps "
+        f"no rule is broken in {outcome.steps - left} steps{left_out} "
         f"({len(exercised)} of {len(outcome.session.checked)} rules were exercised)"
     )
     return CONFORMS

@@ -5,6 +5,7 @@ from typing import Annotated
 import typer
 
 from ..console import output
+from .options import TimeLimit
 
 
 def command(
@@ -13,6 +14,7 @@ def command(
         typer.Option("--only", help="witnesses, mutants or agreement; may be repeated"),
     ] = None,
     jobs: Annotated[int, typer.Option(help="processes, at least 1")] = 2,
+    time_limit: TimeLimit = None,
     quick: Annotated[
         bool, typer.Option("--quick", help="one engine that answers is enough; half the time")
     ] = False,

@@ -35,6 +35,7 @@ from .options import (
     RuleOption,
     RulesOption,
     StepLimit,
+    TimeLimit,
     check_limits,
 )
 from .project import from_project, left_out, named_target
@@ -71,6 +72,7 @@ def command(
     lockstep: LockstepOption = None,
     step_limit: StepLimit = STEP_LIMIT,
     memory_limit: MemoryLimit = MEMORY_LIMIT,
+    time_limit: TimeLimit = None,
     offline: Offline = False,
     path: CheckoutPath = None,
 ) -> None:

@@ -1,4 +1,4 @@
-"""Ctrl-C that is not lost.
+"""Ctrl-C that is not lost, and the end of a time limit, which is the same.
 
 Python raises KeyboardInterrupt wherever the program is: also in a destructor or in a callback that
 swallows it. So the handler notes it as well, and long work asks `check` between two runs.
@@ -7,6 +7,8 @@ swallows it. So the handler notes it as well, and long work asks `check` between
 import signal
 
 _pressed = False
+_limit: float | None = None
+_over = False
 
 
 def install() -> None:
@@ -30,3 +32,31 @@ def check() -> None:
     """Raise KeyboardInterrupt once more where one was lost."""
     if _pressed:
         raise KeyboardInterrupt
+
+
+def limit(seconds: float) -> None:
+    """When so many seconds are over, the run ends as Ctrl-C ends it: with what it has."""
+    global _limit
+    _limit = seconds
+    signal.signal(signal.SIGALRM, _time_is_over)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+
+
+def no_limit() -> None:
+    """The run has ended: no time limit is asked for any more."""
+    global _limit, _over, _pressed
+    if _limit is not None:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        _pressed = _pressed and not _over
+    _limit, _over = None, False
+
+
+def why() -> str:
+    """Why the run was broken off, as its last line begins."""
+    return f"the time limit of {_limit:g} s is over" if _over else "interrupted"
+
+
+def _time_is_over(*_: object) -> None:
+    global _over
+    _over = True
+    press()

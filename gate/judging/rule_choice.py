@@ -95,6 +95,12 @@ def _compared_with(lockstep: str, system: str, rules: Sequence[Rule]) -> Sequenc
     if lockstep == NO_LOCKSTEP:
         return [rule for rule in rules if rule.id != LOCKSTEP]
     with option("--lockstep"):
+        if all(rule.id != LOCKSTEP for rule in load(system)):
+            raise InputError(
+                "--lockstep",
+                f"{lockstep!r:.60}; system {system} has no model to decide alike; "
+                f"valid: {NO_LOCKSTEP}",
+            )
         if lockstep not in revisions_of(system):
             valid = ", ".join((*revisions_of(system), NO_LOCKSTEP))
             raise InputError("--lockstep", f"{lockstep!r:.60}; valid: {valid}")

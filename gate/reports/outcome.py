@@ -3,11 +3,12 @@
 from ...properties.predicates.predicate import Broken
 from ...spec.catalogue import Rule
 from ..console.exit_codes import INCONCLUSIVE
+from ..console.interrupts import why
 from ..console.output import failure_lines, one_line
 from ..judging.events import Found
 from ..judging.verdict import RuleVerdict, Verdict
 
-INTERRUPTED = "interrupted: the verdict is about what ran until then"
+UNTIL_THEN = "the verdict is about what ran until then"
 WORDS = {0: "conforms", 1: "does not conform"}
 
 
@@ -22,7 +23,7 @@ def broken_off(verdict: Verdict) -> str | None:
     if verdict.fault is not None:
         return verdict.fault
     if verdict.interrupted:
-        return INTERRUPTED
+        return f"{why()}: {UNTIL_THEN}"
     statuses = {entry.status for entry in verdict.rules}
     if verdict.exit_code == INCONCLUSIVE and "inconclusive" not in statuses:
         return "a rule that was to be judged was never exercised, or cannot be seen"

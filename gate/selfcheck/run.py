@@ -16,6 +16,7 @@ from ...spec.catalogue import load
 from ...spec.systems import SYSTEMS
 from ..console import output
 from ..console.exit_codes import BROKEN, CONFORMS, INCONCLUSIVE
+from ..console.interrupts import why
 from ..judging.hypothesis_home import set_hypothesis_home
 from . import agreement
 from .agreement import Row
@@ -38,7 +39,6 @@ COMPARED = (
     ("vllm", "documented"),
     ("nano_vllm", "0.2.0"),
     ("llmservingsim", "head"),
-    ("generic", "documented"),
 )
 Task = tuple[Callable[..., Any], tuple[Any, ...]]
 
@@ -78,7 +78,7 @@ def run(console: Console, parts: Sequence[str], jobs: int, quick: bool = False) 
                 results.append(one)
                 faults += tell(console, one)
     except KeyboardInterrupt:
-        output.fail("interrupted: this is what was checked until then")
+        output.fail(f"{why()}: this is what was checked until then")
         return INCONCLUSIVE
     except BrokenProcessPool:
         output.fail("a process of the check died; no verdict")

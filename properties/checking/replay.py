@@ -54,15 +54,17 @@ def replay(
     last_step: int | None = None,
     new: Callable[[list[Broken], Scenario], list[Broken]] = lambda broken, _: broken,
     begun: Callable[[Session], None] | None = None,
+    skipped: Callable[[int, int], None] | None = None,
     predicates: Mapping[str, Predicate] | None = None,
 ) -> Outcome:
     """Run the scenario until every request finished or a step breaks a rule.
 
     `watch` is shown every step; after `last_step` the run is cut. `new` says which of the rules
     that a step breaks were not known to: with the others the run goes on, where it can. `begun` is
-    given the run before its first step. `predicates` replace those of the system. A run whose
-    requests do not finish within the bound of rule ALL-R06 stops there, whether or not that rule is
-    among `rules`.
+    given the run before its first step. Where `skipped` is given, steps in which a model waits for
+    an arrival are not run, and it is given the first and the last of them. `predicates` replace
+    those of the system. A run whose requests do not finish within the bound of rule ALL-R06 stops
+    there, whether or not that rule is among `rules`.
 
     Raises:
         InputError: the scenario's configuration is impossible, or `expect` names no field.
@@ -77,9 +79,9 @@ def replay(
     if begun is not None:
         begun(session)
     arrivals = sorted(scenario.requests, key=lambda request: request.arrival)
-    last_event = max(at for one in scenario.requests for at in (one.arrival, one.abort_at or 0))
-    listed = {entry.get("step"): entry for entry in _expected_steps(scenario)}
-    last_listed = max((int(number) for number in listed if number is not None), default=-1)
+    events = {at for one in scenario.requests for at in (one.arrival, one.abort_at or 0)}
+    listed = {entry["step"]: entry for entry in _expected_steps(scenario) if "step" in entry}
+    last = max((*events, *listed))
     while True:
         number = outcome.steps
         broken = client_actions(session, scenario, arrivals, number)
@@ -95,12 +97,18 @@ def replay(
         outcome.cut = bool(outcome.broken) or ends_run(broken)
         if outcome.cut or number == last_step:
             break
-        if number >= max(last_event, last_listed) and not session.unfinished:
+        if number >= last and not session.unfinished:
             outcome.finished = True
             break
         history = session.monitor.history
         if history.busy_steps > history.max_steps:
             break
+        if skipped is not None and session.at_rest:
+            after = min(at for at in (*events, *listed) if at > number)
+            after = after if last_step is None else min(after, last_step)
+            if after > outcome.steps:
+                skipped(outcome.steps, after - 1)
+                outcome.steps = session.skip_to(after)
     outcome.unmet += _unexpected(scenario, outcome.broken, {rule.id for rule in rules})
     return outcome
 

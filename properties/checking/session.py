@@ -173,6 +173,19 @@ class Session:
         """An accepted request is unfinished."""
         return bool(self.monitor.history.live)
 
+    @property
+    def at_rest(self) -> bool:
+        """No request is there, and the target, a model of ours, does nothing until one comes."""
+        target = self._target
+        if type(target) is not ModelTarget or self._lockstep is not None or self.unfinished:
+            return False
+        return target.at_rest
+
+    def skip_to(self, number: int) -> int:
+        """Go on with the step of this number, after steps in which nothing happens."""
+        self.monitor.history.step = number
+        return number
+
     def _fault(self, fault: TargetFault) -> list[Broken]:
         if isinstance(fault, Differs):
             self.details = fault.difference.details

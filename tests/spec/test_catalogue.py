@@ -358,8 +358,9 @@ def test_a_system_without_a_catalogue_is_refused_with_those_that_have_one(system
 
 def test_every_system_has_a_catalogue_of_more_than_the_common_rules():
     for system in SYSTEMS:
-        assert ids(catalogue.load(system))[: len(COMMON)] == COMMON
-        assert len(catalogue.load(system)) > len(COMMON)
+        common = [one for one in COMMON if one != "ALL-R07" or system != "generic"]
+        assert ids(catalogue.load(system))[: len(common)] == common
+        assert len(catalogue.load(system)) > len(common)
 
 
 def test_selected_rules_come_in_catalogue_order_and_once(rules):

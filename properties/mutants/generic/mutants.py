@@ -87,9 +87,14 @@ TOKENS = (
         in_scheduler("admit_waiting", queue_changes.chunks_all_the_same),
     ),
 )
-BY_PRIORITY = ("unfilled blocks are found",)  # shows only where requests have priorities
+# The first shows only where requests have priorities, the second beside a model to compare with.
+ELSEWHERE = ("unfilled blocks are found", "ALL-R07")
 MUTANTS = (
-    *(replace(one, system="generic") for one in EVERY_SYSTEM if one.name not in BY_PRIORITY),
+    *(
+        replace(one, system="generic")
+        for one in EVERY_SYSTEM
+        if not {one.name, one.rule} & {*ELSEWHERE}
+    ),
     *BOUNDS,
     *BLOCKS,
     *TOKENS,

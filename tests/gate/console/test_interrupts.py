@@ -59,3 +59,23 @@ def test_a_gate_whose_ctrl_c_is_swallowed_is_interrupted_before_the_next_run(
     verdict = judge(gate(Swallows(), "ALL-R03"))
     assert verdict.interrupted
     assert Swallows.taken < steps + 400
+
+
+def test_a_time_limit_ends_a_run_as_ctrl_c_does_and_says_so() -> None:
+    assert interrupts.why() == "interrupted"
+    interrupts.limit(0.01)
+    with pytest.raises(KeyboardInterrupt):
+        signal.pause()
+    with pytest.raises(KeyboardInterrupt):
+        interrupts.check()
+    assert interrupts.why() == "the time limit of 0.01 s is over"
+    interrupts.no_limit()
+    interrupts.check()
+    assert interrupts.why() == "interrupted"
+    assert signal.getitimer(signal.ITIMER_REAL) == (0.0, 0.0)
+
+
+def test_a_run_that_ends_in_time_leaves_no_timer() -> None:
+    interrupts.limit(60)
+    interrupts.no_limit()
+    assert signal.getitimer(signal.ITIMER_REAL) == (0.0, 0.0)

@@ -9,6 +9,7 @@ import pytest
 import schedproof
 from schedproof.gate.judging.verdict import Verdict
 from schedproof.gate.targets.capabilities import Subject, probe
+from schedproof.model.errors import InputError
 from schedproof.model.faults import TargetBroken
 from schedproof.model.target import ModelTarget, Reply
 from schedproof.spec.catalogue import load
@@ -89,6 +90,22 @@ def test_schedulers_of_other_systems_keep_what_it_asks_for(target: type[Other]) 
     assert verdict.exit_code == 0
     held = {rule.id for rule in verdict.rules if rule.status == "held"}
     assert {"GEN-R01", "GEN-R02", "GEN-R05", "GEN-R07", "ALL-R06", "ALL-R11"} <= held
+
+
+class Namesake(ModelTarget):
+    """It calls itself as the system is called, and runs one request at a time."""
+
+    def start(self, system: str, revision: str, config: Mapping[str, Any]) -> Reply:
+        alone = {**config, "max_num_seqs": 1}
+        return super().start(system, revision, alone) | {"name": "generic"}
+
+
+def test_no_scheduler_of_any_kind_is_compared_with_a_model() -> None:
+    verdict = judged(Namesake(), profile="quick")
+    assert "ALL-R07" not in {one.id for one in verdict.rules}
+    assert [one.rule for one in verdict.findings] == []
+    with pytest.raises(InputError, match="system generic has no model"):
+        judged(Namesake(), lockstep="documented")
 
 
 @pytest.mark.slow

@@ -166,3 +166,45 @@ def test_a_field_that_no_step_has_is_refused_before_anything_runs() -> None:
     with pytest.raises(InputError, match=r"^\$\.expect\.steps\[0\]\.tkvs: unknown field; valid"):
         run(target=target, steps=({"step": 0, "tkvs": 1},))
     assert target.asked == []
+
+
+FAR = {
+    "spyre": "documented",
+    "vllm": "documented",
+    "nano_vllm": "documented",
+    "llmservingsim": "head",
+    "generic": "documented",
+}
+
+
+@pytest.mark.parametrize("system", FAR)
+def test_idle_steps_that_are_left_out_change_nothing(system: str) -> None:
+    requests = (request("a"), request("b", 40), request("c", 41, abort_at=90), request("d", 120))
+    run = Scenario(
+        system=system,
+        revision=FAR[system],
+        config={},
+        requests=requests,
+        expect=Expectation(steps=({"step": 100, "kind": "idle"},)),
+    )
+    seen: tuple[dict[int, Step], ...] = ({}, {})
+    gaps: list[tuple[int, int]] = []
+
+    def skipped(first: int, last: int) -> None:
+        gaps.append((first, last))
+
+    whole = replay(ModelTarget(), run, load(system), seen[0].__setitem__)
+    short = replay(ModelTarget(), run, load(system), seen[1].__setitem__, skipped=skipped)
+    left_out = [number for first, last in gaps for number in range(first, last + 1)]
+    assert len(left_out) > 70
+    assert all(seen[0][number].kind == "idle" for number in left_out)
+    assert {**seen[1], **{number: seen[0][number] for number in left_out}} == seen[0]
+    assert (short.steps, short.finished, short.broken) == (whole.steps, True, whole.broken)
+    assert short.unmet == whole.unmet == []
+    busy = [rule for rule in whole.exercised if short.exercised[rule]]
+    assert {*busy} == {rule for rule, times in whole.exercised.items() if times}
+
+
+def test_no_step_of_a_target_that_is_no_model_is_left_out() -> None:
+    run = scenario(request("a"), request("b", 40))
+    assert replay(Recorder(), run, RULES, skipped=pytest.fail).steps > 40
