@@ -175,12 +175,23 @@ $(VENV)/installed-mutation: $(VENV)/installed-test
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[test,mutation]'
 	touch $@
 
-# INPUTS spoiled files through every loader, into docs/reliability.md: a million take an hour of two cores.
+# Two hours of two cores, into docs/reliability.md: spoiled files through every loader and through the
+# commands, targets that misbehave, kills, and spoiled requests to the server.
 INPUTS ?= 1000000
 SEED ?= 0
-.PHONY: hostile
-hostile: $(VENV)/installed-test
-	PYTHONPATH=. $(BIN)/python -m tests.hostile.inputs --inputs $(INPUTS) --seed $(SEED) --jobs $(JOBS) --write
+HOSTILE = cd $(CURDIR) && PYTHONPATH=. $(BIN)/python -m tests.hostile
+.PHONY: hostile hostile-inputs hostile-commands hostile-targets hostile-kills hostile-server
+hostile: hostile-inputs hostile-commands hostile-targets hostile-kills hostile-server
+hostile-inputs: $(VENV)/installed-test
+	$(HOSTILE).inputs --inputs $(INPUTS) --seed $(SEED) --jobs $(JOBS) --write
+hostile-commands: $(VENV)/installed-test
+	$(HOSTILE).commands --inputs 2000 --seed $(SEED) --jobs $(JOBS) --write
+hostile-targets: $(VENV)/installed-test
+	$(HOSTILE).targets --runs 450 --seed $(SEED) --jobs $(JOBS) --write
+hostile-kills: $(VENV)/installed-test
+	$(HOSTILE).kills --kills 600 --seed $(SEED) --jobs $(JOBS) --write
+hostile-server: $(VENV)/installed-test
+	$(HOSTILE).server --requests 20000 --seed $(SEED) --write
 
 # Two minutes: what an upload to an index needs, and whether it works in a fresh environment.
 .PHONY: dist lock

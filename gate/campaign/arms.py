@@ -47,8 +47,8 @@ def arms(settings: Settings) -> Iterator[Arm]:
                 yield Arm("hypothesis", system, revision, scale)
             for key in dict.fromkeys(LIMIT_OF[rule.id] for rule in rules if rule.id in LIMIT_OF):
                 yield Arm("hypothesis", system, revision, AT_LIMIT + key)
-        if "explore" in settings.engines:
-            for scope in space_of(system).scopes:
+        if "explore" in settings.engines and (space := space_of(system)) is not None:
+            for scope in space.scopes:
                 if scope.belongs_to(revision):
                     yield Arm("explore", system, revision, scope.name)
         if "z3" in settings.engines:

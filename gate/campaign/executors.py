@@ -15,13 +15,13 @@ from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager, suppress
 from functools import cache
 from importlib.metadata import version
-from multiprocessing.connection import wait
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 from ...model.errors import InputError
 from ..explore.checkpoint import version_of_code
 from ..judging.hypothesis_home import set_hypothesis_home
+from ..processes.with_parent import end_with_parent
 from ..processes.worker_timeout import block_sigint
 from .examples import database_of
 from .items import Item
@@ -134,19 +134,7 @@ class Pool:
 
     def _new(self) -> ProcessPoolExecutor:
         context = multiprocessing.get_context("spawn")
-        return ProcessPoolExecutor(self._workers, mp_context=context, initializer=_begin_worker)
-
-
-def _begin_worker() -> None:
-    """A worker does not outlive the campaign."""
-    parent = multiprocessing.parent_process()
-    assert parent is not None
-
-    def end_with_parent() -> None:
-        wait([parent.sentinel])
-        os._exit(1)
-
-    threading.Thread(target=end_with_parent, daemon=True).start()
+        return ProcessPoolExecutor(self._workers, mp_context=context, initializer=end_with_parent)
 
 
 def _ran(future: "Future[Ran]") -> Ran | None:

@@ -30,6 +30,7 @@ from ...solver.explored import ExploreOptions, Run
 from ...solver.systems import space_of
 from ...spec.catalogue import Rule, load
 from ..judging.engines import not_deterministic
+from ..processes.kept import run_kept
 from ..targets.factory import opened
 from ..targets.target_spec import parse_target
 from .examples import Shelf
@@ -193,12 +194,12 @@ def _prove(item: Proving, _: ExampleDatabase | None) -> Result:
     Raises:
         CalledProcessError: the process died.
     """
-    asked = subprocess.run(
+    asked = run_kept(
         [sys.executable, "-m", "schedproof.gate.campaign.proving"],
-        input=canonical(item),
-        capture_output=True,
-        check=True,
+        canonical(item),
+        stderr=subprocess.PIPE,
     )
+    asked.check_returncode()
     return result_of(asked.stdout)
 
 

@@ -18,6 +18,7 @@ from typing import Any, Literal, NamedTuple
 
 from ...model.faults import TargetFault
 from ...properties.predicates.predicate import RuleFault
+from ..processes.with_parent import end_with_parent
 from ..processes.worker_timeout import block_sigint
 from ..targets.factory import opened
 from .context import Fault, GateContext, GateOptions, GateResults, shrink_model_of
@@ -210,6 +211,7 @@ def _leave(_: int, frame: FrameType | None) -> None:
 
 def _work(pipe: Connection, packed: bytes) -> None:
     """Run one part in this process, which opens a target of its own."""
+    end_with_parent()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     # A target that hangs does not notice that its pipe is closed: leaving ends it.
     signal.signal(signal.SIGTERM, _leave)

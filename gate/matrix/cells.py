@@ -14,6 +14,7 @@ import msgspec
 from ..console.sanitize import one_line
 from ..files.scenario_file import FileError
 from ..judging.verdict import Verdict
+from ..processes.kept import Kept
 from ..targets.target_spec import parse_target
 from .configurations import Configuration, configurations_of
 
@@ -89,7 +90,7 @@ def gate_command(cell: Cell, asked: Asked) -> list[str]:
     ]
 
 
-def start(cell: Cell, asked: Asked) -> "subprocess.Popen[bytes]":
+def start(cell: Cell, asked: Asked) -> Kept:
     """Begin to judge a cell, in a process group of its own, which Ctrl-C does not reach. What the
     gate prints is kept.
 
@@ -101,12 +102,11 @@ def start(cell: Cell, asked: Asked) -> "subprocess.Popen[bytes]":
         for file in (log, _verdict_file(cell, asked)):
             file.parent.mkdir(parents=True, exist_ok=True)
         with open(log, "wb") as printed:
-            return subprocess.Popen(
+            return Kept(
                 gate_command(cell, asked),
                 stdin=subprocess.DEVNULL,
                 stdout=printed,
                 stderr=subprocess.STDOUT,
-                start_new_session=True,
             )
     except OSError as error:
         raise FileError(f"{log}: cannot be written to ({error.strerror})") from None

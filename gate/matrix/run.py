@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 
+from ..processes.kept import Kept
 from .cells import Asked, Cell, Judged, ended, kept, start
 
 PATIENCE = 10.0  # seconds for a gate to end, and its target
@@ -35,15 +36,16 @@ def run_cells(cells: Sequence[Cell], asked: Asked, jobs: int, report: Report) ->
                 if process.poll() is None:
                     continue
                 del running[cell]
+                process.end()
                 result = results[cell] = ended(cell, asked, process.returncode)
                 report(result, time.monotonic() - began)
     return [results[cell] for cell in cells]
 
 
 @contextmanager
-def _running() -> Iterator[dict[Cell, tuple["subprocess.Popen[bytes]", float]]]:
+def _running() -> Iterator[dict[Cell, tuple[Kept, float]]]:
     """The gates that run; whatever happens, none is left behind."""
-    running: dict[Cell, tuple[subprocess.Popen[bytes], float]] = {}
+    running: dict[Cell, tuple[Kept, float]] = {}
     try:
         yield running
     finally:
@@ -52,5 +54,4 @@ def _running() -> Iterator[dict[Cell, tuple["subprocess.Popen[bytes]", float]]]:
         for process, _ in running.values():
             with suppress(subprocess.TimeoutExpired):
                 process.wait(PATIENCE)
-            process.kill()
-            process.wait()
+            process.end()

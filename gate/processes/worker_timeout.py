@@ -9,6 +9,8 @@ from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection
 from typing import Any
 
+from .with_parent import end_with_parent
+
 
 class Unanswered(Exception):  # noqa: N818 (an answer, not an error)
     """The work ended without an answer; `str()` says why in one line."""
@@ -57,6 +59,7 @@ def block_sigint() -> Iterator[None]:
 
 
 def _send(pipe: Connection, work: Callable[..., Iterator[Any]], args: tuple[Any, ...]) -> None:
+    end_with_parent()
     try:
         for value in work(*args):
             pipe.send(("value", value))

@@ -18,6 +18,7 @@ from ..console import output
 from ..console.exit_codes import BROKEN, CONFORMS, INCONCLUSIVE
 from ..console.interrupts import why
 from ..judging.hypothesis_home import set_hypothesis_home
+from ..processes.with_parent import end_with_parent
 from . import agreement
 from .agreement import Row
 from .suite import Answer, Killed, Witnessed, kill, lockstep_witness, mutants, witnesses
@@ -91,7 +92,7 @@ def run(console: Console, parts: Sequence[str], jobs: int, quick: bool = False) 
 def answered(tasks: Sequence[Task], jobs: int) -> Iterator[Any]:
     """The results as they come, from `jobs` processes."""
     context = multiprocessing.get_context("spawn")
-    pool = ProcessPoolExecutor(jobs, mp_context=context, initializer=set_hypothesis_home)
+    pool = ProcessPoolExecutor(jobs, mp_context=context, initializer=_begin_worker)
     try:
         futures: list[Future[Any]] = [pool.submit(work, *args) for work, args in tasks]
         for future in as_completed(futures):
@@ -102,6 +103,11 @@ def answered(tasks: Sequence[Task], jobs: int) -> Iterator[Any]:
         raise
     finally:
         pool.shutdown(cancel_futures=True)
+
+
+def _begin_worker() -> None:
+    end_with_parent()
+    set_hypothesis_home()
 
 
 def volume_table(formula: str) -> list[Row]:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import IO, cast
 
 from ...model.faults import TargetBroken, TargetHung, TargetTooLarge, excerpt
+from ..processes.kept import Kept
 
 LONGEST_LINE = 16 * 1024 * 1024  # bytes; a longer reply is a flood
 STDERR_KEPT = 8 * 1024  # bytes
@@ -48,7 +49,7 @@ class Tail:
 
 
 class Child:
-    """The process, the group that it leads, and the three pipes to it.
+    """The process, what keeps it (`keeper`), and the three pipes to it.
 
     `memory_limit` is in MiB.
     """
@@ -62,8 +63,8 @@ class Child:
         memory_limit: int,
     ) -> None:
         pipe = subprocess.PIPE
-        self._process = subprocess.Popen(
-            command, 0, None, pipe, pipe, pipe, cwd=folder, env=env, start_new_session=True
+        self._process = Kept(
+            command, (), stdin=pipe, stdout=pipe, stderr=pipe, bufsize=0, cwd=folder, env=env
         )
         self._stdin = cast(IO[bytes], self._process.stdin)
         self._stdout = cast(IO[bytes], self._process.stdout)
@@ -72,7 +73,7 @@ class Child:
         self._memory_limit = memory_limit
         self._stderr = stderr
         self._answers = 0
-        self._sizes = _opened(f"/proc/{self._process.pid}/statm")
+        self._sizes = _opened(f"/proc/{self._process.leader}/statm")
         # A target that does not read must not block us for longer than its time limit.
         os.set_blocking(self._in, False)
         self._writable, self._readable = select.poll(), select.poll()
@@ -86,8 +87,8 @@ class Child:
 
     @property
     def process_id(self) -> int:
-        """The process id of the leader of the group."""
-        return self._process.pid
+        """The process id of the target, the leader of its group."""
+        return self._process.leader
 
     def exchange(self, op: str, question: bytes, limit: float) -> bytes:
         """Send one line and return the line that answers it, within `limit` seconds.
@@ -147,7 +148,7 @@ class Child:
         signal, as it would have in a moment."""
         before = self._stderr.text()
         with contextlib.suppress(ProcessLookupError):
-            os.kill(self._process.pid, signal.SIGUSR1)
+            os.kill(self._process.leader, signal.SIGUSR1)
         patience = time.monotonic() + EXIT_PATIENCE
         while time.monotonic() < patience and self._process.poll() is None:
             time.sleep(0.02)
@@ -176,32 +177,19 @@ class Child:
             return None
 
     def end(self, *, nicely: bool) -> None:
-        """Ends the whole group and reaps its leader; after it nothing of the target runs."""
+        """Ends the target and all that it has started; after it nothing of it runs."""
         if self._ended or os.getpid() != self._owner:  # a fork of ours does not own the target
             return
         self._stdin.close()
-        if nicely:
+        if nicely and self.returncode_soon() is None:
+            self._process.signal_group(signal.SIGTERM)
             self.returncode_soon()
-            self._signal_group(signal.SIGTERM)
-            patience = time.monotonic() + EXIT_PATIENCE
-            while self._signal_group(0) and time.monotonic() < patience:
-                self._process.poll()
-                time.sleep(0.005)
-        self._signal_group(signal.SIGKILL)
-        self._process.wait()
-        self._drain.join(EXIT_PATIENCE)  # a process that has left the group may hold stderr
+        self._process.end()
+        self._drain.join(EXIT_PATIENCE)
         self._stdout.close()
         self._ended = True
         if self._sizes is not None:
             os.close(self._sizes)
-
-    def _signal_group(self, number: int) -> bool:
-        """Whether a process was there to be signalled."""
-        try:
-            os.killpg(self._process.pid, number)
-        except (ProcessLookupError, PermissionError):  # macOS: not permitted if all are zombies
-            return False
-        return True
 
 
 def _opened(path: str) -> int | None:

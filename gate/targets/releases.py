@@ -26,6 +26,7 @@ from pathlib import Path, PurePosixPath
 
 from platformdirs import user_cache_path
 
+from ..processes.kept import run_kept
 from .checkout_metadata import metadata_folder
 from .scheduler_class import VARIABLE
 from .supported_releases import CPU_INDEX, TORCH, VLLM_OF, Release, ReleaseError
@@ -265,11 +266,8 @@ class _Workshop:
 
 
 def run(command: Sequence[str], env: dict[str, str], lock: int) -> tuple[int, str]:
-    """Runs a child; it holds the lock too, since it goes on writing should we be killed."""
-    pipe, both, nothing = subprocess.PIPE, subprocess.STDOUT, subprocess.DEVNULL
-    done = subprocess.run(
-        command, env=env, pass_fds=(lock,), stdin=nothing, stdout=pipe, stderr=both, check=False
-    )
+    """Runs a child; it holds the lock too, since it may write for a moment after we are killed."""
+    done = run_kept(command, env=env, pass_fds=(lock,), stderr=subprocess.STDOUT)
     return done.returncode, done.stdout.decode(errors="replace")
 
 

@@ -23,12 +23,12 @@ from schedproof.model.errors import InputError
 from schedproof.spec.catalogue import CatalogueError
 
 from .loaders import LOADERS, good, name_of_checkpoint
+from .table import written
 
 SECONDS = 5  # for one input
 MEGABYTES = 4096
 LETTERS = 2_000  # of a refusal
 BATCH = 500
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "reliability.md"
 MARK = "<!-- make hostile: inputs -->"
 
 
@@ -151,7 +151,7 @@ def main() -> int:
     parser.add_argument("--inputs", type=int, default=20_000)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
-    parser.add_argument("--write", action="store_true", help=f"into {PAGE.name}")
+    parser.add_argument("--write", action="store_true", help="into reliability.md")
     asked = parser.parse_args()
     began = time.monotonic()
     told, megabytes = attacked(asked.inputs, asked.seed, asked.jobs)
@@ -167,10 +167,7 @@ def main() -> int:
     lines += ["", f"Seed {asked.seed}, {spent}, at most {megabytes} MB each."]
     print("\n".join(lines))
     if asked.write:
-        before, _, rest = PAGE.read_text(encoding="utf-8").partition(f"{MARK}\n")
-        after = rest.partition("<!-- end -->")[2]
-        whole = "\n".join([before + MARK, "", *lines, "", "<!-- end -->" + after])
-        PAGE.write_text(whole, encoding="utf-8")
+        written(MARK, lines)
     wrong = [line for kind in LOADERS for line in told[kind].wrong]
     print("\n".join(wrong), file=sys.stderr)
     return min(sum(one.counts["wrong"] for one in told.values()), 100)

@@ -12,6 +12,7 @@ from schedproof.gate.campaign.rounds import LARGEST, SMALLEST, Rounds, round_siz
 from schedproof.gate.campaign.running import rules_of
 from schedproof.gate.campaign.settings import SCALES, Settings, pairs_of
 from schedproof.model.systems import full_config
+from schedproof.spec.systems import SYSTEMS
 
 from .fake import fake_result
 
@@ -107,6 +108,15 @@ def test_where_only_the_model_is_explored_the_work_comes_to_an_end() -> None:
     items = choose(settings, kinds, Seen(), Counter(), 10_000, 0)
     assert 10 < len(items) < 200
     assert len({id_of(item) for item in items}) == len(items)
+
+
+def test_a_system_without_scopes_is_searched_all_the_same() -> None:
+    kinds = [*arms(Settings(pairs=pairs_of([], []), scales=SETTINGS.scales))]
+    engines = {system: {one.engine for one in kinds if one.system == system} for system in SYSTEMS}
+    assert engines["generic"] == {"hypothesis"}
+    assert all(
+        {"hypothesis", "explore"} <= engines[system] for system in SYSTEMS if system != "generic"
+    )
 
 
 def test_no_item_comes_twice() -> None:

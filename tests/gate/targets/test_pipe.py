@@ -3,6 +3,7 @@
 import gc
 import os
 import pickle
+import signal
 import subprocess
 import sys
 import time
@@ -29,6 +30,7 @@ def say(text): os.write(1, text.encode())
 def reply(**fields): say(json.dumps({"ok": True} | fields) + "\\n")
 def hang():
     while True: time.sleep(60)
+def press(): os.kill(int(os.environ["DRIVER"]), signal.SIGINT)
 def deaf(): signal.signal(signal.SIGTERM, signal.SIG_IGN)
 """
 ECHO = "while True: reply(asked=ask(), pid=os.getpid())"
@@ -413,8 +415,9 @@ def test_a_forgotten_target_ends_its_process() -> None:
 
 
 DRIVER = """
-import sys
+import os, sys
 from schedproof.gate.targets import child, pipe
+os.environ["DRIVER"] = str(os.getpid())
 child.EXIT_PATIENCE = 0.1
 target = pipe.PipeTarget([sys.executable, "-S", "-c", sys.argv[1]])
 print(target.start("spyre", "documented", {})["pid"], flush=True)
@@ -423,7 +426,7 @@ print(target.start("spyre", "documented", {})["pid"], flush=True)
 
 def test_ctrl_c_in_the_middle_of_a_read_leaves_no_process() -> None:
     # The target itself presses Ctrl-C, when the driver surely waits for it.
-    body = "deaf(); ask(); reply(pid=os.getpid()); ask(); os.kill(os.getppid(), 2); hang()"
+    body = "deaf(); ask(); reply(pid=os.getpid()); ask(); press(); hang()"
     driver = [sys.executable, "-c", DRIVER + "target.step()", PRELUDE + body]
     done = subprocess.run(driver, capture_output=True, text=True, check=False)
     assert "KeyboardInterrupt" in done.stderr
@@ -435,6 +438,38 @@ def test_the_end_of_the_interpreter_leaves_no_process() -> None:
     driver = [sys.executable, "-c", DRIVER, PRELUDE + body]
     done = subprocess.run(driver, capture_output=True, text=True, check=True)
     assert done.stderr == ""
+    assert is_gone(int(done.stdout))
+
+
+DAEMON = """
+ask(); deaf()
+read, write = os.pipe()
+if os.fork() == 0:
+    os.setsid()
+    if os.fork(): os._exit(0)
+    os.write(write, str(os.getpid()).encode())
+    hang()
+os.wait()
+reply(pid=int(os.read(read, 20)))
+"""
+NEEDS_PROC = pytest.mark.skipif(not Path("/proc/self").exists(), reason="needs /proc")
+
+
+@NEEDS_PROC
+@pytest.mark.parametrize("then", ["ask(); sys.exit()", "hang()"], ids=["it ends", "it hangs"])
+def test_a_daemon_of_the_target_ends_with_it(then: str) -> None:
+    with PipeTarget(toy(DAEMON + then)) as target:
+        daemon = target.start("spyre", "documented", {})["pid"]
+    assert is_gone(daemon)
+
+
+@NEEDS_PROC
+@pytest.mark.parametrize("body", ["ask(); deaf(); reply(pid=os.getpid())\n", DAEMON])
+def test_nothing_of_a_target_outlives_a_driver_that_is_killed(body: str) -> None:
+    die = "\nimport signal\nos.kill(os.getpid(), signal.SIGKILL)"
+    driver = [sys.executable, "-c", DRIVER + die, PRELUDE + body + "hang()"]
+    done = subprocess.run(driver, capture_output=True, text=True, check=False)
+    assert done.returncode == -signal.SIGKILL
     assert is_gone(int(done.stdout))
 
 

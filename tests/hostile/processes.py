@@ -1,0 +1,102 @@
+"""Commands of schedproof as processes that leave a trace: which of theirs are still there."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import NamedTuple
+
+from schedproof.gate.console.sanitize import one_line
+
+MARK = "SCHEDPROOF_HOSTILE"
+PATIENCE = 5.0  # seconds for what was started to be gone
+CODES = (0, 1, 2, 3)
+INTERNAL = "internal error"
+NOT_OURS = ("::error::owned", "::set-output", "<script>")  # of a target's words, at a line's begin
+
+
+class Ended(NamedTuple):
+    """A command that has ended: its exit code, what it printed, and seconds."""
+
+    code: int
+    out: str
+    err: str
+    seconds: float
+
+
+def begin(
+    words: Sequence[str], folder: Path, mark: str, env: Mapping[str, str] | None = None
+) -> "subprocess.Popen[bytes]":
+    """Start a command, marked, in a folder, in a session of its own."""
+    with open(folder / "out.txt", "wb") as out, open(folder / "err.txt", "wb") as err:
+        return subprocess.Popen(
+            [sys.executable, "-m", "schedproof", *words],
+            stdin=subprocess.DEVNULL,
+            stdout=out,
+            stderr=err,
+            cwd=folder,
+            env={**os.environ, MARK: mark, "PYTHONDONTWRITEBYTECODE": "1", **(env or {})},
+            start_new_session=True,
+        )
+
+
+def end(process: "subprocess.Popen[bytes]", folder: Path, began: float, limit: float) -> Ended:
+    """Wait for it; TimeoutError beyond the limit, after which it is killed."""
+    try:
+        process.wait(limit)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+        raise TimeoutError from None
+    texts = [
+        (folder / name).read_bytes().decode(errors="backslashreplace")
+        for name in ("out.txt", "err.txt")
+    ]
+    return Ended(process.returncode, texts[0], texts[1], time.monotonic() - began)
+
+
+def survivors(mark: str, but: Sequence[int] = ()) -> list[str]:
+    """Processes with the mark that are still there after a while; they are killed."""
+    until = time.monotonic() + PATIENCE
+    while (there := _marked(mark, but)) and time.monotonic() < until:
+        time.sleep(0.02)
+    for process_id in there:
+        with suppress(ProcessLookupError):
+            os.kill(process_id, signal.SIGKILL)
+    return [*there.values()]
+
+
+def _marked(mark: str, but: Sequence[int]) -> dict[int, str]:
+    found = {}
+    for name in os.listdir("/proc"):
+        if not name.isdecimal() or int(name) in but:
+            continue
+        with suppress(OSError):
+            place = Path("/proc", name)
+            if f"{MARK}={mark}\0".encode() in place.joinpath("environ").read_bytes():
+                found[int(name)] = (
+                    place.joinpath("cmdline").read_bytes().replace(b"\0", b" ").decode()[:200]
+                )
+    return found
+
+
+def faults(ended: Ended, codes: Sequence[int] = CODES) -> list[str]:
+    """What is wrong with how a command ended, and with what it printed."""
+    found = []
+    if ended.code not in codes:
+        found.append(f"exit code {ended.code}")
+    if INTERNAL in ended.err:
+        found.append(ended.err.strip()[-300:])
+    if "Traceback" in ended.err and "schedproof/gate/cli" in ended.err:
+        found.append(f"a traceback of ours: {ended.err[-300:]!r}")
+    for text in (ended.out, ended.err):
+        unclean = [line for line in text.split("\n") if one_line(line) != line.strip()]
+        found += [f"not printable: {line!r:.200}" for line in unclean[:1] if "\x1b" in line]
+        found += [
+            f"not ours: {line!r:.200}" for line in text.split("\n") if line.startswith(NOT_OURS)
+        ]
+    return found
