@@ -13,10 +13,11 @@ from ...spec.catalogue import load
 from ..console import output
 from ..console.exit_codes import CONFORMS
 from ..console.option_checks import between, option
+from ..corpus.builtin_scenarios import scenario_named
 from ..targets.factory import opened
 from ..targets.limits import MEMORY_LIMIT, replay_options
 from ..targets.setup import setup_of
-from ..web.step.run import ByHand, Setup
+from ..web.step.run import ByHand, NotNow, Setup
 from ..web.step.server import Server
 from .options import (
     CheckoutPath,
@@ -45,6 +46,10 @@ def command(
             help="small, short or tight, as gate searches; production: the system's defaults"
         ),
     ] = "small",
+    scenario: Annotated[
+        str | None,
+        typer.Option(help="begin with the clients of this scenario: a file, or a built-in one"),
+    ] = None,
     changes: Annotated[
         list[str] | None,
         typer.Option("--set", help="KEY=VALUE of the configuration; may be repeated"),
@@ -58,7 +63,11 @@ def command(
     """Step a scheduler by hand: choose which request arrives, ends or is aborted, and see its
     answer."""
     spec = named_target(context, target, path)
-    system = spec.default_system if system is None else system
+    begun = None if scenario is None else scenario_named(scenario)
+    if system is None:
+        system = spec.default_system if begun is None else begun.system
+    if revision is None and begun is not None and system == begun.system:
+        revision = begun.revision
     with option("--system"):
         check_system(system)
     with option("--revision"):
@@ -78,8 +87,14 @@ def command(
         report=output.notice(console),
     ) as there:
         run = ByHand(Setup(there.target, system, resolved, config, rules, there.stderr))
+        if begun is not None:
+            try:
+                run.load(begun)
+            except NotNow as error:
+                raise InputError("--scenario", str(error)) from None
         with Server(run, options, port) as server:
-            output.say(console, f"step {output.config_line(system, resolved, config)}")
+            line = output.config_line(system, resolved, run.setup.config)
+            output.say(console, f"step {line}")
             console.print(f"at {server.address}/ (Ctrl-C ends)", markup=False)
             try:
                 server.serve_forever()

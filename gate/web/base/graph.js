@@ -81,7 +81,7 @@ function middle(move) {
 const layers = { way: drawn("g", {}), ring: drawn("g", {}) };
 
 function draw() {
-  const edges = drawn("g", {}), nodes = drawn("g", {}), crosses = drawn("g", {});
+  const [edges, nodes, crosses] = [0, 1, 2].map(() => drawn("g", { class: "rest" }));
   moves.forEach((move, number) => {
     const tree = move.to !== null && states[move.to].first === number;
     const kind = `edge${tree ? " tree" : ""}${move.broken ? " bad" : ""}`;
@@ -109,6 +109,7 @@ function shape(number, extra) {
 function highlight() {
   layers.way.replaceChildren();
   layers.ring.replaceChildren();
+  element("graph").classList.toggle("chosen", way.length > 0); // the rest is faded
   way.forEach((number, place) => {
     const move = moves[number];
     const bad = move.broken ? " bad" : "";
@@ -185,8 +186,9 @@ function tell() {
   const onward = out[selected].map((number) => moveItem(number, "to"));
   const nothing = state.unopened ? "not looked at" : "none: every request has left";
   element("moves").replaceChildren(...(onward.length ? onward : [make("li", nothing)]));
-  const path = pathTo(selected).map((number) => moveItem(number, "from"));
-  element("path").replaceChildren(...path);
+  const path = pathTo(selected), isAbove = path.length > 0 && path.every((move, place) => move === way[place]);
+  const above = [make("li", `the first ${path.length} moves of the run above`)];
+  element("path").replaceChildren(...(isAbove ? above : path.map((number) => moveItem(number, "from"))));
   element("save-state").disabled = selected === 0;
   element("save-told").textContent = selected === 0 ? "" : `schedproof replay ${stateFile()}`;
   const waits = state.queues.map(([name, members]) => `${name} ${members.join(" ") || "none"}`);
@@ -317,7 +319,9 @@ function begin() {
   legend();
   draw();
   resize(1);
-  select(0);
+  const broken = rules.find((one) => one.verdict === "broken");
+  list.value = broken ? broken.id : "";
+  choose(list.value);
 }
 
 begin();

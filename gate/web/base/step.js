@@ -97,6 +97,37 @@ function measure([name, value, limit, unit]) {
   return box;
 }
 
+/* What each step took of a limit, as a line of steps below the limit's own line. */
+const SVG = "http://www.w3.org/2000/svg";
+const [WIDE, HIGH] = [600, 90];
+
+function draw(name, attributes) {
+  const made = document.createElementNS(SVG, name);
+  for (const [key, value] of Object.entries(attributes)) made.setAttribute(key, value);
+  return made;
+}
+
+function chart({ name, limit, unit, values }, first, broken) {
+  const most = Math.max(limit, ...values.filter((value) => value !== null));
+  const x = (place) => (place * WIDE) / Math.max(values.length, 10);
+  const y = (value) => HIGH - (value * (HIGH - 6)) / most;
+  let path = "";
+  values.forEach((value, place) => {
+    if (value === null) return;
+    const joins = place > 0 && values[place - 1] !== null;
+    path += `${joins ? "L" : "M"}${x(place)},${y(value)}H${x(place + 1)}`;
+  });
+  const words = `${name} by step, of ${limit} ${unit}`;
+  const picture = draw("svg", { viewBox: `0 0 ${WIDE} ${HIGH}`, role: "img", "aria-label": words, preserveAspectRatio: "none" });
+  for (const step of broken) {
+    picture.append(draw("rect", { class: "at", x: x(step - first), y: 0, width: x(1), height: HIGH }));
+  }
+  picture.append(draw("path", { class: "limit", d: `M0,${y(limit)}H${WIDE}` }), draw("path", { class: "taken", d: path }));
+  const figure = make("figure");
+  figure.append(make("figcaption", `${words}; steps ${first} to ${first + values.length - 1}`), picture);
+  return figure;
+}
+
 function brokenRules(last) {
   if (!last) return [];
   return last.broken.flatMap(([rule, title, says, message], place) => {
@@ -119,7 +150,7 @@ function show(run, why) {
   element("replay").textContent = run.replay;
   element("ranked").hidden = !run.has_priorities;
   element("requests").replaceChildren(...run.requests.map((one) => requestItem(one, run)));
-  element("step").disabled = run.ended;
+  for (const id of ["step", "steps"]) element(id).disabled = run.ended;
   element("undo").disabled = !run.can_undo;
   element("save").disabled = run.requests.length === 0;
   element("line").textContent = last ? last.line.replace(/ +/g, " ") : "no step was taken yet";
@@ -129,6 +160,8 @@ function show(run, why) {
   if (run.tkv !== null) now.push(["tkv", `${run.tkv} tokens`]);
   element("now").replaceChildren(...now.flatMap(([name, value]) => [make("dt", name), make("dd", value)]));
   element("measures").replaceChildren(...run.measures.map(measure));
+  const { first, lines, broken } = run.chart;
+  element("chart").replaceChildren(...lines.map((line) => chart(line, first, broken)));
   const rows = run.requests.filter((one) => one.cells).map((one) => rowOf(one, run.block_size));
   element("grid").replaceChildren(...(rows.length ? rows : [make("p", "no request is here")]));
   const staked = last ? last.exercised : [];
@@ -155,6 +188,17 @@ element("arrive").addEventListener("submit", (event) => {
   const words = {};
   for (const id of ["prompt", "max_tokens", "shared", "priority"]) words[id] = Number(element(id).value);
   move("/arrive", words);
+});
+element("steps").addEventListener("click", () => move("/step", { count: 10 }));
+element("load").addEventListener("change", async (event) => {
+  const [file] = event.target.files;
+  event.target.value = "";
+  if (!file) return;
+  try {
+    await move("/load", { scenario: JSON.parse(await file.text()) });
+  } catch {
+    complain(`${file.name}: is no JSON; valid: a scenario file`);
+  }
 });
 for (const id of ["step", "undo", "restart"]) element(id).addEventListener("click", () => move(`/${id}`));
 element("save").addEventListener("click", () => {

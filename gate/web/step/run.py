@@ -7,16 +7,20 @@ rule breaks here as it does in `gate` and `replay`; undoing is running the short
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import count
 from typing import Any, NamedTuple
 
 from msgspec.structs import replace
 
+from ....model.errors import InputError
 from ....model.faults import ConfigRefused, TargetFault
 from ....model.observation import Step
 from ....model.scenario import Request, Scenario
+from ....model.systems import full_config
 from ....model.target import Target
 from ....properties.checking.replay import client_actions
 from ....properties.checking.session import Session
+from ....properties.history.bounds import bounds_of
 from ....properties.predicates.predicate import Broken
 from ....properties.predicates.rules import ends_run
 from ....spec.catalogue import Rule
@@ -118,7 +122,7 @@ class ByHand:
             raise NotNow(f"{MAX_REQUESTS} requests have arrived; a run by hand has no more")
         if shared > prompt:
             raise NotNow(f"shared {shared}; valid: 0 to {prompt}, the tokens of the prompt")
-        name = f"r{len(self.clients.requests)}"
+        name = self._free_name()
         segments = ((SHARED, shared), (name, prompt - shared))
         request = Request(
             id=name,
@@ -128,6 +132,32 @@ class ByHand:
             priority=priority,
         )
         self._do(self.clients._replace(requests=(*self.clients.requests, request)))
+        if not bounds_of(self.setup.system).can_run(self.setup.config, prompt, max_tokens):
+            self.notice = f"{name} can never run in this configuration: it has to be refused"
+
+    def load(self, scenario: Scenario) -> None:
+        """Begin anew with the configuration and the clients of a scenario, before its first step.
+
+        Its requests arrive, and are given up, in the steps that it says.
+        """
+        setup = self.setup
+        if scenario.system != setup.system:
+            here = f"{setup.system}, which is stepped here"
+            raise NotNow(f"the scenario is of {scenario.system}; valid: one of {here}")
+        if len(scenario.requests) > MAX_REQUESTS:
+            many = f"the scenario has {len(scenario.requests)} requests"
+            raise NotNow(f"{many}; valid: {MAX_REQUESTS} at most")
+        try:
+            config = full_config(setup.system, setup.revision, scenario.config)
+        except InputError as error:
+            raise NotNow(f"the scenario: {error}") from None
+        before, self.setup = self.setup, setup._replace(config=config)
+        self.restart()
+        if self.fault is not None:  # the target does not take its configuration
+            why, self.setup = self.fault, before
+            self.restart()
+            raise NotNow(f"the target refuses its configuration: {why}")
+        self.clients = Clients(scenario.requests)
 
     def abort(self, name: str, inside: bool) -> None:
         """The client of a request gives it up, before the next step or inside it."""
@@ -151,13 +181,18 @@ class ByHand:
         if account is not None:
             self._again()
 
-    def step(self) -> None:
-        """The clients' moves take place, and the scheduler takes a step."""
+    def step(self, times: int = 1) -> None:
+        """The clients' moves take place, and the scheduler takes a step; or so many, up to the
+        first one that breaks a rule."""
         self._must_go_on()
-        if self.clients.steps == MAX_STEPS:
+        if self.clients.steps + times > MAX_STEPS:
             raise NotNow(f"{MAX_STEPS:,} steps were taken; a run by hand has no more")
-        self._do(self.clients._replace(steps=self.clients.steps + 1))
-        self._take()
+        self._do(self.clients)
+        for _ in range(times):
+            self.clients = self.clients._replace(steps=self.clients.steps + 1)
+            self._take()
+            if self.ended or self.taken[-1].broken:
+                return
 
     def undo(self) -> None:
         """Take back the last move."""
@@ -225,6 +260,10 @@ class ByHand:
         self._before.append(self.clients)
         self.clients = clients
         self.notice = ""
+
+    def _free_name(self) -> str:
+        names = {one.id for one in self.clients.requests}
+        return next(name for number in count() if (name := f"r{number}") not in names)
 
     def _changed(self, name: str, **changes: Any) -> Clients:
         requests = tuple(

@@ -10,14 +10,15 @@ from typing import Annotated, Any
 import msgspec
 
 from ....model.errors import InputError
+from ....model.scenario import Scenario
 from ...console.output import fail, json_line, one_line
-from ...files.scenario_file import scenario_json
+from ...files.scenario_file import FileError, scenario_json, scenario_of
 from ..base.joined import joined, policy
 from .run import MAX_TOKENS, ByHand, NotNow
 from .view import view
 
 HOST = "127.0.0.1"
-MAX_BODY = 16 * 1024  # bytes; a move is far shorter
+MAX_BODY = 256 * 1024  # bytes; a scenario may have some
 PATIENCE = 10.0  # seconds for a request to come in
 FILE = "by-hand.json"
 
@@ -46,8 +47,27 @@ class Abort(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     inside: bool = False
 
 
+class Steps(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Steps in a row, up to the first that breaks a rule."""
+
+    count: Annotated[int, msgspec.Meta(ge=1, le=100)] = 1
+
+
+class Load(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What a scenario file holds."""
+
+    scenario: dict[str, Any]
+
+
 class Nothing(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A move that needs no words."""
+
+
+def _scenario(data: dict[str, Any]) -> Scenario:
+    try:
+        return scenario_of(data, "the scenario")
+    except FileError as error:
+        raise NotNow(str(error)) from None
 
 
 Move = tuple[type[msgspec.Struct], Callable[[ByHand, Any], None]]
@@ -58,7 +78,8 @@ MOVES: dict[str, Move] = {
     ),
     "/end": (End, lambda run, one: run.end(one.id)),
     "/abort": (Abort, lambda run, one: run.abort(one.id, one.inside)),
-    "/step": (Nothing, lambda run, _: run.step()),
+    "/step": (Steps, lambda run, one: run.step(one.count)),
+    "/load": (Load, lambda run, one: run.load(_scenario(one.scenario))),
     "/undo": (Nothing, lambda run, _: run.undo()),
     "/restart": (Nothing, lambda run, _: run.restart()),
 }

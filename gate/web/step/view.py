@@ -25,6 +25,7 @@ def view(run: ByHand, options: str) -> dict[str, Any]:
         "queues": [[name, members] for name, members in queues(history).items()],
         "tkv": None if history.last is None else history.last.tkv,
         "measures": [[*one] for one in _measures(run)],
+        "chart": _chart(run),
         "block_size": setup.config["block_size"],
         "last": _last(run),
         "log": [_line(run, taken) for taken in run.taken[-SHOWN_STEPS:]],
@@ -67,6 +68,26 @@ def _measures(run: ByHand) -> list[Measure]:
     return reported
 
 
+def _chart(run: ByHand) -> dict[str, Any]:
+    """What each of the last steps took of each limit: by step a value, null where it took none."""
+    shown = run.taken[-SHOWN_STEPS:]
+    of_steps = [
+        {one.name: one for one in measures(taken.step, run.setup.config)} for taken in shown
+    ]
+    latest = {name: one for of_step in of_steps for name, one in of_step.items()}
+    lines = [
+        {
+            "name": name,
+            "limit": one.limit,
+            "unit": one.unit,
+            "values": [step[name].value if name in step else None for step in of_steps],
+        }
+        for name, one in latest.items()
+    ]
+    broken = [taken.number for taken in shown if taken.broken]
+    return {"first": shown[0].number if shown else 0, "lines": lines, "broken": broken}
+
+
 def _request(run: ByHand, request: Request) -> dict[str, Any]:
     name, history = request.id, run.session.monitor.history
     account = history.requests.get(name)
@@ -82,7 +103,9 @@ def _request(run: ByHand, request: Request) -> dict[str, Any]:
     if refused is not None:
         reported["where"] = one_line(f"refused at the door: {refused}")
     elif account is None:
-        reported["where"] = "arrives before the next step" if coming else "was never taken"
+        later = request.arrival > run.clients.steps
+        late = f"arrives before step {request.arrival}" if later else "was never taken"
+        reported["where"] = "arrives before the next step" if coming else late
     else:
         reported["where"] = "has left" if account.ended else _queue(run, name)
         reported["progress"] = progress(history, name)

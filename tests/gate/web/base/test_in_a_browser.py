@@ -53,6 +53,14 @@ def test_the_graph_by_mouse_and_the_runs_that_it_gives(
     address, data = graph_page
     with page_at(chromium, address) as page:
         assert page.title() == data["title"]
+        broken_ids = [one["id"] for one in data["rules"] if one["verdict"] == "broken"]
+        assert page.input_value("#rule") == broken_ids[0]
+        assert page.locator("#graph.chosen .rest").count() == 3
+        assert "moves of the run above" in page.inner_text("#path")
+
+        page.select_option("#rule", "")
+        page.click("#start")
+        assert page.locator("#graph.chosen").count() == 0
         assert page.locator("#graph path.state").count() == len(data["states"])
         assert page.locator("#graph path.edge").count() == len(data["moves"])
         assert "state0" in page.inner_text("#state").replace("\n", "").replace(" ", "")
@@ -93,6 +101,9 @@ def test_the_graph_by_keyboard(chromium: Any, graph_page: tuple[str, dict[str, A
             page.keyboard.press("Tab")
             if page.evaluate("document.activeElement.id") == "view":
                 break
+        page.select_option("#rule", "")
+        page.focus("#view")
+        page.keyboard.press("Home")
         page.keyboard.press("ArrowRight")
         assert page.locator("#path li").count() == 1
         page.keyboard.press("ArrowDown")

@@ -11,6 +11,15 @@ from schedproof.spec.catalogue import load
 SMALL = {"block_size": 4, "chunk_size": 8, "max_model_len": 32, "max_batch_tkv": 40}
 
 
+SMALLEST = {
+    "block_size": 2,
+    "chunk_size": 4,
+    "max_num_seqs": 3,
+    "max_model_len": 16,
+    "max_batch_tkv": 6,
+}
+
+
 class Crashes(ModelTarget):
     """The model, whose step number `at` raises; or hangs, or gives no observation."""
 
@@ -44,8 +53,7 @@ def by_hand(
 
 def broken_run(**config: Any) -> ByHand:
     """Two requests that the page's own projection lets beyond its limit (SPY-R07)."""
-    small = {"block_size": 2, "chunk_size": 4, "max_num_seqs": 3, "max_model_len": 16}
-    run = by_hand(**(small | {"max_batch_tkv": 6} | config))
+    run = by_hand(**(SMALLEST | config))
     run.arrive(2, 3)
     run.step()
     run.step()

@@ -1,7 +1,9 @@
 """A run by hand: its verdict is a replay's, undoing is running again, and a fault ends it."""
 
 import json
+from typing import Any
 
+import msgspec
 import pytest
 
 from schedproof.gate.files.scenario_file import scenario_json, scenario_of
@@ -12,7 +14,7 @@ from schedproof.model.observation import Step
 from schedproof.model.target import ModelTarget, Reply
 from schedproof.properties.checking.replay import replay
 
-from .by_hand import Crashes, broken_run, by_hand
+from .by_hand import SMALLEST, Crashes, broken_run, by_hand
 
 
 def replayed(run: ByHand) -> tuple[list[Step], list[str]]:
@@ -92,6 +94,78 @@ def test_undoing_every_move_goes_back_through_the_same_views() -> None:
         assert view(run, "") == before
     with pytest.raises(NotNow, match="no move to take back"):
         run.undo()
+
+
+def test_many_steps_are_one_move_that_ends_where_a_rule_breaks() -> None:
+    one_by_one, at_once = broken_run(), by_hand(**SMALLEST)
+    at_once.load(one_by_one.scenario())
+    at_once.step(100)
+    assert at_once.first_broken == one_by_one.first_broken
+    assert at_once.taken[-1].broken
+    at_once.undo()
+    assert (at_once.clients.steps, at_once.taken) == (0, [])
+
+
+def test_a_scenario_that_is_loaded_goes_as_it_went() -> None:
+    before = broken_run()
+    after = by_hand()  # in another configuration
+    after.load(before.scenario())
+    arrivals = [one["where"] for one in view(after, "")["requests"]]
+    assert arrivals == ["arrives before the next step", "arrives before step 2"]
+    while after.clients.steps < before.clients.steps:
+        after.step()
+    assert after.taken == before.taken
+    assert after.scenario() == before.scenario()
+    after.arrive(2, 2)
+    assert [one.id for one in after.clients.requests] == ["r0", "r1", "r2"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [
+        ({"system": "vllm", "config": {}}, "is of vllm; valid: one of spyre"),
+        ({"config": {"block_size": 7}}, "block_size"),
+        ({"requests": ()}, None),
+    ],
+)
+def test_a_scenario_that_cannot_be_loaded_changes_nothing(
+    changes: dict[str, Any], why: str | None
+) -> None:
+    run = broken_run()
+    other, seen = msgspec.structs.replace(run.scenario(), **changes), view(run, "")
+    if why is None:
+        run.load(other)
+        assert (run.clients.requests, run.taken) == ((), [])
+        return
+    with pytest.raises(NotNow, match=why):
+        run.load(other)
+    assert view(run, "") == seen
+
+
+def test_the_chart_has_what_each_step_took_of_each_limit() -> None:
+    run = broken_run()
+    chart = view(run, "")["chart"]
+    assert (chart["first"], chart["broken"]) == (
+        0,
+        [taken.number for taken in run.taken if taken.broken],
+    )
+    by_name = {line["name"]: line for line in chart["lines"]}
+    assert by_name["batch × tkv"]["limit"] == 6
+    volumes = [
+        taken.step.tkv * len(taken.step.scheduled)
+        if taken.step and taken.step.kind == "decode"
+        else None
+        for taken in run.taken
+    ]
+    assert by_name["batch × tkv"]["values"] == volumes
+
+
+def test_a_request_that_can_never_run_is_said_to_before_it_is_sent() -> None:
+    run = by_hand()
+    run.arrive(31, 2)
+    assert run.notice == "r0 can never run in this configuration: it has to be refused"
+    run.arrive(6, 4)
+    assert run.notice == ""
 
 
 def test_beginning_anew_leaves_nothing() -> None:

@@ -113,6 +113,10 @@ def test_the_page_loads_nothing_and_may_not_be_framed(server: Server) -> None:
         ("/end", {"id": "<b>\r\n"}, "'<b>\\r\\n' is not here"),
         ("/undo", {}, "there is no move to take back"),
         ("/step", {"n": 3}, "/step: Object contains unknown field `n`"),
+        ("/step", {"count": 0}, "/step: Expected `int` >= 1"),
+        ("/step", {"count": 10**9}, "/step: Expected `int` <= 100"),
+        ("/load", {"scenario": []}, "/load: Expected `object`, got `array`"),
+        ("/load", {"scenario": {}}, "the scenario: $.format: null; supported: "),
     ],
 )
 def test_a_bad_body_is_one_line_and_changes_nothing(
@@ -208,7 +212,7 @@ def test_unknown_places_are_named_with_those_that_are_there(server: Server) -> N
     status, text, _ = ask(server, "POST", "/nothing", {})
     assert (status, text) == (
         404,
-        "'/nothing'; valid: /arrive, /end, /abort, /step, /undo, /restart\n",
+        "'/nothing'; valid: /arrive, /end, /abort, /step, /load, /undo, /restart\n",
     )
 
 
