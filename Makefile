@@ -180,8 +180,8 @@ $(VENV)/installed-mutation: $(VENV)/installed-test
 INPUTS ?= 1000000
 SEED ?= 0
 HOSTILE = cd $(CURDIR) && PYTHONPATH=. $(BIN)/python -m tests.hostile
-.PHONY: hostile hostile-inputs hostile-commands hostile-targets hostile-kills hostile-server
-hostile: hostile-inputs hostile-commands hostile-targets hostile-kills hostile-server
+.PHONY: hostile-silence hostile hostile-inputs hostile-commands hostile-targets hostile-kills hostile-server
+hostile: hostile-inputs hostile-commands hostile-targets hostile-kills hostile-server hostile-silence
 hostile-inputs: $(VENV)/installed-test
 	$(HOSTILE).inputs --inputs $(INPUTS) --seed $(SEED) --jobs $(JOBS) --write
 hostile-commands: $(VENV)/installed-test
@@ -190,6 +190,8 @@ hostile-targets: $(VENV)/installed-test
 	$(HOSTILE).targets --runs 450 --seed $(SEED) --jobs $(JOBS) --write
 hostile-kills: $(VENV)/installed-test
 	$(HOSTILE).kills --kills 600 --seed $(SEED) --jobs $(JOBS) --write
+hostile-silence: $(VENV)/installed-test
+	$(HOSTILE).silence --write
 hostile-server: $(VENV)/installed-test
 	$(HOSTILE).server --requests 20000 --seed $(SEED) --write
 

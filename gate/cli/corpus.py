@@ -303,11 +303,13 @@ def generate(
     _check_place(corpus)
     chosen = rules_to_generate(system, revision, [] if ids == ["all"] else ids)
     set_hypothesis_home()
+    console = output.make_console()
     asked = Generating(
-        *(system, revision, corpus, per_rule, seed, _date(None), _sayer(output.make_console())),
+        *(system, revision, corpus, per_rule, seed, _date(None), _sayer(console)),
         rules_to_generate(system, revision, []),
     )
-    without = write_generated(asked, chosen)
+    with output.busy(console, "searching for scenarios"):
+        without = write_generated(asked, chosen)
     asked.say(f"{len(chosen) - len(without)} of {len(chosen)} rules have scenarios in {corpus}")
     raise typer.Exit(INCONCLUSIVE if without else CONFORMS)
 

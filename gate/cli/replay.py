@@ -1,6 +1,7 @@
 """`schedproof replay`: one scenario on a target, every step shown and judged."""
 
 from collections.abc import Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -39,6 +40,8 @@ from .options import (
     check_limits,
 )
 from .project import left_out, named_target
+
+A_WHILE = 1_000  # steps
 
 
 def command(
@@ -84,11 +87,14 @@ def command(
         check_perfetto(perfetto, Path(scenario))
         check_different({"--perfetto": perfetto} | ({"--trace": trace} if trace else {}))
     console = output.make_console()
-    lines, steps = StepLines(console.print, read.config, fold=fold), []
+    lines, steps = StepLines(console.print, read.config, fold=fold), list[Step]()
+    waiting = output.busy(console, "replaying") if quiet else nullcontext(lambda _: None)
 
     def watch(number: int, step: Step) -> None:
         if not quiet:
             lines(number, step)
+        elif number % A_WHILE == 0:
+            told(f"step {number:,}")
         if perfetto is not None:
             steps.append(step)
 
@@ -104,9 +110,12 @@ def command(
     # A recorded run is whole, and so is a drawn one.
     skipped = skip if trace is None and perfetto is None else None
     notice = output.notice(console)
-    with opened(
-        spec, step_limit=step_limit, memory_limit=memory_limit, offline=offline, report=notice
-    ) as open_target:
+    with (
+        waiting as told,
+        opened(
+            spec, step_limit=step_limit, memory_limit=memory_limit, offline=offline, report=notice
+        ) as open_target,
+    ):
         try:
             with recorded(open_target.target, trace) as asked:
                 outcome = replay(asked, read, rules, watch, skipped=skipped)

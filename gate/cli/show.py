@@ -96,9 +96,16 @@ def command(
         exclude = [*left_out(context, exclude, rule, scenario.system)]
         rules = judged_by(scenario.system, rule, scenario.revision or "", spec, lockstep, exclude)
         notice = output.notice(console)
-        with opened(
-            spec, step_limit=step_limit, memory_limit=memory_limit, offline=offline, report=notice
-        ) as open_target:
+        with (
+            output.busy(console, "drawing"),
+            opened(
+                spec,
+                step_limit=step_limit,
+                memory_limit=memory_limit,
+                offline=offline,
+                report=notice,
+            ) as open_target,
+        ):
             try:
                 title = scenario.name or Path(page_name(file)).stem
                 run = recorded(scenario, open_target.target, rules, name=title)
@@ -108,8 +115,9 @@ def command(
         ids = [one.id for one in rules] if rule else []
         options = replay_options(spec, ids, step_limit, memory_limit, lockstep, exclude, own_rules)
         run.replay = f"schedproof replay {shlex.quote(file)}{options}"
-    data = page(run).encode("utf-8", "backslashreplace")
-    write(page_file, data)
+    with output.busy(console, "drawing"):
+        data = page(run).encode("utf-8", "backslashreplace")
+        write(page_file, data)
     output.say(console, f"{page_file}: {run.ended}{size_told(len(data))}")
     raise typer.Exit(BROKEN if run.broken else CONFORMS)
 

@@ -1,8 +1,11 @@
 """Where every command begins, before the modules that it needs are loaded (that takes a second)."""
 
+import atexit
 import os
 import sys
 import traceback
+from contextlib import suppress
+from typing import Any
 
 from ..console import interrupts
 from ..console.exit_codes import INCONCLUSIVE, USAGE
@@ -12,6 +15,15 @@ def main() -> None:
     """Run the command line; Ctrl-C while it loads, a full disk behind stdout, and an error of ours
     are one line each."""
     interrupts.install()
+    try:
+        _run()
+    except SystemExit as left:
+        if interrupts.was_pressed():
+            _end_with(left.code)
+        raise
+
+
+def _run() -> None:
     try:
         from .app import main as run
 
@@ -29,6 +41,15 @@ def main() -> None:
         sys.exit(_said(f"{error.filename or 'stdout'}: {error.strerror}", USAGE))
     except Exception as error:  # an error of ours: no rule is broken, and nothing was judged
         sys.exit(_said(_internal(error), INCONCLUSIVE))
+
+
+def _end_with(code: Any) -> None:
+    """End with this exit code. Python would kill itself by SIGINT instead, if the signal came while
+    text was run as code, as every dataclass does; what it does at an exit is done here."""
+    atexit._run_exitfuncs()
+    with suppress(OSError):
+        sys.stderr.flush()
+    os._exit(code if isinstance(code, int) else INCONCLUSIVE)
 
 
 def _internal(error: Exception) -> str:

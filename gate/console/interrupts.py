@@ -7,6 +7,7 @@ swallows it. So the handler notes it as well, and long work asks `check` between
 import signal
 
 _pressed = False
+_ever_pressed = False
 _limit: float | None = None
 _over = False
 
@@ -23,9 +24,14 @@ def install() -> None:
 
 def press(*_: object) -> None:
     """Note the signal, and raise KeyboardInterrupt here."""
-    global _pressed
-    _pressed = True
+    global _pressed, _ever_pressed
+    _pressed = _ever_pressed = True
     raise KeyboardInterrupt
+
+
+def was_pressed() -> bool:
+    """A signal came, or the time is over."""
+    return _ever_pressed
 
 
 def check() -> None:

@@ -3,7 +3,8 @@
 import os
 import shlex
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, NoReturn
 
 import msgspec
@@ -52,6 +53,17 @@ def make_console() -> Console:
 def say(console: Console, line: str) -> None:
     """One line, as it stands, whatever text is in it."""
     console.print(one_line(line), markup=False, highlight=False)
+
+
+@contextmanager
+def busy(console: Console, what: str) -> Iterator[Callable[[str], None]]:
+    """A line that moves on a terminal while something takes its time; what it is called with stands
+    behind the line. Elsewhere nothing."""
+    if not console.is_terminal:
+        yield lambda _: None
+        return
+    with console.status(escape(what)) as status:
+        yield lambda words: status.update(escape(f"{what}: {words}"))
 
 
 def notice(console: Console) -> Callable[[str], None]:

@@ -61,7 +61,8 @@ def run(console: Console, question: Question) -> int:
         return _netted(console, question, rule)
     codes = []
     if question.engine in ("z3", "all"):
-        codes.append(_solved(console, question, system))
+        with output.busy(console, "asking Z3"):
+            codes.append(_solved(console, question, system))
     if question.engine in ("hypothesis", "all"):
         codes.append(_sampled(console, question, system, rule))
     if question.engine in ("explore", "all"):

@@ -71,7 +71,8 @@ def run_contracts(console: Console, only: list[str], profile: str, time_limit: f
             "crosshair-tool hypothesis-crosshair",
         )
     output.say(console, f"{len(chosen)} contracts, CrossHair, {time_limit:g} s each")
-    statuses = _ask_all(console, chosen, by_crosshair, time_limit, "confirmed")
+    with output.busy(console, "asking"):
+        statuses = _ask_all(console, chosen, by_crosshair, time_limit, "confirmed")
     if PROFILES[profile]:
         output.say(console, f"Hypothesis, backend crosshair, {PROFILES[profile]} examples each")
         statuses += _ask_all(console, chosen, by_hypothesis, time_limit, "held")

@@ -74,10 +74,12 @@ def run(console: Console, parts: Sequence[str], jobs: int, quick: bool = False) 
     results: list[Any] = []
     faults: list[str] = []
     try:
-        for result in answered(tasks, jobs):
-            for one in result if isinstance(result, list) else [result]:
-                results.append(one)
-                faults += tell(console, one)
+        with output.busy(console, "checking") as progress:
+            for number, result in enumerate(answered(tasks, jobs), start=1):
+                progress(f"{number} of {len(tasks)}")
+                for one in result if isinstance(result, list) else [result]:
+                    results.append(one)
+                    faults += tell(console, one)
     except KeyboardInterrupt:
         output.fail(f"{why()}: this is what was checked until then")
         return INCONCLUSIVE

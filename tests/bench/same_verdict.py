@@ -10,6 +10,7 @@ import hashlib
 import itertools
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -17,9 +18,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
+NOT_SOURCE = (".*", "build", "dist", "site", "*.egg-info", "tests", "__pycache__")
 TIMES = re.compile(rb'"(seconds|found_after|shrunk_in)": [0-9.e-]+')
 GATES = (
-    ("model", "--system", "spyre", "--revision", "documented"),
+    ("model", "--system", "spyre", "--revision", "documented", "--profile", "quick"),
     ("model", "--system", "vllm", "--profile", "quick"),
     ("model", "--system", "nano_vllm", "--profile", "quick"),
     ("model", "--system", "llmservingsim", "--profile", "quick"),
@@ -52,7 +54,8 @@ def main(pythons: Sequence[str]) -> int:
     differ = 0
     with tempfile.TemporaryDirectory() as folder:
         place = Path(folder)
-        build = [pythons[0], "-m", "pip", "wheel", "--quiet", "--no-deps", "-w", place, ROOT]
+        source = shutil.copytree(ROOT, place / "source", ignore=shutil.ignore_patterns(*NOT_SOURCE))
+        build = [pythons[0], "-m", "pip", "wheel", "--quiet", "--no-deps", "-w", place, source]
         subprocess.run(build, check=True)
         [wheel] = place.glob("*.whl")
         there = {

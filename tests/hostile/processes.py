@@ -88,7 +88,7 @@ def faults(ended: Ended, codes: Sequence[int] = CODES) -> list[str]:
     """What is wrong with how a command ended, and with what it printed."""
     found = []
     if ended.code not in codes:
-        found.append(f"exit code {ended.code}")
+        found.append(f"exit code {ended.code}: {ended.err[-400:]!r}")
     if INTERNAL in ended.err:
         found.append(ended.err.strip()[-300:])
     if "Traceback" in ended.err and "schedproof/gate/cli" in ended.err:

@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -13,7 +14,7 @@ import sys
 class Interrupts:
     def find_spec(self, name, path, target=None):
         if name == "schedproof.gate.cli.app":
-            raise KeyboardInterrupt
+            INTERRUPT
 
 sys.meta_path.insert(0, Interrupts())
 from schedproof.gate.cli.start import main
@@ -21,9 +22,17 @@ main()
 """
 
 
-def test_ctrl_c_while_modules_are_loaded_is_one_line() -> None:
-    words = [sys.executable, "-c", INTERRUPTED]
-    done = subprocess.run(words, capture_output=True, text=True, timeout=PATIENCE)
+# In text that is run as code, as a dataclass is made, Python notes it and kills itself at the end.
+BY_SIGNAL = "import os; exec('os.kill(os.getpid(), 15)\\nfor _ in range(9): pass')"
+
+
+@pytest.mark.parametrize("interrupt", ["raise KeyboardInterrupt", BY_SIGNAL])
+def test_ctrl_c_while_modules_are_loaded_is_one_line(interrupt: str, tmp_path: Path) -> None:
+    (tmp_path / "begun.py").write_text(INTERRUPTED.replace("INTERRUPT", interrupt))
+    words = [sys.executable, "-m", "begun"]
+    done = subprocess.run(
+        words, capture_output=True, text=True, timeout=PATIENCE, cwd=tmp_path, check=False
+    )
     assert (done.returncode, done.stdout) == (3, "")
     assert done.stderr == "schedproof: interrupted\n"
 
