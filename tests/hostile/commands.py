@@ -40,7 +40,7 @@ COMMANDS = {
     "corpus/two.json": (
         ("corpus", "run", "--corpus", "corpus", "--time-limit", "5"),
         ("corpus", "list", "--corpus", "corpus"),
-        ("corpus", "export", "--as", "pytest", "--corpus", "corpus"),
+        ("corpus", "export", "--as", "pytest", "--target", "model", "--corpus", "corpus"),
         ("gate", "model", "--corpus", "corpus", *QUICK),
     ),
     "known.toml": (("gate", "model", "--deviations", "{}", *QUICK),),
@@ -101,6 +101,8 @@ def forked(work: Callable[[], int], folder: Path) -> Ended:
             code = work()
         except SystemExit as left:
             code = int(left.code or 0)
+        except KeyboardInterrupt:  # of the time limit, when the work was already done
+            code = 3
         finally:
             sys.stdout.flush()
             sys.stderr.flush()

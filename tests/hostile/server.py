@@ -116,7 +116,7 @@ def main() -> int:
             for one in idle:
                 one.close()
         finally:
-            process.send_signal(signal.SIGINT)
+            process.send_signal(signal.SIGTERM)
             process.wait(20)
         printed = (folder / "err.txt").read_text(errors="replace")
         wrong += [f"on stderr: {printed[-300:]!r}"] if printed else []
