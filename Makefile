@@ -59,6 +59,12 @@ lint: $(VENV)/installed-test
 	mkdir -p $(VENV)/types && ln -sfn "$(CURDIR)" $(VENV)/types/schedproof
 	cd $(VENV)/types && ../bin/mypy --config-file schedproof/pyproject.toml -p schedproof
 
+# Ten minutes: gates with the same seed by wheel and checkout, processes, hash seeds, and each of PYTHONS.
+PYTHONS ?= $(PYTHON)
+.PHONY: same-verdict
+same-verdict: $(VENV)/installed
+	$(BIN)/python tests/bench/same_verdict.py $(PYTHONS)
+
 # The whole table of speed, half an hour of one core. OPTIONS=--quick: a minute.
 bench: $(VENV)/installed-test
 	$(BIN)/python -m schedproof.benchmarks $(OPTIONS)

@@ -238,6 +238,8 @@ def _connected(path: Path, mode: str) -> Iterator[sqlite3.Connection]:
             yield base
     except sqlite3.Error as error:
         raise LedgerError(f"{path}: {error}") from None
+    except UnicodeDecodeError:  # of SQLite's own words about what is damaged
+        raise LedgerError(f"{path}: damaged, and no text where it names what is") from None
 
 
 def _make(path: Path) -> None:

@@ -5,6 +5,7 @@ import hashlib
 import json
 import math
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -132,10 +133,19 @@ def _plain_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         keys = [key for key, _ in pairs]
         double = next(key for key in keys if keys.count(key) > 1)
         raise ValueError(f"key {double!a} is given twice in one object")
-    for text in (*read, *(value for value in read.values() if isinstance(value, str))):
+    for text in (*read, *_texts([*read.values()])):
         if any("\ud800" <= letter <= "\udfff" for letter in text):
             raise ValueError(f"{text!a:.60} is not Unicode text")
     return read
+
+
+def _texts(value: Any) -> Iterator[str]:
+    """A text, or those in a list."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, list):
+        for one in value:
+            yield from _texts(one)
 
 
 def _finite(number: str) -> float:

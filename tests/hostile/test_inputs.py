@@ -10,8 +10,8 @@ import pytest
 from schedproof.gate.files.scenario_file import FileError
 
 from ..command_line import Run, runner
-from .inputs import attacked
-from .loaders import LOADERS
+from .inputs import attacked, outcome
+from .loaders import LOADERS, good
 from .mutations import spoiled
 
 
@@ -23,6 +23,22 @@ def test_what_is_spoiled_is_read_or_refused_in_one_line() -> None:
     for one in told.values():
         assert one.counts["read"] + one.counts["refused"] == 40
         assert one.counts["refused"] > 0
+
+
+# What a million inputs found: a lone surrogate in a list, and SQLite's own words about bad bytes.
+FOUND = {
+    "two.json": (26000015944, 26000023026, 26000089302),
+    "corpus/two.json": (26000028610,),
+    "ledger.db": (26000008275, 26000013915, 26000067415, 26000090584),
+}
+
+
+def test_what_went_wrong_once_is_refused(tmp_path: Path) -> None:
+    files = good(tmp_path)
+    for kind, seeds in FOUND.items():
+        for seed in seeds:
+            LOADERS[kind].spoil(tmp_path / kind, files[kind], seed)
+            assert outcome(kind, tmp_path / kind) == "refused"
 
 
 def test_the_same_number_spoils_alike_and_others_do_not() -> None:

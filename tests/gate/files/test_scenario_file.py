@@ -325,6 +325,13 @@ def test_a_lone_surrogate_in_a_key_is_a_file_error(file: Path, place: str) -> No
     assert problem(file, json.dumps(data))
 
 
+@pytest.mark.parametrize("prompt", [[["r0", "\ud800"]], [["\ud800", 3]], "\ud800", ["\ud800"]])
+def test_a_lone_surrogate_in_a_list_is_a_file_error(file: Path, prompt: Any) -> None:
+    request = {"id": "r0", "arrival": 0, "prompt": prompt, "max_tokens": 1}
+    assert "is not Unicode text" in problem(file, json.dumps(GOOD | {"requests": [request]}))
+    assert "is not Unicode text" in problem(file, json.dumps(GOOD | {"requests": ["\ud800"]}))
+
+
 def test_a_number_beyond_floats_does_not_become_a_file_that_cannot_be_read(file: Path) -> None:
     file.write_text(json.dumps(GOOD | {"origin": {"seed": 0}}).replace(": 0}}", ": 1e999}}"))
     try:
