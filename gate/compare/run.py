@@ -117,7 +117,8 @@ def search_scale(diff: Diff, scale: str) -> None:
             )
             search = Search(options, Hooks(watch=partial(_watch, diff, scale)))
             try:
-                broken = run_search(search, examples, seed, diff.profile.shrink_runs)
+                with interrupts.instead():
+                    broken = run_search(search, examples, seed, diff.profile.shrink_runs)
                 if not broken and search.runs < examples:
                     why = f"the search ended after {search.runs} of {examples} runs"
                     raise TargetBroken("step", f"{why}: a target is not deterministic", "")

@@ -5,6 +5,8 @@ swallows it. So the handler notes it as well, and long work asks `check` between
 """
 
 import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 _pressed = False
 _ever_pressed = False
@@ -38,6 +40,17 @@ def check() -> None:
     """Raise KeyboardInterrupt once more where one was lost."""
     if _pressed:
         raise KeyboardInterrupt
+
+
+@contextmanager
+def instead() -> Iterator[None]:
+    """KeyboardInterrupt in the place of an error that it led to: Hypothesis, interrupted between
+    two of its own steps, raises an AssertionError."""
+    try:
+        yield
+    except Exception:
+        check()
+        raise
 
 
 def limit(seconds: float) -> None:

@@ -63,7 +63,8 @@ def search_scale(
             try:
                 looks_into = looked_into < gate.options.max_failures
                 shrink_runs = profile.shrink_runs if looks_into and not gate.shrink_model else 0
-                broken = run_search(search, examples, seed, shrink_runs)
+                with interrupts.instead():
+                    broken = run_search(search, examples, seed, shrink_runs)
                 attempts = profile.shrink_attempts
                 if not broken and search.runs < examples and not search.exhausted:
                     raise not_deterministic(search.runs, examples)

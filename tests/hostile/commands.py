@@ -11,6 +11,7 @@ import signal
 import sys
 import tempfile
 import time
+import traceback
 from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -103,6 +104,8 @@ def forked(work: Callable[[], int], folder: Path) -> Ended:
             code = int(left.code or 0)
         except KeyboardInterrupt:  # of the time limit, when the work was already done
             code = 3
+        except Exception:
+            traceback.print_exc()
         finally:
             sys.stdout.flush()
             sys.stderr.flush()

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from schedproof.gate.console import interrupts
+from schedproof.gate.judging import engines
 from schedproof.gate.judging.context import GateContext
 from schedproof.gate.judging.judge import judge
 
@@ -59,6 +60,27 @@ def test_a_gate_whose_ctrl_c_is_swallowed_is_interrupted_before_the_next_run(
     verdict = judge(gate(Swallows(), "ALL-R03"))
     assert verdict.interrupted
     assert Swallows.taken < steps + 400
+
+
+def test_an_error_that_ctrl_c_led_to_is_ctrl_c() -> None:
+    with pytest.raises(AssertionError), interrupts.instead():
+        raise AssertionError
+    with suppress(KeyboardInterrupt):
+        interrupts.press()
+    with pytest.raises(KeyboardInterrupt), interrupts.instead():
+        raise AssertionError
+
+
+def test_a_gate_whose_search_fails_by_ctrl_c_is_interrupted(
+    gate: Callable[..., GateContext], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(*_: Any) -> None:
+        with suppress(KeyboardInterrupt):
+            interrupts.press()
+        raise AssertionError
+
+    monkeypatch.setattr(engines, "run_search", fails)
+    assert judge(gate(Toy(), "ALL-R03")).interrupted
 
 
 def test_a_time_limit_ends_a_run_as_ctrl_c_does_and_says_so() -> None:
