@@ -186,7 +186,7 @@ $(VENV)/installed-mutation: $(VENV)/installed-test
 INPUTS ?= 1000000
 SEED ?= 0
 HOSTILE = cd $(CURDIR) && PYTHONPATH=. $(BIN)/python -m tests.hostile
-.PHONY: hostile-silence hostile hostile-inputs hostile-commands hostile-targets hostile-kills hostile-server
+.PHONY: hostile hostile-inputs hostile-commands hostile-targets hostile-kills hostile-silence hostile-server
 hostile: hostile-inputs hostile-commands hostile-targets hostile-kills hostile-server hostile-silence
 hostile-inputs: $(VENV)/installed-test
 	$(HOSTILE).inputs --inputs $(INPUTS) --seed $(SEED) --jobs $(JOBS) --write

@@ -57,8 +57,8 @@ def say(console: Console, line: str) -> None:
 
 @contextmanager
 def busy(console: Console, what: str) -> Iterator[Callable[[str], None]]:
-    """A line that moves on a terminal while something takes its time; what it is called with stands
-    behind the line. Elsewhere nothing."""
+    """Show a spinner and `what` on a terminal, as long as the block runs. The function that it
+    gives shows words behind `what`. Where there is no terminal, nothing is shown."""
     if not console.is_terminal:
         yield lambda _: None
         return

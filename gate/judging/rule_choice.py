@@ -98,7 +98,7 @@ def _compared_with(lockstep: str, system: str, rules: Sequence[Rule]) -> Sequenc
         if all(rule.id != LOCKSTEP for rule in load(system)):
             raise InputError(
                 "--lockstep",
-                f"{lockstep!r:.60}; system {system} has no model to decide alike; "
+                f"{lockstep!r:.60}; system {system} has no model to compare with; "
                 f"valid: {NO_LOCKSTEP}",
             )
         if lockstep not in revisions_of(system):
