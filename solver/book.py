@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from copy import copy
 from typing import Any
 
@@ -37,6 +38,10 @@ class Book(RunHistory):
         other.answers = {}
         other._changed()
         return other
+
+    def kin(self, one: RequestHistory) -> Collection[RequestHistory]:
+        """All requests: what an undecided one begins with is not known."""
+        return self.requests.values()
 
     def open(self, request: str, candidates: Candidates) -> None:
         """A request arrives of which only the candidates are known."""

@@ -35,7 +35,9 @@ class Monitor:
         self.exercised = Counter() if exercised is None else exercised
         self._rules = [rule.id for rule in rules]
         if OWN_TOKENS in self._rules:
-            self.history.shadow = ShadowCache(config["block_size"], caches(config))
+            self.history.shadow = ShadowCache(
+                config["block_size"], caches(config), pool=config.get("num_blocks")
+            )
         checks = [(rule.id, *predicates[rule.id]) for rule in rules if rule.id in predicates]
         # Which rules speak of a step, by the requests that have no part in it.
         self._checks = {

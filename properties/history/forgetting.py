@@ -1,14 +1,21 @@
-"""Which runs can be followed without their past."""
+"""Which runs can be followed without all of their past."""
 
 from collections.abc import Mapping
 from typing import Any
 
+from . import in_flight, loads
 from .run_history import caches
+
+# Their caches find a request by what blocks hold. nano-vLLM's also keeps the number of a block that
+# was written over; LLMServingSim has a witness that asks, of prompts that a cache would know.
+FIND_WHAT_BLOCKS_HOLD = frozenset({"spyre", "vllm"})
 
 
 def may_forget(system: str, config: Mapping[str, Any]) -> bool:
-    """No rule asks what was said by requests that have ended: it could not be found in a cache.
-
-    LLMServingSim has a witness that asks it all the same, of prompts that a cache would know.
-    """
-    return system != "llmservingsim" and not caches(config)
+    """No rule asks for requests that have ended and whose tokens no block holds any more."""
+    if system == "llmservingsim":
+        return False
+    if not caches(config):
+        return True
+    one_by_one = in_flight.depth(config) == 1 and not loads.are_made(config)
+    return system in FIND_WHAT_BLOCKS_HOLD and one_by_one

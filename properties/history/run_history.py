@@ -1,6 +1,6 @@
 """What the client of a scheduler knows: what it asked for, and what it has seen so far."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -9,6 +9,8 @@ from ...model.scenario import Request
 from . import in_flight, loads, not_shown, speculation
 from .bounds import bounds_of
 from .content import in_common
+from .ended import Ended
+from .kin import Kin
 from .per_step_cache import once
 from .request_history import RequestHistory
 from .shadow_cache import Changes, ShadowCache
@@ -27,7 +29,7 @@ class RunHistory:
         defaults: by configuration key, what the target says that its absence means.
         paused: held back since the step before, where the revision knows that.
         requests: accepted requests by id, in order of arrival; where the history `forgets`, without
-            requests that have ended and hold nothing any more, which `forgotten` counts.
+            those that have ended and of which no block holds anything; `forgotten` counts them.
         aborts_to_report: aborted since the last step, with the next step to report them.
         aborts_inside: to be aborted inside the coming step.
         last: the step before, None before the first.
@@ -64,7 +66,8 @@ class RunHistory:
     answers: dict[Any, tuple[Step | None, Any, Any]] = field(
         default_factory=dict, repr=False, compare=False
     )
-    _ended: list[str] = field(default_factory=list)
+    _ended: Ended = field(default_factory=Ended)
+    _kin: Kin = field(default_factory=Kin)
     _members_of: Step | None = None
     _sorted_members: tuple[list[RequestHistory], list[RequestHistory]] = field(default=([], []))
     _sorted_phases: (
@@ -76,8 +79,11 @@ class RunHistory:
         account = RequestHistory.of(request, self.arrived, open_ended)
         beyond = bounds_of(self.system).beyond
         account.beyond = beyond(self.config, request.prompt_len, request.max_tokens)
+        if request.id in self.requests:
+            self._kin.remove(self.requests[request.id])
         self.requests[request.id] = account
         self.live[request.id] = account
+        self._kin.add(account)
         self.work += bounds_of(self.system).alone(self.config, account)
         self._changed()
         self._note_first_in_line()
@@ -219,7 +225,7 @@ class RunHistory:
         self.step += 1
         self._changed()
         self._note_first_in_line()
-        if self._ended:
+        if self.forgets:
             self._forget(step)
 
     @once
@@ -243,11 +249,15 @@ class RunHistory:
         left = account.num_tokens - step.scheduled[account.id]
         return min(self.max_hit(step, account), left)
 
+    def kin(self, one: RequestHistory) -> Collection[RequestHistory]:
+        """The requests that can have tokens in common with this one, itself included."""
+        return self._kin.of(one)
+
     def max_hit(self, step: Step, account: RequestHistory) -> int:
         """A bound on the hit: no hit is longer than what others have computed of it by the end of
         the step."""
         found = 0
-        for other in self.requests.values():
+        for other in self.kin(account):
             hidden = not other.started and self.hit_now(step, other) is None
             computed = other.max_computed
             if other.id in step.scheduled and other is not account:
@@ -300,18 +310,17 @@ class RunHistory:
             account.ended, account.over = reason, self.step
             loads.left(account)
             if self.forgets:
-                self._ended.append(name)
+                self._ended.add(name)
 
     def _forget(self, step: Step) -> None:
-        """A request that has ended is kept as long as the target lists blocks of it."""
-        holding = step.blocks or {}
-        kept = []
-        for name in self._ended:
-            if name in holding:
-                kept.append(name)
-            elif name not in self.live and self.requests.pop(name, None) is not None:
+        """Forget the requests that no rule asks for any more."""
+        cached = caches(self.config)
+        if cached and self.shadow is None:
+            return
+        for name in self._ended.not_needed(step.blocks or {}, self.shadow if cached else None):
+            if name not in self.live and (account := self.requests.pop(name, None)) is not None:
+                self._kin.remove(account)
                 self.forgotten += 1
-        self._ended = kept
 
     def _note_first_in_line(self) -> None:
         unstarted = self.unstarted()

@@ -6,6 +6,7 @@ in which it computes: each must hold its own tokens, from the first on, since ke
 on everything before them. Which block is free, shared or published is the target's own affair.
 """
 
+from collections import Counter, deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from itertools import chain
@@ -77,19 +78,30 @@ class ShadowCache:
     """The content of every block that was seen to be written.
 
     Attributes:
-        holds: by block number.
-        unseen: tokens in blocks whose numbers were never shown.
+        holds: by block number; first the block that was written, or found whole, longest ago.
+        unseen: tokens in blocks whose numbers were never shown, with the step that wrote them.
         caches: a freed block can be found by its content; else what it held is forgotten.
         read: the blocks of each request that were found to hold its tokens.
         readers: the other way round, by block number.
+        pool: blocks that can hold tokens; None where there is no bound, or it is not known.
+        lost: requests whose last known token was written over, until the reader clears them.
     """
 
     block_size: int
     caches: bool = True
     holds: dict[int, Entry] = field(default_factory=dict)
-    unseen: list[Entry] = field(default_factory=list)
+    unseen: deque[tuple[int, Entry]] = field(default_factory=deque)
     read: dict[str, list[int]] = field(default_factory=dict)
     readers: dict[int, set[str]] = field(default_factory=dict)
+    pool: int | None = None
+    lost: set[str] = field(default_factory=set)
+    _step: int = 0
+    _seen_at: dict[int, int] = field(default_factory=dict)
+    _places: Counter[str] = field(default_factory=Counter)
+
+    def knows(self, request: str) -> bool:
+        """A block may still hold tokens that this request wrote."""
+        return request in self._places
 
     def changes(self, history: Observed, step: Step) -> Changes:
         """What the step writes, and whether every reader finds its tokens; nothing is booked."""
@@ -110,21 +122,22 @@ class ShadowCache:
                 found = written.get(number) or self.holds.get(number)
                 meets = meets or (found is not None and found.owner != access.one.id)
                 if conflict is None:
-                    hidden = chain(unseen, self.unseen)
+                    hidden = chain(unseen, (entry for _, entry in self.unseen))
                     conflict = self._mismatch(access.one, access.end, number, place, found, hidden)
         conflict = conflict or self._overwritten(history, step, written)
         return Changes(accesses, written, unseen, meets, conflict)
 
     def book(self, step: Step, changes: Changes) -> None:
         """The step has happened."""
-        self.holds.update(changes.written)
-        self.unseen += changes.unseen
+        if self.caches:
+            self._keep(changes)
+        else:
+            self.holds.update(changes.written)
         shown = step.blocks or {}
         for name in [name for name in self.read if name not in shown]:
             self._forget(name)
         if not self.caches:
             held = {number for table in shown.values() for number in table}
-            self.unseen.clear()
             if len(self.holds) > 2 * len(held) + FEW:
                 self.holds = {n: entry for n, entry in self.holds.items() if n in held}
         for access in changes.accesses:
@@ -136,9 +149,48 @@ class ShadowCache:
                 self._forget(access.one.id)
                 known, old = self.read.setdefault(access.one.id, []), 0
             full = access.end // self.block_size
-            for number in access.blocks[old:full]:
+            for place, number in enumerate(access.blocks[old:full], old):
                 known.append(number)
                 self.readers.setdefault(number, set()).add(access.one.id)
+                if self.caches:
+                    self._confirm(number, access.content, place * self.block_size)
+
+    def _keep(self, changes: Changes) -> None:
+        """What is written can be found until it is written over."""
+        self._step += 1
+        for number, entry in changes.written.items():
+            self._leaves(self.holds.pop(number, None))
+            self.holds[number] = entry
+            self._places[entry.owner] += 1
+            self._seen_at[number] = self._step
+        for entry in changes.unseen:
+            self.unseen.append((self._step, entry))
+            self._places[entry.owner] += 1
+        if self.pool is not None and len(self.holds) >= self.pool:
+            self._forget_unseen()
+
+    def _confirm(self, number: int, content: tuple[Segment, ...], start: int) -> None:
+        """A request has found its tokens in the block: it still holds what was written to it."""
+        entry = self.holds.get(number)
+        if entry is not None and _goes_on(entry, content, start, start + self.block_size):
+            self.holds[number] = self.holds.pop(number)
+            self._seen_at[number] = self._step
+
+    def _leaves(self, entry: Entry | None) -> None:
+        """An entry is no more."""
+        if entry is None:
+            return
+        self._places[entry.owner] -= 1
+        if not self._places[entry.owner]:
+            del self._places[entry.owner]
+            self.lost.add(entry.owner)
+
+    def _forget_unseen(self) -> None:
+        """Tokens of which no block was shown are gone where every block of the pool is known to
+        hold others since."""
+        oldest = self._seen_at[next(iter(self.holds))]
+        while self.unseen and self.unseen[0][0] < oldest:
+            self._leaves(self.unseen.popleft()[1])
 
     def _forget(self, name: str) -> None:
         # A faulty target may list a block twice: it is forgotten once.

@@ -145,13 +145,15 @@ def hit_never_computed(history: RunHistory, step: Step) -> str | None:
         if hit <= 0:
             continue
         own, known = history.requests[name], 0
-        for other in history.requests.values():
+        for other in history.kin(own):
             computed = other.max_computed if other is own else history.reached(step, other)
             if computed:
                 shared = in_common(own, other)
                 known = max(known, min(shared, computed))
         if hit > known:
-            return f"{name} takes {hit} tokens from the cache, of which {known} were ever computed"
+            since = " and can still be in a block" if history.forgotten else ""
+            found = f"of which {known} were ever computed{since}"
+            return f"{name} takes {hit} tokens from the cache, {found}"
     return None
 
 

@@ -17,31 +17,38 @@ from typing import Any, BinaryIO
 import msgspec
 
 from schedproof.gate.traces.trace_file import STEP
-from schedproof.model.scenario import Request
+from schedproof.model.scenario import Request, Segment
 from schedproof.model.systems import full_config
 from schedproof.model.target import ModelTarget
 
 REPORT_AT = (30_000, 100_000, 300_000, 1_000_000, 3_000_000, 10_000_000)  # steps
 EVERY = 24  # steps between two arrivals: what arrives is served as fast, a few at a time
-# Without prefix caches where one may: what was computed once may be hit at any time.
+# With a prefix cache and a pool of blocks for it; of LLMServingSim all is remembered where it has
+# one.
 CONFIGS: dict[str, dict[str, Any]] = {
-    "spyre": {},
-    "vllm": {"enable_prefix_caching": False, "num_blocks": 4096},
+    "spyre": {"prefix_caching": True, "num_blocks": 1024},
+    "vllm": {"num_blocks": 4096},
     "nano_vllm": {},
     "llmservingsim": {"enable_prefix_caching": False, "num_blocks": 4096},
 }
 
 
 def requests() -> Iterator[Request]:
-    """Requests without end; lengths in tokens."""
+    """Requests without end; lengths in tokens. One in three begins as all of these do, and one in
+    five says what an earlier one said, and goes on."""
     number = 0
     while True:
-        name = f"r{number}"
-        prompt, tokens = 100 + 37 * number % 900, 40 + 13 * number % 40
+        name, prompt = f"r{number}", 100 + 37 * number % 900
+        tokens = 40 + 13 * number % 40
+        content: tuple[Segment, ...] = ((name, prompt),)
+        if number % 3 == 0:
+            content = (("system", 256), *content)
+        if number % 5 == 0 and number:
+            content = ((f"r{number - 4}", 100), *content)
         yield Request(
             id=name,
             arrival=0,
-            prompt=((name, prompt),),
+            prompt=content,
             max_tokens=tokens + number % 3,
             output_len=tokens,
         )

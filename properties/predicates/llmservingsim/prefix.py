@@ -33,7 +33,7 @@ def said_before(history: RunHistory, step: Step) -> bool:
     return not caches(history.config) and any(
         in_common(one, other) >= history.config["block_size"]
         for one in admitted(history, step)
-        for other in history.requests.values()
+        for other in history.kin(one)
         if other is not one and other.max_computed
     )
 
@@ -56,7 +56,7 @@ def hit_at_least(history: RunHistory, step: Step, one: RequestHistory) -> int:
     if not caches(history.config):
         return 0
     block = history.config["block_size"]
-    return surely_found(one, kept(history, step), history.requests.values(), block)
+    return surely_found(one, kept(history, step), history.kin(one), block)
 
 
 PREDICATES = {

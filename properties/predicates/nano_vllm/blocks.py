@@ -115,7 +115,7 @@ def shares_with_running(history: RunHistory, step: Step) -> bool:
 def hit_at_least(history: RunHistory, one: RequestHistory) -> int:
     """Tokens that a sequence that starts must find in the cache, all in blocks that others hold."""
     block = history.config["block_size"]
-    return surely_found(one, ran_before(history), history.requests.values(), block)
+    return surely_found(one, ran_before(history), history.kin(one), block)
 
 
 PREDICATES = {

@@ -134,7 +134,7 @@ def pool_surely_has(history: RunHistory, newcomer: RequestHistory) -> bool:
     started = [one for one in history.live.values() if one.started]
     shared = 0
     if history.config["prefix_caching"]:
-        shared = surely_shared(newcomer, started, history.requests.values(), block) // block
+        shared = surely_shared(newcomer, started, history.kin(newcomer), block) // block
     last = 0 if history.revision in REVISIONS_THAT_PAUSE else 1
     tokens = [one.prompt + one.max_tokens - last for one in (*started, newcomer)]
     needed = sum(ceil(each / block) for each in tokens)

@@ -128,7 +128,7 @@ def _known_elsewhere(history: RunHistory, one: RequestHistory) -> int:
     return max(
         (
             min(in_common(one, other), other.max_computed)
-            for other in history.requests.values()
+            for other in history.kin(one)
             if other.max_computed
         ),
         default=0,

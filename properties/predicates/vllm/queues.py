@@ -146,7 +146,7 @@ def _missing(history: RunHistory, one: RequestHistory, tokens: int) -> int:
     """Blocks that so many tokens of a request take from the free ones, at most."""
     shared, block = 0, int(history.config["block_size"])
     if caches(history.config):
-        shared = surely_shared(one, ran_before(history), history.requests.values(), block)
+        shared = surely_shared(one, ran_before(history), history.kin(one), block)
     return blocks_for(history, tokens) - shared // block
 
 

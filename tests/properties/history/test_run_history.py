@@ -196,13 +196,17 @@ def test_nobody_is_forgotten_otherwise_nor_who_comes_again_under_the_same_name()
     ("system", "config", "may"),
     [
         ("spyre", {"prefix_caching": False}, True),
-        ("spyre", {"prefix_caching": True}, False),
+        ("spyre", {"prefix_caching": True}, True),
         ("vllm", {"enable_prefix_caching": False}, True),
+        ("vllm", {"enable_prefix_caching": True}, True),
+        ("vllm", {"enable_prefix_caching": True, "async_scheduling": True}, False),
+        ("vllm", {"enable_prefix_caching": True, "kv_connector": True}, False),
+        ("generic", {"enable_prefix_caching": True}, False),
         ("nano_vllm", {}, False),
         ("llmservingsim", {"enable_prefix_caching": False}, False),
     ],
 )
-def test_what_was_said_is_needed_where_a_cache_may_have_it(
+def test_a_run_may_forget_where_the_cache_finds_only_what_blocks_hold(
     system: str, config: dict[str, Any], may: bool
 ) -> None:
     assert may_forget(system, config) == may

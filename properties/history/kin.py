@@ -1,0 +1,32 @@
+"""Requests that begin alike: only they can have tokens in common that a prefix cache finds."""
+
+from collections.abc import Collection
+
+from .request_history import RequestHistory
+
+
+class Kin:
+    """Requests by the stream of their first token."""
+
+    def __init__(self) -> None:
+        self._families: dict[str, dict[str, RequestHistory]] = {}
+
+    def add(self, one: RequestHistory) -> None:
+        """A request is there."""
+        self._families.setdefault(_beginning(one), {})[one.id] = one
+
+    def remove(self, one: RequestHistory) -> None:
+        """It is forgotten."""
+        family = self._families[_beginning(one)]
+        if family.get(one.id) is one:
+            del family[one.id]
+        if not family:
+            del self._families[_beginning(one)]
+
+    def of(self, one: RequestHistory) -> Collection[RequestHistory]:
+        """The requests that begin as this one does, itself included, in order of arrival."""
+        return self._families.get(_beginning(one), {}).values()
+
+
+def _beginning(one: RequestHistory) -> str:
+    return one.content[0][0] if one.content else f"out:{one.id}"
