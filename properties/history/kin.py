@@ -1,6 +1,6 @@
 """Requests that begin alike: only they can have tokens in common that a prefix cache finds."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 
 from .request_history import RequestHistory
 
@@ -8,11 +8,15 @@ from .request_history import RequestHistory
 class Kin:
     """Requests by the stream of their first token."""
 
-    def __init__(self) -> None:
+    def __init__(self, requests: Iterable[RequestHistory]) -> None:
         self._families: dict[str, dict[str, RequestHistory]] = {}
+        for one in requests:
+            self.add(one)
 
-    def add(self, one: RequestHistory) -> None:
-        """A request is there."""
+    def add(self, one: RequestHistory, instead_of: RequestHistory | None = None) -> None:
+        """A request is there; `instead_of`: the one that had its id before."""
+        if instead_of is not None:
+            self.remove(instead_of)
         self._families.setdefault(_beginning(one), {})[one.id] = one
 
     def remove(self, one: RequestHistory) -> None:

@@ -67,23 +67,23 @@ class RunHistory:
         default_factory=dict, repr=False, compare=False
     )
     _ended: Ended = field(default_factory=Ended)
-    _kin: Kin = field(default_factory=Kin)
+    _kin: Kin = field(init=False, repr=False, compare=False)
     _members_of: Step | None = None
     _sorted_members: tuple[list[RequestHistory], list[RequestHistory]] = field(default=([], []))
     _sorted_phases: (
         tuple[list[RequestHistory], list[RequestHistory], list[RequestHistory]] | None
     ) = None
 
+    def __post_init__(self) -> None:
+        self._kin = Kin(self.requests.values())
+
     def accept(self, request: Request, *, open_ended: bool = False) -> None:
         """The target took the request; `open_ended`: how much it generates is not known yet."""
         account = RequestHistory.of(request, self.arrived, open_ended)
         beyond = bounds_of(self.system).beyond
         account.beyond = beyond(self.config, request.prompt_len, request.max_tokens)
-        if request.id in self.requests:
-            self._kin.remove(self.requests[request.id])
-        self.requests[request.id] = account
-        self.live[request.id] = account
-        self._kin.add(account)
+        self._kin.add(account, instead_of=self.requests.get(request.id))
+        self.requests[request.id] = self.live[request.id] = account
         self.work += bounds_of(self.system).alone(self.config, account)
         self._changed()
         self._note_first_in_line()

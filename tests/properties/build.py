@@ -51,6 +51,14 @@ def history(
     )
 
 
+def known(accounts: Collection[RequestHistory]) -> dict[str, dict[str, RequestHistory]]:
+    """What a history knows of these requests, which arrived in this order."""
+    for number, one in enumerate(accounts):
+        one.arrival = number
+    requests = {one.id: one for one in accounts}
+    return {"requests": requests, "live": dict(requests)}
+
+
 def waiting(name: str, prompt: int = 5, max_tokens: int = 4, **changes: Any) -> RequestHistory:
     """A request of which nothing is computed; its tokens are its own."""
     values = {"output_len": max_tokens, "content": ((name, prompt),)} | changes

@@ -7,6 +7,7 @@ from schedproof.model.observation import Step
 from schedproof.model.systems import full_config
 from schedproof.properties.history.request_history import RequestHistory
 from schedproof.properties.history.run_history import RunHistory
+from schedproof.tests.properties.build import known
 
 SMALL = {"block_size": 4, "num_blocks": 8, "max_num_seqs": 3, "max_num_batched_tokens": 10}
 
@@ -28,10 +29,7 @@ def book(*accounts: RequestHistory, running: str = "", **changes: Any) -> RunHis
     """
     free, revision = changes.pop("free", 8), changes.pop("revision", "documented")
     config = full_config("llmservingsim", revision, SMALL | changes)
-    history = RunHistory(config, revision, "llmservingsim")
-    for number, one in enumerate(accounts):
-        one.arrival = number
-        history.requests[one.id] = history.live[one.id] = one
+    history = RunHistory(config, revision, "llmservingsim", **known(accounts))
     history.last = Step(kind="prefill", scheduled={}, running=tuple(running), free_blocks=free)
     return history
 

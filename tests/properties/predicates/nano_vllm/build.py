@@ -6,6 +6,7 @@ from schedproof.model.observation import Step
 from schedproof.model.systems import full_config
 from schedproof.properties.history.request_history import RequestHistory
 from schedproof.properties.history.run_history import RunHistory
+from schedproof.tests.properties.build import known
 
 SMALL = {"block_size": 4, "num_blocks": 8, "max_num_seqs": 3, "max_num_batched_tokens": 10}
 IDLE = Step(kind="idle", scheduled={})
@@ -35,10 +36,7 @@ def book(
     free, blocks = changes.pop("free", 8), changes.pop("blocks", None)
     revision = changes.pop("revision", "documented")
     config = full_config("nano_vllm", revision, SMALL | changes)
-    history = RunHistory(config, revision, "nano_vllm")
-    for number, one in enumerate(accounts):
-        one.arrival = number
-        history.requests[one.id] = history.live[one.id] = one
+    history = RunHistory(config, revision, "nano_vllm", **known(accounts))
     history.last = Step(
         kind="prefill",
         scheduled={},

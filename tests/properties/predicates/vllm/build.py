@@ -6,6 +6,7 @@ from schedproof.model.observation import Step
 from schedproof.model.systems import full_config
 from schedproof.properties.history.request_history import RequestHistory
 from schedproof.properties.history.run_history import RunHistory
+from schedproof.tests.properties.build import known
 
 SMALL = {
     "block_size": 4,
@@ -31,10 +32,8 @@ def book(*accounts: RequestHistory, running: str = "", **changes: Any) -> RunHis
     `free`: blocks free after the step before. Other changes are keys of the configuration.
     """
     free = changes.pop("free", 8)
-    history = RunHistory(full_config("vllm", "documented", SMALL | changes), "documented", "vllm")
-    for number, one in enumerate(accounts):
-        one.arrival = number
-        history.requests[one.id] = history.live[one.id] = one
+    config = full_config("vllm", "documented", SMALL | changes)
+    history = RunHistory(config, "documented", "vllm", **known(accounts))
     history.last = Step(kind="prefill", scheduled={}, running=tuple(running), free_blocks=free)
     return history
 
