@@ -13,7 +13,7 @@ FILES ?=
 OPTIONS ?=
 
 .PHONY: gate test test-all house study lint bench selfcheck explore explorers mutation rule-coverage hidden-fields formulas proofs documents track-record exact-admission encodings contracts docs \
-	seeds campaign-test campaign-bench campaign-scale clean
+	seeds campaign-test campaign-bench campaign-scale ledger-bench clean
 
 gate: $(VENV)/installed
 	$(BIN)/schedproof gate "$(TARGET)" --profile $(PROFILE) --jobs $(JOBS) \
@@ -161,6 +161,9 @@ campaign-bench: $(VENV)/installed-test
 # Some minutes: thousands of simulated workers, the real plan and ledger. OPTIONS="--json FILE".
 campaign-scale: $(VENV)/installed-test
 	$(BIN)/python tests/bench/scale.py --dask $(OPTIONS)
+
+ledger-bench: $(VENV)/installed-test
+	$(BIN)/python tests/bench/large_ledger.py $(OPTIONS)
 
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)

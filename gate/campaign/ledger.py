@@ -20,38 +20,7 @@ from ..files.scenario_file import FileError
 from .items import Item, canonical, id_of, item_of
 from .results import Failure, Result, result_of
 from .settings import Settings
-
-APPLICATION = 0x5343_4850  # "SCHP", in the header of the file
-SCHEMA = 1
-TABLES = """
-CREATE TABLE campaigns (content TEXT PRIMARY KEY) WITHOUT ROWID;
-CREATE TABLE items (id TEXT PRIMARY KEY, content TEXT NOT NULL) WITHOUT ROWID;
-CREATE TABLE results (
-    item TEXT PRIMARY KEY REFERENCES items, content TEXT NOT NULL,
-    seconds REAL NOT NULL, worker TEXT NOT NULL, ended TEXT NOT NULL DEFAULT CURRENT_TIMESTAMP
-) WITHOUT ROWID;
-CREATE INDEX failing ON results (item) WHERE json_extract(content, '$.failures') IS NOT NULL;
-CREATE TABLE conflicts (
-    item TEXT NOT NULL REFERENCES items, content TEXT NOT NULL, PRIMARY KEY (item, content)
-) WITHOUT ROWID;
-CREATE TABLE findings (
-    question TEXT PRIMARY KEY, content TEXT
-) WITHOUT ROWID;
-CREATE VIEW witnesses AS
-    SELECT json_extract(items.content, '$.system') AS system,
-        json_extract(items.content, '$.revision') AS revision,
-        stake.key AS rule, sum(stake.value) AS times
-    FROM results JOIN items ON items.id = results.item,
-        json_each(results.content, '$.exercised') AS stake
-    GROUP BY 1, 2, 3;
-CREATE VIEW near_misses AS
-    SELECT json_extract(items.content, '$.system') AS system,
-        json_extract(items.content, '$.revision') AS revision,
-        miss.key AS "limit", min(json_extract(miss.value, '$.left')) AS "left"
-    FROM results JOIN items ON items.id = results.item,
-        json_each(results.content, '$.near') AS miss
-    GROUP BY 1, 2, 3;
-"""
+from .tables import APPLICATION, SCHEMA, SUM_AGAIN, TABLES
 
 
 class Done(NamedTuple):
@@ -189,6 +158,8 @@ class Ledger:
                 "WHERE coalesce(excluded.content, '~') < coalesce(findings.content, '~')",
                 theirs["findings"],
             )
+            for statement in SUM_AGAIN if conflicts else ():
+                self._base.execute(statement)
 
 
 @contextmanager
@@ -282,7 +253,8 @@ def _check(path: Path, base: sqlite3.Connection) -> None:
         raise LedgerError(f"{path}: a database, but not a ledger; valid: a new file, or a ledger")
     if schema != SCHEMA:
         raise LedgerError(
-            f"{path}: a ledger of schema {schema}; this version of schedproof reads schema {SCHEMA}"
+            f"{path}: a ledger of schema {schema}, which another version of schedproof made; "
+            f"this one reads schema {SCHEMA}; valid: a new file"
         )
 
 

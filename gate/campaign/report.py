@@ -20,13 +20,6 @@ from .ledger import Ledger
 from .results import Failure
 from .running import rules_of
 
-RAN = """
-SELECT json_extract(items.content, '$.engine'), count(*),
-    count(json_extract(results.content, '$.complete')),
-    sum(coalesce(json_extract(results.content, '$.scenarios'), 0)),
-    sum(coalesce(json_extract(results.content, '$.steps'), 0)), sum(seconds)
-FROM results JOIN items ON items.id = results.item GROUP BY 1 ORDER BY 1
-"""
 FAILED = """
 SELECT item, json_extract(content, '$.failed') FROM results
 WHERE json_extract(content, '$.failed') IS NOT NULL ORDER BY item
@@ -36,7 +29,8 @@ SELECT json_extract(items.content, '$.system'), json_extract(items.content, '$.r
     json_extract(items.content, '$.rule'), json_extract(items.content, '$.block'),
     lemma.key, lemma.value
 FROM results JOIN items ON items.id = results.item, json_each(results.content, '$.says') AS lemma
-WHERE lemma.value IN ('refuted', 'unguarded', 'unknown') ORDER BY 1, 2, 3, 4, 5
+WHERE json_extract(results.content, '$.says') IS NOT NULL
+    AND lemma.value IN ('refuted', 'unguarded', 'unknown') ORDER BY 1, 2, 3, 4, 5
 """
 COUNTED = {"hypothesis": "runs", "explore": "states", "z3": "lemmas"}
 SHOWN = 8  # rules of one line, items without a result
@@ -56,7 +50,7 @@ def tell(console: Console, ledger: Ledger, out: Path) -> int:
 
 
 def _told(console: Console, ledger: Ledger, out: Path) -> int:
-    for engine, items, broken_off, scenarios, steps, seconds in ledger.rows(RAN):
+    for engine, items, broken_off, scenarios, steps, seconds in ledger.rows("SELECT * FROM ran"):
         each = seconds / max(items, 1)
         say(
             console,
@@ -79,7 +73,7 @@ def _told(console: Console, ledger: Ledger, out: Path) -> int:
     broken, doubtful = _findings(console, ledger, out)
     if broken:
         return BROKEN
-    items = ledger.rows("SELECT count(*) FROM results")[0][0]
+    items = ledger.rows("SELECT coalesce(sum(items), 0) FROM ran")[0][0]
     doubt = doubtful or failed or conflicts or unproven
     if doubt or never or not items:
         say(

@@ -14,6 +14,7 @@ from ..console.exit_codes import INCONCLUSIVE, USAGE
 def main() -> None:
     """Run the command line; Ctrl-C while it loads, a full disk behind stdout, and an error of ours
     are one line each."""
+    _open_what_is_closed()
     interrupts.install()
     try:
         _run()
@@ -21,6 +22,17 @@ def main() -> None:
         if interrupts.was_pressed():
             _end_with(left.code)
         raise
+
+
+def _open_what_is_closed() -> None:
+    """Where the caller has closed stdin, stdout or stderr (`>&-`), there is the null device: else
+    the first file that is opened takes its number, and what children print goes into that."""
+    for name, mode, number in (("stdin", "r", 0), ("stdout", "w", 1), ("stderr", "w", 2)):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # takes the lowest number that is free
+            setattr(sys, name, open(number, mode, errors="replace", closefd=False))  # noqa: SIM115
 
 
 def _run() -> None:

@@ -155,7 +155,8 @@ class _Part:
     def is_there(self) -> bool:
         # The interpreter of an environment dangles when the Python that made it has gone.
         python = self.folder / "bin" / "python"
-        return self.folder.is_dir() and (python.exists() or not python.is_symlink())
+        whole = self.folder.is_dir() and any(self.folder.iterdir())
+        return whole and (python.exists() or not python.is_symlink())
 
 
 def _parts(cache: Path, release: Release) -> list[_Part]:
@@ -187,7 +188,8 @@ def _tree(cache: Path, package: str, version: str, size: str) -> _Part:
 
 
 def _install(parts: list[_Part], python: Path, cache: Path, report: Report) -> None:
-    cache.mkdir(parents=True, exist_ok=True)
+    if not cache.is_dir():  # what others could write here would be run, whatever the umask is
+        cache.mkdir(mode=0o700, parents=True, exist_ok=True)
     with _lock(cache / "lock", report) as lock:
         workshop = _Workshop(cache / "downloads", python, lock, report)
         for part in parts:

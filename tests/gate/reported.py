@@ -1,6 +1,8 @@
 """A whole gate as events, with failures of every kind, times that stand still and hostile words."""
 
+import re
 import shlex
+from collections.abc import Sequence
 from typing import Any
 
 from rich.console import Console
@@ -27,17 +29,19 @@ FOLDER = "out: 100%, é\n::error::<b>"
 class Strangers(Toy):
     """A request that waits is another request, of a hostile name."""
 
+    names: Sequence[str] = HOSTILE
+
     def bend(self, step: dict[str, Any]) -> None:
         if len(step["running"]) > 1:
-            step["waiting"] = [f"{name}!" for name in HOSTILE]
+            step["waiting"] = [f"{name}!" for name in self.names]
 
 
-def scenario() -> Scenario:
+def scenario(names: Sequence[str] = HOSTILE) -> Scenario:
     """Requests of hostile names."""
     lengths = {"block_size": 4, "chunk_size": 8, "max_model_len": 32, "max_batch_tkv": 96}
     requests = tuple(
         Request(id=name, arrival=0, prompt=((name, 3),), max_tokens=3, output_len=3)
-        for name in HOSTILE
+        for name in names
     )
     return Scenario(
         system="spyre",
@@ -47,10 +51,11 @@ def scenario() -> Scenario:
     )
 
 
-def found(path: str, **changes: Any) -> Found:
+def found(path: str, names: Sequence[str] = HOSTILE, **changes: Any) -> Found:
     """What breaks when strangers wait, in the file `path`."""
-    meant = scenario()
-    outcome = replay(Strangers(), meant, select(RULES, ["ALL-R03"]))
+    meant, target = scenario(names), Strangers()
+    target.names = names
+    outcome = replay(target, meant, select(RULES, ["ALL-R03"]))
     first = outcome.broken[0]
     values: dict[str, Any] = {
         "rule": first.rule,
@@ -69,9 +74,9 @@ def found(path: str, **changes: Any) -> Found:
     return Found(Finding(**(values | changes)), meant, outcome.session.excerpt, command, stderr)
 
 
-def verdict(**changes: Any) -> Verdict:
+def verdict(names: Sequence[str] = HOSTILE, **changes: Any) -> Verdict:
     """Broken, known, a consequence, and every other status."""
-    first, known = _findings()
+    first, known = _findings(names)
     at = (first.finding.step, first.finding.scenario)
     values: dict[str, Any] = {
         "target": TARGET,
@@ -102,9 +107,9 @@ def verdict(**changes: Any) -> Verdict:
     return Verdict(**(values | changes))
 
 
-def events(**changes: Any) -> list[Event]:
+def events(names: Sequence[str] = HOSTILE, **changes: Any) -> list[Event]:
     """A gate from its beginning to its end; `changes` are of the verdict."""
-    first, known = _findings()
+    first, known = _findings(names)
     return [
         Began(TARGET, "spyre", "sound", "quick", 7, ("small", "tight")),
         Notice("corpus: a\x1b[31m\n::error::b left out of profile quick"),
@@ -113,7 +118,7 @@ def events(**changes: Any) -> list[Event]:
         Progress("hypothesis, small", 12, 60, 140, shrinking=True),
         first,
         known,
-        Judged(verdict(**changes)),
+        Judged(verdict(names, **changes)),
     ]
 
 
@@ -123,8 +128,26 @@ def printed(console: Console) -> str:
     return str(file.buffer.getvalue().decode(file.encoding))
 
 
-def _findings() -> tuple[Found, Found]:
-    new = found(f"{FOLDER}/ALL-R03-0123456789.json")
-    known = {"rule": "SPY-R07", "step": 2, "message": MESSAGE, "consequences": ()}
+def _findings(names: Sequence[str]) -> tuple[Found, Found]:
+    new = found(f"{FOLDER}/ALL-R03-0123456789.json", names)
+    message = f"too wide for {', '.join(names)}"
+    known = {"rule": "SPY-R07", "step": 2, "message": message, "consequences": ()}
     says = "2.0.0 and ]]> later: does <b>otherwise</b>\n::error::"
-    return new, found("out/SPY-R07-9876543210.json", **known, divergence=says)
+    return new, found("out/SPY-R07-9876543210.json", names, **known, divergence=says)
+
+
+COMMAND = re.compile(r"\s*::")
+
+
+def heard(lines: Sequence[str], token: str) -> list[str]:
+    """The lines that GitHub's runner takes for commands, between those that stop it."""
+    commands, silent = [], False
+    for line in lines:
+        if silent:
+            silent = line != f"::{token}::"
+        elif line == f"::stop-commands::{token}":
+            silent = True
+        elif COMMAND.match(line) or "##[" in line:
+            commands.append(line)
+    assert not silent
+    return commands

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 from rich.console import Console
 
 from schedproof.gate.campaign import ledger as ledgers
+from schedproof.gate.campaign.damage import check
 from schedproof.gate.campaign.report import tell
 from schedproof.gate.compare.baseline import read_baseline
 from schedproof.gate.corpus.folder import Origin, add, entries
@@ -133,8 +134,10 @@ def _baseline(path: Path) -> None:
 
 
 def _ledger(path: Path) -> None:
+    """Report it, then read every row, as a campaign does that goes on."""
     with ledgers.opened(path, write=False) as there:
         tell(Console(file=io.StringIO()), there, path.parent / "out")
+        check(there)
 
 
 def _rules(path: Path) -> None:

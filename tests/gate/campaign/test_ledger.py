@@ -108,6 +108,42 @@ def test_results_that_differ_are_conflicts_in_any_order(tmp_path: Path) -> None:
     assert len(contents[0]["results"]) == 1
 
 
+def shown(seed: int, steps: int) -> Done:
+    """An item with a result of which every sum takes something."""
+    result = Result(
+        steps=steps,
+        exercised={"V1-I2": steps, f"V1-R0{steps}": 1},
+        near={"num_blocks": NearMiss(left=steps, config={"num_blocks": 9})},
+        complete=steps > 1,
+    )
+    return Done(sample(seed), result, 1.0, "w")
+
+
+@pytest.mark.parametrize("order", [(1, 2, 3), (3, 1, 2), (2, 3, 1)])
+def test_what_is_summed_up_is_what_the_results_say(tmp_path: Path, order: tuple[int, ...]) -> None:
+    # Item 9 has three results, of which one is kept, and with it its share in the sums.
+    ours = [filled(tmp_path / f"{one}", shown(one, one), shown(9, one)) for one in order]
+    merged(*ours)
+    with opened(ours[0], write=False) as ledger:
+        engine, items, broken_off, scenarios, steps, seconds = ledger.rows("SELECT * FROM ran")[0]
+        assert (engine, items, broken_off) == ("hypothesis", 4, 2)
+        assert (scenarios, steps, seconds) == (0, 1 + 2 + 3 + 1, 4.0)
+        assert ledger.rows("SELECT rule, times FROM witnesses") == [
+            *(("V1-I2", 1 + 2 + 3 + 1), ("V1-R01", 2), ("V1-R02", 1), ("V1-R03", 1))
+        ]
+        assert ledger.rows('SELECT "limit", "left" FROM near_misses') == [("num_blocks", 1)]
+
+
+def test_a_near_miss_of_a_result_that_was_replaced_does_not_count(tmp_path: Path) -> None:
+    near = {"num_blocks": NearMiss(left=1, config={"num_blocks": 9})}
+    larger = filled(tmp_path / "one", Done(sample(9), Result(near=near), 1.0, "w"))
+    smaller = filled(tmp_path / "two", Done(sample(9), Result(complete=False), 1.0, "w"))
+    merged(larger, smaller)
+    with opened(larger, write=False) as ledger:
+        assert ledger.rows("SELECT content FROM results") == [('{"complete":false}',)]
+        assert ledger.rows("SELECT * FROM near_misses") == []
+
+
 def test_findings_of_both_are_there(tmp_path: Path) -> None:
     paths = []
     for name, findings in (
@@ -169,10 +205,22 @@ def test_a_ledger_in_a_folder_that_takes_no_file_is_read(
 def test_another_schema_is_refused(tmp_path: Path) -> None:
     path = filled(tmp_path / "ledger")
     with sqlite3.connect(path) as base:
-        base.execute("PRAGMA user_version = 2")
+        base.execute("PRAGMA user_version = 1")
     base.close()
-    with pytest.raises(LedgerError, match=r"a ledger of schema 2; .* reads schema 1"):
+    with pytest.raises(
+        LedgerError, match=r"a ledger of schema 1, .* reads schema 2; valid: a new file"
+    ):
         opened(path, write=True).__enter__()
+
+
+def test_what_is_damaged_where_sqlite_quotes_it_is_refused(tmp_path: Path) -> None:
+    path = filled(tmp_path / "ledger")
+    with sqlite3.connect(path) as base:
+        base.execute("PRAGMA journal_mode = DELETE")  # all of it in one file
+    base.close()
+    path.write_bytes(path.read_bytes().replace(b"failing", b"\xff\xfe(ling"))
+    with pytest.raises(LedgerError, match="damaged, and no text where it names what is"):
+        opened(path, write=False).__enter__()
 
 
 def test_a_ledger_that_is_not_there_is_not_made_to_be_read(tmp_path: Path) -> None:

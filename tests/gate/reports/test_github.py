@@ -17,7 +17,6 @@ from schedproof.gate.reports.terminal import Terminal
 from .. import reported
 
 TOKEN = "0123456789abcdef"
-COMMAND = re.compile(r"\s*::")
 
 
 def annotated(console: Console, summary: Path | None, **changes: Any) -> list[str]:
@@ -26,20 +25,6 @@ def annotated(console: Console, summary: Path | None, **changes: Any) -> list[st
         reporter(event)
     reporter.close()
     return reported.printed(console).splitlines()
-
-
-def heard(lines: list[str]) -> list[str]:
-    """The lines that a runner takes for commands."""
-    commands, silent = [], False
-    for line in lines:
-        if silent:
-            silent = line != f"::{TOKEN}::"
-        elif line == f"::stop-commands::{TOKEN}":
-            silent = True
-        elif COMMAND.match(line) or "##[" in line:
-            commands.append(line)
-    assert not silent
-    return commands
 
 
 def test_each_finding_is_annotated(
@@ -70,7 +55,7 @@ def test_hostile_words_are_no_commands(console: Callable[..., Console]) -> None:
             reporter(event)
     for reporter in reporters:
         reporter.close()
-    commands = heard(reported.printed(made).splitlines())
+    commands = reported.heard(reported.printed(made).splitlines(), TOKEN)
     assert [line.partition(" ")[0] for line in commands] == ["::error", "::warning"]
     for line in commands:
         properties, _, message = line[2:].partition("::")
@@ -132,5 +117,5 @@ def test_a_gate_without_findings_says_only_why_it_says_nothing(
     for event in (began, judged):
         reporter(event)
     reporter.close()
-    assert heard(reported.printed(made).splitlines()) == commands
+    assert reported.heard(reported.printed(made).splitlines(), TOKEN) == commands
     assert "0 findings" in (tmp_path / "summary.md").read_text(encoding="utf-8")

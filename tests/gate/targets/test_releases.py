@@ -2,6 +2,7 @@
 
 import fcntl
 import os
+import shutil
 import sys
 import threading
 import zipfile
@@ -132,7 +133,13 @@ def test_a_text_that_names_no_known_release_is_none(text: str) -> None:
     assert parse_release(text) is None
 
 
-@pytest.mark.parametrize("version", ["", "2.1.9", "2.2.1", "=2.1.2", "2.1.2 --fast", "latest"])
+@pytest.mark.parametrize(
+    "version",
+    [
+        *("", "2.1.9", "2.2.1", "=2.1.2", "2.1.2 --fast", "latest", "2.1.2;id", "2.1.2\n-i x"),
+        *("../../x", "2.1.2/../../x", "$(id)", "@file:///etc", "2.1.*", "1!2.1.2", "--index-url=x"),
+    ],
+)
 def test_an_unsupported_version_is_refused_with_those_that_are(version: str) -> None:
     with pytest.raises(ReleaseError) as caught:
         parse_release(f"sendnn-inference=={version}")
@@ -231,6 +238,28 @@ def test_the_command_runs_the_target_in_the_environment_with_both_trees_on_the_p
 @pytest.mark.usefixtures("index")
 def test_vllm_spyre_1_x_has_a_plugin_of_another_name() -> None:
     assert prepare(Release("vllm-spyre", "1.10.0", "0.18.0")).env["VLLM_PLUGINS"] == "spyre"
+
+
+@pytest.mark.usefixtures("index")
+def test_the_folder_of_a_release_that_is_empty_is_made_anew(cache: Path) -> None:
+    prepare()
+    tree = cache / "vllm-0.19.1"
+    shutil.rmtree(tree)
+    tree.mkdir()
+    with pytest.raises(ReleaseError, match=r"not installed: vllm 0\.19\.1;"):
+        prepare(offline=True)
+    prepare()
+    assert any(tree.iterdir())
+
+
+@pytest.mark.usefixtures("index")
+def test_whatever_the_umask_is_nobody_else_writes_into_the_cache(cache: Path) -> None:
+    before = os.umask(0)
+    try:
+        prepare()
+    finally:
+        os.umask(before)
+    assert cache.stat().st_mode & 0o077 == 0
 
 
 @pytest.mark.usefixtures("index")
