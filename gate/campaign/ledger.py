@@ -177,7 +177,9 @@ def opened(path: Path, *, write: bool) -> Iterator[Ledger]:
         _held(path) if write else nullcontext(),
         _connected(path, "rw" if write else "ro") as base,
     ):
-        base.execute("PRAGMA synchronous = NORMAL")  # with WAL a kill loses nothing written
+        if write:
+            base.execute("PRAGMA journal_mode = WAL")
+            base.execute("PRAGMA synchronous = NORMAL")  # with WAL a kill loses nothing written
         yield Ledger(path, base)
 
 
@@ -223,8 +225,7 @@ def _make(path: Path) -> None:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with closing(sqlite3.connect(fresh)) as base:
-            base.execute("PRAGMA journal_mode = WAL")
-            base.executescript(
+            base.executescript(  # without WAL: what is renamed is all of it
                 f"BEGIN; {TABLES} PRAGMA application_id = {APPLICATION}; "
                 f"PRAGMA user_version = {SCHEMA}; COMMIT;"
             )
@@ -235,8 +236,9 @@ def _make(path: Path) -> None:
         why = error.strerror if isinstance(error, OSError) else error
         raise LedgerError(f"{path}: cannot be written to ({why})") from None
     finally:
-        with suppress(OSError):
-            fresh.unlink()
+        for part in ("", "-journal"):
+            with suppress(OSError):
+                fresh.with_name(fresh.name + part).unlink()
 
 
 def _check(path: Path, base: sqlite3.Connection) -> None:

@@ -148,7 +148,7 @@ def _explain_usage(error: Any) -> None:
     """One line that ends with where to look; the help itself where nothing was asked for."""
     message = getattr(error, "format_message", error.__str__)()
     if type(error).__name__ == "NoArgsIsHelpError":
-        print(message, file=sys.stderr)
+        output.to_stderr(message)
         return
     context = getattr(error, "ctx", None)
     hint = f"; {context.command_path} --help shows what is valid" if context else ""

@@ -4,7 +4,7 @@ import os
 import shlex
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, NoReturn
 
 import msgspec
@@ -125,7 +125,7 @@ def print_details(text: str, console: Console | None = None) -> None:
     for line in text.strip().splitlines()[-SHOWN_DETAILS:]:
         shown = f"  | {one_line(line)}"
         if console is None:
-            print(shown, file=sys.stderr)
+            to_stderr(shown)
         else:
             console.print(shown, markup=False)
 
@@ -216,4 +216,10 @@ def unicode_text(text: str) -> str:
 
 def fail(message: str) -> None:
     """One line on stderr."""
-    print(f"schedproof: {one_line(message)}", file=sys.stderr)
+    to_stderr(f"schedproof: {one_line(message)}")
+
+
+def to_stderr(line: str) -> None:
+    """Print it; where it cannot be written it is lost, and the exit code is what it is."""
+    with suppress(OSError):
+        print(line, file=sys.stderr, flush=True)

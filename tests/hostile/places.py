@@ -24,7 +24,6 @@ class Place(NamedTuple):
         stops: the command may be refused (exit code 2), or end with `also`.
         also: another exit code with which it may end.
         heard: what it prints can be read.
-        kept: what it writes can be seen afterwards.
         streams: of the process, in the place of pipes.
         before: done in the new process, before the command is there.
         mount: options of a file system of its own, in which the command runs; {size} is filled in.
@@ -36,7 +35,6 @@ class Place(NamedTuple):
     stops: bool = False
     also: int | None = None
     heard: bool = True
-    kept: bool = True
     streams: Mapping[str, Any] = PIPES
     before: Callable[[], None] | None = None
     mount: str = ""
@@ -118,13 +116,6 @@ def _ignores() -> None:
         signal.signal(one, signal.SIG_IGN)
 
 
-def _removed() -> None:
-    folder = os.getcwd()
-    os.makedirs(f"{folder}/gone")
-    os.chdir(f"{folder}/gone")
-    os.rmdir(f"{folder}/gone")
-
-
 def _masked() -> None:
     os.umask(0o777)
 
@@ -142,7 +133,7 @@ PLACES = {
     "no such locale, no such zone": Place({"LC_ALL": "xx_YY", "TZ": "No/Where"}),
     "no PATH": Place({"PATH": None}),
     "no environment": Place(dict.fromkeys(os.environ)),
-    "a terminal of one column": Place({"COLUMNS": "1", "LINES": "1", "FORCE_COLOR": "1"}),
+    "a terminal of one column": Place({"COLUMNS": "1", "LINES": "1"}),
     "a width that is no number": Place({"COLUMNS": "wide", "TERM": "no-such-terminal"}),
     "stdin closed": Place(before=_closed(0)),
     "stdout closed": Place(stops=True, heard=False, before=_closed(1)),
@@ -157,7 +148,6 @@ PLACES = {
     "a full disk": Place(stops=True, also=3, mount="size={size}"),
     "a disk with few files": Place(stops=True, also=3, mount="size=16m,nr_inodes=4"),
     "a read-only folder": Place(stops=True, also=3, mount="ro"),
-    "the folder is removed": Place(stops=True, kept=False, before=_removed),
     "a folder with a line break": Place(name=b"two\nlines; $(touch owned) 'quoted\""),
     "a folder that is no UTF-8": Place(stops=True, name=b"\xff\xfe"),
     "two at once": Place(stops=True, at_once=2),

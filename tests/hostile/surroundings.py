@@ -143,7 +143,7 @@ def _wrong(ended: Ended | None, place: Place, name: str, here: Path) -> list[str
         found.append(f"exit code {ended.code}, elsewhere {usual}: {ended.err[-300:]!r}")
     if ended.code == USAGE and place.heard and not _last(ended).startswith("schedproof: "):
         found.append(f"no error of ours: {ended.err[-300:]!r}")
-    if makes and place.kept and ended.code == usual and not [*here.rglob(makes)]:
+    if makes and ended.code == usual and not [*here.rglob(makes)]:
         found.append(f"exit code {ended.code}, and no {makes}")
     found += damaged(here)
     found += [

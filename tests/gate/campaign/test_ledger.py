@@ -219,8 +219,9 @@ def test_what_is_damaged_where_sqlite_quotes_it_is_refused(tmp_path: Path) -> No
         base.execute("PRAGMA journal_mode = DELETE")  # all of it in one file
     base.close()
     path.write_bytes(path.read_bytes().replace(b"failing", b"\xff\xfe(ling"))
-    with pytest.raises(LedgerError, match="damaged, and no text where it names what is"):
-        opened(path, write=False).__enter__()
+    told = pytest.raises(LedgerError, match="damaged, and no text where it names what is")
+    with told, opened(path, write=False) as ledger:
+        ledger.campaigns()
 
 
 def test_a_ledger_that_is_not_there_is_not_made_to_be_read(tmp_path: Path) -> None:
