@@ -189,8 +189,10 @@ $(VENV)/installed-mutation: $(VENV)/installed-test
 INPUTS ?= 1000000
 SEED ?= 0
 HOSTILE = cd $(CURDIR) && PYTHONPATH=. $(BIN)/python -m tests.hostile
-.PHONY: hostile hostile-inputs hostile-commands hostile-targets hostile-kills hostile-silence hostile-server
-hostile: hostile-inputs hostile-commands hostile-targets hostile-kills hostile-server hostile-silence
+.PHONY: hostile hostile-inputs hostile-commands hostile-targets hostile-kills hostile-silence hostile-server \
+	hostile-surroundings hostile-pages
+hostile: hostile-inputs hostile-commands hostile-targets hostile-kills hostile-surroundings \
+	hostile-pages hostile-server hostile-silence
 hostile-inputs: $(VENV)/installed-test
 	$(HOSTILE).inputs --inputs $(INPUTS) --seed $(SEED) --jobs $(JOBS) --write
 hostile-commands: $(VENV)/installed-test
@@ -201,6 +203,10 @@ hostile-kills: $(VENV)/installed-test
 	$(HOSTILE).kills --kills 600 --seed $(SEED) --jobs $(JOBS) --write
 hostile-silence: $(VENV)/installed-test
 	$(HOSTILE).silence --write
+hostile-surroundings: $(VENV)/installed-test
+	$(HOSTILE).surroundings --seed $(SEED) --jobs $(JOBS) --write
+hostile-pages: $(VENV)/installed-test
+	$(HOSTILE).pages --seeds 10000 --browser 50 --seed $(SEED) --write
 hostile-server: $(VENV)/installed-test
 	$(HOSTILE).server --requests 20000 --seed $(SEED) --write
 

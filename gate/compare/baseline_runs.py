@@ -15,13 +15,11 @@ from ...model.errors import InputError
 from ...model.faults import ConfigRefused, TargetFault
 from ...model.replies import Started
 from ...model.scenario import Scenario
-from ...model.systems import full_config
 from ...model.target import Target
 from ...properties.checking.difference import Difference
 from ...properties.checking.differential_target import Both
 from ...properties.checking.recording import Recorded, Recorder, RecordError
 from ...properties.checking.replay import replay
-from ...properties.checking.session import Session
 from ...properties.search.run import run_search
 from ...properties.search.state import Hooks, Search, SearchOptions, size
 from ..console import output
@@ -32,8 +30,7 @@ from ..judging.events import Progress
 from ..judging.profiles import PROFILES
 from ..judging.verdict import TargetInfo
 from ..targets import capabilities
-from ..targets.capabilities import SCALES, Subject
-from ..targets.setup import setup_of
+from ..targets.capabilities import Subject
 from .baseline import Header, Record, Writer
 from .context import BOTH_FAILED, Diff, book
 from .keeping import keep
@@ -96,21 +93,10 @@ def record(console: Console, asked: Recording, seed: int, file: Path) -> int:
 def _probe(asked: Recording) -> tuple[Started, list[str], Mapping[str, Any]]:
     """What the target says of itself, the scales that it takes, and what every configuration has:
     where it takes no scale as usual, the features that it refuses, at the values that it takes."""
-    started: Started | None = None
-    scales = []
-    for scale in SCALES:
-        if scale == "short" and "small" in scales:
-            continue  # as for a gate
-        try:
-            values = {**setup_of(asked.system).scales[scale], **asked.fixed}
-            config = full_config(asked.system, asked.revision, values)
-            started = Session(asked.target, asked.system, asked.revision, config, ()).started
-            scales.append(scale)
-        except (ConfigRefused, InputError):
-            continue
+    subject = Subject(asked.target, asked.system, asked.revision, (), asked.fixed)
+    scales, started, _ = capabilities.as_usual(subject)
     if started is not None:
         return started, scales, asked.fixed
-    subject = Subject(asked.target, asked.system, asked.revision, (), asked.fixed)
     probed = capabilities.probe(subject)
     return probed.started, probed.scales, probed.fixed[probed.scales[0]]
 

@@ -4,18 +4,14 @@ import time
 from collections import Counter
 from functools import partial
 
-from ...model.errors import InputError
 from ...model.faults import ConfigRefused, TargetBroken, TargetFault
-from ...model.systems import full_config
 from ...properties.checking.difference import HANG
-from ...properties.checking.session import Session
 from ...properties.search.run import run_search
 from ...properties.search.state import Hooks, Search, SearchOptions, StopSearch
 from ..console import interrupts
 from ..judging.events import Notice, Progress
 from ..targets import capabilities
-from ..targets.capabilities import SCALES, Subject
-from ..targets.setup import setup_of
+from ..targets.capabilities import Subject, as_usual
 from .context import Diff, book
 from .corpus import keep_long_ones, replay_corpus, replay_seeds
 from .keeping import keep_refused, keep_smallest
@@ -48,9 +44,10 @@ def run_diff(diff: Diff) -> None:
 def probe(diff: Diff) -> list[str]:
     """The scales whose configurations both take; where there is none, without the features that one
     of them refuses."""
-    scales, refusals = _as_usual(diff)
+    subject = Subject(diff.pair, diff.system, diff.revision, (), diff.fixed)
+    scales, _, refusals = as_usual(subject)
     if not scales:
-        scales, refusals = _feature_by_feature(diff), {}
+        scales, refusals = _feature_by_feature(diff, subject), {}
     diff.pair.refused.clear()  # a scale that one of them does not take is left out
     for scale, words in refusals.items():
         diff.report(Notice(f"scale {scale} left out: {words}"))
@@ -66,14 +63,14 @@ def probe(diff: Diff) -> list[str]:
     return scales
 
 
-def _feature_by_feature(diff: Diff) -> list[str]:
+def _feature_by_feature(diff: Diff, subject: Subject) -> list[str]:
     """The scales that both take with the features that both have; the others are fixed, and said.
 
     Raises:
         ConfigRefused: there is no such scale.
     """
     try:
-        probed = capabilities.probe(Subject(diff.pair, diff.system, diff.revision, (), diff.fixed))
+        probed = capabilities.probe(subject)
     except ConfigRefused as refusal:
         words = str(refusal).replace("the target refuses the configuration of every scale: ", "")
         raise ConfigRefused(f"there is no scale that both targets take: {words}") from None
@@ -81,24 +78,6 @@ def _feature_by_feature(diff: Diff) -> list[str]:
         diff.report(Notice(line.replace("the target refuses", "one of them refuses")))
     diff.fixed = probed.fixed[probed.scales[0]]
     return probed.scales
-
-
-def _as_usual(diff: Diff) -> tuple[list[str], dict[str, str]]:
-    """The scales that both take with what is usual, and why they do not take others."""
-    scales = []
-    refusals: dict[str, str] = {}
-    for scale in SCALES:
-        if scale == "short" and "small" in scales:
-            continue  # as for a gate
-        values = {**setup_of(diff.system).scales[scale], **diff.fixed}
-        try:
-            config = full_config(diff.system, diff.revision, values)
-            Session(diff.pair, diff.system, diff.revision, config, ())
-        except (ConfigRefused, InputError) as refusal:
-            refusals[scale] = str(refusal)
-        else:
-            scales.append(scale)
-    return scales, refusals
 
 
 def search_scale(diff: Diff, scale: str) -> None:

@@ -84,6 +84,36 @@ def probe(subject: Subject) -> Probed:
     return probed
 
 
+class Usual(NamedTuple):
+    """The scales that a target takes with what is usual, what it says of itself there (None where
+    it takes none), and by scale why it does not take the others."""
+
+    scales: list[str]
+    started: Started | None
+    refusals: dict[str, str]
+
+
+def as_usual(subject: Subject) -> Usual:
+    """Start the target once per scale.
+
+    Raises:
+        TargetFault: it does not start.
+    """
+    scales, refusals = list[str](), dict[str, str]()
+    started: Started | None = None
+    for scale in SCALES:
+        if scale == "short" and "small" in scales:
+            continue  # as `probe` does
+        try:
+            values = {**setup_of(subject.system).scales[scale], **subject.fixed}
+            started = _start(subject, values)
+        except (ConfigRefused, InputError) as refusal:
+            refusals[scale] = str(refusal)
+        else:
+            scales.append(scale)
+    return Usual(scales, started, refusals)
+
+
 class _Plainest(NamedTuple):
     """The plainest configuration of a scale that a target takes; with it what it refuses to be
     without (`instead`: key and value, `why`: its words)."""
