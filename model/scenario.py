@@ -8,15 +8,14 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
+from .counts import Count, Positive
 from .errors import InputError
 
 FORMAT: Literal["schedproof/scenario@1"] = "schedproof/scenario@1"
 
-# Bounds that no run reaches: beyond them a file is a mistake, not a scenario.
+# No run reaches it: beyond it a file is a mistake, not a scenario.
 StepNumber = Annotated[int, msgspec.Meta(ge=0, le=10**7)]
-Positive = Annotated[int, msgspec.Meta(ge=1, le=10**9)]
 Name = Annotated[str, msgspec.Meta(min_length=1)]
-Accepted = Annotated[int, msgspec.Meta(ge=0, le=10**9)]
 MOST_ACCEPTED = 1000
 Segment = tuple[Name, Positive]
 # What a request says to a connector, and what it says where it says nothing.
@@ -48,10 +47,10 @@ class Request(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     abort_at: StepNumber | None = None
     abort_inside: bool = False
     priority: int = 0
-    accepted: Annotated[tuple[Accepted, ...], msgspec.Meta(max_length=MOST_ACCEPTED)] = ()
-    external_tokens: Accepted = 0
+    accepted: Annotated[tuple[Count, ...], msgspec.Meta(max_length=MOST_ACCEPTED)] = ()
+    external_tokens: Count = 0
     load_steps: StepNumber = 0
-    load_fails_at: Accepted | None = None
+    load_fails_at: Count | None = None
     load_deferrals: StepNumber = 0
     send_steps: StepNumber | None = None
 

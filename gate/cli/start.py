@@ -73,7 +73,7 @@ def _internal(error: Exception) -> str:
 
 
 def _said(message: str, code: int) -> int:
-    with suppress(OSError):  # where nobody hears it, the code still says it
+    with suppress(OSError):  # the exit code still says it
         print(f"schedproof: {message}", file=sys.stderr, flush=True)
     return code
 

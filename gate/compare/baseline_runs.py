@@ -22,7 +22,7 @@ from ...properties.checking.recording import Recorded, Recorder, RecordError
 from ...properties.checking.replay import replay
 from ...properties.search.run import run_search
 from ...properties.search.state import Hooks, Search, SearchOptions, size
-from ..console import output
+from ..console import interrupts, output
 from ..console.exit_codes import CONFORMS
 from ..corpus.builtin_scenarios import builtin_scenarios, longest, seed_corpus
 from ..files.scenario_file import FileError, scenario_json
@@ -118,7 +118,9 @@ def _generated(asked: Recording, scale: str, seed: int) -> Iterator[Scenario]:
     options = SearchOptions(
         asked.target, asked.system, asked.revision, (), scale, BOTH_FAILED, fixed=asked.fixed
     )
-    run_search(Search(options, Hooks(ended=note)), PROFILES[asked.profile_name].examples, seed, 0)
+    search = Search(options, Hooks(watch=lambda _: interrupts.check(), ended=note))
+    with interrupts.instead():
+        run_search(search, PROFILES[asked.profile_name].examples, seed, 0)
     yield from found.values()
 
 

@@ -204,6 +204,7 @@ def _explored(
             if not run.checked:
                 continue
             for one in run.exploration.run():
+                interrupts.check()
                 if one.transitions > MAX_TRANSITIONS:
                     break
             explored = [one for one in run.explored().found if one.rule == rule]
@@ -224,7 +225,8 @@ def _sampled(asked: Generating, rule: str, seed: int) -> Candidate | None:
         predicates=witness_predicates(asked.system, rule),
     )
     search = Search(options, Hooks(watch=lambda _: interrupts.check()))
-    run_search(search, EXAMPLES, seed, SHRINK_RUNS)
+    with interrupts.instead():
+        run_search(search, EXAMPLES, seed, SHRINK_RUNS)
     if search.failure is None:
         return None
     return Candidate(search.failure[0], "hypothesis", f"sample (seed {seed})")

@@ -6,8 +6,8 @@ from typing import Annotated, Any, Literal
 import msgspec
 
 from ..config import convert
+from ..counts import MOST, Positive
 
-Positive = Annotated[int, msgspec.Meta(ge=1)]
 ROOM = 131_072  # tokens: what the model does where a bound is left to the scheduler
 SLOTS = 32
 
@@ -23,7 +23,7 @@ class GenericConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
     num_blocks: Positive | None = None
     max_num_seqs: Positive | None = 8
     max_num_batched_tokens: Positive | None = 512
-    max_model_len: Annotated[int, msgspec.Meta(ge=2)] | None = 2048
+    max_model_len: Annotated[int, msgspec.Meta(ge=2, le=MOST)] | None = 2048
     enable_chunked_prefill: bool = True
     enable_prefix_caching: bool = False
     order: Literal["fcfs", "any"] = "fcfs"

@@ -1,15 +1,13 @@
 """LLMServingSim's parameters, in its own terms, with the defaults of the scenario format."""
 
 from collections.abc import Mapping
-from typing import Annotated, Any
+from typing import Any
 
 import msgspec
 
 from ..config import convert
+from ..counts import Count, Positive
 from ..errors import InputError
-
-Positive = Annotated[int, msgspec.Meta(ge=1)]
-Count = Annotated[int, msgspec.Meta(ge=0)]
 
 REVISIONS = ("documented", "head")
 

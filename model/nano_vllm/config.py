@@ -6,11 +6,11 @@ from typing import Annotated, Any
 import msgspec
 
 from ..config import convert
+from ..counts import MOST, Positive
 
 REVISIONS = ("documented", "0.2.0")
-Count = Annotated[int, msgspec.Meta(ge=1)]
 # A sequence gets a new block where its length leaves the remainder 1: never with blocks of one.
-BlockSize = Annotated[int, msgspec.Meta(ge=2)]
+BlockSize = Annotated[int, msgspec.Meta(ge=2, le=MOST)]
 
 
 class NanoConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -21,9 +21,9 @@ class NanoConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     """
 
     block_size: BlockSize = 256
-    num_blocks: Count = 64
-    max_num_seqs: Count = 512
-    max_num_batched_tokens: Count = 16384
+    num_blocks: Positive = 64
+    max_num_seqs: Positive = 512
+    max_num_batched_tokens: Positive = 16384
 
 
 def read_config(values: Mapping[str, Any], revision: str) -> NanoConfig:

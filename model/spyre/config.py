@@ -1,14 +1,13 @@
 """Spyre's parameters, in its own terms, with the defaults of the scenario format."""
 
 from collections.abc import Mapping
-from typing import Annotated, Any
+from typing import Any
 
 import msgspec
 
 from ..config import convert
+from ..counts import Positive
 from ..errors import InputError
-
-Positive = Annotated[int, msgspec.Meta(ge=1)]
 
 REVISIONS = ("sound", "documented", "2.1.2", "2.5.2")
 

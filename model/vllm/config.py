@@ -7,10 +7,9 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from ..config import convert
+from ..counts import Count, Positive
 from ..errors import InputError
 
-Positive = Annotated[int, msgspec.Meta(ge=1)]
-Count = Annotated[int, msgspec.Meta(ge=0)]
 Share = Annotated[float, msgspec.Meta(ge=0, lt=1)]
 
 REVISIONS = ("documented",)

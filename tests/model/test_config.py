@@ -6,7 +6,10 @@ import msgspec
 import pytest
 
 from schedproof.model.config import convert
+from schedproof.model.counts import MOST
 from schedproof.model.errors import InputError
+from schedproof.model.systems import full_config, resolve_revision
+from schedproof.spec.systems import SYSTEMS
 
 
 class Sizes(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -66,3 +69,14 @@ def test_of_a_long_value_60_characters_are_shown() -> None:
 
 def test_the_error_stands_for_itself() -> None:
     assert refusal({"size": 4}).__suppress_context__
+
+
+@pytest.mark.parametrize("system", SYSTEMS)
+def test_no_system_has_a_number_that_no_run_reaches(system: str) -> None:
+    # The step after it would tell of so many free blocks that the target would be blamed.
+    revision = resolve_revision(system, None)
+    sizes = {key for key, value in full_config(system, revision, {}).items() if type(value) is int}
+    assert "block_size" in sizes
+    for key in (*sizes, "num_blocks"):
+        with pytest.raises(InputError, match=f"{key}: {MOST + 1}: Expected `int`.* <= {MOST}"):
+            full_config(system, revision, {key: MOST + 1})
