@@ -2,7 +2,7 @@
 
 FILE is a scenario in docs/figures, or a path from the root of the repository; TARGET is `model`, or
 `model:` and a release whose formula admits; STEP is where it opens. The figure is a page of its
-own, as `schedproof show` writes it; all share one plotly.min.js.
+own, as `schedproof show` writes it.
 """
 
 import re
@@ -14,7 +14,6 @@ from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 from mkdocs.utils import get_relative_url
-from plotly.offline import get_plotlyjs
 
 from schedproof.gate.files.scenario_file import read_scenario
 from schedproof.gate.targets.factory import opened
@@ -24,7 +23,6 @@ from schedproof.gate.web.show.recording import recorded
 
 ROOT = Path(__file__).resolve().parents[2]
 MARKER = re.compile(r"<!-- figure: (\S+) \| (\S+) \| (\d+) \| (.+?) -->", re.DOTALL)
-PLOTLY = "plotly.min.js"
 
 
 class Figure(NamedTuple):
@@ -58,8 +56,6 @@ def on_files(files: Files, config: MkDocsConfig, **_: Any) -> Files:
         text = one.path.read_text(encoding="utf-8")
         files.append(File.generated(config, f"runs/{name}.html", content=drawn(one)))
         files.append(File.generated(config, f"runs/{name}.json", content=text))
-    if figures:
-        files.append(File.generated(config, f"runs/{PLOTLY}", content=get_plotlyjs()))
     return files
 
 
@@ -89,7 +85,7 @@ def drawn(one: Figure) -> str:
     """The page of a figure."""
     scenario = read_scenario(one.path)
     with opened(parse_target(one.target), offline=True) as target:
-        return page_of(recorded(scenario, target.target), PLOTLY)
+        return page_of(recorded(scenario, target.target))
 
 
 def _figure(found: re.Match[str]) -> Figure:

@@ -2,7 +2,6 @@
 
 import shlex
 from collections.abc import Callable
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated
 
@@ -55,9 +54,6 @@ def command_of(run: Callable[[list[str]], int]) -> Callable[..., None]:
         out.mkdir(exist_ok=True)
         console = output.make_console()
         for says, line in SCENES:
-            if line.startswith("show ") and find_spec("plotly") is None:
-                output.say(console, "left out: a page of the run; pip install plotly")
-                continue
             words = [word.replace("OUT", str(out)) for word in shlex.split(line)]
             console.rule()
             console.print(says, style="bold", markup=False)

@@ -26,7 +26,6 @@ from ..reports.options import ReportOptions, check_report_options, reporters
 from ..reports.outcome import UNTIL_THEN
 from ..targets.limits import MEMORY_LIMIT
 from ..targets.target_spec import TargetSpec
-from ..web.show.page import check_plotly
 from .opening import open_first
 from .options import (
     ClassPath,
@@ -120,8 +119,6 @@ def command(
     ] = 1,
 ) -> None:
     """Judge a scheduler: replay known scenarios, search for new ones, give a verdict per rule."""
-    if open_page:
-        check_plotly()
     use_rules(own_rules)
     spec = named_target(context, target, path, scheduler_cls)
     check_limits(step_limit, memory_limit)

@@ -22,7 +22,7 @@ from ..judging.rule_choice import judged_by
 from ..targets.factory import opened
 from ..targets.limits import MEMORY_LIMIT, STEP_LIMIT, replay_options
 from ..traces.source import GZIP, opened_trace
-from ..web.show.page import check_plotly, page
+from ..web.show.page import page
 from ..web.show.recording import recorded
 from ..web.show.trace_recording import recorded_trace
 from .check_trace import check_rules
@@ -43,7 +43,7 @@ from .project import from_project, left_out, named_target
 SUFFIX = ".html"
 # No scenario has such a key, and each line of a trace has one.
 OPERATION = re.compile(rb'\s*\{.*"(op|ok)"\s*:')
-LARGE = 6_000_000  # bytes; plotly.js alone is 4.7 million
+LARGE = 3_000_000  # bytes
 
 
 def command(
@@ -81,7 +81,6 @@ def command(
     check_limits(step_limit, memory_limit)
     page_file = out or Path(page_name(file))
     check_page(page_file, file)
-    check_plotly()
     console = output.make_console()
     if is_trace(file):
         asked = None if from_project(context, "target") else target

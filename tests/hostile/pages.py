@@ -40,7 +40,6 @@ from .table import written
 MARK = "<!-- make hostile: pages -->"
 TOKEN = "0123456789abcdef"
 IDS = 8
-SHARED = "plotly.min.js"
 FRAGMENTS = (
     *("<script>owned()</script>", "</script>", "<img src=x onerror=owned()>", "</style>"),
     *('" onmouseover="owned()', "' autofocus onfocus='owned()", "<svg onload=owned()>", "</title>"),
@@ -107,7 +106,7 @@ def shown(ids: Sequence[str]) -> str:
     target.names = ids
     rules = select(reported.RULES, ["ALL-R03"])
     run = recorded(reported.scenario(ids), target, rules, name=ids[0])
-    return page(run, SHARED)
+    return page(run)
 
 
 def _junit(ids: Sequence[str]) -> Any:
@@ -186,14 +185,11 @@ def attacked(kind: str, seed: int) -> list[str]:
 
 def in_browser(seeds: Sequence[int]) -> tuple[int, list[str]]:
     """Pages that Chromium opened, of runs and by hand, and what ran or went wrong there."""
-    from plotly.offline import get_plotlyjs
-
     from schedproof.tests.gate.web.base.browser import browser
 
     opened, wrong = 0, list[str]()
     with tempfile.TemporaryDirectory() as place, browser() as one:
         folder = Path(place)
-        (folder / SHARED).write_text(get_plotlyjs(), encoding="utf-8")
         for seed in seeds:
             file = folder / f"{seed}.html"
             file.write_text(shown(names(seed)), encoding="utf-8")

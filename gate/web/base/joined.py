@@ -12,7 +12,7 @@ from ...console import output
 
 # Nothing is loaded from anywhere; a page that is served may ask its own server.
 POLICY = (
-    "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'{script}; "
+    "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; "
     "img-src data:; connect-src {connect}; base-uri 'none'; form-action 'none'"
 )
 
@@ -33,9 +33,9 @@ def filled(name: str, values: Mapping[str, Any], scripts: Sequence[str], allowed
     return _templates().get_template(f"{name}.html").render({**own, **values})
 
 
-def policy(*, connect: str = "'none'", script: str = "") -> str:
-    """What a page may do: ask `connect`, and load scripts from `script` beside its own."""
-    return POLICY.format(connect=connect, script=script and f" {script}")
+def policy(*, connect: str = "'none'") -> str:
+    """What a page may do: ask `connect`."""
+    return POLICY.format(connect=connect)
 
 
 def _templates() -> Environment:

@@ -2,7 +2,7 @@
 
 const run = await unpacked(document.getElementById("data").textContent);
 const last = Math.max(run.steps - 1, 0);
-const chosen = { step: 0, request: -1, rule: -1, whole: false };
+const chosen = { step: 0, request: -1, rule: -1, whole: false, fromZero: false };
 
 const STATE_WORDS = {
   waiting: "waiting",

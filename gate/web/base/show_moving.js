@@ -57,11 +57,15 @@ for (const button of document.querySelectorAll("#buttons button")) {
 byId("zoom").addEventListener("click", () => { chosen.whole = !chosen.whole; drawGrid(chosen.step); });
 addEventListener("keydown", pressed);
 addEventListener("hashchange", () => { if (fromFragment() !== null) go(fromFragment()); });
-addEventListener("resize", () => drawGrid(chosen.step));
-matchMedia("(prefers-color-scheme: dark)").addEventListener("change", drawPictures);
+byId("near").addEventListener("click", () => { chosen.fromZero = !chosen.fromZero; drawPictures(); });
+let resized = 0;
+addEventListener("resize", () => {
+  drawGrid(chosen.step);
+  clearTimeout(resized);
+  resized = setTimeout(drawPictures, 100);
+});
 chosen.step = Math.min(fromFragment() ?? run.opens, last);
 drawLegend();
 draw();
 document.documentElement.dataset.ready = "yes";
-if (document.readyState === "complete") drawPictures();
-else addEventListener("load", drawPictures);
+drawPictures();

@@ -8,7 +8,6 @@ import pytest
 
 from schedproof.gate.cli.show import page_name, size_told
 from schedproof.gate.files.scenario_file import scenario_json
-from schedproof.gate.web.show import page as pages
 
 from ...command_line import Run
 from ..trace_build import recorded, request, scenario, text
@@ -18,7 +17,6 @@ from ..trace_build import recorded, request, scenario, text
 def _folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A working folder with a scenario, and a page that is small."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(pages, "_plotly", lambda plotly: "")
     Path("s.json").write_text(scenario_json(scenario()), encoding="utf-8")
 
 
@@ -47,7 +45,7 @@ def test_a_broken_rule_names_a_command_that_shows_it(run: Run) -> None:
     assert "schedproof replay &#39;of it.json&#39; --rule SPY-R07 --step-limit 5" in page
 
 
-@pytest.mark.parametrize(("size", "reported"), [(6_000_000, ""), (7_250_000, "7.2 MB")])
+@pytest.mark.parametrize(("size", "reported"), [(3_000_000, ""), (3_250_000, "3.2 MB")])
 def test_a_page_that_is_slow_to_open_says_so(size: int, reported: str) -> None:
     assert reported in size_told(size)
     assert bool(size_told(size)) == bool(reported)
@@ -109,13 +107,3 @@ def test_a_target_that_breaks_the_protocol_leaves_no_page(run: Run) -> None:
     assert result.code in (2, 3)
     assert len(result.err.splitlines()) == 1
     assert not [*Path().glob("*.html")]
-
-
-def test_without_plotly_there_is_one_line_before_the_run(
-    run: Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(pages, "find_spec", lambda name: None)
-    result = run("show", "s.json")
-    assert result.code == 2
-    assert result.err.endswith("valid: pip install plotly\n")
-    assert len(result.err.splitlines()) == 1

@@ -1,5 +1,6 @@
 """Parts in processes: the same verdict for every number of them, and one fault for all."""
 
+from contextlib import nullcontext, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -7,6 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from schedproof.gate.judging import parts
 from schedproof.gate.judging.context import GateOptions
 from schedproof.gate.judging.deviations import Deviations
 from schedproof.gate.judging.events import Event, Found, Progress
@@ -74,3 +76,19 @@ def test_a_target_that_breaks_the_protocol_gives_one_fault(tmp_path: Path) -> No
     assert several == alone
     assert alone["exit_code"] == 3
     assert alone["fault"]
+
+
+@pytest.mark.parametrize("told", [True, False])
+def test_what_a_search_raises_when_it_is_told_to_leave_is_no_error(
+    monkeypatch: pytest.MonkeyPatch, told: bool
+) -> None:
+    def left_between_two_steps(pipe: Any, packed: bytes) -> None:
+        with suppress(SystemExit):
+            parts._leave(0, None) if told else None
+        raise AssertionError
+
+    monkeypatch.setattr(parts, "_leaving", False)
+    monkeypatch.setattr(parts, "_run_part", left_between_two_steps)
+    pipe: Any = None
+    with nullcontext() if told else pytest.raises(AssertionError):
+        parts._work(pipe, b"")

@@ -3,7 +3,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from plotly.offline import get_plotlyjs
 
 from schedproof.gate.web.show.page import page
 from schedproof.gate.web.show.recording import Run
@@ -18,27 +17,16 @@ def browser() -> Iterator[Any]:
         yield one
 
 
-@pytest.fixture(scope="session")
-def shared_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with a plotly.min.js that all pages in it share."""
-    folder = tmp_path_factory.mktemp("pages")
-    (folder / "plotly.min.js").write_text(get_plotlyjs(), encoding="utf-8")
-    return folder
-
-
 @pytest.fixture
-def show(browser: Any, shared_folder: Path) -> Iterator[Callable[..., Any]]:
+def show(browser: Any, tmp_path: Path) -> Iterator[Callable[..., Any]]:
     """Opens the page of a run. No error may come up, and nothing is asked of a network."""
     errors: list[str] = []
     asked: list[str] = []
     contexts = []
 
-    def opened(
-        run: Run, fragment: str = "", *, width: int = 1280, scheme: str = "light", **options: Any
-    ) -> Any:
-        file = shared_folder / f"{run.name}-{len(options)}.html"
-        if not file.exists():
-            file.write_text(page(run, **({"plotly": "plotly.min.js"} | options)), encoding="utf-8")
+    def opened(run: Run, fragment: str = "", *, width: int = 1280, scheme: str = "light") -> Any:
+        file = tmp_path / f"{run.name}.html"
+        file.write_text(page(run), encoding="utf-8")
         context = browser.new_context(
             viewport={"width": width, "height": 900}, color_scheme=scheme, offline=True
         )
@@ -56,6 +44,4 @@ def show(browser: Any, shared_folder: Path) -> Iterator[Callable[..., Any]]:
     for context in contexts:
         context.close()
     assert errors == []
-    assert [
-        url for url in asked if not url.startswith((f"{shared_folder.as_uri()}/", "data:"))
-    ] == []
+    assert [url for url in asked if not url.startswith((f"{tmp_path.as_uri()}/", "data:"))] == []

@@ -1,5 +1,6 @@
 """The page in a browser: what it shows is what the trace says, a request that asks and how."""
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -217,7 +218,7 @@ def test_a_volumetric_counterexample_at_production_scale_opens_where_it_broke(
     assert other.locator("td").first.text_content() == "held, exercised"
     assert row.locator("td").first.text_content() == "held"
     tab.wait_for_selector("html[data-pictures]", state="attached")
-    assert tab.locator("figure:visible .main-svg").count() > 0
+    assert tab.locator("figure:visible .chart").count() == 4
 
 
 @pytest.mark.slow
@@ -262,7 +263,7 @@ def test_names_are_names_in_the_pictures_too(show: Callable[..., Any]) -> None:
     run = runs.odd_names()
     tab = show(run)
     tab.wait_for_selector("html[data-pictures]", state="attached")
-    shown = tab.locator("#tkv .legendtext").all_text_contents()
+    shown = tab.locator("#tkv .legend li").all_text_contents()
     assert [name for name in shown if name not in ("max-tkv", "jump")] == [
         one.id if len(one.id) < 15 else f"{one.id[:13]}…" for one in run.scenario.requests
     ]
@@ -272,20 +273,50 @@ def test_names_are_names_in_the_pictures_too(show: Callable[..., Any]) -> None:
 
 
 @pytest.mark.slow
-def test_a_narrow_legend_does_not_scroll_over_the_bars(show: Callable[..., Any]) -> None:
-    tab = show(runs.pauses(), width=400)
+def test_a_click_on_a_picture_goes_to_the_step_and_the_pointer_is_told_what_is_there(
+    show: Callable[..., Any],
+) -> None:
+    run = runs.pauses()
+    tab = show(run)
     tab.wait_for_selector("html[data-pictures]", state="attached")
-    bar = tab.locator("#timeline .scrollbar").first
-    assert tab.locator("#timeline .legendtext").count() > 4
-    assert bar.evaluate("one => Number(one.getAttribute('height'))") == 0
+    bar = tab.locator("#timeline rect[data-says^='b: decode, step']").nth(3)
+    said = bar.get_attribute("data-says")
+    bar.hover()
+    assert tab.locator("#timeline .tip").text_content() == said
+    bar.click()
+    step = int(re.findall(r"steps? (\d+)", said)[0])
+    assert step_of(tab) == step > 3
+    assert run.steps[step].scheduled["b"] > 0
+    # The end of the line of max-tkv: the number of the last decode step.
+    tab.locator("#tkv .chart").scroll_into_view_if_needed()
+    box = tab.locator("#tkv .chart").bounding_box()
+    end = tab.locator("#tkv .chart .curve").first.evaluate(
+        "one => { const at = one.getPointAtLength(one.getTotalLength()); return [at.x, at.y]; }"
+    )
+    tab.mouse.move(box["x"] + end[0], box["y"] + end[1])
+    told = tab.locator("#tkv .tip").text_content()
+    [tkv, at] = [
+        int(one.replace(",", "")) for one in re.findall(r"tkv ([\d,]+) in step (\d+)", told)[0]
+    ]
+    assert run.steps[at].tkv == tkv
+    tab.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] - 60)
+    assert not tab.locator("#tkv .tip").is_visible()
 
 
 @pytest.mark.slow
-def test_a_page_with_plotly_in_it_asks_for_nothing(show: Callable[..., Any]) -> None:
-    tab = show(runs.crash(), plotly="inline")
+def test_where_a_limit_is_exceeded_by_little_the_axis_is_cut_and_says_so(
+    show: Callable[..., Any],
+) -> None:
+    tab = show(runs.volume())
     tab.wait_for_selector("html[data-pictures]", state="attached")
-    assert tab.evaluate("Plotly.version")
-    assert tab.locator("#timeline .main-svg").count() > 0
+    near = tab.locator("#near")
+    assert near.text_content() == "the axis is cut: show it from 0"
+
+    ticks = tab.locator("#volume .tick")
+    assert ticks.all_text_contents().count("0") == 1  # of the steps
+    near.click()
+    tab.wait_for_selector("#near:has-text('show what is near the limit')")
+    assert ticks.all_text_contents().count("0") == 2
 
 
 @pytest.mark.slow

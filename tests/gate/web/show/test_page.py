@@ -12,12 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from schedproof.gate.console.sanitize import one_line
-from schedproof.gate.web.show import page as pages
 from schedproof.gate.web.show.page import page
 from schedproof.gate.web.show.payload import opens_at, packed
 from schedproof.gate.web.show.recording import Run, recorded
 from schedproof.gate.web.show.segments import Changes, Line
-from schedproof.model.errors import InputError
 from schedproof.model.scenario import Request, Scenario
 from schedproof.model.target import ModelTarget
 from schedproof.properties.checking.replay import replay
@@ -27,13 +25,12 @@ from ...reported import HOSTILE
 from ...trace_build import SMALL
 from . import runs
 
-LARGEST = 6_000_000  # characters
-SHARED = "plotly.min.js"
+LARGEST = 600_000  # bytes, of a thousand steps and more
 
 
 def unpacked(run: Run) -> dict[str, Any]:
     """What the script of a page is given."""
-    [text] = re.findall(r'<script id="data" type="text/plain">(.*?)</script>', page(run, SHARED))
+    [text] = re.findall(r'<script id="data" type="text/plain">(.*?)</script>', page(run))
     data: dict[str, Any] = json.loads(gzip.decompress(base64.b64decode(text)))
     return data
 
@@ -151,18 +148,13 @@ def test_a_page_opens_where_a_rule_broke_or_a_request_lost_its_place_or_at_the_f
 def test_a_page_loads_nothing_and_is_small() -> None:
     whole = page(runs.volume())
     assert len(whole.encode()) < LARGEST
-    without = page(runs.volume(), SHARED)
-    assert len(without) < LARGEST / 10
     assert "default-src 'none'" in whole
     assert "script-src 'unsafe-inline';" in whole
-    assert re.findall(r"(?:src|href|action)\s*=\s*[\"']?([^\"'\s>]+)", without) == [
-        "data:,",
-        SHARED,
-    ]
-    own = without.replace("http://www.w3.org/2000/svg", "").replace("http-equiv", "")
+    assert re.findall(r"(?:src|href|action)\s*=\s*[\"']?([^\"'\s>]+)", whole) == ["data:,"]
+    own = whole.replace("http://www.w3.org/2000/svg", "").replace("http-equiv", "")
     assert "http" not in own
     assert not re.findall(r"\b(?:fetch|XMLHttpRequest|WebSocket|import)\s*\(", own)
-    assert whole.count("<script>") == 2
+    assert whole.count("<script>") == 1
 
 
 def test_the_same_run_gives_the_same_page() -> None:
@@ -176,16 +168,9 @@ def test_names_of_others_are_text() -> None:
     )
     hostile = Scenario(system="spyre", revision="sound", config=SMALL, requests=requests)
     run = recorded(hostile, name="</title><script>alert(1)</script>\n")
-    text = page(run, SHARED)
+    text = page(run)
     assert "<script>alert(1)" not in text
     assert "<title>&lt;/title&gt;&lt;script&gt;alert(1)&lt;/script&gt; </title>" in text
     assert unpacked(run)["ids"] == [one_line(name) for name in HOSTILE]
     assert "\u202e" in "".join(HOSTILE)
     assert "\u202e" not in json.dumps(unpacked(run), ensure_ascii=False)
-
-
-def test_without_plotly_there_is_one_clear_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pages, "find_spec", lambda name: None)
-    with pytest.raises(InputError, match="pip install plotly"):
-        page(runs.crash())
-    assert SHARED in page(runs.crash(), SHARED)
