@@ -206,7 +206,7 @@ hostile-silence: $(VENV)/installed-test
 hostile-surroundings: $(VENV)/installed-test
 	$(HOSTILE).surroundings --seed $(SEED) --jobs $(JOBS) --write
 hostile-pages: $(VENV)/installed-test
-	$(HOSTILE).pages --seeds 10000 --browser 50 --seed $(SEED) --write
+	$(HOSTILE).pages --seeds 3000 --browser 50 --seed $(SEED) --write
 hostile-server: $(VENV)/installed-test
 	$(HOSTILE).server --requests 20000 --seed $(SEED) --write
 
