@@ -215,7 +215,7 @@ def _leave(_: int, frame: FrameType | None) -> None:
 
 
 def _work(pipe: Connection, packed: bytes) -> None:
-    """Run one part in this process, until it ends or is told to leave."""
+    """Run one part in this process, until it ends or has to leave."""
     try:
         _run_part(pipe, packed)
     except Exception:  # Hypothesis, left between two of its own steps, raises an AssertionError
