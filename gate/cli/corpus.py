@@ -25,7 +25,7 @@ from ..corpus.generate import generate as write_generated
 from ..corpus.listing import builtin_lines, counted, row
 from ..corpus.listing import line as entry_line
 from ..corpus.replay import rule_ids
-from ..files.scenario_file import FileError, write_whole
+from ..files.scenario_file import FileError
 from ..files.writing import write
 from ..judging.hypothesis_home import set_hypothesis_home
 from ..targets.factory import opened
@@ -268,7 +268,7 @@ def export(
     if out is None:
         typer.echo(text, nl=False)
         return
-    write_whole(out, text)
+    write(out, text.encode())
     output.say(output.make_console(), f"{out}: {counted(len(there))}")
 
 

@@ -5,15 +5,13 @@ every answer of the target, and an end that says how many there are. Written who
 read and written a line at a time.
 """
 
-import contextlib
 import gzip
 import json
-import os
 import zlib
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Literal, TypeVar
+from typing import Any, BinaryIO, Literal, TypeVar
 
 import msgspec
 
@@ -23,6 +21,7 @@ from ...model.systems import resolve_revision
 from ...properties.checking.recording import Answer
 from ..files.reading import check_regular
 from ..files.scenario_file import FileError, scenario_json, scenario_of
+from ..files.writing import told, whole
 from ..judging.verdict import TargetInfo
 
 FORMAT: Literal["schedproof/baseline@1"] = "schedproof/baseline@1"
@@ -63,25 +62,12 @@ class End(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Writer:
-    """A baseline on its way: the file appears when it is left without an error."""
+    """A baseline on its way."""
 
-    def __init__(self, path: Path, header: Header) -> None:
-        """Begin beside the place.
-
-        Raises:
-            FileError: it cannot be written to.
-        """
+    def __init__(self, path: Path, file: BinaryIO) -> None:
         self._path = path
-        self._partial = path.with_name(f"{path.name}.{os.getpid()}.partial")
-        self._header = header
+        self._file = file
         self.records = 0
-
-    def __enter__(self) -> "Writer":
-        with self._told():
-            self._raw = self._partial.open("wb")
-            self._file = gzip.GzipFile("", "wb", 6, self._raw, mtime=0)
-            self._line(self._header)
-        return self
 
     def record(self, engine: str, scale: str, scenario: Scenario, answers: list[Answer]) -> None:
         """One more scenario.
@@ -90,38 +76,34 @@ class Writer:
             FileError: the file cannot be written to.
         """
         plain = json.loads(scenario_json(scenario))
-        self._line(Record(engine, scale, plain, answers))
+        self.line(Record(engine, scale, plain, answers))
         self.records += 1
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        try:
-            with self._told():
-                if kind is None:
-                    self._line(End(self.records))
-                self._file.close()
-                self._raw.close()
-                if kind is None:
-                    self._partial.replace(self._path)
-        finally:
-            with contextlib.suppress(OSError):
-                self._raw.close()
-                self._partial.unlink(missing_ok=True)
-
-    def _line(self, value: Any) -> None:
-        with self._told():
+    def line(self, value: Any) -> None:
+        """One more line, of any kind."""
+        with told(self._path):
             self._file.write(msgspec.json.encode(value) + b"\n")
 
-    @contextlib.contextmanager
-    def _told(self) -> Iterator[None]:
+
+@contextmanager
+def writer(path: Path, header: Header) -> Iterator[Writer]:
+    """A baseline whose file appears where this is left without an error.
+
+    Raises:
+        FileError: it cannot be written to.
+    """
+    with whole(path) as place:
+        with told(path):
+            raw = place.open("wb")
+        file: Any = gzip.GzipFile("", "wb", 6, raw, mtime=0)
         try:
-            yield
-        except OSError as error:
-            raise FileError(f"{self._path}: cannot be written to ({error.strerror})") from None
+            one = Writer(path, file)
+            one.line(header)
+            yield one
+            one.line(End(one.records))
+        finally:
+            with told(path), raw, file:
+                pass  # what is buffered is written
 
 
 def read_baseline(path: Path) -> tuple[Header, Iterator[tuple[int, Record, Scenario]]]:

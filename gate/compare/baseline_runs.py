@@ -31,7 +31,8 @@ from ..judging.profiles import PROFILES
 from ..judging.verdict import TargetInfo
 from ..targets import capabilities
 from ..targets.capabilities import Subject
-from .baseline import Header, Record, Writer
+from .baseline import Header, Record
+from .baseline import writer as written
 from .context import BOTH_FAILED, Diff, book
 from .keeping import keep
 
@@ -66,7 +67,7 @@ def record(console: Console, asked: Recording, seed: int, file: Path) -> int:
     )
     began = time.monotonic()
     steps = 0
-    with Writer(file, header) as writer, console.status("") as status:
+    with written(file, header) as writer, console.status("") as status:
         for engine, scale, scenarios in (
             ("corpus", "production", _corpus(asked, builtin_scenarios(asked.system))),
             *(("corpus", one, _corpus(asked, seed_corpus(asked.system, one))) for one in scales),

@@ -1,10 +1,8 @@
 """Scenario files: reading with one clear error, writing without leaving half a file."""
 
-import contextlib
 import hashlib
 import json
 import math
-import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,6 +14,7 @@ from ...model.scenario import FORMAT, TO_CONNECTOR, Expectation, Request, Scenar
 from ...model.systems import full_config, resolve_revision
 from .reading import FileError as FileError  # also for modules that read scenarios
 from .reading import read_text
+from .writing import write
 
 MAX_BYTES = 64 * 1024 * 1024
 
@@ -81,7 +80,7 @@ def write_scenario(scenario: Scenario, folder: Path, rule: str) -> Path:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise FileError(f"{folder}: cannot be written to ({error.strerror})") from None
-    write_whole(path, scenario_json(scenario))
+    write(path, scenario_json(scenario).encode())
     return path
 
 
@@ -92,22 +91,6 @@ def file_name(scenario: Scenario, rule: str) -> str:
     ]
     identity = json.dumps([scenario.system, scenario.revision, scenario.config, runs])
     return f"{rule}-{hashlib.sha256(identity.encode()).hexdigest()[:10]}.json"
-
-
-def write_whole(path: Path, text: str) -> None:
-    """Write a file that appears whole or not at all.
-
-    Raises:
-        FileError: its folder cannot be written to.
-    """
-    partial = path.with_name(f"{path.stem}.{os.getpid()}.partial")
-    try:
-        partial.write_text(text, encoding="utf-8")
-        partial.replace(path)
-    except OSError as error:
-        with contextlib.suppress(OSError):
-            partial.unlink()
-        raise FileError(f"{path.parent}: cannot be written to ({error.strerror})") from None
 
 
 def _load(path: Path) -> Any:

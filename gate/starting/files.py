@@ -15,7 +15,8 @@ from ...model.systems import config_keys, full_config, make_model
 from ...spec.catalogue import load
 from ...spec.systems import SYSTEMS
 from ..files.project_file import FILE, read_project
-from ..files.scenario_file import FileError, write_whole
+from ..files.reading import FileError
+from ..files.writing import write
 
 GENERIC = "generic"
 NO_ADDRESS = "Where schedproof comes from: its repository, or a wheel that is checked in."
@@ -51,7 +52,7 @@ def write_files(folder: Path, system: str, revision: str) -> list[Written]:
             path.parent.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise FileError(f"{path.parent}: cannot be made ({error.strerror})") from None
-        write_whole(path, text)
+        write(path, text.encode())
         written.append(Written(path, kept=False))
     return written
 

@@ -6,7 +6,8 @@ from typing import Any
 from schedproof.gate.corpus import folder as corpus_folder
 from schedproof.gate.corpus.folder import FoundOn, Origin
 from schedproof.gate.corpus.replay import expecting
-from schedproof.gate.files.scenario_file import scenario_json, write_whole
+from schedproof.gate.files.scenario_file import scenario_json
+from schedproof.gate.files.writing import write
 from schedproof.model.scenario import Request, Scenario
 from schedproof.model.systems import full_config
 
@@ -36,7 +37,7 @@ def calm() -> Scenario:
 def written(path: Path, scenario: Scenario) -> Path:
     """The scenario in a file."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    write_whole(path, scenario_json(scenario))
+    write(path, scenario_json(scenario).encode())
     return path
 
 

@@ -1,0 +1,79 @@
+"""A file appears whole or not at all, and takes the place of nothing but a file."""
+
+import os
+import stat
+from pathlib import Path
+
+import pytest
+
+from schedproof.gate.compare.baseline import Header, writer
+from schedproof.gate.files.scenario_file import FileError
+from schedproof.gate.files.writing import whole, write
+from schedproof.gate.judging.verdict import TargetInfo
+
+HEADER = Header(
+    target=TargetInfo("model", "model", "1"),
+    system="vllm",
+    revision="documented",
+    profile="quick",
+    seed=0,
+)
+
+
+def test_a_file_appears_when_all_of_it_is_there(tmp_path: Path) -> None:
+    file = tmp_path / "verdict.json"
+    file.write_bytes(b"old")
+    with whole(file) as place:
+        place.write_bytes(b"new")
+        assert file.read_bytes() == b"old"
+    assert file.read_bytes() == b"new"
+    assert [*tmp_path.iterdir()] == [file]
+
+
+def test_what_is_broken_off_leaves_what_was_there(tmp_path: Path) -> None:
+    file = tmp_path / "verdict.json"
+    file.write_bytes(b"old")
+
+    def broken_off() -> None:
+        with whole(file) as place:
+            place.write_bytes(b"half")
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        broken_off()
+    assert file.read_bytes() == b"old"
+    assert [*tmp_path.iterdir()] == [file]
+
+
+def test_a_device_or_a_pipe_stays_what_it_is(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    with whole(pipe) as place:
+        assert place == pipe
+    assert stat.S_ISFIFO(pipe.stat().st_mode)
+    before = Path(os.devnull).stat().st_rdev
+    with writer(Path(os.devnull), HEADER) as baseline:
+        assert baseline.records == 0
+    assert stat.S_ISCHR(Path(os.devnull).stat().st_mode)
+    assert Path(os.devnull).stat().st_rdev == before
+
+
+def test_a_link_stays_a_link_and_what_it_names_is_written(tmp_path: Path) -> None:
+    named, link = tmp_path / "named.gz", tmp_path / "link.gz"
+    link.symlink_to(named)
+    with writer(link, HEADER):
+        assert not named.exists()
+    assert link.is_symlink()
+    assert named.read_bytes()[:2] == b"\x1f\x8b"
+
+
+def test_a_place_that_takes_nothing_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    missing = tmp_path / "file" / "verdict.json"
+    with pytest.raises(FileError, match=r"verdict\.json: cannot be written to \(Not a directory\)"):
+        write(missing, b"x")
+    told = pytest.raises(
+        FileError, match=r"verdict\.json: cannot be written to \(Not a directory\)"
+    )
+    with told, writer(missing, HEADER):
+        pass
