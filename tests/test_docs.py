@@ -217,6 +217,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_every_rule_has_its_place_in_the_site(site: Path) -> None:
     for system in SYSTEMS:
         page = (site / "systems" / f"{system.replace('_', '-')}.html").read_text(encoding="utf-8")

@@ -69,6 +69,7 @@ def test_its_scope_is_explored_to_the_end(revision: str, broken: list[str]) -> N
     assert explored.exercised["TOY-R01"] == (1, 2)
 
 
+@pytest.mark.slow
 def test_a_search_finds_its_counterexample() -> None:
     found = schedproof.search("TOY-R01", system="toy", revision="one too many")
     assert found is not None

@@ -10,6 +10,8 @@ from ...model.errors import InputError
 
 SUFFIXES = (".html", ".svg")
 WIDTH = 900  # of an .svg; a page is as wide as its window
+VIEW = '<meta name="viewport" content="width=device-width">'
+ADAPTS = Path(__file__).with_name("picture.js").read_text(encoding="utf-8")
 
 
 def check_picture(path: Path) -> None:
@@ -38,8 +40,10 @@ def drawn_as(path: Path, figure: Any, name: str, height: int) -> bytes:
         InputError: Kaleido cannot draw, for want of a browser.
     """
     if path.suffix == ".html":
-        page: str = figure.to_html(include_plotlyjs=True, full_html=True, div_id=name)
-        return page.encode()
+        page: str = figure.to_html(
+            include_plotlyjs=True, full_html=True, div_id=name, post_script=ADAPTS
+        )
+        return page.replace("<head>", f"<head>{VIEW}", 1).encode()
     try:
         image: bytes = figure.to_image(format="svg", width=WIDTH, height=height)
     except Exception as error:  # Kaleido's own, Plotly's, or those of the browser that it starts

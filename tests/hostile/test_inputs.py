@@ -33,6 +33,7 @@ FOUND = {
 }
 
 
+@pytest.mark.slow
 def test_what_went_wrong_once_is_refused(tmp_path: Path) -> None:
     files = good(tmp_path)
     for kind, seeds in FOUND.items():

@@ -12,6 +12,7 @@ from schedproof.examples.studies.frontier import read_chunks
 from schedproof.examples.studies.frontier_model import Load, StepCost, measure, priced
 
 from ...command_line import Run
+from ...gate.web.base.browser import browser, is_as_wide_as_its_window, page_at
 
 SMALL = ["--prompt", "10", "--decoding", "2", "--chunks", "3,6,4"]
 
@@ -90,6 +91,19 @@ def test_the_picture_is_a_page_that_needs_no_network(run: Run) -> None:
     assert "threshold 6: chunk 6, 2 steps" in page
     assert '<script src="' not in page
     assert page == Path("two.html").read_text(encoding="utf-8")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("scheme", "paper"), [("dark", (20, 24, 29)), ("light", (255, 255, 255))])
+def test_the_picture_is_as_dark_and_as_narrow_as_its_window(
+    run: Run, scheme: str, paper: tuple[int, int, int]
+) -> None:
+    pytest.importorskip("plotly")
+    assert run("frontier", *SMALL, "--picture", "one.html").code == 0
+    with browser() as one, page_at(one, Path("one.html").absolute().as_uri(), 400, scheme) as page:
+        page.wait_for_selector(f"body[style*='rgb{paper}']", state="attached")
+        assert is_as_wide_as_its_window(page)
+        assert page.locator(".gtitle tspan").count() > 1
 
 
 def test_the_figure_has_the_frontier_and_both_knobs_with_the_dominated_crossed() -> None:

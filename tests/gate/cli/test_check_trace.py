@@ -444,6 +444,7 @@ class Feed(io.RawIOBase):
         return count
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("revision", "explain"), [("sound", False), ("2.1.2", True)])
 def test_memory_stays_flat_however_long_a_run_is(revision: str, explain: bool) -> None:
     """As much after 1,800 steps as after 180: nothing is kept of a step that was judged."""

@@ -355,6 +355,7 @@ def test_a_report_that_cannot_be_written_is_named_and_the_verdict_is_told_all_th
     assert data["exit_code"] == 0
 
 
+@pytest.mark.slow
 def test_a_gate_that_is_killed_leaves_what_it_had_reported(
     toy: Callable[[str], str], folder: Path
 ) -> None:
@@ -420,6 +421,7 @@ def test_a_key_that_is_set_has_its_value_in_every_run(run: Run) -> None:
     assert statuses(data)["V1-R07"] == "not_exercised"  # of runs without a connector
 
 
+@pytest.mark.slow
 def test_what_does_not_go_with_what_is_set_is_not_run(run: Run) -> None:
     """Chunks of 2 tokens are drawn for blocks of 2."""
     result, data = gate_json(run, "model", "--profile", "quick", "--set", "block_size=4")

@@ -89,6 +89,7 @@ def test_an_unknown_profile_is_said(run: Run, tmp_path: Path) -> None:
     assert "pyproject.toml: tool.schedproof.profile: 'long'; valid: quick" in run("rules").err
 
 
+@pytest.mark.slow
 def test_a_rule_that_the_command_line_names_is_asked_for_although_it_is_excluded(
     run: Run, said: Said
 ) -> None:
@@ -112,6 +113,7 @@ def test_a_target_that_means_nothing_is_said_with_the_file(run: Run, tmp_path: P
         assert result.err.count("\n") == 1
 
 
+@pytest.mark.slow
 def test_what_is_excluded_of_one_system_is_no_part_of_a_gate_of_another(
     run: Run, said: Said
 ) -> None:

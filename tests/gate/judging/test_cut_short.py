@@ -4,6 +4,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from schedproof import judge as judge_target
 from schedproof.gate.judging.context import GateContext
 from schedproof.gate.judging.judge import judge
@@ -38,6 +40,7 @@ def test_what_only_ran_until_a_crash_is_inconclusive(gate: Callable[..., GateCon
     assert one.message.startswith("exercised only in runs that ALL-R01 (")
 
 
+@pytest.mark.slow
 def test_rules_that_break_after_those_looked_into_are_not_held(
     gate: Callable[..., GateContext],
 ) -> None:

@@ -100,6 +100,7 @@ class Namesake(ModelTarget):
         return super().start(system, revision, alone) | {"name": "generic"}
 
 
+@pytest.mark.slow
 def test_no_scheduler_of_any_kind_is_compared_with_a_model() -> None:
     verdict = judged(Namesake(), profile="quick")
     assert "ALL-R07" not in {one.id for one in verdict.rules}

@@ -158,6 +158,7 @@ class BreaksThreeRules(Toy):
             step["emitted"] = {}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("most", [1, 2, 3])
 def test_rules_are_found_one_after_another_up_to_max_failures(
     most: int, gate: Callable[..., GateContext]

@@ -25,6 +25,7 @@ def _folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HYPOTHESIS_STORAGE_DIRECTORY", str(tmp_path / "hypothesis"))
 
 
+@pytest.mark.slow
 def test_a_counterexample_is_replayed_explained_and_written(run: Run) -> None:
     result = run("search", "SPY-R07", "--set", "formula=2.1.0", *SMALLEST)
     assert result.code == 1, result
@@ -47,6 +48,7 @@ def test_a_counterexample_is_replayed_explained_and_written(run: Run) -> None:
     assert "2 requests x tkv" in again.out
 
 
+@pytest.mark.slow
 def test_the_documented_revision_is_broken_and_replays_on_itself(run: Run) -> None:
     result = run("search", "SPY-R07", "--revision", "documented", *SMALLEST)
     assert result.code == 1
@@ -54,6 +56,7 @@ def test_the_documented_revision_is_broken_and_replays_on_itself(run: Run) -> No
     assert run("replay", str(file)).code == 1
 
 
+@pytest.mark.slow
 def test_where_the_limit_cannot_be_reached_nothing_is_asked_and_exit_is_0(run: Run) -> None:
     result = run("search", "SPY-R07", "--set", "max_model_len=4096", "--set", "formula=2.1.0")
     assert result.code == 0, result
@@ -124,6 +127,7 @@ def test_the_exact_check_refuses_nobody_in_vain(run: Run) -> None:
     assert result.out.endswith("proven: no safe request is refused\n")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("revision", ["sound", "2.1.2"])
 def test_a_sound_formula_is_proven_for_every_number_of_requests(run: Run, revision: str) -> None:
     result = run("search", "SPY-R07", "--prove", "--revision", revision)
@@ -139,6 +143,7 @@ def test_a_sound_formula_is_proven_for_every_number_of_requests(run: Run, revisi
     assert lines[-1].endswith(" s, each lemma with a weaker one beside it that is refuted")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("rule", "words"),
     [
@@ -153,12 +158,14 @@ def test_a_release_is_proven_in_its_configurations(run: Run, rule: str, words: l
     assert "\nproven for every number of requests and steps: " in result.out
 
 
+@pytest.mark.slow
 def test_a_release_that_pauses_keeps_the_limit_whatever_joins(run: Run) -> None:
     result = run("search", "SPY-R07", "--revision", "2.5.2", "--set", "interleave=false")
     assert result.code == 0, result
     assert "\nproven     stay_2_1 " in result.out
 
 
+@pytest.mark.slow
 def test_the_join_by_the_tkv_of_the_last_prompt_is_found_at_production_scale(run: Run) -> None:
     words = ["--set", "pausing=false", "--set", "interleave=false"]
     result = run("search", "SPY-R47", "--revision", "2.5.2", *words)
@@ -169,6 +176,7 @@ def test_the_join_by_the_tkv_of_the_last_prompt_is_found_at_production_scale(run
     assert run("replay", str(file), "--rule", "SPY-R47").code == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("formula", ["2.1.2", "common_base", "exact", "rounded"])
 def test_a_proof_can_be_for_blocks_of_any_size(run: Run, formula: str) -> None:
     any_block = ["--set", "block_size=any", "--set", f"formula={formula}"]
@@ -177,6 +185,7 @@ def test_a_proof_can_be_for_blocks_of_any_size(run: Run, formula: str) -> None:
     assert result.out.splitlines()[0].endswith(f"formula {formula}, blocks of any size")
 
 
+@pytest.mark.slow
 def test_a_proof_that_fails_is_inconclusive_and_names_the_lemma(run: Run) -> None:
     result = run("search", "SPY-R07", "--prove", "--set", "formula=2.1.0")
     assert result.code == 3
@@ -281,6 +290,7 @@ def test_wrong_input_is_one_line_and_exit_2(run: Run, words: list[str], message:
     assert result.err.count("\n") == 1
 
 
+@pytest.mark.slow
 def test_a_counterexample_is_replayed_on_another_target_too(run: Run) -> None:
     words = ["--set", "formula=2.1.0", "--target", "model:2.0.1", *SMALLEST]
     result = run("search", "SPY-R07", *words)
@@ -440,6 +450,7 @@ def test_what_another_system_cannot_be_asked_is_one_line_and_exit_2(
     assert result.err.count("\n") == 1
 
 
+@pytest.mark.slow
 def test_a_run_that_breaks_nothing_is_not_called_a_counterexample(run: Run) -> None:
     result = run("search", "SPY-R41")
     assert result.code == 0, result

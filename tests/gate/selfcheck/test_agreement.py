@@ -122,6 +122,7 @@ def test_a_predicate_that_never_breaks_is_a_disagreement():
     assert one.disagreement == "Z3 has a counterexample that a replay does not confirm"
 
 
+@pytest.mark.slow
 def test_a_predicate_that_breaks_too_early_is_a_disagreement():
     predicate = predicates_of("spyre")["SPY-R07"]
 

@@ -3,6 +3,8 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import pytest
+
 from schedproof.gate.judging.context import GateContext
 from schedproof.gate.judging.judge import judge
 from schedproof.gate.targets.capabilities import probe
@@ -66,6 +68,7 @@ def test_nothing_is_fixed_for_a_target_that_takes_all(gate: Callable[..., GateCo
     assert {"prefix_hit", "free_blocks"} <= probed.shows
 
 
+@pytest.mark.slow
 def test_the_search_asks_for_nothing_that_is_refused(gate: Callable[..., GateContext]) -> None:
     verdict = judge(gate(Plain(), "SPY-R22", examples=20))
     searches = [one for one in verdict.engines if one.name == "hypothesis"]

@@ -145,6 +145,7 @@ def test_it_says_what_it_is_and_what_it_shows(vllm: Vllm) -> None:
     assert set(step) == set(cached["observes"]) | REQUIRED
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("changes", "says"),
     [
@@ -513,6 +514,7 @@ def test_the_watermark_is_a_share_of_all_blocks_the_null_block_among_them(vllm: 
     assert vllm.step()["scheduled"] == {"r0": 16}
 
 
+@pytest.mark.slow
 def test_a_start_says_what_the_release_does_by_default(vllm: Vllm) -> None:
     said = vllm.start()["defaults"]
     assert said.pop("watermark", 0.0) == 0.0
@@ -728,6 +730,7 @@ def test_of_an_aborted_request_no_token_comes(
     assert (step["emitted"], step["finished"]) == ({}, {"a": "aborted"})
 
 
+@pytest.mark.slow
 def test_a_request_is_parked_while_its_blocks_are_loaded(vllm: Vllm) -> None:
     vllm.begin(kv_connector=True)
     vllm.ask("a", max_tokens=2, external_tokens=8, load_steps=1)

@@ -36,12 +36,14 @@ def test_a_walk_that_accepts_too_much_is_refuted(monkeypatch, formula, walk):
     assert counted | {"asked"} >= failing(formula) >= {"counting_2"}
 
 
+@pytest.mark.slow
 def test_an_admission_that_accepts_everybody_is_refuted_by_every_formula_and_check(monkeypatch):
     monkeypatch.setattr(admission, "fits_volume", always)
     assert failing("common_base") >= {"asks_1", "counting_1"}
     assert failing("rounded") >= {"alone", "check_asks_1"}
 
 
+@pytest.mark.slow
 def test_an_admission_that_forgets_a_member_is_refuted(monkeypatch):
     whole = admission.fits_volume
 
@@ -53,6 +55,7 @@ def test_an_admission_that_forgets_a_member_is_refuted(monkeypatch):
     assert failing("rounded") >= {"check_asks_1", "check_asks_2", "check_asks_3"}
 
 
+@pytest.mark.slow
 def test_an_admission_by_another_tkv_is_refuted(monkeypatch):
     whole = admission.fits_volume
 
@@ -73,6 +76,7 @@ def test_a_formula_from_another_base_is_refuted(monkeypatch):
     assert failing("common_base") == {"covers_decoding", "covers_newcomer"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("check", ["exact", "rounded"])
 def test_a_check_that_accepts_everybody_is_refuted(monkeypatch, check):
     monkeypatch.setitem(peak.CHECKS, check, always)
@@ -88,6 +92,7 @@ def test_a_walk_over_the_ends_that_stops_early_is_refuted(monkeypatch):
     assert "walk_1" in failing("rounded")
 
 
+@pytest.mark.slow
 def test_a_tkv_between_two_ends_that_is_a_token_short_is_refuted(monkeypatch):
     exact = peak.largest_tkv
     monkeypatch.setattr(peak, "largest_tkv", lambda *asked: exact(*asked) - 1)

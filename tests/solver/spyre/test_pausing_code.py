@@ -1,5 +1,7 @@
 """A release that pauses keeps the limit, and pauses no request without need."""
 
+import pytest
+
 from schedproof.model.spyre import pausing
 from schedproof.solver.obligation import discharge
 from schedproof.solver.spyre.pausing_code import any_number, few, no_pause
@@ -9,6 +11,7 @@ def failing() -> set[str]:
     return {one.name for one in discharge([*any_number(), *few()]) if one.status != "proven"}
 
 
+@pytest.mark.slow
 def test_every_lemma_is_proven_and_guarded():
     assert failing() == set()
     assert [one.name for one in few()][-1] == no_pause().name == "no_pause"
@@ -32,6 +35,7 @@ def test_a_tkv_that_counts_no_padding_is_refuted(monkeypatch):
     assert {"rectangle", "stay_2_0"} <= failing()
 
 
+@pytest.mark.slow
 def test_a_batch_that_is_asked_about_as_it_was_is_refuted(monkeypatch):
     def before_the_step(config, batch):
         reached = pausing.tkv.max_tkv([one.computed for one in batch], config.block_size)

@@ -8,6 +8,7 @@ from schedproof.solver.spyre.peak_code import around, largest, reached
 from schedproof.solver.spyre.peak_proof import code, loops, obligations
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("block", [1, 2, 64, 100, None])
 @pytest.mark.parametrize("check", ["exact", "rounded"])
 def test_every_lemma_is_proven_and_guarded(check, block):
@@ -29,6 +30,7 @@ def plus(tokens):
     return lambda *given: real(*given) + tokens
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("planted", "largest_holds", "reached_holds"),
     [

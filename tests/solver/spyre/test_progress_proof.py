@@ -25,12 +25,14 @@ def statuses(revision: Any) -> dict[str, str]:
     return {one.name: one.status for one in discharge(obligations(64, revision))}
 
 
+@pytest.mark.slow
 def test_every_lemma_is_proven_and_guarded():
     found = statuses(SOUND)
     assert found == dict.fromkeys(found, "proven")
     assert len(found) == 7
 
 
+@pytest.mark.slow
 def test_of_2_5_2_all_but_the_turn_is_proven():
     found = statuses(RELEASE_2_5_2)
     assert {name for name, status in found.items() if status != "proven"} == {"in_turn"}

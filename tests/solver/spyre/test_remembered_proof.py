@@ -16,6 +16,7 @@ def failing(revision: str, *, interleave: bool) -> dict[str, str]:
     return {one.name: one.status for one in discharge(asked) if one.status != "proven"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("interleave", [True, False])
 @pytest.mark.parametrize("revision", REVISIONS)
 def test_every_lemma_is_proven_and_guarded_but_for_the_tkv_of_the_last_prompt(revision, interleave):

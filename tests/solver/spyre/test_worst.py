@@ -181,6 +181,7 @@ def needless(config: SpyreConfig, revision: Revision, state: State) -> int:
     return config.max_batch_tkv - peak
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("limit", [12, 13, 14])
 def test_a_tkv_that_is_remembered_refuses_more_and_that_is_the_worst(limit):
     setting = Setting("2.1.2", 3, 2, 4, limit, max_model_len=6, revision="2.1.2")

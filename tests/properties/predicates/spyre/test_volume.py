@@ -94,6 +94,7 @@ def test_a_token_too_little_of_slack_is_found_in_every_gate(slack: int) -> None:
     assert outcome.steps < PROFILES["quick"].corpus_steps
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("formula", ["2.1.2", "common_base", "exact"])
 def test_a_formula_that_keeps_the_limit_is_not_accused(formula: str) -> None:
     search = searched(formula, 1)
