@@ -114,25 +114,31 @@ def test_every_input_reaches_the_gate(tmp_path: Path) -> None:
     assert "--memory-limit: 1; valid" in out
 
 
-def test_the_cache_goes_by_the_version_of_the_action(tmp_path: Path) -> None:
+def test_the_cache_goes_by_the_version_of_the_action_and_the_target(tmp_path: Path) -> None:
     script = step("Install schedproof")["run"].splitlines()
     (tmp_path / "gate" / "targets").mkdir(parents=True)
     digests = []
-    for version in ("1", "2", "2"):
+    asked = (("1", "vllm==0.28.0"), ("2", "vllm==0.28.0"), ("2", "vllm==0.28.0"), ("2", "cmd:a, b"))
+    for version, target in asked:
         (tmp_path / "pyproject.toml").write_text(version)
         (tmp_path / "gate" / "targets" / "packages.txt").write_text("a==1\n")
         output = tmp_path / "output"
         output.unlink(missing_ok=True)
         ran = subprocess.run(
             ["bash", "-e", "-c", "\n".join(script[1:])],  # without pip
-            env={**os.environ, "SOURCE": str(tmp_path), "GITHUB_OUTPUT": str(output)},
+            env={
+                **os.environ,
+                **{"SOURCE": str(tmp_path), "GITHUB_OUTPUT": str(output), "TARGET": target},
+            },
             check=False,
         )
         assert ran.returncode == 0
         digests.append(output.read_text())
-    assert digests[0] != digests[1] == digests[2]
+    assert digests[0] != digests[1] == digests[2] != digests[3]
+    assert re.fullmatch(r"digest=[0-9a-f]{16}\n", digests[3])
     [cache] = [one for one in ACTION["runs"]["steps"] if "actions/cache" in one.get("uses", "")]
     assert "steps.install.outputs.digest" in cache["with"]["key"]
+    assert "inputs." not in cache["with"]["key"]  # a comma is not valid there
 
 
 def test_the_examples_use_inputs_and_hooks_that_there_are() -> None:
