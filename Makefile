@@ -226,7 +226,7 @@ lock: $(VENV)/bin/python
 	$(PYTHON) -m venv $(VENV)/lock
 	$(VENV)/lock/bin/python -m pip install --quiet --disable-pip-version-check pip-tools
 	cd $(CURDIR) && $(VENV)/lock/bin/pip-compile --quiet --generate-hashes --strip-extras --no-emit-index-url \
-		--no-emit-find-links --no-header --extra plot --output-file requirements.lock pyproject.toml
+		--no-emit-find-links --no-header --output-file requirements.lock pyproject.toml
 
 clean:
 	rm -rf $(VENV) build dist site *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
