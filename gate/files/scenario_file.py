@@ -78,6 +78,8 @@ def write_scenario(scenario: Scenario, folder: Path, rule: str) -> Path:
     path = folder / file_name(scenario, rule)
     try:
         folder.mkdir(parents=True, exist_ok=True)
+        if path.is_symlink():
+            path.unlink()  # in a folder of others: nothing is written through it
     except OSError as error:
         raise FileError(f"{folder}: cannot be written to ({error.strerror})") from None
     write(path, scenario_json(scenario).encode())

@@ -87,7 +87,7 @@ def mounted(command: Sequence[str], options: str) -> list[str]:
     script = (
         'out=$PWD; mkdir "$out/in" && mount -t tmpfs -o "$0" none "$out/in" || exit 71;'
         ' cd "$out/in" || exit 71;'
-        ' "$@"; code=$?; cp -r "$out/in/." "$out/" 2>/dev/null; cd "$out"; umount "$out/in";'
+        ' "$@"; code=$?; cp -r "$out/in/." "$out/" 2>/dev/null; cd "$out"; umount --lazy "$out/in";'
         ' rmdir "$out/in"; exit $code'
     )
     return ["unshare", "--map-root-user", "--mount", "sh", "-c", script, options, *command]
