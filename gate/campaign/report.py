@@ -50,7 +50,8 @@ def tell(console: Console, ledger: Ledger, out: Path) -> int:
 
 
 def _told(console: Console, ledger: Ledger, out: Path) -> int:
-    for engine, items, broken_off, scenarios, steps, seconds in ledger.rows("SELECT * FROM ran"):
+    ran = ledger.rows("SELECT * FROM ran ORDER BY engine")
+    for engine, items, broken_off, scenarios, steps, seconds in ran:
         each = seconds / max(items, 1)
         say(
             console,
@@ -73,7 +74,7 @@ def _told(console: Console, ledger: Ledger, out: Path) -> int:
     broken, doubtful = _findings(console, ledger, out)
     if broken:
         return BROKEN
-    items = ledger.rows("SELECT coalesce(sum(items), 0) FROM ran")[0][0]
+    items = sum(of_engine for _, of_engine, *_ in ran)
     doubt = doubtful or failed or conflicts or unproven
     if doubt or never or not items:
         say(

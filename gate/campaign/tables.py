@@ -42,10 +42,10 @@ _ABOUT = "json_extract(items.content, '$.system'), json_extract(items.content, '
 _ROWS = "results JOIN items ON items.id = results.item"
 
 
-def _summed(which: str) -> str:
+def _summed(which: str) -> tuple[str, ...]:
     """Statements that add the results of this SQL condition to the sums."""
-    return f"""
-    INSERT INTO ran
+    return (
+        f"""INSERT INTO ran
         SELECT json_extract(items.content, '$.engine'), count(*),
             count(json_extract(results.content, '$.complete')),
             sum(coalesce(json_extract(results.content, '$.scenarios'), 0)),
@@ -54,26 +54,26 @@ def _summed(which: str) -> str:
         ON CONFLICT DO UPDATE SET items = items + excluded.items,
             broken_off = broken_off + excluded.broken_off,
             scenarios = scenarios + excluded.scenarios, steps = steps + excluded.steps,
-            seconds = seconds + excluded.seconds;
-    INSERT INTO witnesses
+            seconds = seconds + excluded.seconds""",
+        f"""INSERT INTO witnesses
         SELECT {_ABOUT}, exercised.key, sum(exercised.value)
         FROM {_ROWS}, json_each(results.content, '$.exercised') AS exercised
         WHERE {which} GROUP BY 1, 2, 3
-        ON CONFLICT DO UPDATE SET times = times + excluded.times;
-    INSERT INTO near_misses
+        ON CONFLICT DO UPDATE SET times = times + excluded.times""",
+        f"""INSERT INTO near_misses
         SELECT {_ABOUT}, miss.key, min(json_extract(miss.value, '$.left'))
         FROM {_ROWS}, json_each(results.content, '$.near') AS miss
         WHERE {which} GROUP BY 1, 2, 3
-        ON CONFLICT DO UPDATE SET "left" = min("left", excluded."left");
-"""
+        ON CONFLICT DO UPDATE SET "left" = min("left", excluded."left")""",
+    )
 
 
 TABLES = (
     _CONTENT + _SUMS + f"CREATE TRIGGER sums AFTER INSERT ON results BEGIN"
-    f"{_summed('results.item = new.item')}END;\n"
+    f" {'; '.join(_summed('results.item = new.item'))}; END;\n"
 )
 # After a result has taken the place of another, whose share in the sums is not known.
 SUM_AGAIN = (
     *("DELETE FROM ran", "DELETE FROM witnesses", "DELETE FROM near_misses"),
-    *_summed("true").split(";")[:-1],
+    *_summed("true"),
 )

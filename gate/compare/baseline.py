@@ -103,7 +103,7 @@ def writer(path: Path, header: Header) -> Iterator[Writer]:
             one.line(End(one.records))
         finally:
             with told(path), raw, file:
-                pass  # what is buffered is written
+                pass  # both are closed, and what is buffered is written
 
 
 def read_baseline(path: Path) -> tuple[Header, Iterator[tuple[int, Record, Scenario]]]:

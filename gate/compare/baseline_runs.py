@@ -31,8 +31,7 @@ from ..judging.profiles import PROFILES
 from ..judging.verdict import TargetInfo
 from ..targets import capabilities
 from ..targets.capabilities import Subject
-from .baseline import Header, Record
-from .baseline import writer as written
+from .baseline import Header, Record, writer
 from .context import BOTH_FAILED, Diff, book
 from .keeping import keep
 
@@ -67,7 +66,7 @@ def record(console: Console, asked: Recording, seed: int, file: Path) -> int:
     )
     began = time.monotonic()
     steps = 0
-    with written(file, header) as writer, console.status("") as status:
+    with writer(file, header) as baseline, console.status("") as status:
         for engine, scale, scenarios in (
             ("corpus", "production", _corpus(asked, builtin_scenarios(asked.system))),
             *(("corpus", one, _corpus(asked, seed_corpus(asked.system, one))) for one in scales),
@@ -78,11 +77,11 @@ def record(console: Console, asked: Recording, seed: int, file: Path) -> int:
                 with contextlib.suppress(ConfigRefused, InputError):  # an answer, too
                     steps += replay(recorder, scenario, ()).steps
                 if recorder.answers:
-                    writer.record(engine, scale, scenario, recorder.answers)
-                status.update(f"{engine}, {scale}: {writer.records} scenarios, {steps} steps")
+                    baseline.record(engine, scale, scenario, recorder.answers)
+                status.update(f"{engine}, {scale}: {baseline.records} scenarios, {steps} steps")
     output.say(
         console,
-        f"{output.one_line(f'{started.name} {started.version}')}: {writer.records} scenarios, "
+        f"{output.one_line(f'{started.name} {started.version}')}: {baseline.records} scenarios, "
         f"{steps} steps in {time.monotonic() - began:.1f} s; {file.stat().st_size:,} bytes in "
         f"{output.one_line(str(file))}",
     )

@@ -18,7 +18,7 @@ from ...solver.explored import ExploreOptions, Run
 from ...spec.catalogue import Rule
 from ..files.reading import check_regular
 from ..files.scenario_file import FileError
-from ..files.writing import write
+from ..files.writing import told, write
 
 # Layers without input or output: no class in them can do harm.
 PURE = tuple(f"schedproof.{layer}." for layer in ("spec", "model", "properties", "solver"))
@@ -43,10 +43,8 @@ def put_by(folder: Path, run: Run) -> None:
         FileError: the file cannot be written.
     """
     path = _path(folder, run.asked, run.rules)
-    try:
+    with told(path):
         folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise FileError(f"{path}: cannot be written to ({error.strerror})") from None
     data = pickle.dumps(run)
     write(path, MAGIC + version_of_code() + _digest(data) + data)
 

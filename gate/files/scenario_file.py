@@ -14,7 +14,7 @@ from ...model.scenario import FORMAT, TO_CONNECTOR, Expectation, Request, Scenar
 from ...model.systems import full_config, resolve_revision
 from .reading import FileError as FileError  # also for modules that read scenarios
 from .reading import read_text
-from .writing import write
+from .writing import told, write
 
 MAX_BYTES = 64 * 1024 * 1024
 
@@ -76,12 +76,10 @@ def write_scenario(scenario: Scenario, folder: Path, rule: str) -> Path:
         FileError: the folder cannot be written to.
     """
     path = folder / file_name(scenario, rule)
-    try:
+    with told(folder):
         folder.mkdir(parents=True, exist_ok=True)
         if path.is_symlink():
-            path.unlink()  # in a folder of others: nothing is written through it
-    except OSError as error:
-        raise FileError(f"{folder}: cannot be written to ({error.strerror})") from None
+            path.unlink()  # the folder may come from others: no link of theirs is written through
     write(path, scenario_json(scenario).encode())
     return path
 

@@ -23,7 +23,7 @@ def whole(path: Path) -> Iterator[Path]:
     """Where to write a file that an option names: it appears at the end, whole or not at all.
 
     What is no regular file (`/dev/stdout`, a pipe), or lies in a folder that takes no second file,
-    is written in place: a device that a file takes the place of is lost to the whole machine.
+    is written in place: a file must not replace a device.
 
     Raises:
         FileError: it cannot take its place.

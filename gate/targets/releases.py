@@ -188,8 +188,8 @@ def _tree(cache: Path, package: str, version: str, size: str) -> _Part:
 
 
 def _install(parts: list[_Part], python: Path, cache: Path, report: Report) -> None:
-    if not cache.is_dir():  # what others could write here would be run, whatever the umask is
-        cache.mkdir(mode=0o700, parents=True, exist_ok=True)
+    # What others could write there would be run: for this user alone, whatever the umask is.
+    cache.mkdir(mode=0o700, parents=True, exist_ok=True)
     with _lock(cache / "lock", report) as lock:
         workshop = _Workshop(cache / "downloads", python, lock, report)
         for part in parts:

@@ -31,10 +31,10 @@ AT_ONCE = 5_000  # results in a transaction
 SETTINGS = Settings(pairs=pairs_of([], []), scales={scale: {} for scale in SCALES})
 
 
-def results(settings: Settings, items: int) -> Iterator[Done]:
+def results(items: int) -> Iterator[Done]:
     """So many results, each of an item of its own, of every system in turn."""
     chance = random.Random(0)
-    fresh = [item for _, item in Rounds(settings).fresh() if isinstance(item, Sample)]
+    fresh = [item for _, item in Rounds(SETTINGS).fresh() if isinstance(item, Sample)]
     for seed, item in zip(range(items), itertools.cycle(fresh), strict=False):
         own = replace(item, seed=seed)
         yield Done(own, result_of(own, chance), 1.5, "worker")
@@ -43,7 +43,7 @@ def results(settings: Settings, items: int) -> Iterator[Done]:
 def written(path: Path, items: int) -> float:
     """Seconds that the ledger took to be written."""
     began = time.perf_counter()
-    there = results(SETTINGS, items)
+    there = results(items)
     with opened(path, write=True) as ledger:
         ledger.begin(SETTINGS)
         while part := list(itertools.islice(there, AT_ONCE)):
@@ -67,7 +67,7 @@ class AtOnce:
     def __init__(self, most: int) -> None:
         self._chance = random.Random(0)
         self._out: list[Item] = []
-        self.left = most
+        self._left = most
 
     def submit(self, item: Item) -> None:
         """An item is handed out."""
@@ -76,8 +76,8 @@ class AtOnce:
     def finished(self, seconds: float) -> list[Finished]:
         """All that is out."""
         done, self._out = self._out, []
-        self.left -= len(done)
-        if self.left < 0:
+        self._left -= len(done)
+        if self._left < 0:
             raise KeyboardInterrupt
         return [
             Finished(item, Ran(result_of(item, self._chance), 1.5, "worker", "")) for item in done
@@ -91,8 +91,8 @@ def campaign(path: Path, items: int) -> tuple[float, float, float]:
 
     def run(most: int, watch: Callable[[Campaign], None]) -> None:
         with opened(path, write=True) as ledger:
-            inf = float("inf")
-            Campaign(SETTINGS, ledger, AtOnce(most), items, inf, lambda line: None, watch).run()
+            ends = float("inf")
+            Campaign(SETTINGS, ledger, AtOnce(most), items, ends, lambda _: None, watch).run()
 
     with suppress(KeyboardInterrupt):
         run(items // 2, lambda _: None)

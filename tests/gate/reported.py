@@ -21,7 +21,6 @@ HOSTILE = (
     *("<script>alert(1)</script>", "]]>", "::error::x", "two\nlines", "\x1b[31mred", "\x00\uffff"),
     *("\u202egnp.exe", "../../x", "%0A::error::y", "a|b`c`*d*", "##[error]z", "[bold]:warning:"),
 )
-MESSAGE = f"too wide for {', '.join(HOSTILE)}"
 TARGET = TargetInfo("cmd:toy --fast", "toy <b>&\n::error::", "1.0 ]]>")
 FOLDER = "out: 100%, é\n::error::<b>"
 
@@ -93,7 +92,10 @@ def verdict(names: Sequence[str] = HOSTILE, **changes: Any) -> Verdict:
             RuleVerdict("ALL-R03", "violated", *at, first.finding.message, exercised=9),
             RuleVerdict("SPY-R22", "violated", *at, "broken in the same step", "ALL-R03", 5),
             RuleVerdict(
-                *("SPY-R07", "violated", 2, known.finding.scenario, MESSAGE, None, 4),
+                *("SPY-R07", "violated", 2),
+                known.finding.scenario,
+                known.finding.message,
+                exercised=4,
                 divergence=known.finding.divergence,
             ),
             RuleVerdict("SPY-R26", "inconclusive", message="broke once, but not again"),

@@ -56,12 +56,9 @@ FRAGMENTS = (
 def names(seed: int) -> tuple[str, ...]:
     """Ids of one to four fragments each, all different."""
     dice = random.Random(seed)
-    drawn = ("".join(dice.choices(FRAGMENTS, k=dice.randint(1, 4))) for _ in range(10**6))
     different: dict[str, None] = {}
-    for one in drawn:
-        different[one] = None
-        if len(different) == IDS:
-            break
+    while len(different) < IDS:
+        different["".join(dice.choices(FRAGMENTS, k=dice.randint(1, 4)))] = None
     return tuple(different)
 
 
@@ -127,11 +124,7 @@ def _ndjson(ids: Sequence[str]) -> Any:
 def _file(ids: Sequence[str], made: Callable[[Path], Any]) -> str:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "file"
-        reporter = made(path)
-        for event in reported.events(ids):
-            reporter(event)
-        if hasattr(reporter, "close"):
-            reporter.close()
+        _tell(made(path), ids)
         return path.read_bytes().decode()
 
 
@@ -148,12 +141,15 @@ def _terminal(ids: Sequence[str]) -> Any:
 
 def _printed(ids: Sequence[str], made: Callable[[Console], Any]) -> list[str]:
     file = io.StringIO(newline="\n")
-    reporter = made(Console(file=file, width=100_000, color_system=None))
+    _tell(made(Console(file=file, width=100_000, color_system=None)), ids)
+    return file.getvalue().split("\n")
+
+
+def _tell(reporter: Any, ids: Sequence[str]) -> None:
     for event in reported.events(ids):
         reporter(event)
     if hasattr(reporter, "close"):
         reporter.close()
-    return file.getvalue().split("\n")
 
 
 KINDS: Mapping[str, Callable[[Sequence[str]], Any]] = {

@@ -6,8 +6,9 @@ import resource
 import signal
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Mapping, Sequence
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -23,7 +24,6 @@ class Place(NamedTuple):
         env: variables; None takes one away.
         stops: the command may be refused (exit code 2), or end with `also`.
         also: another exit code with which it may end.
-        heard: what it prints can be read.
         streams: of the process, in the place of pipes.
         before: done in the new process, before the command is there.
         mount: options of a file system of its own, in which the command runs; {size} is filled in.
@@ -34,16 +34,11 @@ class Place(NamedTuple):
     env: Environment = UNCHANGED
     stops: bool = False
     also: int | None = None
-    heard: bool = True
     streams: Mapping[str, Any] = PIPES
     before: Callable[[], None] | None = None
     mount: str = ""
     name: bytes = b""
     at_once: int = 1
-
-    def times(self) -> range:
-        """Once for each of the commands at the same time."""
-        return range(self.at_once)
 
     def there(self) -> bool:
         """This machine has such a place."""
@@ -98,25 +93,27 @@ def _may_mount() -> bool:
     """A user may mount here, in a namespace of their own."""
     asked = mounted(["true"], "size=4096")
     try:
-        return subprocess.run(asked, cwd="/tmp", check=False, capture_output=True).returncode == 0
+        ran = subprocess.run(asked, cwd=tempfile.gettempdir(), check=False, capture_output=True)
     except FileNotFoundError:
         return False
+    return ran.returncode == 0
 
 
-def _closed(*numbers: int) -> Callable[[], None]:
-    return lambda: [os.close(number) for number in numbers] and None
+def _close(*numbers: int) -> None:
+    for number in numbers:
+        os.close(number)
 
 
-def _limited(what: int, most: int) -> Callable[[], None]:
-    return lambda: resource.setrlimit(what, (most, most))
+def _limit(what: int, most: int) -> None:
+    resource.setrlimit(what, (most, most))
 
 
-def _ignores() -> None:
+def _ignore() -> None:
     for one in (signal.SIGINT, signal.SIGHUP, signal.SIGTERM, signal.SIGPIPE):
         signal.signal(one, signal.SIG_IGN)
 
 
-def _masked() -> None:
+def _mask() -> None:
     os.umask(0o777)
 
 
@@ -135,16 +132,16 @@ PLACES = {
     "no environment": Place(dict.fromkeys(os.environ)),
     "a terminal of one column": Place({"COLUMNS": "1", "LINES": "1"}),
     "a width that is no number": Place({"COLUMNS": "wide", "TERM": "no-such-terminal"}),
-    "stdin closed": Place(before=_closed(0)),
-    "stdout closed": Place(stops=True, heard=False, before=_closed(1)),
-    "stderr closed": Place(stops=True, heard=False, before=_closed(2)),
-    "all streams closed": Place(stops=True, heard=False, before=_closed(0, 1, 2)),
+    "stdin closed": Place(before=partial(_close, 0)),
+    "stdout closed": Place(before=partial(_close, 1)),
+    "stderr closed": Place(before=partial(_close, 2)),
+    "all streams closed": Place(before=partial(_close, 0, 1, 2)),
     "stdout full": Place(stops=True, streams={"stdout": "/dev/full"}),
-    "stderr full": Place(stops=True, heard=False, streams={"stderr": "/dev/full"}),
-    "signals ignored": Place(before=_ignores),
-    "umask 777": Place(stops=True, before=_masked),
-    "24 open files": Place(stops=True, also=3, before=_limited(resource.RLIMIT_NOFILE, 24)),
-    "files of 4 KB": Place(stops=True, also=3, before=_limited(resource.RLIMIT_FSIZE, 4096)),
+    "stderr full": Place(streams={"stderr": "/dev/full"}),
+    "signals ignored": Place(before=_ignore),
+    "umask 777": Place(stops=True, before=_mask),
+    "24 open files": Place(stops=True, also=3, before=partial(_limit, resource.RLIMIT_NOFILE, 24)),
+    "files of 4 KB": Place(stops=True, also=3, before=partial(_limit, resource.RLIMIT_FSIZE, 4096)),
     "a full disk": Place(stops=True, also=3, mount="size={size}"),
     "a disk with few files": Place(stops=True, also=3, mount="size=16m,nr_inodes=4"),
     "a read-only folder": Place(stops=True, also=3, mount="ro"),

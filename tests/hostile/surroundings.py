@@ -14,7 +14,9 @@ import sys
 import tempfile
 import time
 from collections import Counter
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 from typing import NamedTuple
@@ -28,6 +30,7 @@ from .table import written
 MARK = "<!-- make hostile: surroundings -->"
 SECONDS = 90
 USAGE = 2
+GIVEN = "given.json"
 SMALL = ("--system", "vllm", "--rule", "ALL-R01", "--rule", "ALL-R03", "--time-limit", "60")
 BAD = f"cmd:{sys.executable} {Path(__file__).with_name('bad_target.py')}"
 
@@ -57,8 +60,8 @@ WORKS = {
             *("--system", "vllm", "--rule", "ALL-R03"),
         )
     ),
-    "replay --trace": Work(("replay", "GIVEN", "--trace", "trace.jsonl"), "trace.jsonl"),
-    "show": Work(("show", "GIVEN", "-o", "page.html"), "page.html"),
+    "replay --trace": Work(("replay", GIVEN, "--trace", "trace.jsonl"), "trace.jsonl"),
+    "show": Work(("show", GIVEN, "-o", "page.html"), "page.html"),
     "search": Work(("search", "SPY-R07", "--time-limit", "30")),
     "explore": Work(
         (
@@ -66,7 +69,7 @@ WORKS = {
             *("--checkpoint", "put"),
         )
     ),
-    "corpus add": Work(("corpus", "add", "GIVEN", "--rule", "ALL-R06", "--corpus", "new")),
+    "corpus add": Work(("corpus", "add", GIVEN, "--rule", "ALL-R06", "--corpus", "new")),
     "campaign": Work(
         ("campaign", "--system", "vllm", "--items", "2", "--workers", "1", "--ledger", "l.db"),
         "l.db",
@@ -96,11 +99,8 @@ def attack(task: tuple[str, str, int]) -> Told:
     where, name, seed = task
     place, work = PLACES[where], WORKS[name]
     mark = f"place-{os.getpid()}-{abs(hash(task))}"
-    with tempfile.TemporaryDirectory() as root:
-        given, here = Path(root) / "given.json", Path(root) / "here"
-        here.mkdir()
-        given.write_text(json.dumps(SCENARIO))
-        runs = [_begun(place, work, given, here, mark, random.Random(seed)) for _ in place.times()]
+    with _folder() as here:
+        runs = [_begun(place, work, here, mark, random.Random(seed)) for _ in range(place.at_once)]
         ended = [_ended(*run) for run in runs]
         wrong = [line for one in ended for line in _wrong(one, place, name, here)]
         wrong += [f"still there: {one}" for one in survivors(mark)]
@@ -111,10 +111,20 @@ def attack(task: tuple[str, str, int]) -> Told:
     return Told(where, name, code, [f"{about}: {line}" for line in wrong], seconds)
 
 
+@contextmanager
+def _folder() -> Iterator[Path]:
+    """An empty folder, beside the scenario that commands are given."""
+    with tempfile.TemporaryDirectory() as root:
+        here = Path(root) / "here"
+        here.mkdir()
+        here.with_name(GIVEN).write_text(json.dumps(SCENARIO))
+        yield here
+
+
 def _begun(
-    place: Place, work: Work, given: Path, here: Path, mark: str, chance: random.Random
+    place: Place, work: Work, here: Path, mark: str, chance: random.Random
 ) -> tuple["subprocess.Popen[str]", float]:
-    words = [str(given) if word == "GIVEN" else word for word in work.words]
+    words = [str(here.with_name(GIVEN)) if word == GIVEN else word for word in work.words]
     command = [sys.executable, "-m", "schedproof", *words]
     base = {**os.environ, MARKED: mark, "PYTHONDONTWRITEBYTECODE": "1"}
     began = time.monotonic()
@@ -141,7 +151,7 @@ def _wrong(ended: Ended | None, place: Place, name: str, here: Path) -> list[str
         found.append(f"a traceback: {ended.err[-400:]!r}")
     if ended.code != usual and not (place.stops and ended.code in (USAGE, place.also)):
         found.append(f"exit code {ended.code}, elsewhere {usual}: {ended.err[-300:]!r}")
-    if ended.code == USAGE and place.heard and not _last(ended).startswith("schedproof: "):
+    if ended.code == USAGE and not _last(ended).startswith("schedproof: "):
         found.append(f"no error of ours: {ended.err[-300:]!r}")
     if makes and ended.code == usual and not [*here.rglob(makes)]:
         found.append(f"exit code {ended.code}, and no {makes}")
@@ -161,12 +171,8 @@ def _last(ended: Ended) -> str:
 @cache
 def usually(name: str) -> int:
     """The exit code of a command where nothing is odd."""
-    with tempfile.TemporaryDirectory() as root:
-        given, here = Path(root) / "given.json", Path(root) / "here"
-        here.mkdir()
-        given.write_text(json.dumps(SCENARIO))
-        run = _begun(PLACES["nothing odd"], WORKS[name], given, here, "usual", random.Random(0))
-        ended = _ended(*run)
+    with _folder() as here:
+        ended = _ended(*_begun(PLACES["nothing odd"], WORKS[name], here, "usual", random.Random(0)))
         assert ended is not None
         assert ended.code in CODES, ended
         return ended.code

@@ -97,7 +97,7 @@ function drawRow(svg, request, step, x, top, cut) {
   const room = Math.floor((x(cut) - 6) / 7);
   const words = joined ? `${name} joined in ${run.cause[0]}` : name;
   const fits = words.length <= room ? words : name;
-  group.append(element("svg:text", { x: 0, y: top + 14, class: joined ? "cause" : null }, fits.length > room ? `${fits.slice(0, room - 1)}…` : fits));
+  group.append(element("svg:text", { x: 0, y: top + 14, class: joined ? "cause" : null }, shortened(fits, room)));
   let place = 0;
   const draw = (part, from, tokens, indent = 0) => {
     if (!tokens) return;

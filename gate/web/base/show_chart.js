@@ -11,10 +11,10 @@ const MARKS = {
   tick: (r) => `m0 ${-r}v${2 * r}`,
 };
 const WEAVES = {
-  ".": "M2 2h1v1h-1z", "/": "M0 6L6 0", "-": "M0 3H6", x: "M0 0L6 6M6 0L0 6", "\\": "M0 0L6 6",
+  dots: "M2 2h1v1h-1z", rising: "M0 6L6 0", falling: "M0 0L6 6", level: "M0 3H6", crossed: "M0 0L6 6M6 0L0 6",
 };
 
-// The distance of whole numbers on an axis of so many pixels: 1, 2 or 5 and noughts.
+// Between two numbers of an axis of so many pixels: 1, 2 or 5 times a power of ten.
 function distance(span, pixels, each) {
   const least = span / Math.max(pixels / each, 1);
   const ten = 10 ** Math.floor(Math.log10(Math.max(least, 1)));
@@ -24,7 +24,7 @@ function distance(span, pixels, each) {
 // `series`: lines {points, held, dash, wide, mark}, marks {points, mark} and bars {bars, weave},
 // each with a name and a tint. A point is [step, value, words]; null is a gap. A bar is [first step,
 // steps, row, words]. `rows`: names of rows, in the place of a scale from `low` to `high`.
-function drawChart(box, { series, rows, low = 0, high, unit = "", high_px: height, caption }) {
+function drawChart(box, { series, rows, low = 0, high, unit = "", height, caption }) {
   const width = Math.max(box.clientWidth, 240);
   const left = rows ? Math.min(LABELS, width / 4) : LEFT;
   const right = width - RIGHT, bottom = height - BOTTOM;
@@ -81,7 +81,7 @@ function axes(svg, { x, y, left, right, bottom, end, rows, low, high, unit }) {
   word("step", { x: right, y: bottom + 31 }, "end");
   if (rows) {
     const every = Math.ceil(rows.length / 40);
-    rows.forEach((name, row) => { if (row % every === 0) word(fitted(name, left), { x: left - 6, y: y(row) + 4 }, "end"); });
+    rows.forEach((name, row) => { if (row % every === 0) word(shortened(name, Math.floor((left - 8) / 7.5)), { x: left - 6, y: y(row) + 4 }, "end"); });
     return;
   }
   const values = distance(high - low, bottom - TOP, TICK_HIGH);
@@ -91,11 +91,6 @@ function axes(svg, { x, y, left, right, bottom, end, rows, low, high, unit }) {
   }
   word(unit, { x: 2, y: 11 }, "start");
 }
-
-const fitted = (name, room) => {
-  const most = Math.floor((room - 8) / 7.5);
-  return name.length > most ? `${name.slice(0, most - 1)}…` : name;
-};
 
 function curve(inside, one, x, y, spots) {
   let line = "", marks = "", gap = true;
@@ -116,15 +111,18 @@ function bars(inside, one, x, y, rows, id) {
   const high = 0.75 * (y(1) - y(0));
   for (const [first, steps, row, words] of one.bars) {
     const at = { x: x(first - 0.5), y: y(row) - high / 2, width: x(first + steps) - x(first), height: high };
-    inside.append(element("svg:rect", { ...at, style: `fill:${one.tint}` }));
-    const fill = one.weave ? `url(#${weave(inside, one.weave, id)})` : "transparent";
-    inside.append(element("svg:rect", { ...at, fill, "data-says": words }));
+    bar(inside, at, one, id, words);
   }
+}
+
+function bar(inside, at, one, id, words) {
+  inside.append(element("svg:rect", { ...at, style: `fill:${one.tint}`, "data-says": words }));
+  if (one.weave) inside.append(element("svg:rect", { ...at, fill: `url(#${weave(inside, one.weave, id)})`, "pointer-events": "none" }));
 }
 
 // The pattern of a kind of bars, which is defined once in a picture.
 function weave(inside, kind, id) {
-  const name = `weave-${id}-${Object.keys(WEAVES).indexOf(kind)}`;
+  const name = `${kind}-${id}`;
   if (!inside.querySelector(`#${name}`)) {
     inside.append(element("svg:pattern", { id: name, width: 6, height: 6, patternUnits: "userSpaceOnUse" },
       element("svg:path", { class: "weave", d: WEAVES[kind] })));
@@ -136,11 +134,8 @@ function legend(series, id) {
   const listed = series.filter((one) => one.name);
   return element("ul", { class: "legend" }, ...listed.map((one) => {
     const sample = element("svg:svg", { viewBox: "0 0 26 14", "aria-hidden": "true" });
-    if (one.bars) {
-      const at = { x: 1, y: 1, width: 24, height: 12 };
-      sample.append(element("svg:rect", { ...at, style: `fill:${one.tint}` }));
-      if (one.weave) sample.append(element("svg:rect", { ...at, fill: `url(#${weave(sample, one.weave, `${id}-legend`)})` }));
-    } else curve(sample, { ...one, points: one.alone ? [[13, 7]] : [[4, 7], [22, 7]] }, (at) => at, (at) => at, []);
+    if (one.bars) bar(sample, { x: 1, y: 1, width: 24, height: 12 }, one, `${id}-legend`);
+    else curve(sample, { ...one, points: one.alone ? [[13, 7]] : [[4, 7], [22, 7]] }, (at) => at, (at) => at, []);
     return element("li", {}, sample, one.name);
   }));
 }

@@ -80,6 +80,7 @@ function blocksOf(request, step) {
 const of = (request, field, step) => at(run.of[request][field], step);
 const stateOf = (request, step) => run.states[of(request, "state", step)];
 const grouped = new Intl.NumberFormat("en-US");
+const shortened = (text, most) => (text.length > most ? `${text.slice(0, most - 1)}…` : text);
 const shown = (number) => (number === null ? "" : grouped.format(number));
 
 const byStep = new Map();

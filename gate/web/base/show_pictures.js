@@ -1,10 +1,6 @@
 // The pictures of the whole run.
 
 const MOST_LETTERS = 14;
-const label = (request) => {
-  const name = run.ids[request];
-  return name.length > MOST_LETTERS ? `${name.slice(0, MOST_LETTERS - 1)}…` : name;
-};
 const MOST_REPEATED = 40, MOST_BARS = 300, MOST_MARKED = 60, MOST_NAMED = 12;
 const NEAR = 20; // times the tokens beyond the limit
 const TURN = 137; // degrees: hues that follow each other are far apart
@@ -27,9 +23,9 @@ function points(line, says) {
 }
 
 const BARS = {
-  waiting: ["right", "."], prefill: ["prompt", "/"], decode: ["generated", ""], held: ["rest", "-"],
-  paused: ["now", "x"], preempted: ["bad", "\\"],
-  loading: ["cached", "."], in_flight: ["prompt", "-"], sending: ["cached", "x"],
+  waiting: ["right", "dots"], prefill: ["prompt", "rising"], decode: ["generated", ""], held: ["rest", "level"],
+  paused: ["now", "crossed"], preempted: ["bad", "falling"],
+  loading: ["cached", "dots"], in_flight: ["prompt", "level"], sending: ["cached", "crossed"],
 };
 
 function timeline() {
@@ -55,13 +51,13 @@ function timeline() {
     }
   }));
   if (chunks.length) series.push({ name: "prefill chunk", alone: true, points: chunks, mark: "tick", size: 6, tint: "var(--ink)" });
-  return { series, rows: run.ids, high_px: 80 + 18 * run.of.length };
+  return { series, rows: run.ids, height: 80 + 18 * run.of.length };
 }
 
 function tkvs() {
   const named = run.of.length <= MOST_NAMED;
   const series = run.of.map((lines, request) => ({
-    name: named ? label(request) : "", tint: hue(request), wide: 1.5, dash: DASHES[request % DASHES.length],
+    name: named ? shortened(run.ids[request], MOST_LETTERS) : "", tint: hue(request), wide: 1.5, dash: DASHES[request % DASHES.length],
     mark: (lines.tkv || []).length < SEVEN * MOST_MARKED ? "circle" : null, size: 1.5,
     points: points(lines.tkv, (step, tkv) => `${run.ids[request]}: tkv ${shown(tkv)} in step ${step}`),
   })).filter((one) => one.points.length);
@@ -75,7 +71,7 @@ function tkvs() {
       ...(jumps.length ? [{ name: "jump", alone: true, mark: "diamond", size: jumps.length < 2 * MOST_MARKED ? 5 : 2, tint: "var(--bad)",
         points: jumps.map((one) => [one[0], one[4], `step ${one[0]}: ${sentence(one)}`]) }] : []),
     ],
-    ...scaled([whole, ...series.map((one) => one.points)], true), high_px: 360, unit: "tokens",
+    ...scaled([whole, ...series.map((one) => one.points)], true), height: 360, unit: "tokens",
   };
 }
 
@@ -100,7 +96,7 @@ function volumes() {
   button.hidden = !near;
   button.textContent = chosen.fromZero ? "show what is near the limit" : "the axis is cut: show it from 0";
   const scale = near && !chosen.fromZero ? near : scaled(series.map((one) => one.points));
-  return { series, ...scale, high_px: 330, unit: "tokens" };
+  return { series, ...scale, height: 330, unit: "tokens" };
 }
 
 // A limit that is exceeded by a few tokens: they are what there is to see.
@@ -120,7 +116,7 @@ function pool() {
     points: points(run.run[name], (step, blocks) => `${words}: ${shown(blocks)} blocks in step ${step}`),
   }));
   const size = run.pool === null ? "" : ` of ${shown(run.pool)}`;
-  return { series, ...scaled(series.map((one) => one.points)), high_px: 280, unit: `blocks${size}` };
+  return { series, ...scaled(series.map((one) => one.points)), height: 280, unit: `blocks${size}` };
 }
 
 // From 0, or from the lowest value, to a little above the highest.

@@ -79,7 +79,7 @@ def test_a_target_that_breaks_the_protocol_gives_one_fault(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("told", [True, False])
-def test_what_a_search_raises_when_it_is_told_to_leave_is_no_error(
+def test_what_a_search_raises_when_it_has_to_leave_is_no_error(
     monkeypatch: pytest.MonkeyPatch, told: bool
 ) -> None:
     def left_between_two_steps(pipe: Any, packed: bytes) -> None:
