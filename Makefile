@@ -12,7 +12,7 @@ JOBS ?= 2
 FILES ?=
 OPTIONS ?=
 
-.PHONY: gate test test-all house study lint bench selfcheck explore explorers mutation rule-coverage hidden-fields formulas proofs documents track-record exact-admission encodings contracts docs \
+.PHONY: gate test test-all house study lint bench selfcheck explore explorers mutation rule-coverage time-to-find hidden-fields formulas proofs documents track-record exact-admission encodings contracts docs \
 	seeds campaign-test campaign-bench campaign-scale ledger-bench clean
 
 gate: $(VENV)/installed
@@ -97,6 +97,11 @@ SAMPLE ?= 0
 SYSTEM ?=
 rule-coverage: $(VENV)/installed-mutation
 	PYTHONHASHSEED=0 $(BIN)/python tests/mutation/rule_coverage.py --jobs $(JOBS) --sample $(SAMPLE) $(SYSTEM)
+
+# How long until a gate finds a changed decision, and plain Hypothesis? SAMPLE=40: so many of each list,
+# an hour of one core.
+time-to-find: $(VENV)/installed-mutation
+	PYTHONHASHSEED=0 $(BIN)/python tests/mutation/time_to_find.py --jobs $(JOBS) --sample $(SAMPLE) $(SYSTEM)
 
 # Does a gate accuse correct schedulers that hide fields at random? 2,000 gates, an hour of two cores.
 # OPTIONS="--gates 100": some minutes.

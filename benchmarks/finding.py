@@ -9,14 +9,14 @@ and, since some scenarios were written for such a bug, the latter alone.
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from statistics import median
 from typing import NamedTuple
 
 from msgspec.structs import replace
 
 from ..gate.corpus.builtin_scenarios import by_length, longest, seed_corpus
-from ..gate.judging.profiles import PROFILES
+from ..gate.judging.profiles import PROFILES, Profile
 from ..gate.selfcheck.suite import mutants
 from ..model.errors import InputError
 from ..model.faults import ConfigRefused
@@ -40,12 +40,24 @@ CHANCE = "uniform random, our sizes"
 PLAIN, PUBLISHED = "plain Hypothesis, our sizes", "plain Hypothesis, published sizes"
 
 
+class Sought(NamedTuple):
+    """A fault that is looked for: the target that has it, the rules that are asked, and which of
+    those that a step breaks show it (`new`, as in `Search`)."""
+
+    target: Target
+    system: str
+    revision: str
+    rules: Sequence[Rule]
+    new: Callable[[list[Broken], Scenario], list[Broken]] = lambda broken, _: broken
+
+
 class Trial(NamedTuple):
-    """How one engine did on one bug: seconds of CPU, runs, and by what it was found."""
+    """How one engine did on one fault: seconds of CPU, runs, steps, and by what it was found."""
 
     found: bool
     seconds: float
     runs: int
+    steps: int = 0
     by: str = ""
 
 
@@ -68,63 +80,77 @@ def brought_along(system: str) -> Iterator[tuple[str, Scenario]]:
         yield PUBLISHED_ONE, scenario
 
 
-def by_gate(mutant: Mutant, target: Target) -> Trial:
+def sought_of(mutant: Mutant, target: Target) -> Sought:
+    """A known bug, found by the rule that names it."""
+    rules = checked(mutant.system)
+    return Sought(target, mutant.system, mutant.revision, rules, naming(mutant))
+
+
+def by_gate(sought: Sought, profile: Profile = PROFILES["ci"]) -> Trial:
     """The engines of a gate, one after the other, until the first of them finds it."""
-    rules, runs = checked(mutant.system), 0
+    runs, steps = 0, 0
     began = time.process_time()
-    for by, scenario in brought_along(mutant.system):
-        if longest(scenario) > PROFILES["ci"].corpus_steps:
+    for by, scenario in brought_along(sought.system):
+        if longest(scenario) > profile.corpus_steps:
             continue
         try:
-            meant = replace(scenario, revision=mutant.revision, expect=None)
-            broken = replay(target, meant, rules, new=naming(mutant)).broken
+            meant = replace(scenario, revision=sought.revision, expect=None)
+            outcome = replay(sought.target, meant, sought.rules, new=sought.new)
         except (ConfigRefused, InputError):  # an option that this revision does not have
             continue
-        runs += 1
-        if broken:
-            return Trial(True, time.process_time() - began, runs, by)
-    searched = by_search(mutant, target)
-    return searched._replace(seconds=time.process_time() - began, runs=runs + searched.runs)
+        runs, steps = runs + 1, steps + outcome.steps
+        if outcome.broken:
+            return Trial(True, time.process_time() - began, runs, steps, by)
+    searched = by_search(sought, profile)
+    return searched._replace(
+        seconds=time.process_time() - began,
+        runs=runs + searched.runs,
+        steps=steps + searched.steps,
+    )
 
 
-def by_search(mutant: Mutant, target: Target) -> Trial:
+def by_search(sought: Sought, profile: Profile = PROFILES["ci"]) -> Trial:
     """Of a gate's engines only Hypothesis: what is found without any scenario that comes along."""
-    rules, examples, runs = checked(mutant.system), PROFILES["ci"].examples, 0
+    runs, steps = 0, 0
     began = time.process_time()
     for scale in SCALES:
-        options = SearchOptions(target, mutant.system, mutant.revision, rules, scale)
-        trial = Search(options, Hooks(new=naming(mutant)))
-        if run_search(trial, examples, 0, 0):
-            return Trial(True, time.process_time() - began, runs + trial.runs_to_failure, scale)
-        runs += trial.runs
-    return Trial(False, time.process_time() - began, runs)
+        options = SearchOptions(
+            *(sought.target, sought.system, sought.revision, sought.rules, scale),
+            max_steps=profile.steps,
+        )
+        search = Search(options, Hooks(new=sought.new))
+        found = run_search(search, profile.examples, 0, 0)
+        runs += search.runs_to_failure if found else search.runs
+        steps += search.steps_to_failure if found else search.steps
+        if found:
+            return Trial(True, time.process_time() - began, runs, steps, scale)
+    return Trial(False, time.process_time() - began, runs, steps)
 
 
-def by_plain(mutant: Mutant, target: Target, engine: Callable[..., None], seconds: float) -> Trial:
+def by_plain(sought: Sought, engine: Callable[..., None], seconds: float) -> Trial:
     """Plain Hypothesis, or chance, for so many seconds of CPU."""
-    trial = plain.Plain(
-        target, mutant.system, mutant.revision, checked(mutant.system), naming(mutant)
-    )
-    plain.values_of_keys(mutant.system, mutant.revision)  # the range of chance is no search
+    search = plain.Plain(sought.target, sought.system, sought.revision, sought.rules, sought.new)
+    plain.values_of_keys(sought.system, sought.revision)  # the range of chance is no search
     began = time.process_time()
     engine(
-        trial,
-        mutant.system,
-        mutant.revision,
+        search,
+        sought.system,
+        sought.revision,
         lambda: time.process_time() - began > seconds,
     )
-    return Trial(trial.found, time.process_time() - began, trial.runs)
+    return Trial(search.found, time.process_time() - began, search.runs, search.steps)
 
 
 def trials(mutant: Mutant, seconds: float) -> dict[str, Trial]:
     """One bug, by all engines in turn."""
     with mutant.planted() as target:
+        sought = sought_of(mutant, target)
         return {
-            OURS: by_gate(mutant, target),
-            SEARCHED: by_search(mutant, target),
-            PUBLISHED: by_plain(mutant, target, plain.at_published_sizes, seconds),
-            PLAIN: by_plain(mutant, target, plain.by_hypothesis, seconds),
-            CHANCE: by_plain(mutant, target, plain.by_chance, seconds),
+            OURS: by_gate(sought),
+            SEARCHED: by_search(sought),
+            PUBLISHED: by_plain(sought, plain.at_published_sizes, seconds),
+            PLAIN: by_plain(sought, plain.by_hypothesis, seconds),
+            CHANCE: by_plain(sought, plain.by_chance, seconds),
         }
 
 
@@ -133,7 +159,7 @@ def rows(quick: bool) -> Iterator[Row]:
     bugs = [one for one in mutants() if one.bug]
     if quick:
         bugs = [one for one in bugs if one.bug in QUICK_BUGS]
-    warm_up(bugs)
+    warm_up(dict.fromkeys((one.system, one.revision) for one in bugs))
     found: list[dict[str, Trial]] = []
     for mutant in bugs:
         found.append(trials(mutant, QUICK_SECONDS if quick else SECONDS))
@@ -185,9 +211,9 @@ def medians(found: Sequence[dict[str, Trial]]) -> Iterator[Row]:
         )
 
 
-def warm_up(bugs: Sequence[Mutant]) -> None:
-    """What Hypothesis builds once in a process is no part of the first bug."""
-    for system, revision in dict.fromkeys((one.system, one.revision) for one in bugs):
+def warm_up(revisions: Iterable[tuple[str, str]]) -> None:
+    """What Hypothesis builds once in a process is no part of the first fault of a revision."""
+    for system, revision in revisions:
         warm = Search(SearchOptions(ModelTarget(), system, revision, checked(system), "small"))
         run_search(warm, 3, 0, 0)
 

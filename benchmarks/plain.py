@@ -40,7 +40,7 @@ Numbers = Sequence[int]  # of one request, in the order of `ranges`
 
 
 class Plain:
-    """One search: `runs` so far, `found` once a run has broken a rule.
+    """One search: `runs` and `steps` so far, `found` once a run has broken a rule.
 
     `new`: of the rules that a step breaks those that count, as in `Search`.
     """
@@ -56,6 +56,7 @@ class Plain:
         self._target, self._system, self._revision, self._rules = target, system, revision, rules
         self._new = new
         self.runs = 0
+        self.steps = 0
         self.found = False
 
     def run(self, values: Mapping[str, Any], requests: Sequence[Numbers]) -> None:
@@ -68,9 +69,11 @@ class Plain:
             requests=tuple(request_of(number, one) for number, one in enumerate(requests)),
         )
         try:
-            self.found = bool(replay(self._target, scenario, self._rules, new=self._new).broken)
+            outcome = replay(self._target, scenario, self._rules, new=self._new)
         except (ConfigRefused, InputError):
             return
+        self.steps += outcome.steps
+        self.found = bool(outcome.broken)
 
 
 def by_hypothesis(search: Plain, system: str, revision: str, is_over: Any) -> None:

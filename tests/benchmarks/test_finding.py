@@ -15,6 +15,7 @@ from schedproof.benchmarks.finding import (
     by_search,
     medians,
     naming,
+    sought_of,
 )
 from schedproof.gate.selfcheck.suite import mutants
 from schedproof.model.scenario import Request, Scenario
@@ -72,8 +73,8 @@ def test_only_the_rule_that_names_the_bug_counts() -> None:
 def test_the_scenarios_that_come_along_are_first(bug: str, by: str) -> None:
     mutant = BUGS[bug]
     with mutant.planted() as target:
-        trial = by_gate(mutant, target)
-        searched = by_search(mutant, target)
+        trial = by_gate(sought_of(mutant, target))
+        searched = by_search(sought_of(mutant, target))
     assert trial.found
     assert trial.runs <= 13
     assert trial.by == by

@@ -22,7 +22,7 @@ import tempfile
 import tomllib
 import traceback
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from importlib import import_module
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -59,6 +59,7 @@ JUDGED = (
 SCALES = {"small": 150, "tight": 15}
 SEARCHED = 400  # runs of each scale, as many as profile ci has
 SECONDS = 150  # of processor time for one change
+LATE = "late"  # the answer for one that hangs, or takes too much memory
 
 
 class Judged(NamedTuple):
@@ -131,36 +132,47 @@ def prepared(asked: Judging) -> dict[str, Any]:
     return {"scenarios": msgspec.to_builtins(scenarios), "steps": steps}
 
 
-def judged(asked: Judging, known: dict[str, Any]) -> Judged:
-    """Judge the model as it is loaded here, with its change."""
+def shown(asked: Judging, known: dict[str, Any]) -> list[Any]:
+    """The scenarios in which the model as it is loaded here, with its change, does otherwise."""
     import msgspec
 
-    from schedproof.model.faults import TargetBroken
     from schedproof.model.scenario import Scenario
-    from schedproof.model.target import ModelTarget
-    from schedproof.properties.checking.replay import replay
-    from schedproof.properties.predicates.rules import LOCKSTEP
-    from schedproof.properties.search.run import run_search
-    from schedproof.properties.search.state import Search, SearchOptions
-    from schedproof.spec.catalogue import load
 
-    system, revision = asked.system, asked.revision
     scenarios = msgspec.convert(known["scenarios"], list[Scenario], strict=False)
-    own = observed(system, revision, scenarios)
-    shows = [
+    own = observed(asked.system, asked.revision, scenarios)
+    return [
         scenario
         for scenario, steps, meant in zip(scenarios, own, known["steps"], strict=True)
         if differ(steps, meant)
     ]
+
+
+def rules_of(asked: Judging) -> list[Any]:
+    """The documented rules that the model keeps."""
+    from schedproof.properties.predicates.rules import LOCKSTEP
+    from schedproof.spec.catalogue import load
+
+    return [rule for rule in load(asked.system) if rule.id not in {LOCKSTEP, *asked.breaks}]
+
+
+def judged(asked: Judging, known: dict[str, Any]) -> Judged | None:
+    """Judge the model as it is loaded here, with its change; None where no step shows it."""
+    from schedproof.model.faults import TargetBroken
+    from schedproof.model.target import ModelTarget
+    from schedproof.properties.checking.replay import replay
+    from schedproof.properties.search.run import run_search
+    from schedproof.properties.search.state import Search, SearchOptions
+
+    shows, rules = shown(asked, known), rules_of(asked)
     if not shows:
-        return Judged("same")
-    rules = [rule for rule in load(system) if rule.id not in {LOCKSTEP, *asked.breaks}]
+        return None
     try:
         for scenario in shows:
             if broken := replay(ModelTarget(), scenario, rules).broken:
                 return Judged("found", broken[0].rule)
         for scale in SCALES:
-            search = Search(SearchOptions(ModelTarget(), system, revision, rules, scale))
+            options = SearchOptions(ModelTarget(), asked.system, asked.revision, rules, scale)
+            search = Search(options)
             if run_search(search, SEARCHED, 0, 0) and search.failure is not None:
                 return Judged("found", search.failure[1][0].rule)
     except TargetBroken:
@@ -168,8 +180,20 @@ def judged(asked: Judging, known: dict[str, Any]) -> Judged:
     return Judged("survives")
 
 
-def start(copy: Path, asked: Judging, mutant: Mutant | None, data: Path, out: Path) -> int:
-    """The id of a process that judges a change, or prepares the scenarios where there is none."""
+# What is asked of the model as it is loaded; its answer is JSON, None where no step shows a change.
+Question = Callable[[Judging, dict[str, Any]], Any]
+
+
+def start(
+    copy: Path,
+    asked: Judging,
+    mutant: Mutant | None,
+    data: Path,
+    out: Path,
+    question: Question,
+) -> int:
+    """The id of a process that asks about a change, or prepares the scenarios where there is none.
+    A change with which the module cannot be imported shows nowhere."""
     pid = os.fork()
     if pid:
         return pid
@@ -185,13 +209,13 @@ def start(copy: Path, asked: Judging, mutant: Mutant | None, data: Path, out: Pa
         try:
             import_module(module)
         except Exception:
-            out.write_text(json.dumps(Judged("same")), encoding="utf-8")
+            out.write_text("null", encoding="utf-8")
             os._exit(0)
         known = json.loads(data.read_text(encoding="utf-8"))
-        out.write_text(json.dumps(judged(asked, known)), encoding="utf-8")
+        out.write_text(json.dumps(question(asked, known)), encoding="utf-8")
         os._exit(0)
     except MemoryError:  # not below the target, where it is a finding
-        out.write_text('["late", "ALL-R02"]', encoding="utf-8")
+        out.write_text(json.dumps(LATE), encoding="utf-8")
         os._exit(0)
     except BaseException:
         traceback.print_exc()
@@ -199,12 +223,13 @@ def start(copy: Path, asked: Judging, mutant: Mutant | None, data: Path, out: Pa
         os._exit(1)
 
 
-def judged_all(
-    copy: Path, asked: Judging, mutants: list[Mutant], jobs: int
-) -> Iterator[tuple[Mutant, Judged]]:
-    """Each change with what became of it; one that hangs or needs too much memory is found."""
+def ask_all(
+    copy: Path, asked: Judging, mutants: list[Mutant], jobs: int, question: Question
+) -> Iterator[tuple[Mutant, Any]]:
+    """Each change with the answer; `LATE` of one that hangs or needs too much memory."""
     data = copy.parent / f"{asked.system}-{asked.revision}.json"
-    if os.waitstatus_to_exitcode(os.waitpid(start(copy, asked, None, data, data), 0)[1]):
+    prepares = start(copy, asked, None, data, data, question)
+    if os.waitstatus_to_exitcode(os.waitpid(prepares, 0)[1]):
         sys.exit(f"{asked.system} {asked.revision}: the scenarios cannot be made")
     running: dict[int, tuple[Mutant, Path]] = {}
     waiting = iter(enumerate(mutants))
@@ -212,18 +237,29 @@ def judged_all(
         while len(running) < jobs and (following := next(waiting, None)):
             number, mutant = following
             out = copy.parent / f"change-{number}.json"
-            running[start(copy, asked, mutant, data, out)] = mutant, out
+            running[start(copy, asked, mutant, data, out, question)] = mutant, out
         if not running:
             return
         pid, status = os.wait()
         mutant, out = running.pop(pid)
         if os.waitstatus_to_exitcode(status) == -signal.SIGPROF:
-            yield mutant, Judged("late", "ALL-R02")
+            yield mutant, LATE
         elif out.exists():
-            yield mutant, Judged(*json.loads(out.read_text(encoding="utf-8")))
+            yield mutant, json.loads(out.read_text(encoding="utf-8"))
             out.unlink()
         else:
             sys.exit(f"could not judge {mutant.change}")
+
+
+def judged_all(
+    copy: Path, asked: Judging, mutants: list[Mutant], jobs: int
+) -> Iterator[tuple[Mutant, Judged]]:
+    """Each change with what became of it; one that hangs or needs too much memory is found."""
+    for mutant, answer in ask_all(copy, asked, mutants, jobs, judged):
+        if answer == LATE:
+            yield mutant, Judged("late", "ALL-R02")
+        else:
+            yield mutant, Judged("same") if answer is None else Judged(*answer)
 
 
 def lists_of(copy: Path, asked: Judging) -> dict[str, list[Mutant]]:

@@ -1,0 +1,34 @@
+"""Times to find, as a table."""
+
+import math
+from collections.abc import Iterator, Sequence
+from statistics import median
+from typing import NamedTuple
+
+
+class Took(NamedTuple):
+    """How long one engine was at one change, and whether it found it."""
+
+    found: bool
+    seconds: float
+    steps: int
+
+
+def rows(system: str, trials: Sequence[dict[str, Took]]) -> Iterator[str]:
+    """A row an engine: how many changes it found, the median and the 95th percentile. What was not
+    found is later than whatever was."""
+    for engine in trials[0] if trials else ():
+        ones = sorted((one[engine] for one in trials), key=lambda one: (not one.found, one.seconds))
+        found = sum(one.found for one in ones)
+        middle, late = ones[(len(ones) - 1) // 2], ones[math.ceil(0.95 * len(ones)) - 1]
+        steps = median(one.steps if one.found else math.inf for one in ones)
+        cells = (
+            *(system, engine, len(ones), f"{found} ({found / len(ones):.1%})"),
+            *(_seconds(middle), _seconds(late)),
+            "not found" if steps == math.inf else f"{steps:,.0f}",
+        )
+        yield f"| {' | '.join(str(cell) for cell in cells)} |"
+
+
+def _seconds(one: Took) -> str:
+    return f"{'' if one.found else '> '}{one.seconds:.3f} s"
