@@ -5,7 +5,7 @@ Source: chunked-prefill chapter, code of the running clamp and of allocate_slots
 """
 
 import importlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING or __package__:
@@ -34,24 +34,31 @@ def speculative_config(method: str, drafts: int) -> dict[str, Any]:
     return {"method": method, "num_speculative_tokens": drafts, **own}
 
 
-class Drafts:
-    """The drafts of all requests of one engine, so many after each token."""
+def number_of(scheduled: Sequence[int], ahead: bool) -> int:
+    """How many drafts the worker has of those that are scheduled. Decided `ahead`, all of them are
+    unknown to the scheduler."""
+    return len(scheduled) if ahead else sum(token != NO_DRAFT for token in scheduled)
 
-    def __init__(self, count: int) -> None:
-        self.count = count
+
+class Drafts:
+    """The drafts of all requests of one engine, `count` to be handed over after each token."""
+
+    def __init__(self, config: Mapping[str, Any]) -> None:
+        ahead = config.get("async_scheduling")
+        self.count = 0 if ahead else config.get("num_speculative_tokens", 0)
         self._verified: dict[str, int] = {}
 
-    def right(self, output: Output, scheduled: Iterable[int]) -> int:
-        """How many of the scheduled drafts of a request are right, counted as one time more."""
-        drafts = [token for token in scheduled if token != NO_DRAFT]
+    def right(self, output: Output, drafts: int) -> int:
+        """How many of so many drafts of a request are right, counted as one time more."""
         if not drafts or not output.accepted:
             return 0
         time = self._verified.get(output.id, 0)
         self._verified[output.id] = time + 1
-        return min(len(drafts), output.accepted[time % len(output.accepted)])
+        return min(drafts, output.accepted[time % len(output.accepted)])
 
     def propose(self, scheduler: Any, output: Any) -> None:
-        """Hand the scheduler drafts for every request that has just got a token."""
+        """Hand the scheduler drafts for every request that has just got a token; one that decides
+        ahead never sees them."""
         if not self.count:
             return
         names = [

@@ -6,7 +6,7 @@ caught up with its known ones: one, and the drafts before it that are right.
 """
 
 import importlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING or __package__:
@@ -44,7 +44,7 @@ class Engine(SchedulerView):
         pool = (config["block_size"], self.usable_blocks)
         super().__init__(_scheduler(class_for(release, config), vllm_config, *pool), config)
         self.release = release
-        self.drafts = Drafts(config.get("num_speculative_tokens", 0))
+        self.drafts = Drafts(config)
         self._hasher = block_hasher(vllm_config)
         self._request_class = importlib.import_module("vllm.v1.request").Request
         self._aborted = importlib.import_module("vllm.v1.request").RequestStatus.FINISHED_ABORTED
@@ -104,11 +104,10 @@ class Engine(SchedulerView):
         flight = self.flight(decision)
         tokens: list[list[int]] = []
         for name in names:
-            drafts = decision.scheduled_spec_decode_tokens.get(name, ())
             if name not in flight.first:
                 tokens.append([])
                 continue
-            tokens.append(self._sampled(name, flight.first[name], drafts))
+            tokens.append(self._sampled(name, flight.first[name], flight.drafts.get(name, 0)))
             self.flights.sampled(name, len(tokens[-1]))
         output = self._runner_output(
             req_ids=names,
@@ -140,7 +139,7 @@ class Engine(SchedulerView):
                 invalid_block_ids=lost,
             )
 
-    def _sampled(self, name: str, first: int, drafts: Iterable[int]) -> list[int]:
+    def _sampled(self, name: str, first: int, drafts: int) -> list[int]:
         """The drafts that are right and the next token, from the output's token `first` on."""
         output = self._outputs[name]
         last = first + self.drafts.right(output, drafts)

@@ -6,6 +6,7 @@ Source: release 0.28.0, EngineCore.step_with_batch_queue.
 
 from collections import deque
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 KEYS = ("async_scheduling", "pipeline_parallel_size")  # absent where steps complete at once
@@ -18,12 +19,13 @@ def depth(config: Mapping[str, Any]) -> int:
 
 
 class Flight(NamedTuple):
-    """A decision that is computed; `first` is the place of its first token in each request's
-    output, where it has any."""
+    """A decision that is computed; by request, where it has any, `first` is the place of its first
+    token in the output, and `drafts` how many of those computed before it were proposed."""
 
     decision: Any
     output: Any
     first: dict[str, int]
+    drafts: Mapping[str, int] = MappingProxyType({})
 
 
 class Flights:
@@ -45,8 +47,12 @@ class Flights:
         self._known[name] += tokens
 
     def on_their_way(self, name: str) -> int:
-        """Tokens of a request that were sampled and not delivered."""
-        return sum(name in flight.first for flight in self._queue)
+        """Tokens of a request that come if all its drafts are right: so the scheduler counts."""
+        return sum(
+            1 + len(flight.decision.scheduled_spec_decode_tokens.get(name, ()))
+            for flight in self._queue
+            if name in flight.first
+        )
 
     def set_off(self, flight: Flight) -> Flight | None:
         """The decision is on its way; the oldest one that completes now, if any: an empty decision

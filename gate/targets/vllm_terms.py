@@ -52,6 +52,8 @@ def config_of(scheduler: Any) -> dict[str, Any]:
         raise RecordEnds(f"blocks are kept by {kinds}, and not by one {MANAGER} ({block_size})")
     stages = vllm_config.parallel_config.pipeline_parallel_size
     drafts = getattr(scheduler, "num_spec_tokens", 0)
+    if drafts and getattr(options, "async_scheduling", False):
+        raise RecordEnds("which drafts are right is not known yet when others are decided ahead")
     usual = {
         "async_scheduling": (bool(getattr(options, "async_scheduling", False)), False),
         "pipeline_parallel_size": (stages, 1),

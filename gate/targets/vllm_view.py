@@ -4,8 +4,10 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING or __package__:
+    from .vllm_drafts import number_of
     from .vllm_in_flight import Flight, Flights, depth
 else:
+    from vllm_drafts import number_of
     from vllm_in_flight import Flight, Flights, depth
 
 
@@ -27,6 +29,7 @@ class SchedulerView:
 
     def flight(self, decision: Any) -> Flight:
         """A decision on its way: which of its requests give a token, and which one that is."""
+        drafts = decision.scheduled_spec_decode_tokens
         resumed = decision.scheduled_cached_reqs.resumed_req_ids
         joining = {*(new.req_id for new in decision.scheduled_new_reqs), *resumed}
         first: dict[str, int] = {}
@@ -36,7 +39,13 @@ class SchedulerView:
             # The scheduler has already counted the tokens of this step as computed.
             if request.num_computed_tokens >= known:
                 first[name] = known - request.num_prompt_tokens
-        return Flight(decision, None, first)
+        ahead = bool(self.config.get("async_scheduling"))
+        proposed = {
+            name: 0 if ahead and name in joining else number_of(drafts[name], ahead)
+            for name in first
+            if name in drafts
+        }
+        return Flight(decision, None, first, proposed)
 
     def blocks(self) -> dict[str, list[int]]:
         """The physical blocks of every request that holds some; of one that has ended, those that

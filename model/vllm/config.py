@@ -121,11 +121,18 @@ def _says_nothing(key: str, value: Any) -> bool:
 
 def _check_in_flight(config: VllmConfig) -> None:
     """Raise InputError for a combination that is not modelled."""
-    if config.depth > 1 and config.drafts:
+    stages = config.pipeline_parallel_size or 1
+    if config.drafts and stages > 1:
         raise InputError(
-            "$.config.num_speculative_tokens",
-            f"{config.drafts} with several steps in flight is not modelled; valid: 0, or "
-            "async_scheduling false and pipeline_parallel_size 1",
+            "$.config.pipeline_parallel_size",
+            f"{stages} with drafts is not modelled; valid: 1, or no num_speculative_tokens",
+        )
+    if config.drafts and config.decides_ahead and config.lookahead != config.drafts:
+        raise InputError(
+            "$.config.num_lookahead_tokens",
+            f"{config.lookahead} with async_scheduling: vLLM decides ahead only with a drafter "
+            "that has keys and values of its own (EAGLE); "
+            f"valid: {config.drafts}, or async_scheduling false",
         )
     if config.loads and config.drafts:
         raise InputError(

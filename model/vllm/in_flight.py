@@ -2,40 +2,47 @@
 
 Source: chunked-prefill chapter, code of the running clamp (num_output_placeholders); release
 0.28.0: AsyncScheduler, and the engine core's queue of batches. A token that is on its way is
-*promised*.
+*promised*; drafts on their way are *hoped* for.
 """
 
 from collections.abc import Iterable, Mapping
 
 from .. import allocator
 from ..pool import Pool
+from . import speculation
 from .config import VllmConfig
-from .state import Flight, Sequence, State
+from .state import Coming, Flight, Sequence, State
 
 
 def tokens_on_their_way(computing: Iterable[Sequence], scheduled: Mapping[str, int]) -> Flight:
     """By request that is computed, the token that comes of it, the one after those that are known
-    or on their way (V1-R19): where all that is known is computed."""
+    or on their way (V1-R19): where all that is known is computed. What is computed beyond that are
+    drafts."""
     return {
-        one.id: one.generated + one.promised if one.num_uncomputed_tokens <= 0 else None
+        one.id: Coming(one.generated + one.promised, -behind) if behind <= 0 else None
         for one in computing
         if one.id in scheduled
+        for behind in (one.num_uncomputed_tokens,)
     }
 
 
 def set_off(config: VllmConfig, state: State, flight: Flight) -> State:
-    """The state in which a decision is on its way, and its tokens are promised."""
+    """The state in which a decision is on its way, its tokens are promised, and its drafts are
+    hoped for: others will have been proposed before it completes."""
     if not flight:
         return state
     running = state.running
     if config.depth > 1:
-        running = tuple(
-            [
-                one._replace(promised=one.promised + 1) if flight.get(one.id) is not None else one
-                for one in running
-            ]
-        )
+        running = tuple([_ahead(config, one, flight.get(one.id)) for one in running])
     return state._replace(running=running, in_flight=(*state.in_flight, flight))
+
+
+def _ahead(config: VllmConfig, one: Sequence, coming: Coming | None) -> Sequence:
+    if coming is None:
+        return one
+    return one._replace(
+        promised=one.promised + 1, hoped=one.hoped + coming.drafts, drafted=config.drafts
+    )
 
 
 def completes(config: VllmConfig, state: State, decided: bool) -> bool:
@@ -50,25 +57,40 @@ def arrived(config: VllmConfig, state: State, decided: bool) -> tuple[State, Fli
     return state._replace(in_flight=state.in_flight[1:]), state.in_flight[0]
 
 
+def places(config: VllmConfig, state: State, flight: Flight) -> dict[str, int]:
+    """By request, the place of the first token that comes of a decision. How many of the drafts on
+    their way before it were right is only known when it completes."""
+    generated = {one.id: one.generated for one in (*state.running, *state.waiting)}
+    return {
+        name: generated.get(name, coming.place) if config.drafts else coming.place
+        for name, coming in flight.items()
+        if coming is not None
+    }
+
+
 def publish(config: VllmConfig, pool: Pool, one: Sequence) -> tuple[Sequence, Pool]:
-    """The request whose blocks can be found that a token has filled which is now known."""
+    """The request whose blocks can be found that a token has filled which is now known. With a
+    prefix cache no drafts are on their way."""
     if not config.enable_prefix_caching:
         return one, pool
     return allocator.publish_full(pool, one, one.computed - one.promised, config.block_size)
 
 
-def delivered(one: Sequence) -> Sequence:
+def delivered(one: Sequence, coming: Coming) -> Sequence:
     """The request without the promise of the token that it gets; after a preemption there is
     none."""
-    return one._replace(promised=max(one.promised - 1, 0))
+    return one._replace(promised=max(one.promised - 1, 0), hoped=max(one.hoped - coming.drafts, 0))
 
 
 def passed_over(config: VllmConfig, one: Sequence) -> bool:
     """A running request has nothing to compute until a token comes that is on its way: its last
-    one, or any where the next is not decided ahead (V1-R06)."""
+    one, or any where the next is not decided ahead (V1-R06); or what is on its way takes all
+    positions, if every draft is right."""
     if not one.promised:
         return False
-    return not config.decides_ahead or one.generated + one.promised >= one.max_tokens
+    if not config.decides_ahead or one.generated + one.promised >= one.max_tokens:
+        return True
+    return speculation.wanted(config, one) <= 0
 
 
 def computed_still(in_flight: tuple[Flight, ...], one: Sequence) -> bool:

@@ -195,7 +195,7 @@ def preempt(config: VllmConfig, plan: Plan, victim: Sequence) -> Plan:
     """The plan without the victim, which gives back its blocks and its share of the budget, is
     counted (V1CP-R29), waits (V1-I1), and starts from nothing when it is admitted again (V1-I5,
     V1CP-R16)."""
-    lost = victim.rewound()._replace(drafted=0, promised=0, aside=False)
+    lost = victim.rewound()._replace(drafted=0, promised=0, hoped=0, aside=False)
     left = dict(plan.scheduled)
     returned = left.pop(victim.id, 0)
     return Plan(
@@ -218,13 +218,14 @@ def complete(
     finished = dict.fromkeys(state.aborted, "aborted")
     state = state._replace(aborted=())
     known = {}
-    for request_id, token in flight.items():
+    for request_id, coming in flight.items():
         one = find(state.running, request_id) or find(state.waiting, request_id)
-        if one is None or token is None:
+        if one is None or coming is None:
             continue
         left = one.output_len - one.generated
-        emitted[one.id] = min(1 + speculation.right(one), left)
-        one = speculation.verified(config, in_flight.delivered(one), emitted[one.id])
+        emitted[one.id] = min(1 + speculation.right(one, coming.drafts), left)
+        one = in_flight.delivered(one, coming)
+        one = speculation.verified(config, one, coming.drafts, emitted[one.id])
         if config.decides_ahead:
             one, pool = in_flight.publish(config, state.pool, one)
             state = state._replace(pool=pool)
@@ -279,12 +280,12 @@ def carry_out(
     state, flight = in_flight.arrived(config, state, bool(flight))
     if flight:
         state = connector.written(config, state)
+    places = in_flight.places(config, state, flight) if config.depth > 1 else {}
     state, emitted, finished = complete(config, state, flight)
     if reports:
         state = connector.steps_on(config, state)
     seen = observe(config, state, kind, plan, emitted, finished)
     if config.depth > 1:
-        places = {name: token for name, token in flight.items() if token is not None}
         seen["emitted_at"] = {name: places[name] for name in emitted if name in places}
     return state, seen
 

@@ -13,7 +13,7 @@ def wanted(config: VllmConfig, one: Sequence) -> int:
     beyond the last position that max_model_len leaves (V1-R02)."""
     if not one.drafted:
         return one.num_uncomputed_tokens
-    return min(one.num_tokens + one.drafted, config.max_model_len - 1) - one.computed
+    return min(one.num_uncomputed_tokens + one.drafted, config.max_model_len - 1 - one.computed)
 
 
 def slots(config: VllmConfig, covered: int) -> int:
@@ -23,25 +23,27 @@ def slots(config: VllmConfig, covered: int) -> int:
 
 
 def most_slots(config: VllmConfig, longest: int) -> int:
-    """Tokens for which a request may need blocks at once, if `longest` of its own are computed."""
-    return slots(config, min(longest + config.drafts, config.max_model_len - 1))
+    """Tokens for which a request may need blocks at once, if `longest` of its own are computed:
+    with its drafts, and where it is decided ahead with those of the decision before."""
+    drafts = config.depth * config.drafts
+    return slots(config, min(longest + drafts, config.max_model_len - 1))
 
 
-def right(one: Sequence) -> int:
+def right(one: Sequence, drafts: int) -> int:
     """How many of the drafts that were computed with its last token are what the model says
     (V1CP-R35)."""
-    computed = one.computed - one.num_tokens
-    if computed <= 0 or not one.accepted:
+    if not drafts or not one.accepted:
         return 0
-    return min(computed, one.accepted[one.verified % len(one.accepted)])
+    return min(drafts, one.accepted[one.verified % len(one.accepted)])
 
 
-def verified(config: VllmConfig, one: Sequence, emitted: int) -> Sequence:
+def verified(config: VllmConfig, one: Sequence, drafts: int, emitted: int) -> Sequence:
     """The request after it emitted so many tokens: drafts that were wrong do not count as computed
-    (V1CP-R05), and the drafter proposes others."""
+    (V1CP-R05), and the drafter proposes others, unless it has before."""
+    known = one.num_tokens + emitted + one.promised + one.hoped
     return one._replace(
         generated=one.generated + emitted,
-        computed=min(one.computed, one.num_tokens + emitted + one.promised - 1),
-        drafted=config.drafts,
-        verified=one.verified + (one.computed > one.num_tokens),
+        computed=min(one.computed, known - 1),
+        drafted=one.drafted if config.depth > 1 else config.drafts,
+        verified=one.verified + (drafts > 0),
     )

@@ -1,13 +1,23 @@
 """What vLLM's scheduler remembers between two steps."""
 
 from collections.abc import Mapping
+from typing import NamedTuple
 
 from .. import sequence
 from ..pool import Pool
 from ..record import Record
 
-# A decision on its way: by request, which token of its output comes of it, from 0; or None.
-Flight = Mapping[str, int | None]
+
+class Coming(NamedTuple):
+    """A token that comes of a decision: its place in the output of its request, from 0, and the
+    drafts that are computed before it."""
+
+    place: int
+    drafts: int = 0
+
+
+# A decision on its way: by request what comes of it, None where no token does.
+Flight = Mapping[str, Coming | None]
 
 
 class Sequence(sequence.Sequence, frozen=True):
@@ -16,8 +26,9 @@ class Sequence(sequence.Sequence, frozen=True):
     `arrival` numbers the requests in the order in which they came; a lower `priority` is more
     important. `drafted` tokens are proposed and not computed; the n-th time that drafts are
     computed, `accepted[n]` of them are right, over and over, and `verified` counts these times.
-    `promised` tokens are on their way: known to come, and not emitted. A preempted request that is
-    set `aside` waits for those, and is in front from then on. A connector has `external` tokens of
+    `promised` tokens are on their way: known to come, and not emitted; `hoped` drafts are on their
+    way with them. A preempted request that is set `aside` waits for those, and is in front from
+    then on. A connector has `external` tokens of
     its prompt, and needs `load_steps` more steps to load them; while it is `loading` so many are
     left; `was_loaded` once, it is not loaded again. Its load fails from token `fails_at` on:
     it `arrives` with so many computed. The connector has no answer yet for so many `deferrals`.
@@ -31,6 +42,7 @@ class Sequence(sequence.Sequence, frozen=True):
     drafted: int = 0
     verified: int = 0
     promised: int = 0
+    hoped: int = 0
     aside: bool = False
     external: int = 0
     load_steps: int = 0
@@ -45,7 +57,7 @@ class Sequence(sequence.Sequence, frozen=True):
     @property
     def num_uncomputed_tokens(self) -> int:
         """Tokens to compute, those on their way included: they are known in time."""
-        return self.prompt + self.generated + self.promised - self.computed
+        return self.prompt + self.generated + self.promised + self.hoped - self.computed
 
     @property
     def decodes(self) -> bool:

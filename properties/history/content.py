@@ -28,7 +28,7 @@ def known_tokens(account: RequestHistory, more: int = 0) -> tuple[Segment, ...]:
 
 def coming_tokens(account: RequestHistory, more: int = 0) -> tuple[Segment, ...]:
     """The same with what is on its way: it is computed, although no other request can find it."""
-    return known_tokens(account, account.promised + more)
+    return known_tokens(account, account.promised + account.hoped + more)
 
 
 def held_by_others(one: RequestHistory, others: Iterable[RequestHistory], block: int) -> int:

@@ -9,7 +9,7 @@ which is never computed, too: what lies between is left to it. Lengths in tokens
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from .speculation import drafts, lookahead
+from .speculation import lookahead, most_ahead
 
 Config = Mapping[str, Any]
 CanRun = Callable[[Config, int, int], bool]
@@ -33,7 +33,7 @@ def spyre_can_run(config: Config, prompt: int, max_tokens: int) -> bool:
 def vllm_can_run(config: Config, prompt: int, max_tokens: int) -> bool:
     """All of it is within the length, the pool, and, where prompts are not cut, the budget."""
     whole = prompt + max_tokens
-    with_drafts = whole + drafts(config) + lookahead(config)
+    with_drafts = whole + most_ahead(config)
     within = whole <= config["max_model_len"] and fits_pool(config, with_drafts)
     return within and llmservingsim_can_run(config, prompt, max_tokens)
 
@@ -65,9 +65,9 @@ def vllm_limits(config: Config) -> list[int]:
     """Each bound on prompt + max_tokens - 1, in tokens: length, pool, budget for whole prompts."""
     whole = [] if config["enable_chunked_prefill"] else [config["max_num_batched_tokens"]]
     longest = config["max_model_len"]
-    drafted, ahead = drafts(config), lookahead(config)
+    ahead = lookahead(config)
     pools = [
-        size if min(longest - 1 + ahead, longest) <= size else size - drafted - ahead
+        size if min(longest - 1 + ahead, longest) <= size else size - most_ahead(config)
         for size in pool_limit(config)
     ]
     return [longest - 1, *pools, *whole]

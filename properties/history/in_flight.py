@@ -4,14 +4,27 @@ Source: target protocol, "The step observation"; release 0.28.0, the engine core
 """
 
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from ...model.observation import Step
+from . import speculation
 from .request_history import RequestHistory
 
 Config = Mapping[str, Any]
 Requests = Mapping[str, RequestHistory]
-Flight = dict[str, bool]  # a decision on its way: by request, whether a token comes of it
+
+
+class Coming(NamedTuple):
+    """A token that comes of a decision: the tokens computed beyond those known, and how many of
+    them the drafter had proposed; some releases pad a request that joins."""
+
+    drafts: int = 0
+    proposed: int = 0
+
+
+NOTHING = Coming()
+# A decision on its way: by request what comes of it, None where no token does.
+Flight = dict[str, Coming | None]
 
 
 def depth(config: Config) -> int:
@@ -30,27 +43,41 @@ def completes(config: Config, flights: tuple[Flight, ...], step: Step) -> Iterab
     where as many as can be are on their way or nothing was decided."""
     if depth(config) == 1:
         return step.scheduled
-    flights = (*flights, dict.fromkeys(step.scheduled, False)) if step.scheduled else flights
+    flights = (*flights, dict.fromkeys(step.scheduled)) if step.scheduled else flights
     return flights[0] if _one_is_over(config, flights, step) else ()
 
 
 def set_off(
     config: Config, flights: tuple[Flight, ...], requests: Requests, step: Step
-) -> tuple[tuple[Flight, ...], Iterable[str]]:
+) -> tuple[tuple[Flight, ...], Mapping[str, Coming]]:
     """The decisions that are on their way after the step, whose tokens are booked as promised, and
-    the requests of the one that completes."""
+    by request what comes of the one that completes. Decided ahead, drafts are proposed anew with
+    every decision."""
+    flight = {name: _coming(config, requests.get(name)) for name in step.scheduled}
     if depth(config) == 1:
-        return (), step.scheduled
-    flight = {}
-    for name in step.scheduled:
-        one = requests.get(name)
-        flight[name] = one is not None and one.computed >= one.num_tokens
-        if one is not None and flight[name]:
-            one.promised += 1
+        return (), _with_a_token(flight)
+    for name, coming in flight.items():
+        if coming is not None:
+            requests[name].promised += 1
+            requests[name].hoped += coming.drafts
+            if speculation.drafts(config):
+                requests[name].drafted = speculation.drafts(config)
     flights = (*flights, flight) if flight else flights
     if not _one_is_over(config, flights, step):
-        return flights, ()
-    return flights[1:], [name for name, token in flights[0].items() if token]
+        return flights, {}
+    return flights[1:], _with_a_token(flights[0])
+
+
+def _coming(config: Config, one: RequestHistory | None) -> Coming | None:
+    """What comes of a request that has just computed all that is known of it; None of another."""
+    if one is None or one.computed < one.num_tokens:
+        return None
+    drafts = speculation.drafts_computed(one, 0) if speculation.drafts(config) else 0
+    return Coming(drafts, min(drafts, one.drafted))
+
+
+def _with_a_token(flight: Flight) -> dict[str, Coming]:
+    return {name: coming for name, coming in flight.items() if coming is not None}
 
 
 def _one_is_over(config: Config, flights: tuple[Flight, ...], step: Step) -> bool:
@@ -63,18 +90,21 @@ def reports(config: Config, flights: tuple[Flight, ...], step: Step) -> bool:
 
 
 def due(config: Config, flights: tuple[Flight, ...], step: Step) -> Flight:
-    """Of a decision that was taken before and completes in this step: by request, whether a token
-    comes of it."""
+    """A decision that was taken before and completes in this step; one of nothing where there is
+    none."""
     over = completes(config, flights, step)
     return flights[0] if flights and over else {}
 
 
 def passed_over(config: Config, one: RequestHistory) -> bool:
     """A running request has nothing to compute until a token comes that is on its way: its last
-    one, or any where the next is not decided ahead."""
+    one, or any where the next is not decided ahead; or what is on its way takes all positions, if
+    every draft is right."""
     if not one.promised:
         return False
-    return not decides_ahead(config) or one.emitted + one.promised >= one.max_tokens
+    if not decides_ahead(config) or one.emitted + one.promised >= one.max_tokens:
+        return True
+    return one.num_tokens + speculation.drafts_to_compute(config, one) <= one.computed
 
 
 def computed_still(flights: tuple[Flight, ...], one: RequestHistory) -> bool:
@@ -82,9 +112,10 @@ def computed_still(flights: tuple[Flight, ...], one: RequestHistory) -> bool:
     return any(one.id in flight for flight in flights)
 
 
-def deliver(one: RequestHistory, tokens: int) -> None:
+def deliver(one: RequestHistory, tokens: int, coming: Coming) -> None:
     """Book that tokens came which were promised, unless it was preempted meanwhile: then they are
     to be computed again with all others."""
-    one.promised = max(one.promised - tokens, 0)
+    one.promised = max(one.promised - min(tokens, 1), 0)
+    one.hoped = max(one.hoped - coming.drafts, 0)
     if not one.started:
         one.regenerated += tokens

@@ -1,22 +1,28 @@
 """What a target does not show of a step, as far as it follows from what was computed."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
+from ...model.observation import Step
 from . import speculation
+from .in_flight import Coming
 from .request_history import RequestHistory
 
+NEVER_PREEMPT = frozenset({"spyre"})
 
-def emissions(computed: Iterable[RequestHistory], promised: bool = False) -> dict[str, int]:
-    """The tokens that come out of requests that have computed: one of each all of whose known
-    tokens are computed, and its drafts that are right, as far as it has tokens left; one of each
-    where they were `promised`."""
-    if promised:
-        return {one.id: 1 for one in computed}
+
+def emissions(staying: Mapping[str, RequestHistory], over: Mapping[str, Coming]) -> dict[str, int]:
+    """The tokens that come out of the decision that is over: one of each of its requests that give
+    one, and its drafts that are right, as far as it has tokens left."""
     return {
-        one.id: min(1 + speculation.right(one, 0), max(one.tokens_left, 1))
-        for one in computed
-        if one.computed >= one.num_tokens
+        name: min(1 + speculation.right_of(one, coming.proposed), max(one.tokens_left, 1))
+        for name, coming in over.items()
+        if (one := staying.get(name)) is not None
     }
+
+
+def restarts(system: str, step: Step) -> bool:
+    """Requests may have lost what was computed of them, and have begun anew with a hit."""
+    return step.preempted is None and system not in NEVER_PREEMPT
 
 
 def endings(live: Iterable[RequestHistory]) -> dict[str, str]:

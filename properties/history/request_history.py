@@ -18,7 +18,8 @@ class RequestHistory:
     step `began`, and was over by step `over`. One that is `beyond` a limit by itself may be ended
     at any time. Of its drafts, `accepted[n]` are right in the n-th of `verified` steps with drafts,
     and `drafted` are proposed for the next. It was given blocks for `slots` tokens, at least.
-    `promised` tokens are on their way: computed, and not emitted. A load takes `load_steps`
+    `promised` tokens are on their way: computed, and not emitted; `hoped` drafts are on their way
+    with them. A load takes `load_steps`
     reports of the worker beyond that of the step since which it is parked, of which `load_left` are
     to come; from token `load_fails_at` on it fails, and so many `deferrals` it may be put off. With
     `send_steps` its blocks are sent when it has ended, and `load_left` counts for that. `blocks`
@@ -49,6 +50,7 @@ class RequestHistory:
     verified: int = 0
     slots: int = 0
     promised: int = 0
+    hoped: int = 0
     load_steps: int = 0
     parked_since: int | None = None
     load_left: int = 0
@@ -103,8 +105,9 @@ class RequestHistory:
 
     @property
     def num_tokens(self) -> int:
-        """Tokens known so far: the prompt, what was generated, and what is on its way."""
-        return self.prompt + self.emitted + self.promised
+        """Tokens known so far: the prompt, what was generated, and what is on its way, drafts
+        included."""
+        return self.prompt + self.emitted + self.promised + self.hoped
 
     def __copy__(self) -> "RequestHistory":
         """The same, to go on by itself: runs that branch copy every account in every step."""
@@ -133,6 +136,7 @@ class RequestHistory:
             self.verified,
             self.slots,
             self.promised,
+            self.hoped,
             self.load_steps,
             self.parked_since,
             self.load_left,

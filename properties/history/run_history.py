@@ -201,16 +201,17 @@ class RunHistory:
         self.flights, over = in_flight.set_off(self.config, self.flights, self.requests, step)
         emitted = step.emitted
         if emitted is None:
-            staying = self.live.keys() - self.aborts_inside
-            emitted = not_shown.emissions([self.live[n] for n in over if n in staying], several)
+            stay = {n: one for n, one in self.live.items() if n not in self.aborts_inside}
+            emitted = not_shown.emissions(stay, over)
         for name, tokens in emitted.items():
             account = self.requests.get(name)
             if account is not None:
-                if speculates and tokens:
-                    speculation.verify(self.config, account, tokens)
                 account.emitted += tokens
+                coming = over.get(name, in_flight.NOTHING)
                 if several:
-                    in_flight.deliver(account, tokens)
+                    in_flight.deliver(account, tokens, coming)
+                if speculates and tokens:
+                    speculation.verify(self.config, account, coming.proposed)
         if self.revision in REVISIONS_THAT_PAUSE:
             self.paused = frozenset(step.paused or ())
             for one in self.live.values():
@@ -235,14 +236,15 @@ class RunHistory:
 
     def reached(self, step: Step, account: RequestHistory) -> int:
         """Tokens of a request that were ever computed by the end of the step, at most."""
+        if account.started and not_shown.restarts(self.system, step):
+            return account.num_tokens
         if account.id not in step.scheduled:
             return account.max_computed
         tokens = self._hit(step, account) + step.scheduled[account.id]
         return max(account.max_computed, account.computed + tokens)
 
     def _hit(self, step: Step, account: RequestHistory) -> int:
-        """The hit of a request in this step; where the target does not show it, a bound: what is
-        scheduled was no part of it."""
+        """The hit of a request in this step; where it is not shown, a bound."""
         shown = self.hit_now(step, account)
         if shown is not None:
             return shown
@@ -254,14 +256,14 @@ class RunHistory:
         return self._kin.of(one)
 
     def max_hit(self, step: Step, account: RequestHistory) -> int:
-        """A bound on the hit: no hit is longer than what others have computed of it by the end of
-        the step."""
+        """A bound on the hit: what others have computed of it by the end of the step."""
         found = 0
         for other in self.kin(account):
-            hidden = not other.started and self.hit_now(step, other) is None
             computed = other.max_computed
-            if other.id in step.scheduled and other is not account:
-                computed = other.num_tokens if hidden else self.reached(step, other)
+            if other is not account:
+                unseen = not other.started and self.hit_now(step, other) is None
+                whole = unseen and other.id in step.scheduled
+                computed = other.num_tokens if whole else self.reached(step, other)
             if computed:
                 shared = in_common(account, other)
                 found = max(found, min(shared, computed))
@@ -338,7 +340,7 @@ class RunHistory:
         account.lost = account.max_computed
         account.regenerated = account.emitted
         account.computed = account.prefix_hit = account.drafted = account.slots = 0
-        account.promised = 0
+        account.promised = account.hoped = 0
         account.preemptions += 1
 
 

@@ -7,10 +7,10 @@ on everything before them. Which block is free, shared or published is the targe
 """
 
 from collections import Counter, deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import chain
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from ...model.observation import Step
 from ...model.scenario import Segment
@@ -25,6 +25,7 @@ FEW = 64
 class Observed(Protocol):
     """What is asked of the history of the run: as it was before the step."""
 
+    config: Mapping[str, Any]
     last: Step | None
     live: dict[str, RequestHistory]
 
@@ -213,7 +214,7 @@ class ShadowCache:
                 unseen.append(Entry(name, coming_tokens(one), 0, history.reached(step, one)))
                 continue
             start = one.computed + max(hit, 0)
-            right = speculation.drafts_right(one, step, tokens)
+            right = speculation.drafts_right(history.config, one, step, tokens)
             end = min(start + tokens, one.num_tokens + right) if one.drafted else start + tokens
             shown = (step.blocks or {}).get(name)
             blocks = list(before.get(name, ()) if shown is None else shown)

@@ -23,11 +23,23 @@ def lookahead(config: Config) -> int:
     return int(config.get("num_lookahead_tokens", 0))
 
 
+def most_ahead(config: Config) -> int:
+    """Tokens beyond those known for which a request may need blocks: its drafts, those of the
+    decision before where it is decided ahead, and the lookahead."""
+    return (2 if _ahead(config) else 1) * drafts(config) + lookahead(config)
+
+
+def _ahead(config: Config) -> bool:
+    """Drafts are proposed anew with every decision, and not after every token."""
+    return bool(config.get("async_scheduling", False))
+
+
 def drafts_to_compute(config: Config, one: RequestHistory) -> int:
-    """Drafts of a request that positions are left for."""
+    """Drafts of a request that positions are left for; less than none where those on their way
+    would be beyond the last position."""
     if not one.drafted:
         return 0
-    return max(min(one.drafted, int(config["max_model_len"]) - 1 - one.num_tokens), 0)
+    return max(min(one.drafted, int(config["max_model_len"]) - 1 - one.num_tokens), -one.hoped)
 
 
 def drafts_computed(one: RequestHistory, tokens: int) -> int:
@@ -37,15 +49,22 @@ def drafts_computed(one: RequestHistory, tokens: int) -> int:
 
 def right(one: RequestHistory, tokens: int) -> int:
     """How many of the drafts among these tokens are what the model says."""
-    computed = min(drafts_computed(one, tokens), one.drafted)
-    if not computed or not one.accepted:
+    return right_of(one, min(drafts_computed(one, tokens), one.drafted))
+
+
+def right_of(one: RequestHistory, drafts: int) -> int:
+    """How many of so many drafts are what the model says, when it verifies next."""
+    if not drafts or not one.accepted:
         return 0
-    return min(computed, one.accepted[one.verified % len(one.accepted)])
+    return min(drafts, one.accepted[one.verified % len(one.accepted)])
 
 
-def drafts_right(one: RequestHistory, step: Step, tokens: int) -> int:
+def drafts_right(config: Config, one: RequestHistory, step: Step, tokens: int) -> int:
     """How many drafts of a request are right that computes so many tokens in the step: all that it
-    emits but the last one; as the scenario says, where the target does not show it."""
+    emits but the last one; as the scenario says, where the target does not show it. All that are
+    decided ahead: only later it is known."""
+    if drafts(config) and _ahead(config):
+        return drafts_computed(one, tokens)
     if not one.drafted:
         return 0
     if step.emitted is None:
@@ -66,9 +85,10 @@ def compute(config: Config, one: RequestHistory, first: bool) -> None:
     one.slots = max(one.slots, covered)
 
 
-def verify(config: Config, one: RequestHistory, emitted: int) -> None:
-    """Book that it emits tokens, which `emitted` does not have yet: all but the last of them are
-    computed, and the drafter proposes more."""
-    one.verified += one.drafted > 0 and drafts_computed(one, 0) > 0
-    one.computed = min(one.computed, one.num_tokens + emitted - 1)
-    one.drafted = drafts(config)
+def verify(config: Config, one: RequestHistory, verified: int) -> None:
+    """Book that so many drafts were verified, after what it emitted is booked: all that is known
+    but its last token is computed, and the drafter proposes more, unless it has before."""
+    one.verified += verified > 0
+    one.computed = min(one.computed, one.num_tokens - 1)
+    if not _ahead(config):
+        one.drafted = drafts(config)

@@ -91,11 +91,13 @@ def configs(draw: st.DrawFn, scale: Scale, revision: str) -> dict[str, Any]:
     steps = draw(st.sampled_from(("one", "one", "one", "drafts", "drafts", *IN_FLIGHT)))
     if steps == "drafts":
         return config | draw(speculations(config))
+    if steps == "ahead" and (drafts := most_drafts(config)) and draw(st.booleans()):
+        config |= {"enable_prefix_caching": False, **with_lookahead(drafts)}
     return {**config, **IN_FLIGHT.get(steps, {})}
 
 
 @st.composite
-def speculations(draw: st.DrawFn, config: Config) -> dict[str, int]:
+def speculations(draw: st.DrawFn, config: Config) -> dict[str, Any]:
     """A few drafts after each token, for which the pool must have room beside the shortest request;
     without a prefix cache sometimes with lookahead, for which the budget must have room, too."""
     drafts = draw(st.sampled_from((1, 3, 2)))
@@ -107,7 +109,21 @@ def speculations(draw: st.DrawFn, config: Config) -> dict[str, int]:
     may_look_ahead = not caches(config) and drafts < config["max_num_batched_tokens"]
     if not may_look_ahead or draw(st.booleans()):
         return {"num_speculative_tokens": drafts}
+    return with_lookahead(drafts)
+
+
+def with_lookahead(drafts: int) -> dict[str, Any]:
+    """A drafter that has keys and values of its own."""
     return {"num_speculative_tokens": drafts, "num_lookahead_tokens": drafts}
+
+
+def most_drafts(config: Config) -> int:
+    """Drafts after each token that are decided ahead, three at most: the budget and the pool have
+    room for them, the pool for those of two decisions and the lookahead beside a short request."""
+    room = [3, config["max_num_batched_tokens"] - 1]
+    if config["num_blocks"] is not None:
+        room.append((config["num_blocks"] * config["block_size"] - 1) // 4)
+    return int(min(room))
 
 
 def pools(longest: int, max_num_seqs: int) -> st.SearchStrategy[int | None]:
@@ -202,7 +218,7 @@ def longest_request(config: Config) -> int:
     limits = [config["max_model_len"]]
     # The last token of an answer is never computed.
     if config["num_blocks"] is not None:
-        ahead = speculation.drafts(config) + speculation.lookahead(config)
+        ahead = speculation.most_ahead(config)
         limits.append(max(config["num_blocks"] * config["block_size"] + 1 - ahead, 2))
     if not config["enable_chunked_prefill"]:
         limits.append(config["max_num_batched_tokens"] + 1)

@@ -76,8 +76,8 @@ def on_their_way(state: State, book: Book) -> Hashable:
     generated = {one.id: one.generated for one in queues}
     flights = tuple(
         tuple(
-            (places[name], None if token is None else token - generated[name])
-            for name, token in flight.items()
+            (places[name], None if coming is None else coming.place - generated[name])
+            for name, coming in flight.items()
             if name in places and name in generated
         )
         for flight in state.in_flight

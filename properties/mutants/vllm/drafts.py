@@ -22,19 +22,19 @@ def no_lookahead(original: Any) -> Any:
 
 def every_draft_is_right(original: Any) -> Any:
     """Drafts are emitted without being verified."""
-    return lambda one: max(one.computed - one.num_tokens, 0)
+    return lambda one, drafts: drafts
 
 
 def drafts_are_in_vain(original: Any) -> Any:
     """Drafts are computed, and one token comes out."""
-    return lambda one: 0
+    return lambda one, drafts: 0
 
 
 def wrong_drafts_count(original: Any) -> Any:
     """The first draft that is wrong counts as computed."""
 
-    def verified(config: VllmConfig, one: Sequence, emitted: int) -> Sequence:
-        after: Sequence = original(config, one, emitted)
+    def verified(config: VllmConfig, one: Sequence, drafts: int, emitted: int) -> Sequence:
+        after: Sequence = original(config, one, drafts, emitted)
         return after._replace(computed=min(one.computed, after.computed + 1))
 
     return verified

@@ -5,7 +5,7 @@ from typing import Any
 from ....model.vllm import in_flight, scheduler
 from ....model.vllm.config import VllmConfig
 from ....model.vllm.scheduler import Plan
-from ....model.vllm.state import Flight
+from ....model.vllm.state import Coming, Flight
 from .drafts import mutant
 
 
@@ -37,14 +37,19 @@ def what_came_last(original: Any) -> Any:
     def tokens_on_their_way(computing: Any, scheduled: Any) -> Flight:
         come = {one.id: one.generated for one in computing}
         flight: Flight = original(computing, scheduled)
-        return {name: None if token is None else come[name] for name, token in flight.items()}
+        return {name: coming and Coming(come[name]) for name, coming in flight.items()}
 
     return tokens_on_their_way
 
 
 def promises_stay(original: Any) -> Any:
     """A token comes, and still counts as on its way."""
-    return lambda one: one
+    return lambda one, coming: one
+
+
+def wrong_drafts_stay(original: Any) -> Any:
+    """A token comes, and the drafts with it still count as on their way."""
+    return lambda one, coming: original(one, coming._replace(drafts=0))
 
 
 MUTANTS = (
@@ -63,4 +68,5 @@ MUTANTS = (
     mutant("admitted while computed", "V1-R10", in_flight, "computed_still", never, alone=True),
     mutant("what comes twice", "V1-R19", in_flight, "tokens_on_their_way", what_came_last),
     mutant("promises stay", "V1CP-R05", in_flight, "delivered", promises_stay, alone=True),
+    mutant("wrong drafts stay", "V1CP-R05", in_flight, "delivered", wrong_drafts_stay),
 )

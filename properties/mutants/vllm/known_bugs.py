@@ -222,5 +222,4 @@ OUT_OF_SCOPE = {
     "VLL-048": "the evictor of V0; V1 has none",
     "VLL-051": "inputs that are no text are not in the protocol",
     "VLL-053": "sliding windows are not in the protocol",
-    "VLL-056": "drafts with several steps in flight are not modelled",
 }

@@ -10,7 +10,7 @@ import msgspec
 
 from ....model import members
 from ....model.pool import Pool
-from ....model.vllm import connector, scheduler
+from ....model.vllm import connector, in_flight, scheduler
 from ....model.vllm.config import VllmConfig
 from ....model.vllm.scheduler import Plan
 from ....model.vllm.state import Flight, Sequence, State
@@ -66,6 +66,19 @@ def all_of_it_loaded(original: Any) -> Any:
         return original(config, pool, one)
 
     return landed
+
+
+def every_draft_counts(original: Any) -> Any:
+    """VLL-056: a request is passed over although drafts on their way may be wrong, and tokens be
+    left to compute."""
+
+    def passed_over(config: VllmConfig, one: Sequence) -> bool:
+        if original(config, one):
+            return True
+        coming = one.promised + one.hoped
+        return coming > 0 and one.generated + coming >= one.max_tokens
+
+    return passed_over
 
 
 def parked_take_slots(original: Any) -> Any:
@@ -130,5 +143,12 @@ KNOWN_BUGS = (
             replaced(scheduler, "preempt", loads.preempted_for_nothing),
         ),
         bug="VLL-059",
+    ),
+    mutant(
+        "drafts on their way count as its last tokens",
+        "V1-P01",
+        replaced(in_flight, "passed_over", every_draft_counts),
+        bug="VLL-056",
+        alone=True,
     ),
 )

@@ -136,9 +136,10 @@ def _delivered_wrongly(history: RunHistory, step: Step) -> str | None:
     for name, due in in_flight.due(history.config, history.flights, step).items():
         if name not in history.live or name in history.aborts_inside:
             continue
-        if due != bool((step.emitted or {}).get(name)):
-            says = "no token" if due else "a token"
-            known = "all" if due else "not all"
+        comes = due is not None
+        if comes != bool((step.emitted or {}).get(name)):
+            says = "no token" if comes else "a token"
+            known = "all" if comes else "not all"
             return f"{name} emits {says}, and {known} its known tokens were computed by then"
     return None
 

@@ -36,13 +36,25 @@ def waited_before(history: RunHistory) -> list[RequestHistory]:
     """
     running = {one.id for one in ran_before(history)}
     waiting = [one for one in history.live.values() if one.id not in running]
-    if in_flight.depth(history.config) < 3 or history.config["policy"] == "priority":
+    if not _set_aside(history):
         return sorted(waiting, key=lambda one: key(history, one))
     shown = (history.last.waiting or ()) if history.last is not None else ()
     places = {name: place for place, name in enumerate(shown)}
     again = [one for one in waiting if one.preemptions]
     again.sort(key=lambda one: places.get(one.id, 0))
     return again + [one for one in waiting if not one.preemptions]
+
+
+def _set_aside(history: RunHistory) -> bool:
+    """Preempted requests stand in the order of their preemptions, which only is shown."""
+    return in_flight.depth(history.config) >= 3 and history.config["policy"] != "priority"
+
+
+def order_is_known(history: RunHistory) -> bool:
+    """It is known which of the requests that wait goes before which."""
+    if not _set_aside(history) or history.last is None or history.last.waiting is not None:
+        return True
+    return sum(bool(one.preemptions) for one in waited_before(history)) < 2
 
 
 @once

@@ -173,6 +173,7 @@ def counter_wrong(history: RunHistory, step: Step) -> str | None:
     """num_computed_tokens is what was cached and what was computed since, but for drafts that are
     wrong (V1CP-R05)."""
     gone = set(step.preempted or ())
+    due = in_flight.due(history.config, history.flights, step)
     for name, computed in (step.computed or {}).items():
         one = history.live.get(name)
         if one is None or name in gone:
@@ -181,10 +182,15 @@ def counter_wrong(history: RunHistory, step: Step) -> str | None:
         if hit is None:
             continue
         expected = one.computed + hit + step.scheduled.get(name, 0)
-        if step.emitted is None and expected > one.num_tokens:
+        coming = due.get(name)
+        drafts = 0 if coming is None else coming.drafts
+        if step.emitted is None and (expected > one.num_tokens or drafts):
             continue  # how many of its drafts are right is not shown
         if emitted := (step.emitted or {}).get(name):
-            expected = min(expected, one.num_tokens + emitted - 1)
+            if one.promised and coming is not None:
+                expected -= drafts - (emitted - 1)
+            else:
+                expected = min(expected, one.num_tokens + emitted - 1)
         if computed != expected:
             return (
                 f"{name} counts {computed} computed tokens; {one.computed} before, {hit} cached "

@@ -16,6 +16,7 @@ from .decision import (
     may_go,
     names,
     nobody_left,
+    order_is_known,
     preempted,
     ran_before,
     threshold,
@@ -61,6 +62,8 @@ def out_of_order(history: RunHistory, step: Step) -> str | None:
     old = [one.id for one in ran_before(history) if one.id in step.scheduled]
     new = [one.id for one in waited_before(history) if one.id in step.scheduled]
     order = [name for name in step.scheduled if name in history.live]
+    if not order_is_known(history):
+        new = [name for name in order if name in new]
     if order == old + new:
         return None
     return f"scheduled in the order {', '.join(order)}; expected {', '.join(old + new)}"
@@ -73,6 +76,8 @@ def old_and_new_run(history: RunHistory, step: Step) -> bool:
 
 def overtaken(history: RunHistory, step: Step) -> str | None:
     """No request is admitted past one that waits in front of it (V1-R09)."""
+    if not order_is_known(history):
+        return None
     for one in may_go(history, step):
         behind = waited_before(history)
         passed = [other for other in behind[behind.index(one) :] if other.id in step.scheduled]
@@ -122,7 +127,7 @@ def needless_wait(history: RunHistory, step: Step) -> str | None:
 def _could_go(history: RunHistory, step: Step) -> RequestHistory | None:
     """The first in line, if it waits and nothing can have kept it from being admitted."""
     waiting = may_go(history, step)
-    if not waiting or step.preempted:
+    if not waiting or step.preempted or not order_is_known(history):
         return None
     run = kept(history, step) + admitted(history, step)
     left = history.config["max_num_batched_tokens"] - sum(step.scheduled.values())

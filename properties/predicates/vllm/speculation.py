@@ -4,7 +4,7 @@ Source: chunked-prefill chapter, code of allocate_slots; release 0.28.0: update_
 """
 
 from ....model.observation import Step
-from ...history import speculation
+from ...history import in_flight, speculation
 from ...history.request_history import RequestHistory
 from ...history.run_history import RunHistory
 from ..pool import blocks_for
@@ -46,14 +46,13 @@ def _look_ahead(history: RunHistory, step: Step) -> list[RequestHistory]:
 def verified_wrongly(history: RunHistory, step: Step) -> str | None:
     """A request emits the drafts that are right, up to the first that is wrong, and one token more;
     none beyond its last (V1CP-R35)."""
-    for one in scheduled(history, step):
+    for one, drafts in _verified(history, step):
         tokens = (step.emitted or {}).get(one.id)
         if not tokens or one.id in history.aborts_inside or not one.accepted:
             continue  # a recorded run does not say how many of its drafts are right
-        right = speculation.right(one, step.scheduled[one.id])
+        right = speculation.right_of(one, drafts)
         due = 1 + right if one.output_len is None else min(1 + right, max(one.tokens_left, 1))
         if tokens != due:
-            drafts = speculation.drafts_computed(one, step.scheduled[one.id])
             return (
                 f"{one.id} emits {tokens} tokens; {right} of its {drafts} drafts are right: "
                 f"{due} are due"
@@ -63,12 +62,24 @@ def verified_wrongly(history: RunHistory, step: Step) -> str | None:
 
 def some_right_some_wrong(history: RunHistory, step: Step) -> bool:
     """Of the drafts of a request some are right and some are wrong."""
-    return any(_is_split(one, step) for one in scheduled(history, step))
+    return any(
+        0 < speculation.right_of(one, drafts) < drafts for one, drafts in _verified(history, step)
+    )
 
 
-def _is_split(one: RequestHistory, step: Step) -> bool:
-    tokens = step.scheduled[one.id]
-    return 0 < speculation.right(one, tokens) < speculation.drafts_computed(one, tokens)
+def _verified(history: RunHistory, step: Step) -> list[tuple[RequestHistory, int]]:
+    """The requests of the decision that completes, each with its drafts."""
+    if in_flight.depth(history.config) == 1:
+        return [
+            (one, min(speculation.drafts_computed(one, step.scheduled[one.id]), one.drafted))
+            for one in scheduled(history, step)
+        ]
+    due = in_flight.due(history.config, history.flights, step)
+    return [
+        (history.live[name], coming.proposed)
+        for name, coming in due.items()
+        if coming is not None and name in history.live
+    ]
 
 
 PREDICATES = {

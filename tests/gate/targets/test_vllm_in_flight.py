@@ -9,7 +9,7 @@ from schedproof.gate.targets.vllm_in_flight import Flight, Flights, depth
 
 
 def flight(**tokens: int) -> Flight:
-    decision: Any = SimpleNamespace(num_scheduled_tokens=tokens)
+    decision: Any = SimpleNamespace(num_scheduled_tokens=tokens, scheduled_spec_decode_tokens={})
     return Flight(decision, None, dict.fromkeys(tokens, 0))
 
 

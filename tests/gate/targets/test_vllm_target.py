@@ -708,6 +708,17 @@ def test_a_step_is_decided_while_the_one_before_it_is_computed(vllm: Vllm) -> No
     assert steps[-1]["finished"] == {"a": "length"}
 
 
+def test_drafts_are_decided_ahead_and_those_that_were_wrong_are_taken_back(vllm: Vllm) -> None:
+    keys = {"num_speculative_tokens": 2, "num_lookahead_tokens": 2, "enable_prefix_caching": False}
+    vllm.begin(async_scheduling=True, **keys)
+    vllm.ask("a", max_tokens=6, accepted=[1, 2])
+    steps = vllm.finish()
+    assert [step["scheduled"].get("a") for step in steps] == [8, 3, 3, 3]
+    assert [step["emitted"].get("a") for step in steps] == [None, 1, 2, 3]
+    assert [step["emitted_at"].get("a") for step in steps] == [None, 0, 1, 3]
+    assert [step["computed"].get("a") for step in steps] == [8, 11, 13, None]
+
+
 def test_in_a_pipeline_each_stage_computes_another_step(vllm: Vllm) -> None:
     vllm.begin(pipeline_parallel_size=2)
     vllm.ask("a", max_tokens=2)

@@ -56,6 +56,15 @@ def test_what_is_in_flight_is_said() -> None:
     assert config_of(scheduler(async_scheduling=True))["async_scheduling"] is True
 
 
+def test_drafts_that_are_decided_ahead_end_the_record() -> None:
+    drafting = scheduler(async_scheduling=True)
+    drafting.num_spec_tokens = 2
+    with pytest.raises(RecordEnds, match="which drafts are right is not known yet"):
+        config_of(drafting)
+    drafting.scheduler_config.async_scheduling = False
+    assert config_of(drafting)["num_speculative_tokens"] == 2
+
+
 def test_a_request_has_an_id_a_bound_and_a_priority() -> None:
     unset = dict.fromkeys(NOT_TOLD)
     assert request_of(request(**unset)) == {"id": "a", "max_tokens": 3, "priority": -1}

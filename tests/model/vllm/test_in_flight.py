@@ -6,10 +6,12 @@ import pytest
 
 from schedproof.model.errors import InputError
 from schedproof.model.pool import Pool
+from schedproof.model.scenario import Request
 from schedproof.model.target import ModelTarget
 from schedproof.model.vllm import in_flight
 from schedproof.model.vllm.config import VllmConfig, read_config
-from schedproof.model.vllm.state import State
+from schedproof.model.vllm.model import make_model
+from schedproof.model.vllm.state import Coming, State
 
 from .build import config, decoding, waiting
 
@@ -51,7 +53,11 @@ def test_keys_that_say_nothing_are_absent() -> None:
 @pytest.mark.parametrize(
     ("values", "says"),
     [
-        (AHEAD | {"num_speculative_tokens": 2}, "$.config.num_speculative_tokens: 2 with several"),
+        (AHEAD | {"num_speculative_tokens": 2}, "$.config.num_lookahead_tokens: 0 with async"),
+        (
+            PIPELINE | {"num_speculative_tokens": 2},
+            "$.config.pipeline_parallel_size: 2 with drafts is not modelled; valid: 1",
+        ),
         ({"async_scheduling": 0}, "$.config.async_scheduling: 0: Expected `bool`"),
         ({"pipeline_parallel_size": 0}, "$.config.pipeline_parallel_size: 0: Expected `int` >= 1"),
     ],
@@ -110,7 +116,7 @@ def test_a_token_of_a_request_that_was_aborted_does_not_come(inside: bool) -> No
 
 
 def test_the_oldest_completes_where_the_queue_is_full_or_nothing_was_decided() -> None:
-    first, second = {"a": 0}, {"a": 1}
+    first, second = {"a": Coming(0)}, {"a": Coming(1)}
     one, two = State(in_flight=(first,)), State(in_flight=(first, second))
     assert in_flight.arrived(of(**PIPELINE), two, True) == (State(in_flight=(second,)), first)
     assert in_flight.arrived(of(**PIPELINE), one, True) == (one, {})
@@ -125,7 +131,7 @@ def test_a_token_is_promised_of_what_computes_all_that_is_known() -> None:
     state = State(running=(chunk, last, ahead))
     scheduled = {"chunk": 4, "last": 4, "ahead": 1}
     flight = in_flight.tokens_on_their_way(state.running, scheduled)
-    assert flight == {"chunk": None, "last": 0, "ahead": ahead.generated + 1}
+    assert flight == {"chunk": None, "last": Coming(0), "ahead": Coming(ahead.generated + 1)}
     after = in_flight.set_off(of(**AHEAD), state, flight)
     assert [one.promised for one in after.running] == [0, 1, 2]
     assert after.in_flight == (flight,)
@@ -149,8 +155,8 @@ def test_what_has_nothing_to_compute_is_passed_over(
 
 
 def test_a_promise_is_kept_once_and_none_is_left_after_a_preemption() -> None:
-    assert in_flight.delivered(waiting(4, promised=2)).promised == 1
-    assert in_flight.delivered(waiting(4)).promised == 0
+    assert in_flight.delivered(waiting(4, promised=2), Coming(0)).promised == 1
+    assert in_flight.delivered(waiting(4), Coming(0)).promised == 0
 
 
 def test_a_block_is_found_as_soon_as_its_last_token_is_known() -> None:
@@ -166,8 +172,44 @@ def test_a_preempted_request_is_set_aside_while_it_is_computed_and_others_go() -
     from schedproof.model.vllm import scheduler
 
     again, other = waiting(4, name="again"), waiting(4, name="other")
-    state = State(waiting=(again, other), in_flight=({"again": 0},))
+    state = State(waiting=(again, other), in_flight=({"again": Coming(0)},))
     plan = scheduler.schedule(of(**LONG), state)
     assert list(plan.scheduled) == ["other"]
     assert plan.waiting == (again._replace(aside=True),)
     assert scheduler.schedule(of(**LONG), state._replace(in_flight=())).waiting == ()
+
+
+# --- drafts that are decided ahead -------------------------------------------------------------
+
+
+DRAFTS = {"num_speculative_tokens": 2, "num_lookahead_tokens": 2, "enable_prefix_caching": False}
+
+
+def test_drafts_are_computed_ahead_and_those_that_were_wrong_are_taken_back() -> None:
+    target = ModelTarget()
+    target.start("vllm", "documented", {**SMALL, **AHEAD, **DRAFTS})
+    target.add({"id": "a", "prompt": [["a", 6]], "max_tokens": 6, "accepted": [1, 2]})
+    steps = [target.step()["step"] for _ in range(5)]
+    assert [one["scheduled"] for one in steps] == [{"a": 6}, {"a": 3}, {"a": 3}, {"a": 3}, {}]
+    assert [one["emitted"] for one in steps] == [{}, {"a": 1}, {"a": 2}, {"a": 3}, {}]
+    assert [one["emitted_at"] for one in steps] == [{}, {"a": 0}, {"a": 1}, {"a": 3}, {}]
+    assert [one["computed"].get("a") for one in steps] == [6, 9, 11, None, None]
+
+
+def test_where_all_positions_may_be_taken_a_request_waits_for_what_is_on_its_way() -> None:
+    keys = {**SMALL, **AHEAD, **DRAFTS, "max_model_len": 11}
+    target = ModelTarget()
+    target.start("vllm", "documented", keys)
+    target.add({"id": "a", "prompt": [["a", 6]], "max_tokens": 5, "accepted": [0]})
+    scheduled = [target.step()["step"]["scheduled"] for _ in range(6)]
+    assert scheduled == [{"a": 6}, {"a": 3}, {"a": 1}, {"a": 2}, {}, {"a": 1}]
+
+
+def test_a_request_by_itself_may_need_blocks_for_the_drafts_of_two_decisions() -> None:
+    model = make_model("documented", {**SMALL, **DRAFTS, "num_blocks": 3})
+    ahead = make_model("documented", {**SMALL, **AHEAD, **DRAFTS, "num_blocks": 3})
+    request = Request(id="a", arrival=0, prompt=(("a", 6),), max_tokens=3)
+    assert model.refusal(request) is None
+    assert ahead.refusal(request) == (
+        "prompt + max_tokens - 1 = 8 tokens, 14 with drafts, needs 4 blocks of 3"
+    )

@@ -8,7 +8,7 @@ from schedproof.model.pool import Pool
 from schedproof.model.vllm import scheduler
 from schedproof.model.vllm.config import VllmConfig
 from schedproof.model.vllm.scheduler import Plan
-from schedproof.model.vllm.state import Sequence, State
+from schedproof.model.vllm.state import Coming, Sequence, State
 
 from .build import config, decoding, ids, pool, waiting
 
@@ -387,12 +387,12 @@ def test_a_preempted_request_begins_anew_and_hits_what_is_left_of_its_own() -> N
 
 def completed(state: State, *scheduled: str) -> tuple[State, dict[str, int], dict[str, str]]:
     there = {one.id: one for one in state.running}
-    tokens = {
-        name: there[name].generated
+    coming = {
+        name: Coming(there[name].generated)
         for name in scheduled
         if name in there and there[name].num_uncomputed_tokens == 0
     }
-    return scheduler.complete(config(), state, {**dict.fromkeys(scheduled), **tokens})
+    return scheduler.complete(config(), state, {**dict.fromkeys(scheduled), **coming})
 
 
 def test_whoever_has_caught_up_emits_a_token() -> None:

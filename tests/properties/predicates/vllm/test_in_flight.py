@@ -3,16 +3,25 @@
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from schedproof.model.scenario import Request, Scenario
 from schedproof.model.systems import full_config
 from schedproof.model.target import ModelTarget
 from schedproof.properties.checking.replay import replay
 from schedproof.properties.history import in_flight as flights
+from schedproof.properties.history.in_flight import Coming
 from schedproof.properties.history.request_history import RequestHistory
 from schedproof.properties.history.run_history import RunHistory
 from schedproof.properties.predicates import common, shown
-from schedproof.properties.predicates.vllm import blocks, budget, in_flight, preemption, queues
+from schedproof.properties.predicates.vllm import (
+    blocks,
+    budget,
+    in_flight,
+    preemption,
+    queues,
+    speculation,
+)
 from schedproof.spec.catalogue import load
 
 from .build import IDLE, book, ran, request
@@ -75,7 +84,7 @@ def test_who_is_passed_over_needs_no_turn_and_no_block() -> None:
 
 def test_a_preempted_request_waits_for_what_is_on_its_way() -> None:
     again = request("a", preemptions=1)
-    history = before(again, request("b"), running="", on_the_way=[{"a": True}], **LONG)
+    history = before(again, request("b"), running="", on_the_way=[{"a": Coming()}], **LONG)
     assert in_flight.admitted_too_early(history, ran({"b": 4}, "b", "a")) is None
     assert in_flight.one_is_set_aside(history, ran({"b": 4}, "b", "a"))
     assert queues.overtaken(history, ran({"b": 4}, "b", "a")) is None
@@ -91,7 +100,7 @@ def test_a_preempted_request_waits_for_what_is_on_its_way() -> None:
 
 @pytest.mark.parametrize(("place", "breaks"), [(0, True), (1, False), (2, True)])
 def test_tokens_come_once_and_in_their_order(place: int, breaks: bool) -> None:
-    history = before(promised(), running="a", on_the_way=[{"a": True}], **AHEAD)
+    history = before(promised(), running="a", on_the_way=[{"a": Coming()}], **AHEAD)
     step = ran({"a": 1}, "a", emitted={"a": 1}, emitted_at={"a": place})
     assert (in_flight.out_of_turn(history, step) is not None) is breaks
     assert in_flight.comes_late(history, step)
@@ -99,7 +108,7 @@ def test_tokens_come_once_and_in_their_order(place: int, breaks: bool) -> None:
 
 
 def test_of_every_token_it_is_shown_which_one_it_is() -> None:
-    history = before(promised(), running="a", on_the_way=[{"a": True}], **AHEAD)
+    history = before(promised(), running="a", on_the_way=[{"a": Coming()}], **AHEAD)
     silent = ran({"a": 1}, "a", emitted={"a": 1}, emitted_at={})
     assert in_flight.out_of_turn(history, silent) == (
         "a emits 1 tokens, and emitted_at does not say which"
@@ -112,10 +121,10 @@ def test_of_every_token_it_is_shown_which_one_it_is() -> None:
 
 @pytest.mark.parametrize(
     ("token", "emitted", "breaks"),
-    [(True, {"a": 1}, False), (True, {}, True), (False, {}, False), (False, {"a": 1}, True)],
+    [(Coming(), {"a": 1}, False), (Coming(), {}, True), (None, {}, False), (None, {"a": 1}, True)],
 )
 def test_a_token_comes_of_the_step_that_completes(
-    token: bool, emitted: dict[str, int], breaks: bool
+    token: Coming | None, emitted: dict[str, int], breaks: bool
 ) -> None:
     history = before(promised(), running="a", on_the_way=[{"a": token}], **AHEAD)
     step = ran({"a": 1}, "a", emitted=emitted)
@@ -123,7 +132,7 @@ def test_a_token_comes_of_the_step_that_completes(
 
 
 def test_no_token_comes_of_a_step_that_is_still_on_its_way() -> None:
-    history = before(promised(), running="a", on_the_way=[{"a": True}], **LONG)
+    history = before(promised(), running="a", on_the_way=[{"a": Coming()}], **LONG)
     step = ran({"a": 1}, "a", emitted={"a": 1})
     assert common.tokens_wrong(history, step) == "a emitted 1 without being scheduled"
 
@@ -135,7 +144,7 @@ def test_what_is_on_its_way_counts_as_known() -> None:
 
 
 def test_a_request_that_is_preempted_may_end_with_what_was_on_its_way() -> None:
-    history = before(promised(emitted=7), running="a", on_the_way=[{"a": True}], **AHEAD)
+    history = before(promised(emitted=7), running="a", on_the_way=[{"a": Coming()}], **AHEAD)
     step = ran({}, preempted=("a",), emitted={"a": 1}, finished={"a": "length"})
     assert preemption.victim_keeps_something(history, step) is None
     assert preemption.victim_keeps_something(history, ran({}, preempted=("a",))) is not None
@@ -174,7 +183,7 @@ def test_a_run_is_followed_through_its_flights() -> None:
     history = before(request("a", 6), running="", **AHEAD)
     one = history.live["a"]
     history.observe(ran({"a": 6}, "a"))
-    assert (one.promised, one.emitted, history.flights) == (1, 0, ({"a": True},))
+    assert (one.promised, one.emitted, history.flights) == (1, 0, ({"a": Coming()},))
     history.observe(ran({"a": 1}, "a", emitted={"a": 1}))
     assert (one.promised, one.emitted, one.num_tokens) == (1, 1, 8)
     history.observe(ran({}, "", "a", preempted=("a",), emitted={"a": 1}))
@@ -204,7 +213,7 @@ def test_the_oldest_step_completes(
     keys: dict[str, Any], on_the_way: tuple[str, ...], scheduled: list[str], over: list[str]
 ) -> None:
     step = ran(dict.fromkeys(scheduled, 1)) if scheduled else IDLE
-    there = tuple({name: True} for name in on_the_way)
+    there = tuple({name: Coming()} for name in on_the_way)
     assert list(flights.completes(keys, there, step)) == over
 
 
@@ -235,3 +244,51 @@ def test_of_two_victims_the_last_is_the_one_that_was_admitted_first() -> None:
     )
     assert outcome.broken == []
     assert ("r2", "r4") in preempted
+
+
+# --- what is not shown ---------------------------------------------------------------------------
+
+
+def test_the_order_of_preempted_requests_is_not_judged_where_it_is_not_shown() -> None:
+    first, second = request("a", 6, preemptions=1), request("b", 6, preemptions=1)
+    history = before(first, second, running="", **LONG)
+    step = ran({"b": 6}, "b")
+    assert history.last is not None
+    history.last = replace(history.last, waiting=("a", "b"))
+    assert queues.overtaken(history, step) == "b admitted, a in front of it still waits"
+    history.last = replace(history.last, waiting=None)
+    history.answers.clear()
+    assert queues.overtaken(history, step) is None
+    assert queues.out_of_order(history, ran({"b": 3, "a": 3}, "ba")) is None
+
+
+# --- drafts that are decided ahead ---------------------------------------------------------------
+
+DRAFTS = {"num_speculative_tokens": 2, "num_lookahead_tokens": 2, "enable_prefix_caching": False}
+
+
+def test_drafts_on_their_way_count_until_they_are_found_wrong() -> None:
+    one = request("a", 6, accepted=(1,))
+    history = before(one, running="", **AHEAD, **DRAFTS)
+    history.observe(ran({"a": 6}, "a"))
+    assert (one.promised, one.hoped, one.drafted, one.num_tokens) == (1, 0, 2, 7)
+    history.observe(ran({"a": 3}, "a", emitted={"a": 1}))
+    assert (one.promised, one.hoped, one.computed, one.num_tokens) == (1, 2, 9, 10)
+    right = ran({"a": 3}, "a", emitted={"a": 2}, computed={"a": 11})
+    assert preemption.counter_wrong(history, right) is None
+    assert preemption.counter_wrong(history, replace(right, computed={"a": 12})) is not None
+    assert speculation.verified_wrongly(history, right) is None
+    assert speculation.some_right_some_wrong(history, right)
+    assert speculation.verified_wrongly(history, replace(right, emitted={"a": 3})) == (
+        "a emits 3 tokens; 1 of its 2 drafts are right: 2 are due"
+    )
+    history.observe(right)
+    assert (one.emitted, one.promised, one.hoped, one.computed) == (3, 1, 2, 11)
+    assert one.verified == 1
+
+
+def test_where_every_position_may_be_taken_a_request_is_passed_over() -> None:
+    full = request("a", 6, 11, 2, promised=1, hoped=2, drafted=2)
+    history = before(full, running="a", max_model_len=12, **AHEAD, **DRAFTS)
+    assert flights.passed_over(history.config, full)
+    assert not flights.passed_over({**history.config, "max_model_len": 13}, full)

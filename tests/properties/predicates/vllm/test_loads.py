@@ -4,6 +4,7 @@ from typing import Any
 
 from schedproof.model.observation import Step
 from schedproof.properties.history import loads as history_of_loads
+from schedproof.properties.history.in_flight import Coming
 from schedproof.properties.history.request_history import RequestHistory
 from schedproof.properties.history.run_history import RunHistory
 from schedproof.properties.predicates.rules import WITH_LOADS, observable
@@ -148,7 +149,7 @@ def test_blocks_that_come_back_in_the_step_were_not_free_in_it() -> None:
 def in_flight(*accounts: RequestHistory, **more: Any) -> RunHistory:
     """The history before a step while a decision is on its way that computes w."""
     history = before(*accounts, kv_connector=True, async_scheduling=True, **more)
-    history.flights = ({"w": True},)
+    history.flights = ({"w": Coming()},)
     return history
 
 
