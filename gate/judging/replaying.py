@@ -30,12 +30,12 @@ Found = Callable[[Scenario, Outcome, float], bool]
 def replay_seeds(gate: GateContext, scale: str, fixed: Mapping[str, Any]) -> frozenset[str]:
     """The seed corpus of a scale; the rules that it breaks, each with a small scenario.
 
-    `fixed`: the keys of the configuration that have one value only.
+    `fixed`: the keys of the configuration that have one value only. A scenario is left out that has
+    a request which could run without them, and cannot with them: a target need not refuse it.
     """
-    chosen = [
-        replace(one, config=with_fixed(gate, one.config, fixed))
-        for one in _short_enough(gate, seed_corpus(gate.options.system, scale))
-    ]
+    corpus = _short_enough(gate, seed_corpus(gate.options.system, scale))
+    with_keys = [(one, replace(one, config=with_fixed(gate, one.config, fixed))) for one in corpus]
+    chosen = [meant for one, meant in with_keys if _can_run(gate, meant) >= _can_run(gate, one)]
     known: set[str] = set()
     looked_into = 0
 
@@ -54,6 +54,16 @@ def replay_seeds(gate: GateContext, scale: str, fixed: Mapping[str, Any]) -> fro
     if chosen:
         _replay(gate, "corpus", scale, chosen, found, known)
     return frozenset(known)
+
+
+def _can_run(gate: GateContext, scenario: Scenario) -> set[str]:
+    """The requests that the model takes; all of them where it refuses the configuration, which is
+    said when the scenario is replayed."""
+    try:
+        model = make_model(scenario.system, gate.options.revision, scenario.config)
+    except InputError:
+        return {one.id for one in scenario.requests}
+    return {one.id for one in scenario.requests if model.refusal(one) is None}
 
 
 def replay_builtin(gate: GateContext) -> None:

@@ -38,6 +38,8 @@ BEYOND: dict[str, dict[str, str]] = {
         "a wrong draft counts": NO_DRAFTS,
         "drafts survive": NO_DRAFTS,
         "drafts beyond the length": NO_DRAFTS,
+        "wrong drafts stay": NO_DRAFTS,
+        "drafts on their way count as its last tokens": NO_DRAFTS,
         "sent and free": "no scope of it sends blocks",
         "failures ignored": "no load of its scopes fails",
         "no free waits": "which block a load fills is no part of a state",

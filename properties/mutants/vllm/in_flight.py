@@ -68,5 +68,5 @@ MUTANTS = (
     mutant("admitted while computed", "V1-R10", in_flight, "computed_still", never, alone=True),
     mutant("what comes twice", "V1-R19", in_flight, "tokens_on_their_way", what_came_last),
     mutant("promises stay", "V1CP-R05", in_flight, "delivered", promises_stay, alone=True),
-    mutant("wrong drafts stay", "V1CP-R05", in_flight, "delivered", wrong_drafts_stay),
+    mutant("wrong drafts stay", "V1CP-R05", in_flight, "delivered", wrong_drafts_stay, alone=True),
 )

@@ -20,11 +20,13 @@ KEYS = ("num_blocks", "max_num_seqs", "max_num_batched_tokens")
 class Other(ModelTarget):
     """The scheduler of another system behind the keys of this one; null is its own number."""
 
-    system, revision, refuses = "nano_vllm", "documented", ("max_model_len", "order")
+    # nano-vLLM has its cache in every configuration.
+    system, revision = "nano_vllm", "documented"
+    refuses: tuple[str, ...] = ("max_model_len", "order", "enable_prefix_caching")
     usual: Mapping[str, Any] = {"num_blocks": 64, "max_num_seqs": 8, "max_num_batched_tokens": 128}
 
     def start(self, system: str, revision: str, config: Mapping[str, Any]) -> Reply:
-        plain = {"max_model_len": None, "order": "any", "enable_prefix_caching": False}
+        plain = {"max_model_len": None, "order": "any", "enable_prefix_caching": True}
         for key in self.refuses:
             if config[key] != plain[key]:
                 return {"ok": False, "error": "config", "message": f"$.config.{key}: no such thing"}

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from schedproof.gate.corpus.builtin_scenarios import seed_corpus
 from schedproof.gate.corpus.folder import entries
@@ -14,6 +15,9 @@ from schedproof.gate.judging.judge import judge
 from schedproof.gate.judging.profiles import PROFILES, Profile
 from schedproof.gate.targets import capabilities
 from schedproof.model.faults import TargetHung
+from schedproof.model.scenario import Request
+from schedproof.model.target import ModelTarget
+from schedproof.model.vllm.model import VllmModel
 from schedproof.properties.predicates.rules import NEVER_HANGS
 
 from ...command_line import Run
@@ -129,3 +133,31 @@ def test_a_configuration_that_the_revision_has_no_rule_for_is_refused_whatever_t
     verdict = judge(gate(TakesAnyPool(), "SPY-R30", **asked))
     [own] = [one for one in verdict.engines if one.name == "own corpus"]
     assert (own.runs, own.refused_configs) == (0, 1)
+
+
+@pytest.mark.slow
+def test_what_is_fixed_makes_no_request_too_large_that_a_target_need_not_refuse(
+    gate: Callable[..., GateContext], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """vLLM counts no drafts at its door: a server with so small a pool does not start."""
+    drafts = {"num_speculative_tokens": 2, "num_lookahead_tokens": 2, "async_scheduling": True}
+    fixed = {**drafts, "enable_prefix_caching": False}
+    vllm = {"system": "vllm", "revision": "documented", "fixed": fixed}
+    asked: dict[str, Any] = {**vllm, "examples": 60, "corpus_steps": 200}
+
+    with_drafts = VllmModel.refusal
+
+    def refusal(model: VllmModel, request: Request) -> str | None:
+        without = replace(model.config, num_speculative_tokens=0, num_lookahead_tokens=0)
+        return with_drafts(VllmModel(without), request)
+
+    class CountsNoDrafts(ModelTarget):
+        def add(self, request: Any) -> Any:
+            with monkeypatch.context() as patched:
+                patched.setattr(VllmModel, "refusal", refusal)
+                return super().add(request)
+
+    verdict = judge(gate(CountsNoDrafts(), "ALL-R06 ALL-R10", **asked))
+    assert [one.rule for one in verdict.findings] == []
+    [small] = [one for one in verdict.engines if (one.name, one.scale) == ("corpus", "small")]
+    assert 0 < small.runs < len(seed_corpus("vllm", "small"))
