@@ -19,10 +19,11 @@ def tokens_on_their_way(computing: Iterable[Sequence], scheduled: Mapping[str, i
     or on their way (V1-R19): where all that is known is computed. What is computed beyond that are
     drafts."""
     return {
-        one.id: Coming(one.generated + one.promised, -behind) if behind <= 0 else None
+        one.id: Coming(one.generated + one.promised, -behind)
+        if (behind := one.num_uncomputed_tokens) <= 0
+        else None
         for one in computing
         if one.id in scheduled
-        for behind in (one.num_uncomputed_tokens,)
     }
 
 
@@ -77,8 +78,10 @@ def publish(config: VllmConfig, pool: Pool, one: Sequence) -> tuple[Sequence, Po
 
 
 def delivered(one: Sequence, coming: Coming) -> Sequence:
-    """The request without the promise of the token that it gets; after a preemption there is
-    none."""
+    """The request without the promise of the token that it gets; after a preemption, and where
+    steps complete at once, there is none."""
+    if not one.promised:
+        return one
     return one._replace(promised=max(one.promised - 1, 0), hoped=max(one.hoped - coming.drafts, 0))
 
 

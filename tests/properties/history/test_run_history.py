@@ -422,3 +422,17 @@ def test_the_books_know_who_is_paused_as_the_model_does() -> None:
         assert {one.id for one in book.running()} == set(seen["running"])
         longest = max(longest, *(one.paused_steps for one in book.requests.values()))
     assert longest > 1
+
+
+@pytest.mark.parametrize(
+    ("system", "preempted", "tokens"),
+    [("vllm", (), 6), ("vllm", None, 12), ("spyre", None, 6)],
+)
+def test_where_preemptions_are_not_shown_a_request_may_have_come_back_with_a_hit(
+    system: str, preempted: tuple[str, ...] | None, tokens: int
+) -> None:
+    book = RunHistory(full_config(system, "documented", {}), "documented", system)
+    book.accept(request("a"))
+    book.observe(prefill("a", 4, preempted=preempted))
+    step = prefill("a", 2, preempted=preempted)
+    assert book.reached(step, book.live["a"]) == tokens
