@@ -65,6 +65,7 @@ def test_a_gate_of_the_model_writes_its_reports_and_names_them(tmp_path: Path) -
     assert "conforms" in (tmp_path / "sum").read_text()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "target", ["$(touch hacked)", "x; touch hacked", "--help", "`touch hacked`"]
 )

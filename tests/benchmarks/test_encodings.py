@@ -27,6 +27,7 @@ def answers(form, formula):
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("formula", ["1.10.0", "2.1.0", "2.1.2", "common_base"])
 def test_unrolled_and_closed_form_agree_at_every_limit(formula):
     assert answers("unrolled", formula) == answers("closed form", formula)

@@ -69,6 +69,7 @@ def test_only_the_rule_that_names_the_bug_counts() -> None:
     assert naming(mutant)(others[:1], scenario) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("bug", "by"), [("SPY-032", SEEDS), ("SPY-026", PUBLISHED_ONE)])
 def test_the_scenarios_that_come_along_are_first(bug: str, by: str) -> None:
     mutant = BUGS[bug]

@@ -1,5 +1,6 @@
 """Code on symbols: every path is taken once, and what comes out is what the code gives."""
 
+import pytest
 import z3
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -36,6 +37,7 @@ def arithmetic(one, other):
     return sorted([one, other, total])[1]
 
 
+@pytest.mark.slow
 @settings(max_examples=15, deadline=None)
 @given(SMALL, SMALL)
 def test_a_path_gives_what_the_code_gives(one: int, other: int) -> None:

@@ -84,6 +84,7 @@ def test_every_failure_of_a_sample_replays_and_each_has_a_shape_of_its_own(
     assert len({failure.shape for failure in broken.failures}) == len(broken.failures)
 
 
+@pytest.mark.slow
 def test_a_failure_that_is_known_is_none(broken: Result) -> None:
     known = tuple(failure.shape for failure in broken.failures)
     knowing = Sample(

@@ -136,6 +136,7 @@ def test_a_wrong_scenario_is_one_line_with_file_and_path(
     assert result.err.count("\n") == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("spec", "says"),
     [
@@ -329,6 +330,7 @@ def test_no_color_is_respected_on_a_terminal(run: Run, on_a_terminal: Callable[.
     assert not re.search(r"\x1b\[[0-9;]*3[0-7]", plain)
 
 
+@pytest.mark.slow
 def test_a_gate_leaves_nothing_in_the_folder_but_what_it_says(folder: Path) -> None:
     environment = {k: v for k, v in os.environ.items() if k != "HYPOTHESIS_STORAGE_DIRECTORY"}
     quick = "from schedproof.gate.cli import app; from schedproof.gate.judging import profiles; "

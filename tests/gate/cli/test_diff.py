@@ -110,6 +110,7 @@ def test_a_model_does_not_differ_from_itself_and_it_says_what_was_compared(diff:
     assert verdict["compared"]["fields"]["scheduled"] == verdict["compared"]["steps"] > 0
 
 
+@pytest.mark.slow
 def test_another_formula_is_another_decision_found_and_shrunk(
     diff: Diff, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -128,6 +129,7 @@ def test_another_formula_is_another_decision_found_and_shrunk(
     assert "looked no further after 1 (--max-differences)" in result.out
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("toy", "kind", "words"),
     [
@@ -229,6 +231,7 @@ def test_set_is_in_every_configuration(diff: Diff) -> None:
     assert "free_blocks" not in result.out
 
 
+@pytest.mark.slow
 def test_a_baseline_is_what_the_target_did(diff: Diff) -> None:
     saved = diff("model", "--save", "base.gz", "--seed", "3")
     assert (saved.code, saved.err) == (0, ""), saved
@@ -310,6 +313,7 @@ def test_a_damaged_baseline_is_one_line_with_its_place(
     assert result.err.count("\n") == 1
 
 
+@pytest.mark.slow
 def test_a_baseline_that_is_cut_off_or_no_gzip_is_one_line(diff: Diff) -> None:
     assert diff("model", "--save", "base.gz").code == 0
     whole = Path("base.gz").read_bytes()
@@ -332,6 +336,7 @@ def test_a_baseline_that_cannot_be_finished_leaves_the_old_one_alone(diff: Diff)
     assert not list(Path().glob("*.partial"))
 
 
+@pytest.mark.slow
 def test_ids_in_a_baseline_are_hostile(diff: Diff) -> None:
     assert diff("model", "--save", "base.gz", "--set", "max_num_seqs=2").code == 0
     lines = lines_of("base.gz")

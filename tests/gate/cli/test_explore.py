@@ -86,6 +86,7 @@ def test_a_chosen_rule_that_is_never_at_stake_is_inconclusive(run: Run) -> None:
     assert run("explore", *ONE, "--rule", "SPY-R04").code == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("words", "why"),
     [

@@ -94,6 +94,7 @@ def test_a_file_in_the_place_of_a_folder_is_named(run: Run, tmp_path: Path) -> N
     assert "schedproof-corpus: cannot be made" in result.err
 
 
+@pytest.mark.slow
 def test_the_workflow_runs_commands_that_there_are(tmp_path: Path) -> None:
     workflow = yaml.safe_load(texts("generic", "documented")[".github/workflows/schedproof.yml"])
     steps = workflow["jobs"]["gate"]["steps"]

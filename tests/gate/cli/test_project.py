@@ -22,6 +22,7 @@ def said(run: Run, tmp_path: Path) -> Said:
     return lambda more: (tmp_path / "pyproject.toml").write_text(TABLE + more) and None
 
 
+@pytest.mark.slow
 def test_a_gate_needs_no_word(run: Run, said: Said) -> None:
     said('exclude = ["V1-*", "V1CP-*"]\n')
     result = run("gate")

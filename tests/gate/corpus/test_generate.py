@@ -57,6 +57,7 @@ def test_the_volume_is_exactly_at_the_limit_and_one_below_it(tmp_path: Path) -> 
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("rule", "key", "system", "revision"),
     [
@@ -87,6 +88,7 @@ def test_other_rules_have_a_run_that_kills_a_mutant_and_the_smallest_witness(
         assert entry.found_on == "schedproof model of spyre sound"
 
 
+@pytest.mark.slow
 def test_what_the_explorer_does_not_ask_is_sampled(tmp_path: Path) -> None:
     there, said, _ = generated(tmp_path, "ALL-R05", per_rule=1)
     assert said == ["ALL-R05: 1: hypothesis, sample (seed 0)"]

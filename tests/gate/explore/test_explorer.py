@@ -86,6 +86,7 @@ def test_what_is_not_explored_to_the_end_says_why(asked, budget, why):
     assert event.explored.states > 0
 
 
+@pytest.mark.slow
 def test_what_the_time_is_over_for_does_not_begin():
     assert [*explore([LARGE, SMALL], RULES, 1, replace(BUDGET, seconds=-1))] == []
 

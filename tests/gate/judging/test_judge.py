@@ -99,6 +99,7 @@ def test_progress_never_goes_back_nor_beyond_what_was_asked_for(
     assert any(event.shrinking for event in reported)
 
 
+@pytest.mark.slow
 def test_a_finding_is_reported_once_its_file_is_there(gate: Callable[..., GateContext]) -> None:
     commands = []
 

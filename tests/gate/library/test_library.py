@@ -24,6 +24,7 @@ def test_an_unknown_name_is_no_attribute() -> None:
         _ = schedproof.nothing
 
 
+@pytest.mark.slow
 def test_a_counterexample_is_found_written_read_and_replayed() -> None:
     found = schedproof.search("SPY-R47", revision="documented")
     assert found is not None

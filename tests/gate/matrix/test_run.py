@@ -28,6 +28,7 @@ def test_every_release_is_judged_in_every_configuration_of_its_system() -> None:
         cells_of(["vllm==0.1.0"])
 
 
+@pytest.mark.slow
 def test_a_cell_is_judged_once(tmp_path: Path) -> None:
     asked, reported = Asked("quick", 0, tmp_path), list[tuple[Judged, float]]()
     for _ in range(2):

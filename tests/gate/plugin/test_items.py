@@ -38,6 +38,7 @@ def corpus(pytester: pytest.Pytester, scenario: Scenario) -> Path:
     return write_scenario(scenario, pytester.path / "schedproof-corpus", "ALL-R03")
 
 
+@pytest.mark.slow
 def test_a_scenario_of_the_corpus_is_a_test(pytester: pytest.Pytester) -> None:
     path = corpus(pytester, TWO)
     write_project(pytester.path)
@@ -46,6 +47,7 @@ def test_a_scenario_of_the_corpus_is_a_test(pytester: pytest.Pytester) -> None:
     assert outcomes(pytester, "-k", path.stem)["failed"] == 1
 
 
+@pytest.mark.slow
 def test_a_scenario_that_is_to_break_a_rule_fails_where_it_does_not(
     pytester: pytest.Pytester,
 ) -> None:
@@ -117,6 +119,7 @@ def test_only_what_failed_is_asked_again(pytester: pytest.Pytester) -> None:
     assert (again.get("passed"), again.get("failed")) == (None, 1)
 
 
+@pytest.mark.slow
 def test_a_scenario_that_breaks_what_is_known_is_expected_to_fail_by_itself(
     pytester: pytest.Pytester,
 ) -> None:

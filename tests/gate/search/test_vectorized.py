@@ -62,6 +62,7 @@ def test_a_target_that_keeps_the_rule_is_said_to(run: Run) -> None:
     assert "model:2.1.2 keeps the limit in this run" in result.out
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rule", vectorized.JUDGED)
 def test_what_keeps_its_promises_is_inconclusive_when_the_time_is_over(run: Run, rule: str) -> None:
     result = run("search", rule, "--engine", "vectorized", *TIGHT, "--time-limit", "1")

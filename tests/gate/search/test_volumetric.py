@@ -193,6 +193,7 @@ def test_a_proof_that_fails_is_inconclusive_and_names_the_lemma(run: Run) -> Non
     assert "inconclusive: 1 of the lemmas fail" in result.out
 
 
+@pytest.mark.slow
 def test_a_time_limit_that_is_reached_is_inconclusive(run: Run) -> None:
     result = run("search", "SPY-R07", "--revision", "2.1.2", "--time-limit", "1")
     assert result.code == 3
@@ -301,6 +302,7 @@ def test_a_counterexample_is_replayed_on_another_target_too(run: Run) -> None:
     assert run(*command[2:]).code == 1
 
 
+@pytest.mark.slow
 def test_a_target_that_keeps_the_limit_in_that_run_is_no_finding(run: Run) -> None:
     words = ["--set", "formula=2.1.0", "--target", "model:common_base", *SMALLEST]
     result = run("search", "SPY-R07", *words)
@@ -308,6 +310,7 @@ def test_a_target_that_keeps_the_limit_in_that_run_is_no_finding(run: Run) -> No
     assert result.out.endswith("keeps the limit in this run: it admits by another formula\n")
 
 
+@pytest.mark.slow
 def test_hypothesis_finds_what_a_formula_breaks_and_proves_nothing(run: Run) -> None:
     words = ["search", "SPY-R07", "--engine", "hypothesis"]
     found = run(*words, "--set", "formula=1.10.0")
@@ -318,6 +321,7 @@ def test_hypothesis_finds_what_a_formula_breaks_and_proves_nothing(run: Run) -> 
     assert sampled.out.splitlines()[-1].startswith("inconclusive: no run of ")
 
 
+@pytest.mark.slow
 def test_hypothesis_samples_rules_that_have_no_encoding(run: Run) -> None:
     words = ["search", "SPY-R30", "--engine", "hypothesis", "--time-limit", "2"]
     result = run(*words, "--revision", "2.1.2")
@@ -347,6 +351,7 @@ def test_engines_that_disagree_are_told_and_exit_1(
     assert result.out.startswith("the engines disagree: a proof and a counterexample")
 
 
+@pytest.mark.slow
 def test_a_rule_beside_the_volumetric_one_is_decided_by_lemmas_and_counterexamples(
     run: Run,
 ) -> None:
@@ -366,6 +371,7 @@ def test_a_rule_that_a_counterexample_breaks_exits_1(run: Run) -> None:
     assert "breaks SPY-P01 in step 491: r0 is paused for 33 steps" in result.out
 
 
+@pytest.mark.slow
 def test_the_lemmas_of_a_rule_can_be_proven_alone_and_for_one_size_of_blocks(run: Run) -> None:
     result = run("search", "SPY-R19", "--prove", "--set", "block_size=64")
     assert result.code == 0, result

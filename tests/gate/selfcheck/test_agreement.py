@@ -168,6 +168,7 @@ def test_a_reduction_that_leaves_choices_out_is_a_disagreement():
     assert one.disagreement is not None
 
 
+@pytest.mark.slow
 def test_a_rule_at_stake_nowhere_is_no_crash():
     """A witness that never occurs is a fault of the suite, not of the run."""
     predicate = predicates_of("spyre")["SPY-R07"]

@@ -112,6 +112,7 @@ def quick(monkeypatch: pytest.MonkeyPatch):
     return plant
 
 
+@pytest.mark.slow
 def test_a_mutant_that_changes_nothing_survives_and_that_is_a_fault(quick):
     quick(Mutant("nothing", "SPY-R22"))
     one = kill(0)

@@ -252,6 +252,7 @@ def test_a_target_that_is_none_is_neither_a_difference_nor_a_pass() -> None:
         ran(pair(ModelTarget(), Bent(kind=lambda kind: "nonsense")))
 
 
+@pytest.mark.slow
 def test_the_machine_searches_a_pair_as_it_does_a_target() -> None:
     two = pair(ModelTarget(), ModelTarget("2.1.0"), "spyre", "sound")
     search = Search(SearchOptions(two, "spyre", "sound", (), "small"))

@@ -89,6 +89,7 @@ def test_the_same_seed_gives_the_same_runs():
     assert first.exercised == second.exercised
 
 
+@pytest.mark.slow
 def test_a_known_rule_ends_a_run_but_not_the_search():
     search = _search(AbortLeavesAGhost(), known=frozenset({"ALL-R03"}))
     assert not run_search(search, 60, 0, 0)

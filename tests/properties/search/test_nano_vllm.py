@@ -158,6 +158,7 @@ def test_long_prompts_and_those_who_come_meanwhile_fit(scale, revision, data):
     _fits(config, data.draw(nano_vllm.beside_a_prefill(config, history)), revision)
 
 
+@pytest.mark.slow
 @each_revision
 @each_scale
 @given(data=st.data())

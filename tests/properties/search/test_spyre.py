@@ -76,6 +76,7 @@ def test_options_that_a_revision_does_not_have_stay_at_their_defaults(scale, dat
         assert (config["pausing"], config["long_output_priority"]) == (True, False)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scale", SCALES)
 @pytest.mark.parametrize(
     ("key", "value", "among"),

@@ -3,6 +3,7 @@
 from collections import Counter
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import find
 from msgspec.structs import replace
@@ -34,15 +35,7 @@ class AcceptsAll(ModelTarget):
 
     def add(self, request: Any) -> Reply:
         assert self._model is not None
-        read = Request(
-            id=request["id"],
-            arrival=0,
-            prompt=tuple(tuple(one) for one in request["prompt"]),
-            max_tokens=request["max_tokens"],
-            output_len=request["output_len"],
-            priority=request["priority"],
-            accepted=tuple(request.get("accepted", ())),
-        )
+        read = msgspec.convert({"arrival": 0, **request}, Request)
         self._state = self._model.arrive(self._state, read)
         return {"ok": True}
 

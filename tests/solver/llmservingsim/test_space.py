@@ -119,6 +119,7 @@ def test_the_reduced_and_the_full_graph_agree(revision, scope):
     assert reduced[1] == full[1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("revision", "scope"), CASES)
 def test_the_models_keep_every_rule_and_never_go_in_circles(revision, scope):
     one = explored(revision, scope)
@@ -163,6 +164,7 @@ PINNED = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("revision", "name"), PINNED)
 def test_the_number_of_states_is_what_it_was(revision, name):
     scope = next(one for one in SMALL if one.name == name)

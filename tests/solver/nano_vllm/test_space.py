@@ -110,6 +110,7 @@ def vars_of(account):
         yield getattr(account, name)
 
 
+@pytest.mark.slow
 @each
 def test_the_reduced_and_the_full_graph_agree(revision, scope):
     reduced = steps_seen(revision, scope, True)
@@ -119,6 +120,7 @@ def test_the_reduced_and_the_full_graph_agree(revision, scope):
     assert reduced[1] == full[1]
 
 
+@pytest.mark.slow
 def test_the_reduced_graph_is_smaller():
     for revision in REVISIONS:
         sizes = [explored(revision, named("lengths"), reduced=flag) for flag in (True, False)]
@@ -171,6 +173,7 @@ WRONG = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", WRONG)
 def test_a_wrong_reduction_is_noticed(name):
     revision, scope, place, attribute, wrong = WRONG[name]
@@ -179,6 +182,7 @@ def test_a_wrong_reduction_is_noticed(name):
         assert steps_seen(revision, scope, True) != right
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("revision", "name"), [("documented", "lengths"), ("documented", "cache"), ("0.2.0", "chunks")]
 )
@@ -193,6 +197,7 @@ def test_pools_explored_in_one_go_are_those_explored_one_by_one(revision, name):
         assert verdicts(alone)[1] == {entry for entry in exercised if entry[1] == pool}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("revision", REVISIONS)
 @pytest.mark.parametrize("order", ["depth", "deepening"])
 def test_every_order_comes_to_the_same_verdicts(revision, order):
@@ -277,6 +282,7 @@ FAULTS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", FAULTS)
 def test_a_planted_fault_is_found_and_its_counterexample_replays(name):
     revision, place, attribute, fault, scope, rule = FAULTS[name]

@@ -28,6 +28,7 @@ def counts_one_less(projection, limit):
     return all(batch * tkv <= limit for tkv in [*projection.decoding, projection.newcomer])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("formula", ["common_base", "2.1.2"])
 @pytest.mark.parametrize("walk", [always, stops_early, counts_one_less])
 def test_a_walk_that_accepts_too_much_is_refuted(monkeypatch, formula, walk):
@@ -66,6 +67,7 @@ def test_an_admission_by_another_tkv_is_refuted(monkeypatch):
     assert failing("common_base") == {"asked", "asks_1", "asks_2", "asks_3"}
 
 
+@pytest.mark.slow
 def test_a_formula_from_another_base_is_refuted(monkeypatch):
     def from_the_batch(self, tkv, decoding, newcomer, block_size):
         ends = [self.member(max, tkv, tkv, tkv, member, block_size) for member in decoding]

@@ -30,6 +30,7 @@ def test_a_turn_that_forgets_one_that_stays_is_refuted(monkeypatch):
     assert {"turn", "stay_2_0"} <= failing()
 
 
+@pytest.mark.slow
 def test_a_tkv_that_counts_no_padding_is_refuted(monkeypatch):
     monkeypatch.setattr(pausing.tkv, "rectangle_tkv", lambda longest, filled, block: longest)
     assert {"rectangle", "stay_2_0"} <= failing()

@@ -25,6 +25,7 @@ def test_every_lemma_is_proven_and_guarded_but_for_the_tkv_of_the_last_prompt(re
     assert failing(revision, interleave=interleave) == expected
 
 
+@pytest.mark.slow
 def test_a_remembered_tkv_that_is_a_token_short_is_refuted(monkeypatch):
     whole = tkv.max_tkv
     monkeypatch.setattr(tkv, "max_tkv", lambda *asked: whole(*asked) - 1)
@@ -32,23 +33,27 @@ def test_a_remembered_tkv_that_is_a_token_short_is_refuted(monkeypatch):
     assert failing("sound", interleave=True) == {"asked": "refuted"}
 
 
+@pytest.mark.slow
 def test_a_chunk_that_reports_the_prompt_alone_is_refuted(monkeypatch):
     monkeypatch.setattr(forward.tkv, "tkv_after_last_chunk", lambda prompt, *_: prompt)
     assert failing("2.1.2", interleave=False) == {"chunk_keeps": "refuted"}
 
 
+@pytest.mark.slow
 def test_an_admission_that_asks_nothing_is_refuted(monkeypatch):
     monkeypatch.setattr(admission, "satisfies_last_chunk", lambda *_: True)
     for interleave in (True, False):
         assert failing("2.1.2", interleave=interleave)["asked"] == "refuted"
 
 
+@pytest.mark.slow
 def test_two_prefills_in_a_row_are_refuted_where_decode_steps_go_between(monkeypatch):
     monkeypatch.setattr(admission, "must_interleave", lambda *_: False)
     assert failing("2.5.2", interleave=True) == {"asked": "refuted"}
     assert failing("sound", interleave=True) == {}  # it looks at the batch itself
 
 
+@pytest.mark.slow
 def test_a_prefill_that_waits_between_its_chunks_is_refuted():
     asks_again = replace(REVISIONS["2.1.2"], checks_once=False)
     names = [one.name for one in obligations(asks_again, interleave=False)]
@@ -68,6 +73,7 @@ def test_a_request_that_joins_before_its_last_chunk_is_refuted(monkeypatch):
     assert failing("sound", interleave=True) == {"joins": "refuted"}
 
 
+@pytest.mark.slow
 def test_a_step_that_idles_beside_a_decode_batch_is_refuted(monkeypatch):
     idle = scheduler.Decision("idle")
     monkeypatch.setattr(scheduler, "decide", lambda config, revision, state: (state, idle))

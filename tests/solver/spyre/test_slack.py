@@ -7,6 +7,7 @@ from schedproof.solver.spyre.volumetric import Setting
 from schedproof.tests.bench.exact_admission import replayed
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("formula", "tokens", "requests"), [("2.1.0", 64, 2), ("2.0.1", 126, 3), ("1.10.0", 126, 3)]
 )
@@ -20,6 +21,7 @@ def test_by_a_reading_of_the_document_no_slack_short_of_the_models_length_is_eno
     assert replayed(Setting("document_max_tkv", 2)) == 32_765
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("formula", ["2.1.2", "common_base"])
 def test_a_sound_formula_needs_none(formula):
     assert enough(formula, 512) == 0

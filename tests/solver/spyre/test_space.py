@@ -152,6 +152,7 @@ def test_a_wrong_reduction_is_noticed(place, name, wrong):
         assert steps_seen("documented", scope, True) != full
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("revision", REVISIONS)
 def test_limits_explored_together_are_those_explored_one_by_one(revision):
     scope = replace(SMALL[0], aborts="alone")

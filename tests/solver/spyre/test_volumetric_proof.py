@@ -16,6 +16,7 @@ def status_of(formula: str, block: int | None = 64) -> dict[str, str]:
     return {one.name: one.status for one in discharge(obligations(formula, block))}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("formula", "block"),
     [
@@ -27,6 +28,7 @@ def test_every_lemma_of_a_sound_formula_is_proven(formula, block):
     assert status_of(formula, block) == {one.name: "proven" for one in obligations(formula, block)}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("formula", "failing"),
     [

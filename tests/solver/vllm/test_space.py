@@ -203,6 +203,7 @@ def test_every_order_reaches_the_same_states(order):
     assert verdicts(other) == verdicts(first)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scope", SMALL, ids=lambda scope: scope.name)
 def test_the_model_keeps_every_rule_and_never_goes_in_circles(scope):
     one = explored(scope)

@@ -47,6 +47,7 @@ def written(file: Path, most: int) -> tuple[str, dict[str, Any]]:
     return file.as_uri(), data
 
 
+@pytest.mark.slow
 def test_the_graph_by_mouse_and_the_runs_that_it_gives(
     chromium: Any, graph_page: tuple[str, dict[str, Any]], tmp_path: Path
 ) -> None:
@@ -93,6 +94,7 @@ def test_the_graph_by_mouse_and_the_runs_that_it_gives(
         assert page.locator("#graph path.way").count() == 0
 
 
+@pytest.mark.slow
 def test_the_graph_by_keyboard(chromium: Any, graph_page: tuple[str, dict[str, Any]]) -> None:
     address, data = graph_page
     [broken] = [one for one in data["rules"] if one["id"] == "SPY-R07"]
@@ -152,6 +154,7 @@ def settle(page: Any) -> None:
     page.locator("body:not([aria-busy])").wait_for()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("width", "scheme"), [(1280, "light"), (400, "dark")])
 def test_a_small_run_by_hand_with_the_keyboard(
     chromium: Any, server: Server, tmp_path: Path, width: int, scheme: str
@@ -199,6 +202,7 @@ class Talks(Crashes):
     words = "boom" * 100
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("server", [Talks], indirect=True)
 def test_a_crash_is_shown_with_its_rule_and_stepping_begins_anew(
     chromium: Any, server: Server

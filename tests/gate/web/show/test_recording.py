@@ -82,6 +82,7 @@ def steps_in(run: Run, name: str, state: str) -> set[int]:
     return {n for n in range(len(run.steps)) if line.at(n) == STATES.index(state)}
 
 
+@pytest.mark.slow
 def test_why_and_the_projection_are_those_of_the_terminal() -> None:
     run = runs.volume()
     first = run.broken[0]

@@ -73,6 +73,7 @@ def searched(formula: str, seeds: int) -> Search:
     return search
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "formula",
     [
