@@ -10,7 +10,7 @@ from ....model.pool import Pool, blocks_for, fits, take
 from ....model.vllm import scheduler
 from ....model.vllm.config import VllmConfig
 from ....model.vllm.scheduler import Plan
-from ....model.vllm.state import Sequence, State
+from ....model.vllm.state import Coming, Sequence, State
 
 QUEUES = ("waiting", "running")
 
@@ -62,7 +62,7 @@ def emits(when: Callable[[Sequence], bool]) -> Make:
     def make(original: Any) -> Any:
         def complete(config: VllmConfig, state: State, flight: Any) -> Any:
             there = [one for one in state.running if one.id in flight]
-            other = {one.id: one.generated if when(one) else None for one in there}
+            other = {one.id: Coming(one.generated) if when(one) else None for one in there}
             after, emitted, finished = original(config, state, other)
             counts = {one.id: one.computed for one in state.running}
             back = tuple(one._replace(computed=counts[one.id]) for one in after.running)

@@ -187,7 +187,7 @@ def counter_wrong(history: RunHistory, step: Step) -> str | None:
         if step.emitted is None and (expected > one.num_tokens or drafts):
             continue  # how many of its drafts are right is not shown
         if emitted := (step.emitted or {}).get(name):
-            if one.promised and coming is not None:
+            if speculation.drafts(history.config) and one.promised and coming is not None:
                 expected -= drafts - (emitted - 1)
             else:
                 expected = min(expected, one.num_tokens + emitted - 1)
