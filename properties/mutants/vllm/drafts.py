@@ -57,7 +57,7 @@ def drafts_survive(original: Any) -> Any:
 
 def beyond_the_length(original: Any) -> Any:
     """Drafts are computed at positions that the model does not have."""
-    return lambda config, one: one.num_tokens + one.drafted - one.computed
+    return lambda config, one: one.num_uncomputed_tokens + one.drafted
 
 
 MUTANTS = (
