@@ -30,12 +30,7 @@ Flight = dict[str, Coming | None]
 def depth(config: Config) -> int:
     """Decisions on their way at once, at most: 1 if each completes before the next."""
     stages = int(config.get("pipeline_parallel_size", 1))
-    return max(stages, 2) if decides_ahead(config) else stages
-
-
-def decides_ahead(config: Config) -> bool:
-    """A request is scheduled again while its last token is on its way."""
-    return bool(config.get("async_scheduling", False))
+    return max(stages, 2) if speculation.decides_ahead(config) else stages
 
 
 def completes(config: Config, flights: tuple[Flight, ...], step: Step) -> Iterable[str]:
@@ -102,7 +97,7 @@ def passed_over(config: Config, one: RequestHistory) -> bool:
     every draft is right."""
     if not one.promised:
         return False
-    if not decides_ahead(config) or one.emitted + one.promised >= one.max_tokens:
+    if not speculation.decides_ahead(config) or one.emitted + one.promised >= one.max_tokens:
         return True
     return one.num_tokens + speculation.drafts_to_compute(config, one) <= one.computed
 

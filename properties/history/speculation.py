@@ -26,11 +26,12 @@ def lookahead(config: Config) -> int:
 def most_ahead(config: Config) -> int:
     """Tokens beyond those known for which a request may need blocks: its drafts, those of the
     decision before where it is decided ahead, and the lookahead."""
-    return (2 if _ahead(config) else 1) * drafts(config) + lookahead(config)
+    return (2 if decides_ahead(config) else 1) * drafts(config) + lookahead(config)
 
 
-def _ahead(config: Config) -> bool:
-    """Drafts are proposed anew with every decision, and not after every token."""
+def decides_ahead(config: Config) -> bool:
+    """A request is scheduled again while its last token is on its way. Drafts are then proposed
+    with every decision, and not after every token."""
     return bool(config.get("async_scheduling", False))
 
 
@@ -63,7 +64,7 @@ def drafts_right(config: Config, one: RequestHistory, step: Step, tokens: int) -
     """How many drafts of a request are right that computes so many tokens in the step: all that it
     emits but the last one; as the scenario says, where the target does not show it. All that are
     decided ahead: only later it is known."""
-    if drafts(config) and _ahead(config):
+    if drafts(config) and decides_ahead(config):
         return drafts_computed(one, tokens)
     if not one.drafted:
         return 0
@@ -90,5 +91,5 @@ def verify(config: Config, one: RequestHistory, verified: int) -> None:
     but its last token is computed, and the drafter proposes more, unless it has before."""
     one.verified += verified > 0
     one.computed = min(one.computed, one.num_tokens - 1)
-    if not _ahead(config):
+    if not decides_ahead(config):
         one.drafted = drafts(config)

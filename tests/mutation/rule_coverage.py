@@ -276,6 +276,11 @@ def lists_of(copy: Path, asked: Judging) -> dict[str, list[Mutant]]:
     }
 
 
+def sampled(mutants: list[Mutant], size: int, seed: int) -> list[Mutant]:
+    """So many changes of a list, drawn by the seed; 0: all."""
+    return random.Random(seed).sample(mutants, min(size or len(mutants), len(mutants)))
+
+
 def main() -> int:
     """Judge the changes and print the figures; 1 where one survives that is not listed, or where
     too few are found."""
@@ -297,8 +302,7 @@ def main() -> int:
                 continue
             for name, mutants in lists_of(copy, asked).items():
                 became = Counter[str]()
-                size = min(given.sample or len(mutants), len(mutants))
-                drawn = random.Random(given.seed).sample(mutants, size)
+                drawn = sampled(mutants, given.sample, given.seed)
                 for mutant, result in judged_all(copy, asked, drawn, given.jobs):
                     survives = result.became == "survives"
                     became["open" if survives and mutant.is_open else result.became] += 1

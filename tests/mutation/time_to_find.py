@@ -10,17 +10,13 @@ time is at least so long.
 """
 
 import argparse
-import random
 import sys
 import tempfile
-from collections.abc import Iterator
 from contextlib import suppress
-from pathlib import Path
 from typing import Any
 
-from changes import Mutant
 from check import copied
-from rule_coverage import JUDGED, LATE, Judging, ask_all, lists_of, rules_of, shown
+from rule_coverage import JUDGED, LATE, Judging, ask_all, lists_of, rules_of, sampled, shown
 from times import Took, rows
 
 QUICK, CI, PLAIN = "gate, quick", "gate, ci", "plain Hypothesis"
@@ -84,9 +80,8 @@ def main() -> int:
             for asked in (one for one in JUDGED if one.system == system):
                 for mutants in lists_of(copy, asked).values():
                     closed = [one for one in mutants if not one.is_open]
-                    size = min(given.sample or len(closed), len(closed))
-                    drawn = random.Random(given.seed).sample(closed, size)
-                    for answer in _answers(copy, asked, drawn, given.jobs):
+                    drawn = sampled(closed, given.sample, given.seed)
+                    for _, answer in ask_all(copy, asked, drawn, given.jobs, took):
                         if answer == LATE:
                             hung += 1
                         elif answer is not None:
@@ -96,12 +91,6 @@ def main() -> int:
     print(*rows("all", every), sep="\n")
     print(f"Left out: {hung} changes that make a model hang or take all memory.", file=sys.stderr)
     return 0
-
-
-def _answers(copy: Path, asked: Judging, drawn: list[Mutant], jobs: int) -> Iterator[Any]:
-    """By change, what each engine took, None where no step shows it, or `LATE`."""
-    for _, answer in ask_all(copy, asked, drawn, jobs, took):
-        yield answer
 
 
 if __name__ == "__main__":
