@@ -52,6 +52,7 @@ def test_every_predicate_answers_on_any_history_and_step_and_changes_nothing(
     assert state(history) == before
 
 
+@pytest.mark.slow
 @each
 @given(data=st.data())
 def test_a_monitor_follows_a_run_of_nonsense_to_its_end(

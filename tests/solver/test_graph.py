@@ -103,6 +103,7 @@ def test_the_shortest_path_to_a_break_is_the_explorer_s_counterexample() -> None
     assert list(graph.breaking("SPY-R09")) == []
 
 
+@pytest.mark.slow
 def test_beyond_the_bound_states_are_counted_and_not_kept() -> None:
     whole, cut = graph_of(SPYRE), graph_of(SPYRE, 100)
     assert len(cut.vertices) == 100

@@ -56,6 +56,7 @@ def test_an_item_is_the_same_read_again_and_has_the_same_id(item: Item, broken: 
     assert id_of(again) == id_of(item)
 
 
+@pytest.mark.slow
 def test_another_process_with_other_hashes_gives_the_same_result(broken: Result) -> None:
     asked = (
         "import sys\nfrom schedproof.gate.campaign.items import canonical, item_of\n"
@@ -120,6 +121,7 @@ def test_a_failure_that_does_not_come_again_shrinks_to_nothing(broken: Result) -
     assert not result.complete
 
 
+@pytest.mark.slow
 def test_a_scope_breaks_what_the_document_breaks() -> None:
     result = run_item(SCOPE)
     assert result.complete

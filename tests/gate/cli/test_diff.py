@@ -167,6 +167,7 @@ def test_a_baseline_of_a_target_without_features_is_recorded_and_compared(diff: 
     assert diff("toys:NoFeaturesButAFault", "--since", "b.gz").code == 1
 
 
+@pytest.mark.slow
 def test_targets_without_a_scale_in_common_are_one_line(diff: Diff) -> None:
     result = diff("toys:NoScale", "model", "--system", "vllm")
     assert (result.code, result.out) == (2, "")
@@ -174,6 +175,7 @@ def test_targets_without_a_scale_in_common_are_one_line(diff: Diff) -> None:
     assert result.err.count("\n") == 1
 
 
+@pytest.mark.slow
 def test_what_a_hostile_target_says_is_one_printable_line(diff: Diff) -> None:
     result = diff("model", "toys:Hostile", "--max-differences", "1")
     assert result.code == 1
@@ -329,6 +331,7 @@ def test_a_baseline_that_is_cut_off_or_no_gzip_is_one_line(diff: Diff) -> None:
         assert result.err.count("\n") == 1
 
 
+@pytest.mark.slow
 def test_a_baseline_that_cannot_be_finished_leaves_the_old_one_alone(diff: Diff) -> None:
     Path("base.gz").write_bytes(b"old")
     assert diff("toys:Nonsense", "--save", "base.gz").code == 3

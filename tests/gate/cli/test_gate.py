@@ -172,6 +172,7 @@ def test_a_hang_gives_the_same_verdict_in_two_processes_which_leave_none(
     assert verdicts[0] == verdicts[1]
 
 
+@pytest.mark.slow
 def test_a_crash_counts_though_another_rule_was_chosen(run: Run, toy: Callable[[str], str]) -> None:
     result, data = gate_json(run, toy("Crash"), "--rule", "SPY-R35", "--max-failures", "1")
     assert result.code == 1
@@ -397,6 +398,7 @@ def test_a_chosen_rule_that_is_not_checked_is_no_pass(
     assert "inconclusive" in result.out
 
 
+@pytest.mark.slow
 def test_the_sound_model_conforms(run: Run) -> None:
     result, data = gate_json(run)
     assert (result.code, result.err) == (0, "")
@@ -411,6 +413,7 @@ def test_the_sound_model_conforms(run: Run) -> None:
 # --set
 
 
+@pytest.mark.slow
 def test_a_key_that_is_set_has_its_value_in_every_run(run: Run) -> None:
     asked = ("--set", "kv_connector=true", "--set", "async_scheduling=true")
     result, data = gate_json(run, "model", "--system", "vllm", "--profile", "quick", *asked)

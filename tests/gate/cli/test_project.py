@@ -47,6 +47,7 @@ def test_a_target_with_a_system_of_its_own_keeps_it(run: Run, said: Said) -> Non
     assert "there" in result.err
 
 
+@pytest.mark.slow
 def test_a_replay_of_the_model_names_it_beside_another_target(run: Run, tmp_path: Path) -> None:
     (tmp_path / "pyproject.toml").write_text('[tool.schedproof]\ntarget = "mine:Target"\n')
     result = run("replay", "late-arrivals-before-961", "--quiet", "--target", "model")

@@ -47,6 +47,7 @@ def test_a_full_disk_behind_stdout_is_one_line(words: tuple[str, ...]) -> None:
     assert done.stderr == b"schedproof: stdout: No space left on device\n"
 
 
+@pytest.mark.slow
 def test_a_reader_that_goes_away_gets_no_traceback() -> None:
     reader, writer = os.pipe()
     os.close(reader)
@@ -67,6 +68,7 @@ start.main()
 """
 
 
+@pytest.mark.slow
 def test_an_error_of_our_own_is_one_line_and_no_verdict() -> None:
     for error, named in (
         ("ZeroDivisionError('a\\nb')", "ZeroDivisionError: a b (<string>:5, in fails)"),

@@ -26,6 +26,7 @@ def test_a_rule_that_breaks_only_behind_another_is_found(tmp_path: Path) -> None
     assert "NAN-R40" in finding.behind
 
 
+@pytest.mark.slow
 def test_what_only_ran_until_a_crash_is_inconclusive(gate: Callable[..., GateContext]) -> None:
     class CrashesWhenItDecodes(Toy):
         def bend(self, step: dict[str, Any]) -> None:

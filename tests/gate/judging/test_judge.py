@@ -65,6 +65,7 @@ def test_a_finding_is_written_down_and_breaks_again(gate: Callable[..., GateCont
     assert found[0].finding == finding
 
 
+@pytest.mark.slow
 def test_a_gate_is_told_from_its_beginning_to_its_verdict(gate: Callable[..., GateContext]) -> None:
     judged = gate(BreaksThreeRules(), corpus_steps=2_000)
     verdict = judge(judged)

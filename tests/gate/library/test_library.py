@@ -34,6 +34,7 @@ def test_a_counterexample_is_found_written_read_and_replayed() -> None:
     assert not schedproof.replay(found.scenario, "model:common_base", rules=["SPY-R47"]).broken
 
 
+@pytest.mark.slow
 def test_an_object_is_judged_in_this_process() -> None:
     verdict = schedproof.judge(ModelTarget(), rules=["SPY-R09"])
     assert [(rule.id, rule.status) for rule in verdict.rules] == [("SPY-R09", "held")]

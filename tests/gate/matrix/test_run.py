@@ -45,6 +45,7 @@ def test_a_cell_is_judged_once(tmp_path: Path) -> None:
     assert kept(CELL, asked) is None
 
 
+@pytest.mark.slow
 def test_a_gate_that_gives_no_verdict_says_why(tmp_path: Path) -> None:
     wrong = Cell("model", Configuration("none", ("block=4",)))
     [judged] = run_cells([wrong], Asked("quick", 0, tmp_path), 1, lambda one, took: None)

@@ -85,6 +85,7 @@ def test_without_schedproof_the_users_own_tests_are_left(
     assert counts(running("-m", "not schedproof"))[:2] == (1, 0)
 
 
+@pytest.mark.slow
 def test_a_broken_rule_reads_as_in_a_gate(pytester: pytest.Pytester, running: Running) -> None:
     write_project(pytester.path, LOSES)
     result = running("-k", "ALL-R03")
@@ -96,6 +97,7 @@ def test_a_broken_rule_reads_as_in_a_gate(pytester: pytest.Pytester, running: Ru
     assert [*Path(pytester.path, "schedproof-out").glob("ALL-R03-*.json")]
 
 
+@pytest.mark.slow
 def test_the_target_can_be_named_on_the_command_line(
     pytester: pytest.Pytester, running: Running
 ) -> None:

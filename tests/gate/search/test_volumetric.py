@@ -97,6 +97,7 @@ def test_the_largest_volume_of_a_sound_formula_is_shown_with_its_run(run: Run) -
     assert "2 requests" not in run("replay", str(file), "--rule", "SPY-R07").err
 
 
+@pytest.mark.slow
 def test_the_safest_refusal_waits_longer_than_by_the_exact_check(run: Run) -> None:
     larger = ["block_size=2", "chunk_size=2", "max_model_len=12", "max_batch_tkv=24"]
     words = [word for value in ["requests=3", *larger] for word in ("--set", value)]

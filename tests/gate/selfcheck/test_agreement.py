@@ -156,6 +156,7 @@ def test_an_encoding_of_another_formula_is_a_disagreement(formula, encoded, expe
         assert verdicts(formula) == expected
 
 
+@pytest.mark.slow
 def test_a_reduction_that_leaves_choices_out_is_a_disagreement():
     choices = SchedulerSpace._choices
 

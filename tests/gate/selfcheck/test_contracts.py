@@ -218,6 +218,7 @@ def test_an_error_of_the_backend_itself_is_inconclusive(
 # The command
 
 
+@pytest.mark.slow
 def test_contracts_that_are_confirmed_are_exit_0(run: Run) -> None:
     words = ("--only", "fewest_blocks", "--only", "last_chunk/production", "--time-limit", "60")
     result = run("check", "contracts", *words)

@@ -287,6 +287,7 @@ def test_a_check_that_is_broken_off_has_no_verdict(check, capsys, error, line):
     assert capsys.readouterr().err == f"schedproof: {line}\n"
 
 
+@pytest.mark.slow
 def test_results_come_from_processes_and_none_is_left():
     tasks = [(len, ("abc",)), (abs, (-1,))]
     assert sorted(answered(tasks, 2)) == [1, 3]

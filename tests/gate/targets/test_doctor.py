@@ -179,6 +179,7 @@ def test_an_adapter_without_signatures_or_with_bad_ones(
     assert (remark.says, why in remark.why) == (says, True)
 
 
+@pytest.mark.slow
 def test_the_command_says_a_line_per_check_and_exits_with_1_for_a_fault(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -197,6 +198,7 @@ def test_the_command_says_a_line_per_check_and_exits_with_1_for_a_fault(
     assert faulty.out.splitlines()[-1].endswith("wrong")
 
 
+@pytest.mark.slow
 def test_what_is_no_target_is_one_line(run: Run) -> None:
     for words in (("nix:Target",), ("model", "--system", "sglang"), ("model", "--revision", "9")):
         result = run("doctor", *words)

@@ -85,6 +85,7 @@ def test_a_check_that_accepts_everybody_is_refuted(monkeypatch, check):
     assert failing(check) == {"alone"}
 
 
+@pytest.mark.slow
 def test_a_walk_over_the_ends_that_stops_early_is_refuted(monkeypatch):
     def first_end_only(decoding, newcomer, block_size, largest):
         offsets = [newcomer.prompt % block_size]

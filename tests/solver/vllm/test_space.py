@@ -233,6 +233,7 @@ PINNED = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", PINNED)
 def test_the_number_of_states_is_what_it_was(name):
     scope = next(one for one in SMALL if one.name == name)

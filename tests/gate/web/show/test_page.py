@@ -135,6 +135,7 @@ def test_stakes_are_those_that_a_replay_counts() -> None:
     assert counted == {rule: outcome.exercised[rule] for rule in counted}
 
 
+@pytest.mark.slow
 def test_a_page_opens_where_a_rule_broke_or_a_request_lost_its_place_or_at_the_first_step() -> None:
     assert opens_at(runs.volume()) == runs.volume().broken[0].step
     first = next(one for one in runs.preemption().happenings() if one.what == "preempted")
