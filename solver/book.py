@@ -14,7 +14,7 @@ from .undecided import Candidates, OpenRequestHistory, fully_decided
 COUNTERS = (
     *("computed", "emitted", "prefix_hit", "prefill_steps", "paused_steps"),
     *("regenerated", "lost", "preemptions", "arrival", "began", "promised"),
-    *("load_steps", "load_left", "parked_since", "blocks"),
+    *("external", "load_steps", "load_left", "parked_since", "brings", "slots", "blocks"),
 )
 
 

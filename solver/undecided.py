@@ -205,7 +205,8 @@ class OpenRequestHistory:
         self.preemptions = 0
         self.promised = 0
         self.load_steps = candidates.load_steps or 0  # known since it has arrived
-        self.load_left = 0
+        self.external = candidates.external_tokens or 0
+        self.load_left = self.brings = 0
         self.parked_since: int | None = None
         self.blocks: tuple[int, ...] = ()
         self.began = -1

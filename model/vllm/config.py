@@ -134,11 +134,6 @@ def _check_in_flight(config: VllmConfig) -> None:
             "that has keys and values of its own (EAGLE); "
             f"valid: {config.drafts}, or async_scheduling false",
         )
-    if config.loads and config.drafts:
-        raise InputError(
-            "$.config.kv_connector",
-            "true with drafts is not modelled; valid: false, or no num_speculative_tokens",
-        )
 
 
 def _check_speculation(config: VllmConfig) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from .. import allocator
 from ..members import without
 from ..pool import Pool, blocks_for, fits, unheld
-from . import in_flight, kv_cache, queue
+from . import in_flight, kv_cache, queue, speculation
 from .config import VllmConfig
 from .state import Flight, Sequence, State
 
@@ -35,17 +35,17 @@ def park(
 ) -> tuple[Sequence, Pool] | None:
     """The request with blocks for its `hit` and the `tokens` that are loaded, or None.
 
-    What other parked requests and prefills still need stays free: no load may take it from them,
-    since it makes no progress and cannot be preempted (V1-R21).
+    What other parked requests and prefills still need stays free, and so does the lookahead of its
+    own first step: no load may take it, since it makes no progress and cannot be preempted
+    (V1-R21). For the same reason all of it must fit, also without `reserve_full_isl`.
     """
     reserve = config.watermark_blocks if someone_runs else 0
     covered = len(hit) * config.block_size + tokens
     missing = unheld(pool, hit) - len(hit)
-    if config.reserve_full_isl and not fits(
-        pool, blocks_for(one.num_tokens, config.block_size) + missing + reserve
-    ):
+    whole = blocks_for(speculation.slots(config, one.num_tokens), config.block_size)
+    if not fits(pool, whole + missing + reserve):
         return None
-    needed = blocks_for(covered, config.block_size) + missing
+    needed = blocks_for(speculation.slots(config, covered), config.block_size) + missing
     if not fits(pool, needed + reserve + promised_blocks(config, holders)):
         return None
     one, pool = allocator.start(pool, one, hit, config.block_size)
@@ -71,15 +71,19 @@ def deferred(waiting: tuple[Sequence, ...], one: Sequence) -> tuple[Sequence, ..
 
 
 def promised_blocks(config: VllmConfig, holders: Iterable[Sequence]) -> int:
-    """Blocks that those who hold some still need for all their known tokens."""
-    needs = (allocator.missing_blocks(one, one.num_tokens, config.block_size) for one in holders)
+    """Blocks that requests which hold some still need for all their known tokens, and the lookahead
+    behind them."""
+    needs = (
+        allocator.missing_blocks(one, speculation.slots(config, one.num_tokens), config.block_size)
+        for one in holders
+    )
     return sum(max(one, 0) for one in needs)
 
 
 def landed(config: VllmConfig, pool: Pool, one: Sequence) -> tuple[Sequence, Pool]:
     """The request whose load has landed: its blocks can be found, and its last token is computed
     to give the next one. Of a load that has failed from the start no block is left."""
-    if not one.computed:
+    if not one.arrives:
         return one._replace(blocks=()), kv_cache.free(config, pool, one, ())
     if config.enable_prefix_caching:
         one, pool = allocator.publish_full(pool, one, one.computed, config.block_size)
@@ -97,8 +101,11 @@ def admit(
     """A request whose load has landed, with room for `tokens` more, or None; it has no `hit`."""
     assert not hit, "it has its blocks"
     reserve = config.watermark_blocks if someone_runs else 0
-    covered = one.num_tokens if config.reserve_full_isl else one.computed + tokens
-    if not fits(pool, allocator.missing_blocks(one, covered, config.block_size) + reserve):
+    covered = speculation.slots(config, one.computed + tokens)
+    if config.reserve_full_isl:
+        covered = max(one.num_tokens, covered)
+    missing = max(allocator.missing_blocks(one, covered, config.block_size), 0)
+    if not fits(pool, missing + reserve):
         return None
     return kv_cache.hold(config, pool, one._replace(prefix_hit=one.computed), tokens)
 

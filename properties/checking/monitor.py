@@ -8,7 +8,8 @@ from ...model.observation import Step
 from ...model.scenario import Request
 from ...spec.catalogue import Rule
 from ..history.bounds import bounds_of
-from ..history.run_history import RunHistory, caches
+from ..history.hits import caches
+from ..history.run_history import RunHistory
 from ..history.shadow_cache import ShadowCache
 from ..predicates.predicate import Broken, Predicate
 from ..predicates.rules import AT_THE_DOOR, LOCKSTEP, NEVER_CRASHES, NEVER_HANGS, OWN_TOKENS

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from ...spec.systems import part
-from . import door, in_flight
+from . import door, in_flight, loads
 from .door import CanRun, Limits
 from .request_history import RequestHistory
 
@@ -71,9 +71,9 @@ def vllm_waits(
 ) -> int | None:
     """First come, first served: until all requests that came before have ended. By priority,
     others may overtake for ever; with more than two steps in flight those that were preempted
-    before may."""
+    before may; with a connector all others, while it is loaded."""
     depth = in_flight.depth(config)
-    if config["policy"] == "priority" or depth > 2:
+    if config["policy"] == "priority" or depth > 2 or loads.are_made(config):
         return None
     return sum(vllm_alone(config, one) for one in started) + (len(started) + 2) * depth
 

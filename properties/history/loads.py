@@ -36,6 +36,7 @@ def book(
         one = requests.get(name)
         if one is not None and one.parked_since is None:
             one.parked_since, one.load_left = number, one.load_steps + 1
+            one.brings = one.slots = offered(config, one)
     if in_flight.reports(config, flights, step):
         for one in requests.values():
             one.load_left = max(one.load_left - 1, 0)
@@ -45,9 +46,66 @@ def book(
                 requests[name].blocks = tuple(blocks)
 
 
+def offered(config: Mapping[str, Any], one: RequestHistory) -> int:
+    """Tokens at the start of a request that a connector has: whole blocks, or all."""
+    if not one.external:
+        return 0
+    if one.external >= one.num_tokens:
+        return one.num_tokens
+    block = int(config["block_size"])
+    return one.external // block * block
+
+
+def newly_parked(live: Mapping[str, RequestHistory], step: Step) -> list[str]:
+    """The requests whose load begins in this step."""
+    return [n for n in step.parked or () if n in live and live[n].parked_since is None]
+
+
+def is_new(config: Mapping[str, Any], one: RequestHistory) -> bool:
+    """A connector has some of a request, and it was never parked."""
+    return are_made(config) and one.parked_since is None and offered(config, one) > 0
+
+
+def begins_with(config: Mapping[str, Any], one: RequestHistory) -> int:
+    """Tokens of a request that need no computing when its load has landed: never its last one;
+    where it fails, those of whole blocks before, at least."""
+    return min(brought(config, one), one.num_tokens - 1)
+
+
+def brought(config: Mapping[str, Any], one: RequestHistory) -> int:
+    """Tokens that a load brings: where it fails, those of whole blocks before, at least."""
+    right = one.brings or offered(config, one)
+    if one.load_fails_at is not None:
+        block = int(config["block_size"])
+        right = min(right, one.load_fails_at // block * block)
+    return right
+
+
+def begin(one: RequestHistory, step: Step, block: int) -> None:
+    """Book that a request begins, whose load has landed. After one that has failed it is not known
+    which blocks it kept: those that it shows."""
+    one.brings = 0
+    if one.load_fails_at is not None:
+        one.slots = len((step.blocks or {}).get(one.id, ())) * block
+
+
 def loading(one: RequestHistory) -> bool:
     """The load of a request has not landed before the coming step."""
     return one.parked_since is not None and one.load_left > 0
+
+
+def may_fail(one: RequestHistory) -> bool:
+    """A request does not run whose load fails: it keeps all its blocks, or loses them all."""
+    return not one.started and one.load_fails_at is not None
+
+
+def place_unknown(one: RequestHistory) -> bool:
+    """A request may stand before those that came earlier, and be passed over: the connector may put
+    it off, or its load has failed, perhaps from its first block on."""
+    if one.brings:
+        return one.load_fails_at is not None and not loading(one)
+    never_began = not one.started and not one.preemptions
+    return one.deferrals > 0 and never_began and one.parked_since is None
 
 
 def left(one: RequestHistory) -> None:

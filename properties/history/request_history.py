@@ -19,9 +19,10 @@ class RequestHistory:
     at any time. Of its drafts, `accepted[n]` are right in the n-th of `verified` steps with drafts,
     and `drafted` are proposed for the next. It was given blocks for `slots` tokens, at least.
     `promised` tokens are on their way: computed, and not emitted; `hoped` drafts are on their way
-    with them. A load takes `load_steps`
+    with them. A connector has `external` tokens of its prompt. A load takes `load_steps`
     reports of the worker beyond that of the step since which it is parked, of which `load_left` are
-    to come; from token `load_fails_at` on it fails, and so many `deferrals` it may be put off. With
+    to come; it `brings` so many tokens, until they are counted as computed; from token
+    `load_fails_at` on it fails, and so many `deferrals` it may be put off. With
     `send_steps` its blocks are sent when it has ended, and `load_left` counts for that. `blocks`
     are those that it was seen to hold last, where loads and decisions meet.
     """
@@ -58,6 +59,8 @@ class RequestHistory:
     load_fails_at: int | None = None
     deferrals: int = 0
     send_steps: int | None = None
+    external: int = 0
+    brings: int = 0
 
     @classmethod
     def of(cls, request: Request, arrival: int, open_ended: bool) -> "RequestHistory":
@@ -76,6 +79,7 @@ class RequestHistory:
             load_fails_at=request.load_fails_at,
             deferrals=request.load_deferrals,
             send_steps=request.send_steps,
+            external=min(request.external_tokens, request.prompt_len),
         )
 
     @property
@@ -144,4 +148,6 @@ class RequestHistory:
             self.load_fails_at,
             self.deferrals,
             self.send_steps,
+            self.external,
+            self.brings,
         )

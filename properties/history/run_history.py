@@ -6,10 +6,11 @@ from typing import Any
 
 from ...model.observation import Step
 from ...model.scenario import Request
-from . import in_flight, loads, not_shown, speculation
+from . import hits, in_flight, loads, not_shown, speculation
 from .bounds import bounds_of
 from .content import in_common
 from .ended import Ended
+from .hits import caches
 from .kin import Kin
 from .per_step_cache import once
 from .request_history import RequestHistory
@@ -138,26 +139,8 @@ class RunHistory:
         return self.ongoing() + self.decoding()
 
     def hit_now(self, step: Step, account: RequestHistory) -> int | None:
-        """Tokens that a request finds in the prefix cache in this step, its first: 0 later.
-
-        A request that leaves in its first step is not listed any more. If it has finished, what
-        it did not compute was cached; if it was aborted, or had drafts, that is not known.
-        """
-        if account.started or not caches(self.config):
-            return 0
-        if step.prefix_hit is not None and account.id in step.prefix_hit:
-            return step.prefix_hit[account.id]
-        if account.id in self.aborts_inside:
-            return None
-        if step.finished is None:
-            has_finished = step.prefix_hit is not None and account.id in step.scheduled
-        else:
-            has_finished = step.finished.get(account.id, "aborted") != "aborted"
-        if has_finished:
-            if speculation.drafts(self.config):
-                return None  # some releases pad it with drafts
-            return max(account.prompt + account.regenerated - step.scheduled.get(account.id, 0), 0)
-        return 0
+        """Tokens that a request finds when it starts in this step: 0 later; None if not known."""
+        return hits.found(self.config, step, account, account.id in self.aborts_inside)
 
     @property
     def arrived(self) -> int:
@@ -196,6 +179,8 @@ class RunHistory:
                 account.began = self.step
             account.prefix_hit += hit
             account.computed += hit + tokens
+            if account.brings:
+                loads.begin(account, step, int(self.config["block_size"]))
             if speculates:
                 speculation.compute(self.config, account, account.began == self.step)
         self.flights, over = in_flight.set_off(self.config, self.flights, self.requests, step)
@@ -239,7 +224,8 @@ class RunHistory:
         if account.started and not_shown.restarts(self.system, step):
             return account.num_tokens
         if account.id not in step.scheduled:
-            return account.max_computed
+            landed = account.brings if not loads.loading(account) else 0
+            return max(account.max_computed, landed)
         tokens = self._hit(step, account) + step.scheduled[account.id]
         return max(account.max_computed, account.computed + tokens)
 
@@ -340,10 +326,5 @@ class RunHistory:
         account.lost = account.max_computed
         account.regenerated = account.emitted
         account.computed = account.prefix_hit = account.drafted = account.slots = 0
-        account.promised = account.hoped = 0
+        account.promised = account.hoped = account.brings = 0
         account.preemptions += 1
-
-
-def caches(config: Mapping[str, Any]) -> bool:
-    """The configuration has a prefix cache: where no key asks for one, there always is."""
-    return bool(config.get("prefix_caching", config.get("enable_prefix_caching", True)))

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, Protocol
 
 from ...model.observation import Step
 from ...model.scenario import Segment
-from . import speculation
+from . import loads, speculation
 from .content import coming_tokens, common_prefix_len
 from .request_history import RequestHistory
 
@@ -210,7 +210,8 @@ class ShadowCache:
             if one is None:
                 continue
             hit = 0 if one.started else history.hit_now(step, one)
-            if hit is None or name in (step.preempted or ()):
+            gone = name not in (step.blocks or {})
+            if hit is None or name in (step.preempted or ()) or (gone and loads.place_unknown(one)):
                 unseen.append(Entry(name, coming_tokens(one), 0, history.reached(step, one)))
                 continue
             start = one.computed + max(hit, 0)
@@ -219,7 +220,16 @@ class ShadowCache:
             shown = (step.blocks or {}).get(name)
             blocks = list(before.get(name, ()) if shown is None else shown)
             accesses.append(Access(one, coming_tokens(one, right), start, end, blocks))
-        return accesses, unseen
+        return accesses + self._loaded(history, step), unseen
+
+    def _loaded(self, history: Observed, step: Step) -> list[Access]:
+        """Of the requests whose load begins, which writes their blocks: what is loaded right."""
+        begin = [history.live[name] for name in loads.newly_parked(history.live, step)]
+        return [
+            Access(one, one.content, 0, tokens, list((step.blocks or {}).get(one.id, ())))
+            for one in begin
+            if (tokens := loads.brought(history.config, one))
+        ]
 
     def _writes(
         self, step: Step, access: Access, written: dict[int, Entry]

@@ -163,11 +163,11 @@ def something_cached(history: RunHistory, step: Step) -> bool:
 
 
 def first_hits(history: RunHistory, step: Step) -> dict[str, int]:
-    """Hits of the requests that start in this step, in tokens."""
+    """Hits of the requests that start in this step, in tokens; without those that were loaded."""
     return {
         name: hit
         for name in step.scheduled
-        if (one := history.live.get(name)) is not None and not one.started
+        if (one := history.live.get(name)) is not None and not one.started and not one.brings
         if (hit := history.hit_now(step, one)) is not None
     }
 

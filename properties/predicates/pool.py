@@ -4,7 +4,7 @@ shown before it."""
 from collections.abc import Iterable
 
 from ...model.observation import Step
-from ..history import speculation
+from ..history import loads, speculation
 from ..history.request_history import RequestHistory
 from ..history.run_history import RunHistory
 
@@ -15,13 +15,15 @@ def blocks_for(history: RunHistory, tokens: int) -> int:
 
 
 def tables_before(history: RunHistory) -> dict[str, tuple[int, ...]]:
-    """The blocks of the unfinished requests before the step."""
+    """The blocks of the unfinished requests before the step, and of those that have ended and keep
+    them until a load has landed, or they are sent."""
     shown = (history.last.blocks or {}) if history.last is not None else {}
-    return {name: tuple(table) for name, table in shown.items() if name in history.live}
+    keeps = loads.are_made(history.config)
+    return {name: tuple(table) for name, table in shown.items() if keeps or name in history.live}
 
 
 def held_before(history: RunHistory) -> set[int]:
-    """The numbers of the blocks that unfinished requests held before the step."""
+    """The numbers of the blocks that requests held before the step."""
     return {block for table in tables_before(history).values() for block in table}
 
 
@@ -30,7 +32,17 @@ def free_when_decided(history: RunHistory) -> int | None:
     size = history.config["num_blocks"]
     if size is None or (history.last is not None and history.last.blocks is None):
         return None
+    if loads.are_made(history.config) and _some_may_be_free(history):
+        return None
     return int(size) - len(held_before(history))
+
+
+def _some_may_be_free(history: RunHistory) -> bool:
+    """Blocks of requests that were just aborted are free, unless a load or a decision on its way
+    writes them; those of a load that has failed are free when the request is looked at."""
+    if history.aborts_to_report:
+        return True
+    return any(one.brings and loads.place_unknown(one) for one in history.live.values())
 
 
 def released_by(history: RunHistory, gone: Iterable[RequestHistory]) -> int:

@@ -7,7 +7,7 @@ from ...model.replies import DEFAULTS
 from ...spec.catalogue import Rule
 from ...spec.systems import OWN_RULES, SYSTEMS, part
 from ..history import loads
-from ..history.run_history import caches
+from ..history.hits import caches
 from . import common
 from .predicate import Broken, Predicate
 
@@ -15,6 +15,7 @@ NEVER_CRASHES = "ALL-R01"
 NEVER_HANGS = "ALL-R02"
 NONE_LOST = "ALL-R03"
 LOCKSTEP = "ALL-R07"
+HITS = "ALL-R08"
 OWN_TOKENS = "ALL-R11"
 PROGRESS = frozenset({"ALL-R06", "ALL-R10"})  # steps in which a load is under way do not count
 AT_THE_DOOR = "ALL-R12"
@@ -26,11 +27,6 @@ LOADS = frozenset({"V1-R20", "V1-R21", "V1-R22", BLOCK_IN_TWO_HANDS, "V1-R24", S
 # What no state of a model shows: these are judged in runs only.
 NOT_EXPLORED = DRAFTS | {
     *(LOCKSTEP, OWN_TOKENS, AT_THE_DOOR, SHOWN, BLOCK_IN_TWO_HANDS, SENT, FAILED)
-}
-# The other rules do not know requests that hold blocks and wait.
-WITH_LOADS = (LOADS | PROGRESS) | {
-    *(NEVER_CRASHES, NEVER_HANGS, NONE_LOST, "ALL-R04", "ALL-R09"),
-    *(AT_THE_DOOR, "V1-I2", "V1-I3"),
 }
 # What these ask for is in the step and the one before: no client has to follow the run for them.
 FOLLOW_NOTHING = ("ALL-", "GEN-")
@@ -76,9 +72,8 @@ def observable(
         and applies(rule, revision)
         and observes.issuperset(rule.needs)
         and not (hidden and not rule.id.startswith(left))
-        and not (loads.are_made(config or {}) and rule.id not in WITH_LOADS)
         and not (rule.id == NONE_LOST and "paused" in hidden)
-        and not (rule.id in PROGRESS and "parked" in hidden)
+        and not (rule.id in (*PROGRESS, HITS) and "parked" in hidden)
         and not (rule.id in (OWN_TOKENS, SHOWN) and hidden)
     ]
 

@@ -19,6 +19,8 @@ def shown_wrongly(history: RunHistory, step: Step) -> str | None:
     if wrong := _other_kind(history, step) or _other_phase(history.config, stay, step):
         return wrong
     for one, tokens in stay:
+        if one.id in (step.parked or ()):
+            continue  # it waits, and holds what is loaded
         shown = None if step.computed is None else step.computed.get(one.id, 0)
         held = None if step.blocks is None else len(step.blocks.get(one.id, ()))
         if tokens and shown == 0:

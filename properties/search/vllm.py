@@ -88,10 +88,10 @@ def configs(draw: st.DrawFn, scale: Scale, revision: str) -> dict[str, Any]:
         "watermark": draw(watermarks(num_blocks)),
         "reserve_full_isl": draw(st.booleans()),
     }
-    steps = draw(st.sampled_from(("one", "one", "one", "drafts", "drafts", *IN_FLIGHT)))
-    if steps == "drafts":
-        return config | draw(speculations(config))
-    if steps == "ahead" and (drafts := most_drafts(config)) and draw(st.booleans()):
+    steps = draw(st.sampled_from((*3 * ("one",), *2 * ("drafts",), *IN_FLIGHT)))
+    if steps == "drafts" or (steps == "loads" and draw(st.booleans())):
+        config |= draw(speculations(config))
+    if steps.endswith("ahead") and (drafts := most_drafts(config)) and draw(st.booleans()):
         config |= {"enable_prefix_caching": False, **with_lookahead(drafts)}
     return {**config, **IN_FLIGHT.get(steps, {})}
 

@@ -103,6 +103,7 @@ def _in_flight(one: Any, book: Book, places: dict[str, int]) -> tuple[Any, ...]:
     if account is not None:
         began = account.parked_since is not None
         client = account.promised - one.promised, account.load_left, began
+        client += account.brings, account.slots
     return places.get(one.id), one.promised, one.aside, *load, *client
 
 

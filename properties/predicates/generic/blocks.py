@@ -4,7 +4,8 @@ Source: target protocol, The step observation: blocks, computed.
 """
 
 from ....model.observation import Step
-from ...history.run_history import RunHistory, caches
+from ...history.hits import caches
+from ...history.run_history import RunHistory
 from ..pool import blocks_for
 from ..predicate import Predicate
 

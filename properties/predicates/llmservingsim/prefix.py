@@ -6,8 +6,9 @@ takes the last token from the cache.
 
 from ....model.observation import Step
 from ...history.content import in_common, surely_found
+from ...history.hits import caches
 from ...history.request_history import RequestHistory
-from ...history.run_history import RunHistory, caches
+from ...history.run_history import RunHistory
 from ..cached import hit_too_short
 from ..predicate import Predicate
 from ..vllm.blocks import everything_known_elsewhere, hit_too_long

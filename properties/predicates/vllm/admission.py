@@ -6,10 +6,10 @@ Source: chunked-prefill chapter, "Admission control".
 from collections.abc import Iterator
 
 from ....model.observation import Step
-from ...history import speculation
+from ...history import loads, speculation
 from ...history.request_history import RequestHistory
 from ...history.run_history import RunHistory
-from ..pool import blocks_for, free_when_decided, held_before, taken_by
+from ..pool import blocks_for, free_when_decided, held_before, tables_before, taken_by
 from ..predicate import Predicate
 from .decision import admitted, kept, waited_before, watermark_blocks
 
@@ -39,7 +39,8 @@ def admission_rooms(history: RunHistory, step: Step) -> Iterator[tuple[RequestHi
         computed = hit + step.scheduled[one.id]
         covered = one.num_tokens if history.config["reserve_full_isl"] else computed
         unheld = sum(block not in held for block in found)
-        yield one, blocks_for(history, covered) - len(found) + unheld, free
+        loaded = len(tables_before(history).get(one.id, ()))
+        yield one, blocks_for(history, covered) - max(len(found), loaded) + unheld, free
         free -= len(set(table) - held)
         held |= set(table)
 
@@ -74,7 +75,8 @@ def rest_does_not_fit(history: RunHistory, step: Step) -> str | None:
     admitted, not only for its first chunk (V1CP-R22)."""
     if not history.config["reserve_full_isl"] or step.free_blocks is None:
         return None
-    free = step.free_blocks
+    newly = loads.newly_parked(history.live, step)
+    free = step.free_blocks + sum(len((step.blocks or {}).get(name, ())) for name in newly)
     for one in reversed(admitted(history, step)):
         hit = history.hit_now(step, one)
         if hit is None:
@@ -82,7 +84,8 @@ def rest_does_not_fit(history: RunHistory, step: Step) -> str | None:
             free += blocks_for(history, one.num_tokens)
             continue
         start = speculation.slots(history.config, hit + step.scheduled[one.id])
-        rest = blocks_for(history, one.num_tokens) - blocks_for(history, start)
+        loaded = len(tables_before(history).get(one.id, ()))
+        rest = blocks_for(history, one.num_tokens) - max(blocks_for(history, start), loaded)
         if rest > free:
             return (
                 f"{one.id} admitted with {start} of {one.num_tokens} tokens: the others need "

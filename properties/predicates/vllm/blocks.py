@@ -5,10 +5,11 @@ not the budget, runs out"; release 0.28.0 for the last token and the null block.
 """
 
 from ....model.observation import Step
-from ...history import speculation
+from ...history import loads, speculation
 from ...history.content import held_by_others, in_common
+from ...history.hits import caches
 from ...history.request_history import RequestHistory
-from ...history.run_history import RunHistory, caches
+from ...history.run_history import RunHistory
 from ..cached import hit_too_short, in_common_after
 from ..pool import blocks_for
 from ..predicate import Predicate
@@ -37,6 +38,9 @@ def holds_wrong_number(history: RunHistory, step: Step) -> str | None:
         held = len((step.blocks or {}).get(name, ()))
         covered = max(computed, given(history, step, name))
         most = max(covered, speculation.slots(history.config, computed))
+        one = history.live.get(name)
+        if one is not None and loads.may_fail(one):
+            covered, most = computed, max(most, loads.offered(history.config, one))
         if not blocks_for(history, covered) <= held <= blocks_for(history, most):
             needed = blocks_for(history, covered)
             drafts = f" ({covered} with drafts)" if covered > computed else ""
@@ -87,7 +91,7 @@ def hit_too_long(history: RunHistory, step: Step) -> str | None:
     block = history.config["block_size"]
     for one in admitted(history, step):
         hit = history.hit_now(step, one)
-        if hit is None:
+        if hit is None or one.brings:
             continue
         if hit >= one.num_tokens:
             return f"{one.id} finds {hit} of {one.num_tokens} tokens in the cache: all of them"
@@ -118,8 +122,9 @@ def shares_with_running(history: RunHistory, step: Step) -> bool:
 
 
 def _shared_with_running(history: RunHistory, step: Step, one: RequestHistory) -> int:
-    """Tokens in full blocks at the start, the last one apart, that a running request holds."""
-    if not caches(history.config):
+    """Tokens in full blocks at the start, the last one apart, that a running request holds; 0 of
+    a request that was loaded."""
+    if not caches(history.config) or one.brings:
         return 0
     return held_by_others(one, kept(history, step), history.config["block_size"])
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from ....model.observation import Step
-from ...history import in_flight, speculation
+from ...history import in_flight, loads, speculation
 from ...history.per_step_cache import once
 from ...history.request_history import RequestHistory
 from ...history.run_history import RunHistory
@@ -29,13 +29,15 @@ def ran_before(history: RunHistory) -> list[RequestHistory]:
 
 @once
 def waited_before(history: RunHistory) -> list[RequestHistory]:
-    """All other unfinished requests, in the order in which they go.
+    """All other unfinished requests, in the order in which they go: parked ones first.
 
     With more than two decisions on their way preempted requests are set aside in the order of their
     preemptions: there the order that is shown of them counts.
     """
     running = {one.id for one in ran_before(history)}
     waiting = [one for one in history.live.values() if one.id not in running]
+    if loads.are_made(history.config):
+        return _parked_first(history, waiting)
     if not _set_aside(history):
         return sorted(waiting, key=lambda one: key(history, one))
     shown = (history.last.waiting or ()) if history.last is not None else ()
@@ -45,6 +47,21 @@ def waited_before(history: RunHistory) -> list[RequestHistory]:
     return again + [one for one in waiting if not one.preemptions]
 
 
+def _parked_first(history: RunHistory, waiting: list[RequestHistory]) -> list[RequestHistory]:
+    parked = (history.last.parked or ()) if history.last is not None else ()
+    places = {name: place for place, name in enumerate(parked)}
+    return sorted(waiting, key=lambda one: (places.get(one.id, len(places)), key(history, one)))
+
+
+def place_is_known(history: RunHistory, one: RequestHistory) -> bool:
+    """A request stands where its arrival or its priority puts it. Where a connector loads, requests
+    are put off, and one that is preempted stands in front of some that came before it."""
+    if not loads.are_made(history.config):
+        return True
+    again = one.preemptions > 0 and history.config["policy"] != "priority"
+    return not again and not loads.place_unknown(one)
+
+
 def _set_aside(history: RunHistory) -> bool:
     """Preempted requests stand in the order of their preemptions, which only is shown."""
     return in_flight.depth(history.config) >= 3 and history.config["policy"] != "priority"
@@ -52,7 +69,11 @@ def _set_aside(history: RunHistory) -> bool:
 
 def order_is_known(history: RunHistory) -> bool:
     """It is known which of the requests that wait goes before which."""
-    if not _set_aside(history) or history.last is None or history.last.waiting is not None:
+    if not _set_aside(history):
+        return True
+    if loads.are_made(history.config):
+        return False
+    if history.last is None or history.last.waiting is not None:
         return True
     return sum(bool(one.preemptions) for one in waited_before(history)) < 2
 
@@ -60,12 +81,22 @@ def order_is_known(history: RunHistory) -> bool:
 @once
 def may_go(history: RunHistory, step: Step) -> list[RequestHistory]:
     """Those that are not admitted in this step although no decision that computes them is on its
-    way, in the same order."""
+    way, and no load, in the same order."""
     return [
         one
         for one in waited_before(history)
-        if one.id not in step.scheduled and not in_flight.computed_still(history.flights, one)
+        if one.id not in step.scheduled
+        and not in_flight.computed_still(history.flights, one)
+        and not _is_loaded(history, step, one)
     ]
+
+
+def _is_loaded(history: RunHistory, step: Step, one: RequestHistory) -> bool:
+    """A load is under way, or begins in this step; where the request is aborted inside, it may."""
+    if not loads.are_made(history.config):
+        return False
+    may_begin = one.id in history.aborts_inside and loads.is_new(history.config, one)
+    return may_begin or loads.loading(one) or one.id in loads.newly_parked(history.live, step)
 
 
 @once
@@ -104,9 +135,9 @@ def behind(history: RunHistory, step: Step, one: RequestHistory) -> int | None:
 
 def given(history: RunHistory, step: Step, name: str) -> int:
     """Tokens for which a request was given blocks since it was admitted, at least, where it
-    speculates."""
+    speculates, or was loaded."""
     one = history.live.get(name)
-    if one is None or not speculation.drafts(history.config):
+    if one is None or not (speculation.drafts(history.config) or one.slots):
         return 0
     if name not in step.scheduled:
         return one.slots
@@ -135,7 +166,27 @@ def watermark_blocks(config: Mapping[str, Any]) -> int:
 
 def nobody_left(history: RunHistory, step: Step) -> bool:
     """What is free after the step was free when it was decided."""
-    return not step.finished and not history.aborts_inside
+    return not step.finished and not history.aborts_inside and not blocks_come_back(history, step)
+
+
+def round_may_end(history: RunHistory, one: RequestHistory) -> bool:
+    """A running request may lack blocks while those of the victim are written still: then none
+    behind it has its turn (V1-R24)."""
+    if not loads.meet_decisions(history.config) or history.config["num_blocks"] is None:
+        return False
+    tokens = one.num_tokens + speculation.drafts_to_compute(history.config, one) - one.computed
+    covered = one.computed + min(tokens, threshold(history))
+    size = int(history.config["block_size"])
+    return -(-speculation.slots(history.config, covered) // size) > -(-one.held_tokens // size)
+
+
+def blocks_come_back(history: RunHistory, step: Step) -> bool:
+    """A load has landed, or blocks were sent, of a request that had ended: they are free after the
+    step. Where blocks are not shown, that may be so."""
+    if not loads.are_made(history.config):
+        return False
+    held = (history.last.blocks or {}) if history.last is not None else {}
+    return step.blocks is None or any(name not in step.blocks for name in held)
 
 
 def names(requests: Iterable[RequestHistory]) -> str:

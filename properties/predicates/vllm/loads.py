@@ -6,10 +6,11 @@ Source: release 0.33.0, comments of the scheduler on asynchronous KV loads.
 
 from ....model.observation import Step
 from ....model.pool import blocks_for
-from ...history import in_flight, loads
+from ...history import in_flight, loads, speculation
 from ...history.content import in_common
+from ...history.hits import caches
 from ...history.request_history import RequestHistory
-from ...history.run_history import RunHistory, caches
+from ...history.run_history import RunHistory
 from ..predicate import Predicate
 from .decision import preempted, ran_before, watermark_blocks
 from .preemption import needless_preemption
@@ -56,29 +57,30 @@ def one_is_loading(history: RunHistory, step: Step) -> bool:
 
 def takes_what_others_need(history: RunHistory, step: Step) -> str | None:
     """A load begins only where the blocks that other parked requests and prefills still need stay
-    free (V1-R21)."""
-    newly = newly_parked(history, step)
+    free, and those of its own first step, if that has a lookahead (V1-R21)."""
+    newly = loads.newly_parked(history.live, step)
     if not newly or not nothing_else_changes(history, step):
         return None
-    needs = {
-        name: left(history, step, history.live[name])
-        for name in (*(step.parked or ()), *(step.prefilling or ()))
-        if name in history.live
-    }
+    parked = [history.live[name] for name in step.parked or () if name in history.live]
+    prefills = [history.live[name] for name in step.prefilling or () if name in history.live]
+    needs = {one.id: left(history, step, one) for one in prefills}
+    needs |= {one.id: first_step(history, step, one) for one in parked}
     last = newly[-1]  # of several that begin in one step it has to leave room for the others
-    needed, free = sum(needs.values()) - needs.get(last, 0), step.free_blocks or 0
+    if left(history, step, history.live[last]):
+        del needs[last]  # what is not loaded of it may be computed later, chunk by chunk
+    needed, free = sum(needs.values()), step.free_blocks or 0
     if needed <= free:
         return None
-    names = ", ".join(name for name, blocks in needs.items() if blocks and name != last)
+    names = ", ".join(name for name, blocks in needs.items() if blocks)
     return f"{last} begins to load and leaves {free} blocks free; {names} still need {needed}"
 
 
 def one_begins_beside_others(history: RunHistory, step: Step) -> bool:
     """A load begins while another parked request, or a prefill, still needs blocks."""
-    newly = newly_parked(history, step)
+    newly = loads.newly_parked(history.live, step)
     others = {*(step.parked or ()), *(step.prefilling or ())}.difference(newly)
     known = [history.live[name] for name in others if name in history.live]
-    return bool(newly) and any(left(history, step, one) for one in known)
+    return bool(newly) and any(first_step(history, step, one) for one in known)
 
 
 def waits_though_loaded(history: RunHistory, step: Step) -> str | None:
@@ -93,7 +95,7 @@ def waits_though_loaded(history: RunHistory, step: Step) -> str | None:
         return None
     if not history.config["enable_chunked_prefill"]:
         return None
-    needed = left(history, step, one)
+    needed = first_step(history, step, one)
     reserve = watermark_blocks(history.config) if running else 0
     free = step.free_blocks or 0
     if needed + reserve > free:
@@ -114,7 +116,7 @@ def fills_what_is_written(history: RunHistory, step: Step) -> str | None:
     (V1-R23)."""
     if not loads.meet_decisions(history.config):
         return None
-    for name in newly_parked(history, step):
+    for name in loads.newly_parked(history.live, step):
         one, its = history.live[name], (step.blocks or {}).get(name, ())
         for writer in gone_and_computed(history, step):
             block = last_written(history, writer)
@@ -131,7 +133,7 @@ def fills_what_is_written(history: RunHistory, step: Step) -> str | None:
 
 def one_begins_beside_a_writer(history: RunHistory, step: Step) -> bool:
     """A load begins while a request that has left is computed still."""
-    if not loads.meet_decisions(history.config) or not newly_parked(history, step):
+    if not loads.meet_decisions(history.config) or not loads.newly_parked(history.live, step):
         return False
     return bool(gone_and_computed(history, step))
 
@@ -247,12 +249,6 @@ def lost_its_blocks(one: RequestHistory) -> bool:
     return over and one.load_fails_at is not None and not one.started
 
 
-def newly_parked(history: RunHistory, step: Step) -> list[str]:
-    """The requests whose load begins in this step."""
-    parked = step.parked or ()
-    return [n for n in parked if n in history.live and history.live[n].parked_since is None]
-
-
 def nothing_else_changes(history: RunHistory, step: Step) -> bool:
     """No request leaves, is preempted, or joins, and no blocks come back of one that had left: what
     is free after the step was free in it."""
@@ -265,8 +261,18 @@ def nothing_else_changes(history: RunHistory, step: Step) -> bool:
 
 def left(history: RunHistory, step: Step, one: RequestHistory) -> int:
     """Blocks that a request lacks for all its known tokens."""
+    return lacks(history, step, one, one.num_tokens)
+
+
+def first_step(history: RunHistory, step: Step, one: RequestHistory) -> int:
+    """Blocks that a parked request lacks for all its known tokens and the lookahead behind them."""
+    return lacks(history, step, one, speculation.slots(history.config, one.num_tokens))
+
+
+def lacks(history: RunHistory, step: Step, one: RequestHistory, tokens: int) -> int:
+    """Blocks that a request lacks for so many tokens."""
     held = len((step.blocks or {}).get(one.id, ()))
-    return max(blocks_for(one.num_tokens, history.config["block_size"]) - held, 0)
+    return max(blocks_for(tokens, history.config["block_size"]) - held, 0)
 
 
 PREDICATES = {

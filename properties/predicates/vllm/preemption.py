@@ -5,7 +5,7 @@ four/five invariants".
 """
 
 from ....model.observation import Step
-from ...history import in_flight, speculation
+from ...history import in_flight, loads, speculation
 from ...history.request_history import RequestHistory
 from ...history.run_history import RunHistory
 from ..pool import blocks_for, free_when_decided, released_by, taken_by
@@ -63,11 +63,10 @@ def needless_preemption(history: RunHistory, step: Step) -> str | None:
     free += released_by(history, [one for one in gone if one is not last])
     size = history.config["block_size"]
     needed = sum(taken_by(history, step, one, size) for one in kept(history, step))
-    over = in_flight.passed_over(history.config, last)
-    tokens = 0 if over else last.num_tokens - last.computed
-    tokens += speculation.drafts_to_compute(history.config, last)
-    tokens = speculation.slots(history.config, last.computed + min(tokens, threshold(history)))
-    needed += max(blocks_for(history, tokens) - blocks_for(history, last.held_tokens), 0)
+    wanted = [last]
+    if loads.meet_decisions(history.config):  # the round may have ended at one that wanted more
+        wanted += [one for one in kept(history, step) if one.id not in step.scheduled]
+    needed += sum(_wants(history, one) for one in wanted)
     if needed > free:
         return None
     others = len(gone) - 1
@@ -76,6 +75,15 @@ def needless_preemption(history: RunHistory, step: Step) -> str | None:
         f"{f' (those of {others} others included)' if others else ''} and requests that run need "
         f"at most {needed}"
     )
+
+
+def _wants(history: RunHistory, one: RequestHistory) -> int:
+    """Blocks that a running request takes for what it would compute next, at most."""
+    over = in_flight.passed_over(history.config, one)
+    tokens = 0 if over else one.num_tokens - one.computed
+    tokens += speculation.drafts_to_compute(history.config, one)
+    tokens = speculation.slots(history.config, one.computed + min(tokens, threshold(history)))
+    return max(blocks_for(history, tokens) - blocks_for(history, one.held_tokens), 0)
 
 
 def last_victim(history: RunHistory, gone: list[RequestHistory]) -> RequestHistory:
@@ -123,7 +131,7 @@ def newcomer_before_preempted(history: RunHistory, step: Step) -> str | None:
     newcomer = None
     for name in step.waiting or ():
         one = history.live.get(name)
-        if one is None:
+        if one is None or name in (step.parked or ()) or loads.place_unknown(one):
             continue
         if one.id in gone or one.preemptions:
             if newcomer is not None:
@@ -176,7 +184,7 @@ def counter_wrong(history: RunHistory, step: Step) -> str | None:
     due = in_flight.due(history.config, history.flights, step)
     for name, computed in (step.computed or {}).items():
         one = history.live.get(name)
-        if one is None or name in gone:
+        if one is None or name in gone or name in (step.parked or ()):
             continue
         hit = 0 if one.started or name not in step.scheduled else history.hit_now(step, one)
         if hit is None:

@@ -4,10 +4,11 @@ Source: cheat-sheet, "schedule() shape", "The four/five invariants" and "Gotchas
 """
 
 from ....model.observation import Step
-from ...history import in_flight, speculation
+from ...history import in_flight, loads, speculation
 from ...history.content import surely_shared
+from ...history.hits import caches
 from ...history.request_history import RequestHistory
-from ...history.run_history import RunHistory, caches
+from ...history.run_history import RunHistory
 from ..pool import blocks_for
 from ..predicate import Predicate
 from .decision import (
@@ -17,8 +18,10 @@ from .decision import (
     names,
     nobody_left,
     order_is_known,
+    place_is_known,
     preempted,
     ran_before,
+    round_may_end,
     threshold,
     waited_before,
     watermark_blocks,
@@ -60,8 +63,9 @@ def every_slot_taken(history: RunHistory, step: Step) -> bool:
 def out_of_order(history: RunHistory, step: Step) -> str | None:
     """Running requests come first, in their order; then those admitted, in theirs (V1-R01)."""
     old = [one.id for one in ran_before(history) if one.id in step.scheduled]
-    new = [one.id for one in waited_before(history) if one.id in step.scheduled]
-    order = [name for name in step.scheduled if name in history.live]
+    joins = [one for one in waited_before(history) if one.id in step.scheduled]
+    new = [one.id for one in joins if place_is_known(history, one)]
+    order = [name for name in step.scheduled if name in old or name in new]
     if not order_is_known(history):
         new = [name for name in order if name in new]
     if order == old + new:
@@ -78,9 +82,11 @@ def overtaken(history: RunHistory, step: Step) -> str | None:
     """No request is admitted past one that waits in front of it (V1-R09)."""
     if not order_is_known(history):
         return None
+    line = [one for one in waited_before(history) if place_is_known(history, one)]
     for one in may_go(history, step):
-        behind = waited_before(history)
-        passed = [other for other in behind[behind.index(one) :] if other.id in step.scheduled]
+        if one not in line:
+            continue
+        passed = [other for other in line[line.index(one) :] if other.id in step.scheduled]
         if passed:
             return f"{names(passed)} admitted, {one.id} in front of it still waits"
         return None
@@ -134,6 +140,8 @@ def _could_go(history: RunHistory, step: Step) -> RequestHistory | None:
     if left <= 0 or len(run) >= history.config["max_num_seqs"]:
         return None
     one = waiting[0]
+    if loads.are_made(history.config) and not _goes_next(history, one):
+        return None
     whole = min(one.num_tokens, threshold(history))
     if not history.config["enable_chunked_prefill"] and whole > left:
         return None
@@ -145,6 +153,14 @@ def _could_go(history: RunHistory, step: Step) -> RequestHistory | None:
         if _missing(history, one, tokens) + reserve > step.free_blocks:
             return None
     return one
+
+
+def _goes_next(history: RunHistory, one: RequestHistory) -> bool:
+    """Where a connector loads, nothing stands before this request: no other one is parked or may
+    have been put off, and what it has of this one was loaded before."""
+    parked = bool(history.last is not None and history.last.parked)
+    known = all(place_is_known(history, other) for other in waited_before(history))
+    return known and not parked and not loads.is_new(history.config, one)
 
 
 def _missing(history: RunHistory, one: RequestHistory, tokens: int) -> int:
@@ -183,7 +199,7 @@ def passed_by(history: RunHistory, step: Step) -> str | None:
         for one in kept(history, step)
         if one.id not in step.scheduled and not in_flight.passed_over(history.config, one)
     ]
-    if not skipped:
+    if not skipped or round_may_end(history, skipped[0]):
         return None
     if history.config["policy"] == "priority":
         last = max(

@@ -438,7 +438,7 @@ def test_what_does_not_go_with_what_is_set_is_not_run(run: Run) -> None:
         (["nothing"], "--set: 'nothing'; valid: KEY=VALUE with block_size, "),
         (["block=4"], "--set: 'block=4'; valid: KEY=VALUE with block_size, "),
         (["policy=lifo"], "policy"),
-        (["kv_connector=true", "num_speculative_tokens=2"], "true with drafts is not modelled"),
+        (["pipeline_parallel_size=2", "num_speculative_tokens=2"], "2 with drafts is not modelled"),
     ],
 )
 def test_a_key_that_cannot_be_set_is_one_line(run: Run, changes: list[str], says: str) -> None:

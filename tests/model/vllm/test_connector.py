@@ -4,7 +4,6 @@ from typing import Any
 
 import pytest
 
-from schedproof.model.errors import InputError
 from schedproof.model.pool import Pool
 from schedproof.model.target import ModelTarget
 from schedproof.model.vllm import connector
@@ -50,10 +49,30 @@ def test_without_a_connector_the_key_is_absent_and_nothing_is_parked() -> None:
     assert "parked" not in first
 
 
-def test_what_is_not_modelled_is_refused_with_its_path() -> None:
-    with pytest.raises(InputError) as caught:
-        read_config(LOADS | {"num_speculative_tokens": 2}, "documented")
-    assert str(caught.value).startswith("$.config.kv_connector: true with drafts is not modelled")
+def test_drafts_are_computed_after_a_load() -> None:
+    """With lookahead a parked request begins only where its first step has a block for it."""
+    eagle = {"num_speculative_tokens": 2, "num_lookahead_tokens": 2}
+    one = loaded("a", 8, 8) | {"accepted": [1]}
+    seen = run(3, one, **eagle)
+    assert scheduled(seen) == [{}, {"a": 1}, {"a": 3}]
+    assert [len(one["blocks"].get("a", ())) for one in seen[:2]] == [2, 3]
+    assert seen[2]["emitted"] == {"a": 1}
+    for free, fits in ((2, False), (3, True)):
+        asked = config(**LOADS, **eagle, num_blocks=8, enable_prefix_caching=False)
+        after = connector.park(asked, pool(8, 8 - free), waiting(8, external=8), (), 8, (), False)
+        assert (after is not None) is fits
+
+
+def test_a_prompt_of_one_token_that_is_loaded_keeps_its_block_while_it_waits() -> None:
+    """Its only token is to be computed, and no other one needs to be."""
+    asked = [request("b", 4, 20), loaded("a", 1, 1)]
+    seen = run(3, *asked, max_num_seqs=1)
+    assert [one["parked"] for one in seen] == [[], [], []]
+    one = waiting(1, external=1)
+    parked, left = connector.park(config(**LOADS), Pool(8), one, (), 1, (), False) or (one, Pool(0))
+    for _ in range(2):
+        parked, left = connector.landed(config(**LOADS), left, parked)
+        assert (parked.computed, len(parked.blocks)) == (0, 1)
 
 
 # --- what is offered ---------------------------------------------------------------------------
@@ -146,9 +165,15 @@ def test_a_request_that_has_landed_gives_its_blocks_back_at_once() -> None:
     assert "a" not in target.step()["step"]["blocks"]
 
 
-def test_parking_needs_room_for_all_that_is_known_or_for_the_load() -> None:
+def test_parking_needs_room_for_all_that_is_known() -> None:
+    """Also where an admission needs room for its first chunk only: it cannot be preempted."""
     one = waiting(12, external=8, load_steps=2)
-    for whole, free, fits in ((True, 3, True), (True, 2, False), (False, 2, True)):
+    for whole, free, fits in (
+        (True, 3, True),
+        (True, 2, False),
+        (False, 3, True),
+        (False, 2, False),
+    ):
         asked = config(reserve_full_isl=whole, num_blocks=8)
         there = pool(8, 8 - free)
         after = connector.park(asked, there, one, (), 8, (), False)
