@@ -23,7 +23,6 @@ SHOWN = "ALL-R13"
 DRAFTS = frozenset({"V1CP-R30", "V1CP-R35"})  # no scope of the explorer has any
 BLOCK_IN_TWO_HANDS = "V1-R23"  # which block a load fills is no part of a state
 SENT, FAILED = "V1-R25", "V1-R26"  # nor a load that fails, or a request that is sent
-LOADS = frozenset({"V1-R20", "V1-R21", "V1-R22", BLOCK_IN_TWO_HANDS, "V1-R24", SENT, FAILED})
 # What no state of a model shows: these are judged in runs only.
 NOT_EXPLORED = DRAFTS | {
     *(LOCKSTEP, OWN_TOKENS, AT_THE_DOOR, SHOWN, BLOCK_IN_TWO_HANDS, SENT, FAILED)

@@ -103,7 +103,7 @@ def _in_flight(one: Any, book: Book, places: dict[str, int]) -> tuple[Any, ...]:
     if account is not None:
         began = account.parked_since is not None
         client = account.promised - one.promised, account.load_left, began
-        client += account.brings, account.slots
+        client += account.brings, max(account.slots - account.computed, 0)
     return places.get(one.id), one.promised, one.aside, *load, *client
 
 

@@ -57,6 +57,15 @@ def _key(policy: str, one: Sequence) -> tuple[int, int]:
     return (one.priority if policy == "priority" else 0, one.arrival)
 
 
+def no_room_for_lookahead(original: Any) -> Any:
+    """VLL-012: a load begins without the block that the drafter needs in the step after it."""
+
+    def park(config: VllmConfig, *more: Any) -> Any:
+        return original(msgspec.structs.replace(config, num_lookahead_tokens=0), *more)
+
+    return park
+
+
 def all_of_it_loaded(original: Any) -> Any:
     """VLL-023: a load may cover the whole prompt, and an assertion fails that something is left to
     compute."""
@@ -150,5 +159,11 @@ KNOWN_BUGS = (
         replaced(in_flight, "passed_over", every_draft_counts),
         bug="VLL-056",
         alone=True,
+    ),
+    mutant(
+        "no room for the lookahead",
+        "V1-R21",
+        replaced(connector, "park", no_room_for_lookahead),
+        bug="VLL-012",
     ),
 )

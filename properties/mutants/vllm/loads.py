@@ -3,6 +3,7 @@
 from types import SimpleNamespace
 from typing import Any
 
+from ....model.pool import Pool
 from ....model.vllm import connector, in_flight, scheduler
 from ....model.vllm.config import VllmConfig
 from ....model.vllm.scheduler import Plan
@@ -99,9 +100,31 @@ def failures_are_ignored(original: Any) -> Any:
     return lambda config, one, hit: one.computed
 
 
+def part_is_enough(original: Any) -> Any:
+    """Without reserve_full_isl a load begins where what is loaded fits, as in release 0.33.0."""
+
+    def park(
+        config: VllmConfig, pool: Pool, one: Sequence, hit: Any, tokens: int, *more: Any
+    ) -> Any:
+        if config.reserve_full_isl:
+            return original(config, pool, one, hit, tokens, *more)
+        loaded = len(hit) * config.block_size + tokens
+        part = one._replace(prompt=loaded - one.generated)
+        after = original(config, pool, part, hit, tokens, *more)
+        return after and (after[0]._replace(prompt=one.prompt), after[1])
+
+    return park
+
+
 MUTANTS = (
+    mutant("part fits", "ALL-R10", replaced(connector, "park", part_is_enough), alone=True),
     mutant("sent and free", "V1-R25", replaced(connector, "sent", nothing_is_sent), alone=True),
-    mutant("failures ignored", "V1-R26", replaced(connector, "arrives", failures_are_ignored)),
+    mutant(
+        "failures ignored",
+        "V1-R26",
+        replaced(connector, "arrives", failures_are_ignored),
+        alone=True,
+    ),
     mutant("a load lands at once", "V1-R20", replaced(connector, "steps_on", at_once)),
     mutant("blocks given away", "V1-R20", replaced(scheduler, "abort", frees_what_is_written)),
     mutant("blocks kept", "V1-R20", replaced(connector, "steps_on", keeps_what_was_written)),

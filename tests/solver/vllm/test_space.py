@@ -228,7 +228,7 @@ PINNED = {
     "ahead": (201, 951, 12),
     "stages": (1140, 2013, 25),
     "loads": (247, 1049, 8),
-    "three loads": (306, 665, 14),
+    "three loads": (313, 675, 14),
     "loads ahead": (827, 3307, 10),
 }
 
