@@ -27,6 +27,8 @@ RELEASE_ALONE = [
         "alone-below-the-watermark",
         "loaded-behind-one-without-room",
         "loads-wait-for-each-other",
+        "loaded-in-part-before-one-that-holds-the-rest",
+        "loaded-without-room-for-drafts",
         "preempted-for-nothing",
         "loads-into-what-is-written",
         "admitted-without-room-for-the-whole",

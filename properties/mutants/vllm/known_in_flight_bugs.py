@@ -152,6 +152,7 @@ KNOWN_BUGS = (
             replaced(scheduler, "preempt", loads.preempted_for_nothing),
         ),
         bug="VLL-059",
+        alone=True,
     ),
     mutant(
         "drafts on their way count as its last tokens",

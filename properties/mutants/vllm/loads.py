@@ -143,5 +143,6 @@ MUTANTS = (
             replaced(scheduler, "connector", unaware),
             replaced(scheduler, "preempt", preempted_for_nothing),
         ),
+        alone=True,
     ),
 )

@@ -808,3 +808,18 @@ def test_requests_that_need_blocks_in_flight_are_computed_without_end_on_one_rel
     steps = [vllm.step() for _ in range(30)]
     tokens = sum(sum(step["emitted"].values()) for step in steps)
     assert tokens == (0 if vllm.version == "0.28.0" else 16)
+
+
+def test_two_that_are_loaded_leave_room_for_their_drafts_since_the_newest_release(
+    vllm: Vllm,
+) -> None:
+    """tests/corpus/loaded-without-room-for-drafts.json"""
+    keys = {"num_speculative_tokens": 2, "num_lookahead_tokens": 2, "enable_prefix_caching": False}
+    vllm.begin(kv_connector=True, num_blocks=4, **keys)
+    for name in "ab":
+        vllm.ask(name, max_tokens=2, accepted=[1], external_tokens=8)
+    first = vllm.step()
+    assert first["parked"] == (["a"] if vllm.version == SUPPORTED[-1] else ["a", "b"])
+    steps = [vllm.step() for _ in range(8)]
+    tokens = sum(sum(step["emitted"].values()) for step in steps)
+    assert tokens == (4 if vllm.version == SUPPORTED[-1] else 0)
