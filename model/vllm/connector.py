@@ -15,8 +15,8 @@ from .state import Flight, Sequence, State
 
 
 def offered(config: VllmConfig, one: Sequence, hit: tuple[int, ...]) -> int:
-    """Tokens behind those of the `hit` that the connector has of a request: whole blocks, or all;
-    what was loaded once is not offered again."""
+    """Tokens behind those of the `hit` that the connector has of a request (V1-R27): whole blocks,
+    or all; what was loaded once is not offered again."""
     if one.was_loaded:
         return 0
     whole = one.external // config.block_size * config.block_size

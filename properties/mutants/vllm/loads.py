@@ -100,6 +100,11 @@ def failures_are_ignored(original: Any) -> Any:
     return lambda config, one, hit: one.computed
 
 
+def nothing_offered(original: Any) -> Any:
+    """The scheduler does not ask the connector."""
+    return lambda config, one, hit: 0
+
+
 def part_is_enough(original: Any) -> Any:
     """Without reserve_full_isl a load begins where what is loaded fits, as in release 0.33.0."""
 
@@ -117,6 +122,7 @@ def part_is_enough(original: Any) -> Any:
 
 
 MUTANTS = (
+    mutant("never loads", "V1-R27", replaced(connector, "offered", nothing_offered)),
     mutant("part fits", "ALL-R10", replaced(connector, "park", part_is_enough), alone=True),
     mutant("sent and free", "V1-R25", replaced(connector, "sent", nothing_is_sent), alone=True),
     mutant(

@@ -12,7 +12,7 @@ from ...history.hits import caches
 from ...history.request_history import RequestHistory
 from ...history.run_history import RunHistory
 from ..predicate import Predicate
-from .decision import preempted, ran_before, watermark_blocks
+from .decision import admitted, preempted, ran_before, watermark_blocks
 from .preemption import needless_preemption
 
 
@@ -233,6 +233,23 @@ def cached_elsewhere(history: RunHistory, step: Step, one: RequestHistory) -> in
     return history.max_hit(step, one) if caches(history.config) else 0
 
 
+def computes_what_can_be_loaded(history: RunHistory, step: Step) -> str | None:
+    """A request that was never parked starts only where the connector has no more of it than it
+    finds in the cache (V1-R27)."""
+    for one in admitted(history, step):
+        hit = history.hit_now(step, one)
+        if hit is None or not loads.is_new(history.config, one):
+            continue
+        if (loadable := loads.offered(history.config, one)) > hit:
+            return f"{one.id} computes its tokens from {hit} on, and the connector has {loadable}"
+    return None
+
+
+def one_begins(history: RunHistory, step: Step) -> bool:
+    """A load begins."""
+    return bool(loads.newly_parked(history.live, step))
+
+
 def first_landed(history: RunHistory, step: Step) -> RequestHistory | None:
     """Of the requests that were parked before the step the first one whose load has landed. One
     that lost its blocks to a failed load may stand before it: then there is none."""
@@ -283,4 +300,5 @@ PREDICATES = {
     "V1-R24": Predicate(preempted_for_nothing, blocks_run_out_in_flight),
     "V1-R25": Predicate(freed_while_sent, one_is_sent),
     "V1-R26": Predicate(builds_on_what_failed, one_joins_after_a_failure),
+    "V1-R27": Predicate(computes_what_can_be_loaded, one_begins),
 }

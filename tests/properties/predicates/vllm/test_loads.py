@@ -235,6 +235,21 @@ def test_blocks_of_one_that_was_aborted_are_not_sent() -> None:
     assert loads.freed_while_sent(history, after(parked=(), blocks={})) is None
 
 
+# --- V1-R27: what can be loaded is loaded --------------------------------------------------------
+
+
+def test_what_a_connector_has_beyond_the_cache_is_not_computed() -> None:
+    for external, hit, breaks in ((8, 0, True), (8, 4, True), (8, 8, False), (3, 0, False)):
+        history = book(request("a", 12, external=external), **LOADS)
+        step = ran({"a": 10 - hit}, "a", prefix_hit={"a": hit})
+        assert bool(loads.computes_what_can_be_loaded(history, step)) is breaks
+    history = book(request("a", 12, external=8, parked_since=0), **LOADS)
+    assert loads.computes_what_can_be_loaded(history, ran({"a": 10}, "a")) is None
+    begins = ran({}, "", "a", parked=("a",))
+    assert loads.one_begins(book(request("a", external=4), **LOADS), begins)
+    assert not loads.one_begins(history, begins)
+
+
 # --- V1-R26: nothing on a failed load ----------------------------------------------------------
 
 
