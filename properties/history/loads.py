@@ -62,7 +62,7 @@ def newly_parked(live: Mapping[str, RequestHistory], step: Step) -> list[str]:
 
 
 def is_new(config: Mapping[str, Any], one: RequestHistory) -> bool:
-    """A connector has some of a request, and it was never parked."""
+    """A connector has some tokens of a request that was never parked."""
     return are_made(config) and one.parked_since is None and offered(config, one) > 0
 
 
@@ -99,13 +99,17 @@ def may_fail(one: RequestHistory) -> bool:
     return not one.started and one.load_fails_at is not None
 
 
+def has_failed(one: RequestHistory) -> bool:
+    """The load of a request that has not begun is over, and has failed."""
+    return bool(one.brings) and one.load_fails_at is not None and not loading(one)
+
+
 def place_unknown(one: RequestHistory) -> bool:
     """A request may stand before those that came earlier, and be passed over: the connector may put
     it off, or its load has failed, perhaps from its first block on."""
-    if one.brings:
-        return one.load_fails_at is not None and not loading(one)
     never_began = not one.started and not one.preemptions
-    return one.deferrals > 0 and never_began and one.parked_since is None
+    may_be_put_off = one.deferrals > 0 and never_began and one.parked_since is None
+    return may_be_put_off or has_failed(one)
 
 
 def left(one: RequestHistory) -> None:

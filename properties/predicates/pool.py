@@ -22,6 +22,12 @@ def tables_before(history: RunHistory) -> dict[str, tuple[int, ...]]:
     return {name: tuple(table) for name, table in shown.items() if keeps or name in history.live}
 
 
+def blocks_before(history: RunHistory, one: RequestHistory) -> int:
+    """Blocks that an unfinished request held before the step."""
+    shown = (history.last.blocks or {}) if history.last is not None else {}
+    return len(shown.get(one.id, ()))
+
+
 def held_before(history: RunHistory) -> set[int]:
     """The numbers of the blocks that requests held before the step."""
     return {block for table in tables_before(history).values() for block in table}
@@ -42,7 +48,7 @@ def _some_may_be_free(history: RunHistory) -> bool:
     writes them; those of a load that has failed are free when the request is looked at."""
     if history.aborts_to_report:
         return True
-    return any(one.brings and loads.place_unknown(one) for one in history.live.values())
+    return any(loads.has_failed(one) for one in history.live.values())
 
 
 def released_by(history: RunHistory, gone: Iterable[RequestHistory]) -> int:
@@ -59,4 +65,4 @@ def taken_by(history: RunHistory, step: Step, one: RequestHistory, block_size: i
     if one.id in step.scheduled:
         covered = speculation.slots(history.config, covered)
     after = -(-covered // block_size)
-    return max(after - len(tables_before(history).get(one.id, ())), 0)
+    return max(after - blocks_before(history, one), 0)

@@ -9,7 +9,7 @@ from ...history.request_history import RequestHistory
 from ...history.run_history import RunHistory
 from ..pool import blocks_for
 from ..predicate import Predicate
-from ..vllm.decision import admitted, kept, names, nobody_left
+from ..vllm.decision import admitted, free_unchanged, kept, names
 from .decision import PAGE, budget_left, must_not_be_cut, promised, queue, seat_left, waited, whole
 from .prefix import hit_at_least
 
@@ -144,7 +144,7 @@ def _could_start(history: RunHistory, step: Step) -> list[RequestHistory]:
         if must_not_be_cut(history, step, one):
             continue
         if history.config["num_blocks"] is not None:
-            if step.free_blocks is None or not nobody_left(history, step):
+            if step.free_blocks is None or not free_unchanged(history, step):
                 break
             missing = whole(history, one) - _shared_blocks(history, step, one)
             if missing > step.free_blocks - promised(history, step):
@@ -161,7 +161,7 @@ def _may_be_admitted(history: RunHistory, step: Step, one: RequestHistory) -> bo
         return False
     if history.config["num_blocks"] is None:
         return True
-    if step.free_blocks is None or not nobody_left(history, step):
+    if step.free_blocks is None or not free_unchanged(history, step):
         return False
     missing = blocks_for(history, one.num_tokens) - _shared_blocks(history, step, one)
     return missing <= step.free_blocks

@@ -9,7 +9,7 @@ from ....model.observation import Step
 from ...history import loads, speculation
 from ...history.request_history import RequestHistory
 from ...history.run_history import RunHistory
-from ..pool import blocks_for, free_when_decided, held_before, tables_before, taken_by
+from ..pool import blocks_before, blocks_for, free_when_decided, held_before, taken_by
 from ..predicate import Predicate
 from .decision import admitted, kept, waited_before, watermark_blocks
 
@@ -39,7 +39,7 @@ def admission_rooms(history: RunHistory, step: Step) -> Iterator[tuple[RequestHi
         computed = hit + step.scheduled[one.id]
         covered = one.num_tokens if history.config["reserve_full_isl"] else computed
         unheld = sum(block not in held for block in found)
-        loaded = len(tables_before(history).get(one.id, ()))
+        loaded = blocks_before(history, one)
         yield one, blocks_for(history, covered) - max(len(found), loaded) + unheld, free
         free -= len(set(table) - held)
         held |= set(table)
@@ -84,7 +84,7 @@ def rest_does_not_fit(history: RunHistory, step: Step) -> str | None:
             free += blocks_for(history, one.num_tokens)
             continue
         start = speculation.slots(history.config, hit + step.scheduled[one.id])
-        loaded = len(tables_before(history).get(one.id, ()))
+        loaded = blocks_before(history, one)
         rest = blocks_for(history, one.num_tokens) - max(blocks_for(history, start), loaded)
         if rest > free:
             return (

@@ -11,6 +11,7 @@ from ...history import in_flight, loads, speculation
 from ...history.per_step_cache import once
 from ...history.request_history import RequestHistory
 from ...history.run_history import RunHistory
+from ..pool import blocks_for
 
 
 def key(history: RunHistory, one: RequestHistory) -> tuple[int, int]:
@@ -96,7 +97,8 @@ def _is_loaded(history: RunHistory, step: Step, one: RequestHistory) -> bool:
     if not loads.are_made(history.config):
         return False
     may_begin = one.id in history.aborts_inside and loads.is_new(history.config, one)
-    return may_begin or loads.loading(one) or one.id in loads.newly_parked(history.live, step)
+    begins = one.parked_since is None and one.id in (step.parked or ())
+    return may_begin or begins or loads.loading(one)
 
 
 @once
@@ -164,9 +166,27 @@ def watermark_blocks(config: Mapping[str, Any]) -> int:
     return int(config["watermark"] * (usable + 1)) if usable else 0
 
 
-def nobody_left(history: RunHistory, step: Step) -> bool:
+def free_unchanged(history: RunHistory, step: Step) -> bool:
     """What is free after the step was free when it was decided."""
-    return not step.finished and not history.aborts_inside and not blocks_come_back(history, step)
+    return not step.finished and not history.aborts_inside and not _ended_give_back(history, step)
+
+
+def _ended_give_back(history: RunHistory, step: Step) -> bool:
+    """Blocks come back of a request that had ended: a load has landed, or they were sent. Where
+    blocks are not shown, that may be so."""
+    if not loads.are_made(history.config):
+        return False
+    held = (history.last.blocks or {}) if history.last is not None else {}
+    return step.blocks is None or any(name not in step.blocks for name in held)
+
+
+def wants(history: RunHistory, one: RequestHistory) -> int:
+    """Blocks that a running request takes for what it would compute next, at most."""
+    over = in_flight.passed_over(history.config, one)
+    tokens = 0 if over else one.num_tokens - one.computed
+    tokens += speculation.drafts_to_compute(history.config, one)
+    tokens = speculation.slots(history.config, one.computed + min(tokens, threshold(history)))
+    return max(blocks_for(history, tokens) - blocks_for(history, one.held_tokens), 0)
 
 
 def round_may_end(history: RunHistory, one: RequestHistory) -> bool:
@@ -174,19 +194,7 @@ def round_may_end(history: RunHistory, one: RequestHistory) -> bool:
     behind it has its turn (V1-R24)."""
     if not loads.meet_decisions(history.config) or history.config["num_blocks"] is None:
         return False
-    tokens = one.num_tokens + speculation.drafts_to_compute(history.config, one) - one.computed
-    covered = one.computed + min(tokens, threshold(history))
-    size = int(history.config["block_size"])
-    return -(-speculation.slots(history.config, covered) // size) > -(-one.held_tokens // size)
-
-
-def blocks_come_back(history: RunHistory, step: Step) -> bool:
-    """A load has landed, or blocks were sent, of a request that had ended: they are free after the
-    step. Where blocks are not shown, that may be so."""
-    if not loads.are_made(history.config):
-        return False
-    held = (history.last.blocks or {}) if history.last is not None else {}
-    return step.blocks is None or any(name not in step.blocks for name in held)
+    return wants(history, one) > 0
 
 
 def names(requests: Iterable[RequestHistory]) -> str:

@@ -12,7 +12,7 @@ from ...history.hits import caches
 from ...history.request_history import RequestHistory
 from ...history.run_history import RunHistory
 from ..predicate import Predicate
-from .decision import admitted, preempted, ran_before, watermark_blocks
+from .decision import admitted, free_unchanged, preempted, ran_before, watermark_blocks
 from .preemption import needless_preemption
 
 
@@ -269,11 +269,9 @@ def lost_its_blocks(one: RequestHistory) -> bool:
 def nothing_else_changes(history: RunHistory, step: Step) -> bool:
     """No request leaves, is preempted, or joins, and no blocks come back of one that had left: what
     is free after the step was free in it."""
-    last = history.last
-    before, held = (last.running or (), last.blocks or {}) if last else ((), {})
-    leaves = bool(step.finished) or bool(step.preempted) or bool(history.aborts_inside)
-    comes_back = any(name not in (step.blocks or {}) for name in held)
-    return not leaves and not comes_back and set(before) == set(step.running or ())
+    before = (history.last.running or ()) if history.last is not None else ()
+    same = not step.preempted and set(before) == set(step.running or ())
+    return same and free_unchanged(history, step)
 
 
 def left(history: RunHistory, step: Step, one: RequestHistory) -> int:

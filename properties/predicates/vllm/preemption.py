@@ -8,9 +8,9 @@ from ....model.observation import Step
 from ...history import in_flight, loads, speculation
 from ...history.request_history import RequestHistory
 from ...history.run_history import RunHistory
-from ..pool import blocks_for, free_when_decided, released_by, taken_by
+from ..pool import free_when_decided, released_by, taken_by
 from ..predicate import Predicate
-from .decision import kept, key, names, preempted, ran_before, threshold
+from .decision import kept, key, names, preempted, ran_before, wants
 
 
 def victim_not_the_tail(history: RunHistory, step: Step) -> str | None:
@@ -66,7 +66,7 @@ def needless_preemption(history: RunHistory, step: Step) -> str | None:
     wanted = [last]
     if loads.meet_decisions(history.config):  # the round may have ended at one that wanted more
         wanted += [one for one in kept(history, step) if one.id not in step.scheduled]
-    needed += sum(_wants(history, one) for one in wanted)
+    needed += sum(wants(history, one) for one in wanted)
     if needed > free:
         return None
     others = len(gone) - 1
@@ -75,15 +75,6 @@ def needless_preemption(history: RunHistory, step: Step) -> str | None:
         f"{f' (those of {others} others included)' if others else ''} and requests that run need "
         f"at most {needed}"
     )
-
-
-def _wants(history: RunHistory, one: RequestHistory) -> int:
-    """Blocks that a running request takes for what it would compute next, at most."""
-    over = in_flight.passed_over(history.config, one)
-    tokens = 0 if over else one.num_tokens - one.computed
-    tokens += speculation.drafts_to_compute(history.config, one)
-    tokens = speculation.slots(history.config, one.computed + min(tokens, threshold(history)))
-    return max(blocks_for(history, tokens) - blocks_for(history, one.held_tokens), 0)
 
 
 def last_victim(history: RunHistory, gone: list[RequestHistory]) -> RequestHistory:

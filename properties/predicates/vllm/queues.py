@@ -13,10 +13,10 @@ from ..pool import blocks_for
 from ..predicate import Predicate
 from .decision import (
     admitted,
+    free_unchanged,
     kept,
     may_go,
     names,
-    nobody_left,
     order_is_known,
     place_is_known,
     preempted,
@@ -65,9 +65,11 @@ def out_of_order(history: RunHistory, step: Step) -> str | None:
     old = [one.id for one in ran_before(history) if one.id in step.scheduled]
     joins = [one for one in waited_before(history) if one.id in step.scheduled]
     new = [one.id for one in joins if place_is_known(history, one)]
-    order = [name for name in step.scheduled if name in old or name in new]
+    placed = {*old, *new}
+    order = [name for name in step.scheduled if name in placed]
     if not order_is_known(history):
-        new = [name for name in order if name in new]
+        joining = set(new)
+        new = [name for name in order if name in joining]
     if order == old + new:
         return None
     return f"scheduled in the order {', '.join(order)}; expected {', '.join(old + new)}"
@@ -82,15 +84,19 @@ def overtaken(history: RunHistory, step: Step) -> str | None:
     """No request is admitted past one that waits in front of it (V1-R09)."""
     if not order_is_known(history):
         return None
-    line = [one for one in waited_before(history) if place_is_known(history, one)]
-    for one in may_go(history, step):
-        if one not in line:
-            continue
-        passed = [other for other in line[line.index(one) :] if other.id in step.scheduled]
-        if passed:
-            return f"{names(passed)} admitted, {one.id} in front of it still waits"
+    still = (one for one in may_go(history, step) if place_is_known(history, one))
+    first = next(still, None)
+    if first is None:
         return None
-    return None
+    line = waited_before(history)
+    passed = [
+        one
+        for one in line[line.index(first) :]
+        if one.id in step.scheduled and place_is_known(history, one)
+    ]
+    if not passed:
+        return None
+    return f"{names(passed)} admitted, {first.id} in front of it still waits"
 
 
 def the_head_waits(history: RunHistory, step: Step) -> bool:
@@ -147,7 +153,7 @@ def _could_go(history: RunHistory, step: Step) -> RequestHistory | None:
         return None
     if history.config["num_blocks"] is not None:
         reserve = watermark_blocks(history.config) if run else 0
-        if step.free_blocks is None or not nobody_left(history, step):
+        if step.free_blocks is None or not free_unchanged(history, step):
             return None
         tokens = _must_fit(history, step, one, left)
         if _missing(history, one, tokens) + reserve > step.free_blocks:

@@ -82,7 +82,7 @@ def test_a_request_that_was_loaded_need_not_find_whole_blocks_nor_what_others_ho
     assert blocks.hit_missed(history, step) is None
 
 
-# --- who goes first ------------------------------------------------------------------------------
+# --- which goes first ----------------------------------------------------------------------------
 
 
 def test_a_request_that_is_loaded_is_passed_by() -> None:

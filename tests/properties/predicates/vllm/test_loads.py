@@ -1,4 +1,4 @@
-"""Parked requests, by example: who runs too early, what a load takes, who waits though loaded."""
+"""Parked requests, by example: one runs too early, one waits though loaded, a load takes blocks."""
 
 from typing import Any
 
@@ -13,15 +13,17 @@ from schedproof.spec.catalogue import load
 
 from .build import book, ran, request
 
+LOADS = {"kv_connector": True}
+
 
 def parked(name: str = "a", left: int = 2, **more: Any) -> RequestHistory:
-    """Who is parked since the first step; its load takes so many steps still."""
+    """A request that is parked since the first step; its load takes so many steps still."""
     return request(name, load_steps=2, parked_since=0, load_left=left, **more)
 
 
 def before(*accounts: RequestHistory, step: int = 1, held: Any = None, **keys: Any) -> RunHistory:
-    """The history before a step; who is parked holds two blocks."""
-    history = book(*accounts, **keys)
+    """The history before a step; a request that is parked holds two blocks."""
+    history = book(*accounts, **{**LOADS, **keys})
     history.step = step
     names = tuple(one.id for one in accounts if one.parked_since is not None)
     blocks = dict.fromkeys(names, (1, 2)) if held is None else held
@@ -280,9 +282,6 @@ def test_a_request_that_lost_its_blocks_may_go_before_one_that_has_landed() -> N
 
 
 # --- the history -------------------------------------------------------------------------------
-
-
-LOADS = {"kv_connector": True}
 
 
 def test_a_load_is_under_way_until_it_has_landed() -> None:
