@@ -43,21 +43,28 @@ def something_shown(history: RunHistory, step: Step) -> bool:
 
 
 def _other_kind(history: RunHistory, step: Step) -> str | None:
-    """The step is named a prefill although a request in it decodes, or the other way round.
-
-    A request that was preempted and has emitted nothing since is not asked: where all but its last
-    token is found in the cache, either name is right.
-    """
+    """The step is named a prefill although a request in it decodes, or the other way round."""
     members = [history.live[name] for name in step.scheduled if name in history.live]
-    first = [one.id for one in members if not one.emitted + one.promised]
+    again = [one.id for one in members if _begins_again(history, step, one)]
+    first = [one.id for one in members if not one.emitted + one.promised] + again
     further = [one.id for one in members if one.emitted + one.promised > one.regenerated]
     if first and step.kind == "decode":
-        return f"{first[0]} has emitted no token yet, and the step is named a decode"
+        why = "computes again what it lost" if first[0] in again else "has emitted no token yet"
+        return f"{first[0]} {why}, and the step is named a decode"
     if further and step.kind == "prefill":
         return f"{further[0]} goes on to generate, and the step is named a prefill"
     if members and step.kind == "mixed" and len(members) in (len(first), len(further)):
         return f"the step is named mixed, and is a {'prefill' if first else 'decode'} alone"
     return None
+
+
+def _begins_again(history: RunHistory, step: Step, one: RequestHistory) -> bool:
+    """A request that was preempted is more than one token behind: where it is one behind, since the
+    rest is found in the cache, either name is right. Of several steps in flight nothing is said."""
+    if not one.regenerated or one.emitted > one.regenerated or in_flight.depth(history.config) > 1:
+        return False
+    hit = history.hit_now(step, one)
+    return hit is not None and one.num_tokens - one.computed - hit > 1
 
 
 def _other_phase(

@@ -253,3 +253,29 @@ def test_a_crash_where_blocks_run_out_is_the_gates_to_judge() -> None:
     remarks = [*examine(subject, None)]
     assert wrong(remarks) == []
     assert [one.what for one in remarks if one.why.startswith("few blocks, step")] == ["ALL-R01"]
+
+
+class NamesAnyGeneratorADecode(ModelTarget):
+    """A request that has emitted a token is said to decode, also where it computes all again."""
+
+    def start(self, system: str, revision: str, config: Mapping[str, Any]) -> Reply:
+        self.emitted: set[str] = set()
+        return super().start(system, revision, config)
+
+    def step(self) -> Reply:
+        reply = super().step()
+        step = reply["step"]
+        if step["scheduled"] and self.emitted.issuperset(step["scheduled"]):
+            step["kind"] = "decode"
+        self.emitted.update(step["emitted"])
+        return reply
+
+
+@pytest.mark.parametrize("system", ["vllm", "nano_vllm"])
+def test_a_wrong_kind_after_a_preemption_is_told(system: str) -> None:
+    subject = Subject(NamesAnyGeneratorADecode(), system, "documented", load(system))
+    told = [one for one in examine(subject, None) if one.says == "wrong"]
+    assert [one.what for one in told] == ["ALL-R13"]
+    assert "few blocks, step" in told[0].why
+    assert "computes again what it lost, and the step is named a decode" in told[0].why
+    assert "of a request that was preempted nothing is computed" in told[0].why

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import msgspec
 import pytest
 
 from schedproof.model.observation import Step
@@ -99,6 +100,16 @@ def test_a_preempted_request_that_found_all_but_one_token_may_have_either_name()
     for kind in ("prefill", "decode", "mixed"):
         seen = Step(kind=kind, scheduled={"a": 1}, prefix_hit={"a": 5})  # type: ignore[arg-type]
         assert shown_wrongly(before, seen) is None
+
+
+def test_a_preempted_request_that_computes_again_what_it_lost_does_not_decode() -> None:
+    before = history()
+    before.observe(step({"b": 5}, preempted=("a",), emitted={"b": 1}, prefix_hit={"b": 0}))
+    seen = Step(kind="decode", scheduled={"a": 2}, prefix_hit={"a": 4})
+    says = "a computes again what it lost, and the step is named a decode"
+    assert shown_wrongly(before, seen) == says
+    assert shown_wrongly(before, msgspec.structs.replace(seen, kind="prefill")) is None
+    assert shown_wrongly(before, msgspec.structs.replace(seen, kind="mixed")) is not None
 
 
 def test_it_is_exercised_where_one_waits_and_another_goes_on() -> None:
