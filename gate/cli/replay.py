@@ -21,7 +21,7 @@ from ..console.step_lines import StepLines
 from ..corpus.builtin_scenarios import scenario_named
 from ..files.scenario_file import FileError
 from ..judging.own_rules import use_rules
-from ..judging.rule_choice import judged_by
+from ..judging.rule_choice import judged_by, lockstep_of
 from ..targets.factory import opened
 from ..targets.limits import MEMORY_LIMIT, replay_options
 from ..traces.perfetto import check_perfetto, run_of, write_perfetto
@@ -74,10 +74,12 @@ def command(
     use_rules(own_rules)
     spec = named_target(context, target, path)
     check_limits(step_limit, memory_limit)
+    console = output.make_console()
     read = scenario_named(scenario)
     exclude = [*left_out(context, exclude, rule, read.system)]
     catalogue = load(read.system)
-    rules = judged_by(read.system, rule, read.revision or "", spec, lockstep, exclude)
+    beside = lockstep_of(read, rule, spec, lockstep, output.notice(console))
+    rules = judged_by(read.system, rule, read.revision or "", spec, beside, exclude)
     _check_expected_rules(scenario, read, catalogue)
     if trace is not None:
         check_trace_file(trace, Path(scenario))
@@ -86,7 +88,6 @@ def command(
     if perfetto is not None:
         check_perfetto(perfetto, Path(scenario))
         check_different({"--perfetto": perfetto} | ({"--trace": trace} if trace else {}))
-    console = output.make_console()
     lines, steps = StepLines(console.print, read.config, fold=fold), list[Step]()
     waiting = output.busy(console, "replaying") if quiet else nullcontext(lambda _: None)
 

@@ -18,7 +18,7 @@ from ..files.reading import check_regular
 from ..files.scenario_file import FileError
 from ..files.writing import write
 from ..judging.own_rules import use_rules
-from ..judging.rule_choice import judged_by
+from ..judging.rule_choice import judged_by, lockstep_of
 from ..targets.factory import opened
 from ..targets.limits import MEMORY_LIMIT, STEP_LIMIT, replay_options
 from ..traces.source import GZIP, opened_trace
@@ -93,7 +93,8 @@ def command(
         spec = named_target(context, target or "model", path)
         scenario = scenario_named(file)
         exclude = [*left_out(context, exclude, rule, scenario.system)]
-        rules = judged_by(scenario.system, rule, scenario.revision or "", spec, lockstep, exclude)
+        beside = lockstep_of(scenario, rule, spec, lockstep, output.notice(console))
+        rules = judged_by(scenario.system, rule, scenario.revision or "", spec, beside, exclude)
         notice = output.notice(console)
         with (
             output.busy(console, "drawing"),

@@ -1,9 +1,10 @@
 """Which rules `--rule` selects."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from ...model.errors import InputError
+from ...model.scenario import Scenario
 from ...model.systems import make_model, revisions_of
 from ...properties.predicates.rules import LOCKSTEP, NEVER_CRASHES, NEVER_HANGS, applies
 from ...spec.catalogue import Rule, load, meant
@@ -65,6 +66,22 @@ def judged_by(
         if rule.id not in left_out
         and (not words or named[rule.id] or _can_be_judged(rule, revision, target))
     ]
+
+
+def lockstep_of(
+    scenario: Scenario,
+    words: Sequence[str] | None,
+    target: TargetSpec,
+    asked: str | None,
+    report: Callable[[str], None],
+) -> str | None:
+    """The lockstep in which a scenario is judged where `asked` says nothing: none, which `report`
+    says, where it expects other rules to break: the first difference would end its run before."""
+    expected = (scenario.expect and scenario.expect.violates) or (LOCKSTEP,)
+    if asked or words or LOCKSTEP in expected or target.is_plain_model:
+        return asked
+    report(f"not compared with a model: the scenario expects {', '.join(expected)} to break")
+    return NO_LOCKSTEP
 
 
 def excluded(catalogue: Sequence[Rule], words: Sequence[str]) -> frozenset[str]:

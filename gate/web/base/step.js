@@ -117,7 +117,7 @@ function chart({ name, limit, unit, values }, first, broken) {
     const joins = place > 0 && values[place - 1] !== null;
     path += `${joins ? "L" : "M"}${x(place)},${y(value)}H${x(place + 1)}`;
   });
-  const words = `${name} by step, of ${limit} ${unit}`;
+  const words = `${name}, step by step; the limit is ${limit} ${unit}`;
   const picture = draw("svg", { viewBox: `0 0 ${WIDE} ${HIGH}`, role: "img", "aria-label": words, preserveAspectRatio: "none" });
   for (const step of broken) {
     picture.append(draw("rect", { class: "at", x: x(step - first), y: 0, width: x(1), height: HIGH }));
@@ -163,7 +163,7 @@ function show(run, why) {
   const { first, lines, broken } = run.chart;
   element("chart").replaceChildren(...lines.map((line) => chart(line, first, broken)));
   const rows = run.requests.filter((one) => one.cells).map((one) => rowOf(one, run.block_size));
-  element("grid").replaceChildren(...(rows.length ? rows : [make("p", "no request is here")]));
+  element("grid").replaceChildren(...(rows.length ? rows : [make("p", "no request is unfinished")]));
   const staked = last ? last.exercised : [];
   element("staked").textContent = String(staked.length);
   element("at-stake").replaceChildren(...staked.map(([id, title]) => make("li", `${id} ${title}`)));

@@ -2,10 +2,11 @@
 
 import pytest
 
-from schedproof.gate.judging.rule_choice import judged_by
+from schedproof.gate.judging.rule_choice import judged_by, lockstep_of
 from schedproof.gate.judging.verdict import RuleVerdict, exit_code
 from schedproof.gate.targets.target_spec import MODEL, parse_target
 from schedproof.model.errors import InputError
+from schedproof.model.scenario import Expectation, Request, Scenario
 from schedproof.spec.catalogue import CatalogueError
 
 MINE = parse_target("mine:Target")
@@ -72,3 +73,36 @@ def test_a_rule_named_in_full_must_have_been_exercised_and_an_excluded_one_not()
     assert exit_code(rules, ("A",), False) == 0
     assert exit_code(rules, ("B",), False) == 3
     assert exit_code(rules[1:], (), False) == 3  # nothing was judged
+
+
+@pytest.mark.parametrize(
+    ("target", "expect", "words", "asked", "beside"),
+    [
+        ("vllm==0.33.0", ("ALL-R10",), None, None, "none"),
+        ("vllm==0.33.0", ("ALL-R10",), ["ALL-*"], None, None),
+        ("vllm==0.33.0", ("ALL-R10",), None, "documented", "documented"),
+        ("vllm==0.33.0", ("ALL-R07",), None, None, None),
+        ("vllm==0.33.0", None, None, None, None),
+        ("model", ("ALL-R10",), None, None, None),
+    ],
+)
+def test_a_scenario_that_expects_another_rule_to_break_is_compared_where_it_is_asked_for(
+    target: str,
+    expect: tuple[str, ...] | None,
+    words: list[str] | None,
+    asked: str | None,
+    beside: str | None,
+) -> None:
+    scenario = Scenario(
+        system="vllm",
+        revision="documented",
+        requests=(Request(id="r0", arrival=0, prompt=(("r0", 1),), max_tokens=1),),
+        expect=expect and Expectation(violates=expect),
+    )
+    said: list[str] = []
+    assert lockstep_of(scenario, words, parse_target(target), asked, said.append) == beside
+    assert said == (
+        ["not compared with a model: the scenario expects ALL-R10 to break"]
+        if beside == "none"
+        else []
+    )
