@@ -9,7 +9,7 @@ MOST = 10**15
 Count = Annotated[int, msgspec.Meta(ge=0, le=MOST)]
 Difference = Annotated[int, msgspec.Meta(ge=-MOST, le=MOST)]
 Kind = Literal["prefill", "decode", "mixed", "idle"]
-Reason = Literal["length", "eos", "aborted"]
+Reason = Literal["length", "eos", "aborted", "error"]
 Ids = tuple[str, ...]
 
 

@@ -14,7 +14,7 @@ else:
     import protocol_checks
     from jsonl import ProtocolError, Reply
 
-REASONS = {"length": "length", "stop": "eos", "abort": "aborted"}
+REASONS = {"length": "length", "stop": "eos", "abort": "aborted", "error": "error"}
 
 
 class Hosted(NamedTuple):

@@ -63,6 +63,7 @@ VLLM = Setup(
         {"async_scheduling": True},
         {"pipeline_parallel_size": 2},
         {"kv_connector": True},
+        {"kv_connector": True, "kv_load_failure_policy": "fail"},
     ),
     chunk_key="max_num_batched_tokens",
 )

@@ -6,7 +6,7 @@ was loaded once is not offered again; an answer is deferred a bounded number of 
 
 from typing import Any, NamedTuple
 
-ABORTED = "FINISHED_ABORTED"
+NOT_SENT = ("FINISHED_ABORTED", "FINISHED_ERROR")
 
 
 class Offer(NamedTuple):
@@ -61,7 +61,7 @@ class Loads:
         """A request has ended; whether its blocks are sent."""
         self.offers.pop(name, None)
         steps = self.send_steps.pop(name, None)
-        if steps is None or status == ABORTED:
+        if steps is None or status in NOT_SENT:
             return False
         self.sending[name] = steps
         return True

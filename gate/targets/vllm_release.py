@@ -27,7 +27,7 @@ else:
 VLLM_NAMES = {"policy": "scheduling_policy", "reserve_full_isl": "scheduler_reserve_full_isl"}
 # The pool is not an option: it is given to the scheduler, as the engine core gives it.
 # Two keys describe the drafter, which is one option of vLLM, and one the connector.
-NOT_OPTIONS = frozenset({"num_blocks", *DRAFT_KEYS, "kv_connector"})
+NOT_OPTIONS = frozenset({"num_blocks", *DRAFT_KEYS, "kv_connector", "kv_load_failure_policy"})
 # Options of vLLM's scheduler whose defaults do not depend on the hardware.
 OPTIONS = (
     *("policy", "watermark", "reserve_full_isl", "enable_chunked_prefill"),
@@ -100,7 +100,8 @@ def configure(release: Release, config: Mapping[str, Any]) -> Any:
             raise refuse(key, value, f"{without} ({release} has no such option)")
     try:
         loads = bool(config.get("kv_connector"))
-        vllm_config = cached_config(drafter(config), loads=loads, **options)
+        policy = config.get("kv_load_failure_policy", "recompute") if loads else None
+        vllm_config = cached_config(drafter(config), policy, **options)
     except (ValueError, AssertionError, NotImplementedError) as error:
         raise _refusal(release, config, error) from error
     _check_honoured(release, config, vllm_config)
@@ -109,17 +110,18 @@ def configure(release: Release, config: Mapping[str, Any]) -> Any:
 
 @functools.lru_cache(maxsize=64)
 def cached_config(
-    drafts: tuple[str, int] | None = None, loads: bool = False, **options: Any
+    drafts: tuple[str, int] | None = None, policy: str | None = None, **options: Any
 ) -> Any:
-    """vLLM's configuration with these options, the others as vLLM has them by default."""
+    """vLLM's configuration with these options, the others as vLLM has them by default; with a
+    connector where there is a `policy` for loads that fail."""
     if drafts is not None:
         options["speculative_config"] = speculative_config(*drafts)
-    if loads:
+    if policy is not None:
         options["kv_transfer_config"] = importlib.import_module("vllm.config").KVTransferConfig(
             kv_connector="FromNowhere",
             kv_connector_module_path="vllm_connector",
             kv_role="kv_both",
-            kv_load_failure_policy="recompute",
+            kv_load_failure_policy=policy,
         )
     # Without a word of it, one decision after the other.
     return engine_config(**{"async_scheduling": False, **options})

@@ -48,10 +48,11 @@ KEYS = {
     "async_scheduling": protocol_checks.FLAG,
     "pipeline_parallel_size": protocol_checks.POSITIVE,
     "kv_connector": protocol_checks.FLAG,
+    "kv_load_failure_policy": protocol_checks.one_of("recompute", "fail"),
 }
 
 
-MAY_MISS = (*DRAFT_KEYS, *IN_FLIGHT_KEYS, "kv_connector")
+MAY_MISS = (*DRAFT_KEYS, *IN_FLIGHT_KEYS, "kv_connector", "kv_load_failure_policy")
 
 
 class VllmTarget(HostedTarget):

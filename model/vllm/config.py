@@ -21,6 +21,7 @@ SAYING_NOTHING = {
     "async_scheduling": False,
     "pipeline_parallel_size": 1,
     "kv_connector": False,
+    "kv_load_failure_policy": "recompute",
 }
 
 
@@ -32,8 +33,9 @@ class VllmConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     many where the drafter has keys and values of its own (EAGLE), 0 where not (n-gram). With
     `async_scheduling` a step is decided while the one before it is computed; of a pipeline each
     stage computes a decision. With a `kv_connector` requests may be parked while what it has of
-    their keys and values is loaded. Where they say nothing, these last keys are absent: a target
-    that knows nothing of them is not asked.
+    their keys and values is loaded; where that fails, `kv_load_failure_policy` says whether they
+    compute it themselves or end (V1-R28). Where they say nothing, these last keys are absent: a
+    target that knows nothing of them is not asked.
     """
 
     block_size: Positive = 16
@@ -52,11 +54,17 @@ class VllmConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     async_scheduling: bool | UnsetType = UNSET
     pipeline_parallel_size: Positive | UnsetType = UNSET
     kv_connector: bool | UnsetType = UNSET
+    kv_load_failure_policy: Literal["recompute", "fail"] | UnsetType = UNSET
 
     @property
     def loads(self) -> bool:
         """Requests may be parked while a connector loads what it has of them."""
         return self.kv_connector is True
+
+    @property
+    def ends_on_failed_loads(self) -> bool:
+        """A request whose load has failed is not computed: it ends."""
+        return self.kv_load_failure_policy == "fail"
 
     @property
     def decides_ahead(self) -> bool:

@@ -57,7 +57,7 @@ def park(
 def arrives(config: VllmConfig, one: Sequence, hit: tuple[int, ...]) -> int:
     """Tokens of a parked request that are computed when its load has landed: up to the block in
     which it fails (V1-R26)."""
-    if one.fails_at is None:
+    if one.fails_at is None or one.fails_at >= one.computed:
         return one.computed
     intact = max(len(hit), one.fails_at // config.block_size)
     return min(one.computed, intact * config.block_size)
@@ -149,6 +149,18 @@ def written(config: VllmConfig, state: State) -> State:
     done = [one for one in state.leaving if one.written_by == 1]
     later = [one._replace(written_by=max(one.written_by - 1, 0)) for one in state.leaving]
     return _without(config, state._replace(leaving=tuple(later)), [one.id for one in done])
+
+
+def fail(config: VllmConfig, state: State) -> tuple[State, dict[str, str]]:
+    """The state without the requests whose load ends in this step and has failed, where they are
+    not to compute it themselves; by request, the reason of its end (V1-R28)."""
+    if not config.ends_on_failed_loads:
+        return state, {}
+    failed = [one for one in state.parked if one.loading == 0 and one.arrives < one.computed]
+    for one in failed:
+        state = state._replace(parked=without(state.parked, one.id))
+        state = free(config, state, one._replace(loading=None))
+    return state, {one.id: "error" for one in failed}
 
 
 def steps_on(config: VllmConfig, state: State) -> State:

@@ -283,6 +283,8 @@ def carry_out(
     places = in_flight.places(config, state, flight) if config.depth > 1 else {}
     state, emitted, finished = complete(config, state, flight)
     if reports:
+        state, failed = connector.fail(config, state)
+        finished |= failed
         state = connector.steps_on(config, state)
     seen = observe(config, state, kind, plan, emitted, finished)
     if config.depth > 1:

@@ -104,6 +104,13 @@ def has_failed(one: RequestHistory) -> bool:
     return bool(one.brings) and one.load_fails_at is not None and not loading(one)
 
 
+def ends_on_failure(config: Mapping[str, Any], one: RequestHistory) -> bool:
+    """The load of a request fails, or has failed, or would, and it is to end by that (V1-R28)."""
+    if one.load_fails_at is None or one.load_fails_at >= (one.brings or offered(config, one)):
+        return False
+    return are_made(config) and config.get("kv_load_failure_policy") == "fail"
+
+
 def place_unknown(one: RequestHistory) -> bool:
     """A request may stand before those that came earlier, and be passed over: the connector may put
     it off, or its load has failed, perhaps from its first block on."""
@@ -117,13 +124,13 @@ def left(one: RequestHistory) -> None:
     aborted, it is not known whether it had been parked in that very step."""
     if one.ended == "aborted" and one.load_steps and one.parked_since is None:
         one.load_left = one.load_steps + 1
-    if one.ended != "aborted" and one.send_steps is not None:
+    if is_sent(one):
         one.load_left = one.send_steps + 1
 
 
 def is_sent(one: RequestHistory) -> bool:
     """The blocks of a request that has ended are sent, or were."""
-    return one.ended not in (None, "aborted") and one.send_steps is not None
+    return one.ended in ("length", "eos") and one.send_steps is not None
 
 
 def deferrals(requests: Iterable[RequestHistory]) -> int:
@@ -131,6 +138,8 @@ def deferrals(requests: Iterable[RequestHistory]) -> int:
     return sum(one.deferrals for one in requests)
 
 
-def under_way(config: Mapping[str, Any], requests: Iterable[RequestHistory]) -> bool:
-    """A load writes blocks, or may do so."""
-    return are_made(config) and any(one.load_left for one in requests)
+def under_way(config: Mapping[str, Any], requests: Iterable[RequestHistory], step: Step) -> bool:
+    """A load writes blocks, or may do so, or has just ended a request by its failure."""
+    if not are_made(config):
+        return False
+    return any(one.load_left for one in requests) or "error" in (step.finished or {}).values()

@@ -158,7 +158,7 @@ class RunHistory:
         if self.shadow is not None and changes is not None:
             self.shadow.book(step, changes)
         loads.book(self.config, self.requests, self.flights, step, self.step)
-        if not self.live or loads.under_way(self.config, self.requests.values()):
+        if not self.live or loads.under_way(self.config, self.requests.values(), step):
             self.barren_steps = 0
         else:
             self.busy_steps += 1

@@ -66,6 +66,8 @@ def tokens_wrong(history: RunHistory, step: Step) -> str | None:
             continue
         if account.beyond and reason is not None and total <= account.max_tokens:
             continue  # it cannot run to its end: to end it is right
+        if reason == "error" and not total and loads.ends_on_failure(history.config, account):
+            continue  # when, is V1-R28
         due = account.output_len
         open_ended = due is None
         if due is None:  # only the end itself tells

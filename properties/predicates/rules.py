@@ -22,10 +22,10 @@ AT_THE_DOOR = "ALL-R12"
 SHOWN = "ALL-R13"
 DRAFTS = frozenset({"V1CP-R30", "V1CP-R35"})  # no scope of the explorer has any
 BLOCK_IN_TWO_HANDS = "V1-R23"  # which block a load fills is no part of a state
-SENT, FAILED = "V1-R25", "V1-R26"  # nor a load that fails, or a request that is sent
+SENT, FAILED, ENDED = "V1-R25", "V1-R26", "V1-R28"  # nor a load that fails, or what is sent
 # What no state of a model shows: these are judged in runs only.
 NOT_EXPLORED = DRAFTS | {
-    *(LOCKSTEP, OWN_TOKENS, AT_THE_DOOR, SHOWN, BLOCK_IN_TWO_HANDS, SENT, FAILED)
+    *(LOCKSTEP, OWN_TOKENS, AT_THE_DOOR, SHOWN, BLOCK_IN_TWO_HANDS, SENT, FAILED, ENDED)
 }
 # What these ask for is in the step and the one before: no client has to follow the run for them.
 FOLLOW_NOTHING = ("ALL-", "GEN-")

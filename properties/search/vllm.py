@@ -37,10 +37,8 @@ BUDGETS_IN_BLOCKS: Mapping[Scale, tuple[int, int]] = {
     "tight": (4, 128),
 }
 LATE_STEPS = 8
-# One request alone is never preempted.
-MAX_RUNNING = (4, 3, 6, 5, 2, 6, 5, 4, 3, 1)
-# Few, so that many are equal.
-PRIORITIES = st.sampled_from((0, 1, 0, 2, -1))
+MAX_RUNNING = (4, 3, 6, 5, 2, 6, 5, 4, 3, 1)  # one request alone is never preempted
+PRIORITIES = st.sampled_from((0, 1, 0, 2, -1))  # few, so that many are equal
 
 # Decisions that are on their way while others are taken; blocks that are loaded meanwhile.
 IN_FLIGHT: Mapping[str, Config] = {
@@ -93,6 +91,8 @@ def configs(draw: st.DrawFn, scale: Scale, revision: str) -> dict[str, Any]:
         config |= draw(speculations(config))
     if steps.endswith("ahead") and (drafts := most_drafts(config)) and draw(st.booleans()):
         config |= {"enable_prefix_caching": False, **with_lookahead(drafts)}
+    if steps.startswith("loads") and draw(st.booleans()):
+        config |= {"kv_load_failure_policy": "fail"}
     return {**config, **IN_FLIGHT.get(steps, {})}
 
 

@@ -100,6 +100,11 @@ def failures_are_ignored(original: Any) -> Any:
     return lambda config, one, hit: one.computed
 
 
+def no_load_ends_its_request(original: Any) -> Any:
+    """What failed to load is computed, whatever the policy."""
+    return lambda config, state: (state, {})
+
+
 def nothing_offered(original: Any) -> Any:
     """The scheduler does not ask the connector."""
     return lambda config, one, hit: 0
@@ -131,6 +136,7 @@ MUTANTS = (
         replaced(connector, "arrives", failures_are_ignored),
         alone=True,
     ),
+    mutant("failures end none", "V1-R28", replaced(connector, "fail", no_load_ends_its_request)),
     mutant("a load lands at once", "V1-R20", replaced(connector, "steps_on", at_once)),
     mutant("blocks given away", "V1-R20", replaced(scheduler, "abort", frees_what_is_written)),
     mutant("blocks kept", "V1-R20", replaced(connector, "steps_on", keeps_what_was_written)),

@@ -26,6 +26,7 @@ def runs_too_early(history: RunHistory, step: Step) -> str | None:
         if one.id in step.scheduled:
             return f"{one.id} is scheduled, its load takes {one.load_left} more steps"
         gone = one.id not in history.live or one.id in history.aborts_inside
+        gone = gone or loads.ends_on_failure(history.config, one)  # judged by V1-R28
         if gone and one.load_left == 1:
             continue
         if before.get(one.id) and now.get(one.id) != before[one.id]:
@@ -233,6 +234,48 @@ def cached_elsewhere(history: RunHistory, step: Step, one: RequestHistory) -> in
     return history.max_hit(step, one) if caches(history.config) else 0
 
 
+def outlives_its_failed_load(history: RunHistory, step: Step) -> str | None:
+    """With the policy `fail` a request whose load has failed ends with an error in the step in
+    which the load ends, and no other request does (V1-R28)."""
+    failed = fail_now(history, step)
+    for one in failed:
+        ended = (step.finished or {}).get(one.id)
+        if ended != "error":
+            why = f"finished says {ended}" if ended else "it goes on"
+            return (
+                f"the load of {one.id} ends, has failed from token {one.load_fails_at}, and {why}"
+            )
+    may_end = {*[one.id for one in failed], *[n for n, o in history.requests.items() if o.beyond]}
+    for name, reason in (step.finished or {}).items():
+        if reason == "error" and name not in may_end:
+            return f"{name} ends with an error, and no load of it ends in this step and has failed"
+    return None
+
+
+def one_fails_now(history: RunHistory, step: Step) -> bool:
+    """The load of a request ends in this step, and has failed, which is to end the request."""
+    return bool(fail_now(history, step))
+
+
+def fail_now(history: RunHistory, step: Step) -> list[RequestHistory]:
+    """The requests whose load ends in this step, has failed, and is to end them."""
+    if not in_flight.reports(history.config, history.flights, step):
+        return []
+    # One that is loaded at once is not seen as parked where it has ended by that.
+    finished = step.finished or {}
+    at_once = {*(step.parked or ()), *[name for name in finished if finished[name] == "error"]}
+    return [
+        one
+        for one in history.live.values()
+        if one.id not in history.aborts_inside
+        and loads.ends_on_failure(history.config, one)
+        and (
+            one.load_left == 1
+            or (one.parked_since is None and not one.load_steps and one.id in at_once)
+        )
+    ]
+
+
 def computes_what_can_be_loaded(history: RunHistory, step: Step) -> str | None:
     """A request that was never parked starts only where the connector has no more of it than it
     finds in the cache (V1-R27)."""
@@ -299,4 +342,5 @@ PREDICATES = {
     "V1-R25": Predicate(freed_while_sent, one_is_sent),
     "V1-R26": Predicate(builds_on_what_failed, one_joins_after_a_failure),
     "V1-R27": Predicate(computes_what_can_be_loaded, one_begins),
+    "V1-R28": Predicate(outlives_its_failed_load, one_fails_now),
 }

@@ -46,10 +46,12 @@ def test_an_answer_is_deferred_so_many_times() -> None:
     assert not loads.defers("b")
 
 
-def test_blocks_are_sent_unless_the_client_gave_up() -> None:
+def test_blocks_are_sent_unless_the_client_gave_up_or_the_load_has_failed() -> None:
     loads = Loads()
     loads.send_steps = {"a": 1, "b": 1}
     assert loads.ended("a", "FINISHED_LENGTH_CAPPED")
     assert not loads.ended("b", "FINISHED_ABORTED")
+    loads.send_steps["d"] = 1
+    assert not loads.ended("d", "FINISHED_ERROR")
     assert not loads.ended("c", "FINISHED_STOPPED")
     assert [loads.step().sent for _ in range(3)] == [set(), {"a"}, set()]

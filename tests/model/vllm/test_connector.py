@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from schedproof.model.errors import InputError
 from schedproof.model.pool import Pool
 from schedproof.model.target import ModelTarget
 from schedproof.model.vllm import connector
@@ -204,6 +205,32 @@ def test_of_a_load_that_failed_from_the_start_no_block_is_kept() -> None:
     assert [one["parked"] for one in seen] == [["a"], [], []]
     assert [one["waiting"] for one in seen] == [["a"], ["a"], ["a"]]
     assert "a" not in seen[1]["blocks"]
+
+
+@pytest.mark.parametrize(
+    ("fails_at", "load_steps", "ends_in"), [(6, 0, 0), (0, 2, 2), (8, 1, None), (None, 1, None)]
+)
+def test_a_request_whose_load_has_failed_ends_where_the_policy_says_so(
+    fails_at: int | None, load_steps: int, ends_in: int | None
+) -> None:
+    """It keeps no block, and is not sent; a load of which every token is right has not failed."""
+    one = loaded("a", 8, 8, load_steps, load_fails_at=fails_at, send_steps=3)
+    seen = run(6, one, kv_load_failure_policy="fail")
+    errors = [step for step, said in enumerate(seen) if said["finished"].get("a") == "error"]
+    assert errors == ([] if ends_in is None else [ends_in])
+    if ends_in is not None:
+        assert [said["emitted"] for said in seen] == 6 * [{}]
+        assert (seen[ends_in]["blocks"], seen[ends_in]["free_blocks"]) == ({}, 8)
+    else:
+        assert [said["finished"] for said in seen if said["finished"]] == [{"a": "length"}]
+
+
+def test_without_a_word_what_has_failed_is_computed() -> None:
+    plain = read_config({"kv_connector": True}, "documented")
+    asked = {"kv_connector": True, "kv_load_failure_policy": "recompute"}
+    assert read_config(asked, "documented") == plain
+    with pytest.raises(InputError, match=r"\$\.config\.kv_load_failure_policy"):
+        read_config({**asked, "kv_load_failure_policy": "ignore"}, "documented")
 
 
 def test_while_an_answer_is_deferred_others_go() -> None:

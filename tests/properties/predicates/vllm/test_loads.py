@@ -7,6 +7,7 @@ from schedproof.properties.history import loads as history_of_loads
 from schedproof.properties.history.in_flight import Coming
 from schedproof.properties.history.request_history import RequestHistory
 from schedproof.properties.history.run_history import RunHistory
+from schedproof.properties.predicates.common import tokens_wrong
 from schedproof.properties.predicates.rules import observable
 from schedproof.properties.predicates.vllm import loads
 from schedproof.spec.catalogue import load
@@ -281,6 +282,60 @@ def test_a_request_that_lost_its_blocks_may_go_before_one_that_has_landed() -> N
     assert loads.first_landed(history, after()) is None
 
 
+# --- V1-R28: a failed load ends its request ------------------------------------------------------
+
+FAIL = {"kv_load_failure_policy": "fail"}
+
+
+def test_a_request_whose_load_has_failed_ends_with_an_error_when_the_load_ends() -> None:
+    history = before(parked(left=1, external=8, prompt=8, load_fails_at=5), **FAIL)
+    assert loads.one_fails_now(history, after())
+    goes_on = "the load of a ends, has failed from token 5, and it goes on"
+    assert loads.outlives_its_failed_load(history, after()) == goes_on
+    other = "the load of a ends, has failed from token 5, and finished says length"
+    assert loads.outlives_its_failed_load(history, after(finished={"a": "length"})) == other
+    ends = after(finished={"a": "error"}, parked=(), blocks={})
+    assert loads.outlives_its_failed_load(history, ends) is None
+    assert loads.runs_too_early(history, ends) is None
+    assert tokens_wrong(history, ends) is None
+
+
+def test_no_other_request_ends_with_an_error() -> None:
+    early = after(finished={"a": "error"}, parked=(), blocks={})
+    says = "a ends with an error, and no load of it ends in this step and has failed"
+    for one, keys in (
+        (parked(left=2, external=8, prompt=8, load_fails_at=5), FAIL),
+        (parked(left=1, external=8, prompt=8, load_fails_at=8), FAIL),
+        (parked(left=1, external=8, prompt=8), FAIL),
+        (parked(left=1, external=8, prompt=8, load_fails_at=5), {}),
+        (request("a", 8), FAIL),
+    ):
+        assert loads.outlives_its_failed_load(before(one, **keys), early) == says
+    cannot_run = request("a", 8)
+    cannot_run.beyond = "max_model_len"
+    assert loads.outlives_its_failed_load(before(cannot_run, **FAIL), early) is None
+    history = before(parked(left=1, external=8, prompt=8, load_fails_at=5))
+    assert tokens_wrong(history, early) == "a finished (error) after 0 tokens of 8"
+
+
+def test_a_load_that_ends_and_fails_in_its_first_step_is_not_seen() -> None:
+    """Where the connector has it all at once the request is never shown as parked."""
+    history = before(request("a", 8, external=8, load_fails_at=0), request("b", 4), **FAIL)
+    ends = after({"b": 4}, "b", finished={"a": "error"}, parked=(), blocks={})
+    assert loads.one_fails_now(history, ends)
+    assert loads.outlives_its_failed_load(history, ends) is None
+    stays = after({"b": 4}, "b", waiting=("a",))
+    assert loads.outlives_its_failed_load(history, stays) is not None
+    found = after({"a": 1}, "a", finished={"a": "length"}, parked=())
+    assert loads.outlives_its_failed_load(history, found) is None
+
+
+def test_a_failure_is_no_livelock() -> None:
+    history = before(parked(left=1, external=8, prompt=8, load_fails_at=0), request("b"), **FAIL)
+    history.observe(after(finished={"a": "error"}, parked=(), blocks={}))
+    assert history.barren_steps == 0
+
+
 # --- the history -------------------------------------------------------------------------------
 
 
@@ -296,10 +351,10 @@ def test_a_load_is_under_way_until_it_has_landed() -> None:
 def test_of_an_aborted_request_it_is_not_known_whether_it_was_parked() -> None:
     aborted = request("b", load_steps=2, ended="aborted")
     history_of_loads.left(aborted)
-    assert history_of_loads.under_way(LOADS, [aborted])
+    assert history_of_loads.under_way(LOADS, [aborted], after())
     for number in range(3):
         history_of_loads.book(LOADS, {"b": aborted}, (), after(), number)
-    assert not history_of_loads.under_way(LOADS, [aborted])
+    assert not history_of_loads.under_way(LOADS, [aborted], after())
 
 
 def test_a_load_goes_on_where_the_worker_reports() -> None:
