@@ -43,10 +43,12 @@ BEYOND: dict[str, dict[str, str]] = {
         "no room for the lookahead": NO_DRAFTS,
         "sent and free": "no scope of it sends blocks",
         "failures ignored": "no load of its scopes fails",
-        "part fits": "every scope with a connector admits what fits whole",
+        "failures end none": "no load of its scopes fails",
         "no free waits": "which block a load fills is no part of a state",
     },
-    "hypothesis": {},
+    "hypothesis": {
+        "part fits": "a load of a part before a less important one that holds the rest of the pool",
+    },
 }
 
 

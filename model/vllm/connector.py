@@ -42,8 +42,7 @@ def park(
     reserve = config.watermark_blocks if someone_runs else 0
     covered = len(hit) * config.block_size + tokens
     missing = unheld(pool, hit) - len(hit)
-    whole = blocks_for(speculation.slots(config, one.num_tokens), config.block_size)
-    if not fits(pool, whole + missing + reserve):
+    if not whole_fits(config, pool, one, missing + reserve):
         return None
     needed = blocks_for(speculation.slots(config, covered), config.block_size) + missing
     if not fits(pool, needed + reserve + promised_blocks(config, holders)):
@@ -52,6 +51,12 @@ def park(
     one, pool = allocator.hold(pool, one, covered, config.block_size)
     parked = one._replace(computed=covered, prefix_hit=0, was_loaded=True, loading=one.load_steps)
     return parked._replace(arrives=arrives(config, parked, hit)), pool
+
+
+def whole_fits(config: VllmConfig, pool: Pool, one: Sequence, beside: int) -> bool:
+    """All that is known of a request has room in the pool, and so many blocks beside."""
+    whole = blocks_for(speculation.slots(config, one.num_tokens), config.block_size)
+    return fits(pool, whole + beside)
 
 
 def arrives(config: VllmConfig, one: Sequence, hit: tuple[int, ...]) -> int:

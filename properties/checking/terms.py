@@ -23,6 +23,7 @@ VLLM: Mapping[str, Any] = {
     "async_scheduling": False,
     "pipeline_parallel_size": 1,
     "kv_connector": False,
+    "kv_load_failure_policy": "recompute",
 }
 NANO_VLLM: Mapping[str, Any] = {}
 LLMSERVINGSIM: Mapping[str, Any] = {

@@ -124,7 +124,7 @@ def left(one: RequestHistory) -> None:
     aborted, it is not known whether it had been parked in that very step."""
     if one.ended == "aborted" and one.load_steps and one.parked_since is None:
         one.load_left = one.load_steps + 1
-    if is_sent(one):
+    if is_sent(one) and one.send_steps is not None:
         one.load_left = one.send_steps + 1
 
 

@@ -91,7 +91,7 @@ def configs(draw: st.DrawFn, scale: Scale, revision: str) -> dict[str, Any]:
         config |= draw(speculations(config))
     if steps.endswith("ahead") and (drafts := most_drafts(config)) and draw(st.booleans()):
         config |= {"enable_prefix_caching": False, **with_lookahead(drafts)}
-    if steps.startswith("loads") and draw(st.booleans()):
+    if steps.startswith("loads") and draw(st.sampled_from((False, True, False))):
         config |= {"kv_load_failure_policy": "fail"}
     return {**config, **IN_FLIGHT.get(steps, {})}
 

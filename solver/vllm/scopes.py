@@ -270,6 +270,14 @@ CHECKUP = (
         (LOADS, AHEAD),
     ),
     Scope(
+        "loads in part",
+        "a connector that has a part, only what is loaded must fit",
+        2,
+        loaded(tuple(lengths((1, 6), (1,))), EITHER[1:], (0, 1)),
+        (3,),
+        config=(LOADS, FIRST_CHUNK, BY_PRIORITY),
+    ),
+    Scope(
         "important loads",
         "three of two priorities with a connector",
         3,

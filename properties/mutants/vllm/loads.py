@@ -113,22 +113,15 @@ def nothing_offered(original: Any) -> Any:
 def part_is_enough(original: Any) -> Any:
     """Without reserve_full_isl a load begins where what is loaded fits, as in release 0.33.0."""
 
-    def park(
-        config: VllmConfig, pool: Pool, one: Sequence, hit: Any, tokens: int, *more: Any
-    ) -> Any:
-        if config.reserve_full_isl:
-            return original(config, pool, one, hit, tokens, *more)
-        loaded = len(hit) * config.block_size + tokens
-        part = one._replace(prompt=loaded - one.generated)
-        after = original(config, pool, part, hit, tokens, *more)
-        return after and (after[0]._replace(prompt=one.prompt), after[1])
+    def whole_fits(config: VllmConfig, pool: Pool, one: Sequence, beside: int) -> bool:
+        return not config.reserve_full_isl or original(config, pool, one, beside)
 
-    return park
+    return whole_fits
 
 
 MUTANTS = (
     mutant("never loads", "V1-R27", replaced(connector, "offered", nothing_offered)),
-    mutant("part fits", "ALL-R10", replaced(connector, "park", part_is_enough), alone=True),
+    mutant("part fits", "ALL-R10", replaced(connector, "whole_fits", part_is_enough), alone=True),
     mutant("sent and free", "V1-R25", replaced(connector, "sent", nothing_is_sent), alone=True),
     mutant(
         "failures ignored",

@@ -51,6 +51,7 @@ def test_what_must_be_fixed_is_what_the_other_lacks() -> None:
         "num_speculative_tokens": 0,
         "pipeline_parallel_size": 1,
         "kv_connector": False,
+        "kv_load_failure_policy": "recompute",
         "policy": "fcfs",
         "reserve_full_isl": True,
         "watermark": 0.0,
