@@ -37,7 +37,7 @@ def setting_of(scale: str, formula: str, requests: int) -> Setting:
 
 
 def unrolled(setting: Setting, kind: Kind) -> Single:
-    """The same question, with every decode step written out: some step overruns the limit."""
+    """One admission into any batch, every decode step written out: some step overruns the limit."""
     numbers = make_numbers(setting, kind)
     met = any_batch(numbers, setting)
     step = numbers.fresh("step", 1, setting.max_model_len)

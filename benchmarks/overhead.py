@@ -61,7 +61,7 @@ class Spent(NamedTuple):
 
 
 class Ran(NamedTuple):
-    """The same operations: in the gate, under the monitor only, and on the bare target."""
+    """What the same operations cost in the gate, under the monitor only, and on the bare target."""
 
     steps: int
     gate: Spent
@@ -111,7 +111,7 @@ def subjects(quick: bool) -> Iterator[Subject]:
 
 
 def rows(quick: bool) -> Iterator[Row]:
-    """A few rows a target; one that is not there says so."""
+    """A few rows for each target; a target that is not installed has one row that says so."""
     for one in subjects(quick):
         name = one.spec.replace("==", " ")
         try:
@@ -186,7 +186,7 @@ def searched(
 
 
 def ask(target: Target, operations: Sequence[Operation]) -> None:
-    """The bare target."""
+    """Ask the bare target the operations, one after the other."""
     for op, args in operations:
         getattr(target, op)(*args)
 

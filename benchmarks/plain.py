@@ -82,7 +82,7 @@ def by_hypothesis(search: Plain, system: str, revision: str, is_over: Any) -> No
 
 
 def at_published_sizes(search: Plain, system: str, revision: str, is_over: Any) -> None:
-    """The same with the published configuration."""
+    """Until a rule breaks or the time is over; in the published configuration."""
     usual = full_config(system, revision, {})
     _by_hypothesis(search, {key: [value] for key, value in usual.items()}, is_over)
 
@@ -106,7 +106,7 @@ def _by_hypothesis(search: Plain, values: Mapping[str, Sequence[Any]], is_over: 
 
 
 def by_chance(search: Plain, system: str, revision: str, is_over: Any) -> None:
-    """The same without Hypothesis."""
+    """Until a rule breaks or the time is over; random requests without Hypothesis."""
     values, chance = values_of_keys(system, revision), random.Random(0)
     while not (search.found or is_over()):
         config = {key: chance.choice(of) for key, of in values.items()}

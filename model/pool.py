@@ -41,7 +41,7 @@ def blocks_for(tokens: int, block_size: int) -> int:
 
 
 def fits(pool: Pool, blocks: int) -> bool:
-    """So many blocks are free."""
+    """At least so many blocks are free."""
     free = free_blocks(pool)
     return free is None or blocks <= free
 

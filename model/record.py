@@ -14,5 +14,5 @@ class Record(msgspec.Struct, frozen=True, gc=False):
     """
 
     def _replace(self, **changes: Any) -> Self:
-        """The same with other values in some fields."""
+        """The record with other values in some fields."""
         return replace(self, **changes)

@@ -103,7 +103,7 @@ class WatchedSpace(SchedulerSpace):
         self._staked: dict[Label, frozenset[str]] = {}
 
     def moves(self, node: Node, members: int) -> list[Move]:
-        """As the space."""
+        """The moves of the space."""
         self._staked = {}
         moves = super().moves(node, members)
         self.opened[self.key(node)] = [

@@ -55,7 +55,7 @@ class Scope:
         return {**self.smallest, **dict(self.config)}
 
     def belongs_to(self, revision: str) -> bool:
-        """It makes a difference in this revision."""
+        """The scope makes a difference in this revision."""
         return not self.revisions or revision in self.revisions
 
 

@@ -91,13 +91,13 @@ class Candidates:
         return [self.menu.candidates(bits) for bits in parts.values()]
 
     def asking_more_than(self, tokens: int) -> Candidates | None:
-        """Those with more max_tokens; None if there are none."""
+        """The candidates with more max_tokens; None if there are none."""
         if self.fewest > tokens:
             return self
         return self._asking(n for n in self.numbers() if self._max_tokens(n) > tokens)
 
     def asking(self, tokens: int) -> Candidates | None:
-        """Those with exactly these max_tokens; None if there are none."""
+        """The candidates with exactly these max_tokens; None if there are none."""
         if self.max_tokens is not None:
             return self if self.max_tokens == tokens else None
         return self._asking(n for n in self.numbers() if self._max_tokens(n) == tokens)

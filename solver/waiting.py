@@ -30,7 +30,7 @@ class Wait(NamedTuple):
     idle: int = 0
 
     def after(self, before: RunHistory, step: Step, order: dict[str, int]) -> Wait:
-        """The same after a step; `order` numbers the requests by arrival."""
+        """The wait after a step; `order` numbers the requests by arrival."""
         idle = self.idle + (bool(before.live) and not any(step.scheduled.values()))
         head = head_of(before)
         if head is None or head in step.scheduled:

@@ -58,7 +58,7 @@ class Divergence:
     says: str
 
     def covers(self, version: str) -> bool:
-        """It speaks of this release."""
+        """The divergence speaks of this release."""
         if version.startswith("after "):
             return version in self.releases.split(" and ")
         own = _release(version)
@@ -117,7 +117,7 @@ class Rule:
 
     @property
     def checked(self) -> bool:
-        """It has a predicate."""
+        """The rule has a predicate."""
         return not self.planned and not self.unchecked
 
     def divergence_of(self, version: str) -> Divergence | None:

@@ -26,7 +26,7 @@ class Server(NamedTuple):
 
     @property
     def name(self) -> str:
-        """As a reader calls it."""
+        """The system and its revision, for a table."""
         return f"{self.system} {self.revision}"
 
 

@@ -28,7 +28,7 @@ class CampaignOptions(NamedTuple):
     database: str | None
 
     def settings(self, path: Path, there: Sequence[Settings]) -> Settings:
-        """Those of the campaign in the ledger at `path`, or of a new one.
+        """The settings of the campaign in the ledger at `path`, or of a new one.
 
         Raises:
             InputError: an option that means nothing, or contradicts the ledger.

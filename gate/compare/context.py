@@ -63,12 +63,12 @@ class Diff:
 
     @property
     def enough(self) -> bool:
-        """As many differences were found as were asked for."""
+        """All the differences that were asked for are found."""
         return len(self.found) >= self.max_differences
 
     @property
     def hangs(self) -> bool:
-        """One of them was found to hang: it costs a time limit each time."""
+        """One of the two targets was found to hang: that costs a time limit each time."""
         return any(one.kind == HANG for one in self.found.values())
 
     @property

@@ -52,7 +52,7 @@ def step_line(number: int, step: Step, last: Step | None, config: Mapping[str, A
 
 
 def step_text(news: News) -> Text:
-    """The same, with colours."""
+    """One step for a reader, with colours."""
     step = news.step
     return _text([(f"step {news.number:>5} {_members(step)}", STYLES.get(step.kind, ""))], news)
 

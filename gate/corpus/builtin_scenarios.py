@@ -56,7 +56,7 @@ def scenario_named(name: str) -> Scenario:
 
 
 def by_length(system: str) -> dict[str, Scenario]:
-    """The same, the shortest first: what a few steps show needs no thousands."""
+    """The built-in scenarios, the shortest first: what a few steps show needs no thousands."""
     return dict(sorted(builtin_scenarios(system).items(), key=lambda one: longest(one[1])))
 
 

@@ -148,7 +148,7 @@ def _preferred(entry: Entry) -> tuple[tuple[int, int], bool, str]:
 
 
 def _why_not(entry: Entry, smallest: dict[tuple[str, ...], Entry]) -> str:
-    """Why an entry may go, or nothing."""
+    """Why an entry may be deleted; empty if it may not."""
     if entry.failure in smallest:
         return f"the same failure as {smallest[entry.failure].path}, which is not larger"
     judged = judge(ModelTarget(), entry.scenario, entry.rule, rules_for(entry.scenario))

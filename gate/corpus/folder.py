@@ -72,7 +72,7 @@ class Entry(NamedTuple):
 
     @property
     def failure(self) -> tuple[str, str, str, str]:
-        """The same for two entries that are one failure: system, revision, rule and shape; a
+        """Equal for two entries that are one failure: system, revision, rule and shape; a
         witness is only the same as itself."""
         scenario = self.scenario
         shape = self.shape or file_name(scenario, self.rule)

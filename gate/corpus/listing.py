@@ -32,7 +32,7 @@ def line(entry: Entry) -> str:
 
 
 def row(entry: Entry) -> dict[str, str | int]:
-    """The same as data; `requests` is a number, all others are texts."""
+    """What is known of an entry, as data: `requests` is a number, all others are texts."""
     expect = entry.scenario.expect
     violates = ", ".join((expect and expect.violates) or ())
     return {
@@ -49,5 +49,5 @@ def row(entry: Entry) -> dict[str, str | int]:
 
 
 def counted(number: int) -> str:
-    """So many entries, in words."""
+    """A number of entries, in words."""
     return f"{number} entr{'y' if number == 1 else 'ies'}"

@@ -76,7 +76,7 @@ class GateOptions:
         return self.replay_options_of([rule.id for rule in self.rules] if self.chosen else None)
 
     def replay_options_of(self, rules: Sequence[str] | None) -> str:
-        """The same, of a replay that judges these rules only."""
+        """The options with which `schedproof replay` repeats a run and judges these rules only."""
         limits = self.step_limit, self.memory_limit
         left_out = sorted(self.excluded)
         return replay_options(self.spec, rules, *limits, self.lockstep, left_out, self.own_rules)

@@ -33,7 +33,7 @@ class Place(NamedTuple):
 
 
 def confirm(gate: GateContext, place: Place, scenario: Scenario, first: Broken) -> Outcome:
-    """The same scenario once more, which must break the same rule.
+    """Run a scenario that broke a rule once more: it must break the same rule.
 
     Raises:
         TargetBroken: it does not; the scenario is written down all the same.

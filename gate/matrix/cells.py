@@ -41,7 +41,7 @@ class Cell(NamedTuple):
 
     @property
     def file_name(self) -> str:
-        """The same without what no file name may have."""
+        """The words for a user, without what no file name may have."""
         words = self.configuration.name.replace(",", "").replace(" ", "-")
         return f"{self.target.replace('==', '-')}-{words}"
 

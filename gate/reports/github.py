@@ -106,7 +106,7 @@ class GitHub:
         self._console.print(line, markup=False, highlight=False)
 
     def _path(self, scenario: str) -> str:
-        """As the runner finds it: from the workspace, where it is below."""
+        """The path of a scenario as the runner finds it: from the workspace, where it is below."""
         whole = Path(os.path.abspath(scenario))
         if whole.is_relative_to(self._workspace):
             return whole.relative_to(self._workspace).as_posix()

@@ -46,7 +46,7 @@ class Pace:
 
 
 def _duration(seconds: float) -> str:
-    """As `40 s`, `3 min 05 s` or `2 h 10 min`."""
+    """A time as `40 s`, `3 min 05 s` or `2 h 10 min`."""
     whole = max(round(seconds), 0)
     if whole < 60:
         return f"{whole} s"

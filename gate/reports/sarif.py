@@ -138,7 +138,7 @@ def _location(scenario: str) -> dict[str, Any]:
 
 
 def _fingerprint(found: Found) -> str:
-    """The same for failures that differ in numbers and names only."""
+    """A text that is equal for failures that differ in numbers and names only."""
     finding = found.finding
     broken = Broken(finding.rule, finding.step, finding.message)
     words = shape(broken, [request.id for request in found.scenario.requests])

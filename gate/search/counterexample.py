@@ -87,7 +87,7 @@ def _at_most(
 
 
 def _shrunk(target: Target, scenario: Scenario, rules: Sequence[Rule]) -> Scenario:
-    """As small as it gets in a few seconds; runs at production scale take a good part of one."""
+    """The scenario, as small as it gets in a few seconds; a long run takes most of one."""
     ends = time.monotonic() + SHRINK_SECONDS
 
     def still_breaks(candidate: Scenario) -> bool:

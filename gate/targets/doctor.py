@@ -150,7 +150,7 @@ def answers(target: Target, scenario: Scenario) -> Remarks:
 
 
 def repeats(target: Target, scenario: Scenario) -> Remarks:
-    """The same again does the same, after a whole run, after half a one, and after a stop."""
+    """The same requests give the same steps, after a whole run, half a run, and a stop."""
     first = _steps(target, scenario)
     for what, before in BEFORE.items():
         before(target, scenario)

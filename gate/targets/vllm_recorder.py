@@ -118,7 +118,7 @@ def recording(scheduler: Any) -> Any:
     """The scheduler class, with what it decides written to the file of SCHEDPROOF_TRACE."""
 
     class Recording(scheduler):  # type: ignore[misc]
-        """The same decisions, and a record of them."""
+        """The scheduler class, with a record of what it decides."""
 
         def __init__(self, *args: Any, **kwargs: Any) -> None:
             super().__init__(*args, **kwargs)

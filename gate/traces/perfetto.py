@@ -77,7 +77,7 @@ def run_of(scenario: Scenario, outcome: Outcome, steps: list[Step]) -> Recorded:
 
 
 def collecting(events: Iterable[Event], runs: list[Recorded]) -> Iterator[Event]:
-    """The same events of a trace; what they tell of each run is put into `runs`."""
+    """Pass the events of a trace on, and put what they tell of each run into `runs`."""
     for event in events:
         if isinstance(event, Begun):
             started = event.started

@@ -66,7 +66,7 @@ class TraceReporter:
 
     @contextmanager
     def progress(self, events: Iterator[Event]) -> Iterator[Iterator[Event]]:
-        """The same events, counted on a terminal."""
+        """Pass the events on, and count them on a terminal."""
         try:
             yield events if self._status is None else self._counted(events)
         finally:

@@ -36,7 +36,7 @@ class Added(NamedTuple):
 
 
 class Rejected(NamedTuple):
-    """A request was refused at the door, in these words, or an abort by a target that has none."""
+    """The target refused a request at the door, or an abort that it lacks, in these words."""
 
     line: int
     operation: str

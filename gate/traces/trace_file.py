@@ -249,7 +249,7 @@ class _Reading:
         return Added(number, request, request.output_len is None)
 
     def _step(self, reply: dict[str, Any]) -> Step:
-        """The observation; most are right at the first glance."""
+        """The step that a line observes: most need no second look."""
         seen = reply.get("step")
         assert self._promised is not None
         if type(seen) is dict and len(reply) == 2 and seen.keys() <= FIELDS:

@@ -40,7 +40,7 @@ def read_config(values: Mapping[str, Any], revision: str) -> GenericConfig:
 
 
 def as_vllm(config: GenericConfig) -> dict[str, Any]:
-    """The same in vLLM's terms: its scheduler is one that keeps what this system asks for."""
+    """The configuration in vLLM's terms, whose scheduler keeps what this system asks for."""
     slots, budget = config.max_num_seqs or SLOTS, config.max_num_batched_tokens or ROOM
     return {
         "block_size": config.block_size,

@@ -29,7 +29,7 @@ class LlmServingSimConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=Tru
     pp_size: Positive = 1
 
     def has_slot(self, taken: int) -> bool:
-        """One more request may join so many (LSS-R04); 0 is no cap (LSS-R05)."""
+        """A request may join `taken` others (LSS-R04); where the cap is 0, always (LSS-R05)."""
         return not self.max_num_seqs or taken < self.max_num_seqs
 
     def capped(self, tokens: int) -> int:

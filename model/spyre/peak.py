@@ -21,7 +21,7 @@ def peak_volume(decoding: Sequence[Decoding], newcomer: Newcomer, block_size: in
 
 
 def rounded_volume(decoding: Sequence[Decoding], newcomer: Newcomer, block_size: int) -> int:
-    """The same from above, simpler: at each finishing time the batch's whole blocks, filled."""
+    """A bound on `largest_volume`: at each finishing time the batch's blocks, all filled."""
     return largest_volume(decoding, newcomer, block_size, filled_blocks)
 
 
@@ -79,7 +79,7 @@ def largest_of_two(longest: int, below: int, above: int, ends: int, block_size: 
 
 
 def filled_blocks(longest: int, offsets: list[int], ends: int, block_size: int) -> int:
-    """The same from above: the blocks of the longest after step `ends`, filled."""
+    """A bound on the largest tkv up to step `ends`: the blocks of the longest, all filled."""
     whole: int = round_up(longest + ends, block_size)
     return whole
 

@@ -34,7 +34,7 @@ def max_tkv(lengths: Sequence[int], block_size: int) -> int:
 
 
 def rectangle_tkv(longest: int, filled: int, block_size: int) -> int:
-    """The same by the longest member, and the most tokens of any member's last block."""
+    """The largest tkv of a batch, by its longest member and the most tokens in any last block."""
     before_last: int = (blocks_for(longest, block_size) - 1) * block_size
     return before_last + filled
 

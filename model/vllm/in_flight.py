@@ -78,8 +78,8 @@ def publish(config: VllmConfig, pool: Pool, one: Sequence) -> tuple[Sequence, Po
 
 
 def delivered(one: Sequence, coming: Coming) -> Sequence:
-    """The request without the promise of the token that it gets; after a preemption, and where
-    steps complete at once, there is none."""
+    """The request when the token that it was promised has come. After a preemption, and where steps
+    complete at once, no token was promised."""
     if not one.promised:
         return one
     return one._replace(promised=max(one.promised - 1, 0), hoped=max(one.hoped - coming.drafts, 0))

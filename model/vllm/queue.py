@@ -39,7 +39,7 @@ def set_aside(waiting: tuple[Sequence, ...], one: Sequence) -> tuple[Sequence, .
 
 
 def parked(config: VllmConfig, parked: tuple[Sequence, ...], one: Sequence) -> tuple[Sequence, ...]:
-    """Those that hold blocks and wait, with one more, in the order in which they go."""
+    """The requests that hold blocks and wait, with one more, in the order in which they go."""
     if config.policy == "priority":
         return tuple(sorted((*parked, one), key=importance))
     return (*parked, one)

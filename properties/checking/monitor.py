@@ -62,7 +62,7 @@ class Monitor:
         return self._fault(AT_THE_DOOR, message)
 
     def _must_be_accepted(self, request: Request) -> bool:
-        """It can run, and no other request is there whose load could be a reason."""
+        """A request can run, and no other is there whose load could be a reason."""
         can_run = bounds_of(self.history.system).can_run
         asked = AT_THE_DOOR in self._rules and not self.history.live
         return asked and can_run(self.history.config, request.prompt_len, request.max_tokens)

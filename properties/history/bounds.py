@@ -134,7 +134,7 @@ def generic_waits(
 
 
 def generic_together(config: Config, work: int, requests: int) -> int:
-    """The same for all of them."""
+    """Steps that all requests together may take, at most."""
     return 2 * (requests + 1) * (work + 2 * requests + 2)
 
 

@@ -27,7 +27,8 @@ def known_tokens(account: RequestHistory, more: int = 0) -> tuple[Segment, ...]:
 
 
 def coming_tokens(account: RequestHistory, more: int = 0) -> tuple[Segment, ...]:
-    """The same with what is on its way: it is computed, although no other request can find it."""
+    """The tokens of a request with those on their way: they are computed, and no other request can
+    find them."""
     return known_tokens(account, account.promised + account.hoped + more)
 
 
@@ -94,7 +95,7 @@ def surely_shared(
 
 
 def _has_filled(other: RequestHistory, one: RequestHistory, block: int) -> bool:
-    """It may have filled a block that `one` could find, and not found them all in the cache."""
+    """A request may have filled a block that `one` could find, and not found it cached."""
     could = min(in_common(one, other), one.num_tokens - 1)
     filled = min(could, other.max_computed) // block * block
     return filled > other.prefix_hit or bool(filled and other.preemptions)

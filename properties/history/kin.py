@@ -20,7 +20,7 @@ class Kin:
         self._families.setdefault(_beginning(one), {})[one.id] = one
 
     def remove(self, one: RequestHistory) -> None:
-        """It is forgotten."""
+        """A request is forgotten."""
         family = self._families[_beginning(one)]
         if family.get(one.id) is one:
             del family[one.id]

@@ -114,7 +114,7 @@ class RequestHistory:
         return self.prompt + self.emitted + self.promised + self.hoped
 
     def __copy__(self) -> "RequestHistory":
-        """The same, to go on by itself: runs that branch copy every account in every step."""
+        """A copy that goes on by itself: runs that branch copy every account in every step."""
         return RequestHistory(
             self.id,
             self.prompt,

@@ -322,7 +322,7 @@ class RunHistory:
 
     @staticmethod
     def _rewind(account: RequestHistory) -> None:
-        """It has lost what was computed; all its tokens are to be computed again."""
+        """A request has lost what was computed: all its tokens are to be computed again."""
         account.lost = account.max_computed
         account.regenerated = account.emitted
         account.computed = account.prefix_hit = account.drafted = account.slots = 0

@@ -214,7 +214,7 @@ class SchedulerMachine(RuleBasedStateMachine):
                 self.requests.remove(request)
 
     def some_steps(self, steps: int, to_border: bool) -> None:
-        """So many steps, or so many after the next block border; one if no request is left.
+        """Take `steps` steps, or `steps` after the next block border; one if no request is left.
 
         Before the first request no step can break a rule that a scenario could show.
         """

@@ -124,7 +124,7 @@ class Search:
 
     @property
     def exhausted(self) -> bool:
-        """It has taken all the steps that it may."""
+        """The search has taken all the steps that it may."""
         return self.steps >= self.options.max_steps
 
     @property

@@ -59,7 +59,7 @@ class LlmServingSimModels:
         return self.models[member].initial()
 
     def arrive(self, state: State, request: str, candidates: Candidates) -> State:
-        """It waits behind all others."""
+        """The state in which a request waits behind all others."""
         return scheduler.arrive(state, opened(request, candidates))
 
     def narrow(self, state: State, request: str, candidates: Candidates) -> State:

@@ -55,7 +55,7 @@ class NanoModels:
         return self.models[member].initial()
 
     def arrive(self, state: State, request: str, candidates: Candidates) -> State:
-        """It waits at the end of the queue."""
+        """The state in which a request waits at the end of the queue."""
         return scheduler.arrive(state, opened(request, candidates))
 
     def narrow(self, state: State, request: str, candidates: Candidates) -> State:

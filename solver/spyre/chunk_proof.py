@@ -48,7 +48,7 @@ class Sizes(NamedTuple):
     chunk_blocks: int | None
 
     def in_blocks(self) -> "Sizes":
-        """The same where everything is counted in blocks."""
+        """The sizes where everything is counted in blocks."""
         return Sizes(1, self.chunk_blocks)
 
 

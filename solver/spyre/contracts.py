@@ -243,7 +243,7 @@ def largest_tkv(lengths: list[int], block: int) -> bool:
     SMALL,
 )
 def filled_block(widest: int, filled: int, block: int) -> bool:
-    """It ends in the longest member's last block, with so many tokens of it filled (SPY-R27)."""
+    """The max-tkv is in the longest member's last block, at its `filled` tokens (SPY-R27)."""
     last = tkv.rectangle_tkv(widest, filled, block) - 1
     return last // block == (widest - 1) // block and last % block == filled - 1
 

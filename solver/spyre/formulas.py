@@ -190,7 +190,7 @@ ORDERED = frozenset(("document_max_tkv", "2.0.1", "2.1.0", "2.1.2", "common_base
 
 
 def accepts_in_order(projected: Projected, limit: int) -> list[Any]:
-    """The same walk for terms that ascend as given, every request being there: batches are known.
+    """The walk of `accepts` for terms that ascend as given, every request being there.
 
     Member i, or the newcomer if that has the smaller term, ends in a batch without the i before.
     """

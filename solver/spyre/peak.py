@@ -58,7 +58,7 @@ def ends(
 def rounded(
     numbers: Numbers, lengths: Lengths, decoding: list[Member], newcomer: Joining, limit: int
 ) -> list[Any]:
-    """At each end: requests still there x the widest one's blocks, filled, is within the limit."""
+    """Whenever a request ends: those still there, times the widest's blocks, fit the limit."""
     facts = []
     for end in ends(numbers, lengths, decoding, newcomer):
         full = (end.widest + 1) * lengths.block

@@ -199,7 +199,7 @@ def _goes_by(size: int, more: int) -> list[Any]:
 
 
 def _in_order(numbers: Numbers, size: int) -> list[Any]:
-    """So many offsets, ascending."""
+    """`size` offsets, ascending."""
     offsets = [numbers.fresh("offset", 0, BLOCK - 1) for _ in range(size)]
     numbers.facts += [one <= other for one, other in pairwise(offsets)]
     return offsets

@@ -66,7 +66,7 @@ class SpyreModels:
         return self.models[0].initial()
 
     def arrive(self, state: State, request: str, candidates: Candidates) -> State:
-        """It waits at the end of the queue."""
+        """The state in which a request waits at the end of the queue."""
         return scheduler.arrive(state, opened(request, candidates))
 
     def narrow(self, state: State, request: str, candidates: Candidates) -> State:

@@ -85,7 +85,7 @@ class Arrival(NamedTuple):
 
 
 class Joined(NamedTuple):
-    """The same in symbols."""
+    """One request of a question, in symbols."""
 
     prompt: Any
     max_tokens: Any

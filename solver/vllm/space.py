@@ -63,7 +63,7 @@ class VllmModels:
         return self.models[member].initial()
 
     def arrive(self, state: State, request: str, candidates: Candidates) -> State:
-        """It waits where its priority puts it, which the pool does not matter for."""
+        """The state in which a request waits where its priority puts it, whatever the pool."""
         return scheduler.arrive(self.models[0].config, state, opened(request, candidates))
 
     def narrow(self, state: State, request: str, candidates: Candidates) -> State:

@@ -31,7 +31,7 @@ def opened(request: str, candidates: Candidates) -> Sequence:
 
 
 def decided(one: Sequence) -> Sequence:
-    """The same as an ordinary request, if nothing about it is open any more."""
+    """An ordinary request, if nothing about this one is open any more."""
     if not isinstance(one, OpenSequence) or not fully_decided(one.candidates):
         return one
     return settled(one, Sequence)

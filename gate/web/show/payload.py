@@ -90,7 +90,7 @@ def _cause(run: Run, ids: Mapping[str, int]) -> list[int] | None:
 
 
 def cause(run: Run) -> tuple[int, str] | None:
-    """The same, by name: what the explanation begins with."""
+    """The step and the name of the request with which the explanation of what broke begins."""
     said = JOINED.match(run.why[0]) if run.why else None
     return None if said is None else (int(said[1]), said[2])
 

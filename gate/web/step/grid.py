@@ -9,7 +9,7 @@ MAX_ALONE = 24  # blocks in a row that are drawn one by one
 
 
 class Cell(NamedTuple):
-    """So many blocks that are alike, with the tokens of each kind in one of them."""
+    """Blocks in a row that are alike, with the tokens of each kind in one of them."""
 
     blocks: int
     tokens: tuple[tuple[str, int], ...]

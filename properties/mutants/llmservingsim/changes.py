@@ -149,7 +149,7 @@ def budget_of_their_own(original: Any) -> Any:
 
 
 def slots(more: int) -> Make:
-    """So many slots more than max_num_seqs, but at least one."""
+    """There are `more` slots beyond max_num_seqs, and at least one in all."""
 
     def make(original: Any) -> Any:
         def has_slot(config: Config, taken: int) -> bool:

@@ -152,7 +152,7 @@ def whole_budget_for_newcomers(original: Any) -> Any:
 
 
 def slots(more: Callable[[VllmConfig, Plan], int]) -> Make:
-    """So many slots more than max_num_seqs."""
+    """There are `more` slots beyond max_num_seqs."""
 
     def make(original: Any) -> Any:
         def admit_waiting(config: VllmConfig, plan: Plan) -> Plan:

@@ -31,7 +31,7 @@ def too_many_at_once(history: RunHistory, step: Step) -> str | None:
 
 
 def slots_are_taken(history: RunHistory, step: Step) -> bool:
-    """As many requests as may are computed in a step, while another one is unfinished."""
+    """A step computes tokens of max_num_seqs requests, while another one is unfinished."""
     slots = history.config["max_num_seqs"]
     return slots is not None and len(step.scheduled) == slots < len(history.live)
 

@@ -18,7 +18,7 @@ from .decision import (
 
 
 def victim_not_in_front(history: RunHistory, step: Step) -> str | None:
-    """Those preempted wait in front of all others, in the order in which they ran (NAN-R22)."""
+    """Preempted sequences wait in front of all others, in the order in which they ran (NAN-R22)."""
     gone = [one.id for one in preempted(history, step) if one.id not in history.aborts_inside]
     waiting = list(step.waiting or ())
     if waiting[: len(gone)] == gone:

@@ -132,7 +132,7 @@ def emission_wrong(history: RunHistory, step: Step) -> str | None:
 
 
 def _delivered_wrongly(history: RunHistory, step: Step) -> str | None:
-    """The same, for the decision that completes."""
+    """With steps in flight, a token comes out where the decision that completes has it due."""
     for name, due in in_flight.due(history.config, history.flights, step).items():
         if name not in history.live or name in history.aborts_inside:
             continue
