@@ -113,7 +113,7 @@ def request(name: str, prompt: int, load: Load) -> Request:
 
 
 def outlasting(load: Load) -> int:
-    """More steps than the workload can take: in each of them a prompt gets on by a token at least."""
+    """More steps than the workload can take: in each a prompt gets on by a token at least."""
     return load.prompt + SHORT * (load.decoding + 2)
 
 
