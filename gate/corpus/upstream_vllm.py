@@ -179,6 +179,7 @@ class Engine(RequestBook):
         reserve_full_isl,
         async_scheduling=False,
         kv_connector=False,
+        kv_load_failure_policy="recompute",
         **options,
     ):
         config = engine_config(
@@ -186,7 +187,7 @@ class Engine(RequestBook):
             watermark=watermark,
             scheduler_reserve_full_isl=reserve_full_isl,
             async_scheduling=async_scheduling,
-            kv_transfer_config=transfers(kv_connector),
+            kv_transfer_config=transfers(kv_connector, kv_load_failure_policy),
             **options,
         )
         longest = -(-options["max_model_len"] // options["block_size"])

@@ -44,7 +44,8 @@ class FromNowhere(KVConnectorBase_V1):
 
     def request_finished(self, request, block_ids):
         steps = self.asked.pop(request.request_id, {}).get("send_steps")
-        if steps is None or request.status == RequestStatus.FINISHED_ABORTED:
+        unsent = (RequestStatus.FINISHED_ABORTED, RequestStatus.FINISHED_ERROR)
+        if steps is None or request.status in unsent:
             return False, None
         self.sending[request.request_id] = steps
         return True, None
@@ -81,14 +82,14 @@ class FromNowhere(KVConnectorBase_V1):
         pass
 
 
-def transfers(kv_connector):
+def transfers(kv_connector, policy):
     if not kv_connector:
         return None
     return KVTransferConfig(
         kv_connector="FromNowhere",
         kv_connector_module_path=__name__,
         kv_role="kv_both",
-        kv_load_failure_policy="recompute",
+        kv_load_failure_policy=policy,
     )
 
 

@@ -114,6 +114,15 @@ def test_decisions_in_flight_and_loads_are_part_of_the_file(
     assert "schedproof" not in "".join(one for one in text.splitlines() if "import" in one)
 
 
+def test_the_policy_for_loads_that_fail_is_part_of_the_file(tmp_path: Path) -> None:
+    config = {**LOADED.config, "kv_load_failure_policy": "fail"}
+    fails = replace(LOADED.requests[0], load_fails_at=16)
+    text = exported(tmp_path, (replace(LOADED, config=config, requests=(fails,)), "V1-R28"))
+    assert "kv_load_failure_policy='fail'" in text
+    assert "load_fails_at=16" in text
+    assert "kv_load_failure_policy=policy" in text
+
+
 def test_what_cannot_be_said_honestly_is_refused(tmp_path: Path) -> None:
     kept(tmp_path / "two", crowd())
     kept(tmp_path / "two", SPYRE, rule="SPY-R04")
