@@ -158,21 +158,26 @@ def request_lines(scenario: Scenario) -> list[str]:
         if request.abort_at is not None:
             inside = "inside" if request.abort_inside else "before"
             aborted = f", aborted {inside} step {request.abort_at}"
-        loads = ""
-        if request.external_tokens:
-            tokens = min(request.external_tokens, request.prompt_len)
-            loads = f", a load has {tokens} tokens, after {request.load_steps} steps"
-        if request.load_fails_at is not None:
-            loads += f", fails from token {request.load_fails_at} on"
-        if request.load_deferrals:
-            loads += f", {request.load_deferrals} times no answer whether it can be loaded"
-        if request.send_steps is not None:
-            loads += f", its blocks are sent in {request.send_steps + 1} steps"
         arrives = f"{_named(request):<9} arrives before step {request.arrival}"
         asked = f"prompt {_prompt(request)}, max_tokens {request.max_tokens}"
-        lines.append(f"{arrives}: {asked}{loads}{stops}{aborted}")
+        lines.append(f"{arrives}: {asked}{loads(request)}{stops}{aborted}")
     more = len(scenario.requests) - SHOWN_REQUESTS
     return lines + ([f"and {more} more requests"] if more > 0 else [])
+
+
+def loads(request: Request) -> str:
+    """What a connector loads and sends of a request, behind a comma; empty where it is nothing."""
+    words = ""
+    if request.external_tokens:
+        tokens = min(request.external_tokens, request.prompt_len)
+        words = f", a load has {tokens} tokens, after {request.load_steps} steps"
+    if request.load_fails_at is not None:
+        words += f", fails from token {request.load_fails_at} on"
+    if request.load_deferrals:
+        words += f", {request.load_deferrals} times no answer whether it can be loaded"
+    if request.send_steps is not None:
+        words += f", its blocks are sent in {request.send_steps + 1} steps"
+    return words
 
 
 def _named(request: Request) -> str:

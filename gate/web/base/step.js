@@ -149,6 +149,7 @@ function show(run, why) {
   element("verdict").className = run.broken || run.fault ? "broken" : "";
   element("replay").textContent = run.replay;
   element("ranked").hidden = !run.has_priorities;
+  element("loads").hidden = !run.has_connector;
   element("requests").replaceChildren(...run.requests.map((one) => requestItem(one, run)));
   for (const id of ["step", "steps"]) element(id).disabled = run.ended;
   element("undo").disabled = !run.can_undo;
@@ -187,6 +188,9 @@ element("arrive").addEventListener("submit", (event) => {
   event.preventDefault();
   const words = {};
   for (const id of ["prompt", "max_tokens", "shared", "priority"]) words[id] = Number(element(id).value);
+  for (const input of element("loads").hidden ? [] : element("loads").querySelectorAll("input")) {
+    if (input.value !== "") words[input.id] = Number(input.value);
+  }
   move("/arrive", words);
 });
 element("steps").addEventListener("click", () => move("/step", { count: 10 }));

@@ -9,7 +9,7 @@ from ...console.output import one_line
 
 VOLUME = "batch × tkv"
 SHOWN_BLOCKS = 8
-QUEUES = ("waiting", "running", "prefilling", "paused")
+QUEUES = ("waiting", "running", "prefilling", "paused", "parked")
 
 
 class Measure(NamedTuple):
@@ -43,9 +43,9 @@ def measures(step: Step | None, config: Mapping[str, Any]) -> list[Measure]:
 
 
 def queues(book: RunHistory) -> dict[str, list[str]]:
-    """The requests that wait, run, prefill or are paused now, in queue order: as the last step
-    showed it, without requests that have left since, and requests that have arrived since behind
-    it."""
+    """The requests that wait, run, prefill, are paused or parked now, in queue order: as the last
+    step showed it, without requests that have left since, and requests that have arrived since
+    behind it."""
     last = book.last
     shown = {
         name: [one for one in getattr(last, name) if one not in book.aborts_to_report]

@@ -12,6 +12,7 @@ from ....model.observation import Step
 from ....properties.history import loads
 from ....properties.history.request_history import RequestHistory
 from ....properties.history.run_history import RunHistory
+from ..base.words import QUEUES
 from .run_events import Happening
 from .segments import Changes, Line
 
@@ -21,7 +22,6 @@ STATES = (
     *("loading", "in_flight", "sending"),
 )
 KINDS = ("prefill", "decode", "mixed", "idle")
-QUEUES = ("waiting", "running", "prefilling", "paused", "parked")
 
 
 class Follower:

@@ -22,6 +22,7 @@ MAX_BODY = 256 * 1024  # bytes; a scenario may have some
 PATIENCE = 10.0  # seconds for a request to come in
 FILE = "by-hand.json"
 
+Amount = Annotated[int, msgspec.Meta(ge=0, le=MAX_TOKENS)]
 Tokens = Annotated[int, msgspec.Meta(ge=1, le=MAX_TOKENS)]
 
 
@@ -31,7 +32,11 @@ class Arrive(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     prompt: Tokens
     max_tokens: Tokens
     priority: Annotated[int, msgspec.Meta(ge=-1000, le=1000)] = 0
-    shared: Annotated[int, msgspec.Meta(ge=0, le=MAX_TOKENS)] = 0
+    shared: Amount = 0
+    external_tokens: Amount = 0
+    load_steps: Amount = 0
+    load_fails_at: Amount | None = None
+    send_steps: Amount | None = None
 
 
 class End(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -74,7 +79,7 @@ Move = tuple[type[msgspec.Struct], Callable[[ByHand, Any], None]]
 MOVES: dict[str, Move] = {
     "/arrive": (
         Arrive,
-        lambda run, one: run.arrive(one.prompt, one.max_tokens, one.priority, one.shared),
+        lambda run, one: run.arrive(**msgspec.structs.asdict(one)),
     ),
     "/end": (End, lambda run, one: run.end(one.id)),
     "/abort": (Abort, lambda run, one: run.abort(one.id, one.inside)),

@@ -3,7 +3,7 @@
 from typing import Any
 
 from ....model.scenario import Request
-from ...console.output import SHOWN_DETAILS, config_line, one_line
+from ...console.output import SHOWN_DETAILS, config_line, loads, one_line
 from ...console.step_lines import step_line
 from ..base.words import QUEUES, VOLUME, Measure, measures, progress, queues
 from .grid import cells
@@ -38,6 +38,7 @@ def view(run: ByHand, options: str) -> dict[str, Any]:
         "notice": run.notice,
         "can_undo": run.can_undo,
         "can_abort": not session.cannot_abort,
+        "has_connector": bool(setup.config.get("kv_connector")),
         "has_priorities": setup.config.get("policy") == "priority",
         "replay": REPLAY + options,
     }
@@ -98,6 +99,7 @@ def _request(run: ByHand, request: Request) -> dict[str, Any]:
         words += f" ({' + '.join(f'{stream} {length}' for stream, length in request.prompt)})"
     words += f", max_tokens {request.max_tokens}"
     words += f", priority {request.priority}" if request.priority else ""
+    words += loads(request)
     reported: dict[str, Any] = {"id": name, "asked": words, "here": coming or name in history.live}
     reported["plans"] = _plans(run, request)
     if refused is not None:

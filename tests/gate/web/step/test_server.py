@@ -5,6 +5,7 @@ import json
 import socket
 import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -81,6 +82,29 @@ def test_a_run_over_the_socket_from_arrival_to_scenario(server: Server) -> None:
         409,
         "nothing has arrived yet: that is no scenario\n",
     )
+
+
+def test_a_request_may_say_what_a_connector_has_of_it() -> None:
+    keys = {"kv_connector": True, "kv_load_failure_policy": "fail", "block_size": 4}
+    run = by_hand(system="vllm", **keys)
+    with contextmanager(served)(Server(run, "", 0)) as server:
+        move(
+            server,
+            "/arrive",
+            **{"prompt": 9, "max_tokens": 2, "external_tokens": 8, "load_steps": 1},
+            **{"load_fails_at": 4, "send_steps": 2},
+        )
+        first = move(server, "/step")
+        assert first["has_connector"]
+        assert dict(first["queues"])["parked"] == ["r0"]
+        assert first["requests"][0]["where"] == "parked"
+        asked = "a load has 8 tokens, after 1 steps, fails from token 4 on"
+        assert asked in first["requests"][0]["asked"]
+        assert "finished {r0 error}" in move(server, "/step")["last"]["line"]
+        status, text, _ = ask(
+            server, "POST", "/arrive", {"prompt": 4, "max_tokens": 1, "external_tokens": 5}
+        )
+        assert (status, text) == (400, "load 5; valid: 0 to 4, the tokens of the prompt\n")
 
 
 def test_the_page_loads_nothing_and_may_not_be_framed(server: Server) -> None:
