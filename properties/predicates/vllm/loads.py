@@ -217,12 +217,13 @@ def one_joins_after_a_failure(history: RunHistory, step: Step) -> bool:
 
 
 def joins_after_a_failure(history: RunHistory, step: Step) -> list[RequestHistory]:
-    """The requests that start in this step after a load that has failed in part."""
+    """The requests that start for the first time in this step after a load that has failed in part.
+    From where a preempted one starts again is not V1-R26: what its blocks hold is ALL-R11."""
     return [
         one
         for name in step.scheduled
         if (one := history.live.get(name)) is not None
-        and not one.started
+        and not (one.started or one.preemptions)
         and one.parked_since is not None
         and one.load_fails_at is not None
         and name in (step.computed or {})

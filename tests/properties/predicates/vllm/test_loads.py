@@ -268,6 +268,13 @@ def test_a_request_does_not_start_from_what_failed_to_load() -> None:
     )
 
 
+def test_where_it_starts_after_a_preemption_is_a_question_of_what_blocks_hold() -> None:
+    one = parked(left=0, prompt=8, load_fails_at=0, preemptions=1)
+    history = before(one, enable_prefix_caching=False)
+    assert loads.builds_on_what_failed(history, after({"a": 1}, "a", computed={"a": 8})) is None
+    assert not loads.one_joins_after_a_failure(history, after({"a": 1}, "a", computed={"a": 8}))
+
+
 def test_what_another_has_computed_may_be_found_instead() -> None:
     one = parked(left=0, prompt=8, load_fails_at=0, content=(("shared", 8),))
     other = request("b", 8, computed=8, content=(("shared", 8),))
