@@ -13,6 +13,7 @@ from ...model.scenario import Scenario
 from ...model.systems import full_config, make_model
 from ...model.target import Target
 from ...properties.checking.replay import Outcome, replay
+from ...properties.checking.terms import said
 from ...spec.catalogue import Rule
 from ..console import interrupts
 from ..corpus.builtin_scenarios import by_length, longest, seed_corpus
@@ -82,7 +83,7 @@ def with_fixed(
     """The configuration with what is fixed. What is absent by default may not go with each other:
     what is fixed goes before it."""
     usual = full_config(gate.options.system, gate.options.revision, {})
-    left_out = fixed.keys() - usual.keys()
+    left_out = said(gate.options.system, gate.options.revision, fixed)
     return {key: config[key] for key in config if key in usual or not left_out} | {**fixed}
 
 

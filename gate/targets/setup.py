@@ -63,7 +63,7 @@ VLLM = Setup(
         {"async_scheduling": True},
         {"pipeline_parallel_size": 2},
         {"kv_connector": True},
-        {"kv_connector": True, "kv_load_failure_policy": "fail"},
+        {"kv_load_failure_policy": "fail", "kv_connector": True},
     ),
     chunk_key="max_num_batched_tokens",
 )

@@ -43,6 +43,13 @@ LENGTH = "max_model_len"
 LONG = 8_192  # tokens: more than a generated request has
 
 
+def said(system: str, revision: str, fixed: Mapping[str, Any]) -> frozenset[str]:
+    """The keys that a configuration lacks where nothing is said, and that `fixed` gives an effect.
+    Other such keys may not go with them."""
+    absent = fixed.keys() - full_config(system, revision, {}).keys()
+    return frozenset(key for key in absent if fixed[key] != _neutral(system).get(key))
+
+
 def fixed_for(system: str, revision: str, other: str, other_revision: str) -> dict[str, Any]:
     """The values of the keys that only `system` has, with which it behaves like `other`.
 

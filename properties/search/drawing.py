@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from ...model.errors import InputError
 from ...model.scenario import Request
 from ...model.systems import full_config, make_model
+from ..checking.terms import said
 from .generators import generators_of
 from .state import Search, SearchOptions
 
@@ -20,7 +21,7 @@ def configs(search: Search) -> st.SearchStrategy[dict[str, Any]]:
         return st.just(full_config(asked.system, asked.revision, asked.config))
     usual = full_config(asked.system, asked.revision, {})
     # What is absent by default may not go with each other: what is fixed goes before what is drawn.
-    left_out = asked.fixed.keys() - usual.keys()
+    left_out = said(asked.system, asked.revision, asked.fixed)
     chosen = {key: st.sampled_from(values) for key, values in asked.choices.items()}
 
     def configured(drawn: dict[str, Any]) -> dict[str, Any]:

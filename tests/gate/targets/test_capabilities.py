@@ -10,7 +10,8 @@ from schedproof.gate.judging.judge import judge
 from schedproof.gate.targets.capabilities import probe
 from schedproof.gate.targets.setup import setup_of
 from schedproof.model.systems import config_keys, full_config
-from schedproof.model.target import Reply
+from schedproof.model.target import ModelTarget, Reply
+from schedproof.spec.catalogue import load, select
 from schedproof.spec.systems import SYSTEMS
 
 from ..build import Toy
@@ -86,3 +87,36 @@ def test_what_is_asked_for_means_something_in_each_system() -> None:
             full_config(system, revisions[0], {**scale, **setup_of(system).plain})
         keys = {key for revision in revisions for key in config_keys(system, revision)}
         assert {key for feature in setup_of(system).features for key in feature} <= keys
+
+
+class Lacks(ModelTarget):
+    """vLLM's model without one of the keys that are absent where they say nothing."""
+
+    def __init__(self, key: str) -> None:
+        super().__init__()
+        self.key = key
+
+    def start(self, system: str, revision: str, config: Mapping[str, Any]) -> Reply:
+        if config.get(self.key, "recompute") not in (False, 0, 1, "recompute"):
+            return {"ok": False, "error": "config", "message": f"$.config.{self.key}: no"}
+        return super().start(system, revision, config)
+
+
+@pytest.mark.parametrize(
+    ("key", "still"),
+    [
+        ("kv_load_failure_policy", {"V1-R20", "V1-R10", "V1CP-R35"}),
+        ("async_scheduling", {"V1-R20", "V1-R10", "V1CP-R35"}),
+        ("num_speculative_tokens", {"V1-R20", "V1-R10"}),
+        ("kv_connector", {"V1-R10", "V1CP-R35"}),
+    ],
+)
+def test_a_target_that_refuses_one_option_is_searched_with_the_others(
+    gate: Callable[..., GateContext], key: str, still: set[str]
+) -> None:
+    rules = select(load("vllm"), sorted(still))
+    asked: dict[str, Any] = {"system": "vllm", "revision": "documented", "rules": rules}
+    verdict = judge(gate(Lacks(key), examples=60, **asked))
+    assert {one.rule: one.status for one in verdict.rules if one.rule in still} == dict.fromkeys(
+        still, "held"
+    )

@@ -6,7 +6,7 @@ import pytest
 
 from schedproof.model.errors import InputError
 from schedproof.model.systems import full_config
-from schedproof.properties.checking.terms import LONG, fixed_for, translated
+from schedproof.properties.checking.terms import LONG, fixed_for, said, translated
 
 VLLM, SIM = ("vllm", "documented"), ("llmservingsim", "head")
 NANO, SPYRE = ("nano_vllm", "0.2.0"), ("spyre", "sound")
@@ -63,3 +63,9 @@ def test_what_must_be_fixed_is_what_the_other_lacks() -> None:
 def test_spyre_has_no_configuration_in_common_with_the_others(pair: Any) -> None:
     with pytest.raises(InputError, match="have no configuration in common"):
         fixed_for(*pair[0], *pair[1])
+
+
+def test_a_key_that_is_fixed_at_what_it_is_without_a_word_says_nothing() -> None:
+    assert said(*VLLM, {"kv_connector": False, "num_speculative_tokens": 0}) == frozenset()
+    assert said(*VLLM, {"kv_connector": True, "policy": "priority"}) == {"kv_connector"}
+    assert said(*NANO, {"max_num_seqs": 2}) == frozenset()
