@@ -221,6 +221,8 @@ def _work(pipe: Connection, packed: bytes) -> None:
     except Exception:  # Hypothesis, left between two of its own steps, raises an AssertionError
         if not _leaving:
             raise
+    finally:  # its target has ended: a signal may end it at once, amid what Python does at its end
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
 def _run_part(pipe: Connection, packed: bytes) -> None:

@@ -159,7 +159,7 @@ def test_what_was_shrunk_before_a_kill_is_not_shrunk_again(
 
 
 def test_of_a_shape_the_smallest_failure_is_shrunk(tmp_path: Path) -> None:
-    run(tmp_path / "ledger", Erratic(0))
+    run(tmp_path / "ledger", Erratic(0), 2 * ITEMS)
     with opened(tmp_path / "ledger", write=False) as ledger:
         asked = list(questions(ledger).values())
         failures = [failure for _, failure in ledger.failures()]

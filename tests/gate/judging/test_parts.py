@@ -1,5 +1,7 @@
 """Parts in processes: the same verdict for every number of them, and one fault for all."""
 
+import signal
+import sys
 from contextlib import nullcontext, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -92,3 +94,19 @@ def test_what_a_search_raises_when_it_has_to_leave_is_no_error(
     pipe: Any = None
     with nullcontext() if told else pytest.raises(AssertionError):
         parts._work(pipe, b"")
+
+
+def test_a_part_that_has_ended_may_be_ended_by_a_signal_at_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Amid what Python does at its end an exception would be printed, and swallowed."""
+    before = signal.getsignal(signal.SIGTERM)
+    try:
+        for ends in (lambda *_: None, lambda *_: sys.exit()):
+            signal.signal(signal.SIGTERM, parts._leave)
+            monkeypatch.setattr(parts, "_run_part", ends)
+            with suppress(SystemExit):
+                parts._work(None, b"")  # type: ignore[arg-type]
+            assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
+    finally:
+        signal.signal(signal.SIGTERM, before)
