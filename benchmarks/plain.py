@@ -77,12 +77,12 @@ class Plain:
 
 
 def by_hypothesis(search: Plain, system: str, revision: str, is_over: Any) -> None:
-    """Until a rule breaks or the time is over; our sizes."""
+    """Search our sizes until a rule breaks or the time is over."""
     _by_hypothesis(search, values_of_keys(system, revision), is_over)
 
 
 def at_published_sizes(search: Plain, system: str, revision: str, is_over: Any) -> None:
-    """Until a rule breaks or the time is over; in the published configuration."""
+    """Search the published configuration until a rule breaks or the time is over."""
     usual = full_config(system, revision, {})
     _by_hypothesis(search, {key: [value] for key, value in usual.items()}, is_over)
 
@@ -106,7 +106,7 @@ def _by_hypothesis(search: Plain, values: Mapping[str, Sequence[Any]], is_over: 
 
 
 def by_chance(search: Plain, system: str, revision: str, is_over: Any) -> None:
-    """Until a rule breaks or the time is over; random requests without Hypothesis."""
+    """Try random requests, without Hypothesis, until a rule breaks or the time is over."""
     values, chance = values_of_keys(system, revision), random.Random(0)
     while not (search.found or is_over()):
         config = {key: chance.choice(of) for key, of in values.items()}

@@ -56,7 +56,7 @@ class Space(Protocol):
         """Every move that one of these configurations can make."""
 
     def key(self, state: Any) -> Hashable:
-        """What is equal for states that behave alike, and only for those."""
+        """A key that is equal for states that behave alike, and only for those."""
 
 
 class Found(NamedTuple):

@@ -345,5 +345,5 @@ def _date(found: str | None) -> str:
 
 
 def _sayer(console: Console) -> corpus_adding.Say:
-    """What says a line of text that others wrote: no colours, no markup."""
+    """A function that prints a line of text that others wrote, without markup."""
     return lambda line: output.say(console, output.one_line(line))

@@ -160,13 +160,13 @@ def request_lines(scenario: Scenario) -> list[str]:
             aborted = f", aborted {inside} step {request.abort_at}"
         arrives = f"{_named(request):<9} arrives before step {request.arrival}"
         asked = f"prompt {_prompt(request)}, max_tokens {request.max_tokens}"
-        lines.append(f"{arrives}: {asked}{loads(request)}{stops}{aborted}")
+        lines.append(f"{arrives}: {asked}{load_words(request)}{stops}{aborted}")
     more = len(scenario.requests) - SHOWN_REQUESTS
     return lines + ([f"and {more} more requests"] if more > 0 else [])
 
 
-def loads(request: Request) -> str:
-    """What a connector loads and sends of a request, behind a comma; empty where it is nothing."""
+def load_words(request: Request) -> str:
+    """What a connector loads and sends of a request, to follow other words; empty for nothing."""
     words = ""
     if request.external_tokens:
         tokens = min(request.external_tokens, request.prompt_len)

@@ -72,8 +72,8 @@ class Entry(NamedTuple):
 
     @property
     def failure(self) -> tuple[str, str, str, str]:
-        """Equal for two entries that are one failure: system, revision, rule and shape; a
-        witness is only the same as itself."""
+        """System, revision, rule and shape, by which two entries are one failure; a witness is
+        like itself only."""
         scenario = self.scenario
         shape = self.shape or file_name(scenario, self.rule)
         return scenario.system, scenario.revision or "", self.rule, shape

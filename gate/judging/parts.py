@@ -221,7 +221,8 @@ def _work(pipe: Connection, packed: bytes) -> None:
     except Exception:  # Hypothesis, left between two of its own steps, raises an AssertionError
         if not _leaving:
             raise
-    finally:  # its target has ended: a signal may end it at once, amid what Python does at its end
+    finally:
+        # The target has ended. An exception raised while Python shuts down would be printed.
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 

@@ -13,7 +13,7 @@ from ...model.scenario import Scenario
 from ...model.systems import full_config, make_model
 from ...model.target import Target
 from ...properties.checking.replay import Outcome, replay
-from ...properties.checking.terms import said
+from ...properties.checking.terms import with_fixed
 from ...spec.catalogue import Rule
 from ..console import interrupts
 from ..corpus.builtin_scenarios import by_length, longest, seed_corpus
@@ -35,7 +35,11 @@ def replay_seeds(gate: GateContext, scale: str, fixed: Mapping[str, Any]) -> fro
     a request which could run without them, and cannot with them: a target need not refuse it.
     """
     corpus = _short_enough(gate, seed_corpus(gate.options.system, scale))
-    with_keys = [(one, replace(one, config=with_fixed(gate, one.config, fixed))) for one in corpus]
+    asked = gate.options
+    with_keys = [
+        (one, replace(one, config=with_fixed(asked.system, asked.revision, one.config, fixed)))
+        for one in corpus
+    ]
     chosen = [meant for one, meant in with_keys if _can_run(gate, meant) >= _can_run(gate, one)]
     known: set[str] = set()
     looked_into = 0
@@ -75,16 +79,6 @@ def replay_builtin(gate: GateContext) -> None:
         there = {name: one for name, one in there.items() if _has_fixed(gate, one)}
     chosen = _short_enough(gate, there)
     _replay_as_it_is(gate, "corpus", "production", chosen)
-
-
-def with_fixed(
-    gate: GateContext, config: Mapping[str, Any], fixed: Mapping[str, Any]
-) -> dict[str, Any]:
-    """The configuration with what is fixed. What is absent by default may not go with each other:
-    what is fixed goes before it."""
-    usual = full_config(gate.options.system, gate.options.revision, {})
-    left_out = said(gate.options.system, gate.options.revision, fixed)
-    return {key: config[key] for key in config if key in usual or not left_out} | {**fixed}
 
 
 def _has_fixed(gate: GateContext, scenario: Scenario) -> bool:

@@ -157,8 +157,8 @@ def written(config: VllmConfig, state: State) -> State:
 
 
 def fail(config: VllmConfig, state: State) -> tuple[State, dict[str, str]]:
-    """The state without the requests whose load ends in this step and has failed, where they are
-    not to compute it themselves; by request, the reason of its end (V1-R28)."""
+    """The state without the requests whose load ends in this step and has failed, where the policy
+    ends them; by request, the reason of its end (V1-R28)."""
     if not config.ends_on_failed_loads:
         return state, {}
     failed = [one for one in state.parked if one.loading == 0 and one.arrives < one.computed]

@@ -5,6 +5,7 @@ from typing import Any
 
 from ...model.errors import InputError
 from ...model.systems import config_keys, full_config
+from ...model.vllm.config import SAYING_NOTHING
 from ...spec.systems import part
 
 # What a key must be to make no difference to a system that has no such key. A bound on the length
@@ -18,12 +19,7 @@ VLLM: Mapping[str, Any] = {
     "policy": "fcfs",
     "watermark": 0.0,
     "reserve_full_isl": True,  # the others admit a request only if its whole prompt fits, too
-    "num_speculative_tokens": 0,
-    "num_lookahead_tokens": 0,
-    "async_scheduling": False,
-    "pipeline_parallel_size": 1,
-    "kv_connector": False,
-    "kv_load_failure_policy": "recompute",
+    **SAYING_NOTHING,
 }
 NANO_VLLM: Mapping[str, Any] = {}
 LLMSERVINGSIM: Mapping[str, Any] = {
@@ -43,11 +39,22 @@ LENGTH = "max_model_len"
 LONG = 8_192  # tokens: more than a generated request has
 
 
-def said(system: str, revision: str, fixed: Mapping[str, Any]) -> frozenset[str]:
-    """The keys that a configuration lacks where nothing is said, and that `fixed` gives an effect.
-    Other such keys may not go with them."""
-    absent = fixed.keys() - full_config(system, revision, {}).keys()
-    return frozenset(key for key in absent if fixed[key] != _neutral(system).get(key))
+def optional_in_effect(system: str, revision: str, fixed: Mapping[str, Any]) -> frozenset[str]:
+    """The keys of `fixed` that a configuration does not have by default, and whose values have an
+    effect."""
+    optional = fixed.keys() - full_config(system, revision, {}).keys()
+    return frozenset(key for key in optional if fixed[key] != _neutral(system).get(key))
+
+
+def with_fixed(
+    system: str, revision: str, config: Mapping[str, Any], fixed: Mapping[str, Any]
+) -> dict[str, Any]:
+    """The configuration with the values that are fixed. Where one of these is of an optional key
+    and has an effect, other optional keys may contradict it, and are left out."""
+    if optional_in_effect(system, revision, fixed):
+        usual = full_config(system, revision, {})
+        config = {key: config[key] for key in config if key in usual}
+    return {**config, **fixed}
 
 
 def fixed_for(system: str, revision: str, other: str, other_revision: str) -> dict[str, Any]:

@@ -20,7 +20,7 @@ class Kin:
         self._families.setdefault(_beginning(one), {})[one.id] = one
 
     def remove(self, one: RequestHistory) -> None:
-        """A request is forgotten."""
+        """Forget a request."""
         family = self._families[_beginning(one)]
         if family.get(one.id) is one:
             del family[one.id]

@@ -61,6 +61,13 @@ def newly_parked(live: Mapping[str, RequestHistory], step: Step) -> list[str]:
     return [n for n in step.parked or () if n in live and live[n].parked_since is None]
 
 
+def begins_now(one: RequestHistory, step: Step) -> bool:
+    """The load of a request begins in this step. A load that begins, ends and fails in one step
+    shows by the error only: after the step the request is not parked."""
+    failed = (step.finished or {}).get(one.id) == "error"
+    return one.parked_since is None and (failed or one.id in (step.parked or ()))
+
+
 def is_new(config: Mapping[str, Any], one: RequestHistory) -> bool:
     """A connector has some tokens of a request that was never parked."""
     return are_made(config) and one.parked_since is None and offered(config, one) > 0
@@ -105,7 +112,8 @@ def has_failed(one: RequestHistory) -> bool:
 
 
 def ends_on_failure(config: Mapping[str, Any], one: RequestHistory) -> bool:
-    """The load of a request fails, or has failed, or would, and it is to end by that (V1-R28)."""
+    """The load that the connector has for a request fails, and the policy ends the request by it,
+    whether or not the load has begun or ended (V1-R28)."""
     if one.load_fails_at is None or one.load_fails_at >= (one.brings or offered(config, one)):
         return False
     return are_made(config) and config.get("kv_load_failure_policy") == "fail"
@@ -124,8 +132,8 @@ def left(one: RequestHistory) -> None:
     aborted, it is not known whether it had been parked in that very step."""
     if one.ended == "aborted" and one.load_steps and one.parked_since is None:
         one.load_left = one.load_steps + 1
-    if is_sent(one) and one.send_steps is not None:
-        one.load_left = one.send_steps + 1
+    if is_sent(one):
+        one.load_left = (one.send_steps or 0) + 1
 
 
 def is_sent(one: RequestHistory) -> bool:

@@ -59,8 +59,8 @@ def _other_kind(history: RunHistory, step: Step) -> str | None:
 
 
 def _begins_again(history: RunHistory, step: Step, one: RequestHistory) -> bool:
-    """A request that was preempted is more than one token behind: where it is one behind, since the
-    rest is found in the cache, either name is right. Of several steps in flight nothing is said."""
+    """A preempted request computes more than its last token again. Where only the last token is
+    left, either name is right. With several steps in flight the rule says nothing."""
     if not one.regenerated or one.emitted > one.regenerated or in_flight.depth(history.config) > 1:
         return False
     hit = history.hit_now(step, one)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from ...model.errors import InputError
 from ...model.scenario import Request
 from ...model.systems import full_config, make_model
-from ..checking.terms import said
+from ..checking.terms import optional_in_effect, with_fixed
 from .generators import generators_of
 from .state import Search, SearchOptions
 
@@ -19,16 +19,14 @@ def configs(search: Search) -> st.SearchStrategy[dict[str, Any]]:
     asked = search.options
     if asked.config is not None:
         return st.just(full_config(asked.system, asked.revision, asked.config))
-    usual = full_config(asked.system, asked.revision, {})
-    # What is absent by default may not go with each other: what is fixed goes before what is drawn.
-    left_out = said(asked.system, asked.revision, asked.fixed)
+    meant = optional_in_effect(asked.system, asked.revision, asked.fixed)
     chosen = {key: st.sampled_from(values) for key, values in asked.choices.items()}
 
     def configured(drawn: dict[str, Any]) -> dict[str, Any]:
-        kept = {key: drawn[key] for key in drawn if key in usual or not left_out}
+        values = with_fixed(asked.system, asked.revision, drawn, asked.fixed)
         try:
-            config = full_config(asked.system, asked.revision, {**kept, **asked.fixed})
-            if left_out:
+            config = full_config(asked.system, asked.revision, values)
+            if meant:
                 _check_smallest(asked, config)
         except InputError as error:  # what is drawn does not go with what is fixed
             search.refused[str(error)] += 1

@@ -58,7 +58,7 @@ def ends(
 def rounded(
     numbers: Numbers, lengths: Lengths, decoding: list[Member], newcomer: Joining, limit: int
 ) -> list[Any]:
-    """Whenever a request ends: those still there, times the widest's blocks, fit the limit."""
+    """At each end: the requests still there times the blocks of the widest are within the limit."""
     facts = []
     for end in ends(numbers, lengths, decoding, newcomer):
         full = (end.widest + 1) * lengths.block

@@ -44,7 +44,7 @@ from .symbols import block_of, capped, clamp, make_numbers, some, unfinished
 
 
 def obligations(block: int | None = None) -> list[Obligation]:
-    """Everything that has to be shown, in the argument's order; without a block size, for any."""
+    """Everything that has to be shown, in order; for any block size if `block` is None."""
     size = block_of(block)
     return [
         Obligation(name, sentence, partial(lemma, size, 0), partial(lemma, size, 1))

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 from msgspec.structs import replace
 
@@ -121,7 +121,7 @@ class ByHand:
         max_tokens: int,
         priority: int = 0,
         shared: int = 0,
-        **loads: int | None,
+        **loads: Any,
     ) -> None:
         """A request comes before the next step; its first `shared` tokens are every request's.
         `loads` are the fields of `Request` that speak of a connector."""
@@ -130,7 +130,7 @@ class ByHand:
             raise NotNow(f"{MAX_REQUESTS} requests have arrived; a run by hand has no more")
         if shared > prompt:
             raise NotNow(f"shared {shared}; valid: 0 to {prompt}, the tokens of the prompt")
-        external = loads.get("external_tokens") or 0
+        external = loads.get("external_tokens", 0)
         if external > prompt:
             raise NotNow(f"load {external}; valid: 0 to {prompt}, the tokens of the prompt")
         name = self._free_name()
@@ -141,7 +141,7 @@ class ByHand:
             prompt=tuple((stream, length) for stream, length in segments if length),
             max_tokens=max_tokens,
             priority=priority,
-            **cast(dict[str, Any], loads),
+            **loads,
         )
         self._do(self.clients._replace(requests=(*self.clients.requests, request)))
         if not bounds_of(self.setup.system).can_run(self.setup.config, prompt, max_tokens):

@@ -3,7 +3,7 @@
 from typing import Any
 
 from ....model.scenario import Request
-from ...console.output import SHOWN_DETAILS, config_line, loads, one_line
+from ...console.output import SHOWN_DETAILS, config_line, load_words, one_line
 from ...console.step_lines import step_line
 from ..base.words import QUEUES, VOLUME, Measure, measures, progress, queues
 from .grid import cells
@@ -99,7 +99,7 @@ def _request(run: ByHand, request: Request) -> dict[str, Any]:
         words += f" ({' + '.join(f'{stream} {length}' for stream, length in request.prompt)})"
     words += f", max_tokens {request.max_tokens}"
     words += f", priority {request.priority}" if request.priority else ""
-    words += loads(request)
+    words += load_words(request)
     reported: dict[str, Any] = {"id": name, "asked": words, "here": coming or name in history.live}
     reported["plans"] = _plans(run, request)
     if refused is not None:

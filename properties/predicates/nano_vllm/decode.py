@@ -37,7 +37,7 @@ def several_decode(history: RunHistory, step: Step) -> bool:
 
 
 def wrong_victim(history: RunHistory, step: Step) -> str | None:
-    """Preempted are the last sequences of the running queue, and blocks were missing (NAN-R19)."""
+    """The preempted sequences are the last of the running queue; blocks were missing (NAN-R19)."""
     gone, before = preempted(history, step), ran_before(history)
     if not gone:
         return None

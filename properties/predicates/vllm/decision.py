@@ -93,14 +93,11 @@ def may_go(history: RunHistory, step: Step) -> list[RequestHistory]:
 
 
 def _is_loaded(history: RunHistory, step: Step, one: RequestHistory) -> bool:
-    """A load is under way, or begins in this step, and may fail in it; where the request is aborted
-    inside, it may."""
+    """A load is under way, or begins in this step; where the request is aborted inside, it may."""
     if not loads.are_made(history.config):
         return False
     may_begin = one.id in history.aborts_inside and loads.is_new(history.config, one)
-    failed = (step.finished or {}).get(one.id) == "error"
-    begins = one.parked_since is None and (one.id in (step.parked or ()) or failed)
-    return may_begin or begins or loads.loading(one)
+    return may_begin or loads.begins_now(one, step) or loads.loading(one)
 
 
 @once

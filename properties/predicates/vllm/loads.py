@@ -218,7 +218,8 @@ def one_joins_after_a_failure(history: RunHistory, step: Step) -> bool:
 
 def joins_after_a_failure(history: RunHistory, step: Step) -> list[RequestHistory]:
     """The requests that start for the first time in this step after a load that has failed in part.
-    From where a preempted one starts again is not V1-R26: what its blocks hold is ALL-R11."""
+    Where a preempted request starts again is no question of V1-R26: ALL-R11 asks what its blocks
+    hold."""
     return [
         one
         for name in step.scheduled
@@ -254,26 +255,20 @@ def outlives_its_failed_load(history: RunHistory, step: Step) -> str | None:
 
 
 def one_fails_now(history: RunHistory, step: Step) -> bool:
-    """The load of a request ends in this step, and has failed, which is to end the request."""
+    """The load of a request ends in this step and has failed, and the policy ends the request."""
     return bool(fail_now(history, step))
 
 
 def fail_now(history: RunHistory, step: Step) -> list[RequestHistory]:
-    """The requests whose load ends in this step, has failed, and is to end them."""
+    """The requests whose load ends in this step and has failed, and which the policy ends."""
     if not in_flight.reports(history.config, history.flights, step):
         return []
-    # One that is loaded at once is not seen as parked where it has ended by that.
-    finished = step.finished or {}
-    at_once = {*(step.parked or ()), *[name for name in finished if finished[name] == "error"]}
     return [
         one
         for one in history.live.values()
         if one.id not in history.aborts_inside
         and loads.ends_on_failure(history.config, one)
-        and (
-            one.load_left == 1
-            or (one.parked_since is None and not one.load_steps and one.id in at_once)
-        )
+        and (one.load_left == 1 or (not one.load_steps and loads.begins_now(one, step)))
     ]
 
 
