@@ -12,6 +12,7 @@ class Configuration(NamedTuple):
 
 
 AHEAD, LOADS = "async_scheduling=true", "kv_connector=true"
+ENDS = "kv_load_failure_policy=fail"
 ALL_OF_IT = (Configuration("any"),)
 CONFIGURATIONS: Mapping[str, tuple[Configuration, ...]] = {
     "vllm": (
@@ -22,6 +23,7 @@ CONFIGURATIONS: Mapping[str, tuple[Configuration, ...]] = {
         Configuration("asynchronous, pipeline of three", (AHEAD, "pipeline_parallel_size=3")),
         Configuration("connector", (LOADS,)),
         Configuration("connector, asynchronous", (LOADS, AHEAD)),
+        Configuration("connector, asynchronous, policy fail", (LOADS, AHEAD, ENDS)),
     ),
 }
 

@@ -206,7 +206,6 @@ KNOWN_BUGS = (
 OUT_OF_SCOPE = {
     "VLL-002": "which drafts the worker gets is not in the protocol",
     "VLL-006": "a wish: the document has no preemption in favour of a waiting request",
-    "VLL-015": "the report does not say what the cause is",
     "VLL-017": "no document pads a request that joins",
     "VLL-024": "the report does not say what crashed",
     "VLL-029": "not confirmed; which of those set aside is first, no document says",

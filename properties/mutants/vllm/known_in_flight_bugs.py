@@ -31,6 +31,18 @@ def no_placeholder(original: Any) -> Any:
     return complete
 
 
+def chunks_promise(original: Any) -> Any:
+    """VLL-015: a chunk that leaves a part of the prompt promises a token. The report has no cause;
+    this is the one that the list of bugs supposes."""
+
+    def ahead(config: VllmConfig, one: Sequence, coming: Any) -> Sequence:
+        if coming is None:
+            return one._replace(promised=one.promised + 1)
+        return original(config, one, coming)  # type: ignore[no-any-return]
+
+    return ahead
+
+
 def behind_the_head(policy: str) -> Any:
     """VLL-011 and, for requests that have priorities, VLL-057: what has landed is only looked at
     after the requests that go before it, and a head without room ends the round."""
@@ -104,6 +116,12 @@ def parked_take_slots(original: Any) -> Any:
 
 KNOWN_BUGS = (
     mutant("a promise too few", "ALL-R01", in_scheduler("complete", no_placeholder), bug="VLL-014"),
+    mutant(
+        "a chunk promises a token",
+        "V1-P01",
+        replaced(in_flight, "_ahead", chunks_promise),
+        bug="VLL-015",
+    ),
     mutant(
         "landed behind a head without room",
         "ALL-R10",
