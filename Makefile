@@ -138,7 +138,7 @@ documents: $(VENV)/installed
 	    --json $(VERDICTS)/$$(basename $$one).json || test $$? -eq 1; done
 	$(BIN)/python tests/bench/documents.py $(VERDICTS)
 
-# An hour of one core, and 5 GB: every release of MATRIX in every configuration, into docs/track-record.md.
+# An hour of two cores, and 5 GB: every release of MATRIX in every configuration, into docs/track-record.md.
 # It goes on where it was stopped; `make clean` forgets it.
 MATRIX ?= vllm sendnn-inference vllm-spyre
 track-record: $(VENV)/installed
