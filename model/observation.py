@@ -18,6 +18,8 @@ class Step(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     `emitted_at`: which token of a request's output the first one is that it emits, from 0.
     `parked`: of those that wait, the ones that hold blocks which are loaded, or were.
+    `encoder_inputs`: segments of its prompt that an encoder computes in this step, by their numbers
+    from 0; `encoder_dropped`: segments whose outputs are kept no longer, by their names.
     Token counts and throughputs are in tokens, `left_pad_blocks`, `free_blocks` and
     `reserved_blocks` in blocks.
     Lists are in queue order and hold the requests after those that finished have left.
@@ -44,6 +46,8 @@ class Step(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     decode_throughput: Count | None = None
     emitted_at: dict[str, Count] | None = None
     parked: Ids | None = None
+    encoder_inputs: dict[str, tuple[Count, ...]] | None = None
+    encoder_dropped: Ids | None = None
 
 
 FIELDS = frozenset(Step.__struct_fields__)

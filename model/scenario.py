@@ -36,7 +36,8 @@ class Request(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     a connector can load, which takes `load_steps` steps beyond the one that parks it; from token
     `load_fails_at` of the prompt on the load fails. `load_deferrals`: so many times the connector
     has no answer yet. `send_steps`: when the request has generated all its tokens, its blocks are
-    sent, which takes so many steps beyond the next one; None: nothing is sent.
+    sent, which takes so many steps beyond the next one; None: nothing is sent. `encoder_inputs`:
+    segments of the prompt, by their numbers from 0, that an encoder computes before the model does.
     """
 
     id: Name
@@ -53,6 +54,7 @@ class Request(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     load_fails_at: Count | None = None
     load_deferrals: StepNumber = 0
     send_steps: StepNumber | None = None
+    encoder_inputs: tuple[Count, ...] = ()
 
     @property
     def prompt_len(self) -> int:
@@ -77,6 +79,8 @@ class Request(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
             asked["accepted"] = list(self.accepted)
         if self.external_tokens:  # nor one that knows nothing of connectors
             asked |= {"external_tokens": self.external_tokens, "load_steps": self.load_steps}
+        if self.encoder_inputs:
+            asked["encoder_inputs"] = list(self.encoder_inputs)
         for key, nothing in TO_CONNECTOR.items():
             if getattr(self, key) != nothing:
                 asked[key] = getattr(self, key)
@@ -112,10 +116,11 @@ def check_requests(requests: tuple[Request, ...]) -> None:
     """Check what the types cannot say.
 
     Raises:
-        InputError: an id given twice, `output_len` beyond `max_tokens`, or `abort_inside`
-            without a step to abort in.
+        InputError: an id given twice, `output_len` beyond `max_tokens`, `abort_inside`
+            without a step to abort in, or encoder inputs that contradict the prompts.
     """
     seen: dict[str, int] = {}
+    _check_encoder_inputs(requests)
     for index, request in enumerate(requests):
         path = f"$.requests[{index}]"
         if request.id in seen:
@@ -132,3 +137,34 @@ def check_requests(requests: tuple[Request, ...]) -> None:
             raise InputError(
                 f"{path}.abort_inside", "true needs abort_at, the step in which to abort"
             )
+
+
+def _check_encoder_inputs(requests: tuple[Request, ...]) -> None:
+    """A segment is an encoder input wherever its name comes up, and always as long: what is kept of
+    it is found by its name."""
+    lengths: dict[str, tuple[int, str]] = {}
+    for index, request in enumerate(requests):
+        path = f"$.requests[{index}].encoder_inputs"
+        for place, number in enumerate(request.encoder_inputs):
+            if number >= len(request.prompt) or number in request.encoder_inputs[:place]:
+                last = len(request.prompt) - 1
+                raise InputError(
+                    f"{path}[{place}]",
+                    f"{number} is no segment of the prompt, or given twice; valid: 0 to {last}, "
+                    "each once",
+                )
+            name, length = request.prompt[number]
+            lengths.setdefault(name, (length, request.id))
+    if not lengths:
+        return
+    for index, request in enumerate(requests):
+        for number, (name, length) in enumerate(request.prompt):
+            if name not in lengths:
+                continue
+            known, first = lengths[name]
+            if number not in request.encoder_inputs or length != known:
+                raise InputError(
+                    f"$.requests[{index}].prompt[{number}]",
+                    f"{name!r} is an encoder input of {known} tokens in request {first!r}; valid: "
+                    "that everywhere, or another name",
+                )

@@ -18,7 +18,8 @@ from .systems import Model, full_config, make_model
 
 Reply = dict[str, Any]
 REQUEST_KEYS = frozenset(
-    {"id", "prompt", "max_tokens", "output_len", "priority", "accepted", *TO_CONNECTOR}
+    {"id", "prompt", "max_tokens", "output_len", "priority", "accepted", "encoder_inputs"}
+    | TO_CONNECTOR.keys()
 )
 
 

@@ -190,6 +190,7 @@ class OpenRequestHistory:
     accepted: tuple[int, ...] = ()
     deferrals = 0  # nor a connector that defers its answer, fails or sends
     load_fails_at = send_steps = None
+    inputs: ClassVar[tuple[()]] = ()
 
     def __init__(self, request: str, candidates: Candidates, arrival: int = 0) -> None:
         self.id = request

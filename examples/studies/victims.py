@@ -10,7 +10,8 @@ from typing import Literal, NamedTuple
 
 from ...model.vllm import kv_cache
 from ...model.vllm.config import VllmConfig
-from ...model.vllm.scheduler import Plan, Victim, by_policy
+from ...model.vllm.plan import Plan
+from ...model.vllm.scheduler import Victim, by_policy
 from ...model.vllm.state import Sequence
 
 # Tokens that a running request would have to compute again if it were preempted now.

@@ -160,9 +160,18 @@ def request_lines(scenario: Scenario) -> list[str]:
             aborted = f", aborted {inside} step {request.abort_at}"
         arrives = f"{_named(request):<9} arrives before step {request.arrival}"
         asked = f"prompt {_prompt(request)}, max_tokens {request.max_tokens}"
-        lines.append(f"{arrives}: {asked}{load_words(request)}{stops}{aborted}")
+        words = encoder_words(request) + load_words(request)
+        lines.append(f"{arrives}: {asked}{words}{stops}{aborted}")
     more = len(scenario.requests) - SHOWN_REQUESTS
     return lines + ([f"and {more} more requests"] if more > 0 else [])
+
+
+def encoder_words(request: Request) -> str:
+    """What an encoder computes of a request, to follow other words; empty for nothing."""
+    if not request.encoder_inputs:
+        return ""
+    names = [request.prompt[number][0] for number in request.encoder_inputs]
+    return f", encoder inputs {' + '.join(names)}"
 
 
 def load_words(request: Request) -> str:

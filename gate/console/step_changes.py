@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 from ...model.observation import Step
 
 # Beside the tkv, what is shown when it changes; events even where they are the same.
-EVENTS = ("preempted", "finished")
+EVENTS = ("encoder_inputs", "encoder_dropped", "preempted", "finished")
 FIELDS = ("left_pad_blocks", "waiting", "parked", "prefilling", "paused", *EVENTS)
 
 

@@ -102,5 +102,9 @@ def _plain(value: object) -> str:
     if isinstance(value, tuple):
         return f"[{' '.join(value)}]"
     if isinstance(value, dict):
-        return "{" + ", ".join(f"{key} {item}" for key, item in value.items()) + "}"
+        return "{" + ", ".join(f"{key} {_item(item)}" for key, item in value.items()) + "}"
     return str(value)
+
+
+def _item(value: object) -> str:
+    return "+".join(map(str, value)) if isinstance(value, tuple) else str(value)

@@ -39,7 +39,7 @@ CONDITIONS = {
 }
 VLLM_CONDITIONS = {"ALL-R10": "gets_on"}
 MAX_ROWS = 2_000
-UNSAYABLE = ("num_speculative_tokens", "num_lookahead_tokens")
+UNSAYABLE = ("num_speculative_tokens", "num_lookahead_tokens", "encoder_cache_size")
 
 
 class Table(NamedTuple):

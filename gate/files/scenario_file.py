@@ -3,7 +3,7 @@
 import hashlib
 import json
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +45,7 @@ def scenario_of(data: Any, path: str) -> Scenario:
         check_requests(scenario.requests)
         revision = resolve_revision(scenario.system, scenario.revision)
         config = full_config(scenario.system, revision, scenario.config)
+        _check_encoder(scenario, config)
         _check_expectation(scenario)
     except msgspec.ValidationError as error:
         raise FileError(f"{path}: {located(error, data)}") from None
@@ -138,6 +139,17 @@ def _finite(number: str) -> float:
     return value
 
 
+def _check_encoder(scenario: Scenario, config: Mapping[str, Any]) -> None:
+    """Raise InputError for encoder inputs where the configuration has no encoder."""
+    for index, request in enumerate(scenario.requests):
+        if request.encoder_inputs and not config.get("max_num_encoder_input_tokens"):
+            raise InputError(
+                f"$.requests[{index}].encoder_inputs",
+                f"{list(request.encoder_inputs)} without an encoder; valid: none, or a "
+                "configuration of vllm with max_num_encoder_input_tokens and encoder_cache_size",
+            )
+
+
 def _check_expectation(scenario: Scenario) -> None:
     if scenario.expect is None:
         return
@@ -188,7 +200,7 @@ def _shown(value: Any) -> str:
 def _plain_request(request: dict[str, Any]) -> dict[str, Any]:
     """The request without what the format's defaults say anyway."""
     defaults: dict[str, Any] = {"abort_at": None, "abort_inside": False, "priority": 0}
-    defaults |= {"accepted": (), **TO_CONNECTOR}
+    defaults |= {"accepted": (), "encoder_inputs": (), **TO_CONNECTOR}
     plain = {k: v for k, v in request.items() if defaults.get(k, ...) != v}
     if plain.get("output_len") in (None, plain["max_tokens"]):
         plain.pop("output_len", None)

@@ -25,6 +25,7 @@ SEEDS = 12  # some faults show only where several choices meet: one seed in thre
 WITNESS_SEEDS = 4
 SECONDS = 60.0  # for the explorer and one mutant
 NO_DRAFTS = "no scope of it has speculative decoding"
+NO_ENCODER = "no scope of it has an encoder"
 # Mutants that an engine does not kill, and why.
 BEYOND: dict[str, dict[str, str]] = {
     "explorer": {
@@ -41,6 +42,13 @@ BEYOND: dict[str, dict[str, str]] = {
         "wrong drafts stay": NO_DRAFTS,
         "drafts on their way count as its last tokens": NO_DRAFTS,
         "no room for the lookahead": NO_DRAFTS,
+        "a victim's inputs count": NO_ENCODER,
+        "a hit has its output": NO_ENCODER,
+        "encoder budget of each": NO_ENCODER,
+        "outputs are kept for ever": NO_ENCODER,
+        "encoded again": NO_ENCODER,
+        "stops at each input": NO_ENCODER,
+        "nothing to encode is no admission": NO_ENCODER,
         "sent and free": "no scope of it sends blocks",
         "failures ignored": "no load of its scopes fails",
         "failures end none": "no load of its scopes fails",

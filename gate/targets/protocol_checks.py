@@ -88,6 +88,16 @@ TO_CONNECTOR = {
 }
 
 
+class EncoderInput(NamedTuple):
+    """A segment of a prompt that an encoder computes: its number and name, the token at which it
+    starts, and its tokens."""
+
+    number: int
+    stream: str
+    start: int
+    length: int
+
+
 class CheckedRequest(NamedTuple):
     """A request as a client makes it; `prompt` are its tokens."""
 
@@ -100,6 +110,7 @@ class CheckedRequest(NamedTuple):
     load_fails_at: int | None = None
     load_deferrals: int = 0
     send_steps: int | None = None
+    inputs: tuple[EncoderInput, ...] = ()
 
 
 def read_request(request: Mapping[str, Any]) -> CheckedRequest:
@@ -132,4 +143,22 @@ def read_request(request: Mapping[str, Any]) -> CheckedRequest:
         )
     prompt = [token for stream, length in segments for token in stream_tokens(stream, length)]
     output = Output(name, output_len, output_len < max_tokens, tuple(accepted))
-    return CheckedRequest(prompt, max_tokens, priority, output, *loads)
+    inputs = _encoder_inputs(name, segments, request.get("encoder_inputs", []))
+    return CheckedRequest(prompt, max_tokens, priority, output, *loads)._replace(inputs=inputs)
+
+
+def _encoder_inputs(
+    name: str, segments: list[tuple[str, int]], numbers: Any
+) -> tuple[EncoderInput, ...]:
+    last = len(segments) - 1
+    if not isinstance(numbers, list) or not all(
+        type(number) is int and 0 <= number <= last for number in numbers
+    ):
+        raise ProtocolError(
+            f"request {name!r}: encoder_inputs is {numbers!r}; valid is a list of segments of the "
+            f"prompt, by their numbers from 0 to {last}"
+        )
+    starts = [sum(length for _, length in segments[:number]) for number in range(len(segments))]
+    return tuple(
+        [EncoderInput(n, segments[n][0], starts[n], segments[n][1]) for n in sorted(numbers)]
+    )

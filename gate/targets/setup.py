@@ -64,6 +64,7 @@ VLLM = Setup(
         {"pipeline_parallel_size": 2},
         {"kv_connector": True},
         {"kv_load_failure_policy": "fail", "kv_connector": True},
+        {"max_num_encoder_input_tokens": 4, "encoder_cache_size": 4},
     ),
     chunk_key="max_num_batched_tokens",
 )

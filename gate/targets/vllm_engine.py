@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING or __package__:
+    from . import vllm_encoder
     from .protocol_checks import CheckedRequest, RefusedError, refuse
     from .streams import Output
     from .vllm_door import taken_in
@@ -20,6 +21,7 @@ if TYPE_CHECKING or __package__:
     from .vllm_release import Release, configure
     from .vllm_view import SchedulerView
 else:
+    import vllm_encoder
     from protocol_checks import CheckedRequest, RefusedError, refuse
     from streams import Output
     from vllm_door import taken_in
@@ -39,10 +41,12 @@ class Engine(SchedulerView):
     """A fresh scheduler of the release for one configuration."""
 
     def __init__(self, release: Release, config: Mapping[str, Any]) -> None:
+        vllm_encoder.check(config)
         vllm_config = configure(release, config)
         self.usable_blocks = config["num_blocks"] or plenty_of_blocks(config)
         pool = (config["block_size"], self.usable_blocks)
         super().__init__(_scheduler(class_for(release, config), vllm_config, *pool), config)
+        vllm_encoder.equip(self.scheduler, config)
         self.release = release
         self.drafts = Drafts(config)
         self._hasher = block_hasher(vllm_config)
@@ -61,6 +65,9 @@ class Engine(SchedulerView):
             raise RefusedError(f"a live request has the id {name!r} already")
         arrival = float(self._arrivals + 1)
         request = taken_in(self.release, self.config["max_model_len"], asked, arrival)
+        if asked.inputs:
+            request.mm_features = vllm_encoder.features(self.config, asked)
+            self.encoded[name] = tuple(one.number for one in asked.inputs)
         self._check_unbounded(len(asked.prompt) + asked.max_tokens)
         self._arrivals += 1
         own = self._request_class.from_engine_core_request(request, self._hasher)

@@ -3,9 +3,11 @@
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING or __package__:
+    from . import vllm_encoder
     from .release_adapter import ids, outputs
     from .vllm_view import SchedulerView
 else:
+    import vllm_encoder
     from release_adapter import ids, outputs
     from vllm_view import SchedulerView
 
@@ -27,6 +29,8 @@ def observed_fields(engine: SchedulerView) -> list[str]:
         fields.append("emitted_at")
     if engine.config.get("kv_connector"):
         fields.append("parked")
+    if engine.config.get(vllm_encoder.BUDGET):
+        fields += ["encoder_inputs", "encoder_dropped"]
     return fields
 
 
@@ -36,6 +40,7 @@ class Decided(NamedTuple):
     kind: str
     scheduled: dict[str, int]
     preempted: list[str]
+    encoder: dict[str, Any]
 
 
 def look_before(engine: SchedulerView) -> dict[str, int]:
@@ -60,7 +65,8 @@ def look_at(engine: SchedulerView, before: dict[str, int], decision: Any) -> Dec
     ]
     # A request that joins has computed nothing yet: what it starts with was found in the cache.
     engine.hits |= {name: start[name] for name in scheduled if name not in before}
-    return Decided(kind_of(decodes), scheduled, preempted)
+    encoder = vllm_encoder.seen(decision, engine.encoded)
+    return Decided(kind_of(decodes), scheduled, preempted, encoder)
 
 
 def decodes_at(engine: SchedulerView, name: str, computed: int) -> bool:
@@ -118,6 +124,8 @@ def observe(
         seen["free_blocks"] = engine.free_blocks()
     if engine.flights.most > 1:
         seen["emitted_at"] = {name: first[name] for name in seen["emitted"]}
+    if engine.config.get(vllm_encoder.BUDGET):
+        seen |= decided.encoder
     if engine.config.get("kv_connector"):
         seen["parked"] = [name for name in seen["waiting"] if name in seen["blocks"]]
     return seen

@@ -15,19 +15,24 @@ if TYPE_CHECKING or __package__:
     from .protocol_checks import RefusedError, refuse
     from .vllm_drafts import KEYS as DRAFT_KEYS
     from .vllm_drafts import drafter, speculative_config
+    from .vllm_encoder import KEYS as ENCODER_KEYS
     from .vllm_offline import engine_config, prepare_environment, version_of
 else:
     import scheduler_class
     from protocol_checks import RefusedError, refuse
     from vllm_drafts import KEYS as DRAFT_KEYS
     from vllm_drafts import drafter, speculative_config
+    from vllm_encoder import KEYS as ENCODER_KEYS
     from vllm_offline import engine_config, prepare_environment, version_of
 
 # What vLLM calls a key of the scenario format where it has another name for it.
 VLLM_NAMES = {"policy": "scheduling_policy", "reserve_full_isl": "scheduler_reserve_full_isl"}
 # The pool is not an option: it is given to the scheduler, as the engine core gives it.
-# Two keys describe the drafter, which is one option of vLLM, and one the connector.
-NOT_OPTIONS = frozenset({"num_blocks", *DRAFT_KEYS, "kv_connector", "kv_load_failure_policy"})
+# Two keys describe the drafter, which is one option of vLLM, and two the connector. What an encoder
+# has, vLLM works out of a model.
+NOT_OPTIONS = frozenset(
+    {"num_blocks", *DRAFT_KEYS, "kv_connector", "kv_load_failure_policy", *ENCODER_KEYS}
+)
 # Options of vLLM's scheduler whose defaults do not depend on the hardware.
 OPTIONS = (
     *("policy", "watermark", "reserve_full_isl", "enable_chunked_prefill"),

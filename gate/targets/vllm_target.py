@@ -14,6 +14,7 @@ if TYPE_CHECKING or __package__:
     from .jsonl import serve
     from .release_adapter import Hosted, HostedTarget
     from .vllm_drafts import KEYS as DRAFT_KEYS
+    from .vllm_encoder import KEYS as ENCODER_KEYS
     from .vllm_engine import Engine
     from .vllm_in_flight import KEYS as IN_FLIGHT_KEYS
     from .vllm_observation import look_at, look_before, observe, observed_fields
@@ -25,6 +26,7 @@ else:
     from jsonl import serve
     from release_adapter import Hosted, HostedTarget
     from vllm_drafts import KEYS as DRAFT_KEYS
+    from vllm_encoder import KEYS as ENCODER_KEYS
     from vllm_engine import Engine
     from vllm_in_flight import KEYS as IN_FLIGHT_KEYS
     from vllm_observation import look_at, look_before, observe, observed_fields
@@ -49,10 +51,13 @@ KEYS = {
     "pipeline_parallel_size": protocol_checks.POSITIVE,
     "kv_connector": protocol_checks.FLAG,
     "kv_load_failure_policy": protocol_checks.one_of("recompute", "fail"),
+    "max_num_encoder_input_tokens": protocol_checks.COUNT,
+    "encoder_cache_size": protocol_checks.COUNT,
 }
 
 
-MAY_MISS = (*DRAFT_KEYS, *IN_FLIGHT_KEYS, "kv_connector", "kv_load_failure_policy")
+LOAD_KEYS = ("kv_connector", "kv_load_failure_policy")
+MAY_MISS = (*DRAFT_KEYS, *IN_FLIGHT_KEYS, *LOAD_KEYS, *ENCODER_KEYS)
 
 
 class VllmTarget(HostedTarget):

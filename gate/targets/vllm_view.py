@@ -19,6 +19,7 @@ class SchedulerView:
         self.config = config
         self.flights = Flights(depth(config))
         self.hits: dict[str, int] = {}  # tokens that a request found cached when last admitted
+        self.encoded: dict[str, tuple[int, ...]] = {}  # segments of a prompt for an encoder
         self._held: dict[str, list[int]] = {}  # blocks by request, when last looked at
 
     @property

@@ -59,7 +59,7 @@ ERRORS = {
     "stop": ("crashed",),
 }
 ADDED_KEYS = (
-    *("id", "prompt", "max_tokens", "output_len", "priority", "accepted"),
+    *("id", "prompt", "max_tokens", "output_len", "priority", "accepted", "encoder_inputs"),
     *TO_CONNECTOR,
 )
 

@@ -22,6 +22,8 @@ SAYING_NOTHING = {
     "pipeline_parallel_size": 1,
     "kv_connector": False,
     "kv_load_failure_policy": "recompute",
+    "max_num_encoder_input_tokens": 0,
+    "encoder_cache_size": 0,
 }
 
 
@@ -34,8 +36,10 @@ class VllmConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     `async_scheduling` a step is decided while the one before it is computed; of a pipeline each
     stage computes a decision. With a `kv_connector` requests may be parked while what it has of
     their keys and values is loaded; where that fails, `kv_load_failure_policy` says whether they
-    compute it themselves or end (V1-R28). Where they say nothing, these last keys are absent: a
-    target that knows nothing of them is not asked.
+    compute it themselves or end (V1-R28). An encoder computes
+    `max_num_encoder_input_tokens` in a step, and what it gives is kept, `encoder_cache_size` tokens
+    at most. Where they say nothing, these last keys are absent: a target that knows nothing of them
+    is not asked.
     """
 
     block_size: Positive = 16
@@ -55,6 +59,8 @@ class VllmConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     pipeline_parallel_size: Positive | UnsetType = UNSET
     kv_connector: bool | UnsetType = UNSET
     kv_load_failure_policy: Literal["recompute", "fail"] | UnsetType = UNSET
+    max_num_encoder_input_tokens: Count | UnsetType = UNSET
+    encoder_cache_size: Count | UnsetType = UNSET
 
     @property
     def loads(self) -> bool:
@@ -65,6 +71,26 @@ class VllmConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     def ends_on_failed_loads(self) -> bool:
         """A request whose load has failed is not computed: it ends."""
         return self.kv_load_failure_policy == "fail"
+
+    @property
+    def encodes(self) -> bool:
+        """Parts of prompts may come from an encoder."""
+        return self.encoder_budget > 0
+
+    @property
+    def encoder_budget(self) -> int:
+        """Tokens of inputs that an encoder computes in a step."""
+        return self.max_num_encoder_input_tokens or 0
+
+    @property
+    def encoder_room(self) -> int:
+        """Tokens of encoder outputs that are kept."""
+        return self.encoder_cache_size or 0
+
+    @property
+    def longest_input(self) -> int:
+        """Tokens of the longest input that an encoder can compute."""
+        return min(self.encoder_budget, self.encoder_room)
 
     @property
     def decides_ahead(self) -> bool:
@@ -119,6 +145,7 @@ def read_config(values: Mapping[str, Any], revision: str) -> VllmConfig:
         )
     _check_speculation(config)
     _check_in_flight(config)
+    _check_encoder(config)
     return config
 
 
@@ -141,6 +168,25 @@ def _check_in_flight(config: VllmConfig) -> None:
             f"{config.lookahead} with async_scheduling: vLLM decides ahead only with a drafter "
             "that has keys and values of its own (EAGLE); "
             f"valid: {config.drafts}, or async_scheduling false",
+        )
+
+
+def _check_encoder(config: VllmConfig) -> None:
+    """Raise InputError for half of an encoder, and for a combination that is not modelled."""
+    if bool(config.encoder_budget) != bool(config.encoder_room):
+        one, other = "encoder_cache_size", "max_num_encoder_input_tokens"
+        if config.encoder_room:
+            one, other = other, one
+        raise InputError(
+            f"$.config.{one}",
+            f"0 with {other} {getattr(config, other)}: an encoder needs both; valid: at least 1, "
+            f"or no {other}",
+        )
+    if config.encoder_budget and config.lookahead:
+        raise InputError(
+            "$.config.num_lookahead_tokens",
+            f"{config.lookahead} with an encoder is not modelled: such a drafter reads a token "
+            "ahead; valid: 0, or no encoder_cache_size",
         )
 
 

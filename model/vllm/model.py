@@ -8,7 +8,7 @@ from ..pool import blocks_for
 from ..reference_model import ReferenceModel
 from ..scenario import Request
 from ..systems import Reference
-from . import scheduler, speculation
+from . import encoder, scheduler, speculation
 from .config import VllmConfig, read_config
 from .state import Sequence, State
 
@@ -41,6 +41,8 @@ class VllmModel(ReferenceModel[State]):
             "free_blocks": self.config.num_blocks is not None,
             "emitted_at": self.config.depth > 1,
             "parked": self.config.loads,
+            "encoder_inputs": self.config.encodes,
+            "encoder_dropped": self.config.encodes,
         }
 
     def refusal(self, request: Request) -> str | None:
@@ -64,12 +66,20 @@ class VllmModel(ReferenceModel[State]):
                 f"{sentence} is beyond max_num_batched_tokens ({config.max_num_batched_tokens}), "
                 "and prompts are not chunked"
             )
+        longest_input = max((request.prompt[n][1] for n in request.encoder_inputs), default=0)
+        if longest_input > config.longest_input:
+            return (
+                f"an encoder input of {longest_input} tokens is beyond "
+                f"max_num_encoder_input_tokens ({config.encoder_budget}) "
+                f"or encoder_cache_size ({config.encoder_room})"
+            )
         return None
 
     def arrive(self, state: State, request: Request) -> State:
         """The request joins the waiting queue."""
         accepted = request.accepted if self.config.drafts else ()
-        newcomer = Sequence.of(request, priority=request.priority, accepted=accepted)
+        inputs = encoder.inputs_of(request.prompt, request.encoder_inputs)
+        newcomer = Sequence.of(request, priority=request.priority, accepted=accepted, inputs=inputs)
         if self.config.loads:
             newcomer = newcomer._replace(
                 external=min(request.external_tokens, request.prompt_len),

@@ -6,37 +6,15 @@ pure: a state goes in, a state and what can be observed of the step come out.
 """
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 from ..members import find, without
 from ..pool import Pool, free_blocks
-from . import connector, in_flight, kv_cache, queue, speculation
+from . import connector, encoder, in_flight, kv_cache, queue, speculation
 from .config import VllmConfig
+from .encoder import EncoderPlan, Fit
+from .plan import Plan, kind_of
 from .state import Flight, Sequence, State
-
-
-class Plan(NamedTuple):
-    """A step half decided: what is left of the budget (tokens), and what runs so far.
-
-    `scheduled` are the tokens of each request, in the order of their scheduling; `in_flight` what
-    was decided before and is computed still; `parked` requests hold blocks and do not run.
-    """
-
-    running: tuple[Sequence, ...]
-    waiting: tuple[Sequence, ...]
-    pool: Pool
-    budget: int
-    scheduled: dict[str, int]
-    preempted: tuple[str, ...] = ()
-    in_flight: tuple[Flight, ...] = ()
-    parked: tuple[Sequence, ...] = ()
-    leaving: tuple[Sequence, ...] = ()
-
-    @property
-    def holders(self) -> tuple[Sequence, ...]:
-        """The requests that may hold blocks."""
-        return (*self.running, *self.parked, *self.leaving)
-
 
 # Picks the request that is preempted among the running requests of a plan.
 Victim = Callable[[VllmConfig, Plan], Sequence]
@@ -65,6 +43,7 @@ def abort(config: VllmConfig, state: State, request_id: str) -> State:
         running=without(state.running, request_id),
         parked=without(state.parked, request_id),
         aborted=(*state.aborted, request_id),
+        outputs=encoder.let_go(state.outputs, found, state.running),
     )
     return connector.free(config, state, found)
 
@@ -77,6 +56,8 @@ def schedule(config: VllmConfig, state: State, pick: Victim = by_policy) -> Plan
         *(state.running, state.waiting, state.pool, budget, {}, ()),
         *(state.in_flight, state.parked, state.leaving),
     )
+    if config.encodes:
+        plan = plan._replace(encoder=EncoderPlan(config.encoder_budget, state.outputs))
     plan = advance_running(config, plan, pick)
     # A request that has just lost its blocks would only come back to lose them again (V1-R16).
     if not plan.preempted:
@@ -93,7 +74,14 @@ def advance_running(config: VllmConfig, plan: Plan, pick: Victim = by_policy) ->
         if in_flight.passed_over(config, one):
             place += 1
             continue
-        tokens = clamp(config, speculation.wanted(config, one), plan.budget)
+        tokens, fit = clamp(config, speculation.wanted(config, one), plan.budget), None
+        if one.inputs:
+            fit = encoder.fit(config, plan.encoder, one, one.computed, tokens, plan.running)
+            tokens, one = fit.tokens, fit.one
+            plan = plan._replace(encoder=fit.plan, running=_put(plan.running, place, one))
+        if not tokens:  # V1-R33
+            place += 1
+            continue
         grown = kv_cache.grow(config, plan.pool, one, tokens)
         while grown is None:
             victim = pick(config, plan)
@@ -105,7 +93,7 @@ def advance_running(config: VllmConfig, plan: Plan, pick: Victim = by_policy) ->
             if victim is one:
                 return plan
             grown = kv_cache.grow(config, plan.pool, one, tokens)
-        plan = scheduled(plan, place, *grown, tokens)
+        plan = scheduled(plan, place, *grown, tokens, fit)
         place += 1
     return plan
 
@@ -137,14 +125,21 @@ def admit_waiting(config: VllmConfig, plan: Plan) -> Plan:
         uncomputed = one.num_uncomputed_tokens - len(hit) * config.block_size
         if not config.enable_chunked_prefill and capped(config, uncomputed) > plan.budget:
             return plan
-        tokens = clamp(config, uncomputed, plan.budget)
+        tokens, fit = clamp(config, uncomputed, plan.budget), None
+        if one.inputs:
+            start = one.num_tokens - uncomputed
+            fit = encoder.fit(config, plan.encoder, one, start, tokens, plan.running)
+            if not fit.tokens:
+                continue  # V1-R33
+            tokens, one = fit.tokens, fit.one
+            plan = plan._replace(encoder=fit.plan)
         admit = connector.admit if one.blocks else kv_cache.admit
         admitted = admit(config, plan.pool, one, hit, tokens, bool(plan.running))
         if admitted is None:
-            return plan
+            return plan._replace(encoder=encoder.refused(plan.encoder, one, plan.running))
         waiting, others = without(plan.waiting, one.id), without(plan.parked, one.id)
         plan = plan._replace(running=(*plan.running, one), waiting=waiting, parked=others)
-        plan = scheduled(plan, len(plan.running) - 1, *admitted, tokens)
+        plan = scheduled(plan, len(plan.running) - 1, *admitted, tokens, fit)
     return plan
 
 
@@ -181,21 +176,31 @@ def capped(config: VllmConfig, uncomputed: int) -> int:
     return min(uncomputed, config.long_prefill_token_threshold or uncomputed)
 
 
-def scheduled(plan: Plan, place: int, one: Sequence, pool: Pool, tokens: int) -> Plan:
-    """The plan in which the request at this place of the running ones computes `tokens`."""
+def scheduled(
+    plan: Plan, place: int, one: Sequence, pool: Pool, tokens: int, fit: Fit | None = None
+) -> Plan:
+    """The plan in which the request at this place of the running ones computes `tokens`, and an
+    encoder what belongs to them."""
+    if fit is not None:
+        one, computes = encoder.scheduled(fit, plan.encoder, one)
+        plan = plan._replace(encoder=computes)
     return plan._replace(
-        running=(*plan.running[:place], one, *plan.running[place + 1 :]),
+        running=_put(plan.running, place, one),
         pool=pool,
         budget=plan.budget - tokens,
         scheduled={**plan.scheduled, one.id: tokens},
     )
 
 
+def _put(running: tuple[Sequence, ...], place: int, one: Sequence) -> tuple[Sequence, ...]:
+    return (*running[:place], one, *running[place + 1 :])
+
+
 def preempt(config: VllmConfig, plan: Plan, victim: Sequence) -> Plan:
     """The plan without the victim, which gives back its blocks and its share of the budget, is
     counted (V1CP-R29), waits (V1-I1), and starts from nothing when it is admitted again (V1-I5,
     V1CP-R16)."""
-    lost = victim.rewound()._replace(drafted=0, promised=0, hoped=0, aside=False)
+    lost = victim.rewound()._replace(drafted=0, promised=0, hoped=0, aside=False, needs=())
     left = dict(plan.scheduled)
     returned = left.pop(victim.id, 0)
     return Plan(
@@ -206,6 +211,7 @@ def preempt(config: VllmConfig, plan: Plan, victim: Sequence) -> Plan:
         left,
         (*plan.preempted, victim.id),
         *(plan.in_flight, plan.parked, plan.leaving),
+        encoder.taken_back(plan.encoder, victim, plan.running) if victim.inputs else plan.encoder,
     )
 
 
@@ -219,6 +225,8 @@ def complete(
     state = state._replace(aborted=())
     known = {}
     for request_id, coming in flight.items():
+        if config.encodes:
+            state = encoder.passed(config, state, request_id)
         one = find(state.running, request_id) or find(state.waiting, request_id)
         if one is None or coming is None:
             continue
@@ -233,7 +241,9 @@ def complete(
         if emitted[one.id] == left:
             finished[one.id] = "eos" if one.output_len < one.max_tokens else "length"
             state = state._replace(
-                running=without(state.running, one.id), waiting=without(state.waiting, one.id)
+                running=without(state.running, one.id),
+                waiting=without(state.waiting, one.id),
+                outputs=encoder.let_go(state.outputs, one, state.running),
             )
             state = connector.sent(config, state, one)
     running = tuple([known.get(one.id, one) for one in state.running])
@@ -271,6 +281,7 @@ def carry_out(
         pool=plan.pool,
         parked=plan.parked,
         leaving=plan.leaving,
+        outputs=plan.encoder.outputs,
     )
     flight = in_flight.tokens_on_their_way(state.running, plan.scheduled)
     state = in_flight.set_off(config, state, flight)
@@ -290,16 +301,6 @@ def carry_out(
     if config.depth > 1:
         seen["emitted_at"] = {name: places[name] for name in emitted if name in places}
     return state, seen
-
-
-def kind_of(plan: Plan) -> str:
-    """Whether requests that compute decode, prefill, or some the one and some the other."""
-    decodes = {one.decodes for one in plan.running if one.id in plan.scheduled}
-    if not decodes:
-        return "idle"
-    if len(decodes) == 2:
-        return "mixed"
-    return "decode" if True in decodes else "prefill"
 
 
 def observe(
@@ -327,6 +328,8 @@ def observe(
     }
     if config.enable_prefix_caching:
         seen["prefix_hit"] = {one.id: one.prefix_hit for one in holders}
+    if config.encodes:
+        seen |= encoder.seen(plan.encoder, plan.running)
     if config.loads:
         seen["parked"] = [one.id for one in state.parked if one.blocks]
     if config.num_blocks is not None:

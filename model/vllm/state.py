@@ -4,8 +4,9 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from .. import sequence
-from ..pool import Pool
+from ..pool import Content, Pool
 from ..record import Record
+from ..scenario import Segment
 
 
 class Coming(NamedTuple):
@@ -14,6 +15,15 @@ class Coming(NamedTuple):
 
     place: int
     drafts: int = 0
+
+
+class Input(NamedTuple):
+    """A segment of a prompt that an encoder computes first: the token at which it starts, and its
+    place among the segments."""
+
+    segment: Segment
+    start: int
+    place: int
 
 
 # A decision on its way: by request what comes of it, None where no token does.
@@ -33,7 +43,8 @@ class Sequence(sequence.Sequence, frozen=True):
     left; `was_loaded` once, it is not loaded again. Its load fails from token `fails_at` on:
     it `arrives` with so many computed. The connector has no answer yet for so many `deferrals`.
     It has left, and `written_by` so many decisions that are on their way it keeps its blocks; where
-    they are sent, for `send_steps` beyond the next step.
+    they are sent, for `send_steps` beyond the next step. An encoder computes its `inputs`; what it
+    gave for those in `needs` is kept for this request.
     """
 
     priority: int = 0
@@ -53,6 +64,8 @@ class Sequence(sequence.Sequence, frozen=True):
     deferrals: int = 0
     send_steps: int | None = None
     written_by: int = 0
+    inputs: tuple[Input, ...] = ()
+    needs: tuple[int, ...] = ()
 
     @property
     def num_uncomputed_tokens(self) -> int:
@@ -69,7 +82,7 @@ class State(Record, frozen=True):
     """Queues in order. `arrived` counts the requests so far; `aborted` waits to be reported.
     `in_flight` are decisions that are computed still, the oldest first. `parked` requests wait, and
     hold blocks that are loaded; those `leaving` have ended while a load, or a decision on its way,
-    wrote their blocks."""
+    wrote their blocks. `outputs` of the encoder are kept, in the order of their last use."""
 
     waiting: tuple[Sequence, ...] = ()
     running: tuple[Sequence, ...] = ()
@@ -79,6 +92,7 @@ class State(Record, frozen=True):
     in_flight: tuple[Flight, ...] = ()
     parked: tuple[Sequence, ...] = ()
     leaving: tuple[Sequence, ...] = ()
+    outputs: Content = ()
 
     @property
     def holders(self) -> tuple[Sequence, ...]:

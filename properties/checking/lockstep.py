@@ -29,6 +29,8 @@ COMPARED = (
     "decode_throughput",
     "emitted_at",
     "parked",
+    "encoder_inputs",
+    "encoder_dropped",
 )
 # Their values are names of blocks.
 NAMED = frozenset({"blocks", "slot_blocks"})

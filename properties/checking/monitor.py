@@ -7,6 +7,7 @@ from typing import Any
 from ...model.observation import Step
 from ...model.scenario import Request
 from ...spec.catalogue import Rule
+from ..history import encoder
 from ..history.bounds import bounds_of
 from ..history.hits import caches
 from ..history.run_history import RunHistory
@@ -65,7 +66,10 @@ class Monitor:
         """A request can run, and no other is there whose load could be a reason."""
         can_run = bounds_of(self.history.system).can_run
         asked = AT_THE_DOOR in self._rules and not self.history.live
-        return asked and can_run(self.history.config, request.prompt_len, request.max_tokens)
+        config = self.history.config
+        if not asked or encoder.beyond(config, encoder.inputs_of(request)):
+            return False
+        return can_run(config, request.prompt_len, request.max_tokens)
 
     def abort(self, request_id: str, inside: bool) -> None:
         """The target took an abort."""

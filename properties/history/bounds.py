@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from ...spec.systems import part
-from . import door, in_flight, loads
+from . import door, encoder, in_flight, loads
 from .door import CanRun, Limits
 from .request_history import RequestHistory
 
@@ -62,7 +62,9 @@ def vllm_alone(config: Config, one: RequestHistory) -> int:
         config["max_num_batched_tokens"],
         config["long_prefill_token_threshold"] or config["max_num_batched_tokens"],
     )
-    steps = int(-(-(one.prompt + one.max_tokens) // chunk) + one.max_tokens)
+    # A chunk ends before an input that has no room in a step, and begins anew.
+    chunks = -(-(one.prompt + one.max_tokens) // chunk) + 2 * len(one.inputs)
+    steps = int(chunks + one.max_tokens)
     return steps * in_flight.depth(config) + one.deferrals
 
 
@@ -71,9 +73,11 @@ def vllm_waits(
 ) -> int | None:
     """First come, first served: until all requests that came before have ended. By priority,
     others may overtake for ever; with more than two steps in flight those that were preempted
-    before may; with a connector all others, while it is loaded."""
+    before may; with a connector all others, while it is loaded; and while an encoder has no room
+    for it, those that need none."""
     depth = in_flight.depth(config)
-    if config["policy"] == "priority" or depth > 2 or loads.are_made(config):
+    overtaken = loads.are_made(config) or encoder.encodes(config)
+    if config["policy"] == "priority" or depth > 2 or overtaken:
         return None
     return sum(vllm_alone(config, one) for one in started) + (len(started) + 2) * depth
 

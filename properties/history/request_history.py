@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from ...model.scenario import Request, Segment
+from .encoder import Input, inputs_of
 
 
 @dataclass(slots=True)
@@ -24,7 +25,8 @@ class RequestHistory:
     to come; it `brings` so many tokens, until they are counted as computed; from token
     `load_fails_at` on it fails, and so many `deferrals` it may be put off. With
     `send_steps` its blocks are sent when it has ended, and `load_left` counts for that. `blocks`
-    are those that it was seen to hold last, where loads and decisions meet.
+    are those that it was seen to hold last, where loads and decisions meet. An encoder computes its
+    `inputs`.
     """
 
     id: str
@@ -61,6 +63,7 @@ class RequestHistory:
     send_steps: int | None = None
     external: int = 0
     brings: int = 0
+    inputs: tuple[Input, ...] = ()
 
     @classmethod
     def of(cls, request: Request, arrival: int, open_ended: bool) -> "RequestHistory":
@@ -80,6 +83,7 @@ class RequestHistory:
             deferrals=request.load_deferrals,
             send_steps=request.send_steps,
             external=min(request.external_tokens, request.prompt_len),
+            inputs=inputs_of(request) if request.encoder_inputs else (),
         )
 
     @property
@@ -150,4 +154,5 @@ class RequestHistory:
             self.send_steps,
             self.external,
             self.brings,
+            self.inputs,
         )

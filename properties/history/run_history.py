@@ -6,7 +6,7 @@ from typing import Any
 
 from ...model.observation import Step
 from ...model.scenario import Request
-from . import hits, in_flight, loads, not_shown, speculation
+from . import encoder, hits, in_flight, loads, not_shown, speculation
 from .bounds import bounds_of
 from .content import in_common
 from .ended import Ended
@@ -40,6 +40,7 @@ class RunHistory:
         first_in_line: the request that has waited longest unstarted, since which step, and the
             steps that the work in front of it can take at most.
         flights: decisions that are on their way, the oldest first.
+        outputs: of an encoder, that the worker has, with their tokens.
         shadow: what the blocks hold, where a rule asks for it.
         answers: what was asked `once` since the last change, of which step and configuration.
     """
@@ -63,6 +64,7 @@ class RunHistory:
     forgets: bool = False
     forgotten: int = 0
     flights: tuple[in_flight.Flight, ...] = ()
+    outputs: Mapping[str, int] = field(default_factory=dict)
     shadow: ShadowCache | None = None
     answers: dict[Any, tuple[Step | None, Any, Any]] = field(
         default_factory=dict, repr=False, compare=False
@@ -83,6 +85,7 @@ class RunHistory:
         account = RequestHistory.of(request, self.arrived, open_ended)
         beyond = bounds_of(self.system).beyond
         account.beyond = beyond(self.config, request.prompt_len, request.max_tokens)
+        account.beyond |= encoder.beyond(self.config, account.inputs)
         self._kin.add(account, instead_of=self.requests.get(request.id))
         self.requests[request.id] = self.live[request.id] = account
         self.work += bounds_of(self.system).alone(self.config, account)
@@ -157,6 +160,8 @@ class RunHistory:
         changes = self.cache_changes(step)
         if self.shadow is not None and changes is not None:
             self.shadow.book(step, changes)
+        if step.encoder_inputs is not None:
+            self.outputs = self.outputs_after(step)
         loads.book(self.config, self.requests, self.flights, step, self.step)
         if not self.live or loads.under_way(self.config, self.requests.values(), step):
             self.barren_steps = 0
@@ -218,6 +223,12 @@ class RunHistory:
     def cache_changes(self, step: Step) -> Changes | None:
         """What the step does to the cache; None where no rule asks for it."""
         return None if self.shadow is None else self.shadow.changes(self, step)
+
+    @once
+    def outputs_after(self, step: Step) -> Mapping[str, int]:
+        """The outputs of an encoder that the worker has while it computes the step."""
+        inputs = {name: one.inputs for name, one in self.live.items()}
+        return encoder.after(self.outputs, step, encoder.computed(inputs, step))
 
     def reached(self, step: Step, account: RequestHistory) -> int:
         """Tokens of a request that were ever computed by the end of the step, at most."""

@@ -12,12 +12,13 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition,
 from ...model.faults import ConfigRefused
 from ...model.scenario import Request, Scenario, Segment
 from ..checking.session import Session
-from ..history import loads, speculation
+from ..history import encoder, loads, speculation
 from ..history.run_history import RunHistory
 from ..predicates.predicate import Broken
 from ..predicates.rules import ends_run
 from .drawing import accepted, configs, loaded
 from .generators import Generators, generators_of
+from .pictures import with_pictures
 from .state import Search
 from .too_large import too_large
 
@@ -201,6 +202,8 @@ class SchedulerMachine(RuleBasedStateMachine):
         )
         if loads.are_made(self.config):
             request = data.draw(loaded(request, self.config["block_size"]))
+        if encoder.encodes(self.config):
+            request = data.draw(with_pictures(request, self.config))
         self.requests.append(request)
         self.judged(self.session.add, request)
         self.search.rejected += name in self.session.rejected

@@ -16,6 +16,7 @@ from ..history.request_history import RequestHistory
 from ..history.run_history import RunHistory
 from ..predicates.vllm.decision import watermark_blocks
 from .prompts import said_before
+from .vllm_options import options
 
 Config = Mapping[str, Any]
 Scale = Literal["small", "short", "tight"]
@@ -39,16 +40,6 @@ BUDGETS_IN_BLOCKS: Mapping[Scale, tuple[int, int]] = {
 LATE_STEPS = 8
 MAX_RUNNING = (4, 3, 6, 5, 2, 6, 5, 4, 3, 1)  # one request alone is never preempted
 PRIORITIES = st.sampled_from((0, 1, 0, 2, -1))  # few, so that many are equal
-
-# Decisions that are on their way while others are taken; blocks that are loaded meanwhile.
-IN_FLIGHT: Mapping[str, Config] = {
-    "ahead": {"async_scheduling": True},
-    "pipeline": {"pipeline_parallel_size": 2},
-    "longer pipeline": {"pipeline_parallel_size": 3},
-    "ahead in stages": {"async_scheduling": True, "pipeline_parallel_size": 3},
-    "loads": {"kv_connector": True},
-    "loads ahead": {"kv_connector": True, "async_scheduling": True},
-}
 
 
 class Shape(NamedTuple):
@@ -86,44 +77,7 @@ def configs(draw: st.DrawFn, scale: Scale, revision: str) -> dict[str, Any]:
         "watermark": draw(watermarks(num_blocks)),
         "reserve_full_isl": draw(st.booleans()),
     }
-    steps = draw(st.sampled_from((*3 * ("one",), *2 * ("drafts",), *IN_FLIGHT)))
-    if steps == "drafts" or (steps == "loads" and draw(st.booleans())):
-        config |= draw(speculations(config))
-    if steps.endswith("ahead") and (drafts := most_drafts(config)) and draw(st.booleans()):
-        config |= {"enable_prefix_caching": False, **with_lookahead(drafts)}
-    if steps.startswith("loads") and draw(st.sampled_from((False, True, False))):
-        config |= {"kv_load_failure_policy": "fail"}
-    return {**config, **IN_FLIGHT.get(steps, {})}
-
-
-@st.composite
-def speculations(draw: st.DrawFn, config: Config) -> dict[str, Any]:
-    """A few drafts after each token, for which the pool must have room beside the shortest request;
-    without a prefix cache sometimes with lookahead, for which the budget must have room, too."""
-    drafts = draw(st.sampled_from((1, 3, 2)))
-    if config["num_blocks"] is not None:
-        room = config["num_blocks"] * config["block_size"] - 1
-        drafts = min(drafts, room)
-        if 2 * drafts > room:
-            return {"num_speculative_tokens": drafts}
-    may_look_ahead = not caches(config) and drafts < config["max_num_batched_tokens"]
-    if not may_look_ahead or draw(st.booleans()):
-        return {"num_speculative_tokens": drafts}
-    return with_lookahead(drafts)
-
-
-def with_lookahead(drafts: int) -> dict[str, Any]:
-    """A drafter that has keys and values of its own."""
-    return {"num_speculative_tokens": drafts, "num_lookahead_tokens": drafts}
-
-
-def most_drafts(config: Config) -> int:
-    """Drafts after each token that are decided ahead, three at most: the budget and the pool have
-    room for them, the pool for those of two decisions and the lookahead beside a short request."""
-    room = [3, config["max_num_batched_tokens"] - 1]
-    if config["num_blocks"] is not None:
-        room.append((config["num_blocks"] * config["block_size"] - 1) // 4)
-    return int(min(room))
+    return {**config, **draw(options(config))}
 
 
 def pools(longest: int, max_num_seqs: int) -> st.SearchStrategy[int | None]:

@@ -89,19 +89,39 @@ def simpler_requests(request: Request, block: int) -> Iterator[Request]:
         emitted = min(request.tokens_to_emit, smaller)
         yield replace(request, max_tokens=smaller, output_len=emitted)
     if any(stream != request.id for stream, _ in request.prompt):
-        yield replace(request, prompt=((request.id, request.prompt_len),))
+        prompt = ((request.id, request.prompt_len),)
+        yield replace(request, prompt=prompt, encoder_inputs=())
+    yield from _fewer_encoder_inputs(request)
     for smaller in smaller_numbers(request.prompt_len, 1, block):
-        yield replace(request, prompt=_cut(request.prompt, smaller))
+        yield _cut(request, smaller)
 
 
-def _cut(prompt: tuple[Segment, ...], tokens: int) -> tuple[Segment, ...]:
-    """The first tokens of a prompt."""
+def _fewer_encoder_inputs(request: Request) -> Iterator[Request]:
+    """The request with an encoder input less, which is left out, or its own text."""
+    for number in request.encoder_inputs:
+        before, after = request.prompt[:number], request.prompt[number + 1 :]
+        left = tuple([n for n in request.encoder_inputs if n != number])
+        if before or after:
+            moved = tuple([n - (n > number) for n in left])
+            yield replace(request, prompt=(*before, *after), encoder_inputs=moved)
+        text = (request.id, request.prompt[number][1])
+        yield replace(request, prompt=(*before, text, *after), encoder_inputs=left)
+
+
+def _cut(request: Request, tokens: int) -> Request:
+    """The request with the first tokens of its prompt; an encoder input that is cut is text."""
     kept: list[Segment] = []
-    for stream, length in prompt:
-        if tokens > 0:
-            kept.append((stream, min(length, tokens)))
-            tokens -= length
-    return tuple(kept)
+    whole: list[int] = []
+    for number, (stream, length) in enumerate(request.prompt):
+        if tokens <= 0:
+            break
+        if number in request.encoder_inputs and length > tokens:
+            stream = request.id
+        elif number in request.encoder_inputs:
+            whole.append(number)
+        kept.append((stream, min(length, tokens)))
+        tokens -= length
+    return replace(request, prompt=tuple(kept), encoder_inputs=tuple(whole))
 
 
 def _plainer_options(scenario: Scenario) -> Iterator[Scenario]:
@@ -119,6 +139,9 @@ def _plainer_options(scenario: Scenario) -> Iterator[Scenario]:
             with suppress(InputError):  # another option needs this one
                 full_config(scenario.system, revision, config)
                 yield replace(scenario, config=config)
+    plain = {key: value for key, value in scenario.config.items() if key in defaults}
+    if len(plain) < len(scenario.config) - 1:  # options that need each other
+        yield replace(scenario, config=plain)
 
 
 def size(scenario: Scenario) -> tuple[int, int]:

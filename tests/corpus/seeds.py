@@ -35,7 +35,8 @@ SCALES = {
 }
 TIMES = 2
 LONGEST = {"small": 60, "short": 120, "tight": 120}  # steps
-SEARCHES, RUNS = 4, 100  # of each revision
+RUNS = 100  # of a search
+SEARCHES = {"spyre": 4, "vllm": 8, "nano_vllm": 4, "llmservingsim": 4}  # of each revision
 
 
 class Candidate(NamedTuple):
@@ -48,7 +49,7 @@ class Candidate(NamedTuple):
 def sampled(system: str, scale: str) -> Iterator[Scenario]:
     """Runs of the search; without the keys whose value is the usual one, so that revisions which
     do not have them take the scenario, too."""
-    for revision, seed in product(revisions_of(system), range(SEARCHES)):
+    for revision, seed in product(revisions_of(system), range(SEARCHES[system])):
         usual = full_config(system, revision, {})
         runs: list[Scenario] = []
         search = Search(

@@ -12,8 +12,8 @@ NUMBERS = (
     *("tkv", "free_blocks", "reserved_blocks"),
     *("prompt_throughput", "decode_throughput"),
 )
-LISTS = ("waiting", "running", "prefilling", "paused", "preempted", "parked")
-NUMBERED = ("blocks", "slot_blocks")
+LISTS = ("waiting", "running", "prefilling", "paused", "preempted", "parked", "encoder_dropped")
+NUMBERED = ("blocks", "slot_blocks", "encoder_inputs")
 
 
 def read(**changes: Any) -> Step:

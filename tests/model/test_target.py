@@ -140,8 +140,9 @@ def test_a_request_that_means_nothing_is_rejected(asked: dict[str, Any], problem
 
 def test_the_first_unknown_key_of_a_request_is_named_with_the_known_ones() -> None:
     assert rejection(started("sound"), request(colour="red", arrival=3)) == (
-        "unknown key 'arrival'; valid: accepted, external_tokens, id, load_deferrals, "
-        "load_fails_at, load_steps, max_tokens, output_len, priority, prompt, send_steps"
+        "unknown key 'arrival'; valid: accepted, encoder_inputs, external_tokens, id, "
+        "load_deferrals, load_fails_at, load_steps, max_tokens, output_len, priority, prompt, "
+        "send_steps"
     )
 
 

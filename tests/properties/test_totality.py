@@ -34,6 +34,8 @@ VALUES: dict[str, st.SearchStrategy[Any]] = {
     **dict.fromkeys(("waiting", "running", "prefilling", "paused", "preempted", "parked"), QUEUES),
     **dict.fromkeys(("tkv", "free_blocks", "reserved_blocks"), COUNTS),
     **dict.fromkeys(("prompt_throughput", "decode_throughput"), COUNTS),
+    "encoder_inputs": st.dictionaries(IDS, BLOCKS),
+    "encoder_dropped": QUEUES,
     "left_pad_blocks": st.dictionaries(IDS, st.integers(-3, 9)),
     "finished": st.dictionaries(IDS, REASONS),
 }

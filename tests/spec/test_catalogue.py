@@ -56,6 +56,8 @@ PROTOCOL_FIELDS = {
     *("preempted", "finished", "computed", "prefix_hit", "blocks", "free_blocks"),
     *("reserved_blocks", "slot_blocks", "prompt_throughput", "decode_throughput", "emitted_at"),
     "parked",
+    "encoder_inputs",
+    "encoder_dropped",
 }
 
 GOOD = """

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from ....model.pool import Pool, publish
 from ....model.prefix import prefix
 from ....model.vllm.config import VllmConfig
-from ....model.vllm.scheduler import Plan
+from ....model.vllm.plan import Plan
 from ....model.vllm.state import Sequence, State
 
 Make = Callable[[Any], Any]

@@ -4,7 +4,7 @@ from typing import Any
 
 from ....model.vllm import scheduler, speculation
 from ....model.vllm.config import VllmConfig
-from ....model.vllm.scheduler import Plan
+from ....model.vllm.plan import Plan
 from ....model.vllm.state import Sequence
 from ..mutant import Mutant, replaced
 

@@ -4,7 +4,7 @@ from typing import Any
 
 from ....model.vllm import in_flight, scheduler
 from ....model.vllm.config import VllmConfig
-from ....model.vllm.scheduler import Plan
+from ....model.vllm.plan import Plan
 from ....model.vllm.state import Coming, Flight
 from .drafts import mutant
 

@@ -10,7 +10,7 @@ from ....model import allocator
 from ....model.pool import Pool, fits, take, touch
 from ....model.vllm import kv_cache, model, queue, scheduler
 from ....model.vllm.config import VllmConfig
-from ....model.vllm.scheduler import Plan
+from ....model.vllm.plan import Plan
 from ....model.vllm.state import Sequence, State
 from ..faulty_targets import AcceptsEverything
 from ..mutant import Mutant, Plant, replaced
@@ -210,7 +210,6 @@ OUT_OF_SCOPE = {
     "VLL-024": "the report does not say what crashed",
     "VLL-029": "not confirmed; which of those set aside is first, no document says",
     "VLL-030": "as VLL-008, of a prompt that is longer than the budget and must not be cut",
-    "VLL-032": "inputs that are no text are not in the protocol",
     "VLL-033": "state-space models are not in the protocol",
     "VLL-036": "a load that never ends is not in the protocol",
     "VLL-039": "by the cheat-sheet every running request counts, also one that has only to end",
@@ -218,6 +217,5 @@ OUT_OF_SCOPE = {
     "VLL-045": "an abort comes between the decision and its completion, never inside the decision",
     "VLL-047": "hashes of blocks that are not full are not in the protocol",
     "VLL-048": "the evictor of V0; V1 has none",
-    "VLL-051": "inputs that are no text are not in the protocol",
     "VLL-053": "sliding windows are not in the protocol",
 }

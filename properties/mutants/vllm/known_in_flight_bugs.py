@@ -12,7 +12,7 @@ from ....model import members
 from ....model.pool import Pool
 from ....model.vllm import connector, in_flight, scheduler
 from ....model.vllm.config import VllmConfig
-from ....model.vllm.scheduler import Plan
+from ....model.vllm.plan import Plan
 from ....model.vllm.state import Flight, Sequence, State
 from ..mutant import replaced, together
 from . import loads

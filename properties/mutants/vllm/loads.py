@@ -6,7 +6,7 @@ from typing import Any
 from ....model.pool import Pool
 from ....model.vllm import connector, in_flight, scheduler
 from ....model.vllm.config import VllmConfig
-from ....model.vllm.scheduler import Plan
+from ....model.vllm.plan import Plan
 from ....model.vllm.state import Sequence, State
 from ..mutant import Mutant, Plant, replaced, together
 

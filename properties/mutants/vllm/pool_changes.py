@@ -7,7 +7,7 @@ from msgspec.structs import replace
 from ....model.pool import Pool, free_blocks
 from ....model.vllm import scheduler
 from ....model.vllm.config import VllmConfig
-from ....model.vllm.scheduler import Plan
+from ....model.vllm.plan import Plan
 from ....model.vllm.state import State
 
 

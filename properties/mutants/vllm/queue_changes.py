@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from ....model.pool import Pool, blocks_for, fits, take
 from ....model.vllm import scheduler
 from ....model.vllm.config import VllmConfig
-from ....model.vllm.scheduler import Plan
+from ....model.vllm.plan import Plan
 from ....model.vllm.state import Coming, Sequence, State
 
 QUEUES = ("waiting", "running")

@@ -5,11 +5,20 @@ Source: cheat-sheet, "schedule() shape" and "The four/five invariants"; chunked-
 """
 
 from ....model.observation import Step
-from ...history import in_flight, speculation
+from ...history import encoder, in_flight, speculation
 from ...history.request_history import RequestHistory
 from ...history.run_history import RunHistory
 from ..predicate import Predicate
-from .decision import admitted, behind, kept, preempted, ran_before, threshold
+from .decision import (
+    admitted,
+    behind,
+    computes,
+    input_missing,
+    kept,
+    preempted,
+    ran_before,
+    threshold,
+)
 
 
 def budget_exceeded(history: RunHistory, step: Step) -> str | None:
@@ -92,7 +101,9 @@ def chunked_although_off(history: RunHistory, step: Step) -> str | None:
         return None
     for one in admitted(history, step):
         missing = behind(history, step, one)
-        if missing is not None and step.scheduled[one.id] < min(missing, threshold(history)):
+        if missing is None or stops_at_input(history, step, one):
+            continue
+        if step.scheduled[one.id] < min(missing, threshold(history)):
             return (
                 f"{one.id} starts with {step.scheduled[one.id]} of {missing} tokens, "
                 "although prompts are not chunked"
@@ -149,6 +160,14 @@ def some_catch_up(history: RunHistory, step: Step) -> bool:
     return bool(history.prefill_members(step))
 
 
+def stops_at_input(history: RunHistory, step: Step, one: RequestHistory) -> bool:
+    """A scheduled request computes all up to an encoder input that the worker has no output of."""
+    reached = computes(history, step, one)
+    found = encoder.at(one.inputs, reached)
+    at_start = found is not None and found.start == reached
+    return at_start and input_missing(history, step, one, reached) is not None
+
+
 def scheduled(history: RunHistory, step: Step) -> list[RequestHistory]:
     """Requests that compute in this step, in scheduling order."""
     return [history.live[name] for name in step.scheduled if name in history.live]
@@ -163,7 +182,9 @@ def _cut_wrongly(history: RunHistory, step: Step, who: list[RequestHistory]) -> 
     left, limit = history.config["max_num_batched_tokens"], threshold(history)
     for one in scheduled(history, step):
         missing, tokens = behind(history, step, one), step.scheduled[one.id]
-        if missing is not None and one.id in wanted and tokens != min(missing, limit, left):
+        least = missing if missing is None else min(missing, limit, left)
+        stops = least is not None and tokens < least and stops_at_input(history, step, one)
+        if missing is not None and one.id in wanted and tokens != least and not stops:
             return (
                 f"{one.id} computes {tokens} tokens; behind by {missing}, at most {limit} a "
                 f"request, {left} left of the budget: min is {min(missing, limit, left)}"

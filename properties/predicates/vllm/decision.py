@@ -7,7 +7,8 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from ....model.observation import Step
-from ...history import in_flight, loads, speculation
+from ...history import encoder, in_flight, loads, speculation
+from ...history.hits import caches
 from ...history.per_step_cache import once
 from ...history.request_history import RequestHistory
 from ...history.run_history import RunHistory
@@ -56,10 +57,11 @@ def _parked_first(history: RunHistory, waiting: list[RequestHistory]) -> list[Re
 
 def place_is_known(history: RunHistory, one: RequestHistory) -> bool:
     """A request stands where its arrival or its priority puts it. Where a connector loads, requests
-    are put off, and one that is preempted stands in front of some that came before it."""
-    if not loads.are_made(history.config):
-        return True
+    are put off, and one that is preempted stands in front of some that came before it; so it does
+    where it has passed one that an encoder had no room for."""
     again = one.preemptions > 0 and history.config["policy"] != "priority"
+    if not loads.are_made(history.config):
+        return not (again and encoder.encodes(history.config))
     return not again and not loads.place_unknown(one)
 
 
@@ -151,6 +153,24 @@ def computes(history: RunHistory, step: Step, one: RequestHistory) -> int:
     """Tokens of a scheduled request that are computed or cached by this step, drafts included."""
     hit = 0 if one.started else history.hit_now(step, one)
     return one.computed + (hit or 0) + step.scheduled[one.id]
+
+
+def input_missing(history: RunHistory, step: Step, one: RequestHistory, token: int) -> str | None:
+    """The encoder input that this token of a request belongs to, if the worker has no output of it;
+    where that is not shown, it may have none."""
+    found = encoder.at(one.inputs, token)
+    if found is None:
+        return None
+    shown = step.encoder_inputs is not None and step.encoder_dropped is not None
+    there = shown and found.name in history.outputs_after(step)
+    return None if there else found.name
+
+
+def may_lack_input(history: RunHistory, step: Step, one: RequestHistory) -> bool:
+    """A request that waits may come first to an encoder input of which the worker has no output:
+    what it finds in the cache is not known."""
+    tokens = [found.start for found in one.inputs] if caches(history.config) else [0]
+    return any(input_missing(history, step, one, token) for token in tokens)
 
 
 def threshold(history: RunHistory) -> int:

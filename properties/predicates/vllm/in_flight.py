@@ -8,7 +8,7 @@ from ....model.observation import Step
 from ...history import in_flight
 from ...history.run_history import RunHistory
 from ..predicate import Predicate
-from .decision import admitted, kept, ran_before, round_may_end, waited_before
+from .decision import admitted, input_missing, kept, ran_before, round_may_end, waited_before
 
 
 def scheduled_for_nothing(history: RunHistory, step: Step) -> str | None:
@@ -26,6 +26,8 @@ def scheduled_for_nothing(history: RunHistory, step: Step) -> str | None:
             passed = one
         elif round_may_end(history, one):
             return None
+        elif input_missing(history, step, one, one.computed):
+            continue  # it stops there, and the round goes on (V1-R33)
         elif passed and one.id not in step.scheduled and left > 0 and not step.preempted:
             return f"{one.id}, behind {passed.id}, which has nothing to compute, has no turn"
     return None

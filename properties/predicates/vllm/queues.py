@@ -14,8 +14,10 @@ from ..predicate import Predicate
 from .decision import (
     admitted,
     free_unchanged,
+    input_missing,
     kept,
     may_go,
+    may_lack_input,
     names,
     order_is_known,
     place_is_known,
@@ -84,7 +86,11 @@ def overtaken(history: RunHistory, step: Step) -> str | None:
     """No request is admitted past one that waits in front of it (V1-R09)."""
     if not order_is_known(history):
         return None
-    still = (one for one in may_go(history, step) if place_is_known(history, one))
+    still = (
+        one
+        for one in may_go(history, step)
+        if place_is_known(history, one) and not may_lack_input(history, step, one)
+    )
     first = next(still, None)
     if first is None:
         return None
@@ -148,6 +154,8 @@ def _could_go(history: RunHistory, step: Step) -> RequestHistory | None:
     one = waiting[0]
     if loads.are_made(history.config) and not _goes_next(history, one):
         return None
+    if may_lack_input(history, step, one) or not _all_in_order(history):
+        return None
     whole = min(one.num_tokens, threshold(history))
     if not history.config["enable_chunked_prefill"] and whole > left:
         return None
@@ -161,12 +169,15 @@ def _could_go(history: RunHistory, step: Step) -> RequestHistory | None:
     return one
 
 
+def _all_in_order(history: RunHistory) -> bool:
+    return all(place_is_known(history, other) for other in waited_before(history))
+
+
 def _goes_next(history: RunHistory, one: RequestHistory) -> bool:
     """Where a connector loads, nothing stands before this request: no other one is parked or may
     have been put off, and what it has of this one was loaded before."""
     parked = bool(history.last is not None and history.last.parked)
-    known = all(place_is_known(history, other) for other in waited_before(history))
-    return known and not parked and not loads.is_new(history.config, one)
+    return _all_in_order(history) and not parked and not loads.is_new(history.config, one)
 
 
 def _missing(history: RunHistory, one: RequestHistory, tokens: int) -> int:
@@ -200,12 +211,15 @@ def passed_by(history: RunHistory, step: Step) -> str | None:
     if sum(step.scheduled.values()) >= history.config["max_num_batched_tokens"]:
         return None
     before = ran_before(history)
-    skipped = [
+    without = [
         one
         for one in kept(history, step)
         if one.id not in step.scheduled and not in_flight.passed_over(history.config, one)
     ]
-    if not skipped or round_may_end(history, skipped[0]):
+    skipped = [one for one in without if not input_missing(history, step, one, one.computed)]
+    if not skipped or any(
+        round_may_end(history, one) for one in without[: without.index(skipped[0]) + 1]
+    ):
         return None
     if history.config["policy"] == "priority":
         last = max(

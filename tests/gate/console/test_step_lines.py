@@ -57,6 +57,18 @@ def test_a_border_without_a_tkv_has_its_bar_too() -> None:
     assert line == "step     9 decode  a+1  | border a"
 
 
+def test_what_an_encoder_computes_and_drops_is_told_in_each_step() -> None:
+    step = Step(
+        kind="prefill",
+        scheduled={"a": 4},
+        encoder_inputs={"a": (0, 2), "b": (1,)},
+        encoder_dropped=("cat",),
+    )
+    assert step_line(3, step, step, {}) == (
+        "step     3 prefill a+4  encoder_inputs {a 0+2, b 1}  encoder_dropped [cat]"
+    )
+
+
 def test_decode_steps_that_are_alike_fold_up_to_what_is_new() -> None:
     steps = steps_of(request("a", 0, 6, 13))
     small = {"block_size": 4, "max_batch_tkv": 256}

@@ -159,6 +159,15 @@ def test_a_long_value_is_cut(file: Path) -> None:
     assert len(problem(file, json.dumps(GOOD | {"requests": "x" * 10_000}))) < 200
 
 
+@pytest.mark.parametrize("system", ["spyre", "vllm"])
+def test_encoder_inputs_need_an_encoder(file: Path, system: str) -> None:
+    spoiled = {**GOOD, "system": system, "requests": [REQUEST | {"encoder_inputs": [0]}]}
+    assert problem(file, json.dumps(spoiled)) == (
+        "$.requests[0].encoder_inputs: [0] without an encoder; valid: none, or a configuration of "
+        "vllm with max_num_encoder_input_tokens and encoder_cache_size"
+    )
+
+
 def test_a_huge_file_is_refused_unread(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(scenario_file, "MAX_BYTES", 10)
     assert problem(file, json.dumps(GOOD)) == "larger than 10 bytes, which no scenario is"

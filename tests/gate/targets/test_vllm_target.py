@@ -26,6 +26,7 @@ RELEASES = (SUPPORTED[0], "0.28.0", SUPPORTED[-1])
 NOT_SEEN = {
     *("tkv", "left_pad_blocks", "paused", "reserved_blocks", "slot_blocks"),
     *("prompt_throughput", "decode_throughput", "emitted_at", "parked"),
+    *("encoder_inputs", "encoder_dropped"),
 }
 CONFIG: Config = {
     "block_size": 4,
@@ -739,6 +740,40 @@ def test_of_an_aborted_request_no_token_comes(
     vllm.abort("a", inside=inside)
     step = vllm.step()
     assert (step["emitted"], step["finished"]) == ({}, {"a": "aborted"})
+
+
+ENCODER = {"max_num_encoder_input_tokens": 8, "encoder_cache_size": 12}
+
+
+def test_an_encoder_computes_inputs_in_time_and_drops_what_nobody_needs(vllm: Vllm) -> None:
+    vllm.begin(**ENCODER)
+    vllm.ask("a", ("cat", 8), ("a", 1), ("dog", 6), max_tokens=1, encoder_inputs=[0, 2])
+    steps = vllm.finish()
+    assert [step["scheduled"] for step in steps] == [{"a": 9}, {"a": 6}]
+    assert [step["encoder_inputs"] for step in steps] == [{"a": [0]}, {"a": [2]}]
+    assert [step["encoder_dropped"] for step in steps] == [[], ["cat"]]
+
+
+def test_an_output_is_computed_once_for_two_requests(vllm: Vllm) -> None:
+    vllm.begin(**ENCODER)
+    for name in "ab":
+        vllm.ask(name, ("cat", 8), max_tokens=1, encoder_inputs=[0])
+    step = vllm.step()
+    assert (step["scheduled"], step["encoder_inputs"]) == ({"a": 8, "b": 8}, {"a": [0]})
+
+
+def test_half_an_encoder_and_an_input_beyond_it_are_refused(vllm: Vllm) -> None:
+    refused = vllm.start(encoder_cache_size=8)
+    assert refused["error"] == "config"
+    assert refused["message"].startswith("$.config.max_num_encoder_input_tokens is 0; valid is at")
+    vllm.begin(**ENCODER)
+    asked = {"id": "a", "prompt": [["cat", 9]], "max_tokens": 1, "encoder_inputs": [0]}
+    assert vllm.pipe.add(asked)["message"] == (
+        "an encoder input of 9 tokens is beyond max_num_encoder_input_tokens or encoder_cache_size "
+        "(8)"
+    )
+    wrong = vllm.pipe.add(asked | {"encoder_inputs": [1]})
+    assert "encoder_inputs is [1]; valid is a list of segments" in wrong["message"]
 
 
 @pytest.mark.slow

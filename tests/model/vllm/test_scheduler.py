@@ -7,7 +7,7 @@ import pytest
 from schedproof.model.pool import Pool
 from schedproof.model.vllm import scheduler
 from schedproof.model.vllm.config import VllmConfig
-from schedproof.model.vllm.scheduler import Plan
+from schedproof.model.vllm.plan import Plan
 from schedproof.model.vllm.state import Coming, Sequence, State
 
 from .build import config, decoding, ids, pool, waiting

@@ -35,6 +35,8 @@ WHOLE = Step(
     decode_throughput=1,
     emitted_at={"a": 1},
     parked=("c",),
+    encoder_inputs={"a": (0,)},
+    encoder_dropped=("cat",),
 )
 OTHERWISE: dict[str, Any] = {
     "kind": "prefill",
@@ -58,6 +60,8 @@ OTHERWISE: dict[str, Any] = {
     "decode_throughput": 0,
     "emitted_at": {"a": 3},
     "parked": ("c", "d"),
+    "encoder_inputs": {"a": (1,)},
+    "encoder_dropped": (),
 }
 
 

@@ -52,6 +52,8 @@ def test_what_must_be_fixed_is_what_the_other_lacks() -> None:
         "pipeline_parallel_size": 1,
         "kv_connector": False,
         "kv_load_failure_policy": "recompute",
+        "max_num_encoder_input_tokens": 0,
+        "encoder_cache_size": 0,
         "policy": "fcfs",
         "reserve_full_isl": True,
         "watermark": 0.0,

@@ -117,3 +117,27 @@ def test_smaller_numbers_are_smaller_and_different(number: int, least: int, bloc
     assert all(least <= one < number for one in found)
     assert len(found) == len(set(found))
     assert bool(found) == (number > least)
+
+
+def with_inputs(*prompt: tuple[str, int], inputs: tuple[int, ...]) -> Scenario:
+    one = Request(id="a", arrival=0, prompt=prompt, max_tokens=1, encoder_inputs=inputs)
+    return Scenario(system="vllm", config={"block_size": BLOCK}, requests=(one,))
+
+
+def test_an_encoder_input_is_left_out_or_becomes_text_and_is_never_cut() -> None:
+    scenario = with_inputs(("a", 1), ("cat", 4), ("b", 2), ("dog", 3), inputs=(1, 3))
+    seen = [one.requests[0] for one in simpler(scenario)]
+    for request in seen:
+        check_requests((request,))
+        for number in request.encoder_inputs:
+            assert request.prompt[number] in (("cat", 4), ("dog", 3))
+    shapes = {(one.prompt, one.encoder_inputs) for one in seen}
+    assert ((("a", 1), ("b", 2), ("dog", 3)), (2,)) in shapes
+    assert ((("a", 1), ("a", 4), ("b", 2), ("dog", 3)), (3,)) in shapes
+    assert ((("a", 10),), ()) in shapes
+
+
+def test_what_needs_no_encoder_shrinks_to_text() -> None:
+    scenario = with_inputs(("a", 1), ("cat", 4), ("dog", 3), inputs=(1, 2))
+    shrunk = shrink(scenario, always, 200)
+    assert shrunk.requests[0].encoder_inputs == ()

@@ -1,0 +1,198 @@
+"""Parts of a prompt that an encoder computes first, pictures say, and what is kept of them.
+
+Source: release 0.33.0, Scheduler._try_schedule_encoder_inputs and EncoderCacheManager; the
+chunked-prefill chapter has what a preemption does to them. An output is named by the segment of
+the prompt that it is for: equal segments, one output. Sizes are in tokens.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
+
+from ..members import find
+from ..pool import Content
+from ..scenario import Segment
+from .config import VllmConfig
+from .state import Input, Sequence, State
+
+
+class EncoderPlan(NamedTuple):
+    """A step half decided: what is left of the encoder's budget, the outputs that are kept, in the
+    order of their last use, those that are dropped, and by request the inputs that are computed,
+    as their places in `Sequence.inputs`."""
+
+    budget: int = 0
+    outputs: Content = ()
+    dropped: Content = ()
+    computes: Mapping[str, tuple[int, ...]] = {}
+
+
+class Fit(NamedTuple):
+    """What a request may compute beside the encoder: so many `tokens`, for which these inputs are
+    computed, and these others are found twice among them."""
+
+    tokens: int
+    one: Sequence
+    plan: EncoderPlan
+    inputs: tuple[int, ...] = ()
+    twice: tuple[int, ...] = ()
+
+
+def inputs_of(prompt: Content, segments: Iterable[int]) -> tuple[Input, ...]:
+    """The segments of a prompt that come from an encoder, and where each starts."""
+    starts = [sum(length for _, length in prompt[:place]) for place in range(len(prompt))]
+    return tuple(Input(prompt[place], starts[place], place) for place in sorted(segments))
+
+
+def fit(
+    config: VllmConfig,
+    plan: EncoderPlan,
+    one: Sequence,
+    start: int,
+    tokens: int,
+    holders: Iterable[Sequence],
+) -> Fit:
+    """How many of the `tokens` behind the first `start` a request may compute: none of an input
+    without its output (V1-R29), which is kept, or computed as a whole within budget and room
+    (V1-R30, V1-R31, V1-R32)."""
+    found = Fit(tokens, one, plan)
+    kept = needed(holders)
+    for place, (segment, begins, _) in enumerate(one.inputs):
+        if begins >= start + tokens:
+            break
+        if begins + segment[1] <= start:
+            continue
+        new = _segments(one, found.inputs)
+        if segment in new:
+            found = found._replace(twice=(*found.twice, place))
+        elif segment in found.plan.outputs:
+            needs = (*found.one.needs, place)
+            found = found._replace(one=found.one._replace(needs=needs))
+        else:
+            space = room(config, found, kept | {segment})
+            if segment[1] > plan.budget - size(new) or space is None:
+                return found._replace(tokens=max(begins - start, 0))  # V1-R33
+            found = found._replace(plan=space, inputs=(*found.inputs, place))
+    return found
+
+
+def room(config: VllmConfig, found: Fit, kept: set[Segment]) -> EncoderPlan | None:
+    """The plan with room for what is `kept` and what the request needs; outputs that no request
+    needs are dropped for it, the one first that has not been used for longest."""
+    one, outputs = found.one, found.plan.outputs
+    kept = kept | {one.inputs[place].segment for place in (*one.needs, *found.inputs)}
+    too_much = size({*outputs, *kept}) - config.encoder_room
+    dropped: list[Segment] = []
+    for segment in outputs:
+        if too_much <= 0:
+            break
+        if segment not in kept:
+            dropped.append(segment)
+            too_much -= segment[1]
+    if too_much > 0:
+        return None
+    return found.plan._replace(
+        outputs=tuple([segment for segment in outputs if segment not in dropped]),
+        dropped=(*found.plan.dropped, *dropped),
+    )
+
+
+def scheduled(found: Fit, plan: EncoderPlan, one: Sequence) -> tuple[Sequence, EncoderPlan]:
+    """The request when it is scheduled, and the plan in which its inputs are computed."""
+    if not found.inputs:
+        return one, plan
+    new = [one.inputs[place].segment for place in found.inputs]
+    return one._replace(needs=(*one.needs, *found.inputs, *found.twice)), plan._replace(
+        budget=plan.budget - size(new),
+        outputs=(*plan.outputs, *new),
+        computes={**plan.computes, one.id: _also(plan, one, found.inputs)},
+    )
+
+
+def let_go(outputs: Content, one: Sequence, others: Iterable[Sequence]) -> Content:
+    """The outputs when a request needs none of them any more: those that no other request needs
+    have been used just now."""
+    still = needed(other for other in others if other.id != one.id)
+    return _unused(outputs, one, one.needs, still)
+
+
+def refused(plan: EncoderPlan, one: Sequence, running: Iterable[Sequence]) -> EncoderPlan:
+    """The plan when there are no blocks for a request that it would have had outputs for."""
+    return plan._replace(outputs=let_go(plan.outputs, one, running)) if one.needs else plan
+
+
+def taken_back(plan: EncoderPlan, one: Sequence, others: Iterable[Sequence]) -> EncoderPlan:
+    """The plan when a request is preempted. Of what was to be computed for it in this step, the
+    outputs that another request has counted on are computed for that one; the others are none."""
+    others = [other for other in others if other.id != one.id]
+    left = {name: places for name, places in plan.computes.items() if name != one.id}
+    plan, taken = plan._replace(computes=left), plan.computes.get(one.id, ())
+    for place in taken:
+        segment = one.inputs[place].segment
+        heir = next((other for other in others if segment in _segments(other, other.needs)), None)
+        if heir is None:
+            without = tuple([kept for kept in plan.outputs if kept != segment])
+            plan = plan._replace(budget=plan.budget + segment[1], outputs=without)
+            continue
+        places = [n for n in heir.needs if heir.inputs[n].segment == segment]
+        computes = {**plan.computes, heir.id: _also(plan, heir, places[:1])}
+        plan = plan._replace(computes=computes)
+    return plan._replace(outputs=let_go(plan.outputs, one, others))
+
+
+def passed(config: VllmConfig, state: State, name: str) -> State:
+    """The state when a decision was computed that has this request in it: what an encoder gave for
+    an input is not needed behind it, unless the same input comes again. Tokens that are decided
+    ahead do not count: drafts may be wrong."""
+    one = find(state.running, name)
+    if one is None or not one.needs:
+        return state
+    reached = one.computed - (one.promised if config.decides_ahead else 0)
+    past = [place for place in one.needs if _end(one.inputs[place]) <= reached]
+    left = one._replace(needs=tuple([place for place in one.needs if place not in past]))
+    running = tuple([left if other is one else other for other in state.running])
+    outputs = _unused(state.outputs, one, past, needed(running))
+    return state._replace(running=running, outputs=outputs)
+
+
+def seen(plan: EncoderPlan, running: Iterable[Sequence]) -> dict[str, Any]:
+    """What is seen of the encoder: segments that it computes, and whose outputs are dropped."""
+    inputs = {one.id: one.inputs for one in running}
+    kept = {name for name, _ in plan.outputs}
+    return {
+        "encoder_inputs": {
+            name: [inputs[name][place].place for place in places]
+            for name, places in plan.computes.items()
+        },
+        "encoder_dropped": [name for name, _ in plan.dropped if name not in kept],
+    }
+
+
+def needed(holders: Iterable[Sequence]) -> set[Segment]:
+    """The outputs that these requests need."""
+    return {segment for one in holders if one.needs for segment in _segments(one, one.needs)}
+
+
+def size(segments: Iterable[Segment]) -> int:
+    """Tokens of them all."""
+    return sum(length for _, length in segments)
+
+
+def _unused(
+    outputs: Content, one: Sequence, places: Iterable[int], needed: set[Segment]
+) -> Content:
+    for segment in _segments(one, sorted(places)):
+        if segment not in needed and segment in outputs:
+            outputs = (*(kept for kept in outputs if kept != segment), segment)
+    return outputs
+
+
+def _segments(one: Sequence, places: Iterable[int]) -> list[Segment]:
+    return [one.inputs[place].segment for place in places]
+
+
+def _also(plan: EncoderPlan, one: Sequence, places: Iterable[int]) -> tuple[int, ...]:
+    return tuple(sorted((*plan.computes.get(one.id, ()), *places)))
+
+
+def _end(one: Input) -> int:
+    return one.start + one.segment[1]

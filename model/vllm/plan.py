@@ -1,0 +1,43 @@
+"""What a step of vLLM's scheduler is, half decided."""
+
+from typing import NamedTuple
+
+from ..pool import Pool
+from .encoder import EncoderPlan
+from .state import Flight, Sequence
+
+NO_ENCODER = EncoderPlan()
+
+
+class Plan(NamedTuple):
+    """A step half decided: what is left of the budget (tokens), and what runs so far.
+
+    `scheduled` are the tokens of each request, in the order of their scheduling; `in_flight` what
+    was decided before and is computed still; `parked` requests hold blocks and do not run.
+    """
+
+    running: tuple[Sequence, ...]
+    waiting: tuple[Sequence, ...]
+    pool: Pool
+    budget: int
+    scheduled: dict[str, int]
+    preempted: tuple[str, ...] = ()
+    in_flight: tuple[Flight, ...] = ()
+    parked: tuple[Sequence, ...] = ()
+    leaving: tuple[Sequence, ...] = ()
+    encoder: EncoderPlan = NO_ENCODER
+
+    @property
+    def holders(self) -> tuple[Sequence, ...]:
+        """The requests that may hold blocks."""
+        return (*self.running, *self.parked, *self.leaving)
+
+
+def kind_of(plan: Plan) -> str:
+    """Whether requests that compute decode, prefill, or some the one and some the other."""
+    decodes = {one.decodes for one in plan.running if one.id in plan.scheduled}
+    if not decodes:
+        return "idle"
+    if len(decodes) == 2:
+        return "mixed"
+    return "decode" if True in decodes else "prefill"

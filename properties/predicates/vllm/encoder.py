@@ -1,0 +1,182 @@
+"""Parts of a prompt that an encoder computes: within its budget and its room, once, and in time.
+
+Source: release 0.33.0, Scheduler._try_schedule_encoder_inputs, EncoderCacheManager, and the model
+runner, which fails with "Encoder cache miss".
+"""
+
+from collections.abc import Iterator
+
+from ....model.observation import Step
+from ...history import loads
+from ...history.encoder import Input, at, computed
+from ...history.request_history import RequestHistory
+from ...history.run_history import RunHistory
+from ..predicate import Predicate
+from .budget import scheduled
+from .decision import behind, computes, kept, preempted, threshold
+
+
+def output_missing(history: RunHistory, step: Step) -> str | None:
+    """A token of an encoder input is computed only where the worker has its output, kept from an
+    earlier step or computed in this one (V1-R29)."""
+    there = history.outputs_after(step)
+    for one, found in _reached(history, step):
+        if found.name not in there:
+            return (
+                f"{one.id} computes tokens {found.start} to {found.end - 1} of its prompt, or some "
+                f"of them, and the worker has no output for encoder input {found.name}"
+            )
+    return None
+
+
+def some_input_is_reached(history: RunHistory, step: Step) -> bool:
+    """A request computes a token of an encoder input."""
+    return any(True for _ in _reached(history, step))
+
+
+def encoder_budget_exceeded(history: RunHistory, step: Step) -> str | None:
+    """An encoder computes at most max_num_encoder_input_tokens in a step (V1-R30)."""
+    tokens = sum(found.tokens for found in _new(history, step))
+    budget = history.config.get("max_num_encoder_input_tokens", 0)
+    if tokens <= budget:
+        return None
+    return f"encoder inputs of {tokens} tokens > max_num_encoder_input_tokens {budget}"
+
+
+def encoder_budget_binds(history: RunHistory, step: Step) -> bool:
+    """A request stops at an encoder input for which the budget is too small in this step."""
+    spent = sum(found.tokens for found in _new(history, step))
+    left = history.config.get("max_num_encoder_input_tokens", 0) - spent
+    return any(found.tokens > left for _, found in _stops(history, step))
+
+
+def outputs_too_many(history: RunHistory, step: Step) -> str | None:
+    """What is kept of an encoder fits encoder_cache_size (V1-R31)."""
+    tokens, room = (
+        sum(history.outputs_after(step).values()),
+        history.config.get("encoder_cache_size", 0),
+    )
+    if tokens <= room:
+        return None
+    return f"encoder outputs of {tokens} tokens are kept > encoder_cache_size {room}"
+
+
+def some_output_is_dropped(history: RunHistory, step: Step) -> bool:
+    """An output is dropped for another one."""
+    return bool(step.encoder_dropped and step.encoder_inputs)
+
+
+def computed_again(history: RunHistory, step: Step) -> str | None:
+    """An encoder computes an input in the step that comes to it, once for all requests, and not
+    while its output is kept (V1-R32)."""
+    dropped, seen = set(step.encoder_dropped or ()), set[str]()
+    kept = sum(history.outputs.values())
+    needed = {(one.id, found.number) for one, found in _reached(history, step)}
+    for name, numbers in (step.encoder_inputs or {}).items():
+        one = history.live.get(name)
+        for found in () if one is None else one.inputs:
+            if found.number not in numbers:
+                continue
+            # What is dropped for another one, and computed in the same step, is not shown dropped.
+            full = kept > history.config.get("encoder_cache_size", 0)
+            there = found.name in history.outputs and found.name not in dropped
+            if found.name in seen or (there and not full):
+                return f"encoder input {found.name} is computed for {name}, and its output is there"
+            if name not in step.scheduled or _is_known(history, step, name, found, needed):
+                return f"encoder input {found.name} is computed, and {name} does not come to it"
+            seen.add(found.name)
+            kept += found.tokens
+    return None
+
+
+def _is_known(
+    history: RunHistory, step: Step, name: str, found: Input, needed: set[tuple[str, int]]
+) -> bool:
+    """It is known what the request computes, and it is nothing of this input."""
+    return behind(history, step, history.live[name]) is not None and (
+        (name, found.number) not in needed
+    )
+
+
+def some_output_is_used_again(history: RunHistory, step: Step) -> bool:
+    """A request comes to an encoder input that was computed in an earlier step."""
+    new = {(one.id, n) for one in scheduled(history, step) for n in _numbers(step, one)}
+    return any((one.id, found.number) not in new for one, found in _reached(history, step))
+
+
+def stops_needlessly(history: RunHistory, step: Step) -> str | None:
+    """A request stops at an encoder input only if the budget or the room of the encoder is too
+    small for it in this step (V1-R33)."""
+    if history.config["policy"] == "priority" and preempted(history, step):
+        return None  # a victim may have given back its share, and its outputs
+    spent = sum(found.tokens for found in _new(history, step))
+    budget = history.config.get("max_num_encoder_input_tokens", 0) - spent
+    there, busy = history.outputs_after(step), _may_be_needed(history, step)
+    room = history.config.get("encoder_cache_size", 0) - sum(
+        there[name] for name in busy & there.keys()
+    )
+    for one, found in _stops(history, step):
+        if found.tokens <= min(budget, room):
+            return (
+                f"{one.id} stops at encoder input {found.name} of {found.tokens} tokens, with "
+                f"{budget} left of the encoder's budget and room for {room}"
+            )
+    return None
+
+
+def some_request_stops(history: RunHistory, step: Step) -> bool:
+    """A request stops at an encoder input."""
+    return any(True for _ in _stops(history, step))
+
+
+def _reached(history: RunHistory, step: Step) -> Iterator[tuple[RequestHistory, Input]]:
+    """The encoder inputs of which a token is computed in this step, where that is known."""
+    for one in scheduled(history, step):
+        if not one.inputs or behind(history, step, one) is None:
+            continue
+        end = computes(history, step, one)
+        start = end - step.scheduled[one.id]
+        for found in one.inputs:
+            if found.start < end and found.end > start:
+                yield one, found
+
+
+def _stops(history: RunHistory, step: Step) -> Iterator[tuple[RequestHistory, Input]]:
+    """Running requests with the encoder input at which they stop, though they may go on."""
+    there = history.outputs_after(step)
+    left = history.config["max_num_batched_tokens"] - sum(step.scheduled.values())
+    for one in kept(history, step):
+        tokens = step.scheduled.get(one.id, 0)
+        found = at(one.inputs, one.computed + tokens)
+        if found is None or found.name in there or left <= 0 or tokens >= threshold(history):
+            continue
+        round_ended = not tokens and loads.meet_decisions(history.config)
+        if not round_ended and (found.start == one.computed + tokens or not tokens):
+            yield one, found
+
+
+def _may_be_needed(history: RunHistory, step: Step) -> set[str]:
+    """Outputs that a request may need that runs, or did so when the step was decided."""
+    return {
+        found.name
+        for one in history.live.values()
+        if one.started or one.id in step.scheduled
+        for found in one.inputs
+    }
+
+
+def _new(history: RunHistory, step: Step) -> list[Input]:
+    return computed({name: one.inputs for name, one in history.live.items()}, step)
+
+
+def _numbers(step: Step, one: RequestHistory) -> tuple[int, ...]:
+    return (step.encoder_inputs or {}).get(one.id, ())
+
+
+PREDICATES = {
+    "V1-R29": Predicate(output_missing, some_input_is_reached),
+    "V1-R30": Predicate(encoder_budget_exceeded, encoder_budget_binds),
+    "V1-R31": Predicate(outputs_too_many, some_output_is_dropped),
+    "V1-R32": Predicate(computed_again, some_output_is_used_again),
+    "V1-R33": Predicate(stops_needlessly, some_request_stops),
+}

@@ -1,0 +1,65 @@
+"""Prompts that have parts for an encoder: pictures of a few sizes, some of which come again."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+from hypothesis import strategies as st
+
+from ...model.pool import Content
+from ...model.scenario import Request, Segment
+
+PICTURE = "picture"
+MOST = 8  # in what a request says by itself
+TITLES = "abcdef"
+
+
+@st.composite
+def encoders(draw: st.DrawFn, config: Mapping[str, Any]) -> dict[str, Any]:
+    """An encoder whose budget and room are those of one picture, or a little more, or plenty."""
+    block, most = config["block_size"], config["max_model_len"]
+    longest = draw(st.sampled_from((1, 2, block, block + 1, 3 * block)))
+    longest = max(min(longest, most - 2), 1)
+    return {
+        "max_num_encoder_input_tokens": longest + draw(st.sampled_from((0, 1, longest, 0))),
+        "encoder_cache_size": longest + draw(st.sampled_from((0, most, 1, longest))),
+    }
+
+
+@st.composite
+def with_pictures(draw: st.DrawFn, request: Request, config: Mapping[str, Any]) -> Request:
+    """The request, some of whose own tokens are pictures; those that it has of an earlier request
+    are so where they are whole."""
+    room = min(config["max_num_encoder_input_tokens"], config["encoder_cache_size"])
+    sizes = sorted({1, max(room // 2, 1), room}, reverse=True)
+    prompt: list[Segment] = []
+    for name, length in request.prompt:
+        if name == request.id:
+            prompt += draw(_split(name, length, sizes))
+        else:
+            prompt.append((name, length) if _whole(name, length) else (request.id, length))
+    numbers = [n for n, (name, _) in enumerate(prompt) if name.startswith(PICTURE)]
+    return msgspec.structs.replace(request, prompt=tuple(prompt), encoder_inputs=tuple(numbers))
+
+
+@st.composite
+def _split(draw: st.DrawFn, name: str, length: int, sizes: list[int]) -> Content:
+    """Text and pictures; or an album: one large picture behind the other, each another one."""
+    album = draw(st.sampled_from((True, False, False)))
+    first = draw(st.integers(0, len(TITLES) - 1))
+    parts: list[Segment] = []
+    for number in range(MOST if album else draw(st.sampled_from((2, MOST, 1, 0)))):
+        before = 0 if album else min(draw(st.sampled_from((0, 1, 4))), length)
+        size = sizes[0] if album else draw(st.sampled_from(sizes))
+        if before + size > length:
+            break
+        title = TITLES[(first + number) % len(TITLES)] if album else draw(st.sampled_from(TITLES))
+        parts += [(name, before)] if before else []
+        parts.append((f"{PICTURE} {title} of {size}", size))
+        length -= before + size
+    return (*parts, (name, length)) if length else tuple(parts)
+
+
+def _whole(name: str, length: int) -> bool:
+    """It is no picture, or one that was not cut."""
+    return not name.startswith(PICTURE) or name.endswith(f" of {length}")
