@@ -47,6 +47,7 @@ BEYOND: dict[str, dict[str, str]] = {
         "encoder budget of each": NO_ENCODER,
         "outputs are kept for ever": NO_ENCODER,
         "encoded again": NO_ENCODER,
+        "dropped while it is read": NO_ENCODER,
         "stops at each input": NO_ENCODER,
         "nothing to encode is no admission": NO_ENCODER,
         "sent and free": "no scope of it sends blocks",

@@ -65,8 +65,9 @@ def fit(
         if segment in new:
             found = found._replace(twice=(*found.twice, place))
         elif segment in found.plan.outputs:
-            needs = (*found.one.needs, place)
-            found = found._replace(one=found.one._replace(needs=needs))
+            if place not in found.one.needs:
+                needs = (*found.one.needs, place)
+                found = found._replace(one=found.one._replace(needs=needs))
         else:
             space = room(config, found, kept | {segment})
             if segment[1] > plan.budget - size(new) or space is None:

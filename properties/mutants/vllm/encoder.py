@@ -53,6 +53,11 @@ def no_bound(original: Any) -> Any:
     return lambda config, found, kept: found.plan
 
 
+def no_request_reads(original: Any) -> Any:
+    """Outputs may be dropped that other requests need."""
+    return lambda holders: set()
+
+
 def computed_once_more(original: Any) -> Any:
     """An output that is kept is computed again."""
 
@@ -96,6 +101,9 @@ MUTANTS = (
     mutant("encoder budget of each", "V1-R30", in_encoder("fit", budget_of_each), alone=True),
     mutant("outputs are kept for ever", "V1-R31", in_encoder("room", no_bound)),
     mutant("encoded again", "V1-R32", in_encoder("fit", computed_once_more), alone=True),
+    mutant(
+        "dropped while it is read", "V1-R34", in_encoder("needed", no_request_reads), alone=True
+    ),
     mutant("stops at each input", "V1-R33", in_encoder("fit", stops_at_each), alone=True),
     mutant(
         "nothing to encode is no admission",

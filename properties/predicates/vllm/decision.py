@@ -166,11 +166,36 @@ def input_missing(history: RunHistory, step: Step, one: RequestHistory, token: i
     return None if there else found.name
 
 
-def may_lack_input(history: RunHistory, step: Step, one: RequestHistory) -> bool:
-    """A request that waits may come first to an encoder input of which the worker has no output:
-    what it finds in the cache is not known."""
-    tokens = [found.start for found in one.inputs] if caches(history.config) else [0]
-    return any(input_missing(history, step, one, token) for token in tokens)
+def may_lack_input(history: RunHistory, step: Step, one: RequestHistory) -> list[encoder.Input]:
+    """The encoder inputs of which the worker has no output, and to one of which a request that
+    waits may come first: what it finds in the cache is not known."""
+    hit = history.max_hit(step, one) if one.inputs and caches(history.config) else 0
+    first = [found for found in one.inputs if found.start <= hit]
+    return [found for found in first if input_missing(history, step, one, found.start)]
+
+
+def encoder_takes(history: RunHistory, step: Step, found: encoder.Input) -> bool:
+    """The encoder has budget and room for one input more in this step, whatever the order: outputs
+    may be needed of all inputs of requests that run, or did when the step was decided."""
+    inputs = {name: one.inputs for name, one in history.live.items()}
+    spent = sum(one.tokens for one in encoder.computed(inputs, step))
+    may_be_needed = {
+        other.name
+        for one in history.live.values()
+        if one.started or one.id in step.scheduled
+        for other in one.inputs
+    }
+    kept = sum(
+        tokens for name, tokens in history.outputs_after(step).items() if name in may_be_needed
+    )
+    budget = history.config.get("max_num_encoder_input_tokens", 0) - spent
+    return bool(found.tokens <= min(budget, history.config.get("encoder_cache_size", 0) - kept))
+
+
+def waits_for_encoder(history: RunHistory, step: Step, one: RequestHistory) -> bool:
+    """A request that waits may lack an encoder input for which there is no budget or no room."""
+    lacks = [found for found in one.inputs if input_missing(history, step, one, found.start)]
+    return not all(encoder_takes(history, step, found) for found in lacks)
 
 
 def threshold(history: RunHistory) -> int:

@@ -13,7 +13,7 @@ from ...history.request_history import RequestHistory
 from ...history.run_history import RunHistory
 from ..predicate import Predicate
 from .budget import scheduled
-from .decision import behind, computes, kept, preempted, threshold
+from .decision import admitted, behind, computes, encoder_takes, kept, preempted, threshold
 
 
 def output_missing(history: RunHistory, step: Step) -> str | None:
@@ -109,17 +109,11 @@ def stops_needlessly(history: RunHistory, step: Step) -> str | None:
     small for it in this step (V1-R33)."""
     if history.config["policy"] == "priority" and preempted(history, step):
         return None  # a victim may have given back its share, and its outputs
-    spent = sum(found.tokens for found in _new(history, step))
-    budget = history.config.get("max_num_encoder_input_tokens", 0) - spent
-    there, busy = history.outputs_after(step), _may_be_needed(history, step)
-    room = history.config.get("encoder_cache_size", 0) - sum(
-        there[name] for name in busy & there.keys()
-    )
     for one, found in _stops(history, step):
-        if found.tokens <= min(budget, room):
+        if encoder_takes(history, step, found):
             return (
-                f"{one.id} stops at encoder input {found.name} of {found.tokens} tokens, with "
-                f"{budget} left of the encoder's budget and room for {room}"
+                f"{one.id} stops at encoder input {found.name} of {found.tokens} tokens, and the "
+                "encoder has budget and room for it"
             )
     return None
 
@@ -127,6 +121,31 @@ def stops_needlessly(history: RunHistory, step: Step) -> str | None:
 def some_request_stops(history: RunHistory, step: Step) -> bool:
     """A request stops at an encoder input."""
     return any(True for _ in _stops(history, step))
+
+
+def dropped_while_read(history: RunHistory, step: Step) -> str | None:
+    """No output is dropped while a running request is in the middle of its input (V1-R34)."""
+    dropped = set(step.encoder_dropped or ())
+    for one, found in _in_the_middle(history, step):
+        if found.name in dropped:
+            return (
+                f"the output of encoder input {found.name} is dropped, and {one.id} has computed "
+                f"{one.computed - found.start} of its {found.tokens} tokens"
+            )
+    return None
+
+
+def dropped_beside_one_in_the_middle(history: RunHistory, step: Step) -> bool:
+    """An output is dropped, and a running request is in the middle of an input."""
+    return bool(step.encoder_dropped) and any(True for _ in _in_the_middle(history, step))
+
+
+def _in_the_middle(history: RunHistory, step: Step) -> Iterator[tuple[RequestHistory, Input]]:
+    """Running requests that have computed some tokens of an encoder input, and not all."""
+    for one in kept(history, step):
+        found = at(one.inputs, one.computed)
+        if found is not None and found.start < one.computed:
+            yield one, found
 
 
 def _reached(history: RunHistory, step: Step) -> Iterator[tuple[RequestHistory, Input]]:
@@ -142,27 +161,23 @@ def _reached(history: RunHistory, step: Step) -> Iterator[tuple[RequestHistory, 
 
 
 def _stops(history: RunHistory, step: Step) -> Iterator[tuple[RequestHistory, Input]]:
-    """Running requests with the encoder input at which they stop, though they may go on."""
+    """Requests that run, or are admitted, with the encoder input at which they stop, though they
+    may go on."""
     there = history.outputs_after(step)
     left = history.config["max_num_batched_tokens"] - sum(step.scheduled.values())
-    for one in kept(history, step):
+    for one in kept(history, step) + admitted(history, step):
         tokens = step.scheduled.get(one.id, 0)
-        found = at(one.inputs, one.computed + tokens)
-        if found is None or found.name in there or left <= 0 or tokens >= threshold(history):
+        if not one.inputs or left <= 0 or tokens >= threshold(history):
+            continue
+        if tokens and behind(history, step, one) is None:
+            continue
+        reached = computes(history, step, one) if tokens else one.computed
+        found = at(one.inputs, reached)
+        if found is None or found.name in there:
             continue
         round_ended = not tokens and loads.meet_decisions(history.config)
-        if not round_ended and (found.start == one.computed + tokens or not tokens):
+        if not round_ended and (found.start == reached or not tokens):
             yield one, found
-
-
-def _may_be_needed(history: RunHistory, step: Step) -> set[str]:
-    """Outputs that a request may need that runs, or did so when the step was decided."""
-    return {
-        found.name
-        for one in history.live.values()
-        if one.started or one.id in step.scheduled
-        for found in one.inputs
-    }
 
 
 def _new(history: RunHistory, step: Step) -> list[Input]:
@@ -179,4 +194,5 @@ PREDICATES = {
     "V1-R31": Predicate(outputs_too_many, some_output_is_dropped),
     "V1-R32": Predicate(computed_again, some_output_is_used_again),
     "V1-R33": Predicate(stops_needlessly, some_request_stops),
+    "V1-R34": Predicate(dropped_while_read, dropped_beside_one_in_the_middle),
 }

@@ -12,7 +12,14 @@ from ...history.hits import caches
 from ...history.request_history import RequestHistory
 from ...history.run_history import RunHistory
 from ..predicate import Predicate
-from .decision import admitted, free_unchanged, preempted, ran_before, watermark_blocks
+from .decision import (
+    admitted,
+    free_unchanged,
+    preempted,
+    ran_before,
+    waits_for_encoder,
+    watermark_blocks,
+)
 from .preemption import needless_preemption
 
 
@@ -94,7 +101,7 @@ def waits_though_loaded(history: RunHistory, step: Step) -> str | None:
     budget = history.config["max_num_batched_tokens"] - sum(step.scheduled.values())
     if len(running) >= history.config["max_num_seqs"] or budget <= 0:
         return None
-    if not history.config["enable_chunked_prefill"]:
+    if not history.config["enable_chunked_prefill"] or waits_for_encoder(history, step, one):
         return None
     needed = first_step(history, step, one)
     reserve = watermark_blocks(history.config) if running else 0

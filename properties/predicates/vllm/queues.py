@@ -13,6 +13,7 @@ from ..pool import blocks_for
 from ..predicate import Predicate
 from .decision import (
     admitted,
+    encoder_takes,
     free_unchanged,
     input_missing,
     kept,
@@ -154,7 +155,10 @@ def _could_go(history: RunHistory, step: Step) -> RequestHistory | None:
     one = waiting[0]
     if loads.are_made(history.config) and not _goes_next(history, one):
         return None
-    if may_lack_input(history, step, one) or not _all_in_order(history):
+    lacks = may_lack_input(history, step, one)
+    if not all(encoder_takes(history, step, found) for found in lacks):
+        return None
+    if not _all_in_order(history):
         return None
     whole = min(one.num_tokens, threshold(history))
     if not history.config["enable_chunked_prefill"] and whole > left:

@@ -121,6 +121,25 @@ def test_an_output_is_used_again_where_none_is_computed() -> None:
     assert not encoder.some_output_is_used_again(before(pictures()), fresh)
 
 
+# --- V1-R34 ------------------------------------------------------------------------------------
+
+
+def test_an_output_stays_while_a_running_request_is_in_the_middle_of_its_input() -> None:
+    history = before(pictures(computed=3), running="a", outputs={"cat": 4, "fox": 2})
+    step = after({"a": 1}, encoder_dropped=("cat",))
+    assert encoder.dropped_while_read(history, step) == (
+        "the output of encoder input cat is dropped, and a has computed 3 of its 4 tokens"
+    )
+    other = after({"a": 1}, encoder_dropped=("fox",))
+    assert encoder.dropped_while_read(history, other) is None
+    assert encoder.dropped_beside_one_in_the_middle(history, other)
+    behind = before(pictures(computed=4), running="a", outputs={"cat": 4})
+    assert encoder.dropped_while_read(behind, step) is None
+    assert not encoder.dropped_beside_one_in_the_middle(behind, step)
+    gone = after({}, "", encoder_dropped=("cat",), preempted=("a",), waiting=("a",))
+    assert encoder.dropped_while_read(history, gone) is None
+
+
 # --- V1-R33, and the rules that a stop is no fault for -----------------------------------------
 
 
@@ -128,8 +147,7 @@ def test_a_request_stops_at_an_input_only_for_want_of_budget_or_room() -> None:
     history = before(pictures(computed=2), outputs={"cat": 4}, running="a")
     stops = after({"a": 2})
     assert encoder.stops_needlessly(history, stops) == (
-        "a stops at encoder input dog of 2 tokens, with 4 left of the encoder's budget and room "
-        "for 2"
+        "a stops at encoder input dog of 2 tokens, and the encoder has budget and room for it"
     )
     assert encoder.some_request_stops(history, stops)
     full = before(pictures(computed=2), outputs={"cat": 4}, running="a", encoder_cache_size=5)
@@ -150,7 +168,11 @@ def test_those_behind_a_request_that_waits_for_the_encoder_may_go() -> None:
     history = before(request("a", 6, 6, 1), pictures("b"), request("c"), running="a")
     step = after({"a": 1, "c": 6}, "ac", waiting=("b",))
     assert queues.overtaken(history, step) is None
-    assert queues.needless_wait(history, after({"a": 1}, waiting=("b", "c"))) is None
+    waits = after({"a": 1}, waiting=("b", "c"))
+    assert queues.needless_wait(history, waits) is not None
+    fox = request("a", 6, 6, 1, inputs=(Input(0, "fox", 0, 4),))
+    full = before(fox, pictures("b"), request("c"), running="a", outputs={"fox": 4})
+    assert queues.needless_wait(full, waits) is None
     there = before(request("a", 6, 6, 1), pictures("b"), request("c"), running="a")
     there.outputs = {"cat": 4, "dog": 2}
     assert queues.overtaken(there, step) is not None
