@@ -36,7 +36,7 @@ SCALES = {
 TIMES = 2
 LONGEST = {"small": 60, "short": 120, "tight": 120}  # steps
 RUNS = 100  # of a search
-SEARCHES = {"spyre": 4, "vllm": 8, "nano_vllm": 4, "llmservingsim": 4}  # of each revision
+SEARCHES = {"spyre": 4, "vllm": 16, "nano_vllm": 4, "llmservingsim": 4}  # of each revision
 
 
 class Candidate(NamedTuple):
