@@ -5,6 +5,7 @@ Standard library only: this file runs inside the environment of a release under 
 
 import json
 from collections.abc import Callable, Collection, Mapping
+from itertools import accumulate
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING or __package__:
@@ -158,7 +159,7 @@ def _encoder_inputs(
             f"request {name!r}: encoder_inputs is {numbers!r}; valid is a list of segments of the "
             f"prompt, by their numbers from 0 to {last}"
         )
-    starts = [sum(length for _, length in segments[:number]) for number in range(len(segments))]
+    starts = [*accumulate([length for _, length in segments], initial=0)]
     return tuple(
         [EncoderInput(n, segments[n][0], starts[n], segments[n][1]) for n in sorted(numbers)]
     )

@@ -6,6 +6,7 @@ the prompt that it is for: equal segments, one output. Sizes are in tokens.
 """
 
 from collections.abc import Iterable, Mapping
+from itertools import accumulate
 from typing import Any, NamedTuple
 
 from ..members import find
@@ -16,9 +17,9 @@ from .state import Input, Sequence, State
 
 
 class EncoderPlan(NamedTuple):
-    """A step half decided: what is left of the encoder's budget, the outputs that are kept, in the
-    order of their last use, those that are dropped, and by request the inputs that are computed,
-    as their places in `Sequence.inputs`."""
+    """A step half decided: what is left of the encoder's budget (tokens); the outputs that are
+    kept, in the order of their last use, and those that are dropped; by request the inputs that the
+    encoder computes, as places in `Sequence.inputs`."""
 
     budget: int = 0
     outputs: Content = ()
@@ -27,8 +28,9 @@ class EncoderPlan(NamedTuple):
 
 
 class Fit(NamedTuple):
-    """What a request may compute beside the encoder: so many `tokens`, for which these inputs are
-    computed, and these others are found twice among them."""
+    """What a request may compute in a step: so many `tokens`. The encoder computes its `inputs` for
+    them, as places in `Sequence.inputs`; those in `twice` are equal to one of these. `plan` has
+    room for them."""
 
     tokens: int
     one: Sequence
@@ -37,10 +39,12 @@ class Fit(NamedTuple):
     twice: tuple[int, ...] = ()
 
 
-def inputs_of(prompt: Content, segments: Iterable[int]) -> tuple[Input, ...]:
+def inputs_of(prompt: Content, segments: tuple[int, ...]) -> tuple[Input, ...]:
     """The segments of a prompt that come from an encoder, and where each starts."""
-    starts = [sum(length for _, length in prompt[:place]) for place in range(len(prompt))]
-    return tuple(Input(prompt[place], starts[place], place) for place in sorted(segments))
+    if not segments:
+        return ()
+    starts = [*accumulate([length for _, length in prompt], initial=0)]
+    return tuple([Input(prompt[place], starts[place], place) for place in sorted(segments)])
 
 
 def fit(
@@ -78,7 +82,7 @@ def fit(
 
 def room(config: VllmConfig, found: Fit, kept: set[Segment]) -> EncoderPlan | None:
     """The plan with room for what is `kept` and what the request needs; outputs that no request
-    needs are dropped for it, the one first that has not been used for longest."""
+    needs are dropped for it (V1-R34), the one first that has not been used for longest."""
     one, outputs = found.one, found.plan.outputs
     kept = kept | {one.inputs[place].segment for place in (*one.needs, *found.inputs)}
     too_much = size({*outputs, *kept}) - config.encoder_room

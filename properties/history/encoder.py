@@ -5,6 +5,7 @@ first, then computes inputs, and then needs the output of each input that it com
 """
 
 from collections.abc import Mapping
+from itertools import accumulate
 from typing import Any, NamedTuple
 
 from ...model.observation import Step
@@ -34,11 +35,12 @@ def encodes(config: Config) -> bool:
 
 def inputs_of(request: Request) -> tuple[Input, ...]:
     """The segments of a request that come from an encoder."""
-    starts = [sum(length for _, length in request.prompt[:n]) for n in range(len(request.prompt))]
+    starts = [*accumulate([length for _, length in request.prompt], initial=0)]
     return tuple(
-        Input(number, request.prompt[number][0], starts[number], starts[number] + length)
-        for number in sorted(request.encoder_inputs)
-        for length in (request.prompt[number][1],)
+        [
+            Input(number, request.prompt[number][0], starts[number], starts[number + 1])
+            for number in sorted(request.encoder_inputs)
+        ]
     )
 
 

@@ -176,7 +176,10 @@ def may_lack_input(history: RunHistory, step: Step, one: RequestHistory) -> list
 
 def encoder_takes(history: RunHistory, step: Step, found: encoder.Input) -> bool:
     """The encoder has budget and room for one input more in this step, whatever the order: outputs
-    may be needed of all inputs of requests that run, or did when the step was decided."""
+    may be needed of all inputs of requests that run, or did when the step was decided. Where its
+    work is not shown, that is not known."""
+    if step.encoder_inputs is None or step.encoder_dropped is None:
+        return False
     inputs = {name: one.inputs for name, one in history.live.items()}
     spent = sum(one.tokens for one in encoder.computed(inputs, step))
     may_be_needed = {

@@ -32,7 +32,7 @@ def run(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], tmp_
 @pytest.mark.parametrize(
     ("name", "rule", "changes"),
     [
-        ("ForgetsThatNothingRuns", "V1-R07", ()),
+        ("ForgetsThatNothingRuns", "V1-R07", ("async_scheduling=false",)),
         ("ForgetsTheWholeSequence", "V1CP-R22", ()),
         ("ForgetsTheLookahead", "V1CP-R30", LOOKAHEAD),
     ],
