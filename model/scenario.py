@@ -4,6 +4,7 @@ The fields are those of the scenario format `schedproof/scenario@1`; reading and
 left to `gate`.
 """
 
+from itertools import accumulate
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -60,6 +61,11 @@ class Request(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     def prompt_len(self) -> int:
         """Tokens of the prompt."""
         return sum(length for _, length in self.prompt)
+
+    @property
+    def segment_starts(self) -> list[int]:
+        """The token at which each segment of the prompt starts, and the one behind the last."""
+        return [*accumulate([length for _, length in self.prompt], initial=0)]
 
     @property
     def tokens_to_emit(self) -> int:

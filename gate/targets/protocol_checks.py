@@ -131,9 +131,9 @@ def read_request(request: Mapping[str, Any]) -> CheckedRequest:
     accepted = request.get("accepted", [])
     if not isinstance(accepted, list):
         raise ProtocolError(f"request {name!r}: accepted must be a list of numbers of drafts")
-    loads = [request.get(key, nothing) for key, nothing in TO_CONNECTOR.items()]
+    loads = {key: request.get(key, nothing) for key, nothing in TO_CONNECTOR.items()}
     numbers = [max_tokens, output_len, priority, *(length for _, length in segments)]
-    numbers += [*accepted, *(one for one in loads if one is not None)]
+    numbers += [*accepted, *(one for one in loads.values() if one is not None)]
     if not all(type(number) is int for number in numbers):
         raise ProtocolError(
             f"request {name!r}: lengths, token counts and priority must be integers"
@@ -145,7 +145,7 @@ def read_request(request: Mapping[str, Any]) -> CheckedRequest:
     prompt = [token for stream, length in segments for token in stream_tokens(stream, length)]
     output = Output(name, output_len, output_len < max_tokens, tuple(accepted))
     inputs = _encoder_inputs(name, segments, request.get("encoder_inputs", []))
-    return CheckedRequest(prompt, max_tokens, priority, output, *loads)._replace(inputs=inputs)
+    return CheckedRequest(prompt, max_tokens, priority, output, **loads, inputs=inputs)
 
 
 def _encoder_inputs(

@@ -38,9 +38,8 @@ def features(config: Mapping[str, Any], asked: CheckedRequest) -> list[Any]:
     """The encoder inputs of a request, as vLLM has them; raises RefusedError for one that no step
     can compute, which vLLM's input processor refuses where it knows the model."""
     inputs = importlib.import_module("vllm.multimodal.inputs")
-    found = []
+    found, longest = [], min(config.get(BUDGET, 0), config.get(ROOM, 0))
     for one in asked.inputs:
-        longest = min(config.get(BUDGET, 0), config.get(ROOM, 0))
         if one.length > longest:
             raise RefusedError(
                 f"an encoder input of {one.length} tokens is beyond {BUDGET} or {ROOM} ({longest})"

@@ -6,12 +6,11 @@ the prompt that it is for: equal segments, one output. Sizes are in tokens.
 """
 
 from collections.abc import Iterable, Mapping
-from itertools import accumulate
 from typing import Any, NamedTuple
 
 from ..members import find
 from ..pool import Content
-from ..scenario import Segment
+from ..scenario import Request, Segment
 from .config import VllmConfig
 from .state import Input, Sequence, State
 
@@ -39,12 +38,12 @@ class Fit(NamedTuple):
     twice: tuple[int, ...] = ()
 
 
-def inputs_of(prompt: Content, segments: tuple[int, ...]) -> tuple[Input, ...]:
-    """The segments of a prompt that come from an encoder, and where each starts."""
-    if not segments:
+def inputs_of(request: Request) -> tuple[Input, ...]:
+    """The segments of a request's prompt that come from an encoder."""
+    if not request.encoder_inputs:
         return ()
-    starts = [*accumulate([length for _, length in prompt], initial=0)]
-    return tuple([Input(prompt[place], starts[place], place) for place in sorted(segments)])
+    prompt, starts = request.prompt, request.segment_starts
+    return tuple([Input(prompt[n], starts[n], n) for n in sorted(request.encoder_inputs)])
 
 
 def fit(
@@ -126,8 +125,8 @@ def refused(plan: EncoderPlan, one: Sequence, running: Iterable[Sequence]) -> En
 
 
 def taken_back(plan: EncoderPlan, one: Sequence, others: Iterable[Sequence]) -> EncoderPlan:
-    """The plan when a request is preempted. Of what was to be computed for it in this step, the
-    outputs that another request has counted on are computed for that one; the others are none."""
+    """The plan when a request is preempted. An input that was to be computed for it in this step is
+    computed for another request that needs its output, or else taken out of the plan."""
     others = [other for other in others if other.id != one.id]
     left = {name: places for name, places in plan.computes.items() if name != one.id}
     plan, taken = plan._replace(computes=left), plan.computes.get(one.id, ())

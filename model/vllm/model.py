@@ -78,7 +78,7 @@ class VllmModel(ReferenceModel[State]):
     def arrive(self, state: State, request: Request) -> State:
         """The request joins the waiting queue."""
         accepted = request.accepted if self.config.drafts else ()
-        inputs = encoder.inputs_of(request.prompt, request.encoder_inputs)
+        inputs = encoder.inputs_of(request)
         newcomer = Sequence.of(request, priority=request.priority, accepted=accepted, inputs=inputs)
         if self.config.loads:
             newcomer = newcomer._replace(

@@ -4,8 +4,7 @@ Source: release 0.33.0, Scheduler._try_schedule_encoder_inputs; GPUModelRunner, 
 first, then computes inputs, and then needs the output of each input that it comes to.
 """
 
-from collections.abc import Mapping
-from itertools import accumulate
+from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from ...model.observation import Step
@@ -35,7 +34,9 @@ def encodes(config: Config) -> bool:
 
 def inputs_of(request: Request) -> tuple[Input, ...]:
     """The segments of a request that come from an encoder."""
-    starts = [*accumulate([length for _, length in request.prompt], initial=0)]
+    if not request.encoder_inputs:
+        return ()
+    starts = request.segment_starts
     return tuple(
         [
             Input(number, request.prompt[number][0], starts[number], starts[number + 1])
@@ -56,13 +57,7 @@ def beyond(config: Config, inputs: tuple[Input, ...]) -> bool:
     return max(one.tokens for one in inputs) > longest(config)
 
 
-def computed(inputs: Mapping[str, tuple[Input, ...]], step: Step) -> list[Input]:
-    """The inputs that are computed in a step; `inputs` are those of each unfinished request."""
-    numbers = step.encoder_inputs or {}
-    return [one for name in numbers for one in inputs.get(name, ()) if one.number in numbers[name]]
-
-
-def after(outputs: Mapping[str, int], step: Step, new: list[Input]) -> dict[str, int]:
+def after(outputs: Mapping[str, int], step: Step, new: Iterable[Input]) -> dict[str, int]:
     """The outputs that the worker has when a step has dropped some and computed `new` inputs, with
     their tokens."""
     dropped = set(step.encoder_dropped or ())

@@ -83,7 +83,7 @@ class RequestHistory:
             deferrals=request.load_deferrals,
             send_steps=request.send_steps,
             external=min(request.external_tokens, request.prompt_len),
-            inputs=inputs_of(request) if request.encoder_inputs else (),
+            inputs=inputs_of(request),
         )
 
     @property

@@ -225,10 +225,16 @@ class RunHistory:
         return None if self.shadow is None else self.shadow.changes(self, step)
 
     @once
+    def encoded(self, step: Step) -> list[tuple[RequestHistory, encoder.Input]]:
+        """The encoder inputs that are computed in a step, each with the request it is for."""
+        numbers = step.encoder_inputs or {}
+        requests = [self.live[name] for name in numbers if name in self.live]
+        return [(r, one) for r in requests for one in r.inputs if one.number in numbers[r.id]]
+
+    @once
     def outputs_after(self, step: Step) -> Mapping[str, int]:
         """The outputs of an encoder that the worker has while it computes the step."""
-        inputs = {name: one.inputs for name, one in self.live.items()}
-        return encoder.after(self.outputs, step, encoder.computed(inputs, step))
+        return encoder.after(self.outputs, step, [one for _, one in self.encoded(step)])
 
     def reached(self, step: Step, account: RequestHistory) -> int:
         """Tokens of a request that were ever computed by the end of the step, at most."""

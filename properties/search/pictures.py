@@ -28,8 +28,8 @@ def encoders(draw: st.DrawFn, config: Mapping[str, Any]) -> dict[str, Any]:
 
 @st.composite
 def with_pictures(draw: st.DrawFn, request: Request, config: Mapping[str, Any]) -> Request:
-    """The request, some of whose own tokens are pictures; those that it has of an earlier request
-    are so where they are whole."""
+    """The request with pictures in its own part of the prompt. A picture that it repeats from an
+    earlier request stays one, unless it was cut."""
     room = min(config["max_num_encoder_input_tokens"], config["encoder_cache_size"])
     sizes = sorted({1, max(room // 2, 1), room}, reverse=True)
     prompt: list[Segment] = []
@@ -44,7 +44,7 @@ def with_pictures(draw: st.DrawFn, request: Request, config: Mapping[str, Any]) 
 
 @st.composite
 def _split(draw: st.DrawFn, name: str, length: int, sizes: list[int]) -> Content:
-    """Text and pictures; or an album: one large picture behind the other, each another one."""
+    """Text and pictures; or an album: large pictures in a row, with different titles."""
     album = draw(st.sampled_from((True, False, False)))
     first = draw(st.integers(0, len(TITLES) - 1))
     parts: list[Segment] = []

@@ -70,7 +70,7 @@ def computed_once_more(original: Any) -> Any:
 
 
 def stops_at_each(original: Any) -> Any:
-    """A request stops at every encoder input, and goes on with the next step."""
+    """A request stops at each encoder input and continues in the next step."""
 
     def fit(config: VllmConfig, plan: EncoderPlan, one: Sequence, start: int, *more: Any) -> Fit:
         found: Fit = original(config, plan, one, start, *more)

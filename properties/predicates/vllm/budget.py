@@ -13,7 +13,7 @@ from .decision import (
     admitted,
     behind,
     computes,
-    input_missing,
+    has_output,
     kept,
     preempted,
     ran_before,
@@ -164,8 +164,7 @@ def stops_at_input(history: RunHistory, step: Step, one: RequestHistory) -> bool
     """A scheduled request computes all up to an encoder input that the worker has no output of."""
     reached = computes(history, step, one)
     found = encoder.at(one.inputs, reached)
-    at_start = found is not None and found.start == reached
-    return at_start and input_missing(history, step, one, reached) is not None
+    return found is not None and found.start == reached and not has_output(history, step, found)
 
 
 def scheduled(history: RunHistory, step: Step) -> list[RequestHistory]:

@@ -155,33 +155,41 @@ def computes(history: RunHistory, step: Step, one: RequestHistory) -> int:
     return one.computed + (hit or 0) + step.scheduled[one.id]
 
 
-def input_missing(history: RunHistory, step: Step, one: RequestHistory, token: int) -> str | None:
-    """The encoder input that this token of a request belongs to, if the worker has no output of it;
-    where that is not shown, it may have none."""
-    found = encoder.at(one.inputs, token)
-    if found is None:
-        return None
+def has_output(history: RunHistory, step: Step, found: encoder.Input) -> bool:
+    """The worker has the output for an encoder input in this step; False where that is not
+    shown."""
     shown = step.encoder_inputs is not None and step.encoder_dropped is not None
-    there = shown and found.name in history.outputs_after(step)
-    return None if there else found.name
+    return shown and found.name in history.outputs_after(step)
 
 
-def may_lack_input(history: RunHistory, step: Step, one: RequestHistory) -> list[encoder.Input]:
-    """The encoder inputs of which the worker has no output, and to one of which a request that
-    waits may come first: what it finds in the cache is not known."""
+def input_missing(history: RunHistory, step: Step, one: RequestHistory, token: int) -> bool:
+    """This token of a request belongs to an encoder input whose output the worker does not have, or
+    may not have."""
+    found = encoder.at(one.inputs, token)
+    return found is not None and not has_output(history, step, found)
+
+
+def first_inputs(history: RunHistory, step: Step, one: RequestHistory) -> list[encoder.Input]:
+    """The encoder inputs with one of which the work on a waiting request may begin: what it finds
+    in the cache is not known."""
     hit = history.max_hit(step, one) if one.inputs and caches(history.config) else 0
-    first = [found for found in one.inputs if found.start <= hit]
-    return [found for found in first if input_missing(history, step, one, found.start)]
+    return [found for found in one.inputs if found.start <= hit]
+
+
+def may_lack_input(history: RunHistory, step: Step, one: RequestHistory) -> bool:
+    """The work on a waiting request may begin with an encoder input whose output the worker does
+    not have."""
+    first = first_inputs(history, step, one)
+    return not all(has_output(history, step, found) for found in first)
 
 
 def encoder_takes(history: RunHistory, step: Step, found: encoder.Input) -> bool:
-    """The encoder has budget and room for one input more in this step, whatever the order: outputs
-    may be needed of all inputs of requests that run, or did when the step was decided. Where its
-    work is not shown, that is not known."""
+    """The encoder has budget and room for one more input in this step, in any order of requests:
+    the outputs for all inputs of running requests, and of those that ran when the step was decided,
+    count as needed. False where the work of the encoder is not shown."""
     if step.encoder_inputs is None or step.encoder_dropped is None:
         return False
-    inputs = {name: one.inputs for name, one in history.live.items()}
-    spent = sum(one.tokens for one in encoder.computed(inputs, step))
+    spent = sum(new.tokens for _, new in history.encoded(step))
     may_be_needed = {
         other.name
         for one in history.live.values()
@@ -195,9 +203,10 @@ def encoder_takes(history: RunHistory, step: Step, found: encoder.Input) -> bool
     return bool(found.tokens <= min(budget, history.config.get("encoder_cache_size", 0) - kept))
 
 
-def waits_for_encoder(history: RunHistory, step: Step, one: RequestHistory) -> bool:
-    """A request that waits may lack an encoder input for which there is no budget or no room."""
-    lacks = [found for found in one.inputs if input_missing(history, step, one, found.start)]
+def waits_for_encoder(history: RunHistory, step: Step, inputs: Iterable[encoder.Input]) -> bool:
+    """The encoder may have no budget or no room for one of these inputs, whose output the worker
+    does not have."""
+    lacks = [found for found in inputs if not has_output(history, step, found)]
     return not all(encoder_takes(history, step, found) for found in lacks)
 
 

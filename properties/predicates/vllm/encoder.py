@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from ....model.observation import Step
 from ...history import loads
-from ...history.encoder import Input, at, computed
+from ...history.encoder import Input, at
 from ...history.request_history import RequestHistory
 from ...history.run_history import RunHistory
 from ..predicate import Predicate
@@ -36,7 +36,7 @@ def some_input_is_reached(history: RunHistory, step: Step) -> bool:
 
 def encoder_budget_exceeded(history: RunHistory, step: Step) -> str | None:
     """An encoder computes at most max_num_encoder_input_tokens in a step (V1-R30)."""
-    tokens = sum(found.tokens for found in _new(history, step))
+    tokens = sum(found.tokens for _, found in history.encoded(step))
     budget = history.config.get("max_num_encoder_input_tokens", 0)
     if tokens <= budget:
         return None
@@ -45,7 +45,7 @@ def encoder_budget_exceeded(history: RunHistory, step: Step) -> str | None:
 
 def encoder_budget_binds(history: RunHistory, step: Step) -> bool:
     """A request stops at an encoder input for which the budget is too small in this step."""
-    spent = sum(found.tokens for found in _new(history, step))
+    spent = sum(found.tokens for _, found in history.encoded(step))
     left = history.config.get("max_num_encoder_input_tokens", 0) - spent
     return any(found.tokens > left for _, found in _stops(history, step))
 
@@ -71,37 +71,25 @@ def computed_again(history: RunHistory, step: Step) -> str | None:
     while its output is kept (V1-R32)."""
     dropped, seen = set(step.encoder_dropped or ()), set[str]()
     kept = sum(history.outputs.values())
-    needed = {(one.id, found.number) for one, found in _reached(history, step)}
-    for name, numbers in (step.encoder_inputs or {}).items():
-        one = history.live.get(name)
-        for found in () if one is None else one.inputs:
-            if found.number not in numbers:
-                continue
-            # What is dropped for another one, and computed in the same step, is not shown dropped.
-            full = kept > history.config.get("encoder_cache_size", 0)
-            there = found.name in history.outputs and found.name not in dropped
-            if found.name in seen or (there and not full):
-                return f"encoder input {found.name} is computed for {name}, and its output is there"
-            if name not in step.scheduled or _is_known(history, step, name, found, needed):
-                return f"encoder input {found.name} is computed, and {name} does not come to it"
-            seen.add(found.name)
-            kept += found.tokens
+    needed = [(one.id, found) for one, found in _reached(history, step)]
+    for one, found in history.encoded(step):
+        # An output that is dropped and computed again in one step is not shown as dropped.
+        full = kept > history.config.get("encoder_cache_size", 0)
+        there = found.name in history.outputs and found.name not in dropped
+        if found.name in seen or (there and not full):
+            return f"encoder input {found.name} is computed for {one.id}, and its output is there"
+        not_known = one.id in step.scheduled and behind(history, step, one) is None
+        if (one.id, found) not in needed and not not_known:
+            return f"encoder input {found.name} is computed, and {one.id} does not come to it"
+        seen.add(found.name)
+        kept += found.tokens
     return None
-
-
-def _is_known(
-    history: RunHistory, step: Step, name: str, found: Input, needed: set[tuple[str, int]]
-) -> bool:
-    """It is known what the request computes, and it is nothing of this input."""
-    return behind(history, step, history.live[name]) is not None and (
-        (name, found.number) not in needed
-    )
 
 
 def some_output_is_used_again(history: RunHistory, step: Step) -> bool:
     """A request comes to an encoder input that was computed in an earlier step."""
-    new = {(one.id, n) for one in scheduled(history, step) for n in _numbers(step, one)}
-    return any((one.id, found.number) not in new for one, found in _reached(history, step))
+    new = [(one.id, found) for one, found in history.encoded(step)]
+    return any((one.id, found) not in new for one, found in _reached(history, step))
 
 
 def stops_needlessly(history: RunHistory, step: Step) -> str | None:
@@ -178,14 +166,6 @@ def _stops(history: RunHistory, step: Step) -> Iterator[tuple[RequestHistory, In
         round_ended = not tokens and loads.meet_decisions(history.config)
         if not round_ended and (found.start == reached or not tokens):
             yield one, found
-
-
-def _new(history: RunHistory, step: Step) -> list[Input]:
-    return computed({name: one.inputs for name, one in history.live.items()}, step)
-
-
-def _numbers(step: Step, one: RequestHistory) -> tuple[int, ...]:
-    return (step.encoder_inputs or {}).get(one.id, ())
 
 
 PREDICATES = {

@@ -101,7 +101,7 @@ def waits_though_loaded(history: RunHistory, step: Step) -> str | None:
     budget = history.config["max_num_batched_tokens"] - sum(step.scheduled.values())
     if len(running) >= history.config["max_num_seqs"] or budget <= 0:
         return None
-    if not history.config["enable_chunked_prefill"] or waits_for_encoder(history, step, one):
+    if not history.config["enable_chunked_prefill"] or waits_for_encoder(history, step, one.inputs):
         return None
     needed = first_step(history, step, one)
     reserve = watermark_blocks(history.config) if running else 0

@@ -13,7 +13,7 @@ from ..pool import blocks_for
 from ..predicate import Predicate
 from .decision import (
     admitted,
-    encoder_takes,
+    first_inputs,
     free_unchanged,
     input_missing,
     kept,
@@ -27,6 +27,7 @@ from .decision import (
     round_may_end,
     threshold,
     waited_before,
+    waits_for_encoder,
     watermark_blocks,
 )
 
@@ -155,10 +156,9 @@ def _could_go(history: RunHistory, step: Step) -> RequestHistory | None:
     one = waiting[0]
     if loads.are_made(history.config) and not _goes_next(history, one):
         return None
-    lacks = may_lack_input(history, step, one)
-    if not all(encoder_takes(history, step, found) for found in lacks):
+    if waits_for_encoder(history, step, first_inputs(history, step, one)):
         return None
-    if not _all_in_order(history):
+    if not all(place_is_known(history, other) for other in waited_before(history)):
         return None
     whole = min(one.num_tokens, threshold(history))
     if not history.config["enable_chunked_prefill"] and whole > left:
@@ -173,15 +173,11 @@ def _could_go(history: RunHistory, step: Step) -> RequestHistory | None:
     return one
 
 
-def _all_in_order(history: RunHistory) -> bool:
-    return all(place_is_known(history, other) for other in waited_before(history))
-
-
 def _goes_next(history: RunHistory, one: RequestHistory) -> bool:
     """Where a connector loads, nothing stands before this request: no other one is parked or may
     have been put off, and what it has of this one was loaded before."""
     parked = bool(history.last is not None and history.last.parked)
-    return _all_in_order(history) and not parked and not loads.is_new(history.config, one)
+    return not parked and not loads.is_new(history.config, one)
 
 
 def _missing(history: RunHistory, one: RequestHistory, tokens: int) -> int:

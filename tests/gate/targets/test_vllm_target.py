@@ -745,7 +745,7 @@ def test_of_an_aborted_request_no_token_comes(
 ENCODER = {"max_num_encoder_input_tokens": 8, "encoder_cache_size": 12}
 
 
-def test_an_encoder_computes_inputs_in_time_and_drops_what_nobody_needs(vllm: Vllm) -> None:
+def test_an_encoder_computes_inputs_in_time_and_drops_what_no_request_needs(vllm: Vllm) -> None:
     vllm.begin(**ENCODER)
     vllm.ask("a", ("cat", 8), ("a", 1), ("dog", 6), max_tokens=1, encoder_inputs=[0, 2])
     steps = vllm.finish()

@@ -66,9 +66,8 @@ def test_inputs_of_a_step_are_within_the_budget() -> None:
     assert encoder.encoder_budget_exceeded(history, step) == (
         "encoder inputs of 6 tokens > max_num_encoder_input_tokens 4"
     )
-    assert encoder.encoder_budget_exceeded(
-        history, after({"a": 4}, encoder_inputs={"a": (0,)})
-    ) is (None)
+    within = after({"a": 4}, encoder_inputs={"a": (0,)})
+    assert encoder.encoder_budget_exceeded(history, within) is None
 
 
 def test_what_is_kept_fits_the_cache() -> None:
