@@ -195,9 +195,9 @@ INPUTS ?= 1000000
 SEED ?= 0
 HOSTILE = cd $(CURDIR) && PYTHONPATH=. $(BIN)/python -m tests.hostile
 .PHONY: hostile hostile-inputs hostile-commands hostile-targets hostile-kills hostile-silence hostile-server \
-	hostile-surroundings hostile-pages
+	hostile-surroundings hostile-pages hostile-installs
 hostile: hostile-inputs hostile-commands hostile-targets hostile-kills hostile-surroundings \
-	hostile-pages hostile-server hostile-silence
+	hostile-pages hostile-server hostile-silence hostile-installs
 hostile-inputs: $(VENV)/installed-test
 	$(HOSTILE).inputs --inputs $(INPUTS) --seed $(SEED) --jobs $(JOBS) --write
 hostile-commands: $(VENV)/installed-test
@@ -210,6 +210,8 @@ hostile-silence: $(VENV)/installed-test
 	$(HOSTILE).silence --write
 hostile-surroundings: $(VENV)/installed-test
 	$(HOSTILE).surroundings --seed $(SEED) --jobs $(JOBS) --write
+hostile-installs: $(VENV)/installed-test
+	$(HOSTILE).installs --rounds 300 --seed $(SEED) --jobs $(JOBS) --write
 hostile-pages: $(VENV)/installed-test
 	$(HOSTILE).pages --seeds 3000 --browser 50 --seed $(SEED) --write
 hostile-server: $(VENV)/installed-test
@@ -225,13 +227,14 @@ dist: $(VENV)/bin/python
 	$(VENV)/dist/bin/python -m twine check --strict dist/*
 	$(PYTHON) tests/bench/wheel.py dist
 
-# A minute: the versions that the container is built with, with their hashes.
+# A minute: the versions that the container is built with, with their hashes; and those of the releases.
 lock: $(VENV)/bin/python
 	rm -rf $(VENV)/lock
 	$(PYTHON) -m venv $(VENV)/lock
 	$(VENV)/lock/bin/python -m pip install --quiet --disable-pip-version-check pip-tools
 	cd $(CURDIR) && $(VENV)/lock/bin/pip-compile --quiet --generate-hashes --strip-extras --no-emit-index-url \
 		--no-emit-find-links --no-header --output-file requirements.lock pyproject.toml
+	cd $(CURDIR) && $(BIN)/python tests/bench/release_hashes.py
 
 clean:
 	rm -rf $(VENV) build dist site *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -9,6 +9,7 @@ import queue
 import re
 import socket
 import threading
+import warnings
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
@@ -75,7 +76,9 @@ class Executor(Protocol):
 
 def work(item: Item, database: str | None) -> Ran:
     """Run one item in this process."""
-    with ALONE:
+    with ALONE, warnings.catch_warnings():
+        # Threads of a Dask worker use `random` while Hypothesis draws, which blames strategies.
+        warnings.filterwarnings("ignore", "Do not use the `random` module", category=Warning)
         set_hypothesis_home()
         began = _cpu_seconds()
         result = run_item(item, database_of(database) if database else None)

@@ -17,12 +17,10 @@ import shutil
 import subprocess
 import sys
 import time
-import zipfile
-import zlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 
 from platformdirs import user_cache_path
 
@@ -30,12 +28,12 @@ from ..processes.kept import run_kept
 from .checkout_metadata import metadata_folder
 from .scheduler_class import VARIABLE
 from .supported_releases import CPU_INDEX, TORCH, VLLM_OF, Release, ReleaseError
+from .wheels import check_published, difference, unpack
 
-# Compiled and foreign parts of a vLLM wheel; a scheduler imports none of them.
-NOT_PYTHON = (".so", ".h", ".hpp", ".cuh", ".cu", ".png", ".jpg", ".svg", ".a")
 # vLLM has wheels for Linux only; their Python part is the same everywhere.
 LINUX = ("manylinux1", "manylinux2014", "manylinux_2_28", "manylinux_2_31", "manylinux_2_35")
 
+UNFINISHED = ".partial"
 PACKAGES = Path(__file__).with_name("packages.txt")
 SCRIPTS = {"spyre": "sendnn.py", "vllm": "vllm_target.py"}
 PLUGINS = {"sendnn-inference": "sendnn_inference", "vllm-spyre": "spyre", "vllm": ""}
@@ -84,7 +82,7 @@ def prepare(
             _install(missing, python, cache, report)
     except OSError as error:
         raise ReleaseError(
-            f"cannot install into {cache}: {error.strerror or error}; "
+            f"cannot install into {cache}: {error.filename or cache}: {error.strerror or error}; "
             "name a folder with 3 GB of room in SCHEDPROOF_CACHE"
         ) from error
     target = Path(__file__).with_name(SCRIPTS[release.system])
@@ -102,27 +100,6 @@ def cache_folder() -> Path:
     if chosen := os.environ.get("SCHEDPROOF_CACHE"):
         return Path(chosen).expanduser().absolute()
     return user_cache_path("schedproof").absolute()
-
-
-def unpack(wheel: Path, folder: Path) -> None:
-    """Unpacks the Python part of a wheel; raises ReleaseError if it is damaged or reaches out."""
-    try:
-        with zipfile.ZipFile(wheel) as archive:
-            for member in archive.namelist():
-                path = PurePosixPath(member)
-                if path.is_absolute() or ".." in path.parts or "\\" in member:
-                    raise zipfile.BadZipFile(f"{member!r} would leave the folder")
-                if _is_wanted(path):
-                    archive.extract(member, folder)
-    except (zipfile.BadZipFile, zlib.error, EOFError) as error:
-        wheel.unlink()  # or else the next run would find it again
-        raise ReleaseError(f"cannot unpack {wheel.name}: {error}; run again") from error
-
-
-def _is_wanted(path: PurePosixPath) -> bool:
-    if "third_party" in path.parts:
-        return path.suffix == ".py"
-    return path.suffix not in NOT_PYTHON
 
 
 def _variables(release: Release, cache: Path, path: list[Path]) -> dict[str, str]:
@@ -151,12 +128,10 @@ class _Part:
     title: str
     size: str
     build: Callable[["_Workshop", Path], None]
+    damage: Callable[[Path], str]  # of the folder: a name that is missing or other; else empty
 
     def is_there(self) -> bool:
-        # The interpreter of an environment dangles when the Python that made it has gone.
-        python = self.folder / "bin" / "python"
-        whole = self.folder.is_dir() and any(self.folder.iterdir())
-        return whole and (python.exists() or not python.is_symlink())
+        return self.folder.is_dir() and not self.damage(self.folder)
 
 
 def _parts(cache: Path, release: Release) -> list[_Part]:
@@ -164,7 +139,7 @@ def _parts(cache: Path, release: Release) -> list[_Part]:
     made_of += map(str, sys.version_info[:2])
     name = "env-" + hashlib.sha256(" ".join(made_of).encode()).hexdigest()[:12]
     parts = [
-        _Part(cache / name, "Python environment", "1.1 GB", _build_environment),
+        _Part(cache / name, "Python environment", "1.1 GB", _build_environment, _gone),
     ]
     if release.name != "vllm" or release.folder is None:
         download = "the Python part of a download of about 430 MB"
@@ -177,14 +152,20 @@ def _parts(cache: Path, release: Release) -> list[_Part]:
 def _packages() -> list[str]:
     """The pins of the lock file, NAME==VERSION."""
     lines = PACKAGES.read_text(encoding="utf-8").splitlines()
-    return [line for line in lines if line and not line.startswith("#")]
+    return [line.split()[0] for line in lines if re.match(r"[\w-]+==", line)]
+
+
+def _gone(environment: Path) -> str:
+    # The interpreter of an environment dangles when the Python that made it has gone.
+    name = "bin/python"
+    return "" if (environment / name).exists() else name
 
 
 def _tree(cache: Path, package: str, version: str, size: str) -> _Part:
     def build(workshop: _Workshop, folder: Path) -> None:
         unpack(workshop.download(package, version), folder)
 
-    return _Part(cache / f"{package}-{version}", f"{package} {version}", size, build)
+    return _Part(cache / f"{package}-{version}", f"{package} {version}", size, build, difference)
 
 
 def _install(parts: list[_Part], python: Path, cache: Path, report: Report) -> None:
@@ -192,16 +173,20 @@ def _install(parts: list[_Part], python: Path, cache: Path, report: Report) -> N
     cache.mkdir(mode=0o700, parents=True, exist_ok=True)
     with _lock(cache / "lock", report) as lock:
         workshop = _Workshop(cache / "downloads", python, lock, report)
+        for unfinished in cache.glob(f"*{UNFINISHED}"):  # of interrupted runs
+            _remove(unfinished)
         for part in parts:
             if not part.is_there():  # another run may have made it while we waited
                 _make(part, workshop)
 
 
 def _make(part: _Part, workshop: "_Workshop") -> None:
-    unfinished = part.folder.with_name(part.folder.name + ".partial")
-    for leftover in (workshop.scratch, unfinished, part.folder):  # of an interrupted run
-        if leftover.exists():
-            shutil.rmtree(leftover)
+    if part.folder.exists():
+        what = part.damage(part.folder)
+        workshop.report(f"{part.title}: {what} is not as it was installed; all of it is made anew")
+    for leftover in (workshop.scratch, part.folder):  # of an interrupted run
+        _remove(leftover)
+    unfinished = part.folder.with_name(part.folder.name + UNFINISHED)
     workshop.report(f"{part.title}: {part.size}")
     began = time.monotonic()
     unfinished.mkdir()
@@ -213,6 +198,14 @@ def _make(part: _Part, workshop: "_Workshop") -> None:
     shutil.rmtree(workshop.downloads, ignore_errors=True)
     size = math.ceil(sum(file.lstat().st_size for file in part.folder.rglob("*")) / 1e6)
     workshop.report(f"{part.title}: {size} MB in {time.monotonic() - began:.0f} s")
+
+
+def _remove(path: Path) -> None:
+    """Whatever is there; of a link, the link."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
 
 
 @contextmanager
@@ -249,8 +242,12 @@ class _Workshop:
             if package == "vllm":
                 options += [f"--platform={linux}_x86_64" for linux in LINUX]
             self.pip(self.python, "download", *options, f"{package}=={version}")
+            _remove(kept)
             arriving.replace(kept)
-        return next(kept.glob("*.whl"))
+        wheel = next(kept.glob("*.whl"))
+        if not check_published(wheel, f"{package}=={version}"):
+            self.report(f"{package} {version}: its wheel is on no list, and is taken as it is")
+        return wheel
 
     def pip(self, python: Path, command: str, *arguments: str) -> None:
         quiet = ("--no-input", "--disable-pip-version-check", "--progress-bar=off")

@@ -4,6 +4,7 @@ python -m tests.hostile.surroundings --seed 0 --jobs 2 --write
 """
 
 import argparse
+import atexit
 import itertools
 import json
 import os
@@ -21,6 +22,8 @@ from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
+from schedproof.gate.targets.releases import cache_folder
+
 from .kills import SCENARIO, damaged
 from .places import PLACES, Place
 from .processes import CODES, Ended, faults, survivors
@@ -31,6 +34,7 @@ MARK = "<!-- make hostile: surroundings -->"
 SECONDS = 90
 USAGE = 2
 GIVEN = "given.json"
+CLUSTER = "a Dask scheduler"
 SMALL = ("--system", "vllm", "--rule", "ALL-R01", "--rule", "ALL-R03", "--time-limit", "60")
 BAD = f"cmd:{sys.executable} {Path(__file__).with_name('bad_target.py')}"
 
@@ -74,6 +78,15 @@ WORKS = {
         ("campaign", "--system", "vllm", "--items", "2", "--workers", "1", "--ledger", "l.db"),
         "l.db",
     ),
+    "campaign --cluster": Work(
+        (
+            *("campaign", "--system", "vllm", "--items", "2", "--ledger", "l.db"),
+            *("--cluster", CLUSTER),
+        ),
+        "l.db",
+    ),
+    # It ends in the middle; the release is in the cache of this machine, or is installed at first.
+    "matrix": Work(("matrix", "vllm==0.33.0", "--time-limit", "8", "--out", "m")),
     "diff --save": Work(
         ("diff", "model", "--system", "vllm", "--profile", "quick", "--save", "base.gz"),
         "base.gz",
@@ -124,9 +137,11 @@ def _folder() -> Iterator[Path]:
 def _begun(
     place: Place, work: Work, here: Path, mark: str, chance: random.Random
 ) -> tuple["subprocess.Popen[str]", float]:
-    words = [str(here.with_name(GIVEN)) if word == GIVEN else word for word in work.words]
+    given = {GIVEN: lambda: str(here.with_name(GIVEN)), CLUSTER: cluster}
+    words = [given[word]() if word in given else word for word in work.words]
     command = [sys.executable, "-m", "schedproof", *words]
     base = {**os.environ, MARKED: mark, "PYTHONDONTWRITEBYTECODE": "1"}
+    base["SCHEDPROOF_CACHE"] = str(cache_folder())
     began = time.monotonic()
     return place.popen(command, here, base, chance), began
 
@@ -166,6 +181,16 @@ def _wrong(ended: Ended | None, place: Place, name: str, here: Path) -> list[str
 
 def _last(ended: Ended) -> str:
     return (ended.err.splitlines() or [""])[-1]
+
+
+@cache
+def cluster() -> str:
+    """The address of a Dask scheduler with a worker, in surroundings that are not odd."""
+    from distributed import LocalCluster
+
+    there = LocalCluster(n_workers=1, threads_per_worker=1, dashboard_address=None)
+    atexit.register(there.close)
+    return str(there.scheduler_address)
 
 
 @cache

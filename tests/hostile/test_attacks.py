@@ -7,7 +7,7 @@ import pytest
 
 from schedproof.tests.gate.web.base.browser import browser
 
-from . import commands, kills, pages, places, server, surroundings, targets
+from . import commands, installs, kills, pages, places, server, surroundings, targets
 from .bad_target import MISDEEDS
 
 
@@ -68,6 +68,14 @@ def test_where_something_is_missing_or_full_a_command_says_so_in_a_line(
         pytest.skip("no user may mount a file system here")
     seeds = DISKS if place == "a full disk" else (0,)
     assert [line for seed in seeds for line in surroundings.attack((place, work, seed)).wrong] == []
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="needs /proc")
+def test_installations_that_are_disturbed_leave_a_whole_release_or_none() -> None:
+    told = [installs.attack(seed) for seed in range(70_000, 70_004)]
+    assert [line for one in told for line in one.wrong] == []
+    assert {ending for one in told for ending in one.endings} > {"installed", "refused"}
 
 
 @pytest.mark.parametrize("kind", pages.KINDS)

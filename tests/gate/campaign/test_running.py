@@ -1,7 +1,10 @@
 """One item run: the same result every time, and a finding that replays."""
 
+import random
 import subprocess
 import sys
+import threading
+import warnings
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -12,6 +15,7 @@ from msgspec.structs import replace
 
 from schedproof.gate.campaign import running
 from schedproof.gate.campaign.examples import Shelf, database_of
+from schedproof.gate.campaign.executors import work
 from schedproof.gate.campaign.items import (
     Exploring,
     Item,
@@ -45,6 +49,27 @@ LEMMAS = Proving(system="vllm", revision="documented", rule="V1-I2", block=64)
 @pytest.fixture(scope="module")
 def broken() -> Result:
     return run_item(BREAKS)
+
+
+def test_threads_that_use_random_as_those_of_a_worker_do_are_no_fault_of_an_item(
+    broken: Result,
+) -> None:
+    over = threading.Event()
+
+    def draws() -> None:
+        while not over.is_set():
+            random.random()
+
+    thread = threading.Thread(target=draws)
+    thread.start()
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            ran = work(BREAKS, None)
+    finally:
+        over.set()
+        thread.join()
+    assert ran.result == broken
 
 
 @pytest.mark.parametrize("item", [BREAKS, SCOPE, FEWEST, Shrinking])

@@ -5,16 +5,17 @@ import os
 import shutil
 import sys
 import threading
-import zipfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
 
-from schedproof.gate.targets import releases
+from schedproof.gate.targets import releases, wheels
 from schedproof.gate.targets.releases import Prepared, complaint
 from schedproof.gate.targets.supported_releases import Release, ReleaseError, parse_release
+
+from .wheel_files import make_wheel
 
 SPYRE = Release("sendnn-inference", "2.1.2", "0.19.1")
 WHEEL = {
@@ -26,14 +27,6 @@ WHEEL = {
     "{module}/configs/a.json": "null",
     "{module}-{version}.dist-info/METADATA": "Version: {version}",
 }
-
-
-def make_wheel(path: Path, members: dict[str, str]) -> Path:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with zipfile.ZipFile(path, "w") as archive:
-        for name, text in members.items():
-            archive.writestr(name, text)
-    return path
 
 
 @dataclass
@@ -84,6 +77,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def index(cache: Path, monkeypatch: pytest.MonkeyPatch) -> Index:
     index = Index()
     monkeypatch.setattr(releases, "run", index.run)
+    monkeypatch.setattr(wheels, "published", dict)
     return index
 
 
@@ -210,6 +204,7 @@ def test_only_the_python_part_of_a_wheel_is_kept(cache: Path) -> None:
     kept = sorted(str(path.relative_to(tree)) for path in tree.rglob("*") if path.is_file())
     assert kept == [
         "vllm-0.19.1.dist-info/METADATA",
+        "vllm-0.19.1.dist-info/RECORD",
         "vllm/__init__.py",
         "vllm/configs/a.json",
         "vllm/third_party/deep/fine.py",
@@ -250,6 +245,59 @@ def test_the_folder_of_a_release_that_is_empty_is_made_anew(cache: Path) -> None
         prepare(offline=True)
     prepare()
     assert any(tree.iterdir())
+
+
+CHANGES: dict[str, Callable[[Path], object]] = {
+    "vllm/__init__.py": lambda tree: (tree / "vllm/__init__.py").write_text("x = 1"),
+    "vllm/configs/a.json": lambda tree: (tree / "vllm/configs/a.json").unlink(),
+    "torch.py": lambda tree: (tree / "torch.py").touch(),
+    "vllm/_C.so": lambda tree: (tree / "vllm/_C.so").touch(),
+    "RECORD": lambda tree: (tree / "vllm-0.19.1.dist-info/RECORD").unlink(),
+}
+
+
+@pytest.mark.usefixtures("index")
+@pytest.mark.parametrize("name", CHANGES)
+def test_a_tree_that_is_not_as_its_wheel_is_named_and_made_anew(name: str, cache: Path) -> None:
+    prepare()
+    tree, lines = cache / "vllm-0.19.1", list[str]()
+    CHANGES[name](tree)
+    with pytest.raises(ReleaseError, match=r"not installed: vllm 0\.19\.1;"):
+        prepare(offline=True)
+    releases.prepare(SPYRE, report=lines.append)
+    assert f"vllm 0.19.1: {name} is not as it was installed; all of it is made anew" in lines
+    assert wheels.difference(tree) == ""
+
+
+@pytest.mark.usefixtures("index")
+def test_what_python_has_compiled_of_a_tree_is_no_change(cache: Path) -> None:
+    prepare()
+    kept = cache / "vllm-0.19.1/vllm/__pycache__/a.pyc"
+    kept.parent.mkdir()
+    kept.touch()
+    prepare()
+    assert kept.exists()
+
+
+def test_a_wheel_that_was_not_published_is_refused_and_not_kept(
+    cache: Path, index: Index, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(wheels, "published", lambda: {"vllm==0.19.1": ("0" * 64,)})
+    with pytest.raises(ReleaseError) as caught:
+        prepare()
+    text = str(caught.value)
+    assert text.startswith("vllm-0.19.1-py3-none-any.whl is not what was published as vllm==0.19.1")
+    assert f"valid: {'0' * 64}; look at the index that pip is set to" in text
+    assert not [*cache.rglob("*.whl")]
+    assert "vllm-0.19.1" not in there(cache)
+    assert index.asked("download")
+
+
+def test_a_wheel_that_is_on_no_list_is_said_to_be(index: Index) -> None:
+    lines = list[str]()
+    releases.prepare(SPYRE, report=lines.append)
+    assert "vllm 0.19.1: its wheel is on no list, and is taken as it is" in lines
+    assert index.commands
 
 
 @pytest.mark.usefixtures("index")
@@ -388,7 +436,7 @@ def test_an_interrupted_unpacking_leaves_nothing_and_keeps_the_download(
                 raise KeyboardInterrupt
             return True
 
-        patch.setattr(releases, "_is_wanted", interrupt)
+        patch.setattr(wheels, "_is_wanted", interrupt)
         with pytest.raises(KeyboardInterrupt):
             prepare()
     with pytest.raises(ReleaseError, match=r"not installed: vllm 0\.19\.1, sendnn"):
@@ -434,23 +482,6 @@ def test_a_python_without_venv_is_told_what_to_install(index: Index) -> None:
     index.answer("venv", 1, "ensurepip is not available.\n")
     with pytest.raises(ReleaseError, match=r"ensurepip is not available\.\); .* python3-venv"):
         prepare()
-
-
-@pytest.mark.parametrize("name", ["../outside.py", "/outside.py", "a/../../outside.py", "a\\..\\b"])
-def test_a_wheel_that_would_leave_its_folder_is_refused(name: str, tmp_path: Path) -> None:
-    wheel = make_wheel(tmp_path / "bad-1.0-py3-none-any.whl", {name: "", "good.py": ""})
-    with pytest.raises(ReleaseError, match="would leave the folder"):
-        releases.unpack(wheel, tmp_path / "tree" / "inner")
-    assert not list(tmp_path.rglob("outside.py"))
-    assert not wheel.exists()
-
-
-def test_a_damaged_wheel_is_said_to_be_and_forgotten(tmp_path: Path) -> None:
-    wheel = make_wheel(tmp_path / "bad-1.0-py3-none-any.whl", {"good.py": "text" * 100})
-    wheel.write_bytes(wheel.read_bytes().replace(b"texttext", b"testtest"))
-    with pytest.raises(ReleaseError, match=r"cannot unpack bad-1\.0-py3-none-any\.whl: .*CRC"):
-        releases.unpack(wheel, tmp_path / "tree")
-    assert not wheel.exists()
 
 
 # What pip complains about

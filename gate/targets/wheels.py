@@ -1,0 +1,107 @@
+"""Wheels of releases: whether one is that which was published, its Python part, and whether that
+is still what it was when it was unpacked."""
+
+import base64
+import csv
+import hashlib
+import re
+import zipfile
+import zlib
+from collections.abc import Iterator, Mapping
+from functools import cache
+from pathlib import Path, PurePosixPath
+
+from .supported_releases import ReleaseError
+
+# NAME==VERSION and the SHA-256 of each wheel that the package index has of it.
+PUBLISHED = Path(__file__).with_name("wheels.txt")
+# Compiled and foreign parts of a vLLM wheel; a scheduler imports none of them.
+NOT_PYTHON = (".so", ".h", ".hpp", ".cuh", ".cu", ".png", ".jpg", ".svg", ".a")
+MODULES = (".py", ".pyc", ".so")  # what Python would import
+RECORD = "*.dist-info/RECORD"  # of a wheel: the name, digest and length of each of its files
+
+
+def check_published(wheel: Path, name: str) -> bool:
+    """Whether NAME==VERSION is on the list of published wheels, and this wheel is the one there.
+
+    Raises:
+        ReleaseError: another wheel of that name and version is on the list; this one is removed.
+    """
+    known = published().get(name)
+    if known is None:
+        return False
+    with wheel.open("rb") as file:
+        found = hashlib.file_digest(file, "sha256").hexdigest()
+    if found not in known:
+        wheel.unlink()
+        raise ReleaseError(
+            f"{wheel.name} is not what was published as {name}: its SHA-256 is {found}, "
+            f"valid: {', '.join(known)}; look at the index that pip is set to"
+        )
+    return True
+
+
+@cache
+def published() -> Mapping[str, tuple[str, ...]]:
+    """The SHA-256 of the published wheels of each release."""
+    text = PUBLISHED.read_text(encoding="utf-8").replace("\\\n", " ")
+    lines = [line.split() for line in text.splitlines() if line and not line.startswith("#")]
+    return {name: tuple(re.sub("^--hash=sha256:", "", one) for one in of) for name, *of in lines}
+
+
+def unpack(wheel: Path, folder: Path) -> None:
+    """Unpacks the Python part of a wheel; raises ReleaseError if it is damaged or reaches out."""
+    try:
+        with zipfile.ZipFile(wheel) as archive:
+            for member in archive.namelist():
+                path = PurePosixPath(member)
+                if path.is_absolute() or ".." in path.parts or "\\" in member:
+                    raise zipfile.BadZipFile(f"{member!r} would leave the folder")
+                if _is_wanted(path):
+                    archive.extract(member, folder)
+    except (zipfile.BadZipFile, zlib.error, EOFError) as error:
+        wheel.unlink()  # or else the next run would find it again
+        raise ReleaseError(f"cannot unpack {wheel.name}: {error}; run again") from error
+
+
+def _is_wanted(path: PurePosixPath) -> bool:
+    if "third_party" in path.parts:
+        return path.suffix == ".py"
+    return path.suffix not in NOT_PYTHON
+
+
+def difference(folder: Path) -> str:
+    """A file of an unpacked wheel that is not as it was, or a module that it did not bring; else
+    empty.
+
+    Modules that Python has compiled are not looked at.
+    """
+    listed = {row[0]: row[1] for row in _rows(folder) if _is_wanted(PurePosixPath(row[0]))}
+    if not listed:
+        return "RECORD"
+    for name, digest in listed.items():
+        if not _is(folder / name, digest):
+            return name
+    for path in folder.rglob("*"):
+        name = path.relative_to(folder).as_posix()
+        if path.suffix in MODULES and name not in listed and "__pycache__" not in path.parts:
+            return name
+    return ""
+
+
+def _rows(folder: Path) -> Iterator[list[str]]:
+    for record in folder.glob(RECORD):
+        try:
+            with record.open(encoding="utf-8", newline="") as file:
+                yield from (row for row in csv.reader(file) if len(row) == 3)
+        except (OSError, ValueError, csv.Error):
+            return
+
+
+def _is(file: Path, digest: str) -> bool:
+    """Whether the file is there with that digest; RECORD has none of itself."""
+    try:
+        found = hashlib.sha256(file.read_bytes()).digest()
+    except OSError:
+        return False
+    return not digest or digest == f"sha256={base64.urlsafe_b64encode(found).decode().rstrip('=')}"
