@@ -48,12 +48,16 @@ def command(
         str | None, typer.Option(help="replay the counterexample on this target, too")
     ] = None,
     out: Annotated[Path, typer.Option(help="folder for counterexamples")] = Path("schedproof-out"),
+    jobs: Annotated[
+        int, typer.Option(help="processes of the engines hypothesis and explore, at least 1")
+    ] = 2,
     time_limit: Annotated[
         float, typer.Option(help="seconds until the answer is inconclusive, at least 1")
     ] = 300.0,
 ) -> None:
     """Search one rule: a counterexample, a proof, or inconclusive."""
     at_least("--time-limit", time_limit, 1)
+    at_least("--jobs", jobs, 1)
     check_places(None, out)
     from ..search.question import Question, run  # Z3 takes a third of a second to import
 
@@ -67,5 +71,6 @@ def command(
         target=target,
         out=out,
         time_limit=time_limit,
+        jobs=jobs,
     )
     raise typer.Exit(run(output.make_console(), question))

@@ -36,6 +36,7 @@ class GateOptions:
         out: folder for counterexamples.
         corpus: scenarios of the user's, replayed first.
         step_limit, memory_limit: of the target's process, in seconds and MiB.
+        first_only: what comes after the first part that finds something is not run.
         jobs: processes that run scales and engines; the verdict is the same for every number.
         folder, imports: where a factory runs, and where else its module is looked for.
         lockstep: the revision whose model decides beside the target, or "none", if one is asked
@@ -59,6 +60,7 @@ class GateOptions:
     step_limit: float = STEP_LIMIT
     memory_limit: int = MEMORY_LIMIT
     offline: bool = False
+    first_only: bool = False
     jobs: int = 1
     folder: Path | None = None
     imports: tuple[str, ...] = ()
@@ -139,6 +141,10 @@ class GateResults:
         """The gate did not run to its end."""
         return self.interrupted or self.hung or self.fault is not None
 
+    def enough_for(self, options: GateOptions) -> bool:
+        """There is a finding, and the first is all that was asked for."""
+        return options.first_only and bool(self.findings)
+
     def add(self, other: "GateResults") -> None:
         """Append the results of a later part of the same gate."""
         self.exercised.update(other.exercised)
@@ -179,6 +185,11 @@ class GateContext:
     def rules_beyond(self, known: Collection[str]) -> list[Rule]:
         """The rules but those known to break: a run that breaks these goes on."""
         return [rule for rule in self.options.rules if rule.id not in known]
+
+    @property
+    def has_enough(self) -> bool:
+        """What was to be found is found."""
+        return self.results.enough_for(self.options)
 
     @property
     def subject(self) -> Subject:

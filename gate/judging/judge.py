@@ -51,7 +51,7 @@ def _run(gate: GateContext, probed: Probed) -> None:
         replay_own(gate)
     if not gate.results.hung:
         broken = run_parts(gate, _replays(probed))
-    if not gate.results.broken_off:
+    if not gate.results.broken_off and not gate.has_enough:
         run_parts(gate, _searches(probed, broken))
     if gate.results.hung:
         gate.report(Notice("the target hangs: it is asked no further"))

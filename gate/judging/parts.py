@@ -80,7 +80,7 @@ def _run_here(gate: GateContext, parts: Sequence[Part]) -> dict[Part, frozenset[
     broken = {}
     for part in parts:
         broken[part] = part.run(gate)
-        if gate.results.hung:
+        if gate.results.hung or gate.has_enough:
             break
     return broken
 
@@ -112,10 +112,11 @@ class _Worker:
     found: list[Found] = field(default_factory=list)
     ended: _Ended | None = None
 
-    @property
-    def hung(self) -> bool:
-        """The target did not answer its part in time."""
-        return self.ended is not None and self.ended.results.hung
+    def is_last(self, options: GateOptions) -> bool:
+        """Later parts do not count: the target did not answer this one in time, or it found what is
+        enough."""
+        results = None if self.ended is None else self.ended.results
+        return results is not None and (results.hung or results.enough_for(options))
 
 
 def _run_in_processes(gate: GateContext, parts: Sequence[Part]) -> dict[Part, frozenset[str]]:
@@ -130,9 +131,9 @@ def _run_in_processes(gate: GateContext, parts: Sequence[Part]) -> dict[Part, fr
                 running[worker.pipe] = worker
             for pipe in wait(list(running)):
                 _receive(gate, running[pipe])  # type: ignore[index]
-            if any(worker.hung for worker in workers.values()):
+            if any(worker.is_last(gate.options) for worker in workers.values()):
                 waiting.clear()
-                _leave_later(parts, workers)
+                _leave_later(parts, workers, gate.options)
     finally:
         for worker in workers.values():
             worker.process.terminate()
@@ -171,10 +172,12 @@ def _receive(gate: GateContext, worker: _Worker) -> None:
         gate.report(message)
 
 
-def _leave_later(parts: Sequence[Part], workers: Mapping[Part, _Worker]) -> None:
-    """End the parts after the first one that hung: they do not count."""
+def _leave_later(
+    parts: Sequence[Part], workers: Mapping[Part, _Worker], options: GateOptions
+) -> None:
+    """End the parts after the first one that is the last, and drop what they found."""
     started = [workers[part] for part in parts if part in workers]
-    first = next(number for number, worker in enumerate(started) if worker.hung)
+    first = next(number for number, worker in enumerate(started) if worker.is_last(options))
     for worker in started[first + 1 :]:
         if worker.ended is None:
             worker.process.terminate()
@@ -194,7 +197,7 @@ def _add_in_order(
             gate.results.findings += [event.finding for event in worker.found]
             continue
         gate.results.add(worker.ended.results)
-        if worker.ended.results.broken_off:
+        if worker.ended.results.broken_off or gate.has_enough:
             return
 
 

@@ -1,6 +1,5 @@
 """`schedproof search`: which engine answers, and whether what was asked makes sense."""
 
-import os
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import replace
@@ -46,6 +45,7 @@ class Question(NamedTuple):
     target: str | None
     out: Path
     time_limit: float
+    jobs: int = 1
 
 
 def run(console: Console, question: Question) -> int:
@@ -197,6 +197,7 @@ def _sampled(console: Console, question: Question, system: str, rule: Rule) -> i
     return run_samples(
         *(console, system, rule, revision, _formula(question, system), question.out),
         question.time_limit,
+        question.jobs,
     )
 
 
@@ -211,7 +212,7 @@ def _explored(console: Console, question: Question, system: str, rule: Rule) -> 
     asked = [ExploreOptions(revision, one, first_only=True, formula=formula) for one in chosen]
     budget = Budget(question.time_limit, MEMORY_MB)
     return run_exploration(
-        *(console, asked, [checked], True, os.cpu_count() or 1, budget, question.out, None, True)
+        *(console, asked, [checked], True, question.jobs, budget, question.out, None, True)
     )
 
 

@@ -24,21 +24,26 @@ def run_samples(
     formula: str | None,
     out: Path,
     time_limit: float,
+    jobs: int,
 ) -> int:
     """Sample runs of the model of `revision`, until one breaks the rule; the exit code.
 
-    `formula`: admits by that volumetric check instead of the revision's own.
+    `formula`: admits by that volumetric check instead of the revision's own. `jobs`: processes;
+    what is found is the same for every number.
     """
     spec = model_spec(formula)
     terminal = Terminal(console, load(system))
     ends = time.monotonic() + time_limit
+    found: list[Found] = []
 
     def report_in_time(event: Event) -> None:
         if isinstance(event, Judged):
             return  # a verdict on one rule of the model tells nothing more
+        if isinstance(event, Found):
+            found.append(event)  # one of a later process may not count
+            return
         terminal(event)
-        in_time = time.monotonic() <= ends or not isinstance(event, Progress)
-        if isinstance(event, Found) or not in_time:
+        if isinstance(event, Progress) and time.monotonic() > ends:
             raise KeyboardInterrupt  # as Ctrl-C: what was found until now is kept
 
     options = GateOptions(
@@ -48,10 +53,15 @@ def run_samples(
         rules=[rule],
         chosen=True,
         max_failures=1,
+        first_only=True,
+        jobs=jobs,
         out=out,
     )
     try:
         verdict, results = run_gate(options, Deviations(), report_in_time)
+        for event in found:
+            if event.finding in verdict.findings:
+                terminal(event)
     finally:
         terminal.close()
     if verdict.findings:

@@ -70,6 +70,16 @@ def test_the_verdict_is_the_same_for_one_process_and_for_several() -> None:
 
 
 @pytest.mark.slow
+def test_what_comes_after_the_first_finding_does_not_count_where_that_is_enough() -> None:
+    everything, _ = judged(OPTIONS)
+    alone, _ = judged(replace(OPTIONS, first_only=True))
+    several, _ = judged(replace(OPTIONS, first_only=True, jobs=3))
+    assert several == alone
+    assert alone["findings"] == everything["findings"][: len(alone["findings"])]
+    assert len(alone["engines"]) < len(everything["engines"])
+
+
+@pytest.mark.slow
 def test_a_target_that_breaks_the_protocol_gives_one_fault(tmp_path: Path) -> None:
     (tmp_path / "faulty.py").write_text(FAULTY, encoding="utf-8")
     options = replace(OPTIONS, spec=parse_target("faulty:make"), revision="sound")

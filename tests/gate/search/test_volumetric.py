@@ -228,6 +228,7 @@ def test_ctrl_c_before_there_is_an_answer_is_one_line_and_exit_3(
         (["SPY-R99"], "no rule 'SPY-R99'"),
         (["SPY-R09"], "RULE: SPY-R09 has no encoding; valid: SPY-R07, SPY-R47, SPY-R41"),
         (["SPY-R21", "--engine", "hypothesis"], "RULE: SPY-R21 has no predicate: "),
+        (["SPY-R07", "--engine", "hypothesis", "--jobs", "0"], "--jobs: 0; valid: at least 1"),
         (
             ["SPY-R07", "--engine", "spin"],
             "--engine: 'spin'; valid: z3, hypothesis, explore, vectorized, all",
@@ -314,8 +315,9 @@ def test_a_target_that_keeps_the_limit_in_that_run_is_no_finding(run: Run) -> No
 @pytest.mark.slow
 def test_hypothesis_finds_what_a_formula_breaks_and_proves_nothing(run: Run) -> None:
     words = ["search", "SPY-R07", "--engine", "hypothesis"]
-    found = run(*words, "--set", "formula=1.10.0")
+    found, alone = (run(*words, "--set", "formula=1.10.0", "--jobs", jobs) for jobs in "21")
     assert found.code == 1, found
+    assert found.out.split("found after")[0] == alone.out.split("found after")[0]
     assert "--target model:1.10.0 --rule SPY-R07" in found.out
     sampled = run(*words, "--time-limit", "2")
     assert sampled.code == 3, sampled
