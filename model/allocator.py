@@ -29,8 +29,11 @@ def missing_blocks(one: Sequence, covered: int, block_size: int) -> int:
 
 def hold(pool: Pool, one: One, covered: int, block_size: int) -> tuple[One, Pool]:
     """The request with blocks for its first `covered` tokens."""
-    new, pool = take(pool, missing_blocks(one, covered, block_size))
-    return (one._replace(blocks=one.blocks + new) if new else one), pool
+    missing = missing_blocks(one, covered, block_size)
+    if missing <= 0:
+        return one, pool
+    new, pool = take(pool, missing)
+    return one._replace(blocks=one.blocks + new), pool
 
 
 def publish_full(

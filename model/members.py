@@ -1,6 +1,6 @@
 """Members of a scheduler's queues, by their ids."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any, Protocol, TypeVar
 
 
@@ -23,7 +23,15 @@ def without(queue: Iterable[Member], request_id: str) -> tuple[Member, ...]:
 
 def find(queue: Iterable[Member], request_id: str) -> Member | None:
     """The request of this id, if it is there."""
-    return next((one for one in queue if one.id == request_id), None)
+    for one in queue:
+        if one.id == request_id:
+            return one
+    return None
+
+
+def changed(queue: tuple[Member, ...], by: Mapping[str, Member]) -> tuple[Member, ...]:
+    """The queue with each request as it is in `by`, where it is there."""
+    return queue and tuple([by.get(one.id, one) for one in queue])
 
 
 def ending(state: Any, request_id: str) -> Any:

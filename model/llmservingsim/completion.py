@@ -5,7 +5,7 @@ Source: continuous-batching page, "What the scheduler hands back".
 
 from typing import NamedTuple
 
-from ..members import find, without
+from ..members import changed, find, without
 from . import kv_cache
 from .config import LlmServingSimConfig
 from .revision import Revision
@@ -33,28 +33,33 @@ def add_done(
     batch = next((one for one in state.inflight if one.number == number), None)
     if batch is None:
         return state, Done()
-    done = Done()
+    there = {one.id: one for one in state.running + state.waiting}
+    computed: dict[str, Sequence] = {}
+    emitted, finished, prompt = [], [], 0
     for name, tokens in batch.scheduled:
         # A request that has finished, or was aborted, since the batch was built is in neither
         # queue.
-        one = find(state.running + state.waiting, name)
+        one = there.get(name)
         if one is None:
             continue
         if not revision.counts_early:
             one = one._replace(computed=one.computed + tokens)
-        prompt = revision.prompt_tokens(one, tokens)
-        done = done._replace(prompt_throughput=done.prompt_throughput + prompt)
+        prompt += revision.prompt_tokens(one, tokens)
         if one.num_uncomputed_tokens <= 0:
             one = one._replace(generated=one.generated + 1)
-            done = done._replace(  # LSS-R24
-                decode_throughput=done.decode_throughput + 1, emitted=(*done.emitted, name)
-            )
-        state = _with(state, one)
+            emitted.append(name)
         if one.generated == one.output_len:
-            state = leave(config, state, name)
-            done = done._replace(finished=(*done.finished, name))
-    left = tuple([one for one in state.inflight if one.number != number])
-    return state._replace(inflight=left), done
+            finished.append(name)
+        computed[name] = one
+    state = state._replace(
+        waiting=changed(state.waiting, computed),
+        running=changed(state.running, computed),
+        inflight=tuple([one for one in state.inflight if one.number != number]),
+    )
+    for name in finished:
+        state = leave(config, state, name)
+    # LSS-R24
+    return state, Done(prompt, len(emitted), tuple(finished), tuple(emitted))
 
 
 def leave(config: LlmServingSimConfig, state: State, name: str) -> State:
@@ -66,11 +71,4 @@ def leave(config: LlmServingSimConfig, state: State, name: str) -> State:
         waiting=without(state.waiting, name),
         running=without(state.running, name),
         pool=kv_cache.free(config, state.pool, one, state.running),
-    )
-
-
-def _with(state: State, changed: Sequence) -> State:
-    return state._replace(
-        waiting=tuple([changed if one.id == changed.id else one for one in state.waiting]),
-        running=tuple([changed if one.id == changed.id else one for one in state.running]),
     )

@@ -25,7 +25,8 @@ def grow(
     config: LlmServingSimConfig, pool: Pool, one: Sequence, tokens: int
 ) -> tuple[Sequence, Pool] | None:
     """A running request with room for `tokens` more, or None where blocks are missing."""
-    if not fits(pool, allocator.missing_blocks(one, one.computed + tokens, config.block_size)):
+    missing = allocator.missing_blocks(one, one.computed + tokens, config.block_size)
+    if missing > 0 and not fits(pool, missing):
         return None
     return hold(config, pool, one, tokens)
 

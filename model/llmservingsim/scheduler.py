@@ -69,9 +69,8 @@ def kind_of(revision: Revision, decision: Decision) -> str:
     decodes = set()
     for name, tokens in decision.batch.scheduled:
         one = decided[name]
-        if revision.counts_early:
-            one = one._replace(computed=one.computed - tokens)
-        decodes.add(one.decodes)
+        behind = one.num_uncomputed_tokens + (tokens if revision.counts_early else 0)
+        decodes.add(one.generated > 0 and behind == 1)
     if len(decodes) == 2:
         return "mixed"
     return "decode" if True in decodes else "prefill"

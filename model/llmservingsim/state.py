@@ -42,7 +42,7 @@ class State(Record, frozen=True):
     aborted: tuple[str, ...] = ()
 
 
-class Plan(NamedTuple):
+class Plan(Record, frozen=True):
     """A batch half decided: what is left of the budget (tokens), and what runs so far.
 
     `scheduled` are the tokens of each request, in the order of their scheduling. `short` once a

@@ -4,16 +4,17 @@ Source: deck, chapters 6 "Reading schedule()" and 8 "Preemption". Everything her
 goes in, a state and what can be observed of the step come out.
 """
 
-from typing import Any, NamedTuple
+from typing import Any
 
-from ..members import find, without
+from ..members import changed, find, without
 from ..pool import Pool, blocks_for, fits, free_blocks
+from ..record import Record
 from . import block_manager
 from .config import NanoConfig
 from .state import Sequence, State
 
 
-class Plan(NamedTuple):
+class Plan(Record, frozen=True):
     """A decision. `scheduled` are the tokens of each sequence, in scheduling order."""
 
     running: tuple[Sequence, ...]
@@ -147,37 +148,32 @@ def postprocess(
     """Count and publish what was computed; append a token where all is; let the finished leave."""
     emitted: dict[str, int] = {}
     finished = dict.fromkeys(state.aborted, "aborted")
+    there = {one.id: one for one in state.running + state.waiting}
+    computed: dict[str, Sequence] = {}
+    leaving, pool = [], state.pool
     for request_id, tokens in plan.scheduled.items():
-        one = find(state.running + state.waiting, request_id)
-        if one is None:
+        if request_id not in there:
             continue
+        one = there[request_id]
         one = one._replace(computed=one.computed + tokens)
-        one, pool = block_manager.hash_blocks(config, state.pool, one)
-        state = state._replace(pool=pool)
+        one, pool = block_manager.hash_blocks(config, pool, one)
         if caught_up(one):
             one = one._replace(generated=one.generated + 1)
             emitted[one.id] = 1
-        state = put(state, one)
+        computed[one.id] = one
         if one.generated == one.output_len:
             finished[one.id] = "eos" if one.output_len < one.max_tokens else "length"
-            others = state.running + state.waiting
-            pool = block_manager.deallocate(state.pool, one, others, config.block_size)
-            state = state._replace(running=without(state.running, one.id), pool=pool)
-    return state._replace(aborted=()), emitted, finished
+            leaving.append(one)
+    running, waiting = changed(state.running, computed), changed(state.waiting, computed)
+    for one in leaving:
+        pool = block_manager.deallocate(pool, one, running + waiting, config.block_size)
+        running = without(running, one.id)
+    return State(waiting, running, pool), emitted, finished
 
 
 def caught_up(one: Sequence) -> bool:
     """All its known tokens are computed, so that the next one comes out (NAN-R13)."""
     return one.computed == one.num_tokens
-
-
-def put(state: State, one: Sequence) -> State:
-    """The state with this sequence in its own place."""
-    waiting, running = (
-        tuple([one if other.id == one.id else other for other in queue])
-        for queue in (state.waiting, state.running)
-    )
-    return state._replace(waiting=waiting, running=running)
 
 
 def step(

@@ -27,7 +27,8 @@ def grow(
 ) -> tuple[Sequence, Pool] | None:
     """A running request with room for `tokens` more, or None: that is no error (V1-R15)."""
     covered = speculation.slots(config, one.computed + tokens)
-    if not fits(pool, allocator.missing_blocks(one, covered, config.block_size)):
+    missing = allocator.missing_blocks(one, covered, config.block_size)
+    if missing > 0 and not fits(pool, missing):
         return None
     return hold(config, pool, one, tokens)
 

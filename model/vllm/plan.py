@@ -1,15 +1,14 @@
 """What a step of vLLM's scheduler is, half decided."""
 
-from typing import NamedTuple
-
 from ..pool import Pool
+from ..record import Record
 from .encoder import EncoderPlan
 from .state import Flight, Sequence
 
 NO_ENCODER = EncoderPlan()
 
 
-class Plan(NamedTuple):
+class Plan(Record, frozen=True):
     """A step half decided: what is left of the budget (tokens), and what runs so far.
 
     `scheduled` are the tokens of each request, in the order of their scheduling; `in_flight` what

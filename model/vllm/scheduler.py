@@ -8,7 +8,7 @@ pure: a state goes in, a state and what can be observed of the step come out.
 from collections.abc import Callable
 from typing import Any
 
-from ..members import find, without
+from ..members import changed, find, without
 from ..pool import Pool, free_blocks
 from . import connector, encoder, in_flight, kv_cache, queue, speculation
 from .config import VllmConfig
@@ -246,8 +246,7 @@ def complete(
                 outputs=encoder.let_go(state.outputs, one, state.running),
             )
             state = connector.sent(config, state, one)
-    running = tuple([known.get(one.id, one) for one in state.running])
-    waiting = state.waiting and tuple([known.get(one.id, one) for one in state.waiting])
+    running, waiting = changed(state.running, known), changed(state.waiting, known)
     return state._replace(running=running, waiting=waiting), emitted, finished
 
 

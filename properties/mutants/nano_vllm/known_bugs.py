@@ -7,7 +7,8 @@ with what is missing to see them.
 from typing import Any
 
 from ....model import allocator
-from ....model.nano_vllm import block_manager, scheduler
+from ....model.members import changed
+from ....model.nano_vllm import block_manager
 from ....model.nano_vllm.config import NanoConfig
 from ....model.nano_vllm.scheduler import Plan
 from ....model.nano_vllm.state import Sequence, State
@@ -81,10 +82,9 @@ def token_of_a_resumed_prefill_dropped(original: Any) -> Any:
         }
         others = {name: n for name, n in plan.scheduled.items() if name not in resumed}
         state, emitted, finished = original(config, state, plan._replace(scheduled=others))
-        for one in resumed.values():
-            # Its last token is computed once more by the decode that follows.
-            state = scheduler.put(state, one._replace(computed=one.num_tokens - 1))
-        return state, emitted, finished
+        # Its last token is computed once more by the decode that follows.
+        again = {name: one._replace(computed=one.num_tokens - 1) for name, one in resumed.items()}
+        return state._replace(running=changed(state.running, again)), emitted, finished
 
     return postprocess
 

@@ -423,16 +423,6 @@ def test_who_was_aborted_meanwhile_gets_nothing() -> None:
     assert (emitted, finished, state.aborted) == ({}, {"a": "aborted"}, ())
 
 
-def test_one_is_put_back_in_its_own_place() -> None:
-    state = queue(5, 6, running=(decoding("x", 5), decoding("y", 5)))
-    for name in "bx":
-        [one] = [each for each in state.waiting + state.running if each.id == name]
-        after = scheduler.put(state, one._replace(computed=3))
-        assert ids(after.waiting + after.running) == ["a", "b", "x", "y"]
-        changed = [each.id for each in after.waiting + after.running if each.computed == 3]
-        assert changed == [name]
-
-
 def test_the_prefill_of_a_request_for_one_token_is_all_of_it() -> None:
     for revision in REVISIONS:
         run = Run(revision, block_size=4, num_blocks=2)
