@@ -16,7 +16,7 @@ from ...properties.checking.differential_target import Pair, Side
 from ...properties.checking.recording import Recorded
 from ..compare.baseline import read_baseline
 from ..compare.baseline_runs import Recording, record, replay_baseline
-from ..compare.context import Diff
+from ..compare.context import Diff, Opening
 from ..compare.report import DiffReporter, SideNames, print_summary
 from ..compare.run import run_diff
 from ..compare.setting import Setting, in_other_terms, read_setting, setting_of_baseline
@@ -97,6 +97,9 @@ def command(
     out: Annotated[Path, typer.Option(help="folder for scenarios that differ")] = Path(
         "schedproof-out"
     ),
+    jobs: Annotated[
+        int, typer.Option(help="processes that search scales, at least 1; the same result")
+    ] = 1,
     step_limit: StepLimit = 10.0,
     time_limit: TimeLimit = None,
     offline: Offline = False,
@@ -106,7 +109,7 @@ def command(
         system = None if from_project(context, "system") else system
         revision = None if from_project(context, "revision") else revision
     asked: dict[str, object] = {"--system": system, "--revision": revision, "--set": changes}
-    asked |= {"--profile": profile, "--seed": seed}
+    asked |= {"--profile": profile, "--seed": seed, "--jobs": None if jobs == 1 else jobs}
     if against_base:
         target_b = _base(target_a, target_b, scheduler_cls)
     _check_one_question(target_b, path_b, save, since, json_file, asked)
@@ -116,6 +119,7 @@ def command(
     at_least("--seed", seed, 0)
     at_least("--max-differences", max_differences, 1)
     at_least("--step-limit", step_limit, 0.1)
+    at_least("--jobs", jobs, 1)
     check_places(json_file, out)
     if save is not None:
         check_file("--save", save)
@@ -126,7 +130,9 @@ def command(
             specs.append(parse_target(target_b, path_b))
     set_hypothesis_home()
     console = output.make_console()
-    begun = Begun(console, profile, seed, max_differences, out, json_file, step_limit, offline)
+    begun = Begun(
+        console, profile, seed, max_differences, out, json_file, step_limit, offline, jobs
+    )
     if since is not None:
         code = _since(begun, specs[0], since)
     elif save is not None:
@@ -164,6 +170,7 @@ class Begun(NamedTuple):
     json_file: Path | None
     step_limit: float
     offline: bool
+    jobs: int
 
     def opened(self, spec: TargetSpec) -> AbstractContextManager[Opened]:
         """The target that a word names."""
@@ -177,7 +184,17 @@ def _live(begun: Begun, specs: Sequence[TargetSpec], setting: Setting) -> int:
         pair = Pair(*map(_side, (first, second), setting.sides))
         options = [replay_options(spec, None, begun.step_limit) for spec in specs]
         reported = SideNames((specs[0].text, specs[1].text), (options[0], options[1]))
-        return _compare(begun, reported, setting, pair, run_diff, None)
+        openings = tuple(
+            Opening(spec, *terms, begun.step_limit)
+            for spec, terms in zip(specs, setting.sides, strict=True)
+        )
+        run = partial(_in_processes, openings=openings, jobs=begun.jobs)
+        return _compare(begun, reported, setting, pair, run, None)
+
+
+def _in_processes(diff: Diff, openings: tuple[Opening, ...], jobs: int) -> None:
+    diff.openings, diff.jobs = openings, jobs
+    run_diff(diff)
 
 
 def _since(begun: Begun, spec: TargetSpec, file: Path) -> int:
@@ -243,9 +260,8 @@ def _compare(
     if diff.interrupted:
         output.fail(f"{why()}: the result is about what ran until then")
     if diff.fault is not None:
-        output.fail(str(diff.fault))
-        written = "".join(side.stderr() for side in pair.sides)
-        output.print_details(getattr(diff.fault, "details", "") or written)
+        output.fail(diff.fault.text)
+        output.print_details(diff.fault.details)
     return verdict.exit_code
 
 
@@ -276,7 +292,7 @@ def _verdict(diff: Diff, baseline: str | None) -> DiffVerdict:
         exit_code=exit_code(len(diff.found), covered.steps, complete),
         baseline=baseline,
         interrupted=diff.interrupted,
-        fault=None if diff.fault is None else str(diff.fault),
+        fault=None if diff.fault is None else diff.fault.text,
     )
 
 
@@ -313,6 +329,8 @@ def _check_one_question(
         raise InputError("TARGET_B", f"{target_b or path_b}: {name} takes one target only")
     if save is not None and json_file is not None:
         raise InputError("--json", f"{json_file}: --save compares nothing")
+    if save is not None and asked["--jobs"] is not None:
+        raise InputError("--jobs", f"{asked['--jobs']}: --save records in one process")
     given = [key for key, value in asked.items() if value not in (None, [])]
     if since is not None and given:
         raise InputError(given[0], f"{asked[given[0]]}: not with --since, whose file says it")

@@ -7,14 +7,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ...model.faults import TargetFault
 from ...model.scenario import Scenario
 from ...properties.checking.difference import HANG, Difference
 from ...properties.checking.differential_target import Both, Pair
 from ...properties.predicates.rules import NEVER_CRASHES, NEVER_HANGS
+from ..judging.context import Fault
 from ..judging.events import Notice, Progress
 from ..judging.profiles import PROFILES, Profile
 from ..judging.verdict import EngineRun
+from ..targets.target_spec import TargetSpec
 from .verdict import DiffFinding
 
 # Both crash or hang alike: the run is over, and that is no difference.
@@ -31,6 +32,15 @@ class DiffFound(NamedTuple):
     earlier: Difference | None = None
 
 
+class Opening(NamedTuple):
+    """How a target of a comparison is opened, and whose terms it understands; seconds a step."""
+
+    spec: TargetSpec
+    system: str
+    revision: str
+    step_limit: float
+
+
 @dataclass
 class Diff:
     """One comparison: which targets, how hard, and what came out so far.
@@ -38,6 +48,8 @@ class Diff:
     Attributes:
         specs: the targets as the command line names them.
         fixed: values that every configuration has.
+        openings: of each target, for processes of their own.
+        jobs: processes that search scales.
         found: by the shape of the difference.
     """
 
@@ -51,10 +63,16 @@ class Diff:
     max_differences: int
     out: Path
     report: Callable[[Notice | Progress | DiffFound], None]
+    openings: tuple[Opening, ...] = ()
+    jobs: int = 1
     engines: list[EngineRun] = field(default_factory=list)
     found: dict[str, DiffFinding] = field(default_factory=dict)
     interrupted: bool = False
-    fault: TargetFault | None = None
+    fault: Fault | None = None
+
+    def stderr(self) -> str:
+        """What the processes of both targets wrote there."""
+        return "".join(side.stderr() for side in self.pair.sides)
 
     @property
     def profile(self) -> Profile:

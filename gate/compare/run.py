@@ -1,20 +1,14 @@
 """The engines of a comparison: the corpus, and Hypothesis at each scale, on a pair."""
 
-import time
-from collections import Counter
-from functools import partial
-
-from ...model.faults import ConfigRefused, TargetBroken, TargetFault
-from ...properties.checking.difference import HANG
-from ...properties.search.run import run_search
-from ...properties.search.state import Hooks, Search, SearchOptions, StopSearch
-from ..console import interrupts
-from ..judging.events import Notice, Progress
+from ...model.faults import ConfigRefused, TargetFault
+from ..judging.context import Fault
+from ..judging.events import Notice
 from ..targets import capabilities
 from ..targets.capabilities import Subject, as_usual
-from .context import Diff, book
-from .corpus import keep_long_ones, replay_corpus, replay_seeds
-from .keeping import keep_refused, keep_smallest
+from .context import Diff
+from .corpus import keep_long_ones, replay_corpus
+from .keeping import keep_refused
+from .scales import run_scales
 
 
 def run_diff(diff: Diff) -> None:
@@ -30,15 +24,14 @@ def run_diff(diff: Diff) -> None:
     scales = probe(diff)
     try:
         long_ones = replay_corpus(diff)
-        for scale in scales:
-            replay_seeds(diff, scale)
-            search_scale(diff, scale)
-        keep_long_ones(diff, long_ones)
-        keep_refused(diff)
+        run_scales(diff, scales)
+        if diff.fault is None:
+            keep_long_ones(diff, long_ones)
+            keep_refused(diff)
     except KeyboardInterrupt:
         diff.interrupted = True
     except TargetFault as fault:
-        diff.fault = fault
+        diff.fault = Fault.of(fault, diff.stderr())
 
 
 def probe(diff: Diff) -> list[str]:
@@ -78,49 +71,3 @@ def _feature_by_feature(diff: Diff, subject: Subject) -> list[str]:
         diff.report(Notice(line.replace("the target refuses", "one of them refuses")))
     diff.fixed = probed.fixed[probed.scales[0]]
     return probed.scales
-
-
-def search_scale(diff: Diff, scale: str) -> None:
-    """Hypothesis at one scale, again and again while it finds differences of new shapes."""
-    if diff.enough:
-        return
-    began = time.monotonic()
-    totals: Counter[str] = Counter()
-    examples, seed = diff.profile.examples, diff.seed
-    complete = False
-    try:
-        while examples > 0 and not diff.enough and not diff.hangs:
-            diff.pair.tolerated = frozenset(diff.found)
-            options = SearchOptions(
-                diff.pair, diff.system, diff.revision, (), scale, diff.known, fixed=diff.fixed
-            )
-            search = Search(options, Hooks(watch=partial(_watch, diff, scale)))
-            try:
-                with interrupts.instead():
-                    broken = run_search(search, examples, seed, diff.profile.shrink_runs)
-                if not broken and search.runs < examples:
-                    why = f"the search ended after {search.runs} of {examples} runs"
-                    raise TargetBroken("step", f"{why}: a target is not deterministic", "")
-            finally:
-                totals += search.counts
-            if search.failure is not None:
-                attempts = diff.profile.shrink_attempts
-                smallest, _ = search.failure
-                keep_smallest(
-                    *(diff, "hypothesis", scale, smallest, search.found_after, attempts),
-                    search.shrink_seconds,
-                )
-            examples -= search.runs_to_failure if broken else examples
-            seed += 1
-        complete = not diff.hangs
-        if diff.hangs:
-            diff.report(Notice(f"hypothesis, {scale}: a target that hangs is searched no more"))
-    finally:
-        book(diff, "hypothesis", scale, totals, began, complete)
-
-
-def _watch(diff: Diff, scale: str, search: Search) -> None:
-    interrupts.check()
-    if search.failure is not None and search.failure[1][0].rule.startswith(f"{HANG}: "):
-        raise StopSearch
-    diff.report(Progress(f"hypothesis, {scale}", search.runs, diff.profile.examples, search.steps))

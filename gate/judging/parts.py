@@ -5,21 +5,15 @@ the parts, so that the verdict is the same for every number of processes.
 """
 
 import pickle
-import signal
-import sys
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
-from multiprocessing import get_context
 from multiprocessing.connection import Connection, wait
-from multiprocessing.process import BaseProcess
-from types import FrameType
 from typing import Any, Literal, NamedTuple
 
 from ...model.faults import TargetFault
 from ...properties.predicates.predicate import RuleFault
-from ..processes.with_parent import end_with_parent
-from ..processes.worker_timeout import block_sigint
+from ..processes.work_process import WorkProcess
 from ..targets.factory import opened
 from .context import Fault, GateContext, GateOptions, GateResults, shrink_model_of
 from .deviations import Deviations
@@ -28,9 +22,6 @@ from .events import Found
 from .hypothesis_home import set_hypothesis_home
 from .own_rules import use_rules
 from .replaying import replay_builtin, replay_seeds
-
-END_PATIENCE = 3.0  # seconds for a process to end its target, and itself
-GC_CALLBACK, SOON = "gc_callback", 0.01  # Hypothesis's; seconds
 
 
 @dataclass(frozen=True)
@@ -107,8 +98,7 @@ class _Ended(NamedTuple):
 class _Worker:
     """A process that runs one part, and what it has reported."""
 
-    process: BaseProcess
-    pipe: Connection
+    at_work: WorkProcess
     found: list[Found] = field(default_factory=list)
     ended: _Ended | None = None
 
@@ -124,11 +114,13 @@ def _run_in_processes(gate: GateContext, parts: Sequence[Part]) -> dict[Part, fr
     waiting, workers = list(parts), dict[Part, _Worker]()
     try:
         while waiting or any(worker.ended is None for worker in workers.values()):
-            running = {worker.pipe: worker for worker in workers.values() if worker.ended is None}
+            running = {
+                worker.at_work.pipe: worker for worker in workers.values() if worker.ended is None
+            }
             while waiting and len(running) < gate.options.jobs:
                 part = waiting.pop(0)
                 workers[part] = worker = _start(gate, part)
-                running[worker.pipe] = worker
+                running[worker.at_work.pipe] = worker
             for pipe in wait(list(running)):
                 _receive(gate, running[pipe])  # type: ignore[index]
             if any(worker.is_last(gate.options) for worker in workers.values()):
@@ -136,30 +128,22 @@ def _run_in_processes(gate: GateContext, parts: Sequence[Part]) -> dict[Part, fr
                 _leave_later(parts, workers, gate.options)
     finally:
         for worker in workers.values():
-            worker.process.terminate()
+            worker.at_work.ask_to_end()
         for worker in workers.values():
-            worker.process.join(END_PATIENCE)
-            worker.process.kill()
-            worker.process.join()
+            worker.at_work.end()
         _add_in_order(gate, parts, workers)
     return {part: ended.broken for part in parts if (ended := workers[part].ended) is not None}
 
 
 def _start(gate: GateContext, part: Part) -> _Worker:
-    context = get_context("spawn")
-    ours, theirs = context.Pipe(duplex=False)
     task = _Task(gate.options, gate.deviations, gate.version, part)
-    process = context.Process(target=_work, args=(theirs, pickle.dumps(task)), daemon=False)
-    with block_sigint():
-        process.start()
-    theirs.close()
-    return _Worker(process, ours)
+    return _Worker(WorkProcess.start(_run_part, pickle.dumps(task)))
 
 
 def _receive(gate: GateContext, worker: _Worker) -> None:
     """Take one message: an event, which is reported, or the end of the part."""
     try:
-        message = worker.pipe.recv()
+        message = worker.at_work.pipe.recv()
     except EOFError:
         message = _Ended(GateResults(fault=Fault("a process of the gate died", "")))
     if isinstance(message, _Ended):
@@ -180,7 +164,7 @@ def _leave_later(
     first = next(number for number, worker in enumerate(started) if worker.is_last(options))
     for worker in started[first + 1 :]:
         if worker.ended is None:
-            worker.process.terminate()
+            worker.at_work.ask_to_end()
             worker.ended = _Ended(GateResults())
 
 
@@ -201,41 +185,8 @@ def _add_in_order(
             return
 
 
-_leaving = False
-
-
-def _leave(_: int, frame: FrameType | None) -> None:
-    """Leave, and end the target on the way. In a callback of the garbage collector, which would
-    swallow that, a moment later."""
-    global _leaving
-    _leaving = True
-    while frame is not None:
-        if frame.f_code.co_name == GC_CALLBACK:
-            signal.setitimer(signal.ITIMER_REAL, SOON)
-            return
-        frame = frame.f_back
-    sys.exit()
-
-
-def _work(pipe: Connection, packed: bytes) -> None:
-    """Run one part in this process, until it ends or has to leave."""
-    try:
-        _run_part(pipe, packed)
-    except Exception:  # Hypothesis, left between two of its own steps, raises an AssertionError
-        if not _leaving:
-            raise
-    finally:
-        # The target has ended. An exception raised while Python shuts down would be printed.
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
-
-
 def _run_part(pipe: Connection, packed: bytes) -> None:
     """Run one part on a target of its own."""
-    end_with_parent()
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    # A target that hangs does not notice that its pipe is closed: leaving ends it.
-    signal.signal(signal.SIGTERM, _leave)
-    signal.signal(signal.SIGALRM, _leave)
     task: _Task = pickle.loads(packed)
     set_hypothesis_home()
     use_rules(task.options.own_rules)

@@ -69,6 +69,13 @@ class Coverage:
     events: Counter[str] = field(default_factory=Counter)
     both_failed: int = 0
 
+    def add(self, other: "Coverage") -> None:
+        """What was compared elsewhere, too."""
+        self.steps += other.steps
+        self.fields.update(other.fields)
+        self.events.update(other.events)
+        self.both_failed += other.both_failed
+
 
 class Refused(NamedTuple):
     """A configuration that one of two targets of one system refuses."""

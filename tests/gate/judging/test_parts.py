@@ -1,8 +1,5 @@
 """Parts in processes: the same verdict for every number of them, and one fault for all."""
 
-import signal
-import sys
-from contextlib import nullcontext, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,7 +7,6 @@ from typing import Any
 import msgspec
 import pytest
 
-from schedproof.gate.judging import parts
 from schedproof.gate.judging.context import GateOptions
 from schedproof.gate.judging.deviations import Deviations
 from schedproof.gate.judging.events import Event, Found, Progress
@@ -88,35 +84,3 @@ def test_a_target_that_breaks_the_protocol_gives_one_fault(tmp_path: Path) -> No
     assert several == alone
     assert alone["exit_code"] == 3
     assert alone["fault"]
-
-
-@pytest.mark.parametrize("told", [True, False])
-def test_what_a_search_raises_when_it_has_to_leave_is_no_error(
-    monkeypatch: pytest.MonkeyPatch, told: bool
-) -> None:
-    def left_between_two_steps(pipe: Any, packed: bytes) -> None:
-        with suppress(SystemExit):
-            parts._leave(0, None) if told else None
-        raise AssertionError
-
-    monkeypatch.setattr(parts, "_leaving", False)
-    monkeypatch.setattr(parts, "_run_part", left_between_two_steps)
-    pipe: Any = None
-    with nullcontext() if told else pytest.raises(AssertionError):
-        parts._work(pipe, b"")
-
-
-def test_a_part_that_has_ended_may_be_ended_by_a_signal_at_once(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """Amid what Python does at its end an exception would be printed, and swallowed."""
-    before = signal.getsignal(signal.SIGTERM)
-    try:
-        for ends in (lambda *_: None, lambda *_: sys.exit()):
-            signal.signal(signal.SIGTERM, parts._leave)
-            monkeypatch.setattr(parts, "_run_part", ends)
-            with suppress(SystemExit):
-                parts._work(None, b"")  # type: ignore[arg-type]
-            assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
-    finally:
-        signal.signal(signal.SIGTERM, before)

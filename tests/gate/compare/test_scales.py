@@ -1,0 +1,72 @@
+"""Scales of a comparison in processes: the same result for every number of them."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ...command_line import Run
+
+TOYS = """
+from schedproof.model.target import ModelTarget
+
+class Order(ModelTarget):
+    def step(self):
+        reply = super().step()
+        if len(reply["step"]["running"]) > 1:
+            reply["step"]["running"].reverse()
+        return reply
+
+class Nonsense(ModelTarget):
+    def step(self):
+        reply = super().step()
+        return reply if len(reply["step"]["running"]) < 5 else {"ok": True, "step": {}}
+"""
+TIMES = ("seconds", "found_after", "shrunk_in")
+
+
+def without_times(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: without_times(one) for key, one in value.items() if key not in TIMES}
+    return [without_times(one) for one in value] if isinstance(value, list) else value
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("targets", "code"),
+    [
+        (("model", "model"), 0),
+        (("model", "toys:Order"), 1),  # at each scale: what the first finds the next one knows
+        (("model", "toys:Nonsense"), 3),
+    ],
+)
+def test_the_result_is_the_same_for_one_process_and_for_two(
+    run: Run,
+    targets: tuple[str, str],
+    code: int,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "toys.py").write_text(TOYS, encoding="utf-8")
+    results = []
+    for jobs in ("1", "2"):
+        words = ("--system", "vllm", "--profile", "quick", "--jobs", jobs, "--json", "d.json")
+        result = run("diff", *targets, *words)
+        assert result.code == code, result
+        results.append(without_times(json.loads((tmp_path / "d.json").read_bytes())))
+    assert results[0] == results[1]
+    assert bool(results[0]["differences"]) is (code == 1)
+    assert len({one["scale"] for one in results[0]["engines"]}) > 1 or code == 3
+
+
+@pytest.mark.parametrize("more", [("--save", "b.gz"), ("--since", "b.gz"), ()])
+def test_a_number_of_processes_that_means_nothing_is_refused(
+    run: Run, more: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    targets = ("model",) if more else ("model", "model")
+    result = run("diff", *targets, *more, "--jobs", "2" if more else "0")
+    assert result.code == 2
+    assert result.err.startswith("schedproof: --jobs: ")

@@ -1,0 +1,36 @@
+"""A process that works with a target of its own leaves without a word."""
+
+import signal
+import sys
+from contextlib import nullcontext, suppress
+
+import pytest
+
+from schedproof.gate.processes import work_process
+
+
+@pytest.mark.parametrize("told", [True, False])
+def test_what_a_search_raises_when_it_has_to_leave_is_no_error(
+    monkeypatch: pytest.MonkeyPatch, told: bool
+) -> None:
+    def left_between_two_steps() -> None:
+        with suppress(SystemExit):
+            work_process.leave(0, None) if told else None
+        raise AssertionError
+
+    monkeypatch.setattr(work_process, "_leaving", False)
+    with nullcontext() if told else pytest.raises(AssertionError):
+        work_process.until_told(left_between_two_steps)
+
+
+def test_work_that_has_ended_may_be_ended_by_a_signal_at_once() -> None:
+    """Amid what Python does at its end an exception would be printed, and swallowed."""
+    before = signal.getsignal(signal.SIGTERM)
+    try:
+        for ends in (lambda: None, sys.exit):
+            signal.signal(signal.SIGTERM, work_process.leave)
+            with suppress(SystemExit):
+                work_process.until_told(ends)
+            assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
+    finally:
+        signal.signal(signal.SIGTERM, before)
