@@ -40,9 +40,12 @@ def right(one: Sequence, drafts: int) -> int:
 def verified(config: VllmConfig, one: Sequence, drafts: int, emitted: int) -> Sequence:
     """The request after it emitted so many tokens: drafts that were wrong do not count as computed
     (V1CP-R05), and the drafter proposes others, unless it has before."""
+    generated = one.generated + emitted
+    if not config.drafts:
+        return one._replace(generated=generated)
     known = one.num_tokens + emitted + one.promised + one.hoped
     return one._replace(
-        generated=one.generated + emitted,
+        generated=generated,
         computed=min(one.computed, known - 1),
         drafted=one.drafted if config.depth > 1 else config.drafts,
         verified=one.verified + (drafts > 0),
