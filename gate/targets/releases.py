@@ -69,7 +69,7 @@ def prepare(
     missing = [part for part in parts if not part.is_there()]
     if missing and offline:
         raise ReleaseError(
-            f"not installed: {', '.join(part.title for part in missing)}; "
+            f"not installed: {', '.join(part.why_missing() for part in missing)}; "
             f"install with: schedproof gate {release} (without --offline)"
         )
     if not release.is_examined and release.folder is None:
@@ -133,6 +133,12 @@ class _Part:
     def is_there(self) -> bool:
         return self.folder.is_dir() and not self.damage(self.folder)
 
+    def why_missing(self) -> str:
+        """Its title, and what is wrong with it where it lies there."""
+        if not self.folder.exists():
+            return self.title
+        return f"{self.title} ({self.damage(self.folder)} is not as it was installed)"
+
 
 def _parts(cache: Path, release: Release) -> list[_Part]:
     made_of = [TORCH, *_packages(), sys.platform, platform.machine()]
@@ -182,8 +188,7 @@ def _install(parts: list[_Part], python: Path, cache: Path, report: Report) -> N
 
 def _make(part: _Part, workshop: "_Workshop") -> None:
     if part.folder.exists():
-        what = part.damage(part.folder)
-        workshop.report(f"{part.title}: {what} is not as it was installed; all of it is made anew")
+        workshop.report(f"{part.why_missing()}: all of it is made anew")
     for leftover in (workshop.scratch, part.folder):  # of an interrupted run
         _remove(leftover)
     unfinished = part.folder.with_name(part.folder.name + UNFINISHED)

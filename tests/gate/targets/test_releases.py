@@ -2,6 +2,7 @@
 
 import fcntl
 import os
+import re
 import shutil
 import sys
 import threading
@@ -241,7 +242,7 @@ def test_the_folder_of_a_release_that_is_empty_is_made_anew(cache: Path) -> None
     tree = cache / "vllm-0.19.1"
     shutil.rmtree(tree)
     tree.mkdir()
-    with pytest.raises(ReleaseError, match=r"not installed: vllm 0\.19\.1;"):
+    with pytest.raises(ReleaseError, match=r"not installed: vllm 0\.19\.1 \(RECORD is not as"):
         prepare(offline=True)
     prepare()
     assert any(tree.iterdir())
@@ -262,10 +263,11 @@ def test_a_tree_that_is_not_as_its_wheel_is_named_and_made_anew(name: str, cache
     prepare()
     tree, lines = cache / "vllm-0.19.1", list[str]()
     CHANGES[name](tree)
-    with pytest.raises(ReleaseError, match=r"not installed: vllm 0\.19\.1;"):
+    why = f"vllm 0.19.1 ({name} is not as it was installed)"
+    with pytest.raises(ReleaseError, match=re.escape(f"not installed: {why}; ")):
         prepare(offline=True)
     releases.prepare(SPYRE, report=lines.append)
-    assert f"vllm 0.19.1: {name} is not as it was installed; all of it is made anew" in lines
+    assert f"{why}: all of it is made anew" in lines
     assert wheels.difference(tree) == ""
 
 
@@ -315,7 +317,7 @@ def test_an_environment_whose_python_has_gone_is_made_anew() -> None:
     python = Path(prepare().command[0])
     python.unlink()
     python.symlink_to("/nonexistent/python")
-    with pytest.raises(ReleaseError, match="not installed: Python environment;"):
+    with pytest.raises(ReleaseError, match=r"not installed: Python environment \(bin/python is"):
         prepare(offline=True)
     prepare()
     assert python.exists()
