@@ -257,3 +257,12 @@ def test_the_readme_counts_the_rules_of_the_catalogue() -> None:
     counts = re.findall(r"^\|.*\| (\d+) of (\d+) \|", readme, re.MULTILINE)
     rules = [load(system) for system in SYSTEMS]
     assert counts == [(str(sum(rule.checked for rule in all_)), str(len(all_))) for all_ in rules]
+
+
+def test_the_page_of_limits_counts_the_rules_of_the_catalogue() -> None:
+    limits = (ROOT / "docs" / "limits.md").read_text(encoding="utf-8")
+    counts = re.findall(
+        r"of the (\d+)\s(?:rules )?for\s[\w\s-]+?\s(\d+)", limits.partition(";")[0], re.I
+    )
+    rules = [load(system) for system in SYSTEMS]
+    assert counts == [(str(len(all_)), str(sum(rule.checked for rule in all_))) for all_ in rules]
