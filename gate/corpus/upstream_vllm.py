@@ -178,6 +178,7 @@ class Engine(RequestBook):
         watermark,
         reserve_full_isl,
         async_scheduling=False,
+        early_completions=0,
         kv_connector=False,
         kv_load_failure_policy="recompute",
         **options,
@@ -210,7 +211,8 @@ class Engine(RequestBook):
         self.hasher = block_hasher(config)
         self.told, self.aborted, self.arrived, self.idle = {}, [], 0, 0
         stages = options.get("pipeline_parallel_size", 1)
-        self.in_flight = InFlight(max(stages, 2) if async_scheduling else stages)
+        depth = max(stages, 2) if async_scheduling else stages
+        self.in_flight = InFlight(depth, early_completions)
         self.sorted = policy == "priority"
 
     def add(self, request):

@@ -96,8 +96,9 @@ def transfers(kv_connector, policy):
 class InFlight:
     """The decisions that are in flight, the oldest first, and what the worker has sampled."""
 
-    def __init__(self, depth):
+    def __init__(self, depth, early):
         self.depth, self.queue, self.known = depth, [], {}
+        self.early, self.in_a_row = early, 0  # decisions in a row that complete as they are taken
 
     def first_tokens(self, scheduler, decision):
         """By request, the place in its output of the token that the decision gives."""
@@ -122,7 +123,12 @@ class InFlight:
         if not empty or not self.queue:
             self.queue.append((decision, output, first))
         if empty or len(self.queue) == self.depth:
+            self.in_a_row = 0
             return self.queue.pop(0)[:2]
+        if self.in_a_row < self.early:
+            self.in_a_row += 1
+            return self.queue.pop(0)[:2]
+        self.in_a_row = 0
         return None
 
 

@@ -62,6 +62,7 @@ VLLM = Setup(
         {"num_lookahead_tokens": 2, "num_speculative_tokens": 2},
         {"async_scheduling": True},
         {"pipeline_parallel_size": 2},
+        {"early_completions": 1, "pipeline_parallel_size": 2},
         {"kv_connector": True},
         {"kv_load_failure_policy": "fail", "kv_connector": True},
         {"max_num_encoder_input_tokens": 4, "encoder_cache_size": 4},

@@ -9,7 +9,11 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-KEYS = ("async_scheduling", "pipeline_parallel_size")  # absent where steps complete at once
+KEYS = (
+    "async_scheduling",
+    "pipeline_parallel_size",
+    "early_completions",
+)  # absent where steps complete at once
 
 
 def depth(config: Mapping[str, Any]) -> int:
@@ -29,10 +33,15 @@ class Flight(NamedTuple):
 
 
 class Flights:
-    """The decisions that are on their way, the oldest first; and what the worker has sampled."""
+    """The decisions that are on their way, the oldest first; and what the worker has sampled.
 
-    def __init__(self, most: int) -> None:
+    At most `most` are on their way; `early` in a row complete as soon as they are taken, before one
+    more stays: the worker was done with the oldest when the engine core looked.
+    """
+
+    def __init__(self, most: int, early: int = 0) -> None:
         self.most = most
+        self._early, self._in_a_row = early, 0
         self._queue: deque[Flight] = deque()
         self._known: dict[str, int] = {}  # tokens of each request, to the worker
 
@@ -61,5 +70,10 @@ class Flights:
         if not empty or not self._queue:
             self._queue.append(flight)
         if empty or len(self._queue) == self.most:
+            self._in_a_row = 0
             return self._queue.popleft()
+        if self._in_a_row < self._early:
+            self._in_a_row += 1
+            return self._queue.popleft()
+        self._in_a_row = 0
         return None

@@ -31,7 +31,10 @@ VLLM_NAMES = {"policy": "scheduling_policy", "reserve_full_isl": "scheduler_rese
 # Two keys describe the drafter, which is one option of vLLM, and two the connector. What an encoder
 # has, vLLM works out of a model.
 NOT_OPTIONS = frozenset(
-    {"num_blocks", *DRAFT_KEYS, "kv_connector", "kv_load_failure_policy", *ENCODER_KEYS}
+    {
+        *("num_blocks", "early_completions", "kv_connector", "kv_load_failure_policy"),
+        *(*DRAFT_KEYS, *ENCODER_KEYS),
+    }
 )
 # Options of vLLM's scheduler whose defaults do not depend on the hardware.
 OPTIONS = (

@@ -49,6 +49,7 @@ KEYS = {
     "num_lookahead_tokens": protocol_checks.COUNT,
     "async_scheduling": protocol_checks.FLAG,
     "pipeline_parallel_size": protocol_checks.POSITIVE,
+    "early_completions": protocol_checks.COUNT,
     "kv_connector": protocol_checks.FLAG,
     "kv_load_failure_policy": protocol_checks.one_of("recompute", "fail"),
     "max_num_encoder_input_tokens": protocol_checks.COUNT,

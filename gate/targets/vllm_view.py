@@ -17,7 +17,7 @@ class SchedulerView:
     def __init__(self, scheduler: Any, config: Mapping[str, Any]) -> None:
         self.scheduler = scheduler
         self.config = config
-        self.flights = Flights(depth(config))
+        self.flights = Flights(depth(config), config.get("early_completions", 0))
         self.hits: dict[str, int] = {}  # tokens that a request found cached when last admitted
         self.encoded: dict[str, tuple[int, ...]] = {}  # segments of a prompt for an encoder
         self._held: dict[str, list[int]] = {}  # blocks by request, when last looked at

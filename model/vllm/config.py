@@ -20,6 +20,7 @@ SAYING_NOTHING = {
     "num_lookahead_tokens": 0,
     "async_scheduling": False,
     "pipeline_parallel_size": 1,
+    "early_completions": 0,
     "kv_connector": False,
     "kv_load_failure_policy": "recompute",
     "max_num_encoder_input_tokens": 0,
@@ -34,12 +35,13 @@ class VllmConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     none. After each token, `num_speculative_tokens` more are proposed; `num_lookahead_tokens` is as
     many where the drafter has keys and values of its own (EAGLE), 0 where not (n-gram). With
     `async_scheduling` a step is decided while the one before it is computed; of a pipeline each
-    stage computes a decision. With a `kv_connector` requests may be parked while what it has of
-    their keys and values is loaded; where that fails, `kv_load_failure_policy` says whether they
-    compute it themselves or end (V1-R28). An encoder computes
-    `max_num_encoder_input_tokens` in a step, and what it gives is kept, `encoder_cache_size` tokens
-    at most. Where they say nothing, these last keys are absent: a target that knows nothing of them
-    is not asked.
+    stage computes a decision. Of these, `early_completions` in a row complete as soon as they are
+    taken, before one more stays on its way: the worker is fast. With a `kv_connector` requests may
+    be parked while what it has of their keys and values is loaded; where that fails,
+    `kv_load_failure_policy` says whether they compute it themselves or end (V1-R28). An encoder
+    computes `max_num_encoder_input_tokens` in a step, and what it gives is kept,
+    `encoder_cache_size` tokens at most. Where they say nothing, these last keys are absent: a
+    target that knows nothing of them is not asked.
     """
 
     block_size: Positive = 16
@@ -57,6 +59,7 @@ class VllmConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     num_lookahead_tokens: Count | UnsetType = UNSET
     async_scheduling: bool | UnsetType = UNSET
     pipeline_parallel_size: Positive | UnsetType = UNSET
+    early_completions: Count | UnsetType = UNSET
     kv_connector: bool | UnsetType = UNSET
     kv_load_failure_policy: Literal["recompute", "fail"] | UnsetType = UNSET
     max_num_encoder_input_tokens: Count | UnsetType = UNSET
@@ -102,6 +105,11 @@ class VllmConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
         """Decisions on their way at once, at most: 1 if each completes before the next."""
         stages = self.pipeline_parallel_size or 1
         return max(stages, 2) if self.decides_ahead else stages
+
+    @property
+    def early(self) -> int:
+        """Decisions in a row that complete at once, before one more stays on its way."""
+        return self.early_completions or 0
 
     @property
     def drafts(self) -> int:
@@ -157,6 +165,12 @@ def _says_nothing(key: str, value: Any) -> bool:
 def _check_in_flight(config: VllmConfig) -> None:
     """Raise InputError for a combination that is not modelled."""
     stages = config.pipeline_parallel_size or 1
+    if config.early and config.depth == 1:
+        raise InputError(
+            "$.config.early_completions",
+            f"{config.early} where every step completes at once; valid: 0, or async_scheduling, or "
+            "a pipeline_parallel_size of at least 2",
+        )
     if config.drafts and stages > 1:
         raise InputError(
             "$.config.pipeline_parallel_size",

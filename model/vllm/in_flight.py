@@ -46,14 +46,30 @@ def _ahead(config: VllmConfig, one: Sequence, coming: Coming | None) -> Sequence
     )
 
 
-def completes(config: VllmConfig, state: State, decided: bool) -> bool:
-    """The worker reports: as many decisions as can be are on their way, or nothing was decided."""
+def is_waited_for(config: VllmConfig, state: State, decided: bool) -> bool:
+    """The oldest decision must complete before another one: as many as can be are on their way, or
+    nothing was decided."""
     return not decided or len(state.in_flight) >= config.depth
+
+
+def completes(config: VllmConfig, state: State, decided: bool) -> bool:
+    """The worker reports, since it is waited for, or early, since it is fast."""
+    return is_waited_for(config, state, decided) or state.early < config.early
+
+
+def counted(config: VllmConfig, state: State, decided: bool) -> State:
+    """The state that counts the decisions in a row that complete early, this one included."""
+    if not config.early:
+        return state
+    early = state.early < config.early and not is_waited_for(config, state, decided)
+    return state._replace(early=state.early + 1 if early else 0)
 
 
 def arrived(config: VllmConfig, state: State, decided: bool) -> tuple[State, Flight]:
     """The oldest decision, if one completes."""
-    if not state.in_flight or not completes(config, state, decided):
+    reports = completes(config, state, decided)
+    state = counted(config, state, decided)
+    if not state.in_flight or not reports:
         return state, {}
     return state._replace(in_flight=state.in_flight[1:]), state.in_flight[0]
 

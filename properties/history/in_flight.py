@@ -33,34 +33,37 @@ def depth(config: Config) -> int:
     return max(stages, 2) if speculation.decides_ahead(config) else stages
 
 
-def completes(config: Config, flights: tuple[Flight, ...], step: Step) -> Iterable[str]:
+def completes(config: Config, flights: tuple[Flight, ...], early: int, step: Step) -> Iterable[str]:
     """The requests of the decision that completes in this step: its own, or the oldest on its way,
-    where as many as can be are on their way or nothing was decided."""
+    where the worker `reports`."""
     if depth(config) == 1:
         return step.scheduled
+    over = reports(config, flights, early, step)
     flights = (*flights, dict.fromkeys(step.scheduled)) if step.scheduled else flights
-    return flights[0] if _one_is_over(config, flights, step) else ()
+    return flights[0] if flights and over else ()
 
 
 def set_off(
-    config: Config, flights: tuple[Flight, ...], requests: Requests, step: Step
-) -> tuple[tuple[Flight, ...], Mapping[str, Coming]]:
-    """The decisions that are on their way after the step, whose tokens are booked as promised, and
-    by request what comes of the one that completes. Decided ahead, drafts are proposed anew with
-    every decision."""
+    config: Config, flights: tuple[Flight, ...], early: int, requests: Requests, step: Step
+) -> tuple[tuple[Flight, ...], int, Mapping[str, Coming]]:
+    """The decisions that are on their way after the step, whose tokens are booked as promised; how
+    many in a row have completed early; and by request what comes of the one that completes. Decided
+    ahead, drafts are proposed anew with every decision."""
     flight = {name: _coming(config, requests.get(name)) for name in step.scheduled}
     if depth(config) == 1:
-        return (), _with_a_token(flight)
+        return (), 0, _with_a_token(flight)
     for name, coming in flight.items():
         if coming is not None:
             requests[name].promised += 1
             requests[name].hoped += coming.drafts
             if speculation.drafts(config):
                 requests[name].drafted = speculation.drafts(config)
+    over = reports(config, flights, early, step)
+    in_a_row = early + 1 if over and not _is_waited_for(config, flights, step) else 0
     flights = (*flights, flight) if flight else flights
-    if not _one_is_over(config, flights, step):
-        return flights, {}
-    return flights[1:], _with_a_token(flights[0])
+    if not flights or not over:
+        return flights, in_a_row, {}
+    return flights[1:], in_a_row, _with_a_token(flights[0])
 
 
 def _coming(config: Config, one: RequestHistory | None) -> Coming | None:
@@ -75,20 +78,21 @@ def _with_a_token(flight: Flight) -> dict[str, Coming]:
     return {name: coming for name, coming in flight.items() if coming is not None}
 
 
-def _one_is_over(config: Config, flights: tuple[Flight, ...], step: Step) -> bool:
-    return bool(flights) and (not step.scheduled or len(flights) == depth(config))
+def reports(config: Config, flights: tuple[Flight, ...], early: int, step: Step) -> bool:
+    """The worker reports in this step: as many decisions as can be are on their way, or nothing was
+    to be computed, or it is fast, and fewer have completed early in a row than it is fast for."""
+    fast = early < int(config.get("early_completions", 0))
+    return fast or _is_waited_for(config, flights, step)
 
 
-def reports(config: Config, flights: tuple[Flight, ...], step: Step) -> bool:
-    """The worker reports in this step: a decision completes, or nothing was to be computed."""
+def _is_waited_for(config: Config, flights: tuple[Flight, ...], step: Step) -> bool:
     return not step.scheduled or len(flights) + 1 >= depth(config)
 
 
-def due(config: Config, flights: tuple[Flight, ...], step: Step) -> Flight:
+def due(config: Config, flights: tuple[Flight, ...], early: int, step: Step) -> Flight:
     """A decision that was taken before and completes in this step; one of nothing where there is
     none."""
-    over = completes(config, flights, step)
-    return flights[0] if flights and over else {}
+    return flights[0] if flights and reports(config, flights, early, step) else {}
 
 
 def passed_over(config: Config, one: RequestHistory) -> bool:

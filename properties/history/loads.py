@@ -25,6 +25,7 @@ def book(
     config: Mapping[str, Any],
     requests: Mapping[str, RequestHistory],
     flights: tuple[in_flight.Flight, ...],
+    early: int,
     step: Step,
     number: int,
 ) -> None:
@@ -37,7 +38,7 @@ def book(
         if one is not None and one.parked_since is None:
             one.parked_since, one.load_left = number, one.load_steps + 1
             one.brings = one.slots = offered(config, one)
-    if in_flight.reports(config, flights, step):
+    if in_flight.reports(config, flights, early, step):
         for one in requests.values():
             one.load_left = max(one.load_left - 1, 0)
     if meet_decisions(config):

@@ -18,6 +18,7 @@ from .shadow_cache import Changes, ShadowCache
 
 # In other revisions a request that decodes does so in every decode step.
 REVISIONS_THAT_PAUSE = frozenset({"2.5.2"})
+Phases = tuple[list[RequestHistory], list[RequestHistory], list[RequestHistory]]
 
 
 @dataclass
@@ -40,6 +41,7 @@ class RunHistory:
         first_in_line: the request that has waited longest unstarted, since which step, and the
             steps that the work in front of it can take at most.
         flights: decisions that are on their way, the oldest first.
+        early: decisions in a row that have just completed as soon as they were taken.
         outputs: of an encoder, that the worker has, with their tokens.
         shadow: what the blocks hold, where a rule asks for it.
         answers: what was asked `once` since the last change, of which step and configuration.
@@ -64,6 +66,7 @@ class RunHistory:
     forgets: bool = False
     forgotten: int = 0
     flights: tuple[in_flight.Flight, ...] = ()
+    early: int = 0
     outputs: Mapping[str, int] = field(default_factory=dict)
     shadow: ShadowCache | None = None
     answers: dict[Any, tuple[Step | None, Any, Any]] = field(
@@ -73,9 +76,7 @@ class RunHistory:
     _kin: Kin = field(init=False, repr=False, compare=False)
     _members_of: Step | None = None
     _sorted_members: tuple[list[RequestHistory], list[RequestHistory]] = field(default=([], []))
-    _sorted_phases: (
-        tuple[list[RequestHistory], list[RequestHistory], list[RequestHistory]] | None
-    ) = None
+    _sorted_phases: Phases | None = None
 
     def __post_init__(self) -> None:
         self._kin = Kin(self.requests.values())
@@ -162,7 +163,7 @@ class RunHistory:
             self.shadow.book(step, changes)
         if step.encoder_inputs is not None:
             self.outputs = self.outputs_after(step)
-        loads.book(self.config, self.requests, self.flights, step, self.step)
+        loads.book(self.config, self.requests, self.flights, self.early, step, self.step)
         if not self.live or loads.under_way(self.config, self.requests.values(), step):
             self.barren_steps = 0
         else:
@@ -188,7 +189,8 @@ class RunHistory:
                 loads.begin(account, step, int(self.config["block_size"]))
             if speculates:
                 speculation.compute(self.config, account, account.began == self.step)
-        self.flights, over = in_flight.set_off(self.config, self.flights, self.requests, step)
+        flights = in_flight.set_off(self.config, self.flights, self.early, self.requests, step)
+        self.flights, self.early, over = flights
         emitted = step.emitted
         if emitted is None:
             stay = {n: one for n, one in self.live.items() if n not in self.aborts_inside}
@@ -283,9 +285,7 @@ class RunHistory:
         self._members_of = step
         self._sorted_members = (prefills, decodes)
 
-    def _sort_phases(
-        self,
-    ) -> tuple[list[RequestHistory], list[RequestHistory], list[RequestHistory]]:
+    def _sort_phases(self) -> Phases:
         """Unstarted, ongoing and decoding requests, sorted out once between two changes."""
         unstarted: list[RequestHistory] = []
         ongoing: list[RequestHistory] = []

@@ -48,7 +48,7 @@ def tokens_wrong(history: RunHistory, step: Step) -> str | None:
     """Exactly min(output_len, max_tokens) tokens, then the right reason at once (ALL-R04)."""
     emitted = step.emitted or {}
     finished = step.finished or {}
-    over = in_flight.completes(history.config, history.flights, step)
+    over = in_flight.completes(history.config, history.flights, history.early, step)
     for name, tokens in emitted.items():
         if name not in over:
             return f"{name} emitted {tokens} without being scheduled"

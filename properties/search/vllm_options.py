@@ -18,6 +18,8 @@ IN_FLIGHT: Mapping[str, Config] = {
     "loads": {"kv_connector": True},
     "loads ahead": {"kv_connector": True, "async_scheduling": True},
 }
+SEVERAL_ON_THEIR_WAY = {"async_scheduling", "pipeline_parallel_size"}
+EARLY_COMPLETIONS = st.sampled_from((0, 0, 1, 0, 3, 2))
 
 
 @st.composite
@@ -33,7 +35,10 @@ def options(draw: st.DrawFn, config: Config) -> dict[str, Any]:
         drawn |= {"kv_load_failure_policy": "fail"}
     if "num_lookahead_tokens" not in drawn and draw(st.sampled_from((*3 * (False,), True))):
         drawn |= draw(encoders(config))
-    return {**drawn, **IN_FLIGHT.get(steps, {})}
+    drawn |= IN_FLIGHT.get(steps, {})
+    if set(drawn) & SEVERAL_ON_THEIR_WAY and (early := draw(EARLY_COMPLETIONS)):
+        drawn |= {"early_completions": early}
+    return drawn
 
 
 @st.composite

@@ -88,7 +88,7 @@ def on_their_way(state: State, book: Book) -> Hashable:
     )
     gone = sorted(one.load_left for one in book.requests.values() if one.ended and one.load_left)
     return (
-        *(flights, known, tuple(gone)),
+        *(flights, known, tuple(gone), state.early, book.early),
         tuple(_in_flight(one, book, places) for one in queues),
         tuple(_as_numbers(one, book, places, True) for one in state.parked),
         tuple(_leaving(one, book) for one in state.leaving),

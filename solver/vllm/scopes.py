@@ -76,6 +76,7 @@ BY_PRIORITY = ("policy", "priority")
 FIRST_CHUNK = ("reserve_full_isl", False)
 AHEAD = ("async_scheduling", True)
 STAGES = ("pipeline_parallel_size", 3)
+FAST = ("early_completions", 1)
 LOADS = ("kv_connector", True)
 # What a connector has of a prompt: nothing, at once; a block, at once; all of it, two steps later.
 EITHER = ((0, 0), (1, 0), (9, 2))
@@ -162,6 +163,14 @@ SCOPES = (
     ),
     Scope(
         "stages", "a pipeline of three stages", 3, SOME_LENGTHS[::2], (3, 4, 5), config=(STAGES,)
+    ),
+    Scope(
+        "fast stages",
+        "the same, and a worker that is fast",
+        3,
+        SOME_LENGTHS[::2],
+        (3, 4),
+        config=(STAGES, FAST),
     ),
     Scope("loads", "a connector", 3, loaded(FEW_LENGTHS, EITHER), (3, 4, 5), config=(LOADS,)),
     Scope(

@@ -5,7 +5,7 @@ from typing import Any
 from ....model.vllm import in_flight, scheduler
 from ....model.vllm.config import VllmConfig
 from ....model.vllm.plan import Plan
-from ....model.vllm.state import Coming, Flight
+from ....model.vllm.state import Coming, Flight, State
 from .drafts import mutant
 
 
@@ -47,6 +47,17 @@ def promises_stay(original: Any) -> Any:
     return lambda one, coming: one
 
 
+def comes_again(original: Any) -> Any:
+    """What completes as soon as it was taken stays on its way, and completes again."""
+
+    def arrived(config: VllmConfig, state: State, decided: bool) -> tuple[State, Flight]:
+        after, flight = original(config, state, decided)
+        early = decided and len(state.in_flight) < config.depth
+        return after._replace(in_flight=state.in_flight) if flight and early else after, flight
+
+    return arrived
+
+
 def wrong_drafts_stay(original: Any) -> Any:
     """A token comes, and the drafts with it still count as on their way."""
     return lambda one, coming: original(one, coming._replace(drafts=0))
@@ -67,6 +78,7 @@ MUTANTS = (
     ),
     mutant("admitted while computed", "V1-R10", in_flight, "computed_still", never, alone=True),
     mutant("what comes twice", "V1-R19", in_flight, "tokens_on_their_way", what_came_last),
+    mutant("completes early and again", "V1-R19", in_flight, "arrived", comes_again, alone=True),
     mutant("promises stay", "V1CP-R05", in_flight, "delivered", promises_stay, alone=True),
     mutant("wrong drafts stay", "V1CP-R05", in_flight, "delivered", wrong_drafts_stay, alone=True),
 )

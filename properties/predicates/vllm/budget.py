@@ -144,7 +144,7 @@ def emission_wrong(history: RunHistory, step: Step) -> str | None:
 
 def _delivered_wrongly(history: RunHistory, step: Step) -> str | None:
     """With steps in flight, a token comes out where the decision that completes has it due."""
-    for name, due in in_flight.due(history.config, history.flights, step).items():
+    for name, due in in_flight.due(history.config, history.flights, history.early, step).items():
         if name not in history.live or name in history.aborts_inside:
             continue
         comes = due is not None

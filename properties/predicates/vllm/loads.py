@@ -268,7 +268,7 @@ def one_fails_now(history: RunHistory, step: Step) -> bool:
 
 def fail_now(history: RunHistory, step: Step) -> list[RequestHistory]:
     """The requests whose load ends in this step and has failed, and which the policy ends."""
-    if not in_flight.reports(history.config, history.flights, step):
+    if not in_flight.reports(history.config, history.flights, history.early, step):
         return []
     return [
         one

@@ -172,7 +172,7 @@ def counter_wrong(history: RunHistory, step: Step) -> str | None:
     """num_computed_tokens is what was cached and what was computed since, but for drafts that are
     wrong (V1CP-R05)."""
     gone = set(step.preempted or ())
-    due = in_flight.due(history.config, history.flights, step)
+    due = in_flight.due(history.config, history.flights, history.early, step)
     for name, computed in (step.computed or {}).items():
         one = history.live.get(name)
         if one is None or name in gone or name in (step.parked or ()):

@@ -74,7 +74,7 @@ def _verified(history: RunHistory, step: Step) -> list[tuple[RequestHistory, int
             (one, min(speculation.drafts_computed(one, step.scheduled[one.id]), one.drafted))
             for one in scheduled(history, step)
         ]
-    due = in_flight.due(history.config, history.flights, step)
+    due = in_flight.due(history.config, history.flights, history.early, step)
     return [
         (history.live[name], coming.proposed)
         for name, coming in due.items()

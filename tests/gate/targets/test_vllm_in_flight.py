@@ -40,6 +40,14 @@ def test_the_oldest_completes_when_the_queue_is_full_or_nothing_was_decided() ->
     assert [flights.set_off(flight()) for _ in range(2)] == [second, third]
 
 
+def test_a_fast_worker_completes_so_many_in_a_row_before_one_more_stays() -> None:
+    flights = Flights(3, early=2)
+    made = [flight(a=1) for _ in range(7)]
+    done = [flights.set_off(one) for one in made]
+    assert done == [made[0], made[1], None, made[2], made[3], None, made[4]]
+    assert flights.set_off(flight()) is made[5]
+
+
 def test_a_worker_knows_what_it_has_sampled_and_a_request_that_joins_is_sent_whole() -> None:
     flights, request = Flights(2), SimpleNamespace(num_tokens=5)
     assert flights.known("a", request, joins=True) == 5

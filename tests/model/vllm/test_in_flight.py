@@ -46,7 +46,8 @@ def test_so_many_decisions_are_on_their_way_at_most(keys: dict[str, Any], depth:
 
 
 def test_keys_that_say_nothing_are_absent() -> None:
-    read = read_config({"async_scheduling": False, "pipeline_parallel_size": 1}, "documented")
+    nothing = {"async_scheduling": False, "pipeline_parallel_size": 1, "early_completions": 0}
+    read = read_config(nothing, "documented")
     assert read == read_config({}, "documented")
 
 
@@ -58,6 +59,8 @@ def test_keys_that_say_nothing_are_absent() -> None:
             PIPELINE | {"num_speculative_tokens": 2},
             "$.config.pipeline_parallel_size: 2 with drafts is not modelled; valid: 1",
         ),
+        ({"early_completions": 1}, "$.config.early_completions: 1 where every step completes at"),
+        (AHEAD | {"early_completions": -1}, "$.config.early_completions: -1: Expected `int` >= 0"),
         ({"async_scheduling": 0}, "$.config.async_scheduling: 0: Expected `bool`"),
         ({"pipeline_parallel_size": 0}, "$.config.pipeline_parallel_size: 0: Expected `int` >= 1"),
     ],
@@ -112,6 +115,22 @@ def test_a_token_of_a_request_that_was_aborted_does_not_come(inside: bool) -> No
     assert (seen["emitted"], seen["finished"]) == ({}, {"a": "aborted"})
 
 
+def test_a_fast_worker_is_done_before_the_next_decision_until_one_stays_on_its_way() -> None:
+    steps = run(6, 6, tokens=5, early_completions=2, **AHEAD)
+    assert [one["scheduled"] for one in steps] == [{"a": 6}, *4 * [{"a": 1}], {}]
+    places = [one["emitted_at"] for one in steps]
+    assert places == [{"a": 0}, {"a": 1}, {}, {"a": 2}, {"a": 3}, {"a": 4}]
+
+
+def test_a_worker_that_was_waited_for_is_fast_anew() -> None:
+    steps = run(8, 6, 6, tokens=9, early_completions=1, pipeline_parallel_size=3)
+    on_their_way, left = [], 0
+    for one in steps:
+        left += bool(one["scheduled"]) - bool(one["emitted"])
+        on_their_way.append(left)
+    assert on_their_way == [0, 1, 0, 0, 1, 0, 0, 1]
+
+
 # --- the parts -------------------------------------------------------------------------------
 
 
@@ -122,6 +141,18 @@ def test_the_oldest_completes_where_the_queue_is_full_or_nothing_was_decided() -
     assert in_flight.arrived(of(**PIPELINE), one, True) == (one, {})
     assert in_flight.arrived(of(**PIPELINE), one, False) == (State(), first)
     assert in_flight.arrived(of(**PIPELINE), State(), False) == (State(), {})
+
+
+def test_a_decision_completes_early_so_many_times_in_a_row() -> None:
+    of_fast = of(early_completions=2, **LONG)
+    state, done = State(), []
+    for place in range(6):
+        coming = {"a": Coming(place)}
+        state = state._replace(in_flight=(*state.in_flight, coming))
+        state, flight = in_flight.arrived(of_fast, state, True)
+        done.append(flight.get("a", Coming(-1)).place)
+    assert done == [0, 1, -1, 2, 3, -1]
+    assert (len(state.in_flight), state.early) == (2, 0)
 
 
 def test_a_token_is_promised_of_what_computes_all_that_is_known() -> None:

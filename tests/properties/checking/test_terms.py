@@ -50,6 +50,7 @@ def test_what_must_be_fixed_is_what_the_other_lacks() -> None:
         "num_lookahead_tokens": 0,
         "num_speculative_tokens": 0,
         "pipeline_parallel_size": 1,
+        "early_completions": 0,
         "kv_connector": False,
         "kv_load_failure_policy": "recompute",
         "max_num_encoder_input_tokens": 0,

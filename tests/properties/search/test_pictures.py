@@ -16,7 +16,8 @@ from schedproof.properties.search.pictures import encoders, with_pictures
 def configs(draw: st.DrawFn) -> dict[str, Any]:
     config = draw(vllm.configs("small", "documented"))
     drawn = draw(encoders(config))
-    kept = {key: value for key, value in config.items() if key != "num_lookahead_tokens"}
+    drafts = ("num_speculative_tokens", "num_lookahead_tokens")
+    kept = {key: value for key, value in config.items() if key not in drafts}
     return full_config("vllm", "documented", kept | drawn)
 
 

@@ -29,6 +29,7 @@ from .build import IDLE, book, ran, request
 AHEAD: dict[str, Any] = {"async_scheduling": True}
 PIPELINE: dict[str, Any] = {"pipeline_parallel_size": 2}
 LONG: dict[str, Any] = {"pipeline_parallel_size": 3}
+FAST: dict[str, Any] = {**LONG, "early_completions": 2}
 
 
 def promised(name: str = "a", emitted: int = 1, **more: Any) -> RequestHistory:
@@ -198,23 +199,32 @@ def test_what_a_target_does_not_show_follows_from_the_flights() -> None:
 
 
 @pytest.mark.parametrize(
-    ("keys", "on_the_way", "scheduled", "over"),
+    ("keys", "on_the_way", "early", "scheduled", "over"),
     [
-        ({}, (), ["b"], ["b"]),
-        (AHEAD, (), ["b"], []),
-        (AHEAD, ("a",), ["b"], ["a"]),
-        (AHEAD, ("a",), [], ["a"]),
-        (AHEAD, (), [], []),
-        (LONG, ("a",), ["b"], []),
-        (LONG, ("a", "c"), ["b"], ["a"]),
+        ({}, (), 0, ["b"], ["b"]),
+        (AHEAD, (), 0, ["b"], []),
+        (AHEAD, ("a",), 0, ["b"], ["a"]),
+        (AHEAD, ("a",), 0, [], ["a"]),
+        (AHEAD, (), 0, [], []),
+        (LONG, ("a",), 0, ["b"], []),
+        (LONG, ("a", "c"), 0, ["b"], ["a"]),
+        (FAST, (), 0, ["b"], ["b"]),
+        (FAST, (), 1, ["b"], ["b"]),
+        (FAST, (), 2, ["b"], []),
+        (FAST, ("a",), 0, ["b"], ["a"]),
+        (FAST, (), 0, [], []),
     ],
 )
 def test_the_oldest_step_completes(
-    keys: dict[str, Any], on_the_way: tuple[str, ...], scheduled: list[str], over: list[str]
+    keys: dict[str, Any],
+    on_the_way: tuple[str, ...],
+    early: int,
+    scheduled: list[str],
+    over: list[str],
 ) -> None:
     step = ran(dict.fromkeys(scheduled, 1)) if scheduled else IDLE
     there = tuple({name: Coming()} for name in on_the_way)
-    assert list(flights.completes(keys, there, step)) == over
+    assert list(flights.completes(keys, there, early, step)) == over
 
 
 def test_of_two_victims_the_last_is_the_one_that_was_admitted_first() -> None:

@@ -350,7 +350,7 @@ def test_a_load_is_under_way_until_it_has_landed() -> None:
     one = request("a", load_steps=2)
     left = []
     for number in range(5, 9):
-        history_of_loads.book(LOADS, {"a": one}, (), after(), number)
+        history_of_loads.book(LOADS, {"a": one}, (), 0, after(), number)
         left.append(one.load_left)
     assert (one.parked_since, left) == (5, [2, 1, 0, 0])
 
@@ -360,7 +360,7 @@ def test_of_an_aborted_request_it_is_not_known_whether_it_was_parked() -> None:
     history_of_loads.left(aborted)
     assert history_of_loads.under_way(LOADS, [aborted], after())
     for number in range(3):
-        history_of_loads.book(LOADS, {"b": aborted}, (), after(), number)
+        history_of_loads.book(LOADS, {"b": aborted}, (), 0, after(), number)
     assert not history_of_loads.under_way(LOADS, [aborted], after())
 
 
@@ -370,7 +370,7 @@ def test_a_load_goes_on_where_the_worker_reports() -> None:
     keys = {**LOADS, "async_scheduling": True, "block_size": 4}
     left = []
     for flights in ((), ({"b": True},)):
-        history_of_loads.book(keys, {"a": one}, flights, after({"b": 1}), 0)
+        history_of_loads.book(keys, {"a": one}, flights, 0, after({"b": 1}), 0)
         left.append(one.load_left)
     assert left == [3, 2]
     assert one.blocks == (1, 2)
