@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING or __package__:
-    from . import vllm_encoder
+    from . import vllm_encoder, vllm_in_flight
     from .protocol_checks import CheckedRequest, RefusedError, refuse
     from .streams import Output
     from .vllm_door import taken_in
@@ -22,6 +22,7 @@ if TYPE_CHECKING or __package__:
     from .vllm_view import SchedulerView
 else:
     import vllm_encoder
+    import vllm_in_flight
     from protocol_checks import CheckedRequest, RefusedError, refuse
     from streams import Output
     from vllm_door import taken_in
@@ -42,6 +43,7 @@ class Engine(SchedulerView):
 
     def __init__(self, release: Release, config: Mapping[str, Any]) -> None:
         vllm_encoder.check(config)
+        vllm_in_flight.check(config)
         vllm_config = configure(release, config)
         self.usable_blocks = config["num_blocks"] or plenty_of_blocks(config)
         pool = (config["block_size"], self.usable_blocks)

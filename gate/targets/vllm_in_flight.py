@@ -7,13 +7,26 @@ Source: release 0.28.0, EngineCore.step_with_batch_queue.
 from collections import deque
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING or __package__:
+    from .protocol_checks import refuse
+else:
+    from protocol_checks import refuse
 
 KEYS = (
     "async_scheduling",
     "pipeline_parallel_size",
     "early_completions",
 )  # absent where steps complete at once
+
+
+def check(config: Mapping[str, Any]) -> None:
+    """Refuse a fast worker where no decision is ever on its way; raises RefusedError."""
+    early = config.get("early_completions", 0)
+    if early and depth(config) == 1:
+        valid = "0, or any with async_scheduling or a pipeline_parallel_size of at least 2"
+        raise refuse("early_completions", early, valid)
 
 
 def depth(config: Mapping[str, Any]) -> int:

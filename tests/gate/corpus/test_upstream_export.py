@@ -114,6 +114,13 @@ def test_decisions_in_flight_and_loads_are_part_of_the_file(
     assert "schedproof" not in "".join(one for one in text.splitlines() if "import" in one)
 
 
+def test_a_worker_that_is_fast_is_part_of_the_file(tmp_path: Path) -> None:
+    fast = replace(LOADED, config={**LOADED.config, "early_completions": 2})
+    text = exported(tmp_path, (fast, "V1-R20"))
+    assert "async_scheduling=True, early_completions=2, kv_connector=True" in text
+    assert "InFlight(depth, early_completions)" in text
+
+
 def test_the_policy_for_loads_that_fail_is_part_of_the_file(tmp_path: Path) -> None:
     config = {**LOADED.config, "kv_load_failure_policy": "fail"}
     fails = replace(LOADED.requests[0], load_fails_at=16)

@@ -729,6 +729,20 @@ def test_in_a_pipeline_each_stage_computes_another_step(vllm: Vllm) -> None:
     assert [step["emitted_at"] for step in steps] == [{}, {"a": 0, "b": 0}, {}, {"a": 1, "b": 1}]
 
 
+def test_a_fast_worker_is_done_before_the_next_decision_until_one_stays(vllm: Vllm) -> None:
+    vllm.begin(async_scheduling=True, early_completions=2)
+    vllm.ask("a", max_tokens=5)
+    steps = vllm.finish()
+    assert [step["scheduled"].get("a") for step in steps] == [8, 1, 1, 1, 1, None]
+    assert [step["emitted_at"].get("a") for step in steps] == [0, 1, None, 2, 3, 4]
+
+
+def test_a_fast_worker_is_refused_where_every_step_completes_at_once(vllm: Vllm) -> None:
+    refused = vllm.start(early_completions=2)
+    assert refused["error"] == "config"
+    assert refused["message"].startswith("$.config.early_completions is 2; valid is 0, or any with")
+
+
 @pytest.mark.parametrize("keys", [{"async_scheduling": True}, {"pipeline_parallel_size": 2}])
 @pytest.mark.parametrize("inside", [False, True])
 def test_of_an_aborted_request_no_token_comes(
