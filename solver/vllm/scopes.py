@@ -259,6 +259,7 @@ CHECKUP = (
         config=(BY_PRIORITY, CACHES),
     ),
     Scope("ahead", "two steps in flight", 2, SOME_LENGTHS, (3, 4), "alone", (AHEAD,)),
+    Scope("fast", "two, and a fast worker", 2, FEW_LENGTHS, (3,), config=(AHEAD, FAST)),
     Scope("stages", "a pipeline of three stages", 3, FEW_LENGTHS, (3, 4), config=(STAGES,)),
     Scope("loads", "a connector", 2, loaded(FEW_LENGTHS, EITHER), (3, 4), "alone", (LOADS,)),
     Scope(
