@@ -19,11 +19,13 @@ CONFIGURATIONS: Mapping[str, tuple[Configuration, ...]] = {
         Configuration("one step at a time", ("async_scheduling=false",)),
         Configuration("drafts", ("num_speculative_tokens=2",)),
         Configuration("asynchronous", (AHEAD,)),
+        Configuration("asynchronous, fast worker", (AHEAD, "early_completions=2")),
         Configuration("pipeline of three", ("pipeline_parallel_size=3",)),
         Configuration("asynchronous, pipeline of three", (AHEAD, "pipeline_parallel_size=3")),
         Configuration("connector", (LOADS,)),
         Configuration("connector, asynchronous", (LOADS, AHEAD)),
         Configuration("connector, asynchronous, policy fail", (LOADS, AHEAD, ENDS)),
+        Configuration("encoder", ("max_num_encoder_input_tokens=4", "encoder_cache_size=8")),
     ),
 }
 
