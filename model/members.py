@@ -34,6 +34,12 @@ def changed(queue: tuple[Member, ...], by: Mapping[str, Member]) -> tuple[Member
     return queue and tuple([by.get(one.id, one) for one in queue])
 
 
+def completing(state: Any, completes: bool) -> Any:
+    """The state of a scheduler in whose next step the oldest decision on its way completes, or
+    none does."""
+    return state._replace(told=completes)
+
+
 def ending(state: Any, request_id: str) -> Any:
     """The state of a scheduler in which the next token that the request generates is its last;
     where no request has that id it stays as it is."""

@@ -20,6 +20,8 @@ class Step(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     `parked`: of those that wait, the ones that hold blocks which are loaded, or were.
     `encoder_inputs`: segments of its prompt that an encoder computes in this step, by their numbers
     from 0; `encoder_dropped`: segments whose outputs are kept no longer, by their names.
+    `completes`: a decision completes in this step, which a record says of a server with several on
+    their way; where schedproof drives the scheduler, the protocol says it.
     Token counts and throughputs are in tokens, `left_pad_blocks`, `free_blocks` and
     `reserved_blocks` in blocks.
     Lists are in queue order and hold the requests after those that finished have left.
@@ -48,6 +50,7 @@ class Step(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     parked: Ids | None = None
     encoder_inputs: dict[str, tuple[Count, ...]] | None = None
     encoder_dropped: Ids | None = None
+    completes: bool | None = None
 
 
 FIELDS = frozenset(Step.__struct_fields__)

@@ -76,13 +76,25 @@ class Flights:
             if name in flight.first
         )
 
-    def set_off(self, flight: Flight) -> Flight | None:
-        """The decision is on its way; the oldest one that completes now, if any: an empty decision
-        waits for what is on its way."""
+    def take(self, flight: Flight) -> bool:
+        """The decision is on its way; True where the oldest one must complete now: as many are on
+        their way as can be, or it is empty, which waits for what is on its way."""
+        while self._queue and not self._queue[0].decision.num_scheduled_tokens:
+            self._queue.popleft()  # one that a server did not wait for
         empty = not flight.decision.num_scheduled_tokens
         if not empty or not self._queue:
             self._queue.append(flight)
-        if empty or len(self._queue) == self.most:
+        return empty or len(self._queue) == self.most
+
+    def completed(self, decision: Any) -> Flight | None:
+        """The decision has completed, and is the oldest on its way; None where it is not."""
+        if self._queue and self._queue[0].decision is decision:
+            return self._queue.popleft()
+        return None
+
+    def set_off(self, flight: Flight) -> Flight | None:
+        """The decision is on its way; the oldest one that completes now, if any."""
+        if self.take(flight):
             self._in_a_row = 0
             return self._queue.popleft()
         if self._in_a_row < self._early:

@@ -17,13 +17,11 @@ from typing import IO, TYPE_CHECKING, Any
 
 if TYPE_CHECKING or __package__:
     from .vllm_contents import Contents, SameTokens
-    from .vllm_in_flight import Flight
     from .vllm_observation import Decided, look_at, look_before, observe, observed_fields
     from .vllm_terms import RecordEnds, config_of, request_of
     from .vllm_view import SchedulerView
 else:
     from vllm_contents import Contents, SameTokens
-    from vllm_in_flight import Flight
     from vllm_observation import Decided, look_at, look_before, observe, observed_fields
     from vllm_terms import RecordEnds, config_of, request_of
     from vllm_view import SchedulerView
@@ -43,37 +41,38 @@ class Record:
         self._contents = Contents(config["block_size"], config["num_blocks"])
         self._before: dict[str, int] = {}
         self._decided: Decided | None = None  # of the step that is not written yet
-        self._due: Flight | None = None  # what completes in it
+        self._seen: dict[str, Any] | None = None  # what it shows if no decision completes in it
+        self._late: list[str] = []  # aborted inside that step, or behind it
         self._aborted: list[str] = []  # what the next step reports
         started = {"op": "start", "system": "vllm", "revision": "documented", "config": config}
         version = importlib.import_module("vllm").__version__
         fields = observed_fields(self._view)
+        if self._view.flights.most > 1:
+            fields.append("completes")
         name = type(scheduler).__name__
         reply = {"ok": True, "name": name, "version": f"vllm {version}", "observes": fields}
         self._write(started, reply)
 
     def added(self, request: Any) -> None:
-        """A request has arrived."""
+        """A request has arrived, which is between two steps."""
+        self._no_completion()
         asked = {**request_of(request), "prompt": self._contents.prompt_of(request)}
         self._write({"op": "add", "request": asked}, {"ok": True})
 
     def aborted(self, names: list[str]) -> None:
-        """Requests were given up, between two steps or inside one."""
-        inside = {"inside": True} if self._decided is not None else {}
-        for name in names:
-            self._write({"op": "abort", "id": name, **inside}, {"ok": True})
-        self._aborted += names
+        """Requests were given up: inside the step that is not written yet, if one completes."""
+        if self._decided is not None:
+            self._late += names
+        else:
+            self._write_aborts(names, {})
 
     def decides(self) -> None:
         """A decision is about to be taken."""
-        if self._decided is not None:
-            if self._due is not None and self._due.decision.num_scheduled_tokens:
-                raise RecordEnds("a step was decided before one completed that had to")
-            self._end_step({}, {})
+        self._no_completion()
         self._before = look_before(self._view)
 
     def decided(self, decision: Any) -> None:
-        """A decision was taken; the step is over where none completes in it."""
+        """A decision was taken. Whether one completes in this step is said by what comes next."""
         self._decided = look_at(self._view, self._before, decision)
         for name in self._decided.scheduled.keys() - self._before.keys():
             self._contents.found(self._view.requests[name], self._view.hits[name])
@@ -81,29 +80,51 @@ class Record:
         flight = self._view.flight(decision)
         for name in flight.first:
             self._view.flights.sampled(name, 1)
-        self._due = self._view.flights.set_off(flight)
-        if self._due is None:
-            self._end_step({}, {})
+        must_complete = self._view.flights.take(flight)
+        if not must_complete or not decision.num_scheduled_tokens:
+            self._seen = observe(self._view, self._decided, {}, self._aborted, {})
 
     def completed(self, decision: Any, completion: Any) -> None:
-        """A decision has completed: the one that the protocol has complete in this step."""
-        if self._due is not None and self._due.decision is decision:
-            first = self._due.first
-            self._contents.grown([self._view.requests.get(name) for name in first])
-            self._end_step(completion, first)
-        elif decision.num_scheduled_tokens:
-            raise RecordEnds("a step completed out of turn")
+        """A decision has completed, the oldest one on its way; a second one in a row in a step in
+        which none is taken."""
+        flight = self._view.flights.completed(decision)
+        if flight is None:
+            if decision.num_scheduled_tokens:
+                raise RecordEnds("a step completed out of turn")
+            return
+        if self._decided is None:
+            self._decided = Decided("idle", {}, [], {})
+        late, self._late = self._late, []
+        self._write_aborts(late, {"inside": True})
+        self._contents.grown([self._view.requests.get(name) for name in flight.first])
+        seen = observe(self._view, self._decided, completion, self._aborted, flight.first)
+        self._end_step(seen, completes=True)
 
     def ends(self, why: str) -> None:
         """End the record before an event that no trace can express."""
         raise RecordEnds(why)
 
-    def _end_step(self, completion: Any, first: dict[str, int]) -> None:
-        assert self._decided is not None
-        seen = observe(self._view, self._decided, completion, self._aborted, first)
-        self._decided, self._due, self._aborted = None, None, []
+    def _no_completion(self) -> None:
+        """The step that is not written yet, if there is one, is over, and none completed in it."""
+        if self._decided is None:
+            return
+        if self._seen is None:
+            raise RecordEnds("a step was decided before one completed that had to")
+        self._end_step(self._seen, completes=False)
+        late, self._late = self._late, []
+        self._write_aborts(late, {})
+
+    def _end_step(self, seen: dict[str, Any], *, completes: bool) -> None:
+        self._decided, self._seen, self._aborted = None, None, []
         self._contents.ended([*seen["finished"]])
+        if self._view.flights.most > 1:
+            seen["completes"] = completes
         self._write({"op": "step"}, {"ok": True, "step": seen})
+
+    def _write_aborts(self, names: list[str], inside: dict[str, bool]) -> None:
+        for name in names:
+            self._write({"op": "abort", "id": name, **inside}, {"ok": True})
+        self._aborted += names
 
     def _write(self, request: Mapping[str, Any], reply: Mapping[str, Any]) -> None:
         lines = json.dumps(request) + "\n" + json.dumps(reply) + "\n"

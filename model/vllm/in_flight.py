@@ -53,7 +53,9 @@ def is_waited_for(config: VllmConfig, state: State, decided: bool) -> bool:
 
 
 def completes(config: VllmConfig, state: State, decided: bool) -> bool:
-    """The worker reports, since it is waited for, or early, since it is fast."""
+    """The worker reports, since it is waited for, or early, since it is fast; a record knows."""
+    if state.told is not None:
+        return state.told
     return is_waited_for(config, state, decided) or state.early < config.early
 
 
@@ -69,6 +71,8 @@ def arrived(config: VllmConfig, state: State, decided: bool) -> tuple[State, Fli
     """The oldest decision, if one completes."""
     reports = completes(config, state, decided)
     state = counted(config, state, decided)
+    if state.told is not None:
+        state = state._replace(told=None)
     if not state.in_flight or not reports:
         return state, {}
     return state._replace(in_flight=state.in_flight[1:]), state.in_flight[0]

@@ -81,7 +81,8 @@ class Sequence(sequence.Sequence, frozen=True):
 class State(Record, frozen=True):
     """Queues in order. `arrived` counts the requests so far; `aborted` waits to be reported.
     `in_flight` are decisions that are computed still, the oldest first; `early` in a row have just
-    completed before as many were on their way as can be. `parked` requests wait, and
+    completed before as many were on their way as can be. Where a record says whether one completes
+    in the next step, it is `told`. `parked` requests wait, and
     hold blocks that are loaded; those `leaving` have ended while a load, or a decision on its way,
     wrote their blocks. `outputs` of the encoder are kept, in the order of their last use."""
 
@@ -92,6 +93,7 @@ class State(Record, frozen=True):
     aborted: tuple[str, ...] = ()
     in_flight: tuple[Flight, ...] = ()
     early: int = 0
+    told: bool | None = None
     parked: tuple[Sequence, ...] = ()
     leaving: tuple[Sequence, ...] = ()
     outputs: Content = ()

@@ -31,6 +31,7 @@ COMPARED = (
     "parked",
     "encoder_inputs",
     "encoder_dropped",
+    "completes",
 )
 # Their values are names of blocks.
 NAMED = frozenset({"blocks", "slot_blocks"})

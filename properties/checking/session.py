@@ -132,6 +132,8 @@ class Session:
         try:
             reply = ask("step", self._target.step)
             step = read_step(reply, self.started.observes)
+            if step.completes is not None:  # when a decision completes is the protocol's
+                step = replace(step, completes=None)
         except FINDINGS as fault:
             return self._fault(fault)
         differences: list[str] | None = None

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from ...model.errors import InputError
-from ...model.members import ending
+from ...model.members import completing, ending
 from ...model.observation import Step
 from ...model.scenario import Request
 from ...model.systems import Model, make_model, revisions_of
@@ -89,7 +89,10 @@ class Match:
             for request_id in ends:
                 state = ending(state, request_id)
             begins = before._replace(state=state)
+            if step.completes is not None:
+                begins = begins._replace(state=completing(begins.state, step.completes))
             after, expected = self._step(begins)
+            expected = msgspec.structs.replace(expected, completes=step.completes)
             expected = _ended_alike(step, expected, open_ended)
             differences = differing(step, expected)
             if differences:

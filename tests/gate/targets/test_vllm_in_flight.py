@@ -48,6 +48,24 @@ def test_a_fast_worker_completes_so_many_in_a_row_before_one_more_stays() -> Non
     assert flights.set_off(flight()) is made[5]
 
 
+def test_a_server_says_which_decision_completed() -> None:
+    flights = Flights(3)
+    first, second, third, empty = flight(a=1), flight(b=1), flight(c=1), flight()
+    assert [flights.take(one) for one in (first, second, third)] == [False, False, True]
+    assert flights.completed(second.decision) is None
+    assert flights.completed(first.decision) is first
+    assert flights.take(empty)
+    assert [flights.completed(one.decision) for one in (second, third)] == [second, third]
+    assert flights.completed(empty.decision) is None
+
+
+def test_an_empty_decision_that_a_server_did_not_wait_for_is_forgotten() -> None:
+    flights, one = Flights(2), flight(a=1)
+    assert flights.take(flight())
+    assert not flights.take(one)
+    assert flights.completed(one.decision) is one
+
+
 def test_a_worker_knows_what_it_has_sampled_and_a_request_that_joins_is_sent_whole() -> None:
     flights, request = Flights(2), SimpleNamespace(num_tokens=5)
     assert flights.known("a", request, joins=True) == 5

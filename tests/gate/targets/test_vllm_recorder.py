@@ -130,6 +130,25 @@ def test_a_record_says_what_the_model_decides(run: Run, cls: str) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("early", [1, 2])
+@pytest.mark.parametrize(
+    ("cls", "keys"),
+    [("AsyncRecorder", {"async_scheduling": True}), ("Recorder", {"pipeline_parallel_size": 3})],
+)
+def test_steps_that_complete_early_are_recorded_as_they_were(
+    run: Run, cls: str, keys: dict[str, Any], early: int
+) -> None:
+    replay(run, cls, early_completions=early, **keys)
+    judged = run("check-trace", "run.jsonl", "--explain")
+    assert judged.code == 0, judged
+    assert "decides as recorded" in judged.out
+    lines = [json.loads(line) for line in Path("run.jsonl").read_text("utf-8").splitlines()]
+    steps = [one["step"] for one in lines if "step" in one]
+    assert steps[0]["completes"] is True  # although fewer are on their way than can be
+    assert {one["completes"] for one in steps} == {True, False}
+
+
+@pytest.mark.slow
 def test_a_full_file_ends_with_a_whole_line(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(LIMIT, "0.002")
     replay(run, "Recorder")
