@@ -5,6 +5,7 @@ from collections.abc import Iterable
 
 from ...model.observation import Step
 from ..history import loads, speculation
+from ..history.per_step_cache import once
 from ..history.request_history import RequestHistory
 from ..history.run_history import RunHistory
 
@@ -14,6 +15,7 @@ def blocks_for(history: RunHistory, tokens: int) -> int:
     return -(-tokens // int(history.config["block_size"]))
 
 
+@once
 def tables_before(history: RunHistory) -> dict[str, tuple[int, ...]]:
     """The blocks of the unfinished requests before the step, and of those that have ended and keep
     them until a load has landed, or they are sent."""
@@ -28,11 +30,13 @@ def blocks_before(history: RunHistory, one: RequestHistory) -> int:
     return len(shown.get(one.id, ()))
 
 
+@once
 def held_before(history: RunHistory) -> set[int]:
     """The numbers of the blocks that requests held before the step."""
     return {block for table in tables_before(history).values() for block in table}
 
 
+@once
 def free_when_decided(history: RunHistory) -> int | None:
     """Blocks free at the decision; None where that is not known, or without a bound."""
     size = history.config["num_blocks"]

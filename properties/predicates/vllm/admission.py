@@ -20,9 +20,10 @@ def admission_rooms(history: RunHistory, step: Step) -> Iterator[tuple[RequestHi
     Cached blocks that no request holds are free before, and not afterwards: they count as needed.
     It ends with a request whose hit or blocks are not known.
     """
-    free, held = free_when_decided(history), held_before(history)
-    if free is None or step.blocks is None or step.preempted:
+    new, free = admitted(history, step), free_when_decided(history)
+    if not new or free is None or step.blocks is None or step.preempted:
         return
+    held = {*held_before(history)}
     size = history.config["block_size"]
     for one in kept(history, step):
         taken, table = taken_by(history, step, one, size), step.blocks.get(one.id)
@@ -31,7 +32,7 @@ def admission_rooms(history: RunHistory, step: Step) -> Iterator[tuple[RequestHi
         # What it has taken in this step may be a hit of one that is admitted after it.
         free -= taken
         held |= set(table or ())
-    for one in admitted(history, step):
+    for one in new:
         hit, table = history.hit_now(step, one), step.blocks.get(one.id)
         if hit is None or table is None:
             return

@@ -62,8 +62,9 @@ def block_border_crossed(history: RunHistory, step: Step) -> bool:
 def shared_wrongly(history: RunHistory, step: Step) -> str | None:
     """Two requests share a block only if it is full and their tokens up to its end are the same;
     it is never written again (V1-R12)."""
-    block = history.config["block_size"]
+    block, computed = history.config["block_size"], step.computed or {}
     seen: dict[int, tuple[str, int]] = {}
+    common: dict[tuple[str, str], int] = {}
     for name, held in (step.blocks or {}).items():
         for place, number in enumerate(held):
             if number not in seen:
@@ -73,9 +74,11 @@ def shared_wrongly(history: RunHistory, step: Step) -> str | None:
             if place != other_place or name == other:
                 return f"block {number} is block {place} of {name} and {other_place} of {other}"
             end = (place + 1) * block
-            if in_common_after(history, step, name, other) < end:
+            if (name, other) not in common:
+                common[name, other] = in_common_after(history, step, name, other)
+            if common[name, other] < end:
                 return f"{name} and {other} share block {number}, and differ before token {end}"
-            if min((step.computed or {}).get(n, end) for n in (name, other)) < end:
+            if min(computed.get(name, end), computed.get(other, end)) < end:
                 return f"{name} and {other} share block {number}, which is still written to"
     return None
 
