@@ -1,12 +1,9 @@
 """Where items run: processes of this machine, or a Dask cluster. Nothing else knows of either."""
 
 import hashlib
-import importlib
-import logging
 import multiprocessing
 import os
 import queue
-import re
 import socket
 import threading
 import warnings
@@ -19,9 +16,9 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
-from ...model.errors import InputError
 from ..explore.checkpoint import version_of_code
 from ..judging.hypothesis_home import set_hypothesis_home
+from ..processes.cluster import ClusterError, Connection, WorkerLost
 from ..processes.with_parent import end_with_parent
 from ..processes.worker_timeout import block_sigint
 from .examples import database_of
@@ -30,8 +27,6 @@ from .results import Result
 from .running import run_item
 
 AHEAD = 2  # items per worker that are handed out, so that none waits for the next
-CONNECT_SECONDS = 10.0
-ADDRESS = re.compile(r"(?:tcp|tls)://[^/\s]+:\d+")
 ALONE = threading.Lock()  # the engines are not made for threads
 
 
@@ -50,10 +45,6 @@ class Finished(NamedTuple):
 
     item: Item
     ran: Ran | None
-
-
-class ClusterError(Exception):
-    """The cluster is gone, or does not do; `str()` is one line."""
 
 
 class Executor(Protocol):
@@ -155,7 +146,7 @@ def _ran(future: "Future[Ran]") -> Ran | None:
 
 
 class Cluster:
-    """The workers of a Dask cluster, however many come and go. `run` runs an item in one."""
+    """The workers of a Dask cluster. `run` runs an item in one."""
 
     def __init__(
         self,
@@ -168,45 +159,22 @@ class Cluster:
         Raises:
             InputError: Dask is not installed, or no scheduler answers at the address.
         """
-        if not ADDRESS.fullmatch(address):
-            raise InputError("--cluster", f"{address!r}; valid: tcp://HOST:PORT")
-        try:
-            distributed: Any = importlib.import_module("distributed")
-        except ImportError:
-            problem = "Dask is not installed; pip install dask distributed"
-            raise InputError("--cluster", problem) from None
-        for name in [*logging.root.manager.loggerDict]:  # what it has to say, one line says
-            if name.partition(".")[0] == "distributed":
-                logging.getLogger(name).setLevel(logging.CRITICAL + 1)
-        self._lost = (distributed.scheduler.KilledWorker, distributed.client.FutureCancelledError)
+        self._connection = Connection(address)
         self._database = database
         self._run = run
-        self._address = address
         self._ended: queue.SimpleQueue[tuple[Item, Any]] = queue.SimpleQueue()
-        self._futures: set[Any] = set()
-        try:
-            self._client: Any = distributed.Client(
-                address, timeout=CONNECT_SECONDS, set_as_default=False
-            )
-        except (OSError, TimeoutError, ValueError) as error:
-            why = str(error).splitlines()[0] if str(error) else type(error).__name__
-            raise InputError("--cluster", f"{address}: {why}") from None
 
     @property
     def width(self) -> int:
         """Two items for each thread that a worker offers now."""
-        with suppress(Exception):
-            return max(AHEAD * int(sum(self._client.nthreads().values())), AHEAD)
-        return AHEAD
+        return max(AHEAD * self._connection.threads, AHEAD)
 
     def submit(self, item: Item) -> None:
         """Hand an item out."""
-        try:
-            future = self._client.submit(self._run, item, self._database, pure=False)
-        except Exception as error:
-            raise self._gone(error) from None
-        self._futures.add(future)
-        future.add_done_callback(lambda done: self._ended.put((item, done)))
+        ended = self._ended
+        self._connection.submit(
+            lambda done: ended.put((item, done)), self._run, item, self._database
+        )
 
     def finished(self, seconds: float) -> list[Finished]:
         """What has become of items.
@@ -214,38 +182,25 @@ class Cluster:
         Raises:
             ClusterError: the scheduler is gone, or a worker cannot run items.
         """
-        found = []
-        for item, future in _taken(self._ended, seconds):
-            self._futures.discard(future)
-            found.append(Finished(item, self._result(future)))
-        if self._client.status != "running":
-            raise self._gone(None)
+        taken = [*_taken(self._ended, seconds)]
+        found = [Finished(item, self._result(future)) for item, future in taken]
+        self._connection.check()
         return found
 
     def close(self) -> None:
         """Take back what has not run, and leave the cluster to others."""
-        with suppress(Exception):
-            self._client.cancel(list(self._futures), force=True)
-        with suppress(Exception):
-            self._client.close(timeout=2)
+        self._connection.close()
 
     def _result(self, future: Any) -> Ran | None:
         try:
-            ran: Ran = future.result(timeout=CONNECT_SECONDS)
-        except self._lost:
-            if self._client.status != "running":
-                raise self._gone(None) from None
+            ran: Ran = self._connection.result(future)
+        except WorkerLost:
             return None
-        except Exception as error:
-            raise self._gone(error) from None
         if ran.code != code():
             other = "another version of schedproof, Hypothesis or Z3"
-            raise ClusterError(f"{self._address}: worker {ran.worker} runs {other}")
+            address = self._connection.address
+            raise ClusterError(f"{address}: worker {ran.worker} runs {other}")
         return ran
-
-    def _gone(self, error: Exception | None) -> ClusterError:
-        why = f"{type(error).__name__}: {error}".splitlines()[0] if error else "it is gone"
-        return ClusterError(f"cluster {self._address}: {why}")
 
 
 def _taken(ended: "queue.SimpleQueue[Any]", seconds: float) -> Iterator[Any]:

@@ -115,6 +115,7 @@ def _run(
     from ..campaign.campaign import Campaign
     from ..campaign.ledger import opened
     from ..campaign.report import tell
+    from ..processes.cluster import ClusterError
 
     set_hypothesis_home()
     with opened(path, write=True) as ledger:
@@ -136,7 +137,7 @@ def _run(
                 campaign.run()
         except KeyboardInterrupt:
             failed = "interrupted"
-        except executors.ClusterError as error:
+        except ClusterError as error:
             failed = str(error)
         if failed:
             [[kept]] = ledger.rows("SELECT count(*) FROM results")

@@ -17,6 +17,7 @@ from ..matrix.cells import Asked, Judged, cells_of
 from ..matrix.page import page_of
 from ..matrix.run import run_cells
 from ..matrix.table import BROKEN, matrix_of
+from ..processes.cluster import ClusterError
 from ..targets.release_index import releases_of
 from ..targets.supported_releases import VLLM_OF
 from .options import TimeLimit
@@ -33,6 +34,9 @@ def command(
     profile: Annotated[str, typer.Option(help="of every gate: quick, ci or nightly")] = "quick",
     seed: Annotated[int, typer.Option(help="of every gate, from 0 upwards")] = 0,
     jobs: Annotated[int, typer.Option(help="gates that run at once, at least 1")] = 1,
+    cluster: Annotated[
+        str | None, typer.Option(help="a Dask scheduler instead of --jobs, tcp://HOST:PORT")
+    ] = None,
     time_limit: TimeLimit = None,
     out: Annotated[
         Path,
@@ -50,6 +54,8 @@ def command(
         raise InputError("--profile", f"{profile!r}; valid: {', '.join(PROFILES)}")
     at_least("--seed", seed, 0)
     at_least("--jobs", jobs, 1)
+    if cluster is not None and jobs != 1:
+        raise InputError("--jobs", "a cluster has its own workers; valid: --jobs or --cluster")
     check_unicode("--out", str(out))
     targets: list[str] = []
     for one in releases:
@@ -66,9 +72,15 @@ def command(
         output.say(console, f"{line} ({seconds:.0f} s)" if seconds else f"{line} (kept)")
 
     try:
-        judged = run_cells(cells, asked, jobs, report)
-    except KeyboardInterrupt:
-        output.fail(f"{why()} after {done} of {len(cells)}; the same command goes on")
+        if cluster is None:
+            judged = run_cells(cells, asked, jobs, report)
+        else:
+            from ..matrix.on_cluster import run_on_cluster
+
+            judged = run_on_cluster(cells, asked, cluster, report)
+    except (KeyboardInterrupt, ClusterError) as ends:
+        reason = str(ends) if isinstance(ends, ClusterError) else why()
+        output.fail(f"{reason} after {done} of {len(cells)}; the same command goes on")
         raise typer.Exit(INCONCLUSIVE) from None
     matrix = matrix_of(judged, asked)
     given = {"--profile": (profile, "quick"), "--seed": (seed, 0), "--jobs": (jobs, 1)}

@@ -20,6 +20,11 @@ pytestmark = pytest.mark.usefixtures("folder")
         (["vllm==0.1.0"], "vllm: version '0.1.0' is not supported"),
         (["vllm==0.33.0", "--profile", "long"], "--profile: 'long'; valid: quick, ci, nightly"),
         (["vllm==0.33.0", "--jobs", "0"], "--jobs: 0; valid: at least 1"),
+        (["vllm==0.33.0", "--cluster", "here"], "--cluster: 'here'; valid: tcp://HOST:PORT"),
+        (
+            ["vllm==0.33.0", "--cluster", "tcp://h:1", "--jobs", "2"],
+            "--jobs: a cluster has its own workers; valid: --jobs or --cluster",
+        ),
     ],
 )
 def test_bad_input_is_one_line(run: Run, arguments: list[str], says: str) -> None:
@@ -42,7 +47,7 @@ def test_what_was_judged_is_written_and_what_was_not_is_code_3(
     Path("there").mkdir()
     result = run("matrix", "vllm==0.33.0", "--out", "there", "--seed", "3")
     assert result.code == 3
-    assert "/8  vllm==0.33.0, any: no verdict: no such release (2 s)" in result.out
+    assert "/10  vllm==0.33.0, any: no verdict: no such release (2 s)" in result.out
     data = json.loads(Path("there/matrix.json").read_text())
     assert data["format"] == "schedproof/matrix@1"
     assert data["entries"][0]["problem"] == "no such release"
@@ -58,4 +63,4 @@ def test_ctrl_c_says_that_the_same_command_goes_on(
     monkeypatch.setattr("schedproof.gate.cli.matrix.run_cells", interrupted)
     result = run("matrix", "vllm==0.33.0")
     assert result.code == 3
-    assert "interrupted after 0 of 8; the same command goes on" in result.err
+    assert "interrupted after 0 of 10; the same command goes on" in result.err
