@@ -284,8 +284,8 @@ def computes_what_can_be_loaded(history: RunHistory, step: Step) -> str | None:
     finds in the cache (V1-R27)."""
     for one in admitted(history, step):
         hit = history.hit_now(step, one)
-        if hit is None or not loads.is_new(history.config, one):
-            continue
+        if hit is None or one.started or not loads.is_new(history.config, one):
+            continue  # where `running` is hidden, one that has started seems to be admitted
         if (loadable := loads.offered(history.config, one)) > hit:
             return f"{one.id} computes its tokens from {hit} on, and the connector has {loadable}"
     return None

@@ -5,8 +5,10 @@ from typing import Any
 
 import pytest
 
-from schedproof.model.observation import FIELDS, REQUIRED
+from schedproof.model.observation import FIELDS, REQUIRED, Step
+from schedproof.model.scenario import Request, Scenario
 from schedproof.model.target import ModelTarget, Reply, Target
+from schedproof.properties.checking.replay import replay
 from schedproof.properties.search.run import run_search
 from schedproof.properties.search.state import Search, SearchOptions
 from schedproof.spec.catalogue import load
@@ -74,3 +76,21 @@ def test_a_target_that_hides_any_fields_is_not_accused(
     chance = random.Random(seed)
     hidden = frozenset(chance.sample(OPTIONAL, chance.randint(2, len(OPTIONAL) - 1)))
     assert accused(system, revision, hidden, examples=10) is None
+
+
+def test_one_that_found_cached_what_it_could_load_does_not_seem_to_start_anew() -> None:
+    """Where it is not shown which requests run, each that is scheduled may have been admitted."""
+    loaded, finds = (
+        Request(id=name, arrival=at, prompt=(("p", 32),), max_tokens=5, external_tokens=tokens)
+        for name, at, tokens in (("loaded", 0, 32), ("finds", 2, 16))
+    )
+    scenario = Scenario(system="vllm", config={"kv_connector": True}, requests=(loaded, finds))
+    rules = [rule for rule in load("vllm") if rule.id == "V1-R27"]
+    hits = []
+
+    def watch(_: int, step: Step) -> None:
+        hits.append((step.prefix_hit or {}).get("finds"))
+
+    outcome = replay(hiding(frozenset({"running"})), scenario, rules, watch)
+    assert 16 in hits
+    assert outcome.broken == []
