@@ -37,7 +37,7 @@ def test_only_kind_and_scheduled_are_always_there_and_only_tkv_may_be_null() -> 
 
 def test_the_fields_are_those_of_the_protocol() -> None:
     assert {
-        *("kind", "left_pad_blocks", "finished"),
+        *("kind", "left_pad_blocks", "finished", "completes"),
         *(*COUNTS, *NUMBERS, *LISTS, *NUMBERED),
     } == FIELDS
 

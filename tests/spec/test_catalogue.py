@@ -58,6 +58,7 @@ PROTOCOL_FIELDS = {
     "parked",
     "encoder_inputs",
     "encoder_dropped",
+    "completes",
 }
 
 GOOD = """

@@ -209,7 +209,8 @@ def test_two_systems_are_asked_in_common_terms_and_each_gets_a_file_of_its_own(
     )
     assert result.code == 1, result
     assert (
-        "in every configuration: async_scheduling false, encoder_cache_size 0, kv_connector false, "
+        "in every configuration: async_scheduling false, early_completions 0, "
+        "encoder_cache_size 0, kv_connector false, "
         'kv_load_failure_policy "recompute", max_num_encoder_input_tokens 0, '
         "num_lookahead_tokens 0, "
         "num_speculative_tokens 0, pipeline_parallel_size 1, "

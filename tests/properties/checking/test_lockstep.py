@@ -37,6 +37,7 @@ WHOLE = Step(
     parked=("c",),
     encoder_inputs={"a": (0,)},
     encoder_dropped=("cat",),
+    completes=True,
 )
 OTHERWISE: dict[str, Any] = {
     "kind": "prefill",
@@ -62,6 +63,7 @@ OTHERWISE: dict[str, Any] = {
     "parked": ("c", "d"),
     "encoder_inputs": {"a": (1,)},
     "encoder_dropped": (),
+    "completes": False,
 }
 
 
