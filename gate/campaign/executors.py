@@ -88,6 +88,12 @@ def code() -> str:
     return digest.hexdigest()
 
 
+def check_code(told: str, worker: str) -> None:
+    """Raise ClusterError unless a worker runs the code that we run."""
+    if told != code():
+        raise ClusterError(f"{worker} runs another version of schedproof, Hypothesis or Z3")
+
+
 class Pool:
     """Processes of this machine. Where one dies, all are replaced. `run` runs an item in one."""
 
@@ -196,10 +202,7 @@ class Cluster:
             ran: Ran = self._connection.result(future)
         except WorkerLost:
             return None
-        if ran.code != code():
-            other = "another version of schedproof, Hypothesis or Z3"
-            address = self._connection.address
-            raise ClusterError(f"{address}: worker {ran.worker} runs {other}")
+        check_code(ran.code, f"{self._connection.address}: worker {ran.worker}")
         return ran
 
 

@@ -98,7 +98,7 @@ class InFlight:
 
     def __init__(self, depth, early):
         self.depth, self.queue, self.known = depth, [], {}
-        self.early, self.in_a_row = early, 0  # decisions in a row that complete as they are taken
+        self.early, self.in_a_row = early, 0  # steps in a row in which one completes early
 
     def first_tokens(self, scheduler, decision):
         """By request, the place in its output of the token that the decision gives."""

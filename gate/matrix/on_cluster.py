@@ -7,9 +7,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ..campaign.executors import code
+from ..campaign.executors import check_code, code
 from ..files.writing import told, write
-from ..processes.cluster import ClusterError, Connection, WorkerLost
+from ..processes.cluster import Connection, WorkerLost
 from .cells import Asked, Cell, Judged, ended, kept, start
 from .run import Report
 
@@ -99,9 +99,7 @@ def run_on_cluster(
 
 def _taken(cell: Cell, asked: Asked, ran: Ran, address: str) -> Judged:
     """What a worker found, its files in our folder."""
-    if ran.code != code():
-        other = "another version of schedproof, Hypothesis or Z3"
-        raise ClusterError(f"{address}: a worker runs {other}")
+    check_code(ran.code, f"{address}: a worker")
     for name, data in ran.files.items():
         path = asked.folder / name
         with told(path):

@@ -1,7 +1,8 @@
 """Decisions on their way around vLLM's scheduler: what the queue of the engine core does, with a
 worker that samples a token as soon as all before it are computed.
 
-Source: release 0.28.0, EngineCore.step_with_batch_queue.
+Source: EngineCore.step_with_batch_queue of release 0.19.1, which asks whether the worker is done
+with the oldest decision; later ones (0.28.0) wait until the queue is full.
 """
 
 from collections import deque
@@ -48,8 +49,8 @@ class Flight(NamedTuple):
 class Flights:
     """The decisions that are on their way, the oldest first; and what the worker has sampled.
 
-    At most `most` are on their way; `early` in a row complete as soon as they are taken, before one
-    more stays: the worker was done with the oldest when the engine core looked.
+    At most `most` are on their way. In `early` steps in a row the oldest one completes although
+    fewer are, before one more stays: the worker is done with it when the engine core asks.
     """
 
     def __init__(self, most: int, early: int = 0) -> None:

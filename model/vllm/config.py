@@ -35,9 +35,9 @@ class VllmConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     none. After each token, `num_speculative_tokens` more are proposed; `num_lookahead_tokens` is as
     many where the drafter has keys and values of its own (EAGLE), 0 where not (n-gram). With
     `async_scheduling` a step is decided while the one before it is computed; of a pipeline each
-    stage computes a decision. Of these, `early_completions` in a row complete as soon as they are
-    taken, before one more stays on its way: the worker is fast. With a `kv_connector` requests may
-    be parked while what it has of their keys and values is loaded; where that fails,
+    stage computes a decision. In `early_completions` steps in a row the oldest decision
+    completes early, before one more stays on its way: the worker is fast. With a `kv_connector`
+    requests may be parked while what it has of their keys and values is loaded; where that fails,
     `kv_load_failure_policy` says whether they compute it themselves or end (V1-R28). An encoder
     computes `max_num_encoder_input_tokens` in a step, and what it gives is kept,
     `encoder_cache_size` tokens at most. Where they say nothing, these last keys are absent: a
@@ -108,7 +108,7 @@ class VllmConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
 
     @property
     def early(self) -> int:
-        """Decisions in a row that complete at once, before one more stays on its way."""
+        """Steps in a row in which a decision completes early, before one more stays on its way."""
         return self.early_completions or 0
 
     @property

@@ -53,14 +53,16 @@ def is_waited_for(config: VllmConfig, state: State, decided: bool) -> bool:
 
 
 def completes(config: VllmConfig, state: State, decided: bool) -> bool:
-    """The worker reports, since it is waited for, or early, since it is fast; a record knows."""
+    """The worker reports: it is waited for, or it is fast and reports early. Where a record says
+    whether it reports, that counts."""
     if state.told is not None:
         return state.told
     return is_waited_for(config, state, decided) or state.early < config.early
 
 
 def counted(config: VllmConfig, state: State, decided: bool) -> State:
-    """The state that counts the decisions in a row that complete early, this one included."""
+    """The state that counts the steps in a row in which a decision completes early, this one
+    included."""
     if not config.early:
         return state
     early = state.early < config.early and not is_waited_for(config, state, decided)

@@ -80,11 +80,12 @@ class Sequence(sequence.Sequence, frozen=True):
 
 class State(Record, frozen=True):
     """Queues in order. `arrived` counts the requests so far; `aborted` waits to be reported.
-    `in_flight` are decisions that are computed still, the oldest first; `early` in a row have just
-    completed before as many were on their way as can be. Where a record says whether one completes
-    in the next step, it is `told`. `parked` requests wait, and
-    hold blocks that are loaded; those `leaving` have ended while a load, or a decision on its way,
-    wrote their blocks. `outputs` of the encoder are kept, in the order of their last use."""
+    `in_flight` are decisions that are computed still, the oldest first. `early`
+    counts the steps in a row in which the oldest has completed before as many were on their way as
+    can be. `told` is what a record says of the next step: whether a decision completes. `parked`
+    requests wait, and hold blocks that are loaded; those `leaving` have ended while a load, or a
+    decision on its way, wrote their blocks. `outputs` of the encoder are kept, in the order of
+    their last use."""
 
     waiting: tuple[Sequence, ...] = ()
     running: tuple[Sequence, ...] = ()

@@ -132,7 +132,7 @@ class Session:
         try:
             reply = ask("step", self._target.step)
             step = read_step(reply, self.started.observes)
-            if step.completes is not None:  # when a decision completes is the protocol's
+            if step.completes is not None:  # the protocol says when
                 step = replace(step, completes=None)
         except FINDINGS as fault:
             return self._fault(fault)

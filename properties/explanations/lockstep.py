@@ -92,7 +92,8 @@ class Match:
             if step.completes is not None:
                 begins = begins._replace(state=completing(begins.state, step.completes))
             after, expected = self._step(begins)
-            expected = msgspec.structs.replace(expected, completes=step.completes)
+            if step.completes is not None:
+                expected = msgspec.structs.replace(expected, completes=step.completes)
             expected = _ended_alike(step, expected, open_ended)
             differences = differing(step, expected)
             if differences:

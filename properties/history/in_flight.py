@@ -46,9 +46,9 @@ def completes(config: Config, flights: tuple[Flight, ...], early: int, step: Ste
 def set_off(
     config: Config, flights: tuple[Flight, ...], early: int, requests: Requests, step: Step
 ) -> tuple[tuple[Flight, ...], int, Mapping[str, Coming]]:
-    """The decisions that are on their way after the step, whose tokens are booked as promised; how
-    many in a row have completed early; and by request what comes of the one that completes. Decided
-    ahead, drafts are proposed anew with every decision."""
+    """The decisions that are on their way after the step, whose tokens are booked as promised; in
+    how many steps in a row one has completed early; and by request what comes of the one that
+    completes. Decided ahead, drafts are proposed anew with every decision."""
     flight = {name: _coming(config, requests.get(name)) for name in step.scheduled}
     if depth(config) == 1:
         return (), 0, _with_a_token(flight)
@@ -80,8 +80,8 @@ def _with_a_token(flight: Flight) -> dict[str, Coming]:
 
 def reports(config: Config, flights: tuple[Flight, ...], early: int, step: Step) -> bool:
     """The worker reports in this step: as many decisions as can be are on their way, or nothing was
-    to be computed, or it is fast, and fewer have completed early in a row than it is fast for."""
-    if step.completes is not None:  # of a record
+    to be computed; or early, which it does in `early_completions` steps in a row."""
+    if step.completes is not None:  # a record says it
         return step.completes
     fast = early < int(config.get("early_completions", 0))
     return fast or _is_waited_for(config, flights, step)

@@ -41,7 +41,7 @@ class RunHistory:
         first_in_line: the request that has waited longest unstarted, since which step, and the
             steps that the work in front of it can take at most.
         flights: decisions that are on their way, the oldest first.
-        early: decisions in a row that have just completed as soon as they were taken.
+        early: steps in a row in which a decision has just completed early.
         outputs: of an encoder, that the worker has, with their tokens.
         shadow: what the blocks hold, where a rule asks for it.
         answers: what was asked `once` since the last change, of which step and configuration.
