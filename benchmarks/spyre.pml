@@ -3,7 +3,7 @@
  * `2.1.2` of model/spyre, without prefix caching, with an unbounded pool, interleaving on.
  *
  * -D macros, all needed unless a default is named:
- *   BLOCK CHUNK SEATS MAX_MODEL_LEN   block_size, chunk_size, max_num_seqs, max_model_len
+ *   BLOCK CHUNK SLOTS MAX_MODEL_LEN   block_size, chunk_size, max_num_seqs, max_model_len
  *   LIMIT, or LIMIT_FROM LIMIT_TO     max_batch_tkv; a range is searched in one run
  *   REQUESTS MAX_PROMPT MAX_TOKENS    how many may arrive, and how long they are at most
  *   FORMULA_DOCUMENT_REALIGNED, FORMULA_2_1_2 or FORMULA_COMMON_BASE   the projection
@@ -62,7 +62,7 @@
  * finitely many states even if requests never cease to arrive. */
 #define NOBODY_WAITS (decoding == live || line[live - 1].computed > 0)
 #ifdef FOREVER
-#define PLACES (SEATS + 1)
+#define PLACES (SLOTS + 1)
 #define MORE true
 #define MAY_ARRIVE NOBODY_WAITS
 #else
@@ -179,7 +179,7 @@ inline judge_last_chunk() {
   measure();
   base = MAX(max_tkv, NEXT.prompt);
 #endif
-  fits = decoding < SEATS && REALIGNED(NEXT.prompt) + NEXT.left - 1 <= MAX_MODEL_LEN;
+  fits = decoding < SLOTS && REALIGNED(NEXT.prompt) + NEXT.left - 1 <= MAX_MODEL_LEN;
   newcomer = NEWCOMER_REACHES;
   for (k : 0 .. decoding - 1) {
     fits = fits && REALIGNED(line[k].computed) + line[k].left <= MAX_MODEL_LEN;
@@ -199,7 +199,7 @@ inline judge() {
   fits = decoding < live;
   if
   :: fits && SOMEBODY_RUNS ->
-     fits = !after_prefill && (NEXT.computed > 0 || decoding < SEATS);
+     fits = !after_prefill && (NEXT.computed > 0 || decoding < SLOTS);
      if
      :: fits && NEXT.prompt - NEXT.computed <= CHUNK -> judge_last_chunk()
      :: else
@@ -217,7 +217,7 @@ inline prefill() {
   for (k : 0 .. live - 1) {
     rows = rows + (line[k].computed > 0)
   }
-  assert(NEXT.computed > 0 || rows < SEATS);
+  assert(NEXT.computed > 0 || rows < SLOTS);
 #endif
   at = decoding;
 #ifdef STALE_TKV

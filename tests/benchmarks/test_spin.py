@@ -1,6 +1,7 @@
 """Spin and the Python model: the same steps, the same states, the same verdicts."""
 
 import random
+import re
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import combinations
@@ -63,6 +64,14 @@ pan: elapsed time 79.7 seconds
 def compile_quickly(monkeypatch: pytest.MonkeyPatch) -> None:
     """These searches are over before gcc has optimised anything."""
     monkeypatch.setattr(run, "PAN", ("-O0", *run.PAN[1:]))
+
+
+def test_the_promela_model_reads_every_macro_that_it_may_be_given() -> None:
+    """Without Spin, too: a name that the model does not know is an error only where Spin is."""
+    header, _, code = run.MODEL.read_text(encoding="utf-8").partition("*/")
+    known = {*SIZES, *run.OTHERS, *run.RULES, *run.FORMULAS}
+    assert known - set(re.findall(r"\w+", header)) == set()
+    assert known - set(re.findall(r"\w+", code)) == set()
 
 
 def crowded(seed: int) -> Macros:
