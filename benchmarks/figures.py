@@ -4,7 +4,17 @@ import time
 from collections.abc import Callable
 
 from ..model.errors import InputError
-from . import campaign, encodings, explorers, finding, growth, models, overhead, vectorized
+from . import (
+    campaign,
+    encodings,
+    explorers,
+    finding,
+    growth,
+    models,
+    overhead,
+    processes,
+    vectorized,
+)
 from .figure import Figure, NotMeasured, Plan, Row
 
 PLANS: tuple[Plan, ...] = (
@@ -16,6 +26,7 @@ PLANS: tuple[Plan, ...] = (
     overhead.PLAN,
     growth.PLAN,
     campaign.PLAN,
+    processes.PLAN,
 )
 
 

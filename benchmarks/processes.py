@@ -1,0 +1,94 @@
+"""What `--jobs 2` gains: each command with one process and with two, by the clock."""
+
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from statistics import median
+
+from .figure import NotMeasured, Plan, Row
+
+ROUNDS = 3
+# By name: what is run, and what a quick run has.
+COMMANDS: dict[str, tuple[Sequence[str], Sequence[str]]] = {
+    "gate": (
+        ("gate", "model", "--system", "vllm", "--profile", "ci"),
+        ("gate", "model", "--system", "nano_vllm", "--profile", "quick"),
+    ),
+    "search": (
+        ("search", "V1-R05", "--engine", "hypothesis"),
+        ("search", "NAN-R04", "--engine", "hypothesis"),
+    ),
+    "diff": (
+        ("diff", "model", "model", "--system", "vllm"),
+        ("diff", "model", "model", "--system", "nano_vllm", "--profile", "quick"),
+    ),
+    "explore": (("explore", "--system", "nano_vllm"), ("explore", "--system", "nano_vllm")),
+    "selfcheck": (
+        ("selfcheck", "--quick", "--only", "mutants"),
+        ("selfcheck", "--quick", "--only", "witnesses"),
+    ),
+}
+
+
+def rows(quick: bool) -> Iterator[Row]:
+    """Two rows a command; both take turns.
+
+    Raises:
+        NotMeasured: a command gave no verdict, or another one with two processes.
+    """
+    names = [*COMMANDS][:1] if quick else [*COMMANDS]
+    for name in names:
+        asked = COMMANDS[name][quick]
+        seconds: dict[int, list[float]] = {1: [], 2: []}
+        codes = set()
+        for _ in range(1 if quick else ROUNDS):
+            for jobs, own in seconds.items():
+                code, spent = run([*asked, "--jobs", str(jobs)])
+                codes.add(code)
+                own.append(spent)
+        if len(codes) > 1:
+            raise NotMeasured(f"{' '.join(asked)}: exit codes {sorted(codes)}")
+        whole = median(seconds[1])
+        for jobs, own in seconds.items():
+            yield Row(
+                what=f"{name}, --jobs {jobs}",
+                value=median(own),
+                unit="s",
+                ratio=median(own) / whole,
+                to="--jobs 1",
+                note=f"{' '.join(asked)}: {whole / median(own):.2f} times as fast; "
+                f"load {os.getloadavg()[0]:.1f}",
+            )
+
+
+def run(asked: Sequence[str]) -> tuple[int, float]:
+    """The exit code of a command, and its seconds by the clock.
+
+    Raises:
+        NotMeasured: it gave no verdict.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        began = time.monotonic()
+        ended = subprocess.run(
+            [sys.executable, "-m", "schedproof", *asked],
+            cwd=folder,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        spent = time.monotonic() - began
+    if ended.returncode not in (0, 1):
+        said = ended.stderr.strip().splitlines() or [""]
+        raise NotMeasured(f"{' '.join(asked)}: exit code {ended.returncode}, {said[-1]}")
+    return ended.returncode, spent
+
+
+PLAN = Plan(
+    "jobs",
+    "Commands by their processes",
+    "each command with --jobs 1 and --jobs 2, in turns; seconds by the clock",
+    rows,
+)
