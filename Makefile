@@ -13,7 +13,7 @@ FILES ?=
 OPTIONS ?=
 
 .PHONY: gate test test-all house study lint bench selfcheck explore explorers mutation rule-coverage time-to-find hidden-fields formulas proofs documents track-record exact-admission encodings contracts docs \
-	seeds campaign-test campaign-bench campaign-scale ledger-bench clean
+	seeds campaign-test campaign-hosts choice-of-items campaign-bench campaign-scale ledger-bench clean
 
 gate: $(VENV)/installed
 	$(BIN)/schedproof gate "$(TARGET)" --profile $(PROFILE) --jobs $(JOBS) \
@@ -101,7 +101,13 @@ rule-coverage: $(VENV)/installed-mutation
 # How long until a gate finds a changed decision, and plain Hypothesis? SAMPLE=40: so many of each list,
 # an hour of one core.
 time-to-find: $(VENV)/installed-mutation
-	PYTHONHASHSEED=0 $(BIN)/python tests/mutation/time_to_find.py --jobs $(JOBS) --sample $(SAMPLE) $(SYSTEM)
+	PYTHONHASHSEED=0 $(BIN)/python tests/mutation/time_to_find.py --jobs $(JOBS) --sample $(SAMPLE) $(OPTIONS) $(SYSTEM)
+
+# What the choice of a campaign's items gains, on the changes that hide from a quick gate. CHANGES: what
+# `make time-to-find OPTIONS="--json FILE"` kept. Up to 140 s of CPU a change.
+CHANGES ?= $(VENV)/changes.jsonl
+choice-of-items: $(VENV)/installed-mutation
+	PYTHONHASHSEED=0 $(BIN)/python tests/mutation/choice_of_items.py $(abspath $(CHANGES)) --jobs $(JOBS) $(OPTIONS)
 
 # Does a gate accuse correct schedulers that hide fields at random? 2,000 gates, an hour of two cores.
 # OPTIONS="--gates 100": some minutes.
@@ -158,6 +164,11 @@ docs: $(VENV)/installed-docs
 campaign-test: $(VENV)/installed-test
 	$(BIN)/python tests/bench/campaign_kills.py $(OPTIONS)
 	$(BIN)/python tests/bench/campaign_kills.py --dask $(OPTIONS)
+
+# A quarter of an hour, as root: a campaign on eight hosts, which are network namespaces of this machine; workers are
+# killed and cables pulled. OPTIONS="--hosts 3 --items 40 --every 5": some minutes.
+campaign-hosts: $(VENV)/installed-test
+	$(BIN)/python tests/bench/hosts.py $(OPTIONS)
 
 # Some minutes of two idle cores: what a second worker gains. OPTIONS="--json FILE".
 campaign-bench: $(VENV)/installed-test

@@ -132,7 +132,7 @@ def prepared(asked: Judging) -> dict[str, Any]:
     return {"scenarios": msgspec.to_builtins(scenarios), "steps": steps}
 
 
-def shown(asked: Judging, known: dict[str, Any]) -> list[Any]:
+def shown(asked: Judging, known: dict[str, Any]) -> Iterator[Any]:
     """The scenarios in which the model as it is loaded here, with its change, does otherwise."""
     import msgspec
 
@@ -140,11 +140,9 @@ def shown(asked: Judging, known: dict[str, Any]) -> list[Any]:
 
     scenarios = msgspec.convert(known["scenarios"], list[Scenario], strict=False)
     own = observed(asked.system, asked.revision, scenarios)
-    return [
-        scenario
-        for scenario, steps, meant in zip(scenarios, own, known["steps"], strict=True)
-        if differ(steps, meant)
-    ]
+    for scenario, steps, meant in zip(scenarios, own, known["steps"], strict=True):
+        if differ(steps, meant):
+            yield scenario
 
 
 def rules_of(asked: Judging) -> list[Any]:
@@ -163,7 +161,7 @@ def judged(asked: Judging, known: dict[str, Any]) -> Judged | None:
     from schedproof.properties.search.run import run_search
     from schedproof.properties.search.state import Search, SearchOptions
 
-    shows, rules = shown(asked, known), rules_of(asked)
+    shows, rules = [*shown(asked, known)], rules_of(asked)
     if not shows:
         return None
     try:

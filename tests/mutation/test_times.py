@@ -29,3 +29,9 @@ def test_what_was_not_found_is_later_than_whatever_was(times: ModuleType) -> Non
 def test_where_most_are_not_found_no_steps_are_told(times: ModuleType) -> None:
     [row] = times.rows("all", [{"plain": times.Took(False, 9.0, 3)}])
     assert row == "| all | plain | 1 | 0 (0.0%) | > 9.000 s | > 9.000 s | not found |"
+
+
+def test_what_was_not_found_costs_as_much_as_it_took(times: ModuleType) -> None:
+    trials = [{"chosen": times.Took(True, 900.0, 400)}, {"chosen": times.Took(False, 2700.0, 800)}]
+    row = times.findings("all", "chosen", trials)
+    assert row == "| all | chosen | 2 | 1 | 1,200 | 1.00 | 1 |"

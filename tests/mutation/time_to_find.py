@@ -6,13 +6,16 @@ operators and by hand, that show in a run and that the document does not leave o
 without lockstep, in a process of its own, by what a gate does in profile quick and in ci, and by
 plain Hypothesis: a list of evenly drawn requests, in configurations as small as ours, the same
 rules. Times are of processor time until a rule breaks; nothing is shrunk. Where nothing is found, a
-time is at least so long.
+time is at least so long. `--json FILE` keeps each change with its times, for `choice_of_items.py`.
 """
 
 import argparse
+import json
+import os
 import sys
 import tempfile
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 from check import copied
@@ -26,7 +29,7 @@ PLAIN_SECONDS = 10.0  # of processor time for one change
 def took(asked: Judging, known: dict[str, Any]) -> dict[str, Took] | None:
     """Every engine on the model as it is loaded here, with its change; None where no step shows
     it."""
-    if not shown(asked, known):
+    if not any(True for _ in shown(asked, known)):
         return None
     from schedproof.benchmarks import plain
     from schedproof.benchmarks.finding import Sought, by_gate, by_plain, warm_up
@@ -67,13 +70,17 @@ def main() -> int:
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--sample", type=int, default=40, help="changes of each list; 0: all")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--json", type=Path, help="a line for each change that is measured")
     given = parser.parse_args()
     heads = "system", "engine", "changes", "found", "median", "95th percentile", "median of steps"
     print(f"| {' | '.join(heads)} |")
     print("|---" * len(heads) + "|", flush=True)
     every: list[dict[str, Took]] = []
     hung = 0
-    with tempfile.TemporaryDirectory() as folder:
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        (given.json or Path(os.devnull)).open("w", buffering=1, encoding="utf-8") as kept,
+    ):
         copy = copied(folder)
         for system in given.systems:
             trials: list[dict[str, Took]] = []
@@ -81,11 +88,13 @@ def main() -> int:
                 for mutants in lists_of(copy, asked).values():
                     closed = [one for one in mutants if not one.is_open]
                     drawn = sampled(closed, given.sample, given.seed)
-                    for _, answer in ask_all(copy, asked, drawn, given.jobs, took):
+                    for mutant, answer in ask_all(copy, asked, drawn, given.jobs, took):
                         if answer == LATE:
                             hung += 1
                         elif answer is not None:
                             trials.append({name: Took(*one) for name, one in answer.items()})
+                            change = {"revision": asked.revision, "change": mutant.change}
+                            kept.write(json.dumps({**change, "took": answer}) + "\n")
             print(*rows(system, trials), sep="\n", flush=True)
             every += trials
     print(*rows("all", every), sep="\n")
