@@ -20,7 +20,7 @@ from ..properties.predicates.rules import NEVER_CRASHES, NEVER_HANGS
 from .book import Book
 from .explore import Break, Move, numbers
 from .models import Models, Stepped
-from .step_choices import Ending, bits, gets_on, may_be, smallest_and_largest, ways
+from .step_choices import Ending, alike, bits, gets_on, may_be, smallest_and_largest, ways
 from .undecided import AT_ARRIVAL, Candidates, Looked, Menu
 from .waiting import Wait, never_ends, waits_too_long
 
@@ -211,16 +211,8 @@ class SchedulerSpace:
                 tried[member] = self._models.step(member, state, inside)
             return tried[member]
 
-        def alike(part: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
-            first = at(part[0])
-            if len(part) == 1 or not first.limited or first == at(part[-1]):
-                yield part
-            else:
-                yield from alike(part[: len(part) // 2])
-                yield from alike(part[len(part) // 2 :])
-
         together: list[tuple[int, ...]] = []
-        for part in alike(numbers(members)):
+        for part in alike(numbers(members), at):
             if together and at(together[-1][0]) == at(part[0]):
                 together[-1] += part
             else:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from ..model.observation import Step
 from .book import Book
+from .models import Stepped
 from .undecided import Candidates, Looked
 
 # A request that emits a token, its candidates then, and whether this token is its last.
@@ -30,6 +31,19 @@ def ways(
     exactly = candidates.asking(tokens)
     if exactly is not None and (more is None or members & ~more.accepted):
         yield name, exactly, True
+
+
+def alike(part: tuple[int, ...], at: Callable[[int], Stepped]) -> Iterator[tuple[int, ...]]:
+    """Runs of these configurations, in order, each of which decides as its first one does (`at`).
+
+    No closure: one that calls itself would keep its steps until the garbage collector comes.
+    """
+    first = at(part[0])
+    if len(part) == 1 or not first.limited or first == at(part[-1]):
+        yield part
+    else:
+        yield from alike(part[: len(part) // 2], at)
+        yield from alike(part[len(part) // 2 :], at)
 
 
 def gets_on(step: Step) -> bool:

@@ -1,0 +1,47 @@
+"""How a step's configurations are told apart, and that nothing is left of it."""
+
+import gc
+from dataclasses import replace
+
+from schedproof.solver.explored import ExploreOptions, Run
+from schedproof.solver.models import Stepped
+from schedproof.solver.spyre.scopes import SCOPES
+from schedproof.solver.step_choices import alike
+from schedproof.spec.catalogue import load, select
+
+
+def test_configurations_that_decide_alike_are_together() -> None:
+    asked: list[int] = []
+
+    def at(member: int) -> Stepped:
+        asked.append(member)
+        return Stepped(None, {"fits": member >= 5}, True)
+
+    assert [*alike(tuple(range(8)), at)] == [(0, 1, 2, 3), (4,), (5,), (6, 7)]
+    assert asked.count(2) == 0
+
+
+def test_configurations_that_do_not_read_the_limit_are_asked_once() -> None:
+    asked: list[int] = []
+
+    def at(member: int) -> Stepped:
+        asked.append(member)
+        return Stepped(None, {}, False)
+
+    assert [*alike((3, 4, 5), at)] == [(3, 4, 5)]
+    assert asked == [3]
+
+
+def test_a_step_leaves_nothing_for_the_garbage_collector() -> None:
+    scope = replace(SCOPES[0], requests=2, limits=tuple(range(6, 41)))
+    run = Run(ExploreOptions("2.1.2", scope), select(load("spyre"), ["SPY-R07"]))
+    gc.collect()
+    gc.disable()
+    try:
+        for _ in run.exploration.run():
+            pass
+        garbage = gc.collect()
+    finally:
+        gc.enable()
+    assert run.exploration.transitions > 1_000
+    assert garbage < run.exploration.transitions / 100
