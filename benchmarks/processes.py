@@ -10,27 +10,15 @@ from statistics import median
 
 from .figure import NotMeasured, Plan, Row
 
-ROUNDS = 3
-# By name: what is run, and what a quick run has.
-COMMANDS: dict[str, tuple[Sequence[str], Sequence[str]]] = {
-    "gate": (
-        ("gate", "model", "--system", "vllm", "--profile", "ci"),
-        ("gate", "model", "--system", "nano_vllm", "--profile", "quick"),
-    ),
-    "search": (
-        ("search", "V1-R05", "--engine", "hypothesis"),
-        ("search", "NAN-R04", "--engine", "hypothesis"),
-    ),
-    "diff": (
-        ("diff", "model", "model", "--system", "vllm"),
-        ("diff", "model", "model", "--system", "nano_vllm", "--profile", "quick"),
-    ),
-    "explore": (("explore", "--system", "nano_vllm"), ("explore", "--system", "nano_vllm")),
-    "selfcheck": (
-        ("selfcheck", "--quick", "--only", "mutants"),
-        ("selfcheck", "--quick", "--only", "witnesses"),
-    ),
+ROUNDS = 2
+COMMANDS: dict[str, Sequence[str]] = {
+    "gate": ("gate", "model", "--system", "vllm", "--profile", "ci"),
+    "search": ("search", "V1-R05", "--engine", "hypothesis"),
+    "diff": ("diff", "model", "model", "--system", "vllm"),
+    "explore": ("explore", "--system", "llmservingsim"),
+    "selfcheck": ("selfcheck", "--quick", "--only", "witnesses"),
 }
+QUICK = {"gate": ("gate", "model", "--system", "nano_vllm", "--profile", "quick")}
 
 
 def rows(quick: bool) -> Iterator[Row]:
@@ -39,9 +27,7 @@ def rows(quick: bool) -> Iterator[Row]:
     Raises:
         NotMeasured: a command gave no verdict, or another one with two processes.
     """
-    names = [*COMMANDS][:1] if quick else [*COMMANDS]
-    for name in names:
-        asked = COMMANDS[name][quick]
+    for name, asked in (QUICK if quick else COMMANDS).items():
         seconds: dict[int, list[float]] = {1: [], 2: []}
         codes = set()
         for _ in range(1 if quick else ROUNDS):
