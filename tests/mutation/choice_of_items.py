@@ -52,7 +52,7 @@ def campaign(asked: Judging, seed: int, seconds: float) -> Took:
             result = run_item(item)
             items += 1
             took = time.process_time() - began
-            # What an engine cannot run on the changed model is told by `failed`: a finding, too.
+            # `failed`: an engine raised an error on the changed model, which counts as a finding.
             if result.failures or result.failed:
                 return Took(True, took, items)
             if took > seconds:

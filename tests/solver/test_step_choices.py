@@ -1,4 +1,4 @@
-"""How a step's configurations are told apart, and that nothing is left of it."""
+"""Configurations are grouped by their decision, and a step creates no cyclic garbage."""
 
 import gc
 from dataclasses import replace
