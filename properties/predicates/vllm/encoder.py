@@ -12,8 +12,16 @@ from ...history.encoder import Input, at
 from ...history.request_history import RequestHistory
 from ...history.run_history import RunHistory
 from ..predicate import Predicate
-from .budget import scheduled
-from .decision import admitted, behind, computes, encoder_takes, kept, preempted, threshold
+from .decision import (
+    admitted,
+    behind,
+    computes,
+    encoder_takes,
+    kept,
+    preempted,
+    scheduled,
+    threshold,
+)
 
 
 def output_missing(history: RunHistory, step: Step) -> str | None:
