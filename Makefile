@@ -9,6 +9,8 @@ REVISION ?=
 DEVIATIONS ?=
 PROFILE ?= ci
 JOBS ?= 2
+# Tests at once. Many of them wait for a process: one more than two cores can run.
+TESTERS ?= 3
 FILES ?=
 OPTIONS ?=
 
@@ -22,11 +24,11 @@ gate: $(VENV)/installed
 
 # Lint, types and the fast tier.
 test: $(VENV)/installed-test lint
-	$(BIN)/pytest -n $(JOBS) --dist worksteal -m "not slow"
+	$(BIN)/pytest -n $(TESTERS) --dist worksteal -m "not slow"
 
 # Everything.
 test-all: $(VENV)/installed-test lint
-	$(BIN)/pytest -n $(JOBS) --dist worksteal
+	$(BIN)/pytest -n $(TESTERS) --dist worksteal
 
 # What the suite says of itself and of a release, in short: the rest of `.ci/run`.
 .PHONY: checks check-model check-journeys check-release check-contracts check-selfcheck check-bench

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from schedproof.gate.cli.groups import GROUPS
+
 from . import house
 from .house import LAYERS, ROOT, imported, sources
 
@@ -30,6 +32,7 @@ ALLOWED = {
     ("spec/shared.py", "importlib"),
     ("spec/systems.py", "importlib"),  # parts of a system, imported when they are first used
 }
+GROUPED = [name for group in GROUPS.values() for name in group]
 DATA = {".css", ".html", ".jinja", ".js", ".json", ".md", ".pml", ".toml", ".txt", ".typed"}
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 SETUPTOOLS = PROJECT["tool"]["setuptools"]
@@ -166,10 +169,27 @@ def test_the_command_is_what_the_package_says() -> None:
 
 def test_the_command_line_starts_without_the_solvers() -> None:
     """Z3 alone takes a third of a second to import, and most commands never ask it."""
+    assert not {"z3", "plotly"} & loaded_by(*GROUPED)
+
+
+@pytest.mark.parametrize("name", ["rules", "replay", "show", "check-trace", "corpus", "serve"])
+def test_what_does_not_search_starts_without_hypothesis(name: str) -> None:
+    assert "hypothesis" not in loaded_by(name)
+
+
+def test_a_command_loads_no_other() -> None:
+    others = {f"schedproof.gate.cli.{name.replace('-', '_')}" for name in GROUPED} & loaded_by()
+    assert not others
+
+
+def loaded_by(*commands: str) -> set[str]:
+    """The modules that are there when these commands are loaded."""
     asked = (
-        "import sys, schedproof.gate.cli.app; print('z3' in sys.modules, 'plotly' in sys.modules)"
+        "import sys, typer, schedproof.gate.cli.app as it; "
+        "one = typer.main.get_command(it.app); [one.commands[n] for n in sys.argv[1:]]; "
+        "print(*sys.modules)"
     )
     reported = subprocess.run(
-        [sys.executable, "-c", asked], capture_output=True, text=True, check=True
+        [sys.executable, "-c", asked, *commands], capture_output=True, text=True, check=True
     )
-    assert reported.stdout.split() == ["False", "False"]
+    return {*reported.stdout.split()}

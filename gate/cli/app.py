@@ -2,7 +2,7 @@
 
 import io
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Annotated, Any
 
 import typer
@@ -17,27 +17,7 @@ from ..console.exit_codes import INCONCLUSIVE, USAGE
 from ..files.scenario_file import FileError
 from ..targets.supported_releases import ReleaseError
 from ..targets.target_spec import UnknownTargetError
-from . import (
-    campaign,
-    check,
-    check_trace,
-    corpus,
-    demo,
-    diff,
-    doctor,
-    explore,
-    gate,
-    init,
-    matrix,
-    replay,
-    rules,
-    search,
-    selfcheck,
-    serve,
-    show,
-    step,
-)
-from .groups import SETTINGS, Command, Grouped, example
+from .groups import SETTINGS, Grouped
 from .project import defaults
 
 # Typer brings its own copy of click and names only the leaves of its errors: this is the root.
@@ -74,30 +54,6 @@ def options(
     """Options of the command line as a whole."""
     if context.obj != NO_PROJECT:
         context.default_map = defaults()
-
-
-COMMANDS: dict[str, Callable[..., None]] = {
-    "gate": gate.command,
-    "replay": replay.command,
-    "show": show.command,
-    "doctor": doctor.command,
-    "diff": diff.command,
-    "check-trace": check_trace.command,
-    "search": search.command,
-    "explore": explore.command,
-    "step": step.command,
-    "campaign": campaign.command,
-    "matrix": matrix.command,
-    "selfcheck": selfcheck.command,
-    "check": check.command,
-    "rules": rules.command,
-    "serve": serve.command,
-    "init": init.command,
-    "demo": demo.command_of(lambda words: run(app, words, project=False)),
-}
-for name, command in COMMANDS.items():
-    app.command(name, epilog=example(name), context_settings=SETTINGS, cls=Command)(command)
-app.add_typer(corpus.app, name="corpus")
 
 
 def main(commands: typer.Typer = app) -> None:

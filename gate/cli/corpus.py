@@ -20,8 +20,6 @@ from ..corpus import checks as corpus_checks
 from ..corpus import export as corpus_export
 from ..corpus import folder as corpus_folder
 from ..corpus.folder import DEFAULT_FOLDER, Entry
-from ..corpus.generate import Generating, rules_to_generate
-from ..corpus.generate import generate as write_generated
 from ..corpus.listing import builtin_lines, counted, row
 from ..corpus.listing import line as entry_line
 from ..corpus.replay import rule_ids
@@ -35,10 +33,10 @@ from .groups import SETTINGS, Command
 from .options import CheckoutPath, Offline, StepLimit, TargetOption, TimeLimit
 
 app = typer.Typer(
+    add_completion=False,
     no_args_is_help=True,
     rich_markup_mode=None,
-    help="A folder of regression scenarios: add, run, list, minimize, prune, verify, export, "
-    "generate.",
+    help="Regression scenarios: add, run, list, minimize, prune, verify, export, generate.",
 )
 
 Corpus = Annotated[Path, typer.Option("--corpus", help="the folder of the corpus")]
@@ -290,6 +288,8 @@ def generate(
 
     The exit code is 3 where a rule is left without one.
     """
+    from ..corpus import generate as corpus_generate  # with Hypothesis, which takes a while to load
+
     at_least("--per-rule", per_rule, 1)
     at_least("--seed", seed, 0)
     with option("--system"):
@@ -301,15 +301,15 @@ def generate(
     if not ids:
         raise InputError("--rules", f"{rules!r} names no rule; valid: all, or ids such as SPY-R07")
     _check_place(corpus)
-    chosen = rules_to_generate(system, revision, [] if ids == ["all"] else ids)
+    chosen = corpus_generate.rules_to_generate(system, revision, [] if ids == ["all"] else ids)
     set_hypothesis_home()
     console = output.make_console()
-    asked = Generating(
+    asked = corpus_generate.Generating(
         *(system, revision, corpus, per_rule, seed, _date(None), _sayer(console)),
-        rules_to_generate(system, revision, []),
+        corpus_generate.rules_to_generate(system, revision, []),
     )
     with output.busy(console, "searching for scenarios"):
-        without = write_generated(asked, chosen)
+        without = corpus_generate.generate(asked, chosen)
     asked.say(f"{len(chosen) - len(without)} of {len(chosen)} rules have scenarios in {corpus}")
     raise typer.Exit(INCONCLUSIVE if without else CONFORMS)
 

@@ -1,7 +1,6 @@
 """`schedproof demo`: what the commands do, on the models, without a network."""
 
 import shlex
-from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated
 
@@ -10,6 +9,7 @@ import typer
 from ..console import output
 from ..console.exit_codes import INCONCLUSIVE, WORDS
 from ..console.option_checks import check_places
+from .app import app, run
 
 # What is shown, and the command that shows it. OUT is the folder.
 SCENES = (
@@ -41,28 +41,21 @@ SCENES = (
 )
 
 
-def command_of(run: Callable[[list[str]], int]) -> Callable[..., None]:
-    """The command; `run` runs a command line of schedproof, and gives its exit code."""
-
-    def command(
-        out: Annotated[Path, typer.Option(help="folder for what is found")] = Path(
-            "schedproof-demo"
-        ),
-    ) -> None:
-        """Show the product in half a minute, on the models, without a network."""
-        check_places(None, out)
-        out.mkdir(exist_ok=True)
-        console = output.make_console()
-        for says, line in SCENES:
-            words = [word.replace("OUT", str(out)) for word in shlex.split(line)]
-            console.rule()
-            console.print(says, style="bold", markup=False)
-            console.print(f"$ schedproof {shlex.join(words)}\n", markup=False, soft_wrap=True)
-            code = run(words)
-            console.print(f"exit code {code}: {WORDS[code]}\n", markup=False)
-            if code == INCONCLUSIVE:  # Ctrl-C: no scene ends so by itself
-                raise typer.Exit(code)
+def command(
+    out: Annotated[Path, typer.Option(help="folder for what is found")] = Path("schedproof-demo"),
+) -> None:
+    """Show the product in half a minute, on the models, without a network."""
+    check_places(None, out)
+    out.mkdir(exist_ok=True)
+    console = output.make_console()
+    for says, line in SCENES:
+        words = [word.replace("OUT", str(out)) for word in shlex.split(line)]
         console.rule()
-        output.say(console, "begin with your own scheduler: `schedproof init`")
-
-    return command
+        console.print(says, style="bold", markup=False)
+        console.print(f"$ schedproof {shlex.join(words)}\n", markup=False, soft_wrap=True)
+        code = run(app, words, project=False)
+        console.print(f"exit code {code}: {WORDS[code]}\n", markup=False)
+        if code == INCONCLUSIVE:  # Ctrl-C: no scene ends so by itself
+            raise typer.Exit(code)
+    console.rule()
+    output.say(console, "begin with your own scheduler: `schedproof init`")

@@ -1,5 +1,8 @@
-"""The help of the command line: commands by what they are for, a summary that fits, an example."""
+"""The commands, each loaded when it is asked for; and their help: commands by what they are for, a
+summary that fits, an example."""
 
+from collections.abc import Iterator, Mapping
+from importlib import import_module
 from typing import Any
 
 import typer.core
@@ -96,8 +99,53 @@ class Command(typer.core.TyperCommand):
                 one.metavar = next((VALUES[opt] for opt in one.opts if opt in VALUES), None)
 
 
+class Commands(Mapping[str, Any]):
+    """Commands by name. All together take half a second to load, and one is asked for."""
+
+    _names = tuple(name for group in GROUPS.values() for name in group)
+
+    def __init__(self) -> None:
+        self._loaded: dict[str, Any] = {}
+
+    def __getitem__(self, name: str) -> Any:
+        """A command.
+
+        Raises:
+            KeyError: there is none of this name.
+        """
+        if name not in self._names:
+            raise KeyError(name)
+        if name not in self._loaded:
+            self._loaded[name] = _load(name)
+        return self._loaded[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._names)
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+
+def _load(name: str) -> Any:
+    """The command of a module: its function `command`, or else its `app` of several commands."""
+    module: Any = import_module(f"{__package__}.{name.replace('-', '_')}")
+    if hasattr(module, "command"):
+        app = typer.Typer(add_completion=False, rich_markup_mode=None)
+        as_command = app.command(name, epilog=example(name), context_settings=SETTINGS, cls=Command)
+        as_command(module.command)
+    else:
+        app = module.app
+    loaded = typer.main.get_command(app)
+    loaded.name = name
+    return loaded
+
+
 class Grouped(typer.core.TyperGroup):
     """The commands in their groups."""
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings)
+        self.commands: Any = Commands()
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         """Write the groups, each a section."""

@@ -14,8 +14,6 @@ from .events import Began, Judged, Notice
 from .parts import Part, run_parts
 from .replaying import replay_deviations, replay_own
 
-NOT_SHOWN = "the target does not show "
-
 
 def judge(gate: GateContext) -> verdict.Verdict:
     """Run the whole gate.
@@ -161,7 +159,7 @@ def _verdict_of(
     if not is_seen:
         followed = followed_by(gate.options.system, gate.options.revision)
         missing = ", ".join(sorted({*rule.needs, *followed} - observes))
-        why = f"{NOT_SHOWN}{missing}"
+        why = f"{verdict.NOT_SHOWN}{missing}"
         return verdict.RuleVerdict(rule.id, "not_observable", message=why)
     beside = next((one for one in results.findings if rule.id in one.consequences), None)
     if (finding := first.get(rule.id, beside)) is not None:

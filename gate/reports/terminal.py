@@ -10,8 +10,7 @@ from ...spec.catalogue import Rule
 from ..console.exit_codes import CONFORMS
 from ..console.output import one_line, print_details, show_failure
 from ..judging.events import Began, Event, Found, Judged, Notice, Progress
-from ..judging.judge import NOT_SHOWN
-from ..judging.verdict import EngineRun, RuleVerdict, Verdict
+from ..judging.verdict import NOT_SHOWN, EngineRun, RuleVerdict, Verdict
 from .outcome import because, explained, out_of_date, result
 from .progress_rate import Pace
 

@@ -16,13 +16,6 @@ def are_made(config: Mapping[str, Any]) -> bool:
     return bool(config.get("kv_connector", False))
 
 
-def concerned(
-    config: Mapping[str, Any], requests: Mapping[str, RequestHistory]
-) -> Iterable[RequestHistory]:
-    """The requests that may be loaded or sent: none where there is no connector."""
-    return requests.values() if are_made(config) else ()
-
-
 def meet_decisions(config: Mapping[str, Any]) -> bool:
     """A load may fill blocks while a decision is on its way that writes them."""
     return are_made(config) and in_flight.depth(config) > 1

@@ -11,6 +11,7 @@ import os
 import random
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -116,7 +117,7 @@ def disturbed(
     running = {host: host.worker() for host in hosts}
     kills = pulls = 0
     try:
-        time.sleep(5)
+        _listens(f"{NETWORK}.1", PORT)
         campaign = begun(ledger, *options, "--cluster", f"tcp://{NETWORK}.1:{PORT}")
         while not _over(campaign, every):
             host = chance.choice(hosts)
@@ -136,6 +137,24 @@ def disturbed(
     finally:
         for process in (*running.values(), scheduler):
             end(process)
+
+
+def _listens(host: str, port: int) -> None:
+    """Wait until a connection is taken there.
+
+    Raises:
+        OSError: none is, for half a minute.
+    """
+    ends = time.monotonic() + 30
+    while True:
+        try:
+            socket.create_connection((host, port), 1).close()
+        except OSError:
+            if time.monotonic() > ends:
+                raise
+            time.sleep(0.1)
+        else:
+            return
 
 
 def _over(campaign: "subprocess.Popen[str]", seconds: float) -> bool:

@@ -27,7 +27,7 @@ def runs_too_early(history: RunHistory, step: Step) -> str | None:
     """A parked request is not scheduled, and keeps its blocks, until its load has landed. If it was
     aborted, they are free then, and not before (V1-R20)."""
     now, before = step.blocks or {}, (history.last.blocks if history.last else None) or {}
-    for one in loads.concerned(history.config, history.requests):
+    for one in history.requests.values():
         if not loads.loading(one) or loads.is_sent(one):
             continue
         if one.id in step.scheduled:
@@ -60,7 +60,7 @@ def decisions_still_to_come(history: RunHistory) -> int:
 
 def one_is_loading(history: RunHistory, step: Step) -> bool:
     """A step passes while a request is loaded."""
-    return any(loads.loading(one) for one in loads.concerned(history.config, history.requests))
+    return any(loads.loading(one) for one in history.requests.values())
 
 
 def takes_what_others_need(history: RunHistory, step: Step) -> str | None:
@@ -151,7 +151,7 @@ def gone_and_computed(history: RunHistory, step: Step) -> list[RequestHistory]:
     running = step.running or ()
     return [
         one
-        for one in loads.concerned(history.config, history.requests)
+        for one in history.requests.values()
         if one.id not in running and in_flight.computed_still(history.flights, one)
     ]
 
@@ -184,7 +184,7 @@ def freed_while_sent(history: RunHistory, step: Step) -> str | None:
     """A request that has got all its tokens, and whose blocks are sent, keeps them until then, and
     no longer (V1-R25)."""
     now, before = step.blocks or {}, (history.last.blocks if history.last else None) or {}
-    for one in loads.concerned(history.config, history.requests):
+    for one in history.requests.values():
         if not loads.is_sent(one):
             continue
         if one.load_left > 1 and before.get(one.id) and now.get(one.id) != before[one.id]:
@@ -200,7 +200,7 @@ def freed_while_sent(history: RunHistory, step: Step) -> str | None:
 
 def one_is_sent(history: RunHistory, step: Step) -> bool:
     """A step passes while the blocks of a request that has ended are sent."""
-    return any(loads.is_sent(one) and one.load_left for one in loads.concerned(history.config, history.requests))
+    return any(loads.is_sent(one) and one.load_left for one in history.requests.values())
 
 
 def builds_on_what_failed(history: RunHistory, step: Step) -> str | None:
