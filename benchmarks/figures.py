@@ -13,6 +13,7 @@ from . import (
     models,
     overhead,
     processes,
+    starting,
     vectorized,
 )
 from .figure import Figure, NotMeasured, Plan, Row
@@ -27,6 +28,7 @@ PLANS: tuple[Plan, ...] = (
     growth.PLAN,
     campaign.PLAN,
     processes.PLAN,
+    starting.PLAN,
 )
 
 
