@@ -16,7 +16,7 @@ def command(
     jobs: Annotated[int, typer.Option(help="processes, at least 1")] = 2,
     time_limit: TimeLimit = None,
     quick: Annotated[
-        bool, typer.Option("--quick", help="one engine that answers is enough; half the time")
+        bool, typer.Option("--quick", help="one engine that answers is enough; much faster")
     ] = False,
 ) -> None:
     """Check the suite itself: every witness occurs, every mutant is killed, the engines agree."""

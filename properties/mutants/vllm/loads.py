@@ -132,9 +132,19 @@ MUTANTS = (
     mutant("failures end none", "V1-R28", replaced(connector, "fail", no_load_ends_its_request)),
     mutant("a load lands at once", "V1-R20", replaced(connector, "steps_on", at_once)),
     mutant("blocks given away", "V1-R20", replaced(scheduler, "abort", frees_what_is_written)),
-    mutant("blocks kept", "V1-R20", replaced(connector, "steps_on", keeps_what_was_written)),
+    mutant(
+        "blocks kept",
+        "V1-R20",
+        replaced(connector, "steps_on", keeps_what_was_written),
+        alone=True,
+    ),
     mutant("loads take all", "V1-R21", replaced(connector, "promised_blocks", nothing_promised)),
-    mutant("parked go last", "V1-R22", replaced(scheduler, "admit_waiting", parked_go_last)),
+    mutant(
+        "parked go last",
+        "V1-R22",
+        replaced(scheduler, "admit_waiting", parked_go_last),
+        alone=True,
+    ),
     mutant(
         "no free waits",
         "V1-R23",

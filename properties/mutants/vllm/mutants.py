@@ -248,6 +248,7 @@ ROWS = (
         "the last token is cached, too",
         "V1CP-R28",
         in_cache("prefix_hit", queue_changes.whole_prompt_hit),
+        alone=True,
     ),
     mutant(
         "hits are cut short",

@@ -125,7 +125,7 @@ def test_one_engine_is_enough_for_a_quick_check(quick):
     right = next(one for one in mutants() if one.rule == "ALL-R03")
     nothing = Mutant("nothing", "SPY-R22")
     quick(right, nothing)
-    assert [answer.engine for answer in kill(0, quick=True).answers] == ["explorer"]
+    assert [answer.engine for answer in kill(0, quick=True).answers] == ["seeds"]
     survives = kill(1, quick=True)
     assert [answer.engine for answer in survives.answers] == ["hypothesis", "explorer"]
     assert survives.fault == "nothing (SPY-R22) survives"
@@ -146,6 +146,17 @@ def test_a_mutant_with_a_target_of_its_own_is_not_asked_of_the_explorer(quick):
     one = kill(0)
     assert [answer.engine for answer in one.answers] == ["hypothesis"]
     assert one.fault is None
+
+
+def test_what_no_sample_finds_is_explored_in_a_quick_check_too(
+    quick, monkeypatch: pytest.MonkeyPatch
+):
+    [name] = BEYOND["hypothesis"]
+    found = Answer("explorer", True, 0.0, "somehow")
+    monkeypatch.setattr(suite, "by_explorer", lambda mutant, rules: found)
+    quick(next(one for one in mutants() if one.name == name))
+    assert kill(0, quick=True).answers == (found,)
+    assert kill(0).answers[0] == Answer("hypothesis", False, 0.0, BEYOND["hypothesis"][name])
 
 
 def test_an_excused_mutant_is_not_explored(quick):
