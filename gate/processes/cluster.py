@@ -81,7 +81,7 @@ class Connection:
         self._futures.discard(future)
         try:
             return future.result(timeout=CONNECT_SECONDS)
-        except self._lost:
+        except (*self._lost, TimeoutError):  # a result that is not fetched dies with its worker
             self.check()
             raise WorkerLost from None
         except Exception as error:

@@ -11,7 +11,6 @@ import os
 import random
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -97,7 +96,10 @@ def connected(count: int, folder: Path) -> Iterator[list[Host]]:
             host.connect()
         yield hosts
     finally:
-        for words in (*(("netns", "del", host.name) for host in hosts), ("link", "del", BRIDGE)):
+        # A namespace goes some time after it is deleted, and a cable would stay with it until then.
+        cables = (("link", "del", host.cable) for host in hosts)
+        spaces = (("netns", "del", host.name) for host in hosts)
+        for words in (*cables, *spaces, ("link", "del", BRIDGE)):
             subprocess.run(["ip", *words], check=False, capture_output=True)
 
 
@@ -117,7 +119,7 @@ def disturbed(
     running = {host: host.worker() for host in hosts}
     kills = pulls = 0
     try:
-        _listens(f"{NETWORK}.1", PORT)
+        _wait_for(len(hosts))
         campaign = begun(ledger, *options, "--cluster", f"tcp://{NETWORK}.1:{PORT}")
         while not _over(campaign, every):
             host = chance.choice(hosts)
@@ -139,22 +141,16 @@ def disturbed(
             end(process)
 
 
-def _listens(host: str, port: int) -> None:
-    """Wait until a connection is taken there.
+def _wait_for(workers: int) -> None:
+    """Wait until so many workers have come.
 
     Raises:
-        OSError: none is, for half a minute.
+        TimeoutError: they have not, in a minute.
     """
-    ends = time.monotonic() + 30
-    while True:
-        try:
-            socket.create_connection((host, port), 1).close()
-        except OSError:
-            if time.monotonic() > ends:
-                raise
-            time.sleep(0.1)
-        else:
-            return
+    from distributed import Client
+
+    with Client(f"tcp://{NETWORK}.1:{PORT}", timeout=30, set_as_default=False) as client:
+        client.wait_for_workers(workers, timeout=60)
 
 
 def _over(campaign: "subprocess.Popen[str]", seconds: float) -> bool:
