@@ -203,7 +203,6 @@ class ShadowCache:
     def _accesses(self, history: Observed, step: Step) -> tuple[list[Access], list[Entry]]:
         """Of the requests that compute; and what requests wrote of which no block is known."""
         before = (history.last.blocks or {}) if history.last is not None else {}
-        shown, preempted = step.blocks or {}, step.preempted or ()
         accesses: list[Access] = []
         unseen: list[Entry] = []
         for name, tokens in step.scheduled.items():
@@ -211,21 +210,20 @@ class ShadowCache:
             if one is None:
                 continue
             hit = 0 if one.started else history.hit_now(step, one)
-            gone = name not in shown
-            if hit is None or name in preempted or (gone and loads.place_unknown(one)):
+            gone = name not in (step.blocks or {})
+            if hit is None or name in (step.preempted or ()) or (gone and loads.place_unknown(one)):
                 unseen.append(Entry(name, coming_tokens(one), 0, history.reached(step, one)))
                 continue
             start = one.computed + max(hit, 0)
             right = speculation.drafts_right(history.config, one, step, tokens)
             end = min(start + tokens, one.num_tokens + right) if one.drafted else start + tokens
-            blocks = list(before.get(name, ()) if gone else shown[name])
+            shown = (step.blocks or {}).get(name)
+            blocks = list(before.get(name, ()) if shown is None else shown)
             accesses.append(Access(one, coming_tokens(one, right), start, end, blocks))
         return accesses + self._loaded(history, step), unseen
 
     def _loaded(self, history: Observed, step: Step) -> list[Access]:
         """Of the requests whose load begins, which writes their blocks: what is loaded right."""
-        if not step.parked:
-            return []
         begin = [history.live[name] for name in loads.newly_parked(history.live, step)]
         return [
             Access(one, one.content, 0, tokens, list((step.blocks or {}).get(one.id, ())))

@@ -44,7 +44,7 @@ def something_shown(history: RunHistory, step: Step) -> bool:
 
 def _other_kind(history: RunHistory, step: Step) -> str | None:
     """The step is named a prefill although a request in it decodes, or the other way round."""
-    members = history.prefill_members(step) + history.decode_members(step)
+    members = [history.live[name] for name in step.scheduled if name in history.live]
     again = [one.id for one in members if _begins_again(history, step, one)]
     first = [one.id for one in members if not one.emitted + one.promised] + again
     further = [one.id for one in members if one.emitted + one.promised > one.regenerated]
@@ -73,15 +73,14 @@ def _other_phase(
     """A request is named as prefilling that goes on to generate, or one that has begun is not."""
     if step.prefilling is None or step.emitted is None:
         return None
-    depth = in_flight.depth(config)
     for one, tokens in stay:
-        if depth > 2 and one.preemptions:
+        if in_flight.depth(config) > 2 and one.preemptions:
             continue  # a token may be on its way from before
         emitted = one.emitted + (one.promised or step.emitted.get(one.id, 0))
         named = one.id in step.prefilling
         if named and emitted > one.regenerated:
             return f"{one.id} goes on to generate, and is named as prefilling"
-        comes = depth > 1 and tokens >= one.num_tokens  # it is on its way
+        comes = in_flight.depth(config) > 1 and tokens >= one.num_tokens  # it is on its way
         if not named and tokens and not emitted and not comes:
             return f"{one.id} has emitted no token yet, and is not named as prefilling"
     return None
@@ -93,5 +92,5 @@ def _after(history: RunHistory, step: Step) -> Iterator[tuple[RequestHistory, in
     leaves = {*(step.finished or ()), *history.aborts_inside, *(step.preempted or ())}
     for one in history.live.values():
         if one.id not in leaves:
-            hit = 0 if one.started else history.hit_now(step, one) or 0
+            hit = history.hit_now(step, one) or 0
             yield one, one.computed + hit + step.scheduled.get(one.id, 0)

@@ -9,7 +9,8 @@ from ...history.request_history import RequestHistory
 from ...history.run_history import RunHistory
 from ..predicate import Predicate
 from ..vllm import budget, preemption
-from ..vllm.decision import admitted, behind, kept, scheduled, threshold
+from ..vllm.budget import scheduled
+from ..vllm.decision import admitted, behind, kept, threshold
 from .decision import PAGE
 
 

@@ -17,7 +17,6 @@ from .decision import (
     kept,
     preempted,
     ran_before,
-    scheduled,
     threshold,
 )
 
@@ -166,6 +165,11 @@ def stops_at_input(history: RunHistory, step: Step, one: RequestHistory) -> bool
     reached = computes(history, step, one)
     found = encoder.at(one.inputs, reached)
     return found is not None and found.start == reached and not has_output(history, step, found)
+
+
+def scheduled(history: RunHistory, step: Step) -> list[RequestHistory]:
+    """Requests that compute in this step, in scheduling order."""
+    return [history.live[name] for name in step.scheduled if name in history.live]
 
 
 def _cut_wrongly(history: RunHistory, step: Step, who: list[RequestHistory]) -> str | None:

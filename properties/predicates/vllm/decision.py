@@ -85,16 +85,19 @@ def order_is_known(history: RunHistory) -> bool:
 def may_go(history: RunHistory, step: Step) -> list[RequestHistory]:
     """Those that are not admitted in this step although no decision that computes them is on its
     way, and no load, in the same order."""
-    waiting = [one for one in waited_before(history) if one.id not in step.scheduled]
-    if history.flights:
-        waiting = [o for o in waiting if not in_flight.computed_still(history.flights, o)]
-    if loads.are_made(history.config):
-        waiting = [one for one in waiting if not _is_loaded(history, step, one)]
-    return waiting
+    return [
+        one
+        for one in waited_before(history)
+        if one.id not in step.scheduled
+        and not in_flight.computed_still(history.flights, one)
+        and not _is_loaded(history, step, one)
+    ]
 
 
 def _is_loaded(history: RunHistory, step: Step, one: RequestHistory) -> bool:
     """A load is under way, or begins in this step; where the request is aborted inside, it may."""
+    if not loads.are_made(history.config):
+        return False
     may_begin = one.id in history.aborts_inside and loads.is_new(history.config, one)
     return may_begin or loads.begins_now(one, step) or loads.loading(one)
 
@@ -123,28 +126,13 @@ def admitted(history: RunHistory, step: Step) -> list[RequestHistory]:
     ]
 
 
-@once
-def scheduled(history: RunHistory, step: Step) -> list[RequestHistory]:
-    """Requests that compute in this step, in scheduling order."""
-    return [history.live[name] for name in step.scheduled if name in history.live]
-
-
 def behind(history: RunHistory, step: Step, one: RequestHistory) -> int | None:
     """Known tokens of a scheduled request, and its drafts, that were not computed, nor cached, when
     it was scheduled. None where it is not known."""
-    return _shortfalls(history, step)[one.id]
-
-
-@once
-def _shortfalls(history: RunHistory, step: Step) -> dict[str, int | None]:
-    return {one.id: _shortfall(history, step, one) for one in scheduled(history, step)}
-
-
-def _shortfall(history: RunHistory, step: Step, one: RequestHistory) -> int | None:
     hit = 0 if one.started else history.hit_now(step, one)
     if hit is None:
         return None
-    drafts = speculation.drafts_to_compute(history.config, one) if one.drafted else 0
+    drafts = speculation.drafts_to_compute(history.config, one)
     return one.num_tokens + drafts - one.computed - hit
 
 

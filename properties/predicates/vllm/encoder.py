@@ -12,16 +12,8 @@ from ...history.encoder import Input, at
 from ...history.request_history import RequestHistory
 from ...history.run_history import RunHistory
 from ..predicate import Predicate
-from .decision import (
-    admitted,
-    behind,
-    computes,
-    encoder_takes,
-    kept,
-    preempted,
-    scheduled,
-    threshold,
-)
+from .budget import scheduled
+from .decision import admitted, behind, computes, encoder_takes, kept, preempted, threshold
 
 
 def output_missing(history: RunHistory, step: Step) -> str | None:

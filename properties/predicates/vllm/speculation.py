@@ -9,7 +9,8 @@ from ...history.request_history import RequestHistory
 from ...history.run_history import RunHistory
 from ..pool import blocks_for
 from ..predicate import Predicate
-from .decision import computes, given, scheduled
+from .budget import scheduled
+from .decision import computes, given
 
 
 def lookahead_without_block(history: RunHistory, step: Step) -> str | None:
@@ -68,8 +69,6 @@ def some_right_some_wrong(history: RunHistory, step: Step) -> bool:
 
 def _verified(history: RunHistory, step: Step) -> list[tuple[RequestHistory, int]]:
     """The requests of the decision that completes, each with its drafts."""
-    if not speculation.drafts(history.config):
-        return []
     if in_flight.depth(history.config) == 1:
         return [
             (one, min(speculation.drafts_computed(one, step.scheduled[one.id]), one.drafted))
