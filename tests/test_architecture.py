@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from schedproof.gate.cli.groups import GROUPS
+from schedproof.gate.cli.groups import Commands
 
 from . import house
 from .house import LAYERS, ROOT, imported, sources
@@ -32,7 +32,7 @@ ALLOWED = {
     ("spec/shared.py", "importlib"),
     ("spec/systems.py", "importlib"),  # parts of a system, imported when they are first used
 }
-GROUPED = [name for group in GROUPS.values() for name in group]
+GROUPED = [*Commands()]
 DATA = {".css", ".html", ".jinja", ".js", ".json", ".md", ".pml", ".toml", ".txt", ".typed"}
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 SETUPTOOLS = PROJECT["tool"]["setuptools"]

@@ -10,7 +10,7 @@ from ..console.exit_codes import BROKEN, CONFORMS, INCONCLUSIVE
 from .deviations import Judged
 
 FORMAT = "schedproof/verdict@1"
-NOT_SHOWN = "the target does not show "  # how the reason begins why a rule cannot be observed
+NOT_SHOWN = "the target does not show "  # then the fields that a rule needs
 Status = Literal[
     "held",
     "violated",

@@ -96,7 +96,7 @@ def connected(count: int, folder: Path) -> Iterator[list[Host]]:
             host.connect()
         yield hosts
     finally:
-        # A namespace goes some time after it is deleted, and a cable would stay with it until then.
+        # The kernel removes a deleted namespace later, and a cable that is in it only then.
         cables = (("link", "del", host.cable) for host in hosts)
         spaces = (("netns", "del", host.name) for host in hosts)
         for words in (*cables, *spaces, ("link", "del", BRIDGE)):

@@ -36,7 +36,7 @@ def test_the_adapter_of_each_system_is_sound_and_conforms(run: Run, system: str)
     assert [line.split()[1] for line in result.out.splitlines()[:6]] == WRITTEN
     examined = run("doctor")
     assert "nothing wrong" in examined.out, examined
-    # With the profile that is meant where none is named: docs/first-hour/own-scheduler.md.
+    # The page docs/first-hour/own-scheduler.md runs the default profile.
     judged = run("gate", "--profile", "quick")
     assert judged.code == 0, judged
     assert "my scheduler 0 against" in judged.out

@@ -1,4 +1,4 @@
-"""The client of a Dask cluster: what a lost worker had is told apart from a lost cluster."""
+"""The client of a Dask cluster distinguishes a lost worker from a lost cluster."""
 
 from types import SimpleNamespace
 from typing import Any
