@@ -15,7 +15,7 @@ from ...model.scenario import Request, Scenario
 from ...model.systems import full_config, resolve_revision
 from ...properties.checking.session import Excerpt
 from ...properties.explanations.explain import explain
-from ...properties.predicates.predicate import Broken
+from ...properties.rules.predicate import Broken
 from ...spec.catalogue import Rule
 from .sanitize import one_line as one_line  # also for modules that print with these
 from .step_lines import step_line

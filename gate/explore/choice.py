@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import get_args
 
 from ...model.errors import InputError
-from ...properties.predicates.rules import LOCKSTEP, applies, explored
+from ...properties.rules.registry import LOCKSTEP, applies, explored
 from ...solver.scheduling import Aborts
 from ...solver.scope import Scope
 from ...solver.systems import explored_systems, space_of
