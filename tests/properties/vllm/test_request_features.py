@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from schedproof.model.scenario import Request, check_requests
 from schedproof.model.systems import full_config
 from schedproof.properties.vllm import strategies as vllm
-from schedproof.properties.vllm.encoder_inputs import encoders, with_pictures
 from schedproof.properties.vllm.history import encoder
+from schedproof.properties.vllm.request_features import encoders, with_pictures
 
 
 @st.composite
