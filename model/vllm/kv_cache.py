@@ -8,7 +8,6 @@ scheduler asks for room and is given it or not; counts are in blocks.
 from .. import allocator
 from ..pool import Pool, blocks_for, fits, forget, give_back, unheld
 from ..prefix import cached_blocks, prefix
-from . import speculation
 from .config import VllmConfig
 from .state import Sequence
 
@@ -26,7 +25,7 @@ def grow(
     config: VllmConfig, pool: Pool, one: Sequence, tokens: int
 ) -> tuple[Sequence, Pool] | None:
     """A running request with room for `tokens` more, or None: that is no error (V1-R15)."""
-    covered = speculation.slots(config, one.computed + tokens)
+    covered = slots(config, one.computed + tokens)
     missing = allocator.missing_blocks(one, covered, config.block_size)
     if missing > 0 and not fits(pool, missing):
         return None
@@ -48,7 +47,7 @@ def admit(
     """
     reserve = config.watermark_blocks if someone_runs else 0
     start = len(hit) * config.block_size
-    covered = speculation.slots(config, start + tokens)
+    covered = slots(config, start + tokens)
     if config.reserve_full_isl:
         covered = max(one.num_tokens, covered)
     # Cached blocks that no request holds are free now, and will not be: they count as needed.
@@ -59,11 +58,17 @@ def admit(
     return hold(config, pool, one, tokens)
 
 
+def slots(config: VllmConfig, covered: int) -> int:
+    """Tokens for which a request holds blocks whose first `covered` tokens are computed: with the
+    lookahead of its drafter, none beyond max_model_len (V1CP-R30)."""
+    return min(covered + config.lookahead, config.max_model_len)
+
+
 def hold(config: VllmConfig, pool: Pool, one: Sequence, tokens: int) -> tuple[Sequence, Pool]:
     """The request with blocks for `tokens` more (V1-R14), never block 0 (V1CP-R34); those that this
     step fills with known tokens are published: a draft may be wrong."""
     covered = one.computed + tokens
-    held, pool = allocator.hold(pool, one, speculation.slots(config, covered), config.block_size)
+    held, pool = allocator.hold(pool, one, slots(config, covered), config.block_size)
     if not config.enable_prefix_caching:
         return held, pool
     known = min(covered, one.num_tokens)
