@@ -18,11 +18,12 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from ..members import changed, find, without
-from ..pool import Pool, free_blocks
+from ..pool import Pool
 from . import connector, encoder, in_flight, kv_cache, queue, speculation
 from .config import VllmConfig
 from .encoder import EncoderPlan, Fit
-from .plan import Plan, kind_of
+from .observation import kind_of, observe
+from .plan import Plan
 from .state import Coming, Flight, Sequence, State
 
 # Picks the request that is preempted among the running requests of a plan.
@@ -332,37 +333,3 @@ def complete(
             state = (connector.sent if config.loads else free)(config, state, one)
     running, waiting = changed(state.running, known), changed(state.waiting, known)
     return state._replace(running=running, waiting=waiting), emitted, finished
-
-
-def observe(
-    config: VllmConfig,
-    state: State,
-    kind: str,
-    plan: Plan,
-    emitted: dict[str, int],
-    finished: dict[str, str],
-) -> dict[str, Any]:
-    """The step observation, with every field that this model has."""
-    waiting = connector.in_line(config, state) if state.parked else state.waiting
-    holders = [one for one in (*state.running, *waiting) if one.computed or one.blocks]
-    seen: dict[str, Any] = {
-        "kind": kind,
-        "scheduled": plan.scheduled,
-        "emitted": emitted,
-        "waiting": [one.id for one in waiting],
-        "running": [one.id for one in state.running],
-        "prefilling": [one.id for one in state.running if not one.decodes],
-        "preempted": [*plan.preempted],
-        "finished": finished,
-        "computed": {one.id: one.computed for one in holders},
-        "blocks": {one.id: [*one.blocks] for one in (*holders, *state.leaving)},
-    }
-    if config.enable_prefix_caching:
-        seen["prefix_hit"] = {one.id: one.prefix_hit for one in holders}
-    if config.encodes:
-        seen |= encoder.seen(plan.encoder, plan.running)
-    if config.loads:
-        seen["parked"] = [one.id for one in state.parked if one.blocks]
-    if config.num_blocks is not None:
-        seen["free_blocks"] = free_blocks(state.pool)
-    return seen
