@@ -8,15 +8,19 @@ from ..pool import blocks_for
 from ..reference_model import ReferenceModel
 from ..scenario import Request
 from ..systems import Reference
-from . import scheduler
+from . import documented, head, scheduler
 from .config import LlmServingSimConfig, read_config
-from .revision import REVISIONS, Revision
-from .state import Sequence, State
+from .state import Revision, Sequence, State
 
 OBSERVES = (
     *("kind", "scheduled", "emitted", "waiting", "running", "prefilling", "preempted"),
     *("finished", "computed", "blocks", "prompt_throughput", "decode_throughput"),
 )
+
+REVISIONS = {
+    "documented": Revision(documented.schedule, True, False, documented.prompt_tokens),
+    "head": Revision(head.schedule, False, True, head.prompt_tokens),
+}
 
 
 @dataclass(frozen=True)

@@ -7,8 +7,7 @@ from ..pool import free_blocks
 from . import kv_cache
 from .completion import Done, add_done, leave
 from .config import LlmServingSimConfig
-from .revision import Revision
-from .state import Decision, Sequence, State
+from .state import Decision, Revision, Sequence, State
 
 
 def arrive(state: State, newcomer: Sequence) -> State:
