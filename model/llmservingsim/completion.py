@@ -45,8 +45,9 @@ class Done(NamedTuple):
 def add_done(
     revision: Revision, config: LlmServingSimConfig, state: State, number: int
 ) -> tuple[State, Done]:
-    """The batch of this number is through: requests that have caught up emit a token (LSS-R32),
-    the finished leave. A number that is not on its way changes nothing (LSS-R22)."""
+    """The batch of this number is through: requests that have caught up emit a token (LSS-R32), the
+    finished leave with their last one (ALL-R04). A number that is not on its way changes nothing
+    (LSS-R22)."""
     batch = next((one for one in state.inflight if one.number == number), None)
     if batch is None:
         return state, Done()

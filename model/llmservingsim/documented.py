@@ -55,8 +55,8 @@ def served(config: LlmServingSimConfig, plan: Plan, one: Sequence) -> Plan:
 
 
 def starting(config: LlmServingSimConfig, plan: Plan, one: Sequence) -> Plan:
-    """A request gets its first tokens, unless blocks are missing: then no request starts after
-    it (LSS-P01, LSS-P02)."""
+    """A request gets its first tokens, unless blocks are missing: then no request starts before it
+    (LSS-P01, LSS-P02, ALL-R05). Once it runs it waits no more (ALL-R03)."""
     hit = kv_cache.prefix_hit(config, plan.pool, one)
     tokens = cap(config, plan.budget, need(one) - len(hit) * config.block_size)  # LSS-R11
     if not tokens:
@@ -77,7 +77,8 @@ def starting(config: LlmServingSimConfig, plan: Plan, one: Sequence) -> Plan:
 
 
 def going_on(config: LlmServingSimConfig, plan: Plan, one: Sequence, tokens: int) -> Plan:
-    """A request that has started gets tokens; the blocks for them were promised to it."""
+    """A request that has started gets tokens; the blocks for them were promised to it, so that it
+    ends (ALL-R06, ALL-R10)."""
     grown, pool = kv_cache.hold(config, plan.pool, one, tokens)
     return plan._replace(
         running=tuple([grown if other.id == one.id else other for other in plan.running]),

@@ -26,7 +26,8 @@ def schedule(config: LlmServingSimConfig, state: State) -> Decision:
 
 
 def advance_running(config: LlmServingSimConfig, plan: Plan) -> Plan:
-    """Running requests go on in their order, at the cost of those admitted last."""
+    """Running requests go on in their order, at the cost of those admitted last, so that the first
+    always does (ALL-R06, ALL-R10). Each retry has one victim less (ALL-R02)."""
     place = 0
     while place < len(plan.running) and plan.budget > 0:
         one = plan.running[place]
@@ -46,7 +47,7 @@ def advance_running(config: LlmServingSimConfig, plan: Plan) -> Plan:
 
 
 def admit_waiting(config: LlmServingSimConfig, plan: Plan) -> Plan:
-    """Waiting requests join in their order; the first that cannot ends it (LSS-R31)."""
+    """Waiting requests join in their order; the first that cannot ends it (LSS-R31, ALL-R05)."""
     while plan.waiting and plan.budget > 0 and config.has_slot(len(plan.running)):
         one = plan.waiting[0]
         hit = kv_cache.prefix_hit(config, plan.pool, one)

@@ -42,7 +42,8 @@ class LlmServingSimModel(ReferenceModel[State]):
         }
 
     def refusal(self, request: Request) -> str | None:
-        """Why `request` can never run, or None. Source: target protocol, "Refusals at add"."""
+        """Why `request` can never run, or None (ALL-R12). Source: target protocol, "Refusals at
+        add"."""
         config = self.config
         longest = request.prompt_len + request.max_tokens - 1
         sentence = f"prompt + max_tokens - 1 = {longest} tokens"
@@ -70,7 +71,8 @@ class LlmServingSimModel(ReferenceModel[State]):
     def step(
         self, state: State, abort_inside: tuple[str, ...] = ()
     ) -> tuple[State, dict[str, Any]]:
-        """One decision and its completion: the next state and the step observation."""
+        """One decision and its completion: the next state and the step observation, which lockstep
+        compares with the code's (ALL-R07)."""
         return scheduler.step(self.revision, self.config, state, abort_inside)
 
 

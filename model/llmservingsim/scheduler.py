@@ -78,7 +78,7 @@ def kind_of(revision: Revision, decision: Decision) -> str:
 def observe(
     config: LlmServingSimConfig, state: State, decision: Decision, promises: bool
 ) -> dict[str, Any]:
-    """What is seen of the state after a step, and of the decision."""
+    """What is seen of the state after a step, and of the decision (ALL-R13)."""
     scheduled = () if decision.batch is None else decision.batch.scheduled
     holders = [one for one in (*state.running, *state.waiting) if one.computed or one.blocks]
     seen: dict[str, Any] = {

@@ -19,8 +19,8 @@ def schedule(config: NanoConfig, state: State) -> Plan:
 
 def prefill(config: NanoConfig, state: State) -> Plan:
     """Waiting sequences are admitted in their order (NAN-R07), each with its whole prompt
-    (NAN-R12); the first that fails a gate stops the loop. `max_num_seqs` bounds requests that run
-    (NAN-R40)."""
+    (NAN-R12); the first that fails a gate stops the loop, so that no other goes before it
+    (ALL-R05). `max_num_seqs` bounds requests that run (NAN-R40)."""
     plan = Plan(state.running, state.waiting, state.pool, {}, True)
     budget = config.max_num_batched_tokens
     while plan.waiting and len(plan.running) < config.max_num_seqs:
@@ -39,8 +39,8 @@ def prefill(config: NanoConfig, state: State) -> Plan:
 
 
 def admitted(plan: Plan, one: Sequence, pool: Pool, tokens: int) -> Plan:
-    """The plan in which the head of the queue runs, behind all others (NAN-R15), and computes
-    `tokens`."""
+    """The plan in which the head of the queue runs, behind all others (NAN-R15), waits no more
+    (ALL-R03), and computes `tokens`."""
     return plan._replace(
         running=(*plan.running, one),
         waiting=plan.waiting[1:],
@@ -51,7 +51,8 @@ def admitted(plan: Plan, one: Sequence, pool: Pool, tokens: int) -> Plan:
 
 def decode(config: NanoConfig, state: State) -> Plan:
     """Running sequences get a token each (NAN-R04, NAN-R14), from the front; where no block is left
-    for one, the last of the queue is preempted, itself if it is the last (NAN-R19)."""
+    for one, the last of the queue is preempted, itself if it is the last (NAN-R19). The first
+    always goes on (ALL-R06, ALL-R10), and each turn takes one sequence off the queue (ALL-R02)."""
     ready: tuple[Sequence, ...] = ()
     plan = Plan(state.running, state.waiting, state.pool, {}, False)
     while plan.running and len(ready) < config.max_num_seqs:

@@ -52,7 +52,8 @@ class NanoModel(ReferenceModel[State]):
     state: ClassVar = State
 
     def refusal(self, request: Request) -> str | None:
-        """Why `request` can never run, or None. Source: target protocol, "Refusals at add"."""
+        """Why `request` can never run, or None (ALL-R12). Source: target protocol, "Refusals at
+        add"."""
         config = self.config
         longest = request.prompt_len + request.max_tokens - 1
         needed = blocks_for(longest, config.block_size)
@@ -78,7 +79,8 @@ class NanoModel(ReferenceModel[State]):
     def step(
         self, state: State, abort_inside: tuple[str, ...] = ()
     ) -> tuple[State, dict[str, Any]]:
-        """One decision and its completion: the next state and the step observation."""
+        """One decision and its completion: the next state and the step observation, which lockstep
+        compares with a release's (ALL-R07)."""
         schedule = REVISIONS[self.revision].schedule
         return scheduler.step(self.config, state, schedule, abort_inside)
 

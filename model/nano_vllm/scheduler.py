@@ -57,7 +57,8 @@ def step(
 def postprocess(
     config: NanoConfig, state: State, plan: Plan
 ) -> tuple[State, dict[str, int], dict[str, str]]:
-    """Count and publish what was computed; append a token where all is; let the finished leave."""
+    """Count and publish what was computed; append a token where all is; let the finished leave,
+    with their last token (ALL-R04)."""
     emitted: dict[str, int] = {}
     finished = dict.fromkeys(state.aborted, "aborted")
     there = {one.id: one for one in state.running + state.waiting}
@@ -106,7 +107,7 @@ def observe(
     finished: dict[str, str],
     slots: dict[str, list[int]],
 ) -> dict[str, Any]:
-    """The step observation, with every field that this model has."""
+    """The step observation, with every field that this model has (ALL-R13)."""
     holders = [one for one in (*state.running, *state.waiting) if one.blocks]
     kind = "prefill" if plan.is_prefill else "decode"
     return {

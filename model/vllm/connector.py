@@ -110,7 +110,7 @@ def deferred(waiting: tuple[Sequence, ...], one: Sequence) -> tuple[Sequence, ..
 
 def promised_blocks(config: VllmConfig, holders: Iterable[Sequence]) -> int:
     """Blocks that requests which hold some still need for all their known tokens, and the lookahead
-    behind them."""
+    behind them: else parked requests could wait for each other for ever (ALL-R10)."""
     needs = (
         allocator.missing_blocks(one, kv_cache.slots(config, one.num_tokens), config.block_size)
         for one in holders

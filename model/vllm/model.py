@@ -46,7 +46,8 @@ class VllmModel(ReferenceModel[State]):
         }
 
     def refusal(self, request: Request) -> str | None:
-        """Why `request` can never run, or None. Source: target protocol, "Refusals at add"."""
+        """Why `request` can never run, or None (V1-R17, ALL-R12). Source: target protocol,
+        "Refusals at add"."""
         config = self.config
         longest = request.prompt_len + request.max_tokens
         if longest > config.max_model_len:
@@ -98,7 +99,8 @@ class VllmModel(ReferenceModel[State]):
     def step(
         self, state: State, abort_inside: tuple[str, ...] = ()
     ) -> tuple[State, dict[str, Any]]:
-        """One decision and its completion: the next state and the step observation."""
+        """One decision and its completion: the next state and the step observation, which lockstep
+        compares with a release's (ALL-R07)."""
         return scheduler.step(self.config, state, abort_inside)
 
 

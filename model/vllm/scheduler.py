@@ -56,8 +56,9 @@ def schedule(config: VllmConfig, state: State, pick: Victim = by_policy) -> Plan
 
 
 def advance_running(config: VllmConfig, plan: Plan, pick: Victim = by_policy) -> Plan:
-    """Running requests go on in their order (V1-P01, V1CP-R03), at the cost of those admitted last;
-    a request is preempted only where blocks are missing (V1-R05).
+    """Running requests go on in their order (V1-P01, V1CP-R03), at the cost of those admitted last,
+    so that the first always does (ALL-R06); a request is preempted only where blocks are missing
+    (V1-R05). Each retry has one victim less, so that there is an end to it (ALL-R02).
 
     The cheat-sheet: A) RUNNING: n = clamp(num_tokens - num_computed, budget, threshold);
     allocate_slots; None -> preempt running.pop(); retry; commit; budget -= n.
@@ -91,8 +92,8 @@ def advance_running(config: VllmConfig, plan: Plan, pick: Victim = by_policy) ->
 
 def admit_waiting(config: VllmConfig, plan: Plan) -> Plan:
     """Waiting requests join in their order while slots are left (V1-I3), those that hold blocks
-    first (V1-R22); the first that cannot ends it (V1-R07, V1-R09), also where it must not be cut
-    (V1CP-R07).
+    first (V1-R22); the first that cannot ends it (V1-R07, V1-R09), so that no other goes before it
+    (ALL-R05), also where it must not be cut (V1CP-R07).
 
     The cheat-sheet: B) WAITING: while budget>0 and len(running)<max_num_seqs and not preempted:
     get_computed_blocks (prefix cache) -> num_computed; clamp; allocate; None -> break; admit.
@@ -178,8 +179,8 @@ def _put(running: tuple[Sequence, ...], place: int, one: Sequence) -> tuple[Sequ
 
 def preempt(config: VllmConfig, plan: Plan, victim: Sequence) -> Plan:
     """The plan without the victim, which gives back its blocks and its share of the budget, is
-    counted (V1CP-R29), waits (V1-I1), and starts from nothing when it is admitted again (V1-I5,
-    V1CP-R16)."""
+    counted (V1CP-R29), waits (V1-I1, ALL-R03), and starts from nothing when it is admitted again
+    (V1-I5, V1CP-R16)."""
     lost = victim.rewound()._replace(drafted=0, promised=0, hoped=0, aside=False, needs=())
     left = dict(plan.scheduled)
     returned = left.pop(victim.id, 0)
@@ -298,7 +299,7 @@ def complete(
     config: VllmConfig, state: State, flight: Flight
 ) -> tuple[State, dict[str, int], dict[str, str]]:
     """Emit a token for each request that had caught up (V1-I4), and the drafts before it that are
-    right; let the finished leave."""
+    right; let the finished leave, with their last token (ALL-R04)."""
     emitted: dict[str, int] = {}
     finished = dict.fromkeys(state.aborted, "aborted")
     state = state._replace(aborted=())
