@@ -33,7 +33,7 @@ def _system(
         generators=f"{properties}.search.{name}",
         setup=f"schedproof.gate.targets.setup:{name.upper()}",
         space=f"schedproof.solver.{name}.space:SPACE" if explored else None,
-        decided=f"schedproof.solver.{name}.other_rules:DECIDED" if proven else None,
+        proofs=f"schedproof.solver.{name}.proofs_by_rule:PROOFS" if proven else None,
         neutral=f"{properties}.checking.terms:{name.upper()}",
         mutants=f"{properties}.mutants.{name}:MUTANTS",
         out_of_scope=f"{properties}.mutants.{name}:OUT_OF_SCOPE" if schedulers else None,

@@ -36,8 +36,9 @@ class System:
         predicates: by rule id, `properties.predicates.predicate.Predicate`.
         generators: `properties.search.generators.Generators`.
         setup: `gate.targets.setup.Setup`, what the gate asks of its targets.
-        space: `solver.systems.Space`, its small scopes; None where it cannot be explored.
-        decided: by rule id, `solver.decided.Decided`; None where nothing is proven.
+        space: `solver.systems.SystemSpace`, its small scopes; None where it cannot be explored.
+        proofs: by rule id, `solver.smt.proof_result.RuleProof`; None where nothing is proven.
+        contracts: by name, `solver.contract.Contract`, for `check contracts`; None for none.
         neutral: by configuration key, the value that makes the key mean nothing, for comparisons
             with systems that lack it; None for none.
         mutants: `properties.mutants.mutant.Mutant`s; None for none.
@@ -57,7 +58,8 @@ class System:
     generators: object
     setup: object
     space: object = None
-    decided: object = None
+    proofs: object = None
+    contracts: object = None
     neutral: object = None
     mutants: object = None
     out_of_scope: object = None

@@ -7,8 +7,8 @@ import typer
 
 from ...model.errors import InputError
 from ...model.systems import check_system, resolve_revision
-from ...solver.explore import ORDERS
-from ...solver.explored import ExploreOptions
+from ...solver.exploration.exploration import ExploreOptions
+from ...solver.exploration.search import ORDERS
 from ...solver.systems import explored_systems, space_of
 from ...spec.catalogue import load
 from ..console import output

@@ -1,9 +1,9 @@
 """Explorations put by: what was interrupted goes on from there.
 
-A file holds one `Run`, behind a digest: what is damaged is not read. It is read with nothing but
-this package's own classes allowed, and only by the version that wrote it: half an exploration of
-another model means nothing. A digest is no signature: the file of another user is not to be taken
-(`docs/security.md`).
+A file holds one `Exploration`, behind a digest: what is damaged is not read. It is read with
+nothing but this package's own classes allowed, and only by the version that wrote it: half an
+exploration of another model means nothing. A digest is no signature: the file of another user is
+not to be taken (`docs/security.md`).
 """
 
 import hashlib
@@ -14,7 +14,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from ...solver.explored import ExploreOptions, Run
+from ...solver.exploration.exploration import Exploration, ExploreOptions
 from ...spec.catalogue import Rule
 from ..files.reading import check_regular
 from ..files.scenario_file import FileError
@@ -36,20 +36,20 @@ HARMLESS = {
 }
 
 
-def put_by(folder: Path, run: Run) -> None:
+def put_by(folder: Path, run: Exploration) -> None:
     """Write a run to its file in `folder`.
 
     Raises:
         FileError: the file cannot be written.
     """
-    path = _path(folder, run.asked, run.rules)
+    path = _path(folder, run.options, run.rules)
     with told(path):
         folder.mkdir(parents=True, exist_ok=True)
     data = pickle.dumps(run)
     write(path, MAGIC + version_of_code() + _digest(data) + data)
 
 
-def load(folder: Path, asked: ExploreOptions, rules: Sequence[Rule]) -> Run | None:
+def load(folder: Path, asked: ExploreOptions, rules: Sequence[Rule]) -> Exploration | None:
     """The run that was put by for this question, None if there is none.
 
     Raises:
@@ -78,7 +78,7 @@ def load(folder: Path, asked: ExploreOptions, rules: Sequence[Rule]) -> Run | No
         run = _Reader(io.BytesIO(kept)).load()
     except Exception as error:
         raise FileError(f"{path}: damaged ({error}); valid: the file deleted") from None
-    if not isinstance(run, Run) or (run.asked, run.rules) != (asked, ids):
+    if not isinstance(run, Exploration) or (run.options, run.rules) != (asked, ids):
         raise FileError(f"{path}: explores something else; valid: another folder")
     return run
 

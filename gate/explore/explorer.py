@@ -19,7 +19,12 @@ from ...model.scenario import Scenario
 from ...model.target import ModelTarget
 from ...properties.checking.replay import Outcome
 from ...properties.checking.replay import replay as run_replay
-from ...solver.explored import Counterexample, Explored, ExploreOptions, Run
+from ...solver.exploration.exploration import (
+    Counterexample,
+    Exploration,
+    ExplorationResult,
+    ExploreOptions,
+)
 from ...solver.systems import space_of
 from ...spec.catalogue import Rule, select
 from ..files.scenario_file import FileError
@@ -54,7 +59,7 @@ class Progress:
 class Ended:
     """How a part ended. `why` is empty where every behaviour was explored."""
 
-    explored: Explored
+    explored: ExplorationResult
     why: str
     seconds: float
     memory_mb: int
@@ -144,9 +149,9 @@ def _work(
         run = load(budget.checkpoint, asked, rules) if budget.checkpoint else None
         if run is None:
             choose = Random(budget.seed).randrange if asked.order == "random" else None
-            run = Run(asked, rules, choose)
+            run = Exploration(asked, rules, choose)
         why = ""
-        for state in run.exploration.run():
+        for state in run.search.run():
             now = time.time()
             if stop.is_set():
                 why = "interrupted"
@@ -159,7 +164,7 @@ def _work(
             if now - reported > REPORT_EVERY:
                 reported = now
                 pipe.send(Progress(asked, state.states, state.transitions, state.open))
-        explored = run.explored()
+        explored = run.result()
         if not why and not explored.complete:
             why = "sampled" if asked.order == "random" else "paths were cut"
         if budget.checkpoint and asked.order != "random":

@@ -8,7 +8,7 @@ from typing import Any
 from rich.console import Console
 from rich.markup import escape
 
-from ...solver.explored import Counterexample, Explored, ExploreOptions
+from ...solver.exploration.exploration import Counterexample, ExplorationResult, ExploreOptions
 from ...solver.systems import space_of
 from ...spec.catalogue import Rule
 from ..console import output
@@ -62,13 +62,13 @@ class Reporter:
     def __call__(self, event: Event) -> None:
         """Take up one event."""
         if isinstance(event, Progress):
-            self._progress[event.asked] = event
+            self._progress[event.options] = event
             self._show_progress()
         elif isinstance(event, Failed):
             self.close()
-            self._parts.remove(event.asked)
-            self._leave_out(event.why, event.asked)
-            self._console.print(f"{_name(event.asked)}: {event.why}", markup=False)
+            self._parts.remove(event.options)
+            self._leave_out(event.why, event.options)
+            self._console.print(f"{_name(event.options)}: {event.why}", markup=False)
         else:
             self.close()
             self._end(event)
@@ -93,8 +93,8 @@ class Reporter:
             )
         words = [word for word, _ in verdicts.values()]
         counts = ", ".join(f"{words.count(word)} {word}" for word in MARKS if word in words)
-        states = sum(sum(one.explored.states_by_limit.values()) for one in self._ended)
-        moves = sum(one.explored.transitions for one in self._ended)
+        states = sum(sum(one.result.states_by_limit.values()) for one in self._ended)
+        moves = sum(one.result.transitions for one in self._ended)
         seconds = sum(one.seconds for one in self._ended)
         self._console.print(
             f"{counts}; {states:,} states, {moves:,} transitions, {seconds:.0f} s of one core",
@@ -129,16 +129,16 @@ class Reporter:
         self._status.start()
 
     def _end(self, ended: Ended) -> None:
-        explored = ended.explored
-        self._parts.remove(explored.asked)
-        self._progress.pop(explored.asked, None)
+        explored = ended.result
+        self._parts.remove(explored.options)
+        self._progress.pop(explored.options, None)
         self._ended.append(ended)
         how = f"everything, depth {explored.depth}"
         if not explored.complete:
             how = f"{ended.why}, {explored.open:,} states left open, depth {explored.depth}"
-            self._leave_out(ended.why, explored.asked)
+            self._leave_out(ended.why, explored.options)
         self._console.print(
-            f"{_name(explored.asked)}: {explored.asked.scope.says}; {_count(explored)}; {how}; "
+            f"{_name(explored.options)}: {explored.options.scope.says}; {_count(explored)}; {how}; "
             f"{ended.seconds:.1f} s, {ended.memory_mb} MB",
             markup=False,
         )
@@ -147,9 +147,11 @@ class Reporter:
         self._checked |= {*explored.checked}
         for rule, limits in explored.exercised.items():
             if rule in self._so_far:
-                self._so_far[rule].exercised.setdefault(_name(explored.asked), set()).update(limits)
-        for one in explored.found:
-            self._found(one, explored.asked)
+                self._so_far[rule].exercised.setdefault(_name(explored.options), set()).update(
+                    limits
+                )
+        for one in explored.counterexamples:
+            self._found(one, explored.options)
 
     def _found(self, one: Counterexample, asked: ExploreOptions) -> None:
         """Nothing counts that does not break the rule on the model, step by step."""
@@ -199,8 +201,8 @@ class Reporter:
 
 
 def _plain(ended: Ended) -> dict[str, Any]:
-    explored = ended.explored
-    asked = asdict(explored.asked)
+    explored = ended.result
+    asked = asdict(explored.options)
     asked["scope"].pop("menu")
     return {
         **asked,
@@ -216,7 +218,7 @@ def _plain(ended: Ended) -> dict[str, Any]:
     }
 
 
-def _count(explored: Explored) -> str:
+def _count(explored: ExplorationResult) -> str:
     states = sum(explored.states_by_limit.values())
     different = f" ({explored.states:,} different)" if states != explored.states else ""
     return f"{states:,} states{different}, {explored.transitions:,} transitions"

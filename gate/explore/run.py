@@ -5,7 +5,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from ...solver.explored import ExploreOptions
+from ...solver.exploration.exploration import ExploreOptions
 from ...spec.catalogue import Rule
 from .explorer import Budget, explore, parts_of
 from .report import Reporter

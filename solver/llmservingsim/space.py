@@ -11,12 +11,12 @@ from ...model.llmservingsim.model import make_model
 from ...model.llmservingsim.state import Sequence as Member
 from ...model.llmservingsim.state import State
 from ...model.systems import full_config
-from ..book import Book
-from ..models import Stepped
-from ..names import mentioned
-from ..scope import MenuItem, Ranked, menu_of
-from ..systems import Space
-from ..undecided import Candidates, Looked, Menu, changed, left
+from ..exploration.branching_history import BranchingHistory
+from ..exploration.canonical_names import mentioned
+from ..exploration.models import Stepped
+from ..exploration.scope import MenuItem, Ranked, menu_of
+from ..exploration.undecided import Candidates, ChoiceNeeded, RequestMenu, changed, left
+from ..systems import SystemSpace
 from ..vllm.key import Key
 from .scopes import CHECKUP, SCOPES
 from .undecided import OpenSequence, decided, opened
@@ -48,7 +48,7 @@ class LlmServingSimModels:
         self._config = self.models[0].config
         self._key = Key(self._config.enable_prefix_caching, newest=True)
 
-    def menu(self, items: Sequence[MenuItem | Ranked]) -> Menu:
+    def menu(self, items: Sequence[MenuItem | Ranked]) -> RequestMenu:
         """The menu of requests, each a prompt in segments, and its max_tokens."""
         menu = menu_of(items, self.models)
         self._key = Key(self._config.enable_prefix_caching, mentioned(menu), newest=True)
@@ -86,7 +86,7 @@ class LlmServingSimModels:
         """One step in the pool of this number."""
         try:
             after, seen = self.models[member].step(state, inside)
-        except Looked:
+        except ChoiceNeeded:
             raise
         except Exception as error:  # in a model with a fault planted
             return Stepped(None, {}, False, f"{type(error).__name__}: {error}")
@@ -108,9 +108,9 @@ class LlmServingSimModels:
             for one in state.running
         )
 
-    def key(self, state: State, book: Book) -> Hashable:
-        """State and book without names."""
-        return self._key(state, book)
+    def key(self, state: State, history: BranchingHistory) -> Hashable:
+        """State and history without names."""
+        return self._key(state, history)
 
 
 def _models(
@@ -120,4 +120,4 @@ def _models(
     return LlmServingSimModels(revision, config, pools)
 
 
-SPACE = Space(SCOPES, CHECKUP, "num_blocks", "pool", _models)
+SPACE = SystemSpace(SCOPES, CHECKUP, "num_blocks", "pool", _models)

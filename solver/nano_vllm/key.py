@@ -9,24 +9,24 @@ from typing import Any
 
 from ...model.nano_vllm.state import Sequence, State
 from ...model.pool import free_blocks
-from ..book import Book
-from ..names import Names
-from ..undecided import left
+from ..exploration.branching_history import BranchingHistory
+from ..exploration.canonical_names import CanonicalNames
+from ..exploration.undecided import left
 from .undecided import OpenSequence
 
 
-def key(state: State, book: Book, mentioned: frozenset[str]) -> Hashable:
+def key(state: State, history: BranchingHistory, mentioned: frozenset[str]) -> Hashable:
     """Equal for states that differ in names only; requests that are `mentioned` in prompts of the
     menu keep theirs."""
     queues = (state.waiting, state.running)
-    places = {name: place for place, name in enumerate(book.live)}
+    places = {name: place for place, name in enumerate(history.live)}
     # A request that has arrived since the last step: rules about newcomers go by it.
-    queued = (book.last.waiting or ()) if book.last is not None else ()
+    queued = (history.last.waiting or ()) if history.last is not None else ()
     newcomers = tuple(one.id not in queued for one in state.waiting)
-    names = Names(mentioned, queues, book)
-    computed = names.computed(book, newest=True)
+    names = CanonicalNames(mentioned, queues, history)
+    computed = names.computed(history, newest=True)
     return (
-        tuple(tuple(_member(one, names, book, places) for one in queue) for queue in queues),
+        tuple(tuple(_member(one, names, history, places) for one in queue) for queue in queues),
         free_blocks(state.pool),
         names.pool(state.pool),
         computed,
@@ -35,9 +35,11 @@ def key(state: State, book: Book, mentioned: frozenset[str]) -> Hashable:
     )
 
 
-def _member(one: Sequence, names: Names, book: Book, places: dict[str, int]) -> tuple[Any, ...]:
+def _member(
+    one: Sequence, names: CanonicalNames, history: BranchingHistory, places: dict[str, int]
+) -> tuple[Any, ...]:
     """What the scheduler goes by, and what the client knows that is no part of it."""
-    account = book.live.get(one.id)
+    account = history.live.get(one.id)
     content: Hashable = None
     if isinstance(one, OpenSequence):
         content = one.candidates.bits

@@ -8,12 +8,12 @@ from ...model.nano_vllm.model import make_model
 from ...model.nano_vllm.state import Sequence as Member
 from ...model.nano_vllm.state import State
 from ...model.systems import full_config
-from ..book import Book
-from ..models import Stepped
-from ..names import mentioned
-from ..scope import MenuItem, Ranked, menu_of
-from ..systems import Space
-from ..undecided import Candidates, Looked, Menu, changed, left
+from ..exploration.branching_history import BranchingHistory
+from ..exploration.canonical_names import mentioned
+from ..exploration.models import Stepped
+from ..exploration.scope import MenuItem, Ranked, menu_of
+from ..exploration.undecided import Candidates, ChoiceNeeded, RequestMenu, changed, left
+from ..systems import SystemSpace
 from .key import key
 from .scopes import CHECKUP, SCOPES
 from .undecided import OpenSequence, decided, opened
@@ -44,7 +44,7 @@ class NanoModels:
         self._seats: int = self.configs[0]["max_num_seqs"]
         self._mentioned: frozenset[str] = frozenset()
 
-    def menu(self, items: Sequence[MenuItem | Ranked]) -> Menu:
+    def menu(self, items: Sequence[MenuItem | Ranked]) -> RequestMenu:
         """The menu of requests, each a prompt in segments and its max_tokens."""
         menu = menu_of(items, self.models)
         self._mentioned = mentioned(menu)
@@ -84,7 +84,7 @@ class NanoModels:
         """One step in the pool of this number."""
         try:
             after, seen = self.models[member].step(state, inside)
-        except Looked:
+        except ChoiceNeeded:
             raise
         except Exception as error:  # in a model with a fault planted
             return Stepped(None, {}, False, f"{type(error).__name__}: {error}")
@@ -100,9 +100,9 @@ class NanoModels:
             for one in state.running
         )
 
-    def key(self, state: State, book: Book) -> Hashable:
-        """State and book without names."""
-        return key(state, book, self._mentioned)
+    def key(self, state: State, history: BranchingHistory) -> Hashable:
+        """State and history without names."""
+        return key(state, history, self._mentioned)
 
 
 def _models(
@@ -112,4 +112,4 @@ def _models(
     return NanoModels(revision, config, pools)
 
 
-SPACE = Space(SCOPES, CHECKUP, "num_blocks", "pool", _models)
+SPACE = SystemSpace(SCOPES, CHECKUP, "num_blocks", "pool", _models)

@@ -1,7 +1,7 @@
 """Undecided sequences in nano-vLLM's queues."""
 
 from ...model.nano_vllm.state import Sequence
-from ..undecided import Candidates, OpenFields, fully_decided, settled
+from ..exploration.undecided import Candidates, OpenFields, fully_decided, settled
 
 
 class OpenSequence(OpenFields, Sequence, frozen=True):

@@ -1,6 +1,6 @@
 """Lemmas about the code of an admission: `model.spyre.admission.fits_volume` and what it calls.
 
-Nothing of it is written a second time: the code runs on symbols (`solver.execution`), with a
+Nothing of it is written a second time: the code runs on symbols (`solver.smt.execution`), with a
 formula or a check in its place of which no more is known than the lemmas say.
 """
 
@@ -14,9 +14,9 @@ from ...model.spyre import admission, volumetric
 from ...model.spyre.config import SpyreConfig
 from ...model.spyre.revision import Revision
 from ...model.spyre.state import Sequence as Request
-from ..execution import Path, Run, Truth, bare, paths
-from ..numbers import Numbers
-from ..obligation import Obligation
+from ..smt.execution import Path, Run, Truth, bare, paths
+from ..smt.numbers import Numbers
+from ..smt.obligation import Obligation
 from .formulas import Lengths
 from .symbols import blocks, length, own_tkv
 

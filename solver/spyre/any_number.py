@@ -1,7 +1,7 @@
 """Lemmas that carry the argument of an admission to any number of requests and of admissions.
 
 None of them names a number: a request stands for all that are like it, and how many there are of
-these is itself a symbol. `walk`, `door` and `later` run the model's own code (`solver.execution`).
+these is itself a symbol. `walk`, `door` and `later` run the model's own code (`smt.execution`).
 """
 
 from functools import partial
@@ -13,9 +13,9 @@ from ...model.spyre import volumetric
 from ...model.spyre.config import SpyreConfig
 from ...model.spyre.model import SpyreModel
 from ...model.spyre.revision import SOUND
-from ..execution import Run, bare, paths
-from ..numbers import Numbers, negated
-from ..obligation import Obligation
+from ..smt.execution import Run, bare, paths
+from ..smt.numbers import Numbers, negated
+from ..smt.obligation import Obligation
 from .admission_code import holds_on, request
 from .symbols import length
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 import z3
 
 from ...model.scenario import Scenario
-from ..obligation import decide
+from ..smt.obligation import decide
 from .volumetric import Setting, solution, to_scenario, violation
 
 MAX_REQUESTS = 4

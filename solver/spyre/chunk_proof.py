@@ -36,8 +36,8 @@ from typing import Any, NamedTuple
 
 import z3
 
-from ..numbers import Numbers, negated, ordered
-from ..obligation import Obligation
+from ..smt.numbers import Numbers, negated, ordered
+from ..smt.obligation import Obligation
 from .chunks import Plan, plan, progress, usable_blocks
 
 

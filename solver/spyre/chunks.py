@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import z3
 
-from ..numbers import Numbers
+from ..smt.numbers import Numbers
 
 
 class Plan(NamedTuple):

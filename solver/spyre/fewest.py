@@ -4,8 +4,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from ..numbers import Kind
-from ..obligation import Answer, decide
+from ..smt.numbers import Kind
+from ..smt.obligation import Answer, decide
 from .volumetric import (
     Arrival,
     Problem,

@@ -13,7 +13,7 @@ import z3
 
 from ...model.spyre import tkv as model_tkv
 from ...model.spyre import volumetric as model
-from ..numbers import Numbers
+from ..smt.numbers import Numbers
 
 
 class Lengths(NamedTuple):

@@ -6,9 +6,9 @@ from typing import Any
 from ...model.pool import free_blocks
 from ...model.spyre.revision import Revision
 from ...model.spyre.state import Sequence, State
-from ..book import Book
-from ..names import Names
-from ..undecided import left
+from ..exploration.branching_history import BranchingHistory
+from ..exploration.canonical_names import CanonicalNames
+from ..exploration.undecided import left
 from .undecided import OpenSequence
 
 
@@ -31,54 +31,54 @@ class Key:
         self._caches = caches
         self._mentioned = mentioned
 
-    def __call__(self, state: State, book: Book) -> Hashable:
+    def __call__(self, state: State, history: BranchingHistory) -> Hashable:
         """The key; equal for states that differ in names only."""
         tkv = (state.tkv, state.runner_tkv) if self._stale else ()
         queues = self._with_contents if self._caches else self._by_length
-        return state.last_step_was_prefill, tkv, state.lost_blocks, queues(state, book)
+        return state.last_step_was_prefill, tkv, state.lost_blocks, queues(state, history)
 
-    def _by_length(self, state: State, book: Book) -> Hashable:
-        decoding = [self._decoding(one, book) for one in state.running if one.prefilled]
+    def _by_length(self, state: State, history: BranchingHistory) -> Hashable:
+        decoding = [self._decoding(one, history) for one in state.running if one.prefilled]
         if self._pauses:
             decoding.sort(key=lambda member: member[0])  # stable: ties keep their places
         else:
             decoding.sort()
         return (
-            tuple(_unstarted(one, book) for one in state.waiting),
-            tuple(_unstarted(one, book) for one in state.running if not one.prefilled),
+            tuple(_unstarted(one, history) for one in state.waiting),
+            tuple(_unstarted(one, history) for one in state.running if not one.prefilled),
             tuple(decoding),
-            tuple(self._decoding(one, book) for one in state.paused),
+            tuple(self._decoding(one, history) for one in state.paused),
             free_blocks(state.pool),
         )
 
-    def _decoding(self, one: Sequence, book: Book) -> tuple[Any, ...]:
+    def _decoding(self, one: Sequence, history: BranchingHistory) -> tuple[Any, ...]:
         return (
             one.generated if self._pauses else 0,
             one.computed,
             left(one),
             one.paused_steps,
             len(one.blocks),
-            *_as_the_client_sees_it(one, book),
+            *_as_the_client_sees_it(one, history),
         )
 
-    def _with_contents(self, state: State, book: Book) -> Hashable:
+    def _with_contents(self, state: State, history: BranchingHistory) -> Hashable:
         """With a cache it matters what blocks hold, and in which order the free ones go."""
         members, pool = (state.waiting, state.running, state.paused), state.pool
-        names = Names(self._mentioned, members, book)
+        names = CanonicalNames(self._mentioned, members, history)
         queues = tuple(
-            tuple((*_content(one, names), *_unstarted(one, book)) for one in queue)
+            tuple((*_content(one, names), *_unstarted(one, history)) for one in queue)
             for queue in members
         )
         fresh = len(pool.head) + (0 if pool.size is None else pool.size + 1 - pool.fresh)
         gone = frozenset(
             (names.content(one.content), one.computed, one.emitted, names.request(one.id))
-            for one in book.requests.values()
+            for one in history.requests.values()
             if one.ended and one.computed
         )
         return queues, fresh, names.pool(pool), gone
 
 
-def _unstarted(one: Sequence, book: Book) -> tuple[Any, ...]:
+def _unstarted(one: Sequence, history: BranchingHistory) -> tuple[Any, ...]:
     if isinstance(one, OpenSequence):
         shape: tuple[int, ...] = (one.candidates.bits,)
     else:
@@ -91,18 +91,18 @@ def _unstarted(one: Sequence, book: Book) -> tuple[Any, ...]:
         one.paused_steps,
         one.published,
         len(one.blocks),
-        *_as_the_client_sees_it(one, book),
+        *_as_the_client_sees_it(one, history),
     )
 
 
-def _content(one: Sequence, names: Names) -> tuple[Any, ...]:
+def _content(one: Sequence, names: CanonicalNames) -> tuple[Any, ...]:
     content = () if isinstance(one, OpenSequence) else names.content(one.content)
     return names.request(one.id), content, tuple(names.block(block) for block in one.blocks)
 
 
-def _as_the_client_sees_it(one: Sequence, book: Book) -> tuple[int, ...]:
+def _as_the_client_sees_it(one: Sequence, history: BranchingHistory) -> tuple[int, ...]:
     """Where the client's account differs from the scheduler's own, and what only it knows."""
-    account = book.live.get(one.id)
+    account = history.live.get(one.id)
     if account is None:
         return ()
     return (

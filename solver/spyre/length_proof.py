@@ -34,8 +34,8 @@ from typing import Any
 import z3
 
 from ...model.spyre import volumetric
-from ..numbers import Numbers, negated, ordered
-from ..obligation import Obligation
+from ..smt.numbers import Numbers, negated, ordered
+from ..smt.obligation import Obligation
 from .formulas import Joining, Lengths, Member, base_of, round_up, width, within_length
 from .peak import accepted_by
 from .symbols import lengths_of, make_numbers

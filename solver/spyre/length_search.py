@@ -11,7 +11,7 @@ import z3
 
 from ...model.scenario import Request, Scenario
 from ...model.spyre.padding import chunk_count
-from ..numbers import Numbers, read
+from ..smt.numbers import Numbers, read
 from .formulas import Joining, Lengths, round_up
 from .length_proof import passes
 

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from ...model.spyre.peak import CHECKS
 from ...model.spyre.revision import REVISIONS
-from ..obligation import Obligation
+from ..smt.obligation import Obligation
 from . import pausing_code, peak_proof, remembered_proof, volumetric_proof
 from .symbols import lengths_of
 from .volumetric import Setting

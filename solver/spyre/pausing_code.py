@@ -24,9 +24,9 @@ from ...model.spyre import pausing, tkv
 from ...model.spyre.config import SpyreConfig
 from ...model.spyre.state import Sequence as Request
 from ...model.spyre.state import State
-from ..execution import Run, Truth, bare, paths
-from ..numbers import Numbers
-from ..obligation import Obligation
+from ..smt.execution import Run, Truth, bare, paths
+from ..smt.numbers import Numbers
+from ..smt.obligation import Obligation
 from .admission_code import BLOCK, holds_on, request
 from .formulas import Lengths
 from .symbols import blocks, length, own_tkv

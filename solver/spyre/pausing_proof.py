@@ -30,8 +30,8 @@ import z3
 
 from ...model.scenario import Request, Scenario
 from ...model.spyre.padding import chunk_count
-from ..numbers import Numbers, negated
-from ..obligation import Obligation
+from ..smt.numbers import Numbers, negated
+from ..smt.obligation import Obligation
 
 
 class Scale(NamedTuple):

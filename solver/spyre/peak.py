@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import z3
 
-from ..numbers import Numbers
+from ..smt.numbers import Numbers
 from .formulas import Joining, Lengths, Member, accepts, fits, formula_named, width
 
 Check = Callable[[Numbers, Lengths, list[Member], Joining, int], list[Any]]

@@ -12,9 +12,9 @@ import z3
 
 from ...model.spyre import peak
 from ...model.spyre.volumetric import Decoding, Newcomer
-from ..execution import Path, Run, bare, paths
-from ..numbers import Numbers
-from ..obligation import Obligation
+from ..smt.execution import Path, Run, bare, paths
+from ..smt.numbers import Numbers
+from ..smt.obligation import Obligation
 from .admission_code import BLOCK, fits_volume, holds_on, request
 from .formulas import Lengths, round_up
 from .symbols import blocks, length

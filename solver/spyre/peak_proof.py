@@ -29,8 +29,8 @@ from typing import Any
 
 import z3
 
-from ..numbers import Numbers, negated
-from ..obligation import Obligation
+from ..smt.numbers import Numbers, negated
+from ..smt.obligation import Obligation
 from .admission_code import asks
 from .any_number import door, later, leaves
 from .formulas import Lengths, round_up

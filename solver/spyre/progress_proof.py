@@ -31,9 +31,9 @@ from ...model.spyre.config import SpyreConfig
 from ...model.spyre.forward import Forward
 from ...model.spyre.revision import SOUND, Revision
 from ...model.spyre.state import Sequence, State
-from ..execution import Run, Truth, bare, paths
-from ..numbers import Numbers, negated
-from ..obligation import Obligation
+from ..smt.execution import Run, Truth, bare, paths
+from ..smt.numbers import Numbers, negated
+from ..smt.obligation import Obligation
 from .admission_code import BLOCK, holds_on, request
 from .symbols import length
 

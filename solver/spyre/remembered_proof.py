@@ -24,7 +24,7 @@ So where a request is asked about:
 7. `joins`: with whatever prefix in the cache, a chunk ends the prompt exactly if it was asked about
    as the last one.
 
-Each of them runs the model's code on symbols (`solver.execution`); a member stands for all of them,
+Each of them runs the model's code on symbols (`smt.execution`); a member stands for all of them,
 and with it the longest.
 """
 
@@ -40,9 +40,9 @@ from ...model.spyre.config import SpyreConfig
 from ...model.spyre.revision import Revision
 from ...model.spyre.state import State
 from ...model.spyre.volumetric import Projection
-from ..execution import Run, Truth, bare, paths
-from ..numbers import Numbers
-from ..obligation import Obligation
+from ..smt.execution import Run, Truth, bare, paths
+from ..smt.numbers import Numbers
+from ..smt.obligation import Obligation
 from .admission_code import BLOCK, holds_on, request
 from .symbols import length
 

@@ -34,8 +34,8 @@ from typing import Any
 import z3
 
 from ...model.scenario import Request, Scenario
-from ..numbers import Numbers, negated
-from ..obligation import Obligation
+from ..smt.numbers import Numbers, negated
+from ..smt.obligation import Obligation
 from .formulas import Lengths
 from .symbols import blocks, lengths_of, make_numbers
 

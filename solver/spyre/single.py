@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import z3
 
 from ...model.spyre import volumetric as model
-from ..numbers import Kind, Numbers, read
+from ..smt.numbers import Kind, Numbers, read
 from .formulas import ORDERED, Joining, Member, accepts_in_order, formula_named
 from .volumetric import Meeting, Setting, accepted, batch_tkv, largest_harmless, make_numbers
 

@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 
 import z3
 
-from ..numbers import Numbers, read
-from ..obligation import decide
+from ..smt.numbers import Numbers, read
+from ..smt.obligation import decide
 from .formulas import Projected, formula_named
 from .volumetric import (
     Arrival,

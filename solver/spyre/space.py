@@ -11,12 +11,12 @@ from ...model.spyre.revision import admitting_by
 from ...model.spyre.state import Sequence as Member
 from ...model.spyre.state import State
 from ...model.systems import full_config
-from ..book import Book
-from ..models import Stepped
-from ..names import mentioned
-from ..scope import MenuItem, menu_of
-from ..systems import Space
-from ..undecided import Candidates, Looked, Menu, changed, left
+from ..exploration.branching_history import BranchingHistory
+from ..exploration.canonical_names import mentioned
+from ..exploration.models import Stepped
+from ..exploration.scope import MenuItem, menu_of
+from ..exploration.undecided import Candidates, ChoiceNeeded, RequestMenu, changed, left
+from ..systems import SystemSpace
 from .key import Key
 from .scopes import CHECKUP, SCOPES
 from .undecided import OpenSequence, decided, opened
@@ -55,7 +55,7 @@ class SpyreModels:
         self._caches: bool = self.configs[0]["prefix_caching"]
         self._key = Key(self.models[0].revision, self._caches)
 
-    def menu(self, items: Sequence[MenuItem]) -> Menu:
+    def menu(self, items: Sequence[MenuItem]) -> RequestMenu:
         """The menu of requests, each a prompt in segments and its max_tokens."""
         menu = menu_of(items, self.models)
         self._key = Key(self.models[0].revision, self._caches, mentioned(menu))
@@ -95,7 +95,7 @@ class SpyreModels:
         config.asked = False
         try:
             after, seen = model.step(state, inside)
-        except Looked:
+        except ChoiceNeeded:
             raise
         except Exception as error:  # in a model with a fault planted
             return Stepped(None, {}, True, f"{type(error).__name__}: {error}")
@@ -107,9 +107,9 @@ class SpyreModels:
             return False
         return all(one.computed % self._block and min(left(one)) > 1 for one in state.running)
 
-    def key(self, state: State, book: Book) -> Hashable:
-        """State and book without names."""
-        return self._key(state, book)
+    def key(self, state: State, history: BranchingHistory) -> Hashable:
+        """State and history without names."""
+        return self._key(state, history)
 
 
 class WatchedConfig:
@@ -142,4 +142,4 @@ def _explorable(model: SpyreModel, formula: str | None) -> SpyreModel:
     return replace(model, revision=revision, config=watched)
 
 
-SPACE = Space(SCOPES, CHECKUP, "max_batch_tkv", "limit", SpyreModels)
+SPACE = SystemSpace(SCOPES, CHECKUP, "max_batch_tkv", "limit", SpyreModels)

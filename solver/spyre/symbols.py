@@ -4,7 +4,7 @@ from typing import Any
 
 import z3
 
-from ..numbers import Numbers
+from ..smt.numbers import Numbers
 from .formulas import Lengths, width
 
 

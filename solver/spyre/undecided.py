@@ -1,7 +1,7 @@
 """Undecided requests in Spyre's queues."""
 
 from ...model.spyre.state import Sequence
-from ..undecided import Candidates, OpenFields, fully_decided, settled
+from ..exploration.undecided import Candidates, OpenFields, fully_decided, settled
 
 
 class OpenSequence(OpenFields, Sequence, frozen=True):

@@ -18,7 +18,7 @@ from ...model.scenario import Request, Scenario
 from ...model.spyre.padding import chunk_count
 from ...model.spyre.revision import REVISIONS
 from ...model.spyre.volumetric import FORMULAS, round_up
-from ..numbers import Kind, Numbers, read
+from ..smt.numbers import Kind, Numbers, read
 from .formulas import Joining, Lengths, Member, within_length
 from .peak import accepted_by
 

@@ -25,9 +25,9 @@ same lemma, about a formula that gives less, which must be refuted.
 from typing import Any, NamedTuple, cast
 
 from ...model.spyre import volumetric
-from ..execution import Path, Run, bare, paths
-from ..numbers import Numbers, negated
-from ..obligation import Obligation, decide
+from ..smt.execution import Path, Run, bare, paths
+from ..smt.numbers import Numbers, negated
+from ..smt.obligation import Obligation, decide
 from .admission_code import asks, counting, holds_on
 from .any_number import door, later, leaves, walk
 from .formulas import Joining, Lengths, base_of, round_up

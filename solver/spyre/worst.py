@@ -12,8 +12,8 @@ import z3
 
 from ...model.spyre import volumetric as model
 from ...model.spyre.peak import peak_volume
-from ..numbers import read
-from ..obligation import decide
+from ..smt.numbers import read
+from ..smt.obligation import decide
 from .volumetric import (
     Arrival,
     Problem,

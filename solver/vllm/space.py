@@ -12,12 +12,12 @@ from ...model.vllm import scheduler
 from ...model.vllm.model import make_model
 from ...model.vllm.state import Sequence as Member
 from ...model.vllm.state import State
-from ..book import Book
-from ..models import Stepped
-from ..names import mentioned
-from ..scope import AnyItem, menu_of
-from ..systems import Space
-from ..undecided import Candidates, Looked, Menu, changed, left
+from ..exploration.branching_history import BranchingHistory
+from ..exploration.canonical_names import mentioned
+from ..exploration.models import Stepped
+from ..exploration.scope import AnyItem, menu_of
+from ..exploration.undecided import Candidates, ChoiceNeeded, RequestMenu, changed, left
+from ..systems import SystemSpace
 from .key import Key
 from .scopes import CHECKUP, SCOPES
 from .undecided import OpenSequence, decided, opened
@@ -51,7 +51,7 @@ class VllmModels:
         self._caches: bool = self.configs[0]["enable_prefix_caching"]
         self._key = Key(self._caches, in_flight=not self.idle_is_waste)
 
-    def menu(self, items: Sequence[AnyItem]) -> Menu:
+    def menu(self, items: Sequence[AnyItem]) -> RequestMenu:
         """The menu of requests, each a prompt in segments, its max_tokens, its priority, and what a
         connector has of it."""
         menu = menu_of(items, self.models)
@@ -90,7 +90,7 @@ class VllmModels:
         """One step in the pool of this number."""
         try:
             after, seen = self.models[member].step(state, inside)
-        except Looked:
+        except ChoiceNeeded:
             raise
         except Exception as error:  # in a model with a fault planted
             return Stepped(None, {}, False, f"{type(error).__name__}: {error}")
@@ -109,9 +109,9 @@ class VllmModels:
             for one in state.running
         )
 
-    def key(self, state: State, book: Book) -> Hashable:
-        """State and book without names."""
-        return self._key(state, book)
+    def key(self, state: State, history: BranchingHistory) -> Hashable:
+        """State and history without names."""
+        return self._key(state, history)
 
 
 def _models(
@@ -121,4 +121,4 @@ def _models(
     return VllmModels(revision, config, pools)
 
 
-SPACE = Space(SCOPES, CHECKUP, "num_blocks", "pool", _models)
+SPACE = SystemSpace(SCOPES, CHECKUP, "num_blocks", "pool", _models)

@@ -4,7 +4,7 @@ from typing import Any, NamedTuple
 
 import z3
 
-from ..numbers import Numbers, ordered
+from ..smt.numbers import Numbers, ordered
 
 
 class SymbolicRequest(NamedTuple):

@@ -3,7 +3,7 @@
 from typing import Any
 
 from ...model.vllm.state import Sequence
-from ..undecided import Candidates, OpenFields, fully_decided, settled
+from ..exploration.undecided import Candidates, OpenFields, fully_decided, settled
 
 
 class OpenSequence(OpenFields, Sequence, frozen=True):

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from schedproof.model.target import ModelTarget
 from schedproof.properties.checking.replay import replay
-from schedproof.solver.obligation import Discharged, discharge
+from schedproof.solver.smt.obligation import Discharged, discharge
 from schedproof.solver.spyre.fewest import fewest
 from schedproof.solver.spyre.limit_proof import groups
 from schedproof.solver.spyre.volumetric import ADMITS_BY, Setting, to_scenario

@@ -13,11 +13,11 @@ from schedproof.gate.selfcheck.agreement import WITHIN, Row, Says, volume_rows, 
 from schedproof.model.scenario import Request, Scenario
 from schedproof.properties.predicates import spyre
 from schedproof.properties.predicates.rules import predicates_of
-from schedproof.solver.scheduling import SchedulerSpace
+from schedproof.solver.exploration.scheduler_space import SchedulerSpace
+from schedproof.solver.exploration.undecided import OWN
 from schedproof.solver.spyre import peak, single, volumetric_proof
 from schedproof.solver.spyre.formulas import formula_named
 from schedproof.solver.spyre.scopes import SCOPES, Scope
-from schedproof.solver.undecided import OWN
 
 SAYS = get_args(Says)
 EXPLORED = [one for one in SAYS if one not in ("proven", "none found")]

@@ -3,7 +3,7 @@
 import pytest
 
 from schedproof.model.spyre import admission, peak, volumetric
-from schedproof.solver.obligation import discharge
+from schedproof.solver.smt.obligation import discharge
 from schedproof.solver.spyre.limit_proof import groups
 from schedproof.solver.spyre.volumetric import Setting
 

@@ -3,7 +3,7 @@
 from schedproof.model.spyre import volumetric
 from schedproof.model.spyre.model import SpyreModel
 from schedproof.model.spyre.state import Sequence
-from schedproof.solver.obligation import Obligation, discharge
+from schedproof.solver.smt.obligation import Obligation, discharge
 from schedproof.solver.spyre.any_number import door, later, leaves, walk
 
 

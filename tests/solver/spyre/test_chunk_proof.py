@@ -12,8 +12,8 @@ from schedproof.model.spyre.revision import REVISIONS
 from schedproof.model.spyre.state import Sequence
 from schedproof.model.target import ModelTarget
 from schedproof.properties.checking.replay import replay
-from schedproof.solver.numbers import Numbers, read
-from schedproof.solver.obligation import discharge
+from schedproof.solver.smt.numbers import Numbers, read
+from schedproof.solver.smt.obligation import discharge
 from schedproof.solver.spyre import chunk_proof, chunks
 from schedproof.solver.spyre.chunk_proof import obligations
 from schedproof.solver.spyre.chunk_search import hit_on_uncomputed

@@ -6,7 +6,7 @@ import pytest
 import z3
 
 from schedproof.model.spyre import volumetric
-from schedproof.solver.numbers import KINDS, Numbers, read
+from schedproof.solver.smt.numbers import KINDS, Numbers, read
 from schedproof.solver.spyre.formulas import (
     Joining,
     Lengths,

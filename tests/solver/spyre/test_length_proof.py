@@ -16,8 +16,8 @@ from schedproof.model.spyre.tkv import max_tkv
 from schedproof.model.systems import make_model
 from schedproof.model.target import ModelTarget
 from schedproof.properties.checking.replay import replay
-from schedproof.solver.numbers import Numbers, read
-from schedproof.solver.obligation import discharge
+from schedproof.solver.smt.numbers import Numbers, read
+from schedproof.solver.smt.obligation import discharge
 from schedproof.solver.spyre import length_proof
 from schedproof.solver.spyre.formulas import Joining, Lengths
 from schedproof.solver.spyre.length_proof import joint_tkv, obligations, passes

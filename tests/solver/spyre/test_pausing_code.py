@@ -3,7 +3,7 @@
 import pytest
 
 from schedproof.model.spyre import pausing
-from schedproof.solver.obligation import discharge
+from schedproof.solver.smt.obligation import discharge
 from schedproof.solver.spyre.pausing_code import any_number, few, no_pause
 
 

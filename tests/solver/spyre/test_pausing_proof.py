@@ -13,7 +13,7 @@ from schedproof.model.spyre.state import Sequence, State
 from schedproof.model.systems import make_model
 from schedproof.model.target import ModelTarget
 from schedproof.properties.checking.replay import replay
-from schedproof.solver.obligation import discharge
+from schedproof.solver.smt.obligation import discharge
 from schedproof.solver.spyre.pausing_proof import FairnessRank, Scale, before, obligations, starving
 from schedproof.spec.catalogue import load
 

@@ -6,7 +6,7 @@ import pytest
 import z3
 
 from schedproof.model.spyre import peak, volumetric
-from schedproof.solver.numbers import KINDS, Numbers
+from schedproof.solver.smt.numbers import KINDS, Numbers
 from schedproof.solver.spyre.formulas import Joining, Lengths, Member
 from schedproof.solver.spyre.peak import CHECKS
 

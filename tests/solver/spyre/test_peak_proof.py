@@ -3,7 +3,7 @@
 import pytest
 
 from schedproof.model.spyre import peak
-from schedproof.solver.obligation import discharge
+from schedproof.solver.smt.obligation import discharge
 from schedproof.solver.spyre.peak_code import around, largest, reached
 from schedproof.solver.spyre.peak_proof import code, loops, obligations
 

@@ -14,7 +14,7 @@ from schedproof.model.spyre.revision import RELEASE_2_5_2, SOUND
 from schedproof.model.systems import make_model
 from schedproof.model.target import ModelTarget
 from schedproof.properties.checking.replay import replay
-from schedproof.solver.obligation import discharge
+from schedproof.solver.smt.obligation import discharge
 from schedproof.solver.spyre.progress_proof import obligations, passed_by, rank
 from schedproof.spec.catalogue import load, select
 

@@ -7,7 +7,7 @@ import pytest
 
 from schedproof.model.spyre import admission, forward, scheduler, tkv
 from schedproof.model.spyre.revision import REVISIONS
-from schedproof.solver.obligation import discharge
+from schedproof.solver.smt.obligation import discharge
 from schedproof.solver.spyre.remembered_proof import obligations
 
 

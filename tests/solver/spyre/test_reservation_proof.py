@@ -10,7 +10,7 @@ from schedproof.model.spyre import blocks
 from schedproof.model.systems import make_model
 from schedproof.model.target import ModelTarget
 from schedproof.properties.checking.replay import replay
-from schedproof.solver.obligation import discharge
+from schedproof.solver.smt.obligation import discharge
 from schedproof.solver.spyre.reservation_proof import never_admitted, obligations
 from schedproof.spec.catalogue import load
 from schedproof.tests.solver.every_run import moves

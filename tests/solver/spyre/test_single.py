@@ -6,8 +6,8 @@ import pytest
 
 from schedproof.model.spyre import tkv, volumetric
 from schedproof.model.spyre.peak import peak_volume
-from schedproof.solver.numbers import KINDS, Numbers
-from schedproof.solver.obligation import decide
+from schedproof.solver.smt.numbers import KINDS, Numbers
+from schedproof.solver.smt.obligation import decide
 from schedproof.solver.spyre import formulas
 from schedproof.solver.spyre.single import found_in, single_admission
 from schedproof.solver.spyre.volumetric import Setting

@@ -11,7 +11,7 @@ from schedproof.model.scenario import Request, Scenario
 from schedproof.model.spyre import volumetric
 from schedproof.model.target import ModelTarget
 from schedproof.properties.checking.replay import replay
-from schedproof.solver.numbers import KINDS, read
+from schedproof.solver.smt.numbers import KINDS, read
 from schedproof.solver.spyre import formulas
 from schedproof.solver.spyre import peak as encoding
 from schedproof.solver.spyre.peak import CHECKS

@@ -7,7 +7,7 @@ import pytest
 import z3
 
 from schedproof.model.spyre import volumetric
-from schedproof.solver.obligation import discharge
+from schedproof.solver.smt.obligation import discharge
 from schedproof.solver.spyre.symbols import lengths_of
 from schedproof.solver.spyre.volumetric_proof import length_within_tkv, obligations
 
