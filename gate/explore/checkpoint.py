@@ -49,14 +49,14 @@ def put_by(folder: Path, run: Exploration) -> None:
     write(path, MAGIC + version_of_code() + _digest(data) + data)
 
 
-def load(folder: Path, asked: ExploreOptions, rules: Sequence[Rule]) -> Exploration | None:
+def load(folder: Path, options: ExploreOptions, rules: Sequence[Rule]) -> Exploration | None:
     """The run that was put by for this question, None if there is none.
 
     Raises:
         FileError: there is one that this version cannot use.
     """
     ids = tuple(rule.id for rule in rules)
-    path = _path(folder, asked, ids)
+    path = _path(folder, options, ids)
     try:
         path.stat()
         check_regular(path)
@@ -78,7 +78,7 @@ def load(folder: Path, asked: ExploreOptions, rules: Sequence[Rule]) -> Explorat
         run = _Reader(io.BytesIO(kept)).load()
     except Exception as error:
         raise FileError(f"{path}: damaged ({error}); valid: the file deleted") from None
-    if not isinstance(run, Exploration) or (run.options, run.rules) != (asked, ids):
+    if not isinstance(run, Exploration) or (run.options, run.rules) != (options, ids):
         raise FileError(f"{path}: explores something else; valid: another folder")
     return run
 
@@ -102,9 +102,11 @@ class _Reader(pickle.Unpickler):
         raise pickle.UnpicklingError(f"{module}.{name} is no part of an exploration")
 
 
-def _path(folder: Path, asked: ExploreOptions, rules: Sequence[str]) -> Path:
-    question = hashlib.sha256(repr((asked, tuple(rules))).encode()).hexdigest()[:12]
-    return folder / f"{asked.revision}-{asked.scope.name.replace(' ', '-')}-{question}.exploration"
+def _path(folder: Path, options: ExploreOptions, rules: Sequence[str]) -> Path:
+    question = hashlib.sha256(repr((options, tuple(rules))).encode()).hexdigest()[:12]
+    return (
+        folder / f"{options.revision}-{options.scope.name.replace(' ', '-')}-{question}.exploration"
+    )
 
 
 @cache

@@ -21,7 +21,7 @@ from ..console import output
 from ..console.exit_codes import BROKEN, CONFORMS, INCONCLUSIVE
 from ..explore.choice import chosen_rules, chosen_scopes
 from ..explore.explorer import MEMORY_MB, Budget
-from ..explore.run import run as run_exploration
+from ..explore.report import run_exploration
 from ..targets.factory import opened
 from ..targets.target_spec import parse_target
 from . import vectorized, volumetric
