@@ -6,8 +6,7 @@ from typing import get_args
 
 from ...model.errors import InputError
 from ...properties.predicates.rules import LOCKSTEP, applies, explored
-from ...solver.exploration.scheduler_space import Aborts
-from ...solver.exploration.scope import Scope
+from ...solver.exploration.scope import Aborts, Scope
 from ...solver.systems import space_of
 from ...spec.catalogue import Rule
 from ..judging.rule_choice import check_applies, picked

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from itertools import product
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -19,11 +19,11 @@ from ...properties.predicates.predicate import Predicate
 from ...properties.predicates.rules import NEVER_CRASHES, NEVER_HANGS
 from .branching_history import BranchingHistory
 from .models import Models, Stepped
+from .scope import Aborts
 from .search import Break, Move, numbers
 from .undecided import AT_ARRIVAL, Candidates, ChoiceNeeded, RequestMenu
 from .waiting import Wait, never_ends, waits_too_long
 
-Aborts = Literal["none", "alone", "any"]
 # The id of an aborted request, and whether it is aborted inside the step.
 Abort = tuple[str, bool]
 BOUNDED_WAIT, COMPLETION = "ALL-R05", "ALL-R06"

@@ -3,12 +3,13 @@
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, Literal, Protocol
 
 from ...model.scenario import Request, Segment
-from .scheduler_space import Aborts
 from .undecided import OWN, RequestMenu
 
+# Which clients give up: none; one in a step, where no request ends early; one in any step.
+Aborts = Literal["none", "alone", "any"]
 # A prompt in segments, and max_tokens; and a priority, for a scheduler that reads it; and the
 # tokens that a connector has of the prompt, with the steps that their load takes.
 MenuItem = tuple[tuple[Segment, ...], int]

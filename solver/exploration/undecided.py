@@ -8,14 +8,13 @@ by the request itself, from any reader.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, ClassVar, TypeVar
 
 from ...model.record import Record
 from ...model.scenario import Request, Segment
 from ...properties.history.request_history import RequestHistory
 
-State = TypeVar("State", bound=Any)  # a system's record
 Member = TypeVar("Member", bound=Record)
 ENDLESS = 10**9  # tokens
 # The stream that stands for a request's own words in a menu.
@@ -260,17 +259,9 @@ def left(one: Any) -> tuple[int, ...]:
     return (one.max_tokens - one.generated,)
 
 
-def changed(
-    state: State, queues: Iterable[str], request: str, change: Callable[[Any], Any]
-) -> State:
-    """The state with one request, in whichever of its queues, as `change` gives it."""
-    after: State = state._replace(
-        **{
-            queue: tuple(change(one) if one.id == request else one for one in getattr(state, queue))
-            for queue in queues
-        }
-    )
-    return after
+def outlasts_token(sequence: Any) -> bool:
+    """Return whether the next token of a request in a queue cannot be its last."""
+    return min(left(sequence)) > 1
 
 
 def read(request: str, field: str, value: Any) -> Any:

@@ -12,8 +12,8 @@ from schedproof.solver.exploration.undecided import (
     RequestMenu,
     fully_decided,
 )
-from schedproof.solver.spyre import undecided as spyre_sequences
-from schedproof.solver.vllm import undecided as vllm_sequences
+from schedproof.solver.spyre.space import SpyreModels
+from schedproof.solver.vllm.space import VllmModels
 
 ITEMS = [
     Request(id=f"item {number}", arrival=0, prompt=prompt, max_tokens=tokens)
@@ -114,18 +114,20 @@ def test_the_client_knows_the_place_and_the_importance_of_a_request():
     assert (history.live["r1"].priority, history.live["r1"].prompt) == (1, 3)
 
 
-@pytest.mark.parametrize("sequences", [spyre_sequences, vllm_sequences])
-def test_a_request_in_a_queue_is_an_ordinary_one_once_it_is_decided(sequences):
+@pytest.mark.parametrize(
+    "models", [SpyreModels("sound", {}, [131_072]), VllmModels("documented", {}, [64])]
+)
+def test_a_request_in_a_queue_is_an_ordinary_one_once_it_is_decided(models):
     menu = RequestMenu(ITEMS, [1] * 4)
-    one = sequences.opened("r0", menu.candidates(0b0110))
-    assert isinstance(one, sequences.OpenSequence)
+    one = models.opened("r0", menu.candidates(0b0110))
+    assert isinstance(one, models.open_sequence)
     assert (one.prompt, one.max_tokens, one.output_len) == (3, 4, ENDLESS)
     with pytest.raises(ChoiceNeeded):
         one.content  # noqa: B018 (reading is what is tested)
     moved = one._replace(computed=2, generated=1, output_len=2)
     assert moved.output_len == 2
-    plain = sequences.decided(moved._replace(content=menu.candidates(0b0100)))
-    assert not isinstance(plain, sequences.OpenSequence)
+    plain = models.decided(moved._replace(content=menu.candidates(0b0100)))
+    assert not isinstance(plain, models.open_sequence)
     assert plain.content == (("shared", 2), ("r0", 1))
     assert (plain.prompt, plain.max_tokens, plain.output_len) == (3, 4, 4)
     assert (plain.computed, plain.generated) == (2, 1)

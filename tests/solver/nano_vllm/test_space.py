@@ -17,7 +17,7 @@ from schedproof.solver.exploration.exploration import Exploration, ExploreOption
 from schedproof.solver.exploration.scheduler_space import SchedulerSpace
 from schedproof.solver.exploration.scope import lengths
 from schedproof.solver.exploration.search import numbers
-from schedproof.solver.nano_vllm import key
+from schedproof.solver.nano_vllm import space as nano_space
 from schedproof.solver.nano_vllm.scopes import CHECKUP, IN_CHUNKS, SCOPES, SHARED, Scope
 from schedproof.solver.nano_vllm.space import NanoModels
 from schedproof.spec.catalogue import load, select
@@ -157,7 +157,7 @@ def always_quiet(original):
 
 
 THREE = Scope("three", "", 3, SHARED[1::3], (4,))
-# Places in `key._member`: what may still be asked, computed, generated, left. Of these three one
+# Places in `space._member`: what may still be asked, computed, generated, left. Of these three one
 # says what the others do, and so do blocks and their contents while they are small.
 WRONG = {
     "arrivals": (
@@ -168,8 +168,8 @@ WRONG = {
         *("documented", named("lengths"), SchedulerSpace, "_choices"),
         first_choice_only,
     ),
-    "candidates": ("documented", named("lengths"), key, "_member", without(1)),
-    "computed": ("documented", named("wide blocks"), key, "_member", without(3, 4, 7)),
+    "candidates": ("documented", named("lengths"), nano_space, "_member", without(1)),
+    "computed": ("documented", named("wide blocks"), nano_space, "_member", without(3, 4, 7)),
     "contents of blocks": ("documented", THREE, CanonicalNames, "pool", pool_without_contents),
     "quiet": ("documented", named("wide blocks"), NanoModels, "quiet", always_quiet),
 }

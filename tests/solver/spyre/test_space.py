@@ -13,10 +13,9 @@ from schedproof.solver.exploration.exploration import Exploration, ExploreOption
 from schedproof.solver.exploration.scheduler_space import SchedulerSpace
 from schedproof.solver.exploration.scope import lengths
 from schedproof.solver.exploration.search import numbers
-from schedproof.solver.spyre import key
-from schedproof.solver.spyre.key import Key
+from schedproof.solver.spyre import space as spyre_space
 from schedproof.solver.spyre.scopes import SCOPES, SHARED, Scope
-from schedproof.solver.spyre.space import READ_THE_LIMIT, SpyreModels
+from schedproof.solver.spyre.space import READ_THE_LIMIT, Key, SpyreModels
 from schedproof.spec.catalogue import load, select
 
 RULES = [rule for rule in load("spyre") if rule.checked]
@@ -132,8 +131,8 @@ WRONG = [
         "_decoding",
         lambda original: lambda key, one, history: (0, *original(key, one, history)[2:]),
     ),
-    (key, "left", lambda original: lambda one: ()),
-    (key, "_unstarted", lambda original: lambda one, history: ()),
+    (spyre_space, "left", lambda original: lambda one: ()),
+    (spyre_space, "_unstarted", lambda original: lambda one, history: ()),
 ]
 
 
