@@ -22,7 +22,7 @@ class Path(NamedTuple):
     result: Any
 
 
-class Run:
+class SymbolicRun:
     """A run that answers its first comparisons as given, and the others by what is possible.
 
     Attributes:
@@ -79,7 +79,7 @@ class Truth:
 
     __slots__ = ("of", "run")
 
-    def __init__(self, run: Run, of: Any) -> None:
+    def __init__(self, run: SymbolicRun, of: Any) -> None:
         self.run, self.of = run, of
 
     def __bool__(self) -> bool:
@@ -91,7 +91,7 @@ class Number:
 
     __slots__ = ("of", "run")
 
-    def __init__(self, run: Run, of: Any) -> None:
+    def __init__(self, run: SymbolicRun, of: Any) -> None:
         self.run, self.of = run, of
 
     def _with(self, of: Any) -> Self:
@@ -148,12 +148,12 @@ def bare(number: Any) -> Any:
     return number.of if isinstance(number, Number) else number
 
 
-def paths(numbers: Numbers, code: Callable[[Run], Any]) -> Iterator[Path]:
+def paths(numbers: Numbers, code: Callable[[SymbolicRun], Any]) -> Iterator[Path]:
     """Every path of `code`, which gets the run to make its numbers with; a result that is a
     comparison is decided, too. Facts of `numbers` hold throughout."""
     waiting: list[list[bool]] = [[]]
     while waiting:
-        run = Run(numbers, waiting.pop())
+        run = SymbolicRun(numbers, waiting.pop())
         result = code(run)
         if isinstance(result, Truth):
             result = bool(result)

@@ -14,7 +14,7 @@ from ...model.spyre import admission, volumetric
 from ...model.spyre.config import SpyreConfig
 from ...model.spyre.revision import Revision
 from ...model.spyre.state import Sequence as Request
-from ..smt.execution import Path, Run, Truth, bare, paths
+from ..smt.execution import Path, SymbolicRun, Truth, bare, paths
 from ..smt.numbers import Numbers
 from ..smt.obligation import Obligation
 from .formulas import Lengths
@@ -51,7 +51,7 @@ def holds_on(numbers: Numbers, taken: Sequence[Path], claim: Callable[[Any], Any
 
 
 def fits_volume(
-    run: Run, limit: Any, members: list[Request], newcomer: Request, current: Any = 0, **by: Any
+    run: SymbolicRun, limit: Any, members: list[Request], newcomer: Request, current: Any = 0, **by: Any
 ) -> Any:
     """The model's own, by a formula or a check that is put in; `current`: the batch's tkv."""
     config = SpyreConfig(block_size=BLOCK, max_batch_tkv=cast(int, run.number(limit)))
@@ -73,7 +73,7 @@ def _counting(size: int, beyond: int) -> list[Any]:
     terms = [length(numbers, "term") for _ in range(size)]
     lefts = [length(numbers, "left") for _ in range(size)]
 
-    def code(run: Run) -> Any:
+    def code(run: SymbolicRun) -> Any:
         def projects(*asked: Any) -> volumetric.Projection:
             return volumetric.Projection(
                 cast(int, run.number(own)), [cast(int, run.number(term)) for term in terms]
@@ -109,7 +109,7 @@ def _asks(by_check: bool, size: int, more: int) -> list[Any]:
     widest = numbers.largest([blocks(numbers, lengths, one) for one in computed])
     says = z3.Bool("says")
 
-    def code(run: Run) -> Any:
+    def code(run: SymbolicRun) -> Any:
         asked: list[Any] = []
 
         def formula(at: Any, members: Any, joining: Any, block: Any) -> volumetric.Projection:

@@ -13,7 +13,7 @@ from ...model.spyre import volumetric
 from ...model.spyre.config import SpyreConfig
 from ...model.spyre.model import SpyreModel
 from ...model.spyre.revision import SOUND
-from ..smt.execution import Run, bare, paths
+from ..smt.execution import SymbolicRun, bare, paths
 from ..smt.numbers import Numbers, negated
 from ..smt.obligation import Obligation
 from .admission_code import holds_on, request
@@ -71,7 +71,7 @@ def _walk(beyond: int) -> list[Any]:
     # `covers_newcomer`, `covers_decoding`: of a request that is there, the term covers the tkv.
     numbers.facts += [tkv <= own, z3.Implies(is_active, tkv <= term)]
 
-    def code(run: Run) -> Any:
+    def code(run: SymbolicRun) -> Any:
         asked = (run.number(one) for one in (term, active + others, own, limit))
         answer = volumetric.answer_at(*(cast(int, one) for one in asked))
         return answer if answer is None else bool(answer)
@@ -96,7 +96,7 @@ def _door(more: int) -> list[Any]:
         length(numbers, name) for name in ("prompt", "tokens", "longest", "limit", "step")
     )
 
-    def code(run: Run) -> Any:
+    def code(run: SymbolicRun) -> Any:
         config = SpyreConfig(
             max_model_len=cast(int, run.number(longest)), max_batch_tkv=cast(int, run.number(limit))
         )
@@ -124,7 +124,7 @@ def _later(more: int) -> list[Any]:
     )
     step = length(numbers, "step")
 
-    def code(run: Run) -> Any:
+    def code(run: SymbolicRun) -> Any:
         own = {"prompt": run.number(prompt), "max_tokens": run.number(tokens)}
         now = request(0, computed=run.number(computed), generated=run.number(generated), **own)
         then = request(

@@ -22,9 +22,9 @@ import z3
 
 from ...model.spyre import pausing, tkv
 from ...model.spyre.config import SpyreConfig
-from ...model.spyre.state import Sequence as Request
+from ...model.spyre.state import Sequence
 from ...model.spyre.state import State
-from ..smt.execution import Run, Truth, bare, paths
+from ..smt.execution import SymbolicRun, Truth, bare, paths
 from ..smt.numbers import Numbers
 from ..smt.obligation import Obligation
 from .admission_code import BLOCK, holds_on, request
@@ -86,7 +86,7 @@ class _Settled:
         self.decoding = decoding
         self.paths = list(paths(self.numbers, self._code))
 
-    def _code(self, run: Run) -> Any:
+    def _code(self, run: SymbolicRun) -> Any:
         config = SpyreConfig(block_size=BLOCK, max_batch_tkv=cast(int, run.number(self.limit)))
         all_requests = tuple(
             request(number, computed=run.number(tokens), max_tokens=9)
@@ -109,10 +109,10 @@ def _turn(all_asked: int) -> list[Any]:
     """`settled`, from those that stay so far, whatever fits; `all_asked`: those paused fit, too."""
     numbers = Numbers()
 
-    def code(run: Run) -> Any:
+    def code(run: SymbolicRun) -> Any:
         answers: list[tuple[list[str], Any]] = []
 
-        def fits(batch: list[Request]) -> bool:
+        def fits(batch: list[Sequence]) -> bool:
             answers.append(([one.id for one in batch], z3.Bool(f"fits {len(answers)}")))
             return bool(Truth(run, answers[-1][1]))
 
@@ -135,7 +135,7 @@ def _rectangle(less: int) -> list[Any]:
     last = tokens - (blocks(numbers, lengths, tokens) - 1) * BLOCK
     numbers.facts += [tokens <= longest, last <= filled, filled <= BLOCK]
 
-    def code(run: Run) -> Any:
+    def code(run: SymbolicRun) -> Any:
         return bare(
             tkv.rectangle_tkv(cast(int, run.number(longest)), cast(int, run.number(filled)), BLOCK)
         )

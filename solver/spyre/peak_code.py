@@ -12,7 +12,7 @@ import z3
 
 from ...model.spyre import peak
 from ...model.spyre.volumetric import Decoding, Newcomer
-from ..smt.execution import Path, Run, bare, paths
+from ..smt.execution import Path, SymbolicRun, bare, paths
 from ..smt.numbers import Numbers
 from ..smt.obligation import Obligation
 from .admission_code import BLOCK, fits_volume, holds_on, request
@@ -96,7 +96,7 @@ def _alone(check: str, more: int) -> list[Any]:
     limit, prompt, step = (length(numbers, name) for name in ("limit", "prompt", "step"))
     tokens = length(numbers, "tokens", 2)
 
-    def code(run: Run) -> Any:
+    def code(run: SymbolicRun) -> Any:
         newcomer = request(0, prompt=run.number(prompt), max_tokens=run.number(tokens))
         return fits_volume(run, limit, [], newcomer, volume_check=peak.CHECKS[check])
 
@@ -113,7 +113,7 @@ def _walk(size: int, more: int) -> list[Any]:
     answers = [length(numbers, "answer") for _ in range(size + 1)]
     offsets_of = [numbers.split(has, BLOCK, None)[1] for has in tokens]
 
-    def code(run: Run) -> Any:
+    def code(run: SymbolicRun) -> Any:
         calls: list[tuple[Any, list[Any], Any]] = []
 
         def largest_tkv(longest: Any, offsets: list[Any], at: Any, _: int) -> Any:
@@ -163,7 +163,7 @@ def _around(size: int, more: int) -> list[Any]:
     offsets = _in_order(numbers, size)
     turn = numbers.fresh("turn", 0, BLOCK - 1)
 
-    def code(run: Run) -> Any:
+    def code(run: SymbolicRun) -> Any:
         given = [cast(int, run.number(offset)) for offset in offsets]
         at = cast(int, run.number(turn))
         return bare(peak.next_below(given, at)), bare(peak.next_above(given, at))
@@ -183,7 +183,7 @@ def _goes_by(size: int, more: int) -> list[Any]:
     longest, ends = length(numbers, "longest"), length(numbers, "ends")
     offsets = _in_order(numbers, size)
 
-    def code(run: Run) -> Any:
+    def code(run: SymbolicRun) -> Any:
         given = [cast(int, run.number(offset)) for offset in offsets]
         most, at = cast(int, run.number(longest)), cast(int, run.number(ends))
         below = peak.next_below(given, (1 - at) % BLOCK)
@@ -244,7 +244,7 @@ class _ToTheEnd(NamedTuple):
         for one in (offset, own, below, above):
             numbers.facts += [_below(first, below, one), _above(then, above, one)]
 
-        def code(run: Run) -> Any:
+        def code(run: SymbolicRun) -> Any:
             most, lower, upper, at = (
                 cast(int, run.number(one)) for one in (longest, below, above, ends)
             )
@@ -285,7 +285,7 @@ def _filled(less: int) -> list[Any]:
     numbers = Numbers()
     longest, ends = length(numbers, "longest"), length(numbers, "ends")
 
-    def code(run: Run) -> Any:
+    def code(run: SymbolicRun) -> Any:
         return peak.filled_blocks(
             cast(int, run.number(longest)), [], cast(int, run.number(ends)), BLOCK
         )

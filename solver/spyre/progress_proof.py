@@ -31,7 +31,7 @@ from ...model.spyre.config import SpyreConfig
 from ...model.spyre.forward import Forward
 from ...model.spyre.revision import SOUND, Revision
 from ...model.spyre.state import Sequence, State
-from ..smt.execution import Run, Truth, bare, paths
+from ..smt.execution import SymbolicRun, Truth, bare, paths
 from ..smt.numbers import Numbers, negated
 from ..smt.obligation import Obligation
 from .admission_code import BLOCK, holds_on, request
@@ -87,7 +87,7 @@ def passed_by() -> Scenario:
     )
 
 
-def _config(run: Run, numbers: Numbers, asked: list[tuple[Any, Any]]) -> SpyreConfig:
+def _config(run: SymbolicRun, numbers: Numbers, asked: list[tuple[Any, Any]]) -> SpyreConfig:
     """Any numbers that let the requests (prompt, max_tokens) in; a request is one step long at
     least."""
     longest, slots, limit = (length(numbers, name) for name in ("longest", "slots", "limit"))
@@ -111,7 +111,7 @@ def _moves(revision: Revision, none_there: int) -> list[Any]:
     computed = length(numbers, "computed", 0)
     numbers.facts.append(computed < prompt)
 
-    def code(run: Run) -> Any:
+    def code(run: SymbolicRun) -> Any:
         config = _config(run, numbers, [(prompt, tokens), (member, left + 1)])
         if none_there and Truth(run, z3.Bool("none")):
             return scheduler.decide(config, revision, State())[1].kind
@@ -143,7 +143,7 @@ def _in_turn(revision: Revision, second: int) -> list[Any]:
     computed = length(numbers, "computed")
     numbers.facts.append(computed < prompts[2])
 
-    def code(run: Run) -> Any:
+    def code(run: SymbolicRun) -> Any:
         asked = list(zip(prompts, tokens, strict=True))
         config = _config(run, numbers, asked)
         first, then, ongoing, member = (
@@ -172,7 +172,7 @@ def _nearer(revision: Revision, more: int) -> list[Any]:
     left, wanted, before = (length(numbers, name) for name in ("left", "wanted", "generated"))
     numbers.facts += [before < wanted, wanted <= before + left]
 
-    def code(run: Run) -> Any:
+    def code(run: SymbolicRun) -> Any:
         config = SpyreConfig(block_size=BLOCK, chunk_size=CHUNK)
         decoding = request(
             0,
@@ -197,7 +197,7 @@ def _chunk_nearer(revision: Revision, more: int) -> list[Any]:
     numbers.facts.append(computed < prompt)
     config = SpyreConfig(block_size=BLOCK, chunk_size=CHUNK)
 
-    def code(run: Run) -> Any:
+    def code(run: SymbolicRun) -> Any:
         has, had = run.number(prompt), run.number(computed)
         before = chunks_left(config, request(0, prompt=has, computed=had))
         _, end = padding.next_chunk(cast(int, has), cast(int, had), CHUNK, BLOCK)
@@ -230,7 +230,7 @@ def _starts(revision: Revision, beside: int) -> list[Any]:
     numbers = Numbers()
     prompt, tokens, own, left = (length(numbers, name) for name in ("p", "m", "own", "left"))
 
-    def code(run: Run) -> Any:
+    def code(run: SymbolicRun) -> Any:
         config = _config(run, numbers, [(prompt, tokens), (own, left + 1)])
         waits = request(1, prompt=run.number(prompt), max_tokens=run.number(tokens))
         member = request(0, computed=run.number(own), max_tokens=run.number(left + 1))

@@ -40,7 +40,7 @@ from ...model.spyre.config import SpyreConfig
 from ...model.spyre.revision import Revision
 from ...model.spyre.state import State
 from ...model.spyre.volumetric import Projection
-from ..smt.execution import Run, Truth, bare, paths
+from ..smt.execution import SymbolicRun, Truth, bare, paths
 from ..smt.numbers import Numbers
 from ..smt.obligation import Obligation
 from .admission_code import BLOCK, holds_on, request
@@ -56,15 +56,15 @@ def obligations(revision: Revision, *, interleave: bool) -> list[Obligation]:
         names.insert(1, "goes_on")
     if revision.stale_tkv:
         names = ["decode_keeps", *["chunk_keeps"] * (not interleave), "idle_forgets", *names]
-    setting = Setting(revision, interleave)
+    variant = SchedulerVariant(revision, interleave)
     return [
-        Obligation(name, sentence, partial(lemma, setting, 0), partial(lemma, setting, 1))
+        Obligation(name, sentence, partial(lemma, variant, 0), partial(lemma, variant, 1))
         for name, (sentence, lemma) in LEMMAS.items()
         if name in names
     ]
 
 
-class Setting(NamedTuple):
+class SchedulerVariant(NamedTuple):
     """What the lemmas are about."""
 
     revision: Revision
@@ -94,7 +94,7 @@ class Beside(NamedTuple):
         others = (length(numbers, name) for name in ("slots", "longest", "tokens"))
         return cls(own, had, prompt, computed, remembered, z3.Bool("was prefill"), *others)
 
-    def state(self, run: Run) -> State:
+    def state(self, run: SymbolicRun) -> State:
         """The scheduler's state: the newcomer waits until its first chunk, and then runs."""
         member, newcomer = (
             request(number, computed=run.number(has), prompt=run.number(of), max_tokens=left)
@@ -112,7 +112,7 @@ class Beside(NamedTuple):
             runner_tkv=cast(int, run.number(self.remembered)),
         )
 
-    def config(self, run: Run, interleave: bool, limit: Any) -> SpyreConfig:
+    def config(self, run: SymbolicRun, interleave: bool, limit: Any) -> SpyreConfig:
         """Any number of slots, any max_model_len."""
         return SpyreConfig(
             block_size=BLOCK,
@@ -125,31 +125,31 @@ class Beside(NamedTuple):
         )
 
 
-def _decode_keeps(setting: Setting, more: int) -> list[Any]:
+def _decode_keeps(variant: SchedulerVariant, more: int) -> list[Any]:
     """Two stand for all: a member and the longest; more of them only have larger offsets."""
     numbers = Numbers()
     own, longest = length(numbers, "own"), length(numbers, "longest")
 
-    def code(run: Run) -> Any:
+    def code(run: SymbolicRun) -> Any:
         return tkv.max_tkv([cast(int, run.number(one)) for one in (own, longest)], BLOCK)
 
     return holds_on(numbers, list(paths(numbers, code)), lambda reached: reached >= own + more)
 
 
-def _chunk_keeps(setting: Setting, more: int) -> list[Any]:
+def _chunk_keeps(variant: SchedulerVariant, more: int) -> list[Any]:
     """A chunk of a newcomer beside a member, or beside none."""
     numbers = Numbers()
     pair, ends, none_there = Beside.make(numbers), z3.Bool("ends"), z3.Bool("nothing decodes")
     numbers.facts.append(z3.Or(none_there, pair.own <= pair.remembered))
 
-    def code(run: Run) -> Any:
-        config, state = pair.config(run, setting.interleave, 1), pair.state(run)
+    def code(run: SymbolicRun) -> Any:
+        config, state = pair.config(run, variant.interleave, 1), pair.state(run)
         newcomer = [*state.waiting, *state.running][0]
         alone = bool(Truth(run, none_there))
         if alone:
             state = state._replace(running=state.running[:-1])
         last = bool(Truth(run, ends))
-        reported = forward.prefill_tkv(config, setting.revision, state, newcomer, ends=last)
+        reported = forward.prefill_tkv(config, variant.revision, state, newcomer, ends=last)
         return bare(reported), alone, last
 
     def covers(result: Any) -> Any:
@@ -160,32 +160,32 @@ def _chunk_keeps(setting: Setting, more: int) -> list[Any]:
     return holds_on(numbers, list(paths(numbers, code)), covers)
 
 
-def _idle_forgets(setting: Setting, gone: int) -> list[Any]:
+def _idle_forgets(variant: SchedulerVariant, gone: int) -> list[Any]:
     """`gone`: the member may have left, and no request may be there."""
     numbers = Numbers()
     pair, limit, none_runs = Beside.make(numbers), length(numbers, "limit"), z3.Bool("none_runs")
     numbers.facts.append(pair.own + 1 <= limit)  # alone it is within the limit, by the front door
     numbers.facts += [z3.Not(none_runs)] if not gone else []
 
-    def code(run: Run) -> Any:
-        config = pair.config(run, setting.interleave, run.number(limit))
+    def code(run: SymbolicRun) -> Any:
+        config = pair.config(run, variant.interleave, run.number(limit))
         state = State() if Truth(run, none_runs) else pair.state(run)
-        _, decision = scheduler.decide(config, setting.revision, state)
+        _, decision = scheduler.decide(config, variant.revision, state)
         return decision.kind
 
     return holds_on(numbers, list(paths(numbers, code)), lambda kind: z3.BoolVal(kind != "idle"))
 
 
-def _asked(setting: Setting, more: int) -> list[Any]:
+def _asked(variant: SchedulerVariant, more: int) -> list[Any]:
     """The next chunk of a newcomer, in a state that keeps the invariant. The formula that is put in
     says yes or no as it likes."""
     numbers = Numbers()
     pair, says = Beside.make(numbers), z3.Bool("says")
-    apart = pair.was_prefill if setting.interleave else z3.BoolVal(False)
+    apart = pair.was_prefill if variant.interleave else z3.BoolVal(False)
     numbers.facts.append(z3.Or(apart, pair.own <= pair.remembered))
     term = z3.If(says, numbers.value(1), numbers.value(2))  # twice that is at most 2, or is not
 
-    def code(run: Run) -> Any:
+    def code(run: SymbolicRun) -> Any:
         asked: list[Any] = []
 
         def formula(at: Any, *_: Any) -> Projection:
@@ -193,11 +193,11 @@ def _asked(setting: Setting, more: int) -> list[Any]:
             each = cast(int, run.number(term))
             return Projection(each, [each])
 
-        config, state = pair.config(run, setting.interleave, 2), pair.state(run)
+        config, state = pair.config(run, variant.interleave, 2), pair.state(run)
         newcomer = [*state.waiting, *state.running][0]
-        revision = replace(setting.revision, projection=cast(Any, formula), volume_check=None)
+        revision = replace(variant.revision, projection=cast(Any, formula), volume_check=None)
         goes = admission.may_prefill(config, revision, state, newcomer)
-        if setting.revision.checks_once and not setting.interleave:
+        if variant.revision.checks_once and not variant.interleave:
             joins = bool(state.waiting)
         else:
             joins = bool(padding.is_last_chunk(newcomer.prompt, newcomer.computed, CHUNK))
@@ -211,7 +211,7 @@ def _asked(setting: Setting, more: int) -> list[Any]:
     return holds_on(numbers, list(paths(numbers, code)), right)
 
 
-def _goes_on(setting: Setting, paused: int) -> list[Any]:
+def _goes_on(variant: SchedulerVariant, paused: int) -> list[Any]:
     """`paused`: another request may be paused."""
     numbers = Numbers()
     pair = Beside.make(numbers)
@@ -219,29 +219,29 @@ def _goes_on(setting: Setting, paused: int) -> list[Any]:
     pauses = z3.Bool("pauses")
     numbers.facts += [z3.Not(pauses)] if not paused else []
 
-    def code(run: Run) -> Any:
-        config, state = pair.config(run, setting.interleave, 2), pair.state(run)
+    def code(run: SymbolicRun) -> Any:
+        config, state = pair.config(run, variant.interleave, 2), pair.state(run)
         if Truth(run, pauses):
             state = state._replace(paused=(request(2),))
-        _, decision = scheduler.decide(config, setting.revision, state)
+        _, decision = scheduler.decide(config, variant.revision, state)
         return decision.kind == "prefill" and decision.members[0].id == "1"
 
     return holds_on(numbers, list(paths(numbers, code)), lambda goes_on: z3.BoolVal(goes_on))
 
 
-def _joins(setting: Setting, more: int) -> list[Any]:
+def _joins(variant: SchedulerVariant, more: int) -> list[Any]:
     """Any number of tokens is computed or found, any of them found."""
     numbers = Numbers()
     prompt = length(numbers, "prompt")
     computed, found = (length(numbers, name, 0) for name in ("computed", "found"))
     numbers.facts += [found <= computed, computed < prompt]
 
-    def code(run: Run) -> Any:
+    def code(run: SymbolicRun) -> Any:
         tokens, has = (cast(int, run.number(one)) for one in (prompt, computed))
         one = request(0, prompt=tokens, computed=has, prefix_hit=run.number(found))
         _, end = padding.next_chunk(tokens, has, CHUNK, BLOCK)
         config = SpyreConfig(block_size=BLOCK, chunk_size=CHUNK, prefix_caching=True)
-        counted, _ = forward.progress(config, setting.revision, one, end)
+        counted, _ = forward.progress(config, variant.revision, one, end)
         return bool(counted >= tokens), bool(padding.is_last_chunk(tokens + more, has, CHUNK))
 
     def asked(result: Any) -> Any:
@@ -251,7 +251,7 @@ def _joins(setting: Setting, more: int) -> list[Any]:
     return holds_on(numbers, list(paths(numbers, code)), asked)
 
 
-Lemma = Callable[[Setting, int], list[Any]]
+Lemma = Callable[[SchedulerVariant, int], list[Any]]
 LEMMAS: dict[str, tuple[str, Lemma]] = {
     "decode_keeps": (
         "The tkv of a decode step is no less than the length of any member.",

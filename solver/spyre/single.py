@@ -24,7 +24,7 @@ class Single(NamedTuple):
     step: Any
 
 
-class Found(NamedTuple):
+class Overrun(NamedTuple):
     """A batch at `tkv`, a newcomer that joins it, and the step in which they overrun the limit."""
 
     tkv: int
@@ -71,13 +71,13 @@ def overrun(numbers: Numbers, setting: Setting, met: Meeting, step: Any) -> list
     return [step <= met.newcomer.remaining, z3.Or(overruns)]
 
 
-def found_in(problem: Single, solution: z3.ModelRef) -> Found:
+def found_in(problem: Single, solution: z3.ModelRef) -> Overrun:
     """The batch of a solution, with the members' own tkv."""
 
     def value(number: Any) -> int:
         return read(solution, number)
 
-    return Found(
+    return Overrun(
         value(problem.met.tkv),
         [model.Decoding(*(value(number) for number in one[1:])) for one in problem.met.decoding],
         model.Newcomer(

@@ -25,7 +25,7 @@ same lemma, about a formula that gives less, which must be refuted.
 from typing import Any, NamedTuple, cast
 
 from ...model.spyre import volumetric
-from ..smt.execution import Path, Run, bare, paths
+from ..smt.execution import Path, SymbolicRun, bare, paths
 from ..smt.numbers import Numbers, negated
 from ..smt.obligation import Obligation, decide
 from .admission_code import asks, counting, holds_on
@@ -159,7 +159,7 @@ def _projected(formula: str, numbers: Numbers, lengths: Lengths, batch: Batch) -
     if asked is None:
         raise KeyError(formula)
 
-    def code(run: Run) -> volumetric.Projection:
+    def code(run: SymbolicRun) -> volumetric.Projection:
         members = [
             volumetric.Decoding(*(cast(int, run.number(each)) for each in member))
             for member in batch.members

@@ -48,7 +48,7 @@ class Known(NamedTuple):
 
 
 # A run that goes beyond so many tokens and how far it goes, None if there is none, or unknown.
-Answer = tuple[int, tuple[Arrival, ...]] | None | Literal["unknown"]
+Reached = tuple[int, tuple[Arrival, ...]] | None | Literal["unknown"]
 
 
 def worst(setting: Setting, objective: Objective) -> Iterator[Known]:
@@ -106,7 +106,7 @@ def headroom(setting: Setting, arrivals: list[Arrival]) -> int:
     return setting.limit - peak_volume(decoding, newcomer, setting.block)
 
 
-def _bisected(ask: Callable[[int], Answer], known: Known, question: int) -> Iterator[Known]:
+def _bisected(ask: Callable[[int], Reached], known: Known, question: int) -> Iterator[Known]:
     while not known.exact:
         answer = ask(question)
         if answer == "unknown":
@@ -119,7 +119,7 @@ def _bisected(ask: Callable[[int], Answer], known: Known, question: int) -> Iter
         question = (known.reached + known.at_most) // 2
 
 
-def _volume(setting: Setting, beyond: int) -> Answer:
+def _volume(setting: Setting, beyond: int) -> Reached:
     problem = violation(setting, beyond=beyond)
     answer, found = decide(problem.facts)
     if found is None:
@@ -128,7 +128,7 @@ def _volume(setting: Setting, beyond: int) -> Answer:
     return batch * tkv, tuple(solution(problem, found))
 
 
-def _waste(setting: Setting, beyond: int, *, guess: bool = False) -> Answer:
+def _waste(setting: Setting, beyond: int, *, guess: bool = False) -> Reached:
     problem = safest_refusal(setting, beyond, "rounded" if guess else "exact")
     where = long_and_leaving if setting.stale else one_long_prompt
     facts = [*problem.facts, *where(setting, problem)] if guess else problem.facts

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from schedproof.model.pool import blocks_for
 from schedproof.model.spyre import tkv
-from schedproof.solver.smt.execution import Run, bare, paths
+from schedproof.solver.smt.execution import SymbolicRun, bare, paths
 from schedproof.solver.smt.numbers import Numbers
 
 SMALL = st.integers(-9, 9)
@@ -53,7 +53,7 @@ def test_the_tkv_of_a_batch_on_symbols_is_its_tkv(lengths: list[int]) -> None:
     numbers = Numbers()
     symbols = [numbers.fresh("length", 1, None) for _ in lengths]
 
-    def code(run: Run):
+    def code(run: SymbolicRun):
         return tkv.max_tkv([run.number(symbol) for symbol in symbols], 4)
 
     values = dict(zip(symbols, lengths, strict=True))
@@ -64,7 +64,7 @@ def test_paths_are_all_that_are_possible_and_no_other() -> None:
     numbers = Numbers()
     tokens = numbers.fresh("tokens", 1, 9)
 
-    def code(run: Run) -> str:
+    def code(run: SymbolicRun) -> str:
         one = run.number(tokens)
         if one > 9:
             return "impossible"
@@ -85,7 +85,7 @@ def test_what_is_split_is_right_on_every_path() -> None:
     numbers = Numbers()
     tokens = numbers.fresh("tokens", None, None)
 
-    def code(run: Run):
+    def code(run: SymbolicRun):
         one = run.number(tokens)
         return one // 4 if one > 0 else -(one // 4)
 
