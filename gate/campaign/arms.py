@@ -6,7 +6,7 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from ...properties.search.boundary_cases import LIMIT_OF
-from ...solver.spyre.volumetric import FORMULA_OF_REVISION
+from ...solver.spyre.admission_sequences import FORMULA_OF_REVISION
 from ...solver.systems import proofs_of, space_of
 from ..search.setting import LIMIT
 from .items import Exploring, Item, Proving, Sample

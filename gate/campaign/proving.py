@@ -6,8 +6,8 @@ from dataclasses import replace
 from ...model.target import ModelTarget
 from ...properties.checking.replay import replay
 from ...solver.smt.obligation import discharge
-from ...solver.spyre.fewest import fewest
-from ...solver.spyre.volumetric import FORMULA_OF_REVISION, Setting, to_scenario
+from ...solver.spyre.admission_sequences import FORMULA_OF_REVISION, Setting, to_scenario
+from ...solver.spyre.worst_case import fewest
 from ...solver.systems import proofs_of
 from .items import Proving, canonical, item_of
 from .results import Failure, Result

@@ -234,8 +234,8 @@ def _sampled(asked: Generating, rule: str, seed: int) -> Candidate | None:
 
 def _solved(asked: Generating) -> Iterator[Candidate]:
     """Z3's batches that use the limit to the last token, and all but one; one more waits."""
-    from ...solver.spyre.at_limit import using  # Z3 takes a while to import
-    from ...solver.spyre.volumetric import FORMULA_OF_REVISION, Setting
+    from ...solver.spyre.admission_sequences import FORMULA_OF_REVISION, Setting
+    from ...solver.spyre.worst_case import using  # Z3 takes a while to import
 
     formula = FORMULA_OF_REVISION.get(asked.revision)
     if formula is None:

@@ -12,8 +12,8 @@ from ...model.errors import InputError
 from ...model.systems import resolve_revision
 from ...model.target import Target
 from ...solver.exploration.exploration import ExploreOptions
-from ...solver.spyre.volumetric import Setting
-from ...solver.spyre.worst import OBJECTIVES
+from ...solver.spyre.admission_sequences import Setting
+from ...solver.spyre.worst_case import OBJECTIVES
 from ...solver.systems import proofs_of
 from ...spec.catalogue import Rule, load, select
 from ...spec.systems import SYSTEMS

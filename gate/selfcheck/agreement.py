@@ -15,11 +15,10 @@ from ...properties.search.run import run_search
 from ...properties.search.state import Search, SearchOptions
 from ...solver.exploration.exploration import Exploration, ExploreOptions
 from ...solver.smt.obligation import discharge
-from ...solver.spyre.fewest import fewest
-from ...solver.spyre.limit_proof import groups
-from ...solver.spyre.proofs_by_rule import PROOFS
+from ...solver.spyre.admission_sequences import Setting, to_scenario
+from ...solver.spyre.proofs_by_rule import PROOFS, limit_lemmas
 from ...solver.spyre.scopes import EVERY_LENGTH, Scope, named
-from ...solver.spyre.volumetric import Setting, to_scenario
+from ...solver.spyre.worst_case import fewest
 from ...spec.catalogue import Rule, load, select
 
 # proven: for any number of requests; holds: in every run of the scope; none found: in a sample;
@@ -89,7 +88,7 @@ def volume_rows(formulas: Sequence[str], limits: Sequence[int] = LIMITS) -> Iter
     )
     for formula in formulas:
         explored = _explored("sound", scope, [rule], formula)
-        asked = groups(VOLUME, Setting(formula, 0), BLOCK)
+        asked = limit_lemmas(VOLUME, Setting(formula, 0), BLOCK)
         lemmas = discharge([one for group in asked for one in group.lemmas])
         proven = all(one.status == "proven" for one in lemmas)  # whatever the limit
         for limit in limits:

@@ -112,8 +112,8 @@ def negated(numbers: Numbers, claim: Any) -> list[Any]:
 
 
 def ordered(numbers: Numbers, size: Any, *wholes: Any) -> None:
-    """Tell Z3 that more wholes are at least one `size` more (lemmas `more_chunks`,
-    `more_blocks`)."""
+    """Tell Z3 that more wholes are at least one `size` more (lemmas
+    `more_chunks_are_one_chunk_more`, `more_blocks_are_one_block_more`)."""
     numbers.facts += [
         z3.Implies(one > other, one * size >= (other + 1) * size)
         for one, other in permutations(wholes, 2)

@@ -1,33 +1,32 @@
-"""Why no request is admitted, or kept out, in a way that never ends (V1CP-R19, R20, R22), for any
-numbers.
+"""No request is admitted, or kept out, for ever: V1CP-R19, R20, R22, for any numbers.
 
-The front door lets a request in only if the blocks of prompt + max_tokens - 1 tokens are within
-the pool. `known` tokens of a request are its prompt and what it has generated.
+The front door accepts a request only if the blocks of prompt + max_tokens - 1 tokens are within
+the pool. The known tokens of a request are its prompt and what it has generated.
 
-1. `never_beyond_the_door`: what a request holds, at any time, is within those blocks: it computes
-   known tokens only, and never the last one that it generates.
-2. `grows_alone`: so a request that is the only one that runs finds the blocks for its next tokens:
-all
-   that it does not hold are free. It is never preempted, and ends.
-3. `admitted_alone`: a request that is first in line while no request runs passes the gate,
-whatever it finds
-   in the cache, with `reserve_full_isl` or without: the watermark is not asked then.
-4. `finds_its_blocks`: a request that passes the gate finds the blocks of its first chunk: cached
-   blocks that no request holds are free before and are not after, and count as needed.
-5. `leaves_the_reserve`: while a request runs, the watermark's blocks are free after an admission.
-6. `rest_is_free`: with `reserve_full_isl` the blocks of all that it knows are free for a request
-that is
-   admitted, and those of the watermark beside them (`rest_and_reserve`).
-7. `chunks_find_room`: so as long as the others take no more than they give back, every chunk of
-   what it knew finds its blocks. (What it generates later was never promised: that is where
-   preemption comes from.)
-
-8. `room_for_all`: a pool for max_num_seqs requests of max_model_len never runs out, so no request
-is
-   preempted. (What else is said of knobs and preemption is no theorem: see `anomalies`.)
+1. `holdings_never_exceed_front_door`: a request computes known tokens only, and never the last one
+   that it generates. So it never holds more blocks than the front door asked for.
+2. `lone_running_request_can_grow`: so a request that runs alone finds the blocks for its next
+   tokens, since all blocks that it does not hold are free. It is never preempted, and ends.
+3. `first_in_line_is_admitted_alone`: if no request runs, the first in line passes the gate,
+   whatever it finds in the cache, with `reserve_full_isl` or without: the watermark does not apply
+   then.
+4. `admitted_request_finds_first_blocks`: a request that passes the gate finds the blocks of its
+   first chunk. Cached blocks that no request holds are free before and not after, so they count as
+   needed.
+5. `admission_leaves_watermark_free`: while a request runs, the watermark's blocks are free after
+   an admission.
+6. `rest_of_admitted_prompt_is_free`: with `reserve_full_isl`, the blocks of all known tokens of an
+   admitted request are free, and those of the watermark beside them
+   (`rest_and_watermark_are_free`).
+7. `later_chunks_find_room`: so as long as the others take no more than they give back, every chunk
+   of what it knew finds its blocks. What it generates later was never promised: that is where
+   preemption comes from.
+8. `full_pool_never_runs_out`: a pool for max_num_seqs requests of max_model_len never runs out, so
+   no request is preempted. What else the chapter says of knobs and preemption is no theorem: see
+   `anomalies`.
 
 So neither gate admits a request that could not finish alone (1, 2), nor keeps one out for ever
-that could (3); `progress_lemmas` has the rest of the argument.
+that could (3). `progress_lemmas` has the rest of the argument.
 
 Each guard takes a block away, or adds a token.
 """
@@ -96,7 +95,7 @@ def tell(numbers: Numbers, block: Any, whole: Any, *tokens: Any) -> None:
     tell_order(numbers, block, whole, *(count - 1 for count in counts))
 
 
-def _more_blocks(block: Any, more: int) -> list[Any]:
+def _more_blocks_are_one_block_more(block: Any, more: int) -> list[Any]:
     numbers = make_numbers(block)
     one, other = some(numbers, "one"), some(numbers, "other")
     numbers.facts.append(one > other)
@@ -110,7 +109,7 @@ def at_the_door(numbers: Numbers, block: Any, one: SymbolicRequest) -> Any:
     return pool
 
 
-def _never_beyond_the_door(block: Any, more: int) -> list[Any]:
+def _holdings_never_exceed_front_door(block: Any, more: int) -> list[Any]:
     """`more`: its last token is computed, too."""
     numbers = make_numbers(block)
     one = unfinished(numbers, more)
@@ -121,7 +120,7 @@ def _never_beyond_the_door(block: Any, more: int) -> list[Any]:
     return negated(numbers, blocks(numbers, block, covered) <= pool)
 
 
-def _grows_alone(block: Any, reserve: int) -> list[Any]:
+def _lone_running_request_can_grow(block: Any, reserve: int) -> list[Any]:
     """`reserve`: so many blocks are kept from requests that run."""
     numbers = make_numbers(block)
     one = unfinished(numbers)
@@ -134,7 +133,7 @@ def _grows_alone(block: Any, reserve: int) -> list[Any]:
     return negated(numbers, z3.And(held <= pool, missing + reserve <= pool - held))
 
 
-def _admitted_alone(block: Any, reserve: int) -> list[Any]:
+def _first_in_line_is_admitted_alone(block: Any, reserve: int) -> list[Any]:
     """`reserve`: the watermark is asked although no request runs."""
     numbers = make_numbers(block)
     it = gate(numbers, block, z3.Bool("whole"))
@@ -145,7 +144,7 @@ def _admitted_alone(block: Any, reserve: int) -> list[Any]:
     return negated(numbers, it.passes)
 
 
-def _finds_its_blocks(block: Any, uncounted: int) -> list[Any]:
+def _admitted_request_finds_first_blocks(block: Any, uncounted: int) -> list[Any]:
     """`uncounted`: of the hits that no request holds, so many do not count as needed."""
     numbers = make_numbers(block)
     it = gate(numbers, block, z3.Bool("whole"), lambda idle: idle - uncounted)
@@ -153,14 +152,14 @@ def _finds_its_blocks(block: Any, uncounted: int) -> list[Any]:
     return negated(numbers, it.left >= 0)
 
 
-def _leaves_the_reserve(block: Any, more: int) -> list[Any]:
+def _admission_leaves_watermark_free(block: Any, more: int) -> list[Any]:
     numbers = make_numbers(block)
     it = gate(numbers, block, z3.Bool("whole"))
     numbers.facts.append(it.passes)
     return negated(numbers, it.left >= it.reserve + more)
 
 
-def _rest_is_free(with_reserve: bool, block: Any, chunk_only: int) -> list[Any]:
+def _rest_of_admitted_prompt_is_free(with_reserve: bool, block: Any, chunk_only: int) -> list[Any]:
     """`chunk_only`: without reserve_full_isl, only the first chunk is asked for."""
     numbers = make_numbers(block)
     it = gate(numbers, block, z3.BoolVal(not chunk_only))
@@ -170,7 +169,7 @@ def _rest_is_free(with_reserve: bool, block: Any, chunk_only: int) -> list[Any]:
     return negated(numbers, it.left >= rest + (it.reserve if with_reserve else 0))
 
 
-def _chunks_find_room(block: Any, more: int) -> list[Any]:
+def _later_chunks_find_room(block: Any, more: int) -> list[Any]:
     """`more`: so many tokens more than it knew when it was admitted."""
     numbers = make_numbers(block)
     known, computed = some(numbers, "known", 1), some(numbers, "computed", 1)
@@ -185,7 +184,7 @@ def _chunks_find_room(block: Any, more: int) -> list[Any]:
     return negated(numbers, z3.And(grown - held <= free, kept))
 
 
-def _room_for_all(block: Any, less: int) -> list[Any]:
+def _full_pool_never_runs_out(block: Any, less: int) -> list[Any]:
     """`less`: the pool is so many blocks smaller."""
     numbers = Numbers()
     slots, longest = some(numbers, "slots", 1), some(numbers, "longest", 1)  # one request's blocks
@@ -196,41 +195,44 @@ def _room_for_all(block: Any, less: int) -> list[Any]:
 
 Lemma = Callable[[Any, int], list[Any]]
 LEMMAS: dict[str, tuple[str, Lemma]] = {
-    "more_blocks": ("More blocks are at least one block's tokens more.", _more_blocks),
-    "never_beyond_the_door": (
+    "more_blocks_are_one_block_more": (
+        "More blocks are at least one block's tokens more.",
+        _more_blocks_are_one_block_more,
+    ),
+    "holdings_never_exceed_front_door": (
         "No request ever holds more blocks than the front door asked for.",
-        _never_beyond_the_door,
+        _holdings_never_exceed_front_door,
     ),
-    "grows_alone": (
+    "lone_running_request_can_grow": (
         "A request that is the only one that runs finds blocks for its next tokens.",
-        _grows_alone,
+        _lone_running_request_can_grow,
     ),
-    "admitted_alone": (
+    "first_in_line_is_admitted_alone": (
         "The request that is first in line is admitted if no request runs.",
-        _admitted_alone,
+        _first_in_line_is_admitted_alone,
     ),
-    "finds_its_blocks": (
+    "admitted_request_finds_first_blocks": (
         "A request that passes the gate finds the blocks of its first chunk free.",
-        _finds_its_blocks,
+        _admitted_request_finds_first_blocks,
     ),
-    "leaves_the_reserve": (
+    "admission_leaves_watermark_free": (
         "After an admission beside others the watermark's blocks are free.",
-        _leaves_the_reserve,
+        _admission_leaves_watermark_free,
     ),
-    "rest_is_free": (
+    "rest_of_admitted_prompt_is_free": (
         "With reserve_full_isl, blocks for all known tokens of an admitted request are free.",
-        partial(_rest_is_free, False),
+        partial(_rest_of_admitted_prompt_is_free, False),
     ),
-    "rest_and_reserve": (
+    "rest_and_watermark_are_free": (
         "So they are beside the watermark's blocks.",
-        partial(_rest_is_free, True),
+        partial(_rest_of_admitted_prompt_is_free, True),
     ),
-    "chunks_find_room": (
+    "later_chunks_find_room": (
         "As long as no other request takes blocks, each chunk of what it knew then finds its own.",
-        _chunks_find_room,
+        _later_chunks_find_room,
     ),
-    "room_for_all": (
+    "full_pool_never_runs_out": (
         "A pool for max_num_seqs requests of max_model_len tokens never runs out.",
-        _room_for_all,
+        _full_pool_never_runs_out,
     ),
 }

@@ -1,33 +1,31 @@
-"""Why no step schedules more than its budget, for any number of requests (V1-I2, V1-R04,
-V1CP-R02).
+"""No step schedules more than its budget, for any number of requests: V1-I2, V1-R04, V1CP-R02.
 
-The invariant of a step that is half decided: the tokens scheduled so far and the budget left are
-together max_num_batched_tokens, and the budget left is not negative. Requests are taken one by one,
-so the number of them does not appear: `spent` below is the sum of all shares so far.
+The invariant of a step that is half decided: the tokens scheduled so far and the budget left add
+up to max_num_batched_tokens, and the budget left is not negative. Requests are taken one by one,
+so their number does not appear: `spent` is the sum of all shares so far.
 
-1. `begins`: it holds when nothing is scheduled.
-2. `clamped`: a request that is behind gets the least of what it is behind, the threshold (if there
-   is one) and the budget left; that is at least one token.
-3. `spends`: scheduling it keeps the invariant. `gives_back`: so does preempting one, scheduled or
-   not, whose share the budget gets back.
-4. `within`: so the shares of a step are never more than max_num_batched_tokens.
+1. `whole_budget_is_left_at_start`: the invariant holds when nothing is scheduled.
+2. `share_is_least_of_three_bounds`: a request that is behind gets the least of the tokens that it
+   is behind, the threshold (if there is one) and the budget left, and at least one token.
+3. `scheduling_preserves_budget`: scheduling it keeps the invariant. `preemption_preserves_budget`:
+   so does preempting a request, scheduled or not, whose share the budget gets back.
+4. `shares_stay_within_budget`: so the shares of a step never exceed max_num_batched_tokens.
 
-A request that is taken is behind by at least one token, so that 2 can be applied:
+A request that is taken is behind by at least one token, so 2 applies:
 
-5. `catches_up`: a request that runs on after a step is, whether it has got a token to compute next
-   or not.
-6. `starts_behind`: so is a request that is admitted, after what it finds in the cache; preempted
-   ones have nothing computed.
+5. `running_request_has_next_token`: a request that runs on after a step is behind, whether it has
+   a token to compute next or gets one.
+6. `admitted_request_has_next_token`: so is an admitted request, after what it finds in the cache;
+   a preempted one has computed nothing.
 
-What follows of the budget:
+What follows for the budget:
 
-7. `everyone_decodes`: if all requests that run are one token behind, the budget is enough for all
-of them:
-   the front door wants a budget of at least max_num_seqs tokens.
-8. `never_cut`: with chunking off, an admitted request computes all its uncomputed tokens,
-or its
-   threshold; and `fits_an_empty_step`: with no request before it in the step it always may.
-9. `slots_kept`: no more run than max_num_seqs.
+7. `budget_suffices_for_all_decodes`: if every running request is one token behind, the budget is
+   enough for all: the front door wants a budget of at least max_num_seqs tokens.
+8. `budget_cuts_no_unchunked_prefill`: with chunking off, an admitted request computes all its
+   uncomputed tokens, or its threshold. `accepted_prompt_fits_empty_step`: with no request before
+   it in the step it always may.
+9. `running_stays_within_slots`: no more than max_num_seqs requests run.
 
 Each guard takes a token or a slot away, or adds one.
 """
@@ -52,7 +50,7 @@ def obligations(block: int | None = None) -> list[Obligation]:
     ]
 
 
-def _begins(block: Any, more: int) -> list[Any]:
+def _whole_budget_is_left_at_start(block: Any, more: int) -> list[Any]:
     numbers = Numbers()
     budget = some(numbers, "budget", 1)
     return negated(numbers, _holds(budget, z3.IntVal(more), budget))
@@ -70,7 +68,7 @@ def _half_decided(numbers: Numbers) -> tuple[Any, Any, Any]:
     return budget, spent, left
 
 
-def _clamped(block: Any, more: int) -> list[Any]:
+def _share_is_least_of_three_bounds(block: Any, more: int) -> list[Any]:
     """`more` tokens more are computed."""
     numbers = Numbers()
     behind, threshold, left = (
@@ -84,7 +82,7 @@ def _clamped(block: Any, more: int) -> list[Any]:
     return negated(numbers, z3.And(*bounds, least, tokens >= 1))
 
 
-def _spends(block: Any, less: int) -> list[Any]:
+def _scheduling_preserves_budget(block: Any, less: int) -> list[Any]:
     """`less` tokens less are taken off the budget."""
     numbers = Numbers()
     budget, spent, left = _half_decided(numbers)
@@ -93,7 +91,7 @@ def _spends(block: Any, less: int) -> list[Any]:
     return negated(numbers, _holds(budget, spent + tokens, left - tokens + less))
 
 
-def _gives_back(block: Any, more: int) -> list[Any]:
+def _preemption_preserves_budget(block: Any, more: int) -> list[Any]:
     """`more` tokens more come back."""
     numbers = Numbers()
     budget, spent, left = _half_decided(numbers)
@@ -102,13 +100,13 @@ def _gives_back(block: Any, more: int) -> list[Any]:
     return negated(numbers, _holds(budget, others, left + share + more))
 
 
-def _within(block: Any, less: int) -> list[Any]:
+def _shares_stay_within_budget(block: Any, less: int) -> list[Any]:
     numbers = Numbers()
     budget, spent, _ = _half_decided(numbers)
     return negated(numbers, spent <= budget - less)
 
 
-def _catches_up(block: Any, more: int) -> list[Any]:
+def _running_request_has_next_token(block: Any, more: int) -> list[Any]:
     """`more` tokens more are computed than are known."""
     numbers = Numbers()
     behind, tokens = some(numbers, "behind", 1), some(numbers, "tokens", 1)
@@ -117,7 +115,7 @@ def _catches_up(block: Any, more: int) -> list[Any]:
     return negated(numbers, z3.If(left == 0, z3.IntVal(1), left) >= 1)  # then it gets its next one
 
 
-def _starts_behind(block: Any, more: int) -> list[Any]:
+def _admitted_request_has_next_token(block: Any, more: int) -> list[Any]:
     """`more`: the last known token may be found in the cache, too (V1CP-R28)."""
     numbers = make_numbers(block)
     one = unfinished(numbers)
@@ -125,7 +123,7 @@ def _starts_behind(block: Any, more: int) -> list[Any]:
     return negated(numbers, one.known - hit * block >= 1)
 
 
-def _everyone_decodes(block: Any, less: int) -> list[Any]:
+def _budget_suffices_for_all_decodes(block: Any, less: int) -> list[Any]:
     """`less`: the front door wants a token less."""
     numbers = Numbers()
     budget, slots, before = (some(numbers, name, 1) for name in ("budget", "slots", "before"))
@@ -133,7 +131,7 @@ def _everyone_decodes(block: Any, less: int) -> list[Any]:
     return negated(numbers, budget - before >= 1)  # one token for each of those before it
 
 
-def _never_cut(block: Any, less: int) -> list[Any]:
+def _budget_cuts_no_unchunked_prefill(block: Any, less: int) -> list[Any]:
     """`less`: a budget that is so much too small is let pass."""
     numbers = Numbers()
     behind, threshold, left = (
@@ -145,7 +143,7 @@ def _never_cut(block: Any, less: int) -> list[Any]:
     return negated(numbers, clamp(behind, threshold, left) == capped(behind, threshold))
 
 
-def _fits_an_empty_step(block: Any, more: int) -> list[Any]:
+def _accepted_prompt_fits_empty_step(block: Any, more: int) -> list[Any]:
     """`more`: the front door lets in requests that are so much longer."""
     numbers = Numbers()
     one, budget = unfinished(numbers), some(numbers, "budget", 1)
@@ -153,7 +151,7 @@ def _fits_an_empty_step(block: Any, more: int) -> list[Any]:
     return negated(numbers, capped(one.known, some(numbers, "threshold")) <= budget)
 
 
-def _slots_kept(block: Any, more: int) -> list[Any]:
+def _running_stays_within_slots(block: Any, more: int) -> list[Any]:
     """`more`: one is admitted though every slot is taken."""
     numbers = Numbers()
     slots, running = some(numbers, "slots", 1), some(numbers, "running")
@@ -164,27 +162,48 @@ def _slots_kept(block: Any, more: int) -> list[Any]:
 
 Lemma = Callable[[Any, int], list[Any]]
 LEMMAS: dict[str, tuple[str, Lemma]] = {
-    "begins": ("Before anything is scheduled, the whole budget is left.", _begins),
-    "clamped": (
+    "whole_budget_is_left_at_start": (
+        "Before anything is scheduled, the whole budget is left.",
+        _whole_budget_is_left_at_start,
+    ),
+    "share_is_least_of_three_bounds": (
         "A request computes the least of what it is behind, threshold and budget, and a token.",
-        _clamped,
+        _share_is_least_of_three_bounds,
     ),
-    "spends": ("What is scheduled and what is left stay together the budget.", _spends),
-    "gives_back": ("So they do when a victim's share comes back.", _gives_back),
-    "within": ("The shares of a step are together within max_num_batched_tokens.", _within),
-    "catches_up": ("A request that runs on has a token to compute in the next step.", _catches_up),
-    "starts_behind": (
+    "scheduling_preserves_budget": (
+        "What is scheduled and what is left stay together the budget.",
+        _scheduling_preserves_budget,
+    ),
+    "preemption_preserves_budget": (
+        "So they do when a victim's share comes back.",
+        _preemption_preserves_budget,
+    ),
+    "shares_stay_within_budget": (
+        "The shares of a step are together within max_num_batched_tokens.",
+        _shares_stay_within_budget,
+    ),
+    "running_request_has_next_token": (
+        "A request that runs on has a token to compute in the next step.",
+        _running_request_has_next_token,
+    ),
+    "admitted_request_has_next_token": (
         "So has an admitted request, whatever it finds in the cache.",
-        _starts_behind,
+        _admitted_request_has_next_token,
     ),
-    "everyone_decodes": (
+    "budget_suffices_for_all_decodes": (
         "If every request that runs is one token behind, the budget is enough for all.",
-        _everyone_decodes,
+        _budget_suffices_for_all_decodes,
     ),
-    "never_cut": ("With chunking off, the budget cuts no request that is admitted.", _never_cut),
-    "fits_an_empty_step": (
+    "budget_cuts_no_unchunked_prefill": (
+        "With chunking off, the budget cuts no request that is admitted.",
+        _budget_cuts_no_unchunked_prefill,
+    ),
+    "accepted_prompt_fits_empty_step": (
         "With chunking off, an empty step has the budget for every accepted request.",
-        _fits_an_empty_step,
+        _accepted_prompt_fits_empty_step,
     ),
-    "slots_kept": ("No more requests than max_num_seqs run.", _slots_kept),
+    "running_stays_within_slots": (
+        "No more requests than max_num_seqs run.",
+        _running_stays_within_slots,
+    ),
 }

@@ -1,34 +1,34 @@
-"""Why the requests that the front door lets in never block each other for ever, for any number of
-them (V1-P01, V1CP-R12, V1CP-R15). Of those that can never fit nothing is said: V1-R17 is broken.
+"""Accepted requests never block each other for ever, for any number: V1-P01, V1CP-R12, V1CP-R15.
 
-1. `first_stays`: first come, first served, a request that is first of requests that run is never
-preempted:
-   the victim is the last, and alone it grows (`admission_lemmas`, `grows_alone`).
-   `most_important_stays`: so it is by priority for the most important of requests that run.
-2. `gets_on`: a request that is first in a step has the whole budget and computes a token at least,
-or it
-   is preempted itself. Computing brings it nearer to its end.
-3. `head_goes`: if no request runs, a request that is first in line is admitted, and computes a
-token. 4. `comes_forward`: no request comes to stand before one that runs.
+Nothing is said of requests that can never fit: V1-R17 is broken.
 
-First come, first served: by 1 and 2 the first of requests that run computes a token in every step
-until it ends, and by 3 a request runs. So a step computes something as long as any request is
-unfinished, and every request is first in its turn (4). How long a request can wait is its `rank`:
-the tokens that those before it compute in their lives, less those that the first has computed.
-`falls`: each step lowers it by one at least, whatever is preempted behind the first; so a
-request waits no longer than (requests before it) x max_model_len steps (`at_most`).
+1. `first_running_is_never_preempted`: first come, first served, the first running request is never
+   preempted: the victim is the last, and alone it grows (`admission_lemmas`,
+   `lone_running_request_can_grow`). `one_of_two_is_preempted_first`: by priority, the same holds
+   for the most important one.
+2. `request_with_budget_advances`: the first request of a step has the whole budget and computes at
+   least one token, or is preempted itself. Computing brings it nearer to its end.
+3. `first_in_line_is_admitted_if_none_run`: and computes a token.
+4. `no_request_overtakes_running`: no request comes to stand before one that runs.
 
-By priority, take the most important of all unfinished requests, once no request arrives any more.
+First come, first served: by 1 and 2 the first running request computes a token in every step until
+it ends, and by 3 some request runs. So a step computes something as long as any request is
+unfinished, and every request is first in its turn (4). A request's `rank` bounds its wait: the
+tokens that those before it compute in their lives, less those that the first has computed.
+`computing_lowers_every_rank`: each step lowers it by at least one, whatever is preempted behind
+the first. So a request waits no longer than (requests before it) x max_model_len steps
+(`each_predecessor_adds_one_length`).
+
+By priority, take the most important of all unfinished requests, once no more requests arrive.
 While it waits it is first in line, so no request is admitted before it; by 2 each step brings the
-first of requests that run nearer to its end, or takes it away from them. So in the end it runs: if
-not before, by 3. Then by 1 it stays, and by 2 and 4 those before it become fewer until it is first
-itself.
+first running request nearer to its end, or preempts it. So in the end the most important one runs:
+if not before, by 3. Then by 1 it stays, and by 2 and 4 those before it become fewer until it is
+first itself.
 
-A step may compute nothing then: when the first is its own victim (V1CP-R15).
+A step may compute nothing then, when the first request is its own victim (V1CP-R15):
 
-5. `idle_takes_one`: each such step takes one from requests that run, and admits no request
-(V1-R16): no
-   more than max_num_seqs - 1 of them follow one another.
+5. `idle_steps_are_fewer_than_slots`: each such step takes one from the running requests and admits
+   none (V1-R16), so at most max_num_seqs - 1 of them follow one another.
 
 Each guard takes a token, a slot or a place away.
 """
@@ -69,7 +69,7 @@ def before(one: tuple[Any, Any], other: tuple[Any, Any]) -> Any:
     return z3.Or(one[0] < other[0], z3.And(one[0] == other[0], one[1] < other[1]))
 
 
-def _first_stays(block: Any, fewer: int) -> list[Any]:
+def _first_running_is_never_preempted(block: Any, fewer: int) -> list[Any]:
     """`fewer`: no other request needs to run."""
     numbers = Numbers()
     running = some(numbers, "running", 2 - fewer)
@@ -77,7 +77,7 @@ def _first_stays(block: Any, fewer: int) -> list[Any]:
     return negated(numbers, victim != 0)
 
 
-def _most_important_stays(block: Any, alike: int) -> list[Any]:
+def _one_of_two_is_preempted_first(block: Any, alike: int) -> list[Any]:
     """`alike`: two may have the same arrival."""
     numbers = Numbers()
     one, other = ((z3.Int(f"priority {n}"), some(numbers, f"arrival {n}")) for n in (0, 1))
@@ -87,7 +87,7 @@ def _most_important_stays(block: Any, alike: int) -> list[Any]:
     return negated(numbers, z3.Xor(before(one, other), before(other, one)))
 
 
-def _gets_on(block: Any, nothing: int) -> list[Any]:
+def _request_with_budget_advances(block: Any, nothing: int) -> list[Any]:
     """`nothing`: a step may have no budget."""
     numbers = Numbers()
     one, computed = unfinished(numbers), some(numbers, "computed")
@@ -98,7 +98,7 @@ def _gets_on(block: Any, nothing: int) -> list[Any]:
     return negated(numbers, z3.And(after_it >= 0, after_it < before_it))
 
 
-def _head_goes(block: Any, reserve: int) -> list[Any]:
+def _first_in_line_is_admitted_if_none_run(block: Any, reserve: int) -> list[Any]:
     """`reserve`: the watermark is asked although no request runs."""
     numbers = make_numbers(block)
     it = gate(numbers, block, z3.Bool("whole"))
@@ -114,7 +114,7 @@ def _head_goes(block: Any, reserve: int) -> list[Any]:
     return negated(numbers, z3.And(slots >= 1, uncut, it.passes, it.tokens >= 1))
 
 
-def _comes_forward(block: Any, in_front: int) -> list[Any]:
+def _no_request_overtakes_running(block: Any, in_front: int) -> list[Any]:
     """`in_front`: newcomers are put there."""
     numbers = Numbers()
     place, gone, new = (some(numbers, name) for name in ("place", "gone", "new"))
@@ -122,7 +122,7 @@ def _comes_forward(block: Any, in_front: int) -> list[Any]:
     return negated(numbers, place - gone + in_front * new <= place)
 
 
-def _falls(block: Any, nothing: int) -> list[Any]:
+def _computing_lowers_every_rank(block: Any, nothing: int) -> list[Any]:
     """The first computes tokens, or leaves, and what the next has computed counts; `nothing`: it
     may compute none."""
     numbers = Numbers()
@@ -137,7 +137,7 @@ def _falls(block: Any, nothing: int) -> list[Any]:
     )
 
 
-def _at_most(block: Any, more: int) -> list[Any]:
+def _each_predecessor_adds_one_length(block: Any, more: int) -> list[Any]:
     """One more ahead, whose life is within max_model_len; `more`: it may be a token longer."""
     numbers = Numbers()
     rank_before, bound = some(numbers, "rank"), some(numbers, "bound")
@@ -146,7 +146,7 @@ def _at_most(block: Any, more: int) -> list[Any]:
     return negated(numbers, rank_before + longest <= bound + room)
 
 
-def _idle_takes_one(block: Any, none_there: int) -> list[Any]:
+def _idle_steps_are_fewer_than_slots(block: Any, none_there: int) -> list[Any]:
     """`no request`: no one is preempted in an idle step."""
     numbers = Numbers()
     slots, running, idle = (some(numbers, n, low) for n, low in (("s", 1), ("r", 1), ("idle", 0)))
@@ -158,24 +158,36 @@ def _idle_takes_one(block: Any, none_there: int) -> list[Any]:
 
 Lemma = Callable[[Any, int], list[Any]]
 LEMMAS: dict[str, tuple[str, Lemma]] = {
-    "first_stays": (
+    "first_running_is_never_preempted": (
         "First come, first served, the first of several that run is never preempted.",
-        _first_stays,
+        _first_running_is_never_preempted,
     ),
-    "most_important_stays": (
+    "one_of_two_is_preempted_first": (
         "By priority, of two that run exactly one is preempted before the other.",
-        _most_important_stays,
+        _one_of_two_is_preempted_first,
     ),
-    "gets_on": (
+    "request_with_budget_advances": (
         "The request that has the whole budget of a step comes nearer to its end.",
-        _gets_on,
+        _request_with_budget_advances,
     ),
-    "head_goes": ("If no request runs, a request that is first in line is admitted.", _head_goes),
-    "falls": ("A step in which the first of all computes lowers every rank behind it.", _falls),
-    "at_most": ("Each request before another adds max_model_len to its rank, at most.", _at_most),
-    "comes_forward": ("No request comes to stand before one that runs.", _comes_forward),
-    "idle_takes_one": (
+    "first_in_line_is_admitted_if_none_run": (
+        "If no request runs, a request that is first in line is admitted.",
+        _first_in_line_is_admitted_if_none_run,
+    ),
+    "computing_lowers_every_rank": (
+        "A step in which the first of all computes lowers every rank behind it.",
+        _computing_lowers_every_rank,
+    ),
+    "each_predecessor_adds_one_length": (
+        "Each request before another adds max_model_len to its rank, at most.",
+        _each_predecessor_adds_one_length,
+    ),
+    "no_request_overtakes_running": (
+        "No request comes to stand before one that runs.",
+        _no_request_overtakes_running,
+    ),
+    "idle_steps_are_fewer_than_slots": (
         "Fewer steps than there are slots follow one another in which no request computes.",
-        _idle_takes_one,
+        _idle_steps_are_fewer_than_slots,
     ),
 }

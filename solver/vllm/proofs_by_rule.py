@@ -13,7 +13,12 @@ TURNED: dict[Knob, str] = {
     "watermark": "the watermark raised by one block",
 }
 # What is true of knobs and preemption.
-NEVER_PREEMPTED = ("more_blocks", "never_beyond_the_door", "grows_alone", "room_for_all")
+NEVER_PREEMPTED = (
+    "more_blocks_are_one_block_more",
+    "holdings_never_exceed_front_door",
+    "lone_running_request_can_grow",
+    "full_pool_never_runs_out",
+)
 
 
 def never_preempted(block: int | None = None) -> list[Obligation]:
