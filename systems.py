@@ -16,12 +16,13 @@ def _system(
     *revisions: str,
     proven: bool = False,
     explored: bool = True,
+    has_releases: bool = False,
     schedulers: tuple[str, ...],
     followed_by: Mapping[str, tuple[str, ...]] = MappingProxyType({}),
 ) -> System:
     """A system whose parts lie where the built-in ones have them; `proven`: some of its rules;
-    `explored`: it has small scopes."""
-    properties = "schedproof.properties"
+    `explored`: it has small scopes; `has_releases`: on a package index."""
+    properties, targets = "schedproof.properties", f"schedproof.gate.targets.{name}"
     return System(
         name=name,
         title=title,
@@ -31,7 +32,9 @@ def _system(
         bounds=f"{properties}.history.bounds:{name.upper()}",
         predicates=f"{properties}.predicates.{name}:PREDICATES",
         generators=f"{properties}.search.{name}",
-        setup=f"schedproof.gate.targets.setup:{name.upper()}",
+        scales=f"{targets}.scales:SCALES",
+        releases=f"{targets}.releases:RELEASES" if has_releases else None,
+        checkout=f"{targets}.releases:CHECKOUT" if schedulers else None,
         space=f"schedproof.solver.{name}.space:SPACE" if explored else None,
         decided=f"schedproof.solver.{name}.other_rules:DECIDED" if proven else None,
         neutral=f"{properties}.checking.terms:{name.upper()}",
@@ -48,6 +51,7 @@ def register_builtin() -> None:
         _system(
             *("spyre", "Spyre", "sound", "documented", "2.1.2", "2.5.2"),
             proven=True,
+            has_releases=True,
             schedulers=("sendnn-inference", "vllm-spyre"),
             followed_by={"2.5.2": PAUSES},
         )
@@ -56,6 +60,7 @@ def register_builtin() -> None:
         _system(
             *("vllm", "vLLM V1", "documented"),
             proven=True,
+            has_releases=True,
             schedulers=("vllm",),
             followed_by={"documented": PREEMPTS},
         )

@@ -31,7 +31,7 @@ ROOMS = {
         ),
     ),
 }
-MAX_LINES = 349
+MAX_LINES = 500
 
 
 def sources(layer: str) -> list[Path]:
