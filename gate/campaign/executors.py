@@ -19,7 +19,7 @@ from typing import Any, NamedTuple, Protocol
 from ..explore.checkpoint import version_of_code
 from ..judging.hypothesis_home import set_hypothesis_home
 from ..processes.cluster import ClusterError, Connection, WorkerLost
-from ..processes.with_parent import end_with_parent
+from ..processes.watchdog import end_with_parent
 from ..processes.worker_timeout import block_sigint
 from .examples import database_of
 from .items import Item

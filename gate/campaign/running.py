@@ -30,7 +30,7 @@ from ...solver.explored import ExploreOptions, Run
 from ...solver.systems import space_of
 from ...spec.catalogue import Rule, load
 from ..judging.engines import not_deterministic
-from ..processes.kept import run_kept
+from ..processes.watchdog import run_watched
 from ..targets.factory import opened
 from ..targets.target_spec import parse_target
 from .examples import Shelf
@@ -194,7 +194,7 @@ def _prove(item: Proving, _: ExampleDatabase | None) -> Result:
     Raises:
         CalledProcessError: the process died.
     """
-    asked = run_kept(
+    asked = run_watched(
         [sys.executable, "-m", "schedproof.gate.campaign.proving"],
         canonical(item),
         stderr=subprocess.PIPE,

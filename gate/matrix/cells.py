@@ -14,7 +14,7 @@ import msgspec
 from ..console.sanitize import one_line
 from ..files.scenario_file import FileError
 from ..judging.verdict import Verdict
-from ..processes.kept import Kept
+from ..processes.watchdog import WatchedProcess
 from ..targets.target_spec import parse_target
 from .configurations import Configuration, configurations_of
 
@@ -90,7 +90,7 @@ def gate_command(cell: Cell, asked: Asked) -> list[str]:
     ]
 
 
-def start(cell: Cell, asked: Asked) -> Kept:
+def start(cell: Cell, asked: Asked) -> WatchedProcess:
     """Begin to judge a cell, in a process group of its own, which Ctrl-C does not reach. What the
     gate prints is kept.
 
@@ -102,7 +102,7 @@ def start(cell: Cell, asked: Asked) -> Kept:
         for file in (log, _verdict_file(cell, asked)):
             file.parent.mkdir(parents=True, exist_ok=True)
         with open(log, "wb") as printed:
-            return Kept(
+            return WatchedProcess(
                 gate_command(cell, asked),
                 stdin=subprocess.DEVNULL,
                 stdout=printed,

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 
-from ..processes.kept import Kept
+from ..processes.watchdog import WatchedProcess
 from .cells import Asked, Cell, Judged, ended, kept, start
 
 PATIENCE = 10.0  # seconds for a gate to end, and its target
@@ -43,9 +43,9 @@ def run_cells(cells: Sequence[Cell], asked: Asked, jobs: int, report: Report) ->
 
 
 @contextmanager
-def _running() -> Iterator[dict[Cell, tuple[Kept, float]]]:
+def _running() -> Iterator[dict[Cell, tuple[WatchedProcess, float]]]:
     """The gates that run; whatever happens, none is left behind."""
-    running: dict[Cell, tuple[Kept, float]] = {}
+    running: dict[Cell, tuple[WatchedProcess, float]] = {}
     try:
         yield running
     finally:
