@@ -10,12 +10,12 @@ import hashlib
 import io
 import pickle
 from collections.abc import Sequence
-from functools import cache
 from pathlib import Path
 from typing import Any
 
 from ...solver.explored import ExploreOptions, Run
 from ...spec.catalogue import Rule
+from ..files.code_version import code_version
 from ..files.reading import check_regular
 from ..files.scenario_file import FileError
 from ..files.writing import told, write
@@ -24,7 +24,6 @@ from ..files.writing import told, write
 PURE = tuple(f"schedproof.{layer}." for layer in ("spec", "model", "properties", "solver"))
 # What a run holds of functions: predicates of rules, and the terms of a formula.
 FUNCTIONS = ("schedproof.properties.predicates.", "schedproof.model.spyre.volumetric")
-PACKAGE = Path(__file__).resolve().parents[2]
 MAGIC = b"schedproof exploration 2\n"
 DIGEST = 32  # bytes
 HARMLESS = {
@@ -107,12 +106,6 @@ def _path(folder: Path, asked: ExploreOptions, rules: Sequence[str]) -> Path:
     return folder / f"{asked.revision}-{asked.scope.name.replace(' ', '-')}-{question}.exploration"
 
 
-@cache
 def version_of_code() -> bytes:
     """A digest of the code: what explores, and what is explored."""
-    digest = hashlib.sha256()
-    for layer in ("spec", "model", "properties", "solver"):
-        for path in sorted((PACKAGE / layer).rglob("*.*")):
-            if path.suffix in (".py", ".toml"):
-                digest.update(path.read_bytes())
-    return digest.hexdigest().encode() + b"\n"
+    return code_version("spec", "model", "properties", "solver").encode() + b"\n"

@@ -1,6 +1,7 @@
 """What the gate asks of the targets of each system: scales and features."""
 
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from ...spec.systems import part
@@ -11,6 +12,16 @@ Config = Mapping[str, Any]
 POOL: Config = {"num_blocks": 64}
 
 
+class Configuration(NamedTuple):
+    """Keys of the configuration that have one value, by a name for users."""
+
+    name: str
+    changes: Config = MappingProxyType({})
+
+
+ANY = Configuration("any")
+
+
 class Setup(NamedTuple):
     """How the targets of one system are asked. Lengths in tokens, pools in blocks.
 
@@ -19,12 +30,14 @@ class Setup(NamedTuple):
         plain: what every scheduler can leave out.
         features: what a scheduler may have beside that, each asked for by itself.
         chunk_key: the configuration key that bounds how many prompt tokens one step computes.
+        configurations: what releases are judged in one by one, by `matrix` and `campaign`.
     """
 
     scales: Mapping[str, Config]
     plain: Config
     features: tuple[Config, ...]
     chunk_key: str
+    configurations: tuple[Configuration, ...] = (ANY,)
 
 
 SPYRE = Setup(
@@ -43,6 +56,7 @@ SPYRE = Setup(
     ),
     chunk_key="chunk_size",
 )
+ASYNC, CONNECTOR = {"async_scheduling": True}, {"kv_connector": True}
 VLLM = Setup(
     scales={
         "small": {"block_size": 2, "max_num_seqs": 4, "max_model_len": 16},
@@ -68,6 +82,21 @@ VLLM = Setup(
         {"max_num_encoder_input_tokens": 4, "encoder_cache_size": 4},
     ),
     chunk_key="max_num_batched_tokens",
+    configurations=(
+        Configuration("one step at a time", {"async_scheduling": False}),
+        Configuration("drafts", {"num_speculative_tokens": 2}),
+        Configuration("asynchronous", ASYNC),
+        Configuration("asynchronous, fast worker", {**ASYNC, "early_completions": 2}),
+        Configuration("pipeline of three", {"pipeline_parallel_size": 3}),
+        Configuration("asynchronous, pipeline of three", {**ASYNC, "pipeline_parallel_size": 3}),
+        Configuration("connector", CONNECTOR),
+        Configuration("connector, asynchronous", {**CONNECTOR, **ASYNC}),
+        Configuration(
+            "connector, asynchronous, policy fail",
+            {**CONNECTOR, **ASYNC, "kv_load_failure_policy": "fail"},
+        ),
+        Configuration("encoder", {"max_num_encoder_input_tokens": 4, "encoder_cache_size": 8}),
+    ),
 )
 NANO_VLLM = Setup(
     scales={
