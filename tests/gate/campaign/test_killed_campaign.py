@@ -1,17 +1,15 @@
 """Real processes, killed: the ledger ends up as if no request had been."""
 
 import signal
-from functools import partial
 from pathlib import Path
 
 import pytest
 
-from . import local_cluster, work
-from .work import FAKE, Content, content_of, gone, items_in, kill, until_items, workers
+from . import local_cluster
+from .work import Content, begun, content_of, gone, items_in, kill, ran, until_items, workers
 
 ITEMS = "12"
 WHAT = ("--system", "nano_vllm", "--items", ITEMS)
-begun, ran = partial(work.begun, program=FAKE), partial(work.ran, program=FAKE)
 
 
 @pytest.fixture(scope="module")

@@ -14,20 +14,19 @@ from schedproof.gate.campaign.items import Sample, canonical, digest_of
 from schedproof.gate.campaign.ledger import Done, LedgerError, read_ledger
 
 # Instead of `-m schedproof`: a search takes a quarter of a second.
-FAKE = ("-c", "from schedproof.tests.gate.campaign import fake; fake.main()")
-REAL = ("-m", "schedproof")
+PROGRAM = ("-c", "from schedproof.tests.gate.campaign import fake; fake.main()")
 Content = dict[str, dict[str, str | None]]
 
 
-def command(ledger: Path, *options: str, program: Sequence[str] = REAL) -> list[str]:
+def command(ledger: Path, *options: str) -> list[str]:
     folder = ledger.parent / "out"
-    whole = [sys.executable, *program, "campaign", "--ledger", str(ledger)]
+    whole = [sys.executable, *PROGRAM, "campaign", "--ledger", str(ledger)]
     return [*whole, "--out", str(folder), *options]
 
 
-def begun(ledger: Path, *options: str, program: Sequence[str] = REAL) -> "subprocess.Popen[str]":
+def begun(ledger: Path, *options: str) -> "subprocess.Popen[str]":
     return subprocess.Popen(
-        command(ledger, *options, program=program),
+        command(ledger, *options),
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -35,12 +34,8 @@ def begun(ledger: Path, *options: str, program: Sequence[str] = REAL) -> "subpro
     )
 
 
-def ran(
-    ledger: Path, *options: str, program: Sequence[str] = REAL
-) -> "subprocess.CompletedProcess[str]":
-    return subprocess.run(
-        command(ledger, *options, program=program), capture_output=True, text=True, check=False
-    )
+def ran(ledger: Path, *options: str) -> "subprocess.CompletedProcess[str]":
+    return subprocess.run(command(ledger, *options), capture_output=True, text=True, check=False)
 
 
 def content_of(ledger: Path) -> Content:
