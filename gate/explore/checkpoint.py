@@ -11,12 +11,12 @@ import io
 import pickle
 import re
 from collections.abc import Sequence
-from functools import cache
 from pathlib import Path
 from typing import Any
 
 from ...solver.exploration.exploration import Exploration, ExploreOptions
 from ...spec.catalogue import Rule
+from ..files.code_version import code_version
 from ..files.reading import check_regular
 from ..files.scenario_file import FileError
 from ..files.writing import told, write
@@ -27,7 +27,6 @@ PURE = tuple(f"schedproof.{layer}." for layer in ("spec", "model", "properties",
 FUNCTIONS = re.compile(
     r"schedproof\.(properties\.(rules|\w+\.predicates)\.|model\.\w+\.volumetric$)"
 )
-PACKAGE = Path(__file__).resolve().parents[2]
 MAGIC = b"schedproof exploration 2\n"
 DIGEST = 32  # bytes
 HARMLESS = {
@@ -112,12 +111,6 @@ def _path(folder: Path, options: ExploreOptions, rules: Sequence[str]) -> Path:
     )
 
 
-@cache
 def version_of_code() -> bytes:
     """A digest of the code: what explores, and what is explored."""
-    digest = hashlib.sha256()
-    for layer in ("spec", "model", "properties", "solver"):
-        for path in sorted((PACKAGE / layer).rglob("*.*")):
-            if path.suffix in (".py", ".toml"):
-                digest.update(path.read_bytes())
-    return digest.hexdigest().encode() + b"\n"
+    return code_version("spec", "model", "properties", "solver").encode() + b"\n"

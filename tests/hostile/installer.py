@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from schedproof.gate.processes.kept import run_kept
+from schedproof.gate.processes.watchdog import run_watched
 from schedproof.gate.targets import releases, wheels
 from schedproof.gate.targets.releases import prepare
 from schedproof.gate.targets.supported_releases import ReleaseError, parse_release
@@ -46,7 +46,7 @@ def slow_command(command: Sequence[str], env: dict[str, str], lock: int) -> tupl
     """Stands in the place of `releases.run`: the same command, to this file."""
     words = [sys.executable, "-m", __spec__.name, "--", *command]
     here = {**env, "PYTHONPATH": os.pathsep.join(sys.path)}
-    done = run_kept(words, env=here, pass_fds=(lock,), stderr=subprocess.STDOUT)
+    done = run_watched(words, env=here, pass_fds=(lock,), stderr=subprocess.STDOUT)
     return done.returncode, done.stdout.decode(errors="replace")
 
 

@@ -4,19 +4,16 @@ import datetime
 import io
 import random
 import shutil
-import sqlite3
 import subprocess
 import sys
 from collections.abc import Callable, Mapping
-from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from rich.console import Console
 
-from schedproof.gate.campaign import ledger as ledgers
-from schedproof.gate.campaign.damage import check
-from schedproof.gate.campaign.report import tell
+from schedproof.gate.campaign.ledger import read_ledger
+from schedproof.gate.campaign.report import report
 from schedproof.gate.compare.baseline import read_baseline
 from schedproof.gate.corpus.folder import Origin, add, entries
 from schedproof.gate.explore.checkpoint import load as load_checkpoint
@@ -100,28 +97,6 @@ def _spoil_rules(path: Path, whole: bytes, seed: int) -> None:
     )
 
 
-def _spoil_ledger(path: Path, whole: bytes, seed: int) -> None:
-    """Half the time a text in a row, which the database takes; else the bytes of the file."""
-    for beside in path.parent.glob(f"{path.name}-*"):
-        beside.unlink()
-    path.write_bytes(whole)
-    rng = random.Random(seed)
-    if rng.random() < 0.5:
-        path.write_bytes(spoiled(whole, seed, packed=False))
-        return
-    with closing(sqlite3.connect(path)) as base, base:
-        table, column = rng.choice(
-            (("campaigns", "content"), ("items", "content"), ("results", "content"))
-        )
-        [text] = rng.choice(base.execute(f"SELECT {column} FROM {table} ORDER BY 1").fetchall())
-        put = spoiled(text.encode(), seed, packed=False)
-        with suppress(sqlite3.Error, UnicodeDecodeError):
-            base.execute(
-                f"UPDATE OR IGNORE {table} SET {column} = ? WHERE {column} = ?",
-                (put.decode("utf-8", rng.choice(("strict", "replace"))), text),
-            )
-
-
 def _trace(path: Path) -> None:
     with opened_trace(str(path)) as source:
         for _ in read_trace(source):
@@ -134,10 +109,7 @@ def _baseline(path: Path) -> None:
 
 
 def _ledger(path: Path) -> None:
-    """Report it, then read every row, as a campaign does that goes on."""
-    with ledgers.opened(path, write=False) as there:
-        tell(Console(file=io.StringIO()), there, path.parent / "out")
-        check(there)
+    report(Console(file=io.StringIO()), read_ledger(path), path.parent / "out")
 
 
 def _rules(path: Path) -> None:
@@ -163,7 +135,7 @@ LOADERS: Mapping[str, Loader] = {
     "later.exploration": Loader(
         lambda path: load_checkpoint(path.parent, EXPLORED, CHECKED), _spoil
     ),
-    "ledger.db": Loader(_ledger, _spoil_ledger),
+    "ledger.db": Loader(_ledger, _spoil),
     "ours.py": Loader(_rules, _spoil_rules),
 }
 
@@ -180,7 +152,7 @@ def good(folder: Path) -> dict[str, bytes]:
         with recorded(ModelTarget(), folder / name) as target:
             replay(target, TWO, RULES)
     _ran(folder, "diff", "model", "--profile", "quick", "--save", "baseline.gz")
-    small = ("--system", "llmservingsim", "--revision", "head", "--engine", "explore")
+    small = ("--system", "llmservingsim", "--revision", "head")
     _ran(folder, "campaign", "--ledger", "ledger.db", "--items", "4", *small)
     run = Exploration(EXPLORED, CHECKED)
     for _ in zip(range(3), run.search.run(), strict=False):

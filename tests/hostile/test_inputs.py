@@ -25,8 +25,7 @@ def test_what_is_spoiled_is_read_or_refused_in_one_line() -> None:
         assert one.counts["refused"] > 0
 
 
-# What a million inputs found: a lone surrogate in a list. (What they found in ledgers depends on
-# where SQLite puts a row: tests/gate/campaign/test_ledger.py has it.)
+# What a million inputs found: a lone surrogate in a list.
 FOUND = {
     "two.json": (26000015944, 26000023026, 26000089302),
     "corpus/two.json": (26000028610,),

@@ -1,4 +1,4 @@
-"""A command that is kept: its streams, its end, and that of all that it started."""
+"""A watched command: its streams, its end, and that of all that it started."""
 
 import signal
 import subprocess
@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from schedproof.gate.processes.kept import Kept, run_kept
+from schedproof.gate.processes.watchdog import WatchedProcess, run_watched
 
 from ..targets.test_pipe import NEEDS_PROC, is_gone
 
@@ -19,13 +19,13 @@ def python(body: str) -> list[str]:
 
 def test_what_a_command_prints_and_how_it_ends() -> None:
     body = "import sys; print(sys.stdin.read()[::-1]); sys.stderr.write('oh'); sys.exit(7)"
-    done = run_kept(python(body), b"abc", stderr=subprocess.PIPE)
+    done = run_watched(python(body), b"abc", stderr=subprocess.PIPE)
     assert (done.returncode, done.stdout, done.stderr) == (7, b"cba\n", b"oh")
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL, signal.SIGINT])
 def test_a_command_that_a_signal_ended_says_so(number: signal.Signals) -> None:
-    process = Kept(python(SLEEPS))
+    process = WatchedProcess(python(SLEEPS))
     process.send_signal(number)
     assert process.wait(20) == -number
     process.send_signal(number)  # to nothing
@@ -34,7 +34,7 @@ def test_a_command_that_a_signal_ended_says_so(number: signal.Signals) -> None:
 
 def test_a_command_that_is_not_there_is_an_error() -> None:
     with pytest.raises(FileNotFoundError):
-        run_kept(["/no/such/command"])
+        run_watched(["/no/such/command"])
 
 
 @NEEDS_PROC
@@ -44,15 +44,15 @@ import subprocess, sys
 left = subprocess.Popen([sys.executable, "-c", {SLEEPS!r}], start_new_session=True)
 print(left.pid)
 """
-    assert is_gone(int(run_kept(python(body)).stdout))
+    assert is_gone(int(run_watched(python(body)).stdout))
 
 
 @NEEDS_PROC
 def test_a_command_ends_when_we_are_killed() -> None:
     body = f"""
 import os, signal
-from schedproof.gate.processes.kept import Kept
-print(Kept([{sys.executable!r}, "-c", {SLEEPS!r}]).leader, flush=True)
+from schedproof.gate.processes.watchdog import WatchedProcess
+print(WatchedProcess([{sys.executable!r}, "-c", {SLEEPS!r}]).leader, flush=True)
 os.kill(os.getpid(), signal.SIGKILL)
 """
     done = subprocess.run([sys.executable, "-c", body], capture_output=True, check=False)
@@ -64,7 +64,7 @@ os.kill(os.getpid(), signal.SIGKILL)
 def test_a_process_of_multiprocessing_ends_when_its_parent_is_killed() -> None:
     body = """
 import multiprocessing, os, signal, sys, time
-from schedproof.gate.processes.with_parent import end_with_parent
+from schedproof.gate.processes.watchdog import end_with_parent
 def work(pipe):
     end_with_parent()
     pipe.send(os.getpid())

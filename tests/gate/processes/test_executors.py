@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from schedproof.gate.processes.cluster import ClusterError, Connection, WorkerLost
+from schedproof.gate.processes.executors import ClusterError, DaskCluster
 
 
 class Unanswered:
@@ -16,19 +16,18 @@ class Unanswered:
 
 
 @pytest.fixture
-def connection(monkeypatch: pytest.MonkeyPatch) -> Connection:
+def cluster(monkeypatch: pytest.MonkeyPatch) -> DaskCluster:
     distributed = pytest.importorskip("distributed", reason="Dask is not installed")
     client = SimpleNamespace(status="running")
     monkeypatch.setattr(distributed, "Client", lambda *address, **options: client)
-    return Connection("tcp://127.0.0.1:1")
+    return DaskCluster(print, "tcp://127.0.0.1:1")
 
 
-def test_a_result_that_died_with_its_worker_is_a_lost_worker(connection: Connection) -> None:
-    with pytest.raises(WorkerLost):
-        connection.result(Unanswered())
+def test_a_result_that_died_with_its_worker_is_a_lost_worker(cluster: DaskCluster) -> None:
+    assert cluster._result(Unanswered()) is None
 
 
-def test_without_a_scheduler_it_is_a_lost_cluster(connection: Connection) -> None:
-    connection._client.status = "closed"
+def test_without_a_scheduler_it_is_a_lost_cluster(cluster: DaskCluster) -> None:
+    cluster._client.status = "closed"
     with pytest.raises(ClusterError, match=r"it is gone$"):
-        connection.result(Unanswered())
+        cluster._result(Unanswered())
