@@ -4,7 +4,7 @@ import pytest
 
 from schedproof.solver.spyre.slack import enough, needed
 from schedproof.solver.spyre.volumetric import Setting
-from schedproof.tests.bench.exact_admission import replayed
+from schedproof.tools.admission.exact import replayed
 
 
 @pytest.mark.slow
