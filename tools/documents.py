@@ -94,7 +94,9 @@ def _on_real_code(rule: Rule, verdicts: Sequence[Verdict]) -> str:
 def totals(verdicts: Sequence[Verdict]) -> Iterator[str]:
     """How many rules there are, checked how, and how many on real code."""
     judged = {one.id for each in verdicts for one in each.rules if one.status in JUDGED}
-    found = [("document", "rules", "with a predicate", "of these on real code", *REASONS)]
+    found: list[Sequence[str]] = [
+        ("document", "rules", "with a predicate", "of these on real code", *REASONS)
+    ]
     for document in DOCUMENTS.values():
         own = rules_of(document)
         checked = [rule for rule in own if rule.checked]

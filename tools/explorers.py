@@ -12,8 +12,7 @@ from .benchmarks import spin
 from .benchmarks.explorers import QUESTIONS, answers
 
 
-def main():
-    """Print the table."""
+def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--seconds", type=float, default=300.0, help="for one answer")
     parser.add_argument("--quick", action="store_true", help="the first two questions only")

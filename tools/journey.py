@@ -12,7 +12,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from tests.test_docs import BLOCK, as_pattern, commands  # type: ignore[import-not-found]
+from schedproof.tests.test_docs import BLOCK, as_pattern, commands
 
 
 def main(page: Path) -> int:

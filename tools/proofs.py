@@ -8,7 +8,7 @@ table has the run that `schedproof search` finds, replayed on the model:
 
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -109,7 +109,7 @@ def answer(rule: str, asked: Asked) -> str:
 def configurations() -> Iterator[str]:
     """The table of releases and configurations."""
     heads = f"no join beyond the limit ({JOIN})", f"no step ({LIMIT})"
-    found = [("admission", "configuration", *heads)]
+    found: list[Sequence[str]] = [("admission", "configuration", *heads)]
     for asked in ASKED:
         answers = (answer(rule, asked) for rule in (JOIN, LIMIT))
         found.append((asked.admission, asked.configuration, *answers))

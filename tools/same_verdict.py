@@ -33,7 +33,7 @@ WAYS = [*itertools.product(("1", "2"), ("0", "1234")), ("1", "0")]
 def environment(python: str, place: Path, package: Sequence[str]) -> Path:
     """A fresh environment with the package; its schedproof."""
     subprocess.run([python, "-m", "venv", place], check=True)
-    pip = [place / "bin" / "python", "-m", "pip", "install", "--quiet"]
+    pip: list[str | Path] = [place / "bin" / "python", "-m", "pip", "install", "--quiet"]
     subprocess.run([*pip, "--requirement", ROOT / "requirements.lock"], check=True)
     subprocess.run([*pip, "--no-deps", *package], check=True)
     return place / "bin" / "schedproof"
@@ -43,7 +43,8 @@ def digest(schedproof: Path, words: Sequence[str], jobs: str, hash_seed: str) ->
     """Of the verdict file of one gate, without its times."""
     with tempfile.TemporaryDirectory() as place:
         env = {**os.environ, "PYTHONHASHSEED": hash_seed}
-        command = [schedproof, "gate", *words, "--seed", "5", "--jobs", jobs, "--json", "v.json"]
+        options = ("--seed", "5", "--jobs", jobs, "--json", "v.json")
+        command: list[str | Path] = [schedproof, "gate", *words, *options]
         subprocess.run(command, cwd=place, env=env, check=False, capture_output=True)
         whole = Path(place, "v.json").read_bytes()
     return hashlib.sha256(TIMES.sub(rb'"\1": 0', whole)).hexdigest()[:12]
@@ -55,8 +56,8 @@ def main(pythons: Sequence[str]) -> int:
     with tempfile.TemporaryDirectory() as folder:
         place = Path(folder)
         source = shutil.copytree(ROOT, place / "source", ignore=shutil.ignore_patterns(*NOT_SOURCE))
-        build = [pythons[0], "-m", "pip", "wheel", "--quiet", "--no-deps", "-w", place, source]
-        subprocess.run(build, check=True)
+        pip = (pythons[0], "-m", "pip", "wheel", "--quiet", "--no-deps")
+        subprocess.run([*pip, "-w", place, source], check=True)
         [wheel] = place.glob("*.whl")
         there = {
             f"wheel, {python}": environment(python, place / f"env{number}", [str(wheel)])

@@ -150,7 +150,7 @@ class Ratios(NamedTuple):
 
 def in_hindsight() -> Iterator[str]:
     """Small loads: each check against the best schedule."""
-    found = [
+    found: list[Sequence[str]] = [
         (
             *("requests", "check", "steps, to the best in the same order", "in any order"),
             "mean wait for the end, to the best in any order",

@@ -84,7 +84,7 @@ def outcome(kind: str, path: Path) -> str:
 def batch(task: tuple[str, bytes, int, int]) -> Told:
     """Inputs of one kind, of the numbers from the first on."""
     kind, whole, first, many = task
-    counts, wrong, slowest = Counter[str](), [], 0.0
+    counts, wrong, slowest = Counter[str](), list[str](), 0.0
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place)
         files = good_beside(folder)

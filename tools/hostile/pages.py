@@ -207,7 +207,12 @@ def visited(one: Any, address: str, own: str) -> list[str]:
     context = one.new_context()
     context.add_init_script("window.owned = () => { window.was_owned = true; };")
     tab = context.new_page()
-    tab.on("dialog", lambda dialog: (said.append(f"dialog {dialog.message}"), dialog.dismiss())[0])
+
+    def dismiss(dialog: Any) -> None:
+        said.append(f"dialog {dialog.message}")
+        dialog.dismiss()
+
+    tab.on("dialog", dismiss)
     tab.on("pageerror", lambda error: said.append(f"error {error}"))
     tab.on("console", lambda line: said.append(f"console {line.text}"))
     tab.on(

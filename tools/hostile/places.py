@@ -60,6 +60,7 @@ class Place(NamedTuple):
             for name, where in self.streams.items()
         }
         pipes = dict.fromkeys(("stdout", "stderr"), subprocess.PIPE)
+        given: dict[str, Any] = {"stdin": subprocess.DEVNULL, **pipes, **streams}
         try:
             return subprocess.Popen(
                 command,
@@ -69,7 +70,7 @@ class Place(NamedTuple):
                 start_new_session=True,
                 text=True,
                 errors="backslashreplace",
-                **{"stdin": subprocess.DEVNULL, **pipes, **streams},
+                **given,
             )
         finally:
             for one in streams.values():

@@ -77,8 +77,9 @@ def judged(whole: bytes, whose: str, said: bytes) -> tuple[str, str | None]:
     if b"Traceback" in said or b"root:" in said:
         return status, f"says {said[-200:]!r}"
     host = re.search(rb"\r\nHost: ([^\r]*)", whole)
-    foreign = whose == "foreign" and host is not None and b"127.0.0.1:" not in host[1]
-    if status == "200" and foreign and not host[1].startswith(b"localhost:"):
+    name = host[1] if host is not None else b"127.0.0.1:"
+    foreign = b"127.0.0.1:" not in name and not name.startswith(b"localhost:")
+    if status == "200" and whose == "foreign" and foreign:
         return status, f"let in: {whole[:200]!r}"
     if status not in ("none", "200", "304") and not "400" <= status < "506":
         return status, f"status {status}"

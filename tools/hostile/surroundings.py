@@ -16,7 +16,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import cache
@@ -137,7 +137,10 @@ def _folder() -> Iterator[Path]:
 def _begun(
     place: Place, work: Work, here: Path, mark: str, chance: random.Random
 ) -> tuple["subprocess.Popen[str]", float]:
-    given = {GIVEN: lambda: str(here.with_name(GIVEN)), CLUSTER: cluster}
+    given: dict[str, Callable[[], str]] = {
+        GIVEN: lambda: str(here.with_name(GIVEN)),
+        CLUSTER: cluster,
+    }
     words = [given[word]() if word in given else word for word in work.words]
     command = [sys.executable, "-m", "schedproof", *words]
     base = {**os.environ, MARKED: mark, "PYTHONDONTWRITEBYTECODE": "1"}
@@ -188,7 +191,8 @@ def cluster() -> str:
     """The address of a Dask scheduler with a worker, in surroundings that are not odd."""
     from distributed import LocalCluster
 
-    there = LocalCluster(n_workers=1, threads_per_worker=1, dashboard_address=None)
+    options = {"n_workers": 1, "threads_per_worker": 1, "dashboard_address": None}
+    there = LocalCluster(**options)  # type: ignore[no-untyped-call]
     atexit.register(there.close)
     return str(there.scheduler_address)
 
