@@ -34,7 +34,7 @@ selfcheck: $(VENV)/installed-test
 	$(BIN)/schedproof selfcheck --jobs $(JOBS) $(OPTIONS)
 # What no test does: every planted fault, and a real release.
 checks: check-faults check-release
-check-faults:
+check-faults: $(VENV)/installed-test
 	$(MAKE) selfcheck OPTIONS="--quick --only witnesses --only mutants"
 check-release: export DEVIATIONS = tests/corpus/known-2.1.2.toml
 check-release: $(VENV)/installed-test
