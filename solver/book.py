@@ -13,12 +13,12 @@ from .undecided import Candidates, OpenRequestHistory, fully_decided
 # Counters of a request.
 COUNTERS = (
     *("computed", "emitted", "prefix_hit", "prefill_steps", "paused_steps"),
-    *("regenerated", "lost", "preemptions", "arrival", "began", "promised"),
-    *("external", "load_steps", "load_left", "parked_since", "brings", "slots", "blocks"),
+    *("regenerated", "lost", "preemptions", "arrival", "began", "tokens_in_flight"),
+    *("external", "load_steps", "load_left", "parked_since", "tokens_loading", "slots", "blocks"),
 )
 
 
-class Book(RunHistory):
+class Book(RunHistory[Any]):
     """What the client knows on one path.
 
     Bounds on waiting need every request's length: `Wait` bounds it without.
@@ -29,7 +29,7 @@ class Book(RunHistory):
         other = Book.__new__(Book)
         other.__dict__.update(self.__dict__)
         other.requests = {
-            name: one if one.ended and not _may_change(one) else copy(one)
+            name: one if one.ended and not one.may_change_after_end else copy(one)
             for name, one in self.requests.items()
         }
         other.live = {name: other.requests[name] for name in self.live}
@@ -55,11 +55,11 @@ class Book(RunHistory):
             return
         known: Any = candidates
         tokens, content = known.max_tokens, known.known_tokens(request)
-        new = RequestHistory(
-            request, known.prompt, tokens, tokens, content, priority=known.priority
-        )
+        make = self.features.request_history
+        new = make(request, known.prompt, tokens, tokens, content, priority=known.priority)
         for name in COUNTERS:
-            setattr(new, name, getattr(old, name))
+            if hasattr(new, name):
+                setattr(new, name, getattr(old, name))
         self._enter(request, new)
 
     def ends(self, request: str) -> None:
@@ -81,8 +81,3 @@ class Book(RunHistory):
 
     def _note_first_in_line(self) -> None:
         """Left to `Wait`."""
-
-
-def _may_change(ended: RequestHistory) -> bool:
-    """A load, or a decision on its way, may still write blocks of a request that has ended."""
-    return bool(ended.load_left or ended.blocks)

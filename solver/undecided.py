@@ -186,7 +186,7 @@ class OpenRequestHistory:
     """The history of a request that is not fully decided, with the fields of `RequestHistory`."""
 
     beyond = False  # the models refuse a request that exceeds a limit by itself
-    drafted = slots = hoped = 0  # no scope has speculative decoding
+    drafted = slots = drafts_in_flight = 0  # no scope has speculative decoding
     accepted: tuple[int, ...] = ()
     deferrals = 0  # nor a connector that defers its answer, fails or sends
     load_fails_at = send_steps = None
@@ -204,10 +204,10 @@ class OpenRequestHistory:
         self.regenerated = 0
         self.lost = 0
         self.preemptions = 0
-        self.promised = 0
+        self.tokens_in_flight = 0
         self.load_steps = candidates.load_steps or 0  # known since it has arrived
         self.external = candidates.external_tokens or 0
-        self.load_left = self.brings = 0
+        self.load_left = self.tokens_loading = 0
         self.parked_since: int | None = None
         self.blocks: tuple[int, ...] = ()
         self.began = -1
@@ -247,9 +247,29 @@ class OpenRequestHistory:
 
     started = RequestHistory.started
     prefilled = RequestHistory.prefilled
-    max_computed = RequestHistory.max_computed
-    num_tokens = RequestHistory.num_tokens
     held_tokens = RequestHistory.held_tokens
+
+    @property
+    def max_computed(self) -> int:
+        """Tokens that were ever computed of it."""
+        return max(self.computed, self.lost)
+
+    @property
+    def num_tokens(self) -> int:
+        """Tokens known so far, with those in flight."""
+        return self.prompt + self.emitted + self.tokens_in_flight
+
+    @property
+    def may_change_after_end(self) -> bool:
+        """A load, or a decision in flight, may still write its blocks."""
+        return bool(self.load_left or self.blocks)
+
+    def rewind(self) -> None:
+        """Book a preemption: all its tokens are to be computed again."""
+        self.lost = self.max_computed
+        self.regenerated = self.emitted
+        self.computed = self.prefix_hit = self.tokens_in_flight = self.tokens_loading = 0
+        self.preemptions += 1
 
 
 def left(one: Any) -> tuple[int, ...]:

@@ -21,7 +21,7 @@ LAYERS = ("spec", "model", "properties", "solver", "gate")
 TOP = ("systems.py", "__init__.py", "__main__.py")
 ROOMS = {
     "properties": (
-        *("history", "predicates", "checking", "explanations", "search", "shrinking", "mutants"),
+        *("history", "rules", "checking", "explanations", "search", "shrinking", "mutants"),
     ),
     "gate": (
         *("files", "console", "processes", "targets", "corpus", "judging", "reports", "traces"),
@@ -91,10 +91,15 @@ def imports() -> dict[str, set[str]]:
 
 
 def rank(module: str) -> tuple[int, int]:
-    """Return where a module stands: its layer, and its room in it (-1: the layer itself)."""
+    """Return where a module stands: its layer, and its room in it (-1: the layer itself).
+
+    The systems stand beside each other, above the rooms of their layer.
+    """
     layer, _, rest = module.partition(".")
     room = rest.partition(".")[0]
     rooms = ROOMS.get(layer, ())
+    if rooms and room in SYSTEMS:
+        return LAYERS.index(layer), len(rooms)
     return LAYERS.index(layer), rooms.index(room) if room in rooms else -1
 
 

@@ -5,7 +5,8 @@ from typing import Any
 
 from ...model.pool import free_blocks
 from ...model.vllm.state import State
-from ...properties.history import in_flight
+from ...properties.vllm.history import in_flight
+from ...properties.vllm.history.run import state_of
 from ..book import Book
 from ..names import Names
 from ..undecided import Candidates, OpenFields, left
@@ -84,11 +85,11 @@ def on_their_way(state: State, book: Book) -> Hashable:
     )
     known = tuple(
         tuple((places[name], token) for name, token in flight.items() if name in places)
-        for flight in book.flights
+        for flight in state_of(book).flights
     )
     gone = sorted(one.load_left for one in book.requests.values() if one.ended and one.load_left)
     return (
-        *(flights, known, tuple(gone), state.early, book.early),
+        *(flights, known, tuple(gone), state.early, state_of(book).early),
         tuple(_in_flight(one, book, places) for one in queues),
         tuple(_as_numbers(one, book, places, True) for one in state.parked),
         tuple(_leaving(one, book) for one in state.leaving),
@@ -102,8 +103,8 @@ def _in_flight(one: Any, book: Book, places: dict[str, int]) -> tuple[Any, ...]:
     client: tuple[Any, ...] = ()
     if account is not None:
         began = account.parked_since is not None
-        client = account.promised - one.promised, account.load_left, began
-        client += account.brings, max(account.slots - account.computed, 0)
+        client = account.tokens_in_flight - one.promised, account.load_left, began
+        client += account.tokens_loading, max(account.slots - account.computed, 0)
     return places.get(one.id), one.promised, one.aside, *load, *client
 
 

@@ -15,7 +15,7 @@ IDLE = Step(kind="idle", scheduled={})
 @pytest.fixture
 def history():
     """r0 decodes; r1 and r2 wait."""
-    history = RunHistory(full_config("spyre", "sound", {}))
+    history = RunHistory(full_config("spyre", "sound", {}), "sound", "spyre")
     for name in ORDER:
         history.accept(Request(id=name, arrival=0, prompt=((name, 3),), max_tokens=4))
     history.observe(Step(kind="prefill", scheduled={"r0": 3}, emitted={"r0": 1}))
@@ -46,7 +46,7 @@ def test_another_head_begins_anew(history):
 
 
 def test_nothing_is_wasted_on_nobody():
-    history = RunHistory(full_config("spyre", "sound", {}))
+    history = RunHistory(full_config("spyre", "sound", {}), "sound", "spyre")
     assert Wait().after(history, IDLE, {}) == Wait()
 
 

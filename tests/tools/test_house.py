@@ -9,15 +9,12 @@ from schedproof.tools.house import LAYERS, ROOT
 LEAKS = {
     *("gate.campaign.arms", "gate.campaign.proving", "gate.corpus.generate"),
     *("gate.judging.context", "gate.judging.findings"),
-    *("gate.search.question", "gate.search.setting", "gate.search.volumetric"),
+    *("gate.search.question", "gate.search.setting", "gate.search.vectorized"),
+    *("gate.search.volumetric", "gate.targets.target_spec", "gate.web.show.projecting"),
     *("gate.selfcheck.agreement", "gate.selfcheck.contracts", "gate.selfcheck.suite"),
-    *("gate.targets.target_spec", "gate.web.show.projecting"),
-    "model.target",
+    *("model.target", "solver.scheduling"),
     *("model.vectorized.admission", "model.vectorized.compiled", "model.vectorized.projections"),
     *("model.vectorized.run", "model.vectorized.turn"),
-    *("properties.checking.terms", "properties.explanations.explain"),
-    *("properties.explanations.spyre_admission", "properties.explanations.spyre_blocks"),
-    "properties.explanations.spyre_queue",
 }
 
 

@@ -24,7 +24,7 @@ from schedproof.model.scenario import Scenario
 from schedproof.model.target import ModelTarget, Target
 from schedproof.properties.checking.replay import replay
 from schedproof.properties.mutants.mutant import Mutant
-from schedproof.properties.predicates.predicate import Broken
+from schedproof.properties.rules.predicate import Broken
 from schedproof.properties.search.run import run_search
 from schedproof.properties.search.state import Hooks, Search, SearchOptions
 from schedproof.spec.catalogue import Rule, load

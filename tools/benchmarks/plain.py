@@ -21,7 +21,7 @@ from schedproof.model.scenario import Request, Scenario
 from schedproof.model.systems import full_config
 from schedproof.model.target import Target
 from schedproof.properties.checking.replay import replay
-from schedproof.properties.predicates.predicate import Broken
+from schedproof.properties.rules.predicate import Broken
 from schedproof.properties.search.generators import generators_of
 from schedproof.properties.search.machine import MAX_REQUESTS
 from schedproof.properties.search.state import StopSearch

@@ -105,7 +105,14 @@ def as_it_stands(models, state, book):
     accounts = tuple(tuple(vars_of(one)) for one in book.requests.values())
     flights = repr(state.in_flight)
     state = state._replace(pool=state.pool._replace(cached=()), in_flight=())
-    return state, flights, cached, accounts, tuple(book.live), repr((book.last, book.flights))
+    return (
+        state,
+        flights,
+        cached,
+        accounts,
+        tuple(book.live),
+        repr((book.last, book.system_state.flights)),
+    )
 
 
 def vars_of(account):

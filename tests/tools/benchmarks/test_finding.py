@@ -4,7 +4,7 @@ import pytest
 
 from schedproof.gate.selfcheck.suite import mutants
 from schedproof.model.scenario import Request, Scenario
-from schedproof.properties.predicates.predicate import Broken
+from schedproof.properties.rules.predicate import Broken
 from schedproof.tools.benchmarks.finding import (
     CHANCE,
     OURS,
