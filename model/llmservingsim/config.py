@@ -9,8 +9,6 @@ from ..config import convert
 from ..counts import Count, Positive
 from ..errors import InputError
 
-REVISIONS = ("documented", "head")
-
 
 class LlmServingSimConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """Lengths in tokens, `num_blocks` in blocks (null: unbounded), `pp_size` in pipeline stages.

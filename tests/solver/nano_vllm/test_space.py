@@ -6,7 +6,7 @@ from unittest import mock
 
 import pytest
 
-from schedproof.model.nano_vllm import block_manager, scheduler
+from schedproof.model.nano_vllm import block_manager, documented, scheduler
 from schedproof.model.nano_vllm.state import Sequence
 from schedproof.model.systems import make_model
 from schedproof.model.target import ModelTarget
@@ -268,7 +268,7 @@ FAULTS = {
         *("lengths", "ALL-R04"),
     ),
     "a block that is not there": (
-        *("documented", scheduler, "fits", one_block_more),
+        *("documented", documented, "fits", one_block_more),
         *("lengths", "NAN-R09"),
     ),
     "keeps a block": (

@@ -31,7 +31,7 @@ AHEAD = {**LOADS, "async_scheduling": True}
 
 def landed(name: str = "a", prompt: int = 8, external: int = 8, **more: Any) -> VllmRequestHistory:
     """A request that was parked in the first step, and whose load has landed."""
-    values = {"parked_since": 0, "brings": external, "slots": external, **more}
+    values = {"parked_since": 0, "tokens_loading": external, "slots": external, **more}
     return request(name, prompt, external=external, **values)
 
 
