@@ -18,6 +18,7 @@ from ...model.errors import InputError
 from ...model.faults import ConfigRefused
 from ...model.scenario import Scenario
 from ...model.target import Target
+from ...properties.checking.failure_signature import shape
 from ...properties.checking.replay import replay
 from ...properties.rules.predicate import Broken
 from ...properties.rules.registry import LOCKSTEP, NEVER_HANGS, applies
