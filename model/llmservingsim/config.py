@@ -48,3 +48,13 @@ def read_config(values: Mapping[str, Any], revision: str) -> LlmServingSimConfig
             "True is an option of revision documented alone; valid: False",
         )
     return config
+
+
+# What each key must be to make no difference to a system that has no such key.
+NEUTRAL: Mapping[str, Any] = {
+    "long_prefill_token_threshold": 0,
+    "enable_chunked_prefill": True,
+    "enable_prefix_caching": True,
+    "prioritize_prefill": False,
+    "pp_size": 1,
+}

@@ -238,3 +238,15 @@ def _check_encoder(config: VllmConfig) -> None:
             f"{config.lookahead} with an encoder is not modelled: such a drafter reads a token "
             "ahead; valid: 0, or no encoder_cache_size",
         )
+
+
+# What each key must be to make no difference to a system that has no such key.
+NEUTRAL: Mapping[str, Any] = {
+    "long_prefill_token_threshold": 0,
+    "enable_chunked_prefill": True,
+    "enable_prefix_caching": True,
+    "policy": "fcfs",
+    "watermark": 0.0,
+    "reserve_full_isl": True,  # the others admit a request only if its whole prompt fits, too
+    **SAYING_NOTHING,
+}

@@ -2,8 +2,8 @@
 
 import pytest
 
-from schedproof.properties.predicates.nano_vllm import PREDICATES
-from schedproof.properties.predicates.rules import predicates_of
+from schedproof.properties.nano_vllm.predicates import PREDICATES
+from schedproof.properties.rules.registry import predicates_of
 from schedproof.spec import catalogue
 from schedproof.spec.catalogue import Rule
 
