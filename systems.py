@@ -15,12 +15,15 @@ def _system(
     title: str,
     *revisions: str,
     proven: bool = False,
+    contracts: bool = False,
+    questions: bool = False,
     explored: bool = True,
     schedulers: tuple[str, ...],
     followed_by: Mapping[str, tuple[str, ...]] = MappingProxyType({}),
 ) -> System:
     """A system whose parts lie where the built-in ones have them; `proven`: some of its rules;
-    `explored`: it has small scopes."""
+    `contracts`: of its arithmetic; `questions`: of its own, for `search`; `explored`: it has small
+    scopes."""
     properties = "schedproof.properties"
     return System(
         name=name,
@@ -34,6 +37,8 @@ def _system(
         setup=f"schedproof.gate.targets.setup:{name.upper()}",
         space=f"schedproof.solver.{name}.space:SPACE" if explored else None,
         proofs=f"schedproof.solver.{name}.proofs_by_rule:PROOFS" if proven else None,
+        contracts=f"schedproof.solver.{name}.contracts:CONTRACTS" if contracts else None,
+        questions=f"schedproof.gate.search.{name}.volumetric:QUESTIONS" if questions else None,
         neutral=f"{properties}.checking.terms:{name.upper()}",
         mutants=f"{properties}.mutants.{name}:MUTANTS",
         out_of_scope=f"{properties}.mutants.{name}:OUT_OF_SCOPE" if schedulers else None,
@@ -48,6 +53,8 @@ def register_builtin() -> None:
         _system(
             *("spyre", "Spyre", "sound", "documented", "2.1.2", "2.5.2"),
             proven=True,
+            contracts=True,
+            questions=True,
             schedulers=("sendnn-inference", "vllm-spyre"),
             followed_by={"2.5.2": PAUSES},
         )

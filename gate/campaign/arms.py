@@ -7,8 +7,8 @@ from msgspec.structs import replace
 
 from ...properties.search.boundary_cases import LIMIT_OF
 from ...solver.spyre.admission_sequences import FORMULA_OF_REVISION
+from ...solver.spyre.proofs_by_rule import LIMIT
 from ...solver.systems import proofs_of, space_of
-from ..search.setting import LIMIT
 from .items import Exploring, Item, Proving, Sample
 from .results import NearMiss
 from .running import rules_of
