@@ -171,7 +171,7 @@ def test_the_join_by_the_tkv_of_the_last_prompt_is_found_at_production_scale(run
     words = ["--set", "pausing=false", "--set", "interleave=false"]
     result = run("search", "SPY-R47", "--revision", "2.5.2", *words)
     assert result.code == 1, result
-    assert "\nno proof: chunk_keeps refuted\n" in result.out
+    assert "\nno proof: chunk_tkv_covers_every_member refuted\n" in result.out
     assert "\n5 requests (short prompts first): sat after " in result.out
     [file] = Path("schedproof-out").iterdir()
     assert run("replay", str(file), "--rule", "SPY-R47").code == 1
