@@ -20,7 +20,7 @@ from ..explore.report import run_exploration
 from ..judging.context import GateOptions
 from ..judging.deviations import Deviations
 from ..judging.events import Event, Found, Judged, Progress
-from ..judging.run import run_gate
+from ..judging.judge import run_gate
 from ..reports.terminal import Terminal
 from ..targets.target_spec import model_spec
 from .proofs import read_block, run_proofs
