@@ -23,7 +23,7 @@ from ...model.scenario import TO_CONNECTOR, Request, Scenario
 from ...model.systems import revisions_of
 from ...model.target import ModelTarget
 from ...properties.checking.replay import Outcome, replay
-from ...properties.predicates.rules import applies
+from ...properties.rules.registry import applies
 from ...spec.catalogue import load
 from ...spec.systems import SYSTEMS
 from ..console.output import one_line

@@ -11,7 +11,7 @@ from ...model.scenario import Scenario
 from ...model.spyre.revision import DECIDES_AS, REVISIONS
 from ...model.target import ModelTarget, Reply, Target
 from ...properties.checking.replay import Outcome
-from ...properties.predicates.predicate import Broken
+from ...properties.rules.predicate import Broken
 from ...spec.catalogue import Rule
 from ..targets.capabilities import Subject
 from ..targets.limits import MEMORY_LIMIT, STEP_LIMIT, replay_options
