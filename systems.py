@@ -8,6 +8,7 @@ from .spec.systems import System, register
 
 # What a preempted request has computed is lost, and what a paused one computes does not come.
 PREEMPTS, PAUSES = ("preempted",), ("paused",)
+SPYRE = ("sound", "documented", "2.1.2", "2.5.2")
 
 
 def _system(
@@ -17,6 +18,7 @@ def _system(
     proven: bool = False,
     explored: bool = True,
     schedulers: tuple[str, ...],
+    decides_as: Mapping[str, str] = MappingProxyType({}),
     followed_by: Mapping[str, tuple[str, ...]] = MappingProxyType({}),
 ) -> System:
     """A system whose parts lie where the built-in ones have them; `proven`: some of its rules;
@@ -38,6 +40,7 @@ def _system(
         mutants=f"{properties}.mutants.{name}:MUTANTS",
         out_of_scope=f"{properties}.mutants.{name}:OUT_OF_SCOPE" if schedulers else None,
         schedulers=schedulers,
+        decides_as=decides_as,
         followed_by=followed_by,
     )
 
@@ -46,9 +49,12 @@ def register_builtin() -> None:
     """Register the built-in systems, the default one first."""
     register(
         _system(
-            *("spyre", "Spyre", "sound", "documented", "2.1.2", "2.5.2"),
+            *("spyre", "Spyre", *SPYRE),
             proven=True,
             schedulers=("sendnn-inference", "vllm-spyre"),
+            # Releases were compared step by step with the model of another.
+            decides_as={name: name for name in SPYRE}
+            | {"2.1.1": "2.1.2", "2.4.0": "2.5.2", "2.6.3": "2.5.2"},
             followed_by={"2.5.2": PAUSES},
         )
     )

@@ -44,6 +44,7 @@ class System:
         out_of_scope: published bugs that no mutant brings back, with the reason; None for none.
         schedulers: names that its published schedulers report; what is known of releases is known
             of these only.
+        decides_as: by a version that a target reports, the revision whose model decides alike.
         followed_by: by revision, the fields without which no client can follow what is computed.
     """
 
@@ -62,6 +63,7 @@ class System:
     mutants: object = None
     out_of_scope: object = None
     schedulers: tuple[str, ...] = ()
+    decides_as: Mapping[str, str] = field(default_factory=dict)
     followed_by: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
 

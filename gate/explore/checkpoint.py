@@ -22,8 +22,8 @@ from ..files.writing import told, write
 
 # Layers without input or output: no class in them can do harm.
 PURE = tuple(f"schedproof.{layer}." for layer in ("spec", "model", "properties", "solver"))
-# What a run holds of functions: predicates of rules, and the terms of a formula.
-FUNCTIONS = ("schedproof.properties.predicates.", "schedproof.model.spyre.volumetric")
+# What a run holds of functions: predicates of rules, and those of a revision.
+FUNCTIONS = ("schedproof.properties.predicates.", "schedproof.model.spyre.")
 PACKAGE = Path(__file__).resolve().parents[2]
 MAGIC = b"schedproof exploration 2\n"
 DIGEST = 32  # bytes

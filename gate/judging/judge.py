@@ -67,7 +67,7 @@ def _announce(gate: GateContext, probed: Probed) -> verdict.TargetInfo:
     for line in probed.left_out:
         gate.report(Notice(line))
     gate.version = started.version
-    gate.shrink_model = shrink_model_of(gate.target, started.version)
+    gate.shrink_model = shrink_model_of(gate.target, options.system, started.version)
     gate.deviations.begin(started.version)
     return target
 

@@ -209,7 +209,7 @@ def _run_part(pipe: Connection, packed: bytes) -> None:
             there.stderr,
             task.deviations,
             task.version,
-            shrink_model_of(there.target, task.version),
+            shrink_model_of(there.target, options.system, task.version),
             results,
         )
         try:

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Literal
 
 from ...model.errors import InputError
-from ...model.spyre.revision import DECIDES_AS, REVISIONS, SOUND, admitting_by
-from ...spec.systems import first_system
+from ...model.systems import knows_formula
+from ...spec.systems import SYSTEMS, first_system
 from . import checkouts
 from .checkouts import CHECKOUTS, Checkout
 from .supported_releases import Release, parse_release
@@ -90,10 +90,8 @@ class TargetSpec:
             return checkouts.revision_of(self.checkout, self.folder)
         if self.release is None:
             return None
-        if self.release.system != "spyre":
-            return "documented"
-        revision = DECIDES_AS.get(self.release.version, self.release.version)
-        return revision if revision in REVISIONS else "documented"
+        decides_as = SYSTEMS[self.release.system].decides_as
+        return decides_as.get(self.release.version, "documented")
 
 
 MODEL = TargetSpec("model", "model")
@@ -121,7 +119,7 @@ def parse_target(
     else:
         text = _with_class(text, path, scheduler_cls)
     word, _, rest = text.partition(":")
-    if word == "model" and (not rest or admitting_by(SOUND, rest)):
+    if word == "model" and (not rest or knows_formula(rest)):
         return TargetSpec(text, "model", formula=rest or None)
     if word == "cmd":
         return TargetSpec(text, "command", command=_words(text, rest))

@@ -3,8 +3,7 @@
 import numpy as np
 
 from ..pool import blocks_for
-from ..spyre.tkv import realigned
-from ..spyre.volumetric import Decoding
+from ..spyre.volumetric import Decoding, realigned
 from .projections import FIGURE, of_member, of_newcomer
 from .rows import Row, Rows, choose
 from .rules import END, MAX_TOKENS, PROMPT, Rules

@@ -6,9 +6,10 @@ from typing import Any
 import pytest
 
 from schedproof.model.spyre.config import SpyreConfig
-from schedproof.model.spyre.revision import REVISIONS, Revision
+from schedproof.model.spyre.documented import max_tkv
+from schedproof.model.spyre.model import REVISIONS
+from schedproof.model.spyre.revision import Revision
 from schedproof.model.spyre.state import Sequence, State
-from schedproof.model.spyre.tkv import max_tkv
 
 BLOCK = 4
 CHUNK = 8

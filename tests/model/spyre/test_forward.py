@@ -11,12 +11,19 @@ from schedproof.model.prefix import prefix
 from schedproof.model.spyre import forward
 from schedproof.model.spyre.config import SpyreConfig
 from schedproof.model.spyre.forward import Forward
-from schedproof.model.spyre.revision import RELEASE_2_1_2, RELEASE_2_5_2, SOUND, Revision
+from schedproof.model.spyre.release_2_1_2 import RELEASE_2_1_2
+from schedproof.model.spyre.release_2_5_2 import RELEASE_2_5_2
+from schedproof.model.spyre.revision import Revision
+from schedproof.model.spyre.sound import SOUND
 from schedproof.model.spyre.state import Sequence, State
 
 from .build import ALL, BLOCK, batch, config, decoding, ids, only, waiting
 
-STALE = replace(SOUND, stale_tkv=True)
+STALE = replace(
+    SOUND,
+    current_tkv=RELEASE_2_1_2.current_tkv,
+    tkv_after_chunk=RELEASE_2_1_2.tkv_after_chunk,
+)
 BY_THE_PAGE = only("sound", "documented")
 S = (("s", 40),)
 

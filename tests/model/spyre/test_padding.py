@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from schedproof.model.pool import blocks_for
-from schedproof.model.spyre import padding
+from schedproof.model.spyre import documented
 
 
 class Prefill(NamedTuple):
@@ -17,7 +17,7 @@ class Prefill(NamedTuple):
 
     @property
     def left_padding(self) -> int:
-        return padding.left_padding_blocks(self.prompt, self.chunk, self.block) * self.block
+        return documented.left_padding_blocks(self.prompt, self.chunk, self.block) * self.block
 
 
 @st.composite
@@ -33,7 +33,7 @@ def chunks_of(one: Prefill) -> list[int]:
     """The real tokens of each chunk, as the scheduler asks for them one after the other."""
     chunks: list[int] = []
     while sum(chunks) < one.prompt:
-        start, end = padding.next_chunk(one.prompt, sum(chunks), one.chunk, one.block)
+        start, end = documented.next_chunk(one.prompt, sum(chunks), one.chunk, one.block)
         assert start == sum(chunks) < end
         chunks.append(end - start)
     return chunks
@@ -49,7 +49,7 @@ def test_left_padding_is_whole_blocks_and_shorter_than_a_chunk(one: Prefill) -> 
 def test_chunks_add_up_to_the_prompt(one: Prefill) -> None:
     chunks = chunks_of(one)
     assert sum(chunks) == one.prompt
-    assert len(chunks) == padding.chunk_count(one.prompt, one.chunk)
+    assert len(chunks) == documented.chunk_count(one.prompt, one.chunk)
 
 
 @given(prefills())
@@ -62,7 +62,7 @@ def test_every_chunk_but_the_last_is_full_once_the_left_padding_is_counted(one: 
 
 @given(prefills())
 def test_the_last_token_is_in_the_last_block_of_the_last_chunk(one: Prefill) -> None:
-    end = padding.chunk_count(one.prompt, one.chunk) * one.chunk
+    end = documented.chunk_count(one.prompt, one.chunk) * one.chunk
     assert end - one.block < one.left_padding + one.prompt <= end
 
 
@@ -80,7 +80,7 @@ def test_the_rest_fits_into_a_chunk_exactly_when_the_chunk_in_turn_ends_the_prom
     computed = 0
     for chunk in chunks_of(one):
         ends = computed + chunk == one.prompt
-        assert padding.is_last_chunk(one.prompt, computed, one.chunk) is ends
+        assert documented.is_last_chunk(one.prompt, computed, one.chunk) is ends
         computed += chunk
 
 
@@ -96,7 +96,7 @@ def test_the_chunk_in_turn_is_that_of_the_first_token_to_compute_whole(
             break
         start += tokens
     expected = (start, start + tokens)
-    assert padding.next_chunk(one.prompt, computed, one.chunk, one.block) == expected
+    assert documented.next_chunk(one.prompt, computed, one.chunk, one.block) == expected
 
 
 @pytest.mark.parametrize(
@@ -118,7 +118,7 @@ def test_the_chunk_in_turn_is_that_of_the_first_token_to_compute_whole(
 def test_a_prefix_that_is_cached_moves_the_chunk_in_turn_but_not_its_borders(
     prompt: int, computed: int, chunk: tuple[int, int]
 ) -> None:
-    assert padding.next_chunk(prompt, computed, chunk_size=8, block_size=4) == chunk
+    assert documented.next_chunk(prompt, computed, chunk_size=8, block_size=4) == chunk
 
 
 @pytest.mark.parametrize(

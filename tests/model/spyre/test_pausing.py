@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from schedproof.model.spyre.pausing import fairness_order, fits_limit, pause_and_resume
+from schedproof.model.spyre.documented import max_tkv
+from schedproof.model.spyre.release_2_5_2 import fairness_order, fits_limit, pause_and_resume
 from schedproof.model.spyre.state import Sequence, State
-from schedproof.model.spyre.tkv import max_tkv
 
 from .build import BLOCK, config, ids, waiting
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from schedproof.model.spyre.prefix import usable_blocks
+from schedproof.model.spyre.documented import usable_blocks
 
 
 @pytest.mark.parametrize(

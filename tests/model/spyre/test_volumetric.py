@@ -8,10 +8,11 @@ from hypothesis import Phase, find, given, settings
 from hypothesis import strategies as st
 
 from schedproof.model.spyre import volumetric
-from schedproof.model.spyre.revision import RELEASE_2_1_2
-from schedproof.model.spyre.tkv import max_tkv, request_tkvs
+from schedproof.model.spyre.documented import max_tkv, request_tkvs
+from schedproof.model.spyre.release_2_1_2 import RELEASE_2_1_2
 from schedproof.model.spyre.volumetric import (
     FORMULAS,
+    ByFormula,
     Decoding,
     Newcomer,
     Projection,
@@ -220,7 +221,7 @@ def test_counterexamples_at_production_scale(
 ) -> None:
     """Block 64, chunk 512, limit 131072, from an empty system, no request stops early. Steps from
     0."""
-    target = start_revision(replace(RELEASE_2_1_2, projection=FORMULAS[formula]))
+    target = start_revision(replace(RELEASE_2_1_2, volume_check=ByFormula(FORMULAS[formula])))
     over = [one for one in volumes_of(target, arrivals) if one[1] > 131072]
     assert over[0] == first_over
     assert stated in {volume for _, volume in over}
@@ -242,7 +243,8 @@ def test_smallest_counterexamples(
 ) -> None:
     """Block 2, chunk 2."""
     config = {"block_size": 2, "chunk_size": 2, "max_model_len": 8, "max_batch_tkv": limit}
-    target = start_revision(replace(RELEASE_2_1_2, projection=FORMULAS[formula]), **config)
+    revision = replace(RELEASE_2_1_2, volume_check=ByFormula(FORMULAS[formula]))
+    target = start_revision(revision, **config)
     assert max(volume for _, volume in volumes_of(target, arrivals, block=2)) == volume > limit
 
 
@@ -251,14 +253,14 @@ def test_smallest_counterexamples(
 def test_sound_formulas_keep_the_limit_where_others_do_not(
     formula: str, arrivals: list[Arrival], start_revision: Any
 ) -> None:
-    target = start_revision(replace(RELEASE_2_1_2, projection=FORMULAS[formula]))
+    target = start_revision(replace(RELEASE_2_1_2, volume_check=ByFormula(FORMULAS[formula])))
     assert all(volume <= 131072 for _, volume in volumes_of(target, arrivals))
 
 
 @pytest.mark.parametrize("formula", ["2.0.1", "common_base"])
 def test_the_rest_of_a_run_is_what_the_scheduler_does(formula: str, start_revision: Any) -> None:
     """A guard of `volumes_of`: the same run, played to its end."""
-    revision = replace(RELEASE_2_1_2, projection=FORMULAS[formula])
+    revision = replace(RELEASE_2_1_2, volume_check=ByFormula(FORMULAS[formula]))
     steps = enumerate(play(start_revision(revision), SHORT_2_0_1))
     played = [
         (number, len(seen["scheduled"]) * seen["tkv"])
