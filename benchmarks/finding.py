@@ -24,7 +24,7 @@ from ..model.scenario import Scenario
 from ..model.target import ModelTarget, Target
 from ..properties.checking.replay import replay
 from ..properties.mutants.mutant import Mutant
-from ..properties.predicates.predicate import Broken
+from ..properties.rules.predicate import Broken
 from ..properties.search.run import run_search
 from ..properties.search.state import Hooks, Search, SearchOptions
 from ..spec.catalogue import Rule, load

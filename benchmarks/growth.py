@@ -14,7 +14,7 @@ from ..model.scenario import Request
 from ..model.systems import full_config
 from ..model.target import ModelTarget
 from ..properties.checking.session import Session
-from ..properties.predicates.rules import LOCKSTEP
+from ..properties.rules.registry import LOCKSTEP
 from ..spec.catalogue import load
 from .figure import Plan, Row
 

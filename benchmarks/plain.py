@@ -21,7 +21,7 @@ from ..model.scenario import Request, Scenario
 from ..model.systems import full_config
 from ..model.target import Target
 from ..properties.checking.replay import replay
-from ..properties.predicates.predicate import Broken
+from ..properties.rules.predicate import Broken
 from ..properties.search.generators import generators_of
 from ..properties.search.machine import MAX_REQUESTS
 from ..properties.search.state import StopSearch

@@ -4,8 +4,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from ..model.scenario import Scenario
-from ..properties.predicates.predicate import Predicate
-from ..properties.predicates.rules import explored, observable, predicates_of
+from ..properties.rules.predicate import Predicate
+from ..properties.rules.registry import explored, observable, predicates_of
 from ..spec.catalogue import Rule
 from .explore import Exploration, Found, Label, Order, numbers
 from .path import scenario_of

@@ -14,9 +14,9 @@ from typing import Any, Literal, NamedTuple
 import msgspec
 
 from ..model.observation import Step
-from ..properties.history import in_flight
-from ..properties.predicates.predicate import Predicate
-from ..properties.predicates.rules import NEVER_CRASHES, NEVER_HANGS
+from ..properties.rules.predicate import Predicate
+from ..properties.rules.registry import NEVER_CRASHES, NEVER_HANGS
+from ..properties.vllm.history import in_flight
 from .book import Book
 from .explore import Break, Move, numbers
 from .models import Models, Stepped

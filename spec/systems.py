@@ -3,7 +3,7 @@
 The parts of a descriptor belong to the layers above, which import slowly (Hypothesis, Z3). A part
 is therefore either the object itself, or "module:attribute" (or "module"), imported on first use.
 The layer that uses a part has a function for it, which states its type: `model.systems`,
-`properties.history.bounds`, `properties.predicates.rules`, `properties.search.generators`,
+`properties.history.bounds`, `properties.rules.registry`, `properties.search.generators`,
 `properties.mutants.systems`, `solver.systems`, `gate.targets.setup`.
 """
 
@@ -33,7 +33,7 @@ class System:
         catalogue: the TOML file of its rules.
         model: `model.systems.Reference`.
         bounds: `properties.history.bounds.Bounds`, in steps.
-        predicates: by rule id, `properties.predicates.predicate.Predicate`.
+        predicates: by rule id, `properties.rules.predicate.Predicate`.
         generators: `properties.search.generators.Generators`.
         setup: `gate.targets.setup.Setup`, what the gate asks of its targets.
         space: `solver.systems.Space`, its small scopes; None where it cannot be explored.
@@ -88,7 +88,7 @@ def unregister(name: str) -> None:
 
 class OwnRule(NamedTuple):
     """A rule that a user adds to every system: a `spec.catalogue.Rule`, and its predicate, a
-    `properties.predicates.predicate.Predicate`."""
+    `properties.rules.predicate.Predicate`."""
 
     rule: Any
     predicate: Any

@@ -12,7 +12,8 @@ ROOT = Path(__file__).resolve().parents[1]
 LAYERS = ("spec", "model", "properties", "solver", "gate")
 ROOMS = {
     "properties": (
-        *("history", "predicates", "checking", "explanations", "search", "shrinking", "mutants"),
+        *("history", "rules", "checking", "explanations", "search", "shrinking", "mutants"),
+        *("vllm", "generic", "llmservingsim", "nano_vllm", "spyre"),
     ),
     "gate": (
         *("files", "console", "processes", "targets", "corpus", "judging", "reports", "traces"),
@@ -31,7 +32,7 @@ ROOMS = {
         ),
     ),
 }
-MAX_LINES = 349
+MAX_LINES = 500
 
 
 def sources(layer: str) -> list[Path]:

@@ -11,7 +11,7 @@ from schedproof.gate.targets.setup import Setup
 from schedproof.model.config import convert
 from schedproof.model.systems import Reference
 from schedproof.properties.history.bounds import Bounds
-from schedproof.properties.predicates.predicate import Predicate
+from schedproof.properties.rules.predicate import Predicate
 from schedproof.solver.plain import PlainModels
 from schedproof.solver.scope import Scope, lengths
 from schedproof.solver.systems import Space

@@ -20,10 +20,10 @@ from ...model.errors import InputError
 from ...model.scenario import Scenario
 from ...model.systems import full_config
 from ...model.target import ModelTarget, Target
+from ...properties.checking.failure_signature import shape
 from ...properties.checking.replay import replay
-from ...properties.checking.shape import shape
-from ...properties.predicates.predicate import Broken
-from ...properties.predicates.rules import LOCKSTEP, NEVER_HANGS, applies
+from ...properties.rules.predicate import Broken
+from ...properties.rules.registry import LOCKSTEP, NEVER_HANGS, applies
 from ...properties.search.run import run_search
 from ...properties.search.state import Hooks, Search, SearchOptions, StopSearch
 from ...solver.explored import ExploreOptions, Run

@@ -6,10 +6,10 @@ from ...model.errors import InputError
 from ...model.faults import ConfigRefused
 from ...model.scenario import Scenario
 from ...model.target import Target
+from ...properties.checking.failure_signature import shape
 from ...properties.checking.replay import replay
-from ...properties.checking.shape import shape
-from ...properties.predicates.predicate import Broken
-from ...properties.predicates.rules import NEVER_HANGS
+from ...properties.rules.predicate import Broken
+from ...properties.rules.registry import NEVER_HANGS
 from ...properties.shrinking.shrink import HANG_ATTEMPTS, shrink
 from ...spec.catalogue import Rule
 from ..corpus.replay import expecting

@@ -13,7 +13,7 @@ from ...solver.systems import explored_systems, space_of
 from ...spec.catalogue import load
 from ..console import output
 from ..console.option_checks import at_least, check_places, option
-from ..explore.choice import changed, chosen_rules, chosen_scopes
+from ..explore.choice import changed, check_has_scopes, chosen_rules, chosen_scopes
 from ..explore.explorer import MEMORY_MB, Budget
 from ..explore.run import run
 from ..web.states.drawing import check_drawing, draw
@@ -102,6 +102,7 @@ def command(
         raise InputError("--checkpoint", f"{checkpoint} is not a folder")
     with option("--system"):
         check_system(system)
+        check_has_scopes(system)
     with option("--revision"):
         resolved = resolve_revision(system, revision)
     if order not in ORDERS:

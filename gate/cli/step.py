@@ -8,7 +8,7 @@ import typer
 
 from ...model.errors import InputError
 from ...model.systems import check_system, config_keys, full_config, resolve_revision
-from ...properties.predicates.rules import LOCKSTEP
+from ...properties.rules.registry import LOCKSTEP
 from ...spec.catalogue import load
 from ..console import output
 from ..console.exit_codes import CONFORMS

@@ -21,8 +21,8 @@ from ...model.scenario import Request, Scenario
 from ...model.target import ModelTarget
 from ...properties.checking.replay import Outcome, replay
 from ...properties.mutants.systems import mutants_of
-from ...properties.predicates.predicate import Predicate
-from ...properties.predicates.rules import LOCKSTEP, applies, predicates_of
+from ...properties.rules.predicate import Predicate
+from ...properties.rules.registry import LOCKSTEP, applies, predicates_of
 from ...properties.search.boundary_cases import LIMIT_OF, Near, is_near, near_misses
 from ...properties.search.run import run_search
 from ...properties.search.state import Hooks, Search, SearchOptions

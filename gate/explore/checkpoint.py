@@ -9,6 +9,7 @@ another model means nothing. A digest is no signature: the file of another user 
 import hashlib
 import io
 import pickle
+import re
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
@@ -23,7 +24,7 @@ from ..files.writing import told, write
 # Layers without input or output: no class in them can do harm.
 PURE = tuple(f"schedproof.{layer}." for layer in ("spec", "model", "properties", "solver"))
 # What a run holds of functions: predicates of rules, and those of a revision.
-FUNCTIONS = ("schedproof.properties.predicates.", "schedproof.model.spyre.")
+FUNCTIONS = re.compile(r"schedproof\.(properties\.(rules|\w+\.predicates)\.|model\.spyre\.)")
 PACKAGE = Path(__file__).resolve().parents[2]
 MAGIC = b"schedproof exploration 2\n"
 DIGEST = 32  # bytes
@@ -96,7 +97,7 @@ class _Reader(pickle.Unpickler):
             found = super().find_class(module, name)
             # Any other function could be called with anything: `getattr` by another name reaches
             # `eval`.
-            held = isinstance(found, type) or module.startswith(FUNCTIONS)
+            held = isinstance(found, type) or FUNCTIONS.match(module)
             if held and getattr(found, "__module__", "") == module:
                 return found
         raise pickle.UnpicklingError(f"{module}.{name} is no part of an exploration")

@@ -10,7 +10,7 @@ from ...model.faults import TargetFault
 from ...model.scenario import Scenario
 from ...model.target import ModelTarget, Reply, Target
 from ...properties.checking.replay import Outcome
-from ...properties.predicates.predicate import Broken
+from ...properties.rules.predicate import Broken
 from ...spec.catalogue import Rule
 from ...spec.systems import SYSTEMS
 from ..targets.capabilities import Subject

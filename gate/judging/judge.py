@@ -5,7 +5,7 @@ from collections import Counter
 
 from ...model.faults import TargetFault
 from ...model.target import ModelTarget
-from ...properties.predicates.rules import LOCKSTEP, applies, followed_by, observable
+from ...properties.rules.registry import LOCKSTEP, applies, followed_by, observable
 from ...spec.catalogue import Rule, load
 from ..targets.capabilities import Probed, probe
 from . import verdict

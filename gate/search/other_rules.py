@@ -9,7 +9,7 @@ from rich.console import Console
 from ...model.scenario import Scenario
 from ...model.target import ModelTarget
 from ...properties.checking.replay import replay as run_replay
-from ...properties.predicates.rules import applies
+from ...properties.rules.registry import applies
 from ...solver.decided import Pair
 from ...solver.obligation import Discharged, discharge
 from ...solver.systems import decided_of

@@ -13,7 +13,7 @@ from ...model.scenario import Scenario
 from ...model.spyre.peak import CHECKS
 from ...model.target import ModelTarget, Target
 from ...properties.checking.replay import replay as run_replay
-from ...properties.predicates.spyre.volume import volume
+from ...properties.spyre.predicates.volume import volume
 from ...solver.obligation import Discharged, discharge
 from ...solver.spyre.fewest import fewest
 from ...solver.spyre.limit_proof import groups

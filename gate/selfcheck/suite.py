@@ -20,7 +20,7 @@ from ...properties.checking.replay import replay
 from ...properties.mutants.mutant import Mutant, release_with
 from ...properties.mutants.spyre.mutants import REPAIRED_2_5_2
 from ...properties.mutants.systems import all_mutants
-from ...properties.predicates.rules import LOCKSTEP, applies
+from ...properties.rules.registry import LOCKSTEP, applies
 from ...properties.search.run import run_search
 from ...properties.search.state import Search, SearchOptions
 from ...solver.explored import ExploreOptions, Run

@@ -18,7 +18,7 @@ from ...model.systems import full_config
 from ...model.target import Target
 from ...properties.checking.lockstep import differences
 from ...properties.checking.replay import replay
-from ...properties.predicates.rules import FOLLOW_NOTHING, applies
+from ...properties.rules.registry import FOLLOW_NOTHING, applies
 from .capabilities import Probed, Subject, probe
 from .setup import setup_of
 

@@ -11,8 +11,8 @@ from ...model.observation import Step
 from ...properties.checking.monitor import Monitor
 from ...properties.explanations.lockstep import Explainer
 from ...properties.history.forgetting import may_forget
-from ...properties.predicates.predicate import Broken
-from ...properties.predicates.rules import LOCKSTEP, keeps_step, observable, predicates_of
+from ...properties.rules.predicate import Broken
+from ...properties.rules.registry import LOCKSTEP, keeps_step, observable, predicates_of
 from ...spec.catalogue import Rule, load
 from ..files.scenario_file import FileError
 from .run_events import Aborted, Added, Begun, Crashed, Cut, Event, NotBegun, Rejected, Stepped

@@ -7,13 +7,13 @@ from typing import Any
 from ...model.observation import Step
 from ...model.scenario import Request
 from ...spec.catalogue import Rule
-from ..history import encoder
 from ..history.bounds import bounds_of
-from ..history.hits import caches
+from ..history.prefix_hits import caches
 from ..history.run_history import RunHistory
 from ..history.shadow_cache import ShadowCache
-from ..predicates.predicate import Broken, Predicate
-from ..predicates.rules import AT_THE_DOOR, LOCKSTEP, NEVER_CRASHES, NEVER_HANGS, OWN_TOKENS
+from ..rules.predicate import Broken, Predicate
+from ..rules.registry import AT_THE_DOOR, LOCKSTEP, NEVER_CRASHES, NEVER_HANGS, OWN_TOKENS
+from ..vllm.history import encoder
 
 ABSENT: tuple[tuple[str, ...], ...] = ((), ("prefill",), ("decode",), ("prefill", "decode"))
 

@@ -13,10 +13,10 @@ from ...model.replies import Started, read_ok, read_started, read_step
 from ...model.scenario import Request
 from ...model.target import ModelTarget, Reply, Target
 from ...spec.catalogue import Rule
-from ..history import loads
-from ..history.speculation import drafts
-from ..predicates.predicate import Broken, Predicate
-from ..predicates.rules import LOCKSTEP, keeps_step, observable, predicates_of
+from ..rules.predicate import Broken, Predicate
+from ..rules.registry import LOCKSTEP, keeps_step, observable, predicates_of
+from ..vllm.history import loads
+from ..vllm.history.speculation import drafts
 from . import lockstep
 from .difference import Differs
 from .monitor import Monitor

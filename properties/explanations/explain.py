@@ -8,14 +8,14 @@ from ...model.spyre.config import read_config
 from ...model.spyre.model import REVISIONS, SpyreModel, admitting_by
 from ...model.spyre.release_2_1_2 import RELEASE_2_1_2
 from ...spec.systems import SYSTEMS
-from .spyre_admission import (
+from ..spyre.explanations.admission import (
     explain_join,
     explain_stale_refusal,
     explain_stale_tkv,
     explain_volume,
 )
-from .spyre_blocks import explain_lost_blocks, explain_published_ahead
-from .spyre_queue import explain_forgotten_paused, explain_passed_by
+from ..spyre.explanations.blocks import explain_lost_blocks, explain_published_ahead
+from ..spyre.explanations.queue import explain_forgotten_paused, explain_passed_by
 
 Explanation = Callable[[SpyreModel, Scenario, int], list[str]]
 EXPLANATIONS: dict[str, tuple[Explanation, ...]] = {

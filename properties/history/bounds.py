@@ -7,8 +7,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from ...spec.systems import part
-from . import door, encoder, in_flight, loads
-from .door import CanRun, Limits
+from ..vllm.history import encoder, in_flight, loads
+from . import admissibility as door
+from .admissibility import CanRun, Limits
 from .request_history import RequestHistory
 
 Config = Mapping[str, Any]

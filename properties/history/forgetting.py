@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from typing import Any
 
-from . import in_flight, loads
-from .hits import caches
+from ..vllm.history import in_flight, loads
+from .prefix_hits import caches
 
 # Their caches find a request by what blocks hold. nano-vLLM's also keeps the number of a block that
 # was written over; LLMServingSim has a witness that asks, of prompts that a cache would know.

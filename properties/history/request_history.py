@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from ...model.scenario import Request, Segment
-from .encoder import Input, inputs_of
+from ..vllm.history.encoder import Input, inputs_of
 
 
 @dataclass(slots=True)

@@ -6,15 +6,17 @@ from typing import Any
 
 from ...model.observation import Step
 from ...model.scenario import Request
-from . import encoder, hits, in_flight, loads, not_shown, speculation
+from ..vllm.history import encoder, in_flight, loads, speculation
+from . import inference as not_shown
+from . import prefix_hits as hits
 from .bounds import bounds_of
 from .content import in_common
-from .ended import Ended
-from .hits import caches
-from .kin import Kin
+from .eviction import Ended
 from .per_step_cache import once
+from .prefix_hits import caches
 from .request_history import RequestHistory
 from .shadow_cache import Changes, ShadowCache
+from .shared_prefixes import Kin
 
 # In other revisions a request that decodes does so in every decode step.
 REVISIONS_THAT_PAUSE = frozenset({"2.5.2"})

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, Protocol
 
 from ...model.observation import Step
 from ...model.scenario import Segment
-from . import loads, speculation
+from ..vllm.history import loads, speculation
 from .content import coming_tokens, common_prefix_len
 from .request_history import RequestHistory
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from ...model.errors import InputError
 from ...model.scenario import Request
 from ...model.systems import full_config, make_model
-from ..checking.terms import optional_in_effect, with_fixed
+from ..checking.translation import optional_in_effect, with_fixed
 from .generators import generators_of
 from .state import Search, SearchOptions
 

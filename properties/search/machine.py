@@ -12,13 +12,13 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition,
 from ...model.faults import ConfigRefused
 from ...model.scenario import Request, Scenario, Segment
 from ..checking.session import Session
-from ..history import encoder, loads, speculation
 from ..history.run_history import RunHistory
-from ..predicates.predicate import Broken
-from ..predicates.rules import ends_run
+from ..rules.predicate import Broken
+from ..rules.registry import ends_run
+from ..vllm.encoder_inputs import with_pictures
+from ..vllm.history import encoder, loads, speculation
 from .drawing import accepted, configs, loaded
 from .generators import Generators, generators_of
-from .pictures import with_pictures
 from .state import Search
 from .too_large import too_large
 

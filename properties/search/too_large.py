@@ -6,8 +6,8 @@ from typing import Any
 from hypothesis import strategies as st
 
 from ...model.scenario import Request
-from ..history import encoder
 from ..history.bounds import bounds_of
+from ..vllm.history import encoder
 
 NAME = "large"
 

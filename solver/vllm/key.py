@@ -5,7 +5,7 @@ from typing import Any
 
 from ...model.pool import free_blocks
 from ...model.vllm.state import State
-from ...properties.history import in_flight
+from ...properties.vllm.history import in_flight
 from ..book import Book
 from ..names import Names
 from ..undecided import Candidates, OpenFields, left

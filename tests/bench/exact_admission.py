@@ -17,7 +17,7 @@ from schedproof.model.observation import Step
 from schedproof.model.scenario import Scenario
 from schedproof.model.target import ModelTarget
 from schedproof.properties.checking.replay import replay
-from schedproof.properties.predicates.spyre.volume import volume
+from schedproof.properties.spyre.predicates.volume import volume
 from schedproof.solver.spyre.slack import enough, needed
 from schedproof.solver.spyre.volumetric import Setting, to_scenario
 from schedproof.solver.spyre.worst import Known, worst

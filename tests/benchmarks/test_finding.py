@@ -19,7 +19,7 @@ from schedproof.benchmarks.finding import (
 )
 from schedproof.gate.selfcheck.suite import mutants
 from schedproof.model.scenario import Request, Scenario
-from schedproof.properties.predicates.predicate import Broken
+from schedproof.properties.rules.predicate import Broken
 
 BUGS = {one.bug: one for one in mutants() if one.bug}
 

@@ -7,7 +7,7 @@ from schedproof.model.observation import Step
 from schedproof.model.systems import full_config
 from schedproof.properties.history.request_history import RequestHistory
 from schedproof.properties.history.run_history import RunHistory
-from schedproof.properties.predicates.rules import predicates_of
+from schedproof.properties.rules.registry import predicates_of
 
 BLOCK = 4
 CHUNK = 8

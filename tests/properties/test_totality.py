@@ -14,8 +14,8 @@ from schedproof.model.spyre.model import REVISIONS
 from schedproof.properties.checking import lockstep
 from schedproof.properties.checking.monitor import Monitor
 from schedproof.properties.history.run_history import RunHistory
-from schedproof.properties.predicates.rules import predicates_of
-from schedproof.properties.search import spyre
+from schedproof.properties.rules.registry import predicates_of
+from schedproof.properties.spyre import strategies as spyre
 from schedproof.spec.catalogue import load
 
 NAMES = ("a", "b", "c")

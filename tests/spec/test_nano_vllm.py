@@ -3,8 +3,8 @@
 import pytest
 
 from schedproof.model.nano_vllm.config import REVISIONS
-from schedproof.properties.predicates.nano_vllm import PREDICATES
-from schedproof.properties.predicates.rules import predicates_of
+from schedproof.properties.nano_vllm.predicates import PREDICATES
+from schedproof.properties.rules.registry import predicates_of
 from schedproof.spec import catalogue
 from schedproof.spec.catalogue import Rule
 

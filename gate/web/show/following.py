@@ -9,9 +9,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ....model.observation import Step
-from ....properties.history import loads
 from ....properties.history.request_history import RequestHistory
 from ....properties.history.run_history import RunHistory
+from ....properties.vllm.history import loads
 from ..base.words import QUEUES
 from .run_events import Happening
 from .segments import Changes, Line

@@ -31,8 +31,8 @@ from schedproof.gate.campaign.running import rules_of, run_item
 from schedproof.model.errors import InputError
 from schedproof.model.systems import full_config
 from schedproof.model.target import ModelTarget, Reply
+from schedproof.properties.checking.failure_signature import shape
 from schedproof.properties.checking.replay import replay
-from schedproof.properties.checking.shape import shape
 from schedproof.properties.mutants.faulty_targets import TakesForEver
 from schedproof.properties.search.boundary_cases import used
 

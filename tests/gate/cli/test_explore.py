@@ -247,6 +247,10 @@ def test_another_system_is_explored_by_its_own_limits(run: Run) -> None:
     ("words", "message"),
     [
         (["--system", "x"], f"--system: 'x' is not a system; valid: {', '.join(SYSTEMS)}"),
+        (
+            ["--system", "generic"],
+            "--system: generic has no scopes to explore; valid: spyre, vllm, nano_vllm, llmservin",
+        ),
         (["--system", "vllm", "--scope", "pool"], "'pool' is no scope of revision documented; "),
         (["--system", "vllm", "--revision", "2.5.2"], "--revision: '2.5.2' is not a revision of"),
         (["--system", "vllm", "--rule", "SPY-R04"], "no rule 'SPY-R04'"),

@@ -15,7 +15,7 @@ from schedproof.gate.files.scenario_file import FileError, write_scenario
 from schedproof.model.scenario import Request, Scenario
 from schedproof.model.target import ModelTarget
 from schedproof.properties.checking.replay import replay
-from schedproof.properties.predicates.rules import LOCKSTEP
+from schedproof.properties.rules.registry import LOCKSTEP
 from schedproof.spec.catalogue import load
 from schedproof.spec.systems import SYSTEMS
 

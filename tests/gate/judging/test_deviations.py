@@ -23,7 +23,7 @@ from schedproof.model.scenario import Request, Scenario
 from schedproof.model.systems import full_config
 from schedproof.model.target import Reply
 from schedproof.properties.checking.replay import replay
-from schedproof.properties.predicates.predicate import Broken
+from schedproof.properties.rules.predicate import Broken
 from schedproof.spec.catalogue import load, select
 
 from ..build import Toy

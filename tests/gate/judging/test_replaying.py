@@ -18,7 +18,7 @@ from schedproof.model.faults import TargetHung
 from schedproof.model.scenario import Request
 from schedproof.model.target import ModelTarget
 from schedproof.model.vllm.model import VllmModel
-from schedproof.properties.predicates.rules import NEVER_HANGS
+from schedproof.properties.rules.registry import NEVER_HANGS
 
 from ...command_line import Run
 from ..build import Ghosts, Toy, entry

@@ -11,8 +11,8 @@ import pytest
 from schedproof.gate.selfcheck import agreement
 from schedproof.gate.selfcheck.agreement import WITHIN, Row, Says, volume_rows, within
 from schedproof.model.scenario import Request, Scenario
-from schedproof.properties.predicates import spyre
-from schedproof.properties.predicates.rules import predicates_of
+from schedproof.properties.rules.registry import predicates_of
+from schedproof.properties.spyre import predicates as spyre
 from schedproof.solver.scheduling import SchedulerSpace
 from schedproof.solver.spyre import peak, single, volumetric_proof
 from schedproof.solver.spyre.formulas import formula_named

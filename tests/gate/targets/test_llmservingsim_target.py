@@ -16,7 +16,7 @@ from schedproof.gate.targets import llmservingsim_target
 from schedproof.gate.targets.llmservingsim_engine import version_of
 from schedproof.gate.targets.pipe import PipeTarget
 from schedproof.model.observation import FIELDS
-from schedproof.properties.predicates.rules import LOCKSTEP
+from schedproof.properties.rules.registry import LOCKSTEP
 from schedproof.properties.search.run import run_search
 from schedproof.properties.search.state import Search, SearchOptions
 from schedproof.spec.catalogue import load

@@ -7,7 +7,7 @@ from schedproof.model.scenario import Request
 from schedproof.model.systems import full_config
 from schedproof.properties.checking.monitor import Monitor
 from schedproof.properties.history.run_history import RunHistory
-from schedproof.properties.predicates.predicate import Broken, Predicate
+from schedproof.properties.rules.predicate import Broken, Predicate
 from schedproof.spec.catalogue import Rule, load, select
 
 RULES = load("spyre")

@@ -13,7 +13,7 @@ from schedproof.model.systems import full_config
 from schedproof.model.target import ModelTarget
 from schedproof.properties.checking.monitor import Monitor
 from schedproof.properties.history.forgetting import may_forget
-from schedproof.properties.predicates.rules import observable, predicates_of
+from schedproof.properties.rules.registry import observable, predicates_of
 from schedproof.spec.catalogue import load
 
 SMALL: dict[str, dict[str, Any]] = {

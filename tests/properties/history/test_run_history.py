@@ -20,7 +20,7 @@ from schedproof.properties.history.bounds import spyre_alone
 from schedproof.properties.history.forgetting import may_forget
 from schedproof.properties.history.request_history import RequestHistory
 from schedproof.properties.history.run_history import RunHistory
-from schedproof.properties.predicates.rules import observable, predicates_of
+from schedproof.properties.rules.registry import observable, predicates_of
 from schedproof.spec.catalogue import load
 
 CONFIG = full_config(

@@ -18,7 +18,7 @@ from schedproof.model.spyre.tkv import realigned
 from schedproof.model.spyre.volumetric import FORMULAS, Decoding, Newcomer, accepts, round_up
 from schedproof.model.target import ModelTarget
 from schedproof.properties.checking.replay import replay
-from schedproof.properties.predicates.spyre.volume import volume
+from schedproof.properties.spyre.predicates.volume import volume
 from schedproof.solver.spyre.volumetric import Setting, to_scenario
 from schedproof.solver.spyre.worst import worst
 from schedproof.spec.catalogue import load, select
