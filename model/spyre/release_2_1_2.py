@@ -6,7 +6,7 @@ from .. import pool
 from ..pool import Pool, blocks_for, fits, unheld
 from . import blocks, documented
 from .config import SpyreConfig
-from .documented import DOCUMENTED, left_padding_blocks
+from .documented import DOCUMENTED
 from .revision import Freed, Revision
 from .state import Decision, Sequence, State
 from .volumetric import ByFormula, release_2_1_2
@@ -90,7 +90,7 @@ def progress(config: SpyreConfig, request: Sequence, end: int) -> tuple[int, int
 
 def without_padding(config: SpyreConfig, request: Sequence) -> int:
     """The end of a chunk that starts at what is computed, less the left padding."""
-    pad = left_padding_blocks(request.prompt, config.chunk_size, config.block_size)
+    pad = documented.left_padding_blocks(request.prompt, config.chunk_size, config.block_size)
     chunk = config.chunk_size - pad * config.block_size
     return min(request.computed + chunk, request.prompt)
 

@@ -11,7 +11,7 @@ from functools import partial
 
 from . import documented
 from .config import SpyreConfig
-from .documented import DOCUMENTED, decode_or_idle, max_tkv, may_prefill
+from .documented import DOCUMENTED
 from .release_2_1_2 import RELEASE_2_1_2, without_padding
 from .revision import Revision
 from .state import Decision, Sequence, State
@@ -23,7 +23,7 @@ def decide(config: SpyreConfig, revision: Revision, state: State) -> tuple[State
     if chosen is not None:
         return state, Decision("prefill", (chosen,))
     state = pause_and_resume(config, state)
-    return state, decode_or_idle(state)
+    return state, documented.decode_or_idle(state)
 
 
 def pause_and_resume(config: SpyreConfig, state: State) -> State:
@@ -71,7 +71,7 @@ def fairness_order(config: SpyreConfig, state: State) -> list[Sequence]:
 
 def fits_limit(config: SpyreConfig, batch: Members[Sequence]) -> bool:
     """The next decode step of this batch is within the limit (SPY-R07)."""
-    tkv = max_tkv([request.computed + 1 for request in batch], config.block_size)
+    tkv = documented.max_tkv([request.computed + 1 for request in batch], config.block_size)
     return documented.is_within_limit(config, len(batch), tkv)
 
 
@@ -86,11 +86,11 @@ def candidate(config: SpyreConfig, revision: Revision, state: State) -> Sequence
     blocks ends the scan. Since 2.4.0 (SPY-R53)."""
     ongoing = state.prefilling
     if ongoing is not None:
-        return ongoing if may_prefill(config, revision, state, ongoing) else None
+        return ongoing if documented.may_prefill(config, revision, state, ongoing) else None
     for newcomer in state.waiting:
         if not revision.fits_pool(config, revision, state, newcomer):
             return None
-        if may_prefill(config, revision, state, newcomer):
+        if documented.may_prefill(config, revision, state, newcomer):
             return newcomer
     return None
 

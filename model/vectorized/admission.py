@@ -1,4 +1,4 @@
-"""Room for a newcomer in the decode batch, as `spyre.admission.satisfies_last_chunk`, on rows."""
+"""Room for a newcomer in the decode batch, as `spyre.documented.satisfies_last_chunk`, on rows."""
 
 import numpy as np
 

@@ -137,7 +137,7 @@ def may_prefill(
     one: Candidate,
     seated: Row,
 ) -> Row:
-    """The candidate's next chunk runs: `spyre.admission.may_prefill`."""
+    """The candidate's next chunk runs: `spyre.documented.may_prefill`."""
     alone = (batch.members == 0) & (one.computed == 0)
     may = one.there & seated
     if rules.interleave:

@@ -1,19 +1,21 @@
-"""Lemmas about the code of an admission: `model.spyre.admission.fits_volume` and what it calls.
+"""Lemmas about the code of an admission: `model.spyre.documented.fits_volume` and what it calls.
 
 Nothing of it is written a second time: the code runs on symbols (`solver.execution`), with a
 formula or a check in its place of which no more is known than the lemmas say.
 """
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any, cast
 
 import z3
 
-from ...model.spyre import admission, volumetric
+from ...model.spyre import documented, volumetric
 from ...model.spyre.config import SpyreConfig
-from ...model.spyre.revision import Revision
+from ...model.spyre.sound import SOUND
 from ...model.spyre.state import Sequence as Request
+from ...model.spyre.volumetric import ByFormula
 from ..execution import Path, Run, Truth, bare, paths
 from ..numbers import Numbers
 from ..obligation import Obligation
@@ -55,8 +57,8 @@ def fits_volume(
 ) -> Any:
     """The model's own, by a formula or a check that is put in; `current`: the batch's tkv."""
     config = SpyreConfig(block_size=BLOCK, max_batch_tkv=cast(int, run.number(limit)))
-    revision = Revision("any", **({"projection": None} | by))
-    return admission.fits_volume(config, revision, current, members, newcomer)
+    revision = replace(SOUND, **by)
+    return documented.fits_volume(config, revision, current, members, newcomer)
 
 
 def request(number: int, **more: Any) -> Request:
@@ -80,7 +82,7 @@ def _counting(size: int, beyond: int) -> list[Any]:
             )
 
         members = [request(number) for number in range(size)]
-        return fits_volume(run, limit, members, request(size), projection=projects)
+        return fits_volume(run, limit, members, request(size), volume_check=ByFormula(projects))
 
     taken = list(paths(numbers, code))
     for term, left in zip(terms, lefts, strict=True):
@@ -116,7 +118,7 @@ def _asks(by_check: bool, size: int, more: int) -> list[Any]:
             asked.append(z3.And(bare(at) == tkv, as_they_are(members, joining, block)))
             return volumetric.Projection(cast(int, run.number(numbers.value(0))), [])
 
-        def check(members: Any, joining: Any, block: Any, most: Any) -> Any:
+        def check(members: Any, joining: Any, block: Any, most: Any, _: Any) -> Any:
             asked.append(z3.And(bare(most) == limit, as_they_are(members, joining, block)))
             return Truth(run, says)
 
@@ -125,7 +127,7 @@ def _asks(by_check: bool, size: int, more: int) -> list[Any]:
             for number, (has, rest) in enumerate(zip(computed, left, strict=True))
         ]
         newcomer = request(size, prompt=run.number(prompt), max_tokens=run.number(tokens))
-        by = {"volume_check": check} if by_check else {"projection": formula}
+        by = {"volume_check": check if by_check else ByFormula(formula)}
         answer = bool(fits_volume(run, limit, members, newcomer, run.number(tkv), **by))
         return asked, answer
 

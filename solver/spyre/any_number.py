@@ -12,7 +12,7 @@ import z3
 from ...model.spyre import volumetric
 from ...model.spyre.config import SpyreConfig
 from ...model.spyre.model import SpyreModel
-from ...model.spyre.revision import SOUND
+from ...model.spyre.sound import SOUND
 from ..execution import Run, bare, paths
 from ..numbers import Numbers, negated
 from ..obligation import Obligation

@@ -4,6 +4,7 @@ from collections.abc import Hashable
 from typing import Any
 
 from ...model.pool import free_blocks
+from ...model.spyre import release_2_1_2
 from ...model.spyre.revision import Revision
 from ...model.spyre.state import Sequence, State
 from ..book import Book
@@ -26,8 +27,8 @@ class Key:
     def __init__(
         self, revision: Revision, caches: bool, mentioned: frozenset[str] = frozenset()
     ) -> None:
-        self._pauses = revision.pauses
-        self._stale = revision.stale_tkv
+        self._pauses = "paused" in revision.shows
+        self._stale = revision.current_tkv is release_2_1_2.current_tkv
         self._caches = caches
         self._mentioned = mentioned
 

@@ -19,7 +19,7 @@ Where it is not? Then no tkv is beyond RU(mml), and the constraint does not lowe
    `door_of_one_token`: with one token no request is longer than those blocks, and 1 holds.
 
 Can it keep out for ever? A request whose turn it is alone is judged by the tkv of a batch that has
-left (`Revision.stale_tkv`); refused, the step is idle and forgets that tkv. Then:
+left (`release_2_1_2.current_tkv`); refused, the step is idle and forgets that tkv. Then:
 
 5. `alone_within_length`: alone and with no tkv remembered every request passes the constraint.
 6. `alone_within_volume`: and the volumetric check, by whatever formula.
@@ -73,7 +73,7 @@ def passes(
     newcomer: Joining,
     longest: Any,
 ) -> Any:
-    """`model.spyre.admission.fits_model_length`; `batch`: tokens computed and decode steps left."""
+    """`documented.fits_model_length`; `batch`: tokens computed and decode steps left."""
     there = [(z3.BoolVal(True), *one) for one in batch]
     return z3.And(within_length(numbers, lengths, current, there, newcomer, longest))
 

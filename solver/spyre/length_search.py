@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import z3
 
 from ...model.scenario import Request, Scenario
-from ...model.spyre.padding import chunk_count
+from ...model.spyre.documented import chunk_count
 from ..numbers import Numbers, read
 from .formulas import Joining, Lengths, round_up
 from .length_proof import passes

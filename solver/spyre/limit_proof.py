@@ -7,8 +7,9 @@ that pause requests keep the second in another way, whatever joins (`pausing_cod
 
 from typing import NamedTuple
 
+from ...model.spyre import documented
+from ...model.spyre.model import REVISIONS
 from ...model.spyre.peak import CHECKS
-from ...model.spyre.revision import REVISIONS
 from ..obligation import Obligation
 from . import pausing_code, peak_proof, remembered_proof, volumetric_proof
 from .symbols import lengths_of
@@ -28,7 +29,8 @@ class Group(NamedTuple):
 def groups(rule: str, setting: Setting, block: int | None) -> list[Group]:
     """Everything that has to be shown of `rule`; `block`: tokens of a block, None for any."""
     revision = REVISIONS[setting.revision]
-    if revision.pauses and rule == "SPY-R07":
+    pauses = "paused" in revision.shows
+    if pauses and rule == "SPY-R07":
         title = f"the loop that settles which requests decode, {FEW}"
         return [
             Group(ANY_NUMBER_64, pausing_code.any_number()),
@@ -42,10 +44,10 @@ def groups(rule: str, setting: Setting, block: int | None) -> list[Group]:
     else:
         lemmas = volumetric_proof.obligations(setting.formula, block)
         loops = volumetric_proof.loops()
-        if not revision.stale_tkv:
+        if revision.current_tkv is documented.current_tkv:
             lemmas = [volumetric_proof.length_within_tkv(lengths_of(block)), *lemmas]
     scheduler = remembered_proof.obligations(revision, interleave=setting.interleave)
-    if revision.pauses:
+    if pauses:
         scheduler.append(pausing_code.no_pause())
     return [
         Group("any number of requests", lemmas),

@@ -1,4 +1,5 @@
-"""Why a release that pauses keeps the limit (SPY-R07), whatever joins: `model.spyre.pausing`.
+"""Why a release that pauses keeps the limit (SPY-R07), whatever joins: `pause_and_resume`
+of `model.spyre.release_2_5_2`.
 
 Before each decode step `pause_and_resume` checks of one request after the other whether the batch
 that stays would be within the limit with it, by the tkv that the step will have.
@@ -20,7 +21,7 @@ from typing import Any, cast
 
 import z3
 
-from ...model.spyre import pausing, tkv
+from ...model.spyre import documented, release_2_5_2
 from ...model.spyre.config import SpyreConfig
 from ...model.spyre.state import Sequence as Request
 from ...model.spyre.state import State
@@ -93,7 +94,7 @@ class _Settled:
             for number, tokens in enumerate(self.tokens)
         )
         state = State(running=all_requests[: self.decoding], paused=all_requests[self.decoding :])
-        after = pausing.pause_and_resume(config, state)
+        after = release_2_5_2.pause_and_resume(config, state)
         return [int(one.id) for one in after.decoding], len(after.paused)
 
     def volume_within(self, members: list[int], more: int) -> Any:
@@ -116,7 +117,7 @@ def _turn(all_asked: int) -> list[Any]:
             answers.append(([one.id for one in batch], z3.Bool(f"fits {len(answers)}")))
             return bool(Truth(run, answers[-1][1]))
 
-        stay, paused = pausing.settled([request(0), request(1)], fits)
+        stay, paused = release_2_5_2.settled([request(0), request(1)], fits)
         return [one.id for one in [*stay, *(paused if all_asked else [])]], answers
 
     def fit_together(result: Any) -> Any:
@@ -128,7 +129,7 @@ def _turn(all_asked: int) -> list[Any]:
 
 
 def _rectangle(less: int) -> list[Any]:
-    """`tkv.rectangle_tkv`, beside any member."""
+    """`documented.rectangle_tkv`, beside any member."""
     numbers, lengths = Numbers(), Lengths(BLOCK, None)
     longest, tokens, filled = (length(numbers, name) for name in ("longest", "tokens", "filled"))
     own = own_tkv(numbers, lengths, tokens, blocks(numbers, lengths, longest))
@@ -137,7 +138,9 @@ def _rectangle(less: int) -> list[Any]:
 
     def code(run: Run) -> Any:
         return bare(
-            tkv.rectangle_tkv(cast(int, run.number(longest)), cast(int, run.number(filled)), BLOCK)
+            documented.rectangle_tkv(
+                cast(int, run.number(longest)), cast(int, run.number(filled)), BLOCK
+            )
         )
 
     return holds_on(numbers, list(paths(numbers, code)), lambda asked: own <= asked - less)

@@ -13,10 +13,10 @@ generated, then by place in the queue. N requests share the limit, paused ones i
 
 So among themselves paused requests never starve, whichever outputs have priority. What 4 does not
 count are steps in which no request is asked: prefills. While a request decodes none starts; when
-the last one leaves, release 2.5.2 lets the next in although a request is paused
-(`forgets_paused`). If that one stays, the next step asks again; a prompt of one chunk that wants
-one token leaves at once, and the next follows, without end if they keep coming (`starving`). With
-finitely many requests a paused one waits at most 2 (N - 1) steps, and one for each of those.
+the last one leaves, release 2.5.2 lets the next in although a request is paused (its `is_empty`).
+If that one stays, the next step asks again; a prompt of one chunk that wants one token leaves at
+once, and the next follows, without end if they keep coming (`starving`). With finitely many
+requests a paused one waits at most 2 (N - 1) steps, and one for each of those.
 
 Each guard takes a step's count, or the one that is kept, away.
 """
@@ -29,7 +29,7 @@ from typing import Any, NamedTuple
 import z3
 
 from ...model.scenario import Request, Scenario
-from ...model.spyre.padding import chunk_count
+from ...model.spyre.documented import chunk_count
 from ..numbers import Numbers, negated
 from ..obligation import Obligation
 
@@ -61,7 +61,7 @@ def obligations(block: int | None = None) -> list[Obligation]:
 
 
 def before(one: FairnessRank, other: FairnessRank, long_outputs: Any) -> Any:
-    """`one` is asked before `other` by `model.spyre.pausing.fairness_order`."""
+    """`one` is asked before `other` by `model.spyre.release_2_5_2.fairness_order`."""
     shorter = z3.If(long_outputs, one.generated > other.generated, one.generated < other.generated)
     as_long = one.generated == other.generated
     tie = z3.Or(shorter, z3.And(as_long, one.place < other.place))

@@ -1,7 +1,7 @@
 """Why the tkv that admission goes by is no less than any member's length.
 
 The lemmas on the formulas ask no more of it (`volumetric_proof`, 1). Some revisions go by the
-batch as it is, others by what the last forward reported (`Revision.stale_tkv`), which counts
+batch as it is, others by what the last forward reported (`release_2_1_2.current_tkv`), which counts
 requests that have left since, or the prompt of another.
 
 The invariant of the scheduler's state, of every member of the decode batch: it is no longer than
@@ -35,11 +35,11 @@ from typing import Any, NamedTuple, cast
 
 import z3
 
-from ...model.spyre import admission, forward, padding, scheduler, tkv
+from ...model.spyre import documented, release_2_1_2
 from ...model.spyre.config import SpyreConfig
 from ...model.spyre.revision import Revision
 from ...model.spyre.state import State
-from ...model.spyre.volumetric import Projection
+from ...model.spyre.volumetric import ByFormula, Projection
 from ..execution import Run, Truth, bare, paths
 from ..numbers import Numbers
 from ..obligation import Obligation
@@ -52,9 +52,9 @@ CHUNK = 512  # tokens
 def obligations(revision: Revision, *, interleave: bool) -> list[Obligation]:
     """What has to be shown for a revision, in the argument's order; blocks of 64, chunks of 512."""
     names = ["asked", "joins"]
-    if revision.checks_once and not interleave:
+    if checks_once(revision) and not interleave:
         names.insert(1, "goes_on")
-    if revision.stale_tkv:
+    if revision.current_tkv is release_2_1_2.current_tkv:
         names = ["decode_keeps", *["chunk_keeps"] * (not interleave), "idle_forgets", *names]
     setting = Setting(revision, interleave)
     return [
@@ -62,6 +62,11 @@ def obligations(revision: Revision, *, interleave: bool) -> list[Obligation]:
         for name, (sentence, lemma) in LEMMAS.items()
         if name in names
     ]
+
+
+def checks_once(revision: Revision) -> bool:
+    """Whether, without interleaving, the first chunk is held to the last-chunk constraints."""
+    return revision.is_held_to_last_chunk is release_2_1_2.is_held_to_last_chunk
 
 
 class Setting(NamedTuple):
@@ -131,7 +136,7 @@ def _decode_keeps(setting: Setting, more: int) -> list[Any]:
     own, longest = length(numbers, "own"), length(numbers, "longest")
 
     def code(run: Run) -> Any:
-        return tkv.max_tkv([cast(int, run.number(one)) for one in (own, longest)], BLOCK)
+        return documented.max_tkv([cast(int, run.number(one)) for one in (own, longest)], BLOCK)
 
     return holds_on(numbers, list(paths(numbers, code)), lambda reached: reached >= own + more)
 
@@ -149,7 +154,9 @@ def _chunk_keeps(setting: Setting, more: int) -> list[Any]:
         if alone:
             state = state._replace(running=state.running[:-1])
         last = bool(Truth(run, ends))
-        reported = forward.prefill_tkv(config, setting.revision, state, newcomer, ends=last)
+        after = newcomer._replace(computed=newcomer.prompt) if last else newcomer
+        running = (after, *state.decoding)
+        reported = setting.revision.tkv_after_chunk(config, state, newcomer, running)
         return bare(reported), alone, last
 
     def covers(result: Any) -> Any:
@@ -170,7 +177,7 @@ def _idle_forgets(setting: Setting, gone: int) -> list[Any]:
     def code(run: Run) -> Any:
         config = pair.config(run, setting.interleave, run.number(limit))
         state = State() if Truth(run, none_runs) else pair.state(run)
-        _, decision = scheduler.decide(config, setting.revision, state)
+        _, decision = setting.revision.decide(config, setting.revision, state)
         return decision.kind
 
     return holds_on(numbers, list(paths(numbers, code)), lambda kind: z3.BoolVal(kind != "idle"))
@@ -195,12 +202,12 @@ def _asked(setting: Setting, more: int) -> list[Any]:
 
         config, state = pair.config(run, setting.interleave, 2), pair.state(run)
         newcomer = [*state.waiting, *state.running][0]
-        revision = replace(setting.revision, projection=cast(Any, formula), volume_check=None)
-        goes = admission.may_prefill(config, revision, state, newcomer)
-        if setting.revision.checks_once and not setting.interleave:
+        revision = replace(setting.revision, volume_check=ByFormula(formula))
+        goes = documented.may_prefill(config, revision, state, newcomer)
+        if checks_once(setting.revision) and not setting.interleave:
             joins = bool(state.waiting)
         else:
-            joins = bool(padding.is_last_chunk(newcomer.prompt, newcomer.computed, CHUNK))
+            joins = bool(documented.is_last_chunk(newcomer.prompt, newcomer.computed, CHUNK))
         return bool(goes) and joins, asked
 
     def right(result: Any) -> Any:
@@ -223,7 +230,7 @@ def _goes_on(setting: Setting, paused: int) -> list[Any]:
         config, state = pair.config(run, setting.interleave, 2), pair.state(run)
         if Truth(run, pauses):
             state = state._replace(paused=(request(2),))
-        _, decision = scheduler.decide(config, setting.revision, state)
+        _, decision = setting.revision.decide(config, setting.revision, state)
         return decision.kind == "prefill" and decision.members[0].id == "1"
 
     return holds_on(numbers, list(paths(numbers, code)), lambda goes_on: z3.BoolVal(goes_on))
@@ -239,10 +246,10 @@ def _joins(setting: Setting, more: int) -> list[Any]:
     def code(run: Run) -> Any:
         tokens, has = (cast(int, run.number(one)) for one in (prompt, computed))
         one = request(0, prompt=tokens, computed=has, prefix_hit=run.number(found))
-        _, end = padding.next_chunk(tokens, has, CHUNK, BLOCK)
+        _, end = documented.next_chunk(tokens, has, CHUNK, BLOCK)
         config = SpyreConfig(block_size=BLOCK, chunk_size=CHUNK, prefix_caching=True)
-        counted, _ = forward.progress(config, setting.revision, one, end)
-        return bool(counted >= tokens), bool(padding.is_last_chunk(tokens + more, has, CHUNK))
+        counted, _ = setting.revision.progress(config, one, end)
+        return bool(counted >= tokens), bool(documented.is_last_chunk(tokens + more, has, CHUNK))
 
     def asked(result: Any) -> Any:
         ends, last = result

@@ -4,10 +4,9 @@ from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from ...model.spyre import scheduler
+from ...model.spyre import blocks, scheduler
 from ...model.spyre.config import SpyreConfig
-from ...model.spyre.model import SpyreModel, make_model
-from ...model.spyre.revision import admitting_by
+from ...model.spyre.model import SpyreModel, admitting_by, make_model
 from ...model.spyre.state import Sequence as Member
 from ...model.spyre.state import State
 from ...model.systems import full_config
@@ -137,7 +136,8 @@ def _explorable(model: SpyreModel, formula: str | None) -> SpyreModel:
     revision = model.revision if formula is None else admitting_by(model.revision, formula)
     assert revision is not None, formula
     if model.config.num_blocks is None:
-        revision = replace(revision, reserves_blocks=False, leaks_reservations=False)
+        shows = tuple(name for name in revision.shows if name != "reserved_blocks")
+        revision = replace(revision, lost_blocks=blocks.lost_blocks, shows=shows)
     watched: Any = WatchedConfig(model.config)
     return replace(model, revision=revision, config=watched)
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from schedproof.model.spyre import admission, peak, volumetric
+from schedproof.model.spyre import documented, peak, volumetric
 from schedproof.solver.obligation import discharge
 from schedproof.solver.spyre.limit_proof import groups
 from schedproof.solver.spyre.volumetric import Setting
@@ -39,31 +39,31 @@ def test_a_walk_that_accepts_too_much_is_refuted(monkeypatch, formula, walk):
 
 @pytest.mark.slow
 def test_an_admission_that_accepts_everybody_is_refuted_by_every_formula_and_check(monkeypatch):
-    monkeypatch.setattr(admission, "fits_volume", always)
+    monkeypatch.setattr(documented, "fits_volume", always)
     assert failing("common_base") >= {"asks_1", "counting_1"}
     assert failing("rounded") >= {"alone", "check_asks_1"}
 
 
 @pytest.mark.slow
 def test_an_admission_that_forgets_a_member_is_refuted(monkeypatch):
-    whole = admission.fits_volume
+    whole = documented.fits_volume
 
     def all_but_the_first(config, revision, current, decoding, newcomer):
         return whole(config, revision, current, decoding[1:], newcomer)
 
-    monkeypatch.setattr(admission, "fits_volume", all_but_the_first)
+    monkeypatch.setattr(documented, "fits_volume", all_but_the_first)
     assert failing("common_base") >= {"asks_1", "asks_2", "asks_3"}
     assert failing("rounded") >= {"check_asks_1", "check_asks_2", "check_asks_3"}
 
 
 @pytest.mark.slow
 def test_an_admission_by_another_tkv_is_refuted(monkeypatch):
-    whole = admission.fits_volume
+    whole = documented.fits_volume
 
     def by_an_older_tkv(config, revision, current, decoding, newcomer):
         return whole(config, revision, current - 1, decoding, newcomer)
 
-    monkeypatch.setattr(admission, "fits_volume", by_an_older_tkv)
+    monkeypatch.setattr(documented, "fits_volume", by_an_older_tkv)
     assert failing("common_base") == {"asked", "asks_1", "asks_2", "asks_3"}
 
 

@@ -7,8 +7,9 @@ import pytest
 import z3
 
 from schedproof.model.scenario import Request, Scenario
+from schedproof.model.spyre import documented
 from schedproof.model.spyre.config import SpyreConfig
-from schedproof.model.spyre.pausing import fairness_order
+from schedproof.model.spyre.release_2_5_2 import fairness_order
 from schedproof.model.spyre.state import Sequence, State
 from schedproof.model.systems import make_model
 from schedproof.model.target import ModelTarget
@@ -118,5 +119,5 @@ def test_a_release_that_remembers_the_paused_starves_nobody(start_revision):
     model = make_model("spyre", "2.5.2", scenario.config)
     requests = scenario.requests
     assert longest_wait(model, requests)[0] > 2
-    remembers = replace(model, revision=replace(model.revision, forgets_paused=False))
+    remembers = replace(model, revision=replace(model.revision, is_empty=documented.is_empty))
     assert longest_wait(remembers, requests)[0] == 1
