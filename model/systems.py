@@ -31,7 +31,8 @@ class Model(Protocol):
         """The client gives the request up before the next decision."""
 
     def step(self, state: Any, abort_inside: tuple[str, ...] = ()) -> tuple[Any, dict[str, Any]]:
-        """One decision and its completion: the next state and the step observation."""
+        """One decision and its completion: the next state and the step observation, which a release
+        is compared with (ALL-R07)."""
 
 
 class Reference(NamedTuple):

@@ -83,7 +83,7 @@ class ModelTarget:
         }
 
     def add(self, request: Mapping[str, Any]) -> Reply:
-        """Queue a request; what can never run, or means nothing, is `rejected`."""
+        """Queue a request; what can never run, or means nothing, is `rejected` (ALL-R12)."""
         model = self._model
         if model is None:
             return _not_started("add")
@@ -118,7 +118,8 @@ class ModelTarget:
         return {"ok": True}
 
     def step(self) -> Reply:
-        """One step of the model; where the release that it models would not survive, a crash."""
+        """One step of the model; where the release that it models would not survive, a crash
+        (ALL-R01)."""
         model = self._model
         if model is None:
             return _not_started("step")

@@ -36,14 +36,15 @@ def blocks_at_end(config: SpyreConfig, request: Sequence) -> int:
 
 def reserved(config: SpyreConfig, revision: Revision, state: State) -> int:
     """Blocks that are promised and not held yet (SPY-P02)."""
-    promised = [
-        revision.blocks_at_end(config, request) - len(request.blocks) for request in state.admitted
-    ]
-    return state.lost_blocks + sum(promised)
+    at_end, promised = revision.blocks_at_end, state.lost_blocks
+    for request in state.admitted:
+        promised += at_end(config, request) - len(request.blocks)
+    return promised
 
 
 def fits_pool(config: SpyreConfig, revision: Revision, state: State, newcomer: Sequence) -> bool:
-    """Blocks for the newcomer's whole life are free and not promised to any request (SPY-R50).
+    """Blocks for the newcomer's whole life are free and not promised to any request (SPY-R50), so
+    that it can finish once it has started (ALL-R06).
 
     Cached blocks that others hold are not needed again; free ones are, they leave the pool.
     """

@@ -1,8 +1,8 @@
 """Spyre's scheduling page as functions, in the order of the page.
 
 Source: sendnn-inference, "Scheduling and Padding Logic". Read it with the page beside it: the
-comments are the page's headings, and each function names the rules (`spec/spyre.toml`) that its
-sentences have become. Functions are pure. Lengths are in tokens unless a name says blocks.
+page's headings are comments (`# ----`), and each function names the rules (`spec/spyre.toml`) that
+its sentences have become. Functions are pure. Lengths are in tokens unless a name says blocks.
 
 A release replaces some of these functions by its own (`revision.Revision`), so a function calls
 the replaceable ones through the `revision` that it is given. What the page leaves open is not
@@ -17,11 +17,12 @@ from .config import SpyreConfig
 from .revision import Revision
 from .state import Decision, Sequence, State
 
-# ---- Overview: "new requests are prefilled then join the previously admitted requests in the
-# decode batch" (SPY-R01). `State.running` holds both, `State.decoding` the batch.
+# ---- Overview
+# A request is prefilled, then joins the decode batch (SPY-R01): `State.running` holds both.
 
-# ---- Key concepts. Block size: `blocks.hold` (SPY-R02). Chunk size, a multiple of it:
-# `config.read_config` (SPY-R03).
+# ---- Key concepts
+# Block size: `blocks.hold` (SPY-R02). Chunk size, a multiple of it: `read_config` (SPY-R03). Max
+# batch-tkv limit: `fits_volume` keeps it (SPY-R07); its value is a parameter (SPY-R08).
 
 
 def chunk_count(prompt: int, chunk_size: int) -> int:
@@ -43,22 +44,19 @@ def tkv_after_chunk(
 
 def batch_tkv(config: SpyreConfig, running: Members[Sequence]) -> int:
     """The largest tkv among those that decode."""
-    lengths = [request.computed for request in running if request.prefilled]
+    lengths = [request.computed for request in running if request.computed >= request.prompt]
     return max_tkv(lengths, config.block_size)
 
 
-def is_within_limit(config: SpyreConfig, batch_size: int, tkv: int) -> bool:
-    """Max batch-tkv limit (SPY-R07); its value is a parameter (SPY-R08)."""
-    return batch_size * tkv <= config.max_batch_tkv
+# ---- Padding
+# Rectangular decode: `left_pad_blocks` (SPY-R09). Prefill alignment: `decide` takes one request
+# (SPY-R13), `left_padding_blocks` aligns it on the right. Prefix caching: a prompt begins with a
+# block, so that what a block holds is a prefix of its tokens, `allocator` (SPY-R15).
 
+DUMMY_BLOCK = 0  # always used for padding (SPY-R11), so its memory is constant (SPY-R12)
 
-# ---- Padding. Rectangular decode: `left_pad_blocks` (SPY-R09). Prefill alignment: one request in
-# a step, `decide` (SPY-R13), aligned on the right, `left_padding_blocks`. Prefix caching: a prompt
-# begins with a block, so a block's content is a prefix of its tokens, `allocator` (SPY-R15).
-
-DUMMY_BLOCK = 0  # "Block 0 is always used for padding" (SPY-R11); its memory is one block (SPY-R12)
-
-# ---- Prefill padding: Right-alignment. Attention ignores all padding (SPY-R17): it has no number.
+# ---- Prefill padding: Right-alignment
+# Attention ignores padding (SPY-R17), which no scheduler shows.
 
 
 def left_padding_blocks(prompt: int, chunk_size: int, block_size: int) -> int:
@@ -68,7 +66,7 @@ def left_padding_blocks(prompt: int, chunk_size: int, block_size: int) -> int:
     return padded // block_size - blocks_for(prompt, block_size)
 
 
-# ---- Prefill padding: Chunked prefill
+# ---- Prefill padding: Chunked Prefill
 
 
 def next_chunk(prompt: int, computed: int, chunk_size: int, block_size: int) -> tuple[int, int]:
@@ -93,6 +91,9 @@ def emits_token(request: Sequence) -> bool:
     return request.computed >= request.prompt
 
 
+# ---- Prefill padding: Visualization
+# Prompts of 15 and 302 tokens (SPY-R21): `tests/model/test_figures.py`.
+
 # ---- Decode padding: Left-padding with full blocks
 
 
@@ -100,8 +101,8 @@ def left_pad_blocks(lengths: Members[int], block_size: int) -> list[int]:
     """Dummy blocks left of each request of the batch, by its tokens with the one of this step.
 
     The longest has none (SPY-R24) and sets the common width (SPY-R09, SPY-R10, SPY-R23). Nothing is
-    remembered of the step before, so a request that leaves takes its padding with it (SPY-R29),
-    and tkvs jump where a request begins a block (SPY-R28).
+    remembered of the step before, so a request that leaves takes the padding with it that it
+    caused (SPY-R29).
     """
     if not lengths:
         return []
@@ -109,8 +110,10 @@ def left_pad_blocks(lengths: Members[int], block_size: int) -> list[int]:
     return [width - -(-length // block_size) for length in lengths]
 
 
-# ---- Decode padding: Right-padding (SPY-R25) has no number: the tkv is in the padded block.
-# Decode padding: Per-request tkv
+# ---- Decode padding: Right-padding until next block boundary
+# No scheduler shows it either (SPY-R25).
+
+# ---- Decode padding: Per-request tkv
 
 
 def request_tkvs(lengths: Members[int], block_size: int) -> list[int]:
@@ -134,6 +137,9 @@ def rectangle_tkv(longest: int, filled: int, block_size: int) -> int:
     return before_last + filled
 
 
+# ---- Decode padding: tkv jumping
+# `request_tkvs` of two steps differ by it where a request begins a block (SPY-R28).
+
 # ---- Scheduling: Priority rules
 
 
@@ -141,8 +147,8 @@ def candidate(config: SpyreConfig, revision: Revision, state: State) -> Sequence
     """The request whose prefill chunk runs in this step, or None.
 
     While a prefill is under way it is the only one (SPY-R30) and goes before new requests
-    (SPY-R31). Else the first in line may go, and no other in its place (SPY-R53): the page adds
-    its rules to vLLM's order, first come, first served.
+    (SPY-R31). Else the first in line may go, and no other in its place (SPY-R53, ALL-R05): the page
+    adds its rules to vLLM's order, first come, first served.
     """
     ongoing = state.prefilling
     if ongoing is not None:
@@ -198,7 +204,7 @@ def is_empty(state: State) -> bool:
     return not state.running and not state.paused
 
 
-# ---- Admission constraints: First-chunk constraints
+# ---- Scheduling: First-chunk constraints
 
 
 def satisfies_first_chunk(config: SpyreConfig, state: State) -> bool:
@@ -206,7 +212,7 @@ def satisfies_first_chunk(config: SpyreConfig, state: State) -> bool:
     return len(state.running) < config.max_num_seqs and state.prefilling is None
 
 
-# ---- Admission constraints: Last-chunk constraints
+# ---- Scheduling: Last-chunk constraints
 
 
 def is_held_to_last_chunk(config: SpyreConfig, state: State, request: Sequence) -> bool:
@@ -267,11 +273,14 @@ def fits_volume(
     return revision.volume_check(members, joining, config.block_size, config.max_batch_tkv, current)
 
 
-# ---- Volumetric constraint, additional details: the newcomer's largest tkv (SPY-R43), that of a
-# decoding request (SPY-R44), and the walk in ascending order (SPY-R45) are the formula's, as the
-# page's own example has it (SPY-R48): 426 x 4 = 1704.
+# ---- Scheduling: Volumetric Constraint - Additional Details
+# `volumetric` has the largest future tkv of the new request (SPY-R43) and of a decoding one
+# (SPY-R44), and `accepts`, the walk in ascending order (SPY-R45).
 
 VOLUME_CHECK = volumetric.ByFormula(volumetric.document_realigned)
+
+# ---- Scheduling: Visualization
+# 426 x 4 = 1704 exceeds 1536 (SPY-R48), requests wait for a slot (SPY-R49): `test_figures.py`.
 
 # ---- Prefix caching: Skipping full chunks
 
@@ -286,8 +295,8 @@ def usable_blocks(left_padding: int, hit: int, chunk_count: int, chunk_blocks: i
     return max(chunks * chunk_blocks - left_padding, 0)
 
 
-# ---- Prefix caching: Boundary chunk. Only the last block of a prompt is duplicated (SPY-R57), and
-# generated tokens can be hits (SPY-R60): `blocks.prefix_hit`.
+# ---- Prefix caching: Boundary chunk
+# Only the last block of a prompt is duplicated (SPY-R57): `blocks.prefix_hit`.
 
 
 def written(config: SpyreConfig, request: Sequence, pad: int, end: int) -> list[int]:
@@ -309,6 +318,10 @@ def written(config: SpyreConfig, request: Sequence, pad: int, end: int) -> list[
 def computed_or_hit(config: SpyreConfig, state: State, request: Sequence) -> int:
     """Tokens that need no computing: before the first chunk, the hit (SPY-R59)."""
     return request.computed or len(blocks.prefix_hit(config, state, request)) * config.block_size
+
+
+# ---- Prefix caching: Visualization
+# Decoded tokens can be hits as well (SPY-R60): `blocks.prefix_hit`.
 
 
 DOCUMENTED = Revision(

@@ -72,7 +72,7 @@ def fairness_order(config: SpyreConfig, state: State) -> list[Sequence]:
 def fits_limit(config: SpyreConfig, batch: Members[Sequence]) -> bool:
     """The next decode step of this batch is within the limit (SPY-R07)."""
     tkv = documented.max_tkv([request.computed + 1 for request in batch], config.block_size)
-    return documented.is_within_limit(config, len(batch), tkv)
+    return len(batch) * tkv <= config.max_batch_tkv
 
 
 def is_empty(state: State) -> bool:

@@ -66,8 +66,9 @@ def complete(
     finished: dict[str, str] = dict.fromkeys(state.aborted, "aborted")
     running: list[Sequence] = []
     leaving: list[Sequence] = []
+    scheduled = computed.scheduled
     for request in state.running:
-        if request.id in computed.scheduled and documented.emits_token(request):
+        if request.id in scheduled and documented.emits_token(request):
             emitted[request.id] = 1
             request = replace(request, generated=request.generated + 1)
             if request.generated == request.output_len:

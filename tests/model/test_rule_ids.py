@@ -9,7 +9,8 @@ from schedproof.spec.catalogue import load
 from schedproof.spec.systems import SYSTEMS
 
 MODEL = Path(schedproof.__path__[0]) / "model"
-OF_EVERY_SYSTEM = "ALL-"  # these rules are about targets, not about one document's decisions
+OF_EVERY_SYSTEM = "ALL-"
+OF_A_PROCESS = {"ALL-R02"}  # the time limit of a step: a model has no clock
 
 
 @pytest.mark.parametrize("system", SYSTEMS)
@@ -19,3 +20,11 @@ def test_the_model_names_each_rule_that_it_implements(system: str) -> None:
     own = [rule for rule in rules if not rule.startswith(OF_EVERY_SYSTEM)]
     assert own
     assert [rule for rule in own if rule not in code] == []
+
+
+def test_the_kernel_and_the_first_model_name_each_rule_of_every_system() -> None:
+    paths = [*MODEL.glob("*.py"), *(MODEL / "spyre").glob("*.py")]
+    code = "\n".join(path.read_text("utf-8") for path in paths)
+    common = [rule.id for rule in load("spyre") if rule.id.startswith(OF_EVERY_SYSTEM)]
+    assert common
+    assert {rule for rule in common if rule not in code} == OF_A_PROCESS

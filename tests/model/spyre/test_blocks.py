@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from schedproof.model.errors import ReleaseEnded
 from schedproof.model.pool import Pool
-from schedproof.model.spyre import blocks, release_2_1_2
+from schedproof.model.spyre import blocks
 from schedproof.model.spyre.release_2_1_2 import RELEASE_2_1_2
 from schedproof.model.spyre.release_2_5_2 import RELEASE_2_5_2
 from schedproof.model.spyre.sound import SOUND
@@ -21,18 +21,6 @@ S4, S8 = (("s", 4),), (("s", 8),)
 
 
 # --- what is cached --------------------------------------------------------------------------
-
-
-def test_without_a_promise_the_whole_prompt_must_fit_and_what_others_hold_of_it_is_there() -> None:
-    cached = {S4: (1,), S8: (2,)}
-    newcomer = waiting(9, content=(("s", 9),))
-    assert not release_2_1_2.fits_prompt(config(), State(pool=Pool(2)), newcomer)
-    assert release_2_1_2.fits_prompt(config(), State(pool=Pool(3)), newcomer)
-    assert release_2_1_2.fits_prompt(config(), State(), newcomer)
-    one_free = Pool(3, (), 3, (), cached)  # blocks 1 and 2 are held
-    assert release_2_1_2.fits_prompt(CACHING, State(pool=one_free), newcomer)
-    both_cached_free = Pool(3, (), 4, ((2, S8), (1, S4)), cached)  # free ones are taken, too
-    assert not release_2_1_2.fits_prompt(CACHING, State(pool=both_cached_free), newcomer)
 
 
 def test_a_release_ends_where_no_block_is_free() -> None:

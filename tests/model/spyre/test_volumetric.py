@@ -7,7 +7,7 @@ import pytest
 from hypothesis import Phase, find, given, settings
 from hypothesis import strategies as st
 
-from schedproof.model.spyre import volumetric
+from schedproof.model.spyre import documented, volumetric
 from schedproof.model.spyre.documented import max_tkv, request_tkvs
 from schedproof.model.spyre.release_2_1_2 import RELEASE_2_1_2
 from schedproof.model.spyre.volumetric import (
@@ -295,3 +295,24 @@ def volumes_of(target: Any, arrivals: list[Arrival], block: int = 64) -> list[tu
 
 def test_round_up() -> None:
     assert [volumetric.round_up(tokens, 4) for tokens in (0, 1, 4, 5)] == [0, 4, 4, 8]
+
+
+@given(st.integers(2, 64), st.integers(0, 5), st.integers(0, 5), st.data())
+def test_realigned_is_the_true_tkv_of_a_member_that_does_not_end_on_a_border(
+    block: int, own: int, wider: int, data: st.DataObject
+) -> None:
+    length = own * block + data.draw(st.integers(1, block - 1))
+    width = own + wider
+    widest = width * block + data.draw(st.integers(1, block))
+    assert (
+        volumetric.realigned(length, width, block)
+        == documented.request_tkvs([length, widest], block)[0]
+    )
+
+
+@pytest.mark.parametrize(("tokens", "position"), [(63, 191), (64, 128), (65, 129), (128, 128)])
+def test_realigned_places_a_member_on_a_border_in_the_block_as_if_it_had_no_token_there(
+    tokens: int, position: int
+) -> None:
+    """The releases' border case: `realigned` gives 128 where the tkv is 192."""
+    assert volumetric.realigned(tokens, 2, 64) == position

@@ -1,21 +1,282 @@
-"""Each admission constraint by itself, the order in which they are asked, and of whom."""
+"""The page's functions, by example and by brute force, and that all of the page is there."""
 
+import re
 from dataclasses import replace
+from inspect import getsource
+from typing import NamedTuple
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from schedproof.model.pool import Pool
+from schedproof.model.pool import Pool, blocks_for
 from schedproof.model.prefix import prefix
 from schedproof.model.spyre import documented
-from schedproof.model.spyre.documented import DOCUMENTED
+from schedproof.model.spyre.documented import DOCUMENTED, usable_blocks
 from schedproof.model.spyre.release_2_1_2 import RELEASE_2_1_2
 from schedproof.model.spyre.release_2_5_2 import RELEASE_2_5_2
 from schedproof.model.spyre.revision import Revision
 from schedproof.model.spyre.sound import SOUND
 from schedproof.model.spyre.state import Sequence, State
 from schedproof.model.spyre.volumetric import ByFormula, document_own_tkv
+from schedproof.spec.catalogue import load
 
-from .build import ALL, BLOCK, batch, config, decoding, only, waiting
+from .build import ALL, BLOCK, Batch, batch, batches, config, decoding, only, waiting
+
+HEADINGS = [
+    *("Overview", "Key concepts", "Padding"),
+    *("Prefill padding: Right-alignment", "Prefill padding: Chunked Prefill"),
+    "Prefill padding: Visualization",
+    "Decode padding: Left-padding with full blocks",
+    "Decode padding: Right-padding until next block boundary",
+    *("Decode padding: Per-request tkv", "Decode padding: tkv jumping"),
+    *("Scheduling: Priority rules", "Scheduling: Admission constraints"),
+    *("Scheduling: First-chunk constraints", "Scheduling: Last-chunk constraints"),
+    "Scheduling: Volumetric Constraint - Additional Details",
+    "Scheduling: Visualization",
+    *("Prefix caching: Skipping full chunks", "Prefix caching: Boundary chunk"),
+    *("Prefix caching: Scheduling with prefix caching", "Prefix caching: Visualization"),
+]
+
+
+def test_the_file_has_the_headings_of_the_page_in_its_order() -> None:
+    assert re.findall(r"^# ---- (.*)$", getsource(documented), re.MULTILINE) == HEADINGS
+
+
+def test_every_rule_of_the_page_is_named() -> None:
+    rules = [rule.id for rule in load("spyre") if rule.source.startswith("Spyre scheduling page")]
+    own = [rule for rule in rules if rule.startswith("SPY-")]
+    assert len(own) > 50
+    assert [rule for rule in own if rule not in getsource(documented)] == []
+
+
+# ==== Prefill padding
+
+
+class Prefill(NamedTuple):
+    """A prompt and the sizes it is cut by, in tokens."""
+
+    prompt: int
+    chunk: int
+    block: int
+
+    @property
+    def left_padding(self) -> int:
+        return documented.left_padding_blocks(self.prompt, self.chunk, self.block) * self.block
+
+
+@st.composite
+def prefills(draw: st.DrawFn) -> Prefill:
+    block = draw(st.sampled_from((1, 2, 3, 4, 16, 64)))
+    chunk = block * draw(st.integers(1, 9))
+    border = draw(st.integers(0, 12)) * draw(st.sampled_from((block, chunk)))
+    near = border + draw(st.integers(-1, 2))
+    return Prefill(draw(st.one_of(st.just(max(near, 1)), st.integers(1, 2000))), chunk, block)
+
+
+def chunks_of(one: Prefill) -> list[int]:
+    """The real tokens of each chunk, as the scheduler asks for them one after the other."""
+    chunks: list[int] = []
+    while sum(chunks) < one.prompt:
+        start, end = documented.next_chunk(one.prompt, sum(chunks), one.chunk, one.block)
+        assert start == sum(chunks) < end
+        chunks.append(end - start)
+    return chunks
+
+
+@given(prefills())
+def test_left_padding_is_whole_blocks_and_shorter_than_a_chunk(one: Prefill) -> None:
+    assert one.left_padding % one.block == 0
+    assert 0 <= one.left_padding < one.chunk
+
+
+@given(prefills())
+def test_chunks_add_up_to_the_prompt(one: Prefill) -> None:
+    chunks = chunks_of(one)
+    assert sum(chunks) == one.prompt
+    assert len(chunks) == documented.chunk_count(one.prompt, one.chunk)
+
+
+@given(prefills())
+def test_every_chunk_but_the_last_is_full_once_the_left_padding_is_counted(one: Prefill) -> None:
+    first, *others = chunks_of(one)
+    *full, last = [one.left_padding + first, *others]
+    assert all(chunk == one.chunk for chunk in full)
+    assert last <= one.chunk
+
+
+@given(prefills())
+def test_the_last_token_is_in_the_last_block_of_the_last_chunk(one: Prefill) -> None:
+    end = documented.chunk_count(one.prompt, one.chunk) * one.chunk
+    assert end - one.block < one.left_padding + one.prompt <= end
+
+
+@given(prefills())
+def test_one_block_less_of_left_padding_would_not_be_aligned(one: Prefill) -> None:
+    padded = one.left_padding + blocks_for(one.prompt, one.block) * one.block
+    assert padded % one.chunk == 0
+    assert padded - one.chunk < one.prompt
+
+
+@given(prefills())
+def test_the_rest_fits_into_a_chunk_exactly_when_the_chunk_in_turn_ends_the_prompt(
+    one: Prefill,
+) -> None:
+    computed = 0
+    for chunk in chunks_of(one):
+        ends = computed + chunk == one.prompt
+        assert documented.is_last_chunk(one.prompt, computed, one.chunk) is ends
+        computed += chunk
+
+
+@given(prefills(), st.data())
+def test_the_chunk_in_turn_is_that_of_the_first_token_to_compute_whole(
+    one: Prefill, data: st.DataObject
+) -> None:
+    """Wherever a cached prefix ends: the chunks are those of a prompt without one."""
+    computed = data.draw(st.integers(0, one.prompt - 1))
+    start = 0
+    for tokens in chunks_of(one):
+        if start + tokens > computed:
+            break
+        start += tokens
+    expected = (start, start + tokens)
+    assert documented.next_chunk(one.prompt, computed, one.chunk, one.block) == expected
+
+
+@pytest.mark.parametrize(
+    ("prompt", "computed", "chunk"),
+    [
+        # A block of padding, then 4, 8 and 6 tokens.
+        (18, 0, (0, 4)),
+        (18, 3, (0, 4)),
+        (18, 4, (4, 12)),
+        (18, 8, (4, 12)),
+        (18, 12, (12, 18)),
+        (18, 17, (12, 18)),
+        # No padding.
+        (16, 4, (0, 8)),
+        (16, 8, (8, 16)),
+        (16, 12, (8, 16)),
+    ],
+)
+def test_a_prefix_that_is_cached_moves_the_chunk_in_turn_but_not_its_borders(
+    prompt: int, computed: int, chunk: tuple[int, int]
+) -> None:
+    assert documented.next_chunk(prompt, computed, chunk_size=8, block_size=4) == chunk
+
+
+@pytest.mark.parametrize(
+    ("prompt", "left_padding", "chunks"),
+    [
+        (15, 64, [15]),
+        (302, 64, [64, 128, 110]),
+        (64, 64, [64]),
+        (65, 0, [65]),
+        (128, 0, [128]),
+        (129, 64, [64, 65]),
+        (192, 64, [64, 128]),
+        (193, 0, [128, 65]),
+        (256, 0, [128, 128]),
+    ],
+)
+def test_prompts_of_the_page_and_at_block_borders(
+    prompt: int, left_padding: int, chunks: list[int]
+) -> None:
+    one = Prefill(prompt, chunk=128, block=64)
+    assert one.left_padding == left_padding
+    assert chunks_of(one) == chunks
+
+
+@pytest.mark.parametrize(("tokens", "blocks"), [(0, 0), (1, 1), (64, 1), (65, 2), (128, 2)])
+def test_a_block_begun_counts_whole(tokens: int, blocks: int) -> None:
+    assert blocks_for(tokens, 64) == blocks
+
+
+# ==== Decode padding
+
+
+@given(batches())
+def test_the_batch_is_a_rectangle_of_blocks(batch: Batch) -> None:
+    pads = documented.left_pad_blocks(*batch)
+    widths = {
+        pad + blocks_for(length, batch.block)
+        for pad, length in zip(pads, batch.lengths, strict=True)
+    }
+    assert len(widths) == 1
+
+
+@given(batches())
+def test_padding_is_minimal_the_longest_has_none(batch: Batch) -> None:
+    pads = documented.left_pad_blocks(*batch)
+    assert min(pads) == 0
+    assert pads[batch.lengths.index(max(batch.lengths))] == 0
+
+
+@given(batches())
+def test_all_tkvs_lie_in_the_same_block(batch: Batch) -> None:
+    assert len({(one - 1) // batch.block for one in documented.request_tkvs(*batch)}) == 1
+
+
+@given(batches())
+def test_max_tkv_is_the_formula_of_the_dynamics(batch: Batch) -> None:
+    """(W - 1) B + max(((n - 1) mod B) + 1), with W the widest member's blocks."""
+    lengths, block = batch
+    width = max(-(-n // block) for n in lengths)
+    assert documented.max_tkv(*batch) == (width - 1) * block + max(
+        (n - 1) % block + 1 for n in lengths
+    )
+
+
+@given(batches())
+def test_a_member_that_leaves_never_raises_the_max_tkv(batch: Batch) -> None:
+    for index in range(len(batch.lengths)):
+        rest = batch.lengths[:index] + batch.lengths[index + 1 :]
+        assert documented.max_tkv(rest, batch.block) <= documented.max_tkv(*batch)
+
+
+@given(batches())
+def test_one_more_token_moves_each_tkv_by_one_or_by_a_block_more_or_less(batch: Batch) -> None:
+    """The jump rules: a request that crosses a block border with padding falls back a block; if a
+    member without padding crosses, all requests that do not cross are pushed a block forward.
+    """
+    lengths, block = batch
+    pads = documented.left_pad_blocks(*batch)
+    crosses = [length % block == 0 for length in lengths]
+    widens = any(cross and not pad for cross, pad in zip(crosses, pads, strict=True))
+    before = documented.request_tkvs(*batch)
+    after = documented.request_tkvs([length + 1 for length in lengths], block)
+    for cross, old, new in zip(crosses, before, after, strict=True):
+        assert new - old - 1 == block * (widens - cross)
+
+
+@pytest.mark.parametrize(
+    ("lengths", "before", "after"),
+    [
+        # With padding: back by a block. The other one just goes on.
+        ([264, 128], [264, 320], [265, 257]),
+        # Without padding: the other one forward by a block.
+        ([320, 100], [320, 292], [321, 357]),
+        # Both at a border: the rectangle widens, and both fill their new block.
+        ([320, 64], [320, 320], [321, 321]),
+        ([63, 64], [63, 64], [128, 65]),
+    ],
+)
+def test_crossing_a_block_with_and_without_padding(
+    lengths: list[int], before: list[int], after: list[int]
+) -> None:
+    assert documented.request_tkvs(lengths, 64) == before
+    assert documented.request_tkvs([length + 1 for length in lengths], 64) == after
+
+
+def test_an_empty_batch_has_no_tkv() -> None:
+    assert documented.max_tkv([], 64) == 0
+    assert documented.request_tkvs([], 64) == []
+    assert documented.left_pad_blocks([], 64) == []
+
+
+# ==== Scheduling
+
 
 # Of these the checks of the page count; 2.5.2 pauses instead.
 NO_PAUSING = only("sound", "documented", "2.1.2")
@@ -36,13 +297,6 @@ def test_nothing_running_admits_without_further_checks(revision: Revision) -> No
     tight = config(max_model_len=1, max_batch_tkv=1, max_num_seqs=1)
     state = State(tkv=60, last_step_was_prefill=True)
     assert documented.may_prefill(tight, revision, state, waiting(30, 30))
-
-
-@ALL
-def test_only_2_5_2_forgets_who_is_paused_when_nobody_runs(revision: Revision) -> None:
-    forgets = revision is RELEASE_2_5_2
-    state = State(paused=(OLD,))
-    assert documented.may_prefill(config(), revision, state, waiting(3)) is forgets
 
 
 @ALL
@@ -152,13 +406,6 @@ def test_everyone_who_decodes_must_stay_within_max_model_len() -> None:
     assert not documented.fits_model_length(config(max_model_len=22), 13, old, waiting(3, 2))
 
 
-def test_2_5_2_has_no_max_model_length_constraint() -> None:
-    limits = config(max_model_len=26, chunk_size=16, pausing=False)
-    assert documented.may_prefill(limits, RELEASE_2_5_2, ONE, waiting(16))
-    kept = replace(RELEASE_2_5_2, fits_model_length=documented.fits_model_length)
-    assert not documented.may_prefill(limits, kept, ONE, waiting(16))
-
-
 @ALL
 def test_the_volume_is_that_of_the_revisions_projection(revision: Revision) -> None:
     # All tkv terms (see test_volumetric): a shared decode of 2 requests, up to the newcomer's end.
@@ -179,15 +426,6 @@ def test_a_projection_is_told_what_each_has_computed_may_still_run_and_its_own_t
     # 3 x 21 while all three run; the newcomer ends at 18 + 6 - 1 = 23 before the longer: 2 x 23.
     assert documented.fits_volume(config(max_batch_tkv=63), own_tkv, 15, old, waiting(18, 6))
     assert not documented.fits_volume(config(max_batch_tkv=62), own_tkv, 15, old, waiting(18, 6))
-
-
-def test_while_it_pauses_2_5_2_asks_only_for_room_in_the_decode_batch() -> None:
-    tight = {"max_batch_tkv": 1, "max_model_len": 1}
-    assert documented.may_prefill(config(**tight), RELEASE_2_5_2, ONE, waiting(3, 4))
-    off = config(**tight, pausing=False)
-    assert not documented.may_prefill(off, RELEASE_2_5_2, ONE, waiting(3, 4))
-    full = config(**tight, max_num_seqs=1)
-    assert not documented.satisfies_last_chunk(full, RELEASE_2_5_2, ONE, waiting(3, 4))
 
 
 @NO_PAUSING
@@ -338,17 +576,44 @@ def test_a_lack_of_blocks_stops_the_queue_in_every_revision(revision: Revision) 
     assert revision.candidate(config(num_blocks=7), revision, larger) == a
 
 
-def test_a_lack_of_blocks_behind_a_skipped_one_stops_the_queue_as_well() -> None:
-    """2 blocks held and 2 promised, of 14: enough for the 31 tokens of a, which is refused for
-    its volume, and for c, but not for the 51 of b."""
-    limits = config(num_blocks=14, max_batch_tkv=31, pausing=False)
-    a, b, c = waiting(3, 28, "a"), waiting(30, 21, "b"), waiting(3, 2, "c")
-    state = batch(OLD._replace(blocks=(1, 2)), waiting=(a, c), pool=Pool(14, fresh=3))
-    assert RELEASE_2_5_2.candidate(limits, RELEASE_2_5_2, state) == c
-    state = state._replace(waiting=(a, b, c))
-    assert RELEASE_2_5_2.candidate(limits, RELEASE_2_5_2, state) is None
+# ==== Prefix caching: whole chunks that a hit saves
 
 
-def test_2_1_2_reserves_nothing() -> None:
-    state = batch(OLD._replace(blocks=(1, 2)), waiting=(waiting(6, 4),), pool=Pool(2, fresh=3))
-    assert RELEASE_2_1_2.candidate(config(num_blocks=2), RELEASE_2_1_2, state) == waiting(6, 4)
+@pytest.mark.parametrize(
+    ("left_padding", "hit", "chunks", "usable"),
+    [
+        # Chunks of 2 blocks: only whole ones count,
+        (0, 1, 2, 0),
+        (0, 2, 2, 2),
+        (0, 3, 3, 2),
+        (0, 4, 3, 4),
+        # the last one never,
+        (0, 2, 1, 0),
+        (0, 3, 2, 2),
+        (0, 4, 2, 2),
+        # and padding belongs to the first.
+        (1, 0, 2, 0),
+        (1, 1, 2, 1),
+        (1, 2, 2, 1),
+        (1, 2, 1, 0),
+        (1, 3, 3, 3),
+    ],
+)
+def test_blocks_are_saved_by_whole_chunks_the_last_one_apart(
+    left_padding: int, hit: int, chunks: int, usable: int
+) -> None:
+    assert usable_blocks(left_padding, hit, chunks, chunk_blocks=2) == usable
+
+
+@given(st.integers(1, 4), st.data())
+def test_usable_blocks_are_those_of_the_chunks_that_need_not_run(
+    chunk_blocks: int, data: st.DataObject
+) -> None:
+    chunks = data.draw(st.integers(1, 4))
+    pad = data.draw(st.integers(0, chunk_blocks - 1))
+    hit = data.draw(st.integers(0, chunks * chunk_blocks - pad))
+    there = [True] * (pad + hit) + [False] * (chunks * chunk_blocks - pad - hit)
+    rows = [there[n * chunk_blocks : (n + 1) * chunk_blocks] for n in range(chunks)]
+    saved = [all(row) for row in rows[:-1]]
+    expected = max(sum(saved) * chunk_blocks - pad, 0)
+    assert usable_blocks(pad, hit, chunks, chunk_blocks) == expected
