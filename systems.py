@@ -3,12 +3,18 @@
 from collections.abc import Mapping
 from importlib import resources
 from types import MappingProxyType
+from typing import Any
 
 from .spec.systems import System, register
 
 # What a preempted request has computed is lost, and what a paused one computes does not come.
 PREEMPTS, PAUSES = ("preempted",), ("paused",)
 SPYRE = ("sound", "documented", "2.1.2", "2.5.2")
+
+
+PROPERTIES = "schedproof.properties"
+# Drafts, which block a load fills, a failed load, and what is sent are no part of a state.
+NOT_IN_STATES_OF_VLLM = frozenset({"V1CP-R30", "V1CP-R35", "V1-R23", "V1-R25", "V1-R26", "V1-R28"})
 
 
 def _system(
@@ -20,28 +26,28 @@ def _system(
     schedulers: tuple[str, ...],
     decides_as: Mapping[str, str] = MappingProxyType({}),
     followed_by: Mapping[str, tuple[str, ...]] = MappingProxyType({}),
+    **parts: Any,
 ) -> System:
     """A system whose parts lie where the built-in ones have them; `proven`: some of its rules;
     `explored`: it has small scopes."""
-    properties = "schedproof.properties"
     return System(
         name=name,
         title=title,
         revisions=revisions,
         catalogue=resources.files("schedproof.spec") / f"{name}.toml",
         model=f"schedproof.model.{name}.model:REFERENCE",
-        bounds=f"{properties}.history.bounds:{name.upper()}",
-        predicates=f"{properties}.{name}.predicates:PREDICATES",
-        generators=f"{properties}.{name}.strategies",
+        bounds=f"{PROPERTIES}.{name}.bounds:BOUNDS",
+        predicates=f"{PROPERTIES}.{name}.predicates:PREDICATES",
+        generators=f"{PROPERTIES}.{name}.strategies",
         setup=f"schedproof.gate.targets.setup:{name.upper()}",
         space=f"schedproof.solver.{name}.space:SPACE" if explored else None,
-        decided=f"schedproof.solver.{name}.other_rules:DECIDED" if proven else None,
-        neutral=f"{properties}.checking.translation:{name.upper()}",
-        mutants=f"{properties}.mutants.{name}:MUTANTS",
-        out_of_scope=f"{properties}.mutants.{name}:OUT_OF_SCOPE" if schedulers else None,
+        mutants=f"{PROPERTIES}.mutants.{name}:MUTANTS",
+        out_of_scope=f"{PROPERTIES}.mutants.{name}:OUT_OF_SCOPE" if schedulers else None,
+        proofs=f"schedproof.solver.{name}.proofs_by_rule:PROOFS" if proven else None,
         schedulers=schedulers,
         decides_as=decides_as,
         followed_by=followed_by,
+        **parts,
     )
 
 
@@ -56,6 +62,8 @@ def register_builtin() -> None:
             decides_as={name: name for name in SPYRE}
             | {"2.1.1": "2.1.2", "2.4.0": "2.5.2", "2.6.3": "2.5.2"},
             followed_by={"2.5.2": PAUSES},
+            features=f"{PROPERTIES}.spyre.history:FEATURES",
+            explain=f"{PROPERTIES}.spyre.explanations.explain:explain",
         )
     )
     register(
@@ -64,6 +72,10 @@ def register_builtin() -> None:
             proven=True,
             schedulers=("vllm",),
             followed_by={"documented": PREEMPTS},
+            features=f"{PROPERTIES}.vllm.history.features:FEATURES",
+            request_features=f"{PROPERTIES}.vllm.request_features",
+            neutral="schedproof.model.vllm.config:NEUTRAL",
+            runs_only=NOT_IN_STATES_OF_VLLM,
         )
     )
     register(
@@ -78,6 +90,9 @@ def register_builtin() -> None:
             *("llmservingsim", "LLMServingSim", "documented", "head"),
             schedulers=("llmservingsim",),
             followed_by={"head": PREEMPTS},
+            features=f"{PROPERTIES}.llmservingsim.history:FEATURES",
+            neutral="schedproof.model.llmservingsim.config:NEUTRAL",
+            builds_on="vllm",
         )
     )
     register(
@@ -86,5 +101,7 @@ def register_builtin() -> None:
             explored=False,
             schedulers=(),
             followed_by={"documented": PREEMPTS},
+            neutral="schedproof.model.generic.config:NEUTRAL",
+            builds_on="vllm",
         )
     )

@@ -14,10 +14,17 @@ import z3
 
 from ..gate.processes.worker_timeout import Unanswered, bounded
 from ..model.spyre.peak import peak_volume
-from ..solver.numbers import KINDS, Kind
-from ..solver.obligation import decide
-from ..solver.spyre.single import Single, any_batch, found_in, overrun, single_admission
-from ..solver.spyre.volumetric import Setting, make_numbers
+from ..solver.smt.numbers import KINDS, Kind
+from ..solver.smt.obligation import decide
+from ..solver.spyre.admission_sequences import (
+    Setting,
+    Single,
+    any_batch,
+    found_in,
+    make_numbers,
+    overrun,
+    single_admission,
+)
 from .figure import Plan, Row
 
 FORMULAS = {"sat": "2.1.0", "unsat": "2.1.2"}

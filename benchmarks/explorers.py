@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from ..gate.explore.explorer import memory_mb
 from ..gate.processes.worker_timeout import bounded
-from ..solver.explored import ExploreOptions, Run
+from ..solver.exploration.exploration import Exploration, ExploreOptions
 from ..solver.spyre.scopes import SCOPES
 from ..spec.catalogue import load, select
 from . import spin
@@ -87,14 +87,14 @@ def by_explorer(asked: Question, seconds: float, reduced: bool) -> Answer:
 def _explore(asked: Question, seconds: float, reduced: bool) -> Iterator[Answer]:
     scope = replace(LENGTHS, requests=asked.requests, limits=tuple(asked.limits))
     began = time.monotonic()
-    run = Run(
+    run = Exploration(
         ExploreOptions(asked.revision, scope, reduced=reduced), select(load("spyre"), [asked.rule])
     )
-    for _ in run.exploration.run():
+    for _ in run.search.run():
         if time.monotonic() - began > seconds:
             break
-    explored = run.explored()
-    holds = None if not explored.complete else not explored.found
+    explored = run.result()
+    holds = None if not explored.complete else not explored.counterexamples
     states = sum(explored.states_by_limit.values())
     spent = time.monotonic() - began
     yield Answer(holds, states, explored.transitions, spent, memory_mb())

@@ -12,9 +12,9 @@ from schedproof.model.config import convert
 from schedproof.model.systems import Reference
 from schedproof.properties.history.bounds import Bounds
 from schedproof.properties.rules.predicate import Predicate
-from schedproof.solver.plain import PlainModels
-from schedproof.solver.scope import Scope, lengths
-from schedproof.solver.systems import Space
+from schedproof.solver.exploration.scope import Scope, lengths
+from schedproof.solver.exploration.unreduced import PlainModels
+from schedproof.solver.systems import SystemSpace
 from schedproof.spec.systems import System
 
 REVISIONS = ("documented", "one too many")
@@ -156,7 +156,7 @@ class ToyScope(Scope):
 
 
 SCOPES = (ToyScope("pairs", "two requests", 2, tuple(lengths((1, 2), (1, 2))), (1, 2)),)
-SPACE = Space(
+SPACE = SystemSpace(
     SCOPES,
     SCOPES,
     "max_num_seqs",

@@ -6,8 +6,8 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from ...properties.search.boundary_cases import LIMIT_OF
-from ...solver.spyre.volumetric import FORMULA_OF_REVISION
-from ...solver.systems import decided_of, space_of
+from ...solver.spyre.admission_sequences import FORMULA_OF_REVISION
+from ...solver.systems import proofs_of, space_of
 from ..search.setting import LIMIT
 from .items import Exploring, Item, Proving, Sample
 from .results import NearMiss
@@ -124,6 +124,6 @@ def beside(sample: Sample, part: str, near: NearMiss | None, number: int) -> Sam
 
 def _decided(system: str, ids: list[str]) -> list[str]:
     """Rules that lemmas decide; of those that share their lemmas the first."""
-    decided = decided_of(system)
+    decided = proofs_of(system)
     once = {id(decided[rule]): rule for rule in reversed(ids) if rule in decided}
     return sorted(once.values(), key=ids.index)

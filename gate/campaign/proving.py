@@ -5,10 +5,10 @@ from dataclasses import replace
 
 from ...model.target import ModelTarget
 from ...properties.checking.replay import replay
-from ...solver.obligation import discharge
-from ...solver.spyre.fewest import fewest
-from ...solver.spyre.volumetric import FORMULA_OF_REVISION, Setting, to_scenario
-from ...solver.systems import decided_of
+from ...solver.smt.obligation import discharge
+from ...solver.spyre.admission_sequences import FORMULA_OF_REVISION, Setting, to_scenario
+from ...solver.spyre.worst_case import fewest
+from ...solver.systems import proofs_of
 from .items import Proving, canonical, item_of
 from .results import Failure, Result
 from .running import failure_of, rules_of
@@ -16,7 +16,7 @@ from .running import failure_of, rules_of
 
 def proven(item: Proving) -> Result:
     """What Z3 says of each lemma of a rule."""
-    lemmas = decided_of(item.system)[item.rule].obligations(item.block)
+    lemmas = proofs_of(item.system)[item.rule].obligations(item.block)
     says = {one.name: one.status for one in discharge(lemmas)}
     return Result(scenarios=len(says), says=says, complete="unknown" not in says.values())
 

@@ -26,7 +26,7 @@ from ...properties.rules.predicate import Broken
 from ...properties.rules.registry import LOCKSTEP, NEVER_HANGS, applies
 from ...properties.search.run import run_search
 from ...properties.search.state import Hooks, Search, SearchOptions, StopSearch
-from ...solver.explored import ExploreOptions, Run
+from ...solver.exploration.exploration import Exploration, ExploreOptions
 from ...solver.systems import space_of
 from ...spec.catalogue import Rule, load
 from ..judging.engines import not_deterministic
@@ -158,13 +158,13 @@ def _explore(item: Exploring, _: ExampleDatabase | None) -> Result:
     """Explore breadth first; each counterexample is replayed, and the first of its shape kept."""
     rules = rules_of(item.system, item.revision, item.rules)
     [scope] = [one for one in space_of(item.system).scopes if one.name == item.scope]
-    run = Run(ExploreOptions(item.revision, replace(scope, requests=item.requests)), rules)
-    for state in run.exploration.run():
+    run = Exploration(ExploreOptions(item.revision, replace(scope, requests=item.requests)), rules)
+    for state in run.search.run():
         if state.transitions > item.transitions:
             break
-    explored = run.explored()
+    explored = run.result()
     failures: dict[str, Failure] = {}
-    for one in explored.found:
+    for one in explored.counterexamples:
         asked = [rule for rule in rules if rule.id == one.rule]
         for broken in replay(ModelTarget(), one.scenario, asked).broken[:1]:
             failure = failure_of(one.scenario, broken)

@@ -8,7 +8,7 @@ from ...model.spyre.model import REVISIONS, admitting_by
 from ...model.spyre.peak import CHECKS
 from ...model.spyre.sound import SOUND
 from ...model.spyre.volumetric import FORMULAS
-from ...solver.spyre.volumetric import ADMITS_BY, Setting
+from ...solver.spyre.admission_sequences import ADMITS_BY, Setting
 
 LIMIT, JOIN = "SPY-R07", "SPY-R47"
 MAX_REQUESTS = 32

@@ -79,7 +79,8 @@ class SpyreModel(ReferenceModel[State]):
     def step(
         self, state: State, abort_inside: tuple[str, ...] = ()
     ) -> tuple[State, dict[str, Any]]:
-        """One decision and its completion: the next state and the step observation."""
+        """One decision and its completion: the next state and the step observation, which equals
+        that of the release (ALL-R07)."""
         return scheduler.step(self.config, self.revision, state, abort_inside)
 
 

@@ -86,7 +86,8 @@ def complete(
 def step(
     config: SpyreConfig, revision: Revision, state: State, abort_inside: tuple[str, ...] = ()
 ) -> tuple[State, dict[str, Any]]:
-    """One scheduling decision and its completion.
+    """One scheduling decision and its completion. Every loop in it goes once over the requests or
+    over their blocks, so that a step ends (ALL-R02).
 
     `abort_inside` are aborted after the decision was computed and before it completes: their
     tokens are not emitted.

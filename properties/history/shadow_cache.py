@@ -6,34 +6,24 @@ in which it computes: each must hold its own tokens, from the first on, since ke
 on everything before them. Which block is free, shared or published is the target's own affair.
 """
 
+from __future__ import annotations
+
 from collections import Counter, deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from itertools import chain
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ...model.observation import Step
 from ...model.scenario import Segment
-from ..vllm.history import loads, speculation
 from .content import coming_tokens, common_prefix_len
 from .request_history import RequestHistory
 
+if TYPE_CHECKING:
+    from .run_history import RunHistory
+
 # Blocks that no request holds any more are forgotten in batches of about so many.
 FEW = 64
-
-
-class Observed(Protocol):
-    """What is asked of the history of the run: as it was before the step."""
-
-    config: Mapping[str, Any]
-    last: Step | None
-    live: dict[str, RequestHistory]
-
-    def hit_now(self, step: Step, account: RequestHistory) -> int | None:
-        """Tokens that a request finds in the prefix cache in this step; None: not known."""
-
-    def reached(self, step: Step, account: RequestHistory) -> int:
-        """Tokens of a request that were ever computed by the end of the step, at most."""
 
 
 class Entry(NamedTuple):
@@ -104,7 +94,7 @@ class ShadowCache:
         """A block may still hold tokens that this request wrote."""
         return request in self._places
 
-    def changes(self, history: Observed, step: Step) -> Changes:
+    def changes(self, history: RunHistory[Any], step: Step) -> Changes:
         """What the step writes, and whether every reader finds its tokens; nothing is booked."""
         accesses, unseen = self._accesses(history, step)
         written: dict[int, Entry] = {}
@@ -200,7 +190,7 @@ class ShadowCache:
             if not self.readers[number]:
                 del self.readers[number]
 
-    def _accesses(self, history: Observed, step: Step) -> tuple[list[Access], list[Entry]]:
+    def _accesses(self, history: RunHistory[Any], step: Step) -> tuple[list[Access], list[Entry]]:
         """Of the requests that compute; and what requests wrote of which no block is known."""
         before = (history.last.blocks or {}) if history.last is not None else {}
         accesses: list[Access] = []
@@ -211,24 +201,27 @@ class ShadowCache:
                 continue
             hit = 0 if one.started else history.hit_now(step, one)
             gone = name not in (step.blocks or {})
-            if hit is None or name in (step.preempted or ()) or (gone and loads.place_unknown(one)):
+            if (
+                hit is None
+                or name in (step.preempted or ())
+                or (gone and history.features.place_unknown(one))
+            ):
                 unseen.append(Entry(name, coming_tokens(one), 0, history.reached(step, one)))
                 continue
             start = one.computed + max(hit, 0)
-            right = speculation.drafts_right(history.config, one, step, tokens)
-            end = min(start + tokens, one.num_tokens + right) if one.drafted else start + tokens
+            end, right = start + tokens, history.features.right_drafts(history, step, one, tokens)
+            if right is not None:
+                end = min(end, one.num_tokens + right)
             shown = (step.blocks or {}).get(name)
             blocks = list(before.get(name, ()) if shown is None else shown)
-            accesses.append(Access(one, coming_tokens(one, right), start, end, blocks))
+            accesses.append(Access(one, coming_tokens(one, right or 0), start, end, blocks))
         return accesses + self._loaded(history, step), unseen
 
-    def _loaded(self, history: Observed, step: Step) -> list[Access]:
+    def _loaded(self, history: RunHistory[Any], step: Step) -> list[Access]:
         """Of the requests whose load begins, which writes their blocks: what is loaded right."""
-        begin = [history.live[name] for name in loads.newly_parked(history.live, step)]
         return [
             Access(one, one.content, 0, tokens, list((step.blocks or {}).get(one.id, ())))
-            for one in begin
-            if (tokens := loads.brought(history.config, one))
+            for one, tokens in history.features.loads_in(history, step)
         ]
 
     def _writes(
@@ -266,7 +259,9 @@ class ShadowCache:
             return len(known)
         return 0
 
-    def _overwritten(self, history: Observed, step: Step, written: dict[int, Entry]) -> str | None:
+    def _overwritten(
+        self, history: RunHistory[Any], step: Step, written: dict[int, Entry]
+    ) -> str | None:
         """A block that a request goes on reading holds something else now."""
         shown = step.blocks or {}
         for number, entry in written.items():

@@ -18,9 +18,8 @@ from schedproof.model.scenario import Scenario
 from schedproof.model.target import ModelTarget
 from schedproof.properties.checking.replay import replay
 from schedproof.properties.spyre.predicates.volume import volume
-from schedproof.solver.spyre.slack import enough, needed
-from schedproof.solver.spyre.volumetric import Setting, to_scenario
-from schedproof.solver.spyre.worst import Known, worst
+from schedproof.solver.spyre.admission_sequences import Setting, to_scenario
+from schedproof.solver.spyre.worst_case import Known, enough, needed, worst
 from schedproof.spec.catalogue import load as load_rules
 from schedproof.spec.catalogue import select
 from schedproof.tests.bench import formulas, hindsight

@@ -13,10 +13,10 @@ from typing import NamedTuple
 
 from schedproof.model.target import ModelTarget
 from schedproof.properties.checking.replay import replay
-from schedproof.solver.obligation import Discharged, discharge
-from schedproof.solver.spyre.fewest import fewest
-from schedproof.solver.spyre.limit_proof import groups
-from schedproof.solver.spyre.volumetric import ADMITS_BY, Setting, to_scenario
+from schedproof.solver.smt.obligation import Discharged, discharge
+from schedproof.solver.spyre.admission_sequences import ADMITS_BY, Setting, to_scenario
+from schedproof.solver.spyre.proofs_by_rule import limit_lemmas
+from schedproof.solver.spyre.worst_case import fewest
 from schedproof.spec.catalogue import load, select
 from schedproof.tests.bench.pages import DOCS, make, rows
 
@@ -74,7 +74,7 @@ ASKED = (
 
 def proof(rule: str, setting: Setting, block: int | None = 64) -> Iterator[tuple[str, Discharged]]:
     """Each lemma with the title of its group."""
-    for group in groups(rule, setting, block):
+    for group in limit_lemmas(rule, setting, block):
         for one in discharge(group.lemmas):
             yield group.title, one
 

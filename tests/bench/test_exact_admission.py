@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from schedproof.model.spyre.peak import CHECKS, peak_volume
 from schedproof.model.spyre.volumetric import FORMULAS, Decoding, Newcomer
-from schedproof.solver.spyre.slack import enough
+from schedproof.solver.spyre.worst_case import enough
 from schedproof.tests.bench.exact_admission import (
     COMMAND,
     LOADS,

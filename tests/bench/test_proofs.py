@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterator
 
-from schedproof.solver.spyre.limit_proof import groups
+from schedproof.solver.spyre.proofs_by_rule import limit_lemmas
 from schedproof.tests.bench.pages import made
 from schedproof.tests.bench.proofs import ASKED, COMMAND, JOIN, LIMIT, PAGE
 
@@ -19,7 +19,7 @@ def test_every_lemma_is_listed_once_with_its_sentence_and_no_other():
         one.name: one.sentence
         for row in ASKED
         for rule in (JOIN, LIMIT)
-        for group in groups(rule, row.setting, 64)
+        for group in limit_lemmas(rule, row.setting, 64)
         for one in group.lemmas
     }
     assert listed == asked
@@ -29,7 +29,7 @@ def test_every_lemma_is_listed_once_with_its_sentence_and_no_other():
 def test_two_lemmas_of_one_name_say_the_same():
     said: dict[str, set[str]] = {}
     for row in ASKED:
-        for group in groups(JOIN, row.setting, 64):
+        for group in limit_lemmas(JOIN, row.setting, 64):
             for one in group.lemmas:
                 said.setdefault(one.name, set()).add(one.sentence)
     assert all(len(sentences) == 1 for sentences in said.values())
@@ -37,7 +37,7 @@ def test_two_lemmas_of_one_name_say_the_same():
 
 def test_no_lemma_for_any_number_of_requests_names_a_number():
     for row in ASKED:
-        for group in groups(JOIN, row.setting, 64):
+        for group in limit_lemmas(JOIN, row.setting, 64):
             if group.title == "any number of requests":
                 assert not [one.name for one in group.lemmas if re.search(r"\d", one.name)]
 

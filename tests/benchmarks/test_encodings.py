@@ -4,8 +4,7 @@ import pytest
 
 from schedproof.benchmarks import encodings
 from schedproof.benchmarks.encodings import FORMS, FORMULAS, ask, measured, rows, setting_of, table
-from schedproof.solver.spyre.single import overrun
-from schedproof.solver.spyre.volumetric import Setting
+from schedproof.solver.spyre.admission_sequences import Setting, overrun
 
 
 @pytest.mark.parametrize("kind", ["integers", "bits"])

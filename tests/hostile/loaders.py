@@ -32,7 +32,7 @@ from schedproof.model.scenario import Request, Scenario
 from schedproof.model.systems import full_config
 from schedproof.model.target import ModelTarget
 from schedproof.properties.checking.replay import replay
-from schedproof.solver.explored import ExploreOptions, Run
+from schedproof.solver.exploration.exploration import Exploration, ExploreOptions
 from schedproof.solver.systems import space_of
 from schedproof.spec.catalogue import load, read
 
@@ -182,8 +182,8 @@ def good(folder: Path) -> dict[str, bytes]:
     _ran(folder, "diff", "model", "--profile", "quick", "--save", "baseline.gz")
     small = ("--system", "llmservingsim", "--revision", "head", "--engine", "explore")
     _ran(folder, "campaign", "--ledger", "ledger.db", "--items", "4", *small)
-    run = Run(EXPLORED, CHECKED)
-    for _ in zip(range(3), run.exploration.run(), strict=False):
+    run = Exploration(EXPLORED, CHECKED)
+    for _ in zip(range(3), run.search.run(), strict=False):
         pass
     put_by(folder / "later", run)
     [kept] = (folder / "later").iterdir()
@@ -194,7 +194,7 @@ def good(folder: Path) -> dict[str, bytes]:
 
 def name_of_checkpoint(folder: Path) -> str:
     """The file in which the exploration is looked for."""
-    put_by(folder, Run(EXPLORED, CHECKED))
+    put_by(folder, Exploration(EXPLORED, CHECKED))
     [kept] = folder.glob("*.exploration")
     return kept.name
 

@@ -8,11 +8,13 @@ import pytest
 from schedproof.model.errors import InputError
 from schedproof.model.members import find, without
 from schedproof.model.nano_vllm.config import NanoConfig
+from schedproof.model.nano_vllm.model import REVISIONS as MODULES
 from schedproof.model.nano_vllm.model import NanoModel, make_model
 from schedproof.model.nano_vllm.state import Sequence, State
 from schedproof.model.observation import FIELDS
 from schedproof.model.pool import Pool
 from schedproof.model.scenario import Request
+from schedproof.spec.systems import SYSTEMS
 
 from .build import REVISIONS, SMALL, ids, waiting
 
@@ -34,15 +36,16 @@ def request(prompt: int, max_tokens: int, **changes: Any) -> Request:
     )
 
 
-def test_a_model_is_its_configuration_and_whether_prompts_go_in_chunks() -> None:
-    assert model() == NanoModel(NanoConfig(**SMALL), chunked=False)
-    assert model("0.2.0") == NanoModel(NanoConfig(**SMALL), chunked=True)
+def test_a_model_is_its_configuration_and_its_revision() -> None:
+    assert model() == NanoModel(NanoConfig(**SMALL), "documented")
+    assert model("0.2.0") == NanoModel(NanoConfig(**SMALL), "0.2.0")
+    assert (*MODULES,) == SYSTEMS["nano_vllm"].revisions
 
 
 def test_a_model_stays_what_it_was_made() -> None:
     one = model()
     with pytest.raises(FrozenInstanceError):
-        one.chunked = True
+        one.revision = "0.2.0"
     assert one == model()
 
 

@@ -14,8 +14,8 @@ from schedproof.solver.spyre.contracts import CONTRACTS, MAX_MEMBERS, Contract
 from schedproof.spec.catalogue import load
 
 MODULES = {
-    one.__name__.rpartition(".")[2]: one
-    for one in (pool, documented, peak, release_2_1_2, volumetric)
+    module.__name__.rpartition(".")[2]: module
+    for module in (pool, documented, peak, release_2_1_2, volumetric)
 }
 MAX_BLOCK, MAX_CHUNK_BLOCKS = 128, 16  # where sizes have no bound
 LENGTHS = st.integers(0, 40) | st.integers(0, 40_000)
