@@ -23,13 +23,15 @@ def _system(
     *revisions: str,
     proven: bool = False,
     explored: bool = True,
+    has_releases: bool = False,
     schedulers: tuple[str, ...],
     decides_as: Mapping[str, str] = MappingProxyType({}),
     followed_by: Mapping[str, tuple[str, ...]] = MappingProxyType({}),
     **parts: Any,
 ) -> System:
     """A system whose parts lie where the built-in ones have them; `proven`: some of its rules;
-    `explored`: it has small scopes."""
+    `explored`: it has small scopes; `has_releases`: on a package index."""
+    targets = f"schedproof.gate.targets.{name}"
     return System(
         name=name,
         title=title,
@@ -39,7 +41,9 @@ def _system(
         bounds=f"{PROPERTIES}.{name}.bounds:BOUNDS",
         predicates=f"{PROPERTIES}.{name}.predicates:PREDICATES",
         generators=f"{PROPERTIES}.{name}.strategies",
-        setup=f"schedproof.gate.targets.setup:{name.upper()}",
+        scales=f"{targets}.scales:SCALES",
+        releases=f"{targets}.releases:RELEASES" if has_releases else None,
+        checkout=f"{targets}.releases:CHECKOUT" if schedulers else None,
         space=f"schedproof.solver.{name}.space:SPACE" if explored else None,
         mutants=f"{PROPERTIES}.mutants.{name}:MUTANTS",
         out_of_scope=f"{PROPERTIES}.mutants.{name}:OUT_OF_SCOPE" if schedulers else None,
@@ -57,6 +61,7 @@ def register_builtin() -> None:
         _system(
             *("spyre", "Spyre", *SPYRE),
             proven=True,
+            has_releases=True,
             schedulers=("sendnn-inference", "vllm-spyre"),
             # Releases were compared step by step with the model of another.
             decides_as={name: name for name in SPYRE}
@@ -70,6 +75,7 @@ def register_builtin() -> None:
         _system(
             *("vllm", "vLLM V1", "documented"),
             proven=True,
+            has_releases=True,
             schedulers=("vllm",),
             followed_by={"documented": PREEMPTS},
             features=f"{PROPERTIES}.vllm.history.features:FEATURES",

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from ..gate.targets.checkouts import CHECKOUTS
+from ..gate.targets.checkouts import known_checkouts
 from ..gate.targets.factory import opened
 from ..gate.targets.pipe import PipeTarget
 from ..gate.targets.supported_releases import ReleaseError
@@ -117,7 +117,7 @@ def rows(quick: bool) -> Iterator[Row]:
         try:
             measured = measure(one)
         except (InputError, ReleaseError) as why:
-            hint = f"${CHECKOUTS[CHECKOUT].variable} names no checkout"
+            hint = f"${known_checkouts()[CHECKOUT].variable} names no checkout"
             said = hint if one.spec == CHECKOUT and _unnamed() else str(why)
             yield Row(what=name, value=None, unit="ms/step", note=f"not measured: {said}")
             continue
@@ -252,7 +252,7 @@ def _cpu_of(process: int) -> float:
 
 
 def _unnamed() -> bool:
-    return not os.environ.get(CHECKOUTS[CHECKOUT].variable)
+    return not os.environ.get(known_checkouts()[CHECKOUT].variable)
 
 
 PLAN = Plan(

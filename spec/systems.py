@@ -4,7 +4,7 @@ The parts of a descriptor belong to the layers above, which import slowly (Hypot
 is therefore either the object itself, or "module:attribute" (or "module"), imported on first use.
 The layer that uses a part has a function for it, which states its type: `model.systems`,
 `properties.history.bounds`, `properties.rules.registry`, `properties.search.generators`,
-`properties.mutants.systems`, `solver.systems`, `gate.targets.setup`.
+`properties.mutants.systems`, `solver.systems`, `gate.targets.scales`.
 """
 
 from collections.abc import Mapping, Sequence
@@ -35,7 +35,7 @@ class System:
         bounds: `properties.history.bounds.Bounds`, in steps.
         predicates: by rule id, `properties.rules.predicate.Predicate`.
         generators: `properties.search.generators.Generators`.
-        setup: `gate.targets.setup.Setup`, what the gate asks of its targets.
+        scales: `gate.targets.scales.GateScales`, the configurations that its targets are judged in.
         features: `properties.history.features.Features`, what its runs have beyond the kernel; None
             for nothing.
         request_features: `properties.search.generators.RequestFeatures`, what its requests have
@@ -49,6 +49,10 @@ class System:
             with systems that lack it; None for none.
         mutants: `properties.mutants.mutant.Mutant`s; None for none.
         out_of_scope: published bugs that no mutant brings back, with the reason; None for none.
+        releases: `gate.targets.supported_releases.Package`s whose releases are its schedulers; None
+            for none.
+        checkout: `gate.targets.checkouts.Checkout`, its scheduler in a folder of the user's; None
+            for none.
         schedulers: names that its published schedulers report; what is known of releases is known
             of these only.
         decides_as: by a version that a target reports, the revision whose model decides alike.
@@ -65,7 +69,7 @@ class System:
     bounds: object
     predicates: object
     generators: object
-    setup: object
+    scales: object
     space: object = None
     features: object = None
     request_features: object = None
@@ -75,6 +79,8 @@ class System:
     neutral: object = None
     mutants: object = None
     out_of_scope: object = None
+    releases: object = None
+    checkout: object = None
     schedulers: tuple[str, ...] = ()
     decides_as: Mapping[str, str] = field(default_factory=dict)
     followed_by: Mapping[str, tuple[str, ...]] = field(default_factory=dict)

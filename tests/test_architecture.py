@@ -153,7 +153,7 @@ def test_every_data_file_is_in_the_wheel() -> None:
     names = {path.relative_to(ROOT).as_posix() for path in packed}
     assert {"py.typed", "spec/common.toml", "spec/spyre.toml"} <= names
     assert "gate/corpus/builtin/spyre/late-arrivals-before-961.json" in names
-    assert any(name.startswith("gate/targets/tinymodel/") for name in names)
+    assert any(name.startswith("gate/targets/vllm/tinymodel/") for name in names)
 
 
 def test_the_command_is_what_the_package_says() -> None:

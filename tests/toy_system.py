@@ -7,7 +7,7 @@ from typing import Any, ClassVar, NamedTuple
 import msgspec
 from hypothesis import strategies as st
 
-from schedproof.gate.targets.setup import Setup
+from schedproof.gate.targets.scales import GateScales
 from schedproof.model.config import convert
 from schedproof.model.systems import Reference
 from schedproof.properties.history.bounds import Bounds
@@ -202,6 +202,6 @@ def toy_system(folder: Path) -> System:
         bounds=Bounds(alone, lambda *_: None, lambda config, work, requests: 2 * work + requests),
         predicates=PREDICATES,
         generators=Generators,
-        setup=Setup({"small": {}, "short": {}, "tight": {}}, {}, (), "max_num_seqs"),
+        scales=GateScales({"small": {}, "short": {}, "tight": {}}, {}, (), "max_num_seqs"),
         space=SPACE,
     )

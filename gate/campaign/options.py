@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 from ...model.errors import InputError
 from ...model.systems import resolve_revision
 from ..console.option_checks import option
-from ..targets.capabilities import Subject, probe
 from ..targets.factory import opened
+from ..targets.probe import ProbeRequest, probe
 from ..targets.target_spec import parse_target
 from .examples import database_of
 from .executors import code
@@ -117,8 +117,8 @@ def scales_of(target: str, pair: Pair) -> dict[str, dict[str, Any]]:
     system, revision = pair
     with opened(parse_target(target)) as there:
         rules = rules_of(system, revision, (), target)
-        probed = probe(Subject(there.target, system, revision, rules))
-    return {scale: dict(probed.fixed[scale]) for scale in probed.scales}
+        capabilities = probe(ProbeRequest(there.target, system, revision, rules))
+    return {scale: dict(capabilities.fixed[scale]) for scale in capabilities.scales}
 
 
 def _shown(value: object) -> str:

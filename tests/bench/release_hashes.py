@@ -12,7 +12,7 @@ from pathlib import Path
 
 from schedproof.gate.targets.release_index import releases_of
 from schedproof.gate.targets.releases import _packages
-from schedproof.gate.targets.supported_releases import VLLM_OF
+from schedproof.gate.targets.supported_releases import packages as known_packages
 
 TARGETS = Path(__file__).resolve().parents[2] / "gate" / "targets"
 INDEX = "https://pypi.org/simple/{}/"
@@ -50,7 +50,7 @@ def lines(name: str, version: str, digests: list[str]) -> str:
 
 def main() -> None:
     """Write both files."""
-    listed = {name: [*versions] for name, versions in VLLM_OF.items()}
+    listed = {name: [*package.versions] for name, package in known_packages().items()}
     listed["vllm"] = [one.partition("==")[2] for one in releases_of("vllm")]
     wheels = [
         lines(name, version, of_version(there, version, sources=False))

@@ -160,7 +160,7 @@ def _left_alone(cache: Path, seed: int, chance: random.Random) -> Sequence[str]:
         return [*found, f"left alone, exit code {ended.code}: {ended.err[-300:]}"]
     meant = parse_release(release)
     assert meant is not None
-    trees = {f"vllm-{meant.vllm}", f"{meant.name}-{meant.version}"}
+    trees = {f"{layer.package.name}-{layer.version}" for layer in meant.layers}
     there = {path.name for path in cache.iterdir()}
     if " MB in " in ended.out:  # else it had nothing to install
         found += [f"left behind: {name}" for name in there if name.endswith(".partial")]
