@@ -1,5 +1,5 @@
 """The scenarios that schedproof brings along: published counterexamples at production scale, and
-the seed corpus, a few short runs in which every rule is exercised (`tests/corpus/seeds.py`)."""
+the seed corpus, a few short runs in which every rule is exercised (`tools/seeds.py`)."""
 
 import difflib
 from importlib import resources

@@ -11,21 +11,20 @@ import io
 import pickle
 import re
 from collections.abc import Sequence
-from functools import cache
 from pathlib import Path
 from typing import Any
 
 from ...solver.exploration.exploration import Exploration, ExploreOptions
 from ...spec.catalogue import Rule
+from ..files.code_version import code_version
 from ..files.reading import check_regular
 from ..files.scenario_file import FileError
 from ..files.writing import told, write
 
 # Layers without input or output: no class in them can do harm.
 PURE = tuple(f"schedproof.{layer}." for layer in ("spec", "model", "properties", "solver"))
-# What a run holds of functions: predicates of rules, and those of a revision.
-FUNCTIONS = re.compile(r"schedproof\.(properties\.(rules|\w+\.predicates)\.|model\.spyre\.)")
-PACKAGE = Path(__file__).resolve().parents[2]
+# What a run holds of functions: predicates of rules, and those of a model's revision.
+FUNCTIONS = re.compile(r"schedproof\.(properties\.(rules|\w+\.predicates)\.|model\.\w+\.\w+$)")
 MAGIC = b"schedproof exploration 2\n"
 DIGEST = 32  # bytes
 HARMLESS = {
@@ -110,12 +109,6 @@ def _path(folder: Path, options: ExploreOptions, rules: Sequence[str]) -> Path:
     )
 
 
-@cache
 def version_of_code() -> bytes:
     """A digest of the code: what explores, and what is explored."""
-    digest = hashlib.sha256()
-    for layer in ("spec", "model", "properties", "solver"):
-        for path in sorted((PACKAGE / layer).rglob("*.*")):
-            if path.suffix in (".py", ".toml"):
-                digest.update(path.read_bytes())
-    return digest.hexdigest().encode() + b"\n"
+    return code_version("spec", "model", "properties", "solver").encode() + b"\n"

@@ -24,7 +24,7 @@ from pathlib import Path
 
 from platformdirs import user_cache_path
 
-from ..processes.kept import run_kept
+from ..processes.watchdog import run_watched
 from .checkout_metadata import metadata_folder
 from .checkouts import ADAPTERS
 from .scheduler_class import VARIABLE
@@ -263,7 +263,7 @@ class _Workshop:
 
 def run(command: Sequence[str], env: dict[str, str], lock: int) -> tuple[int, str]:
     """Runs a child; it holds the lock too, since it may write for a moment after we are killed."""
-    done = run_kept(command, env=env, pass_fds=(lock,), stderr=subprocess.STDOUT)
+    done = run_watched(command, env=env, pass_fds=(lock,), stderr=subprocess.STDOUT)
     return done.returncode, done.stdout.decode(errors="replace")
 
 

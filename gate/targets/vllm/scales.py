@@ -1,6 +1,8 @@
 """The configurations that targets of vLLM are judged in."""
 
-from ..scales import POOL, GateScales
+from ..scales import POOL, Configuration, GateScales
+
+ASYNC, CONNECTOR = {"async_scheduling": True}, {"kv_connector": True}
 
 SCALES = GateScales(
     scales={
@@ -27,4 +29,19 @@ SCALES = GateScales(
         {"max_num_encoder_input_tokens": 4, "encoder_cache_size": 4},
     ),
     chunk_key="max_num_batched_tokens",
+    configurations=(
+        Configuration("one step at a time", {"async_scheduling": False}),
+        Configuration("drafts", {"num_speculative_tokens": 2}),
+        Configuration("asynchronous", ASYNC),
+        Configuration("asynchronous, fast worker", {**ASYNC, "early_completions": 2}),
+        Configuration("pipeline of three", {"pipeline_parallel_size": 3}),
+        Configuration("asynchronous, pipeline of three", {**ASYNC, "pipeline_parallel_size": 3}),
+        Configuration("connector", CONNECTOR),
+        Configuration("connector, asynchronous", {**CONNECTOR, **ASYNC}),
+        Configuration(
+            "connector, asynchronous, policy fail",
+            {**CONNECTOR, **ASYNC, "kv_load_failure_policy": "fail"},
+        ),
+        Configuration("encoder", {"max_num_encoder_input_tokens": 4, "encoder_cache_size": 8}),
+    ),
 )

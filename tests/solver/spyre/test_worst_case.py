@@ -36,7 +36,7 @@ from schedproof.properties.spyre.predicates.volume import volume
 from schedproof.solver.spyre.admission_sequences import Setting, to_scenario
 from schedproof.solver.spyre.worst_case import enough, fewest, needed, using, worst
 from schedproof.spec.catalogue import load, select
-from schedproof.tests.bench.exact_admission import replayed
+from schedproof.tools.admission.exact import replayed
 
 LIMIT_RULE = select(load("spyre"), ["SPY-R07"])
 
