@@ -57,6 +57,7 @@ class System:
             for none.
         schedulers: names that its published schedulers report; what is known of releases is known
             of these only.
+        decides_as: by a version that a target reports, the revision whose model decides alike.
         runs_only: rules that no state of a model can break, so that the explorer leaves them out.
         builds_on: the other system whose parts it uses, if any.
         followed_by: by revision, the fields without which no client can follow what is computed.
@@ -84,6 +85,7 @@ class System:
     releases: object = None
     checkout: object = None
     schedulers: tuple[str, ...] = ()
+    decides_as: Mapping[str, str] = field(default_factory=dict)
     followed_by: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     runs_only: frozenset[str] = frozenset()
     builds_on: str | None = None

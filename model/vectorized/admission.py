@@ -1,10 +1,9 @@
-"""Room for a newcomer in the decode batch, as `spyre.admission.satisfies_last_chunk`, on rows."""
+"""Room for a newcomer in the decode batch, as `spyre.documented.satisfies_last_chunk`, on rows."""
 
 import numpy as np
 
 from ..pool import blocks_for
-from ..spyre.tkv import realigned
-from ..spyre.volumetric import Decoding
+from ..spyre.volumetric import Decoding, realigned
 from .projections import FIGURE, of_member, of_newcomer
 from .rows import Row, Rows, choose
 from .rules import END, MAX_TOKENS, PROMPT, Rules

@@ -8,8 +8,8 @@ import numpy as np
 
 from ..pool import blocks_for
 from ..spyre import volumetric
-from ..spyre.padding import chunk_count, left_padding_blocks
-from ..spyre.tkv import realigned
+from ..spyre.documented import chunk_count, left_padding_blocks
+from ..spyre.volumetric import realigned
 from . import admission, projections, rows, turn
 from .rules import IDLE, KIND, OVER
 

@@ -16,10 +16,11 @@ from numpy.typing import NDArray
 
 from ..errors import InputError
 from ..scenario import Request, check_requests
+from ..spyre import documented, release_2_1_2
 from ..spyre.config import read_config
 from ..spyre.model import make_model
 from ..spyre.volumetric import FORMULAS as PUBLISHED
-from ..spyre.volumetric import split_slack
+from ..spyre.volumetric import ByFormula, split_slack
 from .compiled import compiled
 from .projections import FORMULAS
 from .rules import (
@@ -71,7 +72,7 @@ def read_rules(revision: str, values: Mapping[str, Any], formula: str | None = N
     if config.num_blocks is not None:
         raise InputError("$.config.num_blocks", "lanes have no bounded pool; valid: null")
     chosen = make_model(revision, values).revision
-    own = next(name for name, known in PUBLISHED.items() if known is chosen.projection)
+    own = next(name for name, known in PUBLISHED.items() if ByFormula(known) == chosen.volume_check)
     parts = split_slack(formula or own)
     if parts is None:
         problem = f"{formula!r:.60} is no projection; valid: {', '.join(FORMULAS)}, or +TOKENS"
@@ -83,9 +84,9 @@ def read_rules(revision: str, values: Mapping[str, Any], formula: str | None = N
         config.max_model_len,
         config.max_batch_tkv,
         config.interleave,
-        chosen.stale_tkv,
-        chosen.checks_once,
-        chosen.keeps_model_length,
+        chosen.current_tkv is release_2_1_2.current_tkv,
+        chosen.is_held_to_last_chunk is release_2_1_2.is_held_to_last_chunk,
+        chosen.fits_model_length is documented.fits_model_length,
         FORMULAS.index(parts[0]),
         parts[1],
     )

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ..pool import blocks_for
-from ..spyre.padding import left_padding_blocks
+from ..spyre.documented import left_padding_blocks
 from .admission import satisfies_last_chunk
 from .rows import Row, Rows, among, any_row, choose, in_last_block, rectangle, spread, within_block
 from .rules import (
@@ -137,7 +137,7 @@ def may_prefill(
     one: Candidate,
     seated: Row,
 ) -> Row:
-    """The candidate's next chunk runs: `spyre.admission.may_prefill`."""
+    """The candidate's next chunk runs: `spyre.documented.may_prefill`."""
     alone = (batch.members == 0) & (one.computed == 0)
     may = one.there & seated
     if rules.interleave:

@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 
 from schedproof.model.scenario import Request
-from schedproof.model.spyre.model import make_model
-from schedproof.model.spyre.revision import admitting_by
+from schedproof.model.spyre.model import admitting_by, make_model
 from schedproof.model.vectorized.rules import END, KIND, SHOWN, STEP
 from schedproof.model.vectorized.run import FORMULAS, REVISIONS, Array, LaneResult, Lanes
 

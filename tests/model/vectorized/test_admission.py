@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from schedproof.model.spyre import volumetric
-from schedproof.model.spyre.tkv import max_tkv, realigned, request_tkvs
-from schedproof.model.spyre.volumetric import Decoding, Newcomer
+from schedproof.model.spyre.documented import max_tkv, request_tkvs
+from schedproof.model.spyre.volumetric import Decoding, Newcomer, realigned
 from schedproof.model.vectorized.admission import satisfies_last_chunk
 from schedproof.model.vectorized.projections import FORMULAS
 from schedproof.model.vectorized.rules import END, MAX_TOKENS, PROMPT, Rules

@@ -1,17 +1,32 @@
-"""Which request sits out while the batch is too large for the limit, and which is asked first.
-Block 4."""
+"""What release 2.5.2 does otherwise: pausing, the scan of the queue, a tkv that it remembers."""
 
+from dataclasses import replace
 from itertools import pairwise
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from schedproof.model.spyre.pausing import fairness_order, fits_limit, pause_and_resume
+from schedproof.model.pool import Pool
+from schedproof.model.scenario import Request, Scenario
+from schedproof.model.spyre import documented
+from schedproof.model.spyre.documented import max_tkv
+from schedproof.model.spyre.release_2_5_2 import (
+    RELEASE_2_5_2,
+    fairness_order,
+    fits_limit,
+    pause_and_resume,
+)
+from schedproof.model.spyre.revision import Revision
 from schedproof.model.spyre.state import Sequence, State
-from schedproof.model.spyre.tkv import max_tkv
+from schedproof.model.spyre.volumetric import Decoding, Newcomer, accepts, release_2_1_2
+from schedproof.model.target import ModelTarget
+from schedproof.properties.checking.replay import replay
 
-from .build import BLOCK, config, ids, waiting
+from .build import ALL, BLOCK, batch, chunk, config, decoding, ids, only, waiting
+
+OLD = decoding("old", 5, 10)
+ONE = batch(OLD)
 
 
 def member(name: str, computed: int, generated: int = 1, paused_steps: int = 0) -> Sequence:
@@ -177,3 +192,95 @@ def test_who_stays_is_within_the_limit_and_nobody_else_would_be(
         assert volume([*ahead, one.id]) > limit
     places = [asked.index(one.id) for one in after.paused]
     assert all(one < next_ for one, next_ in pairwise(places))
+
+
+# --- admission ------
+
+
+@ALL
+def test_only_2_5_2_forgets_who_is_paused_when_nobody_runs(revision: Revision) -> None:
+    forgets = revision is RELEASE_2_5_2
+    state = State(paused=(OLD,))
+    assert documented.may_prefill(config(), revision, state, waiting(3)) is forgets
+
+
+def test_2_5_2_has_no_max_model_length_constraint() -> None:
+    limits = config(max_model_len=26, chunk_size=16, pausing=False)
+    assert documented.may_prefill(limits, RELEASE_2_5_2, ONE, waiting(16))
+    kept = replace(RELEASE_2_5_2, fits_model_length=documented.fits_model_length)
+    assert not documented.may_prefill(limits, kept, ONE, waiting(16))
+
+
+def test_while_it_pauses_2_5_2_asks_only_for_room_in_the_decode_batch() -> None:
+    tight = {"max_batch_tkv": 1, "max_model_len": 1}
+    assert documented.may_prefill(config(**tight), RELEASE_2_5_2, ONE, waiting(3, 4))
+    off = config(**tight, pausing=False)
+    assert not documented.may_prefill(off, RELEASE_2_5_2, ONE, waiting(3, 4))
+    full = config(**tight, max_num_seqs=1)
+    assert not documented.satisfies_last_chunk(full, RELEASE_2_5_2, ONE, waiting(3, 4))
+
+
+def test_a_lack_of_blocks_behind_a_skipped_one_stops_the_queue_as_well() -> None:
+    """2 blocks held and 2 promised, of 14: enough for the 31 tokens of a, which is refused for
+    its volume, and for c, but not for the 51 of b."""
+    limits = config(num_blocks=14, max_batch_tkv=31, pausing=False)
+    a, b, c = waiting(3, 28, "a"), waiting(30, 21, "b"), waiting(3, 2, "c")
+    state = batch(OLD._replace(blocks=(1, 2)), waiting=(a, c), pool=Pool(14, fresh=3))
+    assert RELEASE_2_5_2.candidate(limits, RELEASE_2_5_2, state) == c
+    state = state._replace(waiting=(a, b, c))
+    assert RELEASE_2_5_2.candidate(limits, RELEASE_2_5_2, state) is None
+
+
+# --- the tkv ------
+
+
+@only("2.5.2")
+@pytest.mark.parametrize("computed", [0, 4, 12])
+def test_from_2_4_on_a_chunk_reports_the_length_of_its_prompt(
+    revision: Revision, computed: int
+) -> None:
+    one = waiting(18, computed=computed, blocks=(1, 2, 3)[: computed // BLOCK])
+    state = State(running=(decoding("old", 30, 9),), tkv=30, runner_tkv=30)
+    after, shown = chunk(revision, state, one)
+    assert (shown.tkv, after.tkv, after.runner_tkv) == (18, 18, 18)
+
+
+LIMIT = 96
+CONFIG = {
+    "block_size": 4,
+    "chunk_size": 8,
+    "max_num_seqs": 4,
+    "max_model_len": 64,
+    "max_batch_tkv": LIMIT,
+    "pausing": False,
+    "interleave": False,
+}
+
+
+def request(name: str, arrival: int, prompt: int, max_tokens: int) -> Request:
+    return Request(
+        id=name,
+        arrival=arrival,
+        prompt=((name, prompt),),
+        max_tokens=max_tokens,
+        output_len=max_tokens,
+    )
+
+
+def test_2_5_2_without_pausing_admits_by_a_tkv_below_that_of_a_member_and_then_pauses() -> None:
+    requests = (request("r0", 2, 20, 16), request("r1", 2, 4, 23), request("r2", 4, 11, 28))
+    scenario = Scenario(system="spyre", revision="2.5.2", config=CONFIG, requests=requests)
+    steps = []
+    replay(ModelTarget(), scenario, [], watch=lambda _, step: steps.append(step))
+    # r0 decodes with 20 tokens when r2 starts, and the step before reports a tkv of 4.
+    assert (steps[5].tkv, dict(steps[6].scheduled)) == (4, {"r2": 4})
+    # Pausing is off, and only a pause keeps the limit.
+    assert steps[20].paused == ("r0",)
+
+
+def test_the_formula_with_the_current_tkv_refuses_it() -> None:
+    batch = [Decoding(20, 15, 20), Decoding(4, 22, 20)]
+    accepted = {
+        tkv: accepts(release_2_1_2(tkv, batch, Newcomer(11, 28), 4), LIMIT) for tkv in (4, 20)
+    }
+    assert accepted == {4: True, 20: False}
