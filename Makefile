@@ -79,7 +79,7 @@ study: $(VENV)/installed-test
 # Some minutes of two cores: every witness, mutant and known bug, and whether the engines agree.
 # OPTIONS=--quick: one engine that finds it is enough, the seed corpus among them. Four minutes of two slow cores.
 selfcheck: $(VENV)/installed
-	$(BIN)/schedproof selfcheck --jobs $(JOBS) $(OPTIONS)
+	$(BIN)/python -m schedproof.tests.mutants.runner --jobs $(JOBS) $(OPTIONS)
 
 # Every behaviour of the small scopes of REVISION (default: sound), some minutes of two cores.
 explore: $(VENV)/installed

@@ -35,8 +35,6 @@ def _system(
         space=f"schedproof.solver.{name}.space:SPACE" if explored else None,
         decided=f"schedproof.solver.{name}.other_rules:DECIDED" if proven else None,
         neutral=f"{properties}.checking.terms:{name.upper()}",
-        mutants=f"{properties}.mutants.{name}:MUTANTS",
-        out_of_scope=f"{properties}.mutants.{name}:OUT_OF_SCOPE" if schedulers else None,
         schedulers=schedulers,
         followed_by=followed_by,
     )

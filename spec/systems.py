@@ -4,7 +4,7 @@ The parts of a descriptor belong to the layers above, which import slowly (Hypot
 is therefore either the object itself, or "module:attribute" (or "module"), imported on first use.
 The layer that uses a part has a function for it, which states its type: `model.systems`,
 `properties.history.bounds`, `properties.predicates.rules`, `properties.search.generators`,
-`properties.mutants.systems`, `solver.systems`, `gate.targets.setup`.
+`solver.systems`, `gate.targets.setup`.
 """
 
 from collections.abc import Mapping, Sequence
@@ -40,8 +40,6 @@ class System:
         decided: by rule id, `solver.decided.Decided`; None where nothing is proven.
         neutral: by configuration key, the value that makes the key mean nothing, for comparisons
             with systems that lack it; None for none.
-        mutants: `properties.mutants.mutant.Mutant`s; None for none.
-        out_of_scope: published bugs that no mutant brings back, with the reason; None for none.
         schedulers: names that its published schedulers report; what is known of releases is known
             of these only.
         followed_by: by revision, the fields without which no client can follow what is computed.
@@ -59,8 +57,6 @@ class System:
     space: object = None
     decided: object = None
     neutral: object = None
-    mutants: object = None
-    out_of_scope: object = None
     schedulers: tuple[str, ...] = ()
     followed_by: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 

@@ -11,15 +11,12 @@ ROOT = Path(__file__).resolve().parents[1]
 # From the ground to the roof. `schedproof/__init__.py` and `__main__.py` stand above all of them.
 LAYERS = ("spec", "model", "properties", "solver", "gate")
 ROOMS = {
-    "properties": (
-        *("history", "predicates", "checking", "explanations", "search", "shrinking", "mutants"),
-    ),
+    "properties": (*("history", "predicates", "checking", "explanations", "search", "shrinking"),),
     "gate": (
         *("files", "console", "processes", "targets", "corpus", "judging", "reports", "traces"),
         *(
             "explore",
             "search",
-            "selfcheck",
             "web",
             "compare",
             "campaign",

@@ -1,16 +1,14 @@
 """`schedproof corpus generate`: scenarios in which a rule is exercised, before there is a bug.
 
 Of each rule, in this order: the run of the smallest witness exactly at the limit that the rule is
-about, one below it and one above what is possible; runs that break the rule on a mutant of the
-model; the smallest witness itself; a sample. Only what holds on the model is kept, and only where
-the rule was exercised.
+about, one below it and one above what is possible; the smallest witness itself; a sample. Only what
+holds on the model is kept, and only where the rule was exercised.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from msgspec.structs import replace
 
@@ -20,7 +18,6 @@ from ...model.observation import Step
 from ...model.scenario import Request, Scenario
 from ...model.target import ModelTarget
 from ...properties.checking.replay import Outcome, replay
-from ...properties.mutants.systems import mutants_of
 from ...properties.predicates.predicate import Predicate
 from ...properties.predicates.rules import LOCKSTEP, applies, predicates_of
 from ...properties.search.boundary_cases import LIMIT_OF, Near, is_near, near_misses
@@ -153,7 +150,6 @@ def _candidates(asked: Generating, rule: Rule) -> Iterator[Candidate]:
         run = _run(asked, witness.scenario)
         for near in near_misses(witness.scenario, key, run[1]) if run else ():
             yield Candidate(near.scenario, witness.engine, near.says, near)
-    yield from _killers(asked, rule)
     if witness is not None:
         yield witness
     for seed in range(asked.seed + 1, asked.seed + 1 + asked.per_rule):
@@ -167,52 +163,34 @@ def _witness(asked: Generating, rule: Rule) -> Candidate | None:
     # Whatever runs can crash or hang: the smallest run that ends will do.
     wanted = rule.id if rule.id in predicates_of(asked.system) else "ALL-R04"
     predicates = witness_predicates(asked.system, wanted)
-    for name, scenario in _explored(asked, wanted, predicates=predicates):
+    for name, scenario in _explored(asked, wanted, predicates):
         return Candidate(scenario, "explore", f"smallest witness (scope {name})")
     return _sampled(asked, wanted, asked.seed)
 
 
-def _killers(asked: Generating, rule: Rule) -> Iterator[Candidate]:
-    """Runs that break the rule on a mutant of the model."""
-    for mutant in mutants_of(asked.system):
-        same = (mutant.rule, mutant.revision) == (rule.id, asked.revision)
-        if not same or mutant.target is not ModelTarget:
-            continue
-        for _, scenario in _explored(asked, rule.id, planted=mutant.planted()):
-            yield Candidate(scenario, "explore", f"kills mutant {mutant.name!r}")
-
-
 def _explored(
-    asked: Generating,
-    rule: str,
-    predicates: Mapping[str, Predicate] | None = None,
-    planted: AbstractContextManager[Any] | None = None,
+    asked: Generating, rule: str, predicates: Mapping[str, Predicate]
 ) -> Iterator[tuple[str, Scenario]]:
-    """The shortest run that breaks the rule, with its scope's name: by these predicates, or while
-    a mutant is planted."""
+    """The shortest run that breaks the rule by these predicates, with its scope's name."""
     if rule in (BOUNDED_WAIT, COMPLETION):
         return  # the explorer knows of waiting by itself, and asks no predicate
     rules = [one for one in asked.catalogue if one.id == rule]
-    found: tuple[str, Scenario] | None = None
-    with planted or nullcontext():
-        for scope in space_of(asked.system).checkup:
-            if not scope.belongs_to(asked.revision):
-                continue
-            run = Run(
-                ExploreOptions(asked.revision, scope, first_only=True), rules, predicates=predicates
-            )
-            if not run.checked:
-                continue
-            for one in run.exploration.run():
-                interrupts.check()
-                if one.transitions > MAX_TRANSITIONS:
-                    break
-            explored = [one for one in run.explored().found if one.rule == rule]
-            if explored:
-                found = scope.name, explored[0].scenario
+    for scope in space_of(asked.system).checkup:
+        if not scope.belongs_to(asked.revision):
+            continue
+        run = Run(
+            ExploreOptions(asked.revision, scope, first_only=True), rules, predicates=predicates
+        )
+        if not run.checked:
+            continue
+        for one in run.exploration.run():
+            interrupts.check()
+            if one.transitions > MAX_TRANSITIONS:
                 break
-    if found is not None:
-        yield found
+        explored = [one for one in run.explored().found if one.rule == rule]
+        if explored:
+            yield scope.name, explored[0].scenario
+            return
 
 
 def _sampled(asked: Generating, rule: str, seed: int) -> Candidate | None:

@@ -33,8 +33,8 @@ from schedproof.model.systems import full_config
 from schedproof.model.target import ModelTarget, Reply
 from schedproof.properties.checking.replay import replay
 from schedproof.properties.checking.shape import shape
-from schedproof.properties.mutants.faulty_targets import TakesForEver
 from schedproof.properties.search.boundary_cases import used
+from schedproof.tests.mutants.targets import TakesForEver
 
 BREAKS = Sample(system="nano_vllm", revision="0.2.0", scale="small", seed=0, examples=30)
 SCOPE = Exploring(

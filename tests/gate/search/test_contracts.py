@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from schedproof.gate.selfcheck import contracts
-from schedproof.gate.selfcheck.contracts import Answer, Claim, called_with, judged
+from schedproof.gate.search import contracts
+from schedproof.gate.search.contracts import Answer, Claim, called_with, judged
 from schedproof.model import pool
 from schedproof.model.spyre import padding, peak, prefix, tkv, volumetric
 from schedproof.solver.spyre.contracts import CONTRACTS
@@ -322,9 +322,9 @@ def test_what_is_not_installed_is_one_line_and_exit_2(
 
 
 def test_other_commands_do_not_load_crosshair() -> None:
-    commands = "gate, replay, selfcheck, check, explore"
+    commands = "gate, replay, check, explore"
     loaded = f"import sys; from schedproof.gate.cli import {commands}; print(*sys.modules)"
     ended = subprocess.run(
         [sys.executable, "-c", loaded], capture_output=True, text=True, check=True
     )
-    assert not {"crosshair", "schedproof.gate.selfcheck.contracts"} & set(ended.stdout.split())
+    assert not {"crosshair", "schedproof.gate.search.contracts"} & set(ended.stdout.split())

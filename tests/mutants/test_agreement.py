@@ -8,8 +8,6 @@ from unittest import mock
 
 import pytest
 
-from schedproof.gate.selfcheck import agreement
-from schedproof.gate.selfcheck.agreement import WITHIN, Row, Says, volume_rows, within
 from schedproof.model.scenario import Request, Scenario
 from schedproof.properties.predicates import spyre
 from schedproof.properties.predicates.rules import predicates_of
@@ -18,6 +16,8 @@ from schedproof.solver.spyre import peak, single, volumetric_proof
 from schedproof.solver.spyre.formulas import formula_named
 from schedproof.solver.spyre.scopes import SCOPES, Scope
 from schedproof.solver.undecided import OWN
+from schedproof.tests.mutants import agreement
+from schedproof.tests.mutants.agreement import WITHIN, Row, Says, volume_rows, within
 
 SAYS = get_args(Says)
 EXPLORED = [one for one in SAYS if one not in ("proven", "none found")]

@@ -8,19 +8,19 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from ...model.scenario import Scenario
-from ...model.target import ModelTarget
-from ...properties.checking.replay import replay as run_replay
-from ...properties.search.run import run_search
-from ...properties.search.state import Search, SearchOptions
-from ...solver.explored import ExploreOptions, Run
-from ...solver.obligation import discharge
-from ...solver.spyre.fewest import fewest
-from ...solver.spyre.limit_proof import groups
-from ...solver.spyre.other_rules import DECIDED
-from ...solver.spyre.scopes import EVERY_LENGTH, Scope, named
-from ...solver.spyre.volumetric import Setting, to_scenario
-from ...spec.catalogue import Rule, load, select
+from schedproof.model.scenario import Scenario
+from schedproof.model.target import ModelTarget
+from schedproof.properties.checking.replay import replay as run_replay
+from schedproof.properties.search.run import run_search
+from schedproof.properties.search.state import Search, SearchOptions
+from schedproof.solver.explored import ExploreOptions, Run
+from schedproof.solver.obligation import discharge
+from schedproof.solver.spyre.fewest import fewest
+from schedproof.solver.spyre.limit_proof import groups
+from schedproof.solver.spyre.other_rules import DECIDED
+from schedproof.solver.spyre.scopes import EVERY_LENGTH, Scope, named
+from schedproof.solver.spyre.volumetric import Setting, to_scenario
+from schedproof.spec.catalogue import Rule, load, select
 
 # proven: for any number of requests; holds: in every run of the scope; none found: in a sample;
 # refuted: a counterexample that the model does not confirm.
@@ -64,6 +64,19 @@ class Row:
                     word = "is proven" if refuted == "proven" else refuted
                     return f"{one} has a counterexample, {other} says that it {word}"
         return None
+
+    @property
+    def line(self) -> str:
+        """The row as the runner prints it."""
+        engines = f"hypothesis {self.hypothesis}, explorer {self.explorer}, Z3 {self.z3}"
+        remark = f" ({self.remark})" if self.remark else ""
+        return f"agree    {self.rule:<8} {self.revision}, {self.config}: {engines}{remark}"
+
+    @property
+    def fault(self) -> str | None:
+        """Which row disagrees, and how; None if it does not."""
+        said = self.disagreement
+        return said and f"{self.rule}, {self.revision}, {self.config}: {said}"
 
     @property
     def remark(self) -> str:
