@@ -1,4 +1,4 @@
-"""Does schedproof find what it should? `make selfcheck` asks; `--quick` and `--only` ask less.
+"""Does schedproof find what it should? `make selfcheck` runs this.
 
 A rule is vacuous unless its witness occurs and it names a planted fault. Hypothesis and the
 explorer are both given every fault: what one finds and the other does not has a reason in the
@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
+from functools import partial
 from importlib import import_module
 from typing import Any, NamedTuple
 
@@ -66,31 +67,34 @@ class Result(NamedTuple):
 
 
 def judge(fault: Fault, quick: bool) -> tuple[Answer, ...]:
-    """Ask the engines for one fault. `quick`: its rule alone, the seed corpus first, until an
-    engine finds it."""
+    """Plant a fault and ask the engines."""
     with planted(fault) as target:
-        engines: Any = import_module("schedproof.tests.mutants.engines")
-        explores = engines.explorable(fault)
+        return ask(import_module("schedproof.tests.mutants.engines"), fault, target, quick)
 
-        def short() -> Iterator[Answer]:
-            yield Answer(*engines.by_seeds(fault, target))
-            if "hypothesis" not in fault.excused:
-                yield Answer(*engines.by_hypothesis(fault, target, [0], "quick", alone=True))
-            if explores and "explorer" not in fault.excused:
-                yield Answer(*engines.by_explorer(fault))
 
-        def full() -> Iterator[Answer]:
-            for engine in ("hypothesis", *["explorer"][: int(explores)]):
-                if engine in fault.excused:
-                    yield Answer(engine, False, 0.0, fault.excused[engine])
-                elif engine == "explorer":
-                    yield Answer(*engines.by_explorer(fault))
-                else:
-                    found = engines.by_hypothesis(fault, target, SEEDS, "ci", alone=quick)
-                    yield Answer(*found)
-
-        first = next((answer for answer in short() if answer.found), None) if quick else None
-        return (first,) if first else tuple(full())
+def ask(engines: Any, fault: Fault, target: Any, quick: bool) -> tuple[Answer, ...]:
+    """Ask the engines that can find a fault. `quick`: judge by its rule alone, the seed corpus
+    first, until an engine finds it."""
+    explores = engines.explorable(fault)
+    if quick:
+        short = [partial(engines.by_seeds, fault, target)]
+        if "hypothesis" not in fault.excused:
+            short.append(partial(engines.by_hypothesis, fault, target, [0], "quick", alone=True))
+        if explores and "explorer" not in fault.excused:
+            short.append(partial(engines.by_explorer, fault))
+        answers = (Answer(*engine()) for engine in short)
+        if found := next((answer for answer in answers if answer.found), None):
+            return (found,)
+    sampled = partial(engines.by_hypothesis, fault, target, SEEDS, "ci", alone=quick)
+    full = {"hypothesis": sampled}
+    if explores:
+        full["explorer"] = partial(engines.by_explorer, fault)
+    return tuple(
+        Answer(name, False, 0.0, fault.excused[name])
+        if name in fault.excused
+        else Answer(*engine())
+        for name, engine in full.items()
+    )
 
 
 def verdict(fault: Fault, answers: Sequence[Answer]) -> str | None:
@@ -146,7 +150,7 @@ def tasks(parts: Sequence[str], quick: bool) -> list[Task]:
     found: list[Task] = []
     if "agreement" in parts:
         rows: Any = import_module("schedproof.tests.mutants.agreement")
-        found += [(agreement, ("volume_rows", [formula])) for formula in rows.FORMULAS]
+        found += [(agreement, ("volume_rows", (formula,))) for formula in rows.FORMULAS]
         found += [(agreement, ("decided_rows",))]
         found += [(agreement, ("rule_rows", revision)) for revision in rows.REVISIONS]
     if "witnesses" in parts:
