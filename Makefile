@@ -15,7 +15,7 @@ FILES ?=
 OPTIONS ?=
 
 .PHONY: gate test test-all house study lint bench selfcheck explore explorers mutation rule-coverage time-to-find hidden-fields formulas proofs documents track-record exact-admission encodings contracts docs \
-	seeds campaign-test campaign-hosts choice-of-items campaign-bench campaign-scale ledger-bench clean
+	seeds campaign-test campaign-hosts campaign-bench campaign-scale ledger-bench clean
 
 gate: $(VENV)/installed
 	$(BIN)/schedproof gate "$(TARGET)" --profile $(PROFILE) --jobs $(JOBS) \
@@ -91,25 +91,19 @@ explorers: $(VENV)/installed-test
 
 # Nine minutes of two cores. FILES="forward.py tkv.py": the mutants of these files of model only.
 mutation: $(VENV)/installed-mutation
-	PYTHONHASHSEED=0 $(BIN)/python tests/mutation/check.py --jobs $(JOBS) $(FILES)
+	PYTHONHASHSEED=0 $(BIN)/python -m schedproof.tools.mutation.check --jobs $(JOBS) $(FILES)
 
 # Every changed decision of every model, and whether a documented rule finds it. SAMPLE=36: so many of each
 # system, some minutes of two cores. SYSTEM=vllm: one system.
 SAMPLE ?= 0
 SYSTEM ?=
 rule-coverage: $(VENV)/installed-mutation
-	PYTHONHASHSEED=0 $(BIN)/python tests/mutation/rule_coverage.py --jobs $(JOBS) --sample $(SAMPLE) $(SYSTEM)
+	PYTHONHASHSEED=0 $(BIN)/python -m schedproof.tools.mutation.rule_coverage --jobs $(JOBS) --sample $(SAMPLE) $(SYSTEM)
 
 # How long until a gate finds a changed decision, and plain Hypothesis? SAMPLE=40: so many of each list,
 # an hour of one core.
 time-to-find: $(VENV)/installed-mutation
-	PYTHONHASHSEED=0 $(BIN)/python tests/mutation/time_to_find.py --jobs $(JOBS) --sample $(SAMPLE) $(OPTIONS) $(SYSTEM)
-
-# What the choice of a campaign's items gains, on the changes that hide from a quick gate. CHANGES: what
-# `make time-to-find OPTIONS="--json FILE"` kept. Up to 140 s of CPU a change.
-CHANGES ?= $(VENV)/changes.jsonl
-choice-of-items: $(VENV)/installed-mutation
-	PYTHONHASHSEED=0 $(BIN)/python tests/mutation/choice_of_items.py $(abspath $(CHANGES)) --jobs $(JOBS) $(OPTIONS)
+	PYTHONHASHSEED=0 $(BIN)/python -m schedproof.tools.mutation.time_to_find --jobs $(JOBS) --sample $(SAMPLE) $(OPTIONS) $(SYSTEM)
 
 # Does a gate accuse correct schedulers that hide fields at random? 2,000 gates, an hour of two cores.
 # OPTIONS="--gates 100": some minutes.

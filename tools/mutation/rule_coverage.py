@@ -2,11 +2,12 @@
 
 `make rule-coverage` runs this (`SYSTEM=vllm`: one system; `SAMPLE=100`: so many changes of each
 list, drawn by `--seed`). The operators of cosmic-ray change the decisions of a system's model;
-other changes are written by hand. A change counts if lockstep tells it apart from the model: in one
+others are written by hand, in
+`tests/mutants`. A change counts if lockstep tells it apart from the model: in one
 of the scenarios of this run a step differs, up to the names of blocks. Then the documented rules
 are asked, without lockstep: the same scenarios first, then a search as large as profile ci. A
 change that no rule finds survives; it is a hole, or a choice that the document leaves open, which
-`rule_survivors.toml` or the list by hand gives with the reason.
+`rule_survivors.toml` or `tests/mutants` gives with the reason.
 
 A change exists only in the memory of the forked process that judges it.
 """
@@ -27,8 +28,10 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from changes import Change, Mutant, by_hand
-from check import MEMORY, InMemory, copied, mutants_of
+from schedproof.tests.mutants import faults
+from schedproof.tests.mutants.planting import imported_anew
+from schedproof.tools.mutation.check import MEMORY
+from schedproof.tools.mutation.operators import Change, Mutant, mutants_of
 
 LISTED = Path(__file__).with_name("rule_survivors.toml")
 REACHED = 0.95
@@ -182,14 +185,7 @@ def judged(asked: Judging, known: dict[str, Any]) -> Judged | None:
 Question = Callable[[Judging, dict[str, Any]], Any]
 
 
-def start(
-    copy: Path,
-    asked: Judging,
-    mutant: Mutant | None,
-    data: Path,
-    out: Path,
-    question: Question,
-) -> int:
+def start(asked: Judging, mutant: Mutant | None, data: Path, out: Path, question: Question) -> int:
     """The id of a process that asks about a change, or prepares the scenarios where there is none.
     A change with which the module cannot be imported shows nowhere."""
     pid = os.fork()
@@ -198,20 +194,21 @@ def start(
     try:
         resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
         if mutant is None:
-            data.write_text(json.dumps(prepared(asked)), encoding="utf-8")
+            with imported_anew({}):
+                data.write_text(json.dumps(prepared(asked)), encoding="utf-8")
             os._exit(0)
         signal.setitimer(signal.ITIMER_PROF, SECONDS)
-        path = copy / "model" / mutant.change.file
-        module = ".".join(path.relative_to(copy.parent).with_suffix("").parts)
-        sys.meta_path.insert(0, InMemory(module, path, mutant.text))
-        try:
-            import_module(module)
-        except Exception:
-            out.write_text("null", encoding="utf-8")
+        with imported_anew(mutant.texts):
+            try:
+                for file in mutant.texts:
+                    module = file.removesuffix(".py").replace("/", ".")
+                    import_module(f"schedproof.model.{module}")
+            except Exception:
+                out.write_text("null", encoding="utf-8")
+                os._exit(0)
+            known = json.loads(data.read_text(encoding="utf-8"))
+            out.write_text(json.dumps(question(asked, known)), encoding="utf-8")
             os._exit(0)
-        known = json.loads(data.read_text(encoding="utf-8"))
-        out.write_text(json.dumps(question(asked, known)), encoding="utf-8")
-        os._exit(0)
     except MemoryError:  # not below the target, where it is a finding
         out.write_text(json.dumps(LATE), encoding="utf-8")
         os._exit(0)
@@ -222,11 +219,11 @@ def start(
 
 
 def ask_all(
-    copy: Path, asked: Judging, mutants: list[Mutant], jobs: int, question: Question
+    folder: Path, asked: Judging, mutants: list[Mutant], jobs: int, question: Question
 ) -> Iterator[tuple[Mutant, Any]]:
     """Each change with the answer; `LATE` of one that hangs or needs too much memory."""
-    data = copy.parent / f"{asked.system}-{asked.revision}.json"
-    prepares = start(copy, asked, None, data, data, question)
+    data = folder / f"{asked.system}-{asked.revision}.json"
+    prepares = start(asked, None, data, data, question)
     if os.waitstatus_to_exitcode(os.waitpid(prepares, 0)[1]):
         sys.exit(f"{asked.system} {asked.revision}: the scenarios cannot be made")
     running: dict[int, tuple[Mutant, Path]] = {}
@@ -234,8 +231,8 @@ def ask_all(
     while True:
         while len(running) < jobs and (following := next(waiting, None)):
             number, mutant = following
-            out = copy.parent / f"change-{number}.json"
-            running[start(copy, asked, mutant, data, out, question)] = mutant, out
+            out = folder / f"change-{number}.json"
+            running[start(asked, mutant, data, out, question)] = mutant, out
         if not running:
             return
         pid, status = os.wait()
@@ -250,28 +247,38 @@ def ask_all(
 
 
 def judged_all(
-    copy: Path, asked: Judging, mutants: list[Mutant], jobs: int
+    folder: Path, asked: Judging, mutants: list[Mutant], jobs: int
 ) -> Iterator[tuple[Mutant, Judged]]:
     """Each change with what became of it; one that hangs or needs too much memory is found."""
-    for mutant, answer in ask_all(copy, asked, mutants, jobs, judged):
+    for mutant, answer in ask_all(folder, asked, mutants, jobs, judged):
         if answer == LATE:
             yield mutant, Judged("late", "ALL-R02")
         else:
             yield mutant, Judged("same") if answer is None else Judged(*answer)
 
 
-def lists_of(copy: Path, asked: Judging) -> dict[str, list[Mutant]]:
+def lists_of(asked: Judging) -> dict[str, list[Mutant]]:
     """The changes that the operators make, and those by hand."""
     reasons = {
         Change(*[one[key] for key in Change._fields]): (one.get("open", ""), one.get("hole", ""))
         for one in tomllib.loads(LISTED.read_text(encoding="utf-8"))["survivor"]
     }
     files = [f"{asked.system}/{name}.py" for name in asked.files]
-    made = [one for file in files for one in mutants_of(copy / "model", file)]
+    made = [mutant for file in files for mutant in mutants_of(file)]
     return {
         "operators": [Mutant(*one[:3], *reasons.get(one.change, ())) for one in made],
-        "by hand": [*by_hand(copy / "model", asked.system)],
+        "by hand": [*by_hand(asked.system)],
     }
+
+
+def by_hand(system: str) -> Iterator[Mutant]:
+    """The changed decisions among a system's planted faults."""
+    for fault in faults.by_hand(system):
+        edit = fault.edits[0]
+        source = (faults.MODEL / edit.file).read_text(encoding="utf-8")
+        line = source[: source.index(edit.before)].count("\n") + 1
+        change = Change(edit.file, fault.does, edit.before.strip(), edit.after.strip())
+        yield Mutant(change, line, fault.sources(), fault.open, fault.hole)
 
 
 def sampled(mutants: list[Mutant], size: int, seed: int) -> list[Mutant]:
@@ -294,14 +301,13 @@ def main() -> int:
     print(f"| {' | '.join((*heads, 'share'))} |")
     print("|---" * 9 + "|", flush=True)
     with tempfile.TemporaryDirectory() as folder:
-        copy = copied(folder)
         for asked in JUDGED:
             if asked.system not in given.systems:
                 continue
-            for name, mutants in lists_of(copy, asked).items():
+            for name, mutants in lists_of(asked).items():
                 became = Counter[str]()
                 drawn = sampled(mutants, given.sample, given.seed)
-                for mutant, result in judged_all(copy, asked, drawn, given.jobs):
+                for mutant, result in judged_all(Path(folder), asked, drawn, given.jobs):
                     survives = result.became == "survives"
                     became["open" if survives and mutant.is_open else result.became] += 1
                     if survives and not (mutant.is_open or mutant.hole):

@@ -6,7 +6,7 @@ operators and by hand, that show in a run and that the document does not leave o
 without lockstep, in a process of its own, by what a gate does in profile quick and in ci, and by
 plain Hypothesis: a list of evenly drawn requests, in configurations as small as ours, the same
 rules. Times are of processor time until a rule breaks; nothing is shrunk. Where nothing is found, a
-time is at least so long. `--json FILE` keeps each change with its times, for `choice_of_items.py`.
+time is at least so long. `--json FILE` keeps each change with its times.
 """
 
 import argparse
@@ -18,9 +18,17 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from check import copied
-from rule_coverage import JUDGED, LATE, Judging, ask_all, lists_of, rules_of, sampled, shown
-from times import Took, rows
+from schedproof.tools.mutation.rule_coverage import (
+    JUDGED,
+    LATE,
+    Judging,
+    ask_all,
+    lists_of,
+    rules_of,
+    sampled,
+    shown,
+)
+from schedproof.tools.mutation.times import Took, rows
 
 QUICK, CI, PLAIN = "gate, quick", "gate, ci", "plain Hypothesis"
 PLAIN_SECONDS = 10.0  # of processor time for one change
@@ -81,14 +89,13 @@ def main() -> int:
         tempfile.TemporaryDirectory() as folder,
         (given.json or Path(os.devnull)).open("w", buffering=1, encoding="utf-8") as kept,
     ):
-        copy = copied(folder)
         for system in given.systems:
             trials: list[dict[str, Took]] = []
             for asked in (one for one in JUDGED if one.system == system):
-                for mutants in lists_of(copy, asked).values():
+                for mutants in lists_of(asked).values():
                     closed = [one for one in mutants if not one.is_open]
                     drawn = sampled(closed, given.sample, given.seed)
-                    for mutant, answer in ask_all(copy, asked, drawn, given.jobs, took):
+                    for mutant, answer in ask_all(Path(folder), asked, drawn, given.jobs, took):
                         if answer == LATE:
                             hung += 1
                         elif answer is not None:

@@ -6,18 +6,16 @@ the tests of `tests/model` that are quick and need nothing but this checkout are
 mutant that survives must be listed with the reason in `survivors.toml`; beside those that do what
 the original does ("equivalent: ...") no more than 3 % may.
 
-Work goes on in a temporary copy. A mutant exists only in the memory of the forked process that
-tests it: first against the test file of its own name, then against all others. A test that needs
-far more processor time than without a mutant, or far more memory, has noticed the mutant, too.
-A change with which the module cannot even be imported is not counted: no test is needed for it.
+A mutant exists only in the memory of the forked process that tests it: first against the test file
+of its own name, then against all others. A test that needs far more processor time than without a
+mutant, or far more memory, has noticed the mutant, too. A change with which the module cannot even
+be imported is not counted: no test is needed for it.
 """
 
 import argparse
 import json
 import os
-import re
 import resource
-import shutil
 import signal
 import sys
 import tempfile
@@ -26,28 +24,19 @@ import traceback
 from collections import Counter
 from collections.abc import Iterator
 from importlib import import_module
-from importlib.machinery import SourceFileLoader
-from importlib.util import spec_from_file_location
 from pathlib import Path, PurePosixPath
-from typing import Any
 
 import pytest
-from changes import Change, Mutant
-from cosmic_ray.ast import ast_nodes, get_ast
-from cosmic_ray.mutating import mutate_code
-from cosmic_ray.plugins import get_operator, operator_names
 from hypothesis import HealthCheck, Phase, settings
+
+from schedproof.tests.mutants.faults import MODEL
+from schedproof.tests.mutants.planting import imported_anew
+from schedproof.tools.mutation.operators import Change, Mutant, mutants_of
 
 ROOT = Path(__file__).resolve().parents[2]
 LISTED = Path(__file__).with_name("survivors.toml")
 TOLERATED = 0.03
 MEMORY = 4 << 30
-# Left out: operators that mean nothing between lengths, `|` of annotations, identity of values,
-# and the one for `except`, which cannot do dotted names.
-LEFT_OUT = re.compile(
-    r"BinaryOperator_.*(Pow|Shift|Bit|_Div)|ComparisonOperator_(Eq|NotEq|Lt|LtE|Gt|GtE)_Is"
-    r"|Variable|ExceptionReplacer"
-)
 # Left out: searches, what is skipped without the published tables, and what Numba compiles.
 QUICK = (
     *("-m", "not hypothesis", "--ignore-glob=*/test_golden_*", "--ignore-glob=*/test_figures.py"),
@@ -63,58 +52,6 @@ def chosen(file: str, given: list[str]) -> bool:
     """This path in `model` is among those given, by itself, its name, or its folder."""
     path = PurePosixPath(file)
     return not given or not {file, path.name, str(path.parent)}.isdisjoint(given)
-
-
-def mutants_of(model: Path, file: str) -> Iterator[Mutant]:
-    """Every mutant of a file once, in an order that does not change."""
-    source = (model / file).read_text(encoding="utf-8")
-    tree, seen = get_ast(source), {source}
-    for name in sorted(name for name in operator_names() if not LEFT_OUT.search(name)):
-        operator = get_operator(name)()
-        nodes = (node for node in ast_nodes(tree) for _ in operator.mutation_positions(node))
-        for occurrence, node in enumerate(nodes):
-            text = mutate_code(source, operator, occurrence)
-            if text in seen:
-                continue
-            seen.add(text)
-            if not compiles(text):
-                continue
-            pairs = zip(source.splitlines(), text.splitlines(), strict=False)
-            line, (old, new) = next(pair for pair in enumerate(pairs, 1) if len({*pair[1]}) == 2)
-            yield Mutant(Change(file, place_of(node), old.strip(), new.strip()), line, text)
-
-
-def place_of(node: Any) -> str:
-    """The definition that a node stands in, `Class.function`."""
-    names: list[str] = []
-    while node:
-        if node.type in ("classdef", "funcdef"):
-            names.insert(0, node.name.value)
-        node = node.parent
-    return ".".join(names)
-
-
-def compiles(text: str) -> bool:
-    """A `*` among parameters is changed like one between numbers."""
-    try:
-        compile(text, "", "exec")
-    except SyntaxError:
-        return False
-    return True
-
-
-class InMemory(SourceFileLoader):
-    """Finds and loads one module with the text of a mutant in the place of its file's."""
-
-    def __init__(self, module: str, path: Path, text: str) -> None:
-        super().__init__(module, str(path))
-        self.text = text
-
-    def find_spec(self, name: str, *_: Any) -> Any:
-        return spec_from_file_location(name, self.path, loader=self) if name == self.name else None
-
-    def get_code(self, _: str) -> Any:
-        return compile(self.text, self.path, "exec")
 
 
 class Quickest:
@@ -150,57 +87,58 @@ def run(took: dict[str, float], *selection: str) -> int:
     return int(pytest.main([*QUICK, *selection], plugins=[Quickest(took)]))
 
 
-def tested(copy: Path, took: dict[str, float], mutant: Mutant) -> int:
+def tested(took: dict[str, float], mutant: Mutant) -> int:
     """The exit code of the first tests that notice a mutant; `NO_MODULE` if nothing is to test."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-    path = copy / "model" / mutant.change.file
-    module = ".".join(path.relative_to(copy.parent).with_suffix("").parts)
-    sys.meta_path.insert(0, InMemory(module, path, mutant.text))
-    try:
-        import_module(module)
-    except Exception:
-        return NO_MODULE
-    own = Path("tests", path.relative_to(copy)).with_name(f"test_{path.name}")
-    if not own.exists():
-        return run(took, "tests/model")
-    code = run(took, str(own))
-    if code in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED):
-        code = run(took, "tests/model", f"--ignore={own}")
-    return code
+    file = PurePosixPath(mutant.change.file)
+    with imported_anew(mutant.texts):
+        try:
+            import_module(".".join(("schedproof", "model", *file.with_suffix("").parts)))
+        except Exception:
+            return NO_MODULE
+        own = Path("tests", "model", file).with_name(f"test_{file.name}")
+        if not own.exists():
+            return run(took, "tests/model")
+        code = run(took, str(own))
+        if code in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED):
+            code = run(took, "tests/model", f"--ignore={own}")
+        return code
 
 
-def start(copy: Path, took: dict[str, float], mutant: Mutant | None) -> int:
-    """The id of a process that runs the tests: all of them, or until one fails with `mutant`."""
+def start(times: Path, took: dict[str, float], mutant: Mutant | None) -> int:
+    """The id of a process that runs the tests: all of them, whose times it writes, or until one
+    fails with `mutant`."""
     pid = os.fork()
     if pid:
         return pid
     code = BROKEN
     try:
-        os.chdir(copy)
+        os.chdir(ROOT)
         resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
         signal.setitimer(signal.ITIMER_PROF, 60)
         if mutant is None:
-            code = run(took, "tests/model")
-            (copy / "took.json").write_text(json.dumps(took), encoding="utf-8")
+            with imported_anew({}):
+                code = run(took, "tests/model")
+            times.write_text(json.dumps(took), encoding="utf-8")
         else:
-            code = tested(copy, took, mutant)
+            code = tested(took, mutant)
     except BaseException:
         traceback.print_exc()
     finally:
         os._exit(code)
 
 
-def outcomes(copy: Path, mutants: list[Mutant], jobs: int) -> Iterator[tuple[Mutant, int]]:
+def outcomes(times: Path, mutants: list[Mutant], jobs: int) -> Iterator[tuple[Mutant, int]]:
     """Each mutant with the exit code of its tests, negative for the signal that ended them."""
-    if os.waitstatus_to_exitcode(os.waitpid(start(copy, {}, None), 0)[1]):
+    if os.waitstatus_to_exitcode(os.waitpid(start(times, {}, None), 0)[1]):
         sys.exit("the tests fail without a mutant")
-    took = json.loads((copy / "took.json").read_text(encoding="utf-8"))
+    took = json.loads(times.read_text(encoding="utf-8"))
     running: dict[int, Mutant] = {}
     waiting = iter(mutants)
     try:
         while True:
             while len(running) < jobs and (mutant := next(waiting, None)):
-                running[start(copy, took, mutant)] = mutant
+                running[start(times, took, mutant)] = mutant
             if not running:
                 return
             pid, status = os.wait()
@@ -209,15 +147,6 @@ def outcomes(copy: Path, mutants: list[Mutant], jobs: int) -> Iterator[tuple[Mut
         for pid in running:
             os.kill(pid, signal.SIGKILL)
             os.waitpid(pid, 0)
-
-
-def copied(folder: str) -> Path:
-    """A copy of the checkout that is importable by its package's name."""
-    copy = Path(folder, "schedproof")
-    ignored = shutil.ignore_patterns(".*", "__pycache__", "build", "*.egg-info")
-    shutil.copytree(ROOT, copy, ignore=ignored)
-    sys.path.insert(0, folder)
-    return copy
 
 
 def row(name: str, codes: list[int]) -> str:
@@ -244,13 +173,11 @@ def main() -> int:
     codes: dict[str, list[int]] = {}
     alive = Counter[Change]()
     with tempfile.TemporaryDirectory() as folder:
-        copy = copied(folder)
-        model = copy / "model"
-        files = sorted(path.relative_to(model).as_posix() for path in model.rglob("*.py"))
+        files = sorted(path.relative_to(MODEL).as_posix() for path in MODEL.rglob("*.py"))
         files = [file for file in files if chosen(file, given.files)]
-        mutants = [one for file in files for one in mutants_of(model, file)]
+        mutants = [mutant for file in files for mutant in mutants_of(file)]
         print(f"{len(mutants)} changes", flush=True)
-        for mutant, code in outcomes(copy, mutants, given.jobs):
+        for mutant, code in outcomes(Path(folder, "took.json"), mutants, given.jobs):
             if code == BROKEN:
                 sys.exit(f"could not test {mutant.change}")
             if code == NO_MODULE:
