@@ -3,11 +3,17 @@
 from collections.abc import Mapping
 from importlib import resources
 from types import MappingProxyType
+from typing import Any
 
 from .spec.systems import System, register
 
 # What a preempted request has computed is lost, and what a paused one computes does not come.
 PREEMPTS, PAUSES = ("preempted",), ("paused",)
+
+
+PROPERTIES = "schedproof.properties"
+# Drafts, which block a load fills, a failed load, and what is sent are no part of a state.
+NOT_IN_STATES_OF_VLLM = frozenset({"V1CP-R30", "V1CP-R35", "V1-R23", "V1-R25", "V1-R26", "V1-R28"})
 
 
 def _system(
@@ -16,29 +22,33 @@ def _system(
     *revisions: str,
     proven: bool = False,
     explored: bool = True,
+    has_releases: bool = False,
     schedulers: tuple[str, ...],
     followed_by: Mapping[str, tuple[str, ...]] = MappingProxyType({}),
+    **parts: Any,
 ) -> System:
     """A system whose parts lie where the built-in ones have them; `proven`: some of its rules;
-    `explored`: it has small scopes."""
-    properties = "schedproof.properties"
+    `explored`: it has small scopes; `has_releases`: on a package index."""
+    targets = f"schedproof.gate.targets.{name}"
     return System(
         name=name,
         title=title,
         revisions=revisions,
         catalogue=resources.files("schedproof.spec") / f"{name}.toml",
         model=f"schedproof.model.{name}.model:REFERENCE",
-        bounds=f"{properties}.history.bounds:{name.upper()}",
-        predicates=f"{properties}.predicates.{name}:PREDICATES",
-        generators=f"{properties}.search.{name}",
-        setup=f"schedproof.gate.targets.setup:{name.upper()}",
+        bounds=f"{PROPERTIES}.{name}.bounds:BOUNDS",
+        predicates=f"{PROPERTIES}.{name}.predicates:PREDICATES",
+        generators=f"{PROPERTIES}.{name}.strategies",
+        scales=f"{targets}.scales:SCALES",
+        releases=f"{targets}.releases:RELEASES" if has_releases else None,
+        checkout=f"{targets}.releases:CHECKOUT" if schedulers else None,
         space=f"schedproof.solver.{name}.space:SPACE" if explored else None,
-        decided=f"schedproof.solver.{name}.other_rules:DECIDED" if proven else None,
-        neutral=f"{properties}.checking.terms:{name.upper()}",
-        mutants=f"{properties}.mutants.{name}:MUTANTS",
-        out_of_scope=f"{properties}.mutants.{name}:OUT_OF_SCOPE" if schedulers else None,
+        mutants=f"{PROPERTIES}.mutants.{name}:MUTANTS",
+        out_of_scope=f"{PROPERTIES}.mutants.{name}:OUT_OF_SCOPE" if schedulers else None,
+        proofs=f"schedproof.solver.{name}.proofs_by_rule:PROOFS" if proven else None,
         schedulers=schedulers,
         followed_by=followed_by,
+        **parts,
     )
 
 
@@ -48,16 +58,24 @@ def register_builtin() -> None:
         _system(
             *("spyre", "Spyre", "sound", "documented", "2.1.2", "2.5.2"),
             proven=True,
+            has_releases=True,
             schedulers=("sendnn-inference", "vllm-spyre"),
             followed_by={"2.5.2": PAUSES},
+            features=f"{PROPERTIES}.spyre.history:FEATURES",
+            explain=f"{PROPERTIES}.spyre.explanations.explain:explain",
         )
     )
     register(
         _system(
             *("vllm", "vLLM V1", "documented"),
             proven=True,
+            has_releases=True,
             schedulers=("vllm",),
             followed_by={"documented": PREEMPTS},
+            features=f"{PROPERTIES}.vllm.history.features:FEATURES",
+            request_features=f"{PROPERTIES}.vllm.request_features",
+            neutral="schedproof.model.vllm.config:NEUTRAL",
+            runs_only=NOT_IN_STATES_OF_VLLM,
         )
     )
     register(
@@ -72,6 +90,9 @@ def register_builtin() -> None:
             *("llmservingsim", "LLMServingSim", "documented", "head"),
             schedulers=("llmservingsim",),
             followed_by={"head": PREEMPTS},
+            features=f"{PROPERTIES}.llmservingsim.history:FEATURES",
+            neutral="schedproof.model.llmservingsim.config:NEUTRAL",
+            builds_on="vllm",
         )
     )
     register(
@@ -80,5 +101,7 @@ def register_builtin() -> None:
             explored=False,
             schedulers=(),
             followed_by={"documented": PREEMPTS},
+            neutral="schedproof.model.generic.config:NEUTRAL",
+            builds_on="vllm",
         )
     )

@@ -13,8 +13,8 @@ from typing import Any
 
 from schedproof.gate.judging.profiles import PROFILES
 from schedproof.properties.mutants.systems import mutants_of
-from schedproof.properties.predicates.predicate import Predicate
-from schedproof.properties.predicates.rules import predicates_of
+from schedproof.properties.rules.predicate import Predicate
+from schedproof.properties.rules.registry import predicates_of
 from schedproof.spec.catalogue import Rule, load
 from schedproof.spec.shared import topics
 

@@ -12,9 +12,9 @@ from ...spec.catalogue import load, meant
 from ...spec.systems import SYSTEMS
 from ..console.option_checks import option
 from ..processes.executors import our_code
-from ..targets.capabilities import Subject, probe
 from ..targets.factory import opened
-from ..targets.setup import ANY, setup_of
+from ..targets.probe import ProbeRequest, probe
+from ..targets.scales import ANY, scales_of
 from ..targets.target_spec import parse_target
 from .items import Kind, Settings
 from .running import rules_of
@@ -137,10 +137,10 @@ def kinds_of(target: str, pairs: Sequence[Pair], rules: tuple[str, ...]) -> tupl
     with opened(parse_target(target)) as there:
         for system, revision in pairs:
             judged_by = rules_of(system, revision, rules, target)
-            own = [known for known in setup_of(system).configurations if known.changes]
+            own = [known for known in scales_of(system).configurations if known.changes]
             for configuration in (ANY, *own) if judged_by else ():
                 changes = configuration.changes
-                subject = Subject(there.target, system, revision, judged_by, changes)
+                subject = ProbeRequest(there.target, system, revision, judged_by, changes)
                 try:
                     probed = probe(subject)
                 except ConfigRefused as error:

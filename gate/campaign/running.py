@@ -18,10 +18,10 @@ from ...model.errors import InputError
 from ...model.faults import ConfigRefused
 from ...model.scenario import Scenario
 from ...model.target import Target
+from ...properties.checking.failure_signature import shape
 from ...properties.checking.replay import replay
-from ...properties.checking.shape import shape
-from ...properties.predicates.predicate import Broken
-from ...properties.predicates.rules import LOCKSTEP, NEVER_HANGS, applies
+from ...properties.rules.predicate import Broken
+from ...properties.rules.registry import LOCKSTEP, NEVER_HANGS, applies
 from ...properties.search.run import run_search
 from ...properties.search.state import Hooks, Search, SearchOptions, StopSearch
 from ...properties.shrinking.shrink import HANG_ATTEMPTS, shrink

@@ -10,7 +10,7 @@ import typer
 from ... import __version__
 from ...model.errors import InputError
 from ...model.faults import ConfigRefused, TargetCrashed, TargetFault, TargetNotStarted
-from ...properties.predicates.predicate import RuleFault
+from ...properties.rules.predicate import RuleFault
 from ...spec.catalogue import CatalogueError
 from ..console import interrupts, output
 from ..console.exit_codes import INCONCLUSIVE, USAGE

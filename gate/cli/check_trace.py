@@ -8,7 +8,7 @@ import typer
 
 from ...model.errors import InputError
 from ...model.systems import check_system, resolve_revision
-from ...properties.predicates.rules import LOCKSTEP
+from ...properties.rules.registry import LOCKSTEP
 from ...spec.catalogue import load, meant
 from ...spec.systems import SYSTEMS
 from ..console import output

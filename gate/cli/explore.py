@@ -7,15 +7,15 @@ import typer
 
 from ...model.errors import InputError
 from ...model.systems import check_system, resolve_revision
-from ...solver.explore import ORDERS
-from ...solver.explored import ExploreOptions
+from ...solver.exploration.exploration import ExploreOptions
+from ...solver.exploration.search import ORDERS
 from ...solver.systems import explored_systems, space_of
 from ...spec.catalogue import load
 from ..console import output
 from ..console.option_checks import at_least, check_places, option
-from ..explore.choice import changed, chosen_rules, chosen_scopes
+from ..explore.choice import changed, check_has_scopes, chosen_rules, chosen_scopes
 from ..explore.explorer import MEMORY_MB, Budget
-from ..explore.run import run
+from ..explore.report import run_exploration
 from ..web.states.drawing import check_drawing, draw
 
 LIMIT_KEYS = dict.fromkeys(space_of(system).limit_key for system in explored_systems())
@@ -102,12 +102,13 @@ def command(
         raise InputError("--checkpoint", f"{checkpoint} is not a folder")
     with option("--system"):
         check_system(system)
+        check_has_scopes(system)
     with option("--revision"):
         resolved = resolve_revision(system, revision)
     if order not in ORDERS:
         raise InputError("--order", f"{order!r}; valid: {', '.join(ORDERS)}")
     catalogue = load(system)
-    asked = [
+    questions = [
         ExploreOptions(
             resolved,
             changed(one, requests, limits, aborts),
@@ -121,9 +122,11 @@ def command(
     budget = Budget(time_limit, memory_limit, checkpoint, seed)
     rules = chosen_rules(catalogue, rule, resolved)
     if html is not None:
-        check_drawing(html, asked, checkpoint)
+        check_drawing(html, questions, checkpoint)
         console = output.make_console()
-        raise typer.Exit(draw(console, asked[0], rules, bool(rule), out, json_file, html))
+        raise typer.Exit(draw(console, questions[0], rules, bool(rule), out, json_file, html))
     raise typer.Exit(
-        run(output.make_console(), asked, rules, bool(rule), jobs, budget, out, json_file)
+        run_exploration(
+            output.make_console(), questions, rules, bool(rule), jobs, budget, out, json_file
+        )
     )

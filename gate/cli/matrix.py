@@ -18,7 +18,7 @@ from ..matrix.page import page_of
 from ..matrix.table import BROKEN, matrix_of
 from ..processes.executors import ClusterError
 from ..targets.release_index import releases_of
-from ..targets.supported_releases import VLLM_OF
+from ..targets.supported_releases import packages
 from .options import TimeLimit
 
 
@@ -27,7 +27,7 @@ def command(
         list[str],
         typer.Argument(
             metavar="RELEASE...",
-            help=f"NAME==VERSION, or a NAME for all of its releases: {', '.join(VLLM_OF)}",
+            help=f"NAME==VERSION, or a NAME for all of its releases: {', '.join(packages())}",
         ),
     ],
     profile: Annotated[str, typer.Option(help="of every gate: quick, ci or nightly")] = "quick",

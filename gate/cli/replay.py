@@ -11,8 +11,8 @@ from ...model.errors import InputError
 from ...model.faults import ConfigRefused
 from ...model.observation import Step
 from ...properties.checking.replay import replay
-from ...properties.predicates.predicate import Broken
-from ...properties.predicates.rules import LOCKSTEP
+from ...properties.rules.predicate import Broken
+from ...properties.rules.registry import LOCKSTEP
 from ...spec.catalogue import CatalogueError, Rule, load, select
 from ..console import output
 from ..console.exit_codes import BROKEN, CONFORMS, INCONCLUSIVE

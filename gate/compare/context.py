@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from ...model.scenario import Scenario
 from ...properties.checking.difference import HANG, Difference
 from ...properties.checking.differential_target import Both, Pair
-from ...properties.predicates.rules import NEVER_CRASHES, NEVER_HANGS
+from ...properties.rules.registry import NEVER_CRASHES, NEVER_HANGS
 from ..judging.context import Fault
 from ..judging.events import Notice, Progress
 from ..judging.profiles import PROFILES, Profile

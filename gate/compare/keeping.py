@@ -11,7 +11,7 @@ from ...model.scenario import Request, Scenario
 from ...properties.checking.difference import HANG, Difference
 from ...properties.checking.differential_target import Both, Pair
 from ...properties.checking.replay import replay
-from ...properties.checking.terms import translated
+from ...properties.checking.translation import translated
 from ...properties.shrinking.shrink import HANG_ATTEMPTS, shrink, until
 from ..files.scenario_file import write_scenario
 from .context import Diff, DiffFound

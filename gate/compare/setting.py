@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from ...model.errors import InputError
 from ...model.systems import check_system, full_config, make_model, resolve_revision
-from ...properties.checking.terms import fixed_for, translated
+from ...properties.checking.translation import fixed_for, translated
 from ...spec.systems import first_system
 from ..console.option_checks import option
 from ..targets.config_changes import read_changes

@@ -15,7 +15,7 @@ from ...model.scenario import Request, Scenario
 from ...model.systems import full_config, resolve_revision
 from ...properties.checking.session import Excerpt
 from ...properties.explanations.explain import explain
-from ...properties.predicates.predicate import Broken
+from ...properties.rules.predicate import Broken
 from ...spec.catalogue import Rule
 from .sanitize import one_line as one_line  # also for modules that print with these
 from .step_lines import step_line
@@ -140,12 +140,17 @@ def config_line(system: str, revision: str, config: Mapping[str, Any]) -> str:
     """A configuration for a reader: its sizes, and what is not at its default."""
     usual = full_config(system, revision, {})
     parts = [f"{key} {config[key]}" for key in ALWAYS_SHOWN if key in config]
-    parts += [
-        IN_WORDS.get((key, value), f"{key} {value}")
-        for key, value in config.items()
-        if key not in ALWAYS_SHOWN and value != usual.get(key)
-    ]
+    for key, value in config.items():
+        if key not in ALWAYS_SHOWN and value != usual.get(key):
+            parts += _in_words(key, value)
     return f"{system} {revision}, {', '.join(parts)}"
+
+
+def _in_words(key: str, value: Any) -> list[str]:
+    """A key that is not at its default; a mapping (a target's own keys) is listed key by key."""
+    if isinstance(value, Mapping):
+        return [f"{inner} {given}" for inner, given in value.items()]
+    return [IN_WORDS.get((key, value), f"{key} {value}")]
 
 
 def request_lines(scenario: Scenario) -> list[str]:

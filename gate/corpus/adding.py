@@ -12,9 +12,9 @@ from ...model.errors import InputError
 from ...model.faults import ConfigRefused
 from ...model.scenario import Scenario
 from ...model.target import Target
+from ...properties.checking.failure_signature import shape
 from ...properties.checking.replay import Outcome, replay
-from ...properties.checking.shape import shape
-from ...properties.predicates.predicate import Broken
+from ...properties.rules.predicate import Broken
 from ...properties.shrinking.shrink import shrink, size
 from ...spec.catalogue import CatalogueError, load, select
 from ..files.scenario_file import FileError, file_name

@@ -21,14 +21,14 @@ from ...model.scenario import Request, Scenario
 from ...model.target import ModelTarget
 from ...properties.checking.replay import Outcome, replay
 from ...properties.mutants.systems import mutants_of
-from ...properties.predicates.predicate import Predicate
-from ...properties.predicates.rules import LOCKSTEP, applies, predicates_of
+from ...properties.rules.predicate import Predicate
+from ...properties.rules.registry import LOCKSTEP, applies, predicates_of
 from ...properties.search.boundary_cases import LIMIT_OF, Near, is_near, near_misses
 from ...properties.search.run import run_search
 from ...properties.search.state import Hooks, Search, SearchOptions
 from ...properties.search.witness_search import witness_predicates
-from ...solver.explored import ExploreOptions, Run
-from ...solver.scheduling import BOUNDED_WAIT, COMPLETION
+from ...solver.exploration.exploration import Exploration, ExploreOptions
+from ...solver.exploration.scheduler_space import BOUNDED_WAIT, COMPLETION
 from ...solver.systems import space_of
 from ...spec.catalogue import Rule, load
 from ..console import interrupts
@@ -198,16 +198,16 @@ def _explored(
         for scope in space_of(asked.system).checkup:
             if not scope.belongs_to(asked.revision):
                 continue
-            run = Run(
+            run = Exploration(
                 ExploreOptions(asked.revision, scope, first_only=True), rules, predicates=predicates
             )
             if not run.checked:
                 continue
-            for one in run.exploration.run():
+            for one in run.search.run():
                 interrupts.check()
                 if one.transitions > MAX_TRANSITIONS:
                     break
-            explored = [one for one in run.explored().found if one.rule == rule]
+            explored = [one for one in run.result().counterexamples if one.rule == rule]
             if explored:
                 found = scope.name, explored[0].scenario
                 break
@@ -234,8 +234,8 @@ def _sampled(asked: Generating, rule: str, seed: int) -> Candidate | None:
 
 def _solved(asked: Generating) -> Iterator[Candidate]:
     """Z3's batches that use the limit to the last token, and all but one; one more waits."""
-    from ...solver.spyre.at_limit import using  # Z3 takes a while to import
-    from ...solver.spyre.volumetric import FORMULA_OF_REVISION, Setting
+    from ...solver.spyre.admission_sequences import FORMULA_OF_REVISION, Setting
+    from ...solver.spyre.worst_case import using  # Z3 takes a while to import
 
     formula = FORMULA_OF_REVISION.get(asked.revision)
     if formula is None:

@@ -11,8 +11,8 @@ from ...model.faults import ConfigRefused, TargetFault, TargetNotStarted
 from ...model.scenario import Expectation, Scenario
 from ...model.target import Target
 from ...properties.checking.replay import Outcome, replay
-from ...properties.predicates.predicate import Broken
-from ...properties.predicates.rules import applies
+from ...properties.rules.predicate import Broken
+from ...properties.rules.registry import applies
 from ...spec.catalogue import Rule, load, meant
 from ...spec.systems import SYSTEMS
 from ..console.option_checks import rule_words

@@ -19,7 +19,7 @@ from ...model.systems import revisions_of
 from ...model.target import ModelTarget
 from ...properties.checking.replay import Outcome
 from ...properties.checking.replay import replay as replay_steps
-from ...properties.predicates.rules import applies
+from ...properties.rules.registry import applies
 from ...spec.catalogue import load
 from ..files.scenario_file import FileError
 from .folder import Entry

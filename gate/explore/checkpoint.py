@@ -1,19 +1,20 @@
 """Explorations put by: what was interrupted goes on from there.
 
-A file holds one `Run`, behind a digest: what is damaged is not read. It is read with nothing but
-this package's own classes allowed, and only by the version that wrote it: half an exploration of
-another model means nothing. A digest is no signature: the file of another user is not to be taken
-(`docs/security.md`).
+A file holds one `Exploration`, behind a digest: what is damaged is not read. It is read with
+nothing but this package's own classes allowed, and only by the version that wrote it: half an
+exploration of another model means nothing. A digest is no signature: the file of another user is
+not to be taken (`docs/security.md`).
 """
 
 import hashlib
 import io
 import pickle
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from ...solver.explored import ExploreOptions, Run
+from ...solver.exploration.exploration import Exploration, ExploreOptions
 from ...spec.catalogue import Rule
 from ..files.code_version import code_version
 from ..files.reading import check_regular
@@ -23,7 +24,9 @@ from ..files.writing import told, write
 # Layers without input or output: no class in them can do harm.
 PURE = tuple(f"schedproof.{layer}." for layer in ("spec", "model", "properties", "solver"))
 # What a run holds of functions: predicates of rules, and the terms of a formula.
-FUNCTIONS = ("schedproof.properties.predicates.", "schedproof.model.spyre.volumetric")
+FUNCTIONS = re.compile(
+    r"schedproof\.(properties\.(rules|\w+\.predicates)\.|model\.\w+\.volumetric$)"
+)
 MAGIC = b"schedproof exploration 2\n"
 DIGEST = 32  # bytes
 HARMLESS = {
@@ -35,27 +38,27 @@ HARMLESS = {
 }
 
 
-def put_by(folder: Path, run: Run) -> None:
+def put_by(folder: Path, run: Exploration) -> None:
     """Write a run to its file in `folder`.
 
     Raises:
         FileError: the file cannot be written.
     """
-    path = _path(folder, run.asked, run.rules)
+    path = _path(folder, run.options, run.rules)
     with told(path):
         folder.mkdir(parents=True, exist_ok=True)
     data = pickle.dumps(run)
     write(path, MAGIC + version_of_code() + _digest(data) + data)
 
 
-def load(folder: Path, asked: ExploreOptions, rules: Sequence[Rule]) -> Run | None:
+def load(folder: Path, options: ExploreOptions, rules: Sequence[Rule]) -> Exploration | None:
     """The run that was put by for this question, None if there is none.
 
     Raises:
         FileError: there is one that this version cannot use.
     """
     ids = tuple(rule.id for rule in rules)
-    path = _path(folder, asked, ids)
+    path = _path(folder, options, ids)
     try:
         path.stat()
         check_regular(path)
@@ -77,7 +80,7 @@ def load(folder: Path, asked: ExploreOptions, rules: Sequence[Rule]) -> Run | No
         run = _Reader(io.BytesIO(kept)).load()
     except Exception as error:
         raise FileError(f"{path}: damaged ({error}); valid: the file deleted") from None
-    if not isinstance(run, Run) or (run.asked, run.rules) != (asked, ids):
+    if not isinstance(run, Exploration) or (run.options, run.rules) != (options, ids):
         raise FileError(f"{path}: explores something else; valid: another folder")
     return run
 
@@ -95,15 +98,17 @@ class _Reader(pickle.Unpickler):
             found = super().find_class(module, name)
             # Any other function could be called with anything: `getattr` by another name reaches
             # `eval`.
-            held = isinstance(found, type) or module.startswith(FUNCTIONS)
+            held = isinstance(found, type) or FUNCTIONS.match(module)
             if held and getattr(found, "__module__", "") == module:
                 return found
         raise pickle.UnpicklingError(f"{module}.{name} is no part of an exploration")
 
 
-def _path(folder: Path, asked: ExploreOptions, rules: Sequence[str]) -> Path:
-    question = hashlib.sha256(repr((asked, tuple(rules))).encode()).hexdigest()[:12]
-    return folder / f"{asked.revision}-{asked.scope.name.replace(' ', '-')}-{question}.exploration"
+def _path(folder: Path, options: ExploreOptions, rules: Sequence[str]) -> Path:
+    question = hashlib.sha256(repr((options, tuple(rules))).encode()).hexdigest()[:12]
+    return (
+        folder / f"{options.revision}-{options.scope.name.replace(' ', '-')}-{question}.exploration"
+    )
 
 
 def version_of_code() -> bytes:

@@ -5,14 +5,21 @@ from dataclasses import replace
 from typing import get_args
 
 from ...model.errors import InputError
-from ...properties.predicates.rules import LOCKSTEP, applies, explored
-from ...solver.scheduling import Aborts
-from ...solver.scope import Scope
-from ...solver.systems import space_of
+from ...properties.rules.registry import LOCKSTEP, applies, explored
+from ...solver.exploration.scope import Aborts, Scope
+from ...solver.systems import explored_systems, space_of
 from ...spec.catalogue import Rule
 from ..judging.rule_choice import check_applies, picked
 
 ABORTS: tuple[Aborts, ...] = get_args(Aborts)
+
+
+def check_has_scopes(system: str) -> None:
+    """Raise InputError unless the registered system can be explored: it needs small scopes."""
+    explorable = explored_systems()
+    if system not in explorable:
+        valid = ", ".join(explorable)
+        raise InputError("$.system", f"{system} has no scopes to explore; valid: {valid}")
 
 
 def chosen_scopes(names: Sequence[str] | None, system: str, revision: str) -> list[Scope]:

@@ -11,10 +11,10 @@ from ...model.scenario import Scenario
 from ...model.spyre.revision import DECIDES_AS, REVISIONS
 from ...model.target import ModelTarget, Reply, Target
 from ...properties.checking.replay import Outcome
-from ...properties.predicates.predicate import Broken
+from ...properties.rules.predicate import Broken
 from ...spec.catalogue import Rule
-from ..targets.capabilities import Subject
 from ..targets.limits import MEMORY_LIMIT, STEP_LIMIT, replay_options
+from ..targets.probe import ProbeRequest
 from ..targets.target_spec import TargetSpec
 from . import verdict
 from .deviations import Deviations, State
@@ -192,10 +192,10 @@ class GateContext:
         return self.results.enough_for(self.options)
 
     @property
-    def subject(self) -> Subject:
+    def probe_request(self) -> ProbeRequest:
         """The target with what it is held to."""
         asked = self.options
-        return Subject(self.target, asked.system, asked.revision, asked.rules, asked.fixed)
+        return ProbeRequest(self.target, asked.system, asked.revision, asked.rules, asked.fixed)
 
 
 def shrink_model_of(target: Target, version: str) -> Target | None:

@@ -26,8 +26,8 @@ import msgspec
 
 from ...model.errors import InputError
 from ...model.scenario import Scenario
-from ...properties.checking.shape import shape
-from ...properties.predicates.predicate import Broken
+from ...properties.checking.failure_signature import shape
+from ...properties.rules.predicate import Broken
 from ...spec.catalogue import CatalogueError, Rule
 from ..files.reading import read_toml
 from ..files.scenario_file import FileError, read_scenario

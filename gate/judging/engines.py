@@ -9,7 +9,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from ...model.faults import TargetBroken, TargetFault
-from ...properties.predicates.rules import NEVER_HANGS
+from ...properties.rules.registry import NEVER_HANGS
 from ...properties.search.run import run_search
 from ...properties.search.state import Hooks, Search, SearchOptions, StopSearch
 from ..console import interrupts

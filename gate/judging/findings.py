@@ -10,10 +10,10 @@ from ...model.faults import TargetBroken
 from ...model.scenario import Scenario
 from ...model.spyre.revision import DECIDES_AS
 from ...model.target import model_name
+from ...properties.checking.failure_signature import shape
 from ...properties.checking.replay import Outcome, replay
-from ...properties.checking.shape import shape
-from ...properties.predicates.predicate import Broken
-from ...properties.predicates.rules import NEVER_HANGS
+from ...properties.rules.predicate import Broken
+from ...properties.rules.registry import NEVER_HANGS
 from ...spec.catalogue import load
 from ...spec.systems import SYSTEMS
 from ..console import output

@@ -5,9 +5,9 @@ from collections import Counter
 
 from ...model.faults import TargetFault
 from ...model.target import ModelTarget
-from ...properties.predicates.rules import LOCKSTEP, applies, followed_by, observable
+from ...properties.rules.registry import LOCKSTEP, applies, followed_by, observable
 from ...spec.catalogue import Rule, load
-from ..targets.capabilities import Probed, probe
+from ..targets.probe import Capabilities, probe
 from . import verdict
 from .context import Fault, GateContext, shrink_model_of
 from .events import Began, Judged, Notice
@@ -31,40 +31,40 @@ def judge(gate: GateContext) -> verdict.Verdict:
         KeyboardInterrupt: Ctrl-C in step 1: nothing is judged.
         TargetFault, ConfigRefused: the target does not start, or accepts no configuration.
     """
-    probed = probe(gate.subject)
-    target = _announce(gate, probed)
+    capabilities = probe(gate.probe_request)
+    target = _announce(gate, capabilities)
     try:
-        _run(gate, probed)
+        _run(gate, capabilities)
     except KeyboardInterrupt:
         gate.results.interrupted = True
     except TargetFault as fault:
         gate.results.fault = Fault.of(fault, gate.stderr())
-    return _conclude(gate, target, probed.shows)
+    return _conclude(gate, target, capabilities.shows)
 
 
-def _run(gate: GateContext, probed: Probed) -> None:
+def _run(gate: GateContext, capabilities: Capabilities) -> None:
     """Steps 2 to 4; a target that hangs is asked no further."""
     replay_deviations(gate)
     if not gate.results.hung:
         replay_own(gate)
     if not gate.results.hung:
-        broken = run_parts(gate, _replays(probed))
+        broken = run_parts(gate, _replays(capabilities))
     if not gate.results.broken_off and not gate.has_enough:
-        run_parts(gate, _searches(probed, broken))
+        run_parts(gate, _searches(capabilities, broken))
     if gate.results.hung:
         gate.report(Notice("the target hangs: it is asked no further"))
 
 
-def _announce(gate: GateContext, probed: Probed) -> verdict.TargetInfo:
+def _announce(gate: GateContext, capabilities: Capabilities) -> verdict.TargetInfo:
     """Report what is judged; prepare what depends on the version of the target."""
-    options, started = gate.options, probed.started
+    options, started = gate.options, capabilities.started
     target = verdict.TargetInfo(options.spec.text, started.name, started.version)
     about = (options.system, options.revision, options.profile_name, options.seed)
-    gate.report(Began(target, *about, tuple(probed.scales)))
+    gate.report(Began(target, *about, tuple(capabilities.scales)))
     if options.fixed:
         keys = ", ".join(f"{key} {json.dumps(value)}" for key, value in options.fixed.items())
         gate.report(Notice(f"every configuration has {keys}"))
-    for line in probed.left_out:
+    for line in capabilities.left_out:
         gate.report(Notice(line))
     gate.version = started.version
     gate.shrink_model = shrink_model_of(gate.target, started.version)
@@ -72,16 +72,16 @@ def _announce(gate: GateContext, probed: Probed) -> verdict.TargetInfo:
     return target
 
 
-def _replays(probed: Probed) -> list[Part]:
+def _replays(capabilities: Capabilities) -> list[Part]:
     """The seed corpus of each scale, then the built-in scenarios at production scale."""
-    seeds = [Part("seeds", scale, probed.fixed[scale]) for scale in probed.scales]
+    seeds = [Part("seeds", scale, capabilities.fixed[scale]) for scale in capabilities.scales]
     return [*seeds, Part("builtin", "production")]
 
 
-def _searches(probed: Probed, broken: dict[Part, frozenset[str]]) -> list[Part]:
+def _searches(capabilities: Capabilities, broken: dict[Part, frozenset[str]]) -> list[Part]:
     """A search of each scale, for rules that its seed corpus did not break."""
     return [
-        Part("search", part.scale, part.fixed, rules, probed.choices)
+        Part("search", part.scale, part.fixed, rules, capabilities.choices)
         for part, rules in broken.items()
         if part.kind == "seeds"
     ]

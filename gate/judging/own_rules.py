@@ -27,7 +27,7 @@ from typing import Any
 
 from ...model.observation import Step
 from ...properties.history.run_history import RunHistory
-from ...properties.predicates.predicate import Predicate, RuleFault
+from ...properties.rules.predicate import Predicate, RuleFault
 from ...spec import systems
 from ...spec.catalogue import FIELDS, Rule, load
 from ..files.scenario_file import FileError

@@ -12,7 +12,7 @@ from multiprocessing.connection import Connection, wait
 from typing import Any, Literal, NamedTuple
 
 from ...model.faults import TargetFault
-from ...properties.predicates.predicate import RuleFault
+from ...properties.rules.predicate import RuleFault
 from ..processes.work_process import WorkProcess
 from ..targets.factory import opened
 from .context import Fault, GateContext, GateOptions, GateResults, shrink_model_of

@@ -13,7 +13,7 @@ from ...model.scenario import Scenario
 from ...model.systems import full_config, make_model
 from ...model.target import Target
 from ...properties.checking.replay import Outcome, replay
-from ...properties.checking.terms import with_fixed
+from ...properties.checking.translation import with_fixed
 from ...spec.catalogue import Rule
 from ..console import interrupts
 from ..corpus.builtin_scenarios import by_length, longest, seed_corpus

@@ -6,7 +6,7 @@ from dataclasses import replace
 from ...model.errors import InputError
 from ...model.scenario import Scenario
 from ...model.systems import make_model, revisions_of
-from ...properties.predicates.rules import LOCKSTEP, NEVER_CRASHES, NEVER_HANGS, applies
+from ...properties.rules.registry import LOCKSTEP, NEVER_CRASHES, NEVER_HANGS, applies
 from ...spec.catalogue import Rule, load, meant
 from ..console.option_checks import option, rule_words
 from ..targets.target_spec import TargetSpec

@@ -5,8 +5,8 @@ import time
 from ...model.faults import ConfigRefused
 from ...model.scenario import Scenario
 from ...properties.checking.replay import replay
-from ...properties.predicates.predicate import Broken
-from ...properties.predicates.rules import NEVER_HANGS
+from ...properties.rules.predicate import Broken
+from ...properties.rules.registry import NEVER_HANGS
 from ...properties.shrinking.shrink import shrink, until
 from .context import GateContext
 from .events import Progress

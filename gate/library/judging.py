@@ -11,7 +11,7 @@ from ...model.scenario import Scenario
 from ...model.systems import check_system, make_model, resolve_revision
 from ...properties.checking.replay import Outcome
 from ...properties.checking.replay import replay as replay_steps
-from ...properties.predicates.predicate import Broken
+from ...properties.rules.predicate import Broken
 from ...properties.search.run import run_search
 from ...properties.search.state import Search, SearchOptions
 from ...properties.shrinking.shrink import shrink

@@ -19,7 +19,7 @@ from ..files.writing import told, write
 from ..judging.verdict import Verdict
 from ..processes.executors import DEATHS, make_executor, run_tasks
 from ..processes.watchdog import run_watched
-from ..targets.setup import Configuration, setup_of
+from ..targets.scales import Configuration, scales_of
 from ..targets.target_spec import parse_target
 
 
@@ -68,7 +68,7 @@ def cells_of(targets: Sequence[str], profile: str, seed: int) -> list[Cell]:
     return [
         Cell(target, configuration, profile, seed)
         for target in targets
-        for configuration in setup_of(parse_target(target).default_system).configurations
+        for configuration in scales_of(parse_target(target).default_system).configurations
     ]
 
 

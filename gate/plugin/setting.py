@@ -10,7 +10,7 @@ import pytest
 from ...model.errors import InputError
 from ...model.faults import ConfigRefused
 from ...model.systems import check_system, resolve_revision
-from ...properties.predicates.rules import applies
+from ...properties.rules.registry import applies
 from ...spec.catalogue import CatalogueError, Rule, load
 from ..console.option_checks import option
 from ..console.output import one_line

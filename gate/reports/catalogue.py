@@ -8,7 +8,7 @@ from rich.table import Table
 from ...model.systems import revisions_of
 from ...properties.mutants.mutant import Mutant
 from ...properties.mutants.systems import mutants_of
-from ...properties.predicates.rules import applies
+from ...properties.rules.registry import applies
 from ...spec.catalogue import Rule
 from ...spec.shared import Topic
 from ...spec.systems import SYSTEMS

@@ -1,6 +1,6 @@
 """What a verdict means, in the words that all reports share."""
 
-from ...properties.predicates.predicate import Broken
+from ...properties.rules.predicate import Broken
 from ...spec.catalogue import Rule
 from ..console.exit_codes import INCONCLUSIVE
 from ..console.interrupts import why

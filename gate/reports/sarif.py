@@ -7,8 +7,8 @@ from typing import Any
 from urllib.parse import quote
 
 from ... import __version__
-from ...properties.checking.shape import shape
-from ...properties.predicates.predicate import Broken
+from ...properties.checking.failure_signature import shape
+from ...properties.rules.predicate import Broken
 from ...spec.catalogue import Rule
 from ..console.output import as_json, one_line
 from ..files.writing import write

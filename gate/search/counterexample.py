@@ -12,7 +12,7 @@ from ...model.scenario import Scenario
 from ...model.target import ModelTarget, Target
 from ...properties.checking.replay import Outcome
 from ...properties.checking.replay import replay as run_replay
-from ...properties.predicates.predicate import Broken
+from ...properties.rules.predicate import Broken
 from ...properties.shrinking.shrink import shrink
 from ...spec.catalogue import Rule
 from ..console import output

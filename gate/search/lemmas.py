@@ -1,6 +1,6 @@
 """Proofs in lines."""
 
-from ...solver.obligation import Discharged
+from ...solver.smt.obligation import Discharged
 
 # What the lemmas about one request speak of.
 TERMS = (

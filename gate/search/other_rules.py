@@ -9,10 +9,10 @@ from rich.console import Console
 from ...model.scenario import Scenario
 from ...model.target import ModelTarget
 from ...properties.checking.replay import replay as run_replay
-from ...properties.predicates.rules import applies
-from ...solver.decided import Pair
-from ...solver.obligation import Discharged, discharge
-from ...solver.systems import decided_of
+from ...properties.rules.registry import applies
+from ...solver.smt.obligation import Discharged, discharge
+from ...solver.smt.proof_result import ScenarioPair
+from ...solver.systems import proofs_of
 from ...spec.catalogue import load
 from ..console import output
 from ..console.exit_codes import BROKEN, CONFORMS, INCONCLUSIVE
@@ -41,7 +41,7 @@ def run_decided(
     def say(line: str) -> None:
         output.say(console, line)
 
-    say(f"{rule}: {decided_of(system)[rule].question}")
+    say(f"{rule}: {proofs_of(system)[rule].question}")
     ends = time.monotonic() + time_limit
     failed, proven = 0, 0
     try:
@@ -62,21 +62,23 @@ def run_decided(
 
 
 def _discharge(system: str, rule: str, block: int | None) -> Iterator[Discharged]:
-    return discharge(decided_of(system)[rule].obligations(block))
+    return discharge(proofs_of(system)[rule].obligations(block))
 
 
-def _counterexamples(system: str, rule: str) -> Iterator[tuple[str, Scenario | Pair | None]]:
-    for name, make in decided_of(system)[rule].counterexamples.items():
+def _counterexamples(
+    system: str, rule: str
+) -> Iterator[tuple[str, Scenario | ScenarioPair | None]]:
+    for name, make in proofs_of(system)[rule].counterexamples.items():
         yield name, make()
 
 
-def _shown(say: Say, name: str, rule: str, found: Scenario | Pair | None, out: Path) -> int:
+def _shown(say: Say, name: str, rule: str, found: Scenario | ScenarioPair | None, out: Path) -> int:
     """A run that the lemmas speak of; a counterexample only if it breaks a rule."""
     if found is None:
         say(f"a run: {name}")
         say("  inconclusive: none was found")
         return INCONCLUSIVE
-    if isinstance(found, Pair):
+    if isinstance(found, ScenarioPair):
         say(f"two runs: {name}")
         return _compared(say, rule, found, out)
     return _replayed(say, name, rule, found, out)
@@ -101,7 +103,7 @@ def _replayed(say: Say, name: str, rule: str, scenario: Scenario, out: Path) -> 
     return BROKEN if any(one.rule == rule for one in broken) else CONFORMS
 
 
-def _compared(say: Say, rule: str, pair: Pair, out: Path) -> int:
+def _compared(say: Say, rule: str, pair: ScenarioPair, out: Path) -> int:
     """Two runs that differ in one key of the configuration, and how often each preempts."""
     [key] = [name for name, value in pair.few.config.items() if pair.more.config[name] != value]
     counts = []

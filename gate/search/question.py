@@ -11,17 +11,17 @@ from rich.console import Console
 from ...model.errors import InputError
 from ...model.systems import resolve_revision
 from ...model.target import Target
-from ...solver.explored import ExploreOptions
-from ...solver.spyre.volumetric import Setting
-from ...solver.spyre.worst import OBJECTIVES
-from ...solver.systems import decided_of
+from ...solver.exploration.exploration import ExploreOptions
+from ...solver.spyre.admission_sequences import Setting
+from ...solver.spyre.worst_case import OBJECTIVES
+from ...solver.systems import proofs_of
 from ...spec.catalogue import Rule, load, select
 from ...spec.systems import SYSTEMS
 from ..console import output
 from ..console.exit_codes import BROKEN, CONFORMS, INCONCLUSIVE
 from ..explore.choice import chosen_rules, chosen_scopes
 from ..explore.explorer import MEMORY_MB, Budget
-from ..explore.run import run as run_exploration
+from ..explore.report import run_exploration
 from ..targets.factory import opened
 from ..targets.target_spec import parse_target
 from . import vectorized, volumetric
@@ -101,14 +101,14 @@ def _check(question: Question, system: str, rule: Rule) -> None:
     if question.engine == "vectorized":
         vectorized.check(rule.id)
         return
-    encoded = [*([LIMIT, JOIN] if system == "spyre" else []), *decided_of(system)]
+    encoded = [*([LIMIT, JOIN] if system == "spyre" else []), *proofs_of(system)]
     if question.engine not in ANY_RULE and rule.id not in encoded:
         valid = ", ".join(encoded)
         others = " or ".join(f"--engine {engine}" for engine in ANY_RULE)
         raise InputError("RULE", f"{rule.id} has no encoding; valid: {valid}, or {others}")
     if question.engine != "z3" and not rule.checked:
         raise InputError("RULE", f"{rule.id} has no predicate: {rule.unchecked or rule.planned}")
-    if rule.id in decided_of(system) and question.engine not in ANY_RULE:
+    if rule.id in proofs_of(system) and question.engine not in ANY_RULE:
         _check_decided(question)
     if question.target is not None and (question.prove or question.engine in ANY_RULE):
         raise InputError("--target", "replays a counterexample of Z3; valid: without this option")
@@ -130,12 +130,12 @@ def _check_decided(question: Question) -> None:
 
 def _solved(console: Console, question: Question, system: str) -> int:
     changes = list(question.changes)
-    decided = question.rule in decided_of(system)
+    decided = question.rule in proofs_of(system)
     any_block = (question.prove or decided) and "block_size=any" in changes
     if any_block:
         changes.remove("block_size=any")
     if decided:
-        own = decided_of(system)[question.rule].block
+        own = proofs_of(system)[question.rule].block
         if own is not None and question.changes not in ([], [f"block_size={own}"]):
             valid = f"block_size={own}, the lemmas of {question.rule} are about that alone"
             raise InputError("--set", f"{question.changes[-1]!r}; valid: {valid}")

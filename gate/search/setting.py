@@ -7,7 +7,7 @@ from ...model.errors import InputError
 from ...model.spyre.peak import CHECKS
 from ...model.spyre.revision import REVISIONS, SOUND, admitting_by
 from ...model.spyre.volumetric import FORMULAS
-from ...solver.spyre.volumetric import ADMITS_BY, Setting
+from ...solver.spyre.admission_sequences import ADMITS_BY, Setting
 
 LIMIT, JOIN = "SPY-R07", "SPY-R47"
 MAX_REQUESTS = 32

@@ -143,7 +143,7 @@ def _one_net(cast: Cast, number: int, covered: Covered) -> Scenario | None:
 
     from ...model.vectorized.compiled import compiled
     from ...model.vectorized.run import read_rules, run
-    from ...properties.search import spyre_loads
+    from ...properties.spyre import workloads as spyre_loads
 
     draw = np.random.default_rng(number)
     blocks = spyre_loads.PUBLISHED_BLOCK_SIZES if cast.published else spyre_loads.BLOCK_SIZES

@@ -13,11 +13,9 @@ from ...model.scenario import Scenario
 from ...model.spyre.peak import CHECKS
 from ...model.target import ModelTarget, Target
 from ...properties.checking.replay import replay as run_replay
-from ...properties.predicates.spyre.volume import volume
-from ...solver.obligation import Discharged, discharge
-from ...solver.spyre.fewest import fewest
-from ...solver.spyre.limit_proof import groups
-from ...solver.spyre.volumetric import (
+from ...properties.spyre.predicates.volume import volume
+from ...solver.smt.obligation import Discharged, discharge
+from ...solver.spyre.admission_sequences import (
     ADMITS_BY,
     FORMULA_OF_REVISION,
     Setting,
@@ -25,7 +23,8 @@ from ...solver.spyre.volumetric import (
     largest_tkv,
     to_scenario,
 )
-from ...solver.spyre.worst import Known, Objective, worst
+from ...solver.spyre.proofs_by_rule import limit_lemmas
+from ...solver.spyre.worst_case import Known, Objective, fewest, worst
 from ...spec.catalogue import load, select
 from ..console import output
 from ..console.exit_codes import BROKEN, CONFORMS, INCONCLUSIVE
@@ -231,7 +230,7 @@ def _asked(asking: Asking) -> tuple[str, Setting, int | None]:
 
 
 def _discharged(rule: str, setting: Setting, block: int | None) -> Iterator[tuple[str, Discharged]]:
-    for group in groups(rule, setting, block):
+    for group in limit_lemmas(rule, setting, block):
         for one in discharge(group.lemmas):
             yield group.title, one
 

@@ -14,7 +14,7 @@ from ...model.errors import InputError
 from ...model.observation import Step
 from ...model.scenario import Scenario
 from ...properties.checking.replay import Outcome
-from ...properties.predicates.predicate import Broken
+from ...properties.rules.predicate import Broken
 from ..console.option_checks import check_file
 from ..console.output import json_line
 from ..console.step_changes import News, step_news

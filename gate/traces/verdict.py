@@ -8,7 +8,7 @@ from typing import NamedTuple
 import msgspec
 
 from ...model.replies import Started
-from ...properties.predicates.rules import LOCKSTEP, applies
+from ...properties.rules.registry import LOCKSTEP, applies
 from ...spec.catalogue import Rule
 from ..console.exit_codes import BROKEN, INCONCLUSIVE
 from ..judging import verdict

@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 
 from ...model.faults import TargetFault
 from ...model.observation import Step
-from ..predicates.predicate import Broken
+from ..rules.predicate import Broken
+from .failure_signature import shape
 from .lockstep import Differing, differing
-from .shape import shape
 
 CRASH, HANG, REFUSAL = "crash", "hang", "refusal"
 DECISION, ORDER, PADDING, BOOKKEEPING = "decision", "order", "padding", "bookkeeping"

@@ -29,7 +29,7 @@ from .difference import (
 )
 from .lockstep import shown
 from .session import CONTEXT_STEPS, CRASHES_AND_HANGS, ask
-from .terms import translated
+from .translation import translated
 
 NAMES = ("A", "B")
 RANKS = tuple(CLASSES)

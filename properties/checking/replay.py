@@ -13,8 +13,8 @@ from ...model.scenario import Scenario
 from ...model.systems import full_config, resolve_revision
 from ...model.target import Target
 from ...spec.catalogue import Rule
-from ..predicates.predicate import Broken, Predicate
-from ..predicates.rules import ends_run
+from ..rules.predicate import Broken, Predicate
+from ..rules.registry import ends_run
 from .session import Session
 
 

@@ -9,7 +9,7 @@ from typing import Any
 from ...model.scenario import Scenario
 from ...model.target import Target
 from ...spec.catalogue import Rule
-from ..predicates.predicate import Broken, Predicate
+from ..rules.predicate import Broken, Predicate
 
 NO_END = 10**9  # steps, more than any run has
 

@@ -9,8 +9,8 @@ from collections.abc import Mapping
 
 from ...model.observation import Step
 from ..history.run_history import RunHistory
-from ..predicates.predicate import Predicate
-from ..predicates.rules import predicates_of
+from ..rules.predicate import Predicate
+from ..rules.registry import predicates_of
 
 EXERCISED = "exercised"
 

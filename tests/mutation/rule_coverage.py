@@ -147,7 +147,7 @@ def shown(asked: Judging, known: dict[str, Any]) -> Iterator[Any]:
 
 def rules_of(asked: Judging) -> list[Any]:
     """The documented rules that the model keeps."""
-    from schedproof.properties.predicates.rules import LOCKSTEP
+    from schedproof.properties.rules.registry import LOCKSTEP
     from schedproof.spec.catalogue import load
 
     return [rule for rule in load(asked.system) if rule.id not in {LOCKSTEP, *asked.breaks}]

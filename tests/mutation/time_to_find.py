@@ -31,11 +31,11 @@ def took(asked: Judging, known: dict[str, Any]) -> dict[str, Took] | None:
     it."""
     if not any(True for _ in shown(asked, known)):
         return None
-    from schedproof.benchmarks import plain
-    from schedproof.benchmarks.finding import Sought, by_gate, by_plain, warm_up
     from schedproof.gate.judging.profiles import PROFILES
     from schedproof.model.faults import TargetBroken
     from schedproof.model.target import ModelTarget
+    from schedproof.tools.benchmarks import plain
+    from schedproof.tools.benchmarks.finding import Sought, by_gate, by_plain, warm_up
 
     sought = Sought(ModelTarget(), asked.system, asked.revision, rules_of(asked))
     with suppress(TargetBroken):

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from schedproof.properties.checking import lockstep
 from schedproof.properties.checking.monitor import Monitor
 from schedproof.properties.history.run_history import RunHistory
-from schedproof.properties.predicates.rules import predicates_of
+from schedproof.properties.rules.registry import predicates_of
 from schedproof.properties.search.generators import generators_of
 from schedproof.spec.catalogue import load
 from schedproof.spec.systems import SYSTEMS

@@ -2,7 +2,7 @@
 
 import pytest
 
-from schedproof.properties.predicates.rules import predicates_of
+from schedproof.properties.rules.registry import predicates_of
 from schedproof.spec import catalogue
 from schedproof.spec.catalogue import Rule
 from schedproof.spec.systems import SYSTEMS

@@ -7,8 +7,8 @@ from typing import NamedTuple
 from ....model.observation import Step
 from ....model.scenario import Scenario
 from ....model.spyre.state import State
-from ....properties.explanations.explain import model_of
-from ....properties.explanations.spyre_admission import projected, states
+from ....properties.spyre.explanations.admission import projected, states
+from ....properties.spyre.explanations.explain import model_of
 from .segments import Changes, Line
 
 

@@ -12,8 +12,8 @@ from ....model.target import ModelTarget, Target
 from ....properties.checking.replay import replay
 from ....properties.checking.session import Session
 from ....properties.explanations.explain import explain
-from ....properties.predicates.predicate import Broken
-from ....properties.predicates.rules import LOCKSTEP
+from ....properties.rules.predicate import Broken
+from ....properties.rules.registry import LOCKSTEP
 from ....spec.catalogue import Rule, load
 from .following import Follower
 from .projecting import Projections, projections

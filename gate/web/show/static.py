@@ -4,7 +4,7 @@ from typing import Any, NamedTuple
 
 from ....model.observation import Step
 from ....properties.checking.lockstep import COMPARED, differing
-from ....properties.predicates.rules import LOCKSTEP
+from ....properties.rules.registry import LOCKSTEP
 from ....spec.catalogue import load
 from ...console import output
 from .payload import cause

@@ -21,8 +21,8 @@ from ....model.target import Target
 from ....properties.checking.replay import client_actions
 from ....properties.checking.session import Session
 from ....properties.history.bounds import bounds_of
-from ....properties.predicates.predicate import Broken
-from ....properties.predicates.rules import ends_run
+from ....properties.rules.predicate import Broken
+from ....properties.rules.registry import ends_run
 from ....spec.catalogue import Rule
 
 MAX_REQUESTS = 64

@@ -20,7 +20,7 @@ from schedproof.gate.campaign.items import (
 from schedproof.gate.campaign.ledger import opened, read_ledger
 from schedproof.gate.campaign.options import kinds_of, pairs_of
 from schedproof.gate.processes.executors import DEATHS, Executor, Ran
-from schedproof.gate.targets.setup import setup_of
+from schedproof.gate.targets.scales import scales_of
 from schedproof.spec.systems import SYSTEMS
 
 from .fake import Erratic, Killed, fake_result, ran
@@ -229,7 +229,7 @@ def test_every_system_is_sampled_in_every_scale_and_configuration() -> None:
     assert {kind.scale for kind in kinds} == {"small", "tight"}
     assert {kind.scale for kind in kinds} <= EXAMPLES.keys()
     fixed = [kind.fixed for kind in kinds if (kind.system, kind.scale) == ("vllm", "small")]
-    for configuration in setup_of("vllm").configurations:
+    for configuration in scales_of("vllm").configurations:
         assert any(configuration.changes.items() <= values.items() for values in fixed)
     assert any(not values for values in fixed)  # all that Hypothesis may draw
 

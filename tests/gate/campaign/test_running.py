@@ -25,8 +25,8 @@ from schedproof.gate.campaign.items import (
 from schedproof.gate.campaign.running import rules_of, run_item, work
 from schedproof.model.systems import full_config
 from schedproof.model.target import ModelTarget, Reply
+from schedproof.properties.checking.failure_signature import shape
 from schedproof.properties.checking.replay import replay
-from schedproof.properties.checking.shape import shape
 from schedproof.properties.mutants.faulty_targets import TakesForEver
 
 KIND = Kind(system="nano_vllm", revision="0.2.0", scale="small")

@@ -198,7 +198,7 @@ def test_several_scopes_and_parts_are_told_one_by_one(run: Run) -> None:
 def test_wrong_input_is_one_line_and_exit_2(
     run: Run, monkeypatch: pytest.MonkeyPatch, words: list[str], message: str
 ) -> None:
-    monkeypatch.setattr(explore_command, "run", lambda *_: pytest.fail("it explores"))
+    monkeypatch.setattr(explore_command, "run_exploration", lambda *_: pytest.fail("it explores"))
     Path("taken").write_text("")
     result = run("explore", *words)
     assert (result.code, result.out) == (2, ""), result
@@ -247,6 +247,10 @@ def test_another_system_is_explored_by_its_own_limits(run: Run) -> None:
     ("words", "message"),
     [
         (["--system", "x"], f"--system: 'x' is not a system; valid: {', '.join(SYSTEMS)}"),
+        (
+            ["--system", "generic"],
+            "--system: generic has no scopes to explore; valid: spyre, vllm, nano_vllm, llmservin",
+        ),
         (["--system", "vllm", "--scope", "pool"], "'pool' is no scope of revision documented; "),
         (["--system", "vllm", "--revision", "2.5.2"], "--revision: '2.5.2' is not a revision of"),
         (["--system", "vllm", "--rule", "SPY-R04"], "no rule 'SPY-R04'"),

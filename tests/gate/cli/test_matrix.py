@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from schedproof.gate.matrix.cells import Cell, Judged
-from schedproof.gate.targets.setup import ANY
+from schedproof.gate.targets.scales import ANY
 
 from ...command_line import Run
 

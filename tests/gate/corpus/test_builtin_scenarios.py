@@ -15,7 +15,7 @@ from schedproof.gate.files.scenario_file import FileError, write_scenario
 from schedproof.model.scenario import Request, Scenario
 from schedproof.model.target import ModelTarget
 from schedproof.properties.checking.replay import replay
-from schedproof.properties.predicates.rules import LOCKSTEP
+from schedproof.properties.rules.registry import LOCKSTEP
 from schedproof.spec.catalogue import load
 from schedproof.spec.systems import SYSTEMS
 
@@ -42,7 +42,7 @@ def test_the_model_of_its_revision_breaks_what_a_scenario_expects(system: str, l
         assert [one.rule for one in outcome.broken] == [*(scenario.expect.violates or ())], name
 
 
-# What no run of this scale that `make seeds` came to puts exercised.
+# What no run of this scale that `tools/seeds.py` came to puts exercised.
 RARE = {
     "spyre small": "SPY-P01 SPY-R34 SPY-R52",
     "spyre short": "SPY-P01 SPY-R34 SPY-R51 SPY-R52",

@@ -13,7 +13,7 @@ from schedproof.gate.judging.context import GateContext, shrink_model_of
 from schedproof.gate.judging.events import Began, Event, Found, Judged, Notice, Progress
 from schedproof.gate.judging.judge import judge
 from schedproof.gate.judging.verdict import RuleVerdict, TargetInfo, exit_code
-from schedproof.gate.targets import capabilities
+from schedproof.gate.targets import probe as probing
 from schedproof.model.faults import ConfigRefused, TargetHung
 from schedproof.model.scenario import Request, Scenario
 from schedproof.model.target import ModelTarget, Reply
@@ -417,7 +417,7 @@ def test_a_rule_without_a_predicate_is_not_observable_and_says_why(
 def test_a_known_divergence_is_said_beside_the_rule_and_is_no_pass(
     gate: Callable[..., GateContext], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(capabilities, "SCALES", ("small",))
+    monkeypatch.setattr(probing, "SCALES", ("small",))
     verdict = judge(gate(Release(), "SPY-R22", examples=40, max_failures=1))
     one = entry(verdict, "SPY-R22")
     assert (one.status, verdict.exit_code) == ("violated", 1)

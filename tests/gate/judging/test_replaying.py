@@ -13,12 +13,12 @@ from schedproof.gate.files.scenario_file import read_scenario
 from schedproof.gate.judging.context import GateContext
 from schedproof.gate.judging.judge import judge
 from schedproof.gate.judging.profiles import PROFILES, Profile
-from schedproof.gate.targets import capabilities
+from schedproof.gate.targets import probe as probing
 from schedproof.model.faults import TargetHung
 from schedproof.model.scenario import Request
 from schedproof.model.target import ModelTarget
 from schedproof.model.vllm.model import VllmModel
-from schedproof.properties.predicates.rules import NEVER_HANGS
+from schedproof.properties.rules.registry import NEVER_HANGS
 
 from ...command_line import Run
 from ..build import Ghosts, Toy, entry
@@ -27,7 +27,7 @@ from ..build import Ghosts, Toy, entry
 @pytest.fixture
 def found(gate: Callable[..., GateContext], monkeypatch: pytest.MonkeyPatch) -> Path:
     """The folder of findings of a gate that broke ALL-R03."""
-    monkeypatch.setattr(capabilities, "SCALES", ("small",))
+    monkeypatch.setattr(probing, "SCALES", ("small",))
     judged = gate(Ghosts(), "ALL-R03", max_failures=1)
     assert judge(judged).exit_code == 1
     return judged.options.out
@@ -81,7 +81,7 @@ def test_the_command_reads_a_corpus_and_says_what_is_wrong_with_one(
 def test_what_the_seed_corpus_breaks_is_shrunk_and_searched_no_more(
     gate: Callable[..., GateContext], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(capabilities, "SCALES", ("small",))
+    monkeypatch.setattr(probing, "SCALES", ("small",))
     verdict = judge(gate(Ghosts(), "ALL-R03", corpus_steps=100))
     [finding] = verdict.findings
     assert (finding.engine, finding.scale, finding.rule) == ("corpus", "small", "ALL-R03")
@@ -94,7 +94,7 @@ def test_what_the_seed_corpus_breaks_is_shrunk_and_searched_no_more(
 def test_the_search_goes_on_for_the_rules_that_the_seed_corpus_did_not_break(
     gate: Callable[..., GateContext], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(capabilities, "SCALES", ("small",))
+    monkeypatch.setattr(probing, "SCALES", ("small",))
     verdict = judge(gate(Ghosts(), corpus_steps=100))
     assert [one.rule for one in verdict.findings if one.scale == "small"] == ["ALL-R03"]
     [searched] = [one for one in verdict.engines if one.name == "hypothesis"]
@@ -112,7 +112,7 @@ def test_a_target_that_hangs_in_the_seed_corpus_is_asked_no_further_run_of_it(
             if len(step["running"]) > 1:
                 raise TargetHung("step", 1.0)
 
-    monkeypatch.setattr(capabilities, "SCALES", ("small",))
+    monkeypatch.setattr(probing, "SCALES", ("small",))
     verdict = judge(gate(Hangs(), corpus_steps=100))
     [finding] = verdict.findings
     assert (finding.engine, finding.rule) == ("corpus", NEVER_HANGS)

@@ -13,7 +13,7 @@ from schedproof.gate.matrix import cells
 from schedproof.gate.matrix.cells import Cell, Judged, cells_of, judge, kept, run_cells
 from schedproof.gate.processes import executors
 from schedproof.gate.processes.executors import DEATHS, ClusterError
-from schedproof.gate.targets.setup import Configuration
+from schedproof.gate.targets.scales import Configuration
 from schedproof.gate.targets.supported_releases import ReleaseError
 from schedproof.model.errors import InputError
 from schedproof.tests.gate.matrix.gates import conforms, dies_once  # workers import it

@@ -6,7 +6,7 @@ from schedproof.gate.judging.verdict import Finding, RuleVerdict, TargetInfo, Ve
 from schedproof.gate.matrix.cells import Cell, Judged
 from schedproof.gate.matrix.page import page_of
 from schedproof.gate.matrix.table import Releases, matrix_of, spans
-from schedproof.gate.targets.setup import Configuration
+from schedproof.gate.targets.scales import Configuration
 
 GATE = ("quick", 0)
 LOADS = Configuration("connector, asynchronous", {"kv_connector": True})

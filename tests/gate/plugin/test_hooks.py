@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from schedproof.gate.judging.profiles import PROFILES, Profile
-from schedproof.properties.predicates.rules import applies
+from schedproof.properties.rules.registry import applies
 from schedproof.spec.catalogue import load
 
 from .project import LOSES, write_project

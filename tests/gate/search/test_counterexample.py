@@ -10,7 +10,7 @@ from schedproof.gate.search.counterexample import show
 from schedproof.model.scenario import Request, Scenario
 from schedproof.model.target import ModelTarget
 from schedproof.properties.checking.replay import replay
-from schedproof.properties.predicates.spyre.volume import volume
+from schedproof.properties.spyre.predicates.volume import volume
 from schedproof.spec.catalogue import load, select
 
 SMALL = {"block_size": 2, "chunk_size": 2, "max_model_len": 8, "max_batch_tkv": 8}

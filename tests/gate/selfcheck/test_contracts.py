@@ -92,9 +92,8 @@ def crosshair_on(name: str) -> Answer:
 # CrossHair
 
 
-# The small sizes take longer than a test should: `schedproof check contracts` proves them.
 @pytest.mark.slow
-@pytest.mark.parametrize("name", [name for name in CONTRACTS if not name.endswith("/small")])
+@pytest.mark.parametrize("name", CONTRACTS)
 def test_a_contract_is_proven_of_the_model(name: str) -> None:
     assert crosshair_on(name) == Answer("holds", "")
 

@@ -22,7 +22,7 @@ from schedproof.model.observation import Step
 from schedproof.model.scenario import Scenario
 from schedproof.model.target import ModelTarget
 from schedproof.properties.checking.replay import replay
-from schedproof.properties.predicates.predicate import Broken
+from schedproof.properties.rules.predicate import Broken
 
 from ...command_line import Run
 from ..trace_build import recorded, request, scenario, written

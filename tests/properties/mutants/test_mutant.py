@@ -13,7 +13,7 @@ from schedproof.gate.judging.profiles import PROFILES
 from schedproof.model.target import ModelTarget
 from schedproof.properties.mutants.spyre.mutants import REPAIRED_2_5_2
 from schedproof.properties.mutants.systems import all_mutants, mutants_of, out_of_scope
-from schedproof.properties.predicates.rules import LOCKSTEP, applies
+from schedproof.properties.rules.registry import LOCKSTEP, applies
 from schedproof.properties.search.run import run_search
 from schedproof.properties.search.state import Search, SearchOptions
 from schedproof.spec.catalogue import load

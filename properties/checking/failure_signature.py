@@ -1,0 +1,29 @@
+"""When are two failures the same one? What is left of a failure without its numbers and names."""
+
+import re
+from collections.abc import Iterable
+
+from ..rules.predicate import Broken
+from ..rules.registry import LOCKSTEP
+
+REQUEST, NUMBER = "@", "#"
+# Of a list, however long it is, one element is left: `@, @, @`, `# + #`, `@: #, @: #`.
+REPEATED = re.compile(r"((?:@|#)(?:: (?:@|#))?)(?:(?:, | \+ | )\1)+")
+COMPARED = re.compile(r"(?:^|; )(\w+): target ")
+
+
+def shape(broken: Broken, requests: Iterable[str]) -> str:
+    """The rule and the words in which it broke; `requests` are the ids of the scenario's requests.
+
+    Two scenarios that break a rule in the same shape are one failure: a corpus keeps the smaller,
+    and a deviation that is known covers both. Of lockstep the fields that differ are the shape.
+    """
+    if broken.rule == LOCKSTEP and (fields := COMPARED.findall(broken.message)):
+        return f"{broken.rule}: {', '.join(fields)}"
+    words = broken.message
+    names = "|".join(re.escape(name) for name in sorted(requests, key=len, reverse=True))
+    if names:
+        words = re.sub(rf"(?<!\w)(?:{names})(?!\w)", REQUEST, words)
+    words = re.sub(r"(?<!\w)-?\d+(?:[.,]\d+)*", NUMBER, words)
+    once = REPEATED.sub(r"\1", words)
+    return f"{broken.rule}: {once}"

@@ -1,0 +1,1 @@
+"""What is checked of any scheduler: predicates, strategies, bounds."""

@@ -1,0 +1,90 @@
+"""Where any scheduler is likely to be wrong: requests as for vLLM, in fewer keys.
+
+Source: `properties.search.vllm`, which aims at what is left of pool, budget and slots.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from hypothesis import strategies as st
+
+from ...model.generic.config import as_vllm, read_config
+from ...model.pool import Content
+from ...model.scenario import Request
+from ...model.systems import full_config
+from ..history.run_history import RunHistory
+from ..vllm import strategies as vllm
+from ..vllm.strategies import Scale, Shape
+
+Config = Mapping[str, Any]
+LATE_STEPS = vllm.LATE_STEPS
+KEYS = (
+    *("block_size", "num_blocks", "max_num_seqs", "max_num_batched_tokens", "max_model_len"),
+    *("enable_chunked_prefill", "enable_prefix_caching"),
+)
+LONGEST_IN_BLOCKS = 8  # of a request, where no length is bounded
+SLOTS = 4  # where the number of requests is not
+
+
+def configs(scale: Scale, revision: str) -> st.SearchStrategy[dict[str, Any]]:
+    """Configurations in which pool, budget or slots bind before anything else."""
+    drawn = vllm.configs(scale, "documented")
+    return drawn.map(lambda one: {**{key: one[key] for key in KEYS}, "order": "fcfs", "own": {}})
+
+
+def in_its_terms(config: Config) -> dict[str, Any]:
+    """What vLLM's strategies go by."""
+    block = config["block_size"]
+    bounded = {
+        **config,
+        "max_num_seqs": config["max_num_seqs"] or SLOTS,
+        "max_model_len": config["max_model_len"] or block * LONGEST_IN_BLOCKS,
+        "max_num_batched_tokens": config["max_num_batched_tokens"] or block * LONGEST_IN_BLOCKS,
+    }
+    return full_config("vllm", "documented", as_vllm(read_config(bounded, "documented")))
+
+
+def shapes(config: Config) -> st.SearchStrategy[Shape]:
+    """Short prompts, many of them alike; prompts at borders, prompts that fill the pool."""
+    return vllm.shapes(in_its_terms(config)).map(_of_no_priority)
+
+
+def long_prompts(config: Config) -> st.SearchStrategy[Shape]:
+    """Prompts that nearly fill the pool, or what chunking off leaves."""
+    return vllm.long_prompts(in_its_terms(config)).map(_of_no_priority)
+
+
+def beside_the_batch(config: Config, history: RunHistory[Any]) -> st.SearchStrategy[Shape]:
+    """A late request for what the running ones leave of pool and budget, or a token around it."""
+    return vllm.beside_the_batch(in_its_terms(config), history).map(_of_no_priority)
+
+
+def beside_a_prefill(config: Config, history: RunHistory[Any]) -> st.SearchStrategy[Shape]:
+    """A request that fills its blocks when another request's chunks have taken all others."""
+    return vllm.beside_a_prefill(in_its_terms(config), history).map(_of_no_priority)
+
+
+def contents(
+    config: Config, earlier: Sequence[Request], name: str, length: int
+) -> st.SearchStrategy[Content]:
+    """What a prompt of about `length` tokens says: often what an earlier request said."""
+    return vllm.contents(in_its_terms(config), earlier, name, length)
+
+
+def fitted(config: Config, content: Content, shape: Shape | None) -> Shape:
+    """The shape of a request with this prompt, cut to what fits; a few blocks if none is given."""
+    return vllm.fitted(in_its_terms(config), content, shape)
+
+
+def caches(config: Config) -> bool:
+    """The configuration has a prefix cache."""
+    return bool(config["enable_prefix_caching"])
+
+
+def steps_to_border(config: Config, history: RunHistory[Any]) -> int:
+    """Decode steps until blocks run out, or until one is filled."""
+    return vllm.steps_to_border(in_its_terms(config), history)
+
+
+def _of_no_priority(shape: Shape) -> Shape:
+    return shape._replace(priority=0)

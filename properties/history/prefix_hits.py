@@ -1,0 +1,46 @@
+"""What a request finds in the prefix cache when it starts.
+
+Source: target protocol, "The step observation".
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from ...model.observation import Step
+from .request_history import RequestHistory
+
+
+def caches(config: Mapping[str, Any]) -> bool:
+    """Return whether there is a prefix cache: where no key asks for one, there always is."""
+    return bool(config.get("prefix_caching", config.get("enable_prefix_caching", True)))
+
+
+def found(
+    config: Mapping[str, Any],
+    step: Step,
+    account: RequestHistory,
+    aborted_inside: bool,
+    *,
+    pads: bool = False,
+) -> int | None:
+    """Return the tokens that a request need not compute when it starts in this step, 0 later.
+
+    A request that leaves in its first step is not listed any more. If it has finished, what it did
+    not compute was found. Return None where that is not known: the request was aborted, or the
+    target `pads` what a request computes.
+    """
+    if account.started or not caches(config):
+        return 0
+    if step.prefix_hit is not None and account.id in step.prefix_hit:
+        return step.prefix_hit[account.id]
+    if aborted_inside:
+        return None
+    if step.finished is None:
+        has_finished = step.prefix_hit is not None and account.id in step.scheduled
+    else:
+        has_finished = step.finished.get(account.id, "aborted") != "aborted"
+    if not has_finished:
+        return 0
+    if pads:
+        return None
+    return max(account.prompt + account.regenerated - step.scheduled.get(account.id, 0), 0)

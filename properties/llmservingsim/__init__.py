@@ -1,0 +1,1 @@
+"""What is checked of LLMServingSim: predicates, strategies, bounds."""

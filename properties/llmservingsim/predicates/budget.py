@@ -1,0 +1,108 @@
+"""How many tokens each request computes: the budget, the cap, and when a token comes out.
+
+Source: continuous-batching page, "Two scheduling paths" and "What the scheduler picks each step";
+the code at HEAD for the emission. What the page words as vLLM's documents do is asked as there.
+"""
+
+from ....model.observation import Step
+from ...rules.predicate import Predicate
+from ...vllm.history.request_history import VllmRequestHistory
+from ...vllm.history.run import VllmRun
+from ...vllm.predicates import budget, preemption
+from ...vllm.predicates.budget import scheduled
+from ...vllm.predicates.decision import admitted, behind, kept, threshold
+from .decision import PAGE
+
+
+def batch_too_large(history: VllmRun, step: Step) -> str | None:
+    """A batch has at most max_num_seqs requests (LSS-R04)."""
+    slots = history.config["max_num_seqs"]
+    if not slots or len(step.scheduled) <= slots:
+        return None
+    return f"{len(step.scheduled)} requests in the batch, max_num_seqs is {slots}"
+
+
+def batch_is_full(history: VllmRun, step: Step) -> bool:
+    """More requests are unfinished than a batch may have, and it is full."""
+    slots = history.config["max_num_seqs"]
+    return bool(slots) and len(step.scheduled) >= slots and len(history.live) > slots
+
+
+def decode_takes_more(history: VllmRun, step: Step) -> str | None:
+    """A request that decodes computes one token (LSS-R13)."""
+    for one in history.decode_members(step):
+        # A request that was preempted and admitted again in one step has all of it to compute.
+        if one.emitted and one.id not in (step.preempted or ()) and step.scheduled[one.id] != 1:
+            return f"{one.id} decodes and computes {step.scheduled[one.id]} tokens"
+    return None
+
+
+def decode_beside_a_prefill(history: VllmRun, step: Step) -> bool:
+    """A request decodes beside one that prefills."""
+    return bool(history.decode_members(step)) and bool(history.prefill_members(step))
+
+
+def start_wrong(history: VllmRun, step: Step) -> str | None:
+    """A request that starts computes what is not cached of it, cut by threshold and budget
+    (LSS-R11). At HEAD the budget does not cut it with chunking off; the page leaves that open."""
+    new = admitted(history, step)
+    cut = None if history.revision == PAGE else _cut_although_off(history, step, new)
+    return cut or _cut_wrongly(history, step, new)
+
+
+def start_is_cut_or_cached(history: VllmRun, step: Step) -> bool:
+    """A request starts with a prefix hit, or is cut."""
+    new = admitted(history, step)
+    return budget.newcomer_is_cut(history, step) or any(history.hit_now(step, one) for one in new)
+
+
+def rest_wrong(history: VllmRun, step: Step) -> str | None:
+    """A prompt computed in part goes on with the rest, cut by threshold and budget (LSS-R12)."""
+    return _cut_wrongly(history, step, kept(history, step))
+
+
+def prompt_goes_on(history: VllmRun, step: Step) -> bool:
+    """A prompt goes on that was computed in part."""
+    return any(one.started for one in history.prefill_members(step))
+
+
+def _cut_although_off(history: VllmRun, step: Step, who: list[VllmRequestHistory]) -> str | None:
+    """Chunking is off, and the budget cuts what one of these would compute."""
+    if history.config["enable_chunked_prefill"]:
+        return None
+    for one in who:
+        tokens = step.scheduled.get(one.id)
+        missing = None if tokens is None else behind(history, step, one)
+        if tokens is None or missing is None:
+            continue
+        uncut = min(missing, history.config["long_prefill_token_threshold"] or missing)
+        if tokens < uncut:
+            return f"{one.id} computes {tokens} of {uncut} tokens, although prompts are not chunked"
+    return None
+
+
+def _cut_wrongly(history: VllmRun, step: Step, who: list[VllmRequestHistory]) -> str | None:
+    """One of these computes another number of tokens than the least of the three, or none."""
+    left, limit = history.config["max_num_batched_tokens"], threshold(history)
+    asked = {one.id for one in who}
+    for one in scheduled(history, step):
+        missing, tokens = behind(history, step, one), step.scheduled[one.id]
+        if missing is not None and one.id in asked and tokens != (min(missing, limit, left) or 1):
+            return (
+                f"{one.id} computes {tokens} tokens; it needs {missing}, at most {limit} a "
+                f"request, {left} left of the budget"
+            )
+        left -= tokens
+    return None
+
+
+PREDICATES = {
+    "LSS-R06": Predicate(budget.budget_exceeded, budget.budget_binds),
+    "LSS-R04": Predicate(batch_too_large, batch_is_full),
+    "LSS-R07": Predicate(budget.threshold_exceeded, budget.threshold_binds),
+    "LSS-R13": Predicate(decode_takes_more, decode_beside_a_prefill),
+    "LSS-R32": Predicate(budget.emission_wrong, budget.some_catch_up),
+    "LSS-R11": Predicate(start_wrong, start_is_cut_or_cached),
+    "LSS-R12": Predicate(rest_wrong, prompt_goes_on),
+    "LSS-R16": Predicate(preemption.counter_wrong, preemption.someone_runs),
+}

@@ -1,0 +1,73 @@
+"""At HEAD: requests that run come first, and the last of them gives way.
+
+Source: serving/core/scheduler.py at HEAD, which follows vLLM V1. What it shares with vLLM's
+documents is asked as there.
+"""
+
+from ....model.observation import Step
+from ...rules.predicate import Predicate
+from ...vllm.history.run import VllmRun
+from ...vllm.predicates.decision import admitted, kept, names, preempted, ran_before
+from ...vllm.predicates.preemption import needless_preemption, victim_keeps_something
+from ...vllm.predicates.queues import admitted_after_preemption
+from .decision import waited
+
+
+def not_as_vllm(history: VllmRun, step: Step) -> str | None:
+    """Running first, in their order; out of blocks the last gives all of its own back; then no
+    request is admitted, and no request gives way to a waiting one (LSS-R30)."""
+    return (
+        _out_of_order(history, step)
+        or _not_the_tail(history, step)
+        or victim_keeps_something(history, step)
+        or admitted_after_preemption(history, step)
+        or needless_preemption(history, step)
+    )
+
+
+def old_and_new(history: VllmRun, step: Step) -> bool:
+    """A step preempts, or admits a request beside one that runs."""
+    return bool(step.preempted) or bool(admitted(history, step) and kept(history, step))
+
+
+def _out_of_order(history: VllmRun, step: Step) -> str | None:
+    old = [one.id for one in ran_before(history) if one.id in step.scheduled]
+    order = [name for name in step.scheduled if name in history.live]
+    if order[: len(old)] == old:
+        return None
+    return f"scheduled in the order {', '.join(order)}; {', '.join(old)} were running"
+
+
+def _not_the_tail(history: VllmRun, step: Step) -> str | None:
+    gone, before = preempted(history, step), ran_before(history)
+    tail = before[len(before) - len(gone) :]
+    if {one.id for one in tail} == {one.id for one in gone}:
+        return None
+    return f"{names(gone)} preempted; of {names(before)} the last {len(gone)} are {names(tail)}"
+
+
+def not_by_arrival(history: VllmRun, step: Step) -> str | None:
+    """A request that waits is listed and admitted by arrival (LSS-R34)."""
+    listed = [history.live[name] for name in step.waiting or () if name in history.live]
+    by_arrival = sorted(listed, key=lambda one: one.arrival)
+    if listed != by_arrival:
+        return f"{names(listed)} wait in this order, they came in the order {names(by_arrival)}"
+    new, waiting = admitted(history, step), waited(history, step)
+    arrivals = [one.arrival for one in new]
+    if arrivals != sorted(arrivals):
+        return f"{names(new)} are admitted in this order, which is not that of their arrival"
+    if new and waiting and waiting[0].arrival < arrivals[-1]:
+        return f"{new[-1].id} is admitted, {waiting[0].id} came before it and waits"
+    return None
+
+
+def line_moves(history: VllmRun, step: Step) -> bool:
+    """Two requests wait, or one is admitted while another one waits."""
+    waiting = len(step.waiting or ())
+    return waiting > 1 or (waiting > 0 and bool(admitted(history, step)))
+
+
+PREDICATES = {
+    "LSS-R30": Predicate(not_as_vllm, old_and_new),
+    "LSS-R34": Predicate(not_by_arrival, line_moves),
+}

@@ -1,0 +1,59 @@
+"""What a step reports of its work: prompt tokens, and generated ones.
+
+Source: continuous-batching page, "What the scheduler hands back" and "Gotchas".
+"""
+
+from ....model.observation import Step
+from ...rules.predicate import Predicate
+from ...vllm.history.run import VllmRun
+
+
+def prompt_miscounted(history: VllmRun, step: Step) -> str | None:
+    """The prompt throughput counts every token of a prompt, cached ones included: those with the
+    chunk that ends it (LSS-R23)."""
+    prompts = _prompts(history, step)
+    expected = sum(counted for _, counted in prompts)
+    if step.prompt_throughput == expected:
+        return None
+    parts = ", ".join(f"{name} {counted}" for name, counted in prompts)
+    return (
+        f"{step.prompt_throughput} prompt tokens reported, expected {expected} ({parts or 'none'})"
+    )
+
+
+def hit_counted(history: VllmRun, step: Step) -> bool:
+    """A prompt ends, and some of its tokens were cached."""
+    return any(counted > step.scheduled[name] for name, counted in _prompts(history, step))
+
+
+def generated_miscounted(history: VllmRun, step: Step) -> str | None:
+    """The decode throughput counts the tokens generated, the first one too (LSS-R24)."""
+    generated = sum((step.emitted or {}).values())
+    if step.decode_throughput == generated:
+        return None
+    return f"{step.decode_throughput} generated tokens reported, {generated} were emitted"
+
+
+def first_beside_another(history: VllmRun, step: Step) -> bool:
+    """A request generates its first token beside one that has generated some."""
+    emitted = [history.live[name].emitted for name in step.emitted or {} if name in history.live]
+    return 0 in emitted and any(emitted)
+
+
+def _prompts(history: VllmRun, step: Step) -> list[tuple[str, int]]:
+    """Requests whose prompt is computed in the step, and the tokens of it that count."""
+    found = []
+    for name, tokens in step.scheduled.items():
+        one = history.live.get(name)
+        if one is None or one.emitted or name in history.aborts_inside:
+            continue
+        # A request that emits has its whole prompt computed; one that finishes shows no hit.
+        counted = one.prompt - (one.computed - one.prefix_hit)
+        found.append((name, counted if name in (step.emitted or {}) else tokens))
+    return found
+
+
+PREDICATES = {
+    "LSS-R23": Predicate(prompt_miscounted, hit_counted),
+    "LSS-R24": Predicate(generated_miscounted, first_beside_another),
+}

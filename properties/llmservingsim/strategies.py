@@ -1,0 +1,123 @@
+"""Where LLMServingSim's scheduler is likely to be wrong: when pool, budget or batch bind.
+
+Requests are drawn as for vLLM, after which this scheduler is shaped: from a configuration that has
+the two keys more which vLLM's strategies go by, a longest request and no reserve.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from hypothesis import strategies as st
+
+from ...model.pool import Content
+from ...model.prefix import prefix
+from ...model.scenario import Request
+from ..history.run_history import RunHistory
+from ..vllm import strategies as vllm
+from ..vllm.strategies import Scale, Shape
+
+Config = Mapping[str, Any]
+LATE_STEPS = vllm.LATE_STEPS
+# One request alone waits for no request; 0 is no cap.
+MAX_IN_A_BATCH = (4, 3, 0, 5, 2, 6, 0, 4, 3, 1)
+SEATS_WITHOUT_A_CAP = 6
+LONGEST_IN_BLOCKS = 8  # of a request, so that several find room in a larger pool
+
+
+@st.composite
+def configs(draw: st.DrawFn, scale: Scale, revision: str) -> dict[str, Any]:
+    """Configurations in which the pool, the budget, the cap or the threshold bind first.
+
+    One batch is on its way at a time: through the step protocol more of them make no difference.
+    """
+    block = draw(st.sampled_from(vllm.BLOCK_SIZES[scale]))
+    blocks = draw(st.sampled_from(vllm.MODEL_LENGTHS_IN_BLOCKS[scale]))
+    length = max(block * blocks, 2)
+    slots = draw(st.sampled_from(MAX_IN_A_BATCH))
+    chunks = draw(st.sampled_from((True, True, True, False)))
+    threshold = draw(vllm.thresholds(block, length))
+    crowd = slots or SEATS_WITHOUT_A_CAP
+    budgets = vllm.budgets(scale, block, crowd, length, chunks, threshold)
+    # Not every request that decodes need have a token in every step; uncut prompts have to share.
+    few = st.integers(1, crowd) if chunks else st.integers(2 * block, 6 * block)
+    # Blocks that are promised keep others out: beside tight pools, room for several.
+    pools = vllm.pools(blocks, crowd)
+    roomy = st.integers(2 * LONGEST_IN_BLOCKS, 4 * LONGEST_IN_BLOCKS)
+    return {
+        "block_size": block,
+        "num_blocks": draw(st.one_of(pools, roomy) if revision == "documented" else pools),
+        "max_num_seqs": slots,
+        "max_num_batched_tokens": draw(st.one_of(budgets, budgets, few)),
+        "long_prefill_token_threshold": threshold,
+        "enable_chunked_prefill": chunks,
+        "enable_prefix_caching": draw(st.sampled_from((True, True, False))),
+        "prioritize_prefill": revision == "documented" and draw(st.booleans()),
+        "pp_size": 1,
+    }
+
+
+def as_vllm(config: Config) -> dict[str, Any]:
+    """What vLLM's strategies go by."""
+    block = config["block_size"]
+    blocks = min(config["num_blocks"] or LONGEST_IN_BLOCKS, LONGEST_IN_BLOCKS)
+    return {
+        **config,
+        "max_num_seqs": config["max_num_seqs"] or SEATS_WITHOUT_A_CAP,
+        "max_model_len": max(block * blocks + 1, 2),
+        "watermark": 0.0,
+    }
+
+
+def shapes(config: Config) -> st.SearchStrategy[Shape]:
+    """Short prompts, many of them alike; prompts at borders, prompts that fill the pool."""
+    return vllm.shapes(as_vllm(config)).map(_of_no_priority)
+
+
+def long_prompts(config: Config) -> st.SearchStrategy[Shape]:
+    """Prompts that nearly fill the pool, or what chunking off leaves."""
+    return vllm.long_prompts(as_vllm(config)).map(_of_no_priority)
+
+
+def beside_the_batch(config: Config, history: RunHistory[Any]) -> st.SearchStrategy[Shape]:
+    """A late request for what the running ones leave of pool and budget, or a token around it."""
+    return vllm.beside_the_batch(as_vllm(config), history).map(_of_no_priority)
+
+
+def beside_a_prefill(config: Config, history: RunHistory[Any]) -> st.SearchStrategy[Shape]:
+    """A request that fills its blocks when another request's chunks have taken all others."""
+    return vllm.beside_a_prefill(as_vllm(config), history).map(_of_no_priority)
+
+
+def _of_no_priority(shape: Shape) -> Shape:
+    return shape._replace(priority=0)
+
+
+@st.composite
+def contents(
+    draw: st.DrawFn, config: Config, earlier: Sequence[Request], name: str, length: int
+) -> Content:
+    """What a prompt of about `length` tokens says: often what an earlier request said, at times
+    behind the beginning of another one."""
+    if earlier and not caches(config) and draw(st.booleans()):
+        return earlier[-1].prompt
+    if len(earlier) > 1 and caches(config) and draw(st.sampled_from((False, False, True))):
+        first, then = draw(st.permutations(earlier))[:2]
+        blocks = max(first.prompt_len // config["block_size"], 1)
+        begin = prefix(first.prompt, blocks * config["block_size"])
+        return prefix((*begin, *then.prompt), vllm.longest_request(as_vllm(config)) - 1)
+    return draw(vllm.contents(as_vllm(config), earlier, name, length))
+
+
+def caches(config: Config) -> bool:
+    """The configuration has a prefix cache."""
+    return bool(config["enable_prefix_caching"])
+
+
+def fitted(config: Config, content: Content, shape: Shape | None) -> Shape:
+    """The shape of a request with this prompt, cut to what fits; a few blocks if none is given."""
+    return vllm.fitted(as_vllm(config), content, shape)
+
+
+def steps_to_border(config: Config, history: RunHistory[Any]) -> int:
+    """Decode steps until blocks run out, or until one is filled."""
+    return vllm.steps_to_border(as_vllm(config), history)

@@ -1,0 +1,1 @@
+"""What is checked of nano-vLLM: predicates, strategies, bounds."""

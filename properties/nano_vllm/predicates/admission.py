@@ -1,0 +1,201 @@
+"""A request that is admitted: the two gates, the order, and the priority of prefills.
+
+Source: deck, chapters 4 "Prefill vs Decode" and 6 "Reading schedule()".
+"""
+
+from ....model.observation import Step
+from ...history.request_history import RequestHistory
+from ...history.run_history import RunHistory
+from ...rules.pool import blocks_for
+from ...rules.predicate import Predicate
+from .blocks import hit_at_least
+from .decision import (
+    WHOLE_PROMPTS,
+    behind,
+    completes,
+    free_before,
+    kept,
+    names,
+    prefilled,
+    ran_before,
+    waited_before,
+)
+
+
+def phases_mixed(history: RunHistory, step: Step) -> str | None:
+    """A step prefills or decodes, never both (NAN-R11)."""
+    new = prefilled(history, step)
+    old = [one for one in ran_before(history) if one.id in step.scheduled]
+    if new and old:
+        return f"{names(new)} prefilled and {names(old)} decoded in one step"
+    if step.kind == "mixed":
+        return "the step calls itself mixed"
+    return None
+
+
+def both_phases_wanted(history: RunHistory, step: Step) -> bool:
+    """A request waits while others run."""
+    return bool(ran_before(history) and waited_before(history))
+
+
+def budget_exceeded(history: RunHistory, step: Step) -> str | None:
+    """The tokens of a prefill step are within the budget (NAN-R08)."""
+    tokens = sum(step.scheduled[one.id] for one in prefilled(history, step))
+    budget = history.config["max_num_batched_tokens"]
+    if tokens <= budget:
+        return None
+    return f"{tokens} tokens prefilled > max_num_batched_tokens {budget}"
+
+
+def budget_binds(history: RunHistory, step: Step) -> bool:
+    """Requests that wait have more tokens than the budget."""
+    wanted = sum(one.num_tokens for one in waited_before(history))
+    return bool(wanted > history.config["max_num_batched_tokens"])
+
+
+def too_many_run(history: RunHistory, step: Step) -> str | None:
+    """At most max_num_seqs sequences run (NAN-R40)."""
+    slots = history.config["max_num_seqs"]
+    done = [one for one in prefilled(history, step) if completes(history, step, one)]
+    run = max(len(kept(history, step)) + len(done), len(step.running or ()))
+    if run <= slots:
+        return None
+    return f"{run} sequences run, max_num_seqs is {slots}"
+
+
+def every_slot_taken(history: RunHistory, step: Step) -> bool:
+    """A request waits while max_num_seqs run."""
+    run = len(kept(history, step)) + len(prefilled(history, step))
+    return run >= history.config["max_num_seqs"] and len(history.live) > run
+
+
+def cut_wrongly(history: RunHistory, step: Step) -> str | None:
+    """A prefill computes all that is left of a sequence; where chunks are known, the first one of
+    a step may be cut to the budget (NAN-R12)."""
+    budget = history.config["max_num_batched_tokens"]
+    for place, one in enumerate(prefilled(history, step)):
+        missing, tokens = behind(history, step, one), step.scheduled[one.id]
+        if missing is None or tokens == missing:
+            continue
+        if history.revision == WHOLE_PROMPTS:
+            return f"{one.id} computes {tokens} tokens in a step, {missing} are left"
+        if place or tokens != budget or tokens > missing:
+            return (
+                f"{one.id}, number {place + 1} of the step, computes {tokens} tokens, {missing} "
+                f"are left and max_num_batched_tokens is {budget}"
+            )
+    return None
+
+
+def long_prompt(history: RunHistory, step: Step) -> bool:
+    """A prefill is longer than a block."""
+    block = history.config["block_size"]
+    return any(one.num_tokens > block for one in prefilled(history, step))
+
+
+def overtaken(history: RunHistory, step: Step) -> str | None:
+    """No request is admitted past one that waits in front of it (NAN-R07)."""
+    order = waited_before(history)
+    new = prefilled(history, step)
+    if new == order[: len(new)]:
+        return None
+    first = next(one for one in order if one not in new or new.index(one) != order.index(one))
+    return f"{names(new)} admitted; in the queue {names(order)} {first.id} is in front"
+
+
+def the_head_waits(history: RunHistory, step: Step) -> bool:
+    """The first in line is not admitted, and a request is behind it."""
+    return len(waited_before(history)) - len(prefilled(history, step)) > 1
+
+
+def needless_wait(history: RunHistory, step: Step) -> str | None:
+    """A request that is next in line fails a gate (NAN-R10). Of what it may find in the cache only
+    what running sequences share with it is counted on, so no request is accused that may have
+    failed."""
+    new, order = prefilled(history, step), waited_before(history)
+    if history.aborts_inside or len(new) >= len(order):
+        return None
+    one, free = order[len(new)], free_before(history)
+    if not _passes(history, step, one, new, free):
+        return None
+    return (
+        f"{one.id} waits although a slot and the budget are left for its {one.num_tokens} tokens, "
+        f"and {_needed(history, one)} blocks are free"
+    )
+
+
+def _passes(
+    history: RunHistory,
+    step: Step,
+    one: RequestHistory,
+    new: list[RequestHistory],
+    free: int | None,
+) -> bool:
+    """Nothing can have kept it from being admitted behind requests that are `new`."""
+    if free is None or one.computed or any(behind(history, step, other) is None for other in new):
+        return False
+    left = history.config["max_num_batched_tokens"] - sum(step.scheduled[n.id] for n in new)
+    taken = sum(blocks_for(history, other.num_tokens) for other in new if not other.computed)
+    if history.revision == WHOLE_PROMPTS:
+        slots = history.config["max_num_seqs"] - len(ran_before(history)) - len(new)
+        fits = one.num_tokens <= left
+    else:
+        slots = history.config["max_num_seqs"] - len(new)
+        fits = one.num_tokens <= left or not new
+    return slots > 0 and fits and _needed(history, one) <= free - taken
+
+
+def _needed(history: RunHistory, one: RequestHistory) -> int:
+    """Free blocks that a newcomer needs, at most: where chunks are known what it shares costs
+    nothing, else the gate counts all (NAN-R09)."""
+    needed = blocks_for(history, one.num_tokens)
+    if history.revision == WHOLE_PROMPTS:
+        return needed
+    return needed - hit_at_least(history, one) // int(history.config["block_size"])
+
+
+def someone_runs_and_waits(history: RunHistory, step: Step) -> bool:
+    """A request is admitted, or waits, while another sequence runs."""
+    return bool(waited_before(history)) and bool(ran_before(history))
+
+
+def memory_gate_passed_by(history: RunHistory, step: Step) -> str | None:
+    """As many blocks are free as all tokens of a newcomer need, shared ones included
+    (NAN-R09)."""
+    free = free_before(history)
+    if free is None or history.aborts_inside or step.blocks is None:
+        return None
+    held = _held_before(history)
+    for one in prefilled(history, step):
+        needed = blocks_for(history, one.num_tokens)
+        if needed > free:
+            return f"{one.id} admitted: its {one.num_tokens} tokens need {needed} blocks of {free}"
+        table = set(step.blocks.get(one.id, ()))
+        if not table:
+            return None  # it has finished, so it is not known what it shared
+        free -= len(table - held)
+        held |= table
+    return None
+
+
+def pool_too_small_for_now(history: RunHistory, step: Step) -> bool:
+    """A sequence waits that needs more blocks than are free."""
+    waiting = [one for one in waited_before(history) if one.id not in step.scheduled]
+    free = free_before(history)
+    return bool(waiting) and free is not None and blocks_for(history, waiting[0].num_tokens) > free
+
+
+def _held_before(history: RunHistory) -> set[int]:
+    tables = (history.last.blocks or {}) if history.last is not None else {}
+    return {block for name, table in tables.items() if name in history.live for block in table}
+
+
+PREDICATES = {
+    "NAN-R11": Predicate(phases_mixed, both_phases_wanted),
+    "NAN-R08": Predicate(budget_exceeded, budget_binds),
+    "NAN-R40": Predicate(too_many_run, every_slot_taken),
+    "NAN-R12": Predicate(cut_wrongly, long_prompt),
+    "NAN-R07": Predicate(overtaken, the_head_waits),
+    "NAN-R10": Predicate(needless_wait, someone_runs_and_waits),
+    "NAN-R09": Predicate(memory_gate_passed_by, pool_too_small_for_now),
+}

@@ -1,0 +1,127 @@
+"""Where tokens are written, what sequences share, and what they find in the prefix cache.
+
+Source: deck, chapters 7 "Prefix Caching" and 9 "Scheduler to GPU Execution"; release 0.2.0 for the
+last block.
+"""
+
+from ....model.observation import Step
+from ...history.content import surely_found
+from ...history.request_history import RequestHistory
+from ...history.run_history import RunHistory
+from ...rules.cached import hit_too_short, in_common_after
+from ...rules.pool import blocks_for
+from ...rules.predicate import Predicate
+from .decision import prefilled, ran_before
+
+
+def slot_wrong(history: RunHistory, step: Step) -> str | None:
+    """The blocks written to are those of the block table at the positions computed (NAN-R27)."""
+    block = history.config["block_size"]
+    for name, written in (step.slot_blocks or {}).items():
+        table, computed = (step.blocks or {}).get(name), (step.computed or {}).get(name)
+        if not table or computed is None:
+            continue
+        first = computed - step.scheduled.get(name, 0)
+        expected = table[first // block : (computed - 1) // block + 1]
+        if list(written) != list(expected):
+            return (
+                f"{name} writes tokens {first} to {computed - 1} to blocks {list(written)}, its "
+                f"block table has {list(expected)} there"
+            )
+    return None
+
+
+def something_written(history: RunHistory, step: Step) -> bool:
+    """A sequence is scheduled and goes on."""
+    return any(name in (step.blocks or {}) for name in step.scheduled)
+
+
+def shared_wrongly(history: RunHistory, step: Step) -> str | None:
+    """Sequences share a block only at the same place, full, and with the same tokens up to its end
+    (NAN-R29)."""
+    block = history.config["block_size"]
+    seen: dict[int, tuple[str, int]] = {}
+    for name, table in (step.blocks or {}).items():
+        for place, number in enumerate(table):
+            if number not in seen:
+                seen[number] = (name, place)
+                continue
+            other, other_place = seen[number]
+            if place != other_place or name == other:
+                return f"block {number} is block {place} of {name} and {other_place} of {other}"
+            end = (place + 1) * block
+            if min((step.computed or {}).get(n, 0) for n in (name, other)) < end:
+                return f"{name} and {other} share block {number}, which is still written to"
+            if in_common_after(history, step, name, other) < end:
+                return f"{name} and {other} share block {number}, and differ before token {end}"
+    return None
+
+
+def something_shared(history: RunHistory, step: Step) -> bool:
+    """Two sequences hold the same block."""
+    held = [number for table in (step.blocks or {}).values() for number in table]
+    return len(set(held)) < len(held)
+
+
+def hit_ends_in_a_block(history: RunHistory, step: Step) -> str | None:
+    """A prefix hit is made of whole blocks (NAN-R32)."""
+    for one in prefilled(history, step):
+        hit = (step.prefix_hit or {}).get(one.id, 0)
+        if hit % history.config["block_size"]:
+            return f"{one.id} finds {hit} tokens in the cache, no whole blocks"
+    return None
+
+
+def part_of_a_prompt_is_known(history: RunHistory, step: Step) -> bool:
+    """A sequence starts with a hit, and not all of it is one."""
+    return any((step.prefix_hit or {}).get(one.id) for one in prefilled(history, step))
+
+
+def last_block_hit(history: RunHistory, step: Step) -> str | None:
+    """The last block of a sequence is never a hit (NAN-R35)."""
+    block = history.config["block_size"]
+    for one in prefilled(history, step):
+        hit = history.hit_now(step, one)
+        if one.started or hit is None:
+            continue
+        most = (blocks_for(history, one.num_tokens) - 1) * block
+        if hit > most:
+            return f"{one.id} finds {hit} of {one.num_tokens} tokens in the cache, at most {most}"
+    return None
+
+
+def everything_known_elsewhere(history: RunHistory, step: Step) -> bool:
+    """A sequence of whole blocks starts all of whose tokens were computed before."""
+    return any(
+        not one.started
+        and one.num_tokens % history.config["block_size"] == 0
+        and history.max_hit(step, one) >= one.num_tokens
+        for one in prefilled(history, step)
+    )
+
+
+def hit_missed(history: RunHistory, step: Step) -> str | None:
+    """A sequence starts from the full blocks that it shares with one that runs (NAN-R34)."""
+    return hit_too_short(
+        history, step, prefilled(history, step), lambda one: hit_at_least(history, one)
+    )
+
+
+def shares_with_running(history: RunHistory, step: Step) -> bool:
+    """A sequence starts that shares a full block with one that runs, and with no other."""
+    return any(hit_at_least(history, one) for one in prefilled(history, step))
+
+
+def hit_at_least(history: RunHistory, one: RequestHistory) -> int:
+    """Tokens that a sequence that starts must find in the cache, all in blocks that others hold."""
+    block = history.config["block_size"]
+    return surely_found(one, ran_before(history), history.kin(one), block)
+
+
+PREDICATES = {
+    "NAN-R27": Predicate(slot_wrong, something_written),
+    "NAN-R29": Predicate(shared_wrongly, something_shared),
+    "NAN-R32": Predicate(hit_ends_in_a_block, part_of_a_prompt_is_known),
+    "NAN-R34": Predicate(hit_missed, shares_with_running),
+    "NAN-R35": Predicate(last_block_hit, everything_known_elsewhere),
+}

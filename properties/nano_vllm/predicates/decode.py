@@ -1,0 +1,154 @@
+"""What a decode step does, which sequence gives its blocks up for it, and when a token comes out.
+
+Source: deck, chapters 4 "Prefill vs Decode", 6 "The Decode Path" and 8 "Preemption".
+"""
+
+from ....model.observation import Step
+from ...history.run_history import RunHistory
+from ...rules.pool import blocks_for, free_when_decided, released_by
+from ...rules.predicate import Predicate
+from .decision import behind, completes, kept, names, preempted, prefilled, ran_before
+
+
+def several_tokens(history: RunHistory, step: Step) -> str | None:
+    """A running sequence computes more or fewer than one token in a decode step (NAN-R14)."""
+    for one in ran_before(history):
+        if step.scheduled.get(one.id, 1) != 1:
+            return f"{one.id} runs and computes {step.scheduled[one.id]} tokens"
+    return None
+
+
+def someone_decodes(history: RunHistory, step: Step) -> bool:
+    """A sequence decodes."""
+    return any(one.id in step.scheduled for one in ran_before(history))
+
+
+def passed_by(history: RunHistory, step: Step) -> str | None:
+    """In a decode step every running sequence gets a token or is preempted (NAN-R04)."""
+    skipped = [one for one in kept(history, step) if one.id not in step.scheduled]
+    if prefilled(history, step) or not skipped:
+        return None
+    return f"{names(skipped)} runs, and gets no token in a step that decodes"
+
+
+def several_decode(history: RunHistory, step: Step) -> bool:
+    """Several sequences run in a decode step."""
+    return len(kept(history, step)) > 1 and not prefilled(history, step)
+
+
+def wrong_victim(history: RunHistory, step: Step) -> str | None:
+    """The preempted sequences are the last of the running queue; blocks were missing (NAN-R19)."""
+    gone, before = preempted(history, step), ran_before(history)
+    if not gone:
+        return None
+    tail = before[len(before) - len(gone) :]
+    if tail != gone:
+        return f"{names(gone)} preempted; of {names(before)} the last {len(gone)} are {names(tail)}"
+    free = free_when_decided(history)
+    if free is None:
+        return None
+    free += released_by(history, gone[1:])
+    served = [one for one in kept(history, step) if one.id in step.scheduled]
+    needed = sum(crosses_border(history, one.computed) for one in (*served, gone[0]))
+    if needed > free:
+        return None
+    return (
+        f"{names(gone)} preempted, although without {gone[0].id} {free} blocks were free and "
+        f"requests that run need at most {needed}"
+    )
+
+
+def crosses_border(history: RunHistory, computed: int) -> bool:
+    """The token after so many is the first of a block."""
+    return bool(computed % history.config["block_size"] == 0)
+
+
+def preempts_among_several(history: RunHistory, step: Step) -> bool:
+    """A step preempts while several sequences run."""
+    return bool(step.preempted) and len(ran_before(history)) > 1
+
+
+def victim_keeps_something(history: RunHistory, step: Step) -> str | None:
+    """A preempted sequence waits, holds no block, and has nothing computed (NAN-R21)."""
+    for one in preempted(history, step):
+        if one.id in history.aborts_inside:
+            continue
+        if one.id not in (step.waiting or ()):
+            return f"{one.id} was preempted and does not wait"
+        if held := (step.blocks or {}).get(one.id):
+            return f"{one.id} was preempted and holds {len(held)} blocks"
+        if computed := (step.computed or {}).get(one.id):
+            return f"{one.id} was preempted and counts {computed} computed tokens"
+    return None
+
+
+def someone_is_preempted(history: RunHistory, step: Step) -> bool:
+    """A step preempts."""
+    return bool(preempted(history, step))
+
+
+def emission_wrong(history: RunHistory, step: Step) -> str | None:
+    """A token comes out exactly where all known tokens are computed (NAN-R13)."""
+    for name in step.scheduled:
+        one = history.live.get(name)
+        if one is None or name in history.aborts_inside or behind(history, step, one) is None:
+            continue
+        emits = bool((step.emitted or {}).get(name))
+        if completes(history, step, one) != emits:
+            missing = behind(history, step, one)
+            says = "a token" if emits else "no token"
+            return f"{name} emits {says}; it computed {step.scheduled[name]} of {missing} tokens"
+    return None
+
+
+def prompt_in_work(history: RunHistory, step: Step) -> bool:
+    """A prompt is computed in part, or to its end."""
+    return bool(prefilled(history, step))
+
+
+def not_all_again(history: RunHistory, step: Step) -> str | None:
+    """A request that was preempted computes prompt and generated tokens again, apart from its hit
+    (NAN-R23)."""
+    budget = history.config["max_num_batched_tokens"]
+    for one in prefilled(history, step):
+        missing, tokens = behind(history, step, one), step.scheduled[one.id]
+        if one.preemptions and missing is not None and tokens not in (missing, budget):
+            return (
+                f"{one.id} was preempted with {one.regenerated} tokens generated and computes "
+                f"{tokens} of {missing}"
+            )
+    return None
+
+
+def comes_back(history: RunHistory, step: Step) -> bool:
+    """A preempted sequence is admitted again, with tokens generated."""
+    return any(one.preemptions and one.regenerated for one in prefilled(history, step))
+
+
+def table_wrong(history: RunHistory, step: Step) -> str | None:
+    """A request that runs holds the blocks of what is computed, no fewer, no more (NAN-R17)."""
+    for name in step.running or ():
+        computed, held = (step.computed or {}).get(name, 0), len((step.blocks or {}).get(name, ()))
+        needed = blocks_for(history, computed)
+        if held != needed:
+            return f"{name} holds {held} blocks; its {computed} computed tokens are {needed}"
+    return None
+
+
+def border_crossed(history: RunHistory, step: Step) -> bool:
+    """A sequence that has run before needs one more block."""
+    return any(
+        one.id in step.scheduled and crosses_border(history, one.computed)
+        for one in kept(history, step)
+    )
+
+
+PREDICATES = {
+    "NAN-R14": Predicate(several_tokens, someone_decodes),
+    "NAN-R04": Predicate(passed_by, several_decode),
+    "NAN-R19": Predicate(wrong_victim, preempts_among_several),
+    "NAN-R21": Predicate(victim_keeps_something, someone_is_preempted),
+    "NAN-R13": Predicate(emission_wrong, prompt_in_work),
+    "NAN-R23": Predicate(not_all_again, comes_back),
+    "NAN-R17": Predicate(table_wrong, border_crossed),
+}

@@ -1,0 +1,187 @@
+"""Where nano-vLLM's scheduler is likely to be wrong: when blocks run out, and at borders.
+
+Strategies give configurations and requests. Pools are small enough for sequences to grow until one
+must give way; `beside_the_batch` aims a late request at what is left of them.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal, NamedTuple
+
+from hypothesis import strategies as st
+
+from ...model.pool import Content
+from ...model.prefix import prefix
+from ...model.scenario import Request
+from ..history.run_history import RunHistory
+from ..rules.pool import blocks_for
+from ..search.prompts import said_before
+from .predicates.decision import WHOLE_PROMPTS
+
+Config = Mapping[str, Any]
+Scale = Literal["small", "short", "tight"]
+# Blocks so small that borders are everywhere; blocks of a usual size; and the published one.
+BLOCK_SIZES: Mapping[Scale, tuple[int, ...]] = {
+    "small": (4, 2, 4, 8, 3),
+    "short": (16,),
+    "tight": (256,),
+}
+FEWEST_BLOCKS, MAX_BLOCKS = 2, 14
+LATE_STEPS = 8
+MAX_RUNNING = (4, 3, 6, 2, 5, 1)
+# Tokens that a request at the published block may generate: a run must end within seconds.
+LONGEST_ANSWER: Mapping[Scale, int] = {"small": 10**6, "short": 64, "tight": 40}
+
+
+class Shape(NamedTuple):
+    """A request without its name, in tokens."""
+
+    prompt: int
+    max_tokens: int
+    output_len: int
+
+
+@st.composite
+def configs(draw: st.DrawFn, scale: Scale, revision: str) -> dict[str, Any]:
+    """Configurations in which the pool or the budget bind before anything else."""
+    block = draw(st.sampled_from(BLOCK_SIZES[scale]))
+    num_blocks = draw(st.integers(FEWEST_BLOCKS, MAX_BLOCKS))
+    whole = block * num_blocks
+    # Where whole prompts are computed at once, requests are cut to such a budget.
+    budgets = st.integers(whole // 2 + 1, whole + block)
+    if revision != WHOLE_PROMPTS:
+        budgets = st.one_of(st.integers(1, 4 * block), st.integers(block - 1, whole), budgets)
+    return {
+        "block_size": block,
+        "num_blocks": num_blocks,
+        "max_num_seqs": draw(st.sampled_from(MAX_RUNNING)),
+        "max_num_batched_tokens": draw(budgets),
+    }
+
+
+@st.composite
+def long_prompts(draw: st.DrawFn, config: Config) -> Shape:
+    """Prompts that nearly fill the pool."""
+    prompt = longest_request(config) - draw(st.integers(1, 2 * config["block_size"]))
+    return with_tokens(config, prompt, draw(st.integers(1, 4)))
+
+
+@st.composite
+def shapes(draw: st.DrawFn, config: Config) -> Shape:
+    """Short prompts that grow, prompts at borders, prompts that fill the pool."""
+    block, longest = config["block_size"], longest_request(config)
+    kind = draw(st.sampled_from(("short", "short", "border", "whole")))
+    if kind == "border":
+        prompt = draw(st.sampled_from(borders(config))) * draw(st.integers(1, 3))
+        prompt += draw(st.integers(-1, 1))
+    elif kind == "whole":
+        prompt = longest - draw(st.integers(1, 2 * block))
+    else:
+        prompt = draw(st.integers(1, 2 * block))
+    few, many = st.integers(1, 2 * block), st.integers(longest // 2, longest)
+    stops_early = draw(st.one_of(st.none(), st.none(), st.none(), st.integers(1, 2 * block)))
+    return with_tokens(config, prompt, draw(st.one_of(many, many, few)), stops_early)
+
+
+def borders(config: Config) -> list[int]:
+    """Tokens at which something may turn: a block, the budget."""
+    return [config["block_size"], config["max_num_batched_tokens"]]
+
+
+def longest_request(config: Config) -> int:
+    """Tokens of prompt and answer together, at most: the last one is never computed.
+
+    A budget of more than half the pool is one that whole prompts fit into; beyond a smaller one
+    they go in chunks.
+    """
+    whole, budget = config["num_blocks"] * config["block_size"], config["max_num_batched_tokens"]
+    return int(min(whole, budget) if 2 * budget > whole else whole) + 1
+
+
+def with_tokens(
+    config: Config, prompt: int, max_tokens: int, stops_early: int | None = None
+) -> Shape:
+    """A shape cut to what fits."""
+    longest = longest_request(config)
+    prompt = min(max(prompt, 1), longest - 1)
+    most = LONGEST_ANSWER[scale_of(config)]
+    allowed = max(min(max_tokens, longest - prompt, most), 1)
+    return Shape(prompt, allowed, min(stops_early or allowed, allowed))
+
+
+def scale_of(config: Config) -> Scale:
+    """The scale that has blocks of this size."""
+    for scale, sizes in BLOCK_SIZES.items():
+        if config["block_size"] in sizes:
+            return scale
+    return "tight"
+
+
+@st.composite
+def beside_the_batch(draw: st.DrawFn, config: Config, history: RunHistory) -> Shape:
+    """A late request for exactly what is free, or for a token more or less; or one that fills its
+    block in the same step as one of requests that run."""
+    block, running = config["block_size"], history.decoding()
+    free = free_blocks(config, history)
+    aims = [free * block, (free - 1) * block, *(one.computed % block + 1 for one in running)]
+    prompt = draw(st.sampled_from(aims)) + draw(st.sampled_from((0, 0, 1, -1)))
+    longest = longest_request(config)
+    return with_tokens(config, prompt, draw(st.one_of(st.just(longest), st.integers(1, 4))))
+
+
+# Prefills come first, so a request that arrives during one waits behind it: what counts is the
+# same.
+beside_a_prefill = beside_the_batch
+
+
+@st.composite
+def contents(
+    draw: st.DrawFn, config: Config, earlier: Sequence[Request], name: str, length: int
+) -> Content:
+    """What a prompt of about `length` tokens says: often what an earlier request said."""
+    own: Content = ((name, length),)
+    said = draw(st.sampled_from(("own", "same", "before")))
+    if not earlier or said == "own":
+        return own
+    if said == "same":
+        # Running together, both need their next block in the same step.
+        return earlier[-1].prompt
+    if draw(st.booleans()):
+        return goes_on(config, draw(st.sampled_from(earlier)), name, length)
+    longest = longest_request(config) - 1
+    return said_before(draw, earlier, name, length, config["block_size"], borders(config), longest)
+
+
+def goes_on(config: Config, other: Request, name: str, length: int) -> Content:
+    """The whole blocks of a prompt, and one that the answer to it begins or fills, then tokens of
+    its own."""
+    block, most = config["block_size"], longest_request(config) - 2
+    whole = min(other.prompt_len + block, most) // block * block
+    shared = prefix((*other.prompt, (f"out:{other.id}", other.tokens_to_emit)), whole)
+    rest = max(length - sum(tokens for _, tokens in shared), 1)
+    return (*shared, (name, rest))
+
+
+def caches(config: Config) -> bool:
+    """The block manager always looks for cached blocks."""
+    return True
+
+
+def fitted(config: Config, content: Content, shape: Shape | None) -> Shape:
+    """The shape of a request with this prompt, cut to what fits; a few blocks if none is given."""
+    prompt = sum(tokens for _, tokens in content)
+    if shape is None:
+        return with_tokens(config, prompt, 2 * config["block_size"])
+    return with_tokens(config, prompt, shape.max_tokens, shape.output_len)
+
+
+def steps_to_border(config: Config, history: RunHistory) -> int:
+    """Decode steps until some running sequence crosses a block border."""
+    return min((-one.computed % config["block_size"] for one in history.decoding()), default=0)
+
+
+def free_blocks(config: Config, history: RunHistory) -> int:
+    """Blocks that no request holds: as the target says, or as the tokens computed let expect."""
+    if history.last is not None and history.last.free_blocks is not None:
+        return history.last.free_blocks
+    held = sum(blocks_for(history, one.computed) for one in history.running())
+    return max(int(config["num_blocks"]) - held, 0)

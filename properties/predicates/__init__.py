@@ -1,1 +1,0 @@
-"""One predicate per rule, a folder per system."""

@@ -1,0 +1,238 @@
+"""Rules of every system: conservation of requests and tokens, and progress.
+
+Source: target protocol, "The step observation" and "Fine points".
+"""
+
+from collections import Counter
+from typing import Any
+
+from ...model.observation import Step
+from ..history.content import in_common
+from ..history.run_history import RunHistory
+from .observation_rules import shown_wrongly, something_shown
+from .predicate import Predicate
+
+
+def request_lost(history: RunHistory[Any], step: Step) -> str | None:
+    """Every unfinished request is in exactly one queue, and nothing else is (ALL-R03)."""
+    if not step.scheduled.keys() <= history.live.keys():
+        strangers = [name for name in step.scheduled if name not in history.live]
+        return f"{_names(strangers)} scheduled, but finished, aborted or never accepted"
+    finished = step.finished or {}
+    foreign = [n for n in finished if n not in history.live and n not in history.aborts_to_report]
+    if foreign:
+        return f"{_names(foreign)} reported as finished, but not unfinished before this step"
+    places = (*(step.waiting or ()), *(step.running or ()), *(step.paused or ()))
+    queued = set(places)
+    if len(queued) < len(places):
+        doubled = [name for name, count in Counter(places).items() if count > 1]
+        return f"{_names(doubled)} in more than one place of waiting, running and paused"
+    unfinished = set(history.live).difference(finished, history.aborts_inside)
+    if queued != unfinished:
+        lost, kept = sorted(unfinished - queued), sorted(queued - unfinished)
+        if lost:
+            return f"{_names(lost)} unfinished, but neither waiting nor running nor paused"
+        return f"{_names(kept)} still queued, but finished, aborted or never accepted"
+    misplaced = [name for name in step.prefilling or () if name not in queued]
+    if misplaced:
+        return f"{_names(misplaced)} prefilling, but neither running nor waiting"
+    return None
+
+
+def requests_meet(history: RunHistory[Any], step: Step) -> bool:
+    """A request finishes, or is aborted, while another one is unfinished."""
+    return bool(step.finished) and len(history.live) > 1
+
+
+def tokens_wrong(history: RunHistory[Any], step: Step) -> str | None:
+    """Exactly min(output_len, max_tokens) tokens, then the right reason at once (ALL-R04)."""
+    emitted = step.emitted or {}
+    finished = step.finished or {}
+    over = history.features.completing(history, step)
+    for name, tokens in emitted.items():
+        if name not in over:
+            return f"{name} emitted {tokens} without being scheduled"
+        if name in history.aborts_inside:
+            return f"{name} emitted {tokens} although it was aborted inside the step"
+    aborts_inside = history.aborts_inside
+    for name, account in history.live.items():
+        total = account.emitted + emitted.get(name, 0)
+        reason = finished.get(name)
+        if name in aborts_inside:
+            if reason != "aborted":
+                return f"{name} was aborted inside the step, finished says {reason}"
+            continue
+        if total == 0 and reason is None:
+            continue
+        if account.beyond and reason is not None and total <= account.max_tokens:
+            continue  # it cannot run to its end: to end it is right
+        if reason == "error" and not total and history.features.may_end_early(history, account):
+            continue
+        due = account.output_len
+        open_ended = due is None
+        if due is None:  # only the end itself tells
+            at_once = reason == "eos" and name in emitted
+            due = min(total, account.max_tokens) if at_once else account.max_tokens
+        if total > due:
+            return f"{name} emitted {total} tokens of {due}"
+        if total < due:
+            if reason is not None:
+                return f"{name} finished ({reason}) after {total} tokens of {due}"
+            continue
+        expected = "eos" if due < account.max_tokens else "length"
+        if open_ended and reason == "eos":
+            continue  # the last token that is allowed may be an EOS as well
+        if reason != expected:
+            return (
+                f"{name} emitted its last token ({total} of {due}), "
+                f"finished says {reason}, expected {expected}"
+            )
+    unreported = [
+        name
+        for name in history.aborts_to_report
+        if finished.get(name) != "aborted"
+        and not (name in finished and history.requests[name].beyond)
+    ]
+    if unreported:
+        names = _names(sorted(unreported))
+        return f"{names} aborted before the step, not reported as aborted in it"
+    return None
+
+
+def token_due(history: RunHistory[Any], step: Step) -> bool:
+    """A request finishes by itself."""
+    return any(reason != "aborted" for reason in (step.finished or {}).values())
+
+
+def waits_too_long(history: RunHistory[Any], step: Step) -> str | None:
+    """First in line, a request is scheduled before the work in front of it is over (ALL-R05)."""
+    if history.first_in_line is None:
+        return None
+    name, since, allowance = history.first_in_line
+    waited = history.step - since
+    if name in step.scheduled or waited < allowance:
+        return None
+    return (
+        f"{name} is first in line since step {since}: {waited} steps, at most {allowance} allowed"
+    )
+
+
+def someone_waits(history: RunHistory[Any], step: Step) -> bool:
+    """The first in line is not scheduled in this step."""
+    return history.first_in_line is not None and history.first_in_line[0] not in step.scheduled
+
+
+def never_ends(history: RunHistory[Any], step: Step) -> str | None:
+    """All accepted requests together take no more steps than their work (ALL-R06)."""
+    allowance = history.max_steps
+    if history.busy_steps < allowance:
+        return None
+    left = [n for n in history.live if n not in (step.finished or {})]
+    if not left:
+        return None
+    return (
+        f"{_names(left)} unfinished after {history.busy_steps} busy steps; "
+        f"all work together takes at most {allowance}"
+    )
+
+
+def everything_ends(history: RunHistory[Any], step: Step) -> bool:
+    """The last unfinished request finishes."""
+    return bool(history.live) and all(n in (step.finished or {}) for n in history.live)
+
+
+def hit_never_computed(history: RunHistory[Any], step: Step) -> str | None:
+    """A prefix hit covers only what some request has computed (ALL-R08)."""
+    for name, hit in first_hits(history, step).items():
+        if hit <= 0:
+            continue
+        own, known = history.requests[name], 0
+        for other in history.kin(own):
+            computed = other.max_computed if other is own else history.reached(step, other)
+            if computed:
+                shared = in_common(own, other)
+                known = max(known, min(shared, computed))
+        if hit > known:
+            since = " and can still be in a block" if history.forgotten else ""
+            found = f"of which {known} were ever computed{since}"
+            return f"{name} takes {hit} tokens from the cache, {found}"
+    return None
+
+
+def something_cached(history: RunHistory[Any], step: Step) -> bool:
+    """A request starts with a prefix hit."""
+    return any(hit > 0 for hit in first_hits(history, step).values())
+
+
+def first_hits(history: RunHistory[Any], step: Step) -> dict[str, int]:
+    """Hits of the requests that start in this step, in tokens; without those that were loaded."""
+    return {
+        name: hit
+        for name in step.scheduled
+        if (one := history.live.get(name)) is not None
+        and not one.started
+        and not one.tokens_loading
+        if (hit := history.hit_now(step, one)) is not None
+    }
+
+
+def blocks_lost(history: RunHistory[Any], step: Step) -> str | None:
+    """Held and free blocks are together the pool (ALL-R09)."""
+    size = history.config["num_blocks"]
+    if size is None or step.free_blocks is None:
+        return None
+    held = {block for blocks in (step.blocks or {}).values() for block in blocks}
+    if len(held) + step.free_blocks == size:
+        return None
+    return f"{len(held)} blocks held and {step.free_blocks} free, the pool has {size}"
+
+
+def blocks_come_back(history: RunHistory[Any], step: Step) -> bool:
+    """A request that held blocks leaves, with a bounded pool."""
+    held_before = (history.last.blocks or {}) if history.last is not None else {}
+    leaving = [*(step.finished or {})]
+    return history.config["num_blocks"] is not None and any(n in held_before for n in leaving)
+
+
+def no_progress(history: RunHistory[Any], step: Step) -> str | None:
+    """Of three steps in a row, one computes a token while a request is unfinished; of more where
+    several decisions are on their way (ALL-R10)."""
+    allowed = 1 + history.features.idle_steps(history)
+    if not history.live or any(step.scheduled.values()) or history.barren_steps < allowed:
+        return None
+    return f"no token was computed in {history.barren_steps + 1} steps in a row"
+
+
+def someone_is_behind(history: RunHistory[Any], step: Step) -> bool:
+    """A step leaves an unfinished request without a token."""
+    return any(name not in step.scheduled for name in history.live)
+
+
+def reads_other_tokens(history: RunHistory[Any], step: Step) -> str | None:
+    """Every block that a request reads holds its own tokens (ALL-R11)."""
+    changes = history.cache_changes(step)
+    return changes.conflict if changes is not None else None
+
+
+def blocks_change_hands(history: RunHistory[Any], step: Step) -> bool:
+    """A request reads what another one wrote, or writes a block that another one had written."""
+    changes = history.cache_changes(step)
+    return changes is not None and changes.meets
+
+
+def _names(ids: list[str]) -> str:
+    shown = ", ".join(ids[:5])
+    return shown if len(ids) <= 5 else f"{shown} and {len(ids) - 5} more"
+
+
+PREDICATES = {
+    "ALL-R03": Predicate(request_lost, requests_meet),
+    "ALL-R04": Predicate(tokens_wrong, token_due),
+    "ALL-R05": Predicate(waits_too_long, someone_waits),
+    "ALL-R06": Predicate(never_ends, everything_ends),
+    "ALL-R08": Predicate(hit_never_computed, something_cached),
+    "ALL-R09": Predicate(blocks_lost, blocks_come_back),
+    "ALL-R10": Predicate(no_progress, someone_is_behind),
+    "ALL-R11": Predicate(reads_other_tokens, blocks_change_hands),
+    "ALL-R13": Predicate(shown_wrongly, something_shown),
+}

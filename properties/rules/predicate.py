@@ -1,0 +1,34 @@
+"""The shape of a check: does this step break the rule, and was the rule exercised in it?"""
+
+from collections.abc import Callable
+from typing import Any, Literal, NamedTuple
+
+from ...model.observation import Step
+from ..history.run_history import RunHistory
+
+
+class Predicate(NamedTuple):
+    """`broken` gives the numbers that break the rule, or None; `exercised` is the rule's witness.
+
+    Both read the history as it was before the step. `members` says which steps they speak of:
+    those that schedule a request in its prefill, in its decode, or any.
+    """
+
+    broken: Callable[[RunHistory[Any], Step], str | None]
+    exercised: Callable[[RunHistory[Any], Step], bool]
+    members: Literal["prefill", "decode", "any"] = "any"
+
+
+class RuleFault(BaseException):
+    """A user's own rule cannot be asked: it raises, or answers what means nothing; in one line.
+
+    Not an Exception, so that Hypothesis does not take it for a finding.
+    """
+
+
+class Broken(NamedTuple):
+    """A rule, the step that broke it, and the numbers in one sentence."""
+
+    rule: str
+    step: int
+    message: str

@@ -1,0 +1,99 @@
+"""Which rules have a predicate, by system, and which of them a target lets us check."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from ...model.replies import DEFAULTS
+from ...spec.catalogue import Rule
+from ...spec.systems import OWN_RULES, SYSTEMS, part
+from ..history.features import features_of
+from ..history.prefix_hits import caches
+from . import common
+from .predicate import Broken, Predicate
+
+NEVER_CRASHES = "ALL-R01"
+NEVER_HANGS = "ALL-R02"
+NONE_LOST = "ALL-R03"
+LOCKSTEP = "ALL-R07"
+HITS = "ALL-R08"
+OWN_TOKENS = "ALL-R11"
+PROGRESS = frozenset({"ALL-R06", "ALL-R10"})  # steps in which a load is under way do not count
+AT_THE_DOOR = "ALL-R12"
+SHOWN = "ALL-R13"
+# What no state of a model shows: these are judged in runs only, and so are a system's `runs_only`.
+NOT_EXPLORED = frozenset({LOCKSTEP, OWN_TOKENS, AT_THE_DOOR, SHOWN})
+# What these ask for is in the step and the one before: no client has to follow the run for them.
+FOLLOW_NOTHING = ("ALL-", "GEN-")
+
+
+def predicates_of(system: str) -> Mapping[str, Predicate]:
+    """By rule id, the predicates of a registered system, those of every system first, the user's
+    own last."""
+    own = {name: one.predicate for name, one in OWN_RULES.items()}
+    return {**common.PREDICATES, **part(system, "predicates"), **own}
+
+
+def explored(rule: Rule) -> bool:
+    """States of a model can break the rule: it is not about runs alone, nor about defaults."""
+    runs_only = NOT_EXPLORED.union(*(system.runs_only for system in SYSTEMS.values()))
+    judged = rule.id not in runs_only and rule.id not in OWN_RULES
+    return rule.checked and judged and DEFAULTS not in rule.needs
+
+
+def ends_run(broken: Iterable[Broken]) -> bool:
+    """Nothing can be judged after this: the target is gone, or model and target have parted."""
+    return any(one.rule in (NEVER_CRASHES, NEVER_HANGS, LOCKSTEP) for one in broken)
+
+
+def observable(
+    rules: Iterable[Rule],
+    revision: str,
+    observes: frozenset[str],
+    config: Mapping[str, Any] | None = None,
+    system: str = "",
+) -> list[Rule]:
+    """The rules of `revision` whose fields the target shows, in catalogue order.
+
+    A client that does not see what it follows the run by cannot know what is computed: then only
+    the rules that follow nothing are left. Where it does not see either which requests finish, only
+    these are left: the target neither crashes nor hangs.
+    """
+    hidden = followed_by(system, revision, config) - observes
+    left = FOLLOW_NOTHING if "finished" in observes else (NEVER_CRASHES, NEVER_HANGS)
+    return [
+        rule
+        for rule in rules
+        if rule.checked
+        and applies(rule, revision)
+        and observes.issuperset(rule.needs)
+        and not (hidden and not rule.id.startswith(left))
+        and not (rule.id == NONE_LOST and "paused" in hidden)
+        and not (rule.id in (*PROGRESS, HITS) and "parked" in hidden)
+        and not (rule.id in (OWN_TOKENS, SHOWN) and hidden)
+    ]
+
+
+def followed_by(
+    system: str, revision: str, config: Mapping[str, Any] | None = None
+) -> frozenset[str]:
+    """The fields without which no client can follow what is computed: prefix hits, where there is
+    a cache, what takes requests out of the batch, and, with a connector, which of them wait for a
+    load and which end: what was loaded of them is not shown."""
+    fields = SYSTEMS[system].followed_by.get(revision, ()) if system else ()
+    hits = ("prefix_hit",) if config is not None and caches(config) else ()
+    more = features_of(system).follows(config) if system and config is not None else ()
+    return frozenset((*fields, *hits, *more))
+
+
+def keeps_step(system: str, revision: str, name: str) -> bool:
+    """Whether a target of this name is held to every decision of the model.
+
+    A revision that is a specification leaves choices to its implementations: there only the
+    scheduler that the model reproduces is compared.
+    """
+    return revision != "documented" or name == system
+
+
+def applies(rule: Rule, revision: str) -> bool:
+    """The rule belongs to this revision."""
+    return "*" in rule.revisions or revision in rule.revisions

@@ -1,0 +1,1 @@
+"""What is checked of Spyre: predicates, strategies, bounds."""

@@ -1,0 +1,1 @@
+"""Why a rule of Spyre broke, in the terms of its scheduler."""

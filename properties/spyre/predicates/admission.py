@@ -1,0 +1,241 @@
+"""Which requests may start, may join the decode batch, and must not be refused.
+
+Source: Spyre scheduling page, "Admission constraints"; release 2.5.2 for pools and pausing.
+"""
+
+from math import ceil
+
+from ....model.observation import Step
+from ...history.content import surely_shared
+from ...history.request_history import RequestHistory
+from ...history.run_history import RunHistory
+from ...rules.predicate import Predicate
+from ..history import REVISIONS_THAT_PAUSE
+
+
+def empty_system_refuses(history: RunHistory, step: Step) -> str | None:
+    """While nothing runs, the request that has waited longest starts (SPY-R38)."""
+    if not nothing_runs(history, step) or history.prefill_members(step):
+        return None
+    return f"{history.unstarted()[0].id} waits, nothing runs, and no prefill starts"
+
+
+def nothing_runs(history: RunHistory, step: Step) -> bool:
+    """A request waits and no other is unfinished."""
+    unstarted = history.unstarted()
+    return bool(unstarted) and len(unstarted) == len(history.live)
+
+
+def joins_beyond_length(history: RunHistory, step: Step) -> str | None:
+    """At the last chunk, what every request may still generate ends within max_model_len
+    (SPY-R41)."""
+    for one in joining(history, step):
+        length = history.config["max_model_len"]
+        ends = ends_after_joining(history, one)
+        beyond = {name: end for name, end in ends.items() if end > length}
+        if beyond:
+            name = max(beyond, key=lambda other: beyond[other])
+            return (
+                f"{one.id} joins with {one.prompt} tokens: realigned, {name} may end at "
+                f"{beyond[name]} > max_model_len {length}"
+            )
+    return None
+
+
+def hit_joins_beyond_length(history: RunHistory, step: Step) -> str | None:
+    """The same for a prompt whose first chunk is its last thanks to a prefix hit (SPY-R59)."""
+    if not shortened(history, step):
+        return None
+    return joins_beyond_length(history, step)
+
+
+def joining(history: RunHistory, step: Step) -> list[RequestHistory]:
+    """Requests that decode from the next step on: their last chunk runs, and leaves a token."""
+    emitted = step.emitted
+    if not emitted:
+        return []
+    return [
+        one
+        for one in history.prefill_members(step)
+        if emitted.get(one.id) and one.id not in history.aborts_inside and one.max_tokens > 1
+    ]
+
+
+def ends_after_joining(history: RunHistory, newcomer: RequestHistory) -> dict[str, int]:
+    """Padded position that each member of the batch may reach, if no request joins or leaves."""
+    block = history.config["block_size"]
+    all_requests = [
+        (one.id, one.computed, one.max_tokens - one.emitted) for one in history.decoding()
+    ]
+    all_requests.append((newcomer.id, newcomer.prompt, newcomer.max_tokens - 1))
+    width = max([tokens for _, tokens, _ in all_requests]) // block * block
+    return {name: width + tokens % block + left for name, tokens, left in all_requests}
+
+
+def length_binds(history: RunHistory, step: Step) -> bool:
+    """The head of the queue or the ongoing prefill would end beyond max_model_len in the batch."""
+    wanted = (history.ongoing() or history.unstarted())[:1]
+    return any(
+        max(ends_after_joining(history, one).values()) > history.config["max_model_len"]
+        for one in wanted
+        if history.decoding() and one.max_tokens > 1
+    )
+
+
+def shortened(history: RunHistory, step: Step) -> bool:
+    """A prompt of several chunks needs only its last, beside a decoding request."""
+    return bool(history.decoding()) and any(
+        not one.started and one.prompt > history.config["chunk_size"]
+        for one in joining(history, step)
+    )
+
+
+def needless_refusal(history: RunHistory, step: Step) -> str | None:
+    """A decode step runs instead of a chunk only if a rule asks for it (SPY-R42).
+
+    The projection is free within bounds: a refusal is wrong if even one block more than release
+    2.1.2 allows for realignment leaves the volume within the limit.
+    """
+    one = refused(history, step)
+    if one is None:
+        return None
+    return f"{one.id} could run its next chunk, and even the most careful projection fits"
+
+
+def refused(history: RunHistory, step: Step) -> RequestHistory | None:
+    """The request that would prefill in this step, is not held back by any rule, and does not
+    run."""
+    if history.prefill_members(step) or not history.decoding():
+        return None
+    wanted = (history.ongoing() or history.unstarted())[:1]
+    if not wanted:
+        return None
+    if history.config["interleave"] and history.last_was_prefill:
+        return None
+    slots = history.config["max_num_seqs"]
+    starts = not wanted[0].started
+    if len(history.running()) + starts > slots:
+        return None
+    if starts and not pool_surely_has(history, wanted[0]):
+        return None
+    if history.revision in REVISIONS_THAT_PAUSE and (history.paused or history.config["pausing"]):
+        return None if history.paused else wanted[0]
+    if not surely_unfinished(history, wanted[0]) and not certainly_fits(history, wanted[0]):
+        return None
+    return wanted[0]
+
+
+def pool_surely_has(history: RunHistory, newcomer: RequestHistory) -> bool:
+    """Blocks for all tokens of the newcomer, but those that it shares with running requests, and
+    of every request that has started fit together; the last token needs none, but is promised one
+    where requests are paused."""
+    size, block = history.config["num_blocks"], history.config["block_size"]
+    if size is None:
+        return True
+    started = [one for one in history.live.values() if one.started]
+    shared = 0
+    if history.config["prefix_caching"]:
+        shared = surely_shared(newcomer, started, history.kin(newcomer), block) // block
+    last = 0 if history.revision in REVISIONS_THAT_PAUSE else 1
+    tokens = [one.prompt + one.max_tokens - last for one in (*started, newcomer)]
+    needed = sum(ceil(each / block) for each in tokens)
+    return bool(needed - shared <= size)
+
+
+def surely_unfinished(history: RunHistory, one: RequestHistory) -> bool:
+    """More chunks follow after the next, whatever the prefix cache has."""
+    if not one.started and history.config["prefix_caching"]:
+        return False
+    return one.prompt - one.computed > int(history.config["chunk_size"])
+
+
+def certainly_fits(history: RunHistory, newcomer: RequestHistory) -> bool:
+    """Length and volume hold by the widest reading of the batch's tkv and two blocks to spare."""
+    block, limit = history.config["block_size"], history.config["max_batch_tkv"]
+    tokens = [one.computed for one in history.decoding()]
+    longest = ceil(max(tokens) / block) * block
+    base = max(longest, newcomer.prompt)
+    top = base // block * block
+    left = [one.max_tokens - one.emitted for one in history.decoding()]
+    ends = [top + count % block + rest for count, rest in zip(tokens, left, strict=True)]
+    ends.append(top + newcomer.prompt % block + newcomer.max_tokens - 1)
+    keeps_length = history.revision not in REVISIONS_THAT_PAUSE
+    if keeps_length and max(ends) > history.config["max_model_len"]:
+        return False
+    spare = 2 * block
+    new = ceil((top + newcomer.prompt % block + newcomer.max_tokens - 1) / block) * block + spare
+    projected = sorted(ceil((base + rest) / block) * block + spare for rest in left)
+    rows = len(projected) + 1
+    for position, reached in enumerate(projected):
+        if (rows - position) * min(new, reached) > limit:
+            return False
+        if new <= reached:
+            return True
+    return bool(new <= limit)
+
+
+def refusal_possible(history: RunHistory, step: Step) -> bool:
+    """A prefill is wanted beside a decode batch that has room, and no interleaving is due."""
+    return (
+        bool(history.ongoing() or history.unstarted())
+        and 0 < len(history.decoding()) < history.config["max_num_seqs"]
+        and not (history.config["interleave"] and history.last_was_prefill)
+    )
+
+
+def promised_too_much(history: RunHistory, step: Step) -> str | None:
+    """Blocks for everything that the admitted may still compute are free (SPY-R50)."""
+    size = history.config["num_blocks"]
+    if size is None:
+        return None
+    block = history.config["block_size"]
+    held = {number for blocks in (step.blocks or {}).values() for number in blocks}
+    needed = sum(
+        max(ceil((one.prompt + one.max_tokens - 1) / block) - len(blocks), 0)
+        for name, blocks in (step.blocks or {}).items()
+        if (one := history.requests.get(name)) is not None
+    )
+    if len(held) + needed <= size:
+        return None
+    return f"{len(held)} blocks held and {needed} still needed, the pool has {size}"
+
+
+def pool_binds(history: RunHistory, step: Step) -> bool:
+    """The unfinished requests together need more blocks than the pool has."""
+    size, block = history.config["num_blocks"], history.config["block_size"]
+    if size is None:
+        return False
+    needed = [ceil((one.prompt + one.max_tokens - 1) / block) for one in history.live.values()]
+    return bool(sum(needed) > size)
+
+
+def promise_kept_for_nobody(history: RunHistory, step: Step) -> str | None:
+    """No more blocks are promised than the admitted may still need (SPY-P02)."""
+    if not step.reserved_blocks:
+        return None
+    block, needed = history.config["block_size"], 0
+    for name, blocks in (step.blocks or {}).items():
+        one = history.requests.get(name)
+        if one is not None:
+            missing = ceil((one.prompt + one.max_tokens) / block) - len(blocks)
+            if missing > 0:
+                needed += missing
+    if step.reserved_blocks <= needed:
+        return None
+    return f"blocks promised: {step.reserved_blocks}; the admitted need {needed} more at most"
+
+
+def promised_request_leaves(history: RunHistory, step: Step) -> bool:
+    """A request that was promised blocks is aborted, or ends before its time."""
+    leaving = [name for name, why in (step.finished or {}).items() if why in ("aborted", "eos")]
+    return any(history.requests[name].started for name in leaving if name in history.requests)
+
+
+PREDICATES = {
+    "SPY-R38": Predicate(empty_system_refuses, nothing_runs),
+    "SPY-R59": Predicate(hit_joins_beyond_length, shortened, "prefill"),
+    "SPY-R41": Predicate(joins_beyond_length, length_binds),
+    "SPY-R42": Predicate(needless_refusal, refusal_possible),
+    "SPY-R50": Predicate(promised_too_much, pool_binds),
+    "SPY-P02": Predicate(promise_kept_for_nobody, promised_request_leaves),
+}

@@ -1,0 +1,155 @@
+"""What a decode step looks like: every request, one token, a rectangle of blocks, within the limit.
+
+Source: Spyre scheduling page, "Key concepts" and "Decode padding".
+"""
+
+from math import ceil
+
+from ....model.observation import Step
+from ...history.run_history import RunHistory
+from ...rules.predicate import Predicate
+from ..history import REVISIONS_THAT_PAUSE
+from .volume import max_tkv, volume
+
+
+def not_everyone_decodes(history: RunHistory, step: Step) -> str | None:
+    """One token for each request that decodes (SPY-R22)."""
+    members = history.decode_members(step)
+    if not members or history.prefill_members(step):
+        return None
+    tokens = step.emitted or {}
+    for one in members:
+        expected = 0 if one.id in history.aborts_inside else 1
+        emitted = tokens.get(one.id, 0)
+        if step.scheduled[one.id] != 1 or emitted != expected:
+            return (
+                f"{one.id} computes {step.scheduled[one.id]} and emits {emitted} tokens "
+                f"in a decode step, expected 1 and {expected}"
+            )
+    left_out = [one.id for one in history.decoding() if one.id not in step.scheduled]
+    if left_out and history.revision in REVISIONS_THAT_PAUSE:
+        # A request that leaves inside the step may have been paused by it: it is in no list any
+        # more.
+        excused = {*(step.paused or ()), *history.aborts_inside}
+        left_out = [name for name in left_out if name not in excused]
+    if left_out:
+        return f"{', '.join(left_out[:5])} decode but are left out of the decode step"
+    return None
+
+
+def several_decode(history: RunHistory, step: Step) -> bool:
+    """Two or more requests are decoded together."""
+    return len(history.decode_members(step)) > 1
+
+
+def not_rectangular(history: RunHistory, step: Step) -> str | None:
+    """Padding included, all decoded requests occupy the same number of blocks (SPY-R09)."""
+    members = history.decode_members(step)
+    if len(members) < 2:
+        return None
+    block, pads = history.config["block_size"], step.left_pad_blocks or {}
+    widths = {
+        one.id: pads.get(one.id, 0) + ceil((one.computed + step.scheduled[one.id]) / block)
+        for one in members
+    }
+    if len(set(widths.values())) > 1:
+        return f"blocks with padding differ: {_numbers(widths)}"
+    return None
+
+
+def lengths_differ(history: RunHistory, step: Step) -> bool:
+    """Decoded requests need different numbers of blocks by themselves."""
+    block = history.config["block_size"]
+    return len({one.computed // block for one in history.decode_members(step)}) > 1
+
+
+def padding_not_minimal(history: RunHistory, step: Step) -> str | None:
+    """The longest decoded request has no left padding (SPY-R24)."""
+    shown = step.left_pad_blocks or {}
+    pads = {one.id: shown.get(one.id, 0) for one in history.decode_members(step)}
+    if pads and 0 not in pads.values():
+        return f"every request is padded, {min(pads.values())} blocks too many: {_numbers(pads)}"
+    return None
+
+
+def padding_negative(history: RunHistory, step: Step) -> str | None:
+    """Left padding is a number of blocks, never negative (SPY-R10)."""
+    negative = {name: pad for name, pad in (step.left_pad_blocks or {}).items() if pad < 0}
+    if negative:
+        return f"negative left padding in blocks: {_numbers(negative)}"
+    return None
+
+
+def wrong_tkv(history: RunHistory, step: Step) -> str | None:
+    """max-tkv is the largest padding + tokens, this step's included (SPY-R26)."""
+    if step.kind != "decode":
+        return None
+    block, pads = history.config["block_size"], step.left_pad_blocks or {}
+    tkvs = {
+        one.id: pads.get(one.id, 0) * block + one.computed + step.scheduled[one.id]
+        for one in history.decode_members(step)
+    }
+    if tkvs and step.tkv != max(tkvs.values()):
+        return f"tkv is reported as {step.tkv}, padding plus tokens give {_numbers(tkvs)}"
+    return None
+
+
+def volume_over_limit(history: RunHistory, step: Step) -> str | None:
+    """Decoded requests x max-tkv stays within max_batch_tkv (SPY-R07)."""
+    limit, reached = history.config["max_batch_tkv"], volume(step)
+    if reached <= limit:
+        return None
+    batch = len(step.scheduled)
+    return f"{batch} requests x tkv {step.tkv} = {reached} > {limit} (by {reached - limit} tokens)"
+
+
+def limit_binds(history: RunHistory, step: Step) -> bool:
+    """The oldest max_num_seqs unfinished requests, decoded together, would exceed the limit."""
+    block, slots = history.config["block_size"], history.config["max_num_seqs"]
+    oldest = list(history.live.values())[:slots]
+    lengths = [max(one.computed, one.prompt) + 1 for one in oldest]
+    tkv = max_tkv(lengths, block)
+    return bool(len(oldest) * tkv > history.config["max_batch_tkv"])
+
+
+def wrong_blocks(history: RunHistory, step: Step) -> str | None:
+    """A request holds a block for every block_size tokens that it has computed (SPY-R02).
+
+    Release 2.5.2 holds no block ahead, but for as many tokens as were a hit.
+    """
+    block = history.config["block_size"]
+    for name, held in (step.blocks or {}).items():
+        one = history.live.get(name)
+        if one is None:
+            continue
+        hit = 0 if one.started else history.hit_now(step, one) or 0
+        tokens = one.computed + step.scheduled.get(name, 0) + hit
+        ahead = False
+        if history.revision in REVISIONS_THAT_PAUSE:
+            cached = one.prefix_hit if one.started else hit
+            most = ceil(min(tokens + cached, max(one.prompt, tokens)) / block)
+            ahead = len(held) > most
+        if len(held) * block < tokens or ahead:
+            return f"{name} has computed {tokens} tokens and holds {len(held)} blocks of {block}"
+    return None
+
+
+def block_filled(history: RunHistory, step: Step) -> bool:
+    """A decoded request begins a new block."""
+    block = history.config["block_size"]
+    return any(one.computed % block == 0 for one in history.decode_members(step))
+
+
+def _numbers(values: dict[str, int]) -> str:
+    return ", ".join(f"{name} {value}" for name, value in values.items())
+
+
+PREDICATES = {
+    "SPY-R02": Predicate(wrong_blocks, block_filled),
+    "SPY-R22": Predicate(not_everyone_decodes, several_decode, "decode"),
+    "SPY-R09": Predicate(not_rectangular, lengths_differ, "decode"),
+    "SPY-R24": Predicate(padding_not_minimal, lengths_differ, "decode"),
+    "SPY-R10": Predicate(padding_negative, lengths_differ),
+    "SPY-R26": Predicate(wrong_tkv, several_decode, "decode"),
+    "SPY-R07": Predicate(volume_over_limit, limit_binds, "decode"),
+}

@@ -1,0 +1,191 @@
+"""What the prefix cache saves, and what is computed all the same.
+
+Source: Spyre scheduling page, "Prefix caching". Hits are known where the target shows them; the
+number of a request's `hit` blocks is written `hit` below.
+"""
+
+from ....model.observation import Step
+from ...history.content import common_prefix_len, known_tokens
+from ...history.request_history import RequestHistory
+from ...history.run_history import RunHistory
+from ...rules.predicate import Predicate
+from .prefill import left_padding
+
+
+def padding_not_block_0(history: RunHistory, step: Step) -> str | None:
+    """Padding is block 0, and no request holds it (SPY-R11)."""
+    for name, blocks in (step.blocks or {}).items():
+        if 0 in blocks:
+            return f"{name} holds block 0, the padding block"
+    for one in history.prefill_members(step):
+        written = (step.slot_blocks or {}).get(one.id, ())
+        for own, number in _positions(history, step, one, written):
+            if own < 0 and number != 0:
+                return f"padding of {one.id} writes to block {number}, not to block 0"
+    return None
+
+
+def first_chunk_padded(history: RunHistory, step: Step) -> bool:
+    """The first chunk of a prompt with left padding runs."""
+    return any(
+        own < 0
+        for one in history.prefill_members(step)
+        for own, _ in _positions(history, step, one, (step.slot_blocks or {}).get(one.id, ()))
+    )
+
+
+def everything_cached(history: RunHistory, step: Step) -> str | None:
+    """The last token of a prompt is computed, never taken from the cache (SPY-R55)."""
+    for one in starting(history, step):
+        hit = history.hit_now(step, one)
+        if hit is not None and hit >= one.prompt:
+            return f"{one.id} finds its whole prompt of {one.prompt} tokens in the cache"
+    return None
+
+
+def whole_prompt_known(history: RunHistory, step: Step) -> bool:
+    """A prompt of whole blocks starts that a request has computed to its end."""
+    return any(
+        one.prompt % history.config["block_size"] == 0
+        and known_elsewhere(history, one) >= one.prompt
+        for one in starting(history, step)
+    )
+
+
+def cached_chunk_computed(history: RunHistory, step: Step) -> str | None:
+    """A chunk that is cached as a whole is skipped (SPY-R54)."""
+    for one in history.prefill_members(step):
+        if step.scheduled[one.id] == 0:
+            return f"{one.id} runs a chunk all of whose tokens are cached"
+    return None
+
+
+def chunk_skipped(history: RunHistory, step: Step) -> bool:
+    """A request starts with a hit that fills a chunk."""
+    chunk = history.config["chunk_size"]
+    return any(
+        (history.hit_now(step, one) or 0) + left_padding(history, one) >= chunk
+        for one in starting(history, step)
+        if one.prompt > chunk and history.hit_now(step, one)
+    )
+
+
+def wrong_write(history: RunHistory, step: Step) -> str | None:
+    """Cached blocks that are computed again are written to block 0, the others to their own
+    (SPY-R56)."""
+    places = history.config["chunk_size"] // history.config["block_size"]
+    for one in history.prefill_members(step):
+        hit = one.prefix_hit if one.started else history.hit_now(step, one)
+        if hit is None:
+            continue
+        held = (step.blocks or {}).get(one.id, ())
+        written = (step.slot_blocks or {}).get(one.id, ())
+        if len(written) != places and one.id not in history.aborts_inside:
+            return f"{one.id} shows what is written at {len(written)} of {places} places of a chunk"
+        for own, number in _positions(history, step, one, written):
+            cached = own * history.config["block_size"] < hit
+            if own >= 0 and cached and number != 0:
+                return f"block {own} of {one.id} is cached, and written to again (as {number})"
+            its_own = held[own] if 0 <= own < len(held) else number
+            if own >= 0 and not cached and (number == 0 or number != its_own):
+                return f"block {own} of {one.id} is {its_own}, what is written is {number}"
+    return None
+
+
+def cached_block_in_chunk(history: RunHistory, step: Step) -> bool:
+    """A chunk runs that is cached in part."""
+    return any(
+        own >= 0 and own * history.config["block_size"] < (history.hit_now(step, one) or 0)
+        for one in starting(history, step)
+        for own, _ in _positions(history, step, one, (step.slot_blocks or {}).get(one.id, ()))
+    )
+
+
+def prompt_not_shared(history: RunHistory, step: Step) -> str | None:
+    """Of a prompt that a running request has computed, only the last block is duplicated
+    (SPY-R57)."""
+    for one in starting(history, step):
+        hit = history.hit_now(step, one)
+        due = shareable(history, one, of_prompts=True)
+        if hit is not None and hit < due:
+            return f"{one.id} finds {hit} tokens in the cache, a running request has {due}"
+    return None
+
+
+def prompt_is_shared(history: RunHistory, step: Step) -> bool:
+    """A request starts whose first block a running request has computed from its prompt."""
+    return any(shareable(history, one, of_prompts=True) > 0 for one in starting(history, step))
+
+
+def output_not_shared(history: RunHistory, step: Step) -> str | None:
+    """What a running request has generated can be a hit, too (SPY-R60)."""
+    for one in starting(history, step):
+        hit = history.hit_now(step, one)
+        due = shareable(history, one, of_prompts=False)
+        if hit is not None and hit < due:
+            return f"{one.id} finds {hit} tokens in the cache, {due} with what was generated"
+    return None
+
+
+def output_is_shared(history: RunHistory, step: Step) -> bool:
+    """A request starts whose prompt goes on with full blocks that a running one generated."""
+    return any(
+        shareable(history, one, of_prompts=False) > shareable(history, one, of_prompts=True)
+        for one in starting(history, step)
+    )
+
+
+def starting(history: RunHistory, step: Step) -> list[RequestHistory]:
+    """Requests whose first chunk runs in this step, with prefix caching on."""
+    if not history.config["prefix_caching"]:
+        return []
+    return [one for one in history.prefill_members(step) if not one.started]
+
+
+def shareable(history: RunHistory, newcomer: RequestHistory, *, of_prompts: bool) -> int:
+    """Tokens in full blocks, the last token's block apart, that a running request holds."""
+    block = history.config["block_size"]
+    known = known_elsewhere(history, newcomer, of_prompts=of_prompts)
+    return int(min(known, newcomer.prompt - 1) // block * block)
+
+
+def known_elsewhere(
+    history: RunHistory, newcomer: RequestHistory, *, of_prompts: bool = False
+) -> int:
+    """Tokens at the start of a prompt that another unfinished request has computed."""
+    return max(
+        (
+            min(
+                common_prefix_len(newcomer.content, known_tokens(other)),
+                other.computed,
+                other.prompt if of_prompts else other.computed,
+            )
+            for other in history.live.values()
+            if other is not newcomer and other.started
+        ),
+        default=0,
+    )
+
+
+def _positions(
+    history: RunHistory, step: Step, one: RequestHistory, written: tuple[int, ...]
+) -> list[tuple[int, int]]:
+    """For each block position of the chunk: the request's own block there (negative in the
+    padding), and the number of the block written."""
+    hit = 0 if one.started else history.hit_now(step, one)
+    if hit is None or not written:
+        return []
+    block, chunk = history.config["block_size"], history.config["chunk_size"]
+    padding = left_padding(history, one)
+    first = (one.computed + hit + padding) // chunk * (chunk // block) - padding // block
+    return [(first + place, number) for place, number in enumerate(written)]
+
+
+PREDICATES = {
+    "SPY-R55": Predicate(everything_cached, whole_prompt_known, "prefill"),
+    "SPY-R54": Predicate(cached_chunk_computed, chunk_skipped, "prefill"),
+    "SPY-R57": Predicate(prompt_not_shared, prompt_is_shared, "prefill"),
+    "SPY-R60": Predicate(output_not_shared, output_is_shared, "prefill"),
+    "SPY-R11": Predicate(padding_not_block_0, first_chunk_padded),
+    "SPY-R56": Predicate(wrong_write, cached_block_in_chunk, "prefill"),
+}

@@ -1,0 +1,179 @@
+"""What runs: one prefill at a time, first come first served, interleaved, never idle.
+
+Source: Spyre scheduling page, "Priority rules" and "First-chunk constraints".
+"""
+
+from ....model.observation import Step
+from ...history.request_history import RequestHistory
+from ...history.run_history import RunHistory
+from ...rules.predicate import Predicate
+from ..history import REVISIONS_THAT_PAUSE
+
+
+def two_prefills(history: RunHistory, step: Step) -> str | None:
+    """At most one request is between its first and its last chunk (SPY-R30)."""
+    # A request that is partial after the step was so before it, or is prefilled in it.
+    if len(history.ongoing()) + len(history.prefill_members(step)) > 1:
+        partial = [
+            one.id
+            for one in history.unstarted() + history.ongoing()
+            if 0 < tokens_after(history, step, one) < one.prompt
+            and one.id not in history.aborts_inside
+        ]
+        if len(partial) > 1:
+            return f"{', '.join(partial)} are all between their first and last chunk"
+    if step.prefilling and len(step.prefilling) > 1:
+        return f"prefilling lists {', '.join(step.prefilling)}"
+    return None
+
+
+def tokens_after(history: RunHistory, step: Step, one: RequestHistory) -> int:
+    """Tokens of a request that are computed after the step, or were found in the cache."""
+    if one.id not in step.scheduled:
+        return one.computed
+    return one.computed + (history.hit_now(step, one) or 0) + step.scheduled[one.id]
+
+
+def prefill_slot_wanted(history: RunHistory, step: Step) -> bool:
+    """A prefill is ongoing while another request has not started."""
+    return bool(history.ongoing()) and bool(history.unstarted())
+
+
+def shared_prefill_step(history: RunHistory, step: Step) -> str | None:
+    """A prefill step has one member, and a step is prefill or decode (SPY-R13)."""
+    prefills = history.prefill_members(step)
+    if prefills and len(step.scheduled) > 1:
+        return f"the prefill step of {prefills[0].id} schedules {len(step.scheduled)} requests"
+    if step.scheduled:
+        kind = "prefill" if prefills else "decode"
+        if step.kind != kind:
+            return f"the step is reported as {step.kind}, its members make it a {kind} step"
+    return None
+
+
+def prefill_has_company(history: RunHistory, step: Step) -> bool:
+    """A prefill step runs while another request is unfinished."""
+    return bool(history.prefill_members(step)) and len(history.live) > 1
+
+
+def ongoing_overtaken(history: RunHistory, step: Step) -> str | None:
+    """While a prefill is ongoing no other request gets prefill tokens (SPY-R31)."""
+    ongoing = history.ongoing()
+    if not ongoing:
+        return None
+    names = [one.id for one in ongoing]
+    others = [one.id for one in history.prefill_members(step) if one.id not in names]
+    if others:
+        return f"{others[0]} prefills while {names[0]} is between its chunks"
+    return None
+
+
+def ongoing_and_waiting(history: RunHistory, step: Step) -> bool:
+    """A prefill step runs while a prefill is ongoing and another request has not started."""
+    return prefill_slot_wanted(history, step) and bool(history.prefill_members(step))
+
+
+def not_interleaved(history: RunHistory, step: Step) -> str | None:
+    """No two prefill steps in a row while a request decodes (SPY-R32)."""
+    if not history.config["interleave"] or not history.last_was_prefill:
+        return None
+    prefills, decoding = history.prefill_members(step), history.decoding()
+    if prefills and decoding:
+        return (
+            f"{prefills[0].id} prefills right after a prefill step while {decoding[0].id} decodes"
+        )
+    return None
+
+
+def interleaving_due(history: RunHistory, step: Step) -> bool:
+    """After a prefill step a prefill is wanted while a request decodes, interleaving on."""
+    return (
+        bool(history.config["interleave"])
+        and history.last_was_prefill
+        and bool(history.decoding())
+        and bool(history.ongoing() or history.unstarted())
+    )
+
+
+def asked_again(history: RunHistory, step: Step) -> str | None:
+    """With interleaving off a prefill that is ongoing goes on in the next step, unless a request
+    is paused (SPY-R34)."""
+    ongoing = history.ongoing()
+    if history.config["interleave"] or not ongoing or history.paused:
+        return None
+    if history.prefill_members(step):
+        return None
+    one = ongoing[0]
+    return f"{one.id} has {one.computed} of {one.prompt} tokens computed, and no chunk of it runs"
+
+
+def ongoing_beside_a_batch(history: RunHistory, step: Step) -> bool:
+    """Interleaving is off, and a prefill is ongoing while a request decodes."""
+    free = not history.config["interleave"] and not history.paused
+    return free and bool(history.ongoing()) and bool(history.decoding())
+
+
+def overtaken(history: RunHistory, step: Step) -> str | None:
+    """Prefill starts in order of arrival (SPY-R53).
+
+    Where pausing is there and switched off, a request that a constraint of its own holds back may
+    be passed by.
+    """
+    if history.revision in REVISIONS_THAT_PAUSE and not history.config["pausing"]:
+        return None
+    starting = [one.id for one in history.prefill_members(step) if not one.started]
+    # No request is unstarted where a target lists a request as paused that has never run.
+    if not starting or not history.unstarted():
+        return None
+    first = history.unstarted()[0].id
+    if starting[0] != first:
+        return f"{starting[0]} starts its prefill before {first}, which arrived earlier"
+    return None
+
+
+def queue_order_matters(history: RunHistory, step: Step) -> bool:
+    """A request starts its prefill while another has not started."""
+    starting = any(not one.started for one in history.prefill_members(step))
+    strict = history.revision not in REVISIONS_THAT_PAUSE or history.config["pausing"]
+    return starting and strict and len(history.unstarted()) > 1
+
+
+def over_capacity(history: RunHistory, step: Step) -> str | None:
+    """A request starts only while fewer than max_num_seqs are running (SPY-R36)."""
+    starting = [one for one in history.prefill_members(step) if not one.started]
+    if not starting:
+        return None
+    slots, running = history.config["max_num_seqs"], len(history.running())
+    if running + len(starting) > slots:
+        return f"{starting[0].id} starts while {running} of max_num_seqs {slots} are running"
+    return None
+
+
+def batch_full(history: RunHistory, step: Step) -> bool:
+    """max_num_seqs requests are running and another has not started."""
+    running = len(history.running())
+    return running >= history.config["max_num_seqs"] and bool(history.unstarted())
+
+
+def idle_while_pending(history: RunHistory, step: Step) -> str | None:
+    """A step with an unfinished request schedules something (SPY-R35)."""
+    if step.scheduled or not history.live:
+        return None
+    return f"nothing is scheduled, unfinished: {', '.join(list(history.live)[:5])}"
+
+
+def prefill_held_back(history: RunHistory, step: Step) -> bool:
+    """A prefill is wanted and does not run in this step."""
+    return bool(history.ongoing() or history.unstarted()) and not history.prefill_members(step)
+
+
+PREDICATES = {
+    "SPY-R30": Predicate(two_prefills, prefill_slot_wanted),
+    "SPY-R13": Predicate(shared_prefill_step, prefill_has_company),
+    "SPY-R31": Predicate(ongoing_overtaken, ongoing_and_waiting, "prefill"),
+    "SPY-R32": Predicate(not_interleaved, interleaving_due),
+    "SPY-R34": Predicate(asked_again, ongoing_beside_a_batch),
+    "SPY-R53": Predicate(overtaken, queue_order_matters, "prefill"),
+    "SPY-R36": Predicate(over_capacity, batch_full),
+    "SPY-R35": Predicate(idle_while_pending, prefill_held_back),
+}

@@ -1,0 +1,104 @@
+"""Whether a request that joins the decode batch puts the volumetric limit at risk.
+
+Source: Spyre scheduling page, "Admission constraints", Volumetric constraint. The worst case is
+exact: every request generates all that it may, and no other request joins.
+"""
+
+from typing import NamedTuple
+
+from ....model.observation import Step
+from ...history.request_history import RequestHistory
+from ...history.run_history import RunHistory
+from ...rules.predicate import Predicate
+from ..history import REVISIONS_THAT_PAUSE
+from .admission import joining
+
+
+class Member(NamedTuple):
+    """A request of the batch before it decodes: its length and what it may still generate, in
+    tokens."""
+
+    length: int
+    left: int
+
+
+class Overrun(NamedTuple):
+    """A decode step beyond the limit, counted from 1: its requests, and its max-tkv in tokens."""
+
+    step: int
+    requests: int
+    tkv: int
+
+
+def volume(step: Step) -> int:
+    """batch x tkv of a decode step, in tokens (SPY-R07); 0 for every other step."""
+    return len(step.scheduled) * (step.tkv or 0) if step.kind == "decode" else 0
+
+
+def joins_beyond_volume(history: RunHistory, step: Step) -> str | None:
+    """A request joins only if no decode step with it can exceed max_batch_tkv (SPY-R47)."""
+    if pauses(history):
+        return None
+    for one in joining(history, step):
+        over = overrun_with(history, one)
+        if over is not None:
+            limit = history.config["max_batch_tkv"]
+            return (
+                f"{one.id} joins although the batch can exceed the limit: if no request ends "
+                f"early, in decode step {over.step} from here {over.requests} requests x tkv "
+                f"{over.tkv} = {over.requests * over.tkv} > {limit}"
+            )
+    return None
+
+
+def volume_binds(history: RunHistory, step: Step) -> bool:
+    """Beside the decode batch, the request that is next to join could exceed the limit."""
+    if pauses(history) or not history.decoding():
+        return False
+    wanted = (history.ongoing() or history.unstarted())[:1]
+    return any(overrun_with(history, one) is not None for one in wanted)
+
+
+def pauses(history: RunHistory) -> bool:
+    """Requests join unchecked, since they are paused before a step would exceed the limit
+    (SPY-R51)."""
+    return history.revision in REVISIONS_THAT_PAUSE and bool(history.config["pausing"])
+
+
+def overrun_with(history: RunHistory, newcomer: RequestHistory) -> Overrun | None:
+    """The first stretch of decode steps of the newcomer that can exceed the limit, or None."""
+    batch = [Member(one.computed, one.max_tokens - one.emitted) for one in history.decoding()]
+    joined = Member(newcomer.prompt, newcomer.max_tokens - 1)
+    return overrun(batch, joined, history.config["block_size"], history.config["max_batch_tkv"])
+
+
+def overrun(batch: list[Member], newcomer: Member, block: int, limit: int) -> Overrun | None:
+    """A step beyond the limit while the newcomer decodes with the batch, or None.
+
+    Between two steps at which requests end the batch is the same. Its max-tkv then grows from step
+    to step, except after a step in which a request has filled its block. So the largest one is that
+    of the last step, or of the last in which a block was full.
+    """
+    alive = [*batch, newcomer]
+    before = 0
+    for end in sorted({one.left for one in alive if 0 < one.left <= newcomer.left}):
+        alive = [one for one in alive if one.left >= end]
+        longest = max(one.length for one in alive) + end
+        if len(alive) * (longest + block - 1) > limit:
+            filled = end - min((one.length + end) % block for one in alive)
+            for step in (filled, end):
+                reached = max_tkv([one.length + step for one in alive], block)
+                if step > before and len(alive) * reached > limit:
+                    return Overrun(step, len(alive), reached)
+        before = end
+    return None
+
+
+def max_tkv(lengths: list[int], block: int) -> int:
+    """The largest tkv of a batch: each request is padded on the left to as many blocks as the
+    longest one has."""
+    width = -(-max(lengths) // block)
+    return (width - 1) * block + max((length - 1) % block + 1 for length in lengths)
+
+
+PREDICATES = {"SPY-R47": Predicate(joins_beyond_volume, volume_binds)}

@@ -1,0 +1,205 @@
+"""Where Spyre's scheduler is likely to be wrong: block and chunk borders, the limit, late arrivals.
+
+Strategies give configurations and requests; `beside_the_batch` aims a late request at the limit.
+"""
+
+from bisect import bisect_left
+from collections.abc import Mapping, Sequence
+from math import ceil
+from typing import Any, Literal, NamedTuple
+
+from hypothesis import strategies as st
+
+from ...model.pool import Content
+from ...model.scenario import Request
+from ..history.run_history import RunHistory
+from ..search.prompts import said_before
+from .predicates.volume import Member, overrun
+
+Scale = Literal["small", "short", "tight"]
+# Blocks so small that borders are everywhere, for targets that allow them; the published block
+# with requests of a few blocks; and the published block at a length where a run takes a second.
+BLOCK_SIZES: Mapping[Scale, tuple[int, ...]] = {"small": (2, 4, 8), "short": (64,), "tight": (64,)}
+CHUNKS_IN_BLOCKS: Mapping[Scale, tuple[int, ...]] = {
+    "small": (2, 1, 3),
+    "short": (2, 1, 3),
+    "tight": (2, 1, 4, 8),
+}
+MODEL_LENGTHS_IN_BLOCKS: Mapping[Scale, tuple[int, ...]] = {
+    "small": (8, 12),
+    "short": (3, 4, 6),
+    "tight": (8, 8, 16),
+}
+LATE_STEPS = 60
+
+
+class Shape(NamedTuple):
+    """A request without its name, in tokens."""
+
+    prompt: int
+    max_tokens: int
+    output_len: int
+
+
+@st.composite
+def configs(draw: st.DrawFn, scale: Scale, revision: str) -> dict[str, Any]:
+    """Configurations in which the limit binds before the other constraints do.
+
+    Pools are left to `pools`; options that the revision does not have stay at their defaults.
+    """
+    block = draw(st.sampled_from(BLOCK_SIZES[scale]))
+    chunk = block * draw(st.sampled_from(CHUNKS_IN_BLOCKS[scale]))
+    max_num_seqs = draw(st.integers(2, 8) if scale == "tight" else st.integers(1, 5))
+    blocks = draw(st.sampled_from(MODEL_LENGTHS_IN_BLOCKS[scale]))
+    # Mostly whole blocks: what is left over makes the max-model-length rule matter.
+    length = block * blocks - draw(st.sampled_from((0,) * 7 + (block - 1,)))
+    # A limit just above `batch` rows of whole blocks: one block more in any row exceeds it. With
+    # rows of max_model_len it is that length which binds such a batch.
+    batch = draw(st.integers(min(2, max_num_seqs), min(4, max_num_seqs)))
+    row = draw(st.integers(ceil(blocks / batch), blocks) | st.just(blocks))
+    # Just below it, a token too little of slack in each row tells.
+    below = scale == "tight" and draw(st.booleans())
+    beside = draw(st.integers(-batch, -1) if below else st.integers(0, batch * block // 16))
+    limit = max(batch * row * block + beside, block * blocks)
+    return {
+        "block_size": block,
+        "chunk_size": chunk,
+        "max_num_seqs": max_num_seqs,
+        "max_model_len": length,
+        "max_batch_tkv": limit,
+        "interleave": draw(st.sampled_from((True, True, True, False))),
+        "prefix_caching": draw(st.booleans()),
+        "num_blocks": draw(pools(blocks, max_num_seqs)),
+        "pausing": revision != "2.5.2" or draw(st.sampled_from((True, True, False))),
+        "long_output_priority": revision == "2.5.2" and draw(st.booleans()),
+    }
+
+
+def pools(longest: int, max_num_seqs: int) -> st.SearchStrategy[int | None]:
+    """Usable blocks: no bound, or from one request of max_model_len (`longest` blocks; less no
+    server starts with) to half of what a full batch could want."""
+    return st.one_of(
+        st.none(), st.none(), st.integers(longest, longest + max_num_seqs * longest // 2)
+    )
+
+
+@st.composite
+def shapes(draw: st.DrawFn, config: Mapping[str, Any]) -> Shape:
+    """Short prompts that live long, prompts at block and chunk borders, short requests."""
+    block, chunk, length = (config[k] for k in ("block_size", "chunk_size", "max_model_len"))
+    kind = draw(st.sampled_from(("old", "border", "short")))
+    if kind == "border":
+        unit = draw(st.sampled_from((block, chunk)))
+        border = draw(st.integers(0, max(length // unit - 1, 0))) * unit
+        prompt = border + draw(st.integers(-1, 2))
+    else:
+        prompt = draw(st.integers(1, 2 * block))
+    if kind == "old":
+        max_tokens = length - draw(st.integers(0, length // 2))
+    else:
+        max_tokens = draw(st.one_of(st.integers(1, 4), st.integers(1, 2 * block)))
+    stops_early = draw(st.one_of(st.none(), st.none(), st.none(), st.integers(1, 2 * block)))
+    return with_tokens(config, min(max(prompt, 1), length - block), max_tokens, stops_early)
+
+
+@st.composite
+def long_prompts(draw: st.DrawFn, config: Mapping[str, Any]) -> Shape:
+    """Prompts of many chunks."""
+    longest = config["max_model_len"] - config["block_size"]
+    prompt = draw(st.integers(max(longest // 2, 1), max(longest, 1)))
+    return with_tokens(config, prompt, draw(st.integers(1, 4)))
+
+
+def with_tokens(
+    config: Mapping[str, Any], prompt: int, max_tokens: int, stops_early: int | None = None
+) -> Shape:
+    """A shape cut to what fits: whole blocks of prompt and all tokens within max_model_len."""
+    padded = ceil(prompt / config["block_size"]) * config["block_size"]
+    room = min(config["max_model_len"] - padded, config["max_batch_tkv"] - prompt + 1)
+    allowed = max(min(max_tokens, room), 1)
+    return Shape(prompt, allowed, min(stops_early or allowed, allowed))
+
+
+@st.composite
+def beside_the_batch(draw: st.DrawFn, config: Mapping[str, Any], history: RunHistory) -> Shape:
+    """A late request beside old ones, whose last token lands where the limit is.
+
+    With `batch` members after it joined, no tkv may exceed `row` = limit / batch, nor the model's
+    length. The newcomer takes a chosen offset in the block that the batch will have reached, and
+    ends around `row`.
+    """
+    block, chunk, length = (config[k] for k in ("block_size", "chunk_size", "max_model_len"))
+    lengths = [one.computed for one in history.decoding()] or [0]
+    row = min(config["max_batch_tkv"] // (len(lengths) + 1), length)
+    offset = draw(st.sampled_from((1, 2, 1, block // 2, block)))
+    blocks = draw(st.integers(0, min(max(lengths), length - 2 * block) // block))
+    prompt = min(blocks * block + offset, length - block)
+    reached = max(lengths) + ceil(prompt / chunk)
+    joins = max(reached, prompt) // block * block + prompt % block
+    # The last whole block of the row, exactly, is where projections that forget a realignment
+    # say yes; the other ends are for those that miscount tokens.
+    whole = row // block * block
+    border = draw(st.sampled_from((whole, row, whole, row, None)))
+    few = draw(st.integers(1, 3))
+    if border is None:
+        waits = ceil(prompt / chunk) - draw(st.integers(0, 1)) if config["interleave"] else 0
+        return with_tokens(config, prompt, fewest_too_many(config, history, prompt, waits) or few)
+    ends = border + draw(st.sampled_from((0, 0, -1, 1)))
+    return with_tokens(config, prompt, max(ends - joins + 1, few))
+
+
+def fewest_too_many(
+    config: Mapping[str, Any], history: RunHistory, prompt: int, waits: int
+) -> int | None:
+    """The least max_tokens with which a newcomer that joins after so many decode steps can exceed
+    the limit; None if no length can."""
+    batch = [
+        Member(one.computed + waits, one.max_tokens - one.emitted - waits)
+        for one in history.decoding()
+        if one.max_tokens - one.emitted > waits
+    ]
+    block, limit = config["block_size"], config["max_batch_tkv"]
+    numbers = range(2, config["max_model_len"] + 1)
+    place = bisect_left(
+        numbers,
+        True,
+        key=lambda tokens: overrun(batch, Member(prompt, tokens - 1), block, limit) is not None,
+    )
+    return numbers[place] if place < len(numbers) else None
+
+
+# A request that arrives during a prefill waits until it is over: what counts is the batch then,
+# too.
+beside_a_prefill = beside_the_batch
+
+
+@st.composite
+def contents(
+    draw: st.DrawFn, config: Mapping[str, Any], earlier: Sequence[Request], name: str, length: int
+) -> Content:
+    """What a prompt of about `length` tokens says: often what an earlier request said."""
+    own: Content = ((name, length),)
+    if not config["prefix_caching"] or not earlier or draw(st.integers(0, 3)) == 0:
+        return own
+    block, chunk = config["block_size"], config["chunk_size"]
+    longest = config["max_model_len"] - block
+    return said_before(draw, earlier, name, length, block, (block, chunk), longest)
+
+
+def caches(config: Mapping[str, Any]) -> bool:
+    """The configuration has a prefix cache."""
+    return bool(config["prefix_caching"])
+
+
+def fitted(config: Mapping[str, Any], content: Content, shape: Shape | None) -> Shape:
+    """The shape of a request with this prompt, cut to what fits; a short one if none is given."""
+    prompt = sum(tokens for _, tokens in content)
+    if shape is None:
+        return with_tokens(config, prompt, 2)
+    return with_tokens(config, prompt, shape.max_tokens, shape.output_len)
+
+
+def steps_to_border(config: Mapping[str, Any], history: RunHistory) -> int:
+    """Decode steps until some decoding request fills its block."""
+    block = config["block_size"]
+    return min((-one.computed % block for one in history.decoding()), default=0)

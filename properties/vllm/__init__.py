@@ -1,0 +1,1 @@
+"""What is checked of vLLM V1: predicates, strategies, bounds."""

@@ -1,0 +1,70 @@
+"""Parts of a prompt that an encoder computes, and what the worker has of them.
+
+Source: release 0.33.0, Scheduler._try_schedule_encoder_inputs; GPUModelRunner, which drops outputs
+first, then computes inputs, and then needs the output of each input that it comes to.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
+
+from ....model.observation import Step
+from ....model.scenario import Request
+
+Config = Mapping[str, Any]
+
+
+class Input(NamedTuple):
+    """A segment of a prompt: its number and name, its first token and the one behind it."""
+
+    number: int
+    name: str
+    start: int
+    end: int
+
+    @property
+    def tokens(self) -> int:
+        """Its size."""
+        return self.end - self.start
+
+
+def encodes(config: Config) -> bool:
+    """Parts of prompts may come from an encoder."""
+    return bool(config.get("max_num_encoder_input_tokens"))
+
+
+def inputs_of(request: Request) -> tuple[Input, ...]:
+    """The segments of a request that come from an encoder."""
+    if not request.encoder_inputs:
+        return ()
+    starts = request.segment_starts
+    return tuple(
+        [
+            Input(number, request.prompt[number][0], starts[number], starts[number + 1])
+            for number in sorted(request.encoder_inputs)
+        ]
+    )
+
+
+def longest(config: Config) -> int:
+    """Tokens of the longest input that an encoder can compute."""
+    return min(int(config["max_num_encoder_input_tokens"]), int(config["encoder_cache_size"]))
+
+
+def beyond(config: Config, inputs: tuple[Input, ...]) -> bool:
+    """One of them can never be computed."""
+    if not inputs or not encodes(config):
+        return bool(inputs)
+    return max(one.tokens for one in inputs) > longest(config)
+
+
+def after(outputs: Mapping[str, int], step: Step, new: Iterable[Input]) -> dict[str, int]:
+    """The outputs that the worker has when a step has dropped some and computed `new` inputs, with
+    their tokens."""
+    dropped = set(step.encoder_dropped or ())
+    kept = {name: tokens for name, tokens in outputs.items() if name not in dropped}
+    return kept | {one.name: one.tokens for one in new}
+
+
+def at(inputs: tuple[Input, ...], token: int) -> Input | None:
+    """The input that a token belongs to."""
+    return next((one for one in inputs if one.start <= token < one.end), None)

@@ -1,0 +1,20 @@
+"""Predicates of vLLM V1, one file per topic."""
+
+from ...rules.defaults import default_is
+from . import admission, blocks, budget, encoder, in_flight, loads, preemption, queues, speculation
+
+PREDICATES = {
+    **budget.PREDICATES,
+    **queues.PREDICATES,
+    **preemption.PREDICATES,
+    **blocks.PREDICATES,
+    **admission.PREDICATES,
+    **speculation.PREDICATES,
+    **in_flight.PREDICATES,
+    **loads.PREDICATES,
+    **encoder.PREDICATES,
+    "V1CP-R06": default_is("enable_chunked_prefill", True),
+    "V1CP-R09": default_is("long_prefill_token_threshold", 0),
+    "V1CP-R21": default_is("watermark", 0),
+    "V1CP-R23": default_is("reserve_full_isl", True),
+}

@@ -1,0 +1,115 @@
+"""What keeps a waiting request out although blocks are free: the watermark, the whole sequence.
+
+Source: chunked-prefill chapter, "Admission control".
+"""
+
+from collections.abc import Iterator
+
+from ....model.observation import Step
+from ...rules.pool import blocks_before, blocks_for, free_when_decided, held_before, taken_by
+from ...rules.predicate import Predicate
+from ..history import loads, speculation
+from ..history.request_history import VllmRequestHistory
+from ..history.run import VllmRun
+from .decision import admitted, kept, waited_before, watermark_blocks
+
+
+def admission_rooms(history: VllmRun, step: Step) -> Iterator[tuple[VllmRequestHistory, int, int]]:
+    """For each request that is admitted: blocks that it needs to be let in, and those free then.
+
+    Cached blocks that no request holds are free before, and not afterwards: they count as needed.
+    It ends with a request whose hit or blocks are not known.
+    """
+    new, free = admitted(history, step), free_when_decided(history)
+    if not new or free is None or step.blocks is None or step.preempted:
+        return
+    held = {*held_before(history)}
+    size = history.config["block_size"]
+    for one in kept(history, step):
+        taken, table = taken_by(history, step, one, size), step.blocks.get(one.id)
+        if table is None and taken:
+            return
+        # What it has taken in this step may be a hit of one that is admitted after it.
+        free -= taken
+        held |= set(table or ())
+    for one in new:
+        hit, table = history.hit_now(step, one), step.blocks.get(one.id)
+        if hit is None or table is None:
+            return
+        found = table[: hit // size]
+        computed = hit + step.scheduled[one.id]
+        covered = one.num_tokens if history.config["reserve_full_isl"] else computed
+        unheld = sum(block not in held for block in found)
+        loaded = blocks_before(history, one)
+        yield one, blocks_for(history, covered) - max(len(found), loaded) + unheld, free
+        free -= len(set(table) - held)
+        held |= set(table)
+
+
+def reserve_given_away(history: VllmRun, step: Step) -> str | None:
+    """A request that is admitted while a request runs leaves the watermark's blocks free
+    (V1CP-R19)."""
+    new, reserve = admitted(history, step), watermark_blocks(history.config)
+    guarded = new if kept(history, step) else new[1:]
+    # Later in the step blocks only come back.
+    if guarded and step.free_blocks is not None and step.free_blocks < reserve:
+        left = f"{step.free_blocks} blocks left free"
+        return f"{guarded[-1].id} admitted, {left}, watermark is {reserve}"
+    for one, needed, free in admission_rooms(history, step):
+        if one in guarded and needed <= free < needed + reserve:
+            return f"{one.id} admitted: it needs {needed} of {free} blocks, watermark is {reserve}"
+    return None
+
+
+def reserve_matters(history: VllmRun, step: Step) -> bool:
+    """A request waits while a request runs, and some blocks are free, but no more than the
+    watermark and what it needs."""
+    waiting = [one for one in waited_before(history) if one.id not in step.scheduled]
+    reserve, free = watermark_blocks(history.config), step.free_blocks
+    if not waiting or not reserve or not free or not kept(history, step):
+        return False
+    return free < blocks_for(history, waiting[0].num_tokens) + reserve
+
+
+def rest_does_not_fit(history: VllmRun, step: Step) -> str | None:
+    """With reserve_full_isl, blocks for all known tokens of a request are free when it is
+    admitted, not only for its first chunk (V1CP-R22)."""
+    if not history.config["reserve_full_isl"] or step.free_blocks is None:
+        return None
+    newly = loads.newly_parked(history.live, step)
+    free = step.free_blocks + sum(len((step.blocks or {}).get(name, ())) for name in newly)
+    for one in reversed(admitted(history, step)):
+        hit = history.hit_now(step, one)
+        if hit is None:
+            # Aborted inside the step, so it is not known: at most everything was taken.
+            free += blocks_for(history, one.num_tokens)
+            continue
+        start = speculation.slots(history.config, hit + step.scheduled[one.id])
+        loaded = blocks_before(history, one)
+        rest = blocks_for(history, one.num_tokens) - max(blocks_for(history, start), loaded)
+        if rest > free:
+            return (
+                f"{one.id} admitted with {start} of {one.num_tokens} tokens: the others need "
+                f"{rest} blocks, {free} were free"
+            )
+        # What those admitted after it took, at most, was free before.
+        free += blocks_for(history, start)
+    for one, needed, left in admission_rooms(history, step):
+        if needed > left:
+            return f"{one.id} admitted: its {one.num_tokens} tokens need {needed} blocks of {left}"
+    return None
+
+
+def first_chunk_alone_fits(history: VllmRun, step: Step) -> bool:
+    """A request waits of which a first block would fit, and not all that it knows."""
+    waiting = [one for one in waited_before(history) if one.id not in step.scheduled]
+    free = step.free_blocks
+    if not waiting or not free or not history.config["reserve_full_isl"]:
+        return False
+    return blocks_for(history, waiting[0].num_tokens) > free
+
+
+PREDICATES = {
+    "V1CP-R19": Predicate(reserve_given_away, reserve_matters),
+    "V1CP-R22": Predicate(rest_does_not_fit, first_chunk_alone_fits),
+}

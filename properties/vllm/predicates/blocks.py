@@ -1,0 +1,152 @@
+"""What requests hold, what they share, and what they find in the prefix cache.
+
+Source: cheat-sheet, "Knobs" and "The Phase 02-03 seam"; chunked-prefill chapter, "When the cache,
+not the budget, runs out"; release 0.28.0 for the last token and the null block.
+"""
+
+from ....model.observation import Step
+from ...history.content import held_by_others, in_common
+from ...history.prefix_hits import caches
+from ...rules.cached import hit_too_short, in_common_after
+from ...rules.pool import blocks_for
+from ...rules.predicate import Predicate
+from ..history import loads, speculation
+from ..history.request_history import VllmRequestHistory
+from ..history.run import VllmRun
+from .decision import admitted, given, kept
+
+NULL_BLOCK = 0
+
+
+def null_block_held(history: VllmRun, step: Step) -> str | None:
+    """No request holds block 0, the null block (V1CP-R34)."""
+    for name, held in (step.blocks or {}).items():
+        if NULL_BLOCK in held:
+            return f"{name} holds block 0, the null block, at position {held.index(NULL_BLOCK)}"
+    return None
+
+
+def pool_used_up(history: VllmRun, step: Step) -> bool:
+    """Every usable block is held."""
+    return step.free_blocks == 0
+
+
+def holds_wrong_number(history: VllmRun, step: Step) -> str | None:
+    """A request that runs holds the blocks of what is computed: no fewer, no more (V1-R14). Blocks
+    that drafts took stay with it; with its first chunk it may get its lookahead."""
+    for name, computed in (step.computed or {}).items():
+        held = len((step.blocks or {}).get(name, ()))
+        covered = max(computed, given(history, step, name))
+        most = max(covered, speculation.slots(history.config, computed))
+        one = history.live.get(name)
+        if one is not None and loads.may_fail(one):
+            covered, most = computed, max(most, loads.offered(history.config, one))
+        if not blocks_for(history, covered) <= held <= blocks_for(history, most):
+            needed = blocks_for(history, covered)
+            drafts = f" ({covered} with drafts)" if covered > computed else ""
+            return (
+                f"{name} holds {held} blocks; its {computed} computed tokens{drafts} are {needed}"
+            )
+    return None
+
+
+def block_border_crossed(history: VllmRun, step: Step) -> bool:
+    """A request that has run before needs one more block."""
+    return any(
+        blocks_for(history, one.computed + step.scheduled.get(one.id, 0))
+        > blocks_for(history, one.computed)
+        for one in kept(history, step)
+    )
+
+
+def shared_wrongly(history: VllmRun, step: Step) -> str | None:
+    """Two requests share a block only if it is full and their tokens up to its end are the same;
+    it is never written again (V1-R12)."""
+    block, computed = history.config["block_size"], step.computed or {}
+    seen: dict[int, tuple[str, int]] = {}
+    common: dict[tuple[str, str], int] = {}
+    for name, held in (step.blocks or {}).items():
+        for place, number in enumerate(held):
+            if number not in seen:
+                seen[number] = (name, place)
+                continue
+            other, other_place = seen[number]
+            if place != other_place or name == other:
+                return f"block {number} is block {place} of {name} and {other_place} of {other}"
+            end = (place + 1) * block
+            if (name, other) not in common:
+                common[name, other] = in_common_after(history, step, name, other)
+            if common[name, other] < end:
+                return f"{name} and {other} share block {number}, and differ before token {end}"
+            if min(computed.get(name, end), computed.get(other, end)) < end:
+                return f"{name} and {other} share block {number}, which is still written to"
+    return None
+
+
+def something_shared(history: VllmRun, step: Step) -> bool:
+    """Two requests hold the same block."""
+    held = [number for numbers in (step.blocks or {}).values() for number in numbers]
+    return len(set(held)) < len(held)
+
+
+def hit_too_long(history: VllmRun, step: Step) -> str | None:
+    """A hit has whole blocks and never the last known token: it must be computed (V1CP-R28)."""
+    block = history.config["block_size"]
+    for one in admitted(history, step):
+        hit = history.hit_now(step, one)
+        if hit is None or one.tokens_loading:
+            continue
+        if hit >= one.num_tokens:
+            return f"{one.id} finds {hit} of {one.num_tokens} tokens in the cache: all of them"
+        if hit % block and one.id in (step.prefix_hit or {}):
+            return f"{one.id} finds {hit} tokens in the cache, no whole blocks of {block}"
+    return None
+
+
+def everything_known_elsewhere(history: VllmRun, step: Step) -> bool:
+    """A request of whole blocks starts all of whose tokens were computed before."""
+    return caches(history.config) and any(
+        one.num_tokens % history.config["block_size"] == 0
+        and _known_elsewhere(history, one) >= one.num_tokens
+        for one in admitted(history, step)
+    )
+
+
+def hit_missed(history: VllmRun, step: Step) -> str | None:
+    """A request starts from the full blocks that it shares with one that runs (V1-R08)."""
+    return hit_too_short(
+        history, step, admitted(history, step), lambda one: _shared_with_running(history, step, one)
+    )
+
+
+def shares_with_running(history: VllmRun, step: Step) -> bool:
+    """A request starts that shares a full block with one that runs."""
+    return any(_shared_with_running(history, step, one) for one in admitted(history, step))
+
+
+def _shared_with_running(history: VllmRun, step: Step, one: VllmRequestHistory) -> int:
+    """Tokens in full blocks at the start, the last one apart, that a running request holds; 0 of
+    a request that was loaded."""
+    if not caches(history.config) or one.tokens_loading:
+        return 0
+    return held_by_others(one, kept(history, step), history.config["block_size"])
+
+
+def _known_elsewhere(history: VllmRun, one: VllmRequestHistory) -> int:
+    return max(
+        (
+            min(in_common(one, other), other.max_computed)
+            for other in history.kin(one)
+            if other.max_computed
+        ),
+        default=0,
+    )
+
+
+PREDICATES = {
+    "V1CP-R34": Predicate(null_block_held, pool_used_up),
+    "V1-R12": Predicate(shared_wrongly, something_shared),
+    "V1CP-R28": Predicate(hit_too_long, everything_known_elsewhere),
+    "V1-R08": Predicate(hit_missed, shares_with_running),
+    "V1-R14": Predicate(holds_wrong_number, block_border_crossed),
+}

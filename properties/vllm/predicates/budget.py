@@ -1,0 +1,199 @@
+"""How many tokens each request computes: the clamp, the budget, and when a token comes out.
+
+Source: cheat-sheet, "schedule() shape" and "The four/five invariants"; chunked-prefill chapter,
+"Slicing the long prefill".
+"""
+
+from ....model.observation import Step
+from ...rules.predicate import Predicate
+from ..history import encoder, in_flight, speculation
+from ..history.request_history import VllmRequestHistory
+from ..history.run import VllmRun
+from .decision import admitted, behind, computes, has_output, kept, preempted, ran_before, threshold
+
+
+def budget_exceeded(history: VllmRun, step: Step) -> str | None:
+    """All tokens of a step are within the budget (V1-I2)."""
+    tokens, budget = sum(step.scheduled.values()), history.config["max_num_batched_tokens"]
+    if tokens <= budget:
+        return None
+    return f"{tokens} tokens scheduled > max_num_batched_tokens {budget}"
+
+
+def budget_binds(history: VllmRun, step: Step) -> bool:
+    """Requests that run and wait want more tokens than the budget has."""
+    wanted = sum(one.num_tokens - one.computed for one in history.live.values())
+    return bool(wanted > history.config["max_num_batched_tokens"])
+
+
+def beyond_known(history: VllmRun, step: Step) -> str | None:
+    """A request that is scheduled computes at least one token, and none that is not known
+    (V1-R02)."""
+    for name, tokens in step.scheduled.items():
+        one = history.live.get(name)
+        missing = None if one is None else behind(history, step, one)
+        if missing is not None and not 1 <= tokens <= missing:
+            return f"{name} computes {tokens} tokens, {missing} are known and not computed"
+    return None
+
+
+def some_finish_behind_others(history: VllmRun, step: Step) -> bool:
+    """One that is one token behind and one that is further behind run together."""
+    missing = [behind(history, step, one) for one in scheduled(history, step)]
+    return 1 in missing and any(tokens is not None and tokens > 1 for tokens in missing)
+
+
+def threshold_exceeded(history: VllmRun, step: Step) -> str | None:
+    """No request computes more than long_prefill_token_threshold tokens in a step (V1-R11)."""
+    limit = history.config["long_prefill_token_threshold"]
+    for name, tokens in step.scheduled.items():
+        if 0 < limit < tokens:
+            return f"{name} computes {tokens} tokens > long_prefill_token_threshold {limit}"
+    return None
+
+
+def threshold_binds(history: VllmRun, step: Step) -> bool:
+    """A request is further behind than the threshold, which is less than the budget."""
+    limit = threshold(history)
+    if limit == history.config["max_num_batched_tokens"]:
+        return False
+    return any(
+        (missing := behind(history, step, one)) is not None and missing > limit
+        for one in scheduled(history, step)
+    )
+
+
+def running_clamp(history: VllmRun, step: Step) -> str | None:
+    """A running request computes what it is behind, cut by threshold and budget (V1-R04)."""
+    return _cut_wrongly(history, step, ran_before(history))
+
+
+def running_is_cut(history: VllmRun, step: Step) -> bool:
+    """A running request is further behind than it may compute in this step."""
+    return _is_cut(history, step, kept(history, step))
+
+
+def waiting_clamp(history: VllmRun, step: Step) -> str | None:
+    """A newly admitted request computes what it is behind, cut alike (V1CP-R02)."""
+    return _cut_wrongly(history, step, admitted(history, step))
+
+
+def newcomer_is_cut(history: VllmRun, step: Step) -> bool:
+    """A newly admitted request is further behind than it may compute in this step."""
+    return _is_cut(history, step, admitted(history, step))
+
+
+def chunked_although_off(history: VllmRun, step: Step) -> str | None:
+    """Chunking off: the budget never cuts the first piece of a prompt (V1CP-R07).
+
+    The threshold, which releases apply before they look at the budget, may.
+    """
+    if history.config["enable_chunked_prefill"]:
+        return None
+    for one in admitted(history, step):
+        missing = behind(history, step, one)
+        if missing is None or stops_at_input(history, step, one):
+            continue
+        if step.scheduled[one.id] < min(missing, threshold(history)):
+            return (
+                f"{one.id} starts with {step.scheduled[one.id]} of {missing} tokens, "
+                "although prompts are not chunked"
+            )
+    return None
+
+
+def prompt_too_long_for_now(history: VllmRun, step: Step) -> bool:
+    """Chunking off: a request waits whose prompt is more than the budget has left."""
+    if history.config["enable_chunked_prefill"]:
+        return False
+    left = history.config["max_num_batched_tokens"] - sum(step.scheduled.values())
+    return any(
+        one.num_tokens > left > 0 for one in history.unstarted() if one.id not in step.scheduled
+    )
+
+
+def emission_wrong(history: VllmRun, step: Step) -> str | None:
+    """A token comes out exactly of requests that have caught up: computed + scheduled = known
+    (V1-I4)."""
+    emitted = step.emitted or {}
+    if in_flight.depth(history.config) > 1:
+        return _delivered_wrongly(history, step)
+    for one in scheduled(history, step):
+        missing = behind(history, step, one)
+        if missing is None or one.id in history.aborts_inside:
+            continue
+        own = missing - speculation.drafts_to_compute(history.config, one)
+        caught_up = step.scheduled[one.id] == missing
+        if speculation.drafts(history.config):
+            caught_up = step.scheduled[one.id] >= own
+        if caught_up != bool(emitted.get(one.id)):
+            known = f"computed + scheduled = {one.num_tokens - own + step.scheduled[one.id]}"
+            says = "a token" if emitted.get(one.id) else "no token"
+            return f"{one.id} emits {says} with {known} of {one.num_tokens} known tokens"
+    return None
+
+
+def _delivered_wrongly(history: VllmRun, step: Step) -> str | None:
+    """With steps in flight, a token comes out where the decision that completes has it due."""
+    for name, due in in_flight.due(history, step).items():
+        if name not in history.live or name in history.aborts_inside:
+            continue
+        comes = due is not None
+        if comes != bool((step.emitted or {}).get(name)):
+            says = "no token" if comes else "a token"
+            known = "all" if comes else "not all"
+            return f"{name} emits {says}, and {known} its known tokens were computed by then"
+    return None
+
+
+def some_catch_up(history: VllmRun, step: Step) -> bool:
+    """A prompt is computed in part, or to its end."""
+    return bool(history.prefill_members(step))
+
+
+def stops_at_input(history: VllmRun, step: Step, one: VllmRequestHistory) -> bool:
+    """A scheduled request computes all up to an encoder input that the worker has no output of."""
+    reached = computes(history, step, one)
+    found = encoder.at(one.inputs, reached)
+    return found is not None and found.start == reached and not has_output(history, step, found)
+
+
+def scheduled(history: VllmRun, step: Step) -> list[VllmRequestHistory]:
+    """Requests that compute in this step, in scheduling order."""
+    return [history.live[name] for name in step.scheduled if name in history.live]
+
+
+def _cut_wrongly(history: VllmRun, step: Step, who: list[VllmRequestHistory]) -> str | None:
+    """Budget is spent in scheduling order. Where a victim by priority gave its share back, the
+    order does not tell what was left for each request: then no violation is reported."""
+    if history.config["policy"] == "priority" and preempted(history, step):
+        return None
+    wanted = {one.id for one in who}
+    left, limit = history.config["max_num_batched_tokens"], threshold(history)
+    for one in scheduled(history, step):
+        missing, tokens = behind(history, step, one), step.scheduled[one.id]
+        least = missing if missing is None else min(missing, limit, left)
+        stops = least is not None and tokens < least and stops_at_input(history, step, one)
+        if missing is not None and one.id in wanted and tokens != least and not stops:
+            return (
+                f"{one.id} computes {tokens} tokens; behind by {missing}, at most {limit} a "
+                f"request, {left} left of the budget: min is {min(missing, limit, left)}"
+            )
+        left -= tokens
+    return None
+
+
+def _is_cut(history: VllmRun, step: Step, who: list[VllmRequestHistory]) -> bool:
+    missing = {one.id: behind(history, step, one) for one in who if one.id in step.scheduled}
+    return any(tokens is not None and step.scheduled[n] < tokens for n, tokens in missing.items())
+
+
+PREDICATES = {
+    "V1-I2": Predicate(budget_exceeded, budget_binds),
+    "V1-R02": Predicate(beyond_known, some_finish_behind_others),
+    "V1-R11": Predicate(threshold_exceeded, threshold_binds),
+    "V1-R04": Predicate(running_clamp, running_is_cut),
+    "V1CP-R02": Predicate(waiting_clamp, newcomer_is_cut),
+    "V1CP-R07": Predicate(chunked_although_off, prompt_too_long_for_now),
+    "V1-I4": Predicate(emission_wrong, some_catch_up),
+}

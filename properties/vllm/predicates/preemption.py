@@ -1,0 +1,215 @@
+"""A request that gives its blocks up, when, and what becomes of it.
+
+Source: chunked-prefill chapter, "When the cache, not the budget, runs out"; cheat-sheet, "The
+four/five invariants".
+"""
+
+from ....model.observation import Step
+from ...rules.pool import free_when_decided, released_by, taken_by
+from ...rules.predicate import Predicate
+from ..history import in_flight, loads, speculation
+from ..history.request_history import VllmRequestHistory
+from ..history.run import VllmRun
+from .decision import kept, key, names, preempted, ran_before, wants
+
+
+def victim_not_the_tail(history: VllmRun, step: Step) -> str | None:
+    """First come, first served: those admitted last are preempted (V1CP-R13)."""
+    gone = preempted(history, step)
+    before = ran_before(history)
+    if history.config["policy"] == "priority" or not gone:
+        return None
+    tail = before[len(before) - len(gone) :]
+    if {one.id for one in tail} == {one.id for one in gone}:
+        return None
+    return f"{names(gone)} preempted; of {names(before)} the last {len(gone)} are {names(tail)}"
+
+
+def tail_preempted(history: VllmRun, step: Step) -> bool:
+    """A step preempts while several requests run, first come, first served."""
+    several = len(ran_before(history)) > 1
+    return bool(step.preempted) and several and history.config["policy"] == "fcfs"
+
+
+def victim_not_least_important(history: VllmRun, step: Step) -> str | None:
+    """By priority: no request is preempted that is more important than one that stays; of equals,
+    the latest arrival goes first (V1CP-R14)."""
+    gone, stay = preempted(history, step), kept(history, step)
+    if history.config["policy"] != "priority" or not gone or not stay:
+        return None
+    victim = min(gone, key=lambda one: key(history, one))
+    other = max(stay, key=lambda one: key(history, one))
+    if key(history, victim) > key(history, other):
+        return None
+    return (
+        f"{victim.id} (priority {victim.priority}, arrival {victim.arrival}) preempted, "
+        f"{other.id} (priority {other.priority}, arrival {other.arrival}) stays"
+    )
+
+
+def preempts_by_priority(history: VllmRun, step: Step) -> bool:
+    """A step preempts while requests of several priorities run."""
+    several = len({one.priority for one in ran_before(history)}) > 1
+    return bool(step.preempted) and several and history.config["policy"] == "priority"
+
+
+def needless_preemption(history: VllmRun, step: Step) -> str | None:
+    """Blocks are taken from a request only if requests that run need more than are free, and what
+    those preempted before it held (V1-R05)."""
+    gone, free = preempted(history, step), free_when_decided(history)
+    if not gone or free is None:
+        return None
+    last = last_victim(history, gone)
+    free += released_by(history, [one for one in gone if one is not last])
+    size = history.config["block_size"]
+    needed = sum(taken_by(history, step, one, size) for one in kept(history, step))
+    wanted = [last]
+    if loads.meet_decisions(history.config):  # the round may have ended at one that wanted more
+        wanted += [one for one in kept(history, step) if one.id not in step.scheduled]
+    needed += sum(wants(history, one) for one in wanted)
+    if needed > free:
+        return None
+    others = len(gone) - 1
+    return (
+        f"{names(gone)} preempted, although without {last.id} {free} blocks were free"
+        f"{f' (those of {others} others included)' if others else ''} and requests that run need "
+        f"at most {needed}"
+    )
+
+
+def last_victim(history: VllmRun, gone: list[VllmRequestHistory]) -> VllmRequestHistory:
+    """Of the requests that were preempted in a step the one that was last: the least important go
+    first, or those that were admitted last."""
+    if history.config.get("policy") == "priority":
+        return min(gone, key=lambda one: key(history, one))
+    ran = [one.id for one in ran_before(history)]
+    return min(gone, key=lambda one: ran.index(one.id) if one.id in ran else len(ran))
+
+
+def blocks_run_out(history: VllmRun, step: Step) -> bool:
+    """A step preempts, or leaves no block free with a request running."""
+    return bool(step.preempted) or (step.free_blocks == 0 and bool(step.running))
+
+
+def victim_keeps_something(history: VllmRun, step: Step) -> str | None:
+    """A preempted request waits, holds no block, and has nothing computed (V1-I5)."""
+    for one in preempted(history, step):
+        if one.id in history.aborts_inside:
+            continue
+        may_end = step.finished is None or one.id in step.finished
+        if may_end and in_flight.computed_still(history, one):
+            continue  # the token that was on its way may be its last
+        if step.waiting is not None and one.id not in step.waiting:
+            return f"{one.id} was preempted and does not wait"
+        if computed := (step.computed or {}).get(one.id):
+            return f"{one.id} was preempted and counts {computed} computed tokens"
+        if held := (step.blocks or {}).get(one.id):
+            return f"{one.id} was preempted and holds {len(held)} blocks"
+    return None
+
+
+def someone_is_preempted(history: VllmRun, step: Step) -> bool:
+    """A step preempts."""
+    return bool(preempted(history, step))
+
+
+def newcomer_before_preempted(history: VllmRun, step: Step) -> str | None:
+    """First come, first served: a preempted request waits in front of all requests that never
+    started (V1CP-R17)."""
+    if history.config["policy"] == "priority":
+        return None
+    gone = set(step.preempted or ())
+    newcomer = None
+    for name in step.waiting or ():
+        one = history.live.get(name)
+        if one is None or name in (step.parked or ()) or loads.place_unknown(one):
+            continue
+        if one.id in gone or one.preemptions:
+            if newcomer is not None:
+                return f"{newcomer}, never started, waits in front of {name}, which was preempted"
+        elif newcomer is None:
+            newcomer = name
+    return None
+
+
+def preempted_and_new_wait(history: VllmRun, step: Step) -> bool:
+    """A preempted request and one that never started wait."""
+    gone = set(step.preempted or ())
+    waiting = [history.live[name] for name in step.waiting or () if name in history.live]
+    again = [one for one in waiting if one.id in gone or one.preemptions]
+    return bool(again) and len(again) < len(waiting) and history.config["policy"] == "fcfs"
+
+
+def stops_running(history: VllmRun, step: Step) -> str | None:
+    """A request that runs goes on running until it ends or is preempted (V1CP-R03)."""
+    running = step.running or ()
+    for one in kept(history, step):
+        ended = one.id in (step.finished or {}) or one.id in history.aborts_inside
+        if not ended and one.id not in running:
+            return f"{one.id} was running, did not end, was not preempted, and runs no more"
+    return None
+
+
+def prompt_goes_on(history: VllmRun, step: Step) -> bool:
+    """A request runs whose prompt was computed in part."""
+    return any(one.started and not one.prefilled for one in kept(history, step))
+
+
+def preemption_not_counted(history: VllmRun, step: Step) -> str | None:
+    """Exactly requests that were running and wait again are counted as preempted (V1CP-R29)."""
+    before = {one.id for one in ran_before(history)}
+    gone = set(step.preempted or ())
+    for name in step.waiting or ():
+        if name in before and name not in gone:
+            return f"{name} was running and waits, and is not counted as preempted"
+    strangers = sorted(gone - before)
+    if strangers:
+        return f"{', '.join(strangers)} counted as preempted, was not running"
+    return None
+
+
+def counter_wrong(history: VllmRun, step: Step) -> str | None:
+    """num_computed_tokens is what was cached and what was computed since, but for drafts that are
+    wrong (V1CP-R05)."""
+    gone = set(step.preempted or ())
+    due = in_flight.due(history, step)
+    for name, computed in (step.computed or {}).items():
+        one = history.live.get(name)
+        if one is None or name in gone or name in (step.parked or ()):
+            continue
+        hit = 0 if one.started or name not in step.scheduled else history.hit_now(step, one)
+        if hit is None:
+            continue
+        expected = one.computed + hit + step.scheduled.get(name, 0)
+        coming = due.get(name)
+        drafts = 0 if coming is None else coming.drafts
+        if step.emitted is None and (expected > one.num_tokens or drafts):
+            continue  # how many of its drafts are right is not shown
+        if emitted := (step.emitted or {}).get(name):
+            if speculation.drafts(history.config) and one.tokens_in_flight and coming is not None:
+                expected -= drafts - (emitted - 1)
+            else:
+                expected = min(expected, one.num_tokens + emitted - 1)
+        if computed != expected:
+            return (
+                f"{name} counts {computed} computed tokens; {one.computed} before, {hit} cached "
+                f"and {step.scheduled.get(name, 0)} scheduled are {expected}"
+            )
+    return None
+
+
+def someone_runs(history: VllmRun, step: Step) -> bool:
+    """A request that is not finished was scheduled."""
+    return any(name in (step.computed or {}) for name in step.scheduled)
+
+
+PREDICATES = {
+    "V1CP-R13": Predicate(victim_not_the_tail, tail_preempted),
+    "V1CP-R14": Predicate(victim_not_least_important, preempts_by_priority),
+    "V1-R05": Predicate(needless_preemption, blocks_run_out),
+    "V1-I5": Predicate(victim_keeps_something, someone_is_preempted),
+    "V1CP-R17": Predicate(newcomer_before_preempted, preempted_and_new_wait),
+    "V1CP-R03": Predicate(stops_running, prompt_goes_on),
+    "V1CP-R29": Predicate(preemption_not_counted, someone_is_preempted),
+    "V1CP-R05": Predicate(counter_wrong, someone_runs),
+}

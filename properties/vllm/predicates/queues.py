@@ -1,0 +1,249 @@
+"""Which request is in which queue, in which order, and which goes first.
+
+Source: cheat-sheet, "schedule() shape", "The four/five invariants" and "Gotchas".
+"""
+
+from ....model.observation import Step
+from ...history.content import surely_shared
+from ...history.prefix_hits import caches
+from ...rules.pool import blocks_for
+from ...rules.predicate import Predicate
+from ..history import in_flight, loads, speculation
+from ..history.request_history import VllmRequestHistory
+from ..history.run import VllmRun
+from .decision import (
+    admitted,
+    first_inputs,
+    free_unchanged,
+    input_missing,
+    kept,
+    may_go,
+    may_lack_input,
+    names,
+    order_is_known,
+    place_is_known,
+    preempted,
+    ran_before,
+    round_may_end,
+    threshold,
+    waited_before,
+    waits_for_encoder,
+    watermark_blocks,
+)
+
+
+def not_in_one_queue(history: VllmRun, step: Step) -> str | None:
+    """An unfinished request is in exactly one of waiting and running (V1-I1)."""
+    waiting, running = step.waiting or (), step.running or ()
+    for name in history.live:
+        if name in (step.finished or {}) or name in history.aborts_inside:
+            continue
+        places = waiting.count(name) + running.count(name)
+        if places != 1:
+            return f"{name} is unfinished and {places} times in waiting and running together"
+    return None
+
+
+def someone_moves(history: VllmRun, step: Step) -> bool:
+    """A request is admitted or preempted."""
+    return bool(admitted(history, step) or preempted(history, step))
+
+
+def too_many_run(history: VllmRun, step: Step) -> str | None:
+    """At most max_num_seqs requests run (V1-I3)."""
+    slots = history.config["max_num_seqs"]
+    run = len(kept(history, step)) + len(admitted(history, step))
+    if run <= slots and len(step.running or ()) <= slots:
+        return None
+    return f"{max(run, len(step.running or ()))} requests run, max_num_seqs is {slots}"
+
+
+def every_slot_taken(history: VllmRun, step: Step) -> bool:
+    """A request waits while max_num_seqs requests run."""
+    run = kept(history, step) + admitted(history, step)
+    return len(run) >= history.config["max_num_seqs"] and len(history.live) > len(run)
+
+
+def out_of_order(history: VllmRun, step: Step) -> str | None:
+    """Running requests come first, in their order; then those admitted, in theirs (V1-R01)."""
+    old = [one.id for one in ran_before(history) if one.id in step.scheduled]
+    joins = [one for one in waited_before(history) if one.id in step.scheduled]
+    new = [one.id for one in joins if place_is_known(history, one)]
+    placed = {*old, *new}
+    order = [name for name in step.scheduled if name in placed]
+    if not order_is_known(history):
+        joining = set(new)
+        new = [name for name in order if name in joining]
+    if order == old + new:
+        return None
+    return f"scheduled in the order {', '.join(order)}; expected {', '.join(old + new)}"
+
+
+def old_and_new_run(history: VllmRun, step: Step) -> bool:
+    """A request that was running and a request that was not are scheduled."""
+    return bool(admitted(history, step)) and len(admitted(history, step)) < len(step.scheduled)
+
+
+def overtaken(history: VllmRun, step: Step) -> str | None:
+    """No request is admitted past one that waits in front of it (V1-R09)."""
+    if not order_is_known(history):
+        return None
+    still = (
+        one
+        for one in may_go(history, step)
+        if place_is_known(history, one) and not may_lack_input(history, step, one)
+    )
+    first = next(still, None)
+    if first is None:
+        return None
+    line = waited_before(history)
+    passed = [
+        one
+        for one in line[line.index(first) :]
+        if one.id in step.scheduled and place_is_known(history, one)
+    ]
+    if not passed:
+        return None
+    return f"{names(passed)} admitted, {first.id} in front of it still waits"
+
+
+def the_head_waits(history: VllmRun, step: Step) -> bool:
+    """The first in line is not admitted, and a request is behind it."""
+    return len(may_go(history, step)) > 1
+
+
+def admitted_after_preemption(history: VllmRun, step: Step) -> str | None:
+    """No request is admitted in a step that preempted (V1-R16)."""
+    again = [one for one in preempted(history, step) if one.id in step.scheduled]
+    new = admitted(history, step) + again
+    if not new or not step.preempted:
+        return None
+    return f"{names(new)} admitted in the step that preempted {', '.join(step.preempted)}"
+
+
+def preempts_with_a_queue(history: VllmRun, step: Step) -> bool:
+    """A step preempts while there is budget and a slot for one that waits."""
+    budget = history.config["max_num_batched_tokens"] - sum(step.scheduled.values())
+    slots = history.config["max_num_seqs"] - len(kept(history, step))
+    return bool(step.preempted) and budget > 0 and slots > 0
+
+
+def needless_wait(history: VllmRun, step: Step) -> str | None:
+    """A request that is first in line is admitted if there is a slot, budget, and blocks for all
+    that it knows above the reserve (V1-R07). Of what it may find in the cache only what requests
+    that run share with it is counted on."""
+    one = _could_go(history, step)
+    if one is None:
+        return None
+    left = history.config["max_num_batched_tokens"] - sum(step.scheduled.values())
+    tokens, free = _must_fit(history, step, one, left), step.free_blocks
+    return (
+        f"{one.id} waits although {left} tokens of the budget and a slot are left, and {tokens} of "
+        f"its {one.num_tokens} tokens need {_missing(history, one, tokens)} blocks of "
+        f"{'an unbounded pool' if free is None else f'{free} free ones'}"
+    )
+
+
+def _could_go(history: VllmRun, step: Step) -> VllmRequestHistory | None:
+    """The first in line, if it waits and nothing can have kept it from being admitted."""
+    waiting = may_go(history, step)
+    if not waiting or step.preempted or not order_is_known(history):
+        return None
+    run = kept(history, step) + admitted(history, step)
+    left = history.config["max_num_batched_tokens"] - sum(step.scheduled.values())
+    if left <= 0 or len(run) >= history.config["max_num_seqs"]:
+        return None
+    one = waiting[0]
+    if loads.are_made(history.config) and not _goes_next(history, one):
+        return None
+    if waits_for_encoder(history, step, first_inputs(history, step, one)):
+        return None
+    if not all(place_is_known(history, other) for other in waited_before(history)):
+        return None
+    whole = min(one.num_tokens, threshold(history))
+    if not history.config["enable_chunked_prefill"] and whole > left:
+        return None
+    if history.config["num_blocks"] is not None:
+        reserve = watermark_blocks(history.config) if run else 0
+        if step.free_blocks is None or not free_unchanged(history, step):
+            return None
+        tokens = _must_fit(history, step, one, left)
+        if _missing(history, one, tokens) + reserve > step.free_blocks:
+            return None
+    return one
+
+
+def _goes_next(history: VllmRun, one: VllmRequestHistory) -> bool:
+    """Where a connector loads, nothing stands before this request: no other one is parked or may
+    have been put off, and what it has of this one was loaded before."""
+    parked = bool(history.last is not None and history.last.parked)
+    return not parked and not loads.is_new(history.config, one)
+
+
+def _missing(history: VllmRun, one: VllmRequestHistory, tokens: int) -> int:
+    """Blocks that so many tokens of a request take from the free ones, at most."""
+    shared, block = 0, int(history.config["block_size"])
+    if caches(history.config):
+        shared = surely_shared(one, ran_before(history), history.kin(one), block)
+    return blocks_for(history, tokens) - shared // block
+
+
+def _must_fit(history: VllmRun, step: Step, one: VllmRequestHistory, left: int) -> int:
+    """Tokens of a request for which blocks must be free, at most."""
+    if history.config["reserve_full_isl"] and not speculation.lookahead(history.config):
+        return one.num_tokens
+    hit = history.max_hit(step, one) if caches(history.config) else 0
+    chunk = min(one.num_tokens, hit + min(threshold(history), left))
+    slots = speculation.slots(history.config, chunk)
+    return max(one.num_tokens, slots) if history.config["reserve_full_isl"] else slots
+
+
+def someone_joins(history: VllmRun, step: Step) -> bool:
+    """A request is admitted while another one runs."""
+    return bool(admitted(history, step)) and bool(kept(history, step))
+
+
+def passed_by(history: VllmRun, step: Step) -> str | None:
+    """Every running request has its turn while the budget lasts (V1-P01).
+
+    By priority, one that is its own victim may end the round: those behind it then go without.
+    """
+    if sum(step.scheduled.values()) >= history.config["max_num_batched_tokens"]:
+        return None
+    before = ran_before(history)
+    without = [
+        one
+        for one in kept(history, step)
+        if one.id not in step.scheduled and not in_flight.passed_over(history.config, one)
+    ]
+    skipped = [one for one in without if not input_missing(history, step, one, one.computed)]
+    if not skipped or any(
+        round_may_end(history, one) for one in without[: without.index(skipped[0]) + 1]
+    ):
+        return None
+    if history.config["policy"] == "priority":
+        last = max(
+            (place for place, one in enumerate(before) if one.id in step.scheduled), default=-1
+        )
+        gone = {one.id for one in preempted(history, step)}
+        ended_at = [place for place, one in enumerate(before) if one.id in gone and place > last]
+        if ended_at and before.index(skipped[0]) > ended_at[0]:
+            return None
+    return f"{names(skipped)} runs, the budget is not spent, and it is not scheduled"
+
+
+def several_run(history: VllmRun, step: Step) -> bool:
+    """Two or more requests were running, and the budget is not spent."""
+    spent = sum(step.scheduled.values()) >= history.config["max_num_batched_tokens"]
+    return len(kept(history, step)) > 1 and not spent
+
+
+PREDICATES = {
+    "V1-I3": Predicate(too_many_run, every_slot_taken),
+    "V1-R16": Predicate(admitted_after_preemption, preempts_with_a_queue),
+    "V1-R09": Predicate(overtaken, the_head_waits),
+    "V1-R01": Predicate(out_of_order, old_and_new_run),
+    "V1-I1": Predicate(not_in_one_queue, someone_moves),
+    "V1-P01": Predicate(passed_by, several_run),
+    "V1-R07": Predicate(needless_wait, someone_joins),
+}

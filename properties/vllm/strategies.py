@@ -1,0 +1,303 @@
+"""Where vLLM's scheduler is likely to be wrong: when the pool runs out, and at borders.
+
+Strategies give configurations and requests. Pools are small enough for requests to grow until
+a request must give way; `beside_the_batch` aims a late request at what is left of pool and budget.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal, NamedTuple
+
+from hypothesis import strategies as st
+
+from ...model.pool import Content, blocks_for
+from ...model.scenario import Request
+from ..search.prompts import said_before
+from .history import speculation
+from .history.request_history import VllmRequestHistory
+from .history.run import VllmRun
+from .options import options
+from .predicates.decision import watermark_blocks
+
+Config = Mapping[str, Any]
+Scale = Literal["small", "short", "tight"]
+# Blocks so small that borders are everywhere; the published block with requests of a few blocks;
+# and the published block at a length where a run takes a second.
+BLOCK_SIZES: Mapping[Scale, tuple[int, ...]] = {
+    "small": (4, 8, 4, 8, 2, 1),
+    "short": (16,),
+    "tight": (16,),
+}
+MODEL_LENGTHS_IN_BLOCKS: Mapping[Scale, tuple[int, ...]] = {
+    "small": (8, 12, 16),
+    "short": (6, 4, 8),
+    "tight": (8, 8, 16),
+}
+BUDGETS_IN_BLOCKS: Mapping[Scale, tuple[int, int]] = {
+    "small": (1, 4),
+    "short": (1, 4),
+    "tight": (4, 128),
+}
+LATE_STEPS = 8
+MAX_RUNNING = (4, 3, 6, 5, 2, 6, 5, 4, 3, 1)  # one request alone is never preempted
+PRIORITIES = st.sampled_from((0, 1, 0, 2, -1))  # few, so that many are equal
+
+
+class Shape(NamedTuple):
+    """A request without its name, in tokens; a lower `priority` is more important."""
+
+    prompt: int
+    max_tokens: int
+    output_len: int
+    priority: int = 0
+
+
+@st.composite
+def configs(draw: st.DrawFn, scale: Scale, revision: str) -> dict[str, Any]:
+    """Configurations in which the pool, the budget or the threshold bind before anything else."""
+    block = draw(st.sampled_from(BLOCK_SIZES[scale]))
+    blocks = draw(st.sampled_from(MODEL_LENGTHS_IN_BLOCKS[scale]))
+    length = max(block * blocks - draw(st.sampled_from((0, 0, 0, block - 1))), 2)
+    max_num_seqs = draw(st.sampled_from(MAX_RUNNING))
+    chunks = draw(st.sampled_from((True, True, True, False)))
+    num_blocks = draw(pools(blocks, max_num_seqs))
+    threshold = draw(thresholds(block, length))
+    caching = draw(st.sampled_from((True, True, False)))
+    config = {
+        "block_size": block,
+        "num_blocks": num_blocks,
+        "max_num_seqs": max_num_seqs,
+        "max_num_batched_tokens": draw(
+            budgets(scale, block, max_num_seqs, length, chunks, threshold)
+        ),
+        "max_model_len": length,
+        "long_prefill_token_threshold": threshold,
+        "enable_chunked_prefill": chunks,
+        "enable_prefix_caching": caching,
+        "policy": draw(st.sampled_from(("priority", "fcfs", "priority"))),
+        "watermark": draw(watermarks(num_blocks)),
+        "reserve_full_isl": draw(st.booleans()),
+    }
+    return {**config, **draw(options(config))}
+
+
+def pools(longest: int, max_num_seqs: int) -> st.SearchStrategy[int | None]:
+    """Usable blocks: hardly one for every request that may run; from what the longest request needs
+    (`longest` blocks; a server that sizes its own pool starts with no less) to a sixth of what
+    they all could want beside it; or no bound."""
+    crowded = st.integers(max(max_num_seqs - 2, 2), max(max_num_seqs, 2) + 1)
+    enough = st.integers(longest, longest + max_num_seqs * longest // 6)
+    return st.one_of(crowded, enough, crowded, enough, st.none())
+
+
+def thresholds(block: int, length: int) -> st.SearchStrategy[int]:
+    """Tokens of one request in a step: no bound, or one around a few blocks, or any allowed."""
+    around = st.integers(1, 3).flatmap(lambda n: st.integers(n * block - 1, n * block + 1))
+    fits = around.map(lambda tokens: min(max(tokens, 1), length))
+    return st.one_of(st.just(0), fits, fits, st.integers(1, length))
+
+
+def budgets(
+    scale: Scale, block: int, max_num_seqs: int, length: int, chunks: bool, threshold: int
+) -> st.SearchStrategy[int]:
+    """Tokens of a step: a few blocks; a token for every request that may run; room beside a request
+    that the threshold holds back. Without chunking the longest request must fit."""
+    if not chunks:
+        enough = max(length, max_num_seqs)
+        return st.integers(enough, enough + 2 * block)
+    fewest, most = (blocks * block for blocks in BUDGETS_IN_BLOCKS[scale])
+    # The published budgets of the long runs start at a few blocks.
+    floor = fewest if scale == "tight" else max_num_seqs
+    least = max(fewest, max_num_seqs)
+    return st.one_of(
+        st.integers(least, least + 2 * block),
+        st.integers(max_num_seqs, most + max_num_seqs).map(lambda tokens: max(tokens, floor)),
+        *2 * [st.integers(least, least + 2 * block).map(lambda tokens: tokens + threshold)],
+    )
+
+
+def watermarks(num_blocks: int | None) -> st.SearchStrategy[float]:
+    """A share that keeps from one block to a third of the pool free, or none.
+
+    It lies half a block from the next whole number, so that it does not matter whether the block
+    that is never handed out counts as well.
+    """
+    if num_blocks is None:
+        return st.sampled_from((0.0, 0.1))
+    shares = st.integers(1, max(num_blocks // 3, 1)).map(
+        lambda blocks: round((blocks + 0.5) / (num_blocks + 1), 4)
+    )
+    return st.one_of(st.just(0.0), shares)
+
+
+@st.composite
+def long_prompts(draw: st.DrawFn, config: Config) -> Shape:
+    """Prompts that nearly fill the pool, or what the model takes."""
+    prompt = longest_request(config) - draw(st.integers(1, 2 * config["block_size"]))
+    return with_tokens(config, prompt, draw(st.integers(1, 4)), priority=draw(PRIORITIES))
+
+
+@st.composite
+def shapes(draw: st.DrawFn, config: Config) -> Shape:
+    """Short prompts, most of them alike so that they need their blocks in the same step; prompts
+    at borders, prompts that fill the pool. Most go on until a limit or a lack of blocks ends it."""
+    block, longest = config["block_size"], longest_request(config)
+    crowded = is_crowded(config)
+    kind = "short" if crowded else draw(st.sampled_from(("short", "short", "border", "whole")))
+    if kind == "border":
+        border = draw(st.sampled_from(borders(config)))
+        prompt = border * draw(st.integers(1, 3)) + draw(st.integers(-1, 1))
+    elif kind == "whole":
+        prompt = longest - draw(st.integers(1, 2 * block))
+    else:
+        prompt = draw(st.one_of(st.sampled_from((1, 1, block + 1)), st.integers(1, 2 * block)))
+    few, many = st.integers(1, 2 * block), st.integers(longest // 2, longest)
+    max_tokens = draw(many if crowded else st.one_of(many, many, few))
+    stops_early = draw(st.one_of(st.none(), st.none(), st.none(), st.integers(1, 2 * block)))
+    return with_tokens(config, prompt, max_tokens, stops_early, draw(PRIORITIES))
+
+
+def is_crowded(config: Config) -> bool:
+    """There is hardly a block for every request that may run."""
+    return config["num_blocks"] is not None and config["num_blocks"] <= config["max_num_seqs"] + 1
+
+
+def borders(config: Config) -> list[int]:
+    """Tokens at which something may turn: a block, a budget, a threshold."""
+    keys = ("block_size", "max_num_batched_tokens", "long_prefill_token_threshold")
+    return [config[key] for key in keys if config[key]]
+
+
+def longest_request(config: Config) -> int:
+    """Tokens of prompt and answer together, at most: what every target accepts."""
+    limits = [config["max_model_len"]]
+    # The last token of an answer is never computed.
+    if config["num_blocks"] is not None:
+        ahead = speculation.most_ahead(config)
+        limits.append(max(config["num_blocks"] * config["block_size"] + 1 - ahead, 2))
+    if not config["enable_chunked_prefill"]:
+        limits.append(config["max_num_batched_tokens"] + 1)
+    return int(min(limits))
+
+
+def with_tokens(
+    config: Config, prompt: int, max_tokens: int, stops_early: int | None = None, priority: int = 0
+) -> Shape:
+    """A shape cut to what fits."""
+    longest = longest_request(config)
+    prompt = min(max(prompt, 1), longest - 1)
+    allowed = max(min(max_tokens, longest - prompt), 1)
+    return Shape(prompt, allowed, min(stops_early or allowed, allowed), priority)
+
+
+@st.composite
+def beside_the_batch(draw: st.DrawFn, config: Config, history: VllmRun) -> Shape:
+    """A late request for exactly what the running ones leave, or for a token more or less.
+
+    That is what is free of the pool when they have computed their next tokens, with the
+    watermark's reserve or without it, or what is left of the budget; or it fills its block in the
+    same step as one of them. Often it is more important than all of them.
+    """
+    block, longest = config["block_size"], longest_request(config)
+    running, free = history.decoding(), free_blocks(config, history)
+    aims = [one.computed % block + 1 for one in running]
+    aims.append(config["max_num_batched_tokens"] - len(running))
+    if free is not None:
+        left = free - sum(new_blocks(config, one, 1) for one in running)
+        reserve = watermark_blocks(config)
+        # With room for an answer that needs a block more.
+        fills = [min(blocks * block, longest - block) for blocks in (left, left, left - reserve)]
+        aims = draw(st.sampled_from((fills, aims)))
+    prompt = draw(st.sampled_from(aims)) + draw(st.sampled_from((0, 0, 1, -1)))
+    max_tokens = draw(st.one_of(st.just(longest), st.integers(1, 4)))
+    first = min((one.priority for one in running), default=0) - 1
+    return with_tokens(
+        config, prompt, max_tokens, priority=draw(st.one_of(PRIORITIES, st.just(first)))
+    )
+
+
+@st.composite
+def beside_a_prefill(draw: st.DrawFn, config: Config, history: VllmRun) -> Shape:
+    """A request that fills its blocks when another request's chunks have taken all others.
+
+    Its first token then needs a block in a step in which the next chunk is already scheduled. Most
+    are more important than all the others, so that one of them must give way.
+    """
+    whole_pool = [blocks for blocks in range(1, 9) if meets(config, history, blocks)]
+    blocks = draw(st.sampled_from(whole_pool or [1, 2]))
+    first = min(one.priority for one in history.live.values()) - 1
+    priority = draw(st.sampled_from((first, first, first + 1)))
+    return with_tokens(
+        config, blocks * config["block_size"], draw(st.integers(2, 4)), priority=priority
+    )
+
+
+def meets(config: Config, history: VllmRun, blocks: int) -> bool:
+    """A newcomer of so many blocks and the request that prefills have taken the whole pool when
+    the newcomer's prompt is computed and another chunk of the other is scheduled."""
+    block, free, one = config["block_size"], free_blocks(config, history), history.ongoing()[-1]
+    chunk = min(config["long_prefill_token_threshold"] or block, config["max_num_batched_tokens"])
+    steps = blocks_for(blocks * block, chunk) + 1
+    before = one.computed + (steps - 1) * chunk
+    taken = blocks_for(min(before + chunk, one.prompt), block) - blocks_for(one.computed, block)
+    return before < one.prompt and free == blocks + taken
+
+
+@st.composite
+def contents(
+    draw: st.DrawFn, config: Config, earlier: Sequence[Request], name: str, length: int
+) -> Content:
+    """What a prompt of about `length` tokens says: often what an earlier request said."""
+    own: Content = ((name, length),)
+    said = draw(st.sampled_from(("own", "same", "before")))
+    if not caches(config) or not earlier or said == "own":
+        return own
+    if said == "same":
+        # Running together, both need their next block in the same step; come again when others
+        # have been served, some of its blocks are left in the cache, and some copies of them.
+        return draw(st.sampled_from((earlier[-1], earlier[0]))).prompt
+    units = borders(config)
+    longest = longest_request(config) - 1
+    return said_before(draw, earlier, name, length, config["block_size"], units, longest)
+
+
+def caches(config: Config) -> bool:
+    """The configuration has a prefix cache."""
+    return bool(config["enable_prefix_caching"])
+
+
+def fitted(config: Config, content: Content, shape: Shape | None) -> Shape:
+    """The shape of a request with this prompt, cut to what fits; a few blocks if none is given."""
+    prompt = sum(tokens for _, tokens in content)
+    if shape is None:
+        return with_tokens(config, prompt, 2 * config["block_size"])
+    return with_tokens(config, prompt, shape.max_tokens, shape.output_len, shape.priority)
+
+
+def steps_to_border(config: Config, history: VllmRun) -> int:
+    """Decode steps until the next one needs more blocks than are free; if that is more than a
+    block away, until some decoding request fills its block."""
+    running, free = history.decoding(), free_blocks(config, history)
+    if free is not None:
+        for steps in range(config["block_size"]):
+            if sum(new_blocks(config, one, steps + 1) for one in running) > free:
+                return steps
+    return min((-one.computed % config["block_size"] for one in running), default=0)
+
+
+def new_blocks(config: Config, one: VllmRequestHistory, steps: int) -> int:
+    """Blocks more that a decoding request holds after so many steps."""
+    block = config["block_size"]
+    tokens = one.computed + min(steps, one.max_tokens - one.emitted)
+    return blocks_for(tokens, block) - blocks_for(one.computed, block)
+
+
+def free_blocks(config: Config, history: VllmRun) -> int | None:
+    """Blocks that no request holds: as the target says, or as the tokens computed let expect; None
+    where the pool has no bound."""
+    size = config["num_blocks"]
+    if size is None:
+        return None
+    if history.last is not None and history.last.free_blocks is not None:
+        return history.last.free_blocks
+    held = sum(blocks_for(one.computed, config["block_size"]) for one in history.running())
+    return max(int(size) - held, 0)

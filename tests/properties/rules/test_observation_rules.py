@@ -1,0 +1,151 @@
+"""What a target shows of its requests is what they hold."""
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from schedproof.model.observation import Step
+from schedproof.model.scenario import Request
+from schedproof.model.systems import full_config
+from schedproof.model.target import ModelTarget, Reply
+from schedproof.properties.history.run_history import RunHistory
+from schedproof.properties.rules.observation_rules import shown_wrongly, something_shown
+from schedproof.properties.search.run import run_search
+from schedproof.properties.search.state import Search, SearchOptions
+from schedproof.spec.catalogue import load
+from schedproof.spec.systems import SYSTEMS
+
+
+def history() -> RunHistory:
+    """`a` has computed 5 tokens, `b` waits."""
+    config = full_config("nano_vllm", "0.2.0", {"block_size": 4, "num_blocks": 8})
+    made = RunHistory(config, "0.2.0", "nano_vllm")
+    for name in "ab":
+        made.accept(Request(id=name, arrival=0, prompt=((name, 5),), max_tokens=9))
+    made.observe(step({"a": 5}, emitted={"a": 1}))
+    return made
+
+
+def step(scheduled: dict[str, int], **seen: Any) -> Step:
+    fields: dict[str, Any] = {"finished": {}, "prefix_hit": {}, "preempted": ()}
+    return Step(kind="decode", scheduled=scheduled, **{**fields, **seen})
+
+
+@pytest.mark.parametrize(
+    ("seen", "says"),
+    [
+        ({"computed": {"a": 6}, "blocks": {"a": (1, 2)}, "slot_blocks": {"a": (2,)}}, None),
+        ({"computed": {}}, "a has 6 tokens computed, and shows none"),
+        ({"blocks": {}}, "a has 6 tokens computed, and shows no block"),
+        ({"slot_blocks": {}}, "a computes 1 tokens, and no request shows where it writes"),
+        (
+            {"computed": {"a": 6}, "blocks": {"a": (1, 2), "b": (3,)}},
+            "b waits, and shows 0 tokens computed and 1 blocks",
+        ),
+        ({"computed": {"a": 6, "b": 2}}, "b waits, and shows 2 tokens computed and 0 blocks"),
+        # Of requests that leave in the step nothing is asked.
+        ({"computed": {}, "finished": {"a": "eos"}}, None),
+        ({"computed": {}, "preempted": ("a",)}, None),
+        ({}, None),
+    ],
+)
+def test_a_request_shows_what_it_holds(seen: dict[str, Any], says: str | None) -> None:
+    assert shown_wrongly(history(), step({"a": 1}, **seen)) == says
+
+
+@pytest.mark.parametrize(
+    ("kind", "scheduled", "says"),
+    [
+        ("decode", {"a": 1}, None),
+        ("prefill", {"b": 5}, None),
+        ("mixed", {"a": 1, "b": 5}, None),
+        ("prefill", {"a": 1}, "a goes on to generate, and the step is named a prefill"),
+        ("decode", {"b": 1}, "b has emitted no token yet, and the step is named a decode"),
+        ("prefill", {"a": 1, "b": 5}, "a goes on to generate, and the step is named a prefill"),
+        ("mixed", {"a": 1}, "the step is named mixed, and is a decode alone"),
+        ("mixed", {"b": 5}, "the step is named mixed, and is a prefill alone"),
+    ],
+)
+def test_a_step_is_named_after_what_its_requests_do(
+    kind: Any, scheduled: dict[str, int], says: str | None
+) -> None:
+    assert shown_wrongly(history(), Step(kind=kind, scheduled=scheduled)) == says
+
+
+@pytest.mark.parametrize(
+    ("scheduled", "emitted", "prefilling", "says"),
+    [
+        ({"a": 1}, {"a": 1}, (), None),
+        ({"a": 1}, {"a": 1}, ("a",), "a goes on to generate, and is named as prefilling"),
+        ({"b": 3}, {}, ("b",), None),
+        ({"b": 3}, {}, (), "b has emitted no token yet, and is not named as prefilling"),
+        ({"b": 5}, {"b": 1}, (), None),
+        ({"b": 5}, {"b": 1}, ("b",), "b goes on to generate, and is named as prefilling"),
+        ({}, {}, ("b",), None),
+    ],
+)
+def test_what_prefills_is_named_so(
+    scheduled: dict[str, int], emitted: dict[str, int], prefilling: Any, says: str | None
+) -> None:
+    kind: Any = "prefill" if "b" in scheduled else "decode"
+    fields: dict[str, Any] = {"finished": {}, "prefix_hit": {}, "emitted": emitted}
+    seen = Step(kind=kind, scheduled=scheduled, prefilling=prefilling, **fields)
+    assert shown_wrongly(history(), seen) == says
+
+
+def test_a_preempted_request_that_found_all_but_one_token_may_have_either_name() -> None:
+    before = history()
+    before.observe(step({"b": 5}, preempted=("a",), emitted={"b": 1}, prefix_hit={"b": 0}))
+    for kind in ("prefill", "decode", "mixed"):
+        seen = Step(kind=kind, scheduled={"a": 1}, prefix_hit={"a": 5})  # type: ignore[arg-type]
+        assert shown_wrongly(before, seen) is None
+
+
+def test_a_preempted_request_that_computes_again_what_it_lost_does_not_decode() -> None:
+    before = history()
+    before.observe(step({"b": 5}, preempted=("a",), emitted={"b": 1}, prefix_hit={"b": 0}))
+    seen = Step(kind="decode", scheduled={"a": 2}, prefix_hit={"a": 4})
+    says = "a computes again what it lost, and the step is named a decode"
+    assert shown_wrongly(before, seen) == says
+    assert shown_wrongly(before, msgspec.structs.replace(seen, kind="prefill")) is None
+    assert shown_wrongly(before, msgspec.structs.replace(seen, kind="mixed")) is not None
+
+
+def test_it_is_exercised_where_one_waits_and_another_goes_on() -> None:
+    assert something_shown(history(), step({"a": 1}, computed={"a": 6}))
+    assert not something_shown(history(), step({"a": 1}))
+    assert not something_shown(history(), step({"a": 1, "b": 5}, computed={"a": 6, "b": 5}))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("system", ["spyre", "vllm", "nano_vllm", "llmservingsim"])
+@pytest.mark.parametrize("field", ["computed", "blocks", "slot_blocks"])
+def test_a_field_that_is_promised_and_always_empty_is_broken(system: str, field: str) -> None:
+    class ShowsNothing(ModelTarget):
+        def step(self) -> Reply:
+            reply = super().step()
+            if field in reply["step"]:
+                reply["step"][field] = {}
+            return reply
+
+    revision = SYSTEMS[system].revisions[0]
+    shown = field in ModelTarget().start(system, revision, {})["observes"]
+    search = Search(SearchOptions(ShowsNothing(), system, revision, load(system), "small"))
+    assert run_search(search, 30, 0, 0) == shown
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("system", ["spyre", "vllm", "nano_vllm", "llmservingsim"])
+def test_a_request_that_waits_with_a_block_is_broken(system: str) -> None:
+    class HoldsEarly(ModelTarget):
+        def step(self) -> Reply:
+            reply = super().step()
+            for name in reply["step"]["waiting"]:
+                reply["step"]["blocks"].setdefault(name, [1])
+            return reply
+
+    revision = SYSTEMS[system].revisions[0]
+    rules = [rule for rule in load(system) if rule.id == "ALL-R13"]
+    search = Search(SearchOptions(HoldsEarly(), system, revision, rules, "small"))
+    assert run_search(search, 30, 0, 0)

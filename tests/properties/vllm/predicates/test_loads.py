@@ -1,0 +1,389 @@
+"""Parked requests, by example: one runs too early, one waits though loaded, a load takes blocks."""
+
+from typing import Any
+
+from schedproof.model.observation import Step
+from schedproof.properties.history.request_history import RequestHistory
+from schedproof.properties.history.run_history import RunHistory
+from schedproof.properties.rules.common import tokens_wrong
+from schedproof.properties.rules.registry import observable
+from schedproof.properties.vllm.history import loads as history_of_loads
+from schedproof.properties.vllm.history.run import Coming, VllmState
+from schedproof.properties.vllm.predicates import loads
+from schedproof.spec.catalogue import load
+
+from .build import book, ran, request
+
+LOADS = {"kv_connector": True}
+
+
+def parked(name: str = "a", left: int = 2, **more: Any) -> RequestHistory:
+    """A request that is parked since the first step; its load takes so many steps still."""
+    return request(name, load_steps=2, parked_since=0, load_left=left, **more)
+
+
+def before(*accounts: RequestHistory, step: int = 1, held: Any = None, **keys: Any) -> RunHistory:
+    """The history before a step; a request that is parked holds two blocks."""
+    history = book(*accounts, **{**LOADS, **keys})
+    history.step = step
+    names = tuple(one.id for one in accounts if one.parked_since is not None)
+    blocks = dict.fromkeys(names, (1, 2)) if held is None else held
+    running = history.last.running if history.last else ()
+    history.last = Step(kind="idle", scheduled={}, parked=names, blocks=blocks, running=running)
+    return history
+
+
+def after(scheduled: dict[str, int] | None = None, running: str = "", **more: Any) -> Step:
+    values = {"parked": ("a",), "blocks": {"a": (1, 2)}, "prefilling": (), **more}
+    return ran(scheduled or {}, running, **values)
+
+
+# --- V1-R20: parked until loaded ---------------------------------------------------------------
+
+
+def test_a_request_runs_after_its_load_has_landed() -> None:
+    early = before(parked(left=1), step=2)
+    assert loads.runs_too_early(early, after({"a": 1}, "a")) == (
+        "a is scheduled, its load takes 1 more steps"
+    )
+    assert loads.one_is_loading(early, after())
+    assert loads.runs_too_early(early, after()) is None
+    late = before(parked(left=0), step=3)
+    assert loads.runs_too_early(late, after({"a": 1}, "a")) is None
+    assert not loads.one_is_loading(late, after())
+
+
+def test_it_holds_its_blocks_meanwhile() -> None:
+    history = before(parked())
+    message = loads.runs_too_early(history, after(blocks={"a": (1,)}))
+    assert message == "a held 2 blocks that are loaded for 2 more steps, now 1, or others"
+    assert loads.runs_too_early(history, after(blocks={"a": (1, 3)})) is not None
+    assert loads.runs_too_early(history, after(blocks={})) is not None
+
+
+def test_blocks_of_one_that_was_aborted_are_free_when_the_load_has_landed_and_not_before() -> None:
+    for left, blocks, breaks in (
+        (2, {"a": (1, 2)}, False),
+        (2, {}, True),
+        (1, {}, False),
+        (0, {}, False),
+        (0, {"a": (1, 2)}, True),
+    ):
+        history = before(parked(left=left), step=3 - left)
+        one = history.live.pop("a")
+        one.ended, one.over = "aborted", 0
+        message = loads.runs_too_early(history, after(parked=(), blocks=blocks))
+        assert (message is not None) is breaks, (left, blocks)
+
+
+# --- V1-R21: no load takes what others need ----------------------------------------------------
+
+
+def test_a_load_leaves_what_others_still_need() -> None:
+    """a holds two blocks of its 13 tokens and needs two more."""
+    history = before(parked("a", prompt=13), request("b", 8, load_steps=1))
+    blocks = {"a": (1, 2), "b": (3, 4)}
+    step = after(parked=("a", "b"), blocks=blocks, free_blocks=1)
+    assert loads.takes_what_others_need(history, step) == (
+        "b begins to load and leaves 1 blocks free; a still need 2"
+    )
+    assert loads.one_begins_beside_others(history, step)
+    enough = after(parked=("a", "b"), blocks=blocks, free_blocks=2)
+    assert loads.takes_what_others_need(history, enough) is None
+
+
+def test_of_two_loads_that_begin_in_one_step_the_last_leaves_room_for_the_first() -> None:
+    history = before(request("a", 13, load_steps=1), request("b", 8, load_steps=1))
+    blocks = {"a": (1, 2), "b": (3, 4)}
+    step = after(parked=("a", "b"), blocks=blocks, free_blocks=1)
+    assert loads.takes_what_others_need(history, step) is not None
+    other = after(parked=("b", "a"), blocks=blocks, free_blocks=1)
+    assert loads.takes_what_others_need(history, other) is None
+
+
+def test_where_a_request_leaves_in_the_step_it_is_not_known_what_was_free() -> None:
+    history = before(parked("a", prompt=13), request("b", 8, load_steps=1))
+    step = after(
+        parked=("a", "b"),
+        blocks={"a": (1, 2), "b": (3, 4)},
+        free_blocks=1,
+        finished={"c": "length"},
+    )
+    assert loads.takes_what_others_need(history, step) is None
+
+
+# --- V1-R22: loaded, then admitted -------------------------------------------------------------
+
+
+def test_a_request_that_has_landed_and_fits_does_not_wait() -> None:
+    history = before(parked(prompt=9, left=0), step=3)
+    waits = after(free_blocks=1)
+    assert loads.waits_though_loaded(history, waits) == (
+        "a, whose load has landed, waits although 10 tokens of the budget and a slot are left, and "
+        "it needs 1 blocks of 1 free ones"
+    )
+    assert loads.one_has_landed(history, waits)
+    for reason in (
+        after(free_blocks=0),
+        after({"a": 1}, "a"),
+        after(preempted=("b",)),
+        after({"b": 10}, free_blocks=1),
+    ):
+        assert loads.waits_though_loaded(history, reason) is None
+    loading = before(parked(prompt=9, left=1), step=2)
+    assert loads.waits_though_loaded(loading, waits) is None
+    assert not loads.one_has_landed(loading, waits)
+
+
+def test_the_watermark_is_kept_beside_requests_that_run() -> None:
+    history = before(parked(prompt=9, left=0), request("b"), step=3, running="b", watermark=0.25)
+    assert loads.waits_though_loaded(history, after(running="b", free_blocks=2)) is None
+    assert loads.waits_though_loaded(history, after(running="b", free_blocks=3)) is not None
+
+
+def test_blocks_that_come_back_in_the_step_were_not_free_in_it() -> None:
+    history = before(parked(prompt=9, left=0), step=3, held={"a": (1, 2), "z": (7,)})
+    assert loads.waits_though_loaded(history, after(free_blocks=1)) is None
+
+
+# --- V1-R23: no load into what is written -----------------------------------------------------
+
+
+def in_flight(*accounts: RequestHistory, **more: Any) -> RunHistory:
+    """The history before a step while a decision is on its way that computes w."""
+    history = before(*accounts, kv_connector=True, async_scheduling=True, **more)
+    history.system_state = VllmState(flights=({"w": Coming()},))
+    return history
+
+
+def test_no_load_fills_what_is_written() -> None:
+    """w, aborted, held blocks 5 and 6; its sixth token is computed still."""
+    writer = request("w", computed=6, ended="aborted", blocks=(5, 6))
+    history = in_flight(request("a", 8, load_steps=1), writer, held={})
+    del history.live["w"]
+    step = after(blocks={"a": (3, 6)})
+    assert loads.fills_what_is_written(history, step) == (
+        "a begins to load into block 6, which a decision on its way writes for w"
+    )
+    assert loads.one_begins_beside_a_writer(history, step)
+    for fine in (
+        after(blocks={"a": (3, 5)}),  # filled before: nothing writes it
+        after(blocks={"a": (3, 6), "w": (5, 6)}),  # w holds it still: found in the cache
+        after(blocks={"a": (3, 6)}, parked=()),
+    ):
+        assert loads.fills_what_is_written(history, fine) is None
+    history.system_state = VllmState()
+    assert loads.fills_what_is_written(history, step) is None
+    assert not loads.one_begins_beside_a_writer(history, step)
+
+
+def test_a_block_with_the_same_tokens_may_have_been_found_in_the_cache() -> None:
+    content = (("same", 8),)
+    writer = request("w", 8, computed=8, ended="aborted", blocks=(5, 6), content=content)
+    one = request("a", 8, load_steps=1, content=content)
+    history = in_flight(one, writer, held={})
+    assert loads.fills_what_is_written(history, after(blocks={"a": (5, 6)})) is None
+    assert loads.fills_what_is_written(history, after(blocks={"a": (5, 9)})) is None
+
+
+def test_where_steps_complete_at_once_nothing_is_on_its_way() -> None:
+    history = before(request("w", computed=6), held={}, kv_connector=True)
+    step = after(preempted=("w",), blocks={"w": (5, 6)}, free_blocks=0)
+    assert loads.fills_what_is_written(history, step) is None
+    assert not loads.one_begins_beside_a_writer(history, step)
+
+
+# --- which rules are asked ---------------------------------------------------------------------
+
+
+def test_with_a_connector_every_rule_is_asked() -> None:
+    fields = frozenset(field for rule in load("vllm") for field in rule.needs) | {"finished"}
+    asked = observable(load("vllm"), "documented", fields, {"kv_connector": True}, "vllm")
+    assert asked == observable(load("vllm"), "documented", fields, {}, "vllm")
+
+
+def test_where_it_is_not_shown_which_requests_are_parked_few_rules_are_asked() -> None:
+    fields = frozenset(field for rule in load("vllm") for field in rule.needs) - {"parked"}
+    asked = observable(load("vllm"), "documented", fields, {"kv_connector": True}, "vllm")
+    assert all(rule.id.startswith("ALL-") for rule in asked)
+    assert not {rule.id for rule in asked} & {"ALL-R06", "ALL-R08", "ALL-R10", "ALL-R11", "ALL-R13"}
+
+
+# --- V1-R25: kept until sent -------------------------------------------------------------------
+
+
+def sent(left: int, ended: str = "length") -> RequestHistory:
+    """A request that has ended in step 0, and is sent for so many steps still."""
+    return request("a", send_steps=1, load_left=left, ended=ended, over=0)
+
+
+def test_blocks_that_are_sent_are_held_until_then_and_no_longer() -> None:
+    for left, blocks, breaks in (
+        (2, {"a": (1, 2)}, False),
+        (2, {"a": (1,)}, True),
+        (2, {}, True),
+        (1, {}, False),
+        (0, {}, False),
+        (0, {"a": (1, 2)}, True),
+    ):
+        history = before(sent(left), step=3 - left, held={"a": (1, 2)})
+        del history.live["a"]
+        message = loads.freed_while_sent(history, after(parked=(), blocks=blocks))
+        assert (message is not None) is breaks, (left, blocks)
+        assert loads.one_is_sent(history, after()) is (left > 0)
+
+
+def test_blocks_of_one_that_was_aborted_are_not_sent() -> None:
+    history = before(sent(2, "aborted"), held={"a": (1, 2)})
+    assert loads.freed_while_sent(history, after(parked=(), blocks={})) is None
+
+
+# --- V1-R27: what can be loaded is loaded --------------------------------------------------------
+
+
+def test_what_a_connector_has_beyond_the_cache_is_not_computed() -> None:
+    for external, hit, breaks in ((8, 0, True), (8, 4, True), (8, 8, False), (3, 0, False)):
+        history = book(request("a", 12, external=external), **LOADS)
+        step = ran({"a": 10 - hit}, "a", prefix_hit={"a": hit})
+        assert bool(loads.computes_what_can_be_loaded(history, step)) is breaks
+    history = book(request("a", 12, external=8, parked_since=0), **LOADS)
+    assert loads.computes_what_can_be_loaded(history, ran({"a": 10}, "a")) is None
+    begins = ran({}, "", "a", parked=("a",))
+    assert loads.one_begins(book(request("a", external=4), **LOADS), begins)
+    assert not loads.one_begins(history, begins)
+
+
+# --- V1-R26: nothing on a failed load ----------------------------------------------------------
+
+
+def test_a_request_does_not_start_from_what_failed_to_load() -> None:
+    """Blocks of four; the load fails from token 6 on: one block of four is right."""
+    one = parked(left=0, prompt=8, load_fails_at=6)
+    history = before(one, enable_prefix_caching=False)
+    right = after({"a": 4}, "a", computed={"a": 8})
+    assert loads.builds_on_what_failed(history, right) is None
+    assert loads.one_joins_after_a_failure(history, right)
+    assert loads.builds_on_what_failed(history, after({"a": 1}, "a", computed={"a": 8})) == (
+        "a starts from 7 tokens, its load has failed from token 6 on"
+    )
+
+
+def test_where_it_starts_after_a_preemption_is_a_question_of_what_blocks_hold() -> None:
+    one = parked(left=0, prompt=8, load_fails_at=0, preemptions=1)
+    history = before(one, enable_prefix_caching=False)
+    assert loads.builds_on_what_failed(history, after({"a": 1}, "a", computed={"a": 8})) is None
+    assert not loads.one_joins_after_a_failure(history, after({"a": 1}, "a", computed={"a": 8}))
+
+
+def test_what_another_has_computed_may_be_found_instead() -> None:
+    one = parked(left=0, prompt=8, load_fails_at=0, content=(("shared", 8),))
+    other = request("b", 8, computed=8, content=(("shared", 8),))
+    history = before(one, other)
+    assert loads.builds_on_what_failed(history, after({"a": 4}, "a", computed={"a": 8})) is None
+
+
+def test_a_request_that_lost_its_blocks_may_go_before_one_that_has_landed() -> None:
+    lost = parked("b", left=0, load_fails_at=0)
+    history = before(parked(left=0), lost)
+    history.last = Step(kind="idle", scheduled={}, parked=("a",), blocks={"a": (1, 2)}, running=())
+    assert loads.first_landed(history, after()) is None
+
+
+# --- V1-R28: a failed load ends its request ------------------------------------------------------
+
+FAIL = {"kv_load_failure_policy": "fail"}
+
+
+def test_a_request_whose_load_has_failed_ends_with_an_error_when_the_load_ends() -> None:
+    history = before(parked(left=1, external=8, prompt=8, load_fails_at=5), **FAIL)
+    assert loads.one_fails_now(history, after())
+    goes_on = "the load of a ends, has failed from token 5, and it goes on"
+    assert loads.outlives_its_failed_load(history, after()) == goes_on
+    other = "the load of a ends, has failed from token 5, and finished says length"
+    assert loads.outlives_its_failed_load(history, after(finished={"a": "length"})) == other
+    ends = after(finished={"a": "error"}, parked=(), blocks={})
+    assert loads.outlives_its_failed_load(history, ends) is None
+    assert loads.runs_too_early(history, ends) is None
+    assert tokens_wrong(history, ends) is None
+
+
+def test_no_other_request_ends_with_an_error() -> None:
+    early = after(finished={"a": "error"}, parked=(), blocks={})
+    says = "a ends with an error, and no load of it ends in this step and has failed"
+    for one, keys in (
+        (parked(left=2, external=8, prompt=8, load_fails_at=5), FAIL),
+        (parked(left=1, external=8, prompt=8, load_fails_at=8), FAIL),
+        (parked(left=1, external=8, prompt=8), FAIL),
+        (parked(left=1, external=8, prompt=8, load_fails_at=5), {}),
+        (request("a", 8), FAIL),
+    ):
+        assert loads.outlives_its_failed_load(before(one, **keys), early) == says
+    cannot_run = request("a", 8)
+    cannot_run.beyond = "max_model_len"
+    assert loads.outlives_its_failed_load(before(cannot_run, **FAIL), early) is None
+    history = before(parked(left=1, external=8, prompt=8, load_fails_at=5))
+    assert tokens_wrong(history, early) == "a finished (error) after 0 tokens of 8"
+
+
+def test_a_load_that_ends_and_fails_in_its_first_step_is_not_seen() -> None:
+    """Where the connector has it all at once the request is never shown as parked."""
+    history = before(request("a", 8, external=8, load_fails_at=0), request("b", 4), **FAIL)
+    ends = after({"b": 4}, "b", finished={"a": "error"}, parked=(), blocks={})
+    assert loads.one_fails_now(history, ends)
+    assert loads.outlives_its_failed_load(history, ends) is None
+    stays = after({"b": 4}, "b", waiting=("a",))
+    assert loads.outlives_its_failed_load(history, stays) is not None
+    found = after({"a": 1}, "a", finished={"a": "length"}, parked=())
+    assert loads.outlives_its_failed_load(history, found) is None
+
+
+def test_a_failure_is_no_livelock() -> None:
+    history = before(parked(left=1, external=8, prompt=8, load_fails_at=0), request("b"), **FAIL)
+    history.observe(after(finished={"a": "error"}, parked=(), blocks={}))
+    assert history.barren_steps == 0
+
+
+# --- the history -------------------------------------------------------------------------------
+
+
+def test_a_load_is_under_way_until_it_has_landed() -> None:
+    one = request("a", load_steps=2)
+    history, left = book(one, **LOADS), []
+    for number in range(5, 9):
+        history.step = number
+        history_of_loads.book(history, after())
+        left.append(one.load_left)
+    assert (one.parked_since, left) == (5, [2, 1, 0, 0])
+
+
+def test_of_an_aborted_request_it_is_not_known_whether_it_was_parked() -> None:
+    aborted = request("b", load_steps=2, ended="aborted")
+    history = book(aborted, **LOADS)
+    history_of_loads.left(aborted)
+    assert history_of_loads.under_way(LOADS, [aborted], after())
+    for _ in range(3):
+        history_of_loads.book(history, after())
+    assert not history_of_loads.under_way(LOADS, [aborted], after())
+
+
+def test_a_load_goes_on_where_the_worker_reports() -> None:
+    """With two decisions on their way the first one that is taken brings no report."""
+    one = request("a", load_steps=2)
+    history = book(one, **LOADS, async_scheduling=True)
+    left = []
+    for flights in ((), ({"b": Coming()},)):
+        history.system_state = VllmState(flights=flights)
+        history_of_loads.book(history, after({"b": 1}))
+        left.append(one.load_left)
+    assert left == [3, 2]
+    assert one.blocks == (1, 2)
+
+
+def test_steps_in_which_all_are_loaded_are_no_livelock() -> None:
+    history = before(parked(left=9), step=1, **LOADS)
+    for _ in range(8):
+        history.observe(after())
+    assert (history.barren_steps, history.busy_steps) == (0, 0)
+    for _ in range(5):
+        history.observe(after())
+    assert history.barren_steps == history.busy_steps == 5

@@ -1,0 +1,450 @@
+"""Generated configurations and requests are accepted, and bring about what is worth checking."""
+
+from math import ceil
+
+import msgspec
+import pytest
+from hypothesis import Phase, find, given, settings
+from hypothesis import strategies as st
+from hypothesis.errors import NoSuchExample
+
+from schedproof.model import allocator
+from schedproof.model.observation import Step
+from schedproof.model.scenario import Request, check_requests
+from schedproof.model.target import ModelTarget
+from schedproof.model.vllm import kv_cache, scheduler
+from schedproof.model.vllm.config import SAYING_NOTHING, read_config
+from schedproof.model.vllm.model import make_model
+from schedproof.properties.history.run_history import RunHistory
+from schedproof.properties.search.run import run_search
+from schedproof.properties.search.state import Hooks, Search, SearchOptions
+from schedproof.properties.vllm import strategies as vllm
+
+SCALES = ("small", "short", "tight")
+REVISION = "documented"
+# Six blocks of four; requests of at most 24 tokens.
+CONFIG = {
+    **{"block_size": 4, "num_blocks": 6, "max_num_seqs": 3, "max_num_batched_tokens": 9},
+    **{"max_model_len": 24, "long_prefill_token_threshold": 0, "enable_chunked_prefill": True},
+    **{"enable_prefix_caching": True, "policy": "fcfs", "watermark": 0.0},
+    **{"reserve_full_isl": True},
+}
+EARLIER = Request(id="r0", arrival=0, prompt=(("r0", 14),), max_tokens=6, output_len=5)
+
+
+def _configs(scale):
+    return vllm.configs(scale, REVISION)
+
+
+def _found(strategy, condition):
+    """An example with the condition; `find` raises where there is none."""
+    unshrunk = settings(max_examples=2000, database=None, phases=(Phase.generate,))
+    return find(strategy, condition, settings=unshrunk)
+
+
+def _history(config, computed, free=None, **changes):
+    """Requests that have computed so many tokens and decode, in a step with so many free blocks."""
+    history = RunHistory(config, REVISION, "vllm")
+    for index, tokens in enumerate(computed):
+        name = f"r{index}"
+        given = {"prompt": ((name, tokens),), "max_tokens": 5} | changes
+        history.accept(Request(id=name, arrival=0, **given))
+    scheduled = {f"r{index}": tokens for index, tokens in enumerate(computed)}
+    kind = "prefill" if scheduled else "idle"
+    seen = Step(kind=kind, scheduled=scheduled, emitted={}, finished={}, free_blocks=free)
+    history.observe(seen)
+    return history
+
+
+def _fits(config, shape):
+    request = _request("fits", (("fits", shape.prompt),), shape)
+    assert make_model(REVISION, config).refusal(request) is None
+    check_requests((request,))
+
+
+def _request(name, content, shape, **changes):
+    return Request(
+        id=name,
+        arrival=0,
+        prompt=content,
+        max_tokens=shape.max_tokens,
+        output_len=shape.output_len,
+        priority=shape.priority,
+        **changes,
+    )
+
+
+# --- configurations ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("scale", SCALES)
+@given(data=st.data())
+def test_every_configuration_can_be_modelled_and_is_one_that_vllm_takes(scale, data):
+    config = data.draw(_configs(scale))
+    read = read_config(config, REVISION)
+    own = [key for key in read.__struct_fields__ if key not in SAYING_NOTHING]
+    assert [key for key in config if key not in SAYING_NOTHING] == own
+    assert 1 <= config["max_num_seqs"] <= 6
+    assert config["max_num_batched_tokens"] >= config["max_num_seqs"]
+    assert config["long_prefill_token_threshold"] <= config["max_model_len"]
+    if not config["enable_chunked_prefill"]:
+        assert config["max_num_batched_tokens"] >= config["max_model_len"]
+
+
+@pytest.mark.parametrize("scale", ["short", "tight"])
+@given(data=st.data())
+def test_short_and_tight_configurations_keep_the_published_block_size(scale, data):
+    config = data.draw(_configs(scale))
+    assert config["block_size"] == 16
+    if scale == "tight" and config["enable_chunked_prefill"]:
+        assert config["max_num_batched_tokens"] >= 64
+
+
+@pytest.mark.parametrize("scale", SCALES)
+@given(data=st.data())
+def test_a_watermark_does_not_depend_on_whether_the_unusable_block_counts(scale, data):
+    config = read_config(data.draw(_configs(scale)), REVISION)
+    if config.num_blocks is not None:
+        more = int(config.watermark * (config.num_blocks + 1))
+        assert config.watermark_blocks == more <= max(config.num_blocks // 3, 1)
+
+
+@pytest.mark.parametrize("scale", SCALES)
+@pytest.mark.parametrize(
+    "tried",
+    [
+        {"enable_chunked_prefill": False},
+        {"enable_prefix_caching": False},
+        {"policy": "priority"},
+        {"policy": "fcfs"},
+        {"reserve_full_isl": False},
+        {"long_prefill_token_threshold": 0},
+        {"num_blocks": None},
+        {"max_num_seqs": 1},
+        {"max_num_seqs": 6},
+    ],
+    ids=str,
+)
+def test_every_option_is_tried(scale, tried):
+    _found(_configs(scale), lambda config: tried.items() <= config.items())
+
+
+@pytest.mark.parametrize("scale", SCALES)
+def test_pools_are_tried_that_a_server_of_this_length_would_not_and_would_start_with(scale):
+    def longest(config):
+        return ceil(config["max_model_len"] / config["block_size"])
+
+    _found(_configs(scale), lambda one: (one["num_blocks"] or 99) < longest(one))
+    _found(_configs(scale), lambda one: one["num_blocks"] == longest(one))
+
+
+@pytest.mark.parametrize("scale", SCALES)
+def test_watermarks_of_a_block_and_of_a_third_of_the_pool_are_tried(scale):
+    def kept(config):
+        return read_config(config, REVISION).watermark_blocks
+
+    _found(_configs(scale), lambda one: kept(one) == 1)
+    _found(_configs(scale), lambda one: one["num_blocks"] and kept(one) > one["num_blocks"] // 4)
+
+
+def test_the_smallest_blocks_are_tried():
+    assert {
+        _found(_configs("small"), lambda c, n=n: c["block_size"] == n)["block_size"]
+        for n in (1, 2, 4, 8)
+    } == {1, 2, 4, 8}
+
+
+# --- requests ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("scale", SCALES)
+@given(data=st.data())
+def test_requests_fit(scale, data):
+    config = data.draw(_configs(scale))
+    _fits(config, data.draw(vllm.shapes(config)))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("scale", SCALES)
+@given(data=st.data())
+def test_late_requests_fit(scale, data):
+    config = data.draw(_configs(scale))
+    longest = st.integers(1, config["max_model_len"] - 1)
+    computed = data.draw(st.lists(longest, min_size=1, max_size=4))
+    free = data.draw(st.none() | st.integers(0, config["num_blocks"] or 9))
+    history = _history(config, computed, free)
+    _fits(config, data.draw(vllm.beside_the_batch(config, history)))
+    assert vllm.steps_to_border(config, history) >= 0
+
+
+@pytest.mark.parametrize("scale", SCALES)
+@given(data=st.data())
+def test_long_prompts_and_those_who_come_meanwhile_fit(scale, data):
+    config = data.draw(_configs(scale))
+    long = data.draw(vllm.long_prompts(config))
+    _fits(config, long)
+    history = RunHistory(config, REVISION, "vllm")
+    history.accept(_request("long", (("long", max(long.prompt, 2)),), long))
+    history.observe(Step(kind="prefill", scheduled={"long": 1}))
+    _fits(config, data.draw(vllm.beside_a_prefill(config, history)))
+
+
+@pytest.mark.parametrize("scale", SCALES)
+@given(data=st.data())
+def test_requests_with_prompts_that_came_before_fit_as_well(scale, data):
+    config = data.draw(_configs(scale))
+    requests = []
+    for index in range(data.draw(st.integers(1, 4))):
+        name = f"r{index}"
+        shape = data.draw(vllm.shapes(config))
+        content = data.draw(vllm.contents(config, requests, name, shape.prompt))
+        fitted = vllm.fitted(config, content, shape)
+        assert fitted.prompt == sum(tokens for _, tokens in content)
+        assert fitted.priority == shape.priority
+        _fits(config, fitted)
+        _fits(config, vllm.fitted(config, content, None))
+        abort_at = data.draw(st.none() | st.just(3))
+        requests.append(_request(name, content, fitted, abort_at=abort_at))
+    check_requests(tuple(requests))
+
+
+@pytest.mark.parametrize(
+    ("changes", "longest"),
+    [
+        ({}, 24),
+        ({"num_blocks": None}, 24),
+        ({"num_blocks": 5}, 21),
+        ({"enable_chunked_prefill": False, "max_num_batched_tokens": 30}, 24),
+        ({"enable_chunked_prefill": False, "max_num_batched_tokens": 17}, 18),
+    ],
+)
+def test_the_longest_request_is_what_the_door_lets_in(changes, longest):
+    config = CONFIG | changes
+    assert vllm.longest_request(config) == longest
+    model = make_model(REVISION, config)
+    for tokens, refused in ((longest, False), (longest + 1, True)):
+        asked = Request(id="a", arrival=0, prompt=(("a", tokens - 3),), max_tokens=3)
+        assert (model.refusal(asked) is not None) is refused
+
+
+@pytest.mark.parametrize("prompt", [3, 4, 5, 8, 9, 10, 18, 23])
+def test_prompts_at_the_borders_of_blocks_budget_and_length_are_tried(prompt):
+    config = CONFIG | {"num_blocks": 9}
+    _found(vllm.shapes(config), lambda shape: shape.prompt == prompt)
+
+
+def test_answers_that_fill_the_pool_and_that_stop_early_are_tried():
+    def fills(shape):
+        return shape.prompt == 1 and shape.output_len == 23
+
+    _found(vllm.shapes(CONFIG), fills)
+    _found(vllm.shapes(CONFIG), lambda shape: shape.output_len < shape.max_tokens)
+
+
+@pytest.mark.parametrize("prompt", [11, 12, 13, 7, 8, 2])
+def test_a_late_request_aims_at_what_is_left(prompt):
+    """Two decode, five and eight tokens computed; of four free blocks the second takes one: three
+    are left, 12 tokens. Of the budget 7 are left. With 2 tokens it fills its block when the first
+    does."""
+    config = CONFIG | {"num_blocks": 9}
+    history = _history(config, [5, 8], free=4)
+    _found(vllm.beside_the_batch(config, history), lambda shape: shape.prompt == prompt)
+
+
+def test_a_late_request_aims_at_what_the_watermark_leaves():
+    """Of three blocks one is to be kept."""
+    config = CONFIG | {"num_blocks": 9, "watermark": 0.15}
+    history = _history(config, [5, 8], free=4)
+    for prompt in (8, 9):
+        late = vllm.beside_the_batch(config, history)
+        _found(late, lambda shape, prompt=prompt: shape.prompt == prompt)
+
+
+def test_a_late_request_may_be_more_important_than_everybody():
+    history = _history(CONFIG, [5, 8], free=1, priority=-1)
+    _found(vllm.beside_the_batch(CONFIG, history), lambda shape: shape.priority == -2)
+
+
+def test_who_comes_during_a_prefill_fills_the_pool_together_with_its_chunks():
+    """Seven blocks are free; the long prompt takes one of them a step. The newcomer takes one in
+    each step too: after three the pool is full, and the fourth chunk and its first token meet."""
+    config = CONFIG | {"num_blocks": 9, "max_model_len": 36, "long_prefill_token_threshold": 4}
+    long = Request(id="long", arrival=0, prompt=(("long", 36),), max_tokens=1)
+    history = RunHistory(config, REVISION, "vllm")
+    history.accept(long)
+    history.observe(Step(kind="prefill", scheduled={"long": 4}, free_blocks=7))
+    late = vllm.beside_a_prefill(config, history)
+    _found(late, lambda shape: shape.priority == -1)
+    with pytest.raises(NoSuchExample):
+        _found(late, lambda shape: shape.prompt != 12)
+
+
+def test_few_priorities_are_drawn_so_that_many_are_equal():
+    drawn = {
+        _found(vllm.shapes(CONFIG), lambda one, n=n: one.priority == n).priority
+        for n in (-1, 0, 1, 2)
+    }
+    assert drawn == {-1, 0, 1, 2}
+
+
+# --- what prompts say --------------------------------------------------------------------------
+
+
+@given(scale=st.sampled_from(SCALES), data=st.data())
+def test_without_a_prefix_cache_or_somebody_earlier_a_prompt_is_its_own(scale, data):
+    config = data.draw(_configs(scale))
+    contents = vllm.contents
+    alone = data.draw(contents(config | {"enable_prefix_caching": True}, [], "r1", 7))
+    uncached = data.draw(contents(config | {"enable_prefix_caching": False}, [EARLIER], "r1", 7))
+    assert alone == uncached == (("r1", 7),)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        (("r1", 18),),
+        (("r0", 14),),
+        (("r0", 12),),
+        (("r0", 4), ("r1", 14)),
+        (("r0", 9), ("r1", 9)),
+        (("r0", 14), ("r1", 4)),
+        (("r0", 14), ("out:r0", 4)),
+        (("r0", 14), ("out:r0", 5)),
+    ],
+    ids=[
+        *("its own", "as it was", "its whole blocks", "a block", "a budget"),
+        *("all of the prompt", "to the last token", "with its answer"),
+    ],
+)
+def test_a_prompt_repeats_an_earlier_one_up_to_where_caching_decides(content):
+    drawn = vllm.contents(CONFIG, [EARLIER], "r1", 18)
+    assert _found(drawn, lambda found: found == content) == content
+
+
+def test_what_an_aborted_request_said_comes_again():
+    gone = Request(id="gone", arrival=0, prompt=(("gone", 9),), max_tokens=6, abort_at=2)
+    drawn = vllm.contents(CONFIG, [gone, EARLIER], "r1", 18)
+    _found(drawn, lambda content: content[0][0] == "gone")
+
+
+def test_a_configuration_caches_as_its_option_says():
+    assert vllm.caches(CONFIG)
+    assert not vllm.caches(CONFIG | {"enable_prefix_caching": False})
+
+
+# --- steps to what is aimed at -----------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("computed", "free", "steps"),
+    [
+        ([5, 8], 0, 0),  # the second needs a block at once
+        ([5, 7], 0, 1),
+        ([5, 6], 1, 3),  # the second takes it after two steps, the first lacks one after three
+        ([5, 8], 2, 0),  # enough within a block: the second one's is full
+        ([5, 6], 2, 2),
+        ([], 0, 0),
+    ],
+)
+def test_steps_to_border_lead_to_the_lack_of_a_block_or_to_a_full_one(computed, free, steps):
+    assert vllm.steps_to_border(CONFIG, _history(CONFIG, computed, free)) == steps
+
+
+def test_who_ends_before_takes_no_block():
+    """One token is still to come, and fits."""
+    history = _history(CONFIG, [7], free=0, max_tokens=1)
+    assert vllm.steps_to_border(CONFIG, history) == 1
+
+
+def test_without_a_bound_steps_to_border_lead_to_a_full_block():
+    config = CONFIG | {"num_blocks": None}
+    assert vllm.free_blocks(config, _history(config, [5, 7])) is None
+    assert vllm.steps_to_border(config, _history(config, [5, 7])) == 1
+
+
+def test_free_blocks_are_what_the_target_shows_or_else_what_the_tokens_leave():
+    assert vllm.free_blocks(CONFIG, _history(CONFIG, [5, 8], free=1)) == 1
+    assert vllm.free_blocks(CONFIG, _history(CONFIG, [5, 8])) == 2
+    assert vllm.free_blocks(CONFIG, _history(CONFIG, [20, 20])) == 0
+
+
+# --- what runs come to -------------------------------------------------------------------------
+
+SITUATIONS = {
+    *("preempted", "several preempted in a step", "served in the step, then preempted"),
+    *("admitted on its own old blocks", "admitted in chunks", "a cached block evicted"),
+    *("refused by the watermark", "refused by the full sequence"),
+    "aborted with blocks that another one holds",
+}
+
+
+@pytest.fixture
+def situations(monkeypatch):
+    """The situations that the model has been in so far."""
+    seen, lost = set(), {}
+
+    def preempt(config, plan, victim, really=scheduler.preempt):
+        seen.add("several preempted in a step" if plan.preempted else "preempted")
+        if victim.id in plan.scheduled:
+            seen.add("served in the step, then preempted")
+        lost[victim.id] = victim.blocks[: victim.published]
+        return really(config, plan, victim)
+
+    def admit(config, pool, one, hit, tokens, runs, really=kv_cache.admit):
+        admitted = really(config, pool, one, hit, tokens, runs)
+        if admitted is None:
+            for option, off, name in (
+                ("watermark", 0.0, "refused by the watermark"),
+                ("reserve_full_isl", False, "refused by the full sequence"),
+            ):
+                without = msgspec.structs.replace(config, **{option: off})
+                if really(without, pool, one, hit, tokens, runs) is not None:
+                    seen.add(name)
+        else:
+            if set(hit) & set(lost.get(one.id, ())):
+                seen.add("admitted on its own old blocks")
+            if tokens < one.num_tokens - len(hit) * config.block_size:
+                seen.add("admitted in chunks")
+        return admitted
+
+    def take(pool, count, really=allocator.take):
+        taken, left = really(pool, count)
+        if any(content is not None and block in taken for block, content in pool.tail):
+            seen.add("a cached block evicted")
+        return taken, left
+
+    def abort(config, state, name, really=scheduler.abort):
+        held = {block for one in state.running if one.id != name for block in one.blocks}
+        if any(held & set(one.blocks) for one in state.running if one.id == name):
+            seen.add("aborted with blocks that another one holds")
+        return really(config, state, name)
+
+    monkeypatch.setattr(scheduler, "preempt", preempt)
+    monkeypatch.setattr(kv_cache, "admit", admit)
+    monkeypatch.setattr(allocator, "take", take)
+    monkeypatch.setattr(scheduler, "abort", abort)
+    return seen, lost
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("scale", SCALES)
+def test_runs_get_into_every_situation_that_is_worth_checking(scale, situations):
+    seen, lost = situations
+
+    class OpenDoor(ModelTarget):
+        def add(self, request):
+            reply = super().add(request)
+            # The request that is drawn beyond a bound; all others are drawn to be accepted.
+            assert reply["ok"] or request["id"] == "large", reply
+            return reply
+
+    for seed in range(20):
+        search = Search(
+            SearchOptions(OpenDoor(), "vllm", REVISION, (), scale),
+            Hooks(watch=lambda _: lost.clear()),
+        )
+        assert not run_search(search, 50, seed, 0)
+        assert not search.refused
+        if seen == SITUATIONS:
+            return
+    pytest.fail(f"never in 20 searches: {SITUATIONS - seen}")
