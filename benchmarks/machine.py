@@ -13,7 +13,7 @@ from .. import __version__
 
 PACKAGES = (
     *("hypothesis", "msgspec", "z3-solver", "cvc5"),
-    *("numpy", "numba", "dask", "distributed", "redis", "plotly"),
+    *("numpy", "dask", "distributed", "redis", "plotly"),
 )
 
 

@@ -6,7 +6,7 @@ the projections. Which of them keep the limit is not decided here: most do not.
 
 A formula is two terms, one for the newcomer and one for a decoding request. A term only adds,
 subtracts, multiplies and divides, so that it serves whole numbers, NumPy arrays (a number for each
-lane, `model.vectorized`) and symbols (`solver.spyre.formulas`); `larger` is the greater of two.
+lane, `model.spyre.lanes`) and symbols (`solver.spyre.formulas`); `larger` is the greater of two.
 """
 
 from collections.abc import Callable, Sequence

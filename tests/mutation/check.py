@@ -48,10 +48,9 @@ LEFT_OUT = re.compile(
     r"BinaryOperator_.*(Pow|Shift|Bit|_Div)|ComparisonOperator_(Eq|NotEq|Lt|LtE|Gt|GtE)_Is"
     r"|Variable|ExceptionReplacer"
 )
-# Left out: searches, what is skipped without the published tables, and what Numba compiles.
+# Left out: searches, and what is skipped without the published tables.
 QUICK = (
     *("-m", "not hypothesis", "--ignore-glob=*/test_golden_*", "--ignore-glob=*/test_figures.py"),
-    "--ignore-glob=*/test_compiled.py",
     *("-x", "-q", "--assert=plain", "-p", "no:randomly", "-p", "no:cacheprovider"),
 )
 # Exit codes of a child beside those of pytest.
