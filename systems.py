@@ -3,11 +3,18 @@
 from collections.abc import Mapping
 from importlib import resources
 from types import MappingProxyType
+from typing import Any
 
 from .spec.systems import System, register
 
 # What a preempted request has computed is lost, and what a paused one computes does not come.
 PREEMPTS, PAUSES = ("preempted",), ("paused",)
+SPYRE = ("sound", "documented", "2.1.2", "2.5.2")
+
+
+PROPERTIES = "schedproof.properties"
+# Drafts, which block a load fills, a failed load, and what is sent are no part of a state.
+NOT_IN_STATES_OF_VLLM = frozenset({"V1CP-R30", "V1CP-R35", "V1-R23", "V1-R25", "V1-R26", "V1-R28"})
 
 
 def _system(
@@ -15,30 +22,41 @@ def _system(
     title: str,
     *revisions: str,
     proven: bool = False,
+    contracts: bool = False,
+    questions: bool = False,
     explored: bool = True,
+    has_releases: bool = False,
     schedulers: tuple[str, ...],
+    decides_as: Mapping[str, str] = MappingProxyType({}),
     followed_by: Mapping[str, tuple[str, ...]] = MappingProxyType({}),
+    **parts: Any,
 ) -> System:
     """A system whose parts lie where the built-in ones have them; `proven`: some of its rules;
-    `explored`: it has small scopes."""
-    properties = "schedproof.properties"
+    `contracts`: of its arithmetic; `questions`: of its own, for `search`; `explored`: it has small
+    scopes; `has_releases`: on a package index."""
+    targets = f"schedproof.gate.targets.{name}"
     return System(
         name=name,
         title=title,
         revisions=revisions,
         catalogue=resources.files("schedproof.spec") / f"{name}.toml",
         model=f"schedproof.model.{name}.model:REFERENCE",
-        bounds=f"{properties}.history.bounds:{name.upper()}",
-        predicates=f"{properties}.{name}.predicates:PREDICATES",
-        generators=f"{properties}.{name}.strategies",
-        setup=f"schedproof.gate.targets.setup:{name.upper()}",
+        bounds=f"{PROPERTIES}.{name}.bounds:BOUNDS",
+        predicates=f"{PROPERTIES}.{name}.predicates:PREDICATES",
+        generators=f"{PROPERTIES}.{name}.strategies",
+        scales=f"{targets}.scales:SCALES",
+        releases=f"{targets}.releases:RELEASES" if has_releases else None,
+        checkout=f"{targets}.releases:CHECKOUT" if schedulers else None,
         space=f"schedproof.solver.{name}.space:SPACE" if explored else None,
-        decided=f"schedproof.solver.{name}.other_rules:DECIDED" if proven else None,
-        neutral=f"{properties}.checking.translation:{name.upper()}",
-        mutants=f"{properties}.mutants.{name}:MUTANTS",
-        out_of_scope=f"{properties}.mutants.{name}:OUT_OF_SCOPE" if schedulers else None,
+        mutants=f"{PROPERTIES}.mutants.{name}:MUTANTS",
+        out_of_scope=f"{PROPERTIES}.mutants.{name}:OUT_OF_SCOPE" if schedulers else None,
+        proofs=f"schedproof.solver.{name}.proofs_by_rule:PROOFS" if proven else None,
+        contracts=f"schedproof.solver.{name}.contracts:CONTRACTS" if contracts else None,
+        questions=f"schedproof.gate.search.{name}.volumetric:QUESTIONS" if questions else None,
         schedulers=schedulers,
+        decides_as=decides_as,
         followed_by=followed_by,
+        **parts,
     )
 
 
@@ -46,18 +64,31 @@ def register_builtin() -> None:
     """Register the built-in systems, the default one first."""
     register(
         _system(
-            *("spyre", "Spyre", "sound", "documented", "2.1.2", "2.5.2"),
+            *("spyre", "Spyre", *SPYRE),
             proven=True,
+            contracts=True,
+            questions=True,
+            has_releases=True,
             schedulers=("sendnn-inference", "vllm-spyre"),
+            # Releases were compared step by step with the model of another.
+            decides_as={name: name for name in SPYRE}
+            | {"2.1.1": "2.1.2", "2.4.0": "2.5.2", "2.6.3": "2.5.2"},
             followed_by={"2.5.2": PAUSES},
+            features=f"{PROPERTIES}.spyre.history:FEATURES",
+            explain=f"{PROPERTIES}.spyre.explanations.explain:explain",
         )
     )
     register(
         _system(
             *("vllm", "vLLM V1", "documented"),
             proven=True,
+            has_releases=True,
             schedulers=("vllm",),
             followed_by={"documented": PREEMPTS},
+            features=f"{PROPERTIES}.vllm.history.features:FEATURES",
+            request_features=f"{PROPERTIES}.vllm.request_features",
+            neutral="schedproof.model.vllm.config:NEUTRAL",
+            runs_only=NOT_IN_STATES_OF_VLLM,
         )
     )
     register(
@@ -72,6 +103,9 @@ def register_builtin() -> None:
             *("llmservingsim", "LLMServingSim", "documented", "head"),
             schedulers=("llmservingsim",),
             followed_by={"head": PREEMPTS},
+            features=f"{PROPERTIES}.llmservingsim.history:FEATURES",
+            neutral="schedproof.model.llmservingsim.config:NEUTRAL",
+            builds_on="vllm",
         )
     )
     register(
@@ -80,5 +114,7 @@ def register_builtin() -> None:
             explored=False,
             schedulers=(),
             followed_by={"documented": PREEMPTS},
+            neutral="schedproof.model.generic.config:NEUTRAL",
+            builds_on="vllm",
         )
     )

@@ -1,28 +1,30 @@
-"""The small scopes of each system, and its models as `scheduling` explores them.
+"""What the solver knows of each registered system: its scopes, its proofs, its contracts.
 
-Nothing here needs Z3, which takes a third of a second to import.
+Nothing here imports Z3, which takes a third of a second.
 """
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..spec.systems import SYSTEMS, part
-from .scope import Scope
+from .exploration.scope import Scope
 
 if TYPE_CHECKING:
-    from .decided import Decided
+    from .contract import Contract
+    from .smt.proof_result import RuleProof
 
 
-class Space(NamedTuple):
-    """What is explored of a system.
+class SystemSpace(NamedTuple):
+    """How to explore a system.
 
     Attributes:
         scopes: its scopes, the smallest first.
         checkup: the scopes in which a planted fault has to show.
         limit_key: the configuration key of which a scope has several values, its limits.
-        limit_name: what one of them is called in a report.
-        models: the models of a revision in one configuration, for every limit, in ascending order;
-            the last argument is the volumetric formula that replaces the revision's own, or None.
+        limit_name: what reports call one of them.
+        models: builds the models of a revision in one configuration, one for each limit, in
+            ascending order. The last argument names a formula of the system that replaces the
+            revision's own; None keeps that.
     """
 
     scopes: Sequence[Scope]
@@ -32,20 +34,29 @@ class Space(NamedTuple):
     models: Callable[[str, Mapping[str, Any], Sequence[int], str | None], Any]
 
 
-def space_of(system: str) -> Space:
-    """What is explored of a registered system that has scopes."""
-    found: Space = part(system, "space")
+def space_of(system: str) -> SystemSpace:
+    """Return how to explore a registered system that has scopes."""
+    found: SystemSpace = part(system, "space")
     return found
 
 
 def explored_systems() -> tuple[str, ...]:
-    """The registered systems that have scopes."""
+    """Return the registered systems that have scopes."""
     return tuple(name for name, system in SYSTEMS.items() if system.space is not None)
 
 
-def decided_of(system: str) -> "Mapping[str, Decided]":
-    """By rule id, how proofs decide the rules of a registered system.
+def proofs_of(system: str) -> "Mapping[str, RuleProof]":
+    """Return the proofs of a registered system, by rule id.
 
-    Spyre's volumetric rule (SPY-R07) has more questions than one and is not among them.
+    A rule that `schedproof search` decides by questions of its own (`System.questions`) is not
+    among them.
     """
-    return part(system, "decided") or {}
+    return part(system, "proofs") or {}
+
+
+def contracts() -> "dict[str, Contract]":
+    """Return the contracts of all registered systems, by name."""
+    found: dict[str, Contract] = {}
+    for system in SYSTEMS:
+        found |= part(system, "contracts") or {}
+    return found

@@ -7,7 +7,7 @@ import pytest
 
 import schedproof
 from schedproof.model.target import ModelTarget
-from schedproof.solver.explored import ExploreOptions, Run
+from schedproof.solver.exploration.exploration import Exploration, ExploreOptions
 from schedproof.spec import systems
 from schedproof.spec.catalogue import load
 
@@ -60,12 +60,12 @@ def test_the_command_line_knows_it(
 )
 def test_its_scope_is_explored_to_the_end(revision: str, broken: list[str]) -> None:
     rules = [rule for rule in load("toy") if rule.checked]
-    run = Run(ExploreOptions(revision, SCOPES[0]), rules)
-    for _ in run.exploration.run():
+    run = Exploration(ExploreOptions(revision, SCOPES[0]), rules)
+    for _ in run.search.run():
         pass
-    explored = run.explored()
+    explored = run.result()
     assert explored.complete
-    assert sorted({one.rule for one in explored.found}) == broken
+    assert sorted({one.rule for one in explored.counterexamples}) == broken
     assert explored.exercised["TOY-R01"] == (1, 2)
 
 

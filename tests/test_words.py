@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-PLACES = ("spec", "model", "properties", "solver", "gate", "docs", "benchmarks", "examples")
+PLACES = ("spec", "model", "properties", "solver", "gate", "docs", "tools", "examples")
 LOOSE = ("README.md", "CONTRIBUTING.md", "systems.py", "__init__.py", "Makefile")
 SUFFIXES = {".py", ".md", ".toml", ".html", ".js"}
 # Persons in the place of requests, personified code, and words that the glossary replaces.

@@ -7,14 +7,14 @@ from typing import Any, ClassVar, NamedTuple
 import msgspec
 from hypothesis import strategies as st
 
-from schedproof.gate.targets.setup import Setup
+from schedproof.gate.targets.scales import GateScales
 from schedproof.model.config import convert
 from schedproof.model.systems import Reference
 from schedproof.properties.history.bounds import Bounds
 from schedproof.properties.rules.predicate import Predicate
-from schedproof.solver.plain import PlainModels
-from schedproof.solver.scope import Scope, lengths
-from schedproof.solver.systems import Space
+from schedproof.solver.exploration.scope import Scope, lengths
+from schedproof.solver.exploration.unreduced import PlainModels
+from schedproof.solver.systems import SystemSpace
 from schedproof.spec.systems import System
 
 REVISIONS = ("documented", "one too many")
@@ -156,7 +156,7 @@ class ToyScope(Scope):
 
 
 SCOPES = (ToyScope("pairs", "two requests", 2, tuple(lengths((1, 2), (1, 2))), (1, 2)),)
-SPACE = Space(
+SPACE = SystemSpace(
     SCOPES,
     SCOPES,
     "max_num_seqs",
@@ -202,6 +202,6 @@ def toy_system(folder: Path) -> System:
         bounds=Bounds(alone, lambda *_: None, lambda config, work, requests: 2 * work + requests),
         predicates=PREDICATES,
         generators=Generators,
-        setup=Setup({"small": {}, "short": {}, "tight": {}}, {}, (), "max_num_seqs"),
+        scales=GateScales({"small": {}, "short": {}, "tight": {}}, {}, (), "max_num_seqs"),
         space=SPACE,
     )

@@ -1,114 +1,121 @@
-"""What a campaign consists of: items, each a piece of work that depends on nothing but itself.
+"""The items of a campaign: pieces of work that depend on nothing but themselves.
 
-An item says everything that its result follows from, so that it may run anywhere, and again. Its
-id is a digest of its content.
+An item holds everything that its result follows from, so that it can run anywhere, and again. Its
+id is a digest of its content. The plan is the items in a fixed order, a round of all kinds after
+the other: system, scale and configuration, each time with another seed.
 """
 
 import hashlib
+from collections.abc import Iterator
+from itertools import count
 from typing import Any
 
 import msgspec
 
-from .results import Failure
+from ...model.scenario import Scenario
+
+EXAMPLES = {"small": 60, "short": 60, "tight": 30}  # runs of an item: one or two seconds
+# Later items have up to ten times as many runs, so that hours on many cores are not many small
+# messages.
+ROUNDS_OF_ONE_LENGTH, LONGEST = 4, 10
 
 
-class Sample(
-    msgspec.Struct,
-    frozen=True,
-    kw_only=True,
-    omit_defaults=True,
-    tag_field="engine",
-    tag="hypothesis",
-):
-    """Runs that Hypothesis draws.
-
-    Attributes:
-        scale: of the configurations that are drawn.
-        examples: runs.
-        config: the only configuration, instead of those of the scale.
-        fixed: keys of the configuration that have one value only.
-        known: shapes of failures that are known: a run ends there, and is no finding.
-        rules: ids of the rules that are judged; empty for every rule of the revision.
-        first: of its kind in the campaign: what a shared example database has is tried here.
-    """
+class Kind(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What items differ in besides the seed; `fixed` has the keys of the configuration that have
+    one value."""
 
     system: str
     revision: str
     scale: str
+    fixed: dict[str, Any] = {}
+
+
+class Settings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Everything that the plan of a campaign follows from.
+
+    Attributes:
+        pairs: systems with their revisions.
+        rules: ids of the rules that are judged; empty for all.
+        code: `executors.our_code`: with other code every result may differ.
+    """
+
+    seed: int = 0
+    pairs: tuple[tuple[str, str], ...] = ()
+    rules: tuple[str, ...] = ()
+    target: str = "model"
+    kinds: tuple[Kind, ...] = ()
+    code: str = ""
+
+
+class Failure(msgspec.Struct, frozen=True, kw_only=True):
+    """A broken rule: its shape (`checking.shape`), its message, and the run, not shrunk yet."""
+
+    rule: str
+    shape: str
+    message: str
+    scenario: Scenario
+
+
+class Sample(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="sample"):
+    """So many runs (`examples`) of one kind, drawn by Hypothesis; no `rules` means all."""
+
+    kind: Kind
     seed: int
     examples: int
     target: str = "model"
-    config: dict[str, Any] | None = None
-    fixed: dict[str, Any] = {}
-    known: tuple[str, ...] = ()
-    rules: tuple[str, ...] = ()
-    first: bool = False
-
-
-class Exploring(
-    msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="engine", tag="explore"
-):
-    """Every run of so many requests in a scope, at all of its limits.
-
-    `transitions`: moves after which it is broken off.
-    """
-
-    system: str
-    revision: str
-    scope: str
-    requests: int
-    transitions: int
     rules: tuple[str, ...] = ()
 
 
-class Proving(
-    msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="engine", tag="z3"
-):
-    """The lemmas of a rule, for blocks of so many tokens; with `limit`, the fewest requests, up to
-    `requests`, that exceed this max_batch_tkv."""
-
-    system: str
-    revision: str
-    rule: str
-    block: int
-    limit: int = 0
-    requests: int = 0
-
-
-class Shrinking(
-    msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="engine", tag="shrink"
-):
-    """A failure to be replayed and made small: after the others, and no part of the plan."""
+class Shrinking(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="shrink"):
+    """A failure to replay and to shrink, after the samples; no part of the plan."""
 
     failure: Failure
     target: str = "model"
     rules: tuple[str, ...] = ()
 
 
-Item = Sample | Exploring | Proving | Shrinking
-ENGINES = ("hypothesis", "explore", "z3")
+Item = Sample | Shrinking
 
 
-def engine_of(item: Item) -> str:
-    """The name of the engine that runs it."""
-    return str(item.__struct_config__.tag)
+class Result(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The result of an item; nothing in it depends on where or when the item ran.
+
+    Attributes:
+        scenarios: runs.
+        steps: of the scheduler, in all runs.
+        exercised: by rule, the steps in which its witness occurred.
+        complete: every run was judged to its end.
+        failed: why there is no result, or only a part of it, in one line.
+    """
+
+    scenarios: int = 0
+    steps: int = 0
+    exercised: dict[str, int] = {}
+    failures: tuple[Failure, ...] = ()
+    complete: bool = True
+    failed: str = ""
+
+
+def plan(settings: Settings) -> Iterator[Sample]:
+    """Yield the items of a campaign in turn, without end, unless no rule applies to any kind."""
+    for number in count():
+        for place, kind in enumerate(settings.kinds):
+            yield Sample(
+                kind=kind,
+                seed=settings.seed * 2**32 + number * len(settings.kinds) + place,
+                examples=EXAMPLES[kind.scale] * min(1 + number // ROUNDS_OF_ONE_LENGTH, LONGEST),
+                target=settings.target,
+                rules=settings.rules,
+            )
+        if not settings.kinds:
+            return
 
 
 def canonical(value: Any) -> bytes:
-    """The value as JSON, the same for the same content."""
+    """Return the value as JSON: equal values give equal text."""
     return msgspec.json.encode(value, order="sorted")
 
 
-def id_of(item: Item) -> str:
-    """Sixteen hexadecimal digits of the item's content."""
-    return hashlib.sha256(canonical(item)).hexdigest()[:16]
-
-
-def item_of(content: bytes) -> Item:
-    """The item that `canonical` wrote.
-
-    Raises:
-        msgspec.DecodeError: it is none.
-    """
-    read: Item = msgspec.json.decode(content, type=Item)
-    return read
+def digest_of(value: Any) -> str:
+    """Return sixteen hexadecimal digits of the value's content; an item's digest is its id."""
+    return hashlib.sha256(canonical(value)).hexdigest()[:16]

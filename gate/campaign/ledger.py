@@ -1,194 +1,234 @@
-"""The ledger of a campaign: one SQLite file, from which it goes on after whatever ended it.
+"""The ledger of a campaign: a file of JSON lines, from which the campaign resumes.
 
-An item is written together with its result, in one transaction: so nothing is there half, and what
-is not there is run again. When and where an item ran, and for how long, is beside its result, and
-no part of the ledger's content.
+The first line has the settings; after it lines are only appended, an item with its result each. A
+kill, or a full disk, can leave half a line at the end: it is dropped, and its item runs again.
 """
 
-import os
-import sqlite3
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import closing, contextmanager, nullcontext, suppress
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from io import RawIOBase
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 from filelock import FileLock, Timeout
 
+from ...model.scenario import check_requests
+from ...model.systems import full_config, resolve_revision
+from ...properties.shrinking.shrink import size
 from ...spec.catalogue import CatalogueError, load, select
-from ..files.scenario_file import FileError
-from .items import Item, canonical, id_of, item_of
-from .results import Failure, Result, result_of
-from .settings import Settings
-from .tables import APPLICATION, SCHEMA, SUM_AGAIN, TABLES
+from ..files.reading import FileError, check_regular
+from ..files.writing import told, write
+from .items import (
+    EXAMPLES,
+    Failure,
+    Item,
+    Result,
+    Sample,
+    Settings,
+    Shrinking,
+    canonical,
+    digest_of,
+)
 
-
-class Done(NamedTuple):
-    """A finished item, what it took in seconds of CPU, and where it ran."""
-
-    item: Item
-    result: Result
-    seconds: float
-    worker: str
+FORMAT = "schedproof/campaign@1"
+UNREADABLE = (msgspec.MsgspecError, CatalogueError, ValueError, TypeError, RecursionError)
 
 
 class LedgerError(FileError):
-    """A file that is no ledger, or none that can be used; `str()` is one line."""
+    """A file that is no ledger, or cannot be used; `str()` is one line."""
 
 
+class Header(msgspec.Struct, frozen=True):
+    """The first line."""
+
+    format: str
+    settings: Settings
+
+
+class Done(msgspec.Struct, frozen=True):
+    """A finished item. Seconds (of CPU) and worker are no part of the result."""
+
+    item: Item
+    result: Result
+    seconds: float = 0.0
+    worker: str = ""
+
+
+@dataclass
 class Ledger:
-    """An open ledger."""
+    """A ledger in memory: the settings, and sums of the items.
 
-    def __init__(self, path: Path, base: sqlite3.Connection) -> None:
-        self.path = path
-        self._base = base
+    Attributes:
+        items, incomplete, scenarios, steps, seconds: how much the samples ran.
+        exercised: by system and revision, the steps in which a rule's witness occurred.
+        failed: by id, why an item has no result.
+        findings: by id of the `Shrinking`, the smallest scenario, or None if it did not fail again.
+    """
 
-    def campaigns(self) -> list[Settings]:
-        """The campaigns whose items it holds; more than one where ledgers were merged."""
-        rows = self._base.execute("SELECT content FROM campaigns ORDER BY content")
-        return [msgspec.json.decode(content, type=Settings) for (content,) in rows]
+    path: Path
+    settings: Settings
+    items: int = 0
+    incomplete: int = 0
+    scenarios: int = 0
+    steps: int = 0
+    seconds: float = 0.0
+    exercised: dict[tuple[str, str], Counter[str]] = field(default_factory=dict)
+    failed: dict[str, str] = field(default_factory=dict)
+    findings: dict[str, Failure | None] = field(default_factory=dict)
+    _file: RawIOBase | None = None
+    _ids: set[str] = field(default_factory=set)
+    _smallest: dict[tuple[str, str, str], tuple[Any, Shrinking]] = field(default_factory=dict)
 
-    def begin(self, settings: Settings) -> None:
-        """A campaign has its items here."""
-        with self._base:
-            self._base.execute("INSERT OR IGNORE INTO campaigns VALUES (?)", [_text(settings)])
+    def __contains__(self, item: Item) -> bool:
+        return digest_of(item) in self._ids
 
-    def result(self, item_id: str) -> Result | None:
-        """The result of an item, None where it has none yet."""
-        row = self._base.execute("SELECT content FROM results WHERE item = ?", [item_id]).fetchone()
-        return None if row is None else result_of(row[0])
+    def write(self, done: Done) -> None:
+        """Append a finished item; one that is known keeps its first result.
 
-    def put(self, done: Sequence[Done]) -> None:
-        """Write what is finished, all of it or nothing. An item that has a result keeps it."""
-        items = [(id_of(one.item), _text(one.item)) for one in done]
-        results = [
-            (name, _text(one.result), one.seconds, one.worker)
-            for (name, _), one in zip(items, done, strict=True)
-        ]
-        with self._base:
-            self._base.executemany("INSERT OR IGNORE INTO items VALUES (?, ?)", items)
-            self._base.executemany(
-                "INSERT OR IGNORE INTO results (item, content, seconds, worker) "
-                "VALUES (?, ?, ?, ?)",
-                results,
-            )
-
-    def failures(self) -> Iterator[tuple[Item, Failure]]:
-        """Every failure that an item found, with the item, in the order of the items' ids."""
-        rows = self._base.execute(
-            "SELECT items.content, results.content FROM results JOIN items ON id = item "
-            "WHERE json_extract(results.content, '$.failures') IS NOT NULL ORDER BY item"
-        )
-        for item, result in rows:
-            for failure in result_of(result).failures:
-                yield item_of(item), failure
-
-    def findings(self) -> dict[bytes, Failure | None]:
-        """What came of replaying and shrinking failures: by question (`canonical`), the smallest
-        scenario, None where it did not break again."""
-        rows = self._base.execute("SELECT question, content FROM findings ORDER BY question")
-        found = {
-            question.encode(): content and msgspec.json.decode(content, type=Failure)
-            for question, content in rows
-        }
-        for failure in filter(None, found.values()):
-            self._check_rule(failure)
-        return found
-
-    def _check_rule(self, failure: Failure) -> None:
-        """Raise LedgerError unless the rule, which names a file, is in the catalogue."""
-        system = failure.scenario.system
-        try:
-            select(load(system), [failure.rule])
-        except CatalogueError as error:
-            raise LedgerError(f"{self.path}: a finding of {error}") from None
-
-    def keep_findings(self, findings: Iterable[tuple[bytes, Failure | None]]) -> None:
-        """Write findings in the place of all that are there."""
-        rows = [(key.decode(), found and _text(found)) for key, found in findings]
-        with self._base:
-            self._base.execute("DELETE FROM findings")
-            self._base.executemany("INSERT INTO findings VALUES (?, ?)", rows)
-
-    def rows(self, query: str, *values: Any) -> list[tuple[Any, ...]]:
-        """What SQL reads of the ledger."""
-        return self._base.execute(query, values).fetchall()
-
-    def content(self) -> dict[str, list[tuple[Any, ...]]]:
-        """Everything that follows from the seeds, in one order: two ledgers that hold the same
-        are equal in this, wherever and whenever their items ran."""
-        return {
-            "campaigns": self.rows("SELECT content FROM campaigns ORDER BY 1"),
-            "items": self.rows("SELECT id, content FROM items ORDER BY 1"),
-            "results": self.rows("SELECT item, content FROM results ORDER BY 1"),
-            "conflicts": self.rows("SELECT item, content FROM conflicts ORDER BY 1, 2"),
-            "findings": self.rows("SELECT question, content FROM findings ORDER BY 1"),
-        }
-
-    def merge(self, other: "Ledger") -> None:
-        """Take over what another ledger holds: their union, whichever comes first.
-
-        Of an item with two results the smaller is kept, by its text, and both are conflicts.
+        Raises:
+            LedgerError: the file cannot be written to.
         """
-        kept, theirs = self.content(), other.content()
-        own = dict(kept["results"])
-        conflicts = {
-            (item, text)
-            for item, content in theirs["results"]
-            if own.get(item, content) != content
-            for text in (content, own[item])
-        }
-        rest = other.rows("SELECT item, content, seconds, worker, ended FROM results")
-        with self._base:
-            write = self._base.executemany
-            write("INSERT OR IGNORE INTO campaigns VALUES (?)", theirs["campaigns"])
-            write("INSERT OR IGNORE INTO items VALUES (?, ?)", theirs["items"])
-            write("INSERT OR IGNORE INTO conflicts VALUES (?, ?)", theirs["conflicts"])
-            write("INSERT OR IGNORE INTO conflicts VALUES (?, ?)", sorted(conflicts))
-            write(
-                "INSERT INTO results VALUES (?, ?, ?, ?, ?) ON CONFLICT DO UPDATE "
-                "SET content = excluded.content, seconds = excluded.seconds, "
-                "worker = excluded.worker, ended = excluded.ended "
-                "WHERE excluded.content < results.content",
-                rest,
-            )
-            write(
-                "INSERT INTO findings VALUES (?, ?) ON CONFLICT DO UPDATE "
-                "SET content = excluded.content "
-                "WHERE coalesce(excluded.content, '~') < coalesce(findings.content, '~')",
-                theirs["findings"],
-            )
-            for statement in SUM_AGAIN if conflicts else ():
-                self._base.execute(statement)
+        assert self._file is not None
+        if done.item in self:
+            return
+        self._add(done)
+        line, problem = canonical(done) + b"\n", "No space left on device"
+        try:
+            if self._file.write(line) == len(line):
+                return
+        except OSError as error:
+            problem = error.strerror or problem
+        raise LedgerError(f"{self.path}: cannot be written to ({problem})")
+
+    def is_new(self, failure: Failure) -> bool:
+        """Return whether nothing of this revision failed in this shape before."""
+        return _shape_of(failure) not in self._smallest
+
+    def questions(self) -> dict[str, Shrinking]:
+        """Return what is to be shrunk, by id: of each revision and shape the smallest failure."""
+        questions = [question for _, (_, question) in sorted(self._smallest.items())]
+        return {digest_of(question): question for question in questions}
+
+    def _add(self, done: Done) -> None:
+        item, result, name = done.item, done.result, digest_of(done.item)
+        if name in self._ids:
+            return
+        self._ids.add(name)
+        if isinstance(item, Shrinking):
+            self.findings[name] = next(iter(result.failures), None)
+            return
+        self.items += 1
+        self.incomplete += not result.complete
+        self.scenarios += result.scenarios
+        self.steps += result.steps
+        self.seconds += done.seconds
+        pair = (item.kind.system, item.kind.revision)
+        self.exercised.setdefault(pair, Counter()).update(result.exercised)
+        if result.failed:
+            self.failed[name] = result.failed
+        for failure in result.failures:
+            question = Shrinking(failure=failure, target=item.target, rules=item.rules)
+            order = (size(failure.scenario), canonical(question))
+            shape = _shape_of(failure)
+            if shape not in self._smallest or order < self._smallest[shape][0]:
+                self._smallest[shape] = (order, question)
 
 
 @contextmanager
-def opened(path: Path, *, write: bool) -> Iterator[Ledger]:
-    """The ledger in a file, which is made where there is none and it is to be written to.
+def opened(path: Path, begin: Callable[[Settings | None], Settings]) -> Iterator[Ledger]:
+    """Open a ledger for writing. `begin` receives the settings of an existing one, and returns
+    those of the campaign.
 
     Raises:
-        LedgerError: no ledger, one of another schema, in use, or a folder that takes no file.
+        LedgerError: no ledger, a damaged one, one in use, or a folder that takes no file.
     """
-    if write and not path.exists():
-        _make(path)
-    with _connected(path, "ro") as base:  # before a lock is put beside what is no ledger
-        _check(path, base)
-    with (
-        _held(path) if write else nullcontext(),
-        _connected(path, "rw" if write else "ro") as base,
-    ):
-        if write:
-            base.execute("PRAGMA journal_mode = WAL")
-            base.execute("PRAGMA synchronous = NORMAL")  # with WAL a kill loses nothing written
-        yield Ledger(path, base)
+    if path.exists():
+        _header(path)  # before a lock is put beside what is no ledger
+    with _locked(path):
+        if path.exists():  # perhaps only since another process released the lock
+            begin(_header(path).settings)
+        else:
+            write(path, canonical(Header(FORMAT, begin(None))) + b"\n")
+        ledger = read_ledger(path)
+        with told(path):
+            file = path.open("r+b", buffering=0)
+        with file:
+            with told(path):
+                file.truncate(_end(path))
+                file.seek(0, 2)
+            ledger._file = file
+            yield ledger
+
+
+def read_ledger(path: Path) -> Ledger:
+    """Read a ledger, which a campaign may be writing to.
+
+    Raises:
+        LedgerError: no ledger, or a line that means nothing.
+    """
+    ledger = Ledger(path, _header(path).settings)
+    decoder = msgspec.json.Decoder(Done)
+    with path.open("rb") as file:
+        next(file)
+        for number, line in enumerate(file, 2):
+            if not line.endswith(b"\n"):
+                break
+            try:
+                done = decoder.decode(line)
+                _check_item(done)
+                ledger._add(done)
+            except UNREADABLE as error:
+                raise LedgerError(f"{path}: line {number}: {error}") from None
+    return ledger
+
+
+def _header(path: Path) -> Header:
+    if not path.exists():
+        raise LedgerError(f"{path}: there is no such file; valid: the ledger of a campaign")
+    try:
+        check_regular(path)
+        with path.open("rb") as file:
+            line = file.readline(2**20)
+        if not line.startswith(b'{"format":"schedproof/campaign@'):
+            raise LedgerError(f"{path}: not a ledger; valid: a new file, or a ledger")
+        header = msgspec.json.decode(line, type=Header)
+        if header.format != FORMAT:
+            problem = f"a ledger of {header.format}, which another version of schedproof made"
+            raise LedgerError(f"{path}: {problem}; this one reads {FORMAT}; valid: a new file")
+        _check_settings(header.settings)
+    except LedgerError:
+        raise
+    except FileError as error:
+        raise LedgerError(str(error)) from None
+    except OSError as error:
+        raise LedgerError(f"{path}: cannot be read ({error.strerror})") from None
+    except UNREADABLE as error:
+        raise LedgerError(f"{path}: line 1: {error}") from None
+    return header
+
+
+def _end(path: Path) -> int:
+    """Return the length of the file without half a line at its end."""
+    length = path.stat().st_size
+    with path.open("rb") as file:
+        while length:
+            start = max(length - 2**16, 0)
+            file.seek(start)
+            if (place := file.read(length - start).rfind(b"\n")) >= 0:
+                return start + place + 1
+            length = start
+    return length
 
 
 @contextmanager
-def _held(path: Path) -> Iterator[None]:
-    """Hold the lock of the ledger: no other process writes meanwhile. It is released however this
-    process ends."""
-    lock = FileLock(path.with_name(path.name + ".lock"), blocking=False)
+def _locked(path: Path) -> Iterator[None]:
+    """Hold the lock of the ledger, which is released however this process ends."""
     try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        lock = FileLock(path.with_name(path.name + ".lock"), blocking=False)
         held = lock.acquire()
     except Timeout:
         raise LedgerError(f"{path}: another campaign is writing to it") from None
@@ -198,67 +238,29 @@ def _held(path: Path) -> Iterator[None]:
         yield
 
 
-@contextmanager
-def _connected(path: Path, mode: str) -> Iterator[sqlite3.Connection]:
-    if mode == "ro" and not path.is_file():
-        there = "no file" if path.exists() else "there is no such file"
-        raise LedgerError(f"{path}: {there}; valid: the ledger of a campaign")
-    beside = path.with_name(path.name + "-wal").exists() or os.access(path.parent, os.W_OK)
-    if mode == "ro" and not beside:
-        mode = "ro&immutable=1"  # SQLite would put files beside it, and cannot
-    try:
-        with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode={mode}", uri=True)) as base:
-            yield base
-    except sqlite3.Error as error:
-        raise LedgerError(f"{path}: {error}") from None
-    except UnicodeDecodeError:  # of SQLite's own words about what is damaged
-        raise LedgerError(f"{path}: damaged, and no text where it names what is") from None
+def _check_settings(settings: Settings) -> None:
+    for system, revision in settings.pairs:
+        resolve_revision(system, revision)
+    for kind in settings.kinds:
+        resolve_revision(kind.system, kind.revision)
+        if kind.scale not in EXAMPLES:
+            raise ValueError(f"{kind.scale!r} is not a scale; valid: {', '.join(EXAMPLES)}")
+    select([rule for system, _ in settings.pairs for rule in load(system)], settings.rules)
 
 
-def _make(path: Path) -> None:
-    """A file with all tables, or none.
-
-    Raises:
-        LedgerError: it cannot be written.
-    """
-    fresh = path.with_name(f"{path.name}.{os.getpid()}.new")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with closing(sqlite3.connect(fresh)) as base:
-            base.executescript(  # without WAL: what is renamed is all of it
-                f"BEGIN; {TABLES} PRAGMA application_id = {APPLICATION}; "
-                f"PRAGMA user_version = {SCHEMA}; COMMIT;"
-            )
-        with _held(path):
-            if not path.exists():  # another campaign may have made it meanwhile: its own stays
-                fresh.replace(path)
-    except (OSError, sqlite3.Error) as error:
-        why = error.strerror if isinstance(error, OSError) else error
-        raise LedgerError(f"{path}: cannot be written to ({why})") from None
-    finally:
-        for part in ("", "-journal"):
-            with suppress(OSError):
-                fresh.with_name(fresh.name + part).unlink()
+def _check_item(done: Done) -> None:
+    failures = list(done.result.failures)
+    if isinstance(done.item, Sample):
+        resolve_revision(done.item.kind.system, done.item.kind.revision)
+    else:
+        failures.append(done.item.failure)
+    for failure in failures:
+        scenario = failure.scenario
+        revision = resolve_revision(scenario.system, scenario.revision)
+        full_config(scenario.system, revision, scenario.config)
+        check_requests(scenario.requests)
+        select(load(scenario.system), [failure.rule])  # it names a file
 
 
-def _check(path: Path, base: sqlite3.Connection) -> None:
-    """Refuse what is no ledger."""
-    try:
-        [[application]] = base.execute("PRAGMA application_id").fetchall()
-        [[schema]] = base.execute("PRAGMA user_version").fetchall()
-    except sqlite3.OperationalError as error:
-        raise LedgerError(f"{path}: cannot be read ({error})") from None
-    except sqlite3.DatabaseError as error:
-        problem = f"{path}: not a ledger ({error}); valid: a new file, or a ledger"
-        raise LedgerError(problem) from None
-    if application != APPLICATION:
-        raise LedgerError(f"{path}: a database, but not a ledger; valid: a new file, or a ledger")
-    if schema != SCHEMA:
-        raise LedgerError(
-            f"{path}: a ledger of schema {schema}, which another version of schedproof made; "
-            f"this one reads schema {SCHEMA}; valid: a new file"
-        )
-
-
-def _text(value: Any) -> str:
-    return canonical(value).decode()
+def _shape_of(failure: Failure) -> tuple[str, str, str]:
+    return (failure.scenario.system, failure.scenario.revision or "", failure.shape)

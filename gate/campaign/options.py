@@ -1,58 +1,49 @@
-"""What the options ask for, and whether a ledger that is there was begun with the same."""
+"""Turn the options into settings, and check that a ledger was begun with the same ones."""
 
 from collections.abc import Sequence
+from itertools import zip_longest
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from ...model.errors import InputError
-from ...model.systems import resolve_revision
+from ...model.faults import ConfigRefused
+from ...model.systems import check_system, resolve_revision, revisions_of
+from ...spec.catalogue import load, meant
+from ...spec.systems import SYSTEMS
 from ..console.option_checks import option
-from ..targets.capabilities import Subject, probe
+from ..processes.executors import our_code
 from ..targets.factory import opened
+from ..targets.probe import ProbeRequest, probe
+from ..targets.scales import ANY, scales_of
 from ..targets.target_spec import parse_target
-from .examples import database_of
-from .executors import code
+from .items import Kind, Settings
 from .running import rules_of
-from .settings import SCALES, Pair, Settings, check_engines, check_rules, pairs_of
+
+Pair = tuple[str, str]  # a system and its revision
 
 
 class CampaignOptions(NamedTuple):
-    """The options; None where one was not given, which means what the ledger has."""
+    """The options of the command; None where one was not given, which means what the ledger has."""
 
-    seed: int | None
-    systems: tuple[str, ...] | None
-    revisions: tuple[str, ...] | None
-    rules: tuple[str, ...] | None
-    engines: tuple[str, ...] | None
-    target: str | None
-    database: str | None
+    seed: int | None = None
+    systems: tuple[str, ...] | None = None
+    revisions: tuple[str, ...] | None = None
+    rules: tuple[str, ...] | None = None
+    target: str | None = None
 
-    def settings(self, path: Path, there: Sequence[Settings]) -> Settings:
-        """The settings of the campaign in the ledger at `path`, or of a new one.
+    def settings(self, path: Path, begun: Settings | None) -> Settings:
+        """Return the settings of the campaign in the ledger at `path`, or of a new one.
 
         Raises:
             InputError: an option that means nothing, or contradicts the ledger.
             UnknownTargetError, ReleaseError: no such target.
+            ConfigRefused, TargetFault: the target takes no configuration, or does not start.
         """
-        if self.database is not None:
-            database_of(self.database)
-        if len(there) > 1:
-            same = [one for one in there if one.seed == self.seed]
-            if len(same) != 1:
-                seeds = ", ".join(str(one.seed) for one in there)
-                problem = f"{path} holds {len(there)} campaigns, of seeds {seeds}; valid: one"
-                raise InputError("--seed", problem)
-            there = same
-        if not there:
-            return self._new()
-        [begun] = there
-        self._check_same(path, begun)
-        return begun
-
-    def _new(self) -> Settings:
+        if begun is not None:
+            self._check_same(path, begun)
+            return begun
         target = self.target or "model"
         pairs = self._pairs(target)
-        engines = check_engines(self.engines or (), target)
         rules = check_rules(self.rules or (), pairs)
         if target != "model" and len(pairs) != 1:
             problem = f"{target} is a scheduler of one system, held to one revision"
@@ -61,15 +52,12 @@ class CampaignOptions(NamedTuple):
             seed=self.seed or 0,
             pairs=pairs,
             rules=rules,
-            engines=engines,
             target=target,
-            scales=scales_of(target, pairs[0]),
-            shared=self.database is not None,
-            code=code(),
+            kinds=kinds_of(target, pairs, rules),
+            code=our_code(),
         )
 
     def _pairs(self, target: str) -> tuple[Pair, ...]:
-        """What --system and --revision mean for the target."""
         systems, revisions = self.systems or (), self.revisions or ()
         if target != "model":
             spec = parse_target(target)
@@ -80,8 +68,7 @@ class CampaignOptions(NamedTuple):
         return pairs_of(systems, revisions)
 
     def _check_same(self, path: Path, begun: Settings) -> None:
-        """Raise InputError where an option is not what the campaign was begun with."""
-        if begun.code != code():
+        if begun.code != our_code():
             problem = f"{path} was begun by another version of schedproof, Hypothesis or Z3"
             raise InputError("--ledger", f"{problem}; valid: another file")
         if self.target is None and begun.target != "model":
@@ -95,35 +82,81 @@ class CampaignOptions(NamedTuple):
             ("--seed", self.seed, begun.seed),
             ("--system and --revision", pairs, begun.pairs),
             ("--rule", self.rules, begun.rules),
-            ("--engine", self.engines and check_engines(self.engines, begun.target), begun.engines),
             ("--target", self.target, begun.target),
-            ("--database", None if self.database is None else True, begun.shared),
         ):
             if given is not None and given != kept:
-                problem = f"{_shown(given)}; {path} was begun with {_shown(kept)}"
+                problem = f"{_words(given)}; {path} was begun with {_words(kept)}"
                 raise InputError(name, f"{problem}; valid: the same, or another --ledger")
 
 
-def scales_of(target: str, pair: Pair) -> dict[str, dict[str, Any]]:
-    """The scales that a target takes, with the keys of the configuration that have one value
-    there. The model takes all.
+def pairs_of(systems: Sequence[str], revisions: Sequence[str]) -> tuple[Pair, ...]:
+    """Return these revisions of these systems; all where none is named.
 
     Raises:
-        UnknownTargetError, ReleaseError, ConfigRefused, TargetFault: there is no such target, or
-            it takes none.
+        InputError: an unknown name.
     """
-    if target == "model":
-        return {scale: {} for scale in SCALES}
-    system, revision = pair
+    for name in systems:
+        with option("--system"):
+            check_system(name)
+    chosen = [name for name in SYSTEMS if name in systems or not systems]
+    pairs = [(system, revision) for system in chosen for revision in revisions_of(system)]
+    for name in revisions:
+        if name not in {revision for _, revision in pairs}:
+            valid = ", ".join(dict.fromkeys(revision for _, revision in pairs))
+            problem = f"{name!r} is not a revision of {', '.join(chosen)}; valid: {valid}"
+            raise InputError("--revision", problem)
+    return tuple(pair for pair in pairs if pair[1] in revisions or not revisions)
+
+
+def check_rules(rules: Sequence[str], pairs: Sequence[Pair]) -> tuple[str, ...]:
+    """Return the ids of these rules, each of which one of the systems must have.
+
+    Raises:
+        InputError: a rule without a predicate.
+        CatalogueError: an unknown one.
+    """
+    catalogue = {rule.id: rule for system, _ in pairs for rule in load(system)}
+    ids = meant([*catalogue.values()], rules)
+    for rule in (catalogue[name] for name in ids):
+        if not rule.checked:
+            reason = rule.unchecked or rule.planned
+            raise InputError("--rule", f"{rule.id} has no predicate: {reason}")
+    return tuple(ids)
+
+
+def kinds_of(target: str, pairs: Sequence[Pair], rules: tuple[str, ...]) -> tuple[Kind, ...]:
+    """Return every scale in every configuration of these systems that the target takes, systems in
+    turn.
+
+    Raises:
+        UnknownTargetError, ReleaseError: there is no such target.
+        ConfigRefused, TargetFault: it takes no configuration, or does not start.
+    """
+    kinds: dict[Pair, list[Kind]] = {}
+    refused: ConfigRefused | None = None
     with opened(parse_target(target)) as there:
-        rules = rules_of(system, revision, (), target)
-        probed = probe(Subject(there.target, system, revision, rules))
-    return {scale: dict(probed.fixed[scale]) for scale in probed.scales}
+        for system, revision in pairs:
+            judged_by = rules_of(system, revision, rules, target)
+            own = [known for known in scales_of(system).configurations if known.changes]
+            for configuration in (ANY, *own) if judged_by else ():
+                changes = configuration.changes
+                subject = ProbeRequest(there.target, system, revision, judged_by, changes)
+                try:
+                    probed = probe(subject)
+                except ConfigRefused as error:
+                    refused = refused or error
+                    continue
+                for scale in probed.scales:
+                    fixed = {**probed.fixed[scale]}
+                    kind = Kind(system=system, revision=revision, scale=scale, fixed=fixed)
+                    kinds.setdefault((system, revision), []).append(kind)
+    if not kinds and refused is not None:
+        raise refused
+    return tuple(kind for turn in zip_longest(*kinds.values()) for kind in turn if kind)
 
 
-def _shown(value: object) -> str:
-    """A value in a few words."""
+def _words(value: object) -> str:
     if isinstance(value, tuple):
-        words = [" ".join(one) if isinstance(one, tuple) else str(one) for one in value]
+        words = [" ".join(part) if isinstance(part, tuple) else str(part) for part in value]
         return ", ".join(words) or "all"
     return str(value)

@@ -1,51 +1,66 @@
-"""One item, run: the engines of `gate`, `search` and `explore`, bounded in counts, not in seconds.
+"""Run one item: a search by Hypothesis, or the shrinking of a failure.
 
-So an item gives the same result wherever and however often it runs. Two things are outside of
-that: a target that is not deterministic, and Z3, which may leave a lemma unknown on a machine that
-is too slow for it.
+Both are bounded in counts, not in seconds, so that an item gives the same result wherever and
+however often it runs, unless the target is not deterministic.
 """
 
 import atexit
-import subprocess
-import sys
+import os
+import threading
+import warnings
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import replace
-from functools import cache, singledispatch
-
-from hypothesis.database import ExampleDatabase
+from functools import cache
+from typing import NamedTuple
 
 from ...model.errors import InputError
+from ...model.faults import ConfigRefused
 from ...model.scenario import Scenario
-from ...model.systems import full_config
-from ...model.target import ModelTarget, Target
+from ...model.target import Target
 from ...properties.checking.failure_signature import shape
 from ...properties.checking.replay import replay
 from ...properties.rules.predicate import Broken
 from ...properties.rules.registry import LOCKSTEP, NEVER_HANGS, applies
 from ...properties.search.run import run_search
 from ...properties.search.state import Hooks, Search, SearchOptions, StopSearch
-from ...solver.explored import ExploreOptions, Run
-from ...solver.systems import space_of
+from ...properties.shrinking.shrink import HANG_ATTEMPTS, shrink
 from ...spec.catalogue import Rule, load
+from ..corpus.replay import expecting
 from ..judging.engines import not_deterministic
-from ..processes.kept import run_kept
+from ..judging.hypothesis_home import set_hypothesis_home
 from ..targets.factory import opened
 from ..targets.target_spec import parse_target
-from .examples import Shelf
-from .items import Exploring, Item, Proving, Sample, Shrinking, canonical
-from .margins import Watched
-from .results import Failure, Result, result_of
-from .shrinking import shrunk
+from .items import Failure, Item, Result, Sample, Shrinking
 
 KNOWN = "known"  # no rule has this id
+ATTEMPTS = 400  # replays: counted, so that the same failure gets the same scenario everywhere
+SLOW_ATTEMPTS = 60  # of a target that is not the model: a hundred times as slow
+ONE_AT_A_TIME = threading.Lock()  # the engines are not made for the threads of a Dask worker
 
 
-def run_item(item: Item, database: ExampleDatabase | None = None) -> Result:
+class Timed(NamedTuple):
+    """A result, and the seconds of CPU that it took."""
+
+    result: Result
+    seconds: float
+
+
+def work(item: Item) -> Timed:
+    """Run an item in this process, a worker; an engine that raises gives a result that says so."""
+    with ONE_AT_A_TIME, warnings.catch_warnings():
+        # Threads of a Dask worker use `random` while Hypothesis draws, which blames strategies.
+        warnings.filterwarnings("ignore", "Do not use the `random` module", category=Warning)
+        set_hypothesis_home()
+        began = _cpu_seconds()
+        result = run_item(item)
+        return Timed(result, _cpu_seconds() - began)
+
+
+def run_item(item: Item) -> Result:
     """Run an item; an engine that raises gives a result that says so."""
     try:
-        return _run(item, database)
+        return _sample(item) if isinstance(item, Sample) else _shrink(item)
     except Exception as error:
         return Result(failed=f"{type(error).__name__}: {error}".splitlines()[0], complete=False)
 
@@ -54,7 +69,7 @@ def run_item(item: Item, database: ExampleDatabase | None = None) -> Result:
 def rules_of(
     system: str, revision: str, ids: tuple[str, ...] = (), target: str = "model"
 ) -> tuple[Rule, ...]:
-    """The rules that runs of the target are judged by: of those of the revision the chosen ones,
+    """Return the rules of a revision that runs of the target are judged by: those with these ids,
     or all."""
     is_model = parse_target(target).is_model
     return tuple(
@@ -69,7 +84,7 @@ def rules_of(
 
 @cache
 def target_of(spec: str) -> Target:
-    """The target of this name, opened once in a process, and closed when that ends.
+    """Return the target of this name, opened once in a process and closed when that ends.
 
     Raises:
         UnknownTargetError, ReleaseError: `spec` names none.
@@ -79,56 +94,36 @@ def target_of(spec: str) -> Target:
     return stack.enter_context(opened(parse_target(spec), offline=True)).target
 
 
-def failure_of(scenario: Scenario, broken: Broken) -> Failure:
-    """The failure as a ledger has it."""
-    own = shape(broken, [one.id for one in scenario.requests])
-    return Failure(rule=broken.rule, shape=own, message=broken.message, scenario=scenario)
-
-
-@singledispatch
-def _run(item: Item, database: ExampleDatabase | None) -> Result:
-    raise TypeError(item)
-
-
-@_run.register
-def _sample(item: Sample, database: ExampleDatabase | None) -> Result:
-    """Search again and again while there is something new, as a gate does."""
-    if item.config is not None:
-        try:  # a limit that was moved may be one that no scheduler can have
-            full_config(item.system, item.revision, item.config)
-        except InputError as error:
-            return Result(says={"configuration": f"impossible: {error}"}, complete=False)
-    target = Watched(target_of(item.target))
-    rules = rules_of(item.system, item.revision, item.rules, item.target)
+def _sample(item: Sample) -> Result:
+    # Search again and again while there is something new, as a gate does. A failure that is known
+    # ends its run, and is no finding.
+    kind = item.kind
+    target = target_of(item.target)
+    rules = rules_of(kind.system, kind.revision, item.rules, item.target)
     exercised: Counter[str] = Counter()
-    failures: list[Failure] = []
-    known = set(item.known)
-    shelf = Shelf(database, f"{item.system} {item.revision} {item.scale}") if database else None
+    failures: dict[str, Failure] = {}
     left, seed, scenarios, steps, refused = item.examples, item.seed, 0, 0, 0
     hung, failed = False, ""
 
     def new(broken: list[Broken], scenario: Scenario) -> list[Broken]:
-        """A failure that is known ends the run, whatever its numbers are."""
         nonlocal hung
-        hung = hung or any(one.rule == NEVER_HANGS for one in broken)
-        if broken and failure_of(scenario, broken[0]).shape in known:
+        hung = hung or any(breach.rule == NEVER_HANGS for breach in broken)
+        if broken and failure_of(scenario, broken[0]).shape in failures:
             return [broken[0]._replace(rule=KNOWN)]
         return broken
 
     def watch(_: Search) -> None:
-        """A target that hangs is searched no more: each such run takes the time limit of a step."""
+        # A target that hangs is searched no more: each such run takes the time limit of a step.
         if hung:
             raise StopSearch
 
-    while left > 0:
+    while left > 0 and not hung:
         options = SearchOptions(
-            *(target, item.system, item.revision, rules, item.scale, frozenset({KNOWN})),
-            config=item.config,
-            fixed=item.fixed,
+            *(target, kind.system, kind.revision, rules, kind.scale, frozenset({KNOWN})),
+            fixed=kind.fixed,
         )
         search = Search(options, Hooks(new, watch))
-        reuse = item.first and not failures
-        broke = run_search(search, left, seed, 0, shelf, reuse)
+        broke = run_search(search, left, seed, 0)
         exercised.update(search.exercised)
         refused += search.refused.total()
         scenarios, steps = scenarios + search.runs, steps + search.steps
@@ -137,72 +132,78 @@ def _sample(item: Sample, database: ExampleDatabase | None) -> Result:
             failed = str(not_deterministic(search.runs, left)) if ended_early and not hung else ""
             break
         scenario, (first, *_) = search.failure
-        failures.append(failure_of(scenario, first))
-        known.add(failures[-1].shape)
+        failure = failure_of(scenario, first)
+        failures[failure.shape] = failure
         left, seed = left - search.runs_to_failure, seed + 1
-        if hung:
-            break
     return Result(
         scenarios=scenarios - refused,
         steps=steps,
-        exercised=_seen(exercised, rules),
-        near=target.near,
-        failures=tuple(failures),
+        exercised={rule.id: exercised[rule.id] for rule in rules if exercised[rule.id]},
+        failures=tuple(failures.values()),
         complete=refused < scenarios and not (hung or failed),
         failed=failed,
     )
 
 
-@_run.register
-def _explore(item: Exploring, _: ExampleDatabase | None) -> Result:
-    """Explore breadth first; each counterexample is replayed, and the first of its shape kept."""
-    rules = rules_of(item.system, item.revision, item.rules)
-    [scope] = [one for one in space_of(item.system).scopes if one.name == item.scope]
-    run = Run(ExploreOptions(item.revision, replace(scope, requests=item.requests)), rules)
-    for state in run.exploration.run():
-        if state.transitions > item.transitions:
-            break
-    explored = run.explored()
-    failures: dict[str, Failure] = {}
-    for one in explored.found:
-        asked = [rule for rule in rules if rule.id == one.rule]
-        for broken in replay(ModelTarget(), one.scenario, asked).broken[:1]:
-            failure = failure_of(one.scenario, broken)
-            failures.setdefault(failure.shape, failure)
-    return Result(
-        scenarios=explored.states,
-        steps=explored.transitions,
-        exercised={rule: len(limits) for rule, limits in explored.exercised.items() if limits},
-        failures=tuple(failures.values()),
-        complete=explored.complete,
-    )
+def failure_of(scenario: Scenario, broken: Broken) -> Failure:
+    """Return the failure as a ledger has it."""
+    own = shape(broken, [request.id for request in scenario.requests])
+    return Failure(rule=broken.rule, shape=own, message=broken.message, scenario=scenario)
 
 
-@_run.register
-def _shrink(item: Shrinking, _: ExampleDatabase | None) -> Result:
-    """What is left of a failure; no failure where it does not come again."""
-    about = item.failure.scenario
-    rules = rules_of(about.system, about.revision or "", item.rules, item.target)
-    small = shrunk(item, target_of(item.target), rules)
-    return Result(scenarios=1, failures=(small,) if small else (), complete=small is not None)
+def _shrink(item: Shrinking) -> Result:
+    """Replay a failure, shrink it, and replay it again; no failure if it does not come again.
 
-
-@_run.register
-def _prove(item: Proving, _: ExampleDatabase | None) -> Result:
-    """Ask Z3 in a process of its own: which solution it gives depends on what it was asked before.
-
-    Raises:
-        CalledProcessError: the process died.
+    It is judged by all of the item's rules, or by its own alone if another one breaks before.
     """
-    asked = run_kept(
-        [sys.executable, "-m", "schedproof.gate.campaign.proving"],
-        canonical(item),
-        stderr=subprocess.PIPE,
+    failure, target = item.failure, target_of(item.target)
+    scenario = failure.scenario
+    rules: Sequence[Rule] = rules_of(
+        scenario.system, scenario.revision or "", item.rules, item.target
     )
-    asked.check_returncode()
-    return result_of(asked.stdout)
+    first = _replay(target, scenario, rules, failure.shape)
+    if not first:
+        rules = [rule for rule in rules if rule.id == failure.rule]
+        first = _replay(target, scenario, rules, failure.shape)
+    if not first:
+        return Result(scenarios=1, complete=False)
+    last_step = first[0].step
+
+    def still_fails(candidate: Scenario) -> bool:
+        return bool(_replay(target, candidate, rules, failure.shape, last_step))
+
+    attempts = ATTEMPTS if item.target == "model" else SLOW_ATTEMPTS
+    if failure.rule == NEVER_HANGS:
+        attempts = HANG_ATTEMPTS
+    small = shrink(scenario, still_fails, attempts)
+    broken = _replay(target, small, rules, failure.shape) or first
+    shrunk = Failure(
+        rule=failure.rule,
+        shape=failure.shape,
+        message=broken[0].message,
+        scenario=expecting(small, [breach.rule for breach in broken]),
+    )
+    return Result(scenarios=1, failures=(shrunk,))
 
 
-def _seen(exercised: Counter[str], rules: Sequence[Rule]) -> dict[str, int]:
-    """Rules whose witness occurred."""
-    return {rule.id: exercised[rule.id] for rule in rules if exercised[rule.id]}
+def _replay(
+    target: Target,
+    scenario: Scenario,
+    rules: Sequence[Rule],
+    own: str,
+    last_step: int | None = None,
+) -> list[Broken]:
+    """Return the rules that a replay breaks first, if the first of them breaks in this shape."""
+    try:
+        broken = replay(target, scenario, rules, last_step=last_step).broken
+    except (InputError, ConfigRefused):
+        return []
+    if not broken or shape(broken[0], [request.id for request in scenario.requests]) != own:
+        return []
+    return broken
+
+
+def _cpu_seconds() -> float:
+    """Return the CPU time of this process and of those that it has waited for."""
+    times = os.times()
+    return times.user + times.system + times.children_user + times.children_system

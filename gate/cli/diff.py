@@ -28,7 +28,7 @@ from ..files.writing import write
 from ..judging.hypothesis_home import set_hypothesis_home
 from ..judging.profiles import PROFILES
 from ..judging.verdict import TargetInfo
-from ..targets.checkouts import CHECKOUTS
+from ..targets.checkouts import known_checkouts
 from ..targets.factory import Opened, opened
 from ..targets.limits import replay_options
 from ..targets.supported_releases import parse_release
@@ -80,7 +80,7 @@ def command(
     path_a: Annotated[
         Path | None,
         typer.Option(
-            help=f"TARGET_A's checkout of {', '.join(CHECKOUTS)}, or the folder that has "
+            help=f"TARGET_A's checkout of {', '.join(known_checkouts())}, or the folder that has "
             "--scheduler-cls"
         ),
     ] = None,

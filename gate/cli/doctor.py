@@ -10,9 +10,9 @@ from ...spec.catalogue import load
 from ..console import output
 from ..console.exit_codes import BROKEN, CONFORMS
 from ..console.option_checks import at_least, option
-from ..targets.capabilities import Subject
 from ..targets.doctor import examine
 from ..targets.factory import opened
+from ..targets.probe import ProbeRequest
 from ..targets.target_spec import parse_target
 from .options import ClassPath, Offline, RevisionOption, SchedulerClass, SystemOption, TimeLimit
 
@@ -50,9 +50,9 @@ def command(
     with opened(
         spec, step_limit=step_limit, offline=offline, report=output.notice(console)
     ) as open_target:
-        subject = Subject(open_target.target, system, resolved, load(system))
+        request = ProbeRequest(open_target.target, system, resolved, load(system))
         try:
-            for remark in examine(subject, spec.module or None):
+            for remark in examine(request, spec.module or None):
                 wrong += remark.says == "wrong"
                 say(*remark)
         except ConfigRefused:

@@ -7,22 +7,23 @@ import typer
 
 from ...model.errors import InputError
 from ...model.systems import check_system, resolve_revision
-from ...solver.explore import ORDERS
-from ...solver.explored import ExploreOptions
+from ...solver.exploration.exploration import ExploreOptions
+from ...solver.exploration.search import ORDERS
 from ...solver.systems import explored_systems, space_of
 from ...spec.catalogue import load
+from ...spec.systems import first_system
 from ..console import output
 from ..console.option_checks import at_least, check_places, option
 from ..explore.choice import changed, check_has_scopes, chosen_rules, chosen_scopes
 from ..explore.explorer import MEMORY_MB, Budget
-from ..explore.run import run
+from ..explore.report import run_exploration
 from ..web.states.drawing import check_drawing, draw
 
 LIMIT_KEYS = dict.fromkeys(space_of(system).limit_key for system in explored_systems())
 
 
 def command(
-    system: Annotated[str, typer.Option(help="the system to explore")] = "spyre",
+    system: Annotated[str, typer.Option(help="the system to explore")] = first_system(),
     revision: Annotated[
         str | None, typer.Option(help="the published behaviour  [default: the system's first]")
     ] = None,
@@ -108,7 +109,7 @@ def command(
     if order not in ORDERS:
         raise InputError("--order", f"{order!r}; valid: {', '.join(ORDERS)}")
     catalogue = load(system)
-    asked = [
+    questions = [
         ExploreOptions(
             resolved,
             changed(one, requests, limits, aborts),
@@ -122,9 +123,11 @@ def command(
     budget = Budget(time_limit, memory_limit, checkpoint, seed)
     rules = chosen_rules(catalogue, rule, resolved)
     if html is not None:
-        check_drawing(html, asked, checkpoint)
+        check_drawing(html, questions, checkpoint)
         console = output.make_console()
-        raise typer.Exit(draw(console, asked[0], rules, bool(rule), out, json_file, html))
+        raise typer.Exit(draw(console, questions[0], rules, bool(rule), out, json_file, html))
     raise typer.Exit(
-        run(output.make_console(), asked, rules, bool(rule), jobs, budget, out, json_file)
+        run_exploration(
+            output.make_console(), questions, rules, bool(rule), jobs, budget, out, json_file
+        )
     )

@@ -13,13 +13,12 @@ from ..console.interrupts import why
 from ..console.option_checks import at_least, check_unicode
 from ..files.writing import write
 from ..judging.profiles import PROFILES
-from ..matrix.cells import Asked, Judged, cells_of
+from ..matrix.cells import Judged, cells_of, run_cells
 from ..matrix.page import page_of
-from ..matrix.run import run_cells
 from ..matrix.table import BROKEN, matrix_of
-from ..processes.cluster import ClusterError
+from ..processes.executors import ClusterError
 from ..targets.release_index import releases_of
-from ..targets.supported_releases import VLLM_OF
+from ..targets.supported_releases import packages
 from .options import TimeLimit
 
 
@@ -28,7 +27,7 @@ def command(
         list[str],
         typer.Argument(
             metavar="RELEASE...",
-            help=f"NAME==VERSION, or a NAME for all of its releases: {', '.join(VLLM_OF)}",
+            help=f"NAME==VERSION, or a NAME for all of its releases: {', '.join(packages())}",
         ),
     ],
     profile: Annotated[str, typer.Option(help="of every gate: quick, ci or nightly")] = "quick",
@@ -58,41 +57,35 @@ def command(
         raise InputError("--jobs", "a cluster has its own workers; valid: --jobs or --cluster")
     check_unicode("--out", str(out))
     targets: list[str] = []
-    for one in releases:
-        targets += [one] if "==" in one else releases_of(one)
-    cells = cells_of(list(dict.fromkeys(targets)))
-    asked = Asked(profile, seed, out.absolute())
+    for release in releases:
+        targets += [release] if "==" in release else releases_of(release)
+    cells = cells_of(list(dict.fromkeys(targets)), profile, seed)
     console = output.make_console()
     done = 0
 
     def report(judged: Judged, seconds: float) -> None:
         nonlocal done
         done += 1
-        line = f"{done}/{len(cells)}  {judged.cell.title}: {_says(judged)}"
+        line = f"{done}/{len(cells)}  {judged.cell.title}: {_summary(judged)}"
         output.say(console, f"{line} ({seconds:.0f} s)" if seconds else f"{line} (kept)")
 
     try:
-        if cluster is None:
-            judged = run_cells(cells, asked, jobs, report)
-        else:
-            from ..matrix.on_cluster import run_on_cluster
-
-            judged = run_on_cluster(cells, asked, cluster, report)
+        judged = run_cells(cells, out.absolute(), report, jobs, cluster)
     except (KeyboardInterrupt, ClusterError) as ends:
         reason = str(ends) if isinstance(ends, ClusterError) else why()
         output.fail(f"{reason} after {done} of {len(cells)}; the same command goes on")
         raise typer.Exit(INCONCLUSIVE) from None
-    matrix = matrix_of(judged, asked)
+    matrix = matrix_of(judged, profile, seed)
     given = {"--profile": (profile, "quick"), "--seed": (seed, 0), "--jobs": (jobs, 1)}
     options = [f"{key}={value}" for key, (value, usual) in given.items() if value != usual]
     words = shlex.join(["schedproof", "matrix", *releases, *options])
     write(out / "matrix.json", output.as_json(matrix))
     write(out / "matrix.md", page_of(matrix, words).encode())
     output.say(console, f"{out / 'matrix.md'}: {len(matrix.rows)} rows of broken rules")
-    raise typer.Exit(INCONCLUSIVE if any(one.verdict is None for one in judged) else 0)
+    raise typer.Exit(INCONCLUSIVE if any(result.verdict is None for result in judged) else 0)
 
 
-def _says(judged: Judged) -> str:
+def _summary(judged: Judged) -> str:
     if judged.verdict is None:
         return f"no verdict: {judged.problem}"
     broken = [rule.id for rule in judged.verdict.rules if rule.status == BROKEN]

@@ -7,7 +7,7 @@ import typer
 
 from ..console import interrupts
 from ..console.option_checks import at_least
-from ..targets.checkouts import CHECKOUTS
+from ..targets.checkouts import known_checkouts
 from ..targets.limits import MIN_MEMORY
 from .project import with_its_target
 
@@ -70,13 +70,14 @@ MemoryLimit = Annotated[
 ]
 Offline = Annotated[bool, typer.Option("--offline", help="install nothing")]
 CheckoutPath = Annotated[
-    Path | None, typer.Option("--path", help=f"the checkout of {', '.join(CHECKOUTS)}")
+    Path | None, typer.Option("--path", help=f"the checkout of {', '.join(known_checkouts())}")
 ]
 ClassPath = Annotated[
     Path | None,
     typer.Option(
         "--path",
-        help=f"the checkout of {', '.join(CHECKOUTS)}, or the folder that has --scheduler-cls",
+        help=f"the checkout of {', '.join(known_checkouts())}, "
+        "or the folder that has --scheduler-cls",
     ),
 ]
 SchedulerClass = Annotated[

@@ -16,7 +16,7 @@ from ..console.option_checks import between, option
 from ..corpus.builtin_scenarios import scenario_named
 from ..targets.factory import opened
 from ..targets.limits import MEMORY_LIMIT, replay_options
-from ..targets.setup import setup_of
+from ..targets.scales import scales_of
 from ..web.step.run import ByHand, NotNow, Setup
 from ..web.step.server import Server
 from .options import (
@@ -111,7 +111,7 @@ def configured(system: str, revision: str, scale: str, changes: Sequence[str]) -
     """
     if scale not in SCALES:
         raise InputError("--scale", f"{scale!r}; valid: {', '.join(SCALES)}")
-    values: dict[str, Any] = {} if scale == PRODUCTION else {**setup_of(system).scales[scale]}
+    values: dict[str, Any] = {} if scale == PRODUCTION else {**scales_of(system).scales[scale]}
     for change in changes:
         key, sign, value = change.partition("=")
         if not sign or not key:

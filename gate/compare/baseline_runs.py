@@ -30,8 +30,8 @@ from ..judging.context import Fault
 from ..judging.events import Progress
 from ..judging.profiles import PROFILES
 from ..judging.verdict import TargetInfo
-from ..targets import capabilities
-from ..targets.capabilities import Subject
+from ..targets import probe as probing
+from ..targets.probe import ProbeRequest
 from .baseline import Header, Record, writer
 from .context import BOTH_FAILED, Diff, book
 from .keeping import keep
@@ -94,12 +94,12 @@ def record(console: Console, asked: Recording, seed: int, file: Path) -> int:
 def _probe(asked: Recording) -> tuple[Started, list[str], Mapping[str, Any]]:
     """What the target says of itself, the scales that it takes, and what every configuration has:
     where it takes no scale as usual, the features that it refuses, at the values that it takes."""
-    subject = Subject(asked.target, asked.system, asked.revision, (), asked.fixed)
-    scales, started, _ = capabilities.as_usual(subject)
+    request = ProbeRequest(asked.target, asked.system, asked.revision, (), asked.fixed)
+    scales, started, _ = probing.as_usual(request)
     if started is not None:
         return started, scales, asked.fixed
-    probed = capabilities.probe(subject)
-    return probed.started, probed.scales, probed.fixed[probed.scales[0]]
+    capabilities = probing.probe(request)
+    return capabilities.started, capabilities.scales, capabilities.fixed[capabilities.scales[0]]
 
 
 def _corpus(asked: Recording, scenarios: Mapping[str, Scenario]) -> Iterator[Scenario]:

@@ -3,8 +3,8 @@
 from ...model.faults import ConfigRefused, TargetFault
 from ..judging.context import Fault
 from ..judging.events import Notice
-from ..targets import capabilities
-from ..targets.capabilities import Subject, as_usual
+from ..targets import probe as probing
+from ..targets.probe import ProbeRequest, as_usual
 from .context import Diff
 from .corpus import keep_long_ones, replay_corpus
 from .keeping import keep_refused
@@ -37,10 +37,10 @@ def run_diff(diff: Diff) -> None:
 def probe(diff: Diff) -> list[str]:
     """The scales whose configurations both take; where there is none, without the features that one
     of them refuses."""
-    subject = Subject(diff.pair, diff.system, diff.revision, (), diff.fixed)
-    scales, _, refusals = as_usual(subject)
+    request = ProbeRequest(diff.pair, diff.system, diff.revision, (), diff.fixed)
+    scales, _, refusals = as_usual(request)
     if not scales:
-        scales, refusals = _feature_by_feature(diff, subject), {}
+        scales, refusals = _feature_by_feature(diff, request), {}
     diff.pair.refused.clear()  # a scale that one of them does not take is left out
     for scale, words in refusals.items():
         diff.report(Notice(f"scale {scale} left out: {words}"))
@@ -56,18 +56,18 @@ def probe(diff: Diff) -> list[str]:
     return scales
 
 
-def _feature_by_feature(diff: Diff, subject: Subject) -> list[str]:
+def _feature_by_feature(diff: Diff, request: ProbeRequest) -> list[str]:
     """The scales that both take with the features that both have; the others are fixed, and said.
 
     Raises:
         ConfigRefused: there is no such scale.
     """
     try:
-        probed = capabilities.probe(subject)
+        capabilities = probing.probe(request)
     except ConfigRefused as refusal:
         words = str(refusal).replace("the target refuses the configuration of every scale: ", "")
         raise ConfigRefused(f"there is no scale that both targets take: {words}") from None
-    for line in probed.left_out:
+    for line in capabilities.left_out:
         diff.report(Notice(line.replace("the target refuses", "one of them refuses")))
-    diff.fixed = probed.fixed[probed.scales[0]]
-    return probed.scales
+    diff.fixed = capabilities.fixed[capabilities.scales[0]]
+    return capabilities.scales

@@ -1,5 +1,5 @@
 """The scenarios that schedproof brings along: published counterexamples at production scale, and
-the seed corpus, a few short runs in which every rule is exercised (`tests/corpus/seeds.py`)."""
+the seed corpus, a few short runs in which every rule is exercised (`tools/seeds.py`)."""
 
 import difflib
 from importlib import resources
@@ -9,7 +9,7 @@ from pathlib import Path
 from ...model.scenario import Scenario
 from ...spec.systems import SYSTEMS
 from ..files.scenario_file import FileError, read_scenario
-from ..targets.setup import setup_of
+from ..targets.scales import scales_of
 
 
 def builtin_scenarios(system: str) -> dict[str, Scenario]:
@@ -62,7 +62,7 @@ def by_length(system: str) -> dict[str, Scenario]:
 
 def longest(scenario: Scenario) -> int:
     """Steps that a replay can take at most if nothing waits for anything else's room."""
-    chunk = int(scenario.config[setup_of(scenario.system).chunk_key])
+    chunk = int(scenario.config[scales_of(scenario.system).chunk_key])
     work = 0
     for one in scenario.requests:
         whole = 2 * -(-one.prompt_len // chunk) + one.tokens_to_emit

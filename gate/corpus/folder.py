@@ -16,7 +16,8 @@ import msgspec
 from msgspec.structs import replace
 
 from ...model.scenario import Scenario
-from ..files.scenario_file import FileError, file_name, located, read_scenario, write_scenario
+from ..files.reading import located
+from ..files.scenario_file import FileError, file_name, read_scenario, write_scenario
 
 DEFAULT_FOLDER = Path("schedproof-corpus")
 
@@ -135,7 +136,7 @@ def origin_of(scenario: Scenario, path: str) -> Origin:
     try:
         return msgspec.convert(data, _Holder).origin
     except msgspec.ValidationError as error:
-        raise FileError(f"{path}: {located(error, data)}") from None
+        raise FileError(f"{path}: {located('$', error, data)}") from None
 
 
 def add(folder: Path, scenario: Scenario, origin: Origin) -> Path:

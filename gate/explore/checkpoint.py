@@ -1,9 +1,9 @@
 """Explorations put by: what was interrupted goes on from there.
 
-A file holds one `Run`, behind a digest: what is damaged is not read. It is read with nothing but
-this package's own classes allowed, and only by the version that wrote it: half an exploration of
-another model means nothing. A digest is no signature: the file of another user is not to be taken
-(`docs/security.md`).
+A file holds one `Exploration`, behind a digest: what is damaged is not read. It is read with
+nothing but this package's own classes allowed, and only by the version that wrote it: half an
+exploration of another model means nothing. A digest is no signature: the file of another user is
+not to be taken (`docs/security.md`).
 """
 
 import hashlib
@@ -11,23 +11,20 @@ import io
 import pickle
 import re
 from collections.abc import Sequence
-from functools import cache
 from pathlib import Path
 from typing import Any
 
-from ...solver.explored import ExploreOptions, Run
+from ...solver.exploration.exploration import Exploration, ExploreOptions
 from ...spec.catalogue import Rule
+from ..files.code_version import code_version
 from ..files.reading import check_regular
 from ..files.scenario_file import FileError
 from ..files.writing import told, write
 
 # Layers without input or output: no class in them can do harm.
 PURE = tuple(f"schedproof.{layer}." for layer in ("spec", "model", "properties", "solver"))
-# What a run holds of functions: predicates of rules, and the terms of a formula.
-FUNCTIONS = re.compile(
-    r"schedproof\.(properties\.(rules|\w+\.predicates)\.|model\.\w+\.volumetric$)"
-)
-PACKAGE = Path(__file__).resolve().parents[2]
+# What a run holds of functions: predicates of rules, and those of a model's revision.
+FUNCTIONS = re.compile(r"schedproof\.(properties\.(rules|\w+\.predicates)\.|model\.\w+\.\w+$)")
 MAGIC = b"schedproof exploration 2\n"
 DIGEST = 32  # bytes
 HARMLESS = {
@@ -39,27 +36,27 @@ HARMLESS = {
 }
 
 
-def put_by(folder: Path, run: Run) -> None:
+def put_by(folder: Path, run: Exploration) -> None:
     """Write a run to its file in `folder`.
 
     Raises:
         FileError: the file cannot be written.
     """
-    path = _path(folder, run.asked, run.rules)
+    path = _path(folder, run.options, run.rules)
     with told(path):
         folder.mkdir(parents=True, exist_ok=True)
     data = pickle.dumps(run)
     write(path, MAGIC + version_of_code() + _digest(data) + data)
 
 
-def load(folder: Path, asked: ExploreOptions, rules: Sequence[Rule]) -> Run | None:
+def load(folder: Path, options: ExploreOptions, rules: Sequence[Rule]) -> Exploration | None:
     """The run that was put by for this question, None if there is none.
 
     Raises:
         FileError: there is one that this version cannot use.
     """
     ids = tuple(rule.id for rule in rules)
-    path = _path(folder, asked, ids)
+    path = _path(folder, options, ids)
     try:
         path.stat()
         check_regular(path)
@@ -81,7 +78,7 @@ def load(folder: Path, asked: ExploreOptions, rules: Sequence[Rule]) -> Run | No
         run = _Reader(io.BytesIO(kept)).load()
     except Exception as error:
         raise FileError(f"{path}: damaged ({error}); valid: the file deleted") from None
-    if not isinstance(run, Run) or (run.asked, run.rules) != (asked, ids):
+    if not isinstance(run, Exploration) or (run.options, run.rules) != (options, ids):
         raise FileError(f"{path}: explores something else; valid: another folder")
     return run
 
@@ -105,17 +102,13 @@ class _Reader(pickle.Unpickler):
         raise pickle.UnpicklingError(f"{module}.{name} is no part of an exploration")
 
 
-def _path(folder: Path, asked: ExploreOptions, rules: Sequence[str]) -> Path:
-    question = hashlib.sha256(repr((asked, tuple(rules))).encode()).hexdigest()[:12]
-    return folder / f"{asked.revision}-{asked.scope.name.replace(' ', '-')}-{question}.exploration"
+def _path(folder: Path, options: ExploreOptions, rules: Sequence[str]) -> Path:
+    question = hashlib.sha256(repr((options, tuple(rules))).encode()).hexdigest()[:12]
+    return (
+        folder / f"{options.revision}-{options.scope.name.replace(' ', '-')}-{question}.exploration"
+    )
 
 
-@cache
 def version_of_code() -> bytes:
     """A digest of the code: what explores, and what is explored."""
-    digest = hashlib.sha256()
-    for layer in ("spec", "model", "properties", "solver"):
-        for path in sorted((PACKAGE / layer).rglob("*.*")):
-            if path.suffix in (".py", ".toml"):
-                digest.update(path.read_bytes())
-    return digest.hexdigest().encode() + b"\n"
+    return code_version("spec", "model", "properties", "solver").encode() + b"\n"

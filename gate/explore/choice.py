@@ -6,8 +6,7 @@ from typing import get_args
 
 from ...model.errors import InputError
 from ...properties.rules.registry import LOCKSTEP, applies, explored
-from ...solver.scheduling import Aborts
-from ...solver.scope import Scope
+from ...solver.exploration.scope import Aborts, Scope
 from ...solver.systems import explored_systems, space_of
 from ...spec.catalogue import Rule
 from ..judging.rule_choice import check_applies, picked

@@ -19,7 +19,12 @@ from ...model.scenario import Scenario
 from ...model.target import ModelTarget
 from ...properties.checking.replay import Outcome
 from ...properties.checking.replay import replay as run_replay
-from ...solver.explored import Counterexample, Explored, ExploreOptions, Run
+from ...solver.exploration.exploration import (
+    Counterexample,
+    Exploration,
+    ExplorationResult,
+    ExploreOptions,
+)
 from ...solver.systems import space_of
 from ...spec.catalogue import Rule, select
 from ..files.scenario_file import FileError
@@ -44,7 +49,7 @@ class Budget:
 class Progress:
     """How far a part is, while it runs."""
 
-    asked: ExploreOptions
+    options: ExploreOptions
     states: int
     transitions: int
     open: int
@@ -52,9 +57,9 @@ class Progress:
 
 @dataclass(frozen=True)
 class Ended:
-    """How a part ended. `why` is empty where every behaviour was explored."""
+    """How a part ended. `why` is empty where every behaviour was result."""
 
-    explored: Explored
+    result: ExplorationResult
     why: str
     seconds: float
     memory_mb: int
@@ -64,7 +69,7 @@ class Ended:
 class Failed:
     """A part that could not be explored, with the reason."""
 
-    asked: ExploreOptions
+    options: ExploreOptions
     why: str
 
 
@@ -96,14 +101,14 @@ def explore(
             if time.time() > ends or stop.is_set():
                 left.clear()
             while left and len(running) < jobs:
-                asked = left.pop(0)
+                options = left.pop(0)
                 ours, theirs = context.Pipe(duplex=False)
-                args = (theirs, stop, asked, rules, budget, ends)
+                args = (theirs, stop, options, rules, budget, ends)
                 process = context.Process(target=_work, args=args)
                 with block_sigint():
                     process.start()
                 theirs.close()
-                running[ours] = (process, asked)
+                running[ours] = (process, options)
             try:
                 ready = wait(list(running), timeout=1.0)
             except KeyboardInterrupt:  # where it is raised all the same
@@ -112,11 +117,11 @@ def explore(
                 stop.set()
                 continue
             for pipe in [pipe for pipe in running if pipe in ready]:
-                process, asked = running[pipe]
+                process, options = running[pipe]
                 try:
                     event = pipe.recv()
                 except EOFError:
-                    event = Failed(asked, "its process died")
+                    event = Failed(options, "its process died")
                 yield event
                 if not isinstance(event, Progress):
                     del running[pipe]
@@ -131,7 +136,7 @@ def explore(
 def _work(
     pipe: Connection,
     stop: Any,
-    asked: ExploreOptions,
+    options: ExploreOptions,
     rules: Sequence[Rule],
     budget: Budget,
     ends: float,
@@ -141,12 +146,12 @@ def _work(
     gc.set_threshold(100_000, 20, 50)  # what is explored stays: looking for garbage seldom pays
     began = reported = time.time()
     try:
-        run = load(budget.checkpoint, asked, rules) if budget.checkpoint else None
+        run = load(budget.checkpoint, options, rules) if budget.checkpoint else None
         if run is None:
-            choose = Random(budget.seed).randrange if asked.order == "random" else None
-            run = Run(asked, rules, choose)
+            choose = Random(budget.seed).randrange if options.order == "random" else None
+            run = Exploration(options, rules, choose)
         why = ""
-        for state in run.exploration.run():
+        for state in run.search.run():
             now = time.time()
             if stop.is_set():
                 why = "interrupted"
@@ -158,18 +163,18 @@ def _work(
                 break
             if now - reported > REPORT_EVERY:
                 reported = now
-                pipe.send(Progress(asked, state.states, state.transitions, state.open))
-        explored = run.explored()
-        if not why and not explored.complete:
-            why = "sampled" if asked.order == "random" else "paths were cut"
-        if budget.checkpoint and asked.order != "random":
+                pipe.send(Progress(options, state.states, state.transitions, state.open))
+        result = run.result()
+        if not why and not result.complete:
+            why = "sampled" if options.order == "random" else "paths were cut"
+        if budget.checkpoint and options.order != "random":
             try:
                 put_by(budget.checkpoint, run)
             except FileError as error:
                 why = f"{why or 'all explored'}, but not put by: {error}"
-        pipe.send(Ended(explored, why, time.time() - began, memory_mb()))
+        pipe.send(Ended(result, why, time.time() - began, memory_mb()))
     except Exception as error:
-        pipe.send(Failed(asked, f"{type(error).__name__}: {error}"))
+        pipe.send(Failed(options, f"{type(error).__name__}: {error}"))
 
 
 def memory_mb() -> int:
@@ -178,14 +183,14 @@ def memory_mb() -> int:
     return most // (1024 if sys.platform != "darwin" else 1024 * 1024)
 
 
-def parts_of(asked: ExploreOptions, jobs: int) -> list[ExploreOptions]:
+def parts_of(options: ExploreOptions, jobs: int) -> list[ExploreOptions]:
     """The question in parts for `jobs` processes: limits that lie together behave alike."""
-    limits = asked.scope.limits
+    limits = options.scope.limits
     if jobs < 2 or len(limits) < 8:
-        return [asked]
+        return [options]
     size = -(-len(limits) // jobs)
     return [
-        replace(asked, scope=replace(asked.scope, limits=limits[start : start + size]))
+        replace(options, scope=replace(options.scope, limits=limits[start : start + size]))
         for start in range(0, len(limits), size)
     ]
 

@@ -8,7 +8,7 @@ from typing import Any
 from rich.console import Console
 from rich.markup import escape
 
-from ...solver.explored import Counterexample, Explored, ExploreOptions
+from ...solver.exploration.exploration import Counterexample, ExplorationResult, ExploreOptions
 from ...solver.systems import space_of
 from ...spec.catalogue import Rule
 from ..console import output
@@ -17,7 +17,7 @@ from ..files.scenario_file import write_scenario
 from ..files.writing import write
 from ..targets.limits import replay_options
 from ..targets.target_spec import model_spec
-from .explorer import Ended, Event, Failed, Progress, confirmed
+from .explorer import Budget, Ended, Event, Failed, Progress, confirmed, explore, parts_of
 
 MARKS = {
     "held": "green",
@@ -62,13 +62,13 @@ class Reporter:
     def __call__(self, event: Event) -> None:
         """Take up one event."""
         if isinstance(event, Progress):
-            self._progress[event.asked] = event
+            self._progress[event.options] = event
             self._show_progress()
         elif isinstance(event, Failed):
             self.close()
-            self._parts.remove(event.asked)
-            self._leave_out(event.why, event.asked)
-            self._console.print(f"{_name(event.asked)}: {event.why}", markup=False)
+            self._parts.remove(event.options)
+            self._leave_out(event.why, event.options)
+            self._console.print(f"{_name(event.options)}: {event.why}", markup=False)
         else:
             self.close()
             self._end(event)
@@ -78,11 +78,14 @@ class Reporter:
         if self._status is not None:
             self._status.stop()
 
-    def conclude(self, chosen: bool, json_file: Path | None, asked_to_stop: bool = False) -> int:
-        """The verdicts, and the exit code. `asked_to_stop`: what was left out was not wanted."""
+    def conclude(self, chosen: bool, json_file: Path | None, stop_requested: bool = False) -> int:
+        """Print the verdicts and return the exit code.
+
+        `stop_requested`: the caller needs nothing of what was left out.
+        """
         for part in self._parts:
             self._leave_out("not begun", part)
-        if asked_to_stop:
+        if stop_requested:
             self._unfinished.clear()
         verdicts = {rule.id: self._verdict(rule) for rule in self._rules}
         for rule in self._rules:
@@ -93,9 +96,10 @@ class Reporter:
             )
         words = [word for word, _ in verdicts.values()]
         counts = ", ".join(f"{words.count(word)} {word}" for word in MARKS if word in words)
-        states = sum(sum(one.explored.states_by_limit.values()) for one in self._ended)
-        moves = sum(one.explored.transitions for one in self._ended)
-        seconds = sum(one.seconds for one in self._ended)
+        results = [ended.result for ended in self._ended]
+        states = sum(sum(result.states_by_limit.values()) for result in results)
+        moves = sum(result.transitions for result in results)
+        seconds = sum(ended.seconds for ended in self._ended)
         self._console.print(
             f"{counts}; {states:,} states, {moves:,} transitions, {seconds:.0f} s of one core",
             style="bold",
@@ -113,7 +117,7 @@ class Reporter:
     @property
     def broken(self) -> bool:
         """A rule is broken, and a replay has confirmed it."""
-        return any(one.broken for one in self._so_far.values())
+        return any(rule.broken for rule in self._so_far.values())
 
     def _leave_out(self, why: str, part: ExploreOptions) -> None:
         self._unfinished.setdefault(why, []).append(_name(part))
@@ -121,53 +125,54 @@ class Reporter:
     def _show_progress(self) -> None:
         if self._status is None:
             return
-        states = sum(one.states for one in self._progress.values())
-        moves = sum(one.transitions for one in self._progress.values())
-        waiting = sum(one.open for one in self._progress.values())
-        names = ", ".join(_name(asked) for asked in self._progress)
+        progress = self._progress.values()
+        states = sum(part.states for part in progress)
+        moves = sum(part.transitions for part in progress)
+        waiting = sum(part.open for part in progress)
+        names = ", ".join(_name(options) for options in self._progress)
         self._status.update(f"{names}: {states:,} states, {moves:,} moves, {waiting:,} open")
         self._status.start()
 
     def _end(self, ended: Ended) -> None:
-        explored = ended.explored
-        self._parts.remove(explored.asked)
-        self._progress.pop(explored.asked, None)
+        result = ended.result
+        self._parts.remove(result.options)
+        self._progress.pop(result.options, None)
         self._ended.append(ended)
-        how = f"everything, depth {explored.depth}"
-        if not explored.complete:
-            how = f"{ended.why}, {explored.open:,} states left open, depth {explored.depth}"
-            self._leave_out(ended.why, explored.asked)
+        how = f"everything, depth {result.depth}"
+        if not result.complete:
+            how = f"{ended.why}, {result.open:,} states left open, depth {result.depth}"
+            self._leave_out(ended.why, result.options)
         self._console.print(
-            f"{_name(explored.asked)}: {explored.asked.scope.says}; {_count(explored)}; {how}; "
+            f"{_name(result.options)}: {result.options.scope.says}; {_count(result)}; {how}; "
             f"{ended.seconds:.1f} s, {ended.memory_mb} MB",
             markup=False,
         )
-        if explored.livelocks:
-            self._console.print(f"  {explored.livelocks} states come again without progress")
-        self._checked |= {*explored.checked}
-        for rule, limits in explored.exercised.items():
+        if result.livelocks:
+            self._console.print(f"  {result.livelocks} states come again without progress")
+        self._checked |= {*result.checked}
+        for rule, limits in result.exercised.items():
             if rule in self._so_far:
-                self._so_far[rule].exercised.setdefault(_name(explored.asked), set()).update(limits)
-        for one in explored.found:
-            self._found(one, explored.asked)
+                self._so_far[rule].exercised.setdefault(_name(result.options), set()).update(limits)
+        for counterexample in result.counterexamples:
+            self._confirm(counterexample, result.options)
 
-    def _found(self, one: Counterexample, asked: ExploreOptions) -> None:
+    def _confirm(self, counterexample: Counterexample, options: ExploreOptions) -> None:
         """Nothing counts that does not break the rule on the model, step by step."""
-        so_far = self._so_far[one.rule]
-        broken = confirmed(one, self._rules, asked.formula)
-        so_far.doubtful += len(one.limits) - len(broken)
+        so_far = self._so_far[counterexample.rule]
+        broken = confirmed(counterexample, self._rules, options.formula)
+        so_far.doubtful += len(counterexample.limits) - len(broken)
         if broken and not so_far.broken:
             limit = min(broken)
             scenario, outcome = broken[limit]
-            path = write_scenario(scenario, self._out, one.rule)
-            [rule] = [rule for rule in self._rules if rule.id == one.rule]
-            options = replay_options(model_spec(asked.formula), [one.rule])
+            path = write_scenario(scenario, self._out, counterexample.rule)
+            [rule] = [rule for rule in self._rules if rule.id == counterexample.rule]
+            replay = replay_options(model_spec(options.formula), [counterexample.rule])
             output.print_failure(
                 self._console,
-                *(rule, scenario, outcome.broken[0], str(path), options, outcome.session.excerpt),
+                *(rule, scenario, outcome.broken[0], str(path), replay, outcome.session.excerpt),
             )
         if broken:
-            so_far.broken.setdefault(_scope(asked), set()).update(broken)
+            so_far.broken.setdefault(_scope(options), set()).update(broken)
 
     def _verdict(self, rule: Rule) -> tuple[str, str]:
         """The word for a rule, and where."""
@@ -191,7 +196,7 @@ class Reporter:
     def _write(self, path: Path, verdicts: dict[str, tuple[str, str]]) -> None:
         data = {
             "format": "schedproof/explored@1",
-            "parts": [_plain(one) for one in self._ended],
+            "parts": [_plain(ended) for ended in self._ended],
             "rules": {rule: {"verdict": word} for rule, (word, _) in verdicts.items()},
             "unfinished": self._unfinished,
         }
@@ -199,37 +204,37 @@ class Reporter:
 
 
 def _plain(ended: Ended) -> dict[str, Any]:
-    explored = ended.explored
-    asked = asdict(explored.asked)
-    asked["scope"].pop("menu")
+    result = ended.result
+    options = asdict(result.options)
+    options["scope"].pop("menu")
     return {
-        **asked,
-        "states": sum(explored.states_by_limit.values()),
-        "different": explored.states,
-        "states_by_limit": {str(limit): n for limit, n in explored.states_by_limit.items()},
-        "transitions": explored.transitions,
-        "depth": explored.depth,
-        "complete": explored.complete,
+        **options,
+        "states": sum(result.states_by_limit.values()),
+        "different": result.states,
+        "states_by_limit": {str(limit): n for limit, n in result.states_by_limit.items()},
+        "transitions": result.transitions,
+        "depth": result.depth,
+        "complete": result.complete,
         "why": ended.why,
         "seconds": round(ended.seconds, 2),
         "memory_mb": ended.memory_mb,
     }
 
 
-def _count(explored: Explored) -> str:
-    states = sum(explored.states_by_limit.values())
-    different = f" ({explored.states:,} different)" if states != explored.states else ""
-    return f"{states:,} states{different}, {explored.transitions:,} transitions"
+def _count(result: ExplorationResult) -> str:
+    states = sum(result.states_by_limit.values())
+    different = f" ({result.states:,} different)" if states != result.states else ""
+    return f"{states:,} states{different}, {result.transitions:,} transitions"
 
 
-def _name(asked: ExploreOptions) -> str:
-    scope = asked.scope
+def _name(options: ExploreOptions) -> str:
+    scope = options.scope
     limits = _limits(scope.limits, space_of(scope.system).limit_name)
-    return f"{_scope(asked)}, {scope.requests} requests, {limits}"
+    return f"{_scope(options)}, {scope.requests} requests, {limits}"
 
 
-def _scope(asked: ExploreOptions) -> str:
-    return f"{asked.revision} {asked.scope.name}"
+def _scope(options: ExploreOptions) -> str:
+    return f"{options.revision} {options.scope.name}"
 
 
 def _limits(limits: Sequence[int] | set[int], name: str = "limit") -> str:
@@ -242,3 +247,30 @@ def _limits(limits: Sequence[int] | set[int], name: str = "limit") -> str:
             ranges.append([limit])
     words = ", ".join(str(r[0]) if len(r) == 1 else f"{r[0]}-{r[-1]}" for r in ranges)
     return f"{name}{'s' * (len(limits) > 1)} {words}"
+
+
+def run_exploration(
+    console: Console,
+    questions: Sequence[ExploreOptions],
+    rules: Sequence[Rule],
+    chosen: bool,
+    jobs: int,
+    budget: Budget,
+    out: Path,
+    json_file: Path | None,
+    until_broken: bool = False,
+) -> int:
+    """Explore, report and return the exit code.
+
+    `until_broken`: stop at the first counterexample.
+    """
+    parts = [part for options in questions for part in parts_of(options, jobs)]
+    reporter = Reporter(console, parts, rules, out)
+    try:
+        for event in explore(parts, rules, jobs, budget):
+            reporter(event)
+            if until_broken and reporter.broken:
+                break
+    finally:
+        reporter.close()
+    return reporter.conclude(chosen, json_file, until_broken and reporter.broken)

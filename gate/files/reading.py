@@ -1,9 +1,12 @@
 """Reading a file of the user's: a regular one, and no more of it than it can mean."""
 
+import json
 import stat
 import tomllib
 from pathlib import Path
 from typing import Any
+
+import msgspec
 
 
 class FileError(ValueError):
@@ -61,3 +64,38 @@ def read_toml(path: Path, kind: str) -> dict[str, Any]:
         return tomllib.loads(text)
     except (ValueError, RecursionError) as error:
         raise FileError(f"{path}: not TOML: {error}") from None
+
+
+def quoted(value: Any) -> str:
+    """Return a value as JSON, cut where it is long."""
+    text = json.dumps(value)
+    return text if len(text) <= 60 else text[:59] + "…"
+
+
+def located(path: str, error: msgspec.ValidationError, value: Any) -> str:
+    """Return `path: value: problem` of a value at `path` that msgspec refuses."""
+    problem, _, place = str(error).rpartition(" - at `$")
+    if not problem:
+        return f"{path}: {quoted(value)}: {error}"
+    for part in place.rstrip("`").replace("[", ".[").split(".")[1:]:
+        inner = value.get(part) if isinstance(value, dict) else None
+        if part.startswith("[") and part[1:-1].isdigit() and isinstance(value, list):
+            inner = value[int(part[1:-1])]
+        if inner is None:  # msgspec does not say which
+            break
+        path, value = f"{path}{'' if part.startswith('[') else '.'}{part}", inner
+    return f"{path}: {quoted(value)}: {problem}"
+
+
+def unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return an object of JSON, as a hook of `json.loads`.
+
+    Raises:
+        ValueError: a key is given twice.
+    """
+    read = dict(pairs)
+    if len(read) < len(pairs):
+        keys = [key for key, _ in pairs]
+        double = next(key for key in keys if keys.count(key) > 1)
+        raise ValueError(f"key {double!a:.60} is given twice in one object")
+    return read

@@ -13,7 +13,7 @@ from ...model.errors import InputError
 from ...model.scenario import FORMAT, TO_CONNECTOR, Expectation, Request, Scenario, check_requests
 from ...model.systems import full_config, resolve_revision
 from .reading import FileError as FileError  # also for modules that read scenarios
-from .reading import read_text
+from .reading import located, quoted, read_text, unique_keys
 from .writing import told, write
 
 MAX_BYTES = 64 * 1024 * 1024
@@ -35,10 +35,10 @@ def scenario_of(data: Any, path: str) -> Scenario:
         FileError: another format, or a value that means nothing.
     """
     if not isinstance(data, dict):
-        raise FileError(f"{path}: $: {_shown(data)}; valid: a scenario object")
+        raise FileError(f"{path}: $: {quoted(data)}; valid: a scenario object")
     if data.get("format") != FORMAT:
-        given = _shown(data.get("format"))
-        raise FileError(f"{path}: $.format: {given}; supported: {_shown(FORMAT)}")
+        given = quoted(data.get("format"))
+        raise FileError(f"{path}: $.format: {given}; supported: {quoted(FORMAT)}")
     try:
         _check_keys(data)
         scenario = msgspec.convert(data, Scenario)
@@ -48,7 +48,7 @@ def scenario_of(data: Any, path: str) -> Scenario:
         _check_encoder(scenario, config)
         _check_expectation(scenario)
     except msgspec.ValidationError as error:
-        raise FileError(f"{path}: {located(error, data)}") from None
+        raise FileError(f"{path}: {located('$', error, data)}") from None
     except InputError as error:
         raise FileError(f"{path}: {error}") from None
     return msgspec.structs.replace(scenario, revision=revision, config=config)
@@ -112,11 +112,7 @@ def _load(path: Path) -> Any:
 
 def _plain_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """An object in which each key is given once, and keys and texts are Unicode."""
-    read = dict(pairs)
-    if len(read) < len(pairs):
-        keys = [key for key, _ in pairs]
-        double = next(key for key in keys if keys.count(key) > 1)
-        raise ValueError(f"key {double!a} is given twice in one object")
+    read = unique_keys(pairs)
     for text in (*read, *_texts([*read.values()])):
         if any("\ud800" <= letter <= "\udfff" for letter in text):
             raise ValueError(f"{text!a:.60} is not Unicode text")
@@ -160,7 +156,7 @@ def _check_expectation(scenario: Scenario) -> None:
         if not isinstance(number, int) or isinstance(number, bool) or number < 0:
             raise InputError(
                 f"$.expect.steps[{index}].step",
-                f"{_shown(number)}; valid: the number of a step, from 0",
+                f"{quoted(number)}; valid: the number of a step, from 0",
             )
 
 
@@ -177,24 +173,6 @@ def _check_keys(data: dict[str, Any]) -> None:
         if unknown:
             valid = ", ".join(fields)
             raise InputError(f"{path}.{ascii(unknown[0])[1:-1]}", f"unknown key; valid: {valid}")
-
-
-def located(error: msgspec.ValidationError, data: Any) -> str:
-    """`path: value: problem`, with the path that msgspec puts at the end."""
-    problem, _, path = str(error).rpartition(" - at `$")
-    if not problem:
-        problem, path = str(error), ""
-    value: Any = data
-    for part in path.rstrip("`").replace("[", ".[").split(".")[1:]:
-        value = value[int(part[1:-1])] if part.startswith("[") else value[part]
-    path = "$" + path.rstrip("`")
-    return f"{path}: {_shown(value)}: {problem}"
-
-
-def _shown(value: Any) -> str:
-    """A value as JSON, cut where it is long."""
-    text = json.dumps(value)
-    return text if len(text) <= 60 else text[:59] + "…"
 
 
 def _plain_request(request: dict[str, Any]) -> dict[str, Any]:

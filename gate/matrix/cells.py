@@ -1,138 +1,177 @@
-"""One release in one configuration, judged by a gate in a process of its own.
+"""Judge each release in each configuration, by a gate in a process of its own.
 
-What a gate found is kept in a file, so that the same command goes on where it was stopped.
+What the gates write is kept in a folder, so that the same command goes on where it was stopped.
 """
 
+import json
 import subprocess
 import sys
-from dataclasses import dataclass
+import tempfile
+import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 import msgspec
 
 from ..console.sanitize import one_line
-from ..files.scenario_file import FileError
+from ..files.writing import told, write
 from ..judging.verdict import Verdict
-from ..processes.kept import Kept
+from ..processes.executors import DEATHS, make_executor, run_tasks
+from ..processes.watchdog import run_watched
+from ..targets.scales import Configuration, scales_of
 from ..targets.target_spec import parse_target
-from .configurations import Configuration, configurations_of
-
-
-@dataclass(frozen=True)
-class Asked:
-    """What all gates are asked: the profile, the seed, and the folder for what they find."""
-
-    profile: str
-    seed: int
-    folder: Path
 
 
 class Cell(NamedTuple):
-    """A release, NAME==VERSION, in a configuration."""
+    """A release, NAME==VERSION, in a configuration, with the profile and the seed of its gate."""
 
     target: str
     configuration: Configuration
+    profile: str
+    seed: int
 
     @property
     def title(self) -> str:
-        """The words for a user."""
+        """How a user knows it."""
         return f"{self.target}, {self.configuration.name}"
 
     @property
     def file_name(self) -> str:
-        """The words for a user, without what no file name may have."""
+        """The title without what a file name cannot have."""
         words = self.configuration.name.replace(",", "").replace(" ", "-")
         return f"{self.target.replace('==', '-')}-{words}"
 
 
 class Judged(NamedTuple):
-    """A cell with the verdict on it, or the line that says why there is none."""
+    """A cell with its verdict, or the line that says why it has none."""
 
     cell: Cell
     verdict: Verdict | None
     problem: str = ""
 
 
-def cells_of(targets: list[str]) -> list[Cell]:
-    """Every release in every configuration of its system.
+class GateRun(NamedTuple):
+    """A gate that has ended: its return code, what it wrote by path from its folder on, seconds."""
+
+    returned: int
+    files: dict[str, bytes]
+    seconds: float
+
+
+def cells_of(targets: Sequence[str], profile: str, seed: int) -> list[Cell]:
+    """Return every release in every configuration of its system.
 
     Raises:
         UnknownTargetError, ReleaseError: there is no such release.
     """
     return [
-        Cell(target, configuration)
+        Cell(target, configuration, profile, seed)
         for target in targets
-        for configuration in configurations_of(parse_target(target).default_system)
+        for configuration in scales_of(parse_target(target).default_system).configurations
     ]
 
 
-def kept(cell: Cell, asked: Asked) -> Judged | None:
-    """What an earlier run found for the same profile and seed; None where there is nothing, or
-    nothing that can be read."""
-    try:
-        data = _verdict_file(cell, asked).read_bytes()
-        verdict = msgspec.json.decode(data, type=Verdict)
-    except (OSError, msgspec.DecodeError):
-        return None
-    same = (verdict.profile, verdict.seed) == (asked.profile, asked.seed)
-    return Judged(cell, verdict) if same and not verdict.interrupted else None
+def run_cells(
+    cells: Sequence[Cell],
+    folder: Path,
+    report: Callable[[Judged, float], None],
+    jobs: int = 1,
+    cluster: str | None = None,
+    work: Callable[[Cell], GateRun] | None = None,
+) -> list[Judged]:
+    """Judge the cells whose verdict is not in the folder, `jobs` at a time or on the Dask cluster
+    at this address; return all, in the order of the cells.
 
-
-def gate_command(cell: Cell, asked: Asked) -> list[str]:
-    """The gate that judges a cell."""
-    changes = [word for change in cell.configuration.changes for word in ("--set", change)]
-    return [
-        *(sys.executable, "-m", "schedproof", "gate", cell.target, *changes),
-        *("--profile", asked.profile, "--seed", str(asked.seed)),
-        *("--out", str(asked.folder / "scenarios" / cell.file_name)),
-        *("--json", str(_verdict_file(cell, asked))),
-    ]
-
-
-def start(cell: Cell, asked: Asked) -> Kept:
-    """Begin to judge a cell, in a process group of its own, which Ctrl-C does not reach. What the
-    gate prints is kept.
+    `report` receives each with its seconds, 0 where it was kept.
 
     Raises:
+        InputError: Dask is not installed, or no scheduler answers.
+        ClusterError: the cluster is gone, or a worker has another schedproof.
         FileError: the folder cannot be written to.
+        KeyboardInterrupt: Ctrl-C; what was judged until then is kept.
     """
-    log = _log_file(cell, asked)
+    for name in ("logs", "scenarios", "verdicts"):  # notice it before the work, not after it
+        with told(folder):
+            (folder / name).mkdir(parents=True, exist_ok=True)
+    judged: dict[str, Judged] = {}
+    waiting = []
+    for cell in cells:
+        verdict = kept(cell, folder)
+        if verdict is None:
+            waiting.append(cell)
+        else:
+            judged[cell.title] = Judged(cell, verdict)
+            report(judged[cell.title], 0.0)
+    with make_executor(work or judge, jobs, cluster) as executor:
+        for cell, ran in run_tasks(executor, waiting):
+            result = Judged(cell, None, f"it has cost {DEATHS} workers")
+            seconds = 0.0
+            if ran is not None:
+                result, seconds = _store(cell, folder, ran.result), ran.result.seconds
+            judged[cell.title] = result
+            report(result, seconds)
+    return [judged[cell.title] for cell in cells]
+
+
+def kept(cell: Cell, folder: Path) -> Verdict | None:
+    """Return the verdict of an earlier run with the same profile and seed, if there is one."""
     try:
-        for file in (log, _verdict_file(cell, asked)):
-            file.parent.mkdir(parents=True, exist_ok=True)
-        with open(log, "wb") as printed:
-            return Kept(
-                gate_command(cell, asked),
-                stdin=subprocess.DEVNULL,
-                stdout=printed,
-                stderr=subprocess.STDOUT,
-            )
-    except OSError as error:
-        raise FileError(f"{log}: cannot be written to ({error.strerror})") from None
+        data = (folder / "verdicts" / f"{cell.file_name}.json").read_bytes()
+        verdict = msgspec.json.decode(data, type=Verdict)
+    except (OSError, msgspec.MsgspecError):
+        return None
+    same = (verdict.profile, verdict.seed) == (cell.profile, cell.seed)
+    return verdict if same and not verdict.interrupted else None
 
 
-def ended(cell: Cell, asked: Asked, code: int) -> Judged:
-    """What a gate that has ended found."""
-    judged = kept(cell, asked)
-    if judged is not None:
-        return judged
-    printed = _log_file(cell, asked).read_text(encoding="utf-8", errors="replace").splitlines()
-    lines = [line for line in printed if line.startswith("schedproof: ")]
-    why = lines[0].removeprefix("schedproof: ") if lines else f"the gate ended with code {code}"
-    return Judged(cell, None, one_line(why))
+def judge(cell: Cell) -> GateRun:
+    """Run the gate of a cell, in a process that ends with this one."""
+    began = time.monotonic()
+    words = [
+        word
+        for key, value in cell.configuration.changes.items()
+        for word in ("--set", f"{key}={value if isinstance(value, str) else json.dumps(value)}")
+    ]
+    with tempfile.TemporaryDirectory() as place:
+        folder = Path(place)
+        (folder / "verdicts").mkdir()
+        ran = run_watched(
+            [
+                *(sys.executable, "-m", "schedproof", "gate", cell.target, *words),
+                *("--profile", cell.profile, "--seed", str(cell.seed)),
+                *("--out", str(folder / "scenarios" / cell.file_name)),
+                *("--json", str(folder / "verdicts" / f"{cell.file_name}.json")),
+            ],
+            stderr=subprocess.STDOUT,
+        )
+        files = {
+            path.relative_to(folder).as_posix(): path.read_bytes()
+            for path in sorted(folder.rglob("*"))
+            if path.is_file()
+        }
+    files[f"logs/{cell.file_name}.txt"] = ran.stdout
+    return GateRun(ran.returncode, files, time.monotonic() - began)
 
 
-def _verdict_file(cell: Cell, asked: Asked) -> Path:
-    return asked.folder / "verdicts" / f"{cell.file_name}.json"
-
-
-def scenario_of(judged: Judged, rule: str) -> str | None:
-    """The scenario that breaks a rule, from the folder on, in forward slashes."""
+def scenario_of(judged: Judged, rule: str) -> str:
+    """Return the path, from the folder on, of the scenario that breaks a rule; empty for none."""
     assert judged.verdict is not None
-    found = next((one.scenario for one in judged.verdict.rules if one.id == rule), None)
-    return None if found is None else f"scenarios/{judged.cell.file_name}/{Path(found).name}"
+    paths = [verdict.scenario for verdict in judged.verdict.rules if verdict.id == rule]
+    name = Path(paths[0]).name if paths and paths[0] else ""
+    return name and f"scenarios/{judged.cell.file_name}/{name}"
 
 
-def _log_file(cell: Cell, asked: Asked) -> Path:
-    return asked.folder / "logs" / f"{cell.file_name}.txt"
+def _store(cell: Cell, folder: Path, ran: GateRun) -> Judged:
+    for name, data in ran.files.items():
+        path = folder / name
+        with told(path):
+            path.parent.mkdir(parents=True, exist_ok=True)
+        write(path, data)
+    verdict = kept(cell, folder)
+    if verdict is not None:
+        return Judged(cell, verdict)
+    log = ran.files[f"logs/{cell.file_name}.txt"].decode(errors="replace").splitlines()
+    lines = [line for line in log if line.startswith("schedproof: ")]
+    code = f"the gate ended with code {ran.returned}"
+    return Judged(cell, None, one_line(lines[0].removeprefix("schedproof: ") if lines else code))

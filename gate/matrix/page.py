@@ -6,7 +6,7 @@ from .table import Entry, Matrix, Row
 
 
 def page_of(matrix: Matrix, command: str) -> str:
-    """The page; `command` is what made it."""
+    """Return the page; `command` made the matrix."""
     return "\n".join(_lines(matrix, command)) + "\n"
 
 
@@ -49,12 +49,11 @@ def _counts(entries: Sequence[Entry]) -> Iterator[str]:
     yield f"| release | {' | '.join(configurations)} |"
     yield "|---" * (len(configurations) + 1) + "|"
     for version in dict.fromkeys(entry.version for entry in entries):
-        there = [by_place[version, configuration] for configuration in configurations]
-        yield f"| {version} | {' | '.join(_count(entry) for entry in there)} |"
+        counts = [_count(by_place[version, configuration]) for configuration in configurations]
+        yield f"| {version} | {' | '.join(counts)} |"
 
 
 def _problems(entries: Sequence[Entry]) -> Iterator[str]:
-    """Why releases were not judged, each reason once."""
     by_reason: dict[str, list[str]] = {}
     for entry in entries:
         if entry.problem:

@@ -3,11 +3,12 @@
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from itertools import groupby
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import msgspec
 
-from .cells import Asked, Judged, scenario_of
+from ..judging.verdict import RuleVerdict
+from .cells import Judged, scenario_of
 
 FORMAT = "schedproof/matrix@1"
 BROKEN: Literal["violated"] = "violated"
@@ -24,10 +25,12 @@ class Releases(NamedTuple):
 
 
 class Row(msgspec.Struct, frozen=True):
-    """One rule in one configuration, which breaks in some release.
+    """A rule that breaks in some release, in one configuration.
 
-    `states` has the status of the rule by version; `broken` the first and the last version of each
-    time that it broke without a break; `scenario` the smallest that broke it, and `version` where.
+    Attributes:
+        states: by version, the status of the rule.
+        broken: releases in a row that break it.
+        scenario: the smallest that breaks it, and `version` where it does.
     """
 
     name: str
@@ -54,7 +57,7 @@ class Entry(msgspec.Struct, frozen=True):
 
 
 class Matrix(msgspec.Struct, frozen=True):
-    """What all gates found."""
+    """The results of all gates."""
 
     profile: str
     seed: int
@@ -63,80 +66,67 @@ class Matrix(msgspec.Struct, frozen=True):
     format: str = FORMAT
 
 
-def matrix_of(judged: Sequence[Judged], asked: Asked) -> Matrix:
-    """The matrix; the releases of one name come in the order of their versions."""
-    rows: list[Row] = []
+def matrix_of(judged: Sequence[Judged], profile: str, seed: int) -> Matrix:
+    """Return the matrix of cells in which the releases of one name are in order."""
     by_kind: dict[tuple[str, str], list[Judged]] = {}
-    for one in judged:
-        kind = (_name(one), one.cell.configuration.name)
-        by_kind.setdefault(kind, []).append(one)
-    for (name, configuration), there in by_kind.items():
-        rows += _rows(name, configuration, [one for one in there if one.verdict is not None])
-    return Matrix(asked.profile, asked.seed, tuple(_entry(one) for one in judged), tuple(rows))
-
-
-def _rows(name: str, configuration: str, judged: Sequence[Judged]) -> list[Row]:
-    rules: dict[str, dict[str, str]] = {}
-    for one in judged:
-        assert one.verdict is not None
-        for rule in one.verdict.rules:
-            rules.setdefault(rule.id, {})[_version(one)] = rule.status
-    return [
-        _row(name, configuration, rule, states, judged)
-        for rule, states in rules.items()
-        if BROKEN in states.values()
-    ]
-
-
-def _row(
-    name: str, configuration: str, rule: str, states: dict[str, str], judged: Sequence[Judged]
-) -> Row:
-    findings: list[tuple[int, int, Judged, Any]] = []
-    for number, one in enumerate(judged):
-        assert one.verdict is not None
-        sizes = {found.scenario: found.requests for found in one.verdict.findings}
-        for verdict in one.verdict.rules:
-            if verdict.id == rule and verdict.status == BROKEN:
-                requests = sizes.get(verdict.scenario or "", 10**6)
-                findings.append((requests, number, one, verdict))
-    _, _, where, verdict = min(findings, key=lambda found: found[:2])
-    return Row(
-        *(name, configuration, rule, states, spans(states)),
-        scenario=scenario_of(where, rule) or "",
-        version=_version(where),
-        message=verdict.message or "",
-        known=next((found[3].divergence for found in findings if found[3].divergence), None),
-    )
+    for result in judged:
+        name, _, configuration = _place(result)
+        by_kind.setdefault((name, configuration), []).append(result)
+    rows: list[Row] = []
+    for results in by_kind.values():
+        rows += _rows([result for result in results if result.verdict is not None])
+    return Matrix(profile, seed, tuple(_entry(result) for result in judged), tuple(rows))
 
 
 def spans(states: Mapping[str, str]) -> tuple[Releases, ...]:
-    """The versions in a row that break the rule; one that did not exercise it parts nothing."""
-    asked = [(version, state) for version, state in states.items() if state != "not_exercised"]
-    found = []
-    for is_broken, group in groupby(asked, key=lambda one: one[1] == BROKEN):
-        versions = [version for version, _ in group]
-        if is_broken:
-            found.append(Releases(versions[0], versions[-1]))
-    return tuple(found)
+    """Return the releases in a row that break the rule; one that did not exercise it does not
+    separate others."""
+    exercised = [(version, state) for version, state in states.items() if state != "not_exercised"]
+    groups = groupby(exercised, key=lambda release: release[1] == BROKEN)
+    broken = [[version for version, _ in group] for is_broken, group in groups if is_broken]
+    return tuple(Releases(versions[0], versions[-1]) for versions in broken)
 
 
-def _entry(one: Judged) -> Entry:
-    place = (_name(one), _version(one), one.cell.configuration.name)
-    if one.verdict is None:
-        return Entry(*place, problem=one.problem)
-    counts = Counter(rule.status for rule in one.verdict.rules)
+def _rows(judged: Sequence[Judged]) -> list[Row]:
+    states: dict[str, dict[str, str]] = {}
+    breaks: dict[str, list[tuple[tuple[int, int], Judged, RuleVerdict]]] = {}
+    for number, result in enumerate(judged):
+        assert result.verdict is not None
+        sizes = {finding.scenario: finding.requests for finding in result.verdict.findings}
+        for rule in result.verdict.rules:
+            states.setdefault(rule.id, {})[_place(result)[1]] = rule.status
+            if rule.status == BROKEN:
+                order = (sizes.get(rule.scenario or "", 10**6), number)
+                breaks.setdefault(rule.id, []).append((order, result, rule))
+    rows = []
+    for name in states:
+        if name not in breaks:
+            continue
+        _, where, smallest = min(breaks[name], key=lambda entry: entry[0])
+        release, version, configuration = _place(where)
+        rows.append(
+            Row(
+                *(release, configuration, name, states[name], spans(states[name])),
+                scenario=scenario_of(where, name),
+                version=version,
+                message=smallest.message or "",
+                known=next((rule.divergence for *_, rule in breaks[name] if rule.divergence), None),
+            )
+        )
+    return rows
+
+
+def _entry(judged: Judged) -> Entry:
+    if judged.verdict is None:
+        return Entry(*_place(judged), problem=judged.problem)
+    counts = Counter(rule.status for rule in judged.verdict.rules)
     return Entry(
-        *place,
-        held=counts["held"],
-        broken=counts[BROKEN],
-        inconclusive=counts["inconclusive"],
-        problem=one.verdict.fault or "",
+        *(*_place(judged), counts["held"], counts[BROKEN], counts["inconclusive"]),
+        problem=judged.verdict.fault or "",
     )
 
 
-def _name(one: Judged) -> str:
-    return one.cell.target.partition("==")[0]
-
-
-def _version(one: Judged) -> str:
-    return one.cell.target.partition("==")[2]
+def _place(judged: Judged) -> tuple[str, str, str]:
+    """Return the name, the version and the configuration."""
+    name, _, version = judged.cell.target.partition("==")
+    return name, version, judged.cell.configuration.name

@@ -11,7 +11,7 @@ from multiprocessing.process import BaseProcess
 from types import FrameType
 from typing import NamedTuple
 
-from .with_parent import end_with_parent
+from .watchdog import end_with_parent
 from .worker_timeout import block_sigint
 
 END_PATIENCE = 3.0  # seconds for a process to end its target, and itself

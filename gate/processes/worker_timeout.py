@@ -9,7 +9,7 @@ from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection
 from typing import Any
 
-from .with_parent import end_with_parent
+from .watchdog import end_with_parent
 
 
 class Unanswered(Exception):  # noqa: N818 (an answer, not an error)

@@ -1,4 +1,4 @@
-"""Which reports a user asked of a gate, and the reporters that make them."""
+"""The reports that a user can request of a gate, and the reporters that make them."""
 
 import os
 from collections.abc import Iterator, Sequence
@@ -10,14 +10,15 @@ from rich.console import Console
 
 from ...spec.catalogue import Rule
 from ..console.option_checks import check_different, check_file
-from ..judging.events import Report
-from .fan_out import Together
+from ..console.output import as_json
+from ..files.reading import FileError
+from ..files.writing import write
+from ..judging.events import Event, Judged, Report
 from .github import GitHub
 from .junit import JUnit
 from .ndjson import Ndjson
 from .sarif import Sarif
 from .terminal import Terminal
-from .verdict_file import VerdictFile
 
 SUMMARY = "GITHUB_STEP_SUMMARY"
 
@@ -44,36 +45,78 @@ class ReportOptions(NamedTuple):
         return {option: file for option, file in named.items() if file is not None}
 
 
-def check_report_options(asked: ReportOptions) -> None:
+class VerdictFile:
+    """Writes the verdict, once there is one: `schedproof/verdict@1`.
+
+    Raises:
+        FileError: the file cannot be written to.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def __call__(self, event: Event) -> None:
+        """Wait for the verdict."""
+        if isinstance(event, Judged):
+            write(self._path, as_json(event.verdict))
+
+
+class FanOutReporter:
+    """Passes every event to every reporter; one that cannot write its file stops, and no other.
+
+    `failed` has the error of each reporter that could not write.
+    """
+
+    def __init__(self, reporters: Sequence[Report]) -> None:
+        self._reporters = list(reporters)
+        self.failed: list[FileError] = []
+
+    def __call__(self, event: Event) -> None:
+        """Pass one event on."""
+        for reporter in tuple(self._reporters):
+            try:
+                reporter(event)
+            except FileError as error:
+                self._reporters.remove(reporter)
+                self.failed.append(error)
+
+
+def check_report_options(options: ReportOptions) -> None:
     """Raise InputError, before the work, where a report has nowhere to go."""
-    for option, file in asked.files().items():
+    for option, file in options.files().items():
         check_file(option, file)
-    check_different(asked.files())
+    check_different(options.files())
     summary = _summary()
-    if asked.github and summary is not None:
+    if options.github and summary is not None:
         check_file(SUMMARY, summary)
 
 
 @contextmanager
-def reporters(console: Console, rules: Sequence[Rule], asked: ReportOptions) -> Iterator[Together]:
-    """All that was asked for, and the console; files first, since there may be no reader of the
-    console."""
+def reporters(
+    console: Console, rules: Sequence[Rule], options: ReportOptions
+) -> Iterator[FanOutReporter]:
+    """Open the requested reporters and that of the console: files first, since the console may have
+    no reader."""
     with ExitStack() as open_reports:
         chosen: list[Report] = []
-        if asked.ndjson is not None:
-            chosen.append(open_reports.enter_context(closing(Ndjson(asked.ndjson))))
-        if asked.json is not None:
-            chosen.append(VerdictFile(asked.json))
-        if asked.junit is not None:
-            chosen.append(JUnit(asked.junit, rules))
-        if asked.sarif is not None:
-            chosen.append(Sarif(asked.sarif, rules))
-        if asked.github:  # before the console: what is printed there must not be taken for commands
+        if options.ndjson is not None:
+            chosen.append(open_reports.enter_context(closing(Ndjson(options.ndjson))))
+        if options.json is not None:
+            chosen.append(VerdictFile(options.json))
+        if options.junit is not None:
+            chosen.append(JUnit(options.junit, rules))
+        if options.sarif is not None:
+            chosen.append(Sarif(options.sarif, rules))
+        if (
+            options.github
+        ):  # before the console: what is printed there must not be taken for commands
             workspace = Path(os.environ.get("GITHUB_WORKSPACE") or Path.cwd())
             github = GitHub(console, rules, _summary(), workspace)
             chosen.append(open_reports.enter_context(closing(github)))
-        chosen.append(open_reports.enter_context(closing(Terminal(console, rules, asked.verbose))))
-        yield Together(chosen)
+        chosen.append(
+            open_reports.enter_context(closing(Terminal(console, rules, options.verbose)))
+        )
+        yield FanOutReporter(chosen)
 
 
 def _summary() -> Path | None:

@@ -13,13 +13,12 @@ from ...model.target import ModelTarget
 from ...properties.checking.replay import replay as run_replay
 from ...properties.search.run import run_search
 from ...properties.search.state import Search, SearchOptions
-from ...solver.explored import ExploreOptions, Run
-from ...solver.obligation import discharge
-from ...solver.spyre.fewest import fewest
-from ...solver.spyre.limit_proof import groups
-from ...solver.spyre.other_rules import DECIDED
+from ...solver.exploration.exploration import Exploration, ExploreOptions
+from ...solver.smt.obligation import discharge
+from ...solver.spyre.admission_sequences import Setting, to_scenario
+from ...solver.spyre.proofs_by_rule import PROOFS, limit_lemmas
 from ...solver.spyre.scopes import EVERY_LENGTH, Scope, named
-from ...solver.spyre.volumetric import Setting, to_scenario
+from ...solver.spyre.worst_case import fewest
 from ...spec.catalogue import Rule, load, select
 
 # proven: for any number of requests; holds: in every run of the scope; none found: in a sample;
@@ -89,7 +88,7 @@ def volume_rows(formulas: Sequence[str], limits: Sequence[int] = LIMITS) -> Iter
     )
     for formula in formulas:
         explored = _explored("sound", scope, [rule], formula)
-        asked = groups(VOLUME, Setting(formula, 0), BLOCK)
+        asked = limit_lemmas(VOLUME, Setting(formula, 0), BLOCK)
         lemmas = discharge([one for group in asked for one in group.lemmas])
         proven = all(one.status == "proven" for one in lemmas)  # whatever the limit
         for limit in limits:
@@ -105,7 +104,7 @@ def volume_rows(formulas: Sequence[str], limits: Sequence[int] = LIMITS) -> Iter
 
 def decided_rows() -> Iterator[Row]:
     """The rules that Z3 proves for any number of requests: exhaustive runs of `sound` agree."""
-    rules = [rule for rule in load("spyre") if rule.checked and rule.id in DECIDED]
+    rules = [rule for rule in load("spyre") if rule.checked and rule.id in PROOFS]
     for name in ("uneven", "pool", "cache"):
         scope = replace(named(name), requests=2)
         scope = replace(scope, limits=scope.limits[:: max(len(scope.limits) // 3, 1)][:3])
@@ -115,7 +114,7 @@ def decided_rows() -> Iterator[Row]:
             says = {explored.get((rule.id, limit), "-") for limit in scope.limits} - {"-"}
             if not says or rule.id in ("SPY-R51", "SPY-P01"):
                 continue  # not exercised there; pausing belongs to 2.5.2
-            proofs = [one.status for one in discharge(DECIDED[rule.id].obligations(BLOCK))]
+            proofs = [one.status for one in discharge(PROOFS[rule.id].obligations(BLOCK))]
             z3: Says = "proven" if set(proofs) == {"proven"} else "inconclusive"
             explorer: Says = "broken" if "broken" in says else "holds"
             yield Row(rule.id, revision, name, "-", explorer, z3)
@@ -158,16 +157,16 @@ def _explored(
     revision: str, scope: Scope, rules: Sequence[Rule], formula: str | None = None
 ) -> dict[tuple[str, int], Says]:
     """What exhaustive exploration says of each rule at each limit where it was exercised."""
-    run = Run(ExploreOptions(revision, scope, formula=formula), rules)
-    for _ in run.exploration.run():
+    run = Exploration(ExploreOptions(revision, scope, formula=formula), rules)
+    for _ in run.search.run():
         pass
-    explored = run.explored()
+    explored = run.result()
     says: dict[tuple[str, int], Says] = {
         (rule, limit): "holds" if explored.complete else "inconclusive"
         for rule, limits in explored.exercised.items()
         for limit in limits
     }
-    for found in explored.found:
+    for found in explored.counterexamples:
         for limit in found.limits:
             says[found.rule, limit] = "broken"
     return says

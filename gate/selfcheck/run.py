@@ -18,7 +18,7 @@ from ..console import output
 from ..console.exit_codes import BROKEN, CONFORMS, INCONCLUSIVE
 from ..console.interrupts import why
 from ..judging.hypothesis_home import set_hypothesis_home
-from ..processes.with_parent import end_with_parent
+from ..processes.watchdog import end_with_parent
 from . import agreement
 from .agreement import Row
 from .suite import Answer, Killed, Witnessed, kill, lockstep_witness, mutants, witnesses

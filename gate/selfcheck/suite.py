@@ -23,7 +23,7 @@ from ...properties.mutants.systems import all_mutants
 from ...properties.rules.registry import LOCKSTEP, applies
 from ...properties.search.run import run_search
 from ...properties.search.state import Search, SearchOptions
-from ...solver.explored import ExploreOptions, Run
+from ...solver.exploration.exploration import Exploration, ExploreOptions
 from ...solver.systems import explored_systems, space_of
 from ...spec.catalogue import Rule, load
 from ..corpus.builtin_scenarios import seed_corpus
@@ -193,26 +193,26 @@ def by_explorer(mutant: Mutant, rules: list[Rule]) -> Answer:
     began, states = time.monotonic(), 0
     with mutant.planted():
         for run in _checkups(mutant.system, mutant.revision, asked, began + SECONDS):
-            states += run.exploration.states
-            found = run.explored().found
+            states += run.search.states
+            found = run.result().counterexamples
             if found:
-                steps = sum(label[0] == "step" for label in run.exploration.found[0].path)
-                how = f"{steps} steps, {states:,} states, scope {run.asked.scope.name}"
+                steps = sum(label[0] == "step" for label in run.search.violations[0].path)
+                how = f"{steps} steps, {states:,} states, scope {run.options.scope.name}"
                 return Answer("explorer", True, time.monotonic() - began, how)
     return Answer("explorer", False, time.monotonic() - began, f"not in {states:,} states")
 
 
 def _checkups(
     system: str, revision: str, rules: list[Rule], ends: float, first_only: bool = True
-) -> Iterator[Run]:
+) -> Iterator[Exploration]:
     """The small scopes of a revision explored, one after the other, until the time is over."""
     for scope in space_of(system).checkup:
         if not scope.belongs_to(revision):
             continue
-        run = Run(ExploreOptions(revision, scope, first_only=first_only), rules)
+        run = Exploration(ExploreOptions(revision, scope, first_only=first_only), rules)
         if not run.checked:
             continue  # no prefix cache here, say, and the rules are about that
-        for _ in run.exploration.run():
+        for _ in run.search.run():
             if time.monotonic() > ends:
                 return
         yield run
@@ -287,11 +287,13 @@ def _at_stake_in_scopes(
     found: dict[str, Answer] = {}
     broken: list[str] = []
     for run in _checkups(system, revision, rules, began + 5 * SECONDS, first_only=False):
-        explored = run.explored()
-        broken += [f"{one.rule} breaks on {revision}: {one.message}" for one in explored.found]
+        explored = run.result()
+        broken += [
+            f"{one.rule} breaks on {revision}: {one.message}" for one in explored.counterexamples
+        ]
         for rule, limits in explored.exercised.items():
             if limits and rule not in found:
-                how = f"scope {run.asked.scope.name}"
+                how = f"scope {run.options.scope.name}"
                 found[rule] = Answer("explorer", True, time.monotonic() - began, how)
         if len(found) == len(rules):
             break

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import IO, cast
 
 from ...model.faults import TargetBroken, TargetHung, TargetTooLarge, excerpt
-from ..processes.kept import Kept
+from ..processes.watchdog import WatchedProcess
 
 LONGEST_LINE = 16 * 1024 * 1024  # bytes; a longer reply is a flood
 STDERR_KEPT = 8 * 1024  # bytes
@@ -49,7 +49,7 @@ class Tail:
 
 
 class Child:
-    """The process, what keeps it (`keeper`), and the three pipes to it.
+    """The process, its watchdog, and the three pipes to it.
 
     `memory_limit` is in MiB.
     """
@@ -63,8 +63,8 @@ class Child:
         memory_limit: int,
     ) -> None:
         pipe = subprocess.PIPE
-        self._process = Kept(
-            command, (), stdin=pipe, stdout=pipe, stderr=pipe, bufsize=0, cwd=folder, env=env
+        self._process = WatchedProcess(
+            command, stdin=pipe, stdout=pipe, stderr=pipe, bufsize=0, cwd=folder, env=env
         )
         self._stdin = cast(IO[bytes], self._process.stdin)
         self._stdout = cast(IO[bytes], self._process.stdout)

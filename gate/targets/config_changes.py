@@ -1,4 +1,4 @@
-"""Keys of the configuration that a user gives a value for every run."""
+"""Read the keys of the configuration that a user fixes for every run."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -6,13 +6,15 @@ from typing import Any
 
 from ...model.errors import InputError
 from ...model.systems import config_keys, full_config
-from .setup import setup_of
+from .scales import scales_of
 
 
 def read_changes(
     system: str, revision: str, changes: Sequence[str], fixed: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """What `--set KEY=VALUE` says; a value is JSON, or a word. What is `fixed` must stay so.
+    """Return what `--set KEY=VALUE` fixes; a value is JSON, or a word.
+
+    A key in `fixed` can have no other value.
 
     Raises:
         InputError: an unknown key, or values that fit no scale.
@@ -35,7 +37,7 @@ def read_changes(
             raise InputError("--set", f"{change!r:.80}: {key} is given twice")
         read[key] = value
     problem = None
-    for values in setup_of(system).scales.values():
+    for values in scales_of(system).scales.values():
         try:
             full_config(system, revision, {**values, **read})
         except InputError as error:

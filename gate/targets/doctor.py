@@ -19,8 +19,8 @@ from ...model.target import Target
 from ...properties.checking.lockstep import differences
 from ...properties.checking.replay import replay
 from ...properties.rules.registry import FOLLOW_NOTHING, applies
-from .capabilities import Probed, Subject, probe
-from .setup import setup_of
+from .probe import Capabilities, ProbeRequest, probe
+from .scales import scales_of
 
 SIGNATURES = "schedproof.gate.targets.signatures"
 PATIENCE = 120.0  # seconds that the imports of an adapter may take
@@ -51,7 +51,7 @@ class Remark(NamedTuple):
 Remarks = Iterator[Remark]
 
 
-def examine(subject: Subject, module: str | None) -> Remarks:
+def examine(query: ProbeRequest, module: str | None) -> Remarks:
     """Every check in turn; `module` holds the adapter where it is one of the user's.
 
     Raises:
@@ -59,26 +59,26 @@ def examine(subject: Subject, module: str | None) -> Remarks:
     """
     if module is not None:
         yield from signatures(module)
-    probed = probe(subject)
-    said = probed.started
-    for line in probed.left_out:
+    capabilities = probe(query)
+    started, scales = capabilities.started, ", ".join(capabilities.scales)
+    for line in capabilities.left_out:
         yield Remark("note", line)
-    yield Remark("ok", "starts", f"{said.name} {said.version}, scales {', '.join(probed.scales)}")
-    scenario = sample(subject, probed)
-    yield from fields(subject.target, scenario)
-    yield from answers(subject.target, scenario)
-    yield from repeats(subject.target, scenario)
-    yield from keeps_the_common_rules(subject, scenario, "accounting", "four plain requests")
-    yield from with_aborts(subject, scenario)
-    yield from with_few_blocks(subject, scenario, probed)
-    yield from shown(subject.rules, subject.revision, probed.shows)
+    yield Remark("ok", "starts", f"{started.name} {started.version}, scales {scales}")
+    scenario = sample(query, capabilities)
+    yield from fields(query.target, scenario)
+    yield from answers(query.target, scenario)
+    yield from repeats(query.target, scenario)
+    yield from keeps_the_common_rules(query, scenario, "accounting", "four plain requests")
+    yield from with_aborts(query, scenario)
+    yield from with_few_blocks(query, scenario, capabilities)
+    yield from shown(query.rules, query.revision, capabilities.shows)
 
 
-def sample(subject: Subject, probed: Probed) -> Scenario:
+def sample(query: ProbeRequest, capabilities: Capabilities) -> Scenario:
     """A few requests of every kind: a prompt of one token, one of several blocks, an early end."""
-    scale = probed.scales[0]
-    values = {**setup_of(subject.system).scales[scale], **probed.fixed[scale]}
-    config = full_config(subject.system, subject.revision, values)
+    scale = capabilities.scales[0]
+    values = {**scales_of(query.system).scales[scale], **capabilities.fixed[scale]}
+    config = full_config(query.system, query.revision, values)
     block = config["block_size"]
     shapes = ((block + 1, 4, 4, 0), (1, 3, 3, 0), (2 * block - 1, 5, 2, 1), (block, 1, 1, 4))
     requests = tuple(
@@ -91,9 +91,7 @@ def sample(subject: Subject, probed: Probed) -> Scenario:
         )
         for number, (prompt, most, emits, arrival) in enumerate(shapes)
     )
-    return Scenario(
-        system=subject.system, revision=subject.revision, config=config, requests=requests
-    )
+    return Scenario(system=query.system, revision=query.revision, config=config, requests=requests)
 
 
 def fields(target: Target, scenario: Scenario) -> Remarks:
@@ -168,11 +166,11 @@ def repeats(target: Target, scenario: Scenario) -> Remarks:
 
 
 def keeps_the_common_rules(
-    subject: Subject, scenario: Scenario, what: str, requests: str
+    query: ProbeRequest, scenario: Scenario, what: str, requests: str
 ) -> Remarks:
     """A target that breaks a common rule in a few plain requests probably has a faulty adapter."""
-    common = [rule for rule in subject.rules if rule.id.startswith(FOLLOW_NOTHING)]
-    outcome = replay(subject.target, scenario, common)
+    common = [rule for rule in query.rules if rule.id.startswith(FOLLOW_NOTHING)]
+    outcome = replay(query.target, scenario, common)
     for one in outcome.broken:
         mend = f" ({MENDS[one.rule]})" if one.rule in MENDS else ""
         # A scheduler may break other rules where it is pressed: that is the gate's to judge.
@@ -182,26 +180,30 @@ def keeps_the_common_rules(
         yield Remark("ok", what, f"{requests} finish in {outcome.steps} steps")
 
 
-def with_aborts(subject: Subject, scenario: Scenario) -> Remarks:
+def with_aborts(query: ProbeRequest, scenario: Scenario) -> Remarks:
     """A client gives up while its request runs, another one while it waits."""
-    target = subject.target
+    target = query.target
     read_started(target.start(scenario.system, scenario.revision or "", scenario.config))
     if read_ok("abort", target.abort("no such request")) is not None:
         return
     given_up = {"r0": 1, "r2": 1}
     requests = tuple(
-        msgspec.structs.replace(one, abort_at=given_up.get(one.id)) for one in scenario.requests
+        msgspec.structs.replace(request, abort_at=given_up.get(request.id))
+        for request in scenario.requests
     )
     aborting = msgspec.structs.replace(scenario, requests=requests)
     yield from keeps_the_common_rules(
-        subject, aborting, "aborts", "four requests, two of which are given up,"
+        query, aborting, "aborts", "four requests, two of which are given up,"
     )
 
 
-def with_few_blocks(subject: Subject, scenario: Scenario, probed: Probed) -> Remarks:
+def with_few_blocks(query: ProbeRequest, scenario: Scenario, capabilities: Capabilities) -> Remarks:
     """Three requests grow in a pool that holds all of one, and not all of two."""
-    scale = probed.scales[0]
-    if probed.fixed[scale].get("num_blocks", ...) is None or "num_blocks" not in scenario.config:
+    scale = capabilities.scales[0]
+    if (
+        capabilities.fixed[scale].get("num_blocks", ...) is None
+        or "num_blocks" not in scenario.config
+    ):
         return  # it takes no pool
     block = scenario.config["block_size"]
     requests = tuple(
@@ -210,11 +212,11 @@ def with_few_blocks(subject: Subject, scenario: Scenario, probed: Probed) -> Rem
     )
     try:
         config = full_config(
-            subject.system, subject.revision, {**scenario.config, "num_blocks": FEW_BLOCKS}
+            query.system, query.revision, {**scenario.config, "num_blocks": FEW_BLOCKS}
         )
         crowded = msgspec.structs.replace(scenario, config=config, requests=requests)
         yield from keeps_the_common_rules(
-            subject, crowded, "few blocks", f"three requests that need 9 blocks of {FEW_BLOCKS}"
+            query, crowded, "few blocks", f"three requests that need 9 blocks of {FEW_BLOCKS}"
         )
     except (ConfigRefused, InputError) as refusal:
         yield Remark("note", f"{FEW_BLOCKS} blocks left out", str(refusal))
@@ -291,7 +293,7 @@ def _replies(target: Target, scenario: Scenario) -> Iterator[Mapping[str, Any]]:
         read_step(reply, REQUIRED)
         yield reply
         live -= (reply["step"].get("finished") or {}).keys()
-        if not live and number >= max(one.arrival for one in scenario.requests):
+        if not live and number >= max(request.arrival for request in scenario.requests):
             return
 
 

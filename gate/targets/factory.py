@@ -138,9 +138,10 @@ def _command(
         return spec.command, None
     release = spec.release
     if spec.checkout is not None:
-        if not spec.checkout.release:
+        package = spec.checkout.package
+        if package is None:
             return checkouts.command_of(spec.checkout, spec.folder)
-        release = checkouts.release_of(spec.checkout, spec.folder)
+        release = checkouts.release_of(package, spec.checkout, spec.folder)
     if release is not None:
         prepared = releases.prepare(release, spec.scheduler, offline=offline, report=report)
         return prepared.command, prepared.env

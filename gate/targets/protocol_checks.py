@@ -6,14 +6,10 @@ Standard library only: this file runs inside the environment of a release under 
 import json
 from collections.abc import Callable, Collection, Mapping
 from itertools import accumulate
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
-if TYPE_CHECKING or __package__:
-    from .jsonl import ProtocolError
-    from .streams import Output, stream_tokens
-else:
-    from jsonl import ProtocolError
-    from streams import Output, stream_tokens
+from .jsonl import ProtocolError
+from .streams import Output, stream_tokens
 
 
 class RefusedError(Exception):

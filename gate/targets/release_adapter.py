@@ -5,14 +5,10 @@ Standard library only: this file runs inside the environment of a release under 
 
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
-if TYPE_CHECKING or __package__:
-    from . import protocol_checks
-    from .jsonl import ProtocolError, Reply
-else:
-    import protocol_checks
-    from jsonl import ProtocolError, Reply
+from . import protocol_checks
+from .jsonl import ProtocolError, Reply
 
 REASONS = {"length": "length", "stop": "eos", "abort": "aborted", "error": "error"}
 

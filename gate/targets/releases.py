@@ -24,21 +24,20 @@ from pathlib import Path
 
 from platformdirs import user_cache_path
 
-from ..processes.kept import run_kept
+from ..processes.watchdog import run_watched
 from .checkout_metadata import metadata_folder
+from .checkouts import ADAPTERS
 from .scheduler_class import VARIABLE
-from .supported_releases import CPU_INDEX, TORCH, VLLM_OF, Release, ReleaseError
+from .supported_releases import Layer, Release, ReleaseError, packages
 from .wheels import check_published, difference, unpack
 
-# vLLM has wheels for Linux only; their Python part is the same everywhere.
+TORCH = "2.13.0"
+CPU_INDEX = "https://download.pytorch.org/whl/cpu"
+# Some packages have wheels for Linux only; their Python part is the same everywhere.
 LINUX = ("manylinux1", "manylinux2014", "manylinux_2_28", "manylinux_2_31", "manylinux_2_35")
 
 UNFINISHED = ".partial"
 PACKAGES = Path(__file__).with_name("packages.txt")
-SCRIPTS = {"spyre": "sendnn.py", "vllm": "vllm_target.py"}
-PLUGINS = {"sendnn-inference": "sendnn_inference", "vllm-spyre": "spyre", "vllm": ""}
-SWITCHED_ON = """HF_HUB_OFFLINE TRANSFORMERS_OFFLINE VLLM_NO_USAGE_STATS OMP_NUM_THREADS
-VLLM_SPYRE_USE_CB VLLM_SPYRE_USE_CHUNKED_PREFILL"""
 # PACKAGES is a complete lock file, so that nothing is left to resolve. Modules are compiled when
 # they are first imported, since most of them never are.
 INSTALL = ("--no-deps", "--no-compile")
@@ -58,7 +57,7 @@ class Prepared:
 def prepare(
     release: Release, scheduler: str = "", *, offline: bool = False, report: Report = print
 ) -> Prepared:
-    """Installs what is missing (at first 1.1 GB, in two minutes), and says how to run it.
+    """Install what is missing (at first 1.1 GB, in two minutes), and return how to run it.
 
     `scheduler` is FILE:CLASS of a scheduler class in the place of the release's own. Two runs at
     once wait for each other. Raises ReleaseError.
@@ -74,7 +73,7 @@ def prepare(
         )
     if not release.is_examined and release.folder is None:
         report(
-            f"{release} was not examined, as {', '.join(VLLM_OF[release.name])} were; "
+            f"{release} was not examined, as {', '.join(release.package.versions)} were; "
             f"`schedproof doctor {release}` says whether it can be judged"
         )
     try:
@@ -85,14 +84,13 @@ def prepare(
             f"cannot install into {cache}: {error.filename or cache}: {error.strerror or error}; "
             "name a folder with 3 GB of room in SCHEDPROOF_CACHE"
         ) from error
-    target = Path(__file__).with_name(SCRIPTS[release.system])
     path = [tree.folder for tree in trees]
     if release.folder is not None:
         path.append(release.folder)
-    if release.folder is not None and release.name != "vllm":
-        path.append(metadata_folder(release.folder, cache / "checkouts" / release.name))
-    env = _variables(release, cache, path)
-    return Prepared([str(python), str(target)], env | ({VARIABLE: scheduler} if scheduler else {}))
+        if release.package.runs_on is not None:  # a plugin is found by its metadata
+            path.append(metadata_folder(release.folder, cache / "checkouts" / release.name))
+    env = _variables(release, cache, path) | ({VARIABLE: scheduler} if scheduler else {})
+    return Prepared([str(python), str(ADAPTERS), release.system], env)
 
 
 def cache_folder() -> Path:
@@ -103,21 +101,20 @@ def cache_folder() -> Path:
 
 
 def _variables(release: Release, cache: Path, path: list[Path]) -> dict[str, str]:
-    # Settings of the user's own vLLM or Python would make a run depend on where it is made.
-    foreign = ("VLLM_", "SENDNN_", "PYTHON")
+    # Settings of the user's own would make a run depend on where it is made.
+    prefixes = [prefix for package in packages().values() for prefix in package.settings]
+    foreign = ("PYTHON", *prefixes)
     env = {k: v for k, v in os.environ.items() if not k.startswith(foreign)}
-    env |= dict.fromkeys(SWITCHED_ON.split(), "1")
-    return env | {
+    env |= {
+        "OMP_NUM_THREADS": "1",
         "PYTHONPATH": os.pathsep.join(map(str, path)),
         "PYTHONHASHSEED": "0",  # the order of a set must not differ from run to run
-        # What versions keep there they keep under the same names, and each drops the others'.
-        "VLLM_CACHE_ROOT": str(cache / "vllm-cache" / release.vllm),
-        "VLLM_LOGGING_LEVEL": "ERROR",
-        "VLLM_PLUGINS": PLUGINS[release.name],
-        "VLLM_SPYRE_DYNAMO_BACKEND": "eager",
-        "SENDNN_INFERENCE_DYNAMO_BACKEND": "eager",
-        "TOKENIZERS_PARALLELISM": "false",
     }
+    for package, version in release.layers:
+        env |= package.environment
+        if package.cache_variable:
+            env[package.cache_variable] = str(cache / f"{package.name}-cache" / version)
+    return env
 
 
 @dataclass(frozen=True)
@@ -144,15 +141,8 @@ def _parts(cache: Path, release: Release) -> list[_Part]:
     made_of = [TORCH, *_packages(), sys.platform, platform.machine()]
     made_of += map(str, sys.version_info[:2])
     name = "env-" + hashlib.sha256(" ".join(made_of).encode()).hexdigest()[:12]
-    parts = [
-        _Part(cache / name, "Python environment", "1.1 GB", _build_environment, _gone),
-    ]
-    if release.name != "vllm" or release.folder is None:
-        download = "the Python part of a download of about 430 MB"
-        parts.append(_tree(cache, "vllm", release.vllm, download))
-    if release.name != "vllm" and release.folder is None:
-        parts.append(_tree(cache, release.name, release.version, "1 MB"))
-    return parts
+    environment = _Part(cache / name, "Python environment", "1.1 GB", _build_environment, _gone)
+    return [environment, *(_tree(cache, layer) for layer in release.wheels)]
 
 
 def _packages() -> list[str]:
@@ -167,11 +157,14 @@ def _gone(environment: Path) -> str:
     return "" if (environment / name).exists() else name
 
 
-def _tree(cache: Path, package: str, version: str, size: str) -> _Part:
+def _tree(cache: Path, layer: Layer) -> _Part:
+    package, version = layer.package.name, layer.version
+
     def build(workshop: _Workshop, folder: Path) -> None:
         unpack(workshop.download(package, version), folder)
 
-    return _Part(cache / f"{package}-{version}", f"{package} {version}", size, build, difference)
+    folder = cache / f"{package}-{version}"
+    return _Part(folder, f"{package} {version}", layer.package.size, build, difference)
 
 
 def _install(parts: list[_Part], python: Path, cache: Path, report: Report) -> None:
@@ -188,7 +181,7 @@ def _install(parts: list[_Part], python: Path, cache: Path, report: Report) -> N
 
 def _make(part: _Part, workshop: "_Workshop") -> None:
     if part.folder.exists():
-        workshop.report(f"{part.why_missing()}: all of it is made anew")
+        workshop.report(f"{part.why_missing()}: all of it is installed again")
     for leftover in (workshop.scratch, part.folder):  # of an interrupted run
         _remove(leftover)
     unfinished = part.folder.with_name(part.folder.name + UNFINISHED)
@@ -244,8 +237,7 @@ class _Workshop:
             arriving = self.scratch / "arriving"
             # Not into pip's cache: that would keep what is thrown away here.
             options = ["--no-deps", "--no-cache-dir", "--only-binary=:all:", f"--dest={arriving}"]
-            if package == "vllm":
-                options += [f"--platform={linux}_x86_64" for linux in LINUX]
+            options += [f"--platform={linux}_x86_64" for linux in LINUX]
             self.pip(self.python, "download", *options, f"{package}=={version}")
             _remove(kept)
             arriving.replace(kept)
@@ -271,7 +263,7 @@ class _Workshop:
 
 def run(command: Sequence[str], env: dict[str, str], lock: int) -> tuple[int, str]:
     """Runs a child; it holds the lock too, since it may write for a moment after we are killed."""
-    done = run_kept(command, env=env, pass_fds=(lock,), stderr=subprocess.STDOUT)
+    done = run_watched(command, env=env, pass_fds=(lock,), stderr=subprocess.STDOUT)
     return done.returncode, done.stdout.decode(errors="replace")
 
 

@@ -1,27 +1,16 @@
 """Published releases of schedulers: which are supported, and the packages that they run on."""
 
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NamedTuple
 
 from packaging.version import InvalidVersion, Version
 
-VLLM_OF: Mapping[str, Mapping[str, str]] = {
-    "vllm-spyre": {"1.10.0": "0.18.0"},
-    "sendnn-inference": {
-        **dict.fromkeys(("2.0.0", "2.0.1"), "0.19.1"),
-        **dict.fromkeys(("2.1.0", "2.1.1", "2.1.2", "2.1.3", "2.1.4"), "0.19.1"),
-        **dict.fromkeys(("2.2.0", "2.2.2", "2.2.4"), "0.19.1"),
-        **dict.fromkeys(("2.3.0", "2.3.1", "2.4.0", "2.5.0", "2.5.1", "2.5.2"), "0.24.0"),
-        **dict.fromkeys(("2.6.0", "2.6.1"), "0.27.1"),
-        **dict.fromkeys(("2.6.2", "2.6.3"), "0.28.0"),
-    },
-    "vllm": {version: version for version in ("0.19.1", "0.24.0", "0.27.1", "0.28.0", "0.33.0")},
-}
-OLDEST = Version("0.18.0")  # of vLLM, whose later versions are tried without having been examined
-TORCH = "2.13.0"
-CPU_INDEX = "https://download.pytorch.org/whl/cpu"
+from ...spec.systems import SYSTEMS, part
+
+CHECKOUT = "checkout"  # the version of what is not released
 
 
 class ReleaseError(Exception):
@@ -29,55 +18,123 @@ class ReleaseError(Exception):
 
 
 @dataclass(frozen=True)
+class Package:
+    """A package whose releases are schedulers of one system: in `RELEASES` of the system's folder.
+
+    Attributes:
+        name: as the package index has it.
+        system: whose scheduler it is.
+        versions: by supported version, the oldest first, the version of `runs_on` that it needs; if
+            it runs on no other package, its own.
+        revision_of: which revision of the model a version is compared with.
+        size: how large its download is, in words.
+        runs_on: the package whose plugin it is.
+        since: versions from this one on are accepted as well, unexamined.
+        environment: variables of its process, beside those of `runs_on`.
+        settings: how the names of variables begin that the process must not see, as they are a
+            user's own settings.
+        cache_variable: names the folder in which the process may keep what it computes.
+    """
+
+    name: str
+    system: str
+    versions: Mapping[str, str]
+    revision_of: Callable[[str], str]
+    size: str
+    runs_on: "Package | None" = None
+    since: str | None = None
+    environment: Mapping[str, str] = field(default_factory=dict)
+    settings: Sequence[str] = ()
+    cache_variable: str = ""
+
+    def is_accepted_unexamined(self, version: str) -> bool:
+        """Whether a version may be like those that were examined."""
+        if self.since is None:
+            return False
+        try:
+            number = Version(version.partition("+")[0])
+        except InvalidVersion:
+            return False
+        is_plain = str(number) == version and len(number.release) == 3
+        return is_plain and number >= Version(self.since)
+
+
+class Layer(NamedTuple):
+    """A package in one version, as a part of a release."""
+
+    package: Package
+    version: str
+
+
+@dataclass(frozen=True)
 class Release:
-    """A published version of a scheduler, and the version of vLLM that it runs on; or a checkout,
-    whose code is in `folder`."""
+    """A published version of a scheduler, or a checkout, whose code is in `folder`.
+
+    `base` is the version of the package that it runs on; if there is none, its own.
+    """
 
     name: str
     version: str
-    vllm: str
+    base: str
     folder: Path | None = None
 
     def __str__(self) -> str:
         return f"{self.name}=={self.version}"
 
     @property
+    def package(self) -> Package:
+        """The package that it is a release of."""
+        return packages()[self.name]
+
+    @property
     def system(self) -> str:
         """The system that it is a release of."""
-        return "vllm" if self.name == "vllm" else "spyre"
+        return self.package.system
+
+    @property
+    def revision(self) -> str:
+        """The revision of the model that it is compared with."""
+        return self.package.revision_of(self.version)
 
     @property
     def is_examined(self) -> bool:
-        """The adapter was tried on it."""
-        return self.version in VLLM_OF[self.name]
+        """Whether the adapter was tried on it."""
+        return self.version in self.package.versions
+
+    @property
+    def layers(self) -> list[Layer]:
+        """What it is made of: the package that it runs on, if any, and its own."""
+        own, base = Layer(self.package, self.version), self.package.runs_on
+        return [own] if base is None else [Layer(base, self.base), own]
+
+    @property
+    def wheels(self) -> list[Layer]:
+        """The layers that are installed as wheels: all, but for the code of a checkout."""
+        return self.layers if self.folder is None else self.layers[:-1]
+
+
+def packages() -> dict[str, Package]:
+    """Return the packages of all registered systems, by name."""
+    return {package.name: package for name in SYSTEMS for package in part(name, "releases") or ()}
 
 
 def parse_release(text: str) -> Release | None:
-    """The release that NAME==VERSION names; None if the text names none that is known. Of vLLM
-    later versions than those of the list are taken, too.
+    """Return the release that NAME==VERSION names; None if the text names no known package.
 
-    Raises ReleaseError if the name is known and the version is not supported.
+    Raises:
+        ReleaseError: the package is known, and the version is not supported.
     """
     name, equals, version = text.partition("==")
     name, version = re.sub(r"[-_.]+", "-", name.strip()).lower(), version.strip()
-    if not equals or name not in VLLM_OF:
+    package = packages().get(name)
+    if not equals or package is None:
         return None
-    supported = VLLM_OF[name]
-    if name == "vllm" and _is_tried(version):
+    if version in package.versions:
+        return Release(name, version, package.versions[version])
+    if package.is_accepted_unexamined(version):
         return Release(name, version, version)
-    if version not in supported:
-        later = f", and others from {OLDEST} on, untried" if name == "vllm" else ""
-        raise ReleaseError(
-            f"{name}: version {version!r} is not supported; supported are "
-            f"{', '.join(supported)}{later}"
-        )
-    return Release(name, version, supported[version])
-
-
-def _is_tried(version: str) -> bool:
-    """A version of vLLM that may be like those that were examined."""
-    try:
-        number = Version(version.partition("+")[0])
-    except InvalidVersion:
-        return False
-    return str(number) == version and len(number.release) == 3 and number >= OLDEST
+    later = f", and others from {package.since} on, untried" if package.since else ""
+    raise ReleaseError(
+        f"{name}: version {version!r} is not supported; supported are "
+        f"{', '.join(package.versions)}{later}"
+    )

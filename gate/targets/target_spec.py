@@ -6,19 +6,22 @@ from pathlib import Path
 from typing import Literal
 
 from ...model.errors import InputError
-from ...model.spyre.revision import DECIDES_AS, REVISIONS, SOUND, admitting_by
+from ...model.systems import knows_formula
 from ...spec.systems import first_system
 from . import checkouts
-from .checkouts import CHECKOUTS, Checkout
+from .checkouts import Checkout, known_checkouts
 from .supported_releases import Release, parse_release
 
 Kind = Literal["model", "factory", "command", "release", "checkout"]
-VALID = (
-    "valid: model, MODULE:FACTORY, 'cmd:COMMAND LINE', a release such as "
-    "sendnn-inference==2.1.2 or vllm==0.28.0 (with another scheduler class: "
-    f"vllm==0.28.0:FILE.py:CLASS), or a checkout: {', '.join(CHECKOUTS)}"
-)
 CLASSES = "FILE.py:CLASS, PACKAGE.MODULE.CLASS, or DIR:PACKAGE.MODULE.CLASS"
+
+
+def _valid() -> str:
+    return (
+        "valid: model, MODULE:FACTORY, 'cmd:COMMAND LINE', a release such as "
+        "sendnn-inference==2.1.2 or vllm==0.28.0 (with another scheduler class: "
+        f"vllm==0.28.0:FILE.py:CLASS), or a checkout: {', '.join(known_checkouts())}"
+    )
 
 
 class UnknownTargetError(ValueError):
@@ -88,12 +91,7 @@ class TargetSpec:
         """
         if self.checkout is not None:
             return checkouts.revision_of(self.checkout, self.folder)
-        if self.release is None:
-            return None
-        if self.release.system != "spyre":
-            return "documented"
-        revision = DECIDES_AS.get(self.release.version, self.release.version)
-        return revision if revision in REVISIONS else "documented"
+        return None if self.release is None else self.release.revision
 
 
 MODEL = TargetSpec("model", "model")
@@ -121,7 +119,7 @@ def parse_target(
     else:
         text = _with_class(text, path, scheduler_cls)
     word, _, rest = text.partition(":")
-    if word == "model" and (not rest or admitting_by(SOUND, rest)):
+    if word == "model" and (not rest or knows_formula(rest)):
         return TargetSpec(text, "model", formula=rest or None)
     if word == "cmd":
         return TargetSpec(text, "command", command=_words(text, rest))
@@ -130,7 +128,7 @@ def parse_target(
     if (release := parse_release(word)) is not None:
         return TargetSpec(text, "release", release=release, scheduler=_scheduler(text, rest))
     if not all(part.isidentifier() for part in [*word.split("."), rest]):
-        raise UnknownTargetError(f"TARGET {text!r} is not understood; {VALID}")
+        raise UnknownTargetError(f"TARGET {text!r} is not understood; {_valid()}")
     return TargetSpec(text, "factory", module=word, factory=rest)
 
 
@@ -153,7 +151,7 @@ def _scheduler(text: str, words: str) -> str:
     in_file = place.endswith(".py")
     parts = name.split(".")
     if (
-        not all(one.isidentifier() for one in parts)
+        not all(word.isidentifier() for word in parts)
         or in_file != (len(parts) == 1)
         or (parts[-1] == "py")
     ):
@@ -172,7 +170,7 @@ def _words(text: str, command: str) -> tuple[str, ...]:
     try:
         words = tuple(shlex.split(command))
     except ValueError as error:
-        raise UnknownTargetError(f"TARGET {text!r}: {error}; {VALID}") from None
+        raise UnknownTargetError(f"TARGET {text!r}: {error}; {_valid()}") from None
     if not words:
-        raise UnknownTargetError(f"TARGET {text!r}: no command after cmd:; {VALID}")
+        raise UnknownTargetError(f"TARGET {text!r}: no command after cmd:; {_valid()}")
     return words

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from ...model.observation import Step
 from ...properties.checking.monitor import Monitor
 from ...properties.explanations.lockstep import Explainer
-from ...properties.history.forgetting import may_forget
+from ...properties.history.features import features_of
 from ...properties.rules.predicate import Broken
 from ...properties.rules.registry import LOCKSTEP, keeps_step, observable, predicates_of
 from ...spec.catalogue import Rule, load
@@ -142,11 +142,11 @@ class TraceJudge:
             checked,
             predicates_of(event.system),
             event.config,
-            judged.exercised,
-            event.revision,
-            event.system,
+            revision=event.revision,
+            system=event.system,
+            exercised=judged.exercised,
         )
-        forgets = self._watch is None and may_forget(event.system, event.config)
+        forgets = self._watch is None and features_of(event.system).may_forget(event.config)
         monitor.history.forgets = forgets
         monitor.history.defaults = event.started.defaults
         explainer = None

@@ -6,6 +6,7 @@ a last line that is cut, or a request without a reply: what came before counts.
 """
 
 import gzip
+import json
 import zlib
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -18,8 +19,7 @@ from ...model.observation import FIELDS, NULLABLE, Step
 from ...model.replies import DEFAULTS, read_started
 from ...model.scenario import TO_CONNECTOR, Request, check_requests
 from ...model.systems import full_config, resolve_revision
-from ..files.scenario_file import FileError
-from .json_text import UnfinishedError, read_line, shown, with_path
+from ..files.reading import FileError, located, quoted, unique_keys
 from .run_events import (
     Aborted,
     Added,
@@ -62,6 +62,12 @@ ADDED_KEYS = (
     *("id", "prompt", "max_tokens", "output_len", "priority", "accepted", "encoder_inputs"),
     *TO_CONNECTOR,
 )
+DECODE = msgspec.json.Decoder().decode
+UNFINISHED = "Input data was truncated"  # in the words of msgspec
+
+
+class _UnfinishedError(ValueError):
+    """The beginning of an object, which ends before its end."""
 
 
 def read_trace(
@@ -139,9 +145,9 @@ class _Reading:
     def _object(self, line: bytes) -> dict[str, Any] | Cut:
         """A line as JSON. Only the last line of all may lack its end."""
         try:
-            return read_line(line)
+            return _read_line(line)
         except ValueError as error:
-            if isinstance(error, UnfinishedError) and not line.endswith(b"\n"):
+            if isinstance(error, _UnfinishedError) and not line.endswith(b"\n"):
                 return Cut(self._number, "the last line is cut")
             raise self._error(str(error)) from None
 
@@ -155,7 +161,7 @@ class _Reading:
         if "op" not in request and "ok" in request:
             raise self._error("a reply without its request; valid: a line with op")
         if not isinstance(operation, str) or operation not in REQUEST_KEYS:
-            raise self._error(f"$.op: {shown(operation)}; valid: {', '.join(REQUEST_KEYS)}")
+            raise self._error(f"$.op: {quoted(operation)}; valid: {', '.join(REQUEST_KEYS)}")
         valid = REQUEST_KEYS[operation]
         self._check_keys("$", request, valid, valid - {"inside"})
         return request
@@ -169,11 +175,11 @@ class _Reading:
             self._check_keys("$", reply, valid, valid - {DEFAULTS})
             return
         if said is not False:
-            raise self._error(f"$.ok: {shown(said)}; valid: true or false")
+            raise self._error(f"$.ok: {quoted(said)}; valid: true or false")
         self._check_keys("$", reply, REFUSAL_KEYS, {"error"})
         if reply["error"] not in ERRORS[operation]:
             valid_here = " or ".join(ERRORS[operation])
-            given = shown(reply["error"])
+            given = quoted(reply["error"])
             raise self._error(f'$.error: {given} to "{operation}"; valid: {valid_here}')
 
     def _happened(
@@ -192,7 +198,7 @@ class _Reading:
             for key, kind, valid in (("id", str, "a string"), ("inside", bool, "true or false")):
                 if key in request and not isinstance(request[key], kind):
                     self._number = number
-                    raise self._error(f"$.{key}: {shown(request[key])}; valid: {valid}")
+                    raise self._error(f"$.{key}: {quoted(request[key])}; valid: {valid}")
             if reply["ok"]:
                 return Aborted(number, request["id"], request.get("inside", False))
             return Rejected(number, operation)
@@ -211,7 +217,7 @@ class _Reading:
         system, revision = self._meant(request)
         config = request["config"]
         if not isinstance(config, Mapping):
-            raise self._error(f"$.config: {shown(config)}; valid: an object")
+            raise self._error(f"$.config: {quoted(config)}; valid: an object")
         try:
             full = full_config(system, revision, config)
         except InputError as error:
@@ -227,7 +233,7 @@ class _Reading:
         revision = request["revision"] if self._revision is None else self._revision
         for path, value in (("$.system", system), ("$.revision", revision)):
             if not isinstance(value, str):
-                raise self._error(f"{path}: {shown(value)}; valid: a string")
+                raise self._error(f"{path}: {quoted(value)}; valid: a string")
         try:
             return system, resolve_revision(system, revision)
         except InputError as error:
@@ -236,13 +242,13 @@ class _Reading:
     def _added(self, number: int, values: Any) -> Added:
         reply_line, self._number = self._number, number
         if not isinstance(values, dict):
-            raise self._error(f"$.request: {shown(values)}; valid: an object")
+            raise self._error(f"$.request: {quoted(values)}; valid: an object")
         self._check_keys("$.request", values, ADDED_KEYS, ("id", "prompt", "max_tokens"))
         try:
             request = msgspec.convert({"arrival": 0, **values}, Request)
             check_requests((request,))
         except msgspec.ValidationError as error:
-            raise self._error(with_path("$.request", error, values)) from None
+            raise self._error(located("$.request", error, values)) from None
         except InputError as error:
             raise self._error(str(error).replace("$.requests[0]", "$.request")) from None
         self._number = reply_line
@@ -258,14 +264,14 @@ class _Reading:
                 try:
                     step = msgspec.convert(seen, Step)
                 except msgspec.ValidationError as error:
-                    raise self._error(with_path("$.step", error, seen)) from None
+                    raise self._error(located("$.step", error, seen)) from None
                 if (step.kind == "idle") == (not step.scheduled):
                     return step
                 many = len(step.scheduled)
                 raise self._error(f'$.step.kind: "{step.kind}" with {many} requests scheduled')
         self._check_reply("step", reply)
         if not isinstance(seen, dict):
-            raise self._error(f"$.step: {shown(seen)}; valid: the step observation")
+            raise self._error(f"$.step: {quoted(seen)}; valid: the step observation")
         self._check_keys("$.step", seen, sorted(FIELDS), ())
         absent = min(name for name in self._promised - NULLABLE if seen.get(name) is None)
         raise self._error(
@@ -284,3 +290,44 @@ class _Reading:
 
     def _error(self, problem: str) -> FileError:
         return FileError(f"{self._name}: line {self._number}: {problem}")
+
+
+def _read_line(line: bytes) -> dict[str, Any]:
+    """Return the object that a line is: each key once, finite numbers, Unicode.
+
+    Raises:
+        _UnfinishedError, ValueError: it is none; `str()` says why, without the line's number.
+    """
+    try:
+        value = DECODE(line)
+    except UnicodeDecodeError as error:
+        raise ValueError(f"not UTF-8 ({error.reason})") from None
+    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+        said = str(error).removeprefix("JSON is malformed: ")
+        kind = _UnfinishedError if said == UNFINISHED and line.lstrip()[:1] == b"{" else ValueError
+        raise kind(f"not JSON ({said}): {_begins(line)}; valid: one object a line") from None
+    if type(value) is not dict:
+        raise ValueError(f"{quoted(value)}; valid: one object a line")
+    # A key that is given twice leaves a colon too many; so does a colon in a text.
+    if line.count(b":") != _keys(value):
+        try:
+            json.loads(line, object_pairs_hook=unique_keys)
+        except ValueError as error:
+            raise ValueError(f"not JSON: {error}") from None
+    return value
+
+
+def _keys(value: dict[str, Any]) -> int:
+    """Keys of an object and of those in it, two levels deep: no line of a trace has more."""
+    count = len(value)
+    for inner in value.values():
+        if type(inner) is dict:
+            count += len(inner)
+            for inmost in inner.values():
+                if type(inmost) is dict:
+                    count += len(inmost)
+    return count
+
+
+def _begins(line: bytes) -> str:
+    return ascii(line[:40].decode(errors="replace").rstrip("\r\n"))

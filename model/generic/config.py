@@ -51,3 +51,12 @@ def as_vllm(config: GenericConfig) -> dict[str, Any]:
         "enable_chunked_prefill": config.enable_chunked_prefill,
         "enable_prefix_caching": config.enable_prefix_caching,
     }
+
+
+# What each key must be to make no difference to a system that has no such key.
+NEUTRAL: Mapping[str, Any] = {
+    "enable_chunked_prefill": True,
+    "enable_prefix_caching": False,
+    "order": "fcfs",
+    "own": {},
+}

@@ -1,4 +1,4 @@
-"""What a batch has brought about once it is through the pipeline.
+"""A plan becomes a batch in the pipeline, and what it has brought about once it is through.
 
 Source: continuous-batching page, "What the scheduler hands back".
 """
@@ -8,8 +8,25 @@ from typing import NamedTuple
 from ..members import changed, find, without
 from . import kv_cache
 from .config import LlmServingSimConfig
-from .revision import Revision
-from .state import Sequence, State
+from .state import Batch, Decision, Plan, Revision, Sequence, State
+
+
+def built(state: State, plan: Plan, counted: bool = False) -> Decision:
+    """The state with the batch of the plan; without one if nothing was scheduled.
+
+    `counted`: its tokens count as computed from now on, not once it is done (LSS-R16).
+    """
+    running = plan.running
+    if counted:
+        running = tuple(
+            [one._replace(computed=one.computed + plan.scheduled.get(one.id, 0)) for one in running]
+        )
+    state = state._replace(waiting=plan.waiting, running=running, pool=plan.pool)
+    if not plan.scheduled:
+        return Decision(state, None, plan.preempted)
+    batch = Batch(state.batches, tuple(plan.scheduled.items()))
+    state = state._replace(inflight=(*state.inflight, batch), batches=state.batches + 1)
+    return Decision(state, batch, plan.preempted)
 
 
 class Done(NamedTuple):
@@ -28,8 +45,9 @@ class Done(NamedTuple):
 def add_done(
     revision: Revision, config: LlmServingSimConfig, state: State, number: int
 ) -> tuple[State, Done]:
-    """The batch of this number is through: requests that have caught up emit a token (LSS-R32),
-    the finished leave. A number that is not on its way changes nothing (LSS-R22)."""
+    """The batch of this number is through: requests that have caught up emit a token (LSS-R32), the
+    finished leave with their last one (ALL-R04). A number that is not on its way changes nothing
+    (LSS-R22)."""
     batch = next((one for one in state.inflight if one.number == number), None)
     if batch is None:
         return state, Done()

@@ -9,8 +9,6 @@ from ..config import convert
 from ..counts import Count, Positive
 from ..errors import InputError
 
-REVISIONS = ("documented", "head")
-
 
 class LlmServingSimConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """Lengths in tokens, `num_blocks` in blocks (null: unbounded), `pp_size` in pipeline stages.
@@ -50,3 +48,13 @@ def read_config(values: Mapping[str, Any], revision: str) -> LlmServingSimConfig
             "True is an option of revision documented alone; valid: False",
         )
     return config
+
+
+# What each key must be to make no difference to a system that has no such key.
+NEUTRAL: Mapping[str, Any] = {
+    "long_prefill_token_threshold": 0,
+    "enable_chunked_prefill": True,
+    "enable_prefix_caching": True,
+    "prioritize_prefill": False,
+    "pp_size": 1,
+}

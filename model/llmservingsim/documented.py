@@ -1,13 +1,16 @@
-"""The decision as the page has it: one queue, first come, first served, under one budget.
+"""The page, in its order: one queue, first come, first served, under one budget.
 
-Source: continuous-batching page, "What the scheduler picks each step", "Prefill priority" and
-"Pipeline depth (PP)"; for memory, of which the page only says that it has limits, the target
-protocol: a request starts once its last token has room, and no request starts before it.
+Source: continuous-batching page, from "What the scheduler picks each step" to "Gotchas"; what both
+revisions do when a batch is done is in `completion`. The page only says that memory has limits; for
+them, the target protocol: a request starts once its last token has room, and no request starts
+before it.
 """
+
+from collections.abc import Sequence as Listed
 
 from ..members import find, without
 from . import kv_cache
-from .batches import built
+from .completion import built
 from .config import LlmServingSimConfig
 from .state import Decision, Plan, Sequence, State
 
@@ -52,10 +55,10 @@ def served(config: LlmServingSimConfig, plan: Plan, one: Sequence) -> Plan:
 
 
 def starting(config: LlmServingSimConfig, plan: Plan, one: Sequence) -> Plan:
-    """A request gets its first tokens, unless blocks are missing: then no request starts after
-    it (LSS-P01, LSS-P02)."""
+    """A request gets its first tokens, unless blocks are missing: then no request starts before it
+    (LSS-P01, LSS-P02, ALL-R05). Once it runs it waits no more (ALL-R03)."""
     hit = kv_cache.prefix_hit(config, plan.pool, one)
-    tokens = cap(config, plan.budget, need(one) - len(hit) * config.block_size)
+    tokens = cap(config, plan.budget, need(one) - len(hit) * config.block_size)  # LSS-R11
     if not tokens:
         return plan
     promised = kv_cache.promised(config, plan.running)
@@ -74,7 +77,8 @@ def starting(config: LlmServingSimConfig, plan: Plan, one: Sequence) -> Plan:
 
 
 def going_on(config: LlmServingSimConfig, plan: Plan, one: Sequence, tokens: int) -> Plan:
-    """A request that has started gets tokens; the blocks for them were promised to it."""
+    """A request that has started gets tokens; the blocks for them were promised to it, so that it
+    ends (ALL-R06, ALL-R10)."""
     grown, pool = kv_cache.hold(config, plan.pool, one, tokens)
     return plan._replace(
         running=tuple([grown if other.id == one.id else other for other in plan.running]),
@@ -96,3 +100,31 @@ def cap(config: LlmServingSimConfig, budget: int, needed: int) -> int:
     if not config.enable_chunked_prefill and wanted > budget:
         return 0
     return min(wanted, budget)
+
+
+def is_over(decisions: Listed[Decision], pending: bool, deferred: bool) -> bool:
+    """No scheduler has a batch, no request will arrive, and no session waits for a tool
+    (LSS-R20)."""
+    return not pending and not deferred and all(one.batch is None for one in decisions)
+
+
+def next_time(
+    now: int, decisions: Listed[Decision], deferred: Listed[int], pending: bool = False
+) -> int:
+    """Return the clock for the next round, in the simulator's unit: if sessions that wait for a
+    tool are all that is left, the time at which the first of them is due (LSS-R21)."""
+    busy = pending or any(one.batch is not None for one in decisions)
+    return now if busy or not deferred else max(now, min(deferred))
+
+
+def prompt_tokens(one: Sequence, tokens: int) -> int:
+    """Return what a request of a batch adds to the prompt throughput: all tokens of its prompt,
+    each once (LSS-R23). What was cached counts with the batch that completes the prompt."""
+    if one.generated:
+        return 0
+    return tokens + one.prefix_hit * completes(one)
+
+
+def completes(one: Sequence) -> bool:
+    """Its whole prompt is computed."""
+    return one.computed >= one.prompt

@@ -7,8 +7,9 @@ computed tokens that catch up with its known ones; the tail of the running ones 
 from ..members import without
 from ..pool import Pool
 from . import kv_cache
-from .batches import built
+from .completion import built
 from .config import LlmServingSimConfig
+from .documented import completes
 from .state import Decision, Plan, Sequence, State
 
 
@@ -25,7 +26,8 @@ def schedule(config: LlmServingSimConfig, state: State) -> Decision:
 
 
 def advance_running(config: LlmServingSimConfig, plan: Plan) -> Plan:
-    """Running requests go on in their order, at the cost of those admitted last."""
+    """Running requests go on in their order, at the cost of those admitted last, so that the first
+    always does (ALL-R06, ALL-R10). Each retry has one victim less (ALL-R02)."""
     place = 0
     while place < len(plan.running) and plan.budget > 0:
         one = plan.running[place]
@@ -45,11 +47,11 @@ def advance_running(config: LlmServingSimConfig, plan: Plan) -> Plan:
 
 
 def admit_waiting(config: LlmServingSimConfig, plan: Plan) -> Plan:
-    """Waiting requests join in their order; the first that cannot ends it (LSS-R31)."""
+    """Waiting requests join in their order; the first that cannot ends it (LSS-R31, ALL-R05)."""
     while plan.waiting and plan.budget > 0 and config.has_slot(len(plan.running)):
         one = plan.waiting[0]
         hit = kv_cache.prefix_hit(config, plan.pool, one)
-        uncomputed = one.num_tokens - len(hit) * config.block_size
+        uncomputed = one.num_tokens - len(hit) * config.block_size  # LSS-R11
         if not config.enable_chunked_prefill and config.capped(uncomputed) > plan.budget:
             return plan
         tokens = clamp(config, uncomputed, plan.budget)
@@ -90,3 +92,12 @@ def preempt(config: LlmServingSimConfig, plan: Plan, last: Sequence) -> Plan:
         pool=kv_cache.free(config, plan.pool, last, plan.running),
         preempted=(*plan.preempted, last.id),
     )
+
+
+def prompt_tokens(one: Sequence, tokens: int) -> int:
+    """Return what a request of a batch adds to the prompt throughput. A chunk of a single token
+    counts only if it is the last one, and what is computed again after a preemption counts again.
+    """
+    if not one.generated and completes(one):
+        return tokens + one.prefix_hit
+    return tokens if tokens > 1 else 0

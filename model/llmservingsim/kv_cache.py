@@ -13,9 +13,9 @@ from .state import Sequence
 
 
 def prefix_hit(config: LlmServingSimConfig, pool: Pool, one: Sequence) -> tuple[int, ...]:
-    """The cached blocks at the start of what a request has to compute, by number (LSS-R02); never
-    its last token, whose computation gives the next one (LSS-R33). Without a cache nothing is
-    skipped (LSS-R03)."""
+    """The cached blocks at the start of what a request has to compute, by number (LSS-R02), which
+    hold its own tokens (ALL-R11); never its last token, whose computation gives the next one
+    (LSS-R33). Without a cache nothing is skipped (LSS-R03)."""
     if not config.enable_prefix_caching:
         return ()
     return cached_blocks(pool, one.known, one.num_tokens, config.block_size)
@@ -24,7 +24,8 @@ def prefix_hit(config: LlmServingSimConfig, pool: Pool, one: Sequence) -> tuple[
 def grow(
     config: LlmServingSimConfig, pool: Pool, one: Sequence, tokens: int
 ) -> tuple[Sequence, Pool] | None:
-    """A running request with room for `tokens` more, or None where blocks are missing."""
+    """A running request with room for `tokens` more, or None where blocks are missing:
+    that is no error (ALL-R01)."""
     missing = allocator.missing_blocks(one, one.computed + tokens, config.block_size)
     if missing > 0 and not fits(pool, missing):
         return None
@@ -60,7 +61,8 @@ def promised(config: LlmServingSimConfig, running: tuple[Sequence, ...]) -> int:
 def hold(
     config: LlmServingSimConfig, pool: Pool, one: Sequence, tokens: int
 ) -> tuple[Sequence, Pool]:
-    """The request with blocks for `tokens` more; those that this step fills can be found."""
+    """The request with blocks for `tokens` more; those that this step fills can be found, since
+    they are computed before any hit on them is read (ALL-R08)."""
     covered = one.computed + tokens
     one, pool = allocator.hold(pool, one, covered, config.block_size)
     if not config.enable_prefix_caching:
@@ -71,6 +73,7 @@ def hold(
 def free(
     config: LlmServingSimConfig, pool: Pool, one: Sequence, others: tuple[Sequence, ...]
 ) -> Pool:
-    """The pool without what `one` holds: its last block goes first, shared ones stay."""
+    """The pool without what `one` holds: its last block goes first, shared ones stay, and none is
+    lost (ALL-R09)."""
     held = {block for other in others if other.id != one.id for block in other.blocks}
     return give_back(pool, allocator.freed(one, held, config.block_size), nameless_first=False)

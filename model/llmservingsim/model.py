@@ -8,15 +8,19 @@ from ..pool import blocks_for
 from ..reference_model import ReferenceModel
 from ..scenario import Request
 from ..systems import Reference
-from . import scheduler
+from . import documented, head, scheduler
 from .config import LlmServingSimConfig, read_config
-from .revision import REVISIONS, Revision
-from .state import Sequence, State
+from .state import Revision, Sequence, State
 
 OBSERVES = (
     *("kind", "scheduled", "emitted", "waiting", "running", "prefilling", "preempted"),
     *("finished", "computed", "blocks", "prompt_throughput", "decode_throughput"),
 )
+
+REVISIONS = {
+    "documented": Revision(documented.schedule, True, False, documented.prompt_tokens),
+    "head": Revision(head.schedule, False, True, head.prompt_tokens),
+}
 
 
 @dataclass(frozen=True)
@@ -38,7 +42,8 @@ class LlmServingSimModel(ReferenceModel[State]):
         }
 
     def refusal(self, request: Request) -> str | None:
-        """Why `request` can never run, or None. Source: target protocol, "Refusals at add"."""
+        """Why `request` can never run, or None (ALL-R12). Source: target protocol, "Refusals at
+        add"."""
         config = self.config
         longest = request.prompt_len + request.max_tokens - 1
         sentence = f"prompt + max_tokens - 1 = {longest} tokens"
@@ -66,7 +71,8 @@ class LlmServingSimModel(ReferenceModel[State]):
     def step(
         self, state: State, abort_inside: tuple[str, ...] = ()
     ) -> tuple[State, dict[str, Any]]:
-        """One decision and its completion: the next state and the step observation."""
+        """One decision and its completion: the next state and the step observation, which lockstep
+        compares with the code's (ALL-R07)."""
         return scheduler.step(self.revision, self.config, state, abort_inside)
 
 

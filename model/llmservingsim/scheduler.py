@@ -7,8 +7,7 @@ from ..pool import free_blocks
 from . import kv_cache
 from .completion import Done, add_done, leave
 from .config import LlmServingSimConfig
-from .revision import Revision
-from .state import Decision, Sequence, State
+from .state import Decision, Revision, Sequence, State
 
 
 def arrive(state: State, newcomer: Sequence) -> State:
@@ -79,7 +78,7 @@ def kind_of(revision: Revision, decision: Decision) -> str:
 def observe(
     config: LlmServingSimConfig, state: State, decision: Decision, promises: bool
 ) -> dict[str, Any]:
-    """What is seen of the state after a step, and of the decision."""
+    """What is seen of the state after a step, and of the decision (ALL-R13)."""
     scheduled = () if decision.batch is None else decision.batch.scheduled
     holders = [one for one in (*state.running, *state.waiting) if one.computed or one.blocks]
     seen: dict[str, Any] = {

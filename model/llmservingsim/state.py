@@ -1,10 +1,12 @@
 """What LLMServingSim's scheduler remembers between two steps."""
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 from .. import sequence
 from ..pool import Pool
 from ..record import Record
+from .config import LlmServingSimConfig
 
 
 class Sequence(sequence.Sequence, frozen=True):
@@ -64,3 +66,18 @@ class Decision(NamedTuple):
     state: State
     batch: Batch | None
     preempted: tuple[str, ...] = ()
+
+
+class Revision(NamedTuple):
+    """What the revisions differ in: how a batch is decided, and how it is booked once it is done.
+
+    `promises`: a request that starts is promised the blocks until its last token.
+    `counts_early`: tokens count as computed when their batch is built, not when it is done.
+    `prompt_tokens` are those that a completed request of a batch adds to the prompt throughput:
+    (the request with them computed, its tokens in the batch) -> tokens.
+    """
+
+    schedule: Callable[[LlmServingSimConfig, State], Decision]
+    promises: bool
+    counts_early: bool
+    prompt_tokens: Callable[[Sequence, int], int]

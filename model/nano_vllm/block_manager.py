@@ -14,8 +14,8 @@ from .state import Sequence
 
 
 def prefix_hit(config: NanoConfig, pool: Pool, one: Sequence) -> tuple[int, ...]:
-    """The cached blocks that begin a sequence, all that are found (NAN-R34), whole ones (NAN-R32);
-    its last block is always computed (NAN-R35)."""
+    """The cached blocks that begin a sequence and hold its own tokens (ALL-R11), all that are found
+    (NAN-R34), whole ones (NAN-R32); its last block is always computed (NAN-R35)."""
     return cached_blocks(pool, one.known, one.num_tokens, config.block_size)
 
 
@@ -35,7 +35,8 @@ def allocate(
 
 
 def can_append(config: NanoConfig, pool: Pool, one: Sequence) -> bool:
-    """The next token of a running sequence has a place: in its last block, or in a free one."""
+    """The next token of a running sequence has a place: in its last block, or in a free one. That
+    there is none is no error (ALL-R01)."""
     return not crosses(config, one) or fits(pool, 1)
 
 
@@ -52,7 +53,7 @@ def crosses(config: NanoConfig, one: Sequence) -> bool:
 
 
 def hash_blocks(config: NanoConfig, pool: Pool, one: Sequence) -> tuple[Sequence, Pool]:
-    """The sequence, and the pool in which its full and computed blocks can be found.
+    """The sequence, and the pool in which its full and computed blocks can be found (ALL-R08).
 
     Of two blocks with the same content the one filled last is found.
     """
@@ -60,7 +61,8 @@ def hash_blocks(config: NanoConfig, pool: Pool, one: Sequence) -> tuple[Sequence
 
 
 def deallocate(pool: Pool, one: Sequence, others: tuple[Sequence, ...], block_size: int) -> Pool:
-    """The pool without what `one` holds, its last block first; shared blocks stay."""
+    """The pool without what `one` holds, its last block first; shared blocks stay, and none is lost
+    (ALL-R09)."""
     held = {block for other in others if other.id != one.id for block in other.blocks}
     return give_back(pool, allocator.freed(one, held, block_size), nameless_first=False)
 

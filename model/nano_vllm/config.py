@@ -8,7 +8,6 @@ import msgspec
 from ..config import convert
 from ..counts import MOST, Positive
 
-REVISIONS = ("documented", "0.2.0")
 # A sequence gets a new block where its length leaves the remainder 1: never with blocks of one.
 BlockSize = Annotated[int, msgspec.Meta(ge=2, le=MOST)]
 

@@ -2,15 +2,15 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Protocol
 
 from ..pool import blocks_for
 from ..reference_model import ReferenceModel
 from ..scenario import Request
 from ..systems import Reference
-from . import scheduler
+from . import documented, release_0_2_0, scheduler
 from .config import NanoConfig, read_config
-from .state import Sequence, State
+from .state import Plan, Sequence, State
 
 OBSERVES = (
     "kind",
@@ -29,30 +29,41 @@ OBSERVES = (
 )
 
 
+class Revision(Protocol):
+    """What the revisions differ in; a module each."""
+
+    def schedule(self, config: NanoConfig, state: State) -> Plan:
+        """Decide the next step."""
+
+    def longest_prefill(self, config: NanoConfig) -> int | None:
+        """Return the tokens that one sequence may have at most, None for any number."""
+
+
+REVISIONS: Mapping[str, Revision] = {"documented": documented, "0.2.0": release_0_2_0}
+
+
 @dataclass(frozen=True)
 class NanoModel(ReferenceModel[State]):
-    """One revision in one configuration. Every method is pure: states go in and come out.
-
-    `chunked`: the first sequence of a step may be prefilled in part, as from release 0.2.0.
-    """
+    """One revision in one configuration. Every method is pure: states go in and come out."""
 
     config: NanoConfig
-    chunked: bool
+    revision: str
     fields: ClassVar = OBSERVES
     state: ClassVar = State
 
     def refusal(self, request: Request) -> str | None:
-        """Why `request` can never run, or None. Source: target protocol, "Refusals at add"."""
+        """Why `request` can never run, or None (ALL-R12). Source: target protocol, "Refusals at
+        add"."""
         config = self.config
         longest = request.prompt_len + request.max_tokens - 1
         needed = blocks_for(longest, config.block_size)
         sentence = f"prompt + max_tokens - 1 = {longest} tokens"
         if needed > config.num_blocks:
             return f"{sentence} needs {needed} blocks of {config.num_blocks}"
-        if not self.chunked and longest > config.max_num_batched_tokens:
-            # Preempted, it would have to be prefilled whole with what it has generated.
+        bound = REVISIONS[self.revision].longest_prefill(config)
+        if bound is not None and longest > bound:
             return (
-                f"{sentence} is beyond max_num_batched_tokens ({config.max_num_batched_tokens}), "
+                f"{sentence} is beyond max_num_batched_tokens ({bound}), "
                 "and prompts are not chunked"
             )
         return None
@@ -68,8 +79,10 @@ class NanoModel(ReferenceModel[State]):
     def step(
         self, state: State, abort_inside: tuple[str, ...] = ()
     ) -> tuple[State, dict[str, Any]]:
-        """One decision and its completion: the next state and the step observation."""
-        return scheduler.step(self.config, state, self.chunked, abort_inside)
+        """One decision and its completion: the next state and the step observation, which lockstep
+        compares with a release's (ALL-R07)."""
+        schedule = REVISIONS[self.revision].schedule
+        return scheduler.step(self.config, state, schedule, abort_inside)
 
 
 def make_model(revision: str, config: Mapping[str, Any]) -> NanoModel:
@@ -78,7 +91,7 @@ def make_model(revision: str, config: Mapping[str, Any]) -> NanoModel:
     Raises:
         InputError: an unknown key, or an impossible value.
     """
-    return NanoModel(read_config(config, revision), chunked=revision != "documented")
+    return NanoModel(read_config(config, revision), revision)
 
 
 REFERENCE = Reference(read_config, make_model)

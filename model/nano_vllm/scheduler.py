@@ -1,28 +1,19 @@
-"""One step of nano-vLLM's scheduler: prefill a request that can be admitted, else decode all.
+"""One step of the protocol: a revision decides, and the decision completes at once.
 
-Source: deck, chapters 6 "Reading schedule()" and 8 "Preemption". Everything here is pure: a state
-goes in, a state and what can be observed of the step come out.
+Source: deck, chapters 4 "Prefill vs Decode" and 9 "Scheduler -> GPU". Everything here is pure: a
+state goes in, a state and what can be observed of the step come out.
 """
 
+from collections.abc import Callable
 from typing import Any
 
 from ..members import changed, find, without
-from ..pool import Pool, blocks_for, fits, free_blocks
-from ..record import Record
+from ..pool import free_blocks
 from . import block_manager
 from .config import NanoConfig
-from .state import Sequence, State
+from .state import Plan, Sequence, State
 
-
-class Plan(Record, frozen=True):
-    """A decision. `scheduled` are the tokens of each sequence, in scheduling order."""
-
-    running: tuple[Sequence, ...]
-    waiting: tuple[Sequence, ...]
-    pool: Pool
-    scheduled: dict[str, int]
-    is_prefill: bool
-    preempted: tuple[str, ...] = ()
+Schedule = Callable[[NanoConfig, State], Plan]
 
 
 def arrive(state: State, newcomer: Sequence) -> State:
@@ -47,105 +38,27 @@ def abort(config: NanoConfig, state: State, request_id: str) -> State:
     )
 
 
-def schedule(config: NanoConfig, state: State, chunked: bool) -> Plan:
-    """Prefill has strict priority: only if no request is admitted the running sequences decode
-    (NAN-R10, NAN-R11)."""
-    plan = (prefill_in_chunks if chunked else prefill)(config, state)
-    return plan if plan.scheduled else decode(config, state)
+def step(
+    config: NanoConfig, state: State, schedule: Schedule, abort_inside: tuple[str, ...] = ()
+) -> tuple[State, dict[str, Any]]:
+    """One decision and its completion: the next state and the step observation.
 
-
-def prefill(config: NanoConfig, state: State) -> Plan:
-    """Waiting sequences are admitted in their order (NAN-R07), each with its whole prompt
-    (NAN-R12); the first that fails a gate stops the loop. `max_num_seqs` bounds requests that run
-    (NAN-R40)."""
-    plan = Plan(state.running, state.waiting, state.pool, {}, True)
-    budget = config.max_num_batched_tokens
-    while plan.waiting and len(plan.running) < config.max_num_seqs:
-        one = plan.waiting[0]
-        hit = block_manager.prefix_hit(config, plan.pool, one)
-        # What is cached is skipped and costs no budget (NAN-R08).
-        tokens = one.num_tokens - len(hit) * config.block_size
-        # The gate counts whole sequences, blocks that could be shared included (NAN-R09).
-        needed = blocks_for(one.num_tokens, config.block_size)
-        if tokens > budget or not fits(plan.pool, needed):
-            break
-        one, pool = block_manager.allocate(config, plan.pool, one, hit)
-        plan = admitted(plan, one, pool, tokens)
-        budget -= tokens
-    return plan
-
-
-def prefill_in_chunks(config: NanoConfig, state: State) -> Plan:
-    """As `prefill`, but the first sequence of a step may be computed in part: it stays at the head
-    of the queue, with all its blocks. `max_num_seqs` bounds those of this step only."""
-    plan = Plan(state.running, state.waiting, state.pool, {}, True)
-    budget = config.max_num_batched_tokens
-    while plan.waiting and len(plan.scheduled) < config.max_num_seqs and budget > 0:
-        one, pool = plan.waiting[0], plan.pool
-        hit = () if one.blocks else block_manager.prefix_hit(config, pool, one)
-        start = one.computed if one.blocks else len(hit) * config.block_size
-        if not one.blocks:
-            needed = block_manager.unshared_blocks(config, pool, one, hit)
-            if not fits(pool, needed):
-                break
-        tokens = one.num_tokens - start
-        if tokens > budget and plan.scheduled:
-            break
-        if not one.blocks:
-            one, pool = block_manager.allocate(config, pool, one, hit)
-        if tokens > budget:
-            rest = (one, *plan.waiting[1:])
-            return plan._replace(waiting=rest, pool=pool, scheduled={one.id: budget})
-        plan = admitted(plan, one, pool, tokens)
-        budget -= tokens
-    return plan
-
-
-def admitted(plan: Plan, one: Sequence, pool: Pool, tokens: int) -> Plan:
-    """The plan in which the head of the queue runs, behind all others (NAN-R15), and computes
-    `tokens`."""
-    return plan._replace(
-        running=(*plan.running, one),
-        waiting=plan.waiting[1:],
-        pool=pool,
-        scheduled={**plan.scheduled, one.id: tokens},
-    )
-
-
-def decode(config: NanoConfig, state: State) -> Plan:
-    """Running sequences get a token each (NAN-R04, NAN-R14), from the front; where no block is left
-    for one, the last of the queue is preempted, itself if it is the last (NAN-R19)."""
-    ready: tuple[Sequence, ...] = ()
-    plan = Plan(state.running, state.waiting, state.pool, {}, False)
-    while plan.running and len(ready) < config.max_num_seqs:
-        one = plan.running[0]
-        if not block_manager.can_append(config, plan.pool, one):
-            plan = preempt(config, plan, plan.running[-1], ready)
-            continue
-        one, pool = block_manager.may_append(config, plan.pool, one)
-        ready = (*ready, one)
-        plan = plan._replace(
-            running=plan.running[1:], pool=pool, scheduled={**plan.scheduled, one.id: 1}
-        )
-    return plan._replace(running=ready + plan.running)
-
-
-def preempt(config: NanoConfig, plan: Plan, victim: Sequence, ready: tuple[Sequence, ...]) -> Plan:
-    """The plan without the victim, which goes to the front of the waiting queue (NAN-R22) with
-    nothing: no block (NAN-R21, NAN-R03), and all to be computed again (NAN-R23)."""
-    others = ready + plan.running + plan.waiting
-    return plan._replace(
-        running=plan.running[:-1],
-        waiting=(victim.rewound(), *plan.waiting),
-        pool=block_manager.deallocate(plan.pool, victim, others, config.block_size),
-        preempted=(*plan.preempted, victim.id),
-    )
+    `abort_inside` are aborted after the decision and before it completes.
+    """
+    plan = schedule(config, state)
+    state = state._replace(waiting=plan.waiting, running=plan.running, pool=plan.pool)
+    for request_id in abort_inside:
+        state = abort(config, state, request_id)
+    slots = slot_blocks(config, state, plan)
+    state, emitted, finished = postprocess(config, state, plan)
+    return state, observe(state, plan, emitted, finished, slots)
 
 
 def postprocess(
     config: NanoConfig, state: State, plan: Plan
 ) -> tuple[State, dict[str, int], dict[str, str]]:
-    """Count and publish what was computed; append a token where all is; let the finished leave."""
+    """Count and publish what was computed; append a token where all is; let the finished leave,
+    with their last token (ALL-R04)."""
     emitted: dict[str, int] = {}
     finished = dict.fromkeys(state.aborted, "aborted")
     there = {one.id: one for one in state.running + state.waiting}
@@ -176,22 +89,6 @@ def caught_up(one: Sequence) -> bool:
     return one.computed == one.num_tokens
 
 
-def step(
-    config: NanoConfig, state: State, chunked: bool, abort_inside: tuple[str, ...] = ()
-) -> tuple[State, dict[str, Any]]:
-    """One decision and its completion: the next state and the step observation.
-
-    `abort_inside` are aborted after the decision and before it completes.
-    """
-    plan = schedule(config, state, chunked)
-    state = state._replace(waiting=plan.waiting, running=plan.running, pool=plan.pool)
-    for request_id in abort_inside:
-        state = abort(config, state, request_id)
-    slots = slot_blocks(config, state, plan)
-    state, emitted, finished = postprocess(config, state, plan)
-    return state, observe(state, plan, emitted, finished, slots)
-
-
 def slot_blocks(config: NanoConfig, state: State, plan: Plan) -> dict[str, list[int]]:
     """The blocks that a step writes to, for each scheduled sequence (NAN-R27)."""
     written = {}
@@ -210,7 +107,7 @@ def observe(
     finished: dict[str, str],
     slots: dict[str, list[int]],
 ) -> dict[str, Any]:
-    """The step observation, with every field that this model has."""
+    """The step observation, with every field that this model has (ALL-R13)."""
     holders = [one for one in (*state.running, *state.waiting) if one.blocks]
     kind = "prefill" if plan.is_prefill else "decode"
     return {

@@ -15,3 +15,14 @@ class State(Record, frozen=True):
     running: tuple[Sequence, ...] = ()
     pool: Pool = Pool()
     aborted: tuple[str, ...] = ()
+
+
+class Plan(Record, frozen=True):
+    """A decision. `scheduled` are the tokens of each sequence, in scheduling order."""
+
+    running: tuple[Sequence, ...]
+    waiting: tuple[Sequence, ...]
+    pool: Pool
+    scheduled: dict[str, int]
+    is_prefill: bool
+    preempted: tuple[str, ...] = ()

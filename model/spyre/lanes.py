@@ -17,9 +17,8 @@ from ..pool import blocks_for
 from ..scenario import Request, check_requests
 from . import volumetric
 from .config import read_config
-from .padding import left_padding_blocks
-from .tkv import realigned
-from .volumetric import Decoding, Formula
+from .documented import left_padding_blocks
+from .volumetric import Decoding, Formula, realigned
 
 Array = NDArray[np.int64]
 Row = Any  # a number or a truth value for each lane; for a field of requests, (R, L) of them
@@ -140,7 +139,7 @@ class Lanes:
         self.lane = np.zeros((FIELDS, asked.shape[2]), np.int64)
 
     def step(self) -> None:
-        """Run one step of every lane that is not over: `spyre.scheduler.step`."""
+        """Run one step of every lane that is not over: `scheduler.step`."""
         block, lane, computed = self.rules.block_size, self.lane, self.computed
         prompts, _, ends, arrivals = self.asked
         places = np.arange(lane.shape[1])
@@ -166,7 +165,7 @@ class Lanes:
         padding = left_padding_blocks(prompt, self.rules.chunk_size, block) * block  # type: ignore[arg-type]
         size = self.rules.chunk_size - np.where(begun == 0, padding, 0)
         counted = np.minimum(begun + size, prompt)
-        # What the model runner reaches: `spyre.forward.prefill_tkv`, or the end of the rectangle.
+        # The tkv that the model runner reaches: `tkv_after_chunk`, or the end of the rectangle.
         before = np.where((begun == 0) & (members == 0), prompt, lane[RUNNER_TKV])
         width = np.maximum(blocks_for(prompt, block), blocks_for(before, block)) - 1
         last = np.maximum(_within(prompt - 1, block), _within(before - 1, block))
@@ -194,7 +193,7 @@ class Lanes:
     def _may_prefill(
         self, members: Row, first: Row, prompt: Row, begun: Row, arrived: Row, current: Row
     ) -> Row:
-        """`spyre.admission.may_prefill`; `first` is the candidate, `current` the max-tkv."""
+        """`documented.may_prefill`; `first` is the candidate, `current` the max-tkv."""
         rules = self.rules
         alone = (members == 0) & (begun == 0)
         may = arrived & ((begun > 0) | (members < rules.max_num_seqs))
@@ -231,7 +230,7 @@ def satisfies_last_chunk(
 ) -> Row:
     """Return where slots, the model's length and the volume allow a prompt to join: (L,).
 
-    `spyre.admission.satisfies_last_chunk`. `tkv` is the max-tkv that admission goes by.
+    `documented.satisfies_last_chunk`. `tkv` is the max-tkv that admission goes by.
     """
     block, formula = rules.block_size, rules.choices.formula
     decoding = (computed >= asked[PROMPT]) & (computed < asked[END])

@@ -12,7 +12,6 @@ from ..errors import InputError
 
 Share = Annotated[float, msgspec.Meta(ge=0, lt=1)]
 
-REVISIONS = ("documented",)
 NULL_BLOCK = 1  # blocks of a pool that hold no request's tokens
 # Keys that are absent where they say nothing: targets that know nothing of them are not asked.
 SAYING_NOTHING = {
@@ -32,16 +31,21 @@ class VllmConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     """Lengths in tokens, `num_blocks` in blocks (null block not counted, null: unbounded).
 
     `watermark` is a share of the pool, null block included; `long_prefill_token_threshold` 0 for
-    none. After each token, `num_speculative_tokens` more are proposed; `num_lookahead_tokens` is as
-    many where the drafter has keys and values of its own (EAGLE), 0 where not (n-gram). With
-    `async_scheduling` a step is decided while the one before it is computed; of a pipeline each
-    stage computes a decision. In `early_completions` steps in a row the oldest decision
-    completes early, before one more stays on its way: the worker is fast. With a `kv_connector`
-    requests may be parked while what it has of their keys and values is loaded; where that fails,
-    `kv_load_failure_policy` says whether they compute it themselves or end (V1-R28). An encoder
-    computes `max_num_encoder_input_tokens` in a step, and what it gives is kept,
-    `encoder_cache_size` tokens at most. Where they say nothing, these last keys are absent: a
-    target that knows nothing of them is not asked.
+    none.
+
+    Drafts: after each token, `num_speculative_tokens` more are proposed; `num_lookahead_tokens` is
+    as many where the drafter has keys and values of its own (EAGLE), 0 where not (n-gram).
+
+    Several decisions at once: with `async_scheduling` a step is decided while the one before it is
+    computed; each stage of a pipeline computes a decision. In `early_completions` steps in a row
+    the oldest decision completes early, before one more stays in flight: the worker is fast.
+
+    Loads: with a `kv_connector` requests may be parked while what it has of their keys and values
+    is loaded; where that fails, `kv_load_failure_policy` says whether they compute it themselves or
+    end (V1-R28).
+
+    Encoder: it computes `max_num_encoder_input_tokens` in a step, and of its outputs at most
+    `encoder_cache_size` tokens are kept.
     """
 
     block_size: Positive = 16
@@ -55,15 +59,56 @@ class VllmConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     policy: Literal["fcfs", "priority"] = "fcfs"
     watermark: Share = 0.0  # V1CP-R21
     reserve_full_isl: bool = True  # V1CP-R23
+    # Drafts (`speculation`). Keys of features are absent where they say nothing.
     num_speculative_tokens: Count | UnsetType = UNSET
     num_lookahead_tokens: Count | UnsetType = UNSET
+    # Several decisions at once (`in_flight`).
     async_scheduling: bool | UnsetType = UNSET
     pipeline_parallel_size: Positive | UnsetType = UNSET
     early_completions: Count | UnsetType = UNSET
+    # Loads (`connector`).
     kv_connector: bool | UnsetType = UNSET
     kv_load_failure_policy: Literal["recompute", "fail"] | UnsetType = UNSET
+    # Inputs that an encoder computes (`encoder`).
     max_num_encoder_input_tokens: Count | UnsetType = UNSET
     encoder_cache_size: Count | UnsetType = UNSET
+
+    @property
+    def watermark_blocks(self) -> int:
+        """Blocks that admission leaves free while a request runs."""
+        return int(self.watermark * (self.num_blocks + NULL_BLOCK)) if self.num_blocks else 0
+
+    # Drafts.
+
+    @property
+    def drafts(self) -> int:
+        """Tokens that are proposed after each token, to be verified in the next step."""
+        return self.num_speculative_tokens or 0
+
+    @property
+    def lookahead(self) -> int:
+        """Tokens beyond those computed that a request holds blocks for."""
+        return self.num_lookahead_tokens or 0
+
+    # Several decisions at once.
+
+    @property
+    def decides_ahead(self) -> bool:
+        """A request is scheduled again while its last token is on its way."""
+        return self.async_scheduling is True
+
+    @property
+    def depth(self) -> int:
+        """Decisions on their way at once, at most: 1 if each completes before the next."""
+        stages = self.pipeline_parallel_size or 1
+        return max(stages, 2) if self.decides_ahead else stages
+
+    @property
+    def early(self) -> int:
+        """Steps in a row in which a decision completes early, before one more stays on its way."""
+        return self.early_completions or 0
+
+    # Loads.
 
     @property
     def loads(self) -> bool:
@@ -74,6 +119,8 @@ class VllmConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     def ends_on_failed_loads(self) -> bool:
         """A request whose load has failed is not computed: it ends."""
         return self.kv_load_failure_policy == "fail"
+
+    # Inputs that an encoder computes.
 
     @property
     def encodes(self) -> bool:
@@ -94,37 +141,6 @@ class VllmConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     def longest_input(self) -> int:
         """Tokens of the longest input that an encoder can compute."""
         return min(self.encoder_budget, self.encoder_room)
-
-    @property
-    def decides_ahead(self) -> bool:
-        """A request is scheduled again while its last token is on its way."""
-        return self.async_scheduling is True
-
-    @property
-    def depth(self) -> int:
-        """Decisions on their way at once, at most: 1 if each completes before the next."""
-        stages = self.pipeline_parallel_size or 1
-        return max(stages, 2) if self.decides_ahead else stages
-
-    @property
-    def early(self) -> int:
-        """Steps in a row in which a decision completes early, before one more stays on its way."""
-        return self.early_completions or 0
-
-    @property
-    def drafts(self) -> int:
-        """Tokens that are proposed after each token, to be verified in the next step."""
-        return self.num_speculative_tokens or 0
-
-    @property
-    def lookahead(self) -> int:
-        """Tokens beyond those computed that a request holds blocks for."""
-        return self.num_lookahead_tokens or 0
-
-    @property
-    def watermark_blocks(self) -> int:
-        """Blocks that admission leaves free while a request runs."""
-        return int(self.watermark * (self.num_blocks + NULL_BLOCK)) if self.num_blocks else 0
 
 
 def read_config(values: Mapping[str, Any], revision: str) -> VllmConfig:
@@ -160,6 +176,26 @@ def read_config(values: Mapping[str, Any], revision: str) -> VllmConfig:
 def _says_nothing(key: str, value: Any) -> bool:
     nothing = SAYING_NOTHING.get(key)
     return nothing is not None and value == nothing and type(value) is type(nothing)
+
+
+def _check_speculation(config: VllmConfig) -> None:
+    """Raise InputError for a drafter that is not modelled."""
+    path = "$.config.num_lookahead_tokens"
+    if config.lookahead not in (0, config.drafts):
+        valid = f"0, or num_speculative_tokens ({config.drafts})"
+        raise InputError(path, f"{config.lookahead} is no drafter's; valid: {valid}")
+    if config.lookahead and config.enable_prefix_caching:
+        raise InputError(
+            path,
+            f"{config.lookahead} with prefix caching is not modelled: such a drafter computes the "
+            "last block of a hit again; valid: 0, or enable_prefix_caching false",
+        )
+    if config.lookahead >= config.max_num_batched_tokens:
+        raise InputError(
+            path,
+            f"{config.lookahead} leaves nothing of max_num_batched_tokens "
+            f"({config.max_num_batched_tokens}); valid: less than that",
+        )
 
 
 def _check_in_flight(config: VllmConfig) -> None:
@@ -204,21 +240,13 @@ def _check_encoder(config: VllmConfig) -> None:
         )
 
 
-def _check_speculation(config: VllmConfig) -> None:
-    """Raise InputError for a drafter that is not modelled."""
-    path = "$.config.num_lookahead_tokens"
-    if config.lookahead not in (0, config.drafts):
-        valid = f"0, or num_speculative_tokens ({config.drafts})"
-        raise InputError(path, f"{config.lookahead} is no drafter's; valid: {valid}")
-    if config.lookahead and config.enable_prefix_caching:
-        raise InputError(
-            path,
-            f"{config.lookahead} with prefix caching is not modelled: such a drafter computes the "
-            "last block of a hit again; valid: 0, or enable_prefix_caching false",
-        )
-    if config.lookahead >= config.max_num_batched_tokens:
-        raise InputError(
-            path,
-            f"{config.lookahead} leaves nothing of max_num_batched_tokens "
-            f"({config.max_num_batched_tokens}); valid: less than that",
-        )
+# What each key must be to make no difference to a system that has no such key.
+NEUTRAL: Mapping[str, Any] = {
+    "long_prefill_token_threshold": 0,
+    "enable_chunked_prefill": True,
+    "enable_prefix_caching": True,
+    "policy": "fcfs",
+    "watermark": 0.0,
+    "reserve_full_isl": True,  # the others admit a request only if its whole prompt fits, too
+    **SAYING_NOTHING,
+}

@@ -9,9 +9,42 @@ from collections.abc import Iterable
 from .. import allocator
 from ..members import without
 from ..pool import Pool, blocks_for, fits, unheld
-from . import in_flight, kv_cache, queue, speculation
+from . import in_flight, kv_cache, queue
 from .config import VllmConfig
+from .plan import Plan
 from .state import Flight, Sequence, State
+
+
+def ready(config: VllmConfig, plan: Plan, one: Sequence) -> tuple[Sequence | None, Plan]:
+    """The request if it can be admitted, and the plan: its load has landed, or it has none.
+
+    None while it is loaded (V1-R20), and while the connector has no answer yet.
+    """
+    if one.loading is not None:
+        return None, plan
+    if one.deferrals and not (one.was_loaded or one.blocks):
+        return None, plan._replace(waiting=deferred(plan.waiting, one))
+    if not one.blocks:
+        return one, plan
+    loaded, pool = landed(config, plan.pool, one)
+    others = tuple([loaded if other is one else other for other in plan.parked])
+    return loaded, plan._replace(pool=pool, parked=others)
+
+
+def parked(
+    config: VllmConfig, plan: Plan, one: Sequence, hit: tuple[int, ...], loaded: int
+) -> Plan | None:
+    """The plan in which a waiting request is parked while so many tokens are loaded; None without
+    room for them."""
+    runs, holders = bool(plan.running), (*plan.running, *plan.parked)
+    after = park(config, plan.pool, one, hit, loaded, holders, runs)
+    if after is None:
+        return None
+    return plan._replace(
+        waiting=without(plan.waiting, one.id),
+        parked=queue.parked(config, plan.parked, after[0]),
+        pool=after[1],
+    )
 
 
 def offered(config: VllmConfig, one: Sequence, hit: tuple[int, ...]) -> int:
@@ -44,7 +77,7 @@ def park(
     missing = unheld(pool, hit) - len(hit)
     if not whole_fits(config, pool, one, missing + reserve):
         return None
-    needed = blocks_for(speculation.slots(config, covered), config.block_size) + missing
+    needed = blocks_for(kv_cache.slots(config, covered), config.block_size) + missing
     if not fits(pool, needed + reserve + promised_blocks(config, holders)):
         return None
     one, pool = allocator.start(pool, one, hit, config.block_size)
@@ -55,7 +88,7 @@ def park(
 
 def whole_fits(config: VllmConfig, pool: Pool, one: Sequence, beside: int) -> bool:
     """All that is known of a request has room in the pool, and so many blocks beside."""
-    whole = blocks_for(speculation.slots(config, one.num_tokens), config.block_size)
+    whole = blocks_for(kv_cache.slots(config, one.num_tokens), config.block_size)
     return fits(pool, whole + beside)
 
 
@@ -77,9 +110,9 @@ def deferred(waiting: tuple[Sequence, ...], one: Sequence) -> tuple[Sequence, ..
 
 def promised_blocks(config: VllmConfig, holders: Iterable[Sequence]) -> int:
     """Blocks that requests which hold some still need for all their known tokens, and the lookahead
-    behind them."""
+    behind them: else parked requests could wait for each other for ever (ALL-R10)."""
     needs = (
-        allocator.missing_blocks(one, speculation.slots(config, one.num_tokens), config.block_size)
+        allocator.missing_blocks(one, kv_cache.slots(config, one.num_tokens), config.block_size)
         for one in holders
     )
     return sum(max(one, 0) for one in needs)
@@ -106,7 +139,7 @@ def admit(
     """A request whose load has landed, with room for `tokens` more, or None; it has no `hit`."""
     assert not hit, "it has its blocks"
     reserve = config.watermark_blocks if someone_runs else 0
-    covered = speculation.slots(config, one.computed + tokens)
+    covered = kv_cache.slots(config, one.computed + tokens)
     if config.reserve_full_isl:
         covered = max(one.num_tokens, covered)
     missing = max(allocator.missing_blocks(one, covered, config.block_size), 0)
@@ -117,17 +150,15 @@ def admit(
 
 def in_line(config: VllmConfig, state: State) -> tuple[Sequence, ...]:
     """All that wait, in the order in which they go: those that hold blocks first."""
-    if not state.parked:
-        return state.waiting
     if config.policy == "priority":
         return tuple(sorted((*state.parked, *state.waiting), key=queue.importance))
     return (*state.parked, *state.waiting)
 
 
-def written_still(config: VllmConfig, flights: tuple[Flight, ...], one: Sequence) -> bool:
+def written_still(flights: tuple[Flight, ...], one: Sequence) -> bool:
     """A decision on its way writes the blocks of a request. No load may fill them before that: no
     order is kept between the two (V1-R23)."""
-    return config.loads and in_flight.computed_still(flights, one)
+    return in_flight.computed_still(flights, one)
 
 
 def sent(config: VllmConfig, state: State, one: Sequence) -> State:
@@ -141,7 +172,7 @@ def sent(config: VllmConfig, state: State, one: Sequence) -> State:
 def free(config: VllmConfig, state: State, one: Sequence) -> State:
     """The state in which the blocks of a request that ends are free, or will be when nothing writes
     or reads them any more."""
-    if one.loading is not None or written_still(config, state.in_flight, one):
+    if one.loading is not None or written_still(state.in_flight, one):
         later = one._replace(written_by=0 if one.loading is not None else len(state.in_flight))
         return state._replace(leaving=(*state.leaving, later))
     return state._replace(pool=kv_cache.free(config, state.pool, one, state.holders))

@@ -40,8 +40,6 @@ class Fit(NamedTuple):
 
 def inputs_of(request: Request) -> tuple[Input, ...]:
     """The segments of a request's prompt that come from an encoder."""
-    if not request.encoder_inputs:
-        return ()
     prompt, starts = request.prompt, request.segment_starts
     return tuple([Input(prompt[n], starts[n], n) for n in sorted(request.encoder_inputs)])
 
@@ -121,7 +119,7 @@ def let_go(outputs: Content, one: Sequence, others: Iterable[Sequence]) -> Conte
 
 def refused(plan: EncoderPlan, one: Sequence, running: Iterable[Sequence]) -> EncoderPlan:
     """The plan when there are no blocks for a request that it would have had outputs for."""
-    return plan._replace(outputs=let_go(plan.outputs, one, running)) if one.needs else plan
+    return plan._replace(outputs=let_go(plan.outputs, one, running))
 
 
 def taken_back(plan: EncoderPlan, one: Sequence, others: Iterable[Sequence]) -> EncoderPlan:

@@ -5,8 +5,6 @@ Source: chunked-prefill chapter, code of the running clamp (num_output_placehold
 *promised*; drafts on their way are *hoped* for.
 """
 
-from collections.abc import Iterable, Mapping
-
 from .. import allocator
 from ..pool import Pool
 from . import speculation
@@ -14,28 +12,14 @@ from .config import VllmConfig
 from .state import Coming, Flight, Sequence, State
 
 
-def tokens_on_their_way(computing: Iterable[Sequence], scheduled: Mapping[str, int]) -> Flight:
-    """By request that is computed, the token that comes of it, the one after those that are known
-    or on their way (V1-R19): where all that is known is computed. What is computed beyond that are
-    drafts."""
-    return {
-        one.id: Coming(one.generated + one.promised, -behind)
-        if (behind := one.num_uncomputed_tokens) <= 0
-        else None
-        for one in computing
-        if one.id in scheduled
-    }
-
-
-def set_off(config: VllmConfig, state: State, flight: Flight) -> State:
-    """The state in which a decision is on its way, its tokens are promised, and its drafts are
-    hoped for: others will have been proposed before it completes."""
+def set_off(
+    config: VllmConfig, running: tuple[Sequence, ...], flight: Flight
+) -> tuple[Sequence, ...]:
+    """The running requests when a decision is on its way: its tokens are promised, and its drafts
+    are hoped for, since others will have been proposed before it completes."""
     if not flight:
-        return state
-    running = state.running
-    if config.depth > 1:
-        running = tuple([_ahead(config, one, flight.get(one.id)) for one in running])
-    return state._replace(running=running, in_flight=(*state.in_flight, flight))
+        return running
+    return tuple([_ahead(config, one, flight.get(one.id)) for one in running])
 
 
 def _ahead(config: VllmConfig, one: Sequence, coming: Coming | None) -> Sequence:
@@ -100,22 +84,17 @@ def publish(config: VllmConfig, pool: Pool, one: Sequence) -> tuple[Sequence, Po
 
 
 def delivered(one: Sequence, coming: Coming) -> Sequence:
-    """The request when the token that it was promised has come. After a preemption, and where steps
-    complete at once, no token was promised."""
-    if not one.promised:
-        return one
+    """The request when a token has come that it was promised. After a preemption none is."""
     return one._replace(promised=max(one.promised - 1, 0), hoped=max(one.hoped - coming.drafts, 0))
 
 
 def passed_over(config: VllmConfig, one: Sequence) -> bool:
-    """A running request has nothing to compute until a token comes that is on its way: its last
+    """A running request has nothing to compute until a token comes that it was promised: its last
     one, or any where the next is not decided ahead (V1-R06); or what is on its way takes all
     positions, if every draft is right."""
-    if not one.promised:
-        return False
     if not config.decides_ahead or one.generated + one.promised >= one.max_tokens:
         return True
-    return speculation.wanted(config, one) <= 0
+    return bool(one.drafted) and speculation.wanted(config, one) <= 0
 
 
 def computed_still(in_flight: tuple[Flight, ...], one: Sequence) -> bool:

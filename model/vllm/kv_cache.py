@@ -8,15 +8,15 @@ scheduler asks for room and is given it or not; counts are in blocks.
 from .. import allocator
 from ..pool import Pool, blocks_for, fits, forget, give_back, unheld
 from ..prefix import cached_blocks, prefix
-from . import speculation
 from .config import VllmConfig
 from .state import Sequence
 
 
 def prefix_hit(config: VllmConfig, pool: Pool, one: Sequence) -> tuple[int, ...]:
-    """The cached blocks at the start of what a request has to compute, by number; never its last
-    token, whose computation gives the next one (V1CP-R28). Blocks of a running request are found,
-    too (V1-R08), and only by all tokens up to their end (V1-R12)."""
+    """The cached blocks at the start of what a request has to compute, by number, which hold its
+    own tokens (ALL-R11); never its last token, whose computation gives the next one (V1CP-R28).
+    Blocks of a running request are found, too (V1-R08), and only by all tokens up to their end
+    (V1-R12)."""
     if not config.enable_prefix_caching:
         return ()
     return cached_blocks(pool, one.known, one.num_tokens, config.block_size)
@@ -25,8 +25,9 @@ def prefix_hit(config: VllmConfig, pool: Pool, one: Sequence) -> tuple[int, ...]
 def grow(
     config: VllmConfig, pool: Pool, one: Sequence, tokens: int
 ) -> tuple[Sequence, Pool] | None:
-    """A running request with room for `tokens` more, or None: that is no error (V1-R15)."""
-    covered = speculation.slots(config, one.computed + tokens)
+    """A running request with room for `tokens` more, or None: that is no error (V1-R15,
+    ALL-R01)."""
+    covered = slots(config, one.computed + tokens)
     missing = allocator.missing_blocks(one, covered, config.block_size)
     if missing > 0 and not fits(pool, missing):
         return None
@@ -43,12 +44,13 @@ def admit(
 ) -> tuple[Sequence, Pool] | None:
     """A waiting request with the blocks of its `hit` and room for `tokens` more, or None.
 
-    The reserve of the watermark is refused to it as soon as a request runs (V1CP-R19), and with
-    `reserve_full_isl` all that it knows must fit, not only this chunk (V1CP-R22).
+    The reserve of the watermark is refused to it as soon as a request runs (V1CP-R19), but not to
+    the first, for which no request would make room (ALL-R10); and with `reserve_full_isl` all that
+    it knows must fit, not only this chunk (V1CP-R22).
     """
     reserve = config.watermark_blocks if someone_runs else 0
     start = len(hit) * config.block_size
-    covered = speculation.slots(config, start + tokens)
+    covered = slots(config, start + tokens)
     if config.reserve_full_isl:
         covered = max(one.num_tokens, covered)
     # Cached blocks that no request holds are free now, and will not be: they count as needed.
@@ -59,11 +61,18 @@ def admit(
     return hold(config, pool, one, tokens)
 
 
+def slots(config: VllmConfig, covered: int) -> int:
+    """Tokens for which a request holds blocks whose first `covered` tokens are computed: with the
+    lookahead of its drafter, none beyond max_model_len (V1CP-R30)."""
+    return min(covered + config.lookahead, config.max_model_len)
+
+
 def hold(config: VllmConfig, pool: Pool, one: Sequence, tokens: int) -> tuple[Sequence, Pool]:
     """The request with blocks for `tokens` more (V1-R14), never block 0 (V1CP-R34); those that this
-    step fills with known tokens are published: a draft may be wrong."""
+    step fills with known tokens are published, since they are computed before any hit on them is
+    read (ALL-R08): a draft may be wrong."""
     covered = one.computed + tokens
-    held, pool = allocator.hold(pool, one, speculation.slots(config, covered), config.block_size)
+    held, pool = allocator.hold(pool, one, slots(config, covered), config.block_size)
     if not config.enable_prefix_caching:
         return held, pool
     known = min(covered, one.num_tokens)
@@ -71,7 +80,8 @@ def hold(config: VllmConfig, pool: Pool, one: Sequence, tokens: int) -> tuple[Se
 
 
 def free(config: VllmConfig, pool: Pool, one: Sequence, others: tuple[Sequence, ...]) -> Pool:
-    """The pool without what `one` holds: its last block goes first, shared ones stay (V1CP-R33).
+    """The pool without what `one` holds: its last block goes first (V1CP-R33), shared ones stay,
+    and none is lost (ALL-R09).
 
     A request that is aborted in the step that was to fill a block leaves it unfilled: the block is
     found no more.

@@ -46,7 +46,8 @@ class VllmModel(ReferenceModel[State]):
         }
 
     def refusal(self, request: Request) -> str | None:
-        """Why `request` can never run, or None. Source: target protocol, "Refusals at add"."""
+        """Why `request` can never run, or None (V1-R17, ALL-R12). Source: target protocol,
+        "Refusals at add"."""
         config = self.config
         longest = request.prompt_len + request.max_tokens
         if longest > config.max_model_len:
@@ -55,10 +56,11 @@ class VllmModel(ReferenceModel[State]):
                 f"({config.max_model_len})"
             )
         sentence = f"prompt + max_tokens - 1 = {longest - 1} tokens"
-        slots = speculation.most_slots(config, longest - 1)
-        needed = blocks_for(slots, config.block_size)
+        slots = longest - 1
         if config.drafts:
+            slots = speculation.most_slots(config, longest - 1)
             sentence += f", {slots} with drafts,"
+        needed = blocks_for(slots, config.block_size)
         if config.num_blocks is not None and needed > config.num_blocks:
             return f"{sentence} needs {needed} blocks of {config.num_blocks}"
         if not config.enable_chunked_prefill and longest - 1 > config.max_num_batched_tokens:
@@ -78,7 +80,7 @@ class VllmModel(ReferenceModel[State]):
     def arrive(self, state: State, request: Request) -> State:
         """The request joins the waiting queue."""
         accepted = request.accepted if self.config.drafts else ()
-        inputs = encoder.inputs_of(request)
+        inputs = encoder.inputs_of(request) if request.encoder_inputs else ()
         newcomer = Sequence.of(request, priority=request.priority, accepted=accepted, inputs=inputs)
         if self.config.loads:
             newcomer = newcomer._replace(
@@ -97,7 +99,8 @@ class VllmModel(ReferenceModel[State]):
     def step(
         self, state: State, abort_inside: tuple[str, ...] = ()
     ) -> tuple[State, dict[str, Any]]:
-        """One decision and its completion: the next state and the step observation."""
+        """One decision and its completion: the next state and the step observation, which lockstep
+        compares with a release's (ALL-R07)."""
         return scheduler.step(self.config, state, abort_inside)
 
 

@@ -30,13 +30,3 @@ class Plan(Record, frozen=True):
     def holders(self) -> tuple[Sequence, ...]:
         """The requests that may hold blocks."""
         return (*self.running, *self.parked, *self.leaving)
-
-
-def kind_of(plan: Plan) -> str:
-    """Whether requests that compute decode, prefill, or some the one and some the other."""
-    decodes = {one.decodes for one in plan.running if one.id in plan.scheduled}
-    if not decodes:
-        return "idle"
-    if len(decodes) == 2:
-        return "mixed"
-    return "decode" if True in decodes else "prefill"

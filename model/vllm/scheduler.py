@@ -1,56 +1,46 @@
 """One step of vLLM's scheduler: running requests first, then waiting ones, under one budget.
 
-Source: cheat-sheet, "schedule() shape"; chunked-prefill chapter. There is no prefill and no
-decode: every request has computed tokens that catch up with its known ones. Everything here is
-pure: a state goes in, a state and what can be observed of the step come out.
+Source: cheat-sheet, "schedule() shape"; chunked-prefill chapter; in their order. There is no
+prefill and no decode: every request has computed tokens that catch up with its known ones.
+Everything here is pure: a state goes in, a state and what can be observed of the step come out.
+
+`kv_cache` decides whether a request gets blocks, `queue` the order of those that wait and which
+running request is preempted. Features that the documents only mention have a file each. Every call
+of a feature is guarded by what switches it on, so that a run without it never enters its file:
+
+- `in_flight`: several decisions are computed at once (`config.depth`, `promised` tokens);
+- `speculation`: a drafter proposes tokens (`config.drafts`, `drafted` tokens);
+- `connector`: keys and values are loaded and sent (`config.loads`);
+- `encoder`: parts of a prompt are encoded first (`config.encodes`, `inputs` of a request).
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from ..members import changed, find, without
-from ..pool import Pool, free_blocks
+from ..pool import Pool
 from . import connector, encoder, in_flight, kv_cache, queue, speculation
 from .config import VllmConfig
 from .encoder import EncoderPlan, Fit
-from .plan import Plan, kind_of
-from .state import Flight, Sequence, State
+from .observation import kind_of, observe
+from .plan import Plan
+from .state import Coming, Flight, Sequence, State
 
 # Picks the request that is preempted among the running requests of a plan.
 Victim = Callable[[VllmConfig, Plan], Sequence]
 
 
 def by_policy(config: VllmConfig, plan: Plan) -> Sequence:
-    """A request that is preempted by the policy of the configuration."""
+    """Return the request that the policy of the configuration preempts (V1CP-R13, V1CP-R14)."""
     return queue.victim(config, plan.running)
 
 
-def arrive(config: VllmConfig, state: State, newcomer: Sequence) -> State:
-    """A request enters the waiting queue."""
-    newcomer = newcomer._replace(arrival=state.arrived)
-    return state._replace(
-        waiting=queue.enqueued(config, state.waiting, newcomer), arrived=state.arrived + 1
-    )
-
-
-def abort(config: VllmConfig, state: State, request_id: str) -> State:
-    """The client gives up a request, wherever it is; unknown and finished ids change nothing."""
-    found = find(state.waiting + state.running + state.parked, request_id)
-    if found is None:
-        return state
-    state = state._replace(
-        waiting=without(state.waiting, request_id),
-        running=without(state.running, request_id),
-        parked=without(state.parked, request_id),
-        aborted=(*state.aborted, request_id),
-        outputs=encoder.let_go(state.outputs, found, state.running),
-    )
-    return connector.free(config, state, found)
-
-
 def schedule(config: VllmConfig, state: State, pick: Victim = by_policy) -> Plan:
-    """Tokens that each request computes in this step, together within the budget (V1-R01, V1-I2),
-    and the requests that `pick` has preempted."""
+    """Return the tokens that each request computes in this step, together within the budget
+    (V1-R01, V1-I2), and the requests that `pick` has preempted.
+
+    The cheat-sheet: budget = max_num_batched_tokens; A) RUNNING; B) WAITING, if not preempted.
+    """
     budget = config.max_num_batched_tokens
     plan = Plan(
         *(state.running, state.waiting, state.pool, budget, {}, ()),
@@ -66,26 +56,28 @@ def schedule(config: VllmConfig, state: State, pick: Victim = by_policy) -> Plan
 
 
 def advance_running(config: VllmConfig, plan: Plan, pick: Victim = by_policy) -> Plan:
-    """Running requests go on in their order (V1-P01, V1CP-R03), at the cost of those admitted last;
-    a request is preempted only where blocks are missing (V1-R05)."""
+    """Running requests go on in their order (V1-P01, V1CP-R03), at the cost of those admitted last,
+    so that the first always does (ALL-R06); a request is preempted only where blocks are missing
+    (V1-R05). Each retry has one victim less, so that there is an end to it (ALL-R02).
+
+    The cheat-sheet: A) RUNNING: n = clamp(num_tokens - num_computed, budget, threshold);
+    allocate_slots; None -> preempt running.pop(); retry; commit; budget -= n.
+    """
     place = 0
     while place < len(plan.running) and plan.budget > 0:
         one = plan.running[place]
-        if in_flight.passed_over(config, one):
-            place += 1
-            continue
-        tokens, fit = clamp(config, speculation.wanted(config, one), plan.budget), None
+        tokens, fit = clamp(config, behind(config, one), plan.budget), None
         if one.inputs:
             fit = encoder.fit(config, plan.encoder, one, one.computed, tokens, plan.running)
             tokens, one = fit.tokens, fit.one
             plan = plan._replace(encoder=fit.plan, running=_put(plan.running, place, one))
-        if not tokens:  # V1-R33
+        if not tokens:  # V1-R06, V1-R33
             place += 1
             continue
         grown = kv_cache.grow(config, plan.pool, one, tokens)
         while grown is None:
             victim = pick(config, plan)
-            if connector.written_still(config, plan.in_flight, victim):
+            if config.loads and connector.written_still(plan.in_flight, victim):
                 return plan  # its blocks would not be free now (V1-R24)
             # In front of this one a request may leave, by priority: the place moves along.
             place -= plan.running.index(victim) < place
@@ -100,24 +92,26 @@ def advance_running(config: VllmConfig, plan: Plan, pick: Victim = by_policy) ->
 
 def admit_waiting(config: VllmConfig, plan: Plan) -> Plan:
     """Waiting requests join in their order while slots are left (V1-I3), those that hold blocks
-    first (V1-R22); the first that cannot ends it (V1-R07, V1-R09), also where it must not be cut
-    (V1CP-R07). A parked one waits until its load has landed (V1-R20)."""
+    first (V1-R22); the first that cannot ends it (V1-R07, V1-R09), so that no other goes before it
+    (ALL-R05), also where it must not be cut (V1CP-R07).
+
+    The cheat-sheet: B) WAITING: while budget>0 and len(running)<max_num_seqs and not preempted:
+    get_computed_blocks (prefix cache) -> num_computed; clamp; allocate; None -> break; admit.
+    """
     for one in (*plan.parked, *plan.waiting):
         if plan.budget <= 0 or len(plan.running) >= config.max_num_seqs:
             return plan
-        if one.loading is not None:
-            continue
-        if in_flight.computed_still(plan.in_flight, one):
+        if plan.in_flight and in_flight.computed_still(plan.in_flight, one):
             plan = plan._replace(waiting=queue.set_aside(plan.waiting, one))
             continue
-        if config.loads and one.deferrals and not (one.was_loaded or one.blocks):
-            plan = plan._replace(waiting=connector.deferred(plan.waiting, one))
-            continue
-        if one.blocks:
-            one, plan = landed(config, plan, one)
+        if config.loads:
+            ready, plan = connector.ready(config, plan, one)
+            if ready is None:
+                continue
+            one = ready
         hit = () if one.blocks else kv_cache.prefix_hit(config, plan.pool, one)
         if config.loads and (loaded := connector.offered(config, one, hit)):
-            after = parked(config, plan, one, hit, loaded)
+            after = connector.parked(config, plan, one, hit, loaded)
             if after is None:
                 return plan
             plan = after
@@ -136,34 +130,21 @@ def admit_waiting(config: VllmConfig, plan: Plan) -> Plan:
         admit = connector.admit if one.blocks else kv_cache.admit
         admitted = admit(config, plan.pool, one, hit, tokens, bool(plan.running))
         if admitted is None:
-            return plan._replace(encoder=encoder.refused(plan.encoder, one, plan.running))
+            if one.needs:
+                plan = plan._replace(encoder=encoder.refused(plan.encoder, one, plan.running))
+            return plan
         waiting, others = without(plan.waiting, one.id), without(plan.parked, one.id)
         plan = plan._replace(running=(*plan.running, one), waiting=waiting, parked=others)
         plan = scheduled(plan, len(plan.running) - 1, *admitted, tokens, fit)
     return plan
 
 
-def landed(config: VllmConfig, plan: Plan, one: Sequence) -> tuple[Sequence, Plan]:
-    """A parked request whose load has landed, and the plan in which it has."""
-    ready, pool = connector.landed(config, plan.pool, one)
-    parked = tuple([ready if other is one else other for other in plan.parked])
-    return ready, plan._replace(pool=pool, parked=parked)
-
-
-def parked(
-    config: VllmConfig, plan: Plan, one: Sequence, hit: tuple[int, ...], loaded: int
-) -> Plan | None:
-    """The plan in which a waiting request is parked while so many tokens are loaded; None without
-    room for them."""
-    runs, holders = bool(plan.running), (*plan.running, *plan.parked)
-    after = connector.park(config, plan.pool, one, hit, loaded, holders, runs)
-    if after is None:
-        return None
-    return plan._replace(
-        waiting=without(plan.waiting, one.id),
-        parked=queue.parked(config, plan.parked, after[0]),
-        pool=after[1],
-    )
+def behind(config: VllmConfig, one: Sequence) -> int:
+    """Tokens that a running request has to compute, its drafts included; 0 until a token comes that
+    is in flight (V1-R06)."""
+    if one.promised and in_flight.passed_over(config, one):
+        return 0
+    return speculation.wanted(config, one) if one.drafted else one.num_uncomputed_tokens
 
 
 def clamp(config: VllmConfig, uncomputed: int, budget: int) -> int:
@@ -198,8 +179,8 @@ def _put(running: tuple[Sequence, ...], place: int, one: Sequence) -> tuple[Sequ
 
 def preempt(config: VllmConfig, plan: Plan, victim: Sequence) -> Plan:
     """The plan without the victim, which gives back its blocks and its share of the budget, is
-    counted (V1CP-R29), waits (V1-I1), and starts from nothing when it is admitted again (V1-I5,
-    V1CP-R16)."""
+    counted (V1CP-R29), waits (V1-I1, ALL-R03), and starts from nothing when it is admitted again
+    (V1-I5, V1CP-R16)."""
     lost = victim.rewound()._replace(drafted=0, promised=0, hoped=0, aside=False, needs=())
     left = dict(plan.scheduled)
     returned = left.pop(victim.id, 0)
@@ -215,39 +196,33 @@ def preempt(config: VllmConfig, plan: Plan, victim: Sequence) -> Plan:
     )
 
 
-def complete(
-    config: VllmConfig, state: State, flight: Flight
-) -> tuple[State, dict[str, int], dict[str, str]]:
-    """Emit a token for each request that had caught up (V1-I4), and the drafts before it that are
-    right; let the finished leave."""
-    emitted: dict[str, int] = {}
-    finished = dict.fromkeys(state.aborted, "aborted")
-    state = state._replace(aborted=())
-    known = {}
-    for request_id, coming in flight.items():
-        if config.encodes:
-            state = encoder.passed(config, state, request_id)
-        one = find(state.running, request_id) or find(state.waiting, request_id)
-        if one is None or coming is None:
-            continue
-        left = one.output_len - one.generated
-        emitted[one.id] = min(1 + speculation.right(one, coming.drafts), left)
-        one = in_flight.delivered(one, coming)
-        one = speculation.verified(config, one, coming.drafts, emitted[one.id])
-        if config.decides_ahead:
-            one, pool = in_flight.publish(config, state.pool, one)
-            state = state._replace(pool=pool)
-        known[one.id] = one
-        if emitted[one.id] == left:
-            finished[one.id] = "eos" if one.output_len < one.max_tokens else "length"
-            state = state._replace(
-                running=without(state.running, one.id),
-                waiting=without(state.waiting, one.id),
-                outputs=encoder.let_go(state.outputs, one, state.running),
-            )
-            state = connector.sent(config, state, one)
-    running, waiting = changed(state.running, known), changed(state.waiting, known)
-    return state._replace(running=running, waiting=waiting), emitted, finished
+def arrive(config: VllmConfig, state: State, newcomer: Sequence) -> State:
+    """A request enters the waiting queue."""
+    newcomer = newcomer._replace(arrival=state.arrived)
+    return state._replace(
+        waiting=queue.enqueued(config, state.waiting, newcomer), arrived=state.arrived + 1
+    )
+
+
+def abort(config: VllmConfig, state: State, request_id: str) -> State:
+    """The client gives up a request, wherever it is; unknown and finished ids change nothing."""
+    found = find(state.waiting + state.running + state.parked, request_id)
+    if found is None:
+        return state
+    state = state._replace(
+        waiting=without(state.waiting, request_id),
+        running=without(state.running, request_id),
+        parked=without(state.parked, request_id),
+        aborted=(*state.aborted, request_id),
+    )
+    if found.needs:
+        state = state._replace(outputs=encoder.let_go(state.outputs, found, state.running))
+    return connector.free(config, state, found) if config.loads else free(config, state, found)
+
+
+def free(config: VllmConfig, state: State, one: Sequence) -> State:
+    """The state in which the blocks of a request that ends are free."""
+    return state._replace(pool=kv_cache.free(config, state.pool, one, state.holders))
 
 
 def step(
@@ -268,69 +243,94 @@ def carry_out(
 
     Returns the next state and the step observation of the target protocol.
     """
-    kind = kind_of(plan)
+    kind, several, reports = kind_of(plan), config.depth > 1, True
+    running = tuple(
+        [
+            one._replace(computed=one.computed + plan.scheduled.get(one.id, 0))
+            for one in plan.running
+        ]
+    )
+    flight = tokens_on_their_way(running, plan.scheduled)
     state = state._replace(
         waiting=plan.waiting,
-        running=tuple(
-            [
-                one._replace(computed=one.computed + plan.scheduled.get(one.id, 0))
-                for one in plan.running
-            ]
-        ),
+        running=in_flight.set_off(config, running, flight) if several else running,
         pool=plan.pool,
+        in_flight=(*plan.in_flight, flight) if flight else plan.in_flight,
         parked=plan.parked,
         leaving=plan.leaving,
         outputs=plan.encoder.outputs,
     )
-    flight = in_flight.tokens_on_their_way(state.running, plan.scheduled)
-    state = in_flight.set_off(config, state, flight)
     for request_id in abort_inside:
         state = abort(config, state, request_id)
-    reports = in_flight.completes(config, state, bool(flight))
-    state, flight = in_flight.arrived(config, state, bool(flight))
-    if flight:
+    places: dict[str, int] = {}
+    if several:
+        reports = in_flight.completes(config, state, bool(flight))
+        state, flight = in_flight.arrived(config, state, bool(flight))
+        places = in_flight.places(config, state, flight)
+    else:
+        state = state._replace(in_flight=())
+    if config.loads and flight:
         state = connector.written(config, state)
-    places = in_flight.places(config, state, flight) if config.depth > 1 else {}
     state, emitted, finished = complete(config, state, flight)
-    if reports:
+    if config.loads and reports:
         state, failed = connector.fail(config, state)
         finished |= failed
         state = connector.steps_on(config, state)
     seen = observe(config, state, kind, plan, emitted, finished)
-    if config.depth > 1:
+    if several:
         seen["emitted_at"] = {name: places[name] for name in emitted if name in places}
     return state, seen
 
 
-def observe(
-    config: VllmConfig,
-    state: State,
-    kind: str,
-    plan: Plan,
-    emitted: dict[str, int],
-    finished: dict[str, str],
-) -> dict[str, Any]:
-    """The step observation, with every field that this model has."""
-    waiting = connector.in_line(config, state)
-    holders = [one for one in (*state.running, *waiting) if one.computed or one.blocks]
-    seen: dict[str, Any] = {
-        "kind": kind,
-        "scheduled": plan.scheduled,
-        "emitted": emitted,
-        "waiting": [one.id for one in waiting],
-        "running": [one.id for one in state.running],
-        "prefilling": [one.id for one in state.running if not one.decodes],
-        "preempted": [*plan.preempted],
-        "finished": finished,
-        "computed": {one.id: one.computed for one in holders},
-        "blocks": {one.id: [*one.blocks] for one in (*holders, *state.leaving)},
+def tokens_on_their_way(computing: Iterable[Sequence], scheduled: Mapping[str, int]) -> Flight:
+    """By request that is computed, the token that comes of it, the one after those that are known
+    or on their way (V1-R19): where all that is known is computed. What is computed beyond that are
+    drafts."""
+    return {
+        one.id: Coming(one.generated + one.promised, -left)
+        if (left := one.num_uncomputed_tokens) <= 0
+        else None
+        for one in computing
+        if one.id in scheduled
     }
-    if config.enable_prefix_caching:
-        seen["prefix_hit"] = {one.id: one.prefix_hit for one in holders}
-    if config.encodes:
-        seen |= encoder.seen(plan.encoder, plan.running)
-    if config.loads:
-        seen["parked"] = [one.id for one in state.parked if one.blocks]
-    if config.num_blocks is not None:
-        seen["free_blocks"] = free_blocks(state.pool)
-    return seen
+
+
+def complete(
+    config: VllmConfig, state: State, flight: Flight
+) -> tuple[State, dict[str, int], dict[str, str]]:
+    """Emit a token for each request that had caught up (V1-I4), and the drafts before it that are
+    right; let the finished leave, with their last token (ALL-R04)."""
+    emitted: dict[str, int] = {}
+    finished = dict.fromkeys(state.aborted, "aborted")
+    state = state._replace(aborted=())
+    known = {}
+    for request_id, coming in flight.items():
+        if config.encodes:
+            state = encoder.passed(config, state, request_id)
+        one = find(state.running, request_id) or find(state.waiting, request_id)
+        if one is None or coming is None:
+            continue
+        left = one.output_len - one.generated
+        emitted[one.id] = 1
+        if one.promised:
+            one = in_flight.delivered(one, coming)
+        if config.drafts:
+            emitted[one.id] = min(1 + speculation.right(one, coming.drafts), left)
+            one = speculation.verified(config, one, coming.drafts, emitted[one.id])
+        else:
+            one = one._replace(generated=one.generated + 1)
+        if config.decides_ahead:
+            one, pool = in_flight.publish(config, state.pool, one)
+            state = state._replace(pool=pool)
+        known[one.id] = one
+        if emitted[one.id] == left:
+            finished[one.id] = "eos" if one.output_len < one.max_tokens else "length"
+            state = state._replace(
+                running=without(state.running, one.id),
+                waiting=without(state.waiting, one.id),
+            )
+            if one.needs:
+                state = state._replace(outputs=encoder.let_go(state.outputs, one, state.running))
+            state = (connector.sent if config.loads else free)(config, state, one)
+    running, waiting = changed(state.running, known), changed(state.waiting, known)
+    return state._replace(running=running, waiting=waiting), emitted, finished

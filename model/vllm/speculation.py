@@ -4,6 +4,7 @@ Source: chunked-prefill chapter, code of the running clamp, of allocate_slots an
 release 0.28.0: update_from_output. How many drafts are right is the scenario's to say.
 """
 
+from . import kv_cache
 from .config import VllmConfig
 from .state import Sequence
 
@@ -11,22 +12,14 @@ from .state import Sequence
 def wanted(config: VllmConfig, one: Sequence) -> int:
     """Tokens of a running request that could be computed now: the known ones and its drafts, none
     beyond the last position that max_model_len leaves (V1-R02)."""
-    if not one.drafted:
-        return one.num_uncomputed_tokens
     return min(one.num_uncomputed_tokens + one.drafted, config.max_model_len - 1 - one.computed)
-
-
-def slots(config: VllmConfig, covered: int) -> int:
-    """Tokens for which a request holds blocks whose first `covered` tokens are computed
-    (V1CP-R30)."""
-    return min(covered + config.lookahead, config.max_model_len)
 
 
 def most_slots(config: VllmConfig, longest: int) -> int:
     """Tokens for which a request may need blocks at once, if `longest` of its own are computed:
     with its drafts, and where it is decided ahead with those of the decision before."""
     drafts = config.depth * config.drafts
-    return slots(config, min(longest + drafts, config.max_model_len - 1))
+    return kv_cache.slots(config, min(longest + drafts, config.max_model_len - 1))
 
 
 def right(one: Sequence, drafts: int) -> int:
@@ -40,12 +33,9 @@ def right(one: Sequence, drafts: int) -> int:
 def verified(config: VllmConfig, one: Sequence, drafts: int, emitted: int) -> Sequence:
     """The request after it emitted so many tokens: drafts that were wrong do not count as computed
     (V1CP-R05), and the drafter proposes others, unless it has before."""
-    generated = one.generated + emitted
-    if not config.drafts:
-        return one._replace(generated=generated)
     known = one.num_tokens + emitted + one.promised + one.hoped
     return one._replace(
-        generated=generated,
+        generated=one.generated + emitted,
         computed=min(one.computed, known - 1),
         drafted=one.drafted if config.depth > 1 else config.drafts,
         verified=one.verified + (drafts > 0),

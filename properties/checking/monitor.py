@@ -13,7 +13,6 @@ from ..history.run_history import RunHistory
 from ..history.shadow_cache import ShadowCache
 from ..rules.predicate import Broken, Predicate
 from ..rules.registry import AT_THE_DOOR, LOCKSTEP, NEVER_CRASHES, NEVER_HANGS, OWN_TOKENS
-from ..vllm.history import encoder
 
 ABSENT: tuple[tuple[str, ...], ...] = ((), ("prefill",), ("decode",), ("prefill", "decode"))
 
@@ -29,9 +28,10 @@ class Monitor:
         rules: Sequence[Rule],
         predicates: Mapping[str, Predicate],
         config: Mapping[str, Any],
+        *,
+        revision: str,
+        system: str,
         exercised: Counter[str] | None = None,
-        revision: str = "",
-        system: str = "spyre",
     ) -> None:
         self.history = RunHistory(config, revision, system)
         self.exercised = Counter() if exercised is None else exercised
@@ -67,7 +67,7 @@ class Monitor:
         can_run = bounds_of(self.history.system).can_run
         asked = AT_THE_DOOR in self._rules and not self.history.live
         config = self.history.config
-        if not asked or encoder.beyond(config, encoder.inputs_of(request)):
+        if not asked or self.history.features.can_never_run(config, request):
             return False
         return can_run(config, request.prompt_len, request.max_tokens)
 

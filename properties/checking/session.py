@@ -15,8 +15,6 @@ from ...model.target import ModelTarget, Reply, Target
 from ...spec.catalogue import Rule
 from ..rules.predicate import Broken, Predicate
 from ..rules.registry import LOCKSTEP, keeps_step, observable, predicates_of
-from ..vllm.history import loads
-from ..vllm.history.speculation import drafts
 from . import lockstep
 from .difference import Differs
 from .monitor import Monitor
@@ -75,7 +73,12 @@ class Session:
         held = keeps_step(system, revision, self.started.name)
         self.checked = [rule for rule in seen if held or rule.beside or rule.id != LOCKSTEP]
         self.monitor = Monitor(
-            self.checked, predicates or predicates_of(system), config, exercised, revision, system
+            self.checked,
+            predicates or predicates_of(system),
+            config,
+            revision=revision,
+            system=system,
+            exercised=exercised,
         )
         self.monitor.history.defaults = self.started.defaults
         self.recent: deque[tuple[int, Step]] = deque(maxlen=CONTEXT_STEPS)
@@ -87,10 +90,8 @@ class Session:
 
     def add(self, request: Request) -> list[Broken]:
         """A request arrives; one that is refused at the door is no part of the run."""
-        if not drafts(self.monitor.history.config):  # a target without them knows no such key
-            request = replace(request, accepted=())
-        if not loads.are_made(self.monitor.history.config):
-            request = request.without_connector()
+        history = self.monitor.history
+        request = history.features.as_sent(history.config, request)
         try:
             refusal = read_ok("add", ask("add", self._target.add, request.for_target()))
         except FINDINGS as fault:

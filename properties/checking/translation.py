@@ -5,36 +5,8 @@ from typing import Any
 
 from ...model.errors import InputError
 from ...model.systems import config_keys, full_config
-from ...model.vllm.config import SAYING_NOTHING
 from ...spec.systems import part
 
-# What a key must be to make no difference to a system that has no such key. A bound on the length
-# of requests is kept: a request that exceeds it is refused at the door, and that refusal is the
-# difference.
-SPYRE: Mapping[str, Any] = {}
-VLLM: Mapping[str, Any] = {
-    "long_prefill_token_threshold": 0,
-    "enable_chunked_prefill": True,
-    "enable_prefix_caching": True,
-    "policy": "fcfs",
-    "watermark": 0.0,
-    "reserve_full_isl": True,  # the others admit a request only if its whole prompt fits, too
-    **SAYING_NOTHING,
-}
-NANO_VLLM: Mapping[str, Any] = {}
-LLMSERVINGSIM: Mapping[str, Any] = {
-    "long_prefill_token_threshold": 0,
-    "enable_chunked_prefill": True,
-    "enable_prefix_caching": True,
-    "prioritize_prefill": False,
-    "pp_size": 1,
-}
-GENERIC: Mapping[str, Any] = {
-    "enable_chunked_prefill": True,
-    "enable_prefix_caching": False,
-    "order": "fcfs",
-    "own": {},
-}
 LENGTH = "max_model_len"
 LONG = 8_192  # tokens: more than a generated request has
 

@@ -54,12 +54,12 @@ def long_prompts(config: Config) -> st.SearchStrategy[Shape]:
     return vllm.long_prompts(in_its_terms(config)).map(_of_no_priority)
 
 
-def beside_the_batch(config: Config, history: RunHistory) -> st.SearchStrategy[Shape]:
+def beside_the_batch(config: Config, history: RunHistory[Any]) -> st.SearchStrategy[Shape]:
     """A late request for what the running ones leave of pool and budget, or a token around it."""
     return vllm.beside_the_batch(in_its_terms(config), history).map(_of_no_priority)
 
 
-def beside_a_prefill(config: Config, history: RunHistory) -> st.SearchStrategy[Shape]:
+def beside_a_prefill(config: Config, history: RunHistory[Any]) -> st.SearchStrategy[Shape]:
     """A request that fills its blocks when another request's chunks have taken all others."""
     return vllm.beside_a_prefill(in_its_terms(config), history).map(_of_no_priority)
 
@@ -81,7 +81,7 @@ def caches(config: Config) -> bool:
     return bool(config["enable_prefix_caching"])
 
 
-def steps_to_border(config: Config, history: RunHistory) -> int:
+def steps_to_border(config: Config, history: RunHistory[Any]) -> int:
     """Decode steps until blocks run out, or until one is filled."""
     return vllm.steps_to_border(in_its_terms(config), history)
 

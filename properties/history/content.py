@@ -29,7 +29,8 @@ def known_tokens(account: RequestHistory, more: int = 0) -> tuple[Segment, ...]:
 def coming_tokens(account: RequestHistory, more: int = 0) -> tuple[Segment, ...]:
     """The tokens of a request with those on their way: they are computed, and no other request can
     find them."""
-    return known_tokens(account, account.promised + account.hoped + more)
+    in_flight = account.num_tokens - account.prompt - account.emitted
+    return known_tokens(account, in_flight + more)
 
 
 def held_by_others(one: RequestHistory, others: Iterable[RequestHistory], block: int) -> int:
@@ -37,7 +38,7 @@ def held_by_others(one: RequestHistory, others: Iterable[RequestHistory], block:
     has computed."""
     return max(
         (
-            min(in_common(one, other), other.computed - other.promised, one.num_tokens - 1)
+            min(in_common(one, other), other.computed - other.tokens_in_flight, one.num_tokens - 1)
             // block
             * block
             for other in others

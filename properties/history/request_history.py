@@ -1,32 +1,32 @@
 """What a client has observed of one request so far."""
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from operator import attrgetter
+from typing import Any
 
 from ...model.scenario import Request, Segment
-from ..vllm.history.encoder import Input, inputs_of
 
 
 @dataclass(slots=True)
 class RequestHistory:
-    """One accepted request. `computed` and `emitted` are sums over the steps seen, in tokens.
+    """One accepted request, with lengths in tokens.
 
-    `computed` includes what the prefix cache had at admission, `prefix_hit`; both begin anew when
-    the request is preempted, which `preemptions` counts: it had then generated `regenerated`
-    tokens and computed `lost` of them all. `output_len` is None where only its end will tell how
-    much it generates. `content` are the segments of its prompt. `arrival`
-    numbers the requests in the order of their coming; a lower `priority` is more important.
-    `paused_steps` counts the steps paused without a break. It began, after a preemption anew, in
-    step `began`, and was over by step `over`. One that is `beyond` a limit by itself may be ended
-    at any time. Of its drafts, `accepted[n]` are right in the n-th of `verified` steps with drafts,
-    and `drafted` are proposed for the next. It was given blocks for `slots` tokens, at least.
-    `promised` tokens are on their way: computed, and not emitted; `hoped` drafts are on their way
-    with them. A connector has `external` tokens of its prompt. A load takes `load_steps`
-    reports of the worker beyond that of the step since which it is parked, of which `load_left` are
-    to come; it `brings` so many tokens, until they are counted as computed; from token
-    `load_fails_at` on it fails, and so many `deferrals` it may be put off. With
-    `send_steps` its blocks are sent when it has ended, and `load_left` counts for that. `blocks`
-    are those that it was seen to hold last, where loads and decisions meet. An encoder computes its
-    `inputs`.
+    Attributes:
+        output_len: what it generates; None where only its end will tell.
+        content: the segments of its prompt.
+        computed: the sum over the steps seen, including `prefix_hit`, what the prefix cache had at
+            admission. Both start again at 0 when the request is preempted.
+        emitted: the sum over the steps seen.
+        prefill_steps: steps in which it was scheduled before its prompt was computed.
+        ended: the reason of its end.
+        preemptions: how often it was preempted; at the last time it had generated `regenerated`
+            tokens, and had computed `lost` of them all.
+        arrival: its number in order of arrival.
+        priority: lower is more important.
+        beyond: it exceeds a limit by itself, so that it may be ended at any time.
+        began: the step in which it started, after a preemption the step in which it started again.
+        over: the step by which it was over.
     """
 
     id: str
@@ -38,7 +38,6 @@ class RequestHistory:
     emitted: int = 0
     prefix_hit: int = 0
     prefill_steps: int = 0
-    paused_steps: int = 0
     ended: str | None = None
     regenerated: int = 0
     lost: int = 0
@@ -48,27 +47,13 @@ class RequestHistory:
     beyond: bool = False
     began: int = -1
     over: int | None = None
-    accepted: tuple[int, ...] = ()
-    drafted: int = 0
-    verified: int = 0
-    slots: int = 0
-    promised: int = 0
-    hoped: int = 0
-    load_steps: int = 0
-    parked_since: int | None = None
-    load_left: int = 0
-    blocks: tuple[int, ...] = ()
-    load_fails_at: int | None = None
-    deferrals: int = 0
-    send_steps: int | None = None
-    external: int = 0
-    brings: int = 0
-    inputs: tuple[Input, ...] = ()
 
     @classmethod
     def of(cls, request: Request, arrival: int, open_ended: bool) -> "RequestHistory":
-        """A request that has just been accepted; `open_ended`: how much it generates is not known
-        yet."""
+        """Return the history of a request that has just been accepted.
+
+        `open_ended`: how much it generates is not known yet.
+        """
         return cls(
             request.id,
             request.prompt_len,
@@ -77,13 +62,6 @@ class RequestHistory:
             request.prompt,
             arrival=arrival,
             priority=request.priority,
-            accepted=request.accepted,
-            load_steps=request.load_steps,
-            load_fails_at=request.load_fails_at,
-            deferrals=request.load_deferrals,
-            send_steps=request.send_steps,
-            external=min(request.external_tokens, request.prompt_len),
-            inputs=inputs_of(request),
         )
 
     @property
@@ -102,57 +80,49 @@ class RequestHistory:
         return max(self.computed, self.lost)
 
     @property
+    def tokens_in_flight(self) -> int:
+        """Tokens that are computed and not emitted yet."""
+        return 0
+
+    @property
+    def tokens_loading(self) -> int:
+        """Tokens that are filled from outside, until they count as computed."""
+        return 0
+
+    @property
     def held_tokens(self) -> int:
-        """Tokens that it has blocks for: those computed, and those given to drafts."""
-        return max(self.computed, self.slots)
+        """Tokens that it has blocks for."""
+        return self.computed
 
     @property
     def tokens_left(self) -> int:
-        """Tokens that it has still to generate; 0 where it is not known."""
+        """Tokens that it has still to generate; 0 where that is not known."""
         return 0 if self.output_len is None else self.output_len - self.emitted
 
     @property
     def num_tokens(self) -> int:
-        """Tokens known so far: the prompt, what was generated, and what is on its way, drafts
-        included."""
-        return self.prompt + self.emitted + self.promised + self.hoped
+        """Tokens known so far: the prompt, what was generated, and what is in flight."""
+        return self.prompt + self.emitted
+
+    @property
+    def may_change_after_end(self) -> bool:
+        """Its blocks may still be written or sent although it has ended."""
+        return False
+
+    def rewind(self) -> None:
+        """Book a preemption: all its tokens are to be computed again."""
+        self.lost = self.max_computed
+        self.regenerated = self.emitted
+        self.computed = self.prefix_hit = 0
+        self.preemptions += 1
 
     def __copy__(self) -> "RequestHistory":
-        """A copy that goes on by itself: runs that branch copy every account in every step."""
-        return RequestHistory(
-            self.id,
-            self.prompt,
-            self.max_tokens,
-            self.output_len,
-            self.content,
-            self.computed,
-            self.emitted,
-            self.prefix_hit,
-            self.prefill_steps,
-            self.paused_steps,
-            self.ended,
-            self.regenerated,
-            self.lost,
-            self.preemptions,
-            self.arrival,
-            self.priority,
-            self.beyond,
-            self.began,
-            self.over,
-            self.accepted,
-            self.drafted,
-            self.verified,
-            self.slots,
-            self.promised,
-            self.hoped,
-            self.load_steps,
-            self.parked_since,
-            self.load_left,
-            self.blocks,
-            self.load_fails_at,
-            self.deferrals,
-            self.send_steps,
-            self.external,
-            self.brings,
-            self.inputs,
-        )
+        """Return an independent copy: runs that branch copy every request in every step."""
+        kind = type(self)
+        values = _values.get(kind)
+        if values is None:
+            values = _values[kind] = attrgetter(*(field.name for field in fields(kind)))
+        return kind(*values(self))
+
+
+_values: dict[type, Callable[[Any], Any]] = {}

@@ -14,8 +14,8 @@ from typing import Any, NamedTuple, Protocol
 
 from ...model.observation import Step
 from ...model.scenario import Segment
-from ..vllm.history import loads, speculation
 from .content import coming_tokens, common_prefix_len
+from .features import Features
 from .request_history import RequestHistory
 
 # Blocks that no request holds any more are forgotten in batches of about so many.
@@ -23,17 +23,18 @@ FEW = 64
 
 
 class Observed(Protocol):
-    """What is asked of the history of the run: as it was before the step."""
+    """The part of a `RunHistory` that the cache reads, as it was before the step."""
 
     config: Mapping[str, Any]
+    features: Features
     last: Step | None
-    live: dict[str, RequestHistory]
+    live: dict[str, Any]
 
-    def hit_now(self, step: Step, account: RequestHistory) -> int | None:
-        """Tokens that a request finds in the prefix cache in this step; None: not known."""
+    def hit_now(self, step: Step, account: Any) -> int | None:
+        """Return the tokens that a request finds in the prefix cache; None: not known."""
 
-    def reached(self, step: Step, account: RequestHistory) -> int:
-        """Tokens of a request that were ever computed by the end of the step, at most."""
+    def reached(self, step: Step, account: Any) -> int:
+        """Return the tokens of a request that were ever computed, at most."""
 
 
 class Entry(NamedTuple):
@@ -211,24 +212,27 @@ class ShadowCache:
                 continue
             hit = 0 if one.started else history.hit_now(step, one)
             gone = name not in (step.blocks or {})
-            if hit is None or name in (step.preempted or ()) or (gone and loads.place_unknown(one)):
+            if (
+                hit is None
+                or name in (step.preempted or ())
+                or (gone and history.features.place_unknown(one))
+            ):
                 unseen.append(Entry(name, coming_tokens(one), 0, history.reached(step, one)))
                 continue
             start = one.computed + max(hit, 0)
-            right = speculation.drafts_right(history.config, one, step, tokens)
-            end = min(start + tokens, one.num_tokens + right) if one.drafted else start + tokens
+            end, right = start + tokens, history.features.right_drafts(history, step, one, tokens)
+            if right is not None:
+                end = min(end, one.num_tokens + right)
             shown = (step.blocks or {}).get(name)
             blocks = list(before.get(name, ()) if shown is None else shown)
-            accesses.append(Access(one, coming_tokens(one, right), start, end, blocks))
+            accesses.append(Access(one, coming_tokens(one, right or 0), start, end, blocks))
         return accesses + self._loaded(history, step), unseen
 
     def _loaded(self, history: Observed, step: Step) -> list[Access]:
         """Of the requests whose load begins, which writes their blocks: what is loaded right."""
-        begin = [history.live[name] for name in loads.newly_parked(history.live, step)]
         return [
             Access(one, one.content, 0, tokens, list((step.blocks or {}).get(one.id, ())))
-            for one in begin
-            if (tokens := loads.brought(history.config, one))
+            for one, tokens in history.features.loads_in(history, step)
         ]
 
     def _writes(

@@ -78,12 +78,12 @@ def long_prompts(config: Config) -> st.SearchStrategy[Shape]:
     return vllm.long_prompts(as_vllm(config)).map(_of_no_priority)
 
 
-def beside_the_batch(config: Config, history: RunHistory) -> st.SearchStrategy[Shape]:
+def beside_the_batch(config: Config, history: RunHistory[Any]) -> st.SearchStrategy[Shape]:
     """A late request for what the running ones leave of pool and budget, or a token around it."""
     return vllm.beside_the_batch(as_vllm(config), history).map(_of_no_priority)
 
 
-def beside_a_prefill(config: Config, history: RunHistory) -> st.SearchStrategy[Shape]:
+def beside_a_prefill(config: Config, history: RunHistory[Any]) -> st.SearchStrategy[Shape]:
     """A request that fills its blocks when another request's chunks have taken all others."""
     return vllm.beside_a_prefill(as_vllm(config), history).map(_of_no_priority)
 
@@ -118,6 +118,6 @@ def fitted(config: Config, content: Content, shape: Shape | None) -> Shape:
     return vllm.fitted(as_vllm(config), content, shape)
 
 
-def steps_to_border(config: Config, history: RunHistory) -> int:
+def steps_to_border(config: Config, history: RunHistory[Any]) -> int:
     """Decode steps until blocks run out, or until one is filled."""
     return vllm.steps_to_border(as_vllm(config), history)

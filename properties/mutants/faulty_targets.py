@@ -10,7 +10,7 @@ from ...model.target import ModelTarget, Reply
 class TakesForEver(ModelTarget):
     """A scheduler that does not answer when three requests run."""
 
-    def step(self) -> Reply:  # noqa: D102
+    def step(self) -> Reply:
         reply = super().step()
         if len(reply["step"]["running"]) > 2:
             raise TargetHung("step", 10.0)
@@ -22,10 +22,10 @@ class ShowsLittle(ModelTarget):
 
     SHOWN = ("kind", "scheduled", "waiting", "running", "finished")
 
-    def start(self, system: str, revision: str, config: Any) -> Reply:  # noqa: D102
+    def start(self, system: str, revision: str, config: Any) -> Reply:
         return super().start(system, revision, config) | {"observes": list(self.SHOWN)}
 
-    def step(self) -> Reply:  # noqa: D102
+    def step(self) -> Reply:
         step = super().step()["step"]
         return {"ok": True, "step": {field: step[field] for field in self.SHOWN}}
 
@@ -33,7 +33,7 @@ class ShowsLittle(ModelTarget):
 class ShowsNoProgress(ShowsLittle):
     """A scheduler that, once two requests wait, schedules its batch again and again for nothing."""
 
-    def step(self) -> Reply:  # noqa: D102
+    def step(self) -> Reply:
         before = self._state
         reply = super().step()
         step = reply["step"]
@@ -49,11 +49,11 @@ class ShowsNoProgress(ShowsLittle):
 class RefusesLongPrompts(ModelTarget):
     """A scheduler that refuses every prompt of more than a block at the door."""
 
-    def start(self, system: str, revision: str, config: Any) -> Reply:  # noqa: D102
+    def start(self, system: str, revision: str, config: Any) -> Reply:
         self._block = config["block_size"]
         return super().start(system, revision, config)
 
-    def add(self, request: Any) -> Reply:  # noqa: D102
+    def add(self, request: Any) -> Reply:
         length = sum(tokens for _, tokens in request["prompt"])
         if length > self._block:
             message = f"a prompt of {length} tokens is too long"
@@ -64,7 +64,7 @@ class RefusesLongPrompts(ModelTarget):
 class ShowsNothingComputed(ModelTarget):
     """A target that promises what is computed, and shows of no request anything."""
 
-    def step(self) -> Reply:  # noqa: D102
+    def step(self) -> Reply:
         reply = super().step()
         reply["step"] |= {"computed": {}}
         return reply
@@ -88,7 +88,7 @@ def with_default(key: str, value: Any) -> Callable[[], ModelTarget]:
 class AcceptsEverything(ModelTarget):
     """A scheduler without a check at the door: what can never run waits behind it."""
 
-    def start(self, system: str, revision: str, config: Any) -> Reply:  # noqa: D102
+    def start(self, system: str, revision: str, config: Any) -> Reply:
         reply = super().start(system, revision, config)
         if reply["ok"]:
             self._model = _NoDoor(self._model)

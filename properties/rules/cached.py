@@ -1,18 +1,18 @@
 """What requests share, and what one that starts must find in the prefix cache."""
 
 from collections.abc import Callable, Iterable
+from typing import Any
 
 from ...model.observation import Step
 from ..history.content import common_prefix_len
-from ..history.request_history import RequestHistory
 from ..history.run_history import RunHistory
 
 
 def hit_too_short(
-    history: RunHistory,
+    history: RunHistory[Any],
     step: Step,
-    starting: Iterable[RequestHistory],
-    must_find: Callable[[RequestHistory], int],
+    starting: Iterable[Any],
+    must_find: Callable[[Any], int],
 ) -> str | None:
     """One of the requests that start finds fewer tokens than one that runs holds of it."""
     for one in starting:
@@ -22,7 +22,7 @@ def hit_too_short(
     return None
 
 
-def in_common_after(history: RunHistory, step: Step, name: str, other: str) -> int:
+def in_common_after(history: RunHistory[Any], step: Step, name: str, other: str) -> int:
     """Tokens at the start that two requests share, with what they emit in this step."""
     if not history.requests.keys() >= {name, other}:
         return 0  # of a request that was never made nothing is known

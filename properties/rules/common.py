@@ -4,16 +4,16 @@ Source: target protocol, "The step observation" and "Fine points".
 """
 
 from collections import Counter
+from typing import Any
 
 from ...model.observation import Step
 from ..history.content import in_common
 from ..history.run_history import RunHistory
-from ..vllm.history import in_flight, loads
 from .observation_rules import shown_wrongly, something_shown
 from .predicate import Predicate
 
 
-def request_lost(history: RunHistory, step: Step) -> str | None:
+def request_lost(history: RunHistory[Any], step: Step) -> str | None:
     """Every unfinished request is in exactly one queue, and nothing else is (ALL-R03)."""
     if not step.scheduled.keys() <= history.live.keys():
         strangers = [name for name in step.scheduled if name not in history.live]
@@ -39,16 +39,16 @@ def request_lost(history: RunHistory, step: Step) -> str | None:
     return None
 
 
-def requests_meet(history: RunHistory, step: Step) -> bool:
+def requests_meet(history: RunHistory[Any], step: Step) -> bool:
     """A request finishes, or is aborted, while another one is unfinished."""
     return bool(step.finished) and len(history.live) > 1
 
 
-def tokens_wrong(history: RunHistory, step: Step) -> str | None:
+def tokens_wrong(history: RunHistory[Any], step: Step) -> str | None:
     """Exactly min(output_len, max_tokens) tokens, then the right reason at once (ALL-R04)."""
     emitted = step.emitted or {}
     finished = step.finished or {}
-    over = in_flight.completes(history.config, history.flights, history.early, step)
+    over = history.features.completing(history, step)
     for name, tokens in emitted.items():
         if name not in over:
             return f"{name} emitted {tokens} without being scheduled"
@@ -66,8 +66,8 @@ def tokens_wrong(history: RunHistory, step: Step) -> str | None:
             continue
         if account.beyond and reason is not None and total <= account.max_tokens:
             continue  # it cannot run to its end: to end it is right
-        if reason == "error" and not total and loads.ends_on_failure(history.config, account):
-            continue  # when, is V1-R28
+        if reason == "error" and not total and history.features.may_end_early(history, account):
+            continue
         due = account.output_len
         open_ended = due is None
         if due is None:  # only the end itself tells
@@ -99,12 +99,12 @@ def tokens_wrong(history: RunHistory, step: Step) -> str | None:
     return None
 
 
-def token_due(history: RunHistory, step: Step) -> bool:
+def token_due(history: RunHistory[Any], step: Step) -> bool:
     """A request finishes by itself."""
     return any(reason != "aborted" for reason in (step.finished or {}).values())
 
 
-def waits_too_long(history: RunHistory, step: Step) -> str | None:
+def waits_too_long(history: RunHistory[Any], step: Step) -> str | None:
     """First in line, a request is scheduled before the work in front of it is over (ALL-R05)."""
     if history.first_in_line is None:
         return None
@@ -117,12 +117,12 @@ def waits_too_long(history: RunHistory, step: Step) -> str | None:
     )
 
 
-def someone_waits(history: RunHistory, step: Step) -> bool:
+def someone_waits(history: RunHistory[Any], step: Step) -> bool:
     """The first in line is not scheduled in this step."""
     return history.first_in_line is not None and history.first_in_line[0] not in step.scheduled
 
 
-def never_ends(history: RunHistory, step: Step) -> str | None:
+def never_ends(history: RunHistory[Any], step: Step) -> str | None:
     """All accepted requests together take no more steps than their work (ALL-R06)."""
     allowance = history.max_steps
     if history.busy_steps < allowance:
@@ -136,12 +136,12 @@ def never_ends(history: RunHistory, step: Step) -> str | None:
     )
 
 
-def everything_ends(history: RunHistory, step: Step) -> bool:
+def everything_ends(history: RunHistory[Any], step: Step) -> bool:
     """The last unfinished request finishes."""
     return bool(history.live) and all(n in (step.finished or {}) for n in history.live)
 
 
-def hit_never_computed(history: RunHistory, step: Step) -> str | None:
+def hit_never_computed(history: RunHistory[Any], step: Step) -> str | None:
     """A prefix hit covers only what some request has computed (ALL-R08)."""
     for name, hit in first_hits(history, step).items():
         if hit <= 0:
@@ -159,22 +159,24 @@ def hit_never_computed(history: RunHistory, step: Step) -> str | None:
     return None
 
 
-def something_cached(history: RunHistory, step: Step) -> bool:
+def something_cached(history: RunHistory[Any], step: Step) -> bool:
     """A request starts with a prefix hit."""
     return any(hit > 0 for hit in first_hits(history, step).values())
 
 
-def first_hits(history: RunHistory, step: Step) -> dict[str, int]:
+def first_hits(history: RunHistory[Any], step: Step) -> dict[str, int]:
     """Hits of the requests that start in this step, in tokens; without those that were loaded."""
     return {
         name: hit
         for name in step.scheduled
-        if (one := history.live.get(name)) is not None and not one.started and not one.brings
+        if (one := history.live.get(name)) is not None
+        and not one.started
+        and not one.tokens_loading
         if (hit := history.hit_now(step, one)) is not None
     }
 
 
-def blocks_lost(history: RunHistory, step: Step) -> str | None:
+def blocks_lost(history: RunHistory[Any], step: Step) -> str | None:
     """Held and free blocks are together the pool (ALL-R09)."""
     size = history.config["num_blocks"]
     if size is None or step.free_blocks is None:
@@ -185,34 +187,34 @@ def blocks_lost(history: RunHistory, step: Step) -> str | None:
     return f"{len(held)} blocks held and {step.free_blocks} free, the pool has {size}"
 
 
-def blocks_come_back(history: RunHistory, step: Step) -> bool:
+def blocks_come_back(history: RunHistory[Any], step: Step) -> bool:
     """A request that held blocks leaves, with a bounded pool."""
     held_before = (history.last.blocks or {}) if history.last is not None else {}
     leaving = [*(step.finished or {})]
     return history.config["num_blocks"] is not None and any(n in held_before for n in leaving)
 
 
-def no_progress(history: RunHistory, step: Step) -> str | None:
+def no_progress(history: RunHistory[Any], step: Step) -> str | None:
     """Of three steps in a row, one computes a token while a request is unfinished; of more where
     several decisions are on their way (ALL-R10)."""
-    allowed = 1 + in_flight.depth(history.config) + loads.deferrals(history.live.values())
+    allowed = 1 + history.features.idle_steps(history)
     if not history.live or any(step.scheduled.values()) or history.barren_steps < allowed:
         return None
     return f"no token was computed in {history.barren_steps + 1} steps in a row"
 
 
-def someone_is_behind(history: RunHistory, step: Step) -> bool:
+def someone_is_behind(history: RunHistory[Any], step: Step) -> bool:
     """A step leaves an unfinished request without a token."""
     return any(name not in step.scheduled for name in history.live)
 
 
-def reads_other_tokens(history: RunHistory, step: Step) -> str | None:
+def reads_other_tokens(history: RunHistory[Any], step: Step) -> str | None:
     """Every block that a request reads holds its own tokens (ALL-R11)."""
     changes = history.cache_changes(step)
     return changes.conflict if changes is not None else None
 
 
-def blocks_change_hands(history: RunHistory, step: Step) -> bool:
+def blocks_change_hands(history: RunHistory[Any], step: Step) -> bool:
     """A request reads what another one wrote, or writes a block that another one had written."""
     changes = history.cache_changes(step)
     return changes is not None and changes.meets

@@ -14,13 +14,13 @@ from .predicate import Predicate
 def default_is(key: str, value: Any) -> Predicate:
     """A configuration that does not give `key` means `value`."""
 
-    def another(history: RunHistory, step: Step) -> str | None:
+    def another(history: RunHistory[Any], step: Step) -> str | None:
         default = history.defaults.get(key, value)
         if history.step or default == value:
             return None
         return f"{key} is {default!r} where a configuration does not give it, expected {value!r}"
 
-    def said(history: RunHistory, step: Step) -> bool:
+    def said(history: RunHistory[Any], step: Step) -> bool:
         return not history.step and key in history.defaults
 
     return Predicate(another, said)

@@ -2,60 +2,52 @@
 shown before it."""
 
 from collections.abc import Iterable
+from typing import Any
 
 from ...model.observation import Step
 from ..history.per_step_cache import once
 from ..history.request_history import RequestHistory
 from ..history.run_history import RunHistory
-from ..vllm.history import loads, speculation
 
 
-def blocks_for(history: RunHistory, tokens: int) -> int:
+def blocks_for(history: RunHistory[Any], tokens: int) -> int:
     """Blocks that hold so many tokens, by the run's configuration."""
     return -(-tokens // int(history.config["block_size"]))
 
 
 @once
-def tables_before(history: RunHistory) -> dict[str, tuple[int, ...]]:
+def tables_before(history: RunHistory[Any]) -> dict[str, tuple[int, ...]]:
     """The blocks of the unfinished requests before the step, and of those that have ended and keep
     them until a load has landed, or they are sent."""
     shown = (history.last.blocks or {}) if history.last is not None else {}
-    keeps = loads.are_made(history.config)
+    keeps = history.features.held_after_end(history.config)
     return {name: tuple(table) for name, table in shown.items() if keeps or name in history.live}
 
 
-def blocks_before(history: RunHistory, one: RequestHistory) -> int:
+def blocks_before(history: RunHistory[Any], one: RequestHistory) -> int:
     """Blocks that an unfinished request held before the step."""
     shown = (history.last.blocks or {}) if history.last is not None else {}
     return len(shown.get(one.id, ()))
 
 
 @once
-def held_before(history: RunHistory) -> set[int]:
+def held_before(history: RunHistory[Any]) -> set[int]:
     """The numbers of the blocks that requests held before the step."""
     return {block for table in tables_before(history).values() for block in table}
 
 
 @once
-def free_when_decided(history: RunHistory) -> int | None:
+def free_when_decided(history: RunHistory[Any]) -> int | None:
     """Blocks free at the decision; None where that is not known, or without a bound."""
     size = history.config["num_blocks"]
     if size is None or (history.last is not None and history.last.blocks is None):
         return None
-    if loads.are_made(history.config) and _some_may_be_free(history):
+    if history.features.free_is_unknown(history):
         return None
     return int(size) - len(held_before(history))
 
 
-def _some_may_be_free(history: RunHistory) -> bool:
-    """Blocks of requests that were just aborted are free, unless a load or a decision on its way
-    writes them; those of a load that has failed are free when the request is looked at."""
-    if history.aborts_to_report:
-        return True
-    return any(loads.has_failed(one) for one in history.live.values())
-
-
-def released_by(history: RunHistory, gone: Iterable[RequestHistory]) -> int:
+def released_by(history: RunHistory[Any], gone: Iterable[RequestHistory]) -> int:
     """Blocks that only these requests held before the step."""
     leaving = {one.id for one in gone}
     before = tables_before(history)
@@ -63,10 +55,10 @@ def released_by(history: RunHistory, gone: Iterable[RequestHistory]) -> int:
     return len(held_before(history) - kept)
 
 
-def taken_by(history: RunHistory, step: Step, one: RequestHistory, block_size: int) -> int:
+def taken_by(history: RunHistory[Any], step: Step, one: RequestHistory, block_size: int) -> int:
     """Blocks that a request that ran before took for what it computes in the step."""
     covered = one.computed + step.scheduled.get(one.id, 0)
     if one.id in step.scheduled:
-        covered = speculation.slots(history.config, covered)
+        covered = history.features.slots(history.config, covered)
     after = -(-covered // block_size)
     return max(after - blocks_before(history, one), 0)

@@ -1,7 +1,7 @@
 """The shape of a check: does this step break the rule, and was the rule exercised in it?"""
 
 from collections.abc import Callable
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from ...model.observation import Step
 from ..history.run_history import RunHistory
@@ -14,8 +14,8 @@ class Predicate(NamedTuple):
     those that schedule a request in its prefill, in its decode, or any.
     """
 
-    broken: Callable[[RunHistory, Step], str | None]
-    exercised: Callable[[RunHistory, Step], bool]
+    broken: Callable[[RunHistory[Any], Step], str | None]
+    exercised: Callable[[RunHistory[Any], Step], bool]
     members: Literal["prefill", "decode", "any"] = "any"
 
 

@@ -6,8 +6,8 @@ from typing import Any
 from ...model.replies import DEFAULTS
 from ...spec.catalogue import Rule
 from ...spec.systems import OWN_RULES, SYSTEMS, part
+from ..history.features import features_of
 from ..history.prefix_hits import caches
-from ..vllm.history import loads
 from . import common
 from .predicate import Broken, Predicate
 
@@ -20,13 +20,8 @@ OWN_TOKENS = "ALL-R11"
 PROGRESS = frozenset({"ALL-R06", "ALL-R10"})  # steps in which a load is under way do not count
 AT_THE_DOOR = "ALL-R12"
 SHOWN = "ALL-R13"
-DRAFTS = frozenset({"V1CP-R30", "V1CP-R35"})  # no scope of the explorer has any
-BLOCK_IN_TWO_HANDS = "V1-R23"  # which block a load fills is no part of a state
-SENT, FAILED, ENDED = "V1-R25", "V1-R26", "V1-R28"  # nor a load that fails, or what is sent
-# What no state of a model shows: these are judged in runs only.
-NOT_EXPLORED = DRAFTS | {
-    *(LOCKSTEP, OWN_TOKENS, AT_THE_DOOR, SHOWN, BLOCK_IN_TWO_HANDS, SENT, FAILED, ENDED)
-}
+# What no state of a model shows: these are judged in runs only, and so are a system's `runs_only`.
+NOT_EXPLORED = frozenset({LOCKSTEP, OWN_TOKENS, AT_THE_DOOR, SHOWN})
 # What these ask for is in the step and the one before: no client has to follow the run for them.
 FOLLOW_NOTHING = ("ALL-", "GEN-")
 
@@ -40,7 +35,8 @@ def predicates_of(system: str) -> Mapping[str, Predicate]:
 
 def explored(rule: Rule) -> bool:
     """States of a model can break the rule: it is not about runs alone, nor about defaults."""
-    judged = rule.id not in NOT_EXPLORED and rule.id not in OWN_RULES
+    runs_only = NOT_EXPLORED.union(*(system.runs_only for system in SYSTEMS.values()))
+    judged = rule.id not in runs_only and rule.id not in OWN_RULES
     return rule.checked and judged and DEFAULTS not in rule.needs
 
 
@@ -85,8 +81,8 @@ def followed_by(
     load and which end: what was loaded of them is not shown."""
     fields = SYSTEMS[system].followed_by.get(revision, ()) if system else ()
     hits = ("prefix_hit",) if config is not None and caches(config) else ()
-    loaded = ("parked", "finished") if loads.are_made(config or {}) else ()
-    return frozenset((*fields, *hits, *loaded))
+    more = features_of(system).follows(config) if system and config is not None else ()
+    return frozenset((*fields, *hits, *more))
 
 
 def keeps_step(system: str, revision: str, name: str) -> bool:

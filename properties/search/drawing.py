@@ -1,8 +1,7 @@
-"""What a run draws beside the requests of its system: its configuration, drafts, loads."""
+"""The configurations of a search."""
 
 from typing import Any
 
-import msgspec
 from hypothesis import reject
 from hypothesis import strategies as st
 
@@ -51,25 +50,3 @@ def _check_smallest(asked: SearchOptions, config: dict[str, Any]) -> None:
 def _with_own(drawn: dict[str, Any], own: dict[str, Any]) -> dict[str, Any]:
     """The configuration with the keys that the target declares."""
     return {**drawn, "own": own}
-
-
-def accepted(drafts: int) -> st.SearchStrategy[tuple[int, ...]]:
-    """How many of so many drafts of a request are right, time after time."""
-    return st.lists(st.integers(0, drafts), min_size=1, max_size=4).map(tuple)
-
-
-@st.composite
-def loaded(draw: st.DrawFn, request: Request, block: int) -> Request:
-    """The request, of whose prompt a connector may have some blocks, or all tokens."""
-    whole = request.prompt_len // block * block
-    tokens = draw(st.sampled_from((0, request.prompt_len, whole, min(block, whole))))
-    steps = draw(st.sampled_from((0, 1, 3, 8))) if tokens else 0
-    fails = draw(st.sampled_from((None, None, None, 0, tokens // 2))) if tokens else None
-    return msgspec.structs.replace(
-        request,
-        external_tokens=tokens,
-        load_steps=steps,
-        load_fails_at=fails,
-        load_deferrals=draw(st.sampled_from((0, 0, 0, 0, 1, 3))),
-        send_steps=draw(st.sampled_from((None, None, None, 0, 3))),
-    )

@@ -27,10 +27,10 @@ class Generators(Protocol):
     def long_prompts(self, config: Any) -> st.SearchStrategy[Any]:
         """Requests whose prompts take many steps."""
 
-    def beside_the_batch(self, config: Any, history: RunHistory) -> st.SearchStrategy[Any]:
+    def beside_the_batch(self, config: Any, history: RunHistory[Any]) -> st.SearchStrategy[Any]:
         """Requests aimed at what is running."""
 
-    def beside_a_prefill(self, config: Any, history: RunHistory) -> st.SearchStrategy[Any]:
+    def beside_a_prefill(self, config: Any, history: RunHistory[Any]) -> st.SearchStrategy[Any]:
         """Requests aimed at what is running while another request's prompt is computed."""
 
     def contents(
@@ -44,11 +44,30 @@ class Generators(Protocol):
     def caches(self, config: Any) -> bool:
         """The configuration has a prefix cache."""
 
-    def steps_to_border(self, config: Any, history: RunHistory) -> int:
+    def steps_to_border(self, config: Any, history: RunHistory[Any]) -> int:
         """Steps until something interesting happens."""
 
 
 def generators_of(system: str) -> Generators:
     """The generators of a registered system."""
     found: Generators = part(system, "generators")
+    return found
+
+
+class RequestFeatures(Protocol):
+    """What requests of a system have beyond a prompt and a length; a module, as `Generators`."""
+
+    def has_features(self, config: Any) -> bool:
+        """Return whether requests of this configuration have anything more."""
+
+    def with_features(self, request: Request, config: Any) -> st.SearchStrategy[Request]:
+        """Return requests that have it."""
+
+    def too_large(self, config: Any, name: str) -> st.SearchStrategy[Request | None]:
+        """Return requests of this name that can never run by what more they have, or None."""
+
+
+def request_features_of(system: str) -> RequestFeatures | None:
+    """Return what requests of a registered system have beyond a prompt, None for nothing."""
+    found: RequestFeatures | None = part(system, "request_features")
     return found

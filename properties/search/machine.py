@@ -15,10 +15,8 @@ from ..checking.session import Session
 from ..history.run_history import RunHistory
 from ..rules.predicate import Broken
 from ..rules.registry import ends_run
-from ..vllm.encoder_inputs import with_pictures
-from ..vllm.history import encoder, loads, speculation
-from .drawing import accepted, configs, loaded
-from .generators import Generators, generators_of
+from .drawing import configs
+from .generators import Generators, generators_of, request_features_of
 from .state import Search
 from .too_large import too_large
 
@@ -190,7 +188,6 @@ class SchedulerMachine(RuleBasedStateMachine):
             self.generators.contents(self.config, self.requests, name, shape.prompt)
         )
         shape = self.generators.fitted(self.config, content, shape)
-        drafts = speculation.drafts(self.config)
         request = Request(
             id=name,
             arrival=self.history.step,
@@ -198,12 +195,10 @@ class SchedulerMachine(RuleBasedStateMachine):
             max_tokens=shape.max_tokens,
             output_len=shape.output_len,
             priority=getattr(shape, "priority", 0),  # of systems whose scheduler reads it
-            accepted=data.draw(accepted(drafts)) if drafts else (),
         )
-        if loads.are_made(self.config):
-            request = data.draw(loaded(request, self.config["block_size"]))
-        if encoder.encodes(self.config):
-            request = data.draw(with_pictures(request, self.config))
+        features = request_features_of(self.search.options.system)
+        if features is not None and features.has_features(self.config):
+            request = data.draw(features.with_features(request, self.config))
         self.requests.append(request)
         self.judged(self.session.add, request)
         self.search.rejected += name in self.session.rejected

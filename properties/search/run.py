@@ -4,7 +4,6 @@ import contextlib
 import time
 
 from hypothesis import HealthCheck, Phase, Verbosity, seed, settings
-from hypothesis.database import ExampleDatabase
 from hypothesis.errors import Flaky, Unsatisfiable
 from hypothesis.stateful import run_state_machine_as_test
 
@@ -18,23 +17,18 @@ def run_search(
     examples: int,
     seed_value: int,
     shrink_runs: int,
-    database: ExampleDatabase | None = None,
-    reuse: bool = False,
 ) -> bool:
     """Run up to `examples` runs; True when a rule broke, with `search.failure` set.
-
-    A failure is saved in the `database`; with `reuse` the runs in it are tried first.
 
     Raises:
         TargetFault: a reply of the target breaks the protocol.
     """
     phases = [Phase.generate, *([Phase.shrink] if shrink_runs else [])]
-    phases += [Phase.reuse] if reuse else []
     budget = settings(
         max_examples=examples,
         stateful_step_count=24,
         phases=phases,
-        database=database,
+        database=None,
         deadline=None,
         verbosity=Verbosity.quiet,
         report_multiple_bugs=False,

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from ...model.scenario import Request
 from ..history.bounds import bounds_of
-from ..vllm.history import encoder
+from .generators import request_features_of
 
 NAME = "large"
 
@@ -21,15 +21,11 @@ def too_large(draw: st.DrawFn, system: str, config: Mapping[str, Any]) -> Reques
     limits = bounds_of(system).limits(config)
     if not limits:
         return None
-    if encoder.encodes(config) and draw(st.booleans()):
-        return _too_large_for_the_encoder(draw(st.sampled_from((1, 9))) + encoder.longest(config))
+    features = request_features_of(system)
+    if features is not None and (request := draw(features.too_large(config, NAME))) is not None:
+        return request
     limit = draw(st.sampled_from(limits))
     longest = limit + draw(st.sampled_from((1, limit)))  # prompt + max_tokens - 1
     prompt = draw(st.sampled_from((1, longest // 2, longest)))
     prompt = max(prompt, 1)
     return Request(id=NAME, arrival=0, prompt=((NAME, prompt),), max_tokens=longest - prompt + 1)
-
-
-def _too_large_for_the_encoder(tokens: int) -> Request:
-    prompt = ((f"{NAME} input", tokens),)
-    return Request(id=NAME, arrival=0, prompt=prompt, max_tokens=1, encoder_inputs=(0,))

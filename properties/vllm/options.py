@@ -5,7 +5,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from .encoder_inputs import encoders
+from .request_features import encoders
 
 Config = Mapping[str, Any]
 

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 
 from ...model.pool import Content, blocks_for
 from ...model.scenario import Request
-from ..history.request_history import RequestHistory
-from ..history.run_history import RunHistory
 from ..search.prompts import said_before
 from .history import speculation
+from .history.request_history import VllmRequestHistory
+from .history.run import VllmRun
 from .options import options
 from .predicates.decision import watermark_blocks
 
@@ -190,7 +190,7 @@ def with_tokens(
 
 
 @st.composite
-def beside_the_batch(draw: st.DrawFn, config: Config, history: RunHistory) -> Shape:
+def beside_the_batch(draw: st.DrawFn, config: Config, history: VllmRun) -> Shape:
     """A late request for exactly what the running ones leave, or for a token more or less.
 
     That is what is free of the pool when they have computed their next tokens, with the
@@ -216,7 +216,7 @@ def beside_the_batch(draw: st.DrawFn, config: Config, history: RunHistory) -> Sh
 
 
 @st.composite
-def beside_a_prefill(draw: st.DrawFn, config: Config, history: RunHistory) -> Shape:
+def beside_a_prefill(draw: st.DrawFn, config: Config, history: VllmRun) -> Shape:
     """A request that fills its blocks when another request's chunks have taken all others.
 
     Its first token then needs a block in a step in which the next chunk is already scheduled. Most
@@ -231,7 +231,7 @@ def beside_a_prefill(draw: st.DrawFn, config: Config, history: RunHistory) -> Sh
     )
 
 
-def meets(config: Config, history: RunHistory, blocks: int) -> bool:
+def meets(config: Config, history: VllmRun, blocks: int) -> bool:
     """A newcomer of so many blocks and the request that prefills have taken the whole pool when
     the newcomer's prompt is computed and another chunk of the other is scheduled."""
     block, free, one = config["block_size"], free_blocks(config, history), history.ongoing()[-1]
@@ -273,7 +273,7 @@ def fitted(config: Config, content: Content, shape: Shape | None) -> Shape:
     return with_tokens(config, prompt, shape.max_tokens, shape.output_len, shape.priority)
 
 
-def steps_to_border(config: Config, history: RunHistory) -> int:
+def steps_to_border(config: Config, history: VllmRun) -> int:
     """Decode steps until the next one needs more blocks than are free; if that is more than a
     block away, until some decoding request fills its block."""
     running, free = history.decoding(), free_blocks(config, history)
@@ -284,14 +284,14 @@ def steps_to_border(config: Config, history: RunHistory) -> int:
     return min((-one.computed % config["block_size"] for one in running), default=0)
 
 
-def new_blocks(config: Config, one: RequestHistory, steps: int) -> int:
+def new_blocks(config: Config, one: VllmRequestHistory, steps: int) -> int:
     """Blocks more that a decoding request holds after so many steps."""
     block = config["block_size"]
     tokens = one.computed + min(steps, one.max_tokens - one.emitted)
     return blocks_for(tokens, block) - blocks_for(one.computed, block)
 
 
-def free_blocks(config: Config, history: RunHistory) -> int | None:
+def free_blocks(config: Config, history: VllmRun) -> int | None:
     """Blocks that no request holds: as the target says, or as the tokens computed let expect; None
     where the pool has no bound."""
     size = config["num_blocks"]

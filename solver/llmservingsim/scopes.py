@@ -8,9 +8,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from ..scope import MenuItem, lengths
-from ..scope import Scope as AnyScope
-from ..undecided import OWN
+from ..exploration.scope import MenuItem, lengths
+from ..exploration.scope import Scope as AnyScope
+from ..exploration.undecided import OWN
 
 SMALLEST = {
     "block_size": 2,

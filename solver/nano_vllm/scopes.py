@@ -8,9 +8,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from ..scope import MenuItem, Ranked, lengths
-from ..scope import Scope as AnyScope
-from ..undecided import OWN
+from ..exploration.scope import MenuItem, Ranked, lengths
+from ..exploration.scope import Scope as AnyScope
+from ..exploration.undecided import OWN
 
 SMALLEST = {"block_size": 2, "max_num_seqs": 3, "max_num_batched_tokens": 8}
 EVERY_LENGTH = tuple(lengths(range(1, 6), range(1, 5)))

@@ -1,115 +1,102 @@
-"""nano-vLLM's models as `scheduling` explores them: one for each pool."""
+"""nano-vLLM's models as `solver.exploration` explores them, one for each pool."""
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable
 from typing import Any
 
 from ...model.nano_vllm import scheduler
-from ...model.nano_vllm.model import make_model
-from ...model.nano_vllm.state import Sequence as Member
-from ...model.nano_vllm.state import State
-from ...model.systems import full_config
-from ..book import Book
-from ..models import Stepped
-from ..names import mentioned
-from ..scope import MenuItem, Ranked, menu_of
-from ..systems import Space
-from ..undecided import Candidates, Looked, Menu, changed, left
-from .key import key
+from ...model.nano_vllm.state import Sequence, State
+from ...model.pool import free_blocks
+from ..exploration.branching_history import BranchingHistory
+from ..exploration.canonical_names import CanonicalNames
+from ..exploration.models import QueueModels
+from ..exploration.undecided import OpenFields, left, outlasts_token
+from ..systems import SystemSpace
 from .scopes import CHECKUP, SCOPES
-from .undecided import OpenSequence, decided, opened
-
-QUEUES = ("waiting", "running")
 
 
-class NanoModels:
-    """The models of one revision in one configuration, for every pool of `pools` blocks,
-    ascending."""
+class OpenSequence(OpenFields, Sequence, frozen=True):
+    """A request that is not fully decided."""
+
+    kept_output_len = Sequence.output_len
+    kept_content = Sequence.content
+
+
+class NanoModels(QueueModels):
+    """The models of one revision in one configuration, for every pool, in ascending order."""
 
     system = "nano_vllm"
-    limited: frozenset[str] = frozenset()
-    waits_are_bounded = True
-    idle_is_waste = True
+    sequence, open_sequence = Sequence, OpenSequence
 
-    def __init__(self, revision: str, config: Mapping[str, Any], pools: Sequence[int]) -> None:
-        """Make the models.
-
-        Raises:
-            InputError: an impossible configuration.
-        """
-        each = [{**config, "num_blocks": blocks} for blocks in pools]
-        self.configs = [full_config("nano_vllm", revision, one) for one in each]
-        self.models = [make_model(revision, one) for one in each]
-        self.observes = frozenset(self.models[0].observes)
-        self._block: int = self.configs[0]["block_size"]
-        self._seats: int = self.configs[0]["max_num_seqs"]
-        self._mentioned: frozenset[str] = frozenset()
-
-    def menu(self, items: Sequence[MenuItem | Ranked]) -> Menu:
-        """The menu of requests, each a prompt in segments and its max_tokens."""
-        menu = menu_of(items, self.models)
-        self._mentioned = mentioned(menu)
-        return menu
-
-    def initial(self, member: int) -> State:
-        """Nothing has arrived."""
-        return self.models[member].initial()
-
-    def arrive(self, state: State, request: str, candidates: Candidates) -> State:
-        """The state in which a request waits at the end of the queue."""
-        return scheduler.arrive(state, opened(request, candidates))
-
-    def narrow(self, state: State, request: str, candidates: Candidates) -> State:
-        """The sequence with these candidates."""
-
-        def change(one: Member) -> Member:
-            if not isinstance(one, OpenSequence):
-                return one
-            return decided(one._replace(content=candidates))
-
-        return changed(state, QUEUES, request, change)
-
-    def end(self, state: State, request: str) -> State:
-        """Its next token is its last."""
-
-        def change(one: Member) -> Member:
-            return one._replace(output_len=one.generated + 1)
-
-        return changed(state, QUEUES, request, change)
-
-    def abort(self, state: State, request: str) -> State:
-        """Between two steps; the size of the pool does not matter for it."""
-        return self.models[0].abort(state, request)
-
-    def step(self, member: int, state: State, inside: tuple[str, ...]) -> Stepped:
-        """One step in the pool of this number."""
-        try:
-            after, seen = self.models[member].step(state, inside)
-        except Looked:
-            raise
-        except Exception as error:  # in a model with a fault planted
-            return Stepped(None, {}, False, f"{type(error).__name__}: {error}")
-        return Stepped(after, seen, False)
+    def queued(self, state: State, sequence: Sequence) -> State:
+        return scheduler.arrive(state, sequence)
 
     def quiet(self, state: State) -> bool:
-        """Every request decodes, and no request begins a block, fills one that others may find, or
-        gets its last token."""
-        if state.waiting or len(state.running) > self._seats:
+        """Return whether every request decodes, and none begins a block, fills one that others may
+        find, or gets its last token."""
+        config = self.configs[0]
+        block = config["block_size"]
+        if state.waiting or len(state.running) > config["max_num_seqs"]:
             return False
         return all(
-            one.computed % self._block and (one.computed + 1) % self._block and min(left(one)) > 1
-            for one in state.running
+            sequence.computed % block
+            and (sequence.computed + 1) % block
+            and outlasts_token(sequence)
+            for sequence in state.running
         )
 
-    def key(self, state: State, book: Book) -> Hashable:
-        """State and book without names."""
-        return key(state, book, self._mentioned)
+    def key(self, state: State, history: BranchingHistory) -> Hashable:
+        return state_key(state, history, self.mentioned)
 
 
-def _models(
-    revision: str, config: Mapping[str, Any], pools: Sequence[int], formula: str | None
-) -> NanoModels:
-    assert formula is None, "a formula of Spyre"
-    return NanoModels(revision, config, pools)
+def state_key(state: State, history: BranchingHistory, mentioned: frozenset[str]) -> Hashable:
+    """Equal for states that differ in names only; requests that are `mentioned` in prompts of the
+    menu keep theirs."""
+    queues = (state.waiting, state.running)
+    places = {name: place for place, name in enumerate(history.live)}
+    # A request that has arrived since the last step: rules about newcomers go by it.
+    queued = (history.last.waiting or ()) if history.last is not None else ()
+    newcomers = tuple(one.id not in queued for one in state.waiting)
+    names = CanonicalNames(mentioned, queues, history)
+    computed = names.computed(history, newest=True)
+    return (
+        tuple(tuple(_member(one, names, history, places) for one in queue) for queue in queues),
+        free_blocks(state.pool),
+        names.pool(state.pool),
+        computed,
+        len(state.aborted),
+        newcomers,
+    )
 
 
-SPACE = Space(SCOPES, CHECKUP, "num_blocks", "pool", _models)
+def _member(
+    one: Sequence, names: CanonicalNames, history: BranchingHistory, places: dict[str, int]
+) -> tuple[Any, ...]:
+    """What the scheduler goes by, and what the client knows that is no part of it."""
+    account = history.live.get(one.id)
+    content: Hashable = None
+    if isinstance(one, OpenFields):
+        content = one.candidates.bits
+    client: tuple[Any, ...] = ()
+    if account is not None:
+        client = (
+            account.computed - one.computed,
+            account.emitted - one.generated,
+            account.prefix_hit - one.prefix_hit,
+            account.preemptions > 0,
+            account.regenerated,
+        )
+    return (
+        names.request(one.id),
+        names.content(one.content) if content is None else content,
+        tuple(names.block(block) for block in one.blocks),
+        one.computed,
+        one.generated,
+        one.prefix_hit,
+        one.published,
+        left(one),
+        places.get(one.id),
+        client,
+    )
+
+
+SPACE = SystemSpace(SCOPES, CHECKUP, "num_blocks", "pool", NanoModels)

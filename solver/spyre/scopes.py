@@ -8,9 +8,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
-from ..scope import MenuItem, lengths
-from ..scope import Scope as AnyScope
-from ..undecided import OWN
+from ..exploration.scope import MenuItem, lengths
+from ..exploration.scope import Scope as AnyScope
+from ..exploration.undecided import OWN
 
 SMALLEST = {"block_size": 2, "chunk_size": 4, "max_num_seqs": 3, "max_model_len": 16}
 EVERY_LENGTH = tuple(lengths(range(1, 10), range(1, 7)))

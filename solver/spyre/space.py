@@ -1,115 +1,84 @@
-"""Spyre's models as `scheduling` explores them: one for each limit."""
+"""Spyre's models as `solver.exploration` explores them, one for each limit."""
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from ...model.spyre import scheduler
+from ...model.pool import free_blocks
+from ...model.spyre import blocks, release_2_1_2, scheduler
 from ...model.spyre.config import SpyreConfig
-from ...model.spyre.model import SpyreModel, make_model
-from ...model.spyre.revision import admitting_by
-from ...model.spyre.state import Sequence as Member
-from ...model.spyre.state import State
-from ...model.systems import full_config
-from ..book import Book
-from ..models import Stepped
-from ..names import mentioned
-from ..scope import MenuItem, menu_of
-from ..systems import Space
-from ..undecided import Candidates, Looked, Menu, changed, left
-from .key import Key
+from ...model.spyre.model import SpyreModel, admitting_by, make_model
+from ...model.spyre.revision import Revision
+from ...model.spyre.state import Sequence, State
+from ..exploration.branching_history import BranchingHistory
+from ..exploration.canonical_names import CanonicalNames
+from ..exploration.models import QueueModels, Stepped
+from ..exploration.undecided import OpenFields, left, outlasts_token
+from ..systems import SystemSpace
 from .scopes import CHECKUP, SCOPES
-from .undecided import OpenSequence, decided, opened
 
-QUEUES = ("waiting", "running", "paused")
 # The rules whose predicates read max_batch_tkv.
 READ_THE_LIMIT = frozenset({"SPY-R07", "SPY-R42", "SPY-R47", "SPY-R51"})
 
 
-class SpyreModels:
-    """The models of one revision in one configuration, for every limit of `limits`, ascending."""
+class OpenSequence(OpenFields, Sequence, frozen=True):
+    """A request that is not fully decided."""
+
+    kept_output_len = Sequence.output_len
+    kept_content = Sequence.content
+
+
+class SpyreModels(QueueModels):
+    """The models of one revision in one configuration, for every limit, in ascending order."""
 
     system = "spyre"
+    limit_key = "max_batch_tkv"
+    queues = ("waiting", "running", "paused")
+    sequence, open_sequence = Sequence, OpenSequence
     limited = READ_THE_LIMIT
-    waits_are_bounded = True
-    idle_is_waste = True
 
-    def __init__(
-        self,
-        revision: str,
-        config: Mapping[str, Any],
-        limits: Sequence[int],
-        formula: str | None = None,
-    ) -> None:
-        """Make the models; `formula` admits by that volumetric check.
+    def make_model(
+        self, revision: str, config: Mapping[str, Any], formula: str | None
+    ) -> SpyreModel:
+        """Build one model, whose configuration notices when its limit is read.
 
-        Raises:
-            InputError: an impossible configuration.
+        Promises of blocks mean nothing without a bound; to show them, every length would be read.
         """
-        each = [{**config, "max_batch_tkv": limit} for limit in limits]
-        self.configs = [full_config("spyre", revision, one) for one in each]
-        self.models = [_explorable(make_model(revision, one), formula) for one in each]
-        self._watched: list[Any] = [model.config for model in self.models]
-        self.observes = frozenset(self.models[0].observes)
-        self._block = self.models[0].config.block_size
-        self._caches: bool = self.configs[0]["prefix_caching"]
-        self._key = Key(self.models[0].revision, self._caches)
-
-    def menu(self, items: Sequence[MenuItem]) -> Menu:
-        """The menu of requests, each a prompt in segments and its max_tokens."""
-        menu = menu_of(items, self.models)
-        self._key = Key(self.models[0].revision, self._caches, mentioned(menu))
-        return menu
+        model = make_model(revision, config)
+        own = model.revision if formula is None else admitting_by(model.revision, formula)
+        assert own is not None, formula
+        if model.config.num_blocks is None:
+            shows = tuple(name for name in own.shows if name != "reserved_blocks")
+            own = replace(own, lost_blocks=blocks.lost_blocks, shows=shows)
+        watched: Any = WatchedConfig(model.config)
+        return replace(model, revision=own, config=watched)
 
     def initial(self, member: int) -> State:
-        """Nothing has arrived; the limit does not matter for it."""
-        return self.models[0].initial()
+        """Return the state before anything arrives; it does not depend on the limit."""
+        state: State = self.models[0].initial()
+        return state
 
-    def arrive(self, state: State, request: str, candidates: Candidates) -> State:
-        """The state in which a request waits at the end of the queue."""
-        return scheduler.arrive(state, opened(request, candidates))
-
-    def narrow(self, state: State, request: str, candidates: Candidates) -> State:
-        """The request with these candidates."""
-
-        def change(one: Member) -> Member:
-            if not isinstance(one, OpenSequence):
-                return one
-            return decided(one._replace(content=candidates))
-
-        return changed(state, QUEUES, request, change)
-
-    def end(self, state: State, request: str) -> State:
-        """Its next token is its last."""
-        return changed(
-            state, QUEUES, request, lambda one: one._replace(output_len=one.generated + 1)
-        )
-
-    def abort(self, state: State, request: str) -> State:
-        """Between two steps; the limit does not matter for it."""
-        return self.models[0].abort(state, request)
+    def queued(self, state: State, sequence: Sequence) -> State:
+        return scheduler.arrive(state, sequence)
 
     def step(self, member: int, state: State, inside: tuple[str, ...]) -> Stepped:
-        """One step with the limit of this number."""
-        model, config = self.models[member], self._watched[member]
-        config.asked = False
-        try:
-            after, seen = model.step(state, inside)
-        except Looked:
-            raise
-        except Exception as error:  # in a model with a fault planted
-            return Stepped(None, {}, True, f"{type(error).__name__}: {error}")
-        return Stepped(after, seen, config.asked)
+        config = self.models[member].config
+        config.limit_read = False
+        stepped = super().step(member, state, inside)
+        return stepped._replace(limited=config.limit_read or stepped.crash is not None)
 
     def quiet(self, state: State) -> bool:
-        """Every request decodes, and no request begins a block or gets its last token."""
+        """Return whether every request decodes, and none begins a block or gets its last token."""
         if state.waiting or state.paused or state.prefilling is not None:
             return False
-        return all(one.computed % self._block and min(left(one)) > 1 for one in state.running)
+        block = self.models[0].config.block_size
+        return all(
+            sequence.computed % block and outlasts_token(sequence) for sequence in state.running
+        )
 
-    def key(self, state: State, book: Book) -> Hashable:
-        """State and book without names."""
-        return self._key(state, book)
+    def key(self, state: State, history: BranchingHistory) -> Hashable:
+        caches = self.configs[0]["prefix_caching"]
+        return Key(self.models[0].revision, caches, self.mentioned)(state, history)
 
 
 class WatchedConfig:
@@ -120,26 +89,115 @@ class WatchedConfig:
             if name != "max_batch_tkv":
                 setattr(self, name, getattr(config, name))
         self._limit = config.max_batch_tkv
-        self.asked = False
+        self.limit_read = False
 
     @property
     def max_batch_tkv(self) -> int:
         """The limit."""
-        self.asked = True
+        self.limit_read = True
         return self._limit
 
 
-def _explorable(model: SpyreModel, formula: str | None) -> SpyreModel:
-    """The model with a configuration that is watched.
+class Key:
+    """The key of a state in one revision, with or without a prefix cache.
 
-    Promises of blocks mean nothing without a bound; to show them, every length would be read.
+    Without one, requests and blocks are numbers only, and a request that decodes is as good as one
+    whose prompt was all that it has computed: it counts by that and by what is left to generate.
+    The order of requests that decode matters where they may be paused, to break ties; else it is
+    only the order in which they are listed.
+
+    `mentioned`: requests whose answers the menu has prompts with; these keep their names.
     """
-    revision = model.revision if formula is None else admitting_by(model.revision, formula)
-    assert revision is not None, formula
-    if model.config.num_blocks is None:
-        revision = replace(revision, reserves_blocks=False, leaks_reservations=False)
-    watched: Any = WatchedConfig(model.config)
-    return replace(model, revision=revision, config=watched)
+
+    def __init__(
+        self, revision: Revision, caches: bool, mentioned: frozenset[str] = frozenset()
+    ) -> None:
+        self._pauses = "paused" in revision.shows
+        self._stale = revision.current_tkv is release_2_1_2.current_tkv
+        self._caches = caches
+        self._mentioned = mentioned
+
+    def __call__(self, state: State, history: BranchingHistory) -> Hashable:
+        """The key; equal for states that differ in names only."""
+        tkv = (state.tkv, state.runner_tkv) if self._stale else ()
+        queues = self._with_contents if self._caches else self._by_length
+        return state.last_step_was_prefill, tkv, state.lost_blocks, queues(state, history)
+
+    def _by_length(self, state: State, history: BranchingHistory) -> Hashable:
+        decoding = [self._decoding(one, history) for one in state.running if one.prefilled]
+        if self._pauses:
+            decoding.sort(key=lambda member: member[0])  # stable: ties keep their places
+        else:
+            decoding.sort()
+        return (
+            tuple(_unstarted(one, history) for one in state.waiting),
+            tuple(_unstarted(one, history) for one in state.running if not one.prefilled),
+            tuple(decoding),
+            tuple(self._decoding(one, history) for one in state.paused),
+            free_blocks(state.pool),
+        )
+
+    def _decoding(self, one: Sequence, history: BranchingHistory) -> tuple[Any, ...]:
+        return (
+            one.generated if self._pauses else 0,
+            one.computed,
+            left(one),
+            one.paused_steps,
+            len(one.blocks),
+            *_as_the_client_sees_it(one, history),
+        )
+
+    def _with_contents(self, state: State, history: BranchingHistory) -> Hashable:
+        """With a cache it matters what blocks hold, and in which order the free ones go."""
+        members, pool = (state.waiting, state.running, state.paused), state.pool
+        names = CanonicalNames(self._mentioned, members, history)
+        queues = tuple(
+            tuple((*_content(one, names), *_unstarted(one, history)) for one in queue)
+            for queue in members
+        )
+        fresh = len(pool.head) + (0 if pool.size is None else pool.size + 1 - pool.fresh)
+        gone = frozenset(
+            (names.content(one.content), one.computed, one.emitted, names.request(one.id))
+            for one in history.requests.values()
+            if one.ended and one.computed
+        )
+        return queues, fresh, names.pool(pool), gone
 
 
-SPACE = Space(SCOPES, CHECKUP, "max_batch_tkv", "limit", SpyreModels)
+def _unstarted(one: Sequence, history: BranchingHistory) -> tuple[Any, ...]:
+    if isinstance(one, OpenFields):
+        shape: tuple[int, ...] = (one.candidates.bits,)
+    else:
+        shape = (one.prompt, one.max_tokens, one.output_len)
+    return (
+        shape,
+        one.computed,
+        one.generated,
+        one.prefix_hit,
+        one.paused_steps,
+        one.published,
+        len(one.blocks),
+        *_as_the_client_sees_it(one, history),
+    )
+
+
+def _content(one: Sequence, names: CanonicalNames) -> tuple[Any, ...]:
+    content = () if isinstance(one, OpenFields) else names.content(one.content)
+    return names.request(one.id), content, tuple(names.block(block) for block in one.blocks)
+
+
+def _as_the_client_sees_it(one: Sequence, history: BranchingHistory) -> tuple[int, ...]:
+    """Where the client's account differs from the scheduler's own, and what only it knows."""
+    account = history.live.get(one.id)
+    if account is None:
+        return ()
+    return (
+        account.computed - one.computed,
+        account.emitted - one.generated,
+        account.paused_steps - one.paused_steps,
+        account.prefix_hit - one.prefix_hit,
+        0 if account.emitted else account.prefill_steps,
+    )
+
+
+SPACE = SystemSpace(SCOPES, CHECKUP, "max_batch_tkv", "limit", SpyreModels)

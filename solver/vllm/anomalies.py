@@ -13,7 +13,7 @@ from ...model.scenario import Request, Scenario
 from ...model.systems import full_config
 from ...model.vllm.config import VllmConfig, read_config
 from ...model.vllm.model import VllmModel
-from ..decided import Pair
+from ..smt.proof_result import ScenarioPair
 
 Knob = Literal["max_num_seqs", "max_num_batched_tokens", "watermark"]
 KNOBS: tuple[Knob, ...] = get_args(Knob)
@@ -28,7 +28,7 @@ class Lengths(NamedTuple):
     max_tokens: int
 
 
-def anomaly(knob: Knob) -> Pair | None:
+def anomaly(knob: Knob) -> ScenarioPair | None:
     """The first case, by the tokens that all requests have together, then by requests and blocks,
     in which turning `knob` the way that should help leads to more preemptions; None if there is
     none of up to MAX_REQUESTS requests and MAX_TOKENS tokens.
@@ -63,7 +63,7 @@ def scarce(asked: Sequence[Lengths]) -> range:
     return range(max(needs), sum(needs))
 
 
-def backfires(knob: Knob, asked: Sequence[Lengths], blocks: int) -> Pair | None:
+def backfires(knob: Knob, asked: Sequence[Lengths], blocks: int) -> ScenarioPair | None:
     """Two neighbouring values of the knob, the second of which should lead to fewer preemptions
     and leads to more."""
     settings = [with_knob(knob, value, asked, blocks) for value in values(knob, asked, blocks)]
@@ -71,7 +71,7 @@ def backfires(knob: Knob, asked: Sequence[Lengths], blocks: int) -> Pair | None:
     for place, (before, after) in enumerate(pairwise(counts)):
         if after > before:
             few, more = (scenario(settings[number], asked) for number in (place, place + 1))
-            return Pair(few, more)
+            return ScenarioPair(few, more)
     return None
 
 

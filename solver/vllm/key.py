@@ -6,9 +6,10 @@ from typing import Any
 from ...model.pool import free_blocks
 from ...model.vllm.state import State
 from ...properties.vllm.history import in_flight
-from ..book import Book
-from ..names import Names
-from ..undecided import Candidates, OpenFields, left
+from ...properties.vllm.history.run import state_of
+from ..exploration.branching_history import BranchingHistory
+from ..exploration.canonical_names import CanonicalNames
+from ..exploration.undecided import Candidates, OpenFields, left
 
 
 class Key:
@@ -37,41 +38,45 @@ class Key:
         self._mentioned = mentioned
         self._in_flight = in_flight
 
-    def __call__(self, state: Any, book: Book) -> Hashable:
+    def __call__(self, state: Any, history: BranchingHistory) -> Hashable:
         """The key; equal for states that differ in names only."""
         queues = self._with_contents if self._caches else self._by_length
-        own = state.pool.size, len(state.aborted), queues(state, book)
-        return (own, on_their_way(state, book)) if self._in_flight else own
+        own = state.pool.size, len(state.aborted), queues(state, history)
+        return (own, on_their_way(state, history)) if self._in_flight else own
 
-    def _by_length(self, state: State, book: Book) -> Hashable:
-        places = {name: place for place, name in enumerate(book.live)}
+    def _by_length(self, state: State, history: BranchingHistory) -> Hashable:
+        places = {name: place for place, name in enumerate(history.live)}
         return (
-            tuple(_as_numbers(one, book, places, True) for one in state.waiting),
-            tuple(_as_numbers(one, book, places, False) for one in state.running),
+            tuple(_as_numbers(one, history, places, True) for one in state.waiting),
+            tuple(_as_numbers(one, history, places, False) for one in state.running),
             free_blocks(state.pool),
         )
 
-    def _with_contents(self, state: State, book: Book) -> Hashable:
+    def _with_contents(self, state: State, history: BranchingHistory) -> Hashable:
         """With a cache it matters what blocks hold, and in which order the free ones go. Those that
         hold nothing go first, in whatever order."""
-        places = {name: place for place, name in enumerate(book.live)}
+        places = {name: place for place, name in enumerate(history.live)}
         held = (*state.parked, *state.leaving) if self._in_flight else ()
-        names = Names(self._mentioned, (state.waiting, state.running, held), book)
+        names = CanonicalNames(self._mentioned, (state.waiting, state.running, held), history)
         queues = tuple(
             tuple(
-                (*_as_contents(one, names), one.generated, *_as_numbers(one, book, places, waits))
+                (
+                    *_as_contents(one, names),
+                    one.generated,
+                    *_as_numbers(one, history, places, waits),
+                )
                 for one in queue
             )
             for queue, waits in ((state.waiting, True), (state.running, False))
         )
-        computed = names.computed(book, newest=self._newest)
+        computed = names.computed(history, newest=self._newest)
         parked = tuple(_as_contents(one, names) for one in held)
         return queues, parked, free_blocks(state.pool), names.pool(state.pool), computed
 
 
-def on_their_way(state: State, book: Book) -> Hashable:
+def on_their_way(state: State, history: BranchingHistory) -> Hashable:
     """Of decisions in flight and of parked requests, what the scheduler and the client know."""
-    places = {name: place for place, name in enumerate(book.live)}
+    places = {name: place for place, name in enumerate(history.live)}
     queues = (*state.waiting, *state.running, *state.parked)
     generated = {one.id: one.generated for one in queues}
     flights = tuple(
@@ -84,45 +89,47 @@ def on_their_way(state: State, book: Book) -> Hashable:
     )
     known = tuple(
         tuple((places[name], token) for name, token in flight.items() if name in places)
-        for flight in book.flights
+        for flight in state_of(history).flights
     )
-    gone = sorted(one.load_left for one in book.requests.values() if one.ended and one.load_left)
+    gone = sorted(one.load_left for one in history.requests.values() if one.ended and one.load_left)
     return (
-        *(flights, known, tuple(gone), state.early, book.early),
-        tuple(_in_flight(one, book, places) for one in queues),
-        tuple(_as_numbers(one, book, places, True) for one in state.parked),
-        tuple(_leaving(one, book) for one in state.leaving),
+        *(flights, known, tuple(gone), state.early, state_of(history).early),
+        tuple(_in_flight(one, history, places) for one in queues),
+        tuple(_as_numbers(one, history, places, True) for one in state.parked),
+        tuple(_leaving(one, history) for one in state.leaving),
     )
 
 
-def _in_flight(one: Any, book: Book, places: dict[str, int]) -> tuple[Any, ...]:
+def _in_flight(one: Any, history: BranchingHistory, places: dict[str, int]) -> tuple[Any, ...]:
     """Of a request in a queue, what only counts where decisions are in flight, or loads."""
     load = (one.external, one.load_steps) if not one.was_loaded else (None, one.loading)
-    account = book.live.get(one.id)
+    account = history.live.get(one.id)
     client: tuple[Any, ...] = ()
     if account is not None:
         began = account.parked_since is not None
-        client = account.promised - one.promised, account.load_left, began
-        client += account.brings, max(account.slots - account.computed, 0)
+        client = account.tokens_in_flight - one.promised, account.load_left, began
+        client += account.tokens_loading, max(account.slots - account.computed, 0)
     return places.get(one.id), one.promised, one.aside, *load, *client
 
 
-def _leaving(one: Any, book: Book) -> tuple[Any, ...]:
+def _leaving(one: Any, history: BranchingHistory) -> tuple[Any, ...]:
     """Of a request that has left, what keeps its blocks; and how long it has, as far as a rule
     counts."""
-    account = book.requests[one.id]
-    since = book.step - (account.over or 0)
-    counted = min(since, 2 * in_flight.depth(book.config) + 1)
+    account = history.requests[one.id]
+    since = history.step - (account.over or 0)
+    counted = min(since, 2 * in_flight.depth(history.config) + 1)
     return len(one.blocks), one.loading, one.written_by, account.load_left, counted
 
 
-def _as_numbers(one: Any, book: Book, places: dict[str, int], waits: bool) -> tuple[Any, ...]:
+def _as_numbers(
+    one: Any, history: BranchingHistory, places: dict[str, int], waits: bool
+) -> tuple[Any, ...]:
     """What the scheduler goes by, and what the client knows that is no part of it.
 
     A request of which is not known the prompt yet has not started: it counts by its candidates.
     """
     candidates: Candidates | None = one.candidates if isinstance(one, OpenFields) else None
-    account = book.live.get(one.id)
+    account = history.live.get(one.id)
     if candidates is not None and candidates.prompt is None:
         return candidates.bits, one.priority, places.get(one.id)
     client: tuple[Any, ...] = ()
@@ -149,7 +156,7 @@ def _as_numbers(one: Any, book: Book, places: dict[str, int], waits: bool) -> tu
     )
 
 
-def _as_contents(one: Any, names: Names) -> tuple[Any, ...]:
+def _as_contents(one: Any, names: CanonicalNames) -> tuple[Any, ...]:
     if isinstance(one, OpenFields) and one.candidates.content is None:
         content: Hashable = one.candidates.bits
     else:

@@ -1,124 +1,88 @@
-"""vLLM's models as `scheduling` explores them: one for each pool.
+"""vLLM's models as `solver.exploration` explores them, one for each pool.
 
-Pools of different sizes have states of their own from the beginning, since the free blocks are part
-of a state: they are explored in one go, and never together.
+The free blocks are part of a state, so pools of different sizes never share a state: one
+exploration covers them all, and they are never stepped together.
 """
 
 from collections.abc import Hashable, Mapping, Sequence
 from typing import Any
 
-from ...model.systems import full_config
 from ...model.vllm import scheduler
-from ...model.vllm.model import make_model
-from ...model.vllm.state import Sequence as Member
+from ...model.vllm import state as model_state
 from ...model.vllm.state import State
-from ..book import Book
-from ..models import Stepped
-from ..names import mentioned
-from ..scope import AnyItem, menu_of
-from ..systems import Space
-from ..undecided import Candidates, Looked, Menu, changed, left
+from ..exploration.branching_history import BranchingHistory
+from ..exploration.models import QueueModels
+from ..exploration.undecided import Candidates, OpenFields, outlasts_token
+from ..systems import SystemSpace
 from .key import Key
 from .scopes import CHECKUP, SCOPES
-from .undecided import OpenSequence, decided, opened
-
-QUEUES = ("waiting", "running", "parked")
 
 
-class VllmModels:
-    """The models of one revision in one configuration, for every pool of `pools` blocks,
-    ascending."""
+class OpenSequence(OpenFields, model_state.Sequence, frozen=True):
+    """A request that is not fully decided; its priority and its load are."""
+
+    kept_output_len = model_state.Sequence.output_len
+    kept_content = model_state.Sequence.content
+
+
+class VllmModels(QueueModels):
+    """The models of one revision in one configuration, for every pool, in ascending order."""
 
     system = "vllm"
-    limited: frozenset[str] = frozenset()
+    queues = ("waiting", "running", "parked")
+    sequence, open_sequence = model_state.Sequence, OpenSequence
 
-    def __init__(self, revision: str, config: Mapping[str, Any], pools: Sequence[int]) -> None:
-        """Make the models.
+    def __init__(
+        self,
+        revision: str,
+        config: Mapping[str, Any],
+        limits: Sequence[int],
+        formula: str | None = None,
+    ) -> None:
+        super().__init__(revision, config, limits, formula)
+        assert not any(model.config.drafts for model in self.models), "the key has no drafts"
+        first = self.models[0].config
+        self.idle_is_waste = first.depth == 1 and not first.loads
+        self.waits_are_bounded = self.idle_is_waste and first.policy == "fcfs"
 
-        Raises:
-            InputError: an impossible configuration.
-        """
-        each = [{**config, "num_blocks": blocks} for blocks in pools]
-        self.configs = [full_config("vllm", revision, one) for one in each]
-        self.models = [make_model(revision, one) for one in each]
-        asked = [one.config for one in self.models]
-        assert not any(one.drafts for one in asked), "no key for drafts"
-        self.observes = frozenset(self.models[0].observes)
-        one = asked[0]
-        self.idle_is_waste = one.depth == 1 and not one.loads
-        self.waits_are_bounded = self.idle_is_waste and one.policy == "fcfs"
-        self._block: int = self.configs[0]["block_size"]
-        self._caches: bool = self.configs[0]["enable_prefix_caching"]
-        self._key = Key(self._caches, in_flight=not self.idle_is_waste)
-
-    def menu(self, items: Sequence[AnyItem]) -> Menu:
-        """The menu of requests, each a prompt in segments, its max_tokens, its priority, and what a
-        connector has of it."""
-        menu = menu_of(items, self.models)
-        self._key = Key(self._caches, mentioned(menu), in_flight=not self.idle_is_waste)
-        return menu
-
-    def initial(self, member: int) -> State:
-        """Nothing has arrived."""
-        return self.models[member].initial()
-
-    def arrive(self, state: State, request: str, candidates: Candidates) -> State:
-        """The state in which a request waits where its priority puts it, whatever the pool."""
-        return scheduler.arrive(self.models[0].config, state, opened(request, candidates))
-
-    def narrow(self, state: State, request: str, candidates: Candidates) -> State:
-        """The request with these candidates."""
-
-        def change(one: Member) -> Member:
-            if not isinstance(one, OpenSequence):
-                return one
-            return decided(one._replace(content=candidates))
-
-        return changed(state, QUEUES, request, change)
-
-    def end(self, state: State, request: str) -> State:
-        """Its next token is its last."""
-        return changed(
-            state, QUEUES, request, lambda one: one._replace(output_len=one.generated + 1)
+    def opened(self, request: str, candidates: Candidates) -> Any:
+        """Return a new sequence; all candidates have one priority and one load."""
+        assert candidates.priority is not None, request
+        assert candidates.external_tokens is not None, request
+        assert candidates.load_steps is not None, request
+        content: Any = candidates
+        return self.decided(
+            OpenSequence(
+                *(request, 0, 0, 0),
+                priority=candidates.priority,
+                content=content,
+                external=candidates.external_tokens,
+                load_steps=candidates.load_steps,
+            )
         )
 
-    def abort(self, state: State, request: str) -> State:
-        """Between two steps; the size of the pool does not matter for it."""
-        return self.models[0].abort(state, request)
-
-    def step(self, member: int, state: State, inside: tuple[str, ...]) -> Stepped:
-        """One step in the pool of this number."""
-        try:
-            after, seen = self.models[member].step(state, inside)
-        except Looked:
-            raise
-        except Exception as error:  # in a model with a fault planted
-            return Stepped(None, {}, False, f"{type(error).__name__}: {error}")
-        return Stepped(after, seen, False)
+    def queued(self, state: State, sequence: model_state.Sequence) -> State:
+        """Return the state in which it waits where its priority puts it."""
+        return scheduler.arrive(self.models[0].config, state, sequence)
 
     def quiet(self, state: State) -> bool:
-        """Every request decodes, and no request begins a block, fills one that others may find, or
-        gets its last token."""
+        """Return whether every request decodes, and none begins a block, fills one that others may
+        find, or gets its last token."""
         if state.waiting or not self.idle_is_waste:
             return False
+        config = self.configs[0]
+        block, caches = config["block_size"], config["enable_prefix_caching"]
         return all(
-            one.decodes
-            and one.computed % self._block
-            and not (self._caches and (one.computed + 1) % self._block == 0)
-            and min(left(one)) > 1
-            for one in state.running
+            sequence.decodes
+            and sequence.computed % block
+            and not (caches and (sequence.computed + 1) % block == 0)
+            and outlasts_token(sequence)
+            for sequence in state.running
         )
 
-    def key(self, state: State, book: Book) -> Hashable:
-        """State and book without names."""
-        return self._key(state, book)
+    def key(self, state: State, history: BranchingHistory) -> Hashable:
+        caches = self.configs[0]["enable_prefix_caching"]
+        return Key(caches, self.mentioned, in_flight=not self.idle_is_waste)(state, history)
 
 
-def _models(
-    revision: str, config: Mapping[str, Any], pools: Sequence[int], formula: str | None
-) -> VllmModels:
-    assert formula is None, "a formula of Spyre"
-    return VllmModels(revision, config, pools)
-
-
-SPACE = Space(SCOPES, CHECKUP, "num_blocks", "pool", _models)
+SPACE = SystemSpace(SCOPES, CHECKUP, "num_blocks", "pool", VllmModels)

@@ -4,7 +4,7 @@ from typing import Any, NamedTuple
 
 import z3
 
-from ..numbers import Numbers, ordered
+from ..smt.numbers import Numbers, ordered
 
 
 class SymbolicRequest(NamedTuple):
@@ -71,6 +71,6 @@ def blocks(numbers: Numbers, block: Any, tokens: Any) -> Any:
 
 
 def tell_order(numbers: Numbers, block: Any, *counts: Any) -> None:
-    """Tell Z3 what `more_blocks` proves, where the size of a block is symbolic."""
+    """Tell Z3 `more_blocks_are_one_block_more`, where the size of a block is symbolic."""
     if not isinstance(block, int):
         ordered(numbers, block, *counts)

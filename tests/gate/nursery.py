@@ -22,7 +22,7 @@ from schedproof.gate.judging.hypothesis_home import set_hypothesis_home
 from schedproof.gate.judging.judge import judge
 from schedproof.gate.judging.profiles import PROFILES, Profile
 from schedproof.gate.reports.ndjson import Ndjson
-from schedproof.gate.targets import capabilities
+from schedproof.gate.targets import probe as probing
 from schedproof.gate.targets.target_spec import TargetSpec
 from schedproof.model.scenario import Request, Scenario
 from schedproof.model.systems import full_config
@@ -108,7 +108,7 @@ def main() -> None:
     """Kill so many runs."""
     name, folder, kills = sys.argv[1], Path(sys.argv[2]), int(sys.argv[3])
     PROFILES["quick"] = Profile(examples=12, shrink_runs=8, shrink_attempts=12, corpus_steps=0)
-    capabilities.SCALES = ("small",)
+    probing.SCALES = ("small",)
     set_hypothesis_home()
     dice = random.Random(name)
     work, longest = (gate, undisturbed(gate, folder, kills)) if name == "gate" else (corpus, 0.05)

@@ -12,7 +12,7 @@ from schedproof.gate.corpus.folder import entries
 from schedproof.gate.files.scenario_file import read_scenario
 from schedproof.gate.judging.context import GateContext
 from schedproof.gate.judging.judge import judge
-from schedproof.gate.targets import capabilities
+from schedproof.gate.targets import probe as probing
 from schedproof.properties.checking.replay import replay
 
 from . import nursery
@@ -50,7 +50,7 @@ def test_no_finding_that_was_reported_is_lost_and_the_next_gate_begins_with_it(
         assert one["rule"] in {rule.rule for rule in broken}
     kept = entries(tmp_path / "out")
     assert {one["scenario"] for one in reported} <= {str(one.path) for one in kept}
-    monkeypatch.setattr(capabilities, "SCALES", ("small",))
+    monkeypatch.setattr(probing, "SCALES", ("small",))
     corpus = [one.scenario for one in kept]
     limits = {"examples": 1, "max_failures": len(kept)}
     verdict = judge(gate(nursery.Faulty(), nursery.IDS, corpus=corpus, **limits))

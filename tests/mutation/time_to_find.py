@@ -6,7 +6,7 @@ operators and by hand, that show in a run and that the document does not leave o
 without lockstep, in a process of its own, by what a gate does in profile quick and in ci, and by
 plain Hypothesis: a list of evenly drawn requests, in configurations as small as ours, the same
 rules. Times are of processor time until a rule breaks; nothing is shrunk. Where nothing is found, a
-time is at least so long. `--json FILE` keeps each change with its times, for `choice_of_items.py`.
+time is at least so long. `--json FILE` keeps each change with its times.
 """
 
 import argparse
@@ -31,11 +31,11 @@ def took(asked: Judging, known: dict[str, Any]) -> dict[str, Took] | None:
     it."""
     if not any(True for _ in shown(asked, known)):
         return None
-    from schedproof.benchmarks import plain
-    from schedproof.benchmarks.finding import Sought, by_gate, by_plain, warm_up
     from schedproof.gate.judging.profiles import PROFILES
     from schedproof.model.faults import TargetBroken
     from schedproof.model.target import ModelTarget
+    from schedproof.tools.benchmarks import plain
+    from schedproof.tools.benchmarks.finding import Sought, by_gate, by_plain, warm_up
 
     sought = Sought(ModelTarget(), asked.system, asked.revision, rules_of(asked))
     with suppress(TargetBroken):

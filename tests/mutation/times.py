@@ -30,14 +30,5 @@ def rows(system: str, trials: Sequence[dict[str, Took]]) -> Iterator[str]:
         yield f"| {' | '.join(str(cell) for cell in cells)} |"
 
 
-def findings(system: str, how: str, trials: Sequence[dict[str, Took]]) -> str:
-    """The row of one kind of campaign, whose steps are items: what it found, and an hour of CPU."""
-    ones = [one[how] for one in trials]
-    found, hours = sum(one.found for one in ones), sum(one.seconds for one in ones) / 3600
-    items = sum(one.steps for one in ones)
-    cells = system, how, len(ones), found, f"{items:,}", f"{hours:.2f}", f"{found / hours:.0f}"
-    return f"| {' | '.join(str(cell) for cell in cells)} |"
-
-
 def _seconds(one: Took) -> str:
     return f"{'' if one.found else '> '}{one.seconds:.3f} s"

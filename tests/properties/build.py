@@ -8,6 +8,7 @@ from schedproof.model.systems import full_config
 from schedproof.properties.history.request_history import RequestHistory
 from schedproof.properties.history.run_history import RunHistory
 from schedproof.properties.rules.registry import predicates_of
+from schedproof.properties.spyre.history import SpyreRequestHistory
 
 BLOCK = 4
 CHUNK = 8
@@ -23,7 +24,7 @@ def config(revision: str = "sound", **changes: Any) -> dict[str, Any]:
 
 
 def history(
-    *accounts: RequestHistory,
+    *accounts: SpyreRequestHistory,
     revision: str = "sound",
     last: Step | None = None,
     aborts_inside: Collection[str] = (),
@@ -34,12 +35,13 @@ def history(
 
     `changes` are keys of the configuration, or attributes of the history.
     """
-    book = RunHistory(config(revision), revision)
+    book = RunHistory(config(revision), revision, "spyre")
     values = {key: changes.pop(key) for key in list(changes) if hasattr(book, key)}
     return RunHistory(
         **{
             "config": config(revision, **changes),
             "revision": revision,
+            "system": "spyre",
             "paused": frozenset(one.id for one in accounts if one.paused_steps),
             "requests": {one.id: one for one in accounts},
             "live": {one.id: one for one in accounts if one.ended is None},
@@ -59,13 +61,13 @@ def known(accounts: Collection[RequestHistory]) -> dict[str, dict[str, RequestHi
     return {"requests": requests, "live": dict(requests)}
 
 
-def waiting(name: str, prompt: int = 5, max_tokens: int = 4, **changes: Any) -> RequestHistory:
+def waiting(name: str, prompt: int = 5, max_tokens: int = 4, **changes: Any) -> SpyreRequestHistory:
     """A request of which nothing is computed; its tokens are its own."""
     values = {"output_len": max_tokens, "content": ((name, prompt),)} | changes
-    return RequestHistory(name, prompt, max_tokens, **values)
+    return SpyreRequestHistory(name, prompt, max_tokens, **values)
 
 
-def prefilling(name: str, computed: int, prompt: int, **changes: Any) -> RequestHistory:
+def prefilling(name: str, computed: int, prompt: int, **changes: Any) -> SpyreRequestHistory:
     """A request between two of its chunks."""
     steps = {"computed": computed, "prefill_steps": -(-computed // CHUNK)}
     return waiting(name, prompt, **(steps | changes))
@@ -73,7 +75,7 @@ def prefilling(name: str, computed: int, prompt: int, **changes: Any) -> Request
 
 def decoding(
     name: str, computed: int, left: int = 3, *, prompt: int | None = None, **changes: Any
-) -> RequestHistory:
+) -> SpyreRequestHistory:
     """A request that may still emit `left` tokens; `prompt` is by default all that is computed."""
     length = computed if prompt is None else prompt
     emitted = computed - length + 1

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from schedproof.model.observation import FIELDS, REQUIRED, Step
 from schedproof.model.replies import read_step
 from schedproof.model.scenario import Request
-from schedproof.model.spyre.revision import REVISIONS
+from schedproof.model.spyre.model import REVISIONS
 from schedproof.properties.checking import lockstep
 from schedproof.properties.checking.monitor import Monitor
 from schedproof.properties.history.run_history import RunHistory
@@ -73,7 +73,7 @@ def requests(draw: st.DrawFn, name: str) -> Request:
 @st.composite
 def histories(draw: st.DrawFn, revision: str) -> RunHistory:
     """What the nonsense that a target showed before may have led to."""
-    book = RunHistory(draw(spyre.configs("small", revision)), revision)
+    book = RunHistory(draw(spyre.configs("small", revision)), revision, "spyre")
     for name in NAMES[: draw(st.integers(0, len(NAMES)))]:
         book.accept(draw(requests(name)))
         if draw(st.integers(0, 9)) == 0:
@@ -124,7 +124,7 @@ def test_every_predicate_answers_on_any_history_and_step_and_changes_nothing(
 @given(data=st.data())
 def test_a_monitor_follows_a_run_of_nonsense_to_its_end(revision: str, data: st.DataObject) -> None:
     config = data.draw(spyre.configs("small", revision))
-    judge = Monitor(RULES, predicates_of("spyre"), config, revision=revision)
+    judge = Monitor(RULES, predicates_of("spyre"), config, revision=revision, system="spyre")
     observes = data.draw(st.frozensets(st.sampled_from(sorted(VALUES))))
     for name in NAMES:
         judge.accept(data.draw(requests(name)))

@@ -9,9 +9,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ....model.observation import Step
+from ....properties.history.features import features_of
 from ....properties.history.request_history import RequestHistory
 from ....properties.history.run_history import RunHistory
-from ....properties.vllm.history import loads
 from ..base.words import QUEUES
 from .run_events import Happening
 from .segments import Changes, Line
@@ -50,6 +50,7 @@ class Follower:
         self.happenings: list[Happening] = []
         self.widest = 0
         self._pads = system == "spyre"
+        self._features = features_of(system)
         self._block: int = config["block_size"]
         self._accounts: dict[str, RequestHistory] = {}
         self._prefilled: set[str] = set()
@@ -128,13 +129,15 @@ class Follower:
         if one.id in step.scheduled:
             return "decode" if one.id in self._prefilled else "prefill"
         if one.ended is not None:
-            return "sending" if one.id in (step.blocks or ()) and loads.is_sent(one) else None
+            return (
+                "sending" if one.id in (step.blocks or ()) and self._features.is_sent(one) else None
+            )
         if one.id in (step.parked or ()):
             return "loading"
         if one.id in (step.paused or ()):
             return "paused"
         if one.started:
-            waits = one.promised or one.id in (step.emitted_at or ())
+            waits = one.tokens_in_flight or one.id in (step.emitted_at or ())
             return "in_flight" if waits else "held"
         return "preempted" if one.preemptions else "waiting"
 

@@ -7,8 +7,8 @@ from typing import NamedTuple
 from ....model.observation import Step
 from ....model.scenario import Scenario
 from ....model.spyre.state import State
-from ....properties.explanations.explain import model_of
 from ....properties.spyre.explanations.admission import projected, states
+from ....properties.spyre.explanations.explain import model_of
 from .segments import Changes, Line
 
 
@@ -39,7 +39,7 @@ def projections(scenario: Scenario, version: str, steps: Sequence[Step]) -> Proj
     """
     found = Projections()
     model = model_of(scenario, version)
-    if model is None or not steps or (model.revision.pauses and model.config.pausing):
+    if model is None or not steps or ("paused" in model.observes and model.config.pausing):
         return found
     for number, state in enumerate(states(model, scenario, len(steps) - 1)):
         asked = projected(model, state, number)

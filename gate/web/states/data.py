@@ -6,9 +6,9 @@ from typing import Any
 import msgspec
 
 from ....model.scenario import Scenario
-from ....solver.explore import Label
-from ....solver.graph import Edge, Graph, Vertex
-from ....solver.scheduling import Node
+from ....solver.exploration.graph import Edge, Graph, Vertex
+from ....solver.exploration.scheduler_space import Node
+from ....solver.exploration.search import Label
 from ....solver.systems import space_of
 from ....spec.catalogue import Rule
 from ...console.output import config_line
@@ -22,7 +22,7 @@ from .runs import Shown, possible, shown_run
 
 def page_data(graph: Graph, rules: list[Rule]) -> dict[str, Any]:
     """Everything that the page shows, as plain data."""
-    asked, explored = graph.run.asked, graph.explored
+    asked, explored = graph.run.options, graph.result
     scope = asked.scope
     start = graph.run.scenario(())
     rows = _rows(graph)
@@ -69,7 +69,7 @@ def _rows(graph: Graph) -> list[int]:
 
 
 def _state(graph: Graph, number: int, vertex: Vertex, row: int) -> dict[str, Any]:
-    node, book = vertex.node, vertex.node.book
+    node, history = vertex.node, vertex.node.history
     came_by = None if vertex.first is None else graph.edges[vertex.first]
     kind = "clients" if came_by is None or came_by.step is None else came_by.step.kind
     state: dict[str, Any] = {
@@ -77,13 +77,13 @@ def _state(graph: Graph, number: int, vertex: Vertex, row: int) -> dict[str, Any
         "row": row,
         "kind": kind,
         "first": vertex.first,
-        "steps": book.step,
-        "queues": [[name, members] for name, members in queues(book).items()],
+        "steps": history.step,
+        "queues": [[name, members] for name, members in queues(history).items()],
         "requests": [
-            [name, f"{_asked_for(node, name)}, {progress(book, name)}"] for name in node.known
+            [name, f"{_asked_for(node, name)}, {progress(history, name)}"] for name in node.known
         ],
-        "tkv": book.last.tkv if book.last is not None else None,
-        "measures": [[*one] for one in measures(book.last, book.config)],
+        "tkv": history.last.tkv if history.last is not None else None,
+        "measures": [[*one] for one in measures(history.last, history.config)],
     }
     if number in graph.unopened:
         state["unopened"] = True
@@ -111,7 +111,7 @@ def _asked_for(node: Node, request: str) -> str:
 def _move(graph: Graph, edge: Edge) -> dict[str, Any]:
     move: dict[str, Any] = {"from": edge.source, "to": edge.target, "does": _does(graph, edge)}
     if edge.step is not None:
-        before = graph.vertices[edge.source].node.book
+        before = graph.vertices[edge.source].node.history
         move["answer"] = step_line(before.step, edge.step, before.last, before.config)
     if edge.broken:
         move["broken"] = [[one.rule, one.message] for one in edge.broken]
@@ -132,11 +132,11 @@ def _does(graph: Graph, edge: Edge) -> str:
     parts = []
     if given_up is not None:
         parts.append(f"{given_up[0]} gives up {'inside' if given_up[1] else 'before'} the step")
-    book = graph.vertices[edge.source].node.book
+    history = graph.vertices[edge.source].node.history
     for name, bits, ending in tokens:
         if ending:
             asked = graph.vertices[edge.source].node.known[name].menu.candidates(bits)
-            early = asked.max_tokens != book.live[name].emitted + 1
+            early = asked.max_tokens != history.live[name].emitted + 1
             parts.append(f"{name} ends{' early (EOS)' if early else ''}")
     return "; ".join(["step", *parts])
 
@@ -149,7 +149,7 @@ def _chosen(node: Node, label: Label) -> str:
 
 def _rule(graph: Graph, rule: Rule) -> dict[str, Any]:
     shown = shown_run(graph, rule)
-    broken = rule.id in {one.rule for one in graph.explored.found}
+    broken = rule.id in {one.rule for one in graph.result.counterexamples}
     reported: dict[str, Any] = {
         "id": rule.id,
         "title": rule.title,
@@ -176,7 +176,7 @@ def _verdict(graph: Graph, rule: Rule, shown: Shown | None, broken: bool) -> str
     """One of: broken, doubtful, exercised, not exercised."""
     if broken:
         return "broken" if shown is not None and shown.broken else "doubtful"
-    return "exercised" if graph.explored.exercised.get(rule.id) else "not exercised"
+    return "exercised" if graph.result.exercised.get(rule.id) else "not exercised"
 
 
 def _plain(scenario: Scenario, field: str, *, keep: bool = False) -> Any:

@@ -7,8 +7,8 @@ from pathlib import Path
 from rich.console import Console
 
 from ....model.errors import InputError
-from ....solver.explored import ExploreOptions
-from ....solver.graph import drawn
+from ....solver.exploration.exploration import ExploreOptions
+from ....solver.exploration.graph import drawn
 from ....spec.catalogue import Rule
 from ...console.option_checks import check_file
 from ...explore.explorer import Ended, memory_mb
@@ -56,8 +56,8 @@ def draw(
     reporter = Reporter(console, [asked], rules, out)
     graph = drawn(asked, rules, MAX_STATES)
     cut = cut_line(graph)
-    why = "" if graph.explored.complete else cut or "paths were cut"
-    reporter(Ended(graph.explored, why, time.time() - began, memory_mb()))
+    why = "" if graph.result.complete else cut or "paths were cut"
+    reporter(Ended(graph.result, why, time.time() - began, memory_mb()))
     page = joined("graph", page_data(graph, list(rules)))
     write(html, page.encode())
     code = reporter.conclude(chosen, json_file)

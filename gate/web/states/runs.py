@@ -7,9 +7,9 @@ from typing import NamedTuple
 from ....model.scenario import Scenario
 from ....model.target import ModelTarget
 from ....properties.checking.replay import replay
-from ....solver.explore import Label
-from ....solver.graph import Graph
-from ....solver.undecided import Candidates
+from ....solver.exploration.graph import Graph
+from ....solver.exploration.search import Label
+from ....solver.exploration.undecided import Candidates
 from ....spec.catalogue import Rule
 
 MAX_TRIED = 300  # runs for one rule
@@ -45,7 +45,9 @@ def _broken_run(graph: Graph, rule: Rule) -> Shown | None:
         outcome = replay(ModelTarget(), scenario, [rule], last_step=steps_of(labels) - 1)
         if outcome.broken:
             return Shown(tuple(path), scenario, True, outcome.broken[0].message)
-    for one in graph.explored.found:  # a circle without progress: no single move breaks the rule
+    for (
+        one
+    ) in graph.result.counterexamples:  # a circle without progress: no single move breaks the rule
         if one.rule == rule.id:
             outcome = replay(ModelTarget(), one.scenario, [rule])
             if outcome.broken:

@@ -5,16 +5,16 @@ the code at HEAD for the emission. What the page words as vLLM's documents do is
 """
 
 from ....model.observation import Step
-from ...history.request_history import RequestHistory
-from ...history.run_history import RunHistory
 from ...rules.predicate import Predicate
+from ...vllm.history.request_history import VllmRequestHistory
+from ...vllm.history.run import VllmRun
 from ...vllm.predicates import budget, preemption
 from ...vllm.predicates.budget import scheduled
 from ...vllm.predicates.decision import admitted, behind, kept, threshold
 from .decision import PAGE
 
 
-def batch_too_large(history: RunHistory, step: Step) -> str | None:
+def batch_too_large(history: VllmRun, step: Step) -> str | None:
     """A batch has at most max_num_seqs requests (LSS-R04)."""
     slots = history.config["max_num_seqs"]
     if not slots or len(step.scheduled) <= slots:
@@ -22,13 +22,13 @@ def batch_too_large(history: RunHistory, step: Step) -> str | None:
     return f"{len(step.scheduled)} requests in the batch, max_num_seqs is {slots}"
 
 
-def batch_is_full(history: RunHistory, step: Step) -> bool:
+def batch_is_full(history: VllmRun, step: Step) -> bool:
     """More requests are unfinished than a batch may have, and it is full."""
     slots = history.config["max_num_seqs"]
     return bool(slots) and len(step.scheduled) >= slots and len(history.live) > slots
 
 
-def decode_takes_more(history: RunHistory, step: Step) -> str | None:
+def decode_takes_more(history: VllmRun, step: Step) -> str | None:
     """A request that decodes computes one token (LSS-R13)."""
     for one in history.decode_members(step):
         # A request that was preempted and admitted again in one step has all of it to compute.
@@ -37,12 +37,12 @@ def decode_takes_more(history: RunHistory, step: Step) -> str | None:
     return None
 
 
-def decode_beside_a_prefill(history: RunHistory, step: Step) -> bool:
+def decode_beside_a_prefill(history: VllmRun, step: Step) -> bool:
     """A request decodes beside one that prefills."""
     return bool(history.decode_members(step)) and bool(history.prefill_members(step))
 
 
-def start_wrong(history: RunHistory, step: Step) -> str | None:
+def start_wrong(history: VllmRun, step: Step) -> str | None:
     """A request that starts computes what is not cached of it, cut by threshold and budget
     (LSS-R11). At HEAD the budget does not cut it with chunking off; the page leaves that open."""
     new = admitted(history, step)
@@ -50,23 +50,23 @@ def start_wrong(history: RunHistory, step: Step) -> str | None:
     return cut or _cut_wrongly(history, step, new)
 
 
-def start_is_cut_or_cached(history: RunHistory, step: Step) -> bool:
+def start_is_cut_or_cached(history: VllmRun, step: Step) -> bool:
     """A request starts with a prefix hit, or is cut."""
     new = admitted(history, step)
     return budget.newcomer_is_cut(history, step) or any(history.hit_now(step, one) for one in new)
 
 
-def rest_wrong(history: RunHistory, step: Step) -> str | None:
+def rest_wrong(history: VllmRun, step: Step) -> str | None:
     """A prompt computed in part goes on with the rest, cut by threshold and budget (LSS-R12)."""
     return _cut_wrongly(history, step, kept(history, step))
 
 
-def prompt_goes_on(history: RunHistory, step: Step) -> bool:
+def prompt_goes_on(history: VllmRun, step: Step) -> bool:
     """A prompt goes on that was computed in part."""
     return any(one.started for one in history.prefill_members(step))
 
 
-def _cut_although_off(history: RunHistory, step: Step, who: list[RequestHistory]) -> str | None:
+def _cut_although_off(history: VllmRun, step: Step, who: list[VllmRequestHistory]) -> str | None:
     """Chunking is off, and the budget cuts what one of these would compute."""
     if history.config["enable_chunked_prefill"]:
         return None
@@ -81,7 +81,7 @@ def _cut_although_off(history: RunHistory, step: Step, who: list[RequestHistory]
     return None
 
 
-def _cut_wrongly(history: RunHistory, step: Step, who: list[RequestHistory]) -> str | None:
+def _cut_wrongly(history: VllmRun, step: Step, who: list[VllmRequestHistory]) -> str | None:
     """One of these computes another number of tokens than the least of the three, or none."""
     left, limit = history.config["max_num_batched_tokens"], threshold(history)
     asked = {one.id for one in who}

@@ -5,14 +5,14 @@ kv_cache_manager.py at HEAD, can_fit_full_sequence, for the code.
 """
 
 from ....model.observation import Step
-from ...history.run_history import RunHistory
 from ...rules.pool import blocks_for
 from ...rules.predicate import Predicate
+from ...vllm.history.run import VllmRun
 from ...vllm.predicates.decision import admitted
 from .decision import must_not_be_cut, promised, waited, whole
 
 
-def not_promised(history: RunHistory, step: Step) -> str | None:
+def not_promised(history: VllmRun, step: Step) -> str | None:
     """Blocks for its last token are free, and not promised, when a request starts (LSS-P01)."""
     new = admitted(history, step)
     if not new or step.free_blocks is None or history.config["num_blocks"] is None:
@@ -26,7 +26,7 @@ def not_promised(history: RunHistory, step: Step) -> str | None:
     )
 
 
-def prompt_alone_fits(history: RunHistory, step: Step) -> bool:
+def prompt_alone_fits(history: VllmRun, step: Step) -> bool:
     """A request waits of which the prompt would fit into free blocks, and not all that it may
     need."""
     waiting, free = waited(history, step), step.free_blocks
@@ -36,7 +36,7 @@ def prompt_alone_fits(history: RunHistory, step: Step) -> bool:
     return blocks_for(history, one.prompt) <= free < whole(history, one) + promised(history, step)
 
 
-def overtaken(history: RunHistory, step: Step) -> str | None:
+def overtaken(history: VllmRun, step: Step) -> str | None:
     """While a request waits for blocks no request that came later starts (LSS-P02)."""
     new = admitted(history, step)
     for one in waited(history, step):
@@ -46,7 +46,7 @@ def overtaken(history: RunHistory, step: Step) -> str | None:
     return None
 
 
-def waits_for_blocks(history: RunHistory, step: Step) -> bool:
+def waits_for_blocks(history: VllmRun, step: Step) -> bool:
     """A request waits for blocks, and a later one would fit."""
     waiting, free = waited(history, step), step.free_blocks
     if len(waiting) < 2 or not free or history.config["num_blocks"] is None:
@@ -55,7 +55,7 @@ def waits_for_blocks(history: RunHistory, step: Step) -> bool:
     return whole(history, waiting[0]) > left >= min(whole(history, one) for one in waiting[1:])
 
 
-def rest_does_not_fit(history: RunHistory, step: Step) -> str | None:
+def rest_does_not_fit(history: VllmRun, step: Step) -> str | None:
     """Blocks for all that a request knows are free when it is admitted (LSS-R31)."""
     free = step.free_blocks
     if free is None:
@@ -79,7 +79,7 @@ def rest_does_not_fit(history: RunHistory, step: Step) -> str | None:
     return None
 
 
-def first_block_alone_fits(history: RunHistory, step: Step) -> bool:
+def first_block_alone_fits(history: VllmRun, step: Step) -> bool:
     """A request waits of which a first block would fit, and not all that it knows."""
     waiting, free = waited(history, step), step.free_blocks
     return bool(waiting and free) and blocks_for(history, waiting[0].num_tokens) > (free or 0)

@@ -7,15 +7,15 @@ takes the last token from the cache.
 from ....model.observation import Step
 from ...history.content import in_common, surely_found
 from ...history.prefix_hits import caches
-from ...history.request_history import RequestHistory
-from ...history.run_history import RunHistory
 from ...rules.cached import hit_too_short
 from ...rules.predicate import Predicate
+from ...vllm.history.request_history import VllmRequestHistory
+from ...vllm.history.run import VllmRun
 from ...vllm.predicates.blocks import everything_known_elsewhere, hit_too_long
 from ...vllm.predicates.decision import admitted, kept
 
 
-def starts_late(history: RunHistory, step: Step) -> str | None:
+def starts_late(history: VllmRun, step: Step) -> str | None:
     """With caching off every request is computed from its first token (LSS-R03)."""
     if caches(history.config):
         return None
@@ -29,7 +29,7 @@ def starts_late(history: RunHistory, step: Step) -> str | None:
     return None
 
 
-def said_before(history: RunHistory, step: Step) -> bool:
+def said_before(history: VllmRun, step: Step) -> bool:
     """Caching is off, and a request starts that says what another one said before."""
     return not caches(history.config) and any(
         in_common(one, other) >= history.config["block_size"]
@@ -39,7 +39,7 @@ def said_before(history: RunHistory, step: Step) -> bool:
     )
 
 
-def hit_missed(history: RunHistory, step: Step) -> str | None:
+def hit_missed(history: VllmRun, step: Step) -> str | None:
     """With caching on a request starts from the full blocks that it shares with one that runs
     (LSS-R02)."""
     return hit_too_short(
@@ -47,12 +47,12 @@ def hit_missed(history: RunHistory, step: Step) -> str | None:
     )
 
 
-def shares_with_running(history: RunHistory, step: Step) -> bool:
+def shares_with_running(history: VllmRun, step: Step) -> bool:
     """A request starts that shares a full block with one that runs, and with no other."""
     return any(hit_at_least(history, step, one) for one in admitted(history, step))
 
 
-def hit_at_least(history: RunHistory, step: Step, one: RequestHistory) -> int:
+def hit_at_least(history: VllmRun, step: Step, one: VllmRequestHistory) -> int:
     """Tokens that a request that starts must find in the cache, all in blocks that others hold."""
     if not caches(history.config):
         return 0

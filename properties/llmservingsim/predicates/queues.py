@@ -5,33 +5,33 @@ Source: continuous-batching page, "What the scheduler picks each step", "Chunked
 """
 
 from ....model.observation import Step
-from ...history.request_history import RequestHistory
-from ...history.run_history import RunHistory
 from ...rules.pool import blocks_for
 from ...rules.predicate import Predicate
+from ...vllm.history.request_history import VllmRequestHistory
+from ...vllm.history.run import VllmRun
 from ...vllm.predicates.decision import admitted, free_unchanged, kept, names
 from .decision import PAGE, budget_left, must_not_be_cut, promised, queue, seat_left, waited, whole
 from .prefix import hit_at_least
 
 
-def not_by_arrival(history: RunHistory, step: Step) -> str | None:
+def not_by_arrival(history: VllmRun, step: Step) -> str | None:
     """Without priorities the batch is filled by arrival (LSS-R08)."""
     return None if history.config["prioritize_prefill"] else _out_of_order(history, step)
 
 
-def both_phases(history: RunHistory, step: Step) -> bool:
+def both_phases(history: VllmRun, step: Step) -> bool:
     """A request that prefills and a later one that decodes are unfinished, or the other way
     round."""
     phases = {one.emitted > 0 for one in history.live.values()}
     return len(phases) == 2 and not history.config["prioritize_prefill"]
 
 
-def prefill_not_first(history: RunHistory, step: Step) -> str | None:
+def prefill_not_first(history: VllmRun, step: Step) -> str | None:
     """With prioritize_prefill prefills come first, each group by arrival (LSS-R18)."""
     return _out_of_order(history, step) if history.config["prioritize_prefill"] else None
 
 
-def prefill_overtakes(history: RunHistory, step: Step) -> bool:
+def prefill_overtakes(history: VllmRun, step: Step) -> bool:
     """Prefills are prioritised, and one that came after a decode is in the batch with it."""
     decodes = [one.arrival for one in history.decode_members(step)]
     prefills = [one.arrival for one in history.prefill_members(step)]
@@ -39,7 +39,7 @@ def prefill_overtakes(history: RunHistory, step: Step) -> bool:
     return overtakes and history.config["prioritize_prefill"]
 
 
-def _out_of_order(history: RunHistory, step: Step) -> str | None:
+def _out_of_order(history: VllmRun, step: Step) -> str | None:
     """The batch is not in the order of the queue, or passes over one that has started."""
     there = queue(history)
     expected = [one.id for one in there if one.id in step.scheduled]
@@ -53,7 +53,7 @@ def _out_of_order(history: RunHistory, step: Step) -> str | None:
     return None
 
 
-def decode_left_out(history: RunHistory, step: Step) -> str | None:
+def decode_left_out(history: VllmRun, step: Step) -> str | None:
     """Beside a chunk a request that decodes is in the batch while budget and a slot are left
     (LSS-R17)."""
     if budget_left(history, step) <= 0 or not history.prefill_members(step):
@@ -66,28 +66,28 @@ def decode_left_out(history: RunHistory, step: Step) -> str | None:
     return f"{names(missing)} decodes and is left out beside a chunk, with budget left"
 
 
-def decodes_beside(history: RunHistory, step: Step) -> bool:
+def decodes_beside(history: VllmRun, step: Step) -> bool:
     """A request decodes in a step in which another one prefills."""
     return bool(_decoding(history, step)) and bool(history.prefill_members(step))
 
 
-def _decoding(history: RunHistory, step: Step) -> list[RequestHistory]:
+def _decoding(history: VllmRun, step: Step) -> list[VllmRequestHistory]:
     return [one for one in kept(history, step) if one.emitted and one.prefilled]
 
 
-def waits_for_a_slot(history: RunHistory, step: Step) -> str | None:
+def waits_for_a_slot(history: VllmRun, step: Step) -> str | None:
     """With max_num_seqs 0 no request waits for a slot (LSS-R05)."""
     if history.config["max_num_seqs"]:
         return None
     return _told(left_out(history, step), "max_num_seqs is 0, no cap")
 
 
-def no_cap(history: RunHistory, step: Step) -> bool:
+def no_cap(history: VllmRun, step: Step) -> bool:
     """There is no cap, and three requests run."""
     return not history.config["max_num_seqs"] and len(step.running or ()) > 2
 
 
-def kept_out(history: RunHistory, step: Step) -> str | None:
+def kept_out(history: VllmRun, step: Step) -> str | None:
     """A request that gets nothing does not keep later ones out (LSS-R09)."""
     there = queue(history)
     passed = [place for place, one in enumerate(there) if one.id not in step.scheduled]
@@ -95,27 +95,27 @@ def kept_out(history: RunHistory, step: Step) -> str | None:
     return _told(behind, f"{there[min(passed)].id} gets nothing") if behind else None
 
 
-def passed_over(history: RunHistory, step: Step) -> bool:
+def passed_over(history: VllmRun, step: Step) -> bool:
     """A request gets nothing, and a later one is in the batch."""
     there = [one.id in step.scheduled for one in queue(history)]
     return False in there and True in there[there.index(False) :]
 
 
-def needless_wait(history: RunHistory, step: Step) -> str | None:
+def needless_wait(history: VllmRun, step: Step) -> str | None:
     """No request is left out while budget, a slot and blocks are left for it (LSS-P03)."""
     return _told(left_out(history, step), "a slot is left")
 
 
-def someone_joins(history: RunHistory, step: Step) -> bool:
+def someone_joins(history: VllmRun, step: Step) -> bool:
     """A request is admitted while another one runs."""
     return bool(admitted(history, step)) and bool(kept(history, step))
 
 
-def _told(who: list[RequestHistory], why: str) -> str | None:
+def _told(who: list[VllmRequestHistory], why: str) -> str | None:
     return f"{names(who)} gets nothing: {why}, with budget and blocks" if who else None
 
 
-def left_out(history: RunHistory, step: Step) -> list[RequestHistory]:
+def left_out(history: VllmRun, step: Step) -> list[VllmRequestHistory]:
     """Requests that nothing can have kept out of the batch. Of what may be cached only what
     requests that run share with them is counted on."""
     if budget_left(history, step) <= 0 or step.preempted:
@@ -136,7 +136,7 @@ def left_out(history: RunHistory, step: Step) -> list[RequestHistory]:
     return running + [one for one in first if _may_be_admitted(history, step, one)]
 
 
-def _could_start(history: RunHistory, step: Step) -> list[RequestHistory]:
+def _could_start(history: VllmRun, step: Step) -> list[VllmRequestHistory]:
     """By the page: those with room until their last token, past which no request waits for
     blocks."""
     could = []
@@ -153,7 +153,7 @@ def _could_start(history: RunHistory, step: Step) -> list[RequestHistory]:
     return could
 
 
-def _may_be_admitted(history: RunHistory, step: Step, one: RequestHistory) -> bool:
+def _may_be_admitted(history: VllmRun, step: Step, one: VllmRequestHistory) -> bool:
     """At HEAD: what the first in line knows fits into budget and pool."""
     limit = history.config["long_prefill_token_threshold"] or one.num_tokens
     uncut = min(one.num_tokens, limit) <= budget_left(history, step)
@@ -167,7 +167,7 @@ def _may_be_admitted(history: RunHistory, step: Step, one: RequestHistory) -> bo
     return missing <= step.free_blocks
 
 
-def _shared_blocks(history: RunHistory, step: Step, one: RequestHistory) -> int:
+def _shared_blocks(history: VllmRun, step: Step, one: VllmRequestHistory) -> int:
     return hit_at_least(history, step, one) // int(history.config["block_size"])
 
 

@@ -5,15 +5,15 @@ documents is asked as there.
 """
 
 from ....model.observation import Step
-from ...history.run_history import RunHistory
 from ...rules.predicate import Predicate
+from ...vllm.history.run import VllmRun
 from ...vllm.predicates.decision import admitted, kept, names, preempted, ran_before
 from ...vllm.predicates.preemption import needless_preemption, victim_keeps_something
 from ...vllm.predicates.queues import admitted_after_preemption
 from .decision import waited
 
 
-def not_as_vllm(history: RunHistory, step: Step) -> str | None:
+def not_as_vllm(history: VllmRun, step: Step) -> str | None:
     """Running first, in their order; out of blocks the last gives all of its own back; then no
     request is admitted, and no request gives way to a waiting one (LSS-R30)."""
     return (
@@ -25,12 +25,12 @@ def not_as_vllm(history: RunHistory, step: Step) -> str | None:
     )
 
 
-def old_and_new(history: RunHistory, step: Step) -> bool:
+def old_and_new(history: VllmRun, step: Step) -> bool:
     """A step preempts, or admits a request beside one that runs."""
     return bool(step.preempted) or bool(admitted(history, step) and kept(history, step))
 
 
-def _out_of_order(history: RunHistory, step: Step) -> str | None:
+def _out_of_order(history: VllmRun, step: Step) -> str | None:
     old = [one.id for one in ran_before(history) if one.id in step.scheduled]
     order = [name for name in step.scheduled if name in history.live]
     if order[: len(old)] == old:
@@ -38,7 +38,7 @@ def _out_of_order(history: RunHistory, step: Step) -> str | None:
     return f"scheduled in the order {', '.join(order)}; {', '.join(old)} were running"
 
 
-def _not_the_tail(history: RunHistory, step: Step) -> str | None:
+def _not_the_tail(history: VllmRun, step: Step) -> str | None:
     gone, before = preempted(history, step), ran_before(history)
     tail = before[len(before) - len(gone) :]
     if {one.id for one in tail} == {one.id for one in gone}:
@@ -46,7 +46,7 @@ def _not_the_tail(history: RunHistory, step: Step) -> str | None:
     return f"{names(gone)} preempted; of {names(before)} the last {len(gone)} are {names(tail)}"
 
 
-def not_by_arrival(history: RunHistory, step: Step) -> str | None:
+def not_by_arrival(history: VllmRun, step: Step) -> str | None:
     """A request that waits is listed and admitted by arrival (LSS-R34)."""
     listed = [history.live[name] for name in step.waiting or () if name in history.live]
     by_arrival = sorted(listed, key=lambda one: one.arrival)
@@ -61,7 +61,7 @@ def not_by_arrival(history: RunHistory, step: Step) -> str | None:
     return None
 
 
-def line_moves(history: RunHistory, step: Step) -> bool:
+def line_moves(history: VllmRun, step: Step) -> bool:
     """Two requests wait, or one is admitted while another one waits."""
     waiting = len(step.waiting or ())
     return waiting > 1 or (waiting > 0 and bool(admitted(history, step)))

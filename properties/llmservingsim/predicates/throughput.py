@@ -4,11 +4,11 @@ Source: continuous-batching page, "What the scheduler hands back" and "Gotchas".
 """
 
 from ....model.observation import Step
-from ...history.run_history import RunHistory
 from ...rules.predicate import Predicate
+from ...vllm.history.run import VllmRun
 
 
-def prompt_miscounted(history: RunHistory, step: Step) -> str | None:
+def prompt_miscounted(history: VllmRun, step: Step) -> str | None:
     """The prompt throughput counts every token of a prompt, cached ones included: those with the
     chunk that ends it (LSS-R23)."""
     prompts = _prompts(history, step)
@@ -21,12 +21,12 @@ def prompt_miscounted(history: RunHistory, step: Step) -> str | None:
     )
 
 
-def hit_counted(history: RunHistory, step: Step) -> bool:
+def hit_counted(history: VllmRun, step: Step) -> bool:
     """A prompt ends, and some of its tokens were cached."""
     return any(counted > step.scheduled[name] for name, counted in _prompts(history, step))
 
 
-def generated_miscounted(history: RunHistory, step: Step) -> str | None:
+def generated_miscounted(history: VllmRun, step: Step) -> str | None:
     """The decode throughput counts the tokens generated, the first one too (LSS-R24)."""
     generated = sum((step.emitted or {}).values())
     if step.decode_throughput == generated:
@@ -34,13 +34,13 @@ def generated_miscounted(history: RunHistory, step: Step) -> str | None:
     return f"{step.decode_throughput} generated tokens reported, {generated} were emitted"
 
 
-def first_beside_another(history: RunHistory, step: Step) -> bool:
+def first_beside_another(history: VllmRun, step: Step) -> bool:
     """A request generates its first token beside one that has generated some."""
     emitted = [history.live[name].emitted for name in step.emitted or {} if name in history.live]
     return 0 in emitted and any(emitted)
 
 
-def _prompts(history: RunHistory, step: Step) -> list[tuple[str, int]]:
+def _prompts(history: VllmRun, step: Step) -> list[tuple[str, int]]:
     """Requests whose prompt is computed in the step, and the tokens of it that count."""
     found = []
     for name, tokens in step.scheduled.items():

@@ -4,8 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ....model.nano_vllm.config import NanoConfig
-from ....model.nano_vllm.scheduler import Plan
-from ....model.nano_vllm.state import Sequence, State
+from ....model.nano_vllm.state import Plan, Sequence, State
 from ....model.pool import Pool, take
 from ....model.prefix import cached_blocks
 

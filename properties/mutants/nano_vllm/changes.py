@@ -5,10 +5,9 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from ....model.nano_vllm import block_manager, scheduler
+from ....model.nano_vllm import block_manager, documented
 from ....model.nano_vllm.config import NanoConfig
-from ....model.nano_vllm.scheduler import Plan
-from ....model.nano_vllm.state import State
+from ....model.nano_vllm.state import Plan, State
 from ....model.pool import Pool
 
 Make = Callable[[Any], Any]
@@ -17,8 +16,8 @@ Make = Callable[[Any], Any]
 def crash_on_third_running(original: Any) -> Any:
     """No room for a third sequence."""
 
-    def schedule(config: NanoConfig, state: State, chunked: bool) -> Plan:
-        plan: Plan = original(config, state, chunked)
+    def schedule(config: NanoConfig, state: State) -> Plan:
+        plan: Plan = original(config, state)
         if len(plan.running) > 2:
             raise RuntimeError("planted")
         return plan
@@ -76,8 +75,8 @@ def last_token_again(while_waiting: bool) -> Make:
 def both_phases(original: Any) -> Any:
     """Requests that run decode beside a prefill, if they need no block for it."""
 
-    def schedule(config: NanoConfig, state: State, chunked: bool) -> Plan:
-        plan: Plan = original(config, state, chunked)
+    def schedule(config: NanoConfig, state: State) -> Plan:
+        plan: Plan = original(config, state)
         if not plan.is_prefill:
             return plan
         beside = {one.id: 1 for one in state.running if not block_manager.crosses(config, one)}
@@ -89,10 +88,10 @@ def both_phases(original: Any) -> Any:
 def decodes_first(original: Any) -> Any:
     """No request is admitted while a request runs."""
 
-    def schedule(config: NanoConfig, state: State, chunked: bool) -> Plan:
+    def schedule(config: NanoConfig, state: State) -> Plan:
         if state.running:
-            return scheduler.decode(config, state)
-        plan: Plan = original(config, state, chunked)
+            return documented.decode(config, state)
+        plan: Plan = original(config, state)
         return plan
 
     return schedule

@@ -8,15 +8,14 @@ from typing import Any
 
 from ....model import allocator
 from ....model.members import changed
-from ....model.nano_vllm import block_manager
+from ....model.nano_vllm import block_manager, release_0_2_0
 from ....model.nano_vllm.config import NanoConfig
-from ....model.nano_vllm.scheduler import Plan
-from ....model.nano_vllm.state import Sequence, State
+from ....model.nano_vllm.state import Plan, Sequence, State
 from ....model.pool import Pool, blocks_for, fits
 from ..faulty_targets import AcceptsEverything
 from ..mutant import Mutant, Plant, replaced
 from . import block_changes, changes
-from .mutants import BROKEN_BY_0_2_0, in_blocks, in_scheduler, mutant
+from .mutants import BROKEN_BY_0_2_0, in_blocks, in_deck, in_scheduler, mutant
 
 
 def old_names_stay(original: Any) -> Any:
@@ -107,8 +106,8 @@ def something_is_scheduled(original: Any) -> Any:
     """NAN-012, NAN-017: a step that finds nothing to run for those that are there is an assertion
     that fails; no request was looked at when it came."""
 
-    def schedule(config: NanoConfig, state: State, chunked: bool) -> Plan:
-        plan: Plan = original(config, state, chunked)
+    def schedule(config: NanoConfig, state: State) -> Plan:
+        plan: Plan = original(config, state)
         assert plan.scheduled or not (state.waiting or state.running)
         return plan
 
@@ -133,7 +132,7 @@ KNOWN_BUGS = (
         "003",
         "cached tokens computed",
         "NAN-R12",
-        in_scheduler("admitted", whole_sequence_charged),
+        in_deck("admitted", whole_sequence_charged),
         alone=True,
     ),
     _bug(
@@ -149,7 +148,7 @@ KNOWN_BUGS = (
         "006",
         "allocated and refused",
         "NAN-R03",
-        in_scheduler("prefill", allocated_and_refused),
+        in_deck("prefill", allocated_and_refused),
         alone=True,
     ),
     _bug(
@@ -163,18 +162,18 @@ KNOWN_BUGS = (
         "012",
         "alone it outgrows the pool",
         "ALL-R01",
-        in_scheduler("schedule", something_is_scheduled),
+        replaced(release_0_2_0, "schedule", something_is_scheduled),
         target=AcceptsEverything,
         revision="0.2.0",
         known=BROKEN_BY_0_2_0,
         alone=True,
     ),
-    _bug("014", "slots of the step", "NAN-R40", in_scheduler("prefill", changes.slots_of_the_step)),
+    _bug("014", "slots of the step", "NAN-R40", in_deck("prefill", changes.slots_of_the_step)),
     _bug(
         "017",
         "longer than the budget",
         "ALL-R01",
-        in_scheduler("schedule", something_is_scheduled),
+        in_deck("schedule", something_is_scheduled),
         target=AcceptsEverything,
         alone=True,
     ),

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from ....model.nano_vllm import block_manager, scheduler
+from ....model.nano_vllm import block_manager, documented, scheduler
 from ..content import HIT_IN_REVERSE, nothing_found
 from ..faulty_targets import (
     RefusesLongPrompts,
@@ -28,13 +28,18 @@ def in_scheduler(name: str, make: changes.Make) -> Plant:
     return replaced(scheduler, name, make)
 
 
+def in_deck(name: str, make: changes.Make) -> Plant:
+    """A function of the decision as the deck has it with a fault."""
+    return replaced(documented, name, make)
+
+
 def in_blocks(name: str, make: changes.Make) -> Plant:
     """A function of the block manager with a fault."""
     return replaced(block_manager, name, make)
 
 
 EVERY_SYSTEM = (
-    mutant("crashes", "ALL-R01", in_scheduler("schedule", changes.crash_on_third_running)),
+    mutant("crashes", "ALL-R01", in_deck("schedule", changes.crash_on_third_running)),
     mutant("does not answer", "ALL-R02", target=TakesForEver),
     mutant(
         "an abort loses another",
@@ -60,7 +65,7 @@ EVERY_SYSTEM = (
     mutant(
         "preempts another",
         "ALL-R07",
-        target=release_with(in_scheduler("preempt", block_changes.victim_from_the_middle)),
+        target=release_with(in_deck("preempt", block_changes.victim_from_the_middle)),
         revision="0.2.0",
         alone=True,
     ),
@@ -73,13 +78,11 @@ EVERY_SYSTEM = (
 )
 
 ROWS = (
-    mutant(
-        "prefill and decode", "NAN-R11", in_scheduler("schedule", changes.both_phases), alone=True
-    ),
+    mutant("prefill and decode", "NAN-R11", in_deck("schedule", changes.both_phases), alone=True),
     mutant(
         "twice the budget",
         "NAN-R08",
-        in_scheduler(
+        in_deck(
             "prefill",
             changes.with_config(max_num_batched_tokens=lambda c: 2 * c.max_num_batched_tokens),
         ),
@@ -87,20 +90,18 @@ ROWS = (
     mutant(
         "a slot more",
         "NAN-R40",
-        in_scheduler("prefill", changes.with_config(max_num_seqs=lambda c: c.max_num_seqs + 1)),
+        in_deck("prefill", changes.with_config(max_num_seqs=lambda c: c.max_num_seqs + 1)),
     ),
-    mutant(
-        "cut to a block", "NAN-R12", in_scheduler("prefill", changes.cut_to_a_block), alone=True
-    ),
-    mutant("goes past the head", "NAN-R07", in_scheduler("prefill", changes.passes_over)),
-    mutant("decodes first", "NAN-R10", in_scheduler("schedule", changes.decodes_first)),
-    mutant("a block short", "NAN-R09", in_scheduler("fits", changes.one_block_short)),
-    mutant("two tokens at once", "NAN-R14", in_scheduler("decode", changes.two_tokens)),
-    mutant("the third has no turn", "NAN-R04", in_scheduler("decode", changes.last_is_passed_by)),
+    mutant("cut to a block", "NAN-R12", in_deck("prefill", changes.cut_to_a_block), alone=True),
+    mutant("goes past the head", "NAN-R07", in_deck("prefill", changes.passes_over)),
+    mutant("decodes first", "NAN-R10", in_deck("schedule", changes.decodes_first)),
+    mutant("a block short", "NAN-R09", in_deck("fits", changes.one_block_short)),
+    mutant("two tokens at once", "NAN-R14", in_deck("decode", changes.two_tokens)),
+    mutant("the third has no turn", "NAN-R04", in_deck("decode", changes.last_is_passed_by)),
     mutant(
         "the last but one is preempted",
         "NAN-R19",
-        in_scheduler("preempt", block_changes.victim_from_the_middle),
+        in_deck("preempt", block_changes.victim_from_the_middle),
         alone=True,
     ),
     mutant(
@@ -108,12 +109,12 @@ ROWS = (
         "NAN-R19",
         in_blocks("can_append", block_changes.a_block_in_reserve),
     ),
-    mutant("preempts two for one", "NAN-R19", in_scheduler("preempt", block_changes.two_for_one)),
-    mutant("keeps a block", "NAN-R21", in_scheduler("preempt", block_changes.victim_keeps_a_block)),
+    mutant("preempts two for one", "NAN-R19", in_deck("preempt", block_changes.two_for_one)),
+    mutant("keeps a block", "NAN-R21", in_deck("preempt", block_changes.victim_keeps_a_block)),
     mutant(
         "preempted to the back",
         "NAN-R22",
-        in_scheduler("preempt", block_changes.victim_to_the_back),
+        in_deck("preempt", block_changes.victim_to_the_back),
     ),
     mutant(
         "arrives in front",
@@ -121,11 +122,11 @@ ROWS = (
         in_scheduler("arrive", block_changes.arrives_in_front),
         alone=True,
     ),
-    mutant("back in reverse", "NAN-R15", in_scheduler("decode", block_changes.reversed_running)),
+    mutant("back in reverse", "NAN-R15", in_deck("decode", block_changes.reversed_running)),
     mutant(
         "a token short",
         "NAN-R23",
-        in_scheduler("admitted", block_changes.a_token_short),
+        in_deck("admitted", block_changes.a_token_short),
         alone=True,
     ),
     mutant(
@@ -137,7 +138,7 @@ ROWS = (
     mutant(
         "the head holds a block",
         "NAN-R03",
-        in_scheduler("decode", block_changes.head_holds_a_block),
+        in_deck("decode", block_changes.head_holds_a_block),
         alone=True,
     ),
     mutant("two blocks at a border", "NAN-R17", in_blocks("may_append", block_changes.two_blocks)),

@@ -12,7 +12,7 @@ from ....model.target import ModelTarget, Reply
 class SoundInstead(ModelTarget):
     """A release that decides as `sound` does: right by every rule but its own lockstep."""
 
-    def start(self, system: str, revision: str, config: Any) -> Reply:  # noqa: D102
+    def start(self, system: str, revision: str, config: Any) -> Reply:
         return super().start(system, "sound", config)
 
 

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from ....model.vllm import scheduler, speculation
+from ....model.vllm import kv_cache, scheduler, speculation
 from ....model.vllm.config import VllmConfig
 from ....model.vllm.plan import Plan
 from ....model.vllm.state import Sequence
@@ -61,7 +61,7 @@ def beyond_the_length(original: Any) -> Any:
 
 
 MUTANTS = (
-    mutant("no lookahead", "V1CP-R30", speculation, "slots", no_lookahead, alone=True),
+    mutant("no lookahead", "V1CP-R30", kv_cache, "slots", no_lookahead, alone=True),
     mutant(
         "every draft is right", "V1CP-R35", speculation, "right", every_draft_is_right, alone=True
     ),

@@ -18,7 +18,7 @@ def ends_the_round(original: Any) -> Any:
     """A request that has nothing to compute ends the round."""
 
     def advance_running(config: VllmConfig, plan: Plan, *more: Any) -> Plan:
-        places = (n for n, one in enumerate(plan.running) if in_flight.passed_over(config, one))
+        places = (n for n, one in enumerate(plan.running) if not scheduler.behind(config, one))
         first = next(places, len(plan.running))
         before: Plan = original(config, plan._replace(running=plan.running[:first]), *more)
         return before._replace(running=(*before.running, *plan.running[first:]))
@@ -77,7 +77,7 @@ MUTANTS = (
         "the round ends early", "V1-R06", scheduler, "advance_running", ends_the_round, alone=True
     ),
     mutant("admitted while computed", "V1-R10", in_flight, "computed_still", never, alone=True),
-    mutant("what comes twice", "V1-R19", in_flight, "tokens_on_their_way", what_came_last),
+    mutant("what comes twice", "V1-R19", scheduler, "tokens_on_their_way", what_came_last),
     mutant("completes early and again", "V1-R19", in_flight, "arrived", comes_again, alone=True),
     mutant("promises stay", "V1CP-R05", in_flight, "delivered", promises_stay, alone=True),
     mutant("wrong drafts stay", "V1CP-R05", in_flight, "delivered", wrong_drafts_stay, alone=True),

@@ -69,7 +69,7 @@ def parked_go_last(original: Any) -> Any:
 
 def nothing_waits(original: Any) -> Any:
     """Blocks are free at once that a decision on its way writes."""
-    return lambda config, flights, one: False
+    return lambda flights, one: False
 
 
 def preempted_for_nothing(original: Any) -> Any:

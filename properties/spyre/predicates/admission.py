@@ -8,8 +8,9 @@ from math import ceil
 from ....model.observation import Step
 from ...history.content import surely_shared
 from ...history.request_history import RequestHistory
-from ...history.run_history import REVISIONS_THAT_PAUSE, RunHistory
+from ...history.run_history import RunHistory
 from ...rules.predicate import Predicate
+from ..history import REVISIONS_THAT_PAUSE
 
 
 def empty_system_refuses(history: RunHistory, step: Step) -> str | None:

@@ -6,8 +6,9 @@ Source: Spyre scheduling page, "Key concepts" and "Decode padding".
 from math import ceil
 
 from ....model.observation import Step
-from ...history.run_history import REVISIONS_THAT_PAUSE, RunHistory
+from ...history.run_history import RunHistory
 from ...rules.predicate import Predicate
+from ..history import REVISIONS_THAT_PAUSE
 from .volume import max_tkv, volume
 
 

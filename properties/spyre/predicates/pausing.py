@@ -6,12 +6,11 @@ Source: release 2.5.2 (rules SPY-R51 and SPY-R52); the scheduling page does not 
 from math import ceil
 
 from ....model.observation import Step
-from ...history.request_history import RequestHistory
-from ...history.run_history import RunHistory
 from ...rules.predicate import Predicate
+from ..history import SpyreRequestHistory, SpyreRun
 
 
-def prefill_while_paused(history: RunHistory, step: Step) -> str | None:
+def prefill_while_paused(history: SpyreRun, step: Step) -> str | None:
     """No request starts or goes on prefilling while a request is paused (SPY-R52)."""
     prefills = history.prefill_members(step)
     if not prefills:
@@ -22,12 +21,12 @@ def prefill_while_paused(history: RunHistory, step: Step) -> str | None:
     return None
 
 
-def prefill_wanted_while_paused(history: RunHistory, step: Step) -> bool:
+def prefill_wanted_while_paused(history: SpyreRun, step: Step) -> bool:
     """A request is paused and another wants to prefill."""
     return bool(waiting_to_decode(history)) and bool(history.unstarted() or history.ongoing())
 
 
-def wrong_pause(history: RunHistory, step: Step) -> str | None:
+def wrong_pause(history: SpyreRun, step: Step) -> str | None:
     """In a step without prefill exactly those requests decode that the fairness order admits
     (SPY-R51)."""
     all_requests = waiting_to_decode(history) + history.decoding()
@@ -46,7 +45,7 @@ def wrong_pause(history: RunHistory, step: Step) -> str | None:
     return " and ".join(sentence for sentence in said if sentence)
 
 
-def admitted(history: RunHistory) -> list[RequestHistory]:
+def admitted(history: SpyreRun) -> list[SpyreRequestHistory]:
     """Longest paused first, then fewest tokens generated (or most): a request that still fits
     stays."""
     sign = -1 if history.config["long_output_priority"] else 1
@@ -54,14 +53,14 @@ def admitted(history: RunHistory) -> list[RequestHistory]:
         [*waiting_to_decode(history), *in_running_order(history)],
         key=lambda one: (-one.paused_steps, sign * one.emitted),
     )
-    kept: list[RequestHistory] = []
+    kept: list[SpyreRequestHistory] = []
     for one in order:
         if volume(history, [*kept, one]) <= history.config["max_batch_tkv"]:
             kept.append(one)
     return kept
 
 
-def volume(history: RunHistory, batch: list[RequestHistory]) -> int:
+def volume(history: SpyreRun, batch: list[SpyreRequestHistory]) -> int:
     """Requests x tkv of the next decode step of this batch."""
     block = int(history.config["block_size"])
     lengths = [one.computed + 1 for one in batch]
@@ -70,13 +69,13 @@ def volume(history: RunHistory, batch: list[RequestHistory]) -> int:
     return len(batch) * max(tkvs)
 
 
-def someone_sits_out(history: RunHistory, step: Step) -> bool:
+def someone_sits_out(history: SpyreRun, step: Step) -> bool:
     """Together, all requests that could decode would exceed the limit."""
     all_requests = waiting_to_decode(history) + history.decoding()
     return bool(all_requests) and volume(history, all_requests) > history.config["max_batch_tkv"]
 
 
-def starved(history: RunHistory, step: Step) -> str | None:
+def starved(history: SpyreRun, step: Step) -> str | None:
     """A paused request decodes again within as many steps as max_num_seqs (SPY-P01).
 
     The request that is paused longest is asked first, so at most every other member comes before
@@ -89,25 +88,25 @@ def starved(history: RunHistory, step: Step) -> str | None:
     return None
 
 
-def stays_paused(history: RunHistory, step: Step) -> bool:
+def stays_paused(history: SpyreRun, step: Step) -> bool:
     """A request that was paused before this step does not decode in it either."""
     return any(one.id not in step.scheduled for one in waiting_to_decode(history))
 
 
-def waiting_to_decode(history: RunHistory) -> list[RequestHistory]:
+def waiting_to_decode(history: SpyreRun) -> list[SpyreRequestHistory]:
     """Paused requests, in the order in which the target lists them."""
     if history.last is None or not history.last.paused:
         return []
     return [history.live[name] for name in history.last.paused if name in history.live]
 
 
-def in_running_order(history: RunHistory) -> list[RequestHistory]:
+def in_running_order(history: SpyreRun) -> list[SpyreRequestHistory]:
     """Requests that decode, in the order in which the target lists them."""
     order = {name: place for place, name in enumerate(_running(history))}
     return sorted(history.decoding(), key=lambda one: order.get(one.id, len(order)))
 
 
-def _running(history: RunHistory) -> tuple[str, ...]:
+def _running(history: SpyreRun) -> tuple[str, ...]:
     return (history.last.running or ()) if history.last is not None else ()
 
 

@@ -5,8 +5,9 @@ Source: Spyre scheduling page, "Priority rules" and "First-chunk constraints".
 
 from ....model.observation import Step
 from ...history.request_history import RequestHistory
-from ...history.run_history import REVISIONS_THAT_PAUSE, RunHistory
+from ...history.run_history import RunHistory
 from ...rules.predicate import Predicate
+from ..history import REVISIONS_THAT_PAUSE
 
 
 def two_prefills(history: RunHistory, step: Step) -> str | None:

@@ -8,8 +8,9 @@ from typing import NamedTuple
 
 from ....model.observation import Step
 from ...history.request_history import RequestHistory
-from ...history.run_history import REVISIONS_THAT_PAUSE, RunHistory
+from ...history.run_history import RunHistory
 from ...rules.predicate import Predicate
+from ..history import REVISIONS_THAT_PAUSE
 from .admission import joining
 
 

@@ -1,1 +1,1 @@
-"""What a client of vLLM observes beyond the kernel: loads, drafts, encoder inputs, steps in flight."""
+"""What a client of vLLM observes beyond the kernel, a file for each feature."""

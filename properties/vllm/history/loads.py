@@ -7,8 +7,9 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from ....model.observation import Step
-from ...history.request_history import RequestHistory
 from . import in_flight
+from .request_history import VllmRequestHistory
+from .run import VllmRun
 
 
 def are_made(config: Mapping[str, Any]) -> bool:
@@ -21,24 +22,16 @@ def meet_decisions(config: Mapping[str, Any]) -> bool:
     return are_made(config) and in_flight.depth(config) > 1
 
 
-def book(
-    config: Mapping[str, Any],
-    requests: Mapping[str, RequestHistory],
-    flights: tuple[in_flight.Flight, ...],
-    early: int,
-    step: Step,
-    number: int,
-) -> None:
+def book(history: VllmRun, step: Step) -> None:
     """Note which requests are parked since this step; each is once at most. Where the worker
     reports, all loads are a step nearer to their end."""
-    if not are_made(config):
-        return
+    config, requests = history.config, history.requests
     for name in step.parked or ():
         one = requests.get(name)
         if one is not None and one.parked_since is None:
-            one.parked_since, one.load_left = number, one.load_steps + 1
-            one.brings = one.slots = offered(config, one)
-    if in_flight.reports(config, flights, early, step):
+            one.parked_since, one.load_left = history.step, one.load_steps + 1
+            one.tokens_loading = one.slots = offered(config, one)
+    if in_flight.reports(history, step):
         for one in requests.values():
             one.load_left = max(one.load_left - 1, 0)
     if meet_decisions(config):
@@ -47,7 +40,7 @@ def book(
                 requests[name].blocks = tuple(blocks)
 
 
-def offered(config: Mapping[str, Any], one: RequestHistory) -> int:
+def offered(config: Mapping[str, Any], one: VllmRequestHistory) -> int:
     """Tokens at the start of a request that a connector has: whole blocks, or all."""
     if not one.external:
         return 0
@@ -57,70 +50,72 @@ def offered(config: Mapping[str, Any], one: RequestHistory) -> int:
     return one.external // block * block
 
 
-def newly_parked(live: Mapping[str, RequestHistory], step: Step) -> list[str]:
+def newly_parked(live: Mapping[str, VllmRequestHistory], step: Step) -> list[str]:
     """The requests whose load begins in this step."""
     return [n for n in step.parked or () if n in live and live[n].parked_since is None]
 
 
-def begins_now(one: RequestHistory, step: Step) -> bool:
+def begins_now(one: VllmRequestHistory, step: Step) -> bool:
     """The load of a request begins in this step. A load that begins, ends and fails in one step
     shows by the error only: after the step the request is not parked."""
     failed = (step.finished or {}).get(one.id) == "error"
     return one.parked_since is None and (failed or one.id in (step.parked or ()))
 
 
-def is_new(config: Mapping[str, Any], one: RequestHistory) -> bool:
+def is_new(config: Mapping[str, Any], one: VllmRequestHistory) -> bool:
     """A connector has some tokens of a request that was never parked."""
     return are_made(config) and one.parked_since is None and offered(config, one) > 0
 
 
-def begins_with(config: Mapping[str, Any], one: RequestHistory) -> int:
+def begins_with(config: Mapping[str, Any], one: VllmRequestHistory) -> int:
     """Tokens of a request that need no computing when its load has landed: never its last one;
     where it fails, those of whole blocks before, at least."""
     return min(brought(config, one), one.num_tokens - 1)
 
 
-def brought(config: Mapping[str, Any], one: RequestHistory) -> int:
+def brought(config: Mapping[str, Any], one: VllmRequestHistory) -> int:
     """Tokens that a load brings: where it fails, those of whole blocks before, at least."""
-    right = one.brings or offered(config, one)
+    right = one.tokens_loading or offered(config, one)
     if one.load_fails_at is not None:
         block = int(config["block_size"])
         right = min(right, one.load_fails_at // block * block)
     return right
 
 
-def begin(one: RequestHistory, step: Step, block: int) -> None:
+def begin(one: VllmRequestHistory, step: Step, block: int) -> None:
     """Book that a request begins, whose load has landed. After one that has failed it is not known
     which blocks it kept: those that it shows."""
-    one.brings = 0
+    one.tokens_loading = 0
     if one.load_fails_at is not None:
         one.slots = len((step.blocks or {}).get(one.id, ())) * block
 
 
-def loading(one: RequestHistory) -> bool:
+def loading(one: VllmRequestHistory) -> bool:
     """The load of a request has not landed before the coming step."""
     return one.parked_since is not None and one.load_left > 0
 
 
-def may_fail(one: RequestHistory) -> bool:
+def may_fail(one: VllmRequestHistory) -> bool:
     """A request does not run whose load fails: it keeps all its blocks, or loses them all."""
     return not one.started and one.load_fails_at is not None
 
 
-def has_failed(one: RequestHistory) -> bool:
+def has_failed(one: VllmRequestHistory) -> bool:
     """The load of a request that has not begun is over, and has failed."""
-    return bool(one.brings) and one.load_fails_at is not None and not loading(one)
+    return bool(one.tokens_loading) and one.load_fails_at is not None and not loading(one)
 
 
-def ends_on_failure(config: Mapping[str, Any], one: RequestHistory) -> bool:
+def ends_on_failure(config: Mapping[str, Any], one: VllmRequestHistory) -> bool:
     """The load that the connector has for a request fails, and the policy ends the request by it,
     whether or not the load has begun or ended (V1-R28)."""
-    if one.load_fails_at is None or one.load_fails_at >= (one.brings or offered(config, one)):
+    if one.load_fails_at is None or one.load_fails_at >= (
+        one.tokens_loading or offered(config, one)
+    ):
         return False
     return are_made(config) and config.get("kv_load_failure_policy") == "fail"
 
 
-def place_unknown(one: RequestHistory) -> bool:
+def place_unknown(one: VllmRequestHistory) -> bool:
     """A request may stand before those that came earlier, and be passed over: the connector may put
     it off, or its load has failed, perhaps from its first block on."""
     never_began = not one.started and not one.preemptions
@@ -128,7 +123,7 @@ def place_unknown(one: RequestHistory) -> bool:
     return may_be_put_off or has_failed(one)
 
 
-def left(one: RequestHistory) -> None:
+def left(one: VllmRequestHistory) -> None:
     """Book that a request has ended, and its blocks are sent from the next step on. If it was
     aborted, it is not known whether it had been parked in that very step."""
     if one.ended == "aborted" and one.load_steps and one.parked_since is None:
@@ -137,17 +132,19 @@ def left(one: RequestHistory) -> None:
         one.load_left = (one.send_steps or 0) + 1
 
 
-def is_sent(one: RequestHistory) -> bool:
+def is_sent(one: VllmRequestHistory) -> bool:
     """The blocks of a request that has ended are sent, or were."""
     return one.ended in ("length", "eos") and one.send_steps is not None
 
 
-def deferrals(requests: Iterable[RequestHistory]) -> int:
+def deferrals(requests: Iterable[VllmRequestHistory]) -> int:
     """Steps in which nothing may happen because a connector has no answer yet, at most."""
     return sum(one.deferrals for one in requests)
 
 
-def under_way(config: Mapping[str, Any], requests: Iterable[RequestHistory], step: Step) -> bool:
+def under_way(
+    config: Mapping[str, Any], requests: Iterable[VllmRequestHistory], step: Step
+) -> bool:
     """A load writes blocks, or may do so, or has just ended a request by its failure."""
     if not are_made(config):
         return False

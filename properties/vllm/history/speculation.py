@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ....model.observation import Step
-from ...history.request_history import RequestHistory
+from .request_history import VllmRequestHistory
 
 Config = Mapping[str, Any]
 
@@ -35,32 +35,34 @@ def decides_ahead(config: Config) -> bool:
     return bool(config.get("async_scheduling", False))
 
 
-def drafts_to_compute(config: Config, one: RequestHistory) -> int:
+def drafts_to_compute(config: Config, one: VllmRequestHistory) -> int:
     """Drafts of a request that positions are left for; less than none where those on their way
     would be beyond the last position."""
     if not one.drafted:
         return 0
-    return max(min(one.drafted, int(config["max_model_len"]) - 1 - one.num_tokens), -one.hoped)
+    return max(
+        min(one.drafted, int(config["max_model_len"]) - 1 - one.num_tokens), -one.drafts_in_flight
+    )
 
 
-def drafts_computed(one: RequestHistory, tokens: int) -> int:
+def drafts_computed(one: VllmRequestHistory, tokens: int) -> int:
     """How many of the `tokens` that a running request computes are drafts."""
     return max(one.computed + tokens - one.num_tokens, 0)
 
 
-def right(one: RequestHistory, tokens: int) -> int:
+def right(one: VllmRequestHistory, tokens: int) -> int:
     """How many of the drafts among these tokens are what the model says."""
     return right_of(one, min(drafts_computed(one, tokens), one.drafted))
 
 
-def right_of(one: RequestHistory, drafts: int) -> int:
+def right_of(one: VllmRequestHistory, drafts: int) -> int:
     """How many of so many drafts are what the model says, when it verifies next."""
     if not drafts or not one.accepted:
         return 0
     return min(drafts, one.accepted[one.verified % len(one.accepted)])
 
 
-def drafts_right(config: Config, one: RequestHistory, step: Step, tokens: int) -> int:
+def drafts_right(config: Config, one: VllmRequestHistory, step: Step, tokens: int) -> int:
     """How many drafts of a request are right that computes so many tokens in the step: all that it
     emits but the last one; as the scenario says, where the target does not show it. All that are
     decided ahead: only later it is known."""
@@ -79,14 +81,14 @@ def slots(config: Config, covered: int) -> int:
     return min(covered + ahead, int(config["max_model_len"])) if ahead else covered
 
 
-def compute(config: Config, one: RequestHistory, first: bool) -> None:
+def compute(config: Config, one: VllmRequestHistory, first: bool) -> None:
     """Book that tokens were computed, which `computed` has already; with its `first` ones a request
     need not get the lookahead."""
     covered = one.computed if first else slots(config, one.computed)
     one.slots = max(one.slots, covered)
 
 
-def verify(config: Config, one: RequestHistory, verified: int) -> None:
+def verify(config: Config, one: VllmRequestHistory, verified: int) -> None:
     """Book that so many drafts were verified, after what it emitted is booked: all that is known
     but its last token is computed, and the drafter proposes more, unless it has before."""
     one.verified += verified > 0

@@ -6,15 +6,15 @@ Source: chunked-prefill chapter, "Admission control".
 from collections.abc import Iterator
 
 from ....model.observation import Step
-from ...history.request_history import RequestHistory
-from ...history.run_history import RunHistory
 from ...rules.pool import blocks_before, blocks_for, free_when_decided, held_before, taken_by
 from ...rules.predicate import Predicate
 from ..history import loads, speculation
+from ..history.request_history import VllmRequestHistory
+from ..history.run import VllmRun
 from .decision import admitted, kept, waited_before, watermark_blocks
 
 
-def admission_rooms(history: RunHistory, step: Step) -> Iterator[tuple[RequestHistory, int, int]]:
+def admission_rooms(history: VllmRun, step: Step) -> Iterator[tuple[VllmRequestHistory, int, int]]:
     """For each request that is admitted: blocks that it needs to be let in, and those free then.
 
     Cached blocks that no request holds are free before, and not afterwards: they count as needed.
@@ -46,7 +46,7 @@ def admission_rooms(history: RunHistory, step: Step) -> Iterator[tuple[RequestHi
         held |= set(table)
 
 
-def reserve_given_away(history: RunHistory, step: Step) -> str | None:
+def reserve_given_away(history: VllmRun, step: Step) -> str | None:
     """A request that is admitted while a request runs leaves the watermark's blocks free
     (V1CP-R19)."""
     new, reserve = admitted(history, step), watermark_blocks(history.config)
@@ -61,7 +61,7 @@ def reserve_given_away(history: RunHistory, step: Step) -> str | None:
     return None
 
 
-def reserve_matters(history: RunHistory, step: Step) -> bool:
+def reserve_matters(history: VllmRun, step: Step) -> bool:
     """A request waits while a request runs, and some blocks are free, but no more than the
     watermark and what it needs."""
     waiting = [one for one in waited_before(history) if one.id not in step.scheduled]
@@ -71,7 +71,7 @@ def reserve_matters(history: RunHistory, step: Step) -> bool:
     return free < blocks_for(history, waiting[0].num_tokens) + reserve
 
 
-def rest_does_not_fit(history: RunHistory, step: Step) -> str | None:
+def rest_does_not_fit(history: VllmRun, step: Step) -> str | None:
     """With reserve_full_isl, blocks for all known tokens of a request are free when it is
     admitted, not only for its first chunk (V1CP-R22)."""
     if not history.config["reserve_full_isl"] or step.free_blocks is None:
@@ -100,7 +100,7 @@ def rest_does_not_fit(history: RunHistory, step: Step) -> str | None:
     return None
 
 
-def first_chunk_alone_fits(history: RunHistory, step: Step) -> bool:
+def first_chunk_alone_fits(history: VllmRun, step: Step) -> bool:
     """A request waits of which a first block would fit, and not all that it knows."""
     waiting = [one for one in waited_before(history) if one.id not in step.scheduled]
     free = step.free_blocks

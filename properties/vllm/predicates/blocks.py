@@ -7,18 +7,18 @@ not the budget, runs out"; release 0.28.0 for the last token and the null block.
 from ....model.observation import Step
 from ...history.content import held_by_others, in_common
 from ...history.prefix_hits import caches
-from ...history.request_history import RequestHistory
-from ...history.run_history import RunHistory
 from ...rules.cached import hit_too_short, in_common_after
 from ...rules.pool import blocks_for
 from ...rules.predicate import Predicate
 from ..history import loads, speculation
+from ..history.request_history import VllmRequestHistory
+from ..history.run import VllmRun
 from .decision import admitted, given, kept
 
 NULL_BLOCK = 0
 
 
-def null_block_held(history: RunHistory, step: Step) -> str | None:
+def null_block_held(history: VllmRun, step: Step) -> str | None:
     """No request holds block 0, the null block (V1CP-R34)."""
     for name, held in (step.blocks or {}).items():
         if NULL_BLOCK in held:
@@ -26,12 +26,12 @@ def null_block_held(history: RunHistory, step: Step) -> str | None:
     return None
 
 
-def pool_used_up(history: RunHistory, step: Step) -> bool:
+def pool_used_up(history: VllmRun, step: Step) -> bool:
     """Every usable block is held."""
     return step.free_blocks == 0
 
 
-def holds_wrong_number(history: RunHistory, step: Step) -> str | None:
+def holds_wrong_number(history: VllmRun, step: Step) -> str | None:
     """A request that runs holds the blocks of what is computed: no fewer, no more (V1-R14). Blocks
     that drafts took stay with it; with its first chunk it may get its lookahead."""
     for name, computed in (step.computed or {}).items():
@@ -50,7 +50,7 @@ def holds_wrong_number(history: RunHistory, step: Step) -> str | None:
     return None
 
 
-def block_border_crossed(history: RunHistory, step: Step) -> bool:
+def block_border_crossed(history: VllmRun, step: Step) -> bool:
     """A request that has run before needs one more block."""
     return any(
         blocks_for(history, one.computed + step.scheduled.get(one.id, 0))
@@ -59,7 +59,7 @@ def block_border_crossed(history: RunHistory, step: Step) -> bool:
     )
 
 
-def shared_wrongly(history: RunHistory, step: Step) -> str | None:
+def shared_wrongly(history: VllmRun, step: Step) -> str | None:
     """Two requests share a block only if it is full and their tokens up to its end are the same;
     it is never written again (V1-R12)."""
     block, computed = history.config["block_size"], step.computed or {}
@@ -83,18 +83,18 @@ def shared_wrongly(history: RunHistory, step: Step) -> str | None:
     return None
 
 
-def something_shared(history: RunHistory, step: Step) -> bool:
+def something_shared(history: VllmRun, step: Step) -> bool:
     """Two requests hold the same block."""
     held = [number for numbers in (step.blocks or {}).values() for number in numbers]
     return len(set(held)) < len(held)
 
 
-def hit_too_long(history: RunHistory, step: Step) -> str | None:
+def hit_too_long(history: VllmRun, step: Step) -> str | None:
     """A hit has whole blocks and never the last known token: it must be computed (V1CP-R28)."""
     block = history.config["block_size"]
     for one in admitted(history, step):
         hit = history.hit_now(step, one)
-        if hit is None or one.brings:
+        if hit is None or one.tokens_loading:
             continue
         if hit >= one.num_tokens:
             return f"{one.id} finds {hit} of {one.num_tokens} tokens in the cache: all of them"
@@ -103,7 +103,7 @@ def hit_too_long(history: RunHistory, step: Step) -> str | None:
     return None
 
 
-def everything_known_elsewhere(history: RunHistory, step: Step) -> bool:
+def everything_known_elsewhere(history: VllmRun, step: Step) -> bool:
     """A request of whole blocks starts all of whose tokens were computed before."""
     return caches(history.config) and any(
         one.num_tokens % history.config["block_size"] == 0
@@ -112,27 +112,27 @@ def everything_known_elsewhere(history: RunHistory, step: Step) -> bool:
     )
 
 
-def hit_missed(history: RunHistory, step: Step) -> str | None:
+def hit_missed(history: VllmRun, step: Step) -> str | None:
     """A request starts from the full blocks that it shares with one that runs (V1-R08)."""
     return hit_too_short(
         history, step, admitted(history, step), lambda one: _shared_with_running(history, step, one)
     )
 
 
-def shares_with_running(history: RunHistory, step: Step) -> bool:
+def shares_with_running(history: VllmRun, step: Step) -> bool:
     """A request starts that shares a full block with one that runs."""
     return any(_shared_with_running(history, step, one) for one in admitted(history, step))
 
 
-def _shared_with_running(history: RunHistory, step: Step, one: RequestHistory) -> int:
+def _shared_with_running(history: VllmRun, step: Step, one: VllmRequestHistory) -> int:
     """Tokens in full blocks at the start, the last one apart, that a running request holds; 0 of
     a request that was loaded."""
-    if not caches(history.config) or one.brings:
+    if not caches(history.config) or one.tokens_loading:
         return 0
     return held_by_others(one, kept(history, step), history.config["block_size"])
 
 
-def _known_elsewhere(history: RunHistory, one: RequestHistory) -> int:
+def _known_elsewhere(history: VllmRun, one: VllmRequestHistory) -> int:
     return max(
         (
             min(in_common(one, other), other.max_computed)

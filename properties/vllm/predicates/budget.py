@@ -5,14 +5,14 @@ Source: cheat-sheet, "schedule() shape" and "The four/five invariants"; chunked-
 """
 
 from ....model.observation import Step
-from ...history.request_history import RequestHistory
-from ...history.run_history import RunHistory
 from ...rules.predicate import Predicate
 from ..history import encoder, in_flight, speculation
+from ..history.request_history import VllmRequestHistory
+from ..history.run import VllmRun
 from .decision import admitted, behind, computes, has_output, kept, preempted, ran_before, threshold
 
 
-def budget_exceeded(history: RunHistory, step: Step) -> str | None:
+def budget_exceeded(history: VllmRun, step: Step) -> str | None:
     """All tokens of a step are within the budget (V1-I2)."""
     tokens, budget = sum(step.scheduled.values()), history.config["max_num_batched_tokens"]
     if tokens <= budget:
@@ -20,13 +20,13 @@ def budget_exceeded(history: RunHistory, step: Step) -> str | None:
     return f"{tokens} tokens scheduled > max_num_batched_tokens {budget}"
 
 
-def budget_binds(history: RunHistory, step: Step) -> bool:
+def budget_binds(history: VllmRun, step: Step) -> bool:
     """Requests that run and wait want more tokens than the budget has."""
     wanted = sum(one.num_tokens - one.computed for one in history.live.values())
     return bool(wanted > history.config["max_num_batched_tokens"])
 
 
-def beyond_known(history: RunHistory, step: Step) -> str | None:
+def beyond_known(history: VllmRun, step: Step) -> str | None:
     """A request that is scheduled computes at least one token, and none that is not known
     (V1-R02)."""
     for name, tokens in step.scheduled.items():
@@ -37,13 +37,13 @@ def beyond_known(history: RunHistory, step: Step) -> str | None:
     return None
 
 
-def some_finish_behind_others(history: RunHistory, step: Step) -> bool:
+def some_finish_behind_others(history: VllmRun, step: Step) -> bool:
     """One that is one token behind and one that is further behind run together."""
     missing = [behind(history, step, one) for one in scheduled(history, step)]
     return 1 in missing and any(tokens is not None and tokens > 1 for tokens in missing)
 
 
-def threshold_exceeded(history: RunHistory, step: Step) -> str | None:
+def threshold_exceeded(history: VllmRun, step: Step) -> str | None:
     """No request computes more than long_prefill_token_threshold tokens in a step (V1-R11)."""
     limit = history.config["long_prefill_token_threshold"]
     for name, tokens in step.scheduled.items():
@@ -52,7 +52,7 @@ def threshold_exceeded(history: RunHistory, step: Step) -> str | None:
     return None
 
 
-def threshold_binds(history: RunHistory, step: Step) -> bool:
+def threshold_binds(history: VllmRun, step: Step) -> bool:
     """A request is further behind than the threshold, which is less than the budget."""
     limit = threshold(history)
     if limit == history.config["max_num_batched_tokens"]:
@@ -63,27 +63,27 @@ def threshold_binds(history: RunHistory, step: Step) -> bool:
     )
 
 
-def running_clamp(history: RunHistory, step: Step) -> str | None:
+def running_clamp(history: VllmRun, step: Step) -> str | None:
     """A running request computes what it is behind, cut by threshold and budget (V1-R04)."""
     return _cut_wrongly(history, step, ran_before(history))
 
 
-def running_is_cut(history: RunHistory, step: Step) -> bool:
+def running_is_cut(history: VllmRun, step: Step) -> bool:
     """A running request is further behind than it may compute in this step."""
     return _is_cut(history, step, kept(history, step))
 
 
-def waiting_clamp(history: RunHistory, step: Step) -> str | None:
+def waiting_clamp(history: VllmRun, step: Step) -> str | None:
     """A newly admitted request computes what it is behind, cut alike (V1CP-R02)."""
     return _cut_wrongly(history, step, admitted(history, step))
 
 
-def newcomer_is_cut(history: RunHistory, step: Step) -> bool:
+def newcomer_is_cut(history: VllmRun, step: Step) -> bool:
     """A newly admitted request is further behind than it may compute in this step."""
     return _is_cut(history, step, admitted(history, step))
 
 
-def chunked_although_off(history: RunHistory, step: Step) -> str | None:
+def chunked_although_off(history: VllmRun, step: Step) -> str | None:
     """Chunking off: the budget never cuts the first piece of a prompt (V1CP-R07).
 
     The threshold, which releases apply before they look at the budget, may.
@@ -102,7 +102,7 @@ def chunked_although_off(history: RunHistory, step: Step) -> str | None:
     return None
 
 
-def prompt_too_long_for_now(history: RunHistory, step: Step) -> bool:
+def prompt_too_long_for_now(history: VllmRun, step: Step) -> bool:
     """Chunking off: a request waits whose prompt is more than the budget has left."""
     if history.config["enable_chunked_prefill"]:
         return False
@@ -112,7 +112,7 @@ def prompt_too_long_for_now(history: RunHistory, step: Step) -> bool:
     )
 
 
-def emission_wrong(history: RunHistory, step: Step) -> str | None:
+def emission_wrong(history: VllmRun, step: Step) -> str | None:
     """A token comes out exactly of requests that have caught up: computed + scheduled = known
     (V1-I4)."""
     emitted = step.emitted or {}
@@ -133,9 +133,9 @@ def emission_wrong(history: RunHistory, step: Step) -> str | None:
     return None
 
 
-def _delivered_wrongly(history: RunHistory, step: Step) -> str | None:
+def _delivered_wrongly(history: VllmRun, step: Step) -> str | None:
     """With steps in flight, a token comes out where the decision that completes has it due."""
-    for name, due in in_flight.due(history.config, history.flights, history.early, step).items():
+    for name, due in in_flight.due(history, step).items():
         if name not in history.live or name in history.aborts_inside:
             continue
         comes = due is not None
@@ -146,24 +146,24 @@ def _delivered_wrongly(history: RunHistory, step: Step) -> str | None:
     return None
 
 
-def some_catch_up(history: RunHistory, step: Step) -> bool:
+def some_catch_up(history: VllmRun, step: Step) -> bool:
     """A prompt is computed in part, or to its end."""
     return bool(history.prefill_members(step))
 
 
-def stops_at_input(history: RunHistory, step: Step, one: RequestHistory) -> bool:
+def stops_at_input(history: VllmRun, step: Step, one: VllmRequestHistory) -> bool:
     """A scheduled request computes all up to an encoder input that the worker has no output of."""
     reached = computes(history, step, one)
     found = encoder.at(one.inputs, reached)
     return found is not None and found.start == reached and not has_output(history, step, found)
 
 
-def scheduled(history: RunHistory, step: Step) -> list[RequestHistory]:
+def scheduled(history: VllmRun, step: Step) -> list[VllmRequestHistory]:
     """Requests that compute in this step, in scheduling order."""
     return [history.live[name] for name in step.scheduled if name in history.live]
 
 
-def _cut_wrongly(history: RunHistory, step: Step, who: list[RequestHistory]) -> str | None:
+def _cut_wrongly(history: VllmRun, step: Step, who: list[VllmRequestHistory]) -> str | None:
     """Budget is spent in scheduling order. Where a victim by priority gave its share back, the
     order does not tell what was left for each request: then no violation is reported."""
     if history.config["policy"] == "priority" and preempted(history, step):
@@ -183,7 +183,7 @@ def _cut_wrongly(history: RunHistory, step: Step, who: list[RequestHistory]) -> 
     return None
 
 
-def _is_cut(history: RunHistory, step: Step, who: list[RequestHistory]) -> bool:
+def _is_cut(history: VllmRun, step: Step, who: list[VllmRequestHistory]) -> bool:
     missing = {one.id: behind(history, step, one) for one in who if one.id in step.scheduled}
     return any(tokens is not None and step.scheduled[n] < tokens for n, tokens in missing.items())
 

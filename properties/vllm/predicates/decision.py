@@ -9,13 +9,13 @@ from typing import Any
 from ....model.observation import Step
 from ...history.per_step_cache import once
 from ...history.prefix_hits import caches
-from ...history.request_history import RequestHistory
-from ...history.run_history import RunHistory
 from ...rules.pool import blocks_for
 from ..history import encoder, in_flight, loads, speculation
+from ..history.request_history import VllmRequestHistory
+from ..history.run import VllmRun, encoded, outputs_after
 
 
-def key(history: RunHistory, one: RequestHistory) -> tuple[int, int]:
+def key(history: VllmRun, one: VllmRequestHistory) -> tuple[int, int]:
     """Lower goes first: the earlier arrival, by priority the more important one."""
     if history.config.get("policy") == "priority":
         return one.priority, one.arrival
@@ -23,14 +23,14 @@ def key(history: RunHistory, one: RequestHistory) -> tuple[int, int]:
 
 
 @once
-def ran_before(history: RunHistory) -> list[RequestHistory]:
+def ran_before(history: VllmRun) -> list[VllmRequestHistory]:
     """Unfinished requests that were running after the step before, in the order of that list."""
     names = (history.last.running or ()) if history.last is not None else ()
     return [history.live[name] for name in names if name in history.live]
 
 
 @once
-def waited_before(history: RunHistory) -> list[RequestHistory]:
+def waited_before(history: VllmRun) -> list[VllmRequestHistory]:
     """All other unfinished requests, in the order in which they go: parked ones first.
 
     With more than two decisions on their way preempted requests are set aside in the order of their
@@ -49,13 +49,13 @@ def waited_before(history: RunHistory) -> list[RequestHistory]:
     return again + [one for one in waiting if not one.preemptions]
 
 
-def _parked_first(history: RunHistory, waiting: list[RequestHistory]) -> list[RequestHistory]:
+def _parked_first(history: VllmRun, waiting: list[VllmRequestHistory]) -> list[VllmRequestHistory]:
     parked = (history.last.parked or ()) if history.last is not None else ()
     places = {name: place for place, name in enumerate(parked)}
     return sorted(waiting, key=lambda one: (places.get(one.id, len(places)), key(history, one)))
 
 
-def place_is_known(history: RunHistory, one: RequestHistory) -> bool:
+def place_is_known(history: VllmRun, one: VllmRequestHistory) -> bool:
     """A request stands where its arrival or its priority puts it. Where a connector loads, requests
     are put off, and one that is preempted stands in front of some that came before it; so it does
     where it has passed one that an encoder had no room for."""
@@ -65,12 +65,12 @@ def place_is_known(history: RunHistory, one: RequestHistory) -> bool:
     return not again and not loads.place_unknown(one)
 
 
-def _set_aside(history: RunHistory) -> bool:
+def _set_aside(history: VllmRun) -> bool:
     """Preempted requests stand in the order of their preemptions, which only is shown."""
     return in_flight.depth(history.config) >= 3 and history.config["policy"] != "priority"
 
 
-def order_is_known(history: RunHistory) -> bool:
+def order_is_known(history: VllmRun) -> bool:
     """It is known which of the requests that wait goes before which."""
     if not _set_aside(history):
         return True
@@ -82,19 +82,19 @@ def order_is_known(history: RunHistory) -> bool:
 
 
 @once
-def may_go(history: RunHistory, step: Step) -> list[RequestHistory]:
+def may_go(history: VllmRun, step: Step) -> list[VllmRequestHistory]:
     """Those that are not admitted in this step although no decision that computes them is on its
     way, and no load, in the same order."""
     return [
         one
         for one in waited_before(history)
         if one.id not in step.scheduled
-        and not in_flight.computed_still(history.flights, one)
+        and not in_flight.computed_still(history, one)
         and not _is_loaded(history, step, one)
     ]
 
 
-def _is_loaded(history: RunHistory, step: Step, one: RequestHistory) -> bool:
+def _is_loaded(history: VllmRun, step: Step, one: VllmRequestHistory) -> bool:
     """A load is under way, or begins in this step; where the request is aborted inside, it may."""
     if not loads.are_made(history.config):
         return False
@@ -103,20 +103,20 @@ def _is_loaded(history: RunHistory, step: Step, one: RequestHistory) -> bool:
 
 
 @once
-def preempted(history: RunHistory, step: Step) -> list[RequestHistory]:
+def preempted(history: VllmRun, step: Step) -> list[VllmRequestHistory]:
     """Requests that lost their blocks in this step."""
     return [history.live[name] for name in step.preempted or () if name in history.live]
 
 
 @once
-def kept(history: RunHistory, step: Step) -> list[RequestHistory]:
+def kept(history: VllmRun, step: Step) -> list[VllmRequestHistory]:
     """Requests that were running and were not preempted, in the order of the list."""
     gone = set(step.preempted or ())
     return [one for one in ran_before(history) if one.id not in gone]
 
 
 @once
-def admitted(history: RunHistory, step: Step) -> list[RequestHistory]:
+def admitted(history: VllmRun, step: Step) -> list[VllmRequestHistory]:
     """Requests that were scheduled and had not been running, in scheduling order."""
     running = {one.id for one in ran_before(history)}
     return [
@@ -126,7 +126,7 @@ def admitted(history: RunHistory, step: Step) -> list[RequestHistory]:
     ]
 
 
-def behind(history: RunHistory, step: Step, one: RequestHistory) -> int | None:
+def behind(history: VllmRun, step: Step, one: VllmRequestHistory) -> int | None:
     """Known tokens of a scheduled request, and its drafts, that were not computed, nor cached, when
     it was scheduled. None where it is not known."""
     hit = 0 if one.started else history.hit_now(step, one)
@@ -136,7 +136,7 @@ def behind(history: RunHistory, step: Step, one: RequestHistory) -> int | None:
     return one.num_tokens + drafts - one.computed - hit
 
 
-def given(history: RunHistory, step: Step, name: str) -> int:
+def given(history: VllmRun, step: Step, name: str) -> int:
     """Tokens for which a request was given blocks since it was admitted, at least, where it
     speculates, or was loaded."""
     one = history.live.get(name)
@@ -149,47 +149,47 @@ def given(history: RunHistory, step: Step, name: str) -> int:
     return max(one.slots, covered)
 
 
-def computes(history: RunHistory, step: Step, one: RequestHistory) -> int:
+def computes(history: VllmRun, step: Step, one: VllmRequestHistory) -> int:
     """Tokens of a scheduled request that are computed or cached by this step, drafts included."""
     hit = 0 if one.started else history.hit_now(step, one)
     return one.computed + (hit or 0) + step.scheduled[one.id]
 
 
-def has_output(history: RunHistory, step: Step, found: encoder.Input) -> bool:
+def has_output(history: VllmRun, step: Step, found: encoder.Input) -> bool:
     """The worker has the output for an encoder input in this step; False where that is not
     shown."""
     shown = step.encoder_inputs is not None and step.encoder_dropped is not None
-    return shown and found.name in history.outputs_after(step)
+    return shown and found.name in outputs_after(history, step)
 
 
-def input_missing(history: RunHistory, step: Step, one: RequestHistory, token: int) -> bool:
+def input_missing(history: VllmRun, step: Step, one: VllmRequestHistory, token: int) -> bool:
     """This token of a request belongs to an encoder input whose output the worker does not have, or
     may not have."""
     found = encoder.at(one.inputs, token)
     return found is not None and not has_output(history, step, found)
 
 
-def first_inputs(history: RunHistory, step: Step, one: RequestHistory) -> list[encoder.Input]:
+def first_inputs(history: VllmRun, step: Step, one: VllmRequestHistory) -> list[encoder.Input]:
     """The encoder inputs with one of which the work on a waiting request may begin: what it finds
     in the cache is not known."""
     hit = history.max_hit(step, one) if one.inputs and caches(history.config) else 0
     return [found for found in one.inputs if found.start <= hit]
 
 
-def may_lack_input(history: RunHistory, step: Step, one: RequestHistory) -> bool:
+def may_lack_input(history: VllmRun, step: Step, one: VllmRequestHistory) -> bool:
     """The work on a waiting request may begin with an encoder input whose output the worker does
     not have."""
     first = first_inputs(history, step, one)
     return not all(has_output(history, step, found) for found in first)
 
 
-def encoder_takes(history: RunHistory, step: Step, found: encoder.Input) -> bool:
+def encoder_takes(history: VllmRun, step: Step, found: encoder.Input) -> bool:
     """The encoder has budget and room for one more input in this step, in any order of requests:
     the outputs for all inputs of running requests, and of those that ran when the step was decided,
     count as needed. False where the work of the encoder is not shown."""
     if step.encoder_inputs is None or step.encoder_dropped is None:
         return False
-    spent = sum(new.tokens for _, new in history.encoded(step))
+    spent = sum(new.tokens for _, new in encoded(history, step))
     may_be_needed = {
         other.name
         for one in history.live.values()
@@ -197,20 +197,20 @@ def encoder_takes(history: RunHistory, step: Step, found: encoder.Input) -> bool
         for other in one.inputs
     }
     kept = sum(
-        tokens for name, tokens in history.outputs_after(step).items() if name in may_be_needed
+        tokens for name, tokens in outputs_after(history, step).items() if name in may_be_needed
     )
     budget = history.config.get("max_num_encoder_input_tokens", 0) - spent
     return bool(found.tokens <= min(budget, history.config.get("encoder_cache_size", 0) - kept))
 
 
-def waits_for_encoder(history: RunHistory, step: Step, inputs: Iterable[encoder.Input]) -> bool:
+def waits_for_encoder(history: VllmRun, step: Step, inputs: Iterable[encoder.Input]) -> bool:
     """The encoder may have no budget or no room for one of these inputs, whose output the worker
     does not have."""
     lacks = [found for found in inputs if not has_output(history, step, found)]
     return not all(encoder_takes(history, step, found) for found in lacks)
 
 
-def threshold(history: RunHistory) -> int:
+def threshold(history: VllmRun) -> int:
     """Tokens of one request in one step, at most."""
     budget: int = history.config["max_num_batched_tokens"]
     return min(history.config["long_prefill_token_threshold"] or budget, budget)
@@ -222,12 +222,12 @@ def watermark_blocks(config: Mapping[str, Any]) -> int:
     return int(config["watermark"] * (usable + 1)) if usable else 0
 
 
-def free_unchanged(history: RunHistory, step: Step) -> bool:
+def free_unchanged(history: VllmRun, step: Step) -> bool:
     """What is free after the step was free when it was decided."""
     return not step.finished and not history.aborts_inside and not _ended_give_back(history, step)
 
 
-def _ended_give_back(history: RunHistory, step: Step) -> bool:
+def _ended_give_back(history: VllmRun, step: Step) -> bool:
     """Blocks come back of a request that had ended: a load has landed, or they were sent. Where
     blocks are not shown, that may be so."""
     if not loads.are_made(history.config):
@@ -236,7 +236,7 @@ def _ended_give_back(history: RunHistory, step: Step) -> bool:
     return step.blocks is None or any(name not in step.blocks for name in held)
 
 
-def wants(history: RunHistory, one: RequestHistory) -> int:
+def wants(history: VllmRun, one: VllmRequestHistory) -> int:
     """Blocks that a running request takes for what it would compute next, at most."""
     over = in_flight.passed_over(history.config, one)
     tokens = 0 if over else one.num_tokens - one.computed
@@ -245,7 +245,7 @@ def wants(history: RunHistory, one: RequestHistory) -> int:
     return max(blocks_for(history, tokens) - blocks_for(history, one.held_tokens), 0)
 
 
-def round_may_end(history: RunHistory, one: RequestHistory) -> bool:
+def round_may_end(history: VllmRun, one: VllmRequestHistory) -> bool:
     """A running request may lack blocks while those of the victim are written still: then none
     behind it has its turn (V1-R24)."""
     if not loads.meet_decisions(history.config) or history.config["num_blocks"] is None:
@@ -253,6 +253,6 @@ def round_may_end(history: RunHistory, one: RequestHistory) -> bool:
     return wants(history, one) > 0
 
 
-def names(requests: Iterable[RequestHistory]) -> str:
+def names(requests: Iterable[VllmRequestHistory]) -> str:
     """Their ids, in a sentence."""
     return ", ".join(one.id for one in requests)

@@ -7,19 +7,19 @@ runner, which fails with "Encoder cache miss".
 from collections.abc import Iterator
 
 from ....model.observation import Step
-from ...history.request_history import RequestHistory
-from ...history.run_history import RunHistory
 from ...rules.predicate import Predicate
 from ..history import loads
 from ..history.encoder import Input, at
+from ..history.request_history import VllmRequestHistory
+from ..history.run import VllmRun, encoded, outputs_after, state_of
 from .budget import scheduled
 from .decision import admitted, behind, computes, encoder_takes, kept, preempted, threshold
 
 
-def output_missing(history: RunHistory, step: Step) -> str | None:
+def output_missing(history: VllmRun, step: Step) -> str | None:
     """A token of an encoder input is computed only where the worker has its output, kept from an
     earlier step or computed in this one (V1-R29)."""
-    there = history.outputs_after(step)
+    there = outputs_after(history, step)
     for one, found in _reached(history, step):
         if found.name not in there:
             return (
@@ -29,31 +29,31 @@ def output_missing(history: RunHistory, step: Step) -> str | None:
     return None
 
 
-def some_input_is_reached(history: RunHistory, step: Step) -> bool:
+def some_input_is_reached(history: VllmRun, step: Step) -> bool:
     """A request computes a token of an encoder input."""
     return any(True for _ in _reached(history, step))
 
 
-def encoder_budget_exceeded(history: RunHistory, step: Step) -> str | None:
+def encoder_budget_exceeded(history: VllmRun, step: Step) -> str | None:
     """An encoder computes at most max_num_encoder_input_tokens in a step (V1-R30)."""
-    tokens = sum(found.tokens for _, found in history.encoded(step))
+    tokens = sum(found.tokens for _, found in encoded(history, step))
     budget = history.config.get("max_num_encoder_input_tokens", 0)
     if tokens <= budget:
         return None
     return f"encoder inputs of {tokens} tokens > max_num_encoder_input_tokens {budget}"
 
 
-def encoder_budget_binds(history: RunHistory, step: Step) -> bool:
+def encoder_budget_binds(history: VllmRun, step: Step) -> bool:
     """A request stops at an encoder input for which the budget is too small in this step."""
-    spent = sum(found.tokens for _, found in history.encoded(step))
+    spent = sum(found.tokens for _, found in encoded(history, step))
     left = history.config.get("max_num_encoder_input_tokens", 0) - spent
     return any(found.tokens > left for _, found in _stops(history, step))
 
 
-def outputs_too_many(history: RunHistory, step: Step) -> str | None:
+def outputs_too_many(history: VllmRun, step: Step) -> str | None:
     """What is kept of an encoder fits encoder_cache_size (V1-R31)."""
     tokens, room = (
-        sum(history.outputs_after(step).values()),
+        sum(outputs_after(history, step).values()),
         history.config.get("encoder_cache_size", 0),
     )
     if tokens <= room:
@@ -61,21 +61,21 @@ def outputs_too_many(history: RunHistory, step: Step) -> str | None:
     return f"encoder outputs of {tokens} tokens are kept > encoder_cache_size {room}"
 
 
-def some_output_is_dropped(history: RunHistory, step: Step) -> bool:
+def some_output_is_dropped(history: VllmRun, step: Step) -> bool:
     """An output is dropped for another one."""
     return bool(step.encoder_dropped and step.encoder_inputs)
 
 
-def computed_again(history: RunHistory, step: Step) -> str | None:
+def computed_again(history: VllmRun, step: Step) -> str | None:
     """An encoder computes an input in the step that comes to it, once for all requests, and not
     while its output is kept (V1-R32)."""
     dropped, seen = set(step.encoder_dropped or ()), set[str]()
-    kept = sum(history.outputs.values())
+    kept = sum(state_of(history).outputs.values())
     needed = [(one.id, found) for one, found in _reached(history, step)]
-    for one, found in history.encoded(step):
+    for one, found in encoded(history, step):
         # An output that is dropped and computed again in one step is not shown as dropped.
         full = kept > history.config.get("encoder_cache_size", 0)
-        there = found.name in history.outputs and found.name not in dropped
+        there = found.name in state_of(history).outputs and found.name not in dropped
         if found.name in seen or (there and not full):
             return f"encoder input {found.name} is computed for {one.id}, and its output is there"
         not_known = one.id in step.scheduled and behind(history, step, one) is None
@@ -86,13 +86,13 @@ def computed_again(history: RunHistory, step: Step) -> str | None:
     return None
 
 
-def some_output_is_used_again(history: RunHistory, step: Step) -> bool:
+def some_output_is_used_again(history: VllmRun, step: Step) -> bool:
     """A request comes to an encoder input that was computed in an earlier step."""
-    new = [(one.id, found) for one, found in history.encoded(step)]
+    new = [(one.id, found) for one, found in encoded(history, step)]
     return any((one.id, found) not in new for one, found in _reached(history, step))
 
 
-def stops_needlessly(history: RunHistory, step: Step) -> str | None:
+def stops_needlessly(history: VllmRun, step: Step) -> str | None:
     """A request stops at an encoder input only if the budget or the room of the encoder is too
     small for it in this step (V1-R33)."""
     if history.config["policy"] == "priority" and preempted(history, step):
@@ -106,12 +106,12 @@ def stops_needlessly(history: RunHistory, step: Step) -> str | None:
     return None
 
 
-def some_request_stops(history: RunHistory, step: Step) -> bool:
+def some_request_stops(history: VllmRun, step: Step) -> bool:
     """A request stops at an encoder input."""
     return any(True for _ in _stops(history, step))
 
 
-def dropped_while_read(history: RunHistory, step: Step) -> str | None:
+def dropped_while_read(history: VllmRun, step: Step) -> str | None:
     """No output is dropped while a running request is in the middle of its input (V1-R34)."""
     dropped = set(step.encoder_dropped or ())
     for one, found in _in_the_middle(history, step):
@@ -123,12 +123,12 @@ def dropped_while_read(history: RunHistory, step: Step) -> str | None:
     return None
 
 
-def dropped_beside_one_in_the_middle(history: RunHistory, step: Step) -> bool:
+def dropped_beside_one_in_the_middle(history: VllmRun, step: Step) -> bool:
     """An output is dropped, and a running request is in the middle of an input."""
     return bool(step.encoder_dropped) and any(True for _ in _in_the_middle(history, step))
 
 
-def _in_the_middle(history: RunHistory, step: Step) -> Iterator[tuple[RequestHistory, Input]]:
+def _in_the_middle(history: VllmRun, step: Step) -> Iterator[tuple[VllmRequestHistory, Input]]:
     """Running requests that have computed some tokens of an encoder input, and not all."""
     for one in kept(history, step):
         found = at(one.inputs, one.computed)
@@ -136,7 +136,7 @@ def _in_the_middle(history: RunHistory, step: Step) -> Iterator[tuple[RequestHis
             yield one, found
 
 
-def _reached(history: RunHistory, step: Step) -> Iterator[tuple[RequestHistory, Input]]:
+def _reached(history: VllmRun, step: Step) -> Iterator[tuple[VllmRequestHistory, Input]]:
     """The encoder inputs of which a token is computed in this step, where that is known."""
     for one in scheduled(history, step):
         if not one.inputs or behind(history, step, one) is None:
@@ -148,10 +148,10 @@ def _reached(history: RunHistory, step: Step) -> Iterator[tuple[RequestHistory, 
                 yield one, found
 
 
-def _stops(history: RunHistory, step: Step) -> Iterator[tuple[RequestHistory, Input]]:
+def _stops(history: VllmRun, step: Step) -> Iterator[tuple[VllmRequestHistory, Input]]:
     """Requests that run, or are admitted, with the encoder input at which they stop, though they
     may go on."""
-    there = history.outputs_after(step)
+    there = outputs_after(history, step)
     left = history.config["max_num_batched_tokens"] - sum(step.scheduled.values())
     for one in kept(history, step) + admitted(history, step):
         tokens = step.scheduled.get(one.id, 0)

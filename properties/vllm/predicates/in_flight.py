@@ -5,13 +5,13 @@ chunked-prefill chapter, code of the running clamp (num_output_placeholders).
 """
 
 from ....model.observation import Step
-from ...history.run_history import RunHistory
 from ...rules.predicate import Predicate
 from ..history import in_flight
+from ..history.run import VllmRun
 from .decision import admitted, input_missing, kept, ran_before, round_may_end, waited_before
 
 
-def scheduled_for_nothing(history: RunHistory, step: Step) -> str | None:
+def scheduled_for_nothing(history: VllmRun, step: Step) -> str | None:
     """A running request that has nothing to compute until a token comes is passed over, and the
     round goes on behind it (V1-R06)."""
     passed = None
@@ -21,7 +21,9 @@ def scheduled_for_nothing(history: RunHistory, step: Step) -> str | None:
             continue
         if in_flight.passed_over(history.config, one):
             if one.id in step.scheduled:
-                coming = f"{one.emitted} of {one.max_tokens} tokens, {one.promised} on their way"
+                coming = (
+                    f"{one.emitted} of {one.max_tokens} tokens, {one.tokens_in_flight} on their way"
+                )
                 return f"{one.id} is scheduled with {coming}"
             passed = one
         elif round_may_end(history, one):
@@ -33,29 +35,29 @@ def scheduled_for_nothing(history: RunHistory, step: Step) -> str | None:
     return None
 
 
-def passed_over_beside_others(history: RunHistory, step: Step) -> bool:
+def passed_over_beside_others(history: VllmRun, step: Step) -> bool:
     """A running request has nothing to compute, and another one is scheduled."""
     some = any(in_flight.passed_over(history.config, one) for one in kept(history, step))
     return some and bool(step.scheduled)
 
 
-def admitted_too_early(history: RunHistory, step: Step) -> str | None:
+def admitted_too_early(history: VllmRun, step: Step) -> str | None:
     """A preempted request is not admitted while a decision is on its way that computes it
     (V1-R10)."""
     for one in admitted(history, step):
-        if in_flight.computed_still(history.flights, one):
+        if in_flight.computed_still(history, one):
             return f"{one.id} is admitted again while a step that computes it is on its way"
     return None
 
 
-def one_is_set_aside(history: RunHistory, step: Step) -> bool:
+def one_is_set_aside(history: VllmRun, step: Step) -> bool:
     """A preempted request waits that is computed still, and requests may be admitted."""
     waiting = waited_before(history)
-    aside = any(in_flight.computed_still(history.flights, one) for one in waiting)
+    aside = any(in_flight.computed_still(history, one) for one in waiting)
     return aside and not step.preempted
 
 
-def out_of_turn(history: RunHistory, step: Step) -> str | None:
+def out_of_turn(history: VllmRun, step: Step) -> str | None:
     """The tokens of a request come once, and in their order (V1-R19)."""
     for name, place in (step.emitted_at or {}).items():
         one = history.live.get(name)
@@ -67,7 +69,7 @@ def out_of_turn(history: RunHistory, step: Step) -> str | None:
     return None
 
 
-def comes_late(history: RunHistory, step: Step) -> bool:
+def comes_late(history: VllmRun, step: Step) -> bool:
     """A token comes of a step that was decided before."""
     return bool(step.emitted_at)
 

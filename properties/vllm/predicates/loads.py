@@ -8,10 +8,10 @@ from ....model.observation import Step
 from ....model.pool import blocks_for
 from ...history.content import in_common
 from ...history.prefix_hits import caches
-from ...history.request_history import RequestHistory
-from ...history.run_history import RunHistory
 from ...rules.predicate import Predicate
 from ..history import in_flight, loads, speculation
+from ..history.request_history import VllmRequestHistory
+from ..history.run import VllmRun
 from .decision import (
     admitted,
     free_unchanged,
@@ -23,7 +23,7 @@ from .decision import (
 from .preemption import needless_preemption
 
 
-def runs_too_early(history: RunHistory, step: Step) -> str | None:
+def runs_too_early(history: VllmRun, step: Step) -> str | None:
     """A parked request is not scheduled, and keeps its blocks, until its load has landed. If it was
     aborted, they are free then, and not before (V1-R20)."""
     now, before = step.blocks or {}, (history.last.blocks if history.last else None) or {}
@@ -53,17 +53,17 @@ def runs_too_early(history: RunHistory, step: Step) -> str | None:
     return None
 
 
-def decisions_still_to_come(history: RunHistory) -> int:
+def decisions_still_to_come(history: VllmRun) -> int:
     """Steps in which all decisions that are on their way complete, at most: as many begin first."""
     return 2 * in_flight.depth(history.config) if loads.meet_decisions(history.config) else 0
 
 
-def one_is_loading(history: RunHistory, step: Step) -> bool:
+def one_is_loading(history: VllmRun, step: Step) -> bool:
     """A step passes while a request is loaded."""
     return any(loads.loading(one) for one in history.requests.values())
 
 
-def takes_what_others_need(history: RunHistory, step: Step) -> str | None:
+def takes_what_others_need(history: VllmRun, step: Step) -> str | None:
     """A load begins only where the blocks that other parked requests and prefills still need stay
     free, and those of its own first step, if that has a lookahead (V1-R21)."""
     newly = loads.newly_parked(history.live, step)
@@ -83,7 +83,7 @@ def takes_what_others_need(history: RunHistory, step: Step) -> str | None:
     return f"{last} begins to load and leaves {free} blocks free; {names} still need {needed}"
 
 
-def one_begins_beside_others(history: RunHistory, step: Step) -> bool:
+def one_begins_beside_others(history: VllmRun, step: Step) -> bool:
     """A load begins while another parked request, or a prefill, still needs blocks."""
     newly = loads.newly_parked(history.live, step)
     others = {*(step.parked or ()), *(step.prefilling or ())}.difference(newly)
@@ -91,7 +91,7 @@ def one_begins_beside_others(history: RunHistory, step: Step) -> bool:
     return bool(newly) and any(first_step(history, step, one) for one in known)
 
 
-def waits_though_loaded(history: RunHistory, step: Step) -> str | None:
+def waits_though_loaded(history: VllmRun, step: Step) -> str | None:
     """The first request whose load has landed is admitted while budget, a slot and the blocks of
     all its tokens are left, and nothing was preempted: no request goes before it (V1-R22)."""
     one = first_landed(history, step)
@@ -114,12 +114,12 @@ def waits_though_loaded(history: RunHistory, step: Step) -> str | None:
     )
 
 
-def one_has_landed(history: RunHistory, step: Step) -> bool:
+def one_has_landed(history: VllmRun, step: Step) -> bool:
     """A request whose load has landed may join."""
     return first_landed(history, step) is not None
 
 
-def fills_what_is_written(history: RunHistory, step: Step) -> str | None:
+def fills_what_is_written(history: VllmRun, step: Step) -> str | None:
     """No load fills a block that a decision on its way writes: no order is kept between the two
     (V1-R23)."""
     if not loads.meet_decisions(history.config):
@@ -139,48 +139,48 @@ def fills_what_is_written(history: RunHistory, step: Step) -> str | None:
     return None
 
 
-def one_begins_beside_a_writer(history: RunHistory, step: Step) -> bool:
+def one_begins_beside_a_writer(history: VllmRun, step: Step) -> bool:
     """A load begins while a request that has left is computed still."""
     if not loads.meet_decisions(history.config) or not loads.newly_parked(history.live, step):
         return False
     return bool(gone_and_computed(history, step))
 
 
-def gone_and_computed(history: RunHistory, step: Step) -> list[RequestHistory]:
+def gone_and_computed(history: VllmRun, step: Step) -> list[VllmRequestHistory]:
     """Requests that do not run any more while a decision is on its way that computes them."""
     running = step.running or ()
     return [
         one
         for one in history.requests.values()
-        if one.id not in running and in_flight.computed_still(history.flights, one)
+        if one.id not in running and in_flight.computed_still(history, one)
     ]
 
 
-def last_written(history: RunHistory, one: RequestHistory) -> int | None:
+def last_written(history: VllmRun, one: VllmRequestHistory) -> int | None:
     """The block of the last token that was computed of a request, if it was seen to hold it."""
     number = ((one.computed or one.lost) - 1) // history.config["block_size"]
     return one.blocks[number] if 0 <= number < len(one.blocks) else None
 
 
-def preempted_for_nothing(history: RunHistory, step: Step) -> str | None:
+def preempted_for_nothing(history: VllmRun, step: Step) -> str | None:
     """A request that is computed still is preempted only if its blocks are needed and free at once
     (V1-R24)."""
     if not loads.meet_decisions(history.config):
         return None
     gone = preempted(history, step)
-    if not any(in_flight.computed_still(history.flights, one) for one in gone):
+    if not any(in_flight.computed_still(history, one) for one in gone):
         return None
     return needless_preemption(history, step)
 
 
-def blocks_run_out_in_flight(history: RunHistory, step: Step) -> bool:
+def blocks_run_out_in_flight(history: VllmRun, step: Step) -> bool:
     """No block is free while a request that runs is computed still."""
     if not loads.meet_decisions(history.config) or step.free_blocks != 0:
         return False
-    return any(in_flight.computed_still(history.flights, one) for one in ran_before(history))
+    return any(in_flight.computed_still(history, one) for one in ran_before(history))
 
 
-def freed_while_sent(history: RunHistory, step: Step) -> str | None:
+def freed_while_sent(history: VllmRun, step: Step) -> str | None:
     """A request that has got all its tokens, and whose blocks are sent, keeps them until then, and
     no longer (V1-R25)."""
     now, before = step.blocks or {}, (history.last.blocks if history.last else None) or {}
@@ -198,12 +198,12 @@ def freed_while_sent(history: RunHistory, step: Step) -> str | None:
     return None
 
 
-def one_is_sent(history: RunHistory, step: Step) -> bool:
+def one_is_sent(history: VllmRun, step: Step) -> bool:
     """A step passes while the blocks of a request that has ended are sent."""
     return any(loads.is_sent(one) and one.load_left for one in history.requests.values())
 
 
-def builds_on_what_failed(history: RunHistory, step: Step) -> str | None:
+def builds_on_what_failed(history: VllmRun, step: Step) -> str | None:
     """A request whose load has failed in part computes what is missing: it starts from no more than
     what was loaded, or is cached (V1-R26)."""
     for one in joins_after_a_failure(history, step):
@@ -218,12 +218,12 @@ def builds_on_what_failed(history: RunHistory, step: Step) -> str | None:
     return None
 
 
-def one_joins_after_a_failure(history: RunHistory, step: Step) -> bool:
+def one_joins_after_a_failure(history: VllmRun, step: Step) -> bool:
     """A request is admitted whose load has failed in part."""
     return any(joins_after_a_failure(history, step))
 
 
-def joins_after_a_failure(history: RunHistory, step: Step) -> list[RequestHistory]:
+def joins_after_a_failure(history: VllmRun, step: Step) -> list[VllmRequestHistory]:
     """The requests that start for the first time in this step after a load that has failed in part.
     Where a preempted request starts again is no question of V1-R26: ALL-R11 asks what its blocks
     hold."""
@@ -238,12 +238,12 @@ def joins_after_a_failure(history: RunHistory, step: Step) -> list[RequestHistor
     ]
 
 
-def cached_elsewhere(history: RunHistory, step: Step, one: RequestHistory) -> int:
+def cached_elsewhere(history: VllmRun, step: Step, one: VllmRequestHistory) -> int:
     """Tokens of a request that may be cached, at most."""
     return history.max_hit(step, one) if caches(history.config) else 0
 
 
-def outlives_its_failed_load(history: RunHistory, step: Step) -> str | None:
+def outlives_its_failed_load(history: VllmRun, step: Step) -> str | None:
     """With the policy `fail` a request whose load has failed ends with an error in the step in
     which the load ends, and no other request does (V1-R28)."""
     failed = fail_now(history, step)
@@ -261,14 +261,14 @@ def outlives_its_failed_load(history: RunHistory, step: Step) -> str | None:
     return None
 
 
-def one_fails_now(history: RunHistory, step: Step) -> bool:
+def one_fails_now(history: VllmRun, step: Step) -> bool:
     """The load of a request ends in this step and has failed, and the policy ends the request."""
     return bool(fail_now(history, step))
 
 
-def fail_now(history: RunHistory, step: Step) -> list[RequestHistory]:
+def fail_now(history: VllmRun, step: Step) -> list[VllmRequestHistory]:
     """The requests whose load ends in this step and has failed, and which the policy ends."""
-    if not in_flight.reports(history.config, history.flights, history.early, step):
+    if not in_flight.reports(history, step):
         return []
     return [
         one
@@ -279,7 +279,7 @@ def fail_now(history: RunHistory, step: Step) -> list[RequestHistory]:
     ]
 
 
-def computes_what_can_be_loaded(history: RunHistory, step: Step) -> str | None:
+def computes_what_can_be_loaded(history: VllmRun, step: Step) -> str | None:
     """A request that was never parked starts only where the connector has no more of it than it
     finds in the cache (V1-R27)."""
     for one in admitted(history, step):
@@ -291,12 +291,12 @@ def computes_what_can_be_loaded(history: RunHistory, step: Step) -> str | None:
     return None
 
 
-def one_begins(history: RunHistory, step: Step) -> bool:
+def one_begins(history: VllmRun, step: Step) -> bool:
     """A load begins."""
     return bool(loads.newly_parked(history.live, step))
 
 
-def first_landed(history: RunHistory, step: Step) -> RequestHistory | None:
+def first_landed(history: VllmRun, step: Step) -> VllmRequestHistory | None:
     """Of the requests that were parked before the step the first one whose load has landed. One
     that lost its blocks to a failed load may stand before it: then there is none."""
     before = (history.last.parked if history.last else None) or ()
@@ -306,13 +306,13 @@ def first_landed(history: RunHistory, step: Step) -> RequestHistory | None:
     return next((one for one in landed if not loads.loading(one)), None)
 
 
-def lost_its_blocks(one: RequestHistory) -> bool:
+def lost_its_blocks(one: VllmRequestHistory) -> bool:
     """The load of a request has failed, perhaps from its first block on, and it has not started."""
     over = one.parked_since is not None and not loads.loading(one)
     return over and one.load_fails_at is not None and not one.started
 
 
-def nothing_else_changes(history: RunHistory, step: Step) -> bool:
+def nothing_else_changes(history: VllmRun, step: Step) -> bool:
     """No request leaves, is preempted, or joins, and no blocks come back of one that had left: what
     is free after the step was free in it."""
     before = (history.last.running or ()) if history.last is not None else ()
@@ -320,17 +320,17 @@ def nothing_else_changes(history: RunHistory, step: Step) -> bool:
     return same and free_unchanged(history, step)
 
 
-def left(history: RunHistory, step: Step, one: RequestHistory) -> int:
+def left(history: VllmRun, step: Step, one: VllmRequestHistory) -> int:
     """Blocks that a request lacks for all its known tokens."""
     return lacks(history, step, one, one.num_tokens)
 
 
-def first_step(history: RunHistory, step: Step, one: RequestHistory) -> int:
+def first_step(history: VllmRun, step: Step, one: VllmRequestHistory) -> int:
     """Blocks that a parked request lacks for all its known tokens and the lookahead behind them."""
     return lacks(history, step, one, speculation.slots(history.config, one.num_tokens))
 
 
-def lacks(history: RunHistory, step: Step, one: RequestHistory, tokens: int) -> int:
+def lacks(history: VllmRun, step: Step, one: VllmRequestHistory, tokens: int) -> int:
     """Blocks that a request lacks for so many tokens."""
     held = len((step.blocks or {}).get(one.id, ()))
     return max(blocks_for(tokens, history.config["block_size"]) - held, 0)

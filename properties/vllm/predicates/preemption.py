@@ -5,15 +5,15 @@ four/five invariants".
 """
 
 from ....model.observation import Step
-from ...history.request_history import RequestHistory
-from ...history.run_history import RunHistory
 from ...rules.pool import free_when_decided, released_by, taken_by
 from ...rules.predicate import Predicate
 from ..history import in_flight, loads, speculation
+from ..history.request_history import VllmRequestHistory
+from ..history.run import VllmRun
 from .decision import kept, key, names, preempted, ran_before, wants
 
 
-def victim_not_the_tail(history: RunHistory, step: Step) -> str | None:
+def victim_not_the_tail(history: VllmRun, step: Step) -> str | None:
     """First come, first served: those admitted last are preempted (V1CP-R13)."""
     gone = preempted(history, step)
     before = ran_before(history)
@@ -25,13 +25,13 @@ def victim_not_the_tail(history: RunHistory, step: Step) -> str | None:
     return f"{names(gone)} preempted; of {names(before)} the last {len(gone)} are {names(tail)}"
 
 
-def tail_preempted(history: RunHistory, step: Step) -> bool:
+def tail_preempted(history: VllmRun, step: Step) -> bool:
     """A step preempts while several requests run, first come, first served."""
     several = len(ran_before(history)) > 1
     return bool(step.preempted) and several and history.config["policy"] == "fcfs"
 
 
-def victim_not_least_important(history: RunHistory, step: Step) -> str | None:
+def victim_not_least_important(history: VllmRun, step: Step) -> str | None:
     """By priority: no request is preempted that is more important than one that stays; of equals,
     the latest arrival goes first (V1CP-R14)."""
     gone, stay = preempted(history, step), kept(history, step)
@@ -47,13 +47,13 @@ def victim_not_least_important(history: RunHistory, step: Step) -> str | None:
     )
 
 
-def preempts_by_priority(history: RunHistory, step: Step) -> bool:
+def preempts_by_priority(history: VllmRun, step: Step) -> bool:
     """A step preempts while requests of several priorities run."""
     several = len({one.priority for one in ran_before(history)}) > 1
     return bool(step.preempted) and several and history.config["policy"] == "priority"
 
 
-def needless_preemption(history: RunHistory, step: Step) -> str | None:
+def needless_preemption(history: VllmRun, step: Step) -> str | None:
     """Blocks are taken from a request only if requests that run need more than are free, and what
     those preempted before it held (V1-R05)."""
     gone, free = preempted(history, step), free_when_decided(history)
@@ -77,7 +77,7 @@ def needless_preemption(history: RunHistory, step: Step) -> str | None:
     )
 
 
-def last_victim(history: RunHistory, gone: list[RequestHistory]) -> RequestHistory:
+def last_victim(history: VllmRun, gone: list[VllmRequestHistory]) -> VllmRequestHistory:
     """Of the requests that were preempted in a step the one that was last: the least important go
     first, or those that were admitted last."""
     if history.config.get("policy") == "priority":
@@ -86,18 +86,18 @@ def last_victim(history: RunHistory, gone: list[RequestHistory]) -> RequestHisto
     return min(gone, key=lambda one: ran.index(one.id) if one.id in ran else len(ran))
 
 
-def blocks_run_out(history: RunHistory, step: Step) -> bool:
+def blocks_run_out(history: VllmRun, step: Step) -> bool:
     """A step preempts, or leaves no block free with a request running."""
     return bool(step.preempted) or (step.free_blocks == 0 and bool(step.running))
 
 
-def victim_keeps_something(history: RunHistory, step: Step) -> str | None:
+def victim_keeps_something(history: VllmRun, step: Step) -> str | None:
     """A preempted request waits, holds no block, and has nothing computed (V1-I5)."""
     for one in preempted(history, step):
         if one.id in history.aborts_inside:
             continue
         may_end = step.finished is None or one.id in step.finished
-        if may_end and in_flight.computed_still(history.flights, one):
+        if may_end and in_flight.computed_still(history, one):
             continue  # the token that was on its way may be its last
         if step.waiting is not None and one.id not in step.waiting:
             return f"{one.id} was preempted and does not wait"
@@ -108,12 +108,12 @@ def victim_keeps_something(history: RunHistory, step: Step) -> str | None:
     return None
 
 
-def someone_is_preempted(history: RunHistory, step: Step) -> bool:
+def someone_is_preempted(history: VllmRun, step: Step) -> bool:
     """A step preempts."""
     return bool(preempted(history, step))
 
 
-def newcomer_before_preempted(history: RunHistory, step: Step) -> str | None:
+def newcomer_before_preempted(history: VllmRun, step: Step) -> str | None:
     """First come, first served: a preempted request waits in front of all requests that never
     started (V1CP-R17)."""
     if history.config["policy"] == "priority":
@@ -132,7 +132,7 @@ def newcomer_before_preempted(history: RunHistory, step: Step) -> str | None:
     return None
 
 
-def preempted_and_new_wait(history: RunHistory, step: Step) -> bool:
+def preempted_and_new_wait(history: VllmRun, step: Step) -> bool:
     """A preempted request and one that never started wait."""
     gone = set(step.preempted or ())
     waiting = [history.live[name] for name in step.waiting or () if name in history.live]
@@ -140,7 +140,7 @@ def preempted_and_new_wait(history: RunHistory, step: Step) -> bool:
     return bool(again) and len(again) < len(waiting) and history.config["policy"] == "fcfs"
 
 
-def stops_running(history: RunHistory, step: Step) -> str | None:
+def stops_running(history: VllmRun, step: Step) -> str | None:
     """A request that runs goes on running until it ends or is preempted (V1CP-R03)."""
     running = step.running or ()
     for one in kept(history, step):
@@ -150,12 +150,12 @@ def stops_running(history: RunHistory, step: Step) -> str | None:
     return None
 
 
-def prompt_goes_on(history: RunHistory, step: Step) -> bool:
+def prompt_goes_on(history: VllmRun, step: Step) -> bool:
     """A request runs whose prompt was computed in part."""
     return any(one.started and not one.prefilled for one in kept(history, step))
 
 
-def preemption_not_counted(history: RunHistory, step: Step) -> str | None:
+def preemption_not_counted(history: VllmRun, step: Step) -> str | None:
     """Exactly requests that were running and wait again are counted as preempted (V1CP-R29)."""
     before = {one.id for one in ran_before(history)}
     gone = set(step.preempted or ())
@@ -168,11 +168,11 @@ def preemption_not_counted(history: RunHistory, step: Step) -> str | None:
     return None
 
 
-def counter_wrong(history: RunHistory, step: Step) -> str | None:
+def counter_wrong(history: VllmRun, step: Step) -> str | None:
     """num_computed_tokens is what was cached and what was computed since, but for drafts that are
     wrong (V1CP-R05)."""
     gone = set(step.preempted or ())
-    due = in_flight.due(history.config, history.flights, history.early, step)
+    due = in_flight.due(history, step)
     for name, computed in (step.computed or {}).items():
         one = history.live.get(name)
         if one is None or name in gone or name in (step.parked or ()):
@@ -186,7 +186,7 @@ def counter_wrong(history: RunHistory, step: Step) -> str | None:
         if step.emitted is None and (expected > one.num_tokens or drafts):
             continue  # how many of its drafts are right is not shown
         if emitted := (step.emitted or {}).get(name):
-            if speculation.drafts(history.config) and one.promised and coming is not None:
+            if speculation.drafts(history.config) and one.tokens_in_flight and coming is not None:
                 expected -= drafts - (emitted - 1)
             else:
                 expected = min(expected, one.num_tokens + emitted - 1)
@@ -198,7 +198,7 @@ def counter_wrong(history: RunHistory, step: Step) -> str | None:
     return None
 
 
-def someone_runs(history: RunHistory, step: Step) -> bool:
+def someone_runs(history: VllmRun, step: Step) -> bool:
     """A request that is not finished was scheduled."""
     return any(name in (step.computed or {}) for name in step.scheduled)
 

@@ -6,11 +6,11 @@ Source: cheat-sheet, "schedule() shape", "The four/five invariants" and "Gotchas
 from ....model.observation import Step
 from ...history.content import surely_shared
 from ...history.prefix_hits import caches
-from ...history.request_history import RequestHistory
-from ...history.run_history import RunHistory
 from ...rules.pool import blocks_for
 from ...rules.predicate import Predicate
 from ..history import in_flight, loads, speculation
+from ..history.request_history import VllmRequestHistory
+from ..history.run import VllmRun
 from .decision import (
     admitted,
     first_inputs,
@@ -32,7 +32,7 @@ from .decision import (
 )
 
 
-def not_in_one_queue(history: RunHistory, step: Step) -> str | None:
+def not_in_one_queue(history: VllmRun, step: Step) -> str | None:
     """An unfinished request is in exactly one of waiting and running (V1-I1)."""
     waiting, running = step.waiting or (), step.running or ()
     for name in history.live:
@@ -44,12 +44,12 @@ def not_in_one_queue(history: RunHistory, step: Step) -> str | None:
     return None
 
 
-def someone_moves(history: RunHistory, step: Step) -> bool:
+def someone_moves(history: VllmRun, step: Step) -> bool:
     """A request is admitted or preempted."""
     return bool(admitted(history, step) or preempted(history, step))
 
 
-def too_many_run(history: RunHistory, step: Step) -> str | None:
+def too_many_run(history: VllmRun, step: Step) -> str | None:
     """At most max_num_seqs requests run (V1-I3)."""
     slots = history.config["max_num_seqs"]
     run = len(kept(history, step)) + len(admitted(history, step))
@@ -58,13 +58,13 @@ def too_many_run(history: RunHistory, step: Step) -> str | None:
     return f"{max(run, len(step.running or ()))} requests run, max_num_seqs is {slots}"
 
 
-def every_slot_taken(history: RunHistory, step: Step) -> bool:
+def every_slot_taken(history: VllmRun, step: Step) -> bool:
     """A request waits while max_num_seqs requests run."""
     run = kept(history, step) + admitted(history, step)
     return len(run) >= history.config["max_num_seqs"] and len(history.live) > len(run)
 
 
-def out_of_order(history: RunHistory, step: Step) -> str | None:
+def out_of_order(history: VllmRun, step: Step) -> str | None:
     """Running requests come first, in their order; then those admitted, in theirs (V1-R01)."""
     old = [one.id for one in ran_before(history) if one.id in step.scheduled]
     joins = [one for one in waited_before(history) if one.id in step.scheduled]
@@ -79,12 +79,12 @@ def out_of_order(history: RunHistory, step: Step) -> str | None:
     return f"scheduled in the order {', '.join(order)}; expected {', '.join(old + new)}"
 
 
-def old_and_new_run(history: RunHistory, step: Step) -> bool:
+def old_and_new_run(history: VllmRun, step: Step) -> bool:
     """A request that was running and a request that was not are scheduled."""
     return bool(admitted(history, step)) and len(admitted(history, step)) < len(step.scheduled)
 
 
-def overtaken(history: RunHistory, step: Step) -> str | None:
+def overtaken(history: VllmRun, step: Step) -> str | None:
     """No request is admitted past one that waits in front of it (V1-R09)."""
     if not order_is_known(history):
         return None
@@ -107,12 +107,12 @@ def overtaken(history: RunHistory, step: Step) -> str | None:
     return f"{names(passed)} admitted, {first.id} in front of it still waits"
 
 
-def the_head_waits(history: RunHistory, step: Step) -> bool:
+def the_head_waits(history: VllmRun, step: Step) -> bool:
     """The first in line is not admitted, and a request is behind it."""
     return len(may_go(history, step)) > 1
 
 
-def admitted_after_preemption(history: RunHistory, step: Step) -> str | None:
+def admitted_after_preemption(history: VllmRun, step: Step) -> str | None:
     """No request is admitted in a step that preempted (V1-R16)."""
     again = [one for one in preempted(history, step) if one.id in step.scheduled]
     new = admitted(history, step) + again
@@ -121,14 +121,14 @@ def admitted_after_preemption(history: RunHistory, step: Step) -> str | None:
     return f"{names(new)} admitted in the step that preempted {', '.join(step.preempted)}"
 
 
-def preempts_with_a_queue(history: RunHistory, step: Step) -> bool:
+def preempts_with_a_queue(history: VllmRun, step: Step) -> bool:
     """A step preempts while there is budget and a slot for one that waits."""
     budget = history.config["max_num_batched_tokens"] - sum(step.scheduled.values())
     slots = history.config["max_num_seqs"] - len(kept(history, step))
     return bool(step.preempted) and budget > 0 and slots > 0
 
 
-def needless_wait(history: RunHistory, step: Step) -> str | None:
+def needless_wait(history: VllmRun, step: Step) -> str | None:
     """A request that is first in line is admitted if there is a slot, budget, and blocks for all
     that it knows above the reserve (V1-R07). Of what it may find in the cache only what requests
     that run share with it is counted on."""
@@ -144,7 +144,7 @@ def needless_wait(history: RunHistory, step: Step) -> str | None:
     )
 
 
-def _could_go(history: RunHistory, step: Step) -> RequestHistory | None:
+def _could_go(history: VllmRun, step: Step) -> VllmRequestHistory | None:
     """The first in line, if it waits and nothing can have kept it from being admitted."""
     waiting = may_go(history, step)
     if not waiting or step.preempted or not order_is_known(history):
@@ -173,14 +173,14 @@ def _could_go(history: RunHistory, step: Step) -> RequestHistory | None:
     return one
 
 
-def _goes_next(history: RunHistory, one: RequestHistory) -> bool:
+def _goes_next(history: VllmRun, one: VllmRequestHistory) -> bool:
     """Where a connector loads, nothing stands before this request: no other one is parked or may
     have been put off, and what it has of this one was loaded before."""
     parked = bool(history.last is not None and history.last.parked)
     return not parked and not loads.is_new(history.config, one)
 
 
-def _missing(history: RunHistory, one: RequestHistory, tokens: int) -> int:
+def _missing(history: VllmRun, one: VllmRequestHistory, tokens: int) -> int:
     """Blocks that so many tokens of a request take from the free ones, at most."""
     shared, block = 0, int(history.config["block_size"])
     if caches(history.config):
@@ -188,7 +188,7 @@ def _missing(history: RunHistory, one: RequestHistory, tokens: int) -> int:
     return blocks_for(history, tokens) - shared // block
 
 
-def _must_fit(history: RunHistory, step: Step, one: RequestHistory, left: int) -> int:
+def _must_fit(history: VllmRun, step: Step, one: VllmRequestHistory, left: int) -> int:
     """Tokens of a request for which blocks must be free, at most."""
     if history.config["reserve_full_isl"] and not speculation.lookahead(history.config):
         return one.num_tokens
@@ -198,12 +198,12 @@ def _must_fit(history: RunHistory, step: Step, one: RequestHistory, left: int) -
     return max(one.num_tokens, slots) if history.config["reserve_full_isl"] else slots
 
 
-def someone_joins(history: RunHistory, step: Step) -> bool:
+def someone_joins(history: VllmRun, step: Step) -> bool:
     """A request is admitted while another one runs."""
     return bool(admitted(history, step)) and bool(kept(history, step))
 
 
-def passed_by(history: RunHistory, step: Step) -> str | None:
+def passed_by(history: VllmRun, step: Step) -> str | None:
     """Every running request has its turn while the budget lasts (V1-P01).
 
     By priority, one that is its own victim may end the round: those behind it then go without.
@@ -232,7 +232,7 @@ def passed_by(history: RunHistory, step: Step) -> str | None:
     return f"{names(skipped)} runs, the budget is not spent, and it is not scheduled"
 
 
-def several_run(history: RunHistory, step: Step) -> bool:
+def several_run(history: VllmRun, step: Step) -> bool:
     """Two or more requests were running, and the budget is not spent."""
     spent = sum(step.scheduled.values()) >= history.config["max_num_batched_tokens"]
     return len(kept(history, step)) > 1 and not spent

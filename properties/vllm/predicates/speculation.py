@@ -4,16 +4,16 @@ Source: chunked-prefill chapter, code of allocate_slots; release 0.28.0: update_
 """
 
 from ....model.observation import Step
-from ...history.request_history import RequestHistory
-from ...history.run_history import RunHistory
 from ...rules.pool import blocks_for
 from ...rules.predicate import Predicate
 from ..history import in_flight, speculation
+from ..history.request_history import VllmRequestHistory
+from ..history.run import VllmRun
 from .budget import scheduled
 from .decision import computes, given
 
 
-def lookahead_without_block(history: RunHistory, step: Step) -> str | None:
+def lookahead_without_block(history: VllmRun, step: Step) -> str | None:
     """A running request has blocks for what it computes and for the drafter's lookahead
     (V1CP-R30)."""
     ahead = speculation.lookahead(history.config)
@@ -27,7 +27,7 @@ def lookahead_without_block(history: RunHistory, step: Step) -> str | None:
     return None
 
 
-def lookahead_needs_block(history: RunHistory, step: Step) -> bool:
+def lookahead_needs_block(history: VllmRun, step: Step) -> bool:
     """The lookahead of a running request needs a block that what it computes does not need."""
     return any(
         blocks_for(history, computes(history, step, one))
@@ -36,14 +36,14 @@ def lookahead_needs_block(history: RunHistory, step: Step) -> bool:
     )
 
 
-def _look_ahead(history: RunHistory, step: Step) -> list[RequestHistory]:
+def _look_ahead(history: VllmRun, step: Step) -> list[VllmRequestHistory]:
     """Running requests that compute, where the drafter looks ahead."""
     if not speculation.lookahead(history.config):
         return []
     return [one for one in scheduled(history, step) if one.started]
 
 
-def verified_wrongly(history: RunHistory, step: Step) -> str | None:
+def verified_wrongly(history: VllmRun, step: Step) -> str | None:
     """A request emits the drafts that are right, up to the first that is wrong, and one token more;
     none beyond its last (V1CP-R35)."""
     for one, drafts in _verified(history, step):
@@ -60,21 +60,21 @@ def verified_wrongly(history: RunHistory, step: Step) -> str | None:
     return None
 
 
-def some_right_some_wrong(history: RunHistory, step: Step) -> bool:
+def some_right_some_wrong(history: VllmRun, step: Step) -> bool:
     """Of the drafts of a request some are right and some are wrong."""
     return any(
         0 < speculation.right_of(one, drafts) < drafts for one, drafts in _verified(history, step)
     )
 
 
-def _verified(history: RunHistory, step: Step) -> list[tuple[RequestHistory, int]]:
+def _verified(history: VllmRun, step: Step) -> list[tuple[VllmRequestHistory, int]]:
     """The requests of the decision that completes, each with its drafts."""
     if in_flight.depth(history.config) == 1:
         return [
             (one, min(speculation.drafts_computed(one, step.scheduled[one.id]), one.drafted))
             for one in scheduled(history, step)
         ]
-    due = in_flight.due(history.config, history.flights, history.early, step)
+    due = in_flight.due(history, step)
     return [
         (history.live[name], coming.proposed)
         for name, coming in due.items()

@@ -1,12 +1,10 @@
 """Executors that run nothing: results follow from the item alone, in whatever order they come."""
 
 import random
-from typing import Any
+import time
 
-from schedproof.gate.campaign.executors import Finished, Ran
-from schedproof.gate.campaign.items import Item, Sample, Shrinking, canonical, id_of
-from schedproof.gate.campaign.results import Failure, NearMiss, Result
-from schedproof.gate.campaign.running import rules_of
+from schedproof.gate.campaign.items import Failure, Item, Result, Shrinking, canonical, digest_of
+from schedproof.gate.processes.executors import Ran
 from schedproof.model.scenario import Request, Scenario
 
 
@@ -15,20 +13,19 @@ class Killed(BaseException):
 
 
 def fake_result(item: Item) -> Result:
-    """What follows from the item: some rules exercised, a near miss, now and then a failure."""
+    """What follows from the item: some rules exercised, now and then a failure."""
     if isinstance(item, Shrinking):
         return Result(scenarios=1, failures=(item.failure,))
+    from schedproof.gate.campaign.running import rules_of
+
     chance = random.Random(canonical(item))
-    rules = [rule.id for rule in rules_of(item.system, item.revision)]
-    near: dict[str, Any] = {}
-    if isinstance(item, Sample):
-        limit = chance.randrange(10, 90)
-        near["max_num_seqs"] = NearMiss(left=chance.randrange(0, 9), config={"max_num_seqs": limit})
+    kind = item.kind
+    rules = [rule.id for rule in rules_of(kind.system, kind.revision)]
     failures = []
     if chance.random() < 0.2:
         length = chance.randrange(1, 9)
         request = Request(id="r0", arrival=0, prompt=(("r0", length),), max_tokens=length)
-        scenario = Scenario(system=item.system, revision=item.revision, requests=(request,))
+        scenario = Scenario(system=kind.system, revision=kind.revision, requests=(request,))
         rule = chance.choice(rules)
         failures.append(
             Failure(rule=rule, shape=f"{rule}: #", message=f"{length}", scenario=scenario)
@@ -37,9 +34,32 @@ def fake_result(item: Item) -> Result:
         scenarios=60,
         steps=chance.randrange(9_000),
         exercised=dict.fromkeys(chance.sample(rules, 3), 1),
-        near=near,
         failures=tuple(failures),
     )
+
+
+def ran(result: Result, worker: str = "") -> Ran:
+    return Ran((result, 1.0), worker, "")
+
+
+def work(item: Item) -> tuple[Result, float]:
+    """Stand in for a search in a worker process: a quarter of a second, and nothing broke.
+
+    Hypothesis is not imported, which would take a worker seconds.
+    """
+    time.sleep(0.25)
+    return Result(scenarios=1, steps=len(canonical(item))), 0.1
+
+
+def main() -> None:
+    """Be the command line of schedproof with `work` for all searches."""
+    from schedproof.gate.campaign import running
+    from schedproof.gate.cli import app
+
+    from . import fake
+
+    running.work = fake.work  # workers import it by this name
+    app.main()
 
 
 class Erratic:
@@ -52,24 +72,26 @@ class Erratic:
         self._chance = random.Random(seed)
         self._losing = losing
         self._left = kill_after
-        self._out: list[Item] = []
+        self._out: list[tuple[int, Item]] = []
         self.ran: list[str] = []
         self.width = 1 + self._chance.randrange(40)
 
-    def submit(self, item: Item) -> None:
-        self._out.append(item)
+    def submit(self, number: int, task: Item) -> None:
+        self._out.append((number, task))
 
-    def finished(self, seconds: float) -> list[Finished]:
-        found = []
+    def finished(self, seconds: float) -> list[tuple[int, Ran | None]]:
+        ended: list[tuple[int, Ran | None]] = []
         for _ in range(self._chance.randrange(1, len(self._out) + 1)):
             if self._left == 0:
                 raise Killed
-            item = self._out.pop(self._chance.randrange(len(self._out)))
+            number, item = self._out.pop(self._chance.randrange(len(self._out)))
             lost = self._chance.random() < self._losing
-            ran = None if lost else Ran(fake_result(item), 1.0, f"worker {self.width}", "")
-            found.append(Finished(item, ran))
+            ended.append((number, None if lost else self.result(item)))
             if not lost:
-                self.ran.append(id_of(item))
+                self.ran.append(digest_of(item))
             if self._left is not None:
                 self._left -= 1
-        return found
+        return ended
+
+    def result(self, item: Item) -> Ran:
+        return ran(fake_result(item), f"worker {self.width}")

@@ -1,32 +1,61 @@
 """The loop of a campaign: whatever happens on the way, the ledger ends up the same."""
 
+from itertools import islice
 from pathlib import Path
 
 import pytest
 
-from schedproof.gate.campaign.campaign import DEATHS, Campaign, questions
-from schedproof.gate.campaign.executors import Executor, Finished, Ran
-from schedproof.gate.campaign.items import Item, Shrinking
-from schedproof.gate.campaign.ledger import opened
-from schedproof.gate.campaign.results import Result
-from schedproof.gate.campaign.settings import Settings, pairs_of
-
-from .fake import Erratic, Killed, fake_result
-
-SETTINGS = Settings(
-    seed=7, pairs=pairs_of(["nano_vllm", "vllm"], []), scales={"small": {}, "tight": {}}
+from schedproof.gate.campaign.campaign import run_campaign
+from schedproof.gate.campaign.items import (
+    EXAMPLES,
+    Item,
+    Kind,
+    Result,
+    Sample,
+    Settings,
+    Shrinking,
+    digest_of,
+    plan,
 )
-ITEMS = 150  # five rounds
-Content = dict[str, list[tuple[object, ...]]]
+from schedproof.gate.campaign.ledger import opened, read_ledger
+from schedproof.gate.campaign.options import kinds_of, pairs_of
+from schedproof.gate.processes.executors import DEATHS, Executor, Ran
+from schedproof.gate.targets.scales import scales_of
+from schedproof.spec.systems import SYSTEMS
+
+from .fake import Erratic, Killed, fake_result, ran
+from .work import Content, content_of
+
+PAIRS = pairs_of(["nano_vllm", "vllm"], [])
+SETTINGS = Settings(
+    seed=7,
+    pairs=PAIRS,
+    kinds=tuple(
+        Kind(system=system, revision=revision, scale=scale)
+        for scale in ("small", "tight")
+        for system, revision in PAIRS
+    ),
+)
+ITEMS = 150
 
 
-def run(path: Path, executor: Executor, most: int = ITEMS, ends: float = float("inf")) -> Content:
-    with opened(path, write=True) as ledger:
-        campaign = Campaign(
-            SETTINGS, ledger, executor, most, ends, tell=lambda _: None, watch=lambda _: None
+def run(
+    path: Path,
+    executor: Executor,
+    items: int = ITEMS,
+    ends: float = float("inf"),
+    settings: Settings = SETTINGS,
+) -> Content:
+    with opened(path, lambda begun: settings) as ledger:
+        run_campaign(
+            ledger,
+            executor,
+            items=items,
+            ends=ends,
+            report=lambda _: None,
+            progress=lambda _: None,
         )
-        campaign.run()
-        return ledger.content()
+    return content_of(path)
 
 
 @pytest.fixture(scope="module")
@@ -37,8 +66,7 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Content:
 def test_a_campaign_runs_every_item_once(tmp_path: Path) -> None:
     executor = Erratic(1)
     content = run(tmp_path / "ledger", executor)
-    planned = [name for name, _ in content["items"]]
-    assert len(planned) == ITEMS
+    assert len(content["items"]) == ITEMS
     shrunk = len(content["findings"])
     assert shrunk > 0
     assert len(executor.ran) == len(set(executor.ran)) == ITEMS + shrunk
@@ -75,22 +103,19 @@ def test_a_campaign_that_is_killed_again_and_again_ends_up_the_same(
 def test_a_campaign_that_is_over_goes_on_with_more_items(
     tmp_path: Path, undisturbed: Content
 ) -> None:
-    less = run(tmp_path / "ledger", Erratic(1), most=40)
+    less = run(tmp_path / "ledger", Erratic(1), items=40)
     assert len(less["items"]) == 40
     assert run(tmp_path / "ledger", Erratic(2)) == undisturbed
 
 
 def test_another_seed_is_another_campaign(tmp_path: Path, undisturbed: Content) -> None:
-    other = Settings(seed=8, pairs=SETTINGS.pairs, scales=SETTINGS.scales)
-    with opened(tmp_path / "ledger", write=True) as ledger:
-        Campaign(other, ledger, Erratic(0), 40, float("inf"), lambda _: None, lambda _: None).run()
-        samples = {name for name, text in ledger.content()["items"] if "hypothesis" in text}
-    assert samples.isdisjoint(name for name, _ in undisturbed["items"])
+    other = Settings(seed=8, pairs=SETTINGS.pairs, kinds=SETTINGS.kinds)
+    content = run(tmp_path / "ledger", Erratic(0), 40, settings=other)
+    assert content["items"].keys().isdisjoint(undisturbed["items"])
 
 
 def test_time_that_is_over_ends_it_with_what_is_there(tmp_path: Path) -> None:
-    content = run(tmp_path / "ledger", Erratic(0), ends=0.0)
-    assert content["items"] == content["results"] == []
+    assert run(tmp_path / "ledger", Erratic(0), ends=0.0)["items"] == {}
 
 
 class Deadly(Erratic):
@@ -98,38 +123,35 @@ class Deadly(Erratic):
 
     victim: Item | None = None
 
-    def finished(self, seconds: float) -> list[Finished]:
-        self.victim = self.victim or self._out[0]
-        if self.victim in self._out:  # a request that is beside it dies, too
-            found = [Finished(item, None) for item in self._out]
+    def finished(self, seconds: float) -> list[tuple[int, Ran | None]]:
+        self.victim = self.victim or self._out[0][1]
+        if self.victim in [item for _, item in self._out]:  # what is beside it dies, too
+            ended = [(number, None) for number, _ in self._out]
             self._out.clear()
-            return found
+            return ended
         return super().finished(seconds)
 
 
 def test_an_item_that_kills_its_workers_is_given_up_and_alone(tmp_path: Path) -> None:
-    content = run(tmp_path / "ledger", Deadly(0), most=40)
-    failed = [text for _, text in content["results"] if "failed" in str(text)]
+    content = run(tmp_path / "ledger", Deadly(0), items=40)
+    failed = [result for result in content["items"].values() if "failed" in result]
     assert failed == [f'{{"complete":false,"failed":"its worker died {DEATHS} times"}}']
-    assert len(content["results"]) == 40
+    assert len(content["items"]) == 40
 
 
 class NotAgain(Erratic):
     """What failed does not fail again."""
 
-    def finished(self, seconds: float) -> list[Finished]:
-        return [
-            one._replace(ran=one.ran._replace(result=Result(scenarios=1, complete=False)))
-            if one.ran and isinstance(one.item, Shrinking)
-            else one
-            for one in super().finished(seconds)
-        ]
+    def result(self, item: Item) -> Ran:
+        if isinstance(item, Shrinking):
+            return ran(Result(scenarios=1, complete=False))
+        return super().result(item)
 
 
 def test_a_failure_that_does_not_come_again_is_no_finding(tmp_path: Path) -> None:
     content = run(tmp_path / "ledger", NotAgain(0))
     assert content["findings"]
-    assert all(found is None for _, found in content["findings"])
+    assert all(finding is None for finding in content["findings"].values())
 
 
 class KilledWhileShrinking(Erratic):
@@ -137,15 +159,16 @@ class KilledWhileShrinking(Erratic):
 
     shrunk = 0
 
-    def finished(self, seconds: float) -> list[Finished]:
-        shrinking = [item for item in self._out if isinstance(item, Shrinking)]
+    def finished(self, seconds: float) -> list[tuple[int, Ran | None]]:
+        shrinking = [entry for entry in self._out if isinstance(entry[1], Shrinking)]
         if not shrinking:
             return super().finished(seconds)
         if self.shrunk:
             raise Killed
         self.shrunk = 1
         self._out.remove(shrinking[0])
-        return [Finished(shrinking[0], Ran(fake_result(shrinking[0]), 1.0, "", ""))]
+        number, item = shrinking[0]
+        return [(number, ran(fake_result(item)))]
 
 
 def test_what_was_shrunk_before_a_kill_is_not_shrunk_again(
@@ -160,15 +183,60 @@ def test_what_was_shrunk_before_a_kill_is_not_shrunk_again(
 
 def test_of_a_shape_the_smallest_failure_is_shrunk(tmp_path: Path) -> None:
     run(tmp_path / "ledger", Erratic(0), 2 * ITEMS)
-    with opened(tmp_path / "ledger", write=False) as ledger:
-        asked = list(questions(ledger).values())
-        failures = [failure for _, failure in ledger.failures()]
-    for one in asked:
-        about = (one.failure.scenario.system, one.failure.scenario.revision, one.failure.shape)
+    questions = list(read_ledger(tmp_path / "ledger").questions().values())
+    failures = [
+        failure
+        for item in islice(plan(SETTINGS), 2 * ITEMS)
+        for failure in fake_result(item).failures
+    ]
+    for question in questions:
+        scenario = question.failure.scenario
+        about = (scenario.system, scenario.revision, question.failure.shape)
         alike = [
             failure.scenario.requests[0].prompt_len
             for failure in failures
             if (failure.scenario.system, failure.scenario.revision, failure.shape) == about
         ]
-        assert one.failure.scenario.requests[0].prompt_len == min(alike)
-    assert len(failures) > len(asked)
+        assert scenario.requests[0].prompt_len == min(alike)
+    assert len(failures) > len(questions)
+
+
+def test_the_plan_takes_every_kind_in_turn_and_no_item_twice() -> None:
+    items = list(islice(plan(SETTINGS), 1_000))
+    assert tuple(item.kind for item in items[:6]) == SETTINGS.kinds
+    assert items[6].kind == items[0].kind
+    assert len({digest_of(item) for item in items}) == len({item.seed for item in items}) == 1_000
+
+
+def test_samples_get_longer_the_more_there_were_of_their_kind() -> None:
+    items = list(islice(plan(SETTINGS), 1_000))
+    runs = [item.examples for item in items if item.kind == SETTINGS.kinds[0]]
+    assert runs == sorted(runs)
+    assert runs[:5] == [60, 60, 60, 60, 120]
+    assert runs[-1] == 600
+
+
+def test_without_a_kind_there_is_no_item() -> None:
+    assert list(plan(Settings())) == []
+
+
+def test_every_system_is_sampled_in_every_scale_and_configuration() -> None:
+    kinds = kinds_of("model", pairs_of([], []), ())
+    assert [kind.system for kind in kinds[: len(pairs_of([], []))]] == [
+        system for system, _ in pairs_of([], [])
+    ]
+    assert {kind.system for kind in kinds} == set(SYSTEMS)
+    assert {kind.scale for kind in kinds} == {"small", "tight"}
+    assert {kind.scale for kind in kinds} <= EXAMPLES.keys()
+    fixed = [kind.fixed for kind in kinds if (kind.system, kind.scale) == ("vllm", "small")]
+    for configuration in scales_of("vllm").configurations:
+        assert any(configuration.changes.items() <= values.items() for values in fixed)
+    assert any(not values for values in fixed)  # all that Hypothesis may draw
+
+
+def test_a_rule_that_no_revision_of_a_system_has_leaves_the_system_out() -> None:
+    kinds = kinds_of("model", PAIRS, ("V1-R05",))
+    assert {kind.system for kind in kinds} == {"vllm"}
+    first = next(plan(Settings(kinds=kinds, rules=("V1-R05",))))
+    assert isinstance(first, Sample)
+    assert first.rules == ("V1-R05",)

@@ -6,18 +6,19 @@ from pathlib import Path
 import pytest
 
 from . import local_cluster
-from .work import SMALL, Content, begun, content, gone, kill, ran, until_items, workers
+from .work import Content, begun, content_of, gone, items_in, kill, ran, until_items, workers
 
-ITEMS = "7"
+ITEMS = "12"
+WHAT = ("--system", "nano_vllm", "--items", ITEMS)
 
 
 @pytest.fixture(scope="module")
 def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Content:
     ledger = tmp_path_factory.mktemp("undisturbed") / "ledger"
-    whole = ran(ledger, *SMALL, "--items", ITEMS, "--workers", "1")
+    whole = ran(ledger, *WHAT, "--workers", "1")
     assert whole.returncode == 3, whole.stdout + whole.stderr  # not every rule was exercised
     assert f"no finding in {ITEMS} items; no verdict" in whole.stdout
-    return content(ledger)
+    return content_of(ledger)
 
 
 @pytest.mark.slow
@@ -26,14 +27,14 @@ def test_killed_interrupted_and_with_dead_workers_the_ledger_is_the_same(
 ) -> None:
     ledger = tmp_path / "ledger"
 
-    first = begun(ledger, *SMALL, "--items", ITEMS, "--workers", "2")
+    first = begun(ledger, *WHAT, "--workers", "2")
     until_items(ledger, 1, first)
     left_alone = workers(first.pid)
     kill(first.pid)
     first.communicate()
     assert left_alone
     assert gone(left_alone)
-    after_kill = len(content(ledger)["results"])
+    after_kill = items_in(ledger)
     assert 1 <= after_kill < int(ITEMS)
 
     second = begun(ledger, "--items", ITEMS, "--workers", "2")
@@ -41,7 +42,7 @@ def test_killed_interrupted_and_with_dead_workers_the_ledger_is_the_same(
     second.send_signal(signal.SIGINT)
     _, reported = second.communicate()
     assert second.returncode == 3
-    after_interrupt = len(content(ledger)["results"])
+    after_interrupt = items_in(ledger)
     assert reported == (
         f"schedproof: interrupted; {after_interrupt} items are in {ledger}: "
         "the same command goes on\n"
@@ -53,7 +54,7 @@ def test_killed_interrupted_and_with_dead_workers_the_ledger_is_the_same(
         kill(victim)
     reported, _ = third.communicate()
     assert f"no finding in {ITEMS} items; no verdict" in reported
-    assert content(ledger) == undisturbed
+    assert content_of(ledger) == undisturbed
 
 
 @pytest.mark.slow
@@ -62,7 +63,7 @@ def test_on_a_cluster_whose_worker_and_then_scheduler_is_killed_the_ledger_is_th
 ) -> None:
     ledger = tmp_path / "ledger"
     scheduler, address = local_cluster.started(2)
-    first = begun(ledger, *SMALL, "--items", ITEMS, "--cluster", address)
+    first = begun(ledger, *WHAT, "--cluster", address)
     until_items(ledger, 1, first)
     kill(workers(scheduler.pid)[0])
     until_items(ledger, 3, first)
@@ -73,7 +74,7 @@ def test_on_a_cluster_whose_worker_and_then_scheduler_is_killed_the_ledger_is_th
     assert reported.startswith(f"schedproof: cluster {address}: ")
     assert reported.endswith(f"items are in {ledger}: the same command goes on\n")
     assert reported.count("\n") == 1
-    assert 3 <= len(content(ledger)["results"]) < int(ITEMS)
+    assert 3 <= items_in(ledger) < int(ITEMS)
 
     scheduler, address = local_cluster.started(1)
     try:
@@ -81,4 +82,4 @@ def test_on_a_cluster_whose_worker_and_then_scheduler_is_killed_the_ledger_is_th
     finally:
         scheduler.communicate("")
     assert f"no finding in {ITEMS} items; no verdict" in second.stdout
-    assert content(ledger) == undisturbed
+    assert content_of(ledger) == undisturbed

@@ -1,20 +1,29 @@
-"""The ledger: what is refused, what is kept, and the union of two."""
+"""The ledger: what is refused, what is kept, and what a kill leaves."""
 
-import os
-import sqlite3
 from pathlib import Path
 
+import msgspec
 import pytest
 
-from schedproof.gate.campaign.executors import code
-from schedproof.gate.campaign.items import Proving, Sample
-from schedproof.gate.campaign.ledger import Done, Ledger, LedgerError, _make, opened
+from schedproof.gate.campaign.items import (
+    Failure,
+    Kind,
+    Result,
+    Sample,
+    Settings,
+    Shrinking,
+    canonical,
+)
+from schedproof.gate.campaign.ledger import Done, LedgerError, opened, read_ledger
 from schedproof.gate.campaign.options import CampaignOptions
-from schedproof.gate.campaign.results import Failure, NearMiss, Result
-from schedproof.gate.campaign.settings import Settings
+from schedproof.gate.processes.executors import our_code
 from schedproof.model.errors import InputError
 from schedproof.model.scenario import Request, Scenario
 
+from .work import content_of
+
+KIND = Kind(system="vllm", revision="documented", scale="small")
+SETTINGS = Settings(pairs=(("vllm", "documented"),), kinds=(KIND,))
 SCENARIO = Scenario(
     system="vllm",
     revision="documented",
@@ -24,239 +33,190 @@ FAILURE = Failure(rule="V1-I2", shape="V1-I2: #", message="3", scenario=SCENARIO
 
 
 def sample(seed: int) -> Sample:
-    return Sample(system="vllm", revision="documented", scale="small", seed=seed, examples=1)
+    return Sample(kind=KIND, seed=seed, examples=1)
 
 
 def done(seed: int, steps: int = 1, failures: tuple[Failure, ...] = ()) -> Done:
     return Done(sample(seed), Result(scenarios=1, steps=steps, failures=failures), 0.5, "here")
 
 
-def filled(path: Path, *results: Done, seed: int = 0) -> Path:
-    with opened(path, write=True) as ledger:
-        ledger.begin(Settings(seed=seed))
-        ledger.put(results)
+def filled(path: Path, *records: Done) -> Path:
+    with opened(path, lambda begun: begun or SETTINGS) as ledger:
+        for record in records:
+            ledger.write(record)
     return path
 
 
-def merged(path: Path, *others: Path) -> Ledger:
-    for other in others:
-        with opened(other, write=False) as theirs, opened(path, write=True) as ledger:
-            ledger.merge(theirs)
-            content = ledger.content()
-    return content
-
-
 def test_what_was_written_is_read_again(tmp_path: Path) -> None:
-    result = Result(
-        scenarios=3,
-        exercised={"V1-I2": 4},
-        near={"num_blocks": NearMiss(left=2, config={"num_blocks": 9})},
-        failures=(FAILURE,),
+    shown = Result(scenarios=3, steps=9, exercised={"V1-I2": 4}, failures=(FAILURE,))
+    failed = Result(complete=False, failed="OSError: why")
+    question = Shrinking(failure=FAILURE)
+    path = filled(
+        tmp_path / "ledger",
+        Done(sample(1), shown, 1.0, "w"),
+        Done(sample(2), failed, 0.5, "w"),
+        Done(question, Result(scenarios=1, failures=(FAILURE,))),
     )
-    question = Proving(system="vllm", revision="documented", rule="V1-I2", block=64)
-    path = filled(tmp_path / "ledger", Done(sample(1), result, 1.0, "w"), done(2))
-    with opened(path, write=True) as ledger:
-        ledger.put([Done(question, Result(says={"lemma": "proven"}), 1.0, "w")])
-        assert ledger.rows("SELECT * FROM witnesses") == [("vllm", "documented", "V1-I2", 4)]
-        assert ledger.rows("SELECT * FROM near_misses") == [("vllm", "documented", "num_blocks", 2)]
-        assert list(ledger.failures()) == [(sample(1), FAILURE)]
-        assert ledger.campaigns() == [Settings()]
+    ledger = read_ledger(path)
+    assert ledger.settings == SETTINGS
+    assert (ledger.items, ledger.incomplete) == (2, 1)
+    assert (ledger.scenarios, ledger.steps, ledger.seconds) == (3, 9, 1.5)
+    assert ledger.exercised == {("vllm", "documented"): {"V1-I2": 4}}
+    assert list(ledger.failed.values()) == ["OSError: why"]
+    assert list(ledger.questions().values()) == [question]
+    assert ledger.findings == dict.fromkeys(ledger.questions(), FAILURE)
+    assert sample(1) in ledger
+    assert sample(3) not in ledger
 
 
 def test_a_second_result_of_an_item_does_not_count(tmp_path: Path) -> None:
     path = filled(tmp_path / "ledger", done(1, steps=1), done(1, steps=2))
-    with opened(path, write=False) as ledger:
-        assert [content for _, content in ledger.content()["results"]] == [
-            '{"scenarios":1,"steps":1}'
-        ]
+    assert list(content_of(path)["items"].values()) == ['{"scenarios":1,"steps":1}']
+    with path.open("ab") as file:
+        file.write(canonical(done(1, steps=3)) + b"\n")
+    assert read_ledger(path).steps == 1
 
 
 def test_where_and_how_long_an_item_ran_is_no_part_of_the_content(tmp_path: Path) -> None:
     here = filled(tmp_path / "here", done(1))
-    there = filled(tmp_path / "there", done(1)._replace(seconds=9.0, worker="there"))
-    with opened(here, write=False) as one, opened(there, write=False) as other:
-        assert one.content() == other.content()
-        assert one.rows("SELECT worker FROM results") != other.rows("SELECT worker FROM results")
+    there = filled(tmp_path / "there", msgspec.structs.replace(done(1), seconds=9.0, worker="x"))
+    assert content_of(here) == content_of(there)
+    assert here.read_bytes() != there.read_bytes()
 
 
-def test_merging_is_the_union_in_any_order(tmp_path: Path) -> None:
-    parts = [(done(1), done(2)), (done(2), done(3, failures=(FAILURE,))), (done(4),)]
-    whole = []
-    for name, order in (("a", (0, 1, 2)), ("b", (2, 1, 0)), ("c", (1, 2, 0))):
-        files = [filled(tmp_path / f"{name}{n}", *parts[n], seed=n) for n in order]
-        whole.append(merged(*files))
-    assert whole[0] == whole[1] == whole[2]
-    assert len(whole[0]["results"]) == 4
-    assert len(whole[0]["campaigns"]) == 3
-    assert whole[0]["conflicts"] == []
+def test_whatever_a_kill_leaves_of_the_last_line_is_dropped(tmp_path: Path) -> None:
+    path = filled(tmp_path / "ledger", done(1), done(2, failures=(FAILURE,)))
+    whole = path.read_bytes()
+    kept = whole[: whole.rstrip(b"\n").rindex(b"\n") + 1]
+    for length in range(len(kept), len(whole), 7):
+        path.write_bytes(whole[:length])
+        assert read_ledger(path).items == 1
+    filled(path, done(3))
+    assert path.read_bytes() == kept + canonical(done(3)) + b"\n"
 
 
-def test_merging_with_what_was_merged_before_changes_nothing(tmp_path: Path) -> None:
-    one = filled(tmp_path / "one", done(1))
-    other = filled(tmp_path / "other", done(1, steps=2), done(2))
-    once = merged(one, other)
-    assert merged(one, other, other) == once
+def test_a_long_half_line_is_dropped(tmp_path: Path) -> None:
+    path = filled(tmp_path / "ledger", done(1))
+    whole = path.read_bytes()
+    path.write_bytes(whole + b"x" * 200_000)
+    filled(path)
+    assert path.read_bytes() == whole
 
 
-def test_results_that_differ_are_conflicts_in_any_order(tmp_path: Path) -> None:
-    contents = []
-    for name, order in (("a", (1, 2, 3)), ("b", (3, 1, 2)), ("c", (2, 3, 1))):
-        files = [filled(tmp_path / f"{name}{steps}", done(9, steps)) for steps in order]
-        contents.append(merged(*files))
-    assert contents[0] == contents[1] == contents[2]
-    assert len(contents[0]["conflicts"]) == 3
-    assert len(contents[0]["results"]) == 1
+def test_what_is_damaged_is_told_by_its_line(tmp_path: Path) -> None:
+    path = filled(tmp_path / "ledger", done(1), done(2))
+    whole = path.read_bytes()
+    for damage in (b"\xff\n", b"{}\n", b"[" * 100_000 + b"\n"):
+        path.write_bytes(whole + damage + canonical(done(3)) + b"\n")
+        with pytest.raises(LedgerError, match="line 4: "):
+            read_ledger(path)
+    path.write_bytes(whole.replace(b'"scale":"small"', b'"scale":"large"', 1))
+    with pytest.raises(LedgerError, match="line 1: 'large' is not a scale"):
+        read_ledger(path)
 
 
-def shown(seed: int, steps: int) -> Done:
-    """An item with a result of which every sum takes something."""
-    result = Result(
-        steps=steps,
-        exercised={"V1-I2": steps, f"V1-R0{steps}": 1},
-        near={"num_blocks": NearMiss(left=steps, config={"num_blocks": 9})},
-        complete=steps > 1,
-    )
-    return Done(sample(seed), result, 1.0, "w")
+def test_a_full_disk_is_told_and_the_ledger_can_be_gone_on_with(tmp_path: Path) -> None:
+    class Full:
+        def __init__(self, file: object) -> None:
+            self.file = file
 
+        def write(self, data: bytes) -> int:
+            return self.file.write(data[:9])  # type: ignore[attr-defined, no-any-return]
 
-@pytest.mark.parametrize("order", [(1, 2, 3), (3, 1, 2), (2, 3, 1)])
-def test_what_is_summed_up_is_what_the_results_say(tmp_path: Path, order: tuple[int, ...]) -> None:
-    # Item 9 has three results, of which one is kept, and with it its share in the sums.
-    ours = [filled(tmp_path / f"{one}", shown(one, one), shown(9, one)) for one in order]
-    merged(*ours)
-    with opened(ours[0], write=False) as ledger:
-        engine, items, broken_off, scenarios, steps, seconds = ledger.rows("SELECT * FROM ran")[0]
-        assert (engine, items, broken_off) == ("hypothesis", 4, 2)
-        assert (scenarios, steps, seconds) == (0, 1 + 2 + 3 + 1, 4.0)
-        assert ledger.rows("SELECT rule, times FROM witnesses") == [
-            *(("V1-I2", 1 + 2 + 3 + 1), ("V1-R01", 2), ("V1-R02", 1), ("V1-R03", 1))
-        ]
-        assert ledger.rows('SELECT "limit", "left" FROM near_misses') == [("num_blocks", 1)]
-
-
-def test_a_near_miss_of_a_result_that_was_replaced_does_not_count(tmp_path: Path) -> None:
-    near = {"num_blocks": NearMiss(left=1, config={"num_blocks": 9})}
-    larger = filled(tmp_path / "one", Done(sample(9), Result(near=near), 1.0, "w"))
-    smaller = filled(tmp_path / "two", Done(sample(9), Result(complete=False), 1.0, "w"))
-    merged(larger, smaller)
-    with opened(larger, write=False) as ledger:
-        assert ledger.rows("SELECT content FROM results") == [('{"complete":false}',)]
-        assert ledger.rows("SELECT * FROM near_misses") == []
-
-
-def test_findings_of_both_are_there(tmp_path: Path) -> None:
-    paths = []
-    for name, findings in (
-        ("one", [(b"q1", FAILURE), (b"q2", None)]),
-        ("two", [(b"q2", FAILURE), (b"q3", None)]),
-    ):
-        paths.append(filled(tmp_path / name))
-        with opened(paths[-1], write=True) as ledger:
-            ledger.keep_findings(findings)
-    merged(*paths)
-    with opened(paths[0], write=False) as ledger:
-        assert ledger.findings() == {b"q1": FAILURE, b"q2": FAILURE, b"q3": None}
+    path = tmp_path / "ledger"
+    with opened(path, lambda _: SETTINGS) as ledger:
+        ledger._file = Full(ledger._file)  # type: ignore[assignment]
+        with pytest.raises(LedgerError, match="cannot be written to"):
+            ledger.write(done(1))
+    assert read_ledger(path).items == 0
+    assert read_ledger(filled(path, done(1))).items == 1
 
 
 def test_only_one_campaign_writes(tmp_path: Path) -> None:
     path = filled(tmp_path / "ledger", done(1))
-    with opened(path, write=True):
+    with opened(path, lambda _: SETTINGS):
         with pytest.raises(LedgerError, match="another campaign is writing"):
-            opened(path, write=True).__enter__()
-        with opened(path, write=False) as reader:
-            assert len(reader.content()["results"]) == 1
+            opened(path, lambda _: SETTINGS).__enter__()
+        assert read_ledger(path).items == 1
 
 
-def test_a_ledger_that_was_made_meanwhile_stays(tmp_path: Path) -> None:
-    path = filled(tmp_path / "ledger", done(1))
-    _make(path)
-    with opened(path, write=False) as ledger:
-        assert len(ledger.content()["results"]) == 1
-    assert not list(tmp_path.glob("*.new"))
-
-
-def test_what_is_no_ledger_is_refused_and_left_as_it_is(tmp_path: Path) -> None:
-    text = tmp_path / "text"
-    text.write_text("no database, " * 100, encoding="utf-8")
-    other = tmp_path / "other"
-    with sqlite3.connect(other) as base:
-        base.execute("CREATE TABLE t (x)")
-    base.close()
-    for path in (text, other):
-        before = path.read_bytes()
-        for write in (True, False):
-            with pytest.raises(LedgerError, match=r"not a ledger.*valid: ") as refused:
-                opened(path, write=write).__enter__()
-            assert str(refused.value).startswith(f"{path}: ")
-        assert path.read_bytes() == before
-    assert {path.name for path in tmp_path.iterdir()} == {"text", "other"}
-
-
-def test_a_ledger_in_a_folder_that_takes_no_file_is_read(
+def test_a_ledger_that_was_made_meanwhile_stays(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = filled(tmp_path / "ledger", done(1))
-    monkeypatch.setattr(os, "access", lambda *asked: False)  # what root may write is no test
-    with opened(path, write=False) as ledger:
-        assert len(ledger.content()["results"]) == 1
-        assert {one.name for one in tmp_path.iterdir()} == {"ledger", "ledger.lock"}
+    begun: list[Settings | None] = []
+    exists, answers = Path.exists, [False]  # at the first look it was not there
+    monkeypatch.setattr(Path, "exists", lambda self: answers.pop() if answers else exists(self))
+    with opened(path, lambda settings: begun.append(settings) or SETTINGS) as ledger:  # type: ignore[func-returns-value]
+        assert ledger.items == 1
+    assert begun == [SETTINGS]
 
 
-def test_another_schema_is_refused(tmp_path: Path) -> None:
+def test_what_is_no_ledger_is_refused_and_left_as_it_is(tmp_path: Path) -> None:
+    for name, text in (("text", "no ledger, " * 100), ("json", '{"format":"x"}\n'), ("empty", "")):
+        path = tmp_path / name
+        path.write_text(text, encoding="utf-8")
+        for use in (read_ledger, filled):
+            with pytest.raises(LedgerError, match=r"not a ledger.*valid: ") as refused:
+                use(path)
+            assert str(refused.value).startswith(f"{path}: ")
+        assert path.read_text(encoding="utf-8") == text
+    assert {path.name for path in tmp_path.iterdir()} == {"text", "json", "empty"}
+
+
+def test_another_format_is_refused(tmp_path: Path) -> None:
     path = filled(tmp_path / "ledger")
-    with sqlite3.connect(path) as base:
-        base.execute("PRAGMA user_version = 1")
-    base.close()
-    with pytest.raises(
-        LedgerError, match=r"a ledger of schema 1, .* reads schema 2; valid: a new file"
-    ):
-        opened(path, write=True).__enter__()
-
-
-def test_what_is_damaged_where_sqlite_quotes_it_is_refused(tmp_path: Path) -> None:
-    path = filled(tmp_path / "ledger")
-    with sqlite3.connect(path) as base:
-        base.execute("PRAGMA journal_mode = DELETE")  # all of it in one file
-    base.close()
-    path.write_bytes(path.read_bytes().replace(b"failing", b"\xff\xfe(ling"))
-    told = pytest.raises(LedgerError, match="damaged, and no text where it names what is")
-    with told, opened(path, write=False) as ledger:
-        ledger.campaigns()
+    path.write_bytes(path.read_bytes().replace(b"campaign@1", b"campaign@0"))
+    expected = r"a ledger of schedproof/campaign@0, .* reads schedproof/campaign@1; valid: a new"
+    with pytest.raises(LedgerError, match=expected):
+        filled(path)
 
 
 def test_a_ledger_that_is_not_there_is_not_made_to_be_read(tmp_path: Path) -> None:
     with pytest.raises(LedgerError, match="there is no such file"):
-        opened(tmp_path / "ledger", write=False).__enter__()
+        read_ledger(tmp_path / "ledger")
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_folder_that_takes_no_file_is_said(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(LedgerError, match="cannot be written to"):
-        opened(tmp_path / "file" / "ledger", write=True).__enter__()
+        filled(tmp_path / "file" / "ledger")
+
+
+def test_a_campaign_that_cannot_begin_leaves_no_ledger(tmp_path: Path) -> None:
+    def refused(_: Settings | None) -> Settings:
+        raise InputError("--rule", "none")
+
+    with pytest.raises(InputError):
+        opened(tmp_path / "ledger", refused).__enter__()
+    assert not (tmp_path / "ledger").exists()
 
 
 def test_a_ledger_that_failed_to_be_written_can_be_written_again(tmp_path: Path) -> None:
     path = filled(tmp_path / "ledger", done(1))
-    with pytest.raises(ValueError, match="in its middle") as failed, opened(path, write=True):
+    with (
+        pytest.raises(ValueError, match="in its middle") as failed,
+        opened(path, lambda _: SETTINGS),
+    ):
         raise ValueError("in its middle")
-    with opened(path, write=True):  # while the traceback still holds the frames
+    with opened(path, lambda _: SETTINGS):  # while the traceback still holds the frames
         assert failed.value
 
 
 def test_a_finding_of_no_rule_is_refused_since_its_rule_names_a_file(tmp_path: Path) -> None:
     hostile = Failure(rule="../../elsewhere", shape="x", message="3", scenario=SCENARIO)
-    path = filled(tmp_path / "ledger", done(1))
-    with opened(path, write=True) as ledger:
-        ledger.keep_findings([(b"{}", hostile)])
-        with pytest.raises(LedgerError, match=r"a finding of no rule '\.\./\.\./elsewhere'"):
-            ledger.findings()
+    path = filled(
+        tmp_path / "ledger", Done(Shrinking(failure=FAILURE), Result(failures=(hostile,)))
+    )
+    with pytest.raises(LedgerError, match=r"line 2: no rule '\.\./\.\./elsewhere'"):
+        read_ledger(path)
 
 
 def test_a_target_that_only_the_ledger_names_is_not_run(tmp_path: Path) -> None:
-    begun = Settings(target="cmd:./anything", code=code())
-    asked = CampaignOptions(*[None] * len(CampaignOptions._fields))
+    begun = Settings(target="cmd:./anything", code=our_code())
+    options = CampaignOptions()
     with pytest.raises(InputError, match=r"^--target: .* was begun with cmd:\./anything; valid"):
-        asked.settings(tmp_path / "ledger", [begun])
-    said = asked._replace(target="cmd:./anything")
-    assert said.settings(tmp_path / "ledger", [begun]) is begun
+        options.settings(tmp_path / "ledger", begun)
+    named = options._replace(target="cmd:./anything")
+    assert named.settings(tmp_path / "ledger", begun) is begun

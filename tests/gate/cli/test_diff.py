@@ -11,7 +11,7 @@ import pytest
 from schedproof.gate.compare.baseline import FORMAT
 from schedproof.gate.files.scenario_file import read_scenario
 from schedproof.gate.judging.profiles import PROFILES, Profile
-from schedproof.gate.targets import capabilities
+from schedproof.gate.targets import probe as probing
 from schedproof.gate.targets.target_spec import TargetSpec
 
 from ...command_line import Result, Run
@@ -79,7 +79,7 @@ def _folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "100")
     monkeypatch.setitem(PROFILES, "quick", Profile(10, 20, 30, 0))
-    monkeypatch.setattr(capabilities, "SCALES", ("small",))
+    monkeypatch.setattr(probing, "SCALES", ("small",))
     Path("toys.py").write_text(TOYS, encoding="utf-8")
 
 
@@ -114,7 +114,7 @@ def test_a_model_does_not_differ_from_itself_and_it_says_what_was_compared(diff:
 def test_another_formula_is_another_decision_found_and_shrunk(
     diff: Diff, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(capabilities, "SCALES", ("tight",))
+    monkeypatch.setattr(probing, "SCALES", ("tight",))
     monkeypatch.setitem(PROFILES, "quick", Profile(60, 10, 20, 0))
     result = diff("model", "model:2.1.0", "--json", "d.json", "--max-differences", "1")
     assert result.code == 1, result

@@ -198,7 +198,7 @@ def test_several_scopes_and_parts_are_told_one_by_one(run: Run) -> None:
 def test_wrong_input_is_one_line_and_exit_2(
     run: Run, monkeypatch: pytest.MonkeyPatch, words: list[str], message: str
 ) -> None:
-    monkeypatch.setattr(explore_command, "run", lambda *_: pytest.fail("it explores"))
+    monkeypatch.setattr(explore_command, "run_exploration", lambda *_: pytest.fail("it explores"))
     Path("taken").write_text("")
     result = run("explore", *words)
     assert (result.code, result.out) == (2, ""), result

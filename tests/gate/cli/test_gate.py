@@ -16,7 +16,7 @@ from schedproof.gate.files.scenario_file import FileError
 from schedproof.gate.judging import verdict
 from schedproof.gate.judging.profiles import PROFILES, Profile
 from schedproof.gate.reports import junit
-from schedproof.gate.targets import capabilities
+from schedproof.gate.targets import probe as probing
 from schedproof.spec.catalogue import load
 
 from ...command_line import Run
@@ -281,7 +281,7 @@ def test_the_verdict_file_has_every_documented_key(run: Run) -> None:
 def test_what_is_known_of_a_release_is_printed_as_a_divergence_with_the_rule(
     run: Run, toy: Callable[[str], str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(capabilities, "SCALES", ("small",))
+    monkeypatch.setattr(probing, "SCALES", ("small",))
     monkeypatch.setitem(PROFILES, "quick", Profile(40, 0, 20, corpus_steps=0))
     words = ("--revision", "sound", "--rule", "SPY-R22", "--max-failures", "1")
     result, data = gate_json(run, toy("Release"), *words)

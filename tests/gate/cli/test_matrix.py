@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from schedproof.gate.matrix.cells import Cell, Judged
-from schedproof.gate.matrix.configurations import Configuration
+from schedproof.gate.targets.scales import ANY
 
 from ...command_line import Run
 
@@ -37,9 +37,9 @@ def test_bad_input_is_one_line(run: Run, arguments: list[str], says: str) -> Non
 def test_what_was_judged_is_written_and_what_was_not_is_code_3(
     run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    cell = Cell("vllm==0.33.0", Configuration("any"))
+    cell = Cell("vllm==0.33.0", ANY, "quick", 3)
 
-    def judged(cells: object, asked: object, jobs: int, report: object) -> list[Judged]:
+    def judged(cells: object, folder: object, report: object, *_: object) -> list[Judged]:
         report(Judged(cell, None, "no such release"), 2.0)  # type: ignore[operator]
         return [Judged(cell, None, "no such release")]
 

@@ -8,7 +8,7 @@ import pytest
 from schedproof.gate.compare.context import Diff
 from schedproof.gate.compare.corpus import keep_long_ones, replay_corpus, replay_seeds
 from schedproof.gate.compare.run import run_diff
-from schedproof.gate.compare.search import search_scale
+from schedproof.gate.compare.scales import search_scale
 from schedproof.gate.judging.events import Notice
 from schedproof.model.faults import TargetHung
 from schedproof.model.target import ModelTarget, Reply

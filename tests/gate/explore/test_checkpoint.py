@@ -14,9 +14,9 @@ from schedproof.gate.explore import checkpoint
 from schedproof.gate.explore.checkpoint import MAGIC, load, put_by
 from schedproof.gate.explore.explorer import Budget, Ended, Progress, _work, explore
 from schedproof.gate.files.scenario_file import FileError
-from schedproof.solver.explored import ExploreOptions, Run
-from schedproof.solver.scheduling import SchedulerSpace
-from schedproof.solver.scope import lengths
+from schedproof.solver.exploration.exploration import Exploration, ExploreOptions
+from schedproof.solver.exploration.scheduler_space import SchedulerSpace
+from schedproof.solver.exploration.scope import lengths
 from schedproof.solver.spyre.scopes import SHARED, Scope
 from schedproof.spec.catalogue import load as load_catalogue
 from schedproof.spec.catalogue import select
@@ -30,14 +30,14 @@ LONG = float("inf")  # a point in time that does not come
 
 
 def finished(run):
-    for _ in run.exploration.run():
+    for _ in run.search.run():
         pass
-    return run.explored()
+    return run.result()
 
 
 def broken_off(asked, reports, rules=RULES):
-    run = Run(asked, rules)
-    for _ in zip(range(reports), run.exploration.run(), strict=False):
+    run = Exploration(asked, rules)
+    for _ in zip(range(reports), run.search.run(), strict=False):
         pass
     return run
 
@@ -48,34 +48,34 @@ def broken_off(asked, reports, rules=RULES):
 def test_what_is_taken_up_again_ends_like_an_exploration_in_one_go(tmp_path, revision, order):
     asked = ExploreOptions(revision, SCOPE, order)
     run = broken_off(asked, 2)
-    assert not run.explored().complete
+    assert not run.result().complete
     put_by(tmp_path, run)
     again = load(tmp_path, asked, RULES)
     assert again is not None
-    assert finished(again) == finished(Run(asked, RULES))
+    assert finished(again) == finished(Exploration(asked, RULES))
 
 
 def test_prompts_that_begin_alike_can_be_put_by_too(tmp_path):
     asked = ExploreOptions("2.5.2", CACHE)
     put_by(tmp_path, broken_off(asked, 1))
-    assert finished(load(tmp_path, asked, RULES)) == finished(Run(asked, RULES))
+    assert finished(load(tmp_path, asked, RULES)) == finished(Exploration(asked, RULES))
 
 
 def test_an_exploration_can_be_broken_off_more_than_once(tmp_path):
     put_by(tmp_path, broken_off(ASKED, 1))
     for _ in range(2):
         run = load(tmp_path, ASKED, RULES)
-        next(run.exploration.run())
+        next(run.search.run())
         put_by(tmp_path, run)
-    assert finished(load(tmp_path, ASKED, RULES)) == finished(Run(ASKED, RULES))
+    assert finished(load(tmp_path, ASKED, RULES)) == finished(Exploration(ASKED, RULES))
     assert len([*tmp_path.iterdir()]) == 1
 
 
 def test_what_is_finished_stays_finished(tmp_path):
-    run = Run(ASKED, RULES)
+    run = Exploration(ASKED, RULES)
     one = finished(run)
     put_by(tmp_path, run)
-    assert load(tmp_path, ASKED, RULES).explored() == one
+    assert load(tmp_path, ASKED, RULES).result() == one
 
 
 def ended_in_this_process(asked, folder, rules=RULES, ends=LONG, stop=None):
@@ -103,16 +103,16 @@ def test_being_stopped_in_the_middle_of_a_state_loses_no_move(tmp_path, monkeypa
         event = ended_in_this_process(ASKED, tmp_path, stop=stop)
     assert isinstance(event, Ended), event
     assert event.why == "interrupted"
-    assert not event.explored.complete
-    assert ended_in_this_process(ASKED, tmp_path).explored == finished(Run(ASKED, RULES))
+    assert not event.result.complete
+    assert ended_in_this_process(ASKED, tmp_path).result == finished(Exploration(ASKED, RULES))
 
 
 def test_the_time_limit_puts_by_and_the_next_call_goes_on(tmp_path):
     first = ended_in_this_process(ASKED, tmp_path, ends=0.0)
     assert first.why == "the time limit was reached"
-    assert 0 < first.explored.states < finished(Run(ASKED, RULES)).states
+    assert 0 < first.result.states < finished(Exploration(ASKED, RULES)).states
     again = ended_in_this_process(ASKED, tmp_path)
-    assert (again.why, again.explored) == ("", finished(Run(ASKED, RULES)))
+    assert (again.why, again.result) == ("", finished(Exploration(ASKED, RULES)))
 
 
 def test_random_walks_are_not_put_by(tmp_path):
@@ -126,7 +126,7 @@ def test_other_rules_are_another_question(tmp_path, first):
     ended_in_this_process(ASKED, tmp_path, select(RULES, first))
     then = ended_in_this_process(ASKED, tmp_path)
     assert isinstance(then, Ended), then
-    assert then.explored.checked == Run(ASKED, RULES).checked
+    assert then.result.checked == Exploration(ASKED, RULES).checked
 
 
 def test_another_question_has_another_file(tmp_path):
@@ -219,7 +219,7 @@ def calls(module: str, name: str, word: str) -> bytes:
         ("schedproof.gate.explore.explorer", "os.system"),
         ("schedproof.gate.files.scenario_file", "Path.touch"),
         # A function of a pure layer: a bare getattr, which reaches anything.
-        ("schedproof.solver.undecided", "value_of"),
+        ("schedproof.solver.exploration.undecided", "value_of"),
     ],
 )
 def test_a_pickle_that_names_anything_else_is_refused_and_runs_nothing(tmp_path, module, name):

@@ -22,8 +22,8 @@ from schedproof.gate.explore.explorer import (
     explore,
     parts_of,
 )
-from schedproof.solver.explored import ExploreOptions, Run
-from schedproof.solver.scope import lengths
+from schedproof.solver.exploration.exploration import Exploration, ExploreOptions
+from schedproof.solver.exploration.scope import lengths
 from schedproof.solver.spyre.scopes import SCOPES, Scope
 from schedproof.spec.catalogue import load, select
 
@@ -42,17 +42,17 @@ def _nothing_left() -> Iterator[None]:
 
 
 def finished(asked):
-    run = Run(asked, RULES)
-    for _ in run.exploration.run():
+    run = Exploration(asked, RULES)
+    for _ in run.search.run():
         pass
-    return run.explored()
+    return run.result()
 
 
 def test_every_part_ends_with_what_one_process_finds():
     other = replace(SMALL, revision="2.1.2")
     events = [*explore([SMALL, other], RULES, 2, BUDGET)]
-    ended = {event.explored.asked: event for event in events if isinstance(event, Ended)}
-    assert {asked: event.explored for asked, event in ended.items()} == {
+    ended = {event.result.options: event for event in events if isinstance(event, Ended)}
+    assert {asked: event.result for asked, event in ended.items()} == {
         SMALL: finished(SMALL),
         other: finished(other),
     }
@@ -64,7 +64,7 @@ def test_a_part_that_has_no_such_configuration_fails_and_the_others_go_on():
     events = [*explore([wrong, SMALL], RULES, 1, BUDGET)]
     failed, ended = events
     assert isinstance(failed, Failed)
-    assert failed.asked == wrong
+    assert failed.options == wrong
     assert "chunk_size" in failed.why
     assert isinstance(ended, Ended)
 
@@ -82,8 +82,8 @@ def test_what_is_not_explored_to_the_end_says_why(asked, budget, why):
     [event] = explore([asked], RULES, 1, budget)
     assert isinstance(event, Ended), event
     assert event.why == why
-    assert not event.explored.complete
-    assert event.explored.states > 0
+    assert not event.result.complete
+    assert event.result.states > 0
 
 
 @pytest.mark.slow
@@ -113,9 +113,9 @@ def test_ctrl_c_ends_with_what_there_is_and_begins_nothing_else(monkeypatch):
     [ended] = [event for event in events if not isinstance(event, Progress)]
     assert isinstance(ended, Ended), ended
     assert ended.why == "interrupted"
-    assert ended.explored.asked == LARGE
-    assert ended.explored.states >= events[0].states > 0
-    assert ended.explored.open > 0
+    assert ended.result.options == LARGE
+    assert ended.result.states >= events[0].states > 0
+    assert ended.result.open > 0
 
 
 @pytest.mark.parametrize("delay", [0.0, 0.15, 0.3])
@@ -221,7 +221,7 @@ def test_parts_find_together_what_the_whole_finds():
         {
             (one.rule, limit)
             for part in parts
-            for one in finished(part).found
+            for one in finished(part).counterexamples
             for limit in one.limits
         }
         for parts in ([whole], parts_of(whole, 2))
@@ -230,7 +230,9 @@ def test_parts_find_together_what_the_whole_finds():
 
 
 def counterexample():
-    [one] = [one for one in finished(SMALL).found if one.rule == "SPY-R07" and 6 in one.limits]
+    [one] = [
+        one for one in finished(SMALL).counterexamples if one.rule == "SPY-R07" and 6 in one.limits
+    ]
     return one
 
 

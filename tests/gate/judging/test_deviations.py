@@ -18,7 +18,7 @@ from schedproof.gate.judging.events import Found, Progress
 from schedproof.gate.judging.judge import judge
 from schedproof.gate.judging.profiles import PROFILES, Profile
 from schedproof.gate.judging.verdict import Verdict
-from schedproof.gate.targets import capabilities
+from schedproof.gate.targets import probe as probing
 from schedproof.model.scenario import Request, Scenario
 from schedproof.model.systems import full_config
 from schedproof.model.target import Reply
@@ -86,7 +86,7 @@ def judging(
     def judging(target: Any, *entries: str, rules: str = "ALL-R03", today: date = TODAY) -> Verdict:
         return judge(gate(target, rules, deviations=reading(tmp_path, *entries, today=today)))
 
-    monkeypatch.setattr(capabilities, "SCALES", ("small",))
+    monkeypatch.setattr(probing, "SCALES", ("small",))
     return judging
 
 
@@ -301,7 +301,7 @@ class StrangersThenSilence(Strangers):
 def test_a_run_goes_on_past_what_is_known_and_the_replay_asks_for_the_new_rule_only(
     gate: Callable[..., GateContext], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, scenario: str
 ) -> None:
-    monkeypatch.setattr(capabilities, "SCALES", ("small",))
+    monkeypatch.setattr(probing, "SCALES", ("small",))
     known = reading(tmp_path, entry(scenario=scenario))
     judged = gate(StrangersThenSilence(), "ALL-R03 SPY-R22", deviations=known, examples=30)
     verdict = judge(judged)

@@ -8,7 +8,7 @@ import pytest
 
 import schedproof
 from schedproof.gate.judging.verdict import Verdict
-from schedproof.gate.targets.capabilities import Subject, probe
+from schedproof.gate.targets.probe import ProbeRequest, probe
 from schedproof.model.errors import InputError
 from schedproof.model.faults import TargetBroken
 from schedproof.model.target import ModelTarget, Reply
@@ -145,7 +145,7 @@ def test_keys_are_declared_with_their_values(declared: Any) -> None:
             return super().start(system, revision, config) | {"config_keys": declared}
 
     with pytest.raises(TargetBroken, match="config_keys"):
-        probe(Subject(Declares(), "generic", "documented", load("generic")))
+        probe(ProbeRequest(Declares(), "generic", "documented", load("generic")))
 
 
 def test_another_system_has_no_keys_of_a_targets_own() -> None:
@@ -154,4 +154,4 @@ def test_another_system_has_no_keys_of_a_targets_own() -> None:
             return super().start(system, revision, config) | {"config_keys": {"queue": ["fifo"]}}
 
     with pytest.raises(TargetBroken, match="valid: --system generic"):
-        probe(Subject(Declares(), "vllm", "documented", load("vllm")))
+        probe(ProbeRequest(Declares(), "vllm", "documented", load("vllm")))

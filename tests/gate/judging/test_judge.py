@@ -13,7 +13,7 @@ from schedproof.gate.judging.context import GateContext, shrink_model_of
 from schedproof.gate.judging.events import Began, Event, Found, Judged, Notice, Progress
 from schedproof.gate.judging.judge import judge
 from schedproof.gate.judging.verdict import RuleVerdict, TargetInfo, exit_code
-from schedproof.gate.targets import capabilities
+from schedproof.gate.targets import probe as probing
 from schedproof.model.faults import ConfigRefused, TargetHung
 from schedproof.model.scenario import Request, Scenario
 from schedproof.model.target import ModelTarget, Reply
@@ -417,7 +417,7 @@ def test_a_rule_without_a_predicate_is_not_observable_and_says_why(
 def test_a_known_divergence_is_said_beside_the_rule_and_is_no_pass(
     gate: Callable[..., GateContext], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(capabilities, "SCALES", ("small",))
+    monkeypatch.setattr(probing, "SCALES", ("small",))
     verdict = judge(gate(Release(), "SPY-R22", examples=40, max_failures=1))
     one = entry(verdict, "SPY-R22")
     assert (one.status, verdict.exit_code) == ("violated", 1)
@@ -432,16 +432,16 @@ def test_a_known_divergence_is_said_beside_the_rule_and_is_no_pass(
 def test_the_shrink_model_decides_as_the_release_whatever_it_is_held_to(
     version: str, decides_as: str
 ) -> None:
-    shrink_model = shrink_model_of(Toy(), version)
+    shrink_model = shrink_model_of(Toy(), "spyre", version)
     assert shrink_model is not None
     reply = shrink_model.start("spyre", "sound", {})
     assert (reply["ok"], reply["version"]) == (True, decides_as)
 
 
 def test_there_is_no_shrink_model_for_the_model_or_an_unknown_version() -> None:
-    assert shrink_model_of(ModelTarget(), "2.5.2") is None
-    assert shrink_model_of(Toy(), "2.2.0") is None
-    assert shrink_model_of(Toy(), "my own") is None
+    assert shrink_model_of(ModelTarget(), "spyre", "2.5.2") is None
+    assert shrink_model_of(Toy(), "spyre", "2.2.0") is None
+    assert shrink_model_of(Toy(), "spyre", "my own") is None
 
 
 def test_a_gate_of_a_known_release_has_an_shrink_model(gate: Callable[..., GateContext]) -> None:

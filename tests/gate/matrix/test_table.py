@@ -1,17 +1,15 @@
 """Since when a rule breaks, until when, and in what it is seen best."""
 
-from pathlib import Path
-
 import pytest
 
 from schedproof.gate.judging.verdict import Finding, RuleVerdict, TargetInfo, Verdict
-from schedproof.gate.matrix.cells import Asked, Cell, Judged
-from schedproof.gate.matrix.configurations import Configuration
+from schedproof.gate.matrix.cells import Cell, Judged
 from schedproof.gate.matrix.page import page_of
 from schedproof.gate.matrix.table import Releases, matrix_of, spans
+from schedproof.gate.targets.scales import Configuration
 
-ASKED = Asked("quick", 0, Path("folder"))
-LOADS = Configuration("connector, asynchronous", ("kv_connector=true",))
+GATE = ("quick", 0)
+LOADS = Configuration("connector, asynchronous", {"kv_connector": True})
 
 
 def judged(version: str, *requests: int, status: str = "violated") -> Judged:
@@ -25,7 +23,7 @@ def judged(version: str, *requests: int, status: str = "violated") -> Judged:
         findings=tuple(Finding(*place, number, (), 0.0, 0.0) for number in requests),
         exit_code=1 if requests else 0,
     )
-    return Judged(Cell(target, LOADS), verdict)
+    return Judged(Cell(target, LOADS, *GATE), verdict)
 
 
 @pytest.mark.parametrize(
@@ -49,7 +47,7 @@ def test_versions_in_a_row_are_one_span_and_what_was_not_exercised_parts_nothing
 
 def test_a_row_has_the_smallest_scenario_and_where_it_broke() -> None:
     found = [judged("0.19.1", 4), judged("0.24.0", 2), judged("0.28.0", 3), judged("0.33.0")]
-    [row] = matrix_of(found, ASKED).rows
+    [row] = matrix_of(found, *GATE).rows
     assert (row.rule, row.configuration, row.version) == ("V1-R22", LOADS.name, "0.24.0")
     assert row.broken == (Releases("0.19.1", "0.28.0"),)
     assert row.scenario == "scenarios/vllm-0.24.0-connector-asynchronous/V1-R22-0.24.0.json"
@@ -58,8 +56,8 @@ def test_a_row_has_the_smallest_scenario_and_where_it_broke() -> None:
 
 
 def test_each_release_is_counted_and_one_without_a_verdict_says_why() -> None:
-    without = Judged(Cell("vllm==0.21.0", LOADS), None, "the index | has none")
-    matrix = matrix_of([judged("0.19.1", 4), without, judged("0.33.0")], ASKED)
+    without = Judged(Cell("vllm==0.21.0", LOADS, *GATE), None, "the index | has none")
+    matrix = matrix_of([judged("0.19.1", 4), without, judged("0.33.0")], *GATE)
     counts = [(one.version, one.held, one.broken, one.problem) for one in matrix.entries]
     assert counts == [
         ("0.19.1", 1, 1, ""),
@@ -75,4 +73,4 @@ def test_each_release_is_counted_and_one_without_a_verdict_says_why() -> None:
 
 
 def test_a_page_without_broken_rules_says_so() -> None:
-    assert "No rule was broken." in page_of(matrix_of([judged("0.33.0")], ASKED), "command")
+    assert "No rule was broken." in page_of(matrix_of([judged("0.33.0")], *GATE), "command")

@@ -10,8 +10,8 @@ from rich.console import Console
 from schedproof.gate.reports import catalogue as catalogue_rules
 from schedproof.model.systems import revisions_of
 from schedproof.properties.mutants.systems import mutants_of
-from schedproof.solver.explored import ExploreOptions, Run
-from schedproof.solver.systems import decided_of, explored_systems, space_of
+from schedproof.solver.exploration.exploration import Exploration, ExploreOptions
+from schedproof.solver.systems import explored_systems, proofs_of, space_of
 from schedproof.spec.catalogue import Rule, load
 
 RULES = load("spyre")
@@ -63,13 +63,13 @@ def test_the_engines_that_a_rule_names_are_those_that_look_at_it(system: str) ->
         for scope in space_of(system).scopes
         for revision in revisions_of(system)
         if scope.belongs_to(revision)
-        for rule in Run(ExploreOptions(revision, scope), checked).checked
+        for rule in Exploration(ExploreOptions(revision, scope), checked).checked
     }
     # The explorer judges by predicates: a hang and a difference between two sides are none.
     explored -= {"ALL-R02", "ALL-R07"}
     for rule in checked:
         assert ("explore" in rule.engines) == (rule.id in explored), rule.id
-        assert ("z3" in rule.engines) == (rule.id in {"SPY-R07", *decided_of(system)}), rule.id
+        assert ("z3" in rule.engines) == (rule.id in {"SPY-R07", *proofs_of(system)}), rule.id
 
 
 def test_a_rule_without_a_predicate_has_the_reason_and_what_stands_in(

@@ -9,7 +9,14 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from schedproof.gate.reports.options import ReportOptions, check_report_options, reporters
+from schedproof.gate.files.reading import FileError
+from schedproof.gate.judging.events import Event, Notice
+from schedproof.gate.reports.options import (
+    FanOutReporter,
+    ReportOptions,
+    check_report_options,
+    reporters,
+)
 from schedproof.model.errors import InputError
 
 from .. import reported
@@ -98,3 +105,20 @@ def test_who_reads_no_longer_costs_no_file(folder: Path, console: Callable[..., 
     with pytest.raises(SystemExit), reporters(made, reported.RULES, asked) as together:
         together(judged)
     assert {path.name for path in folder.iterdir()} == {"v.json", "j.xml"}
+
+
+def test_a_reporter_that_cannot_write_is_left_out_and_named() -> None:
+    heard: list[tuple[str, Event]] = []
+
+    def full(event: Event) -> None:
+        heard.append(("full", event))
+        raise FileError("report.xml: cannot be written to (No space left on device)")
+
+    fan_out = FanOutReporter([full, lambda event: heard.append(("console", event))])
+    first, second = Notice("first"), Notice("second")
+    for event in (first, second):
+        fan_out(event)
+    assert heard == [("full", first), ("console", first), ("console", second)]
+    assert [str(error) for error in fan_out.failed] == [
+        "report.xml: cannot be written to (No space left on device)"
+    ]

@@ -3,7 +3,7 @@
 import pytest
 
 from schedproof.gate.judging.events import Progress
-from schedproof.gate.reports.progress_rate import Pace
+from schedproof.gate.reports.terminal import Pace
 
 
 def words(*reported: tuple[float, Progress]) -> list[str]:

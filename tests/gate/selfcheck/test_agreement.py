@@ -13,11 +13,11 @@ from schedproof.gate.selfcheck.agreement import WITHIN, Row, Says, volume_rows, 
 from schedproof.model.scenario import Request, Scenario
 from schedproof.properties.rules.registry import predicates_of
 from schedproof.properties.spyre import predicates as spyre
-from schedproof.solver.scheduling import SchedulerSpace
-from schedproof.solver.spyre import peak, single, volumetric_proof
-from schedproof.solver.spyre.formulas import formula_named
+from schedproof.solver.exploration.scheduler_space import SchedulerSpace
+from schedproof.solver.exploration.undecided import OWN
+from schedproof.solver.spyre import admission_sequences, formula_lemmas, symbolic_admission
 from schedproof.solver.spyre.scopes import SCOPES, Scope
-from schedproof.solver.undecided import OWN
+from schedproof.solver.spyre.symbolic_admission import formula_named
 
 SAYS = get_args(Says)
 EXPLORED = [one for one in SAYS if one not in ("proven", "none found")]
@@ -145,12 +145,12 @@ def test_a_predicate_that_breaks_too_early_is_a_disagreement():
     ids=["excludes what is", "finds what is none"],
 )
 def test_an_encoding_of_another_formula_is_a_disagreement(formula, encoded, expected):
-    wrong, lemmas = formula_named(encoded), volumetric_proof.obligations
+    wrong, lemmas = formula_named(encoded), formula_lemmas.obligations
     with ExitStack() as planted:
-        for module in (peak, single):
+        for module in (symbolic_admission, admission_sequences):
             planted.enter_context(mock.patch.multiple(module, formula_named=lambda _: wrong))
         about = mock.patch.object(
-            volumetric_proof, "obligations", lambda _, block: lemmas(encoded, block)
+            formula_lemmas, "obligations", lambda _, block: lemmas(encoded, block)
         )
         planted.enter_context(about)
         assert verdicts(formula) == expected

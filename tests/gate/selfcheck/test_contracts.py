@@ -12,17 +12,17 @@ import pytest
 from schedproof.gate.selfcheck import contracts
 from schedproof.gate.selfcheck.contracts import Answer, Claim, called_with, judged
 from schedproof.model import pool
-from schedproof.model.spyre import padding, peak, prefix, tkv, volumetric
+from schedproof.model.spyre import documented, peak, volumetric
 from schedproof.solver.spyre.contracts import CONTRACTS
 
 from ...command_line import Run
 
-ABOUT = (pool, padding, peak, prefix, tkv, volumetric)
+ABOUT = (pool, documented, peak, volumetric)
 MODULES = {one.__name__.rpartition(".")[2]: one for one in ABOUT}
 PATIENCE = 120.0  # seconds; what takes a moment, however busy the machine
 # The functions before anything is planted.
-chunk, tkvs, volume = padding.next_chunk, tkv.request_tkvs, peak.peak_volume
-left_padding = padding.left_padding_blocks
+chunk, tkvs, volume = documented.next_chunk, documented.request_tkvs, peak.peak_volume
+left_padding = documented.left_padding_blocks
 
 
 def unaligned_chunk(prompt: int, computed: int, size: int, block: int) -> tuple[int, int]:
@@ -92,9 +92,8 @@ def crosshair_on(name: str) -> Answer:
 # CrossHair
 
 
-# The small sizes take longer than a test should: `schedproof check contracts` proves them.
 @pytest.mark.slow
-@pytest.mark.parametrize("name", [name for name in CONTRACTS if not name.endswith("/small")])
+@pytest.mark.parametrize("name", CONTRACTS)
 def test_a_contract_is_proven_of_the_model(name: str) -> None:
     assert crosshair_on(name) == Answer("holds", "")
 
@@ -251,7 +250,7 @@ def test_a_refuted_contract_is_exit_1_with_its_arguments_whatever_else_is_inconc
     assert lines[1].startswith("inconclusive fewest_blocks/any ")
     assert lines[2] == "    who knows"
     assert lines[3].startswith("refuted      last_chunk/production ")
-    assert lines[4].startswith("    padding.is_last_chunk, prompt ")
+    assert lines[4].startswith("    documented.is_last_chunk, prompt ")
     assert lines[5] == "refuted: 1 of 2 answers"
 
 

@@ -23,7 +23,7 @@ from schedproof.gate.selfcheck.suite import (
     witnesses,
 )
 from schedproof.properties.mutants.mutant import Mutant, replaced
-from schedproof.solver.systems import Space, space_of
+from schedproof.solver.systems import SystemSpace, space_of
 from schedproof.spec.catalogue import load
 from schedproof.spec.systems import SYSTEMS
 
@@ -94,7 +94,7 @@ def test_every_excuse_is_for_a_mutant_that_there_is():
     assert not {*BEYOND["explorer"]} & {*BEYOND["hypothesis"]}
 
 
-def first_scope_of(system: str) -> Space:
+def first_scope_of(system: str) -> SystemSpace:
     space = space_of(system)
     return space._replace(checkup=space.checkup[:1])
 

@@ -9,16 +9,16 @@ import pytest
 
 from schedproof.gate.targets import checkouts
 from schedproof.gate.targets.checkout_metadata import metadata_folder
-from schedproof.gate.targets.checkouts import CHECKOUTS
-from schedproof.gate.targets.supported_releases import Release
+from schedproof.gate.targets.checkouts import known_checkouts
+from schedproof.gate.targets.nano_vllm.releases import CHECKOUT as NANO
+from schedproof.gate.targets.supported_releases import Release, packages
 from schedproof.gate.targets.target_spec import parse_target
 from schedproof.model.errors import InputError
 
 from ...command_line import Run
 
-NANO = CHECKOUTS["nano-vllm"]
 VARIABLE = "SCHEDPROOF_NANO_VLLM"
-EVERY_NAME = ", ".join(CHECKOUTS)
+EVERY_NAME = ", ".join(known_checkouts())
 OLD = "class BlockManager:\n    def may_append(self, seq): pass\n"
 NEW = f"{OLD}    def hash_blocks(self, seq): pass\n"
 
@@ -137,7 +137,7 @@ def test_the_script_gets_the_folder_by_the_environment_and_a_fixed_hash_seed(
     command, env = checkouts.command_of(NANO, str(one))
     assert command[0] == sys.executable
     assert Path(command[1]).is_file()
-    assert Path(command[1]).name == NANO.script
+    assert command[2:] == ["nano_vllm"]
     assert (env[VARIABLE], env["PYTHONHASHSEED"]) == (str(one), "0")
     assert env.items() >= {key: os.environ[key] for key in ("PATH",)}.items()
 
@@ -213,6 +213,12 @@ def plugin(folder: Path, *lines: str) -> Path:
     return folder
 
 
+def release_in(folder: Path) -> Release:
+    checkout = known_checkouts()["sendnn-inference"]
+    assert checkout.package is not None
+    return checkouts.release_of(checkout.package, checkout, str(folder))
+
+
 def test_a_checkout_of_vllm_brings_its_own_vllm(tmp_path: Path) -> None:
     core = tmp_path / "vllm" / "v1" / "core" / "sched"
     core.mkdir(parents=True)
@@ -220,7 +226,8 @@ def test_a_checkout_of_vllm_brings_its_own_vllm(tmp_path: Path) -> None:
     spec = parse_target("vllm", tmp_path)
     assert (spec.text, spec.default_system) == (f"vllm:{tmp_path}", "vllm")
     assert spec.default_revision() == "documented"
-    release = checkouts.release_of(CHECKOUTS["vllm"], spec.folder)
+    assert spec.checkout is not None
+    release = checkouts.release_of(packages()["vllm"], spec.checkout, spec.folder)
     assert release == Release("vllm", "checkout", "checkout", tmp_path)
 
 
@@ -236,7 +243,7 @@ def test_a_checkout_of_the_plugin_runs_on_the_latest_vllm_that_it_takes(
     tmp_path: Path, dependencies: list[str], vllm: str
 ) -> None:
     folder = plugin(tmp_path, f"dependencies = {dependencies}")
-    release = checkouts.release_of(CHECKOUTS["sendnn-inference"], str(folder))
+    release = release_in(folder)
     assert release == Release("sendnn-inference", "checkout", vllm, folder)
 
 
@@ -254,7 +261,7 @@ def test_a_project_file_that_says_nothing_usable_is_one_line(
 ) -> None:
     folder = plugin(tmp_path, text)
     with pytest.raises(InputError) as caught:
-        checkouts.release_of(CHECKOUTS["sendnn-inference"], str(folder))
+        release_in(folder)
     [line] = str(caught.value).splitlines()
     assert line.startswith(f"--path: {folder}/pyproject.toml: {problem}")
 

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from schedproof.gate.judging.context import GateContext
-from schedproof.gate.targets.capabilities import Subject
 from schedproof.gate.targets.doctor import Remark, examine, signatures
+from schedproof.gate.targets.probe import ProbeRequest
 from schedproof.model.faults import TargetBroken
 from schedproof.model.systems import revisions_of
 from schedproof.model.target import ModelTarget, Reply
@@ -74,7 +74,7 @@ class TakesAll(Toy):
 
 @pytest.fixture
 def examined(gate: Callable[..., GateContext]) -> Callable[[Any], list[Remark]]:
-    return lambda target: [*examine(gate(target).subject, None)]
+    return lambda target: [*examine(gate(target).probe_request, None)]
 
 
 def wrong(remarks: list[Remark]) -> list[tuple[str, str]]:
@@ -142,7 +142,7 @@ def test_rules_that_cannot_be_judged_are_told_with_the_field_that_is_missing(
 @pytest.mark.parametrize("system", SYSTEMS)
 def test_the_models_of_all_systems_are_sound_adapters(system: str) -> None:
     revision = revisions_of(system)[0]
-    subject = Subject(ModelTarget(), system, revision, load(system))
+    subject = ProbeRequest(ModelTarget(), system, revision, load(system))
     assert wrong([*examine(subject, None)]) == []
 
 
@@ -249,7 +249,7 @@ def test_a_field_of_another_type_is_named(examined: Callable[[Any], list[Remark]
 
 
 def test_a_crash_where_blocks_run_out_is_the_gates_to_judge() -> None:
-    subject = Subject(ModelTarget(), "spyre", "2.1.2", load("spyre"))
+    subject = ProbeRequest(ModelTarget(), "spyre", "2.1.2", load("spyre"))
     remarks = [*examine(subject, None)]
     assert wrong(remarks) == []
     assert [one.what for one in remarks if one.why.startswith("few blocks, step")] == ["ALL-R01"]
@@ -273,7 +273,7 @@ class NamesAnyGeneratorADecode(ModelTarget):
 
 @pytest.mark.parametrize("system", ["vllm", "nano_vllm"])
 def test_a_wrong_kind_after_a_preemption_is_told(system: str) -> None:
-    subject = Subject(NamesAnyGeneratorADecode(), system, "documented", load(system))
+    subject = ProbeRequest(NamesAnyGeneratorADecode(), system, "documented", load(system))
     told = [one for one in examine(subject, None) if one.says == "wrong"]
     assert [one.what for one in told] == ["ALL-R13"]
     assert "few blocks, step" in told[0].why

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from schedproof.gate.targets import releases, wheels
+from schedproof.gate.targets.checkouts import ADAPTERS
 from schedproof.gate.targets.releases import Prepared, complaint
 from schedproof.gate.targets.supported_releases import Release, ReleaseError, parse_release
 
@@ -186,8 +187,8 @@ def test_a_release_of_vllm_is_one_tree_and_loads_no_plugin(cache: Path, index: I
     prepared = prepare(Release("vllm", "0.28.0", "0.28.0"))
     assert there(cache) == ["env", "lock", "vllm-0.28.0"]
     assert [line.split()[-1] for line in index.asked("download")] == ["vllm==0.28.0"]
-    assert Path(prepared.command[1]).parts[-3:] == ("gate", "targets", "vllm_target.py")
-    assert Path(prepared.command[1]).exists()
+    assert prepared.command[1:] == [str(ADAPTERS), "vllm"]
+    assert ADAPTERS.exists()
     assert prepared.env["PYTHONPATH"] == str(cache / "vllm-0.28.0")
     assert prepared.env["VLLM_PLUGINS"] == ""
 
@@ -219,10 +220,10 @@ def test_the_command_runs_the_target_in_the_environment_with_both_trees_on_the_p
     for name in ("PYTHONPATH", "PYTHONDONTWRITEBYTECODE", "VLLM_USE_V1", "SENDNN_X", "KEPT"):
         monkeypatch.setenv(name, "1")
     prepared = prepare()
-    python, script = prepared.command
+    python, *adapter = prepared.command
     assert Path(python).is_relative_to(cache)
     assert Path(python).exists()
-    assert Path(script).parts[-3:] == ("gate", "targets", "sendnn.py")
+    assert adapter == [str(ADAPTERS), "spyre"]
     env = prepared.env
     assert env["PYTHONPATH"] == f"{cache / 'vllm-0.19.1'}:{cache / 'sendnn-inference-2.1.2'}"
     assert env["VLLM_PLUGINS"] == "sendnn_inference"
@@ -267,7 +268,7 @@ def test_a_tree_that_is_not_as_its_wheel_is_named_and_made_anew(name: str, cache
     with pytest.raises(ReleaseError, match=re.escape(f"not installed: {why}; ")):
         prepare(offline=True)
     releases.prepare(SPYRE, report=lines.append)
-    assert f"{why}: all of it is made anew" in lines
+    assert f"{why}: all of it is installed again" in lines
     assert wheels.difference(tree) == ""
 
 

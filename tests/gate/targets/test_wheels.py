@@ -5,16 +5,18 @@ from pathlib import Path
 import pytest
 
 from schedproof.gate.targets import releases, wheels
-from schedproof.gate.targets.supported_releases import VLLM_OF, ReleaseError
+from schedproof.gate.targets.supported_releases import ReleaseError, packages
 
 from .wheel_files import make_wheel
 
 
 def test_each_supported_release_has_the_digests_of_its_wheels_and_each_package_its_own() -> None:
-    supported = [f"{name}=={version}" for name in VLLM_OF for version in VLLM_OF[name]]
+    known = packages()
+    supported = [f"{name}=={version}" for name in known for version in known[name].versions]
+    bases = [f"vllm=={base}" for package in known.values() for base in package.versions.values()]
     listed = wheels.published()
     assert {*supported} <= {*listed}
-    assert {f"vllm=={one}" for name in VLLM_OF for one in VLLM_OF[name].values()} <= {*listed}
+    assert {*bases} <= {*listed}
     assert all(len(digest) == 64 for digests in listed.values() for digest in digests)
     text = releases.PACKAGES.read_text(encoding="utf-8").replace("\\\n", "")
     pins = [line for line in text.splitlines() if not line.startswith("#")]

@@ -4,7 +4,9 @@ from itertools import permutations
 
 import pytest
 
-from .build import Run
+from schedproof.model.llmservingsim.head import prompt_tokens
+
+from .build import Run, waiting
 
 
 def test_who_runs_comes_first_and_the_tail_gives_way():
@@ -110,3 +112,11 @@ def test_a_content_has_one_block_in_the_index_the_one_filled_last():
     # The last token is never taken from the cache, so the second block is filled twice.
     assert step["scheduled"] == {"a": 8, "b": 4}
     assert run.state.pool.cached[(("same", 8),)] == (step["blocks"]["b"][1],)
+
+
+@pytest.mark.parametrize(("tokens", "counted"), [(1, 0), (2, 2), (3, 3)])
+def test_a_chunk_counts_from_two_tokens_on(tokens: int, counted: int) -> None:
+    one = waiting(9, computed=8, prefix_hit=4)
+    assert prompt_tokens(one, tokens) == counted
+    # The last one counts whatever its length, with what was cached.
+    assert prompt_tokens(one._replace(computed=9), tokens) == tokens + 4

@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 
-from schedproof.model.nano_vllm import scheduler
+from schedproof.model.nano_vllm import documented, scheduler
 from schedproof.model.nano_vllm.config import NanoConfig
-from schedproof.model.nano_vllm.scheduler import Plan
-from schedproof.model.nano_vllm.state import Sequence, State
+from schedproof.model.nano_vllm.model import REVISIONS as MODULES
+from schedproof.model.nano_vllm.state import Plan, Sequence, State
 from schedproof.model.pool import Pool, free_blocks
 
 from .build import REVISIONS, Run, config, decoding, ids, pool, waiting
@@ -17,7 +17,7 @@ each_revision = pytest.mark.parametrize("revision", REVISIONS)
 
 
 def decided(state: State, revision: str = WHOLE, **changes: Any) -> Plan:
-    return scheduler.schedule(config(**changes), state, revision != WHOLE)
+    return MODULES[revision].schedule(config(**changes), state)
 
 
 def queue(*prompts: int, **changes: Any) -> State:
@@ -38,11 +38,6 @@ def test_a_newcomer_waits_behind_the_others() -> None:
     state = queue(5, 5)
     after = scheduler.arrive(state, waiting(1, name="new"))
     assert after == state._replace(waiting=(*state.waiting, waiting(1, name="new")))
-
-
-def test_aborting_a_stranger_changes_nothing() -> None:
-    state = State(running=(decoding("a", 5, 1, 2),), pool=pool(9, 2))
-    assert scheduler.abort(config(), state, "b") == state
 
 
 @pytest.mark.parametrize("place", ["waiting", "running"])
@@ -87,13 +82,6 @@ def test_who_is_aborted_inside_a_step_was_scheduled_and_gets_no_token(revision: 
     assert run.step()["finished"] == {}
 
 
-def test_an_abort_is_reported_once() -> None:
-    one = Run(block_size=4)
-    one.ask("a", 5)
-    one.state = one.model.abort(one.state, "a")
-    assert [step["finished"] for step in one.steps(2)] == [{"a": "aborted"}, {}]
-
-
 # --- prefill first -----------------------------------------------------------------------------
 
 
@@ -132,9 +120,9 @@ def test_the_last_free_block_is_given_away(revision: str, blocks: int, admitted:
 
 
 def test_fits_means_that_as_many_are_free() -> None:
-    assert scheduler.fits(pool(9, 4), 5)
-    assert not scheduler.fits(pool(9, 4), 6)
-    assert scheduler.fits(Pool(None), 10**6)
+    assert documented.fits(pool(9, 4), 5)
+    assert not documented.fits(pool(9, 4), 6)
+    assert documented.fits(Pool(None), 10**6)
 
 
 # --- what the cache has ------------------------------------------------------------------------
@@ -339,7 +327,7 @@ def test_victims_wait_in_front_with_nothing_but_what_they_generated() -> None:
     victim = decoding("b", 5, 2, 3, prefix_hit=4, published=1)
     plan = Plan((decoding("a", 5, 1),), (waiting(5, name="c"),), pool(9, 3), {}, False)
     plan = plan._replace(running=(*plan.running, victim))
-    after = scheduler.preempt(config(), plan, victim, ())
+    after = documented.preempt(config(), plan, victim, ())
     assert ids(after.running) == ["a"]
     assert after.waiting == (waiting(5, 9, "b", generated=1), waiting(5, name="c"))
     assert after.preempted == ("b",)
@@ -354,7 +342,7 @@ def test_a_block_of_a_victim_that_any_other_one_holds_stays_in_use(where: str) -
     running = (*((other,) if where == "running" else ()), victim)
     held_back = (other,) if where == "waiting" else ()
     plan = Plan(running, held_back, pool(9, 3), {}, False)
-    assert scheduler.preempt(config(), plan, victim, ready).pool.tail == ((3, None),)
+    assert documented.preempt(config(), plan, victim, ready).pool.tail == ((3, None),)
 
 
 @each_revision
@@ -449,7 +437,7 @@ def test_who_is_not_scheduled_writes_nowhere() -> None:
 
 def test_those_who_hold_nothing_are_not_listed_with_counts() -> None:
     limits: NanoConfig = config()
-    state, seen = scheduler.step(limits, queue(9, 9), False)
+    state, seen = scheduler.step(limits, queue(9, 9), documented.schedule)
     assert (seen["running"], seen["waiting"]) == (["a"], ["b"])
     for field in ("computed", "prefix_hit", "blocks"):
         assert list(seen[field]) == ["a"]

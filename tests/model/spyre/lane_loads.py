@@ -18,8 +18,7 @@ from schedproof.model.spyre.lanes import (
     LaneResult,
     Lanes,
 )
-from schedproof.model.spyre.model import make_model
-from schedproof.model.spyre.revision import admitting_by
+from schedproof.model.spyre.model import admitting_by, make_model
 from schedproof.model.spyre.volumetric import FORMULAS
 
 KINDS = ("over", "prefill", "decode", "idle")

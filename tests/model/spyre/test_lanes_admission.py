@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from schedproof.model.spyre import volumetric
+from schedproof.model.spyre.documented import max_tkv, request_tkvs
 from schedproof.model.spyre.lanes import (
     END,
     MAX_TOKENS,
@@ -16,8 +17,7 @@ from schedproof.model.spyre.lanes import (
     Rules,
     satisfies_last_chunk,
 )
-from schedproof.model.spyre.tkv import max_tkv, realigned, request_tkvs
-from schedproof.model.spyre.volumetric import FORMULAS, Decoding, Newcomer
+from schedproof.model.spyre.volumetric import FORMULAS, Decoding, Newcomer, realigned
 
 ROWS, CASES = 6, 30
 FREE = Rules(4, 8, 99, 10**6, 10**9, True, Choices(volumetric.document_own_tkv))

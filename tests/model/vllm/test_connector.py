@@ -5,10 +5,11 @@ from typing import Any
 import pytest
 
 from schedproof.model.errors import InputError
-from schedproof.model.pool import Pool
+from schedproof.model.pool import Pool, free_blocks
 from schedproof.model.target import ModelTarget
-from schedproof.model.vllm import connector
+from schedproof.model.vllm import connector, scheduler
 from schedproof.model.vllm.config import read_config
+from schedproof.model.vllm.state import Coming, Flight, State
 
 from .build import config, decoding, pool, waiting
 
@@ -280,9 +281,14 @@ def test_blocks_that_a_decision_on_its_way_writes_are_free_when_it_completes(ins
 
 
 def test_without_a_connector_they_are_free_at_once() -> None:
-    assert not connector.written_still(config(), ({"a": 0},), decoding("a", 5, 1))
-    assert connector.written_still(config(kv_connector=True), ({"a": 0},), decoding("a", 5, 1))
-    assert not connector.written_still(config(kv_connector=True), (), decoding("a", 5, 1))
+    flights: tuple[Flight, ...] = ({"a": Coming(0)},)
+    assert connector.written_still(flights, decoding("a", 5, 1))
+    assert not connector.written_still((), decoding("a", 5, 1))
+    computed = State(running=(decoding("a", 5, 1),), pool=pool(8, 1), in_flight=flights)
+    kept = scheduler.abort(config(**LOADS, **AHEAD), computed, "a")
+    freed = scheduler.abort(config(**AHEAD), computed, "a")
+    assert [len(one.leaving) for one in (kept, freed)] == [1, 0]
+    assert [free_blocks(one.pool) for one in (kept, freed)] == [7, 8]
 
 
 def test_no_request_is_preempted_whose_blocks_would_have_to_wait() -> None:

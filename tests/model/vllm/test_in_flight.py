@@ -8,7 +8,7 @@ from schedproof.model.errors import InputError
 from schedproof.model.pool import Pool
 from schedproof.model.scenario import Request
 from schedproof.model.target import ModelTarget
-from schedproof.model.vllm import in_flight
+from schedproof.model.vllm import in_flight, scheduler
 from schedproof.model.vllm.config import VllmConfig, read_config
 from schedproof.model.vllm.model import make_model
 from schedproof.model.vllm.state import Coming, State
@@ -161,11 +161,17 @@ def test_a_token_is_promised_of_what_computes_all_that_is_known() -> None:
     ahead = decoding("ahead", 6, promised=1)._replace(computed=8)
     state = State(running=(chunk, last, ahead))
     scheduled = {"chunk": 4, "last": 4, "ahead": 1}
-    flight = in_flight.tokens_on_their_way(state.running, scheduled)
+    flight = scheduler.tokens_on_their_way(state.running, scheduled)
     assert flight == {"chunk": None, "last": Coming(0), "ahead": Coming(ahead.generated + 1)}
-    after = in_flight.set_off(of(**AHEAD), state, flight)
-    assert [one.promised for one in after.running] == [0, 1, 2]
-    assert after.in_flight == (flight,)
+    after = in_flight.set_off(of(**AHEAD), state.running, flight)
+    assert [one.promised for one in after] == [0, 1, 2]
+
+
+def test_a_decision_is_in_flight_until_it_completes() -> None:
+    state, _ = scheduler.step(of(**AHEAD), State(waiting=(waiting(4, name="a"),)))
+    assert state.in_flight == ({"a": Coming(0)},)
+    state, _ = scheduler.step(of(), State(waiting=(waiting(4, name="a"),)))
+    assert state.in_flight == ()
 
 
 @pytest.mark.parametrize(
@@ -182,7 +188,7 @@ def test_what_has_nothing_to_compute_is_passed_over(
     keys: dict[str, Any], promised: int, generated: int, passed: bool
 ) -> None:
     one = waiting(4, 3, promised=promised, generated=generated)
-    assert in_flight.passed_over(of(**keys), one) == passed
+    assert (scheduler.behind(of(**keys), one) == 0) == passed
 
 
 def test_a_promise_is_kept_once_and_none_is_left_after_a_preemption() -> None:
@@ -200,8 +206,6 @@ def test_a_block_is_found_as_soon_as_its_last_token_is_known() -> None:
 
 
 def test_a_preempted_request_is_set_aside_while_it_is_computed_and_others_go() -> None:
-    from schedproof.model.vllm import scheduler
-
     again, other = waiting(4, name="again"), waiting(4, name="other")
     state = State(waiting=(again, other), in_flight=({"again": Coming(0)},))
     plan = scheduler.schedule(of(**LONG), state)

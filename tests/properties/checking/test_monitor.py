@@ -1,5 +1,7 @@
 """The judge of one run: which rules a step breaks, in which order, and what was exercised."""
 
+from typing import Any
+
 import pytest
 
 from schedproof.model.observation import Step
@@ -12,6 +14,7 @@ from schedproof.spec.catalogue import Rule, load, select
 
 RULES = load("spyre")
 CONFIG = full_config("spyre", "sound", {"block_size": 4, "chunk_size": 8})
+OF: dict[str, Any] = {"revision": "sound", "system": "spyre"}
 IDLE = Step(kind="idle", scheduled={})
 
 
@@ -20,7 +23,7 @@ def rule(name: str) -> Rule:
 
 
 def monitor(**predicates: Predicate) -> Monitor:
-    return Monitor([rule(name) for name in predicates], predicates, CONFIG)
+    return Monitor([rule(name) for name in predicates], predicates, CONFIG, **OF)
 
 
 def breaks(message: str) -> Predicate:
@@ -73,7 +76,7 @@ def test_a_rule_is_asked_only_about_steps_with_its_members(members: str, asked: 
 
 
 def test_never_crashes_and_never_hangs_are_at_stake_only_while_someone_is_unfinished() -> None:
-    judge = Monitor(select(RULES, ["ALL-R01", "ALL-R02"]), {}, CONFIG)
+    judge = Monitor(select(RULES, ["ALL-R01", "ALL-R02"]), {}, CONFIG, **OF)
     judge.observe(IDLE)
     assert judge.exercised.total() == 0
     accepted(judge, "a")
@@ -91,7 +94,7 @@ def test_a_crash_and_a_hang_are_broken_rules_of_the_coming_step() -> None:
 
 def test_lockstep_comes_last_and_only_where_the_rule_is_checked() -> None:
     differs = ["kind: target idle, model prefill", "scheduled: target [], model [('a', 5)]"]
-    with_rule = Monitor([rule("A"), *select(RULES, ["ALL-R07"])], {"A": breaks("a")}, CONFIG)
+    with_rule = Monitor([rule("A"), *select(RULES, ["ALL-R07"])], {"A": breaks("a")}, CONFIG, **OF)
     assert [one.rule for one in with_rule.observe(IDLE)] == ["A"]
     assert [one.rule for one in with_rule.observe(IDLE, [])] == ["A"]
     found = with_rule.observe(IDLE, differs)

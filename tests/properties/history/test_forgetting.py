@@ -1,6 +1,5 @@
 """A run that forgets what no block holds is judged as one that remembers everything."""
 
-from collections import Counter
 from typing import Any
 
 import pytest
@@ -12,7 +11,7 @@ from schedproof.model.scenario import Request, Segment
 from schedproof.model.systems import full_config
 from schedproof.model.target import ModelTarget
 from schedproof.properties.checking.monitor import Monitor
-from schedproof.properties.history.forgetting import may_forget
+from schedproof.properties.history.features import features_of
 from schedproof.properties.rules.registry import observable, predicates_of
 from schedproof.spec.catalogue import load
 
@@ -52,12 +51,13 @@ LOADS = st.lists(
 def judged(system: str, loads: list[tuple[int, int, int, int, int]]) -> list[Monitor]:
     """Two monitors of one run, the second of which forgets; both say the same of every step."""
     revision, config = REVISIONS[system], full_config(system, REVISIONS[system], SMALL[system])
-    assert may_forget(system, config)
+    assert features_of(system).may_forget(config)
     target = ModelTarget()
     observes = read_started(target.start(system, revision, config)).observes
     rules = observable(load(system), revision, observes, config, system)
     monitors = [
-        Monitor(rules, predicates_of(system), config, Counter(), revision, system) for _ in range(2)
+        Monitor(rules, predicates_of(system), config, revision=revision, system=system)
+        for _ in range(2)
     ]
     monitors[1].history.forgets = True
     for number, (first, shared, own, tokens, wait) in enumerate(loads):
@@ -100,7 +100,7 @@ def test_of_a_long_run_no_more_is_remembered_than_blocks_can_hold(system: str) -
 
 def test_a_cache_that_is_not_followed_lets_nothing_be_forgotten() -> None:
     config = full_config("vllm", "documented", SMALL["vllm"])
-    monitor = Monitor([], {}, config, Counter(), "documented", "vllm")
+    monitor = Monitor([], {}, config, revision="documented", system="vllm")
     monitor.history.forgets = True
     assert monitor.history.shadow is None
     monitor.accept(Request(id="a", arrival=0, prompt=(("a", 4),), max_tokens=1))

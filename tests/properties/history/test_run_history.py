@@ -1,6 +1,5 @@
 """The history: what the client of a scheduler knows."""
 
-from collections import Counter
 from copy import copy
 from dataclasses import fields
 from typing import Any
@@ -16,11 +15,11 @@ from schedproof.model.scenario import Request
 from schedproof.model.systems import full_config
 from schedproof.model.target import ModelTarget
 from schedproof.properties.checking.monitor import Monitor
-from schedproof.properties.history.bounds import spyre_alone
-from schedproof.properties.history.forgetting import may_forget
+from schedproof.properties.history.features import features_of
 from schedproof.properties.history.request_history import RequestHistory
 from schedproof.properties.history.run_history import RunHistory
 from schedproof.properties.rules.registry import observable, predicates_of
+from schedproof.properties.spyre.bounds import alone
 from schedproof.spec.catalogue import load
 
 CONFIG = full_config(
@@ -31,7 +30,7 @@ CONFIG = full_config(
 
 
 def history(*requests: Request) -> RunHistory:
-    book = RunHistory(CONFIG)
+    book = RunHistory(CONFIG, "sound", "spyre")
     for one in requests:
         book.accept(one)
     return book
@@ -129,7 +128,7 @@ def test_work_is_every_chunk_twice_and_every_token() -> None:
     book = history(request("a", 12, 3), request("b", 8, 1, 1))
     assert book.work == (2 * 2 + 3) + (2 * 1 + 1)
     book.observe(prefill("a", 8))
-    assert spyre_alone(CONFIG, book.requests["a"]) == 2 * 1 + 3
+    assert alone(CONFIG, book.requests["a"]) == 2 * 1 + 3
 
 
 def test_first_in_line_is_the_oldest_that_has_not_started() -> None:
@@ -209,11 +208,11 @@ def test_nobody_is_forgotten_otherwise_nor_who_comes_again_under_the_same_name()
 def test_a_run_may_forget_where_the_cache_finds_only_what_blocks_hold(
     system: str, config: dict[str, Any], may: bool
 ) -> None:
-    assert may_forget(system, config) == may
+    assert features_of(system).may_forget(config) == may
 
 
 def test_of_an_open_ended_request_nobody_knows_how_much_it_generates() -> None:
-    book = RunHistory(CONFIG)
+    book = RunHistory(CONFIG, "sound", "spyre")
     book.accept(request("a"), open_ended=True)
     assert book.requests["a"].output_len is None
 
@@ -234,7 +233,8 @@ def test_forgetting_changes_no_verdict(
     observes = read_started(target.start("spyre", revision, config)).observes
     rules = observable(load("spyre"), revision, observes, config)
     monitors = [
-        Monitor(rules, predicates_of("spyre"), config, Counter(), revision) for _ in range(2)
+        Monitor(rules, predicates_of("spyre"), config, revision=revision, system="spyre")
+        for _ in range(2)
     ]
     monitors[1].history.forgets = True
     said = []
@@ -259,7 +259,7 @@ def test_forgetting_changes_no_verdict(
 
 
 def cached(*requests: Request, revision: str = "sound") -> RunHistory:
-    book = RunHistory(CONFIG | {"prefix_caching": True}, revision)
+    book = RunHistory(CONFIG | {"prefix_caching": True}, revision, "spyre")
     for one in requests:
         book.accept(one)
     return book
@@ -338,7 +338,7 @@ def test_what_nobody_knows_is_booked_as_the_most_that_others_had_computed_of_it(
 
 
 def decoding_two(revision: str) -> RunHistory:
-    book = RunHistory(CONFIG, revision)
+    book = RunHistory(CONFIG, revision, "spyre")
     for name in "ab":
         book.accept(request(name, 8, 9, 9))
         book.observe(prefill(name, 8, emitted={name: 1}))
@@ -386,7 +386,7 @@ def test_the_books_agree_with_what_the_model_shows(
     config = CONFIG | {"prefix_caching": prefix_caching}
     target = ModelTarget()
     target.start("spyre", "sound", config)
-    book = RunHistory(config, "sound")
+    book = RunHistory(config, "sound", "spyre")
     for number, (prompt, most, early) in enumerate(lengths):
         one = request(f"r{number}", prompt, most, min(most, early))
         one = structs.replace(one, prompt=(("common", prompt),))
@@ -409,7 +409,7 @@ def test_the_books_know_who_is_paused_as_the_model_does() -> None:
     config = CONFIG | {"max_batch_tkv": 64}
     target = ModelTarget()
     target.start("spyre", "2.5.2", config)
-    book = RunHistory(config, "2.5.2")
+    book = RunHistory(config, "2.5.2", "spyre")
     for number in range(4):
         one = request(f"r{number}", 12, 30, 30)
         assert target.add(one.for_target())["ok"]

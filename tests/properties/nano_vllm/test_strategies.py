@@ -5,7 +5,7 @@ from hypothesis import Phase, find, given, settings
 from hypothesis import strategies as st
 
 from schedproof.model import allocator
-from schedproof.model.nano_vllm import block_manager, scheduler
+from schedproof.model.nano_vllm import block_manager, documented, release_0_2_0, scheduler
 from schedproof.model.nano_vllm.config import read_config
 from schedproof.model.nano_vllm.model import make_model
 from schedproof.model.observation import Step
@@ -315,7 +315,7 @@ def situations(monkeypatch):
     """The situations that the model has been in so far."""
     seen, lost = set(), {}
 
-    def preempt(config, plan, victim, ready, really=scheduler.preempt):
+    def preempt(config, plan, victim, ready, really=documented.preempt):
         seen.add("several preempted in a step" if plan.preempted else "preempted")
         if plan.running == (victim,):
             seen.add("its own victim")
@@ -339,8 +339,7 @@ def situations(monkeypatch):
             seen.add("a block filled twice")
         return after, left
 
-    def schedule(config, state, chunked, really=scheduler.schedule):
-        plan = really(config, state, chunked)
+    def noted(config, plan, chunked):
         if len(plan.running) > config.max_num_seqs:
             seen.add("more run than slots")
         elif plan.waiting and len(plan.running) == config.max_num_seqs:
@@ -352,9 +351,15 @@ def situations(monkeypatch):
             hit = block_manager.prefix_hit(config, plan.pool, head)
             needed = block_manager.blocks_for(head.num_tokens, config.block_size)
             unshared = block_manager.unshared_blocks(config, plan.pool, head, hit)
-            if scheduler.fits(plan.pool, unshared) and not scheduler.fits(plan.pool, needed):
+            if documented.fits(plan.pool, unshared) and not documented.fits(plan.pool, needed):
                 seen.add("kept out by blocks that it would share")
         return plan
+
+    def in_deck(config, state, really=documented.schedule):
+        return noted(config, really(config, state), chunked=False)
+
+    def in_release(config, state, really=release_0_2_0.schedule):
+        return noted(config, really(config, state), chunked=True)
 
     def abort(config, state, name, really=scheduler.abort):
         everybody = state.running + state.waiting
@@ -364,11 +369,14 @@ def situations(monkeypatch):
         return really(config, state, name)
 
     for place, wrapped in (
-        *((scheduler, each) for each in (preempt, schedule, abort)),
+        (documented, preempt),
+        (scheduler, abort),
         *((block_manager, each) for each in (allocate, hash_blocks)),
         (allocator, take),
     ):
         monkeypatch.setattr(place, wrapped.__name__, wrapped)
+    monkeypatch.setattr(documented, "schedule", in_deck)
+    monkeypatch.setattr(release_0_2_0, "schedule", in_release)
     return seen, lost
 
 

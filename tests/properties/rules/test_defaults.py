@@ -21,11 +21,11 @@ RULE = default_is("interleave", True)
     ],
 )
 def test_a_default_is_judged_once_and_only_where_the_target_says_it(said, step, broken, exercised):
-    history = RunHistory({}, defaults=said, step=step)
+    history = RunHistory({}, "sound", "spyre", defaults=said, step=step)
     assert (RULE.broken(history, STEP) is not None) == broken
     assert RULE.exercised(history, STEP) == exercised
 
 
 def test_the_message_has_both_values():
-    message = RULE.broken(RunHistory({}, defaults={"interleave": False}), STEP)
+    message = RULE.broken(RunHistory({}, "sound", "spyre", defaults={"interleave": False}), STEP)
     assert message == ("interleave is False where a configuration does not give it, expected True")

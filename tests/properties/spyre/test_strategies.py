@@ -19,7 +19,7 @@ revisions = st.sampled_from(REVISIONS)
 
 
 def _history(config, computed):
-    history = RunHistory(config)
+    history = RunHistory(config, "sound", "spyre")
     for index, tokens in enumerate(computed):
         name = f"r{index}"
         request = Request(id=name, arrival=0, prompt=((name, 1),), max_tokens=tokens + 5)

@@ -10,12 +10,12 @@ from schedproof.model.llmservingsim import documented, head, kv_cache, scheduler
 from schedproof.model.systems import make_model
 from schedproof.model.target import ModelTarget
 from schedproof.properties.checking.replay import replay
-from schedproof.solver.explore import numbers
-from schedproof.solver.explored import ExploreOptions, Run
+from schedproof.solver.exploration.exploration import Exploration, ExploreOptions
+from schedproof.solver.exploration.scheduler_space import SchedulerSpace
+from schedproof.solver.exploration.scope import lengths
+from schedproof.solver.exploration.search import numbers
 from schedproof.solver.llmservingsim.scopes import CHECKUP, SCOPES, SHARED, Scope
 from schedproof.solver.llmservingsim.space import LlmServingSimModels
-from schedproof.solver.scheduling import SchedulerSpace
-from schedproof.solver.scope import lengths
 from schedproof.spec.catalogue import load, select
 
 RULES = [rule for rule in load("llmservingsim") if rule.checked]
@@ -58,15 +58,15 @@ CASES = [
 
 
 def explored(revision, scope, rules=RULES, **options):
-    run = Run(ExploreOptions(revision, scope, **options), rules)
-    for _ in run.exploration.run():
+    run = Exploration(ExploreOptions(revision, scope, **options), rules)
+    for _ in run.search.run():
         pass
-    return run.explored()
+    return run.result()
 
 
 def verdicts(one):
     """Which rule breaks, and which was exercised, in which pools."""
-    broken = {(found.rule, pool) for found in one.found for pool in found.limits}
+    broken = {(found.rule, pool) for found in one.counterexamples for pool in found.limits}
     exercised = {(rule, pool) for rule, pools in one.exercised.items() for pool in pools}
     return broken, exercised
 
@@ -76,9 +76,9 @@ def steps_seen(revision, scope, reduced):
     seen = set()
     judged = SchedulerSpace._judged
 
-    def note(space, book, step, wait, members):
+    def note(space, history, step, wait, members):
         rows = tuple(
-            (tokens, book.live[name].computed, book.live[name].num_tokens)
+            (tokens, history.live[name].computed, history.live[name].num_tokens)
             for name, tokens in step.scheduled.items()
         )
         hits = tuple((step.prefix_hit or {}).get(name) for name in step.scheduled)
@@ -86,7 +86,7 @@ def steps_seen(revision, scope, reduced):
         queues = step.waiting == (), len(step.running), len(step.preempted), step.free_blocks
         for number in numbers(members):
             seen.add((scope.limits[number], step.kind, rows, hits, queues))
-        return judged(space, book, step, wait, members)
+        return judged(space, history, step, wait, members)
 
     with mock.patch.object(SchedulerSpace, "_judged", note):
         one = explored(revision, scope, reduced=reduced)
@@ -94,12 +94,12 @@ def steps_seen(revision, scope, reduced):
     return verdicts(one), seen
 
 
-def as_it_stands(models, state, book):
+def as_it_stands(models, state, history):
     """The state with all its names, all that the client has booked, and the step before."""
     cached = frozenset(state.pool.cached.items())
-    accounts = tuple(tuple(vars_of(one)) for one in book.requests.values())
+    accounts = tuple(tuple(vars_of(one)) for one in history.requests.values())
     state = state._replace(pool=state.pool._replace(cached=()), batches=0)
-    return state, cached, accounts, tuple(book.live), repr(book.last)
+    return state, cached, accounts, tuple(history.live), repr(history.last)
 
 
 def vars_of(account):
@@ -124,7 +124,7 @@ def test_the_reduced_and_the_full_graph_agree(revision, scope):
 def test_the_models_keep_every_rule_and_never_go_in_circles(revision, scope):
     one = explored(revision, scope)
     assert one.complete
-    assert [found.rule for found in one.found] == []
+    assert [found.rule for found in one.counterexamples] == []
     assert one.livelocks == 0
 
 
@@ -221,7 +221,7 @@ def test_a_planted_fault_is_found_and_its_counterexample_replays(name):
     [scope] = [one for one in SMALL if one.name == scope]
     with mock.patch.object(module, attribute, fault(getattr(module, attribute))):
         one = explored(revision, scope)
-        [found] = [each for each in one.found if each.rule == rule][:1]
+        [found] = [each for each in one.counterexamples if each.rule == rule][:1]
         for pool in found.limits:
             config = {**found.scenario.config, "num_blocks": pool}
             scenario = type(found.scenario)(

@@ -6,20 +6,20 @@ from unittest import mock
 
 import pytest
 
-from schedproof.model.nano_vllm import block_manager, scheduler
+from schedproof.model.nano_vllm import block_manager, documented, scheduler
 from schedproof.model.nano_vllm.state import Sequence
 from schedproof.model.systems import make_model
 from schedproof.model.target import ModelTarget
 from schedproof.properties.checking.replay import replay
 from schedproof.properties.mutants.nano_vllm.mutants import BROKEN_BY_0_2_0
-from schedproof.solver.explore import numbers
-from schedproof.solver.explored import ExploreOptions, Run
-from schedproof.solver.names import Names
-from schedproof.solver.nano_vllm import key
+from schedproof.solver.exploration.canonical_names import CanonicalNames
+from schedproof.solver.exploration.exploration import Exploration, ExploreOptions
+from schedproof.solver.exploration.scheduler_space import SchedulerSpace
+from schedproof.solver.exploration.scope import lengths
+from schedproof.solver.exploration.search import numbers
+from schedproof.solver.nano_vllm import space as nano_space
 from schedproof.solver.nano_vllm.scopes import CHECKUP, IN_CHUNKS, SCOPES, SHARED, Scope
 from schedproof.solver.nano_vllm.space import NanoModels
-from schedproof.solver.scheduling import SchedulerSpace
-from schedproof.solver.scope import lengths
 from schedproof.spec.catalogue import load, select
 
 RULES = [rule for rule in load("nano_vllm") if rule.checked]
@@ -59,15 +59,15 @@ def named(name):
 
 
 def explored(revision, scope, rules=RULES, **options):
-    run = Run(ExploreOptions(revision, scope, **options), rules)
-    for _ in run.exploration.run():
+    run = Exploration(ExploreOptions(revision, scope, **options), rules)
+    for _ in run.search.run():
         pass
-    return run.explored()
+    return run.result()
 
 
 def verdicts(one):
     """Which rule breaks, and which was exercised, in which pools."""
-    broken = {(found.rule, pool) for found in one.found for pool in found.limits}
+    broken = {(found.rule, pool) for found in one.counterexamples for pool in found.limits}
     exercised = {(rule, pool) for rule, pools in one.exercised.items() for pool in pools}
     return broken, exercised
 
@@ -78,16 +78,16 @@ def steps_seen(revision, scope, reduced):
     seen = set()
     judged = SchedulerSpace._judged
 
-    def note(space, book, step, wait, members):
+    def note(space, history, step, wait, members):
         rows = tuple(
-            (tokens, book.live[name].computed, book.live[name].num_tokens)
+            (tokens, history.live[name].computed, history.live[name].num_tokens)
             for name, tokens in step.scheduled.items()
         )
         hits = tuple((step.prefix_hit or {}).get(name) for name in step.scheduled)
         queues = len(step.waiting), len(step.running), len(step.preempted), step.free_blocks
         for number in numbers(members):
             seen.add((scope.limits[number], step.kind, rows, hits, queues))
-        return judged(space, book, step, wait, members)
+        return judged(space, history, step, wait, members)
 
     with mock.patch.object(SchedulerSpace, "_judged", note):
         one = explored(revision, scope, reduced=reduced)
@@ -95,12 +95,12 @@ def steps_seen(revision, scope, reduced):
     return verdicts(one), seen
 
 
-def as_it_stands(models, state, book):
+def as_it_stands(models, state, history):
     """The state with all its names, all that the client has booked, and the step before."""
     cached = frozenset(state.pool.cached.items())
-    accounts = tuple(tuple(vars_of(one)) for one in book.requests.values())
+    accounts = tuple(tuple(vars_of(one)) for one in history.requests.values())
     state = state._replace(pool=state.pool._replace(cached=()))
-    return state, cached, accounts, tuple(book.live), repr(book.last)
+    return state, cached, accounts, tuple(history.live), repr(history.last)
 
 
 def vars_of(account):
@@ -128,11 +128,13 @@ def test_the_reduced_graph_is_smaller():
 
 
 def arrivals_when_nothing_runs(original):
-    return lambda space, node, members: list(original(space, node, members)) * (not node.book.live)
+    return lambda space, node, members: (
+        list(original(space, node, members)) * (not node.history.live)
+    )
 
 
 def first_choice_only(original):
-    return lambda space, node, members, look: list(original(space, node, members, look))[:1]
+    return lambda space, node, members, choice: list(original(space, node, members, choice))[:1]
 
 
 def without(*places):
@@ -155,7 +157,7 @@ def always_quiet(original):
 
 
 THREE = Scope("three", "", 3, SHARED[1::3], (4,))
-# Places in `key._member`: what may still be asked, computed, generated, left. Of these three one
+# Places in `space._member`: what may still be asked, computed, generated, left. Of these three one
 # says what the others do, and so do blocks and their contents while they are small.
 WRONG = {
     "arrivals": (
@@ -166,9 +168,9 @@ WRONG = {
         *("documented", named("lengths"), SchedulerSpace, "_choices"),
         first_choice_only,
     ),
-    "candidates": ("documented", named("lengths"), key, "_member", without(1)),
-    "computed": ("documented", named("wide blocks"), key, "_member", without(3, 4, 7)),
-    "contents of blocks": ("documented", THREE, Names, "pool", pool_without_contents),
+    "candidates": ("documented", named("lengths"), nano_space, "_member", without(1)),
+    "computed": ("documented", named("wide blocks"), nano_space, "_member", without(3, 4, 7)),
+    "contents of blocks": ("documented", THREE, CanonicalNames, "pool", pool_without_contents),
     "quiet": ("documented", named("wide blocks"), NanoModels, "quiet", always_quiet),
 }
 
@@ -216,7 +218,7 @@ def test_the_model_keeps_every_rule_but_those_of_which_the_release_is_known_to_d
     one = explored(revision, scope)
     assert one.complete
     expected = BROKEN_BY_0_2_0 if (revision, scope.name) == ("0.2.0", "slots") else frozenset()
-    assert {found.rule for found in one.found} == expected
+    assert {found.rule for found in one.counterexamples} == expected
     assert one.livelocks == 0
 
 
@@ -268,7 +270,7 @@ FAULTS = {
         *("lengths", "ALL-R04"),
     ),
     "a block that is not there": (
-        *("documented", scheduler, "fits", one_block_more),
+        *("documented", documented, "fits", one_block_more),
         *("lengths", "NAN-R09"),
     ),
     "keeps a block": (
@@ -288,7 +290,7 @@ def test_a_planted_fault_is_found_and_its_counterexample_replays(name):
     revision, place, attribute, fault, scope, rule = FAULTS[name]
     with mock.patch.object(place, attribute, fault(getattr(place, attribute))):
         one = explored(revision, named(scope))
-        [found] = [each for each in one.found if each.rule == rule][:1]
+        [found] = [each for each in one.counterexamples if each.rule == rule][:1]
         for pool in found.limits:
             config = {**found.scenario.config, "num_blocks": pool}
             scenario = type(found.scenario)(

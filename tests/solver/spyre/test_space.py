@@ -6,17 +6,16 @@ from unittest import mock
 
 import pytest
 
-from schedproof.model.spyre.revision import REVISIONS
+from schedproof.model.spyre.model import REVISIONS
 from schedproof.model.target import ModelTarget
 from schedproof.properties.checking.replay import replay
-from schedproof.solver.explore import numbers
-from schedproof.solver.explored import ExploreOptions, Run
-from schedproof.solver.scheduling import SchedulerSpace
-from schedproof.solver.scope import lengths
-from schedproof.solver.spyre import key
-from schedproof.solver.spyre.key import Key
+from schedproof.solver.exploration.exploration import Exploration, ExploreOptions
+from schedproof.solver.exploration.scheduler_space import SchedulerSpace
+from schedproof.solver.exploration.scope import lengths
+from schedproof.solver.exploration.search import numbers
+from schedproof.solver.spyre import space as spyre_space
 from schedproof.solver.spyre.scopes import SCOPES, SHARED, Scope
-from schedproof.solver.spyre.space import READ_THE_LIMIT, SpyreModels
+from schedproof.solver.spyre.space import READ_THE_LIMIT, Key, SpyreModels
 from schedproof.spec.catalogue import load, select
 
 RULES = [rule for rule in load("spyre") if rule.checked]
@@ -37,15 +36,15 @@ SMALL = [
 
 
 def explored(revision, scope, **options):
-    run = Run(ExploreOptions(revision, scope, **options), RULES)
-    for _ in run.exploration.run():
+    run = Exploration(ExploreOptions(revision, scope, **options), RULES)
+    for _ in run.search.run():
         pass
-    return run.explored()
+    return run.result()
 
 
 def verdicts(one):
     """Which rule breaks, and which was exercised, at which limits."""
-    broken = {(found.rule, limit) for found in one.found for limit in found.limits}
+    broken = {(found.rule, limit) for found in one.counterexamples for limit in found.limits}
     exercised = {(rule, limit) for rule, limits in one.exercised.items() for limit in limits}
     return broken, exercised
 
@@ -56,15 +55,15 @@ def steps_seen(revision, scope, reduced):
     seen = set()
     judged = SchedulerSpace._judged
 
-    def note(space, book, step, wait, members):
+    def note(space, history, step, wait, members):
         pads = step.left_pad_blocks or {}
         rows = sorted(
-            (pads.get(name), book.live[name].computed + tokens)
+            (pads.get(name), history.live[name].computed + tokens)
             for name, tokens in step.scheduled.items()
         )
         for number in numbers(members):
             seen.add((scope.limits[number], step.kind, step.tkv, tuple(rows)))
-        return judged(space, book, step, wait, members)
+        return judged(space, history, step, wait, members)
 
     with mock.patch.object(SchedulerSpace, "_judged", note):
         one = explored(revision, scope, reduced=reduced)
@@ -72,12 +71,12 @@ def steps_seen(revision, scope, reduced):
     return verdicts(one), seen
 
 
-def as_it_stands(models, state, book):
+def as_it_stands(models, state, history):
     """The state with all its names, and all that the client has booked."""
     pool = state.pool._replace(cached=())
     cached = frozenset(state.pool.cached.items())
-    accounts = tuple(tuple(vars_of(one)) for one in book.requests.values())
-    return state._replace(pool=pool), cached, accounts, tuple(book.live)
+    accounts = tuple(tuple(vars_of(one)) for one in history.requests.values())
+    return state._replace(pool=pool), cached, accounts, tuple(history.live)
 
 
 def vars_of(account):
@@ -108,7 +107,7 @@ def test_the_reduced_graph_is_smaller():
 
 
 def arrivals_when_nothing_runs(original):
-    return lambda space, node, members: original(space, node, members) * (not node.book.live)
+    return lambda space, node, members: original(space, node, members) * (not node.history.live)
 
 
 def all_limits_as_the_smallest(original):
@@ -120,16 +119,20 @@ def all_limits_as_the_smallest(original):
 
 
 def first_choice_only(original):
-    return lambda space, node, members, look: original(space, node, members, look)[:1]
+    return lambda space, node, members, choice: original(space, node, members, choice)[:1]
 
 
 WRONG = [
     (SchedulerSpace, "_arrivals", arrivals_when_nothing_runs),
     (SchedulerSpace, "_decisions", all_limits_as_the_smallest),
     (SchedulerSpace, "_choices", first_choice_only),
-    (Key, "_decoding", lambda original: lambda key, one, book: (0, *original(key, one, book)[2:])),
-    (key, "left", lambda original: lambda one: ()),
-    (key, "_unstarted", lambda original: lambda one, book: ()),
+    (
+        Key,
+        "_decoding",
+        lambda original: lambda key, one, history: (0, *original(key, one, history)[2:]),
+    ),
+    (spyre_space, "left", lambda original: lambda one: ()),
+    (spyre_space, "_unstarted", lambda original: lambda one, history: ()),
 ]
 
 
@@ -179,7 +182,7 @@ def test_every_order_reaches_the_same_states(order):
 def test_every_counterexample_breaks_its_rule_on_the_model(revision, scope):
     if revision == "2.1.2" and scope.name == "pool":
         pytest.skip("2.1.2 has no rule for pools that run out")
-    for found in explored(revision, scope).found:
+    for found in explored(revision, scope).counterexamples:
         for limit in found.limits:
             config = {**found.scenario.config, "max_batch_tkv": limit}
             scenario = type(found.scenario)(
@@ -200,11 +203,11 @@ def test_only_the_rules_that_are_said_to_read_the_limit_do():
 
     others = [rule for rule in RULES if rule.id not in READ_THE_LIMIT]
     for scope in SMALL[:6]:
-        run = Run(ExploreOptions("2.5.2", scope), others)
+        run = Exploration(ExploreOptions("2.5.2", scope), others)
         run._models.configs = [Unlimited(config) for config in run._models.configs]
-        for _ in run.exploration.run():
+        for _ in run.search.run():
             pass
-        assert run.exploration.complete
+        assert run.search.complete
 
 
 # States and transitions of one configuration of every revision: a request that changes the model on

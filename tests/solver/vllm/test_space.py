@@ -10,10 +10,10 @@ from schedproof.model.systems import make_model
 from schedproof.model.target import ModelTarget
 from schedproof.model.vllm import connector, in_flight, kv_cache, queue, scheduler
 from schedproof.properties.checking.replay import replay
-from schedproof.solver.explore import numbers
-from schedproof.solver.explored import ExploreOptions, Run
-from schedproof.solver.scheduling import SchedulerSpace
-from schedproof.solver.scope import lengths
+from schedproof.solver.exploration.exploration import Exploration, ExploreOptions
+from schedproof.solver.exploration.scheduler_space import SchedulerSpace
+from schedproof.solver.exploration.scope import lengths
+from schedproof.solver.exploration.search import numbers
 from schedproof.solver.vllm import key
 from schedproof.solver.vllm.key import Key
 from schedproof.solver.vllm.scopes import (
@@ -63,15 +63,15 @@ SMALL = [
 
 
 def explored(scope, rules=RULES, **options):
-    run = Run(ExploreOptions("documented", scope, **options), rules)
-    for _ in run.exploration.run():
+    run = Exploration(ExploreOptions("documented", scope, **options), rules)
+    for _ in run.search.run():
         pass
-    return run.explored()
+    return run.result()
 
 
 def verdicts(one):
     """Which rule breaks, and which was exercised, in which pools."""
-    broken = {(found.rule, pool) for found in one.found for pool in found.limits}
+    broken = {(found.rule, pool) for found in one.counterexamples for pool in found.limits}
     exercised = {(rule, pool) for rule, pools in one.exercised.items() for pool in pools}
     return broken, exercised
 
@@ -82,16 +82,16 @@ def steps_seen(scope, reduced):
     seen = set()
     judged = SchedulerSpace._judged
 
-    def note(space, book, step, wait, members):
+    def note(space, history, step, wait, members):
         rows = tuple(
-            (tokens, book.live[name].computed, book.live[name].num_tokens)
+            (tokens, history.live[name].computed, history.live[name].num_tokens)
             for name, tokens in step.scheduled.items()
         )
         hits = tuple((step.prefix_hit or {}).get(name) for name in step.scheduled)
         queues = len(step.waiting), len(step.running), len(step.preempted), step.free_blocks
         for number in numbers(members):
             seen.add((scope.limits[number], step.kind, rows, hits, queues))
-        return judged(space, book, step, wait, members)
+        return judged(space, history, step, wait, members)
 
     with mock.patch.object(SchedulerSpace, "_judged", note):
         one = explored(scope, reduced=reduced)
@@ -99,13 +99,20 @@ def steps_seen(scope, reduced):
     return verdicts(one), seen
 
 
-def as_it_stands(models, state, book):
+def as_it_stands(models, state, history):
     """The state with all its names, all that the client has booked, and the step before."""
     cached = frozenset(state.pool.cached.items())
-    accounts = tuple(tuple(vars_of(one)) for one in book.requests.values())
+    accounts = tuple(tuple(vars_of(one)) for one in history.requests.values())
     flights = repr(state.in_flight)
     state = state._replace(pool=state.pool._replace(cached=()), in_flight=())
-    return state, flights, cached, accounts, tuple(book.live), repr((book.last, book.flights))
+    return (
+        state,
+        flights,
+        cached,
+        accounts,
+        tuple(history.live),
+        repr((history.last, history.system_state.flights)),
+    )
 
 
 def vars_of(account):
@@ -133,11 +140,13 @@ def test_the_reduced_graph_is_smaller():
 
 
 def arrivals_when_nothing_runs(original):
-    return lambda space, node, members: list(original(space, node, members)) * (not node.book.live)
+    return lambda space, node, members: (
+        list(original(space, node, members)) * (not node.history.live)
+    )
 
 
 def first_choice_only(original):
-    return lambda space, node, members, look: list(original(space, node, members, look))[:1]
+    return lambda space, node, members, choice: list(original(space, node, members, choice))[:1]
 
 
 def without(*places):
@@ -208,7 +217,7 @@ def test_every_order_reaches_the_same_states(order):
 def test_the_model_keeps_every_rule_and_never_goes_in_circles(scope):
     one = explored(scope)
     assert one.complete
-    assert [found.rule for found in one.found] == []
+    assert [found.rule for found in one.counterexamples] == []
     assert one.livelocks == 0
 
 
@@ -292,7 +301,7 @@ def test_a_planted_fault_is_found_and_its_counterexample_replays(name):
     [scope] = [one for one in SMALL if one.name == scope]
     with mock.patch.object(module, attribute, fault(getattr(module, attribute))):
         one = explored(scope)
-        [found] = [each for each in one.found if each.rule == rule][:1]
+        [found] = [each for each in one.counterexamples if each.rule == rule][:1]
         for pool in found.limits:
             config = {**found.scenario.config, "num_blocks": pool}
             scenario = type(found.scenario)(

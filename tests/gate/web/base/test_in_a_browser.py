@@ -15,8 +15,8 @@ from schedproof.gate.web.states.data import page_data
 from schedproof.gate.web.step.server import Server
 from schedproof.model.target import ModelTarget
 from schedproof.properties.checking.replay import replay
-from schedproof.solver.explored import ExploreOptions
-from schedproof.solver.graph import drawn
+from schedproof.solver.exploration.exploration import ExploreOptions
+from schedproof.solver.exploration.graph import drawn
 from schedproof.spec.catalogue import load, select
 
 from ..step.by_hand import Crashes, by_hand

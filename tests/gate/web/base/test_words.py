@@ -11,7 +11,7 @@ CONFIG = full_config("spyre", "sound", {"block_size": 4, "chunk_size": 8, "prefi
 
 def history(*names: str, **seen: object) -> RunHistory:
     """The client's book after one step, in which `r0` computed its prompt of 3 tokens."""
-    book = RunHistory(CONFIG)
+    book = RunHistory(CONFIG, "sound", "spyre")
     for name in names:
         book.accept(Request(id=name, arrival=0, prompt=((name, 3),), max_tokens=4))
     book.observe(Step(kind="prefill", scheduled={"r0": 3}, emitted={"r0": 1}, **seen))  # type: ignore[arg-type]
@@ -31,7 +31,7 @@ def test_whom_a_target_lists_is_shown_whoever_that_is() -> None:
 
 
 def test_before_the_first_step_everybody_waits() -> None:
-    book = RunHistory(CONFIG)
+    book = RunHistory(CONFIG, "sound", "spyre")
     book.accept(Request(id="r0", arrival=0, prompt=(("r0", 1),), max_tokens=1))
     assert queues(book) == {"waiting": ["r0"]}
     assert measures(None, book.config) == []

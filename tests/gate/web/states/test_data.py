@@ -12,8 +12,8 @@ from schedproof.gate.web.states.data import page_data
 from schedproof.gate.web.states.runs import shown_run
 from schedproof.model.target import ModelTarget
 from schedproof.properties.checking.replay import replay
-from schedproof.solver.explored import ExploreOptions
-from schedproof.solver.graph import Graph, drawn
+from schedproof.solver.exploration.exploration import ExploreOptions
+from schedproof.solver.exploration.graph import Graph, drawn
 from schedproof.spec.catalogue import load, select
 
 RULES = chosen_rules(load("spyre"), None, "documented")

@@ -4,8 +4,8 @@ from typing import Any
 
 from schedproof.model.observation import Step
 from schedproof.model.systems import full_config
-from schedproof.properties.history.request_history import RequestHistory
 from schedproof.properties.history.run_history import RunHistory
+from schedproof.properties.vllm.history.request_history import VllmRequestHistory
 from schedproof.tests.properties.build import known
 
 SMALL = {
@@ -20,13 +20,13 @@ IDLE = Step(kind="idle", scheduled={})
 
 def request(
     name: str, prompt: int = 6, computed: int = 0, emitted: int = 0, **more: Any
-) -> RequestHistory:
+) -> VllmRequestHistory:
     """A request that may generate eight tokens; its own words, unless told otherwise."""
     values = {"content": ((name, prompt),), **more}
-    return RequestHistory(name, prompt, 8, 8, computed=computed, emitted=emitted, **values)
+    return VllmRequestHistory(name, prompt, 8, 8, computed=computed, emitted=emitted, **values)
 
 
-def book(*accounts: RequestHistory, running: str = "", **changes: Any) -> RunHistory:
+def book(*accounts: VllmRequestHistory, running: str = "", **changes: Any) -> RunHistory:
     """The history before a step: these requests in order of arrival, those of `running` run.
 
     `free`: blocks free after the step before. Other changes are keys of the configuration.

@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 
 from schedproof.model.observation import Step
-from schedproof.properties.history.request_history import RequestHistory
 from schedproof.properties.history.run_history import RunHistory
 from schedproof.properties.mutants.vllm import MUTANTS
 from schedproof.properties.rules.pool import free_when_decided
 from schedproof.properties.search.run import run_search
 from schedproof.properties.search.state import Search, SearchOptions
+from schedproof.properties.vllm.history.request_history import VllmRequestHistory
 from schedproof.properties.vllm.predicates import (
     admission,
     blocks,
@@ -29,13 +29,13 @@ LOADS = {"kv_connector": True}
 AHEAD = {**LOADS, "async_scheduling": True}
 
 
-def landed(name: str = "a", prompt: int = 8, external: int = 8, **more: Any) -> RequestHistory:
+def landed(name: str = "a", prompt: int = 8, external: int = 8, **more: Any) -> VllmRequestHistory:
     """A request that was parked in the first step, and whose load has landed."""
-    values = {"parked_since": 0, "brings": external, "slots": external, **more}
+    values = {"parked_since": 0, "tokens_loading": external, "slots": external, **more}
     return request(name, prompt, external=external, **values)
 
 
-def before(*accounts: RequestHistory, running: str = "", **more: Any) -> RunHistory:
+def before(*accounts: VllmRequestHistory, running: str = "", **more: Any) -> RunHistory:
     """The history before a step; requests that were parked hold two blocks each."""
     held = {
         one.id: (2 * n + 1, 2 * n + 2) for n, one in enumerate(accounts) if one.parked_since == 0
@@ -123,10 +123,10 @@ def test_a_request_that_may_have_been_put_off_may_stand_anywhere() -> None:
     ],
 )
 def test_a_head_waits_needlessly_where_nothing_stands_before_it(
-    others: tuple[RequestHistory, ...], first: dict[str, Any], waits: bool
+    others: tuple[VllmRequestHistory, ...], first: dict[str, Any], waits: bool
 ) -> None:
     history = book(request("a", **first), *others, **LOADS)
-    parked = tuple(one.id for one in others if one.brings)
+    parked = tuple(one.id for one in others if one.tokens_loading)
     history.last = Step(kind="idle", scheduled={}, parked=parked, blocks={}, running=())
     assert bool(queues.needless_wait(history, ran({}, "", "ab", blocks={}))) is waits
 
@@ -165,7 +165,7 @@ def test_what_a_load_takes_after_an_admission_was_free_for_it() -> None:
 
 
 def test_a_round_ends_at_a_request_that_lacks_blocks_only_where_they_may_be_written() -> None:
-    one, other = request("a", 4, 4, 1, promised=0), request("b", 6, 6, 1)
+    one, other = request("a", 4, 4, 1, tokens_in_flight=0), request("b", 6, 6, 1)
     step = ran({}, "ab")
     assert "a, b runs" in str(queues.passed_by(book(one, other, running="ab", **LOADS), step))
     assert queues.passed_by(book(one, other, running="ab", **AHEAD), step) is None
@@ -173,7 +173,7 @@ def test_a_round_ends_at_a_request_that_lacks_blocks_only_where_they_may_be_writ
 
 
 def test_behind_one_that_lacks_blocks_no_other_must_have_a_turn() -> None:
-    done = request("c", 4, 11, 7, promised=1)
+    done = request("c", 4, 11, 7, tokens_in_flight=1)
     one = request("a", 4, 4, 1)
     assert (
         in_flight.scheduled_for_nothing(book(done, one, running="ca", **AHEAD), ran({}, "ca"))

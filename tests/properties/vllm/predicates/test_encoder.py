@@ -8,6 +8,7 @@ from schedproof.model.observation import Step
 from schedproof.properties.history.request_history import RequestHistory
 from schedproof.properties.history.run_history import RunHistory
 from schedproof.properties.vllm.history.encoder import Input
+from schedproof.properties.vllm.history.run import VllmState
 from schedproof.properties.vllm.predicates import budget, encoder, queues
 
 from .build import book, ran, request
@@ -20,7 +21,7 @@ def before(*accounts: RequestHistory, running: str = "", **more: Any) -> RunHist
     """The history before a step; the worker has these `outputs`."""
     outputs = more.pop("outputs", {})
     history = book(*accounts, running=running, **ENCODER | more, enable_prefix_caching=False)
-    history.outputs = outputs
+    history.system_state = VllmState(outputs=outputs)
     return history
 
 
@@ -173,7 +174,7 @@ def test_those_behind_a_request_that_waits_for_the_encoder_may_go() -> None:
     full = before(fox, pictures("b"), request("c"), running="a", outputs={"fox": 4})
     assert queues.needless_wait(full, waits) is None
     there = before(request("a", 6, 6, 1), pictures("b"), request("c"), running="a")
-    there.outputs = {"cat": 4, "dog": 2}
+    there.system_state = VllmState(outputs={"cat": 4, "dog": 2})
     assert queues.overtaken(there, step) is not None
 
 

@@ -14,7 +14,7 @@ from schedproof.properties.history.run_history import RunHistory
 from schedproof.properties.rules import common
 from schedproof.properties.rules import observation_rules as shown
 from schedproof.properties.vllm.history import in_flight as flights
-from schedproof.properties.vllm.history.in_flight import Coming
+from schedproof.properties.vllm.history.run import Coming, VllmState
 from schedproof.properties.vllm.predicates import (
     blocks,
     budget,
@@ -35,14 +35,14 @@ FAST: dict[str, Any] = {**LONG, "early_completions": 2}
 
 def promised(name: str = "a", emitted: int = 1, **more: Any) -> RequestHistory:
     """All that is known of it is computed, and a token is on its way."""
-    return request(name, 6, 6 + emitted, emitted, promised=1, **more)
+    return request(name, 6, 6 + emitted, emitted, tokens_in_flight=1, **more)
 
 
 def before(
     *accounts: RequestHistory, running: str = "ab", on_the_way: Any = (), **keys: Any
 ) -> RunHistory:
     history = book(*accounts, running=running, **keys)
-    history.flights = tuple(on_the_way)
+    history.system_state = VllmState(flights=tuple(on_the_way))
     return history
 
 
@@ -74,7 +74,7 @@ def test_who_is_passed_over_needs_no_turn_and_no_block() -> None:
     history = before(promised("a"), request("b", 6, 6, 1), **PIPELINE)
     assert queues.passed_by(history, ran({"b": 1}, "ab")) is None
     assert queues.passed_by(history, ran({}, "ab")) is not None
-    full = request("b", 6, 8, 2, promised=1)
+    full = request("b", 6, 8, 2, tokens_in_flight=1)
     history = before(request("a", 6, 6, 1), full, free=0, num_blocks=4, **PIPELINE)
     history.last = ran({}, "ab", blocks={"a": (1, 2), "b": (3, 4)}, free_blocks=0)
     step = ran({"a": 1}, "a", "b", preempted=("b",))
@@ -92,7 +92,7 @@ def test_a_preempted_request_waits_for_what_is_on_its_way() -> None:
     assert queues.overtaken(history, ran({"b": 4}, "b", "a")) is None
     reported = in_flight.admitted_too_early(history, ran({"a": 4}, "a", "b"))
     assert reported == "a is admitted again while a step that computes it is on its way"
-    history.flights = ()
+    history.system_state = VllmState()
     assert not in_flight.one_is_set_aside(history, ran({"b": 4}, "b", "a"))
     assert queues.overtaken(history, ran({"b": 4}, "b", "a")) is not None
 
@@ -164,14 +164,14 @@ def test_more_steps_may_be_idle_where_more_are_in_flight(
 
 
 def test_a_first_token_on_its_way_makes_a_request_that_decodes() -> None:
-    one = request("a", 6, 6, 0, promised=1)
+    one = request("a", 6, 6, 0, tokens_in_flight=1)
     history = before(one, running="a", **AHEAD)
     step = ran({"a": 1}, "a", prefilling=(), computed={"a": 7}, blocks={"a": (1, 2)})
     assert shown.shown_wrongly(history, step) == ("the step is named mixed, and is a decode alone")
 
 
 def test_a_block_is_found_when_its_last_token_is_known() -> None:
-    holder = request("a", 6, 8, 1, promised=1)
+    holder = request("a", 6, 8, 1, tokens_in_flight=1)
     newcomer = request("b", 7, content=(("a", 6), ("out:a", 1)))
     history = before(holder, newcomer, running="a", block_size=2, **AHEAD)
     step = ran({"a": 1, "b": 1}, "ab", prefix_hit={"b": 6})
@@ -185,11 +185,20 @@ def test_a_run_is_followed_through_its_flights() -> None:
     history = before(request("a", 6), running="", **AHEAD)
     one = history.live["a"]
     history.observe(ran({"a": 6}, "a"))
-    assert (one.promised, one.emitted, history.flights) == (1, 0, ({"a": Coming()},))
+    assert (one.tokens_in_flight, one.emitted, history.system_state.flights) == (
+        1,
+        0,
+        ({"a": Coming()},),
+    )
     history.observe(ran({"a": 1}, "a", emitted={"a": 1}))
-    assert (one.promised, one.emitted, one.num_tokens) == (1, 1, 8)
+    assert (one.tokens_in_flight, one.emitted, one.num_tokens) == (1, 1, 8)
     history.observe(ran({}, "", "a", preempted=("a",), emitted={"a": 1}))
-    assert (one.promised, one.emitted, one.regenerated, history.flights) == (0, 2, 2, ())
+    assert (one.tokens_in_flight, one.emitted, one.regenerated, history.system_state.flights) == (
+        0,
+        2,
+        2,
+        (),
+    )
 
 
 def test_what_a_target_does_not_show_follows_from_the_flights() -> None:
@@ -224,8 +233,10 @@ def test_the_oldest_step_completes(
     over: list[str],
 ) -> None:
     step = ran(dict.fromkeys(scheduled, 1)) if scheduled else IDLE
-    there = tuple({name: Coming()} for name in on_the_way)
-    assert list(flights.completes(keys, there, early, step)) == over
+    history = book(**keys)
+    flying = tuple({name: Coming()} for name in on_the_way)
+    history.system_state = VllmState(flights=flying, early=early)
+    assert list(flights.completes(history, step)) == over
 
 
 def test_of_two_victims_the_last_is_the_one_that_was_admitted_first() -> None:
@@ -282,9 +293,14 @@ def test_drafts_on_their_way_count_until_they_are_found_wrong() -> None:
     one = request("a", 6, accepted=(1,))
     history = before(one, running="", **AHEAD, **DRAFTS)
     history.observe(ran({"a": 6}, "a"))
-    assert (one.promised, one.hoped, one.drafted, one.num_tokens) == (1, 0, 2, 7)
+    assert (one.tokens_in_flight, one.drafts_in_flight, one.drafted, one.num_tokens) == (1, 0, 2, 7)
     history.observe(ran({"a": 3}, "a", emitted={"a": 1}))
-    assert (one.promised, one.hoped, one.computed, one.num_tokens) == (1, 2, 9, 10)
+    assert (one.tokens_in_flight, one.drafts_in_flight, one.computed, one.num_tokens) == (
+        1,
+        2,
+        9,
+        10,
+    )
     right = ran({"a": 3}, "a", emitted={"a": 2}, computed={"a": 11})
     assert preemption.counter_wrong(history, right) is None
     assert preemption.counter_wrong(history, replace(right, computed={"a": 12})) is not None
@@ -294,12 +310,12 @@ def test_drafts_on_their_way_count_until_they_are_found_wrong() -> None:
         "a emits 3 tokens; 1 of its 2 drafts are right: 2 are due"
     )
     history.observe(right)
-    assert (one.emitted, one.promised, one.hoped, one.computed) == (3, 1, 2, 11)
+    assert (one.emitted, one.tokens_in_flight, one.drafts_in_flight, one.computed) == (3, 1, 2, 11)
     assert one.verified == 1
 
 
 def test_where_every_position_may_be_taken_a_request_is_passed_over() -> None:
-    full = request("a", 6, 11, 2, promised=1, hoped=2, drafted=2)
+    full = request("a", 6, 11, 2, tokens_in_flight=1, drafts_in_flight=2, drafted=2)
     history = before(full, running="a", max_model_len=12, **AHEAD, **DRAFTS)
     assert flights.passed_over(history.config, full)
     assert not flights.passed_over({**history.config, "max_model_len": 13}, full)

@@ -8,7 +8,7 @@ from schedproof.properties.history.run_history import RunHistory
 from schedproof.properties.rules.common import tokens_wrong
 from schedproof.properties.rules.registry import observable
 from schedproof.properties.vllm.history import loads as history_of_loads
-from schedproof.properties.vllm.history.in_flight import Coming
+from schedproof.properties.vllm.history.run import Coming, VllmState
 from schedproof.properties.vllm.predicates import loads
 from schedproof.spec.catalogue import load
 
@@ -152,7 +152,7 @@ def test_blocks_that_come_back_in_the_step_were_not_free_in_it() -> None:
 def in_flight(*accounts: RequestHistory, **more: Any) -> RunHistory:
     """The history before a step while a decision is on its way that computes w."""
     history = before(*accounts, kv_connector=True, async_scheduling=True, **more)
-    history.flights = ({"w": Coming()},)
+    history.system_state = VllmState(flights=({"w": Coming()},))
     return history
 
 
@@ -172,7 +172,7 @@ def test_no_load_fills_what_is_written() -> None:
         after(blocks={"a": (3, 6)}, parked=()),
     ):
         assert loads.fills_what_is_written(history, fine) is None
-    history.flights = ()
+    history.system_state = VllmState()
     assert loads.fills_what_is_written(history, step) is None
     assert not loads.one_begins_beside_a_writer(history, step)
 
@@ -348,29 +348,32 @@ def test_a_failure_is_no_livelock() -> None:
 
 def test_a_load_is_under_way_until_it_has_landed() -> None:
     one = request("a", load_steps=2)
-    left = []
+    history, left = book(one, **LOADS), []
     for number in range(5, 9):
-        history_of_loads.book(LOADS, {"a": one}, (), 0, after(), number)
+        history.step = number
+        history_of_loads.book(history, after())
         left.append(one.load_left)
     assert (one.parked_since, left) == (5, [2, 1, 0, 0])
 
 
 def test_of_an_aborted_request_it_is_not_known_whether_it_was_parked() -> None:
     aborted = request("b", load_steps=2, ended="aborted")
+    history = book(aborted, **LOADS)
     history_of_loads.left(aborted)
     assert history_of_loads.under_way(LOADS, [aborted], after())
-    for number in range(3):
-        history_of_loads.book(LOADS, {"b": aborted}, (), 0, after(), number)
+    for _ in range(3):
+        history_of_loads.book(history, after())
     assert not history_of_loads.under_way(LOADS, [aborted], after())
 
 
 def test_a_load_goes_on_where_the_worker_reports() -> None:
     """With two decisions on their way the first one that is taken brings no report."""
     one = request("a", load_steps=2)
-    keys = {**LOADS, "async_scheduling": True, "block_size": 4}
+    history = book(one, **LOADS, async_scheduling=True)
     left = []
-    for flights in ((), ({"b": True},)):
-        history_of_loads.book(keys, {"a": one}, flights, 0, after({"b": 1}), 0)
+    for flights in ((), ({"b": Coming()},)):
+        history.system_state = VllmState(flights=flights)
+        history_of_loads.book(history, after({"b": 1}))
         left.append(one.load_left)
     assert left == [3, 2]
     assert one.blocks == (1, 2)

@@ -1,1 +1,0 @@
-"""Figures of speed, each beside another figure of the same run. Not part of the wheel."""

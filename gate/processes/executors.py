@@ -1,0 +1,275 @@
+"""Run tasks on processes of this machine, or on the workers of a Dask cluster.
+
+An executor runs one function on many tasks, in any order. A task is picklable and depends on
+nothing but itself, so that `run_tasks` can run it again if its worker is lost. Executors are told
+apart here only.
+"""
+
+import hashlib
+import importlib
+import logging
+import multiprocessing
+import os
+import queue
+import re
+import socket
+import time
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager, suppress
+from functools import cache
+from importlib.metadata import version
+from itertools import islice
+from typing import Any, NamedTuple, TypeVar
+
+from ...model.errors import InputError
+from ..files.code_version import code_version
+from .watchdog import end_with_parent
+from .worker_timeout import block_sigint
+
+AHEAD = 2  # tasks per worker that are handed out, so that none waits for the next
+DEATHS = 5  # of a task's worker, after which the task is given up
+ALONE = 2  # deaths after which a task runs with no other beside it, so that none shares the blame
+PAUSE = 0.5  # seconds between two looks at the clock
+CONNECT_SECONDS = 10.0
+ADDRESS = re.compile(r"(?:tcp|tls)://[^/\s]+:\d+")
+T = TypeVar("T")
+
+
+class ClusterError(Exception):
+    """The cluster is gone or cannot be used; `str()` is one line."""
+
+
+class Ran(NamedTuple):
+    """What the function returned for a task, in which process, and by which code (`our_code`)."""
+
+    result: Any
+    worker: str
+    code: str
+
+
+def run_tasks(
+    executor: "Executor", tasks: Iterable[T], ends: float = float("inf")
+) -> Iterator[tuple[T, Ran | None]]:
+    """Yield each task with what its run returned, in the order in which tasks finish.
+
+    A task whose worker is lost runs again, from its second loss on alone. None instead of a
+    result: it has cost `DEATHS` workers and is given up. No task is handed out after `ends`, a
+    moment of `time.monotonic`. `tasks` may be infinite: it is read as workers need it.
+
+    Raises:
+        ClusterError: the cluster is gone.
+    """
+    numbered = enumerate(tasks)
+    waiting: deque[tuple[int, T]] = deque()
+    running: dict[int, T] = {}
+    deaths: Counter[int] = Counter()
+
+    def has_room(number: int) -> bool:
+        if deaths[number] >= ALONE or any(deaths[other] >= ALONE for other in running):
+            return not running
+        return len(running) < executor.width
+
+    while True:
+        while time.monotonic() < ends:
+            if not waiting:
+                waiting.extend(islice(numbered, 1))
+            if not waiting or not has_room(waiting[0][0]):
+                break
+            number, task = waiting.popleft()
+            running[number] = task
+            executor.submit(number, task)
+        if not running:
+            return
+        for number, ran in executor.finished(PAUSE):
+            task = running.pop(number)
+            deaths[number] += ran is None
+            if ran is None and deaths[number] < DEATHS:
+                waiting.appendleft((number, task))
+            else:
+                yield task, ran
+
+
+@contextmanager
+def make_executor(
+    work: Callable[[Any], Any], workers: int, cluster: str | None
+) -> "Iterator[Executor]":
+    """Give an executor of `work`: so many processes, or the Dask cluster at this address.
+
+    Raises:
+        InputError: Dask is not installed, or no scheduler answers at the address.
+    """
+    executor = Pool(work, workers) if cluster is None else DaskCluster(work, cluster)
+    try:
+        yield executor
+    finally:
+        executor.close()
+
+
+@cache
+def our_code() -> str:
+    """Return a digest of all that results follow from: this package, Hypothesis and Z3."""
+    digest = hashlib.sha256(code_version("spec", "model", "properties", "solver", "gate").encode())
+    for package in ("hypothesis", "z3-solver"):
+        digest.update(version(package).encode())
+    return digest.hexdigest()
+
+
+def _run(work: Callable[[Any], Any], task: Any) -> Ran:
+    return Ran(work(task), f"{socket.gethostname()}/{os.getpid()}", our_code())
+
+
+class Pool:
+    """Processes of this machine. If one dies, all are replaced."""
+
+    def __init__(self, work: Callable[[Any], Any], workers: int) -> None:
+        self._work = work
+        self._workers = workers
+        self._ended: queue.SimpleQueue[tuple[int, Future[Ran]]] = queue.SimpleQueue()
+        self._pool = self._new()
+        self.width = AHEAD * workers
+
+    def submit(self, number: int, task: Any) -> None:
+        """Hand out a task; `number` identifies it."""
+        with block_sigint():  # the first task starts the processes
+            try:
+                future = self._pool.submit(_run, self._work, task)
+            except BrokenProcessPool:
+                self._pool.shutdown(wait=False)
+                self._pool = self._new()
+                future = self._pool.submit(_run, self._work, task)
+        future.add_done_callback(lambda done: self._ended.put((number, done)))
+
+    def finished(self, seconds: float) -> list[tuple[int, Ran | None]]:
+        """Return the tasks that have ended, by number, None for a lost worker.
+
+        Waits `seconds` for the first.
+
+        Raises:
+            Exception: what the function raised, or kept the task from being sent.
+        """
+        return [(number, self._result(future)) for number, future in _all(self._ended, seconds)]
+
+    def close(self) -> None:
+        """Kill the processes, whatever they do."""
+        for process in list((self._pool._processes or {}).values()):
+            process.kill()
+        self._pool.shutdown(wait=True, cancel_futures=True)
+
+    def _new(self) -> ProcessPoolExecutor:
+        context = multiprocessing.get_context("spawn")
+        return ProcessPoolExecutor(self._workers, mp_context=context, initializer=end_with_parent)
+
+    def _result(self, future: "Future[Ran]") -> Ran | None:
+        if future.cancelled():
+            return None
+        try:
+            return future.result()
+        except BrokenProcessPool:
+            return None
+
+
+class DaskCluster:
+    """The workers of a Dask cluster, however many come and go."""
+
+    def __init__(self, work: Callable[[Any], Any], address: str) -> None:
+        """Connect.
+
+        Raises:
+            InputError: Dask is not installed, or no scheduler answers at the address.
+        """
+        if not ADDRESS.fullmatch(address):
+            raise InputError("--cluster", f"{address!r}; valid: tcp://HOST:PORT")
+        try:
+            distributed: Any = importlib.import_module("distributed")
+        except ImportError:
+            problem = "Dask is not installed; pip install dask distributed"
+            raise InputError("--cluster", problem) from None
+        for name in [*logging.root.manager.loggerDict]:  # our one line says it
+            if name.partition(".")[0] == "distributed":
+                logging.getLogger(name).setLevel(logging.CRITICAL + 1)
+        self._work = work
+        self._address = address
+        self._lost = (distributed.scheduler.KilledWorker, distributed.client.FutureCancelledError)
+        self._futures: set[Any] = set()
+        self._ended: queue.SimpleQueue[tuple[int, Any]] = queue.SimpleQueue()
+        try:
+            self._client: Any = distributed.Client(
+                address, timeout=CONNECT_SECONDS, set_as_default=False
+            )
+        except (OSError, TimeoutError, ValueError) as error:
+            why = str(error).splitlines()[0] if str(error) else type(error).__name__
+            raise InputError("--cluster", f"{address}: {why}") from None
+
+    @property
+    def width(self) -> int:
+        """Two tasks for each thread that a worker offers now."""
+        with suppress(Exception):
+            return max(AHEAD * int(sum(self._client.nthreads().values())), AHEAD)
+        return AHEAD
+
+    def submit(self, number: int, task: Any) -> None:
+        """Hand out a task.
+
+        Raises:
+            ClusterError: the scheduler is gone.
+        """
+        ended = self._ended
+        try:
+            future = self._client.submit(_run, self._work, task, pure=False)
+        except Exception as error:
+            raise self._error(error) from None
+        self._futures.add(future)
+        future.add_done_callback(lambda done: ended.put((number, done)))
+
+    def finished(self, seconds: float) -> list[tuple[int, Ran | None]]:
+        """Return the tasks that have ended, as `Pool.finished` does.
+
+        Raises:
+            ClusterError: the scheduler is gone, or a worker has other code.
+        """
+        ended = [(number, self._result(future)) for number, future in _all(self._ended, seconds)]
+        self._check()
+        return ended
+
+    def close(self) -> None:
+        """Take back what has not run, and leave the cluster to others."""
+        with suppress(Exception):
+            self._client.cancel(list(self._futures), force=True)
+        with suppress(Exception):
+            self._client.close(timeout=2)
+
+    def _result(self, future: Any) -> Ran | None:
+        self._futures.discard(future)
+        try:
+            ran: Ran = future.result(timeout=CONNECT_SECONDS)
+        except (*self._lost, TimeoutError):  # a result that is not fetched dies with its worker
+            self._check()
+            return None
+        except Exception as error:
+            raise self._error(error) from None
+        if ran.code != our_code():
+            why = f"{self._address}: worker {ran.worker} runs another version of schedproof"
+            raise ClusterError(f"{why}, Hypothesis or Z3")
+        return ran
+
+    def _check(self) -> None:
+        if self._client.status != "running":
+            raise self._error(None)
+
+    def _error(self, error: Exception | None) -> ClusterError:
+        why = f"{type(error).__name__}: {error}".splitlines()[0] if error else "it is gone"
+        return ClusterError(f"cluster {self._address}: {why}")
+
+
+Executor = Pool | DaskCluster
+
+
+def _all(ended: "queue.SimpleQueue[Any]", seconds: float) -> Iterator[Any]:
+    """Yield everything in the queue; wait for the first."""
+    with suppress(queue.Empty):
+        yield ended.get(timeout=seconds)
+        while True:
+            yield ended.get_nowait()

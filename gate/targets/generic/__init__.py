@@ -1,0 +1,1 @@
+"""Targets of any kind: any scheduler that speaks the protocol."""

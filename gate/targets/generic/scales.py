@@ -1,0 +1,26 @@
+"""The configurations that targets of schedulers of any kind are judged in."""
+
+from ..scales import POOL, GateScales
+
+SCALES = GateScales(
+    scales={"small": {"block_size": 2}, "short": {"block_size": 16}, "tight": {"block_size": 16}},
+    plain={
+        "num_blocks": None,
+        "max_num_seqs": None,
+        "max_num_batched_tokens": None,
+        "max_model_len": None,
+        "enable_chunked_prefill": False,
+        "enable_prefix_caching": False,
+        "order": "any",
+    },
+    features=(
+        POOL,
+        {"max_num_seqs": 4},
+        {"max_num_batched_tokens": 64},
+        {"max_model_len": 64},
+        {"enable_chunked_prefill": True},
+        {"enable_prefix_caching": True},
+        {"order": "fcfs"},
+    ),
+    chunk_key="max_num_batched_tokens",
+)

@@ -1,0 +1,1 @@
+"""Targets that are LLMServingSim's scheduler."""

@@ -1,0 +1,311 @@
+"""Target for LLMServingSim's own scheduler, memory model and block pool, without the simulator.
+
+Everything that decides, allocates, caches and counts is the checkout's code, and no attribute of
+it is changed: the size of the pool follows from the memory that the accelerator is given.
+
+Needs the few packages that the checkout imports (numpy, pyyaml, rich):
+
+    SCHEDPROOF_LLMSERVINGSIM=DIR python gate/targets/run_adapter.py llmservingsim
+"""
+
+import importlib
+import importlib.util
+import logging
+import os
+import sys
+import types
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from .. import protocol_checks
+from ..jsonl import Reply, serve
+from ..protocol_checks import CheckedRequest, RefusedError, refuse
+from ..release_adapter import Hosted, HostedTarget
+from ..streams import Output
+
+VARIABLE = "SCHEDPROOF_LLMSERVINGSIM"
+KEYS = {
+    "block_size": protocol_checks.POSITIVE,
+    "num_blocks": protocol_checks.or_null(protocol_checks.POSITIVE),
+    "max_num_seqs": protocol_checks.COUNT,
+    "max_num_batched_tokens": protocol_checks.POSITIVE,
+    "long_prefill_token_threshold": protocol_checks.COUNT,
+    "enable_chunked_prefill": protocol_checks.FLAG,
+    "enable_prefix_caching": protocol_checks.FLAG,
+    "prioritize_prefill": protocol_checks.Kind(
+        lambda value: value is False, "false: the scheduler has no such option"
+    ),
+    "pp_size": protocol_checks.Kind(
+        lambda value: value == 1 and value is not True, "1: a step completes at once"
+    ),
+}
+FIELDS = ["emitted", "waiting", "running", "prefilling", "preempted", "finished"]
+FIELDS += ["computed", "blocks", "prompt_throughput", "decode_throughput"]
+MODEL = "meta-llama/Llama-3.1-8B"  # of the checkout's configs/model
+GIB = 1024**3
+BITS = 16  # of a number in memory
+NPU = 0  # the only accelerator, which starts each batch and ends it
+PROBE = (17, 16)  # GiB that hold the model's weight and a little more; tokens of a block
+PLENTY = 20_000  # blocks of a pool that stands for an unbounded one: 20 ms
+
+
+class Checkout(NamedTuple):
+    """The scheduler of a checkout, the statuses of its requests, and what it needs of memory.
+
+    `weight` is what the model takes, `token` the cache of a token, in bytes.
+    """
+
+    version: str
+    scheduler: Any
+    weight: int
+    token: int
+
+
+def load(folder: str) -> Checkout:
+    """The scheduler of the checkout in a folder; raises RefusedError if there is none."""
+    place = Path(folder)
+    if not (place / "serving" / "core" / "scheduler.py").is_file():
+        raise RefusedError(f"{folder} is no checkout of LLMServingSim")
+    sys.path.insert(0, str(place))
+    if importlib.util.find_spec("pandas") is None:
+        # Only the trace generator reads tables.
+        sys.modules["pandas"] = types.ModuleType("pandas")
+    try:
+        scheduler = importlib.import_module("serving.core.scheduler").Scheduler
+    except ImportError as error:
+        raise RefusedError(f"{folder} cannot be imported: {error}") from error
+    logging.getLogger("llmservingsim").setLevel(logging.CRITICAL)
+    gib, block = PROBE
+    memory = build(scheduler, gib, {**SMALLEST, "block_size": block}).memory
+    return Checkout(version_of(place), scheduler, memory.weight, memory.get_kv(1))
+
+
+SMALLEST = {
+    **{"max_num_seqs": 1, "max_num_batched_tokens": 1, "long_prefill_token_threshold": 0},
+    **{"enable_chunked_prefill": True, "enable_prefix_caching": False},
+}
+
+
+def build(scheduler: Any, gib: float, config: Mapping[str, Any]) -> Any:
+    """A scheduler for one accelerator with so much memory, and no tier below it."""
+    return scheduler(
+        **{"model": MODEL, "node_id": 0, "instance_id": 0, "num_npus": 1, "tp_size": 1},
+        **{"pp_size": 1, "npu_mem": gib, "cpu_mem": 0, "start_npu": NPU, "pd_type": None},
+        **{"fp": BITS, "req_num": 1, "enable_prefix_sharing": False},
+        **{"prefix_pool": None, "prefix_storage": None},
+        # As its command line does: 0 stands for any number.
+        max_num_seqs=config["max_num_seqs"] or float("inf"),
+        max_num_batched_tokens=config["max_num_batched_tokens"],
+        block_size=config["block_size"],
+        enable_prefix_caching=config["enable_prefix_caching"],
+        enable_chunked_prefill=config["enable_chunked_prefill"],
+        long_prefill_token_threshold=config["long_prefill_token_threshold"],
+    )
+
+
+def version_of(place: Path) -> str:
+    """The newest release that the checkout's list of changes names, and that there is more."""
+    changes = place / "CHANGELOG.md"
+    lines = changes.read_text("utf-8").splitlines() if changes.is_file() else []
+    titles = [line.partition("[")[2].partition("]")[0] for line in lines if line[:4] == "## ["]
+    releases = [title.removeprefix("v") for title in titles if title != "Unreleased"]
+    if not releases:
+        return "unknown"
+    return f"after {releases[0]}" if "Unreleased" in titles[:1] else releases[0]
+
+
+class Engine:
+    """A fresh scheduler of the checkout for one configuration."""
+
+    def __init__(self, checkout: Checkout, config: Mapping[str, Any]) -> None:
+        self.config = config
+        self.blocks_in_all = config["num_blocks"] or PLENTY
+        block = checkout.token * config["block_size"]
+        # A byte more: the share of a GiB is rounded.
+        gib = (checkout.weight + self.blocks_in_all * block + 1) / GIB
+        try:
+            self.scheduler = build(checkout.scheduler, gib, config)
+        except OverflowError as error:
+            raise refuse("max_num_seqs", 0, f"at least 1: the checkout raises {error!r}") from error
+        self.pool = self.scheduler.memory.npu_pool
+        assert self.pool.num_blocks == self.blocks_in_all, self.pool.num_blocks
+        if self.scheduler.max_num_batched_tokens != config["max_num_batched_tokens"]:
+            raise refuse(
+                "max_num_batched_tokens",
+                config["max_num_batched_tokens"],
+                f"at most {self.scheduler.max_num_batched_tokens}, the longest context of {MODEL}",
+            )
+        self.outputs: dict[int, Output] = {}
+        self.steps = 0
+        self._known: set[str] = set()
+        self._requested_blocks = 0  # by all requests so far, finished ones included
+
+    def add(self, request: CheckedRequest) -> None:
+        """Queue a request; the scheduler itself refuses none. Raises RefusedError."""
+        output, prompt = request.output, request.prompt
+        if output.id in self._known:
+            raise RefusedError(f"a request has the id {output.id!r} already")
+        self._check_unbounded(len(prompt) + output.length)
+        self._known.add(output.id)
+        number = len(self.outputs)
+        self.outputs[number] = output
+        whole = len(prompt) + output.length
+        tokens = [output.token(index) for index in range(output.length)]
+        self.scheduler.add_request(
+            [number, MODEL, len(prompt), whole, self.steps, 0, prompt, tokens]
+        )
+
+    def _check_unbounded(self, tokens: int) -> None:
+        """A pool that stands for an unbounded one must not come round to what it has cached."""
+        if self.config["num_blocks"] is not None:
+            return
+        blocks = self._requested_blocks + -(-tokens // self.config["block_size"])
+        if blocks > PLENTY:
+            raise RefusedError(
+                "refused by the target: the requests so far fill "
+                f"{self._requested_blocks} blocks of the {PLENTY} that stand for an "
+                "unbounded pool; give a num_blocks"
+            )
+        self._requested_blocks = blocks
+
+    def schedule(self) -> Any:
+        """The next batch, or None."""
+        batch = self.scheduler.schedule(self.steps, NPU)
+        self.steps += 1
+        return batch
+
+    def complete(self, batch: Any) -> tuple[int, int, list[Any]]:
+        """The batch is through: both throughputs in tokens, and the requests that have finished."""
+        # A batch is reported by its number plus 1.
+        done: tuple[int, int, list[Any]] = self.scheduler.add_done(
+            batch.batch_id + 1, NPU, self.steps
+        )
+        return done
+
+    def name(self, request: Any) -> str:
+        """The id that the client gave it."""
+        return self.outputs[request.id].id
+
+    def blocks(self) -> Iterator[tuple[str, list[int]]]:
+        """The blocks of every request that holds some; the first one of the pool is 1."""
+        for number, blocks in self.scheduler.kv.req_to_blocks.items():
+            if blocks:
+                yield self.outputs[number].id, [block.block_id + 1 for block in blocks]
+
+
+class LlmServingSimTarget(HostedTarget):
+    """The five operations on one checkout, which is imported by the first start."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._checkout: Checkout | None = None
+
+    def open(self, system: str, config: dict[str, Any]) -> Hosted:
+        """A scheduler of its own; raises RefusedError."""
+        protocol_checks.check_system(system, "llmservingsim")
+        protocol_checks.check_keys(config, KEYS)
+        if self._checkout is None:
+            folder = os.environ.get(VARIABLE)
+            if not folder:
+                raise RefusedError(f"{VARIABLE} is not set; valid is a checkout's folder")
+            self._checkout = load(folder)
+        fields = [*FIELDS]
+        fields += ["prefix_hit"] if config["enable_prefix_caching"] else []
+        fields += ["free_blocks"] if config["num_blocks"] is not None else []
+        engine = Engine(self._checkout, config)
+        return Hosted(engine, "llmservingsim", self._checkout.version, fields)
+
+    def admit(self, engine: Engine, request: CheckedRequest) -> None:
+        """Queue a request; the simulator refuses none."""
+        engine.add(request)
+
+    def abort(self, id: str, inside: bool = False) -> Reply:  # noqa: A002
+        """The simulator's clients do not give up."""
+        self._started()
+        message = "LLMServingSim has no aborts"
+        return {"ok": False, "error": "unsupported", "message": message}
+
+    def advance(self, engine: Engine) -> dict[str, Any]:
+        """One decision, and its batch is through the pipeline."""
+        before = {request.id: request.num_preemptions for request in engine.scheduler.running}
+        batch = engine.schedule()
+        requests = [] if batch is None else batch.requests
+        tokens = {} if batch is None else batch.scheduled_tokens
+        reached = {request.id: request.num_tokens_reached for request in requests}
+        # The tokens of the batch count as computed since it was built.
+        start = {
+            request.id: request.num_computed_tokens - tokens[request.id] for request in requests
+        }
+        decodes = {decodes_at(request, start[request.id]) for request in requests}
+        preempted = [
+            engine.name(request)
+            for request in engine.scheduler.waiting
+            if request.num_preemptions > before.get(request.id, request.num_preemptions)
+        ]
+        prompts, generated, finished = (0, 0, []) if batch is None else engine.complete(batch)
+        return {
+            "kind": kind_of(decodes),
+            "scheduled": {engine.name(request): tokens[request.id] for request in requests},
+            "emitted": {
+                engine.name(request): request.num_tokens_reached - reached[request.id]
+                for request in requests
+                if request.num_tokens_reached > reached[request.id]
+            },
+            "preempted": preempted,
+            "finished": {engine.name(request): reason(engine, request) for request in finished},
+            "prompt_throughput": prompts,
+            "decode_throughput": generated,
+            **seen_after(engine),
+        }
+
+
+def seen_after(engine: Engine) -> dict[str, Any]:
+    """What the scheduler holds once the step is over."""
+    running, waiting = engine.scheduler.running, engine.scheduler.waiting
+    seen: dict[str, Any] = {
+        "waiting": [engine.name(request) for request in waiting],
+        "running": [engine.name(request) for request in running],
+        "prefilling": [
+            engine.name(request)
+            for request in running
+            if not decodes_at(request, request.num_computed_tokens)
+        ],
+        "computed": {
+            engine.name(request): request.num_computed_tokens
+            for request in (*running, *waiting)
+            if request.num_computed_tokens
+        },
+        "blocks": dict(engine.blocks()),
+    }
+    if engine.config["enable_prefix_caching"]:
+        # A request that waits was looked up as well, and may find something else next time.
+        seen["prefix_hit"] = {engine.name(request): request.npu_cache_hit for request in running}
+    if engine.config["num_blocks"] is not None:
+        seen["free_blocks"] = int(engine.pool.get_num_free_blocks())
+    return seen
+
+
+def decodes_at(request: Any, computed: int) -> bool:
+    """With so many tokens computed, just its last generated token is left."""
+    generated: int = request.num_tokens_reached - request.original_input
+    return generated > 0 and request.num_tokens_reached - computed == 1
+
+
+def kind_of(decodes: set[bool]) -> str:
+    """Whether requests that compute decode, prefill, or both."""
+    if not decodes:
+        return "idle"
+    if len(decodes) == 2:
+        return "mixed"
+    return "decode" if True in decodes else "prefill"
+
+
+def reason(engine: Engine, request: Any) -> str:
+    """Why it has finished: the simulator knows lengths only."""
+    return "eos" if engine.outputs[request.id].ends_with_eos else "length"
+
+
+def main() -> None:
+    """Serve the scheduler of the checkout."""
+    serve(LlmServingSimTarget())

@@ -1,0 +1,1 @@
+"""Targets that are nano-vLLM's scheduler."""

@@ -1,0 +1,231 @@
+"""Target for nano-vLLM: its scheduler and block manager from a checkout, without the model.
+
+    SCHEDPROOF_NANO_VLLM=DIR python gate/targets/run_adapter.py nano_vllm
+
+Only `nanovllm.engine` is imported. Sources: the deck for the queues and phases; the checkout's own
+code for what is read off.
+"""
+
+import hashlib
+import importlib
+import importlib.util
+import os
+import sys
+from itertools import count
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+from .. import protocol_checks
+from ..jsonl import Reply, serve
+from ..release_adapter import Hosted, HostedTarget
+from ..streams import EOS, Output
+
+CHECKOUT = "SCHEDPROOF_NANO_VLLM"
+OBSERVES = ["emitted", "waiting", "running", "prefilling", "preempted", "finished"]
+OBSERVES += ["computed", "prefix_hit", "blocks", "free_blocks"]
+KEYS = {
+    "block_size": protocol_checks.POSITIVE,
+    "num_blocks": protocol_checks.POSITIVE,
+    "max_num_seqs": protocol_checks.POSITIVE,
+    "max_num_batched_tokens": protocol_checks.POSITIVE,
+}
+
+
+class NanoTarget(HostedTarget):
+    """The operations on the checkout's scheduler, which knows no abort."""
+
+    def open(self, system: str, config: dict[str, Any]) -> Hosted:
+        """A scheduler of its own; raises RefusedError."""
+        protocol_checks.check_system(system, "nano_vllm")
+        protocol_checks.check_keys(config, KEYS)
+        if config["block_size"] < 2:
+            raise protocol_checks.refuse("block_size", config["block_size"], "at least 2")
+        return Hosted(Engine(config), "nano-vllm", version(), OBSERVES)
+
+    def admit(self, engine: "Engine", request: protocol_checks.CheckedRequest) -> None:
+        """Queue a request, unless it has no prompt, or the id of an unfinished request."""
+        if request.output.id in engine.live:
+            raise protocol_checks.RefusedError(f"request {request.output.id!r} is unfinished")
+        if not request.prompt:
+            raise protocol_checks.RefusedError(f"request {request.output.id!r} has no prompt")
+        engine.add(request)
+
+    def abort(self, id: str, inside: bool = False) -> Reply:  # noqa: A002
+        """There is no such operation."""
+        self._started()
+        return {"ok": False, "error": "unsupported", "message": "nano-vLLM has no abort"}
+
+    def advance(self, engine: "Engine") -> dict[str, Any]:
+        """One decision of the scheduler, its tokens made up and taken back."""
+        return engine.step()
+
+
+class Engine:
+    """A scheduler with the requests that it was given, by its own numbers."""
+
+    def __init__(self, config: dict[str, Any]) -> None:
+        engine = import_engine(os.environ.get(CHECKOUT, ""))
+        self._params = importlib.import_module("nanovllm.sampling_params").SamplingParams
+        self._sequence = engine["sequence"].Sequence
+        self._sequence.block_size = config["block_size"]
+        self._sequence.counter = count()
+        self.scheduler = engine["scheduler"].Scheduler(
+            SimpleNamespace(
+                max_num_seqs=config["max_num_seqs"],
+                max_num_batched_tokens=config["max_num_batched_tokens"],
+                eos=EOS,
+                kvcache_block_size=config["block_size"],
+                num_kvcache_blocks=config["num_blocks"],
+            )
+        )
+        # Since prompts are computed in part, a step receives how many tokens it computes.
+        self._chunked = hasattr(self.scheduler.block_manager, "hash_blocks")
+        self._outputs: dict[int, Output] = {}
+        self._hits: dict[int, int] = {}  # tokens found in the cache, by the holding sequence
+
+    def add(self, request: protocol_checks.CheckedRequest) -> None:
+        """A request joins the queue."""
+        sequence = self._sequence(request.prompt, self._params(max_tokens=request.max_tokens))
+        self._outputs[sequence.seq_id] = request.output
+        self.scheduler.add(sequence)
+
+    def step(self) -> dict[str, Any]:
+        """Schedule, make up the tokens, and let the scheduler take them."""
+        if self.scheduler.is_finished():
+            return {"kind": "idle", "scheduled": {}, **self._after([], [])}
+        ran = list(self.scheduler.running)
+        held = {sequence.seq_id for sequence in self.scheduler.waiting if sequence.block_table}
+        scheduled, is_prefill = self.scheduler.schedule()
+        waits = {sequence.seq_id for sequence in self.scheduler.waiting}
+        preempted = [sequence for sequence in ran if sequence.seq_id in waits]
+        tokens = {self.name(sequence): self._tokens(sequence, is_prefill) for sequence in scheduled}
+        for sequence in scheduled if is_prefill else ():
+            if sequence.seq_id not in held:
+                self._hits[sequence.seq_id] = sequence.num_cached_tokens
+        generated = {sequence.seq_id: sequence.num_completion_tokens for sequence in scheduled}
+        sampled = [
+            self._outputs[sequence.seq_id].token(generated[sequence.seq_id])
+            for sequence in scheduled
+        ]
+        rest = (is_prefill,) if self._chunked else ()
+        self.scheduler.postprocess(scheduled, sampled, *rest)
+        emitted = [
+            sequence
+            for sequence in scheduled
+            if sequence.num_completion_tokens > generated[sequence.seq_id]
+        ]
+        kind = "prefill" if is_prefill else "decode"
+        seen = self._after(emitted, preempted)
+        return {"kind": kind if tokens else "idle", "scheduled": tokens, **seen}
+
+    @property
+    def live(self) -> set[str]:
+        """The ids of requests that wait or run."""
+        return {
+            self.name(sequence) for sequence in (*self.scheduler.waiting, *self.scheduler.running)
+        }
+
+    def name(self, sequence: Any) -> str:
+        """The id that the client gave."""
+        return self._outputs[sequence.seq_id].id
+
+    def _tokens(self, sequence: Any, is_prefill: bool) -> int:
+        if self._chunked:
+            return int(sequence.num_scheduled_tokens)
+        return len(sequence) - sequence.num_cached_tokens if is_prefill else 1
+
+    def _after(self, emitted: list[Any], preempted: list[Any]) -> dict[str, Any]:
+        waiting, running = list(self.scheduler.waiting), list(self.scheduler.running)
+        holders = [sequence for sequence in running + waiting if sequence.block_table]
+        done = [sequence for sequence in emitted if sequence.is_finished]
+        reasons = {
+            self.name(sequence): "eos" if self._outputs[sequence.seq_id].ends_with_eos else "length"
+            for sequence in done
+        }
+        return {
+            "emitted": {self.name(sequence): 1 for sequence in emitted},
+            "waiting": [self.name(sequence) for sequence in waiting],
+            "running": [self.name(sequence) for sequence in running],
+            "prefilling": [self.name(sequence) for sequence in waiting if sequence.block_table],
+            "preempted": [self.name(sequence) for sequence in preempted],
+            "finished": reasons,
+            "computed": {self.name(sequence): self._computed(sequence) for sequence in holders},
+            "prefix_hit": {
+                self.name(sequence): self._hits.get(sequence.seq_id, 0) for sequence in holders
+            },
+            "blocks": {
+                self.name(sequence): [block + 1 for block in sequence.block_table]
+                for sequence in holders
+            },
+            "free_blocks": len(self.scheduler.block_manager.free_block_ids),
+        }
+
+    def _computed(self, sequence: Any) -> int:
+        # The older generation counts the cached tokens only: all but the newest are computed.
+        return int(sequence.num_cached_tokens) if self._chunked else len(sequence) - 1
+
+
+def import_engine(checkout: str) -> dict[str, ModuleType]:
+    """The scheduler's modules, around which the package is an empty shell."""
+    package = ModuleType("nanovllm")
+    package.__path__ = [os.path.join(checkout, "nanovllm")]
+    config = ModuleType("nanovllm.config")
+    config.Config = SimpleNamespace  # type: ignore[attr-defined]
+    sys.modules.setdefault("nanovllm", package)
+    sys.modules.setdefault("nanovllm.config", config)
+    stand_in_for_hashing()
+    parts = ("sequence", "block_manager", "scheduler")
+    return {part: importlib.import_module(f"nanovllm.engine.{part}") for part in parts}
+
+
+def stand_in_for_hashing() -> None:
+    """Block hashes are made by xxhash of a NumPy array: any other hash of the tokens will do."""
+    if _is_missing("xxhash"):
+        xxhash = ModuleType("xxhash")
+        xxhash.xxh64 = _Hash  # type: ignore[attr-defined]
+        sys.modules["xxhash"] = xxhash
+    if _is_missing("numpy"):
+        numpy = ModuleType("numpy")
+        numpy.array = _Tokens  # type: ignore[attr-defined]
+        sys.modules["numpy"] = numpy
+
+
+def _is_missing(module: str) -> bool:
+    """Neither installed nor stood in for since an earlier start."""
+    return module not in sys.modules and importlib.util.find_spec(module) is None
+
+
+class _Hash:
+    """Sixty-four bits of a hash, as xxh64 gives them."""
+
+    def __init__(self) -> None:
+        self._hash = hashlib.blake2b(digest_size=8)
+
+    def update(self, data: bytes) -> None:
+        """More to hash."""
+        self._hash.update(data)
+
+    def intdigest(self) -> int:
+        """The hash as a number."""
+        return int.from_bytes(self._hash.digest(), "little")
+
+
+class _Tokens(list[int]):
+    """Token ids that give their bytes."""
+
+    def tobytes(self) -> bytes:
+        """Eight bytes a token."""
+        return b"".join(token.to_bytes(8, "little") for token in self)
+
+
+def version() -> str:
+    """The version of the checkout, as given in its project file."""
+    import tomllib
+
+    with open(os.path.join(os.environ[CHECKOUT], "pyproject.toml"), "rb") as file:
+        return str(tomllib.load(file)["project"]["version"])
+
+
+def main() -> None:
+    """Serve the scheduler of the checkout."""
+    serve(NanoTarget())

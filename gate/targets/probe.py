@@ -1,0 +1,188 @@
+"""Find out what a target accepts and shows, before anything is judged."""
+
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+from ...model.errors import InputError
+from ...model.faults import ConfigRefused, TargetBroken
+from ...model.replies import Started
+from ...model.systems import config_keys, full_config
+from ...model.target import Target
+from ...properties.checking.session import Session
+from ...spec.catalogue import Rule
+from ...spec.systems import part
+from .scales import POOL, Config, scales_of
+
+SCALES = ("small", "short", "tight")
+OWN = "own"  # the key of a configuration that has what a target declares
+
+
+class ProbeRequest(NamedTuple):
+    """A target and what it is held to: the rules of one revision of a system, with some keys of the
+    configuration `fixed`."""
+
+    target: Target
+    system: str
+    revision: str
+    rules: Sequence[Rule]
+    fixed: Mapping[str, Any] = MappingProxyType({})
+
+
+@dataclass
+class Capabilities:
+    """What a target accepts and shows.
+
+    Attributes:
+        started: its first answer.
+        shows: every field that it shows in some configuration.
+        scales: the scales that it accepts.
+        fixed: by scale, the keys that it accepts one value of, and that value.
+        left_out: what it refused, in words for the user.
+    """
+
+    started: Started
+    shows: frozenset[str] = frozenset()
+    scales: list[str] = field(default_factory=list)
+    fixed: dict[str, Config] = field(default_factory=dict)
+    left_out: list[str] = field(default_factory=list)
+
+    @property
+    def choices(self) -> dict[str, tuple[Any, ...]]:
+        """The values of each key that the target declares itself."""
+        return dict(self.started.choices)
+
+
+def probe(request: ProbeRequest) -> Capabilities:
+    """Start the target once per scale and feature.
+
+    Raises:
+        ConfigRefused: it takes no scale at all.
+        TargetFault: it does not start.
+    """
+    capabilities: Capabilities | None = None
+    refusals: dict[str, ConfigRefused] = {}
+    for scale in SCALES:
+        if capabilities is not None and scale == "short" and "small" in capabilities.scales:
+            continue  # a few small blocks show all that larger ones could
+        try:
+            plainest = _plainest(request, scale)
+        except ConfigRefused as refused:
+            refusals[scale] = refused
+            continue
+        capabilities = capabilities or Capabilities(plainest.started)
+        capabilities.scales.append(scale)
+        capabilities.shows |= plainest.started.shows
+        capabilities.fixed[scale] = {**_features(request, plainest, capabilities), **request.fixed}
+    if capabilities is None:
+        tried = " and ".join(f"{scale} ({refusal})" for scale, refusal in refusals.items())
+        raise ConfigRefused(f"the target refuses the configuration of every scale: {tried}")
+    if capabilities.choices and OWN not in config_keys(request.system, request.revision):
+        keys = ", ".join(capabilities.choices)
+        why = f"config_keys {keys} are of the generic system; valid: --system generic"
+        raise TargetBroken("start", why, "")
+    capabilities.left_out += [
+        f"scale {scale} left out, the target refuses it: {refusal}"
+        for scale, refusal in refusals.items()
+    ]
+    return capabilities
+
+
+class Usual(NamedTuple):
+    """The scales that a target accepts with the usual features, its first answer (None without any
+    scale), and by scale why it refuses the others."""
+
+    scales: list[str]
+    started: Started | None
+    refusals: dict[str, str]
+
+
+def as_usual(request: ProbeRequest) -> Usual:
+    """Start the target once per scale.
+
+    Raises:
+        TargetFault: it does not start.
+    """
+    scales, refusals = list[str](), dict[str, str]()
+    started: Started | None = None
+    for scale in SCALES:
+        if scale == "short" and "small" in scales:
+            continue  # as `probe` does
+        try:
+            values = {**scales_of(request.system).scales[scale], **request.fixed}
+            started = _start(request, values)
+        except (ConfigRefused, InputError) as refusal:
+            refusals[scale] = str(refusal)
+        else:
+            scales.append(scale)
+    return Usual(scales, started, refusals)
+
+
+class _Plainest(NamedTuple):
+    """The plainest configuration of a scale that a target accepts; `instead` is the feature that it
+    insists on, and `why` its words."""
+
+    base: Config
+    started: Started
+    instead: Config = MappingProxyType({})
+    why: str = ""
+
+
+def _plainest(request: ProbeRequest, scale: str) -> _Plainest:
+    """Leave out every feature that the target can do without.
+
+    A target may insist on a pool, and on one feature: a release without an option insists on what
+    it does instead.
+    """
+    scales = scales_of(request.system)
+    plain = {**scales.scales[scale], **scales.plain, **request.fixed}
+    try:
+        return _Plainest(plain, _start(request, plain))
+    except ConfigRefused as refused:
+        why = refused
+    pools: list[Config] = [{}, POOL] if plain.get("num_blocks", ...) is None else [{}]
+    instead = [
+        feature for feature in scales.features if not feature.keys() & {*request.fixed, *POOL}
+    ]
+    for feature in ({}, *instead):
+        for pool in pools:
+            base = {**plain, **pool, **feature}
+            with suppress(ConfigRefused, InputError):
+                return _Plainest(base, _start(request, base), feature, str(why))
+    raise why
+
+
+def _features(request: ProbeRequest, plainest: _Plainest, capabilities: Capabilities) -> Config:
+    """Return the keys of the features that the target refuses, with the values that it accepts."""
+    base = plainest.base
+    fixed: dict[str, Any] = dict(plainest.instead)
+    neutral = part(request.system, "neutral") or {}
+    for key, value in fixed.items():
+        if not any(key in earlier for earlier in capabilities.fixed.values()):
+            capabilities.left_out.append(
+                f"{key} {value} alone, the target refuses more: {plainest.why}"
+            )
+    for feature in scales_of(request.system).features:
+        key, value = next(iter(feature.items()))
+        if key in fixed or key in request.fixed or base.get(key, ...) == value:
+            continue
+        try:
+            usual = full_config(request.system, request.revision, base)
+            full_config(request.system, request.revision, {**base, **feature})
+        except InputError:  # not a feature of this revision
+            continue
+        try:
+            capabilities.shows |= _start(request, {**base, **feature}).shows
+        except ConfigRefused as refusal:
+            if not any(key in earlier for earlier in capabilities.fixed.values()):
+                line = f"{key} {value} left out, the target refuses it: {refusal}"
+                capabilities.left_out.append(line)
+            fixed[key] = usual.get(key, neutral.get(key))  # an absent key means nothing
+    return fixed
+
+
+def _start(request: ProbeRequest, values: Config) -> Started:
+    config = full_config(request.system, request.revision, values)
+    return Session(request.target, request.system, request.revision, config, request.rules).started

@@ -1,0 +1,29 @@
+"""Run the adapter of a system in an environment without schedproof, such as that of a release.
+
+    python gate/targets/run_adapter.py SYSTEM
+
+The adapter is `SYSTEM/target.py` beside this file. It shares files with the other adapters, and all
+of them import each other relatively. So this folder becomes a package, under a name that collides
+with nothing, and leaves the path: its folder `vllm` would otherwise hide the real vLLM.
+"""
+
+import importlib
+import sys
+import types
+from pathlib import Path
+
+FOLDER = Path(__file__).resolve().parent
+PACKAGE = "schedproof_targets"
+
+
+def main() -> None:
+    """Serve the target of the system that the command line names."""
+    sys.path[:] = [entry for entry in sys.path if not entry or Path(entry).resolve() != FOLDER]
+    package = types.ModuleType(PACKAGE)
+    package.__path__ = [str(FOLDER)]
+    sys.modules[PACKAGE] = package
+    importlib.import_module(f"{PACKAGE}.{sys.argv[1]}.target").main()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""Targets that are the Spyre plugins of vLLM."""

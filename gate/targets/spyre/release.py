@@ -1,0 +1,143 @@
+"""The Spyre release that is on the path: found, imported and configured."""
+
+import functools
+import gc
+import importlib
+import importlib.util
+import os
+from dataclasses import dataclass
+from typing import Any
+
+from .. import scheduler_class
+from ..protocol_checks import RefusedError
+from ..vllm.offline import engine_config, prepare_environment, version_of
+
+# Import name: (name on the package index, prefix of the release's environment variables).
+PACKAGES = {
+    "sendnn_inference": ("sendnn-inference", "SENDNN_INFERENCE_"),
+    "vllm_spyre": ("vllm-spyre", "VLLM_SPYRE_"),
+}
+INTERLEAVE = "CP_INTERLEAVE_STEPS"
+
+
+@dataclass(frozen=True)
+class Release:
+    """An installed release: its identity and the parts that are driven."""
+
+    name: str
+    version: str
+    prefix: str
+    envs: Any
+    platform: Any
+    scheduler_class: Any
+    runner_class: Any
+    defaults: dict[str, Any]
+
+    def has_option(self, option: str) -> bool:
+        """Whether the release reads this environment variable (named without its prefix)."""
+        return self.prefix + option in self.envs.environment_variables
+
+
+@functools.cache
+def load_release() -> Release:
+    """Import vLLM and the plugin that is on the path."""
+    package = next((p for p in PACKAGES if importlib.util.find_spec(p)), None)
+    if package is None or importlib.util.find_spec("vllm") is None:
+        raise RefusedError(
+            "no Spyre release on the path: put an unpacked vllm and an unpacked sendnn-inference "
+            "or vllm-spyre on PYTHONPATH"
+        )
+    name, prefix = PACKAGES[package]
+    os.environ.pop(prefix + INTERLEAVE, None)  # its default is read, too
+    _prepare_environment(prefix)
+    # vLLM resolves its platform, and with it imports the plugin, on first use: it must come
+    # first, because releases such as 2.4.0 import vLLM and the plugin in a circle otherwise.
+    importlib.import_module("vllm.engine.arg_utils")
+    importlib.import_module("torch").set_num_threads(1)  # tiny tensors: threads only cost
+    platform = importlib.import_module(f"{package}.platform").SpyrePlatform
+    platform.log_server_boot = lambda _config: None  # the logo, once per start
+    _make_starts_cheap()
+    envs = importlib.import_module(f"{package}.envs")
+    interleaves = envs.environment_variables.get(prefix + INTERLEAVE)
+    release = Release(
+        name=name,
+        version=version_of(name),
+        prefix=prefix,
+        envs=envs,
+        platform=platform,
+        scheduler_class=scheduler_class.chosen(
+            importlib.import_module(f"{package}.v1.core.scheduler").ChunkedPrefillSpyreScheduler
+        ),
+        runner_class=importlib.import_module(
+            f"{package}.v1.worker.spyre_model_runner"
+        ).ChunkedPrefillModelRunner,
+        defaults={"interleave": bool(interleaves())} if interleaves else {},
+    )
+    # What the imports made stays: collections need not go through it again and again.
+    gc.collect()
+    gc.freeze()
+    return release
+
+
+def _make_starts_cheap() -> None:
+    """Have vLLM look only once for plugins: it opens every package's metadata (10 ms)."""
+    processors: Any = importlib.import_module("vllm.v1.sample.logits_processor")
+    processors._load_logitsprocs_plugins = functools.cache(processors._load_logitsprocs_plugins)
+
+
+def _prepare_environment(prefix: str) -> None:
+    """Variables that must be set before the first import of vLLM."""
+    prepare_environment(plugins="sendnn_inference,spyre")
+    os.environ[prefix + "DYNAMO_BACKEND"] = "eager"
+    # vllm-spyre 1.x chooses its scheduler by these; later releases have only this one.
+    os.environ["VLLM_SPYRE_USE_CB"] = "1"
+    os.environ["VLLM_SPYRE_USE_CHUNKED_PREFILL"] = "1"
+
+
+def _apply_options(release: Release, config: dict[str, Any]) -> None:
+    """Hand over what a release reads from the environment, and empty what it cached of it."""
+    options = {
+        INTERLEAVE: config["interleave"],
+        "PAUSING_ENABLED": config["pausing"],
+        "LONG_OUT_PRIO": config["long_output_priority"],
+    }
+    for option, value in options.items():
+        if release.has_option(option):
+            os.environ[release.prefix + option] = str(int(value))
+    os.environ["VLLM_DT_MAX_BATCH_TKV_LIMIT"] = str(config["max_batch_tkv"])
+    # The platform writes this one itself, and 1.x takes a value that it finds for an override.
+    os.environ.pop("VLLM_DT_CHUNK_LEN", None)
+    release.envs.clear_env_cache()
+    if hasattr(release.platform, "_max_batch_tkv_limit"):
+        release.platform._max_batch_tkv_limit = 0  # "not read yet"
+
+
+@functools.lru_cache(maxsize=64)
+def _engine_config(
+    max_model_len: int, max_num_seqs: int, chunk_size: int, prefix_caching: bool
+) -> Any:
+    """vLLM's configuration, built as the engine would build it (10 ms: hence the cache)."""
+    return engine_config(
+        max_model_len=max_model_len,
+        max_num_seqs=max_num_seqs,
+        max_num_batched_tokens=chunk_size,
+        enable_prefix_caching=prefix_caching,
+    )
+
+
+def configure(release: Release, config: dict[str, Any]) -> Any:
+    """Make this configuration the current one of the process; returns vLLM's form of it."""
+    _apply_options(release, config)
+    try:
+        vllm_config = _engine_config(
+            config["max_model_len"],
+            config["max_num_seqs"],
+            config["chunk_size"],
+            config["prefix_caching"],
+        )
+        # Makes this configuration the platform's current one, also when it comes from the cache.
+        release.platform.check_and_update_config(vllm_config)
+    except (ValueError, AssertionError) as error:
+        message = f"{release.name} {release.version} refuses the configuration: {error}"
+        raise RefusedError(message) from error
+    return vllm_config

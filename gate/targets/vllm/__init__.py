@@ -1,0 +1,1 @@
+"""Targets that are vLLM's own scheduler."""

@@ -1,0 +1,60 @@
+"""A connector for vLLM that loads what a scenario says, from nowhere. vLLM imports this module by
+its name."""
+
+import importlib
+from typing import Any
+
+from .loads import Loads
+
+v1: Any = importlib.import_module("vllm.distributed.kv_transfer.kv_connector.v1.base")
+Base: Any = v1.KVConnectorBase_V1
+Metadata: Any = v1.KVConnectorMetadata
+
+
+class FromNowhere(Base):  # type: ignore[misc]
+    """vLLM's side of it: what its scheduler asks for."""
+
+    def __init__(self, vllm_config: Any, role: Any, kv_cache_config: Any = None) -> None:
+        try:
+            super().__init__(vllm_config, role, kv_cache_config)
+        except TypeError:  # of earlier releases
+            super().__init__(vllm_config, role)
+        self.loads = Loads()
+        self._found = 0  # tokens of the prefix cache, of the last request that was looked up
+        self._block_size = vllm_config.cache_config.block_size
+
+    def get_num_new_matched_tokens(
+        self, request: Any, num_computed_tokens: int
+    ) -> tuple[int | None, bool]:
+        """How much can be loaded, while others run; None where that is not known yet."""
+        if self.loads.defers(request.request_id):
+            return None, False
+        self._found = num_computed_tokens
+        tokens = self.loads.offered(request, num_computed_tokens, self._block_size)
+        return tokens, tokens > 0
+
+    def update_state_after_alloc(self, request: Any, blocks: Any, num_external_tokens: int) -> None:
+        """A request has blocks for it."""
+        if num_external_tokens > 0:
+            covered = self._found + num_external_tokens
+            self.loads.begin(request.request_id, covered, num_external_tokens)
+
+    def build_connector_meta(self, scheduler_output: Any) -> Any:
+        """Nothing for the worker, which does not exist."""
+        return Metadata()
+
+    def request_finished(self, request: Any, block_ids: list[int]) -> tuple[bool, None]:
+        """Whether its blocks are sent, and are not free before."""
+        return self.loads.ended(request.request_id, request.status.name), None
+
+    def start_load_kv(self, forward_context: Any, **kwargs: Any) -> None:
+        """Nothing."""
+
+    def wait_for_layer_load(self, layer_name: str) -> None:
+        """Nothing."""
+
+    def save_kv_layer(self, layer_name: str, kv_layer: Any, attn_metadata: Any, **kw: Any) -> None:
+        """Nothing."""
+
+    def wait_for_save(self) -> None:
+        """Nothing."""

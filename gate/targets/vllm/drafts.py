@@ -1,0 +1,68 @@
+"""Speculative decoding around vLLM's scheduler: a drafter that proposes tokens, and a model that
+finds as many of them right as the scenario says.
+
+Source: chunked-prefill chapter, code of the running clamp and of allocate_slots; release 0.28.0.
+"""
+
+import importlib
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ..streams import FIRST_TOKEN, Output
+from .offline import MODEL
+
+KEYS = ("num_speculative_tokens", "num_lookahead_tokens")  # absent without speculation
+NO_DRAFT = -1  # what some releases fill up with, where a request has no drafts
+
+
+def drafter(config: Mapping[str, Any]) -> tuple[str, int] | None:
+    """vLLM's method and the tokens that it proposes: EAGLE has keys and values of its own,
+    n-gram none."""
+    drafts = config.get("num_speculative_tokens", 0)
+    if not drafts:
+        return None
+    return ("eagle" if config.get("num_lookahead_tokens", 0) else "ngram"), drafts
+
+
+def speculative_config(method: str, drafts: int) -> dict[str, Any]:
+    """vLLM's option for a drafter. Neither needs weights here: no draft is ever computed."""
+    own: dict[str, Any] = {"model": MODEL} if method == "eagle" else {"prompt_lookup_max": 2}
+    return {"method": method, "num_speculative_tokens": drafts, **own}
+
+
+def number_of(scheduled: Sequence[int], ahead: bool) -> int:
+    """How many drafts the worker has of those that are scheduled. Decided `ahead`, all of them are
+    unknown to the scheduler."""
+    return len(scheduled) if ahead else sum(token != NO_DRAFT for token in scheduled)
+
+
+class Drafts:
+    """The drafts of all requests of one engine, `count` to be handed over after each token."""
+
+    def __init__(self, config: Mapping[str, Any]) -> None:
+        ahead = config.get("async_scheduling")
+        self.count = 0 if ahead else config.get("num_speculative_tokens", 0)
+        self._verified: dict[str, int] = {}
+
+    def right(self, output: Output, drafts: int) -> int:
+        """How many of so many drafts of a request are right, counted as one time more."""
+        if not drafts or not output.accepted:
+            return 0
+        time = self._verified.get(output.id, 0)
+        self._verified[output.id] = time + 1
+        return min(drafts, output.accepted[time % len(output.accepted)])
+
+    def propose(self, scheduler: Any, output: Any) -> None:
+        """Hand the scheduler drafts for every request that has just got a token; one that decides
+        ahead never sees them."""
+        if not self.count:
+            return
+        names = [
+            name
+            for name, tokens in zip(output.req_ids, output.sampled_token_ids, strict=True)
+            if tokens
+        ]
+        drafts = importlib.import_module("vllm.v1.outputs").DraftTokenIds(
+            names, [[FIRST_TOKEN] * self.count for _ in names]
+        )
+        scheduler.update_draft_token_ids(drafts)

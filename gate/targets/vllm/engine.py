@@ -1,0 +1,251 @@
+"""vLLM's own scheduler and its own block pool, around a model that is not there.
+
+What refuses, decides, allocates, caches and counts is the release's code. The model runner is ours:
+it "samples" the tokens that the scenario prescribes, for every request whose computed tokens have
+caught up with its known ones: one, and the drafts before it that are right.
+"""
+
+import functools
+import importlib
+from collections.abc import Mapping
+from typing import Any
+
+from ..protocol_checks import CheckedRequest, RefusedError, refuse
+from ..streams import EOS, Output
+from . import encoder, in_flight
+from .drafts import Drafts
+from .in_flight import Flight
+from .loads import Offer
+from .offline import block_hasher
+from .release import Release, cached_config, configure
+from .view import SchedulerView
+
+NULL_BLOCK = 1  # one block of vLLM's pool is never given to a request
+SPARE_REQUESTS = 64  # for whose cached contents an unbounded pool has room
+MAX_BLOCKS = 1_000_000  # of a pool that stands for an unbounded one: a second, and 150 MB
+
+
+class Engine(SchedulerView):
+    """A fresh scheduler of the release for one configuration."""
+
+    def __init__(self, release: Release, config: Mapping[str, Any]) -> None:
+        encoder.check(config)
+        in_flight.check(config)
+        vllm_config = configure(release, config)
+        self.usable_blocks = config["num_blocks"] or plenty_of_blocks(config)
+        pool = (config["block_size"], self.usable_blocks)
+        super().__init__(_scheduler(class_for(release, config), vllm_config, *pool), config)
+        encoder.equip(self.scheduler, config)
+        self.release = release
+        self.drafts = Drafts(config)
+        self._hasher = block_hasher(vllm_config)
+        self._request_class = importlib.import_module("vllm.v1.request").Request
+        self._aborted = importlib.import_module("vllm.v1.request").RequestStatus.FINISHED_ABORTED
+        self._runner_output = importlib.import_module("vllm.v1.outputs").ModelRunnerOutput
+        self._loads = self.scheduler.connector.loads if config.get("kv_connector") else None
+        self._outputs: dict[str, Output] = {}
+        self._arrivals = 0
+        self._requested_blocks = 0  # by all requests so far, finished ones included
+
+    def add(self, request: CheckedRequest) -> None:
+        """Take a request through vLLM's front door into the queue; raises RefusedError."""
+        name = request.output.id
+        if name in self.requests:
+            raise RefusedError(f"a live request has the id {name!r} already")
+        arrival = float(self._arrivals + 1)
+        taken = taken_in(self.release, self.config["max_model_len"], request, arrival)
+        if request.inputs:
+            taken.mm_features = encoder.features(self.config, request)
+            self.encoded[name] = tuple(segment.number for segment in request.inputs)
+        self._check_unbounded(len(request.prompt) + request.max_tokens)
+        self._arrivals += 1
+        own = self._request_class.from_engine_core_request(taken, self._hasher)
+        self.scheduler.add_request(own)
+        self._outputs[name] = request.output
+        if self._loads is not None:
+            self._offer(self._loads, request)
+
+    def _offer(self, loads: Any, request: CheckedRequest) -> None:
+        """Tell the connector what it has of a request, and whether it sends it."""
+        name = request.output.id
+        if request.external_tokens:
+            tokens = min(request.external_tokens, len(request.prompt))
+            loads.offers[name] = Offer(tokens, request.load_steps, request.load_fails_at)
+        loads.deferrals[name] = request.load_deferrals
+        if request.send_steps is not None:
+            loads.send_steps[name] = request.send_steps
+
+    def _check_unbounded(self, tokens: int) -> None:
+        """A pool that stands for an unbounded one must not come round to cached contents."""
+        if self.config["num_blocks"] is not None or not self.config["enable_prefix_caching"]:
+            return
+        blocks = self._requested_blocks + blocks_for(tokens, self.config["block_size"])
+        if blocks > self.usable_blocks:
+            raise RefusedError(
+                "refused by the target: the requests so far fill "
+                f"{self._requested_blocks} blocks of the {self.usable_blocks} that stand for an "
+                "unbounded pool; give a num_blocks"
+            )
+        self._requested_blocks = blocks
+
+    def abort(self, name: str) -> bool:
+        """End a request at once; false if the scheduler does not know it."""
+        if name not in self.requests or self.requests[name].is_finished():
+            return False
+        self.scheduler.finish_requests(name, self._aborted)
+        return True
+
+    def execute(self, decision: Any) -> Flight:
+        """A scheduling decision with what a model runner returns for it."""
+        names = list(decision.num_scheduled_tokens)
+        flight = self.flight(decision)
+        tokens: list[list[int]] = []
+        for name in names:
+            if name not in flight.first:
+                tokens.append([])
+                continue
+            tokens.append(self._sampled(name, flight.first[name], flight.drafts.get(name, 0)))
+            self.flights.sampled(name, len(tokens[-1]))
+        output = self._runner_output(
+            req_ids=names,
+            req_id_to_index={name: index for index, name in enumerate(names)},
+            sampled_token_ids=tokens,
+            prompt_logprobs_dict={},
+        )
+        return flight._replace(output=output)
+
+    def loads_step(self, output: Any) -> None:
+        """Advance all loads by a step, and add what the worker reports of them to its output."""
+        if self._loads is not None:
+            connector_output = importlib.import_module("vllm.v1.outputs").KVConnectorOutput
+            report = self._loads.step()
+            failed = {
+                name: right
+                for name, right in report.landed.items()
+                if right < self.requests[name].num_computed_tokens
+            }
+            held = self.blocks() if failed else {}
+            lost = {
+                block
+                for name, right in failed.items()
+                for block in held.get(name, ())[right // self.config["block_size"] :]
+            }
+            output.kv_connector_output = connector_output(
+                finished_recving={*report.landed} or None,
+                finished_sending=report.sent or None,
+                invalid_block_ids=lost,
+            )
+
+    def _sampled(self, name: str, first: int, drafts: int) -> list[int]:
+        """The drafts that are right and the next token, from the output's token `first` on."""
+        output = self._outputs[name]
+        last = first + self.drafts.right(output, drafts)
+        return [output.token(number) for number in range(first, last + 1)]
+
+
+def class_for(release: Release, config: Mapping[str, Any]) -> Any:
+    """The scheduler class of the configuration, as vLLM chooses it; raises RefusedError where the
+    user's class cannot decide ahead."""
+    if not config.get("async_scheduling"):
+        return release.scheduler_class
+    ahead = importlib.import_module("vllm.v1.core.sched.async_scheduler").AsyncScheduler
+    if issubclass(ahead, release.scheduler_class):
+        return ahead
+    if not issubclass(release.scheduler_class, ahead):
+        valid = f"false ({release.scheduler_class.__name__} is no AsyncScheduler)"
+        raise refuse("async_scheduling", True, valid)
+    return release.scheduler_class
+
+
+def blocks_for(tokens: int, block_size: int) -> int:
+    """Blocks that hold so many tokens."""
+    return -(-tokens // block_size)
+
+
+def plenty_of_blocks(config: Mapping[str, Any]) -> int:
+    """The size of a pool that stands for an unbounded one; raises RefusedError if it is too big.
+
+    A full batch of the longest requests and the cached contents of some more, beside what the
+    watermark keeps free: that share is of the pool that there is.
+    """
+    longest = blocks_for(config["max_model_len"], config["block_size"])
+    needed = (config["max_num_seqs"] + SPARE_REQUESTS) * longest
+    plenty = int(needed / (1 - config["watermark"])) + 1
+    if plenty > MAX_BLOCKS:
+        valid = (
+            f"a number of blocks: a pool that stands for an unbounded one would have {plenty} "
+            f"(of max_num_seqs, max_model_len, block_size and watermark), {MAX_BLOCKS} at most"
+        )
+        raise refuse("num_blocks", None, valid)
+    return plenty
+
+
+def _scheduler(chosen: Any, vllm_config: Any, block_size: int, usable_blocks: int) -> Any:
+    """A scheduler with a pool of its own; takes 1 ms, and 1 ms more for each 1,000 blocks."""
+    interface = importlib.import_module("vllm.v1.kv_cache_interface")
+    structured = importlib.import_module("vllm.v1.structured_output")
+    num_blocks = usable_blocks + NULL_BLOCK
+    spec = interface.FullAttentionSpec(
+        block_size=block_size,
+        num_kv_heads=1,
+        head_size=32,
+        dtype=importlib.import_module("torch").float32,
+    )
+    group = interface.KVCacheGroupSpec(layer_names=["layer"], kv_cache_spec=spec)
+    vllm_config.cache_config.num_gpu_blocks = num_blocks
+    return chosen(
+        vllm_config=vllm_config,
+        kv_cache_config=interface.KVCacheConfig(
+            num_blocks=num_blocks, kv_cache_tensors=[], kv_cache_groups=[group]
+        ),
+        structured_output_manager=structured.StructuredOutputManager(vllm_config),
+        block_size=block_size,
+        log_stats=False,
+    )
+
+
+# --- the front door -------------------------------------------------------------------------
+
+# Two parts of vLLM look at lengths before its scheduler sees a request: the server's check of
+# prompt and max_tokens together, and the engine's input processor. Neither needs a tokenizer if
+# the prompt comes in tokens.
+
+
+def taken_in(release: Release, longest: int, request: CheckedRequest, arrival: float) -> Any:
+    """The request as vLLM hands it to its engine core.
+
+    `longest`: max_model_len, in tokens; `arrival`: its place in the order of arrival.
+
+    Raises:
+        RefusedError: vLLM refuses it, in its own words.
+    """
+    params = importlib.import_module("vllm.sampling_params").SamplingParams(
+        max_tokens=request.max_tokens, temperature=0.0, detokenize=False
+    )
+    lengths = importlib.import_module("vllm.renderers.params").TokenizeParams
+    prompt = {"type": "token", "prompt_token_ids": request.prompt}
+    refusal = importlib.import_module("vllm.exceptions").VLLMValidationError
+    try:
+        whole = lengths(max_total_tokens=longest, max_output_tokens=request.max_tokens)
+        whole.apply_post_tokenization(None, prompt)
+        taken = _processor(longest).process_inputs(
+            request.output.id,
+            prompt,
+            params,
+            supported_tasks=("generate",),
+            # Not the time of day: the order of arrival among equals must not depend on the clock.
+            arrival_time=arrival,
+            priority=request.priority,
+        )
+    except (ValueError, refusal) as error:
+        words = " ".join(str(error).split())
+        raise RefusedError(f"refused by the front door of {release}: {words}") from error
+    taken.sampling_params.update_from_generation_config({}, EOS)
+    return taken
+
+
+@functools.lru_cache(maxsize=64)
+def _processor(longest: int) -> Any:
+    """Made once for a length: it takes as long as hundreds of requests."""
+    module = importlib.import_module("vllm.v1.engine.input_processor")
+    return module.InputProcessor(cached_config(max_model_len=longest))

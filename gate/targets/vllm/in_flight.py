@@ -1,0 +1,104 @@
+"""Decisions in flight around vLLM's scheduler: the queue of the engine core, with a worker that
+samples a token as soon as all before it are computed.
+
+Source: EngineCore.step_with_batch_queue of release 0.19.1, which asks whether the worker is done
+with the oldest decision; later ones (0.28.0) wait until the queue is full.
+"""
+
+from collections import deque
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+from ..protocol_checks import refuse
+
+KEYS = (
+    "async_scheduling",
+    "pipeline_parallel_size",
+    "early_completions",
+)  # absent where steps complete at once
+
+
+def check(config: Mapping[str, Any]) -> None:
+    """Refuse a fast worker where no decision is ever in flight; raises RefusedError."""
+    early = config.get("early_completions", 0)
+    if early and depth(config) == 1:
+        valid = "0, or any with async_scheduling or a pipeline_parallel_size of at least 2"
+        raise refuse("early_completions", early, valid)
+
+
+def depth(config: Mapping[str, Any]) -> int:
+    """Return how many decisions can be in flight at once."""
+    stages = int(config.get("pipeline_parallel_size", 1))
+    return max(stages, 2) if config.get("async_scheduling") else stages
+
+
+class Flight(NamedTuple):
+    """A decision that is computed; by request, where it has any, `first` is the place of its first
+    token in the output, and `drafts` how many of those computed before it were proposed."""
+
+    decision: Any
+    output: Any
+    first: dict[str, int]
+    drafts: Mapping[str, int] = MappingProxyType({})
+
+
+class Flights:
+    """The decisions in flight, the oldest first; and what the worker has sampled.
+
+    At most `most` are in flight. In `early` steps in a row the oldest one completes although
+    fewer are, before another one stays: the worker is done with it when the engine core asks.
+    """
+
+    def __init__(self, most: int, early: int = 0) -> None:
+        self.most = most
+        self._early, self._in_a_row = early, 0
+        self._queue: deque[Flight] = deque()
+        self._known: dict[str, int] = {}  # tokens of each request, to the worker
+
+    def known(self, name: str, request: Any, joins: bool) -> int:
+        """Tokens of a request that the worker knows; one that joins or resumes is sent whole."""
+        if joins or self.most == 1:
+            self._known[name] = request.num_tokens
+        return self._known[name]
+
+    def sampled(self, name: str, tokens: int) -> None:
+        """The worker knows so many more."""
+        self._known[name] += tokens
+
+    def tokens_in_flight(self, name: str) -> int:
+        """Tokens of a request that come if all its drafts are right: so the scheduler counts."""
+        return sum(
+            1 + len(flight.decision.scheduled_spec_decode_tokens.get(name, ()))
+            for flight in self._queue
+            if name in flight.first
+        )
+
+    def take(self, flight: Flight) -> bool:
+        """Put a decision in flight; return whether the oldest one must complete now.
+
+        It must if no more can be in flight, or if this decision is empty: an empty decision waits
+        for the others."""
+        while self._queue and not self._queue[0].decision.num_scheduled_tokens:
+            self._queue.popleft()  # a server did not wait for it
+        empty = not flight.decision.num_scheduled_tokens
+        if not empty or not self._queue:
+            self._queue.append(flight)
+        return empty or len(self._queue) == self.most
+
+    def completed(self, decision: Any) -> Flight | None:
+        """Take the decision off the queue; return None if it is not the oldest one."""
+        if self._queue and self._queue[0].decision is decision:
+            return self._queue.popleft()
+        return None
+
+    def set_off(self, flight: Flight) -> Flight | None:
+        """Put a decision in flight; return the one that completes now, if any."""
+        if self.take(flight):
+            self._in_a_row = 0
+            return self._queue.popleft()
+        if self._in_a_row < self._early:
+            self._in_a_row += 1
+            return self._queue.popleft()
+        self._in_a_row = 0
+        return None

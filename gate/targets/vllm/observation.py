@@ -1,0 +1,131 @@
+"""What can be seen of a step of vLLM's scheduler, in the protocol's terms."""
+
+from typing import Any, NamedTuple
+
+from ..release_adapter import ids, outputs
+from . import encoder
+from .view import SchedulerView
+
+FIELDS = ["emitted", "waiting", "running", "prefilling", "preempted", "finished"]
+FIELDS += ["computed", "blocks"]
+# Waiting requests that a release keeps apart; they come first. Without remote caches, adapters
+# or structured output there are none: seen is what would be there.
+QUEUES = ("skipped_waiting", "kv_holding_waiting", "waiting")
+
+
+def observed_fields(engine: SchedulerView) -> list[str]:
+    """The optional fields that every step of this engine carries."""
+    fields = [*FIELDS]
+    if engine.config["enable_prefix_caching"]:
+        fields.append("prefix_hit")
+    if engine.config["num_blocks"] is not None:
+        fields.append("free_blocks")
+    if engine.flights.most > 1:
+        fields.append("emitted_at")
+    if engine.config.get("kv_connector"):
+        fields.append("parked")
+    if engine.config.get(encoder.BUDGET):
+        fields += ["encoder_inputs", "encoder_dropped"]
+    return fields
+
+
+class Decided(NamedTuple):
+    """What a decision shows before it completes."""
+
+    kind: str
+    scheduled: dict[str, int]
+    preempted: list[str]
+    encoder: dict[str, Any]
+
+
+def look_before(engine: SchedulerView) -> dict[str, int]:
+    """How often each running request has been preempted so far."""
+    return {request.request_id: request.num_preemptions for request in engine.scheduler.running}
+
+
+def look_at(engine: SchedulerView, before: dict[str, int], decision: Any) -> Decided:
+    """What a decision was, before it completes; tells the engine the hits of the admitted.
+
+    `before` is what `look_before` gave before the decision.
+    """
+    scheduled: dict[str, int] = dict(decision.num_scheduled_tokens)
+    # The scheduler counts the tokens of this step as computed as soon as it has decided.
+    start = {
+        name: engine.requests[name].num_computed_tokens - tokens
+        for name, tokens in scheduled.items()
+    }
+    decodes = {decodes_at(engine, name, computed) for name, computed in start.items()}
+    preempted = [
+        name for name, count in before.items() if engine.requests[name].num_preemptions > count
+    ]
+    # A request that joins has computed nothing yet: what it starts with was found in the cache.
+    engine.hits |= {name: start[name] for name in scheduled if name not in before}
+    seen = encoder.seen(decision, engine.encoded)
+    return Decided(kind_of(decodes), scheduled, preempted, seen)
+
+
+def decodes_at(engine: SchedulerView, name: str, computed: int) -> bool:
+    """With so many tokens computed, hits included, just its last sampled token is left."""
+    request, coming = engine.requests[name], engine.flights.tokens_in_flight(name)
+    behind: int = request.num_tokens + coming - computed
+    return behind == 1 and request.num_output_tokens + coming > 0
+
+
+def kind_of(decodes: set[bool]) -> str:
+    """Whether requests that compute decode, prefill, or or both."""
+    if not decodes:
+        return "idle"
+    if len(decodes) == 2:
+        return "mixed"
+    return "decode" if True in decodes else "prefill"
+
+
+def observe(
+    engine: SchedulerView,
+    decided: Decided,
+    completion: Any,
+    aborted: list[str],
+    first: dict[str, int],
+) -> dict[str, Any]:
+    """The step observation; `first` is the place of the first token that a request got."""
+    scheduler, running = engine.scheduler, engine.scheduler.running
+    waiting = [request for queue in QUEUES for request in getattr(scheduler, queue, ())]
+    if engine.config["policy"] == "priority":  # of two queues the more important head comes first
+        waiting.sort()
+    seen: dict[str, Any] = {
+        "kind": decided.kind,
+        "scheduled": decided.scheduled,
+        "waiting": ids(waiting),
+        "running": ids(running),
+        "prefilling": [
+            name
+            for name, request in zip(ids(running), running, strict=True)
+            if not decodes_at(engine, name, request.num_computed_tokens)
+        ],
+        "preempted": decided.preempted,
+        "computed": held(
+            {
+                name: request.num_computed_tokens
+                for name, request in engine.requests.items()
+                if not request.is_finished()  # though a load writes its blocks still
+            }
+        ),
+        "blocks": engine.blocks(),
+        **outputs(completion, aborted),
+    }
+    if engine.config["enable_prefix_caching"]:
+        seen["prefix_hit"] = held({name: engine.hits[name] for name in seen["running"]})
+    if engine.config["num_blocks"] is not None:
+        seen["free_blocks"] = engine.free_blocks()
+    if engine.flights.most > 1:
+        seen["emitted_at"] = {name: first[name] for name in seen["emitted"]}
+    if engine.config.get(encoder.BUDGET):
+        seen |= decided.encoder
+    if engine.config.get("kv_connector"):
+        seen["parked"] = [name for name in seen["waiting"] if name in seen["blocks"]]
+    return seen
+
+
+def held(amounts: dict[str, Any]) -> dict[str, Any]:
+    """Without those that hold nothing."""
+    return {name: amount for name, amount in amounts.items() if amount}

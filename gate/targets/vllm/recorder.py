@@ -1,0 +1,404 @@
+r"""A scheduler class that writes what it decides to a trace, inside a server of vLLM.
+
+    SCHEDPROOF_TRACE=run.jsonl vllm serve … \
+      --scheduler-cls schedproof.gate.targets.vllm.recorder.Recorder
+
+It needs nothing but vLLM: where schedproof is not installed, put its folder `gate` on PYTHONPATH
+and name `targets.vllm.recorder.Recorder`. `recording(MyScheduler)` does it for another class. An
+error here never reaches the server: the record ends, with a line on stderr. `schedproof check-trace
+run.jsonl` judges it.
+"""
+
+import functools
+import importlib
+import json
+import os
+import sys
+from collections.abc import Callable, Mapping
+from typing import IO, Any
+
+from .observation import Decided, look_at, look_before, observe, observed_fields
+from .view import SchedulerView
+
+TRACE = "SCHEDPROOF_TRACE"
+LIMIT = "SCHEDPROOF_TRACE_MIB"  # where the record ends
+USUAL_LIMIT = 1024
+NULL_BLOCK = 1  # one block of vLLM's pool is never given to a request
+MANAGER = "FullAttentionManager"
+# What makes a request wait, or share blocks, for reasons that no scenario has: the attribute of the
+# request, and the words for a user.
+NOT_IN_SCENARIOS = {
+    "structured_output_request": "waits for a grammar",
+    "lora_request": "needs an adapter",
+    "mm_features": "has images or sound",
+    "pooling_params": "asks for no tokens",
+    "resumable": "goes on when more of it comes",
+}
+Segments = list[list[Any]]  # [name, tokens], as a scenario says a prompt
+
+FACTOR = 8  # hashes that are remembered for each block of the pool
+SPARE = 10_000
+
+
+class RecordEnds(Exception):  # noqa: N818 (not an error of the server's)
+    """What happens cannot be said in a trace; `str()` is the reason."""
+
+
+class Record:
+    """The conversation that a client of the protocol would have had with this scheduler."""
+
+    def __init__(self, scheduler: Any, file: IO[str], limit: int) -> None:
+        self._file, self._left = file, limit
+        config = config_of(scheduler)
+        self._view = SchedulerView(scheduler, config)
+        self._contents = Contents(config["block_size"], config["num_blocks"])
+        self._before: dict[str, int] = {}
+        self._decided: Decided | None = None  # of the step that is not written yet
+        self._seen: dict[str, Any] | None = None  # what it shows if no decision completes in it
+        self._late: list[str] = []  # aborted inside that step, or behind it
+        self._aborted: list[str] = []  # what the next step reports
+        started = {"op": "start", "system": "vllm", "revision": "documented", "config": config}
+        version = importlib.import_module("vllm").__version__
+        fields = observed_fields(self._view)
+        if self._view.flights.most > 1:
+            fields.append("completes")
+        name = type(scheduler).__name__
+        reply = {"ok": True, "name": name, "version": f"vllm {version}", "observes": fields}
+        self._write(started, reply)
+
+    def added(self, request: Any) -> None:
+        """A request has arrived, which is between two steps."""
+        self._no_completion()
+        entry = {**request_of(request), "prompt": self._contents.prompt_of(request)}
+        self._write({"op": "add", "request": entry}, {"ok": True})
+
+    def aborted(self, names: list[str]) -> None:
+        """Requests were given up: inside the step that is not written yet, if one completes."""
+        if self._decided is not None:
+            self._late += names
+        else:
+            self._write_aborts(names, {})
+
+    def decides(self) -> None:
+        """A decision is about to be taken."""
+        self._no_completion()
+        self._before = look_before(self._view)
+
+    def decided(self, decision: Any) -> None:
+        """A decision was taken. Whether one completes in this step is said by what comes next."""
+        self._decided = look_at(self._view, self._before, decision)
+        for name in self._decided.scheduled.keys() - self._before.keys():
+            self._contents.found(self._view.requests[name], self._view.hits[name])
+        self._view.blocks()  # of requests that this step ends, too
+        flight = self._view.flight(decision)
+        for name in flight.first:
+            self._view.flights.sampled(name, 1)
+        must_complete = self._view.flights.take(flight)
+        if not must_complete or not decision.num_scheduled_tokens:
+            self._seen = observe(self._view, self._decided, {}, self._aborted, {})
+
+    def completed(self, decision: Any, completion: Any) -> None:
+        """The oldest decision in flight has completed; if it is the second one in a row, in a step
+        that takes none."""
+        flight = self._view.flights.completed(decision)
+        if flight is None:
+            if decision.num_scheduled_tokens:
+                raise RecordEnds("a step completed out of turn")
+            return
+        if self._decided is None:
+            self._decided = Decided("idle", {}, [], {})
+        late, self._late = self._late, []
+        self._write_aborts(late, {"inside": True})
+        self._contents.grown([self._view.requests.get(name) for name in flight.first])
+        seen = observe(self._view, self._decided, completion, self._aborted, flight.first)
+        self._end_step(seen, completes=True)
+
+    def ends(self, why: str) -> None:
+        """End the record before an event that no trace can express."""
+        raise RecordEnds(why)
+
+    def _no_completion(self) -> None:
+        """The step that is not written yet, if there is one, is over, and none completed in it."""
+        if self._decided is None:
+            return
+        if self._seen is None:
+            raise RecordEnds("a step was decided before one completed that had to")
+        self._end_step(self._seen, completes=False)
+        late, self._late = self._late, []
+        self._write_aborts(late, {})
+
+    def _end_step(self, seen: dict[str, Any], *, completes: bool) -> None:
+        self._decided, self._seen, self._aborted = None, None, []
+        self._contents.ended([*seen["finished"]])
+        if self._view.flights.most > 1:
+            seen["completes"] = completes
+        self._write({"op": "step"}, {"ok": True, "step": seen})
+
+    def _write_aborts(self, names: list[str], inside: dict[str, bool]) -> None:
+        for name in names:
+            self._write({"op": "abort", "id": name, **inside}, {"ok": True})
+        self._aborted += names
+
+    def _write(self, request: Mapping[str, Any], reply: Mapping[str, Any]) -> None:
+        lines = json.dumps(request) + "\n" + json.dumps(reply) + "\n"
+        self._left -= len(lines)
+        if self._left < 0:
+            raise RecordEnds(f"the file is full ({LIMIT})")
+        self._file.write(lines)
+
+
+@functools.cache
+def recording(scheduler: Any) -> Any:
+    """The scheduler class, with what it decides written to the file of SCHEDPROOF_TRACE."""
+
+    class Recording(scheduler):  # type: ignore[misc]
+        """The scheduler class, with a record of what it decides."""
+
+        def __init__(self, *args: Any, **kwargs: Any) -> None:
+            super().__init__(*args, **kwargs)
+            self._record: Record | None = None
+            self._record = self._noted(lambda: _open(self))
+
+        def add_request(self, request: Any) -> Any:
+            result = super().add_request(request)
+            self._note(lambda record: record.added(request))
+            return result
+
+        def finish_requests(self, request_ids: Any, finished_status: Any) -> Any:
+            ids = [request_ids] if isinstance(request_ids, str) else request_ids
+            live = [
+                name
+                for name in (self.requests if ids is None else ids)
+                if name in self.requests and not self.requests[name].is_finished()
+            ]
+            result = super().finish_requests(request_ids, finished_status)
+            self._note(lambda record: record.aborted(live))
+            return result
+
+        def schedule(self, *args: Any, **kwargs: Any) -> Any:
+            self._note(lambda record: record.decides())
+            decision = super().schedule(*args, **kwargs)
+            self._note(lambda record: record.decided(decision))
+            return decision
+
+        def update_from_output(self, scheduler_output: Any, *args: Any, **kwargs: Any) -> Any:
+            completion = super().update_from_output(scheduler_output, *args, **kwargs)
+            self._note(lambda record: record.completed(scheduler_output, completion))
+            return completion
+
+        def reset_prefix_cache(self, *args: Any, **kwargs: Any) -> Any:
+            self._note(lambda record: record.ends("the prefix cache is emptied"))
+            return super().reset_prefix_cache(*args, **kwargs)
+
+        def set_pause_state(self, *args: Any, **kwargs: Any) -> Any:
+            self._note(lambda record: record.ends("the scheduler is paused"))
+            return super().set_pause_state(*args, **kwargs)
+
+        def _note(self, what: Callable[[Record], None]) -> None:
+            if self._record is not None:
+                record = self._record
+                self._noted(lambda: what(record))
+
+        def _noted(self, what: Callable[[], Any]) -> Any:
+            """Call `what`; if it raises, the record ends and the server continues."""
+            try:
+                return what()
+            except Exception as error:
+                self._record = None
+                is_ours = isinstance(error, RecordEnds | SameTokens)
+                why = str(error) if is_ours else repr(error)
+                print(f"schedproof: the record ends: {why}", file=sys.stderr)
+
+    Recording.__name__ = Recording.__qualname__ = scheduler.__name__
+    return Recording
+
+
+def _open(scheduler: Any) -> Record:
+    if TRACE not in os.environ:
+        raise RecordEnds(f"{TRACE} names no file")
+    limit = int(float(os.environ.get(LIMIT, USUAL_LIMIT)) * 2**20)
+    return Record(scheduler, _file(os.environ[TRACE]), limit)
+
+
+@functools.cache
+def _file(path: str) -> IO[str]:
+    """One file for all schedulers of the process, written line by line; where there is one already,
+    of another process too, one beside it."""
+    try:
+        return open(path, "x", encoding="utf-8", buffering=1)
+    except FileExistsError:
+        return open(f"{path}.{os.getpid()}", "w", encoding="utf-8", buffering=1)
+
+
+def __getattr__(name: str) -> Any:
+    """`Recorder` and `AsyncRecorder`: vLLM's own two schedulers, imported when asked for."""
+    if name == "Recorder":
+        return recording(importlib.import_module("vllm.v1.core.sched.scheduler").Scheduler)
+    if name == "AsyncRecorder":
+        module = importlib.import_module("vllm.v1.core.sched.async_scheduler")
+        return recording(module.AsyncScheduler)
+    raise AttributeError(name)
+
+
+# --- a scheduler and its requests, in the terms of the scenario format -----------------------
+
+
+def request_of(request: Any) -> dict[str, Any]:
+    """A request without its prompt.
+
+    Raises:
+        RecordEnds: it has what no scenario can say.
+    """
+    for attribute, words in NOT_IN_SCENARIOS.items():
+        if getattr(request, attribute, None):
+            raise RecordEnds(f"{request.request_id} {words}")
+    return {
+        "id": request.request_id,
+        "max_tokens": request.max_tokens,
+        "priority": request.priority,
+    }
+
+
+def config_of(scheduler: Any) -> dict[str, Any]:
+    """The configuration of a scheduler, in the terms of the scenario format.
+
+    Raises:
+        RecordEnds: it has what no scenario can say.
+    """
+    vllm_config, options = scheduler.vllm_config, scheduler.scheduler_config
+    if vllm_config.kv_transfer_config is not None:
+        raise RecordEnds("what a KV connector loads is not known here")
+    block_size = vllm_config.cache_config.block_size
+    managers = scheduler.kv_cache_manager.coordinator.single_type_managers
+    known = [type(m).__name__ == MANAGER and m.block_size == block_size for m in managers]
+    if known != [True]:
+        kinds = ", ".join(f"{type(m).__name__} ({m.block_size})" for m in managers)
+        raise RecordEnds(f"blocks are kept by {kinds}, and not by one {MANAGER} ({block_size})")
+    stages = vllm_config.parallel_config.pipeline_parallel_size
+    drafts = getattr(scheduler, "num_spec_tokens", 0)
+    if drafts and getattr(options, "async_scheduling", False):
+        raise RecordEnds("which drafts are right is not known yet when others are decided ahead")
+    usual = {
+        "async_scheduling": (bool(getattr(options, "async_scheduling", False)), False),
+        "pipeline_parallel_size": (stages, 1),
+        "num_speculative_tokens": (drafts, 0),
+        "num_lookahead_tokens": (getattr(scheduler, "num_lookahead_tokens", 0), 0),
+    }
+    return {
+        "block_size": block_size,
+        "num_blocks": scheduler.kv_cache_manager.block_pool.num_gpu_blocks - NULL_BLOCK,
+        "max_num_seqs": options.max_num_seqs,
+        "max_num_batched_tokens": options.max_num_batched_tokens,
+        "max_model_len": vllm_config.model_config.max_model_len,
+        "long_prefill_token_threshold": options.long_prefill_token_threshold,
+        "enable_chunked_prefill": bool(options.enable_chunked_prefill),
+        "enable_prefix_caching": bool(vllm_config.cache_config.enable_prefix_caching),
+        "policy": options.policy,
+        "watermark": getattr(options, "watermark", 0.0),
+        "reserve_full_isl": getattr(options, "scheduler_reserve_full_isl", False),
+        **{key: value for key, (value, nothing) in usual.items() if value != nothing},
+    }
+
+
+# --- prompts ----------------------------------------------------------------------------------
+
+
+class SameTokens(Exception):  # noqa: N818 (not an error of the server's)
+    """A prompt begins with tokens that two requests generated independently: the hashes do not show
+    which of the two it continues."""
+
+
+class Contents:
+    """Prompts as segments: a name for content that came first with a request, and its length."""
+
+    def __init__(self, block_size: int, num_blocks: int) -> None:
+        self._block_size = block_size
+        self._most = FACTOR * num_blocks + SPARE
+        self._owner: dict[Any, str] = {}  # of a hash, the request that it came first with
+        self._segments: dict[str, Segments] = {}
+        self._owned: dict[str, int] = {}
+        self._seen: dict[str, int] = {}  # hashes of a request that were looked at
+        self._live: set[str] = set()
+        self._twice: set[Any] = set()  # hashes of tokens that a request generated, and others had
+
+    def prompt_of(self, request: Any) -> Segments:
+        """The prompt of a request that arrives: as far as others had the same, in their words.
+
+        Raises:
+            SameTokens: these had the same by chance.
+        """
+        name, tokens = request.request_id, request.num_prompt_tokens
+        hashes = list(request.block_hashes)[: tokens // self._block_size]
+        known = next((n for n in range(len(hashes), 0, -1) if hashes[n - 1] in self._owner), 0)
+        segments: Segments = []
+        if not self._twice.isdisjoint(hashes[:known]):
+            raise SameTokens(f"{name} goes on from tokens that two others had by chance")
+        if known:
+            owner = self._owner[hashes[known - 1]]
+            theirs = [*self._segments[owner], [f"out:{owner}", tokens]]
+            segments = cut(theirs, known * self._block_size)
+        rest = tokens - known * self._block_size
+        segments += [[name, rest]] if rest else []
+        self._segments[name] = segments
+        self._owned[name] = self._seen[name] = 0
+        self._live.add(name)
+        self._register(name, hashes)
+        return segments
+
+    def found(self, request: Any, tokens: int) -> None:
+        """A request starts with so many tokens from the cache.
+
+        Raises:
+            SameTokens: two requests had them by chance, and whose blocks they are is not known.
+        """
+        hashes = list(request.block_hashes)[: tokens // self._block_size]
+        if not self._twice.isdisjoint(hashes):
+            raise SameTokens(f"{request.request_id} found tokens that two others had by chance")
+
+    def grown(self, requests: list[Any]) -> None:
+        """Requests have got tokens: their blocks may be full now."""
+        for request in requests:
+            if request is not None and request.request_id in self._live:
+                name, hashes = request.request_id, request.block_hashes
+                had = hashes[self._seen[name] :]
+                self._twice.update(block for block in had if block in self._owner)
+                self._register(name, hashes)
+
+    def ended(self, names: list[str]) -> None:
+        """Requests have left; what they had may be found as long as it is remembered."""
+        for name in names:
+            self._live.discard(name)
+            self._forget(name)
+
+    def _register(self, name: str, hashes: Any) -> None:
+        for number in range(self._seen[name], len(hashes)):
+            owner = self._owner.pop(hashes[number], None)
+            self._owned[name] += owner is None
+            self._owner[hashes[number]] = owner or name  # the latest last
+        self._seen[name] = len(hashes)
+        while len(self._owner) > self._most:
+            oldest = next(iter(self._owner))
+            owner = self._owner.pop(oldest)
+            if owner in self._live:  # it may hold the block, however long ago that was filled
+                self._owner[oldest] = owner
+                continue
+            self._twice.discard(oldest)
+            self._owned[owner] -= 1
+            self._forget(owner)
+
+    def _forget(self, name: str) -> None:
+        """Forget a request that has left, and with which nothing came first."""
+        if name not in self._live and not self._owned.get(name, 1):
+            for of in (self._segments, self._owned, self._seen):
+                del of[name]
+
+
+def cut(segments: Segments, tokens: int) -> Segments:
+    """The first so many tokens."""
+    found: Segments = []
+    for name, length in segments:
+        if tokens <= 0:
+            break
+        found.append([name, min(length, tokens)])
+        tokens -= length
+    return found

@@ -1,0 +1,177 @@
+"""The vLLM release that is on the path: found, imported and configured."""
+
+import functools
+import gc
+import importlib
+import importlib.util
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from .. import scheduler_class
+from ..protocol_checks import RefusedError, refuse
+from .drafts import KEYS as DRAFT_KEYS
+from .drafts import drafter, speculative_config
+from .encoder import KEYS as ENCODER_KEYS
+from .offline import engine_config, prepare_environment, version_of
+
+# What vLLM calls a key of the scenario format where it has another name for it.
+VLLM_NAMES = {"policy": "scheduling_policy", "reserve_full_isl": "scheduler_reserve_full_isl"}
+# The pool is not an option: it is given to the scheduler, as the engine core gives it.
+# Two keys describe the drafter, which is one option of vLLM, and two the connector. What an encoder
+# has, vLLM works out of a model.
+NOT_OPTIONS = frozenset(
+    {
+        *("num_blocks", "early_completions", "kv_connector", "kv_load_failure_policy"),
+        *(*DRAFT_KEYS, *ENCODER_KEYS),
+    }
+)
+# Options of vLLM's scheduler whose defaults do not depend on the hardware.
+OPTIONS = (
+    *("policy", "watermark", "reserve_full_isl", "enable_chunked_prefill"),
+    "long_prefill_token_threshold",
+)
+# What a release does that knows nothing of the option.
+WITHOUT_OPTION = {"watermark": 0, "reserve_full_isl": False}
+
+
+@dataclass(frozen=True)
+class Release:
+    """An imported release: its identity, the options that it has, and what is driven."""
+
+    version: str
+    options: frozenset[str]
+    scheduler_class: Any
+
+    def __str__(self) -> str:
+        return f"vllm {self.version}"
+
+
+@functools.cache
+def load_release() -> Release:
+    """Import the vLLM that is on the path; takes about 10 s, once per process."""
+    if importlib.util.find_spec("vllm") is None:
+        raise RefusedError("no vLLM on the path: put an unpacked vllm on PYTHONPATH")
+    prepare_environment(plugins="")
+    # vLLM resolves its platform on first use, from what the machine has. This platform is chosen
+    # before that, so that the same code decides everywhere.
+    platforms: Any = importlib.import_module("vllm.platforms")
+    platforms._current_platform = _plain_cpu()
+    arguments = importlib.import_module("vllm.engine.arg_utils").EngineArgs
+    own = importlib.import_module("vllm.v1.core.sched.scheduler").Scheduler
+    importlib.import_module("torch").set_num_threads(1)
+    # What the imports made stays: collections need not go through it again and again.
+    gc.collect()
+    gc.freeze()
+    return Release(
+        version_of("vllm"),
+        frozenset(arguments.__dataclass_fields__),
+        scheduler_class.chosen(own),
+    )
+
+
+def _plain_cpu() -> Any:
+    """A platform that is a CPU and changes nothing in a configuration.
+
+    vLLM's own CPU platform sizes its cache by the memory of the machine and needs kernels.
+    """
+    interface = importlib.import_module("vllm.platforms.interface")
+    body = {
+        "_enum": interface.PlatformEnum.OOT,
+        "device_name": "cpu",
+        "device_type": "cpu",
+        "check_and_update_config": classmethod(lambda cls, vllm_config: None),
+        "is_pin_memory_available": classmethod(lambda cls: False),
+    }
+    return type("PlainCpu", (interface.Platform,), body)()
+
+
+def configure(release: Release, config: Mapping[str, Any]) -> Any:
+    """vLLM's form of a configuration; raises RefusedError where this release cannot honour it."""
+    options = {}
+    for key, value in config.items():
+        name = VLLM_NAMES.get(key, key)
+        if name in release.options:
+            options[name] = value
+        elif key not in NOT_OPTIONS and value != WITHOUT_OPTION.get(key):
+            without = json.dumps(WITHOUT_OPTION.get(key))
+            raise refuse(key, value, f"{without} ({release} has no such option)")
+    try:
+        loads = bool(config.get("kv_connector"))
+        policy = config.get("kv_load_failure_policy", "recompute") if loads else None
+        vllm_config = cached_config(drafter(config), policy, **options)
+    except (ValueError, AssertionError, NotImplementedError) as error:
+        raise _refusal(release, config, error) from error
+    _check_honoured(release, config, vllm_config)
+    return vllm_config
+
+
+@functools.lru_cache(maxsize=64)
+def cached_config(
+    drafts: tuple[str, int] | None = None, policy: str | None = None, **options: Any
+) -> Any:
+    """vLLM's configuration with these options, the others as vLLM has them by default; with a
+    connector where there is a `policy` for loads that fail."""
+    if drafts is not None:
+        options["speculative_config"] = speculative_config(*drafts)
+    if policy is not None:
+        options["kv_transfer_config"] = importlib.import_module("vllm.config").KVTransferConfig(
+            kv_connector="FromNowhere",
+            kv_connector_module_path=f"{__package__}.connector",
+            kv_role="kv_both",
+            kv_load_failure_policy=policy,
+        )
+    # Unless the configuration asks for more, decisions are taken one after the other.
+    return engine_config(**{"async_scheduling": False, **options})
+
+
+def _refusal(release: Release, config: Mapping[str, Any], error: Exception) -> RefusedError:
+    """vLLM's own words about a configuration, at the key that they name first."""
+    words = " ".join(_sentence(error).split())
+    keys = {VLLM_NAMES.get(key, key): key for key in config}
+    key = next((keys[word] for word in re.findall(r"\w+", words) if word in keys), None)
+    if key is None:
+        return RefusedError(f"$.config: {release} refuses it: {words}")
+    value = json.dumps(config[key])
+    return RefusedError(f"$.config.{key} is {value}; {release} refuses it: {words}")
+
+
+def _sentence(error: Exception) -> str:
+    """Return the message of an error without pydantic's frame around it."""
+    details = getattr(error, "errors", None)
+    if details is None:
+        return str(error)
+    first = details()[0]
+    words: str = first["msg"].removeprefix("Value error, ")
+    return "".join(f"{name}: " for name in first["loc"]) + words
+
+
+def defaults(release: Release) -> dict[str, Any]:
+    """What vLLM makes of a configuration that gives none of the options of its scheduler."""
+    options = [key for key in OPTIONS if VLLM_NAMES.get(key, key) in release.options]
+    return {key: _value_of(cached_config(), key) for key in options}
+
+
+def _value_of(vllm_config: Any, key: str) -> Any:
+    """What vLLM goes by for a key of the scenario format."""
+    scheduler, cache = vllm_config.scheduler_config, vllm_config.cache_config
+    values = {
+        "block_size": cache.block_size,
+        "enable_prefix_caching": cache.enable_prefix_caching,
+        "max_model_len": vllm_config.model_config.max_model_len,
+        "reserve_full_isl": getattr(scheduler, "scheduler_reserve_full_isl", False),
+        "watermark": getattr(scheduler, "watermark", 0),
+        "pipeline_parallel_size": vllm_config.parallel_config.pipeline_parallel_size,
+    }
+    return values[key] if key in values else getattr(scheduler, key)
+
+
+def _check_honoured(release: Release, config: Mapping[str, Any], vllm_config: Any) -> None:
+    """Refuse what vLLM has silently replaced."""
+    for key in config.keys() - NOT_OPTIONS:
+        has = _value_of(vllm_config, key)
+        if has != config[key]:
+            instead = json.dumps(has, default=repr)
+            raise refuse(key, config[key], f"{instead}, with which {release} has replaced it")

@@ -1,0 +1,86 @@
+"""The decision as the deck has it: prefill what can be admitted, else decode all that run.
+
+Source: deck, chapters 6 "Reading schedule()" and 8 "Preemption". Everything here is pure: a state
+goes in, a decision comes out.
+"""
+
+from ..pool import Pool, blocks_for, fits
+from . import block_manager
+from .config import NanoConfig
+from .state import Plan, Sequence, State
+
+
+def schedule(config: NanoConfig, state: State) -> Plan:
+    """Prefill has strict priority: only if no request is admitted the running sequences decode
+    (NAN-R10, NAN-R11)."""
+    plan = prefill(config, state)
+    return plan if plan.scheduled else decode(config, state)
+
+
+def prefill(config: NanoConfig, state: State) -> Plan:
+    """Waiting sequences are admitted in their order (NAN-R07), each with its whole prompt
+    (NAN-R12); the first that fails a gate stops the loop, so that no other goes before it
+    (ALL-R05). `max_num_seqs` bounds requests that run (NAN-R40)."""
+    plan = Plan(state.running, state.waiting, state.pool, {}, True)
+    budget = config.max_num_batched_tokens
+    while plan.waiting and len(plan.running) < config.max_num_seqs:
+        one = plan.waiting[0]
+        hit = block_manager.prefix_hit(config, plan.pool, one)
+        # What is cached is skipped and costs no budget (NAN-R08).
+        tokens = one.num_tokens - len(hit) * config.block_size
+        # The gate counts whole sequences, blocks that could be shared included (NAN-R09).
+        needed = blocks_for(one.num_tokens, config.block_size)
+        if tokens > budget or not fits(plan.pool, needed):
+            break
+        one, pool = block_manager.allocate(config, plan.pool, one, hit)
+        plan = admitted(plan, one, pool, tokens)
+        budget -= tokens
+    return plan
+
+
+def admitted(plan: Plan, one: Sequence, pool: Pool, tokens: int) -> Plan:
+    """The plan in which the head of the queue runs, behind all others (NAN-R15), waits no more
+    (ALL-R03), and computes `tokens`."""
+    return plan._replace(
+        running=(*plan.running, one),
+        waiting=plan.waiting[1:],
+        pool=pool,
+        scheduled={**plan.scheduled, one.id: tokens},
+    )
+
+
+def decode(config: NanoConfig, state: State) -> Plan:
+    """Running sequences get a token each (NAN-R04, NAN-R14), from the front; where no block is left
+    for one, the last of the queue is preempted, itself if it is the last (NAN-R19). The first
+    always goes on (ALL-R06, ALL-R10), and each turn takes one sequence off the queue (ALL-R02)."""
+    ready: tuple[Sequence, ...] = ()
+    plan = Plan(state.running, state.waiting, state.pool, {}, False)
+    while plan.running and len(ready) < config.max_num_seqs:
+        one = plan.running[0]
+        if not block_manager.can_append(config, plan.pool, one):
+            plan = preempt(config, plan, plan.running[-1], ready)
+            continue
+        one, pool = block_manager.may_append(config, plan.pool, one)
+        ready = (*ready, one)
+        plan = plan._replace(
+            running=plan.running[1:], pool=pool, scheduled={**plan.scheduled, one.id: 1}
+        )
+    return plan._replace(running=ready + plan.running)
+
+
+def preempt(config: NanoConfig, plan: Plan, victim: Sequence, ready: tuple[Sequence, ...]) -> Plan:
+    """The plan without the victim, which goes to the front of the waiting queue (NAN-R22) with
+    nothing: no block (NAN-R21, NAN-R03), and all to be computed again (NAN-R23)."""
+    others = ready + plan.running + plan.waiting
+    return plan._replace(
+        running=plan.running[:-1],
+        waiting=(victim.rewound(), *plan.waiting),
+        pool=block_manager.deallocate(plan.pool, victim, others, config.block_size),
+        preempted=(*plan.preempted, victim.id),
+    )
+
+
+def longest_prefill(config: NanoConfig) -> int | None:
+    """Return the tokens that one sequence may have at most: when it was preempted, it is prefilled
+    whole, with what it has generated (NAN-R12)."""
+    return config.max_num_batched_tokens

@@ -1,0 +1,157 @@
+"""What a system's runs have beyond the kernel: loads, drafts, steps in flight, pauses.
+
+The kernel follows a scheduler whose decisions complete one by one, and whose tokens are computed
+by the step that emits them. A system that does more registers `Features` of its own (the part
+`features` of its descriptor); the methods here are the kernel's answers. Their state is one
+immutable value, `RunHistory.system_state`, so that a run can branch.
+"""
+
+from collections.abc import Container, Mapping
+from typing import Any
+
+from msgspec.structs import replace
+
+from ...model.observation import Step
+from ...model.scenario import Request
+from ...spec.systems import part
+from . import prefix_hits
+from .request_history import RequestHistory
+
+Config = Mapping[str, Any]
+Run = Any  # the RunHistory that consults; it imports this file
+
+
+class Features:
+    """The additions of one system, by the name of the place where the kernel consults them.
+
+    Attributes:
+        request_history: the class that follows one request.
+        never_preempts: no request ever loses what was computed of it.
+    """
+
+    request_history: type[RequestHistory] = RequestHistory
+    never_preempts = False
+
+    def initial(self) -> Any:
+        """Return the state of a run before its first step."""
+        return None
+
+    # Requests
+
+    def can_never_run(self, config: Config, request: Request) -> bool:
+        """Return whether a request needs what this system lacks: no kernel has an encoder."""
+        return bool(request.encoder_inputs)
+
+    def as_sent(self, config: Config, request: Request) -> Request:
+        """Return the request without the fields that this configuration does not know."""
+        return replace(request.without_connector(), accepted=())
+
+    def follows(self, config: Config) -> tuple[str, ...]:
+        """Return the fields without which a client cannot follow what is computed."""
+        return ()
+
+    def may_forget(self, config: Config) -> bool:
+        """Return whether a run can be followed without the requests that have ended."""
+        return not prefix_hits.caches(config)
+
+    # What a step does, as far as it was not shown
+
+    def restarts(self, step: Step) -> bool:
+        """Return whether requests may have been preempted and started again, unseen, with a hit."""
+        return step.preempted is None and not self.never_preempts
+
+    def depth(self, config: Config) -> int:
+        """Return how many decisions can be in flight at once: 1 if each completes first."""
+        return 1
+
+    def completing(self, history: Run, step: Step) -> Container[str]:
+        """Return the requests of the decision that completes in this step."""
+        return step.scheduled
+
+    def hit(self, history: Run, step: Step, account: RequestHistory) -> int | None:
+        """Return the tokens that a request finds when it starts in this step, None if unknown."""
+        aborted = account.id in history.aborts_inside
+        return prefix_hits.found(history.config, step, account, aborted)
+
+    def reached(self, history: Run, account: RequestHistory) -> int:
+        """Return how many tokens of a request that this step leaves out were ever computed."""
+        return account.max_computed
+
+    def loads_in(self, history: Run, step: Step) -> list[tuple[RequestHistory, int]]:
+        """Return the requests whose blocks are filled from outside in this step, with tokens."""
+        return []
+
+    def place_unknown(self, account: RequestHistory) -> bool:
+        """Return whether a request may have written blocks that it does not show any more."""
+        return False
+
+    def right_drafts(
+        self, history: Run, step: Step, account: RequestHistory, tokens: int
+    ) -> int | None:
+        """Return how many of the tokens are right drafts; None for a request without drafts."""
+        return None
+
+    def blocks_are_filled(self, history: Run, step: Step) -> bool:
+        """Return whether blocks may be filled although nothing is computed."""
+        return False
+
+    def may_end_early(self, history: Run, account: RequestHistory) -> bool:
+        """Return whether a request may end with an error before its first token."""
+        return False
+
+    def idle_steps(self, history: Run) -> int:
+        """Return the steps in a row, beyond one, in which nothing need be computed."""
+        return 1
+
+    # The pool
+
+    def held_after_end(self, config: Config) -> bool:
+        """Return whether requests that have ended may keep their blocks for a while."""
+        return False
+
+    def free_is_unknown(self, history: Run) -> bool:
+        """Return whether blocks may have become free without being shown."""
+        return False
+
+    def is_sent(self, account: RequestHistory) -> bool:
+        """Return whether the blocks of a request are sent after its end."""
+        return False
+
+    def slots(self, config: Config, covered: int) -> int:
+        """Return the tokens for which a request with so many computed ones holds blocks."""
+        return covered
+
+    # Booking a step, in this order
+
+    def begin(self, history: Run, step: Step) -> None:
+        """Book what happens before anything is computed."""
+
+    def computed(self, history: Run, step: Step, account: RequestHistory) -> None:
+        """Book that a request has computed; `account.computed` includes it."""
+
+    def decided(self, history: Run, step: Step) -> Any:
+        """Book the decision, and return what completes, for the two methods below."""
+
+    def emissions(self, history: Run, step: Step, completes: Any) -> dict[str, int]:
+        """Return the tokens that this step emits, where the target does not show them."""
+        staying = history.live.keys() - history.aborts_inside
+        accounts = [history.live[name] for name in step.scheduled if name in staying]
+        return {one.id: 1 for one in accounts if one.computed >= one.num_tokens}
+
+    def emitted(self, account: RequestHistory, tokens: int, completes: Any, config: Config) -> None:
+        """Book that tokens came out; `account.emitted` includes them."""
+
+    def end(self, history: Run, step: Step) -> None:
+        """Book what is known after the tokens have come out."""
+
+    def ended(self, account: RequestHistory) -> None:
+        """Book that a request has ended."""
+
+
+KERNEL = Features()
+
+
+def features_of(system: str) -> Features:
+    """Return the features of a registered system: the kernel's where it registers none."""
+    registered: Features | None = part(system, "features")
+    return registered or KERNEL

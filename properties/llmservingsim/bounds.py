@@ -1,0 +1,33 @@
+"""How long requests of LLMServingSim may take at most, in steps, and which of them can run.
+
+Source: target protocol, "Bounds" and "Refusals at add".
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ..history.admissibility import fits_pool_and_budget, pool_limit
+from ..history.bounds import Bounds, in_chunks, one_after_the_other
+from ..history.request_history import RequestHistory
+
+Config = Mapping[str, Any]
+
+
+def waits(config: Config, first: RequestHistory, started: Sequence[RequestHistory]) -> int | None:
+    """First come, first served: until all requests that came before have ended. With chunking off
+    a request that came later may take the blocks that it needs, while the budget left would cut
+    it."""
+    if not config["enable_chunked_prefill"] and config["num_blocks"] is not None:
+        return None
+    return sum(in_chunks(config, one) for one in started) + len(started) + 2
+
+
+def limits(config: Config) -> list[int]:
+    """Each bound on prompt + max_tokens - 1, in tokens: the pool, and the budget for prompts that
+    nothing cuts."""
+    budget, threshold = config["max_num_batched_tokens"], config["long_prefill_token_threshold"]
+    cut = config["enable_chunked_prefill"] or 0 < threshold <= budget
+    return pool_limit(config) + ([] if cut else [budget])
+
+
+BOUNDS = Bounds(in_chunks, waits, one_after_the_other, fits_pool_and_budget, limits)

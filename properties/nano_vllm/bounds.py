@@ -1,0 +1,48 @@
+"""How long requests of nano-vLLM may take at most, in steps, and which of them can run.
+
+Source: target protocol, "Bounds" and "Refusals at add".
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ..history.admissibility import fits_pool, pool_limit
+from ..history.bounds import Bounds
+from ..history.request_history import RequestHistory
+
+Config = Mapping[str, Any]
+
+
+def alone(config: Config, one: RequestHistory) -> int:
+    """Its prefill, chunk by chunk, and its tokens one by one."""
+    chunks = -(-(one.prompt + one.max_tokens) // config["max_num_batched_tokens"])
+    return int(chunks + one.max_tokens)
+
+
+def waits(config: Config, first: RequestHistory, started: Sequence[RequestHistory]) -> int:
+    """Until all requests that came before have ended."""
+    return together(config, sum(alone(config, one) for one in started), len(started))
+
+
+def together(config: Config, work: int, requests: int) -> int:
+    """The eldest gets a token in each decode step. Between two of these the others may have to be
+    prefilled again, as many as fit into the pool: two steps in a row exceed the budget together,
+    or the slots of one."""
+    pool = config["block_size"] * config["num_blocks"]
+    full_steps = 2 * -(-pool // config["max_num_batched_tokens"])
+    between = full_steps + -(-requests // config["max_num_seqs"]) + 1
+    return int((work + 1) * (between + 1))
+
+
+def can_run(config: Config, prompt: int, max_tokens: int) -> bool:
+    """All of it is within the pool and the budget."""
+    whole = prompt + max_tokens
+    return whole <= config["max_num_batched_tokens"] and fits_pool(config, whole)
+
+
+def limits(config: Config) -> list[int]:
+    """The bound on prompt + max_tokens - 1, in tokens: the pool."""
+    return pool_limit(config)
+
+
+BOUNDS = Bounds(alone, waits, together, can_run, limits)

@@ -1,0 +1,43 @@
+"""How long requests of Spyre may take at most, in steps, and which of them can run.
+
+Source: target protocol, "Bounds" and "Refusals at add".
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ..history.admissibility import fits_pool, pool_limit
+from ..history.bounds import Bounds, one_after_the_other
+from ..history.request_history import RequestHistory
+
+Config = Mapping[str, Any]
+
+
+def alone(config: Config, one: RequestHistory) -> int:
+    """Its chunks, twice for interleaving, and its tokens."""
+    chunks = -(-(one.prompt - min(one.computed, one.prompt)) // int(config["chunk_size"]))
+    return 2 * chunks + one.max_tokens - one.emitted
+
+
+def waits(config: Config, first: RequestHistory, started: Sequence[RequestHistory]) -> int:
+    """Until every request that has started has ended, and its own first chunk."""
+    ahead = sum(alone(config, one) for one in started)
+    own = 2 * -(-first.prompt // int(config["chunk_size"]))
+    # Faults that cost a step each have rules of their own: leave them room here.
+    return ahead + own + len(started) + 2
+
+
+def can_run(config: Config, prompt: int, max_tokens: int) -> bool:
+    """In whole blocks the prompt, and all that it may generate, are within length and limit."""
+    block = config["block_size"]
+    padded = -(-prompt // block) * block + max_tokens
+    within = padded <= min(config["max_model_len"], config["max_batch_tkv"])
+    return bool(within) and fits_pool(config, padded)
+
+
+def limits(config: Config) -> list[int]:
+    """Each bound on prompt + max_tokens - 1, in tokens: length, limit and pool."""
+    return [config["max_model_len"], config["max_batch_tkv"], *pool_limit(config)]
+
+
+BOUNDS = Bounds(alone, waits, one_after_the_other, can_run, limits)

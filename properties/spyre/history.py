@@ -1,0 +1,44 @@
+"""What Spyre's runs have beyond the kernel: requests that are paused."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, TypeAlias, cast
+
+from ...model.observation import Step
+from ..history.features import Features
+from ..history.request_history import RequestHistory
+from ..history.run_history import RunHistory
+
+REVISIONS_THAT_PAUSE = frozenset({"2.5.2"})
+
+
+@dataclass(slots=True)
+class SpyreRequestHistory(RequestHistory):
+    """One accepted request; `paused_steps` counts the steps paused without a break."""
+
+    paused_steps: int = 0
+
+
+SpyreRun: TypeAlias = RunHistory[SpyreRequestHistory]
+
+
+class SpyreFeatures(Features):
+    """Pauses. A paused request keeps what is computed of it, and none is ever preempted."""
+
+    request_history = SpyreRequestHistory
+    never_preempts = True
+
+    def may_forget(self, config: Mapping[str, Any]) -> bool:
+        """Forget always: a prefix cache finds only what blocks hold."""
+        return True
+
+    def end(self, history: RunHistory[Any], step: Step) -> None:
+        """Book which requests are paused."""
+        if history.revision in REVISIONS_THAT_PAUSE:
+            history.paused = frozenset(step.paused or ())
+            for request in cast(SpyreRun, history).live.values():
+                paused = request.id in history.paused
+                request.paused_steps = request.paused_steps + 1 if paused else 0
+
+
+FEATURES = SpyreFeatures()

@@ -1,0 +1,68 @@
+"""How long requests of vLLM V1 may take at most, in steps, and which of them can run.
+
+Source: target protocol, "Bounds" and "Refusals at add".
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ..history.admissibility import fits_pool, fits_pool_and_budget, pool_limit
+from ..history.bounds import Bounds, in_chunks
+from .history import encoder, in_flight, loads
+from .history.request_history import VllmRequestHistory
+from .history.speculation import lookahead, most_ahead
+
+Config = Mapping[str, Any]
+
+
+def alone(config: Config, one: VllmRequestHistory) -> int:
+    """All its tokens in chunks, and one by one those that it generates, each of which passes every
+    decision on its way: a request that is preempted begins anew, so what it has computed does not
+    count."""
+    # A chunk ends before an input that has no room in a step, and starts again behind it.
+    steps = in_chunks(config, one) + 2 * len(one.inputs)
+    return steps * in_flight.depth(config) + one.deferrals
+
+
+def waits(
+    config: Config, first: VllmRequestHistory, started: Sequence[VllmRequestHistory]
+) -> int | None:
+    """First come, first served: until all requests that came before have ended. By priority,
+    others may overtake for ever; with more than two steps in flight those that were preempted
+    before may; with a connector all others, while it is loaded; and while an encoder has no room
+    for it, those that need none."""
+    depth = in_flight.depth(config)
+    overtaken = loads.are_made(config) or encoder.encodes(config)
+    if config["policy"] == "priority" or depth > 2 or overtaken:
+        return None
+    return sum(alone(config, one) for one in started) + (len(started) + 2) * depth
+
+
+def together(config: Config, work: int, requests: int) -> int:
+    """First come, first served: the eldest is never preempted. By priority the most important one
+    is not, but it may wait behind every request that runs, anew for each request."""
+    turns = requests + 1 if config["policy"] == "priority" else 1
+    return turns * (work + (2 * requests + 2) * in_flight.depth(config))
+
+
+def can_run(config: Config, prompt: int, max_tokens: int) -> bool:
+    """All of it is within the length, the pool, and, where prompts are not cut, the budget."""
+    whole = prompt + max_tokens
+    with_drafts = whole + most_ahead(config)
+    within = whole <= config["max_model_len"] and fits_pool(config, with_drafts)
+    return within and fits_pool_and_budget(config, prompt, max_tokens)
+
+
+def limits(config: Config) -> list[int]:
+    """Each bound on prompt + max_tokens - 1, in tokens: length, pool, budget for whole prompts."""
+    whole = [] if config["enable_chunked_prefill"] else [config["max_num_batched_tokens"]]
+    longest = config["max_model_len"]
+    ahead = lookahead(config)
+    pools = [
+        size if min(longest - 1 + ahead, longest) <= size else size - most_ahead(config)
+        for size in pool_limit(config)
+    ]
+    return [longest - 1, *pools, *whole]
+
+
+BOUNDS = Bounds(alone, waits, together, can_run, limits)

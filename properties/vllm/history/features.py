@@ -1,0 +1,179 @@
+"""What vLLM's runs have beyond the kernel: steps in flight, drafts, loads, encoder outputs.
+
+Each feature has a file of its own, and is consulted only where the configuration has it.
+"""
+
+from collections.abc import Container, Mapping
+from typing import Any
+
+from msgspec.structs import replace
+
+from ....model.observation import Step
+from ....model.scenario import Request
+from ...history import prefix_hits
+from ...history.features import Features
+from ...history.request_history import RequestHistory
+from ...history.run_history import RunHistory
+from . import encoder, in_flight, loads, speculation
+from .request_history import VllmRequestHistory
+from .run import NOTHING, Coming, VllmState, of, outputs_after, requests_of, state_of
+
+Config = Mapping[str, Any]
+
+
+class VllmFeatures(Features):
+    """Connector, drafts, steps in flight and encoder."""
+
+    request_history = VllmRequestHistory
+
+    def initial(self) -> VllmState:
+        """Return the state before the first step."""
+        return VllmState()
+
+    def can_never_run(self, config: Config, request: Request) -> bool:
+        """Return whether an encoder can never compute one of its inputs."""
+        return encoder.beyond(config, encoder.inputs_of(request))
+
+    def as_sent(self, config: Config, request: Request) -> Request:
+        """Return the request without drafts and loads where the configuration has none."""
+        if not speculation.drafts(config):
+            request = replace(request, accepted=())
+        return request if loads.are_made(config) else request.without_connector()
+
+    def follows(self, config: Config) -> tuple[str, ...]:
+        """Return the fields that tell which requests wait for a load, and which end by it."""
+        return ("parked", "finished") if loads.are_made(config) else ()
+
+    def may_forget(self, config: Config) -> bool:
+        """Return whether only blocks, one decision at a time, can hold what has ended."""
+        if not prefix_hits.caches(config):
+            return True
+        return in_flight.depth(config) == 1 and not loads.are_made(config)
+
+    def depth(self, config: Config) -> int:
+        """Return how many decisions can be in flight at once."""
+        return in_flight.depth(config)
+
+    def completing(self, history: RunHistory[Any], step: Step) -> Container[str]:
+        """Return the requests of the decision that completes in this step."""
+        return in_flight.completes(history, step)
+
+    def hit(self, history: RunHistory[Any], step: Step, account: RequestHistory) -> int | None:
+        """Return what a request finds in the cache, or brings from a load that has landed."""
+        config, request = history.config, of(account)
+        if not account.started and request.tokens_loading and account.id in step.scheduled:
+            known = request.load_fails_at is None or not prefix_hits.caches(config)
+            if known:
+                return loads.begins_with(config, request)
+        aborted = account.id in history.aborts_inside
+        pads = bool(speculation.drafts(config))  # some releases pad a request that joins
+        return prefix_hits.found(config, step, account, aborted, pads=pads)
+
+    def reached(self, history: RunHistory[Any], account: RequestHistory) -> int:
+        """Return how many tokens were ever computed, or have been loaded."""
+        request = of(account)
+        landed = request.tokens_loading if not loads.loading(request) else 0
+        return max(account.max_computed, landed)
+
+    def loads_in(self, history: RunHistory[Any], step: Step) -> list[tuple[RequestHistory, int]]:
+        """Return the requests whose load begins, with the tokens that it brings right."""
+        if not step.parked:
+            return []
+        new = [history.live[name] for name in loads.newly_parked(requests_of(history.live), step)]
+        brought = [(request, loads.brought(history.config, of(request))) for request in new]
+        return [(request, tokens) for request, tokens in brought if tokens]
+
+    def place_unknown(self, account: RequestHistory) -> bool:
+        """Return whether a connector may have moved the request."""
+        return loads.place_unknown(of(account))
+
+    def right_drafts(
+        self, history: RunHistory[Any], step: Step, account: RequestHistory, tokens: int
+    ) -> int | None:
+        """Return how many of the tokens are right drafts."""
+        request = of(account)
+        right = speculation.drafts_right(history.config, request, step, tokens)
+        return right if request.drafted or right else None
+
+    def blocks_are_filled(self, history: RunHistory[Any], step: Step) -> bool:
+        """Return whether a load is under way, or has just ended a request by its failure."""
+        return loads.under_way(history.config, requests_of(history.requests).values(), step)
+
+    def may_end_early(self, history: RunHistory[Any], account: RequestHistory) -> bool:
+        """Return whether a failed load ends the request; when, is V1-R28."""
+        return loads.ends_on_failure(history.config, of(account))
+
+    def idle_steps(self, history: RunHistory) -> int:
+        """Return the steps that a full queue of decisions, or the connector, may take."""
+        waits = loads.deferrals(of(one) for one in history.live.values())
+        return in_flight.depth(history.config) + waits
+
+    def held_after_end(self, config: Config) -> bool:
+        """Return whether blocks are kept until a load has landed, or they are sent."""
+        return loads.are_made(config)
+
+    def free_is_unknown(self, history: RunHistory) -> bool:
+        """Return whether a load that has failed, or an abort, may have freed blocks.
+
+        Blocks of requests that were just aborted are free, unless a load or a decision in flight
+        writes them; those of a failed load are free when the request is looked at.
+        """
+        if not loads.are_made(history.config):
+            return False
+        failed = any(loads.has_failed(of(one)) for one in history.live.values())
+        return bool(history.aborts_to_report) or failed
+
+    def is_sent(self, account: RequestHistory) -> bool:
+        """Return whether the blocks of a request are sent after its end."""
+        return loads.is_sent(of(account))
+
+    def slots(self, config: Config, covered: int) -> int:
+        """Return the tokens for which blocks are held, the lookahead included."""
+        return speculation.slots(config, covered)
+
+    def begin(self, history: RunHistory[Any], step: Step) -> None:
+        """Book encoder outputs and loads."""
+        if step.encoder_inputs is not None:
+            outputs = outputs_after(history, step)
+            history.system_state = state_of(history)._replace(outputs=outputs)
+        if loads.are_made(history.config):
+            loads.book(history, step)
+
+    def computed(self, history: RunHistory[Any], step: Step, account: RequestHistory) -> None:
+        """Book what a load brought, and the slots of drafts."""
+        request = of(account)
+        if request.tokens_loading:
+            loads.begin(request, step, int(history.config["block_size"]))
+        if speculation.drafts(history.config):
+            speculation.compute(history.config, request, account.began == history.step)
+
+    def decided(self, history: RunHistory[Any], step: Step) -> Mapping[str, Coming]:
+        """Book the decision, and return what comes of the one that completes, by request."""
+        return in_flight.set_off(history, step)
+
+    def emissions(
+        self, history: RunHistory[Any], step: Step, completes: Mapping[str, Coming]
+    ) -> dict[str, int]:
+        """Return a token of each request that gives one, and its right drafts."""
+        return {
+            name: min(1 + speculation.right_of(of(one), coming.proposed), max(one.tokens_left, 1))
+            for name, coming in completes.items()
+            if (one := history.live.get(name)) is not None and name not in history.aborts_inside
+        }
+
+    def emitted(
+        self, account: RequestHistory, tokens: int, completes: Mapping[str, Coming], config: Config
+    ) -> None:
+        """Book that tokens have come, and that drafts are verified."""
+        coming = completes.get(account.id, NOTHING)
+        if in_flight.depth(config) > 1:
+            in_flight.deliver(of(account), tokens, coming)
+        if tokens and speculation.drafts(config):
+            speculation.verify(config, of(account), coming.proposed)
+
+    def ended(self, account: RequestHistory) -> None:
+        """Book that the blocks of a request may still be loaded or sent."""
+        loads.left(of(account))
+
+
+FEATURES = VllmFeatures()

@@ -1,0 +1,88 @@
+"""What a client of vLLM has observed of one request: also its drafts, loads and encoder inputs."""
+
+from dataclasses import dataclass
+
+from ....model.scenario import Request
+from ...history.request_history import RequestHistory
+from .encoder import Input, inputs_of
+
+
+@dataclass(slots=True)
+class VllmRequestHistory(RequestHistory):
+    """One accepted request, with lengths in tokens.
+
+    Attributes:
+        accepted: how many drafts are right, by the number of the step that verifies some.
+        drafted: drafts that are proposed for the next step.
+        verified: steps in which drafts of it were verified.
+        slots: tokens that it was given blocks for, at least.
+        tokens_in_flight: computed and not emitted; `drafts_in_flight` come with them.
+        external: tokens of its prompt that a connector has.
+        load_steps: reports of the worker that a load takes, beyond that of the step in which the
+            request is parked; `load_left` of them are to come.
+        parked_since: the step in which its load began.
+        tokens_loading: what the load brings, until it counts as computed.
+        load_fails_at: the token from which on the load fails.
+        deferrals: how often the connector may put it off.
+        send_steps: reports that it takes to send its blocks after its end; `load_left` counts them.
+        blocks: those that it was seen to hold last, where loads and decisions meet.
+        inputs: the segments of its prompt that an encoder computes.
+    """
+
+    accepted: tuple[int, ...] = ()
+    drafted: int = 0
+    verified: int = 0
+    slots: int = 0
+    tokens_in_flight: int = 0
+    drafts_in_flight: int = 0
+    load_steps: int = 0
+    parked_since: int | None = None
+    load_left: int = 0
+    blocks: tuple[int, ...] = ()
+    load_fails_at: int | None = None
+    deferrals: int = 0
+    send_steps: int | None = None
+    external: int = 0
+    tokens_loading: int = 0
+    inputs: tuple[Input, ...] = ()
+
+    @classmethod
+    def of(cls, request: Request, arrival: int, open_ended: bool) -> "VllmRequestHistory":
+        """Return the history of a request that has just been accepted."""
+        return cls(
+            request.id,
+            request.prompt_len,
+            request.max_tokens,
+            None if open_ended else request.tokens_to_emit,
+            request.prompt,
+            arrival=arrival,
+            priority=request.priority,
+            accepted=request.accepted,
+            load_steps=request.load_steps,
+            load_fails_at=request.load_fails_at,
+            deferrals=request.load_deferrals,
+            send_steps=request.send_steps,
+            external=min(request.external_tokens, request.prompt_len),
+            inputs=inputs_of(request),
+        )
+
+    @property
+    def held_tokens(self) -> int:
+        """Tokens that it has blocks for: those computed, and those given to drafts."""
+        return max(self.computed, self.slots)
+
+    @property
+    def num_tokens(self) -> int:
+        """Tokens known so far: prompt, generated tokens, and those in flight with their drafts."""
+        return self.prompt + self.emitted + self.tokens_in_flight + self.drafts_in_flight
+
+    @property
+    def may_change_after_end(self) -> bool:
+        """A load, or a decision in flight, may still write its blocks, or they are being sent."""
+        return bool(self.load_left or self.blocks)
+
+    def rewind(self) -> None:
+        """Book a preemption: all its tokens are to be computed again."""
+        RequestHistory.rewind(self)
+        self.drafted = self.slots = 0
+        self.tokens_in_flight = self.drafts_in_flight = self.tokens_loading = 0

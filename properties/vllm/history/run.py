@@ -1,0 +1,80 @@
+"""A run of vLLM: its state beyond the kernel's, and what an encoder does in a step."""
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any, NamedTuple, TypeAlias, cast
+
+from ....model.observation import Step
+from ...history.per_step_cache import once
+from ...history.request_history import RequestHistory
+from ...history.run_history import RunHistory
+from . import encoder
+from .request_history import VllmRequestHistory
+
+VllmRun: TypeAlias = RunHistory[VllmRequestHistory]
+
+
+class Coming(NamedTuple):
+    """A token that comes of a decision.
+
+    Attributes:
+        drafts: tokens computed beyond those known; some releases pad a request that joins.
+        proposed: how many of them the drafter had proposed.
+    """
+
+    drafts: int = 0
+    proposed: int = 0
+
+
+NOTHING = Coming()
+# A decision in flight: by request what comes of it, None where no token does.
+Flight = dict[str, Coming | None]
+
+
+class VllmState(NamedTuple):
+    """What a run follows beyond its requests.
+
+    Attributes:
+        flights: decisions in flight, the oldest first.
+        early: steps in a row in which a decision has just completed early.
+        outputs: encoder outputs that the worker has, with their tokens.
+    """
+
+    flights: tuple[Flight, ...] = ()
+    early: int = 0
+    outputs: Mapping[str, int] = MappingProxyType({})
+
+
+def of(account: RequestHistory) -> VllmRequestHistory:
+    """Return the history of a request as vLLM's: in a run of vLLM every one is."""
+    return cast(VllmRequestHistory, account)
+
+
+def requests_of(accounts: Mapping[str, RequestHistory]) -> Mapping[str, VllmRequestHistory]:
+    """Return the histories as vLLM's."""
+    return cast(Mapping[str, VllmRequestHistory], accounts)
+
+
+def state_of(history: RunHistory[Any]) -> VllmState:
+    """Return what a run of vLLM follows beyond its requests."""
+    return cast(VllmState, history.system_state)
+
+
+@once
+def encoded(history: RunHistory[Any], step: Step) -> list[tuple[VllmRequestHistory, encoder.Input]]:
+    """Return the encoder inputs that are computed in a step, each with the request it is for."""
+    numbers = step.encoder_inputs or {}
+    requests = [of(history.live[name]) for name in numbers if name in history.live]
+    return [
+        (request, item)
+        for request in requests
+        for item in request.inputs
+        if item.number in numbers[request.id]
+    ]
+
+
+@once
+def outputs_after(history: RunHistory[Any], step: Step) -> Mapping[str, int]:
+    """Return the encoder outputs that the worker has while it computes the step."""
+    new = [item for _, item in encoded(history, step)]
+    return encoder.after(state_of(history).outputs, step, new)

@@ -1,0 +1,118 @@
+"""What a request of vLLM has beyond its prompt: drafts, loads, and parts for an encoder.
+
+Pictures have a few sizes, and some of them come again.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+from hypothesis import strategies as st
+
+from ...model.pool import Content
+from ...model.scenario import Request, Segment
+from .history import encoder, loads, speculation
+
+PICTURE = "picture"
+MOST = 8  # in what a request says by itself
+TITLES = "abcdef"
+
+
+@st.composite
+def encoders(draw: st.DrawFn, config: Mapping[str, Any]) -> dict[str, Any]:
+    """An encoder whose budget and room are those of one picture, or a little more, or plenty."""
+    block, most = config["block_size"], config["max_model_len"]
+    longest = draw(st.sampled_from((1, 2, block, block + 1, 3 * block)))
+    longest = max(min(longest, most - 2), 1)
+    return {
+        "max_num_encoder_input_tokens": longest + draw(st.sampled_from((0, 1, longest, 0))),
+        "encoder_cache_size": longest + draw(st.sampled_from((0, most, 1, longest))),
+    }
+
+
+@st.composite
+def with_pictures(draw: st.DrawFn, request: Request, config: Mapping[str, Any]) -> Request:
+    """The request with pictures in its own part of the prompt. A picture that it repeats from an
+    earlier request stays one, unless it was cut."""
+    room = min(config["max_num_encoder_input_tokens"], config["encoder_cache_size"])
+    sizes = sorted({1, max(room // 2, 1), room}, reverse=True)
+    prompt: list[Segment] = []
+    for name, length in request.prompt:
+        if name == request.id:
+            prompt += draw(_split(name, length, sizes))
+        else:
+            prompt.append((name, length) if _whole(name, length) else (request.id, length))
+    numbers = [n for n, (name, _) in enumerate(prompt) if name.startswith(PICTURE)]
+    return msgspec.structs.replace(request, prompt=tuple(prompt), encoder_inputs=tuple(numbers))
+
+
+@st.composite
+def _split(draw: st.DrawFn, name: str, length: int, sizes: list[int]) -> Content:
+    """Text and pictures; or an album: large pictures in a row, with different titles."""
+    album = draw(st.sampled_from((True, False, False)))
+    first = draw(st.integers(0, len(TITLES) - 1))
+    parts: list[Segment] = []
+    for number in range(MOST if album else draw(st.sampled_from((2, MOST, 1, 0)))):
+        before = 0 if album else min(draw(st.sampled_from((0, 1, 4))), length)
+        size = sizes[0] if album else draw(st.sampled_from(sizes))
+        if before + size > length:
+            break
+        title = TITLES[(first + number) % len(TITLES)] if album else draw(st.sampled_from(TITLES))
+        parts += [(name, before)] if before else []
+        parts.append((f"{PICTURE} {title} of {size}", size))
+        length -= before + size
+    return (*parts, (name, length)) if length else tuple(parts)
+
+
+def _whole(name: str, length: int) -> bool:
+    """It is no picture, or one that was not cut."""
+    return not name.startswith(PICTURE) or name.endswith(f" of {length}")
+
+
+@st.composite
+def with_features(draw: st.DrawFn, request: Request, config: Mapping[str, Any]) -> Request:
+    """Draw what the configuration has room for: drafts, a load, pictures."""
+    if drafts := speculation.drafts(config):
+        request = msgspec.structs.replace(request, accepted=draw(accepted(drafts)))
+    if loads.are_made(config):
+        request = draw(loaded(request, config["block_size"]))
+    if encoder.encodes(config):
+        request = draw(with_pictures(request, config))
+    return request
+
+
+def has_features(config: Mapping[str, Any]) -> bool:
+    """Return whether requests of this configuration have more than a prompt."""
+    return bool(speculation.drafts(config) or loads.are_made(config) or encoder.encodes(config))
+
+
+@st.composite
+def too_large(draw: st.DrawFn, config: Mapping[str, Any], name: str) -> Request | None:
+    """Draw, now and then, a request that an encoder can never compute."""
+    if not encoder.encodes(config) or not draw(st.booleans()):
+        return None
+    tokens = draw(st.sampled_from((1, 9))) + encoder.longest(config)
+    prompt = ((f"{name} input", tokens),)
+    return Request(id=name, arrival=0, prompt=prompt, max_tokens=1, encoder_inputs=(0,))
+
+
+def accepted(drafts: int) -> st.SearchStrategy[tuple[int, ...]]:
+    """How many of so many drafts of a request are right, time after time."""
+    return st.lists(st.integers(0, drafts), min_size=1, max_size=4).map(tuple)
+
+
+@st.composite
+def loaded(draw: st.DrawFn, request: Request, block: int) -> Request:
+    """The request, of whose prompt a connector may have some blocks, or all tokens."""
+    whole = request.prompt_len // block * block
+    tokens = draw(st.sampled_from((0, request.prompt_len, whole, min(block, whole))))
+    steps = draw(st.sampled_from((0, 1, 3, 8))) if tokens else 0
+    fails = draw(st.sampled_from((None, None, None, 0, tokens // 2))) if tokens else None
+    return msgspec.structs.replace(
+        request,
+        external_tokens=tokens,
+        load_steps=steps,
+        load_fails_at=fails,
+        load_deferrals=draw(st.sampled_from((0, 0, 0, 0, 1, 3))),
+        send_steps=draw(st.sampled_from((None, None, None, 0, 3))),
+    )

@@ -1,0 +1,1 @@
+"""State spaces of schedulers, and the search that explores them."""

@@ -1,0 +1,83 @@
+"""The history of a run that branches: forked at every step, with requests that are undecided."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from copy import copy
+from typing import Any
+
+from ...properties.history.request_history import RequestHistory
+from ...properties.history.run_history import RunHistory
+from .undecided import Candidates, OpenRequestHistory, fully_decided
+
+# Counters of a request.
+COUNTERS = (
+    *("computed", "emitted", "prefix_hit", "prefill_steps", "paused_steps"),
+    *("regenerated", "lost", "preemptions", "arrival", "began", "tokens_in_flight"),
+    *("external", "load_steps", "load_left", "parked_since", "tokens_loading", "slots", "blocks"),
+)
+
+
+class BranchingHistory(RunHistory[Any]):
+    """What the client knows on one path.
+
+    Bounds on waiting need every request's length: `Wait` bounds it without.
+    """
+
+    def fork(self) -> BranchingHistory:
+        """A copy that can go on without changing this one."""
+        other = BranchingHistory.__new__(BranchingHistory)
+        other.__dict__.update(self.__dict__)
+        other.requests = {
+            name: one if one.ended and not one.may_change_after_end else copy(one)
+            for name, one in self.requests.items()
+        }
+        other.live = {name: other.requests[name] for name in self.live}
+        other.aborts_to_report = set(self.aborts_to_report)
+        other.aborts_inside = set(self.aborts_inside)
+        other.answers = {}
+        other._changed()
+        return other
+
+    def kin(self, one: RequestHistory) -> Collection[RequestHistory]:
+        """All requests: what an undecided one begins with is not known."""
+        return self.requests.values()
+
+    def open(self, request: str, candidates: Candidates) -> None:
+        """A request arrives of which only the candidates are known."""
+        self._enter(request, OpenRequestHistory(request, candidates, len(self.requests)))
+
+    def narrow(self, request: str, candidates: Candidates) -> None:
+        """Fewer candidates are left: an ordinary account, once nothing is open."""
+        old: Any = self.live[request]
+        if not fully_decided(candidates):
+            old.candidates = candidates
+            return
+        known: Any = candidates
+        tokens, content = known.max_tokens, known.known_tokens(request)
+        make = self.features.request_history
+        new = make(request, known.prompt, tokens, tokens, content, priority=known.priority)
+        for name in COUNTERS:
+            if name in new.__dataclass_fields__:
+                setattr(new, name, getattr(old, name))
+        self._enter(request, new)
+
+    def ends(self, request: str) -> None:
+        """The next token of a request is its last."""
+        account = self.live[request]
+        account.output_len = account.emitted + 1
+
+    def begun_since(self, gone: RequestHistory) -> tuple[str, ...]:
+        """The unfinished requests that began after one was over: what it had filled is not the
+        newest in the cache any more, where these filled it anew."""
+        if gone.over is None:
+            return ()
+        return tuple(name for name, one in self.live.items() if one.began > gone.over)
+
+    def _enter(self, request: str, account: Any) -> None:
+        self.requests[request] = account
+        self.live[request] = account
+        self._changed()
+
+    def _note_first_in_line(self) -> None:
+        """Left to `Wait`."""

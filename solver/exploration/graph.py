@@ -1,0 +1,165 @@
+"""The states of a small scope and the moves between them, kept to be drawn.
+
+The exploration is the explorer's own: its space is watched while it is explored. Breadth first, so
+the move by which a state is first reached ends a shortest path to it.
+"""
+
+from collections.abc import Hashable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from ...model.observation import Step
+from ...spec.catalogue import Rule
+from .exploration import Exploration, ExplorationResult, ExploreOptions
+from .scheduler_space import Node, SchedulerSpace
+from .search import Break, Label, Move
+
+Staked = tuple[Move, frozenset[str]]
+
+
+class Vertex(NamedTuple):
+    """A state: how many moves away it is, and the edge that first leads to it (None: the start)."""
+
+    node: Node
+    depth: int
+    first: int | None
+
+
+class Edge(NamedTuple):
+    """A move. `target` is None where it leads to nothing that is kept: the scheduler crashed, or
+    the state is beyond the bound.
+
+    Attributes:
+        step: what the scheduler answered; None for what only the clients do.
+        broken: the rules that it breaks, those to be named first in front.
+        exercised: the rules whose witness occurs in it.
+    """
+
+    source: int
+    target: int | None
+    label: Label
+    step: Step | None
+    broken: tuple[Break, ...]
+    exercised: frozenset[str]
+
+
+@dataclass(frozen=True)
+class Graph:
+    """What was explored of one configuration, the states in the order in which they were reached.
+
+    Attributes:
+        beyond: states that were reached and are not kept, since there would be too many.
+        unopened: states that are kept, but whose moves were not looked at.
+    """
+
+    run: Exploration
+    result: ExplorationResult
+    vertices: tuple[Vertex, ...]
+    edges: tuple[Edge, ...]
+    beyond: int
+    unopened: frozenset[int]
+
+    def path_to(self, vertex: int) -> list[int]:
+        """The edges of a shortest path from the start, in order."""
+        path: list[int] = []
+        first = self.vertices[vertex].first
+        while first is not None:
+            path.append(first)
+            first = self.vertices[self.edges[first].source].first
+        return path[::-1]
+
+    def path_through(self, edge: int) -> list[int]:
+        """The edges of a shortest path that ends with this one."""
+        return [*self.path_to(self.edges[edge].source), edge]
+
+    def labels(self, path: Sequence[int]) -> tuple[Label, ...]:
+        """What `path.scenario_of` makes a scenario of."""
+        return tuple(self.edges[number].label for number in path)
+
+    def breaking(self, rule: str) -> Iterator[int]:
+        """The edges that break a rule, those of short paths first."""
+        return self._nearest(
+            number
+            for number, edge in enumerate(self.edges)
+            if rule in {one.rule for one in edge.broken}
+        )
+
+    def staking(self, rule: str) -> Iterator[int]:
+        """The edges in which a rule's witness occurs, those of short paths first."""
+        return self._nearest(
+            number for number, edge in enumerate(self.edges) if rule in edge.exercised
+        )
+
+    def _nearest(self, edges: Iterator[int]) -> Iterator[int]:
+        return iter(sorted(edges, key=lambda one: self.vertices[self.edges[one].source].depth))
+
+
+class WatchedSpace(SchedulerSpace):
+    """A space that keeps its answers, and which rules are exercised in each move."""
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self.opened: dict[Hashable, list[Staked]] = {}
+        self._staked: dict[Label, frozenset[str]] = {}
+
+    def moves(self, node: Node, members: int) -> list[Move]:
+        """The moves of the space."""
+        self._staked = {}
+        moves = super().moves(node, members)
+        self.opened[self.key(node)] = [
+            (move, self._staked.get(move.label, frozenset())) for move in moves
+        ]
+        return moves
+
+    def _taken(self, *args: Any) -> Move | None:
+        """As the space, which notes what is exercised for the first time: here, what is now."""
+        so_far, self.exercised = self.exercised, dict.fromkeys(self.exercised, 0)
+        try:
+            move = super()._taken(*args)
+        finally:
+            here, self.exercised = self.exercised, so_far
+        for rule, members in here.items():
+            self.exercised[rule] |= members
+        if move is not None:
+            self._staked[move.label] = frozenset(rule for rule, bits in here.items() if bits)
+        return move
+
+
+def drawn(asked: ExploreOptions, rules: Sequence[Rule], most: int) -> Graph:
+    """Explore one configuration breadth first, until `most` states are reached.
+
+    Raises:
+        InputError: the revision has no such configuration.
+    """
+    assert len(asked.scope.limits) == 1, asked.scope.limits
+    assert asked.order == "breadth", asked.order
+    run = Exploration(asked, rules, space=WatchedSpace)
+    space = run.search.space
+    assert isinstance(space, WatchedSpace)
+    for state in run.search.run():
+        if state.states > most:
+            break
+    [(root, _)] = space.roots()
+    numbers: dict[Hashable, int] = {space.key(root): 0}
+    vertices: list[Vertex] = [Vertex(root, 0, None)]
+    edges: list[Edge] = []
+    beyond: set[Hashable] = set()
+    for key, moves in space.opened.items():
+        if key not in numbers:
+            continue
+        source = numbers[key]
+        for move, exercised in moves:
+            target = None
+            if move.after is not None:
+                there = space.key(move.after)
+                if there not in numbers and len(vertices) < most:
+                    numbers[there] = len(vertices)
+                    vertices.append(Vertex(move.after, vertices[source].depth + 1, len(edges)))
+                target = numbers.get(there)
+                if target is None:
+                    beyond.add(there)
+            is_answered = move.after is not None and move.label[0] == "step"
+            step = move.after.history.last if is_answered else None
+            edges.append(Edge(source, target, move.label, step, move.broken, exercised))
+    unopened = frozenset(number for key, number in numbers.items() if key not in space.opened)
+    return Graph(run, run.result(), tuple(vertices), tuple(edges), len(beyond), unopened)

@@ -1,0 +1,198 @@
+"""The models of a system as `scheduler_space` explores them: the interface, and one base for
+systems whose states are records with queues of sequences."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from typing import Any, ClassVar, NamedTuple, Protocol
+
+from ...model import systems
+from .branching_history import BranchingHistory
+from .canonical_names import mentioned
+from .scope import AnyItem, menu_of
+from .undecided import Candidates, ChoiceNeeded, OpenFields, RequestMenu, fully_decided, settled
+
+
+class Stepped(NamedTuple):
+    """One step of a model.
+
+    Attributes:
+        after: the next state; None if the model raised.
+        seen: the step observation; empty if the model raised.
+        limited: the model read the limit.
+        crash: what the model raised.
+    """
+
+    after: Any
+    seen: dict[str, Any]
+    limited: bool = True
+    crash: str | None = None
+
+
+class Models(Protocol):
+    """A system's models, one for each configuration that is explored, and their states.
+
+    Models whose first states are equal are stepped together as long as they decide alike.
+    """
+
+    @property
+    def system(self) -> str:
+        """The system's name."""
+
+    @property
+    def configs(self) -> Sequence[Mapping[str, Any]]:
+        """One configuration for each limit, in ascending order."""
+
+    @property
+    def limited(self) -> frozenset[str]:
+        """The rules that read the limit."""
+
+    @property
+    def waits_are_bounded(self) -> bool:
+        """No request may overtake the first in line for ever (ALL-R05)."""
+
+    @property
+    def idle_is_waste(self) -> bool:
+        """A step that computes nothing is lost: no request waits for a load or for a step in
+        flight."""
+
+    def initial(self, member: int) -> Any:
+        """Return the scheduler's state before anything arrives, in configuration `member`."""
+
+    def arrive(self, state: Any, request: str, candidates: Candidates) -> Any:
+        """Queue a request that may be any of the candidates."""
+
+    def narrow(self, state: Any, request: str, candidates: Candidates) -> Any:
+        """Leave the request fewer candidates."""
+
+    def end(self, state: Any, request: str) -> Any:
+        """Make the request's next token its last."""
+
+    def abort(self, state: Any, request: str) -> Any:
+        """Abort the request before the scheduler decides."""
+
+    def step(self, member: int, state: Any, inside: tuple[str, ...]) -> Stepped:
+        """Run one step in configuration `member`; the requests `inside` are aborted during it."""
+
+    def quiet(self, state: Any) -> bool:
+        """Return whether the next step only computes a token of every decoding request."""
+
+    def key(self, state: Any, history: BranchingHistory) -> Hashable:
+        """Return state and history without names."""
+
+
+class QueueModels(ABC):
+    """The models of one revision in one configuration, one for each limit.
+
+    A system gives what differs: its names, its sequences, when a step is quiet, and the key of a
+    state. Aborts and arrivals do not depend on the limit, so the first model takes them.
+
+    Attributes:
+        limit_key: the configuration key whose values are the limits.
+        queues: the fields of a state that hold sequences.
+        sequence: the system's sequence.
+        open_sequence: the same with `OpenFields`, for a request that is not fully decided.
+    """
+
+    system: ClassVar[str]
+    limit_key: ClassVar[str] = "num_blocks"
+    queues: ClassVar[tuple[str, ...]] = ("waiting", "running")
+    sequence: ClassVar[type[Any]]
+    open_sequence: ClassVar[type[Any]]
+    limited: ClassVar[frozenset[str]] = frozenset()
+    waits_are_bounded: bool = True
+    idle_is_waste: bool = True
+
+    def __init__(
+        self,
+        revision: str,
+        config: Mapping[str, Any],
+        limits: Sequence[int],
+        formula: str | None = None,
+    ) -> None:
+        """Build the models.
+
+        Raises:
+            InputError: the revision has no such configuration.
+        """
+        each = [{**config, self.limit_key: limit} for limit in limits]
+        self.configs = [systems.full_config(self.system, revision, one) for one in each]
+        self.models = [self.make_model(revision, one, formula) for one in each]
+        self.observes = frozenset(self.models[0].observes)
+        self.mentioned: frozenset[str] = frozenset()
+
+    @abstractmethod
+    def quiet(self, state: Any) -> bool:
+        """Return whether the next step only computes a token of every decoding request."""
+
+    @abstractmethod
+    def key(self, state: Any, history: BranchingHistory) -> Hashable:
+        """Return state and history without names."""
+
+    @abstractmethod
+    def queued(self, state: Any, sequence: Any) -> Any:
+        """Return the state in which a new sequence waits."""
+
+    def make_model(self, revision: str, config: Mapping[str, Any], formula: str | None) -> Any:
+        """Build one model."""
+        assert formula is None, f"{self.system} has no named formulas"
+        return systems.make_model(self.system, revision, config)
+
+    def opened(self, request: str, candidates: Candidates) -> Any:
+        """Return a new sequence that may be any of the candidates."""
+        return self.decided(self.open_sequence(request, 0, 0, 0, content=candidates))
+
+    def decided(self, sequence: Any) -> Any:
+        """Return the ordinary sequence if nothing about this one is open, else the same."""
+        if not isinstance(sequence, OpenFields) or not fully_decided(sequence.candidates):
+            return sequence
+        return settled(sequence, self.sequence)
+
+    def menu(self, items: Sequence[AnyItem]) -> RequestMenu:
+        """Return the menu of requests, each with the configurations that accept it."""
+        menu = menu_of(items, self.models)
+        self.mentioned = mentioned(menu)
+        return menu
+
+    def initial(self, member: int) -> Any:
+        return self.models[member].initial()
+
+    def arrive(self, state: Any, request: str, candidates: Candidates) -> Any:
+        return self.queued(state, self.opened(request, candidates))
+
+    def narrow(self, state: Any, request: str, candidates: Candidates) -> Any:
+        def change(sequence: Any) -> Any:
+            if not isinstance(sequence, OpenFields):
+                return sequence
+            return self.decided(sequence._replace(content=candidates))  # type: ignore[attr-defined]
+
+        return _changed(state, self.queues, request, change)
+
+    def end(self, state: Any, request: str) -> Any:
+        def change(sequence: Any) -> Any:
+            return sequence._replace(output_len=sequence.generated + 1)
+
+        return _changed(state, self.queues, request, change)
+
+    def abort(self, state: Any, request: str) -> Any:
+        return self.models[0].abort(state, request)
+
+    def step(self, member: int, state: Any, inside: tuple[str, ...]) -> Stepped:
+        try:
+            after, seen = self.models[member].step(state, inside)
+        except ChoiceNeeded:
+            raise
+        except Exception as error:  # only a model with a planted fault raises
+            return Stepped(None, {}, False, f"{type(error).__name__}: {error}")
+        return Stepped(after, seen, False)
+
+
+def _changed(state: Any, queues: Iterable[str], request: str, change: Any) -> Any:
+    """Return the state with one request, in whichever queue it is, replaced by `change` of it."""
+
+    def queue_with(queue: str) -> tuple[Any, ...]:
+        members = getattr(state, queue)
+        return tuple(change(member) if member.id == request else member for member in members)
+
+    return state._replace(**{queue: queue_with(queue) for queue in queues})

@@ -1,0 +1,417 @@
+"""The state space of a scheduler and its clients, for `search`.
+
+Before any step requests of a menu arrive, up to so many; in any step a request may end early, and
+a client may give up, before the decision or after it. What the scheduler does is the model's own
+step, and every rule is asked of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from itertools import product
+from typing import Any, NamedTuple
+
+import msgspec
+
+from ...model.observation import Step
+from ...properties.rules.predicate import Predicate
+from ...properties.rules.registry import NEVER_CRASHES, NEVER_HANGS
+from .branching_history import BranchingHistory
+from .models import Models, Stepped
+from .scope import Aborts
+from .search import Break, Move, numbers
+from .undecided import AT_ARRIVAL, Candidates, ChoiceNeeded, RequestMenu
+from .waiting import Wait, never_ends, waits_too_long
+
+# The id of an aborted request, and whether it is aborted inside the step.
+Abort = tuple[str, bool]
+BOUNDED_WAIT, COMPLETION = "ALL-R05", "ALL-R06"
+
+
+class Node(NamedTuple):
+    """A state on a path: the scheduler's, the client's, what has arrived, what was wasted."""
+
+    state: Any
+    history: BranchingHistory
+    known: Mapping[str, Candidates]
+    wait: Wait = Wait()
+
+
+class SchedulerSpace:
+    """All behaviours of up to `requests` requests of a menu.
+
+    Attributes:
+        aborts: no client gives up; one at a time does, in a step in which no request ends early; or
+            one at a time, also in a step in which a request ends.
+        reduced: lengths are chosen when they are looked at, and where no request waits or arrives
+            only the first step of a block is left to the clients.
+        exercised: per rule the configurations in which its witness occurred, as bits.
+    """
+
+    def __init__(
+        self,
+        models: Models,
+        menu: RequestMenu,
+        requests: int,
+        checks: Mapping[str, Predicate],
+        revision: str,
+        *,
+        aborts: Aborts = "alone",
+        reduced: bool = True,
+    ) -> None:
+        self._models, self._menu = models, menu
+        self._requests = requests
+        # What `Wait` knows is not asked of the history.
+        self._checks = [
+            (rule, *one, rule in models.limited)
+            for rule, one in checks.items()
+            if rule not in (BOUNDED_WAIT, COMPLETION)
+        ]
+        self._revision = revision
+        self._aborts = aborts
+        self._reduced = reduced
+        self.exercised: dict[str, int] = dict.fromkeys((NEVER_CRASHES, NEVER_HANGS, *checks), 0)
+
+    def roots(self) -> list[tuple[Node, int]]:
+        """Nothing has arrived: one state for all configurations in which it is the same."""
+        found: list[tuple[Node, int]] = []
+        for number, config in enumerate(self._models.configs):
+            state = self._models.initial(number)
+            same = [place for place, (node, _) in enumerate(found) if node.state == state]
+            if same:
+                node, members = found[same[0]]
+                found[same[0]] = node, members | 1 << number
+            else:
+                history = BranchingHistory(config, self._revision, self._models.system)
+                found.append((Node(state, history, {}), 1 << number))
+        return found
+
+    def key(self, node: Node) -> Hashable:
+        """The node without names, in a few bytes."""
+        history = node.history
+        left = self._requests - len(node.known)
+        wait = node.wait.counted(history, self._requests) if self._models.idle_is_waste else (0, 0)
+        reports = len(history.aborts_to_report)
+        barren = min(history.barren_steps, 2 + history.features.depth(history.config))
+        own = left, *wait, reports, history.last_was_prefill, barren
+        return own, self._models.key(node.state, history)
+
+    def moves(self, node: Node, members: int) -> list[Move]:
+        """Arrivals and steps; or the choices that have to be made before, where a request is
+        looked at that is not decided."""
+        if not node.history.live and len(node.known) == self._requests:
+            return []
+        settled = bool(node.history.aborts_to_report)
+        quiet = settled or (self._reduced and self._nobody_to_wait_for(node))
+        try:
+            moves = list(self._step(node, members, None, alone=quiet))
+            if not settled:
+                moves += self._arrivals(node, members)
+        except ChoiceNeeded as choice:
+            return list(self._choices(node, members, choice))
+        if self._aborts != "none" and not quiet:
+            for name, inside in product(node.history.live, (False, True)):
+                moves += self._aborted(node, members, name, inside)
+        return moves
+
+    def _aborted(self, node: Node, members: int, name: str, inside: bool) -> list[Move]:
+        """The steps in which a client gives up. Where a request is looked at only because of that,
+        the abort comes first and the choice after it: on other paths it stays open."""
+        try:
+            return list(self._step(node, members, (name, inside), self._aborts == "alone"))
+        except ChoiceNeeded as choice:
+            if inside:
+                return list(self._choices(node, members, choice))
+            history = node.history.fork()
+            history.abort(name, inside=False)
+            state = self._models.abort(node.state, name)
+            return [Move(("give up", name), node._replace(state=state, history=history), members)]
+
+    def _arrivals(self, node: Node, members: int) -> Iterator[Move]:
+        """The next request arrives, at the end of the queue.
+
+        Behind one that was not looked at it might as well arrive later: it has not been looked
+        at either. Steps that differ in nothing but how many wait are left out with it.
+        """
+        if len(node.known) == self._requests:
+            return
+        if self._reduced and any(self._untouched(node, one.id) for one in node.history.unstarted()):
+            return
+        name, everything = f"r{len(node.known)}", self._menu.everything
+        parts = everything.split(AT_ARRIVAL)
+        if not self._reduced:
+            parts = [self._menu.candidates(1 << number) for number in everything.numbers()]
+        for candidates in parts:
+            taken = members & candidates.accepted
+            if taken:
+                history = node.history.fork()
+                history.open(name, candidates)
+                history.narrow(name, candidates)
+                state = self._models.arrive(node.state, name, candidates)
+                after = node._replace(
+                    state=state, history=history, known={**node.known, name: candidates}
+                )
+                yield Move(("arrive", name, candidates.bits), after, taken)
+
+    def _untouched(self, node: Node, name: str) -> bool:
+        """The request has not been looked at yet."""
+        everything = self._menu.everything
+        return len(self._menu.items) > 1 and node.known[name].bits == everything.bits
+
+    def _choices(self, node: Node, members: int, choice: ChoiceNeeded) -> Iterator[Move]:
+        """One move for each value that the field may have."""
+        for candidates in node.known[choice.request].split(choice.field):
+            taken = members & candidates.accepted
+            if taken:
+                after = self._narrowed(node, choice.request, candidates)
+                yield Move(("choose", choice.request, candidates.bits), after, taken)
+
+    def _narrowed(self, node: Node, request: str, candidates: Candidates) -> Node:
+        history = node.history.fork()
+        history.narrow(request, candidates)
+        state = self._models.narrow(node.state, request, candidates)
+        return node._replace(
+            state=state, history=history, known={**node.known, request: candidates}
+        )
+
+    def _nobody_to_wait_for(self, node: Node) -> bool:
+        """Nothing arrives, no request waits, and the coming step is like the one before."""
+        closed = len(node.known) == self._requests and not node.history.last_was_prefill
+        return closed and node.history.last is not None and self._models.quiet(node.state)
+
+    def _step(
+        self, node: Node, members: int, given_up: Abort | None, alone: bool
+    ) -> Iterator[Move]:
+        """One step for each way in which the configurations decide, and for each set of requests
+        that end with it (only those that must, with `alone`)."""
+        state: Any = node.state
+        inside: tuple[str, ...] = ()
+        if given_up is not None and given_up[1]:
+            inside = given_up[:1]
+        elif given_up is not None:
+            state = self._models.abort(state, given_up[0])
+        for together, stepped in self._decisions(state, members, inside):
+            for ends in self._endings(node, stepped, together, alone):
+                move = self._taken(node, state, together, given_up, stepped, ends)
+                if move is not None:
+                    yield move
+
+    def _decisions(
+        self, state: Any, members: int, inside: tuple[str, ...]
+    ) -> Iterator[tuple[int, Stepped]]:
+        """The configurations that decide alike, as bits, with the step if no request ends early.
+
+        A scheduler asks of the limit whether something is within it. So those between two limits
+        that lead to the same do as these two; and one that was not asked does not matter.
+        """
+        tried: dict[int, Stepped] = {}
+
+        def at(member: int) -> Stepped:
+            if member not in tried:
+                tried[member] = self._models.step(member, state, inside)
+            return tried[member]
+
+        together: list[tuple[int, ...]] = []
+        for part in alike(numbers(members), at):
+            if together and at(together[-1][0]) == at(part[0]):
+                together[-1] += part
+            else:
+                together.append(part)
+        for part in together:
+            yield bits(part), at(part[0])
+
+    def _endings(
+        self, node: Node, stepped: Stepped, members: int, alone: bool
+    ) -> Iterator[tuple[Ending, ...]]:
+        """Each way in which requests that emit go on or end."""
+        options = []
+        for name in stepped.seen.get("emitted", ()):
+            if name in node.history.live:
+                tokens = node.history.live[name].emitted + 1
+                options.append(list(ways(name, node.known[name], tokens, members, alone)))
+        return product(*options)
+
+    def _taken(
+        self,
+        node: Node,
+        state: Any,
+        members: int,
+        given_up: Abort | None,
+        stepped: Stepped,
+        ends: tuple[Ending, ...],
+    ) -> Move | None:
+        """The step in which these requests end, from the one in which no request ends early."""
+        history, known, before = node.history.fork(), node.known, state
+        if given_up is not None:
+            history.abort(*given_up)
+        for name, candidates, ending in ends:
+            if candidates is not known[name]:
+                known = {**known, name: candidates}
+                history.narrow(name, candidates)
+                state = self._models.narrow(state, name, candidates)
+            members &= candidates.accepted
+            if ending:
+                early = candidates.max_tokens != history.live[name].emitted + 1
+                state = self._models.end(state, name) if early else state
+                history.ends(name)
+        if not members:
+            return None
+        if state is not before:
+            inside = given_up[:1] if given_up is not None and given_up[1] else ()
+            stepped = self._models.step(smallest_and_largest(members)[0], state, inside)
+        label = ("step", given_up, tuple((n, one.bits, ending) for n, one, ending in ends))
+        if stepped.crash is not None:
+            return Move(label, None, members, (Break(NEVER_CRASHES, stepped.crash, members),))
+        step = msgspec.convert(stepped.seen, Step)
+        order = {name: number for number, name in enumerate(known)}
+        wait = node.wait.after(history, step, order)
+        broken = self._judged(history, step, wait, members)
+        progress = not history.live or gets_on(step)
+        history.observe(step)
+        after = Node(stepped.after, history, known, wait)
+        return Move(label, after, members, tuple(broken), progress)
+
+    def _judged(
+        self, history: BranchingHistory, step: Step, wait: Wait, members: int
+    ) -> list[Break]:
+        """The rules that the step breaks, each in the configurations in which it does.
+
+        Configurations that lead to the same step differ in the limit alone: a rule that reads it
+        is asked for the smallest and the largest, and for all if it breaks in one of them.
+        """
+        absent = () if history.prefill_members(step) else ("prefill",)
+        absent = absent if history.decode_members(step) else (*absent, "decode")
+        smallest, largest = smallest_and_largest(members)
+        broken: list[Break] = []
+        for rule, is_broken, is_exercised, who, limited in self._checks:
+            if who in absent:
+                continue
+            history.config = self._models.configs[smallest]
+            message = is_broken(history, step)
+            if limited and largest != smallest:
+                history.config = self._models.configs[largest]
+                if message is not None or is_broken(history, step) is not None:
+                    broken += self._one_by_one(rule, is_broken, history, step, members)
+            elif message is not None:
+                broken.append(Break(rule, message, members))
+            unseen = members & ~self.exercised[rule]
+            if unseen:
+                self._stake(rule, is_exercised, history, step, unseen, limited)
+        for one in broken:
+            self.exercised[one.rule] |= one.members
+        if history.live:
+            for rule in (NEVER_CRASHES, NEVER_HANGS):
+                self.exercised[rule] |= members
+        return broken + self._waited(wait, len(history.requests), step, members)
+
+    def _one_by_one(
+        self, rule: str, is_broken: Any, history: BranchingHistory, step: Step, members: int
+    ) -> list[Break]:
+        found: dict[str, int] = {}
+        for number in numbers(members):
+            history.config = self._models.configs[number]
+            message = is_broken(history, step)
+            if message is not None:
+                found[message] = found.get(message, 0) | 1 << number
+        return [Break(rule, message, part) for message, part in found.items()]
+
+    def _stake(
+        self,
+        rule: str,
+        is_exercised: Any,
+        history: BranchingHistory,
+        step: Step,
+        unseen: int,
+        limited: bool,
+    ) -> None:
+        """Note in which configurations the rule was exercised. Of those that differ in what it
+        reads only the first and the last are asked in this step."""
+        smallest, largest = smallest_and_largest(unseen)
+        for number in {smallest, largest} if limited else (smallest,):
+            history.config = self._models.configs[number]
+            if may_be(is_exercised, history, step, 1 << number):
+                self.exercised[rule] |= 1 << number if limited else unseen
+
+    def _waited(self, wait: Wait, accepted: int, step: Step, members: int) -> list[Break]:
+        """The rules about waiting, which `Wait` knows in place of the history."""
+        broken = []
+        bounded = BOUNDED_WAIT in self.exercised and self._models.waits_are_bounded
+        if bounded and wait.head is not None:
+            self.exercised[BOUNDED_WAIT] |= members
+            if (message := waits_too_long(wait)) is not None:
+                broken.append(Break(BOUNDED_WAIT, message, members))
+        if COMPLETION not in self.exercised:
+            return broken
+        self.exercised[COMPLETION] |= members if step.finished else 0
+        # Where idle steps are no waste, only a state that comes again shows it.
+        if self._models.idle_is_waste and (message := never_ends(wait, accepted)) is not None:
+            broken.append(Break(COMPLETION, message, members))
+        return broken
+
+
+# A request that emits a token, its candidates then, and whether this token is its last.
+Ending = tuple[str, Candidates, bool]
+
+
+def ways(
+    name: str, candidates: Candidates, tokens: int, members: int, alone: bool
+) -> Iterator[Ending]:
+    """How a request may go on after so many tokens: with `alone` it ends only if it must.
+
+    A request that ends early might have had any number of tokens more. That makes no difference
+    afterwards, so it had the fewest. A request that has all its tokens ends; it need not be told
+    apart from one that ends early, but where the front door lets in no request that asks for more.
+    """
+    more = candidates.asking_more_than(tokens)
+    if more is not None and more.accepted & members:
+        yield name, more, False
+        if not alone:
+            yield name, more.asking(more.fewest) or more, True
+    exactly = candidates.asking(tokens)
+    if exactly is not None and (more is None or members & ~more.accepted):
+        yield name, exactly, True
+
+
+def alike(part: tuple[int, ...], at: Callable[[int], Stepped]) -> Iterator[tuple[int, ...]]:
+    """Runs of these configurations, in order, each of which decides as its first one does (`at`).
+
+    No closure: one that calls itself would keep its steps until the garbage collector comes.
+    """
+    first = at(part[0])
+    if len(part) == 1 or not first.limited or first == at(part[-1]):
+        yield part
+    else:
+        yield from alike(part[: len(part) // 2], at)
+        yield from alike(part[len(part) // 2 :], at)
+
+
+def gets_on(step: Step) -> bool:
+    """Something was achieved that cannot get lost: where requests are preempted, computed tokens
+    can, and emitted ones cannot."""
+    tokens = step.scheduled if step.preempted is None else step.emitted or {}
+    return any(tokens.values())
+
+
+def may_be(is_exercised: Any, history: BranchingHistory, step: Step, member: int) -> bool:
+    """The witness occurs, for some choice of what it looks at that nothing else has looked at."""
+    try:
+        return bool(is_exercised(history, step))
+    except ChoiceNeeded as choice:
+        account: Any = history.live[choice.request]
+        for candidates in account.candidates.split(choice.field):
+            if candidates.accepted & member:
+                chosen = history.fork()
+                chosen.narrow(choice.request, candidates)
+                if may_be(is_exercised, chosen, step, member):
+                    return True
+        return False
+
+
+def smallest_and_largest(members: int) -> tuple[int, int]:
+    """The first and the last configuration of a set of bits."""
+    return (members & -members).bit_length() - 1, members.bit_length() - 1
+
+
+def bits(members: Sequence[int]) -> int:
+    """The set of these configurations, as bits."""
+    return sum(1 << number for number in members)

@@ -1,0 +1,88 @@
+"""What is explored of a scheduler: how many requests of which menu, in which configurations."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import product
+from typing import Any, ClassVar, Literal, Protocol
+
+from ...model.scenario import Request, Segment
+from .undecided import OWN, RequestMenu
+
+# Which clients give up: none; one in a step, where no request ends early; one in any step.
+Aborts = Literal["none", "alone", "any"]
+# A prompt in segments, and max_tokens; and a priority, for a scheduler that reads it; and the
+# tokens that a connector has of the prompt, with the steps that their load takes.
+MenuItem = tuple[tuple[Segment, ...], int]
+Ranked = tuple[tuple[Segment, ...], int, int]
+Loaded = tuple[tuple[Segment, ...], int, int, int, int]
+AnyItem = MenuItem | Ranked | Loaded
+
+
+class Refuses(Protocol):
+    """A model's front door."""
+
+    def refusal(self, request: Request) -> str | None:
+        """Why the request can never run, or None."""
+
+
+@dataclass(frozen=True)
+class Scope:
+    """One scope of a system, which gives the class its `system` and `smallest`.
+
+    Attributes:
+        says: what it is for, in a few words.
+        requests: how many may arrive in one run.
+        menu: which they may be.
+        limits: every value of the limit (`systems.Space.limit_key`) that is explored, ascending.
+        aborts: which clients give up.
+        config: what differs from `smallest`.
+        revisions: where it makes a difference; empty for all.
+    """
+
+    system: ClassVar[str]
+    smallest: ClassVar[Mapping[str, Any]]
+    name: str
+    says: str
+    requests: int
+    menu: tuple[AnyItem, ...]
+    limits: tuple[int, ...]
+    aborts: Aborts = "none"
+    config: tuple[tuple[str, Any], ...] = ()
+    revisions: tuple[str, ...] = ()
+
+    @property
+    def full_config(self) -> dict[str, Any]:
+        """Every key that is not at its default, the limit apart."""
+        return {**self.smallest, **dict(self.config)}
+
+    def belongs_to(self, revision: str) -> bool:
+        """The scope makes a difference in this revision."""
+        return not self.revisions or revision in self.revisions
+
+
+def lengths(prompts: Iterable[int], max_tokens: Iterable[int]) -> list[MenuItem]:
+    """Every prompt length with every max_tokens, each in words of its own."""
+    return [(((OWN, prompt),), tokens) for prompt, tokens in product(prompts, max_tokens)]
+
+
+def menu_of(items: Sequence[AnyItem], models: Sequence[Refuses]) -> RequestMenu:
+    """The menu of these items, each with the models that take it at the door."""
+    requests = []
+    for number, (prompt, tokens, *more) in enumerate(items):
+        priority, external_tokens, load_steps = (*more, 0, 0, 0)[:3]
+        requests.append(
+            Request(
+                id=f"item {number}",
+                arrival=0,
+                prompt=prompt,
+                max_tokens=tokens,
+                priority=priority,
+                external_tokens=external_tokens,
+                load_steps=load_steps,
+            )
+        )
+    accepted = [
+        sum(1 << n for n, model in enumerate(models) if model.refusal(one) is None)
+        for one in requests
+    ]
+    return RequestMenu(requests, accepted)

@@ -1,0 +1,317 @@
+"""Explicit-state exploration: every behaviour of a space, each state once.
+
+A space gives its first states, the moves out of a state, and a key that is the same for states
+that differ in names only. Nothing here knows what a scheduler is.
+
+Several configurations may be explored at once, where they mostly behave alike: a state comes with
+the set of configurations that reach it, as the bits of an integer, and a move with those that make
+it. What is counted, and what breaks, is counted by configuration.
+"""
+
+from collections import Counter, deque
+from collections.abc import Callable, Hashable, Iterable, Iterator
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any, Literal, NamedTuple, Protocol
+
+Order = Literal["breadth", "depth", "deepening", "random"]
+ORDERS: tuple[Order, ...] = ("breadth", "depth", "deepening", "random")
+Label = tuple[Any, ...]
+BETWEEN_REPORTS = 64  # states expanded
+
+
+class Break(NamedTuple):
+    """A rule that a move breaks, in which configurations, and the numbers in one sentence."""
+
+    rule: str
+    message: str
+    members: int
+
+
+class Move(NamedTuple):
+    """One move out of a state.
+
+    Attributes:
+        label: what happened; the labels of a path tell it to be run again.
+        after: the state that the move leads to, None where it cannot go on.
+        members: the configurations that make the move, as bits.
+        broken: the rules that it breaks, those to be named first in front.
+        progress: something was achieved; a cycle of moves without progress is a livelock.
+    """
+
+    label: Label
+    after: Any
+    members: int
+    broken: tuple[Break, ...] = ()
+    progress: bool = True
+
+
+class StateSpace(Protocol):
+    """What is explored."""
+
+    def roots(self) -> Iterable[tuple[Any, int]]:
+        """The first states, each with the configurations that begin in it."""
+
+    def moves(self, state: Any, members: int) -> list[Move]:
+        """Every move that one of these configurations can make."""
+
+    def key(self, state: Any) -> Hashable:
+        """A key that is equal for states that behave alike, and only for those."""
+
+
+class Violation(NamedTuple):
+    """A broken rule with the path to it: the shortest, if the search was breadth-first.
+
+    `members` are the configurations that this path breaks the rule in, `path` has its labels.
+    """
+
+    rule: str
+    message: str
+    members: int
+    path: tuple[Label, ...]
+
+
+class _Visit(NamedTuple):
+    """A state on its way to be expanded, for some configurations; `number` is its place among all
+    visits."""
+
+    state: Any
+    key: Hashable
+    members: int
+    number: int
+    depth: int
+
+
+@dataclass
+class StateSearch:
+    """One exploration, which can be broken off between two reports and taken up again.
+
+    Attributes:
+        order: breadth first, depth first, depth first with a growing bound, or random walks.
+        first_only: end with the first broken rule.
+        deepest: moves after which a path is cut, None for no bound.
+        choose: for random walks, a number below the one given.
+        walks: how many random walks.
+        known: the states reached, by key, with the configurations that reached them.
+        transitions: moves made, each as often as configurations made it together.
+        depth: moves of the longest path taken.
+        cut: a path was cut at the bound, or only sampled.
+        done: nothing is left to expand.
+        violations: the broken rules, each configuration once for each rule.
+    """
+
+    space: StateSpace
+    order: Order = "breadth"
+    first_only: bool = False
+    deepest: int | None = None
+    choose: Callable[[int], int] | None = None
+    walks: int = 0
+    known: dict[Hashable, int] = field(default_factory=dict)
+    transitions: int = 0
+    depth: int = 0
+    cut: bool = False
+    done: bool = False
+    violations: list[Violation] = field(default_factory=list)
+    _open: deque[_Visit] = field(default_factory=deque)
+    _came_by: list[tuple[int, Label]] = field(default_factory=list)
+    _broken: dict[str, int] = field(default_factory=dict)
+    _depths: dict[Hashable, int] = field(default_factory=dict)
+    _stalls: dict[Hashable, set[Hashable]] = field(default_factory=dict)
+    _stalled: dict[Hashable, int] = field(default_factory=dict)
+    _begun: bool = False
+    _bound: int = 0
+
+    @property
+    def states(self) -> int:
+        """Different states reached."""
+        return len(self.known)
+
+    @property
+    def complete(self) -> bool:
+        """Every behaviour was explored: what was not found does not exist."""
+        return self.done and not self.cut
+
+    @property
+    def open(self) -> int:
+        """States reached that were not expanded yet."""
+        return len(self._open)
+
+    @property
+    def livelocks(self) -> list[Hashable]:
+        """States that lie on a cycle of moves without progress, one a cycle."""
+        return cycles(self._stalls)
+
+    def way_to(self, livelock: Hashable) -> tuple[Label, ...]:
+        """The path to a state of `livelocks`."""
+        return self._path(self._stalled[livelock])
+
+    def states_by_member(self, count: int) -> list[int]:
+        """Different states that each of `count` configurations reached."""
+        reached = [0] * count
+        for members, states in Counter(self.known.values()).items():
+            for number in range(count):
+                reached[number] += states * (members >> number & 1)
+        return reached
+
+    def run(self) -> Iterator["StateSearch"]:
+        """Explore; itself, every few states, for callers that watch the clock."""
+        if self.order == "random":
+            yield from self._walk()
+        elif self.order == "deepening":
+            yield from self._deepen()
+        else:
+            yield from self._exhaust(self.deepest)
+            self.done = not self._open
+
+    def _exhaust(self, bound: int | None) -> Iterator["StateSearch"]:
+        """Expand until nothing is left, or the first rule is broken."""
+        if not self._begun:
+            self._begun = True
+            for state, members in self.space.roots():
+                self._reach(state, members, None, (), 0)
+        take = self._open.popleft if self.order == "breadth" else self._open.pop
+        while self._open:
+            for _ in range(BETWEEN_REPORTS):
+                if not self._open or (self.first_only and self.violations):
+                    break
+                self._expand(take(), bound)
+            yield self
+            if self.first_only and self.violations:
+                self._open.clear()
+                self.cut = True
+
+    def _deepen(self) -> Iterator["StateSearch"]:
+        """Depth first with a bound that grows by one: as short as breadth first, with less held
+        at once. It is complete with the first bound that cuts nothing."""
+        while not self.done:
+            if self._begun and not self._open and self._is_enough():
+                self.done = True
+                return
+            if not self._open:
+                self._bound += 1
+                self.known.clear()
+                self._depths.clear()
+                self._came_by.clear()
+                self._stalls.clear()
+                self._stalled.clear()
+                self.cut, self._begun = False, False
+            yield from self._exhaust(self._bound)
+
+    def _is_enough(self) -> bool:
+        """Nothing was cut at the bound, a rule is broken, or the last bound has been reached."""
+        at_the_end = self.deepest is not None and self._bound >= self.deepest
+        return not self.cut or at_the_end or (self.first_only and bool(self.violations))
+
+    def _walk(self) -> Iterator["StateSearch"]:
+        """Random walks, each to its end: they find, and never prove."""
+        assert self.choose is not None, "random walks need a source of randomness"
+        self.cut = True
+        roots = list(self.space.roots())
+        for number in range(self.walks):
+            state, members = roots[self.choose(len(roots))]
+            path: list[Label] = []
+            while self.deepest is None or len(path) < self.deepest:
+                moves = self.space.moves(state, members)
+                if not moves:
+                    break
+                move = moves[self.choose(len(moves))]
+                self.transitions += 1
+                path.append(move.label)
+                for one in move.broken:
+                    self._note(one, tuple(path))
+                if move.after is None or (self.first_only and self.violations):
+                    break
+                state, members = move.after, move.members
+                key = self.space.key(state)
+                self.known[key] = self.known.get(key, 0) | members
+            self.depth = max(self.depth, len(path))
+            if self.first_only and self.violations:
+                break
+            if number % BETWEEN_REPORTS == 0:
+                yield self
+        self.done = True
+
+    def _expand(self, visit: _Visit, bound: int | None) -> None:
+        if bound is not None and visit.depth >= bound:
+            self.cut = True
+            return
+        for move in self.space.moves(visit.state, visit.members):
+            self.transitions += 1
+            for one in move.broken:
+                self._note(one, None, visit.number, move.label)
+            if move.after is None:
+                continue
+            key = self._reach(move.after, move.members, visit.number, move.label, visit.depth + 1)
+            if not move.progress:
+                self._stalls.setdefault(visit.key, set()).add(key)
+                self._stalled.setdefault(visit.key, visit.number)
+
+    def _reach(
+        self, state: Any, members: int, parent: int | None, label: Label, depth: int
+    ) -> Hashable:
+        """Note the state for the configurations that have not reached it yet."""
+        key = self.space.key(state)
+        self.depth = max(self.depth, depth)
+        known = self.known.get(key, 0)
+        if self.order == "deepening" and depth < self._depths.get(key, depth + 1):
+            self._depths[key] = depth
+            new = members
+        else:
+            new = members & ~known
+        if not new:
+            return key
+        self.known[key] = known | new
+        self._open.append(_Visit(state, key, new, len(self._came_by), depth))
+        self._came_by.append((-1 if parent is None else parent, label))
+        return key
+
+    def _note(
+        self, one: Break, path: tuple[Label, ...] | None, number: int = 0, label: Label = ()
+    ) -> None:
+        """Keep what is broken for the first time in a configuration, with the way there."""
+        fresh = one.members & ~self._broken.get(one.rule, 0)
+        if not fresh:
+            return
+        self._broken[one.rule] = self._broken.get(one.rule, 0) | fresh
+        if path is not None:
+            self.violations.append(Violation(one.rule, one.message, fresh, path))
+            return
+        self.violations.append(
+            Violation(one.rule, one.message, fresh, (*self._path(number), label))
+        )
+
+    def _path(self, number: int) -> tuple[Label, ...]:
+        """The labels from a first state to this visit."""
+        labels: list[Label] = []
+        while number >= 0:
+            number, label = self._came_by[number]
+            labels.append(label)
+        return tuple(reversed(labels[:-1]))
+
+
+@cache
+def numbers(members: int) -> tuple[int, ...]:
+    """The configurations of a set of bits."""
+    return tuple(number for number in range(members.bit_length()) if members >> number & 1)
+
+
+def cycles(edges: dict[Hashable, set[Hashable]]) -> list[Hashable]:
+    """A node of each cycle that depth-first search meets."""
+    met: list[Hashable] = []
+    finished: set[Hashable] = set()
+    for start in edges:
+        path: dict[Hashable, Iterator[Hashable]] = {}
+        node: Hashable | None = start if start not in finished else None
+        if node is not None:
+            path[node] = iter(edges.get(node, ()))
+        while path:
+            current, ways = next(reversed(path.items()))
+            ahead = next(ways, None)
+            if ahead is None:
+                finished.add(current)
+                path.popitem()
+            elif ahead in path:
+                met.append(ahead)
+            elif ahead not in finished:
+                path[ahead] = iter(edges.get(ahead, ()))
+    return met

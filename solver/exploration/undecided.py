@@ -1,0 +1,307 @@
+"""Requests whose lengths are chosen when the scheduler first looks at them.
+
+A scheduler cannot know what it has not looked at: a waiting request whose length was not read
+behaves as any other would. So exploration lets a request arrive with all its candidates, and
+chooses only when the model, or a rule, reads a field in which they differ. What is read is noticed
+by the request itself, from any reader.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, ClassVar, TypeVar
+
+from ...model.record import Record
+from ...model.scenario import Request, Segment
+from ...properties.history.request_history import RequestHistory
+
+Member = TypeVar("Member", bound=Record)
+ENDLESS = 10**9  # tokens
+# The stream that stands for a request's own words in a menu.
+OWN = "own"
+AT_ARRIVAL = "at arrival"  # what a scheduler may read of a request as soon as it has arrived
+
+
+class ChoiceNeeded(Exception):  # noqa: N818 (a question to the explorer, not an error)
+    """A field of a request was read in which its candidates differ."""
+
+    def __init__(self, request: str, field: str) -> None:
+        super().__init__(request, field)
+        self.request = request
+        self.field = field
+
+
+class RequestMenu:
+    """The requests that may arrive, and which configurations take them at the door.
+
+    `accepted[i]` are the configurations, as bits, that do not refuse `items[i]`.
+    """
+
+    def __init__(self, items: Sequence[Request], accepted: Sequence[int]) -> None:
+        self.items = tuple(items)
+        self.accepted = tuple(accepted)
+        self._known: dict[int, Candidates] = {}
+
+    def candidates(self, bits: int) -> Candidates:
+        """Some of the items, by number; the same object for the same items."""
+        known = self._known.get(bits)
+        if known is None:
+            known = self._known[bits] = Candidates(self, bits)
+        return known
+
+    @property
+    def everything(self) -> Candidates:
+        """All of it."""
+        return self.candidates((1 << len(self.items)) - 1)
+
+
+class Candidates:
+    """What a request may still be: items of a menu.
+
+    `prompt`, `max_tokens`, `content` and `priority` are None where the items differ, and
+    `external_tokens` and `load_steps`, too. `accepted` are the configurations that take at least
+    one of them; `fewest` is the smallest max_tokens.
+    """
+
+    def __init__(self, menu: RequestMenu, bits: int) -> None:
+        self.menu = menu
+        self.bits = bits
+        self.accepted = 0
+        for number in self.numbers():
+            self.accepted |= menu.accepted[number]
+        self.prompt: int | None = self._common("prompt")
+        self.max_tokens: int | None = self._common("max_tokens")
+        self.content: tuple[Segment, ...] | None = self._common("content")
+        self.priority: int | None = self._common("priority")
+        self.external_tokens: int | None = self._common("external_tokens")
+        self.load_steps: int | None = self._common("load_steps")
+        self.fewest = min(menu.items[number].max_tokens for number in self.numbers())
+
+    def numbers(self) -> list[int]:
+        """The items by their place in the menu."""
+        return [number for number in range(len(self.menu.items)) if self.bits >> number & 1]
+
+    def split(self, field: str) -> list[Candidates]:
+        """The items apart by what they have in a field."""
+        parts: dict[Any, int] = {}
+        for number in self.numbers():
+            value = value_of(self.menu.items[number], field)
+            parts[value] = parts.get(value, 0) | 1 << number
+        return [self.menu.candidates(bits) for bits in parts.values()]
+
+    def asking_more_than(self, tokens: int) -> Candidates | None:
+        """The candidates with more max_tokens; None if there are none."""
+        if self.fewest > tokens:
+            return self
+        return self._asking(n for n in self.numbers() if self._max_tokens(n) > tokens)
+
+    def asking(self, tokens: int) -> Candidates | None:
+        """The candidates with exactly these max_tokens; None if there are none."""
+        if self.max_tokens is not None:
+            return self if self.max_tokens == tokens else None
+        return self._asking(n for n in self.numbers() if self._max_tokens(n) == tokens)
+
+    def left_after(self, generated: int) -> tuple[int, ...]:
+        """Tokens that they may still generate after so many."""
+        if self.max_tokens is not None:
+            return (self.max_tokens - generated,)
+        return tuple(sorted({self._max_tokens(n) - generated for n in self.numbers()}))
+
+    def _max_tokens(self, number: int) -> int:
+        return self.menu.items[number].max_tokens
+
+    def _asking(self, numbers: Iterable[int]) -> Candidates | None:
+        bits = sum(1 << number for number in numbers)
+        return self.menu.candidates(bits) if bits else None
+
+    def known_tokens(self, request: str) -> tuple[Segment, ...] | None:
+        """Their prompt in the words of a request; None where they differ."""
+        if self.content is None:
+            return None
+        return tuple((request if name == OWN else name, tokens) for name, tokens in self.content)
+
+    def _common(self, field: str) -> Any:
+        values = {value_of(self.menu.items[number], field) for number in self.numbers()}
+        return values.pop() if len(values) == 1 else None
+
+
+def value_of(item: Request, field: str) -> Any:
+    """A field of an item as a scheduler reads it."""
+    if field == "content":
+        return item.prompt
+    if field == AT_ARRIVAL:
+        return item.priority, item.external_tokens, item.load_steps
+    return item.prompt_len if field == "prompt" else getattr(item, field)
+
+
+class OpenFields:
+    """The fields of a request in a scheduler's queue that is not fully decided.
+
+    To be mixed into a system's `Sequence`: the candidates are kept where its content would be.
+
+    Attributes:
+        kept_output_len, kept_content: these two fields as they are kept, since their names give
+            what the candidates say.
+    """
+
+    __slots__ = ()
+    id: str
+    kept_output_len: ClassVar[int]
+    kept_content: ClassVar[Any]
+
+    @property
+    def candidates(self) -> Candidates:
+        """What it may still be."""
+        kept: Candidates = self.kept_content
+        return kept
+
+    @property
+    def prompt(self) -> int:
+        """Tokens of the prompt."""
+        prompt: int = read(self.id, "prompt", self.candidates.prompt)
+        return prompt
+
+    @property
+    def max_tokens(self) -> int:
+        """Tokens that it may generate."""
+        tokens: int = read(self.id, "max_tokens", self.candidates.max_tokens)
+        return tokens
+
+    @property
+    def output_len(self) -> int:
+        """A request goes on until its end is chosen."""
+        return self.kept_output_len or ENDLESS
+
+    @property
+    def content(self) -> tuple[Segment, ...]:
+        """Segments of the prompt."""
+        content: tuple[Segment, ...] = read(
+            self.id, "content", self.candidates.known_tokens(self.id)
+        )
+        return content
+
+
+class OpenRequestHistory:
+    """The history of a request that is not fully decided, with the fields of `RequestHistory`."""
+
+    beyond = False  # the models refuse a request that exceeds a limit by itself
+    drafted = slots = drafts_in_flight = 0  # no scope has speculative decoding
+    accepted: tuple[int, ...] = ()
+    deferrals = 0  # nor a connector that defers its answer, fails or sends
+    load_fails_at = send_steps = None
+    inputs: ClassVar[tuple[()]] = ()
+
+    def __init__(self, request: str, candidates: Candidates, arrival: int = 0) -> None:
+        self.id = request
+        self.candidates = candidates
+        self.arrival = arrival
+        self.computed = 0
+        self.emitted = 0
+        self.prefix_hit = 0
+        self.prefill_steps = 0
+        self.paused_steps = 0
+        self.regenerated = 0
+        self.lost = 0
+        self.preemptions = 0
+        self.tokens_in_flight = 0
+        self.load_steps = candidates.load_steps or 0  # known since it has arrived
+        self.external = candidates.external_tokens or 0
+        self.load_left = self.tokens_loading = 0
+        self.parked_since: int | None = None
+        self.blocks: tuple[int, ...] = ()
+        self.began = -1
+        self.over: int | None = None
+        self.ended: str | None = None
+
+    @property
+    def prompt(self) -> int:
+        """Tokens of the prompt."""
+        prompt: int = read(self.id, "prompt", self.candidates.prompt)
+        return prompt
+
+    @property
+    def max_tokens(self) -> int:
+        """Tokens that it may generate."""
+        tokens: int = read(self.id, "max_tokens", self.candidates.max_tokens)
+        return tokens
+
+    @property
+    def content(self) -> tuple[Segment, ...]:
+        """Segments of the prompt."""
+        content: tuple[Segment, ...] = read(
+            self.id, "content", self.candidates.known_tokens(self.id)
+        )
+        return content
+
+    @property
+    def priority(self) -> int:
+        """Lower is more important."""
+        priority: int = read(self.id, "priority", self.candidates.priority)
+        return priority
+
+    @property
+    def output_len(self) -> int:
+        """A request goes on until its end is chosen."""
+        return ENDLESS
+
+    started = RequestHistory.started
+    prefilled = RequestHistory.prefilled
+    held_tokens = RequestHistory.held_tokens
+
+    @property
+    def max_computed(self) -> int:
+        """Tokens that were ever computed of it."""
+        return max(self.computed, self.lost)
+
+    @property
+    def num_tokens(self) -> int:
+        """Tokens known so far, with those in flight."""
+        return self.prompt + self.emitted + self.tokens_in_flight
+
+    @property
+    def may_change_after_end(self) -> bool:
+        """A load, or a decision in flight, may still write its blocks."""
+        return bool(self.load_left or self.blocks)
+
+    def rewind(self) -> None:
+        """Book a preemption: all its tokens are to be computed again."""
+        self.lost = self.max_computed
+        self.regenerated = self.emitted
+        self.computed = self.prefix_hit = self.tokens_in_flight = self.tokens_loading = 0
+        self.preemptions += 1
+
+
+def left(one: Any) -> tuple[int, ...]:
+    """Tokens that a request in a queue may still generate: one number, or several if it is
+    undecided."""
+    if isinstance(one, OpenFields):
+        return one.candidates.left_after(one.generated)  # type: ignore[attr-defined]
+    return (one.max_tokens - one.generated,)
+
+
+def outlasts_token(sequence: Any) -> bool:
+    """Return whether the next token of a request in a queue cannot be its last."""
+    return min(left(sequence)) > 1
+
+
+def read(request: str, field: str, value: Any) -> Any:
+    """The value, if there is one.
+
+    Raises:
+        ChoiceNeeded: the candidates differ in it.
+    """
+    if value is None:
+        raise ChoiceNeeded(request, field)
+    return value
+
+
+def fully_decided(candidates: Candidates) -> bool:
+    """Nothing of a request with these candidates is open any more."""
+    values = (candidates.prompt, candidates.max_tokens, candidates.content, candidates.priority)
+    return None not in values
+
+
+def settled(one: Any, kind: type[Member]) -> Member:
+    """The ordinary request that a fully decided one is: it generates all that it may."""
+    fields = {name: getattr(one, name) for name in kind.__struct_fields__}
+    return kind(**{**fields, "output_len": one.max_tokens})

@@ -1,0 +1,161 @@
+"""Any pure model as `scheduling` explores it, without a reduction of its own.
+
+A system whose states are hashable needs nothing else to be explored. Requests keep their names, and
+every length is chosen before the first step that could read it, so the scopes must be small.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from ...model.scenario import Request
+from ...model.systems import full_config, make_model
+from .branching_history import COUNTERS, BranchingHistory
+from .models import Stepped
+from .scope import MenuItem, Ranked, menu_of
+from .undecided import Candidates, ChoiceNeeded, RequestMenu, fully_decided
+
+Operation = tuple[str, Any]
+
+
+class Plain(NamedTuple):
+    """A state of one model.
+
+    Attributes:
+        member: the number of the model.
+        model: its own state.
+        pending: requests that arrived since the last step, with their candidates.
+        operations: what led to the model's state.
+        emitted: tokens of each request so far.
+    """
+
+    member: int
+    model: Any
+    pending: tuple[tuple[str, Candidates], ...] = ()
+    operations: tuple[Operation, ...] = ()
+    emitted: tuple[tuple[str, int], ...] = ()
+
+
+class PlainModels:
+    """The models of one revision in one configuration, for every limit."""
+
+    limited: frozenset[str] = frozenset()
+    waits_are_bounded = False
+    idle_is_waste = True
+
+    def __init__(
+        self,
+        system: str,
+        limit_key: str,
+        revision: str,
+        config: Mapping[str, Any],
+        limits: Sequence[int],
+    ) -> None:
+        """Make the models.
+
+        Raises:
+            InputError: an impossible configuration.
+        """
+        each = [{**config, limit_key: limit} for limit in limits]
+        self.system = system
+        self.configs = [full_config(system, revision, one) for one in each]
+        self.models = [make_model(system, revision, one) for one in each]
+        self.observes = frozenset(self.models[0].observes)
+
+    def menu(self, items: Sequence[MenuItem | Ranked]) -> RequestMenu:
+        """The menu of requests."""
+        return menu_of(items, self.models)
+
+    def initial(self, member: int) -> Plain:
+        """Nothing has arrived."""
+        return Plain(member, self.models[member].initial())
+
+    def arrive(self, state: Plain, request: str, candidates: Candidates) -> Plain:
+        """A request joins; the model takes it before its next step."""
+        return state._replace(pending=(*state.pending, (request, candidates)))
+
+    def narrow(self, state: Plain, request: str, candidates: Candidates) -> Plain:
+        """A pending request has fewer candidates."""
+        pending = [(name, candidates if name == request else it) for name, it in state.pending]
+        return state._replace(pending=tuple(pending))
+
+    def end(self, state: Plain, request: str) -> Plain:
+        """The next token of the request is its last: the run again, with that length."""
+        length = dict(state.emitted).get(request, 0) + 1
+        again = self.initial(state.member)
+        for name, value in self._settled(state).operations:
+            if name == "arrive" and value.id == request:
+                value = Request(
+                    id=request,
+                    arrival=0,
+                    prompt=value.prompt,
+                    max_tokens=value.max_tokens,
+                    output_len=length,
+                    priority=value.priority,
+                )
+            again = self._done(again, (name, value))[0]
+        return again
+
+    def abort(self, state: Plain, request: str) -> Plain:
+        """The client aborts before the decision."""
+        return self._done(self._settled(state), ("abort", request))[0]
+
+    def step(self, member: int, state: Plain, inside: tuple[str, ...]) -> Stepped:
+        """One step of the model of this number."""
+        settled = self._settled(state)
+        try:
+            after, seen = self._done(settled, ("step", inside))
+        except Exception as error:  # in a model with a fault planted
+            return Stepped(None, {}, False, f"{type(error).__name__}: {error}")
+        return Stepped(after, seen, False)
+
+    def quiet(self, state: Plain) -> bool:
+        """Every step is looked at."""
+        return False
+
+    def key(self, state: Plain, history: BranchingHistory) -> Hashable:
+        """The state, and what the rules read of each request."""
+        known = tuple(
+            (one.id, one.ended, *(getattr(one, name) for name in COUNTERS))
+            for one in history.requests.values()
+        )
+        return state.member, state.model, state.pending, known
+
+    def _settled(self, state: Plain) -> Plain:
+        """The state once the model has taken the pending requests.
+
+        Raises:
+            ChoiceNeeded: one of them has candidates that differ.
+        """
+        for name, candidates in state.pending:
+            if not fully_decided(candidates):
+                fields = ("content", "prompt", "max_tokens", "priority")
+                raise ChoiceNeeded(name, next(f for f in fields if getattr(candidates, f) is None))
+            known: Any = candidates
+            request = Request(
+                id=name,
+                arrival=0,
+                prompt=known.known_tokens(name),
+                max_tokens=known.max_tokens,
+                priority=known.priority,
+            )
+            state = self._done(state, ("arrive", request))[0]
+        return state._replace(pending=())
+
+    def _done(self, state: Plain, operation: Operation) -> tuple[Plain, dict[str, Any]]:
+        """The state after one operation, and the observation of a step."""
+        (name, value), seen, emitted = operation, dict[str, Any](), state.emitted
+        model, inner = self.models[state.member], state.model
+        if name == "arrive":
+            inner = model.arrive(inner, value)
+        elif name == "abort":
+            inner = model.abort(inner, value)
+        else:
+            inner, seen = model.step(inner, value)
+            counts = dict(emitted)
+            for request, tokens in seen.get("emitted", {}).items():
+                counts[request] = counts.get(request, 0) + tokens
+            emitted = tuple(sorted(counts.items()))
+        operations = (*state.operations, operation)
+        return state._replace(model=inner, operations=operations, emitted=emitted), seen

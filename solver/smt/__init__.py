@@ -1,0 +1,1 @@
+"""Whole numbers for Z3, model code run on symbols, and lemmas with their guards."""

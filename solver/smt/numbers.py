@@ -1,0 +1,120 @@
+"""Whole numbers for Z3, in one of two encodings, with division by a constant.
+
+A quotient and a remainder are two fresh numbers with one linear fact, which Z3 decides much faster
+than its own `div` and `mod`.
+"""
+
+from dataclasses import dataclass, field
+from itertools import permutations
+from typing import Any, Literal
+
+import z3
+
+Kind = Literal["integers", "bits"]
+KINDS: tuple[Kind, ...] = ("integers", "bits")
+
+
+@dataclass
+class Numbers:
+    """The numbers of one problem, and the facts that hold for them.
+
+    Attributes:
+        kind: mathematical integers, or bit-vectors.
+        bits: width of a bit-vector; sums and products of the problem must stay below half of
+            what it holds, since Z3 compares them as signed.
+        facts: what a solver has to be told of the numbers made so far.
+    """
+
+    kind: Kind = "integers"
+    bits: int = 24
+    facts: list[Any] = field(default_factory=list)
+    _made: int = 0
+    _splits: dict[tuple[int, int], tuple[Any, Any, Any]] = field(default_factory=dict)
+
+    def fresh(self, name: str, low: int | None, high: Any) -> Any:
+        """A new number from `low` to `high`, both included; None is no bound (integers only)."""
+        self._made += 1
+        full = f"{name}!{self._made}"
+        made = z3.Int(full) if self.kind == "integers" else z3.BitVec(full, self.bits)
+        if low is not None:
+            self.facts.append(made >= low)
+        if high is not None:
+            self.facts.append(made <= high)
+        return made
+
+    def value(self, number: int) -> Any:
+        """A constant."""
+        return z3.IntVal(number) if self.kind == "integers" else z3.BitVecVal(number, self.bits)
+
+    def split(
+        self, number: Any, by: Any, most: int | None, *, signed: bool = False
+    ) -> tuple[Any, Any]:
+        """Quotient (at most `most`, if given) and remainder of a number that is not negative, or,
+        `signed`, of any number.
+
+        `by` may be symbolic; the fact is not linear then.
+        """
+        key = (number.get_id(), by if isinstance(by, int) else -by.get_id())
+        if key not in self._splits:
+            quotient = self.fresh("quotient", None if signed else 0, most)
+            remainder = self.fresh("remainder", 0, by - 1)
+            self.facts.append(number == quotient * by + remainder)
+            # Both are kept: Z3 gives the ids of what is gone to others.
+            self._splits[key] = (quotient, remainder, (number, by))
+        quotient, remainder, _ = self._splits[key]
+        return quotient, remainder
+
+    def tell_quotients(self, by: int) -> None:
+        """Tell Z3 of all numbers that were split by so much: a larger one has no smaller quotient,
+        and one that is larger by as much has a larger one. Z3 is slow to find that."""
+        same = [
+            (number, quotient)
+            for quotient, _, (number, of) in self._splits.values()
+            if isinstance(of, int) and of == by
+        ]
+        for (one, whole), (other, more) in permutations(same, 2):
+            self.facts.append(z3.Implies(one <= other, whole <= more))
+            self.facts.append(z3.Implies(one + by <= other, whole + 1 <= more))
+
+    def largest(self, numbers: list[Any]) -> Any:
+        """The largest of one or more numbers."""
+        top = numbers[0]
+        for one in numbers[1:]:
+            top = z3.If(one > top, one, top)
+        return top
+
+    def largest_of(self, name: str, numbers: list[tuple[Any, Any]]) -> Any:
+        """The largest number whose condition holds, 0 where none does; none is negative.
+
+        A fresh number, which Z3 decides faster than one that is chosen by cases.
+        """
+        top = self.fresh(name, 0, None)
+        self.facts += [z3.Implies(there, one <= top) for there, one in numbers]
+        none_there = z3.And(top == 0, *(z3.Not(there) for there, _ in numbers))
+        self.facts.append(z3.Or(none_there, *(z3.And(there, one == top) for there, one in numbers)))
+        return top
+
+    def count(self, conditions: list[Any]) -> Any:
+        """How many of the conditions hold."""
+        ones = [z3.If(one, self.value(1), self.value(0)) for one in conditions]
+        return sum(ones[1:], ones[0]) if ones else self.value(0)
+
+
+def read(model: z3.ModelRef, number: Any) -> int:
+    """The value of a number in a solution; what Z3 leaves open is the least that it could be."""
+    found = model.eval(number, model_completion=True)
+    return int(found.as_signed_long() if z3.is_bv(found) else found.as_long())
+
+
+def negated(numbers: Numbers, claim: Any) -> list[Any]:
+    """What must have no solution, if the claim holds."""
+    return [*numbers.facts, z3.Not(claim)]
+
+
+def ordered(numbers: Numbers, size: Any, *wholes: Any) -> None:
+    """Tell Z3 that more wholes are at least one `size` more (lemmas
+    `more_chunks_are_one_chunk_more`, `more_blocks_are_one_block_more`)."""
+    numbers.facts += [
+        z3.Implies(one > other, one * size >= (other + 1) * size)
+        for one, other in permutations(wholes, 2)
+    ]

@@ -1,0 +1,430 @@
+"""Is there an admission sequence that a formula accepts and that overruns the limit?
+
+In closed form: no step is unrolled. Requests join one after the other, each at a time counted in
+decode steps; at one later time the batch exceeds the limit. Everything in between follows from
+lengths by division: the tkv of a batch is a function of the lengths of its members.
+
+The schedule is that of the page: one prefill at a time, a decode step between two chunks while
+anything decodes, the check at the last chunk. Each request arrives just in time for its first
+chunk. Without interleaving the chunks of a prompt follow one another and take no decode step's
+time.
+
+`single_admission` asks about one admission into any batch, with no history that leads to it. So
+its `unsat` says more, and its `sat` less: it names a batch, and not how to get there.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+import z3
+
+from ...model.scenario import Request, Scenario
+from ...model.spyre import documented, release_2_1_2, release_2_5_2
+from ...model.spyre import volumetric as model
+from ...model.spyre.documented import chunk_count
+from ...model.spyre.model import REVISIONS
+from ...model.spyre.volumetric import FORMULAS, ByFormula, round_up
+from ..smt.numbers import Kind, Numbers, read
+from .symbolic_admission import (
+    ORDERED,
+    Joining,
+    Lengths,
+    Member,
+    accepted_by,
+    accepts_in_order,
+    formula_named,
+    within_length,
+)
+
+# The volumetric formula of each revision; one that pauses asks it only where that is turned off.
+ADMITS_BY = {
+    revision.name: next(
+        name for name, own in FORMULAS.items() if ByFormula(own) == revision.volume_check
+    )
+    for revision in REVISIONS.values()
+}
+FORMULA_OF_REVISION = {
+    name: formula for name, formula in ADMITS_BY.items() if "paused" not in REVISIONS[name].shows
+}
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What is asked: all lengths in tokens. The defaults are Spyre's production scale.
+
+    Attributes:
+        formula: FORMULA or FORMULA+TOKENS of `model.spyre.volumetric`, or a name of
+            `model.spyre.peak.CHECKS`.
+        requests: how many join.
+        early_eos: requests may end before max_tokens.
+        revision: whose tkv admission goes by.
+        interleave: a decode step comes between two chunks while a request decodes.
+        pausing: requests join unasked, and are paused before a step would exceed the limit.
+    """
+
+    formula: str
+    requests: int
+    block: int = 64
+    chunk: int = 512
+    limit: int = 131_072
+    max_model_len: int = 32_768
+    early_eos: bool = False
+    revision: str = "sound"
+    interleave: bool = True
+    pausing: bool = False
+
+    @property
+    def pauses(self) -> bool:
+        """The revision settles before each decode step which requests sit out; releases do so
+        even if `pausing` is off, which only has them ask the formula."""
+        return "paused" in REVISIONS[self.revision].shows
+
+    @property
+    def stale(self) -> bool:
+        """Admission goes by the tkv of the last decode step, with the requests that left in it."""
+        return REVISIONS[self.revision].current_tkv is release_2_1_2.current_tkv
+
+    @property
+    def lengths(self) -> Lengths:
+        """Its block, and tokens that no projection exceeds."""
+        return Lengths(self.block, 2 * self.max_model_len + 4 * self.block)
+
+
+class Arrival(NamedTuple):
+    """One request of a solution: `joins` is a time in decode steps since the first prefill,
+    `decodes` the decode steps that it really runs."""
+
+    prompt: int
+    max_tokens: int
+    joins: int
+    decodes: int
+
+
+class Joined(NamedTuple):
+    """One request of a question, in symbols."""
+
+    prompt: Any
+    max_tokens: Any
+    joins: Any
+    decodes: Any
+
+
+class Problem(NamedTuple):
+    """Facts for a solver, and the numbers to read from its solution."""
+
+    facts: list[Any]
+    arrivals: list[Joined]
+    overrun: tuple[Any, ...]
+    """Size of the batch and its tkv at the time that is asked about, if one is."""
+
+
+def violation(setting: Setting, kind: Kind = "integers", beyond: int | None = None) -> Problem:
+    """Every admission is accepted, and later batch x tkv is beyond `beyond` (None: the limit)."""
+    threshold = setting.limit if beyond is None else beyond
+    numbers = make_numbers(setting, kind)
+    arrivals = make_arrivals(numbers, setting)
+    # Only the batch of all requests can be as large: all of them decode from joining to then.
+    harmless = largest_harmless(setting, threshold)
+    all_requests = setting.requests <= harmless + 1
+    for number in range(1, len(arrivals)):
+        numbers.facts += admission(
+            numbers, setting, arrivals[:number], arrivals[number], all_requests=all_requests
+        )
+    last = arrivals[-1]
+    time = numbers.fresh("time", 1, 2 * setting.max_model_len)
+    numbers.facts.append(time > last.joins)
+    active = [one.decodes >= time - one.joins for one in arrivals]
+    if all_requests:
+        numbers.facts += active
+        active = [z3.BoolVal(True)] * len(arrivals)
+    lengths = [one.prompt + (time - one.joins) for one in arrivals]
+    batch = numbers.count(active)
+    _, tkv = batch_tkv(numbers, setting, active, lengths)
+    # A batch x tkv beyond it, without the product.
+    numbers.facts.append(
+        z3.Or(
+            [
+                z3.And(batch >= size, tkv > threshold // size)
+                for size in range(1, len(arrivals) + 1)
+                if size > harmless
+            ]
+        )
+    )
+    return Problem(numbers.facts, arrivals, (batch, tkv))
+
+
+def make_numbers(setting: Setting, kind: Kind) -> Numbers:
+    """Numbers wide enough: volumes never appear, the largest sums are a few max_model_len."""
+    return Numbers(kind, bits=(8 * setting.max_model_len + 8 * setting.block).bit_length() + 1)
+
+
+def largest_tkv(setting: Setting) -> int:
+    """No tkv is beyond the blocks of the longest request."""
+    return int(round_up(setting.max_model_len, setting.block))
+
+
+def largest_harmless(setting: Setting, volume: int | None = None) -> int:
+    """A batch of this size is within `volume` tokens (None: the limit) whatever it holds."""
+    return (setting.limit if volume is None else volume) // largest_tkv(setting)
+
+
+def make_arrivals(numbers: Numbers, setting: Setting) -> list[Joined]:
+    """Requests that fit in the model, each joining no sooner than its chunks let it.
+
+    Each decodes at least once: a request that does not is in no batch, and only takes time.
+    """
+    longest = setting.max_model_len
+    arrivals: list[Joined] = []
+    for _ in range(setting.requests):
+        prompt = numbers.fresh("prompt", 1, longest)
+        max_tokens = numbers.fresh("max_tokens", 1, longest)
+        decodes = numbers.fresh("decodes", 1, longest)
+        joins = numbers.fresh("joins", 0, longest)
+        blocks, _ = numbers.split(prompt - 1, setting.block, longest // setting.block)
+        # The releases' front door wants whole blocks; alone, a request is never checked.
+        numbers.facts.append((blocks + 1) * setting.block + max_tokens <= longest)
+        numbers.facts.append(prompt + max_tokens - 1 <= setting.limit)
+        ends = max_tokens - 1
+        numbers.facts.append(decodes <= ends if setting.early_eos else decodes == ends)
+        if arrivals:
+            chunks, _ = numbers.split(prompt - 1, setting.chunk, longest // setting.chunk)
+            apart = chunks + 1 if setting.interleave else 0
+            numbers.facts.append(joins >= arrivals[-1].joins + apart)
+        else:
+            numbers.facts.append(joins == 0)
+        arrivals.append(Joined(prompt, max_tokens, joins, decodes))
+    return arrivals
+
+
+class Meeting(NamedTuple):
+    """A newcomer at its last chunk, and the batch that it meets."""
+
+    tkv: Any
+    decoding: list[Member]
+    newcomer: Joining
+
+
+def admission(
+    numbers: Numbers,
+    setting: Setting,
+    earlier: list[Joined],
+    newcomer: Joined,
+    *,
+    all_requests: bool,
+) -> list[Any]:
+    """The newcomer's last chunk is accepted; `all_requests`: none has left by then."""
+    met, facts = meeting(numbers, setting, earlier, newcomer, all_requests=all_requests)
+    return facts + accepted(numbers, setting, setting.formula, met, setting.limit)
+
+
+def accepted(
+    numbers: Numbers, setting: Setting, formula: str, met: Meeting, limit: int
+) -> list[Any]:
+    """Facts that hold exactly if the volumetric check says yes."""
+    return accepted_by(formula, numbers, setting.lengths, *met, limit)
+
+
+def meeting(
+    numbers: Numbers,
+    setting: Setting,
+    earlier: list[Joined],
+    newcomer: Joined,
+    *,
+    all_requests: bool,
+) -> tuple[Meeting, list[Any]]:
+    """The batch that the newcomer meets; a request decodes, and max_model_len has room for all."""
+    ages = [newcomer.joins - one.joins for one in earlier]
+    # A request that computes its last token in a decode step has left when the next chunk is
+    # decided.
+    here = [
+        z3.BoolVal(True) if all_requests else one.decodes > age
+        for one, age in zip(earlier, ages, strict=True)
+    ]
+    computed = [one.prompt + age for one, age in zip(earlier, ages, strict=True)]
+    own, tkv = batch_tkv(numbers, setting, here, computed)
+    if setting.stale and not all_requests:
+        decoded = [one.decodes >= age for one, age in zip(earlier, ages, strict=True)]
+        _, tkv = batch_tkv(numbers, setting, decoded, computed)
+    decoding = [
+        Member(there, tokens, one.max_tokens - 1 - age, mine, one.prompt)
+        for there, tokens, one, age, mine in zip(here, computed, earlier, ages, own, strict=True)
+    ]
+    joining = Joining(newcomer.prompt, newcomer.max_tokens - 1)
+    # While a request decodes: chunks are spaced as said, and the length is checked (SPY-R41).
+    batch = [(member.here, member.computed, member.remaining) for member in decoding]
+    within = within_length(numbers, setting.lengths, tkv, batch, joining, setting.max_model_len)
+    revision = REVISIONS[setting.revision]
+    keeps_length = revision.fits_model_length is documented.fits_model_length
+    facts = [z3.Or(here), *within] if keeps_length else [z3.Or(here)]
+    if revision.tkv_after_chunk is release_2_5_2.tkv_after_chunk and not setting.interleave:
+        # The last forward was the prefill of the request that joined at the same time.
+        last = earlier[-1]
+        tkv = z3.If(last.joins == newcomer.joins, last.prompt, tkv)
+    return Meeting(tkv, decoding, joining), facts
+
+
+def batch_tkv(
+    numbers: Numbers, setting: Setting, here: list[Any], lengths: list[Any]
+) -> tuple[list[Any], Any]:
+    """The tkv of each member, and of the batch: the longest sets the width in blocks."""
+    most = 4 * setting.max_model_len // setting.block
+    befores, offsets = [], []
+    for there, tokens in zip(here, lengths, strict=True):
+        # A request that is not there may have any length, but no negative one.
+        before, rest = numbers.split(tokens - 1, setting.block, most)
+        befores.append((there, before))
+        offsets.append((there, rest + 1))
+    widest = numbers.largest_of("widest", befores)
+    own = [widest * setting.block + offset for _, offset in offsets]
+    return own, widest * setting.block + numbers.largest_of("offset", offsets)
+
+
+def solution(problem: Problem, model: z3.ModelRef) -> list[Arrival]:
+    """The admission sequence of a solution."""
+    return [Arrival(*(read(model, number) for number in one)) for one in problem.arrivals]
+
+
+def short_and_early(setting: Setting, arrivals: list[Joined]) -> list[Any]:
+    """Prompts of at most two blocks, which join within four: where most runs exercised begin."""
+    facts: list[Any] = []
+    for one in arrivals:
+        facts += [one.prompt <= 2 * setting.block, one.joins <= 4 * setting.block]
+    return facts
+
+
+def to_scenario(setting: Setting, arrivals: list[Arrival], revision: str) -> Scenario:
+    """Requests that arrive just in time for their first chunk."""
+    requests, chunks_before = [], 0
+    for number, one in enumerate(arrivals):
+        chunks = chunk_count(one.prompt, setting.chunk)
+        # Chunk j of `chunks` runs at time joins - chunks + j, between two decode steps; a step
+        # number counts decode steps and the chunks of every request before.
+        first = one.joins - chunks + 1 if setting.interleave else one.joins
+        step = 0 if number == 0 else first + chunks_before
+        chunks_before += chunks
+        requests.append(
+            Request(
+                id=f"r{number}",
+                arrival=step,
+                prompt=((f"r{number}", one.prompt),),
+                max_tokens=one.max_tokens,
+                output_len=one.decodes + 1,
+            )
+        )
+    return Scenario(
+        system="spyre",
+        revision=revision,
+        config={
+            "block_size": setting.block,
+            "chunk_size": setting.chunk,
+            "max_num_seqs": max(32, setting.requests),
+            "max_model_len": setting.max_model_len,
+            "max_batch_tkv": setting.limit,
+            **({} if setting.interleave else {"interleave": False}),
+            **({"pausing": False} if "paused" in REVISIONS[revision].shows else {}),
+        },
+        requests=tuple(requests),
+        origin={"engine": "z3", "note": f"formula {setting.formula}", "seed": None},
+    )
+
+
+class Single(NamedTuple):
+    """Facts for a solver, and the numbers of its solution: `step` counts decode steps."""
+
+    facts: list[Any]
+    met: Meeting
+    step: Any
+
+
+class Overrun(NamedTuple):
+    """A batch at `tkv`, a newcomer that joins it, and the step in which they overrun the limit."""
+
+    tkv: int
+    decoding: list[model.Decoding]
+    newcomer: model.Newcomer
+    step: int
+
+
+def single_admission(setting: Setting, kind: Kind = "integers") -> Single:
+    """`setting.requests` with the newcomer; without it they are within the limit in that step."""
+    numbers = make_numbers(setting, kind)
+    met = any_batch(numbers, setting)
+    step = numbers.fresh("step", 1, setting.max_model_len)
+    numbers.facts += overrun(numbers, setting, met, step)
+    return Single(numbers.facts, met, step)
+
+
+def any_batch(numbers: Numbers, setting: Setting) -> Meeting:
+    """A batch, and a newcomer that is accepted; members in the order in which they end."""
+    members = [_member(numbers, setting) for _ in range(setting.requests - 1)]
+    for one, other in pairwise(members):
+        numbers.facts.append(one[1] <= other[1])
+    all_requests = [z3.BoolVal(True)] * len(members)
+    own, tkv = batch_tkv(numbers, setting, all_requests, [computed for computed, _ in members])
+    decoding = [
+        Member(z3.BoolVal(True), *one, mine, numbers.fresh("prompt", 1, setting.max_model_len))
+        for one, mine in zip(members, own, strict=True)
+    ]
+    numbers.facts += [one.prompt <= one.computed for one in decoding]
+    met = Meeting(tkv, decoding, Joining(*_member(numbers, setting)))
+    numbers.facts += _accepted(numbers, setting, met)
+    return met
+
+
+def overrun(numbers: Numbers, setting: Setting, met: Meeting, step: Any) -> list[Any]:
+    """In decode step `step` from now the limit is exceeded, and without the newcomer it is not."""
+    active = [member.remaining >= step for member in met.decoding]
+    lengths = [member.computed + step for member in met.decoding]
+    _, without = batch_tkv(numbers, setting, active, lengths)
+    _, reached = batch_tkv(
+        numbers, setting, [*active, z3.BoolVal(True)], [*lengths, met.newcomer.prompt + step]
+    )
+    overruns = list(_overruns(setting, active, without, reached))
+    return [step <= met.newcomer.remaining, z3.Or(overruns)]
+
+
+def found_in(problem: Single, solution: z3.ModelRef) -> Overrun:
+    """The batch of a solution, with the members' own tkv."""
+
+    def value(number: Any) -> int:
+        return read(solution, number)
+
+    return Overrun(
+        value(problem.met.tkv),
+        [model.Decoding(*(value(number) for number in one[1:])) for one in problem.met.decoding],
+        model.Newcomer(
+            value(problem.met.newcomer.prompt), value(problem.met.newcomer.remaining) + 1
+        ),
+        value(problem.step),
+    )
+
+
+def _accepted(numbers: Numbers, setting: Setting, met: Meeting) -> list[Any]:
+    if setting.formula.partition("+")[0] not in ORDERED:
+        return accepted(numbers, setting, setting.formula, met, setting.limit)
+    projected = formula_named(setting.formula)(numbers, setting.lengths, *met)
+    return accepts_in_order(projected, setting.limit)
+
+
+def _member(numbers: Numbers, setting: Setting) -> tuple[Any, Any]:
+    """Tokens computed and decode steps left, which fit in the model."""
+    computed = numbers.fresh("computed", 1, setting.max_model_len)
+    remaining = numbers.fresh("remaining", 1, setting.max_model_len)
+    numbers.facts.append(computed + remaining <= setting.max_model_len)
+    return computed, remaining
+
+
+def _overruns(setting: Setting, active: list[Any], without: Any, reached: Any) -> Iterator[Any]:
+    """By how many are active, the last so many: they fit, and with the newcomer they do not."""
+    for size in range(1, len(active) + 1):
+        if size + 1 <= largest_harmless(setting):
+            continue
+        started = z3.BoolVal(True) if size == len(active) else z3.Not(active[-size - 1])
+        yield z3.And(
+            active[-size],
+            started,
+            without <= setting.limit // size,
+            reached > setting.limit // (size + 1),
+        )

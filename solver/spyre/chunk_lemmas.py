@@ -1,0 +1,373 @@
+"""The chunks of a prompt meet, end with it and skip what is cached: SPY-R18, R54, R55, R58.
+
+For every prompt, prefix hit, block size and chunk of whole blocks. A prompt of p tokens lies in
+ceil(p / block) blocks behind `left` blocks of padding, and in n = ceil(p / chunk) chunks. `hit`
+are its cached blocks; the block of its last token is never among them.
+
+1. `padding_is_less_than_a_chunk`: padding and prompt fill the n chunks.
+2. `chunk_in_turn_belongs_to_prompt`: the chunk of the first token that is not cached is one of the
+   n.
+3. `chunk_holds_next_token`: that chunk begins at or before this token and ends after it.
+4. `only_last_chunk_ends_prompt`: chunk n - 1 ends with the prompt, every other on a chunk border.
+5. `next_chunk_starts_where_last_ended`: the next chunk has the next number and begins where this
+   one ended. With 2 to 4, by induction: a prompt takes n - (number of its first chunk) steps, and
+   computes each token from its first chunk's start on once.
+6. `chunk_number_is_the_same_in_blocks`, `held_prompt_is_the_same_in_blocks`: the number of a
+   chunk, and whether whole blocks hold the prompt, are the same counted in blocks. So the lemmas
+   that follow count in blocks.
+7. `usable_hit_ends_at_first_chunk`: the usable part of the hit ends where the first chunk begins,
+   so no token is left out and no skipped chunk is computed.
+8. `usable_hit_is_as_large_as_possible`: it lies within the hit, and a chunk more would leave the
+   hit or be the last chunk.
+9. `rest_fits_only_in_last_chunk`: if whole blocks are done, the rest fits in a chunk exactly in
+   chunk n - 1.
+
+Some releases count ahead of what they compute (`Revision.counts_ahead`), and choose the next chunk
+by that count:
+
+10. `counting_ahead_skips_no_chunk`: the next chunk still has the next number, so 5 holds for them.
+11. `counted_tokens_are_covered`: computed tokens are counted, and counted tokens have blocks.
+12. `prompt_is_counted_with_last_chunk`: the whole prompt is counted exactly when its last chunk is
+    computed.
+13. `count_is_less_than_a_chunk_ahead`: so less than a chunk is published before it is computed.
+    `hit_on_uncomputed` makes a request that hits it (ALL-R08).
+
+Each guard takes a token or a block away from the same claim. `plan`, `usable_blocks` and
+`progress` mirror `model.spyre.documented` and the releases; the tests compare them on concrete
+numbers.
+"""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any, NamedTuple
+
+import z3
+
+from ...model.scenario import Request, Scenario
+from ..smt.numbers import Numbers, negated, ordered
+from ..smt.obligation import Obligation
+
+
+class Plan(NamedTuple):
+    """A prompt and the chunk in turn. `prompt`, `computed`, `start` and `end` in tokens, `held`
+    (by the prompt) and `left` in blocks; `index` is the number of the chunk, of `chunks`."""
+
+    block: Any
+    chunk_blocks: Any
+    prompt: Any
+    computed: Any
+    held: Any
+    left: Any
+    chunks: Any
+    index: Any
+    start: Any
+    end: Any
+
+    @property
+    def chunk(self) -> Any:
+        """Tokens of a chunk."""
+        return _plain(self.chunk_blocks * self.block)
+
+
+def plan(
+    numbers: Numbers, sizes: tuple[Any, Any], prompt: Any, computed: Any, padding_more: int = 0
+) -> Plan:
+    """`model.spyre.documented.next_chunk`, with `padding_more` blocks more of padding."""
+    block, chunk_blocks = sizes
+    chunk = _plain(chunk_blocks * block)
+    before, _ = numbers.split(prompt - 1, chunk, None)
+    whole, _ = numbers.split(prompt - 1, block, None)
+    left = (before + 1) * chunk_blocks - (whole + 1) + padding_more
+    index, _ = numbers.split(_plain(left * block + computed), chunk, None)
+    start = _larger(index * chunk - left * block, 0)
+    end = _smaller((index + 1) * chunk - left * block, prompt)
+    return Plan(
+        block, chunk_blocks, prompt, computed, whole + 1, left, before + 1, index, start, end
+    )
+
+
+def usable_blocks(numbers: Numbers, left: Any, hit: Any, chunks: Any, chunk_blocks: Any) -> Any:
+    """`model.spyre.documented.usable_blocks`."""
+    whole, _ = numbers.split(_plain(left + hit), chunk_blocks, None)
+    return _larger(_smaller(whole, chunks - 1) * chunk_blocks - left, 0)
+
+
+def progress(one: Plan, prefix_hit: Any, whole_first_chunk: bool) -> tuple[Any, Any]:
+    """`progress` of 2.1.2 (`whole_first_chunk`) or 2.5.2: tokens counted, tokens with blocks."""
+    left = one.left * one.block
+    given = _smaller(one.computed + one.chunk, one.prompt)
+    cut = _smaller(one.computed + one.chunk - left, one.prompt)
+    first = z3.And(one.computed == prefix_hit, prefix_hit < one.chunk - left)
+    if whole_first_chunk:
+        return z3.If(z3.And(first, prefix_hit == 0), cut, given), given
+    counted = z3.If(first, cut, given)
+    return counted, counted
+
+
+def _plain(number: Any) -> Any:
+    """In Z3's normal form: numbers that are equal as they stand are divided once."""
+    return z3.simplify(number) if z3.is_expr(number) else number
+
+
+def _larger(one: Any, other: Any) -> Any:
+    return z3.If(one > other, one, other)
+
+
+def _smaller(one: Any, other: Any) -> Any:
+    return z3.If(one < other, one, other)
+
+
+class Sizes(NamedTuple):
+    """Tokens of a block and blocks of a chunk; None: of any size, by symbols."""
+
+    block: int | None
+    chunk_blocks: int | None
+
+    def in_blocks(self) -> "Sizes":
+        """The sizes where everything is counted in blocks."""
+        return Sizes(1, self.chunk_blocks)
+
+
+def obligations(block: int | None = None, chunk_blocks: int | None = None) -> list[Obligation]:
+    """Everything that has to be shown, in the argument's order."""
+    sizes = Sizes(block, chunk_blocks)
+    found = [
+        Obligation(name, sentence, partial(lemma, sizes, 0), partial(lemma, sizes, 1))
+        for name, (sentence, lemma) in LEMMAS.items()
+    ]
+    for release, whole in (("2.1.2", True), ("2.5.2", False)):
+        found += [
+            Obligation(
+                f"{name}_{release}",
+                sentence,
+                partial(lemma, sizes, whole, 0),
+                partial(lemma, sizes, whole, 1),
+            )
+            for name, (sentence, lemma) in LEMMAS_AHEAD.items()
+        ]
+    return found
+
+
+def _symbols(numbers: Numbers, sizes: Sizes) -> tuple[Any, Any]:
+    """The sizes, those of any value as symbols."""
+    block, chunk_blocks = (
+        numbers.fresh(name, 1, None) if given is None else given
+        for name, given in zip(("block", "chunk_blocks"), sizes, strict=True)
+    )
+    return block, chunk_blocks
+
+
+def _any_plan(sizes: Sizes, all_cached: int = 0, padding_more: int = 0) -> tuple[Numbers, Plan]:
+    """A prompt with some whole blocks done; `all_cached`: its last token may be among them."""
+    numbers = Numbers()
+    block, chunk_blocks = _symbols(numbers, sizes)
+    prompt, done = numbers.fresh("prompt", 1, None), numbers.fresh("done", 0, None)
+    numbers.facts.append(done * block < prompt + all_cached)
+    return numbers, plan(numbers, (block, chunk_blocks), prompt, done * block, padding_more)
+
+
+def _more_chunks_are_one_chunk_more(sizes: Sizes, more: int) -> list[Any]:
+    numbers = Numbers()
+    _, chunk = _symbols(numbers, sizes)
+    one, other = numbers.fresh("one", 0, None), numbers.fresh("other", 0, None)
+    numbers.facts.append(one > other)
+    return negated(numbers, one * chunk >= (other + 1) * chunk + more)
+
+
+def _padding_is_less_than_a_chunk(sizes: Sizes, less: int) -> list[Any]:
+    numbers, one = _any_plan(sizes)
+    filled = one.left + one.held == one.chunks * one.chunk_blocks
+    part = z3.And(one.left >= 0, one.left < one.chunk_blocks - less)
+    return negated(numbers, z3.And(filled, part))
+
+
+def _chunk_in_turn_belongs_to_prompt(sizes: Sizes, more: int) -> list[Any]:
+    numbers, one = _any_plan(sizes, all_cached=more)
+    return negated(numbers, one.index <= one.chunks - 1)
+
+
+def _chunk_holds_next_token(sizes: Sizes, less: int) -> list[Any]:
+    numbers, one = _any_plan(sizes)
+    begins = z3.And(one.start >= 0, one.start <= one.computed)
+    ends = z3.And(one.computed < one.end - less, one.end <= one.prompt)
+    return negated(numbers, z3.And(begins, ends, one.end - one.start <= one.chunk))
+
+
+def _only_last_chunk_ends_prompt(sizes: Sizes, more: int) -> list[Any]:
+    numbers, one = _any_plan(sizes, padding_more=more)
+    border = (one.index + 1) * one.chunk == one.left * one.block + one.end
+    last = one.index == one.chunks - 1
+    return negated(numbers, z3.And((one.end == one.prompt) == last, z3.Or(last, border)))
+
+
+def _next_chunk_starts_where_last_ended(sizes: Sizes, less: int) -> list[Any]:
+    numbers, one = _any_plan(sizes)
+    then = plan(numbers, (one.block, one.chunk_blocks), one.prompt, one.end - less)
+    ordered(numbers, one.chunk, one.chunks - 1, one.index, then.index)
+    meet = z3.And(then.index == one.index + 1, then.start == one.end)
+    return negated(numbers, z3.Implies(one.end < one.prompt, meet))
+
+
+def _chunk_number_is_the_same_in_blocks(sizes: Sizes, more: int) -> list[Any]:
+    numbers = Numbers()
+    block, chunk_blocks = _symbols(numbers, sizes)
+    place = numbers.fresh("place", 0, None)
+    in_tokens, _ = numbers.split(place * block, chunk_blocks * block, None)
+    in_blocks, _ = numbers.split(place + more, chunk_blocks, None)
+    return negated(numbers, in_tokens == in_blocks)
+
+
+def _held_prompt_is_the_same_in_blocks(sizes: Sizes, more: int) -> list[Any]:
+    numbers, one = _any_plan(sizes)
+    blocks = numbers.fresh("blocks", 0, None)
+    return negated(numbers, (blocks * one.block + more >= one.prompt) == (blocks >= one.held))
+
+
+def _usable_hit_ends_at_first_chunk(sizes: Sizes, more: int) -> list[Any]:
+    numbers, one = _any_plan(sizes.in_blocks())
+    usable = usable_blocks(numbers, one.left, one.computed + more, one.chunks, one.chunk_blocks)
+    return negated(numbers, usable == one.start)
+
+
+def _usable_hit_is_as_large_as_possible(sizes: Sizes, less: int) -> list[Any]:
+    numbers, one = _any_plan(sizes.in_blocks())
+    usable = usable_blocks(numbers, one.left, one.computed, one.chunks, one.chunk_blocks)
+    further = (one.index + 1) * one.chunk_blocks - one.left
+    most = z3.Or(further > one.computed + less, one.index == one.chunks - 1)
+    return negated(numbers, z3.And(usable >= 0, usable <= one.computed, most))
+
+
+def _rest_fits_only_in_last_chunk(sizes: Sizes, more: int) -> list[Any]:
+    numbers, one = _any_plan(sizes.in_blocks())
+    fits = one.prompt - one.computed <= one.chunk + more
+    return negated(numbers, fits == (one.index == one.chunks - 1))
+
+
+def _counted_ahead(sizes: Sizes, whole_first_chunk: bool) -> tuple[Numbers, Plan, Any, Any]:
+    """A chunk in blocks, the first or a later one, and what is counted and covered after it."""
+    numbers, one = _any_plan(sizes.in_blocks())
+    prefix_hit = numbers.fresh("prefix_hit", 0, None)
+    numbers.facts.append(prefix_hit <= one.computed)
+    return numbers, one, *progress(one, prefix_hit, whole_first_chunk)
+
+
+def _counting_ahead_skips_no_chunk(sizes: Sizes, whole_first_chunk: bool, more: int) -> list[Any]:
+    numbers, one, counted, _ = _counted_ahead(sizes, whole_first_chunk)
+    then = plan(numbers, (one.block, one.chunk_blocks), one.prompt, counted + more)
+    ordered(numbers, one.chunk, one.chunks - 1, one.index, then.index)
+    meet = z3.And(then.index == one.index + 1, then.start == one.end)
+    return negated(numbers, z3.Implies(counted < one.prompt, meet))
+
+
+def _counted_tokens_are_covered(sizes: Sizes, whole_first_chunk: bool, less: int) -> list[Any]:
+    numbers, one, counted, covered = _counted_ahead(sizes, whole_first_chunk)
+    within = z3.And(counted <= covered, covered <= one.prompt)
+    return negated(numbers, z3.And(one.end <= counted - less, within))
+
+
+def _prompt_is_counted_with_last_chunk(
+    sizes: Sizes, whole_first_chunk: bool, more: int
+) -> list[Any]:
+    numbers, one, counted, _ = _counted_ahead(sizes, whole_first_chunk)
+    return negated(numbers, (counted + more >= one.prompt) == (one.index == one.chunks - 1))
+
+
+def _count_is_less_than_a_chunk_ahead(
+    sizes: Sizes, whole_first_chunk: bool, less: int
+) -> list[Any]:
+    numbers, one, _, covered = _counted_ahead(sizes, whole_first_chunk)
+    return negated(numbers, covered - one.end < one.chunk - less)
+
+
+Lemma = Callable[..., list[Any]]
+
+LEMMAS: dict[str, tuple[str, Lemma]] = {
+    "more_chunks_are_one_chunk_more": (
+        "More chunks are at least one chunk more.",
+        _more_chunks_are_one_chunk_more,
+    ),
+    "padding_is_less_than_a_chunk": (
+        "Padding and prompt fill whole chunks, and less than a chunk is padding.",
+        _padding_is_less_than_a_chunk,
+    ),
+    "chunk_in_turn_belongs_to_prompt": (
+        "The chunk in turn is one of the prompt's, as long as its last token is not cached.",
+        _chunk_in_turn_belongs_to_prompt,
+    ),
+    "chunk_holds_next_token": (
+        "The chunk in turn holds the next token to compute, and no more than a chunk.",
+        _chunk_holds_next_token,
+    ),
+    "only_last_chunk_ends_prompt": (
+        "Only the last chunk ends with the prompt; every other one ends on a chunk border.",
+        _only_last_chunk_ends_prompt,
+    ),
+    "next_chunk_starts_where_last_ended": (
+        "The next chunk has the next number and begins where this one ended.",
+        _next_chunk_starts_where_last_ended,
+    ),
+    "chunk_number_is_the_same_in_blocks": (
+        "The number of a chunk is the same, counted in tokens and in blocks.",
+        _chunk_number_is_the_same_in_blocks,
+    ),
+    "held_prompt_is_the_same_in_blocks": (
+        "Whole blocks hold the prompt exactly if they are no fewer than its own.",
+        _held_prompt_is_the_same_in_blocks,
+    ),
+    "usable_hit_ends_at_first_chunk": (
+        "The usable part of a hit ends where the first chunk begins.",
+        _usable_hit_ends_at_first_chunk,
+    ),
+    "usable_hit_is_as_large_as_possible": (
+        "The usable part lies within the hit; with a chunk more it would not, or be the prompt.",
+        _usable_hit_is_as_large_as_possible,
+    ),
+    "rest_fits_only_in_last_chunk": (
+        "With whole blocks done, what is left fits in a chunk exactly in the last chunk.",
+        _rest_fits_only_in_last_chunk,
+    ),
+}
+LEMMAS_AHEAD: dict[str, tuple[str, Lemma]] = {
+    "counting_ahead_skips_no_chunk": (
+        "Counting ahead leaves out no chunk and repeats none.",
+        _counting_ahead_skips_no_chunk,
+    ),
+    "counted_tokens_are_covered": (
+        "What is computed is counted, and what is counted has blocks.",
+        _counted_tokens_are_covered,
+    ),
+    "prompt_is_counted_with_last_chunk": (
+        "The whole prompt is counted exactly when its last chunk is computed.",
+        _prompt_is_counted_with_last_chunk,
+    ),
+    "count_is_less_than_a_chunk_ahead": (
+        "What is counted, or has blocks, is less than a chunk ahead of what is computed.",
+        _count_is_less_than_a_chunk_ahead,
+    ),
+}
+
+
+def hit_on_uncomputed(block: int, chunk_blocks: int, revision: str = "2.5.2") -> Scenario:
+    """A prompt of two chunks is cached but for one block of its first, and given up after it.
+
+    A chunk less one block is then counted that was never computed, which is the most that can be
+    (the next chunk still has the next number). The next prompt hits all of it.
+    """
+    chunk = block * chunk_blocks
+    cached, whole = chunk - block, 2 * chunk
+    return Scenario(
+        system="spyre",
+        revision=revision,
+        config={
+            "block_size": block,
+            "chunk_size": chunk,
+            "max_model_len": 4 * chunk,
+            "prefix_caching": True,
+        },
+        requests=(
+            Request(id="r0", arrival=0, prompt=(("p", cached),), max_tokens=1),
+            Request(id="r1", arrival=0, prompt=(("p", whole),), max_tokens=1, abort_at=2),
+            Request(id="r2", arrival=2, prompt=(("p", whole),), max_tokens=1),
+        ),
+        origin={"engine": "hand", "note": "counted ahead of what is computed", "seed": None},
+    )

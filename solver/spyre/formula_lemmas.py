@@ -1,0 +1,328 @@
+"""A formula keeps the limit, for any number of requests (`argument.md`, steps 1 to 6).
+
+No lemma names a number of requests: one symbolic request stands for all that are like it, and how
+many those are is itself a symbol. Each lemma has a guard, the same claim about something weaker,
+which Z3 must refute.
+"""
+
+from functools import partial
+from typing import Any, NamedTuple, cast
+
+import z3
+
+from ...model.spyre import volumetric
+from ...model.spyre.config import SpyreConfig
+from ...model.spyre.model import SpyreModel
+from ...model.spyre.sound import SOUND
+from ..smt.execution import Path, SymbolicRun, bare, paths
+from ..smt.numbers import Numbers, negated
+from ..smt.obligation import Obligation, decide
+from .admission_lemmas import (
+    formula_sees_requests_as_they_are,
+    holds_on,
+    request,
+    walk_counts_every_request,
+)
+from .symbolic_admission import (
+    Joining,
+    Lengths,
+    base_of,
+    blocks,
+    length,
+    lengths_of,
+    make_numbers,
+    own_tkv,
+    round_up,
+)
+
+
+def obligations(formula: str, block: int | None = 64) -> list[Obligation]:
+    """What has to be shown for `formula`, from 2 on, in the argument's order.
+
+    `block`: tokens of a block; None: of any size, by symbols.
+    """
+    lengths = lengths_of(block)
+    return [
+        Obligation(
+            "growth_stays_within_base_blocks",
+            "After k steps, a request no longer than the base fits in the base's blocks.",
+            lambda: _growth_stays_within_base_blocks(lengths, 0),
+            lambda: _growth_stays_within_base_blocks(lengths, 1),
+        ),
+        tkv_ends_within_widest_blocks(lengths),
+        Obligation(
+            "covers_decoding",
+            "The term of a decoding request covers the base's blocks for as long as it runs.",
+            lambda: _covers_decoding(formula, lengths, 0),
+            # 2.1.2 gives requests that decode a block that the argument does not need.
+            lambda: _covers_decoding(formula, lengths, lengths.block + 1),
+        ),
+        Obligation(
+            "covers_newcomer",
+            "The term of the newcomer covers the base's blocks for as long as it runs.",
+            lambda: _covers_newcomer(formula, lengths, 0),
+            lambda: _covers_newcomer(formula, lengths, 1),
+        ),
+        walk_accepts_only_what_fits(),
+        accepted_request_fits_alone(),
+        leaving_raises_no_tkv(lengths),
+        fewer_requests_still_fit(),
+        decode_step_adds_one_token(),
+    ]
+
+
+def loops() -> list[Obligation]:
+    """The code around the lemmas, run with few requests."""
+    return [
+        *map(formula_sees_requests_as_they_are, (1, 2, 3)),
+        *map(walk_counts_every_request, (1, 2, 3, 4)),
+    ]
+
+
+def no_length_exceeds_tkv(lengths: Lengths) -> Obligation:
+    """For every formula that is asked by the batch's own tkv."""
+    return Obligation(
+        "no_length_exceeds_tkv",
+        "No member of the batch is longer than the batch's tkv.",
+        lambda: _no_length_exceeds_tkv(lengths, 0),
+        lambda: _no_length_exceeds_tkv(lengths, 1),
+    )
+
+
+def tkv_ends_within_widest_blocks(lengths: Lengths) -> Obligation:
+    """For every check."""
+    return Obligation(
+        "tkv_ends_within_widest_blocks",
+        "A tkv ends within the blocks of the widest member.",
+        lambda: _tkv_ends_within_widest_blocks(lengths, 0),
+        lambda: _tkv_ends_within_widest_blocks(lengths, 1),
+    )
+
+
+def leaving_raises_no_tkv(lengths: Lengths) -> Obligation:
+    """For every check."""
+    return Obligation(
+        "leaving_raises_no_tkv",
+        "A request that leaves raises no request's tkv.",
+        lambda: _leaving_raises_no_tkv(lengths, 0),
+        lambda: _leaving_raises_no_tkv(lengths, 1),
+    )
+
+
+def _no_length_exceeds_tkv(lengths: Lengths, less: int) -> list[Any]:
+    numbers = make_numbers(lengths)
+    own, widest = length(numbers, "own"), length(numbers, "widest")
+    numbers.facts.append(widest >= blocks(numbers, lengths, own))
+    return negated(numbers, own <= own_tkv(numbers, lengths, own, widest) - less)
+
+
+def _growth_stays_within_base_blocks(lengths: Lengths, less: int) -> list[Any]:
+    numbers = make_numbers(lengths)
+    own, base, steps = (length(numbers, name) for name in ("own", "base", "steps"))
+    numbers.facts.append(own <= base)
+    grown = round_up(numbers, lengths, own + steps)
+    return negated(numbers, grown <= round_up(numbers, lengths, base + steps) - less)
+
+
+def _tkv_ends_within_widest_blocks(lengths: Lengths, less: int) -> list[Any]:
+    numbers = make_numbers(lengths)
+    own, widest = length(numbers, "own"), length(numbers, "widest")
+    numbers.facts.append(widest >= blocks(numbers, lengths, own))
+    reached = own_tkv(numbers, lengths, own, widest)
+    return negated(numbers, reached <= widest * lengths.block - less)
+
+
+class Batch(NamedTuple):
+    """A batch in symbols, members no longer than the tkv that admission goes by, and a newcomer."""
+
+    tkv: Any
+    members: list[volumetric.Decoding]
+    prompt: Any
+    remaining: Any
+
+    @property
+    def base(self) -> Any:
+        """The wider of batch and prompt."""
+        return base_of(self.tkv, Joining(self.prompt, self.remaining))
+
+
+def _batch(numbers: Numbers, decoding: int) -> Batch:
+    tkv = length(numbers, "tkv")
+    members = []
+    for _ in range(decoding):
+        computed, own = length(numbers, "computed"), length(numbers, "own_tkv")
+        remaining = length(numbers, "remaining")
+        prompt = length(numbers, "prompt")
+        numbers.facts += [prompt <= computed, computed <= own, computed <= tkv]
+        members.append(volumetric.Decoding(computed, remaining, own, prompt))
+    return Batch(tkv, members, length(numbers, "prompt"), length(numbers, "remaining", 0))
+
+
+def _projected(formula: str, numbers: Numbers, lengths: Lengths, batch: Batch) -> list[Path]:
+    """What the model's formula projects, on every path through it."""
+    asked = volumetric.formula_named(formula)
+    if asked is None:
+        raise KeyError(formula)
+
+    def code(run: SymbolicRun) -> volumetric.Projection:
+        members = [
+            volumetric.Decoding(*(cast(int, run.number(each)) for each in member))
+            for member in batch.members
+        ]
+        prompt, tokens = run.number(batch.prompt), run.number(batch.remaining + 1)
+        newcomer = volumetric.Newcomer(cast(int, prompt), cast(int, tokens))
+        block = lengths.block if isinstance(lengths.block, int) else run.number(lengths.block)
+        return asked(cast(int, run.number(batch.tkv)), members, newcomer, cast(int, block))
+
+    return list(paths(numbers, code))
+
+
+def covers(formula: str) -> bool:
+    """Whether the terms of both cover the base's blocks, for blocks of 64."""
+    lengths = lengths_of(64)
+    claims = _covers_newcomer(formula, lengths, 0), _covers_decoding(formula, lengths, 0)
+    return all(decide(claim)[0] == "unsat" for claim in claims)
+
+
+def _covers_decoding(formula: str, lengths: Lengths, less: int) -> list[Any]:
+    numbers = make_numbers(lengths)
+    batch = _batch(numbers, 1)
+    taken = _projected(formula, numbers, lengths, batch)
+    due = round_up(numbers, lengths, batch.base + batch.members[0].remaining)
+    return holds_on(numbers, taken, lambda ends: bare(ends.decoding[0]) - less >= due)
+
+
+def _covers_newcomer(formula: str, lengths: Lengths, less: int) -> list[Any]:
+    numbers = make_numbers(lengths)
+    batch = _batch(numbers, 1)
+    taken = _projected(formula, numbers, lengths, batch)
+    due = round_up(numbers, lengths, batch.base + batch.remaining)
+    return holds_on(numbers, taken, lambda ends: bare(ends.newcomer) - less >= due)
+
+
+def _leaving_raises_no_tkv(lengths: Lengths, less: int) -> list[Any]:
+    numbers = make_numbers(lengths)
+    own, before, after = (length(numbers, name) for name in ("own", "before", "after"))
+    numbers.facts += [before >= after, after >= blocks(numbers, lengths, own)]
+    now = own_tkv(numbers, lengths, own, after)
+    return negated(numbers, now <= own_tkv(numbers, lengths, own, before) - less)
+
+
+def walk_accepts_only_what_fits() -> Obligation:
+    """For every formula."""
+    return Obligation(
+        "walk_accepts_only_what_fits",
+        "Where the walk stops with yes, or passes an active request, all that are active fit.",
+        partial(_walk_accepts_only_what_fits, 0),
+        partial(_walk_accepts_only_what_fits, 1),
+    )
+
+
+def accepted_request_fits_alone() -> Obligation:
+    """For every formula and check."""
+    return Obligation(
+        "accepted_request_fits_alone",
+        "A request that the front door lets in is within the limit alone.",
+        partial(_accepted_request_fits_alone, 0),
+        partial(_accepted_request_fits_alone, 1),
+    )
+
+
+def fewer_requests_still_fit() -> Obligation:
+    """For every formula and check."""
+    return Obligation(
+        "fewer_requests_still_fit",
+        "What fits still does with fewer requests and no larger tkv.",
+        partial(_fewer_requests_still_fit, 0),
+        partial(_fewer_requests_still_fit, 1),
+    )
+
+
+def decode_step_adds_one_token() -> Obligation:
+    """For every formula and check."""
+    return Obligation(
+        "decode_step_adds_one_token",
+        "A decode step later a request is a token longer, with a step less to run.",
+        partial(_decode_step_adds_one_token, 0),
+        partial(_decode_step_adds_one_token, 1),
+    )
+
+
+def _walk_accepts_only_what_fits(beyond: int) -> list[Any]:
+    """The walk is at a request with any term; `active` of those still to come are there at some
+    later step with some tkv, the newcomer among them, and `others` are not."""
+    numbers = Numbers()
+    term, own, tkv, limit = (length(numbers, name) for name in ("term", "own", "tkv", "limit"))
+    active, others = length(numbers, "active"), length(numbers, "others", 0)
+    is_active = z3.Bool("is active")
+    numbers.facts.append(z3.If(is_active, active >= 2, others >= 1))
+    # `covers_newcomer`, `covers_decoding`: of a request that is there, the term covers the tkv.
+    numbers.facts += [tkv <= own, z3.Implies(is_active, tkv <= term)]
+
+    def code(run: SymbolicRun) -> Any:
+        asked = (run.number(one) for one in (term, active + others, own, limit))
+        answer = volumetric.answer_at(*(cast(int, one) for one in asked))
+        return answer if answer is None else bool(answer)
+
+    def fits(answer: bool | None) -> Any:
+        said = {True: z3.BoolVal(True), None: is_active, False: z3.BoolVal(False)}[answer]
+        return z3.Implies(said, active * (tkv + beyond) <= limit)
+
+    return holds_on(numbers, list(paths(numbers, code)), fits)
+
+
+class Asked(NamedTuple):
+    """A request at the front door, in symbols."""
+
+    prompt_len: Any
+    max_tokens: Any
+
+
+def _accepted_request_fits_alone(more: int) -> list[Any]:
+    numbers = Numbers()
+    prompt, tokens, longest, limit, step = (
+        length(numbers, name) for name in ("prompt", "tokens", "longest", "limit", "step")
+    )
+
+    def code(run: SymbolicRun) -> Any:
+        config = SpyreConfig(
+            max_model_len=cast(int, run.number(longest)), max_batch_tkv=cast(int, run.number(limit))
+        )
+        asked = cast(Any, Asked(run.number(prompt), run.number(tokens)))
+        return SpyreModel(config, SOUND).refusal(asked) is None
+
+    taken = list(paths(numbers, code))
+    numbers.facts.append(step <= tokens - 1)  # decode steps: the first token needs none
+    within = prompt + step + more <= limit  # alone, a request's tkv is its length
+    return holds_on(numbers, taken, lambda let_in: z3.Or(z3.BoolVal(not let_in), within))
+
+
+def _fewer_requests_still_fit(more: int) -> list[Any]:
+    numbers = Numbers()
+    limit, before, after = (length(numbers, name) for name in ("limit", "before", "after"))
+    larger, smaller = length(numbers, "larger"), length(numbers, "smaller")
+    numbers.facts += [after <= before + more, smaller <= larger, before * larger <= limit]
+    return negated(numbers, after * smaller <= limit)
+
+
+def _decode_step_adds_one_token(more: int) -> list[Any]:
+    numbers = Numbers()
+    prompt, computed, tokens, generated = (
+        length(numbers, name) for name in ("prompt", "computed", "tokens", "generated")
+    )
+    step = length(numbers, "step")
+
+    def code(run: SymbolicRun) -> Any:
+        own = {"prompt": run.number(prompt), "max_tokens": run.number(tokens)}
+        now = request(0, computed=run.number(computed), generated=run.number(generated), **own)
+        then = request(
+            0, computed=run.number(computed + 1), generated=run.number(generated + 1), **own
+        )
+        return [bare(one) for one in (now.computed, now.remaining, then.computed, then.remaining)]
+
+    def moved(result: Any) -> Any:
+        has, left, has_then, left_then = result
+        same_length = has + step + 1 == has_then + step + more
+        return z3.And(same_length, (left >= step + 1) == (left_then >= step))
+
+    return holds_on(numbers, list(paths(numbers, code)), moved)

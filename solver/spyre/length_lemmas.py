@@ -1,0 +1,400 @@
+"""The constraint on max_model_len (SPY-R41): its purpose, what it keeps, and what it admits.
+
+Let mml be max_model_len, and RU round up to whole blocks. The front door keeps prompt + max_tokens
+- 1 <= mml, so no request is ever longer than mml.
+
+Is the constraint needed where mml is whole blocks? No, the front door alone keeps every tkv in it:
+
+1. `whole_blocks_keep_model_length`: a max-tkv has the width of one member, the widest, and the
+   offset of another (or the same). The tkv that releases report when a prompt joins is the same
+   sum, of the prompt and the tkv before.
+
+Where mml is not whole blocks, no tkv exceeds RU(mml), and the constraint does not lower that
+bound:
+
+2. `no_tkv_exceeds_rounded_model_length`: as 1, without the assumption.
+3. `constraint_admits_rounded_model_length`: two requests that front door and constraint accept
+   reach RU(mml), for every mml between two multiples of the block (blocks of 3 tokens or more).
+4. `front_door_admits_rounded_model_length`: so they do with the releases' front door, RU(prompt) +
+   max_tokens <= mml, if mml is 2 tokens or more beyond whole blocks.
+   `front_door_excludes_one_odd_token`: with one token no request is longer than those blocks, and
+   1 holds.
+
+Can the constraint keep a request out for ever? A request that is alone may be judged by the tkv of
+a batch that has left (`release_2_1_2.current_tkv`). If it is refused, the step is idle and forgets
+that tkv. Then:
+
+5. `lone_request_passes_length`: alone, with no tkv remembered, every request passes the
+   constraint.
+6. `lone_request_passes_volume`: and the volumetric check, by whatever formula.
+
+Each guard takes a token away from the same claim, or adds one to what must not be there. Below the
+lemmas are counterexamples at any scale, in closed form for Z3: always two requests, the first from
+step 0, the second early enough for its first chunk. Replay them before you report them.
+"""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any, NamedTuple
+
+import z3
+
+from ...model.scenario import Request, Scenario
+from ...model.spyre import volumetric
+from ...model.spyre.documented import chunk_count
+from ..smt.numbers import Numbers, negated, ordered, read
+from ..smt.obligation import Obligation
+from .symbolic_admission import (
+    Joining,
+    Lengths,
+    Member,
+    accepted_by,
+    base_of,
+    lengths_of,
+    make_numbers,
+    round_up,
+    width,
+    within_length,
+)
+
+LIMIT = 131_072  # tokens; what is shown of a request that is alone depends on none
+# Without the checks of no release, which may refuse a lone request (`refused_alone`).
+NEVER_REFUSE_ALONE = tuple(
+    name for name in (*volumetric.FORMULAS, "exact") if name != "document_figure"
+)
+
+
+def obligations(block: int | None = None) -> list[Obligation]:
+    """Everything that has to be shown, in the argument's order. None: blocks of any size."""
+    lengths = lengths_of(block)
+    found = [
+        Obligation(name, sentence, partial(lemma, lengths, 0), partial(lemma, lengths, 1))
+        for name, (sentence, lemma) in LEMMAS.items()
+    ]
+    return found + [
+        Obligation(
+            f"lone_request_passes_volume_{name}",
+            f"No request that is alone is refused for volume by {name}.",
+            partial(alone_within_volume, name, lengths, 0),
+            partial(alone_within_volume, name, lengths, 1),
+        )
+        for name in NEVER_REFUSE_ALONE
+    ]
+
+
+def passes(
+    numbers: Numbers,
+    lengths: Lengths,
+    current: Any,
+    batch: list[tuple[Any, Any]],
+    newcomer: Joining,
+    longest: Any,
+) -> Any:
+    """`documented.fits_model_length`; `batch`: tokens computed and decode steps left."""
+    there = [(z3.BoolVal(True), *one) for one in batch]
+    return z3.And(within_length(numbers, lengths, current, there, newcomer, longest))
+
+
+def joint_tkv(numbers: Numbers, lengths: Lengths, one: Any, other: Any) -> Any:
+    """The max-tkv of two members with `one` and `other` tokens."""
+    [before, offset], [before_other, offset_other] = (
+        width(numbers, lengths, tokens - 1) for tokens in (one, other)
+    )
+    widest = numbers.largest([before, before_other])
+    return widest * lengths.block + numbers.largest([offset, offset_other]) + 1
+
+
+def _two(numbers: Numbers, longest: Any) -> tuple[Any, Any]:
+    """Lengths of two requests that the front door let in."""
+    one, other = numbers.fresh("one", 1, None), numbers.fresh("other", 1, None)
+    numbers.facts += [one <= longest, other <= longest]
+    return one, other
+
+
+def _ordered(numbers: Numbers, lengths: Lengths, known: list[Any], *tokens: Any) -> None:
+    """Tell Z3 what `more_blocks_are_one_block_more` proves of known blocks and of `tokens`."""
+    if isinstance(lengths.block, int):
+        return
+    wholes = known + [width(numbers, lengths, one)[0] for one in tokens]
+    ordered(numbers, lengths.block, *wholes)
+
+
+def _more_blocks_are_one_block_more(lengths: Lengths, more: int) -> list[Any]:
+    numbers = make_numbers(lengths)
+    one, other = numbers.fresh("one", 0, None), numbers.fresh("other", 0, None)
+    numbers.facts.append(one > other)
+    return negated(numbers, one * lengths.block >= (other + 1) * lengths.block + more)
+
+
+def _whole_blocks_keep_model_length(lengths: Lengths, more: int) -> list[Any]:
+    numbers = make_numbers(lengths)
+    blocks = numbers.fresh("blocks", 1, None)
+    longest = blocks * lengths.block + more
+    one, other = _two(numbers, longest)
+    tkv = joint_tkv(numbers, lengths, one, other)
+    _ordered(numbers, lengths, [blocks], one - 1, other - 1)
+    return negated(numbers, tkv <= longest)
+
+
+def _no_tkv_exceeds_rounded_model_length(lengths: Lengths, less: int) -> list[Any]:
+    numbers = make_numbers(lengths)
+    longest = numbers.fresh("longest", 1, None)
+    one, other = _two(numbers, longest)
+    tkv = joint_tkv(numbers, lengths, one, other)
+    _ordered(numbers, lengths, [], longest - 1, one - 1, other - 1)
+    return negated(numbers, tkv <= round_up(numbers, lengths, longest) - less)
+
+
+def _constraint_admits_rounded_model_length(
+    at_the_door: bool, lengths: Lengths, less: int
+) -> list[Any]:
+    """As `beyond_length` has them: a request two tokens beyond a block border, and
+    a prompt of one token, both with a block less one token to decode."""
+    numbers = make_numbers(lengths)
+    block = lengths.block
+    numbers.facts.append(block >= 3)
+    blocks = numbers.fresh("blocks", 1, None)
+    before = blocks * block  # all whole blocks of max_model_len but one
+    longest = before + block + numbers.fresh("beyond", 2 if at_the_door else 1, block - 1)
+    short = z3.IntVal(1)
+    computed, left = before + 2, block - 1 - less
+    joins = passes(numbers, lengths, computed, [(computed, left)], Joining(short, left), longest)
+    if at_the_door:
+        # The first had a prompt of `before` tokens, and has emitted three.
+        door = z3.And(before + (left + 3) <= longest, block + (left + 1) <= longest)
+    else:
+        door = computed + left <= longest
+    tkv = joint_tkv(numbers, lengths, computed + left, short + left)
+    _ordered(
+        numbers,
+        lengths,
+        [z3.IntVal(0), blocks, blocks + 1],
+        *(computed, computed + left - 1, short, short + left - 1, longest - 1),
+    )
+    reached = tkv == round_up(numbers, lengths, longest)
+    return negated(numbers, z3.And(joins, door, reached))
+
+
+def _front_door_excludes_one_odd_token(lengths: Lengths, more: int) -> list[Any]:
+    numbers = make_numbers(lengths)
+    whole = numbers.fresh("blocks", 1, None) * lengths.block
+    prompt, max_tokens = numbers.fresh("prompt", 1, None), numbers.fresh("max_tokens", 1, None)
+    numbers.facts.append(round_up(numbers, lengths, prompt) + max_tokens <= whole + 1 + more)
+    return negated(numbers, prompt + max_tokens - 1 <= whole)
+
+
+def _alone(numbers: Numbers, longest: Any) -> Joining:
+    """Any request that the front door let in, with a token to decode."""
+    prompt, remaining = numbers.fresh("prompt", 1, None), numbers.fresh("remaining", 1, None)
+    numbers.facts.append(prompt + remaining <= longest)
+    return Joining(prompt, remaining)
+
+
+def _lone_request_passes_length(lengths: Lengths, stale: int) -> list[Any]:
+    """`stale`: with any tkv that a batch before it can have had."""
+    numbers = make_numbers(lengths)
+    longest = numbers.fresh("longest", 1, None)
+    newcomer = _alone(numbers, longest)
+    remembered = numbers.fresh("remembered", 0, longest if stale else 0)
+    joins = passes(numbers, lengths, remembered, [], newcomer, longest)
+    _ordered(numbers, lengths, [], newcomer.prompt, base_of(remembered, newcomer))
+    return negated(numbers, joins)
+
+
+def alone_within_volume(check: str, lengths: Lengths, others: int) -> list[Any]:
+    """A request that the check refuses although it is alone; `others`: with so many decoding."""
+    numbers = make_numbers(lengths)
+    newcomer = _alone(numbers, LIMIT)
+    batch = []
+    for _ in range(others):
+        computed, remaining = _alone(numbers, LIMIT)
+        batch.append(Member(z3.BoolVal(True), computed, remaining, computed, computed))
+    tkv = numbers.largest([member.tkv for member in batch] or [z3.IntVal(0)])
+    fits = accepted_by(check, numbers, lengths, tkv, batch, newcomer, LIMIT)
+    return negated(numbers, z3.And(fits))
+
+
+Lemma = Callable[[Lengths, int], list[Any]]
+LEMMAS: dict[str, tuple[str, Lemma]] = {
+    "more_blocks_are_one_block_more": (
+        "More blocks are at least one block's tokens more.",
+        _more_blocks_are_one_block_more,
+    ),
+    "whole_blocks_keep_model_length": (
+        "If max_model_len is whole blocks, the front door alone keeps every tkv within it.",
+        _whole_blocks_keep_model_length,
+    ),
+    "no_tkv_exceeds_rounded_model_length": (
+        "No tkv is beyond max_model_len, rounded up to whole blocks.",
+        _no_tkv_exceeds_rounded_model_length,
+    ),
+    "constraint_admits_rounded_model_length": (
+        "If max_model_len is not whole blocks, the constraint lets two reach it, rounded up.",
+        partial(_constraint_admits_rounded_model_length, False),
+    ),
+    "front_door_admits_rounded_model_length": (
+        "So do constraint and the releases' front door, from two tokens beyond whole blocks on.",
+        partial(_constraint_admits_rounded_model_length, True),
+    ),
+    "front_door_excludes_one_odd_token": (
+        "One token beyond whole blocks, the releases' front door lets no request use that token.",
+        _front_door_excludes_one_odd_token,
+    ),
+    "lone_request_passes_length": (
+        "Alone and with no tkv remembered, every request passes the constraint.",
+        _lone_request_passes_length,
+    ),
+}
+
+
+PATIENCE = 60.0  # seconds of Z3 for one search
+
+
+class Scale(NamedTuple):
+    """Lengths in tokens. The default is Spyre's production scale."""
+
+    block: int = 64
+    chunk: int = 512
+    max_model_len: int = 32_768
+
+
+class Ask(NamedTuple):
+    """A request in symbols: tokens of its prompt, tokens that it may generate."""
+
+    prompt: Any
+    max_tokens: Any
+
+
+def beyond_length(scale: Scale, revision: str = "sound") -> Scenario:
+    """Front door and SPY-R41 accept both; their tkv is max_model_len rounded up to whole blocks.
+
+    For blocks of 3 tokens or more and a max_model_len of 2 blocks and 1 token or more. From two
+    tokens on the releases' front door accepts them, too.
+    """
+    block, longest = scale.block, scale.max_model_len
+    border = (longest // block - 1) * block
+    # When the second joins, the first has two tokens beyond the border and a block less one to go.
+    decodes = 2 if longest % block > 1 else 1
+    first, second = Ask(border + 2 - decodes, block + decodes), Ask(1, block)
+    note = "a tkv beyond max_model_len"
+    return _scenario(scale, revision, [first, second], note, decodes)
+
+
+def needless(scale: Scale, revision: str = "sound") -> Scenario | None:
+    """The second waits longest for SPY-R41, though no tkv would exceed max_model_len.
+
+    It is asked after the first decode step, with a prompt of one chunk, and refused until the
+    first has ended. None: no request waits at this scale. max_model_len must be whole blocks.
+    """
+    numbers = Numbers()
+    lengths = Lengths(scale.block, None)
+    first, second = _requests(numbers, lengths, scale)
+    numbers.facts.append(second.prompt <= scale.chunk)
+    waits = first.max_tokens - 2
+    numbers.facts.append(waits >= 1)
+    computed = first.prompt + 1
+    joining = Joining(second.prompt, second.max_tokens - 1)
+    longest = scale.max_model_len
+    numbers.facts.append(z3.Not(passes(numbers, lengths, computed, [], joining, longest)))
+    numbers.facts.append(second.max_tokens >= 2)
+    best = z3.Optimize()
+    best.add(numbers.facts)
+    best.maximize(waits)
+    best.minimize(first.prompt + second.prompt + second.max_tokens)
+    return _solved(best, scale, revision, (first, second), "needlessly refused")
+
+
+def idle(scale: Scale, revision: str = "2.1.2") -> Scenario | None:
+    """The second's last of two chunks is refused by the tkv of the first, which has just left.
+
+    None: no such pair at this scale.
+    """
+    numbers = Numbers()
+    lengths = Lengths(scale.block, None)
+    first, second = _requests(numbers, lengths, scale)
+    # One decode step before each of the two chunks.
+    numbers.facts += [first.max_tokens == 3, second.max_tokens >= 2]
+    numbers.facts += [second.prompt > scale.chunk, second.prompt <= 2 * scale.chunk]
+    joining = Joining(second.prompt, second.max_tokens - 1)
+    stale = first.prompt + 2
+    fits = passes(numbers, lengths, stale, [], joining, scale.max_model_len)
+    best = z3.Optimize()
+    best.add([*numbers.facts, z3.Not(fits)])
+    best.minimize(first.prompt + second.prompt + second.max_tokens)
+    return _solved(best, scale, revision, (first, second), "an idle step")
+
+
+def refused_alone(scale: Scale, limit: int) -> Scenario:
+    """A request of two chunks that is alone at its last, and that a check refuses for ever.
+
+    It may generate until the limit on batch x tkv. A check that rounds this up to whole blocks
+    refuses it where the limit is none (`rounded`), one that adds a token first (`document_figure`)
+    everywhere.
+    """
+    prompt = scale.chunk + 1
+    alone = Ask(prompt, min(scale.max_model_len, limit) - prompt + 1)
+    note = "refused although it is alone"
+    return _scenario(scale, "sound", [alone], note, max_batch_tkv=limit)
+
+
+def _requests(numbers: Numbers, lengths: Lengths, scale: Scale) -> tuple[Ask, Ask]:
+    """Two requests that even the releases' front door lets in."""
+    found = []
+    for name in ("first", "second"):
+        prompt = numbers.fresh(f"{name}_prompt", 1, scale.max_model_len)
+        max_tokens = numbers.fresh(f"{name}_max_tokens", 1, scale.max_model_len)
+        rounded = round_up(numbers, lengths, prompt)
+        numbers.facts.append(rounded + max_tokens <= scale.max_model_len)
+        found.append(Ask(prompt, max_tokens))
+    return found[0], found[1]
+
+
+def _solved(
+    best: z3.Optimize, scale: Scale, revision: str, requests: tuple[Ask, Ask], note: str
+) -> Scenario | None:
+    """The best solution, None if there is none.
+
+    Raises:
+        TimeoutError: Z3 could not say.
+    """
+    best.set("timeout", int(1000 * PATIENCE))
+    answer = best.check()
+    if answer == z3.unknown:
+        raise TimeoutError(f"no answer within {PATIENCE} s")
+    if answer == z3.unsat:
+        return None
+    model = best.model()
+    found = [Ask(read(model, one.prompt), read(model, one.max_tokens)) for one in requests]
+    return _scenario(scale, revision, found, note)
+
+
+def _scenario(
+    scale: Scale,
+    revision: str,
+    requests: list[Ask],
+    note: str,
+    decodes: int = 1,
+    max_batch_tkv: int = 131_072,
+) -> Scenario:
+    """The second arrives when the first has run `decodes` decode steps."""
+    steps = [0, chunk_count(requests[0].prompt, scale.chunk) + decodes]
+    return Scenario(
+        system="spyre",
+        revision=revision,
+        config={
+            "block_size": scale.block,
+            "chunk_size": scale.chunk,
+            "max_model_len": scale.max_model_len,
+            "max_batch_tkv": max_batch_tkv,
+        },
+        requests=tuple(
+            Request(
+                id=f"r{number}",
+                arrival=step,
+                prompt=((f"r{number}", one.prompt),),
+                max_tokens=one.max_tokens,
+            )
+            for number, (step, one) in enumerate(zip(steps, requests, strict=False))
+        ),
+        origin={"engine": "z3", "note": note, "seed": None},
+    )

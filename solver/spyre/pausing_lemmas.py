@@ -1,0 +1,356 @@
+"""What decode pausing guarantees: the limit (SPY-R07), and that paused requests resume (SPY-P01).
+
+**The limit, whatever joins.** Before each decode step `release_2_5_2.pause_and_resume` takes one
+request after the other and keeps it if the batch that stays is within the limit with it, by
+the tkv that the step will have.
+
+1. `kept_requests_fit_after_each_turn`: after each request, all that are kept fit together. The
+   first one stands for all that were kept before.
+2. `no_tkv_exceeds_compared_tkv`: no request's tkv in the next step exceeds the one that is
+   compared with the limit.
+
+So the batch that is kept is within the limit, however large it is. `all_kept_requests_fit` runs
+the whole code with a few requests, some of them paused before.
+
+`batch_within_limit_is_not_paused`: so a configuration in which admission keeps the limit pauses no
+request.
+
+**How long a request stays paused (SPY-R51, SPY-P01).** Requests that may decode are taken in the
+order of fairness: paused longest first, then by tokens generated, then by place in the queue. N
+requests share the limit, paused ones included.
+
+1. `first_in_order_decodes`: alone it is within the limit.
+2. `paused_request_stays_ahead`: while a request is paused, no request behind it comes before it.
+3. `decoding_request_falls_behind`: a request ahead of it that decodes is behind it from then on.
+   `new_request_joins_behind`: so is a request that starts.
+4. Counting: by 1 and 3 each step that settles the pauses takes at least one request from those
+   ahead of a paused one, and by 2 none is added. So at most N - 1 such steps in a row hold it
+   back.
+5. `slots_bound_decoding_and_paused`: N is at most max_num_seqs, although a paused request has no
+   slot.
+
+So paused requests never starve among themselves, whichever outputs have priority. Prefills settle
+no pauses, and 4 does not count them. While a request decodes, none starts. When the last one
+leaves, release 2.5.2 lets the next in although a request is paused (its `is_empty`). If that one
+stays, the next step settles the pauses; but a prompt of one chunk that wants one token leaves at
+once, and the next follows, without end if they keep coming (`starving`). With finitely many
+requests a paused one waits at most 2 (N - 1) steps, and one more for each of those.
+
+Each guard takes away a step's count, or the request that is kept.
+"""
+
+from collections.abc import Callable
+from functools import partial
+from itertools import count, product
+from typing import Any, NamedTuple, cast
+
+import z3
+
+from ...model.scenario import Request, Scenario
+from ...model.spyre import documented, release_2_5_2
+from ...model.spyre.config import SpyreConfig
+from ...model.spyre.documented import chunk_count
+from ...model.spyre.state import Sequence, State
+from ..smt.execution import SymbolicRun, Truth, bare, paths
+from ..smt.numbers import Numbers, negated
+from ..smt.obligation import Obligation
+from .admission_lemmas import BLOCK, holds_on, request
+from .symbolic_admission import Lengths, blocks, length, own_tkv
+
+
+def any_number() -> list[Obligation]:
+    """For any number of requests, for blocks of 64."""
+    return [
+        Obligation(
+            "kept_requests_fit_after_each_turn",
+            "After each request that is checked, all that stay fit together.",
+            partial(_kept_requests_fit_after_each_turn, 0),
+            partial(_kept_requests_fit_after_each_turn, 1),
+        ),
+        Obligation(
+            "no_tkv_exceeds_compared_tkv",
+            "No request's tkv is beyond the one that is compared with the limit.",
+            partial(_no_tkv_exceeds_compared_tkv, 0),
+            partial(_no_tkv_exceeds_compared_tkv, 1),
+        ),
+    ]
+
+
+def few() -> list[Obligation]:
+    """How many decode and how many are paused is in the names."""
+    return [
+        *(
+            Obligation(
+                f"all_kept_requests_fit_{decoding}_{paused}",
+                f"All that stay fit together (decoding: {decoding}, paused: {paused}).",
+                partial(_all_kept_requests_fit, decoding, paused, 0),
+                partial(_all_kept_requests_fit, decoding, paused, 1),
+            )
+            for decoding, paused in product((1, 2), (0, 1))
+        ),
+        batch_within_limit_is_not_paused(),
+    ]
+
+
+def batch_within_limit_is_not_paused() -> Obligation:
+    """For configurations in which requests join by the formula."""
+    return Obligation(
+        "batch_within_limit_is_not_paused",
+        "A batch that is within the limit in the next step is not paused.",
+        partial(_batch_within_limit_is_not_paused, 0),
+        partial(_batch_within_limit_is_not_paused, 1),
+    )
+
+
+class _Settled:
+    """A step that settles which requests decode, of requests with any tokens."""
+
+    def __init__(self, decoding: int, paused: int) -> None:
+        self.numbers = Numbers()
+        self.limit = length(self.numbers, "limit")
+        self.tokens = [length(self.numbers, "tokens") for _ in range(decoding + paused)]
+        self.decoding = decoding
+        self.paths = list(paths(self.numbers, self._code))
+
+    def _code(self, run: SymbolicRun) -> Any:
+        config = SpyreConfig(block_size=BLOCK, max_batch_tkv=cast(int, run.number(self.limit)))
+        all_requests = tuple(
+            request(number, computed=run.number(tokens), max_tokens=9)
+            for number, tokens in enumerate(self.tokens)
+        )
+        state = State(running=all_requests[: self.decoding], paused=all_requests[self.decoding :])
+        after = release_2_5_2.pause_and_resume(config, state)
+        return [int(one.id) for one in after.decoding], len(after.paused)
+
+    def volume_within(self, members: list[int], more: int) -> Any:
+        """The next step of these requests is within the limit."""
+        lengths, numbers = Lengths(BLOCK, None), self.numbers
+        after = [self.tokens[number] + 1 for number in members]
+        widest = numbers.largest([blocks(numbers, lengths, one) for one in after])
+        reached = [own_tkv(numbers, lengths, one, widest) for one in after]
+        return z3.And([len(members) * own + more <= self.limit for own in reached])
+
+
+def _kept_requests_fit_after_each_turn(all_asked: int) -> list[Any]:
+    """`settled`, from those that stay so far, whatever fits; `all_asked`: those paused fit, too."""
+    numbers = Numbers()
+
+    def code(run: SymbolicRun) -> Any:
+        answers: list[tuple[list[str], Any]] = []
+
+        def fits(batch: list[Sequence]) -> bool:
+            answers.append(([one.id for one in batch], z3.Bool(f"fits {len(answers)}")))
+            return bool(Truth(run, answers[-1][1]))
+
+        stay, paused = release_2_5_2.settled([request(0), request(1)], fits)
+        return [one.id for one in [*stay, *(paused if all_asked else [])]], answers
+
+    def fit_together(result: Any) -> Any:
+        stay, answers = result
+        said = [answer for batch, answer in answers if batch == stay]
+        return z3.Or(said) if stay else z3.BoolVal(True)
+
+    return holds_on(numbers, list(paths(numbers, code)), fit_together)
+
+
+def _no_tkv_exceeds_compared_tkv(less: int) -> list[Any]:
+    """`documented.rectangle_tkv`, beside any member."""
+    numbers, lengths = Numbers(), Lengths(BLOCK, None)
+    longest, tokens, filled = (length(numbers, name) for name in ("longest", "tokens", "filled"))
+    own = own_tkv(numbers, lengths, tokens, blocks(numbers, lengths, longest))
+    last = tokens - (blocks(numbers, lengths, tokens) - 1) * BLOCK
+    numbers.facts += [tokens <= longest, last <= filled, filled <= BLOCK]
+
+    def code(run: SymbolicRun) -> Any:
+        return bare(
+            documented.rectangle_tkv(
+                cast(int, run.number(longest)), cast(int, run.number(filled)), BLOCK
+            )
+        )
+
+    return holds_on(numbers, list(paths(numbers, code)), lambda asked: own <= asked - less)
+
+
+def _all_kept_requests_fit(decoding: int, paused: int, more: int) -> list[Any]:
+    settled = _Settled(decoding, paused)
+    return holds_on(
+        settled.numbers,
+        settled.paths,
+        lambda result: settled.volume_within(result[0], more) if result[0] else z3.BoolVal(True),
+    )
+
+
+def _batch_within_limit_is_not_paused(more: int) -> list[Any]:
+    settled = _Settled(2, 0)
+    fits = settled.volume_within([0, 1], -more)
+    return holds_on(
+        settled.numbers,
+        settled.paths,
+        lambda result: z3.Or(z3.Not(fits), z3.BoolVal(not result[1])),
+    )
+
+
+class Scale(NamedTuple):
+    """Lengths and `limit` (of batch x tkv) in tokens. The default is Spyre's production scale."""
+
+    block: int = 64
+    chunk: int = 512
+    max_model_len: int = 32_768
+    limit: int = 131_072
+    max_num_seqs: int = 32
+
+
+class FairnessRank(NamedTuple):
+    """A request in the order of fairness; `place` among requests that are equal in the rest."""
+
+    paused_steps: Any
+    generated: Any
+    place: Any
+
+
+def obligations(block: int | None = None) -> list[Obligation]:
+    """Everything that has to be shown, in the argument's order, whatever the size of a block."""
+    return [
+        Obligation(name, sentence, partial(lemma, 0), partial(lemma, 1))
+        for name, (sentence, lemma) in LEMMAS.items()
+    ]
+
+
+def before(one: FairnessRank, other: FairnessRank, long_outputs: Any) -> Any:
+    """`one` is asked before `other` by `release_2_5_2.fairness_order`."""
+    shorter = z3.If(long_outputs, one.generated > other.generated, one.generated < other.generated)
+    as_long = one.generated == other.generated
+    tie = z3.Or(shorter, z3.And(as_long, one.place < other.place))
+    equal = one.paused_steps == other.paused_steps
+    return z3.Or(one.paused_steps > other.paused_steps, z3.And(equal, tie))
+
+
+def starving(scale: Scale, members: int, passing: int) -> Scenario:
+    """The first is paused, the others leave, and `passing` one-token requests go before it.
+
+    So many members exceed the limit together; one less must not, at any length that they reach.
+    """
+    prompt = next(
+        tokens
+        for tokens in count(1)
+        if members * (tokens + chunk_count(tokens, scale.chunk) * (members - 1) + 1) > scale.limit
+    )
+    # Each joins a decode step per chunk after the one before. All but the first end in the step
+    # after the last has joined, in which the first, with the most tokens generated, is paused.
+    chunks = chunk_count(prompt, scale.chunk)
+    tokens = [2 + chunks * (members - 1 - number) for number in range(members)]
+    tokens[0] += 1
+    asked = [(prompt, own) for own in tokens] + [(1, 1)] * passing
+    return Scenario(
+        system="spyre",
+        revision="2.5.2",
+        config={
+            "block_size": scale.block,
+            "chunk_size": scale.chunk,
+            "max_num_seqs": scale.max_num_seqs,
+            "max_model_len": scale.max_model_len,
+            "max_batch_tkv": scale.limit,
+        },
+        requests=tuple(
+            Request(id=f"r{number}", arrival=0, prompt=((f"r{number}", one),), max_tokens=own)
+            for number, (one, own) in enumerate(asked)
+        ),
+        origin={"engine": "hand", "note": "prefills go before a paused request", "seed": None},
+    )
+
+
+def _asked(numbers: Numbers) -> FairnessRank:
+    return FairnessRank(
+        numbers.fresh("paused_steps", 0, None),
+        numbers.fresh("generated", 1, None),
+        numbers.fresh("place", 0, None),
+    )
+
+
+def _paused(one: FairnessRank, place: Any, uncounted: int = 0) -> FairnessRank:
+    """After a step in which it was paused."""
+    return FairnessRank(one.paused_steps + 1 - uncounted, one.generated, place)
+
+
+def _kept(numbers: Numbers, one: FairnessRank) -> FairnessRank:
+    """After a step in which it decoded, wherever it stands then."""
+    return FairnessRank(z3.IntVal(0), one.generated + 1, numbers.fresh("place", 0, None))
+
+
+def _first_in_order_decodes(more: int) -> list[Any]:
+    numbers = Numbers()
+    prompt, max_tokens = numbers.fresh("prompt", 1, None), numbers.fresh("max_tokens", 1, None)
+    generated, limit = numbers.fresh("generated", 1, None), numbers.fresh("limit", 1, None)
+    numbers.facts += [generated < max_tokens, prompt + max_tokens - 1 <= limit + more]
+    computed = prompt + generated - 1
+    return negated(numbers, computed + 1 <= limit)  # alone, a request's tkv is its length
+
+
+def _paused_request_stays_ahead(uncounted: int) -> list[Any]:
+    numbers = Numbers()
+    one, other, long_outputs = _asked(numbers), _asked(numbers), z3.Bool("long_outputs")
+    numbers.facts.append(before(one, other, long_outputs))
+    # The paused are listed in the order in which they were asked.
+    first, second = numbers.fresh("first", 0, None), numbers.fresh("second", 0, None)
+    numbers.facts.append(first < second)
+    still = _paused(one, first, uncounted)
+    return negated(
+        numbers,
+        z3.And(
+            before(still, _paused(other, second), long_outputs),
+            before(still, _kept(numbers, other), long_outputs),
+        ),
+    )
+
+
+def _decoding_request_falls_behind(uncounted: int) -> list[Any]:
+    numbers = Numbers()
+    one, other, long_outputs = _asked(numbers), _asked(numbers), z3.Bool("long_outputs")
+    numbers.facts.append(before(other, one, long_outputs))
+    still = _paused(one, one.place, uncounted)
+    return negated(numbers, before(still, _kept(numbers, other), long_outputs))
+
+
+def _new_request_joins_behind(uncounted: int) -> list[Any]:
+    numbers = Numbers()
+    one, newcomer, long_outputs = _asked(numbers), _asked(numbers), z3.Bool("long_outputs")
+    numbers.facts.append(newcomer.paused_steps == 0)
+    still = _paused(one, one.place, uncounted)
+    return negated(numbers, before(still, newcomer, long_outputs))
+
+
+def _slots_bound_decoding_and_paused(none_there: int) -> list[Any]:
+    """From a step that settles the pauses to the next prefill; `none_there` may be kept in it."""
+    numbers = Numbers()
+    slots, together = numbers.fresh("slots", 1, None), numbers.fresh("together", 0, None)
+    kept, running = numbers.fresh("kept", 1 - none_there, None), numbers.fresh("running", 0, None)
+    paused = together - kept
+    numbers.facts += [together <= slots, paused >= 0, running <= kept]
+    # What starts: no request runs, or no request is paused and there is a slot (SPY-R36, SPY-R52).
+    starts = z3.Or(running == 0, z3.And(paused == 0, running < slots))
+    return negated(numbers, z3.Implies(starts, paused + running + 1 <= slots))
+
+
+Lemma = Callable[[int], list[Any]]
+LEMMAS: dict[str, tuple[str, Lemma]] = {
+    "first_in_order_decodes": (
+        "A request that is asked first decodes in this step.",
+        _first_in_order_decodes,
+    ),
+    "paused_request_stays_ahead": (
+        "A request that is asked after a request that is paused in this step is so after it.",
+        _paused_request_stays_ahead,
+    ),
+    "decoding_request_falls_behind": (
+        "A request that decodes in this step is asked after requests that are paused in it.",
+        _decoding_request_falls_behind,
+    ),
+    "new_request_joins_behind": (
+        "A request that starts is asked after requests that are paused.",
+        _new_request_joins_behind,
+    ),
+    "slots_bound_decoding_and_paused": (
+        "No more requests than there are slots decode or are paused.",
+        _slots_bound_decoding_and_paused,
+    ),
+}

@@ -1,0 +1,447 @@
+"""The checks of `model.spyre.peak` keep the limit, and the exact one refuses no safe request.
+
+A newcomer joins a batch and no other request does. Each request has an end, its last step; it is
+active until then.
+
+1. `batch_is_constant_until_next_end`: the requests that are active in a step are those of the next
+   end, so the batch is constant in between.
+2. Rounded: by `shorter_request_stays_within_blocks` and `tkv_ends_within_widest_blocks` no tkv
+   until an end exceeds the blocks of the longest request that is active at that end. So batch x
+   these blocks bounds every step.
+3. Exact: take a step k and the next end e. If no request fills a block in steps k to e - 1, none
+   takes another block (`no_full_block_no_new_block`): the widths stay, the tkv grows, and it is
+   largest at e. Otherwise let f be the last step in which a request fills a block. Its tkv is the
+   end of the widest request's blocks (`full_request_ends_with_widest`), which is no less than the
+   tkv at k (`shorter_request_stays_within_blocks`). So e and f together bound k.
+4. `offset_counts_steps_since_fill`: f lies as many steps before e as the active request with the
+   smallest offset at e has tokens beyond whole blocks.
+5. `lone_newcomer_must_fit`, `check_counts_longest_filled_blocks`, `no_tkv_exceeds_check` and
+   `check_value_is_reached` run the model's code. Its loops are run at small sizes: the walk counts
+   all active requests at each end (`walk_counts_all_active_at_each_end`), it finds the two offsets
+   next to a turn (`nearest_offsets_are_found`) and uses them (`check_uses_nearest_offsets`), and
+   the scheduler takes its answer (`check_sees_requests_as_they_are`).
+6. After the newcomer has left, and by induction over admissions: as for a formula (`argument.md`,
+   step 6).
+7. Both volumes are reached: at e by the active requests, at f by them and perhaps more, whose tkv
+   is no less (`leaving_raises_no_tkv`). `check_value_is_reached` says so of the code. So every
+   newcomer that the exact check refuses could exceed the limit.
+"""
+
+from collections.abc import Callable
+from functools import partial
+from itertools import pairwise
+from typing import Any, NamedTuple, cast
+
+import z3
+
+from ...model.spyre import peak
+from ...model.spyre.volumetric import Decoding, Newcomer
+from ..smt.execution import Path, SymbolicRun, bare, paths
+from ..smt.numbers import Numbers, negated
+from ..smt.obligation import Obligation
+from .admission_lemmas import (
+    BLOCK,
+    fits_volume,
+    formula_sees_requests_as_they_are,
+    holds_on,
+    request,
+)
+from .formula_lemmas import (
+    accepted_request_fits_alone,
+    decode_step_adds_one_token,
+    fewer_requests_still_fit,
+    leaving_raises_no_tkv,
+    tkv_ends_within_widest_blocks,
+)
+from .symbolic_admission import Lengths, blocks, length, lengths_of, make_numbers, own_tkv, round_up
+
+
+def obligations(check: str, block: int | None = 64) -> list[Obligation]:
+    """What has to be shown for `exact` or `rounded`; `block` None: for blocks of any size."""
+    lengths = lengths_of(block)
+    both = [
+        Obligation(
+            "batch_is_constant_until_next_end",
+            "A request is active at a step if it is at the next end.",
+            partial(_batch_is_constant_until_next_end, 0),
+            partial(_batch_is_constant_until_next_end, 1),
+        ),
+        Obligation(
+            "shorter_request_stays_within_blocks",
+            "A request that is no longer than another is, no later, within the other's blocks.",
+            partial(_shorter_request_stays_within_blocks, lengths, 0),
+            partial(_shorter_request_stays_within_blocks, lengths, 1),
+        ),
+        tkv_ends_within_widest_blocks(lengths),
+        lone_newcomer_must_fit(check),
+        accepted_request_fits_alone(),
+        leaving_raises_no_tkv(lengths),
+        fewer_requests_still_fit(),
+        decode_step_adds_one_token(),
+    ]
+    if check == "rounded":
+        return [*both, check_counts_longest_filled_blocks()]
+    return [
+        *both,
+        Obligation(
+            "no_full_block_no_new_block",
+            "A request that fills no block takes no other.",
+            partial(_no_full_block_no_new_block, lengths, 0),
+            partial(_no_full_block_no_new_block, lengths, 1),
+        ),
+        Obligation(
+            "full_request_ends_with_widest",
+            "A request that has filled its blocks is at the end of the widest one's.",
+            partial(_full_request_ends_with_widest, lengths, 0),
+            partial(_full_request_ends_with_widest, lengths, 1),
+        ),
+        Obligation(
+            "offset_counts_steps_since_fill",
+            "A request filled its last block as many steps ago as it has tokens beyond it.",
+            partial(_offset_counts_steps_since_fill, lengths, 0),
+            partial(_offset_counts_steps_since_fill, lengths, 1),
+        ),
+    ]
+
+
+def loops(check: str) -> list[Obligation]:
+    """The code around the lemmas, run with few requests."""
+    walked = [
+        *(formula_sees_requests_as_they_are(size, by_check=True) for size in (1, 2, 3)),
+        walk_counts_all_active_at_each_end(1),
+    ]
+    if check == "rounded":
+        return walked
+    return [
+        *walked,
+        *map(nearest_offsets_are_found, (1, 2, 3, 4)),
+        *map(check_uses_nearest_offsets, (1, 2, 3)),
+    ]
+
+
+def code(check: str) -> list[Obligation]:
+    """About the check's code, for any number of requests, for blocks of 64."""
+    return [no_tkv_exceeds_check(), check_value_is_reached()] if check == "exact" else []
+
+
+def _batch_is_constant_until_next_end(late: int) -> list[Any]:
+    """`following` is the next end: no request ends between."""
+    numbers = Numbers()
+    end = length(numbers, "end", 0)
+    step, following = length(numbers, "step"), length(numbers, "following")
+    numbers.facts += [following >= step, z3.Implies(end >= step, end >= following)]
+    return negated(numbers, (end >= step) == (end >= following + late))
+
+
+def _shorter_request_stays_within_blocks(lengths: Lengths, less: int) -> list[Any]:
+    numbers = make_numbers(lengths)
+    own, longest, step, later = (
+        length(numbers, name) for name in ("own", "longest", "step", "later")
+    )
+    numbers.facts += [own <= longest, step <= later]
+    reached = round_up(numbers, lengths, own + step)
+    return negated(numbers, reached <= round_up(numbers, lengths, longest + later) - less)
+
+
+def _no_full_block_no_new_block(lengths: Lengths, more: int) -> list[Any]:
+    """`tokens` grow for `steps` steps, and before the last one no step fills a block."""
+    numbers = make_numbers(lengths)
+    tokens, steps = length(numbers, "tokens"), length(numbers, "steps", 0)
+    held = blocks(numbers, lengths, tokens)
+    numbers.facts.append(tokens + steps <= held * lengths.block + more)
+    return negated(numbers, blocks(numbers, lengths, tokens + steps) == held)
+
+
+def _full_request_ends_with_widest(lengths: Lengths, less: int) -> list[Any]:
+    numbers = make_numbers(lengths)
+    own, widest = length(numbers, "own"), length(numbers, "widest")
+    held = blocks(numbers, lengths, own)
+    numbers.facts += [own == held * lengths.block, widest >= held]
+    reached = own_tkv(numbers, lengths, own, widest)
+    return negated(numbers, reached == widest * lengths.block - less)
+
+
+def _offset_counts_steps_since_fill(lengths: Lengths, less: int) -> list[Any]:
+    """`back` steps before it had `tokens`, a request had whole blocks; since then it has been
+    between these and one more."""
+    numbers = make_numbers(lengths)
+    tokens, since = length(numbers, "tokens"), length(numbers, "since", 0)
+    whole, back = numbers.split(tokens, lengths.block, None)
+    numbers.facts.append(since < back + less)
+    filled = whole * lengths.block
+    beyond = z3.And(tokens - since > filled, tokens - since < filled + lengths.block)
+    return negated(numbers, z3.And(tokens - back == filled, beyond))
+
+
+def lone_newcomer_must_fit(check: str) -> Obligation:
+    """For a check of `peak.CHECKS`."""
+    return Obligation(
+        "lone_newcomer_must_fit",
+        "A newcomer that is alone is refused where it can pass the limit.",
+        partial(_lone_newcomer_must_fit, check, 0),
+        partial(_lone_newcomer_must_fit, check, 1),
+    )
+
+
+def walk_counts_all_active_at_each_end(size: int) -> Obligation:
+    """For every check of `peak`."""
+    return Obligation(
+        f"walk_counts_all_active_at_each_end_{size}",
+        f"The walk counts, of the newcomer and the decoding requests ({size}), all that are active "
+        "at each end.",
+        partial(_walk_counts_all_active_at_each_end, size, 0),
+        partial(_walk_counts_all_active_at_each_end, size, 1),
+    )
+
+
+def nearest_offsets_are_found(size: int) -> Obligation:
+    """For `exact`: what `no_tkv_exceeds_check` and `check_value_is_reached` assume."""
+    return Obligation(
+        f"nearest_offsets_are_found_{size}",
+        f"Of the offsets ({size}) the next below and the next above a turn are found.",
+        partial(_nearest_offsets_are_found, size, 0),
+        partial(_nearest_offsets_are_found, size, 1),
+    )
+
+
+def check_uses_nearest_offsets(size: int) -> Obligation:
+    """For `exact`."""
+    return Obligation(
+        f"check_uses_nearest_offsets_{size}",
+        f"The check goes by the two offsets next to the turn of the end ({size}).",
+        partial(_check_uses_nearest_offsets, size, 0),
+        partial(_check_uses_nearest_offsets, size, 1),
+    )
+
+
+def no_tkv_exceeds_check() -> Obligation:
+    """For `exact`."""
+    return Obligation(
+        "no_tkv_exceeds_check",
+        "No request's tkv until the end is larger than the check says.",
+        partial(_no_tkv_exceeds_check, 0),
+        partial(_no_tkv_exceeds_check, 1),
+    )
+
+
+def check_value_is_reached() -> Obligation:
+    """For `exact`: what it says comes, so that no safe request is refused."""
+    return Obligation(
+        "check_value_is_reached",
+        "The check says the tkv of some request in some step until the end.",
+        partial(_check_value_is_reached, 0),
+        partial(_check_value_is_reached, 1),
+    )
+
+
+def check_counts_longest_filled_blocks() -> Obligation:
+    """For `rounded`."""
+    return Obligation(
+        "check_counts_longest_filled_blocks",
+        "The check counts the blocks of the longest request at the end, filled.",
+        partial(_check_counts_longest_filled_blocks, 0),
+        partial(_check_counts_longest_filled_blocks, 1),
+    )
+
+
+def _lone_newcomer_must_fit(check: str, more: int) -> list[Any]:
+    numbers = Numbers()
+    limit, prompt, step = (length(numbers, name) for name in ("limit", "prompt", "step"))
+    tokens = length(numbers, "tokens", 2)
+
+    def code(run: SymbolicRun) -> Any:
+        newcomer = request(0, prompt=run.number(prompt), max_tokens=run.number(tokens))
+        return fits_volume(run, limit, [], newcomer, volume_check=peak.CHECKS[check])
+
+    taken = list(paths(numbers, code))
+    numbers.facts.append(step < tokens)
+    within = prompt + step + more * BLOCK <= limit
+    return holds_on(numbers, taken, lambda accepted: z3.Or(z3.BoolVal(not accepted), within))
+
+
+def _walk_counts_all_active_at_each_end(size: int, more: int) -> list[Any]:
+    numbers = Numbers()
+    tokens = [length(numbers, "tokens") for _ in range(size + 1)]
+    ends = [length(numbers, "ends", 0) for _ in range(size + 1)]
+    answers = [length(numbers, "answer") for _ in range(size + 1)]
+    offsets_of = [numbers.split(has, BLOCK, None)[1] for has in tokens]
+
+    def code(run: SymbolicRun) -> Any:
+        calls: list[tuple[Any, list[Any], Any]] = []
+
+        def largest_tkv(longest: Any, offsets: list[Any], at: Any, _: int) -> Any:
+            calls.append((bare(longest), [bare(one) for one in offsets], bare(at)))
+            return run.number(answers[len(calls) - 1])
+
+        members = [
+            Decoding(cast(int, run.number(has)), cast(int, run.number(left)), 0)
+            for has, left in zip(tokens[1:], ends[1:], strict=True)
+        ]
+        newcomer = Newcomer(cast(int, run.number(tokens[0])), cast(int, run.number(ends[0] + 1)))
+        return bare(peak.largest_volume(members, newcomer, BLOCK, largest_tkv)), calls
+
+    def counted(result: Any) -> Any:
+        volume, calls = result
+        return z3.And(
+            [
+                z3.Implies(
+                    z3.And(end > 0, end <= ends[0]),
+                    z3.Or([is_asked(volume, call, at, end) for at, call in enumerate(calls)]),
+                )
+                for end in ends
+            ]
+        )
+
+    def is_asked(volume: Any, call: tuple[Any, list[Any], Any], at: int, end: Any) -> Any:
+        longest, offsets, asked_at = call
+        active = [other >= end for other in ends]
+        longest_active = [z3.If(here, has, 0) for here, has in zip(active, tokens, strict=True)]
+        return z3.And(
+            asked_at == end,
+            longest == numbers.largest(longest_active),
+            numbers.count(active) == len(offsets),
+            volume >= len(offsets) * answers[at] + more,
+            *(
+                z3.Implies(here, z3.Or([offset == beyond for offset in offsets]))
+                for here, beyond in zip(active, offsets_of, strict=True)
+            ),
+        )
+
+    return holds_on(numbers, list(paths(numbers, code)), counted)
+
+
+def _nearest_offsets_are_found(size: int, more: int) -> list[Any]:
+    """A list of any offsets in order, and any turn."""
+    numbers = Numbers()
+    offsets = _in_order(numbers, size)
+    turn = numbers.fresh("turn", 0, BLOCK - 1)
+
+    def code(run: SymbolicRun) -> Any:
+        given = [cast(int, run.number(offset)) for offset in offsets]
+        at = cast(int, run.number(turn))
+        return bare(peak.next_below(given, at)), bare(peak.next_above(given, at))
+
+    def found(result: Any) -> Any:
+        below, above = result[0], result[1] + more
+        sides = [z3.And(_below(turn, below, one), _above(turn, above, one)) for one in offsets]
+        there = [z3.Or([one == offset for offset in offsets]) for one in (below, above)]
+        return z3.And(*sides, *there)
+
+    return holds_on(numbers, list(paths(numbers, code)), found)
+
+
+def _check_uses_nearest_offsets(size: int, more: int) -> list[Any]:
+    """`largest_tkv` against its parts."""
+    numbers = Numbers()
+    longest, ends = length(numbers, "longest"), length(numbers, "ends")
+    offsets = _in_order(numbers, size)
+
+    def code(run: SymbolicRun) -> Any:
+        given = [cast(int, run.number(offset)) for offset in offsets]
+        most, at = cast(int, run.number(longest)), cast(int, run.number(ends))
+        below = peak.next_below(given, (1 - at) % BLOCK)
+        above = peak.next_above(given, -at % BLOCK)
+        parts = peak.largest_of_two(most, below, above, at, BLOCK)
+        return bare(peak.largest_tkv(most, given, at, BLOCK)), bare(parts)
+
+    def same(result: Any) -> Any:
+        said, parts = result
+        return said == parts + more
+
+    return holds_on(numbers, list(paths(numbers, code)), same)
+
+
+def _in_order(numbers: Numbers, size: int) -> list[Any]:
+    """`size` offsets, ascending."""
+    offsets = [numbers.fresh("offset", 0, BLOCK - 1) for _ in range(size)]
+    numbers.facts += [one <= other for one, other in pairwise(offsets)]
+    return offsets
+
+
+def _below(turn: Any, below: Any, offset: Any) -> Any:
+    """Beside any offset: `below` is the largest below the turn, or the largest of all."""
+    largest_of_all = z3.And(offset >= turn, offset <= below)
+    return z3.If(below >= turn, largest_of_all, z3.Or(offset >= turn, offset <= below))
+
+
+def _above(turn: Any, above: Any, offset: Any) -> Any:
+    """Beside any offset: `above` is the smallest not below the turn, or the smallest of all."""
+    smallest_of_all = z3.And(offset < turn, offset >= above)
+    return z3.If(above < turn, smallest_of_all, z3.Or(offset < turn, offset >= above))
+
+
+class _ToTheEnd(NamedTuple):
+    """Any number of requests that run to the same end: the longest's tokens, the offset of any of
+    them, the two offsets that the code goes by, and what it says."""
+
+    numbers: Numbers
+    longest: Any
+    offset: Any
+    below: Any
+    above: Any
+    ends: Any
+    taken: list[Path]
+
+    @classmethod
+    def make(cls) -> "_ToTheEnd":
+        """Assume `nearest_offsets_are_found`, beside any offset, their own and the longest's."""
+        numbers = Numbers()
+        longest, ends = length(numbers, "longest"), length(numbers, "ends")
+        offset, below, above = (
+            numbers.fresh(name, 0, BLOCK - 1) for name in ("offset", "below", "above")
+        )
+        own = numbers.split(longest, BLOCK, None)[1]
+        first, then = (
+            numbers.split(turn, BLOCK, None, signed=True)[1] for turn in (1 - ends, -ends)
+        )
+        for one in (offset, own, below, above):
+            numbers.facts += [_below(first, below, one), _above(then, above, one)]
+
+        def code(run: SymbolicRun) -> Any:
+            most, lower, upper, at = (
+                cast(int, run.number(one)) for one in (longest, below, above, ends)
+            )
+            return peak.largest_of_two(most, lower, upper, at, BLOCK)
+
+        return cls(numbers, longest, offset, below, above, ends, list(paths(numbers, code)))
+
+    def tkv(self, offset: Any, step: Any) -> Any:
+        """Of a request with this offset, in a step."""
+        width = blocks(self.numbers, Lengths(BLOCK, None), self.longest + step) - 1
+        return width * BLOCK + self.numbers.split(offset + step - 1, BLOCK, None)[1] + 1
+
+    def says(self, claim: Callable[[Any], Any]) -> list[Any]:
+        """What must have no solution, if the claim about what the code says holds."""
+        self.numbers.tell_quotients(BLOCK)
+        return holds_on(self.numbers, self.taken, claim)
+
+
+def _no_tkv_exceeds_check(less: int) -> list[Any]:
+    batch = _ToTheEnd.make()
+    step = length(batch.numbers, "step")
+    batch.numbers.facts.append(step <= batch.ends)
+    tkv = batch.tkv(batch.offset, step)
+    return batch.says(lambda most: tkv <= bare(most) - less)
+
+
+def _check_value_is_reached(more: int) -> list[Any]:
+    """In the last step by the one next below, or by the one next above when it filled a block."""
+    batch = _ToTheEnd.make()
+    _, then = batch.numbers.split(-batch.ends, BLOCK, None, signed=True)
+    _, back = batch.numbers.split(batch.above - then, BLOCK, None, signed=True)
+    before = z3.If(batch.ends > back, batch.ends - back, batch.ends)
+    last, filled = batch.tkv(batch.below, batch.ends), batch.tkv(batch.above, before)
+    return batch.says(lambda most: z3.Or(bare(most) + more == last, bare(most) + more == filled))
+
+
+def _check_counts_longest_filled_blocks(less: int) -> list[Any]:
+    numbers = Numbers()
+    longest, ends = length(numbers, "longest"), length(numbers, "ends")
+
+    def code(run: SymbolicRun) -> Any:
+        return peak.filled_blocks(
+            cast(int, run.number(longest)), [], cast(int, run.number(ends)), BLOCK
+        )
+
+    due = round_up(numbers, Lengths(BLOCK, None), longest + ends)
+    return holds_on(numbers, list(paths(numbers, code)), lambda most: most - less >= due)

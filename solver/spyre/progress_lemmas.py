@@ -1,0 +1,287 @@
+"""How long the first in line waits for its first chunk (SPY-R53), for any number of requests.
+
+For revision `sound`, and for every sound check in its place that accepts a lone newcomer. The rank
+of a state, in steps, is the chunks that the ongoing prefill has left, plus the decode steps that
+its request will have, plus the most decode steps that a decoding request has left.
+
+1. `waiting_request_prevents_idling`: a step is not idle while a request waits or prefills.
+2. `only_first_in_line_starts`: no other request starts, and none while another prefills.
+3. `decode_step_brings_end_nearer`: a decode step takes one from the steps that each decoding
+   request has left.
+4. `chunk_brings_decoding_nearer`: a chunk takes one from the chunks that its request has left.
+5. `every_other_step_lowers_rank`: so each step in which the first in line does not start lowers
+   the rank by at least one; an abort or an early end lowers it more.
+6. `first_in_line_starts_at_rank_zero`.
+7. `rank_is_bounded_by_model_length`: no rank exceeds the chunks of a prompt of max_model_len and
+   twice its tokens.
+
+So the first in line starts after no more steps than the rank, whatever arrives behind it; every
+request is first in its turn, and none waits for ever. 1 to 4 run the model's code on symbols, with
+a pool that is not bounded; one symbolic request stands for all that decode.
+"""
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from typing import Any, cast
+
+import z3
+
+from ...model.scenario import Request, Scenario
+from ...model.spyre import documented, scheduler
+from ...model.spyre.config import SpyreConfig
+from ...model.spyre.forward import Forward
+from ...model.spyre.revision import Revision
+from ...model.spyre.sound import SOUND
+from ...model.spyre.state import Sequence, State
+from ..smt.execution import SymbolicRun, Truth, bare, paths
+from ..smt.numbers import Numbers, negated
+from ..smt.obligation import Obligation
+from .admission_lemmas import BLOCK, holds_on, request
+from .symbolic_admission import length
+
+CHUNK = 512  # tokens
+
+
+def obligations(block: int | None = BLOCK, revision: Revision = SOUND) -> list[Obligation]:
+    """Everything that has to be shown, in the argument's order, for blocks of 64 and chunks of
+    512."""
+    return [
+        Obligation(name, sentence, partial(lemma, revision, 0), partial(lemma, revision, 1))
+        for name, (sentence, lemma) in LEMMAS.items()
+    ]
+
+
+def rank(config: SpyreConfig, state: State) -> int:
+    """Steps after which the first in line has started, at most."""
+    ongoing = state.prefilling
+    left = max((one.remaining for one in state.decoding), default=0)
+    if ongoing is None:
+        return left
+    return left + chunks_left(config, ongoing) + ongoing.max_tokens - 1
+
+
+def chunks_left(config: SpyreConfig, one: Sequence) -> int:
+    """Chunks until the request decodes."""
+    pad = documented.left_padding_blocks(one.prompt, config.chunk_size, config.block_size)
+    done = (pad * config.block_size + one.computed) // config.chunk_size
+    return documented.chunk_count(one.prompt, config.chunk_size) - done
+
+
+def passed_by() -> Scenario:
+    """2.5.2 with pausing off: the volume refuses the first in line; others go before it."""
+    asked = [(1, 313), (1, 326), (1, 448), (128, 375)]
+    return Scenario(
+        system="spyre",
+        revision="2.5.2",
+        config={
+            "block_size": 64,
+            "chunk_size": 64,
+            "max_num_seqs": 8,
+            "max_model_len": 512,
+            "max_batch_tkv": 896,
+            "pausing": False,
+        },
+        requests=tuple(
+            Request(id=f"r{number}", arrival=0, prompt=((f"r{number}", one),), max_tokens=own)
+            for number, (one, own) in enumerate(asked)
+        ),
+        origin={"engine": "hand", "note": "a refused request is passed by", "seed": None},
+    )
+
+
+def _config(run: SymbolicRun, numbers: Numbers, asked: list[tuple[Any, Any]]) -> SpyreConfig:
+    """Any numbers that let the requests (prompt, max_tokens) in; a request is one step long at
+    least."""
+    longest, slots, limit = (length(numbers, name) for name in ("longest", "slots", "limit"))
+    for prompt, tokens in asked:
+        numbers.facts += [prompt + tokens - 1 <= longest, prompt + tokens - 1 <= limit]
+    return SpyreConfig(
+        block_size=BLOCK,
+        chunk_size=CHUNK,
+        max_num_seqs=cast(int, run.number(slots)),
+        max_model_len=cast(int, run.number(longest)),
+        max_batch_tkv=cast(int, run.number(limit)),
+        interleave=cast(bool, Truth(run, z3.Bool("interleave"))),
+        pausing=False,
+    )
+
+
+def _waiting_request_prevents_idling(revision: Revision, none_there: int) -> list[Any]:
+    """A newcomer waits or prefills, alone or beside a member; `none_there`: or there is none."""
+    numbers = Numbers()
+    prompt, tokens, member, left = (length(numbers, name) for name in ("p", "m", "own", "left"))
+    computed = length(numbers, "computed", 0)
+    numbers.facts.append(computed < prompt)
+
+    def code(run: SymbolicRun) -> Any:
+        config = _config(run, numbers, [(prompt, tokens), (member, left + 1)])
+        if none_there and Truth(run, z3.Bool("none")):
+            return revision.decide(config, revision, State())[1].kind
+        newcomer = request(
+            1,
+            prompt=run.number(prompt),
+            computed=run.number(computed),
+            max_tokens=run.number(tokens),
+        )
+        beside = request(0, computed=run.number(member), max_tokens=run.number(left + 1))
+        members = (beside,) if Truth(run, z3.Bool("beside")) else ()
+        waits = bool(Truth(run, computed == 0))
+        state = State(
+            waiting=(newcomer,) if waits else (),
+            running=members if waits else (newcomer, *members),
+            last_step_was_prefill=cast(bool, Truth(run, z3.Bool("was prefill"))),
+        )
+        return revision.decide(config, revision, state)[1].kind
+
+    return holds_on(numbers, list(paths(numbers, code)), lambda kind: z3.BoolVal(kind != "idle"))
+
+
+def _only_first_in_line_starts(revision: Revision, second: int) -> list[Any]:
+    """Two wait, and a third prefills or none does, whatever the volumetric check says; `second`:
+    the second may be the first in line."""
+    numbers = Numbers()
+    prompts = [length(numbers, "prompt") for _ in range(4)]
+    tokens = [length(numbers, "tokens") for _ in range(4)]
+    computed = length(numbers, "computed")
+    numbers.facts.append(computed < prompts[2])
+
+    def code(run: SymbolicRun) -> Any:
+        asked = list(zip(prompts, tokens, strict=True))
+        config = _config(run, numbers, asked)
+        first, then, ongoing, member = (
+            request(number, prompt=run.number(prompt), max_tokens=run.number(most), computed=has)
+            for number, (prompt, most), has in zip(
+                range(4), asked, (0, 0, run.number(computed), run.number(prompts[3])), strict=True
+            )
+        )
+        busy = bool(Truth(run, z3.Bool("busy")))
+        waiting = (then, first) if second and Truth(run, z3.Bool("turned")) else (first, then)
+        state = State(
+            waiting=waiting,
+            running=(ongoing, member) if busy else (member,),
+            last_step_was_prefill=cast(bool, Truth(run, z3.Bool("was prefill"))),
+        )
+        checked = replace(revision, volume_check=lambda *_: bool(Truth(run, z3.Bool("fits"))))
+        decision = checked.decide(config, checked, state)[1]
+        return decision.kind == "prefill" and decision.members[0].id != ("2" if busy else "0")
+
+    return holds_on(numbers, list(paths(numbers, code)), lambda passed: z3.BoolVal(not passed))
+
+
+def _decode_step_brings_end_nearer(revision: Revision, more: int) -> list[Any]:
+    """`scheduler.complete` of a decode step of one request."""
+    numbers = Numbers()
+    left, wanted, before = (length(numbers, name) for name in ("left", "wanted", "generated"))
+    numbers.facts += [before < wanted, wanted <= before + left]
+
+    def code(run: SymbolicRun) -> Any:
+        config = SpyreConfig(block_size=BLOCK, chunk_size=CHUNK)
+        decoding = request(
+            0,
+            computed=9,
+            generated=run.number(before),
+            max_tokens=run.number(before + left),
+            output_len=run.number(wanted),
+        )
+        computed = Forward({"0": 1}, {}, {}, 9)
+        after, _, _ = scheduler.complete(config, revision, State(running=(decoding,)), computed)
+        return [bare(one.remaining) for one in after.running]
+
+    def fewer(remaining: list[Any]) -> Any:
+        return z3.And([z3.And(after >= 1, after <= left - 1 - more) for after in remaining])
+
+    return holds_on(numbers, list(paths(numbers, code)), fewer)
+
+
+def _chunk_brings_decoding_nearer(revision: Revision, more: int) -> list[Any]:
+    numbers = Numbers()
+    prompt, computed = length(numbers, "prompt"), length(numbers, "computed", 0)
+    numbers.facts.append(computed < prompt)
+    config = SpyreConfig(block_size=BLOCK, chunk_size=CHUNK)
+
+    def code(run: SymbolicRun) -> Any:
+        has, had = run.number(prompt), run.number(computed)
+        before = chunks_left(config, request(0, prompt=has, computed=had))
+        _, end = documented.next_chunk(cast(int, has), cast(int, had), CHUNK, BLOCK)
+        ends = bool(end >= has)
+        after = 0 if ends else chunks_left(config, request(0, prompt=has, computed=end))
+        return bare(before), bare(after), ends
+
+    def fewer(result: Any) -> Any:
+        before, after, ends = result
+        return z3.And(after == before - 1 - more, ends or after >= 1)
+
+    return holds_on(numbers, list(paths(numbers, code)), fewer)
+
+
+def _every_other_step_lowers_rank(revision: Revision, more: int) -> list[Any]:
+    """A decode step, a chunk that is not the last, and the last; `m`: steps that its request will
+    have."""
+    numbers = Numbers()
+    chunks, most, will = (length(numbers, name, 0) for name in ("chunks", "most", "will"))
+    left = length(numbers, "left", 0)
+    before = chunks + most + will
+    decoded = z3.Implies(z3.And(most >= 1, left <= most - 1), chunks + left + will < before - more)
+    prefilled = z3.Implies(chunks >= 2, chunks - 1 + most + will < before - more)
+    joined = z3.Implies(chunks == 1, z3.If(most > will, most, will) < before - more)
+    return negated(numbers, z3.And(decoded, prefilled, joined))
+
+
+def _first_in_line_starts_at_rank_zero(revision: Revision, beside: int) -> list[Any]:
+    """With no request that prefills or decodes; `beside`: one may decode."""
+    numbers = Numbers()
+    prompt, tokens, own, left = (length(numbers, name) for name in ("p", "m", "own", "left"))
+
+    def code(run: SymbolicRun) -> Any:
+        config = _config(run, numbers, [(prompt, tokens), (own, left + 1)])
+        waits = request(1, prompt=run.number(prompt), max_tokens=run.number(tokens))
+        member = request(0, computed=run.number(own), max_tokens=run.number(left + 1))
+        there = beside and Truth(run, z3.Bool("beside"))
+        state = State(waiting=(waits,), running=(member,) if there else ())
+        return [one.id for one in revision.decide(config, revision, state)[1].members]
+
+    return holds_on(numbers, list(paths(numbers, code)), lambda ids: z3.BoolVal(ids == ["1"]))
+
+
+def _rank_is_bounded_by_model_length(revision: Revision, less: int) -> list[Any]:
+    numbers = Numbers()
+    longest, prompt, will, most = (length(numbers, name) for name in ("l", "p", "will", "most"))
+    numbers.facts += [prompt + will <= longest, most + 1 <= longest]
+    chunks, _ = numbers.split(prompt + CHUNK - 1, CHUNK, None)
+    all_chunks, _ = numbers.split(longest + CHUNK - 1, CHUNK, None)
+    bound = all_chunks + 2 * longest - less * longest
+    return negated(numbers, chunks + will + most <= bound)
+
+
+Lemma = Callable[[Revision, int], list[Any]]
+LEMMAS: dict[str, tuple[str, Lemma]] = {
+    "waiting_request_prevents_idling": (
+        "A step is not idle while a request waits or prefills.",
+        _waiting_request_prevents_idling,
+    ),
+    "only_first_in_line_starts": (
+        "No request starts but the first in line, and none while another prefills.",
+        _only_first_in_line_starts,
+    ),
+    "decode_step_brings_end_nearer": (
+        "A decode step takes one from the decode steps that a request has left.",
+        _decode_step_brings_end_nearer,
+    ),
+    "chunk_brings_decoding_nearer": (
+        "A chunk takes one from the chunks that its request has left.",
+        _chunk_brings_decoding_nearer,
+    ),
+    "every_other_step_lowers_rank": (
+        "Each step in which the first in line does not start lowers the rank.",
+        _every_other_step_lowers_rank,
+    ),
+    "first_in_line_starts_at_rank_zero": (
+        "At rank 0 the first in line starts.",
+        _first_in_line_starts_at_rank_zero,
+    ),
+    "rank_is_bounded_by_model_length": (
+        "No rank is beyond the chunks of max_model_len and twice its tokens.",
+        _rank_is_bounded_by_model_length,
+    ),
+}

@@ -1,0 +1,144 @@
+"""What is proven and refuted of each of Spyre's rules.
+
+`limit_lemmas` gives the lemmas of the volumetric limit in one configuration: no request joins that
+can exceed it (SPY-R47), and no decode step exceeds it (SPY-R07). `argument.md` is the argument.
+`PROOFS` has the other rules.
+"""
+
+from typing import NamedTuple
+
+from ...model.spyre import documented
+from ...model.spyre.model import REVISIONS
+from ...model.spyre.peak import CHECKS
+from ..smt.obligation import Obligation
+from ..smt.proof_result import RuleProof
+from . import (
+    admission_lemmas,
+    chunk_lemmas,
+    formula_lemmas,
+    length_lemmas,
+    pausing_lemmas,
+    peak_lemmas,
+    progress_lemmas,
+    reservation_lemmas,
+)
+from .admission_sequences import Setting
+from .symbolic_admission import lengths_of
+
+# The volumetric rules: no decode step exceeds the limit; no request joins that can exceed it.
+LIMIT, JOIN = "SPY-R07", "SPY-R47"
+ANY_NUMBER_64 = "any number of requests (blocks of 64)"
+FEW = "run with few requests (blocks of 64)"
+
+
+class Group(NamedTuple):
+    """Lemmas, and what they are about in a few words."""
+
+    title: str
+    lemmas: list[Obligation]
+
+
+def limit_lemmas(rule: str, setting: Setting, block: int | None) -> list[Group]:
+    """Return the lemmas that prove LIMIT or JOIN; `block`: tokens of a block, None for any.
+
+    LIMIT follows from JOIN by induction over admissions. Releases that pause keep LIMIT whatever
+    joins.
+    """
+    revision = REVISIONS[setting.revision]
+    pauses = "paused" in revision.shows
+    if pauses and rule == LIMIT:
+        title = f"the loop that settles which requests decode, {FEW}"
+        return [
+            Group(ANY_NUMBER_64, pausing_lemmas.any_number()),
+            Group(title, pausing_lemmas.few()),
+        ]
+    code: list[Obligation] = []
+    if setting.formula in CHECKS:
+        code = peak_lemmas.code(setting.formula)
+        lemmas = peak_lemmas.obligations(setting.formula, block)
+        loops = peak_lemmas.loops(setting.formula)
+    else:
+        lemmas = formula_lemmas.obligations(setting.formula, block)
+        loops = formula_lemmas.loops()
+        if revision.current_tkv is documented.current_tkv:
+            lemmas = [formula_lemmas.no_length_exceeds_tkv(lengths_of(block)), *lemmas]
+    scheduler = admission_lemmas.obligations(revision, interleave=setting.interleave)
+    if pauses:
+        scheduler.append(pausing_lemmas.batch_within_limit_is_not_paused())
+    return [
+        Group("any number of requests", lemmas),
+        *([Group(ANY_NUMBER_64, code)] if code else []),
+        Group("the scheduler's code, in any state (blocks of 64, chunks of 512)", scheduler),
+        Group(f"the loops around it, {FEW}", loops),
+    ]
+
+
+_LENGTH = RuleProof(
+    "Does max_model_len need a constraint? Not in whole blocks, where the front door keeps it; "
+    "and otherwise the constraint does not keep it.",
+    length_lemmas.obligations,
+    {
+        "max_model_len is no multiple of the block: accepted, and beyond it": lambda: (
+            length_lemmas.beyond_length(length_lemmas.Scale(max_model_len=32_770))
+        ),
+        "refused until the first has ended, though no tkv would be beyond": lambda: (
+            length_lemmas.needless(length_lemmas.Scale())
+        ),
+        "an idle step by the tkv of a batch that has left (SPY-R35, 2.1.2)": lambda: (
+            length_lemmas.idle(length_lemmas.Scale())
+        ),
+    },
+)
+_RESERVATION = RuleProof(
+    "Are ever more blocks promised than are free? No.",
+    reservation_lemmas.obligations,
+    {
+        "a request that fills the pool, never admitted (SPY-R38, model 2.5.2)": lambda: (
+            reservation_lemmas.never_admitted(64, 512, 512)
+        ),
+    },
+)
+_PAUSING = RuleProof(
+    "Can paused requests starve? Not by each other; by prefills that go before them.",
+    pausing_lemmas.obligations,
+    {
+        "one-token requests go before a paused one (SPY-P01, SPY-R52, 2.5.2)": lambda: (
+            pausing_lemmas.starving(pausing_lemmas.Scale(), members=5, passing=32)
+        ),
+    },
+)
+_CHUNKS = RuleProof(
+    "Do the chunks of every prompt, behind any prefix hit, meet and end with it? Yes.",
+    chunk_lemmas.obligations,
+    {
+        "a hit on blocks that were counted, not computed (ALL-R08, 2.1.2 and 2.5.2)": lambda: (
+            chunk_lemmas.hit_on_uncomputed(64, 8)
+        ),
+    },
+)
+
+_PROGRESS = RuleProof(
+    "How long does the first in line wait, on revision sound, without prefix caching and with a "
+    "pool that is not bounded? No longer than the work before it, at most the chunks of "
+    "max_model_len and twice its tokens. On 2.5.2 it is passed by.",
+    progress_lemmas.obligations,
+    {
+        "refused by the volume, and passed by (ALL-R05, 2.5.2, pausing off)": (
+            progress_lemmas.passed_by
+        ),
+        "paused, and one-token requests go before it (SPY-R52, 2.5.2)": lambda: (
+            pausing_lemmas.starving(pausing_lemmas.Scale(), members=5, passing=32)
+        ),
+    },
+    block=64,
+)
+
+PROOFS: dict[str, RuleProof] = {
+    "SPY-R41": _LENGTH,
+    "SPY-R50": _RESERVATION,
+    **dict.fromkeys(("SPY-R51", "SPY-P01"), _PAUSING),
+    **dict.fromkeys(
+        ("SPY-R04", "SPY-R14", "SPY-R18", "SPY-R19", "SPY-R54", "SPY-R55", "SPY-R58"), _CHUNKS
+    ),
+    "SPY-R53": _PROGRESS,
+}

@@ -1,0 +1,184 @@
+"""No more blocks are promised than are free (SPY-R50), for any number of requests.
+
+Each admitted request has a need, the blocks of its whole life, and holds no more than that. What
+it does not hold yet is promised to it. The invariant: all promises together, those kept for
+aborted requests (SPY-P02) included, are at most the free blocks. `others` is the sum for every
+request but the one that moves, so the number of requests does not appear.
+
+1. `holdings_never_exceed_need`: hits, chunks and decode steps are within prompt + max_tokens - 1
+   tokens.
+2. `admission_keeps_promises_covered`: a request that passes the test `need - shared <= free -
+   promised` keeps the invariant, and finds the blocks of its first chunk free. `shared` are hits
+   that a request holds; hits that no request holds (`idle`) leave the free ones. If their holders
+   leave later, shared blocks stay with the newcomer.
+3. `growth_keeps_promises_covered`: taking blocks within the need keeps the invariant, and finds
+   them free.
+4. `leaving_keeps_promises_covered`: so does ending, or aborting inside a step: promises end, and
+   shared blocks stay held.
+5. `abort_keeps_promises_covered`: so does an abort whose promise is never taken back: at least
+   that many blocks came back.
+
+Publishing and pausing move no block. That hits lower the number of free blocks by exactly `idle`,
+and that leaving raises it by what no other request holds, is rule ALL-R09, which exploration
+checks.
+
+Admission, when nothing is held or promised:
+
+6. `lone_request_is_admitted`: a request that the front door accepts passes.
+   `lone_request_is_admitted_with_last_token`: where its last token is promised a block as well
+   (release 2.5.2), with that release's own front door.
+
+Each guard takes a block away, or adds one.
+"""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import z3
+
+from ...model.scenario import Request, Scenario
+from ..smt.numbers import Numbers, negated
+from ..smt.obligation import Obligation
+from .symbolic_admission import Lengths, blocks, lengths_of, make_numbers
+
+
+def obligations(block: int | None = None) -> list[Obligation]:
+    """Everything that has to be shown, in the argument's order. None: blocks of any size."""
+    lengths = lengths_of(block)
+    return [
+        Obligation(name, sentence, partial(lemma, lengths, 0), partial(lemma, lengths, 1))
+        for name, (sentence, lemma) in LEMMAS.items()
+    ]
+
+
+def _count(numbers: Numbers, name: str) -> Any:
+    return numbers.fresh(name, 0, None)
+
+
+def _holdings_never_exceed_need(last_token: bool, lengths: Lengths, less: int) -> list[Any]:
+    numbers = make_numbers(lengths)
+    prompt, max_tokens = numbers.fresh("prompt", 1, None), numbers.fresh("max_tokens", 1, None)
+    computed, hit = numbers.fresh("computed", 1, None), _count(numbers, "hit")
+    # Chunks end with the prompt, decode steps before the last token; a hit leaves a token of it.
+    numbers.facts += [computed <= prompt + max_tokens - 1, hit * lengths.block <= prompt - 1]
+    # A block for the last token may be one more than is needed.
+    spared, less = (0, 2 * less) if last_token else (1, less)
+    need = blocks(numbers, lengths, prompt + max_tokens - spared) - less
+    return negated(numbers, z3.And(blocks(numbers, lengths, computed) <= need, hit <= need))
+
+
+def _admission_keeps_promises_covered(lengths: Lengths, more: int) -> list[Any]:
+    """`more` idle hits are taken off the need, as if a request held them."""
+    numbers = make_numbers(lengths)
+    free, others, need = (_count(numbers, name) for name in ("free", "others", "need"))
+    shared, idle, taken = (_count(numbers, name) for name in ("shared", "idle", "taken"))
+    numbers.facts += [others <= free, idle <= free, shared + idle + taken <= need, idle >= more]
+    numbers.facts.append(need - shared - more <= free - others)
+    left, promised = free - idle - taken, need - shared - idle - taken
+    return negated(numbers, z3.And(taken <= free - idle, others + promised <= left))
+
+
+def _growth_keeps_promises_covered(lengths: Lengths, beyond: int) -> list[Any]:
+    numbers = make_numbers(lengths)
+    free, others, need = (_count(numbers, name) for name in ("free", "others", "need"))
+    held, taken = _count(numbers, "held"), _count(numbers, "taken")
+    numbers.facts += [others + need - held <= free, held <= need, held + taken <= need + beyond]
+    kept = others + (need - held - taken) <= free - taken
+    return negated(numbers, z3.And(taken <= free, kept))
+
+
+def _leaving_keeps_promises_covered(lengths: Lengths, lost: int) -> list[Any]:
+    """`lost` blocks of those given back get lost."""
+    numbers = make_numbers(lengths)
+    free, others, need = (_count(numbers, name) for name in ("free", "others", "need"))
+    held, returned = _count(numbers, "held"), _count(numbers, "returned")
+    numbers.facts += [others + need - held <= free, held <= need, returned <= held]
+    return negated(numbers, others <= free + returned - lost)
+
+
+def _abort_keeps_promises_covered(lengths: Lengths, more: int) -> list[Any]:
+    """`more` blocks more stay promised."""
+    numbers = make_numbers(lengths)
+    free, others, need = (_count(numbers, name) for name in ("free", "others", "need"))
+    held, returned = _count(numbers, "held"), _count(numbers, "returned")
+    numbers.facts += [others + need - held <= free, held <= need, returned <= held]
+    return negated(numbers, others + (need - held) + more <= free + returned)
+
+
+def _lone_request_is_admitted(lengths: Lengths, less: int) -> list[Any]:
+    numbers = make_numbers(lengths)
+    prompt, max_tokens = numbers.fresh("prompt", 1, None), numbers.fresh("max_tokens", 1, None)
+    pool = numbers.fresh("pool", 1, None)
+    numbers.facts.append(prompt + max_tokens - 1 <= (pool + less) * lengths.block)
+    return negated(numbers, blocks(numbers, lengths, prompt + max_tokens - 1) <= pool)
+
+
+def _lone_request_is_admitted_with_last_token(lengths: Lengths, protocol: int) -> list[Any]:
+    """`protocol`: with the front door of the target protocol, prompt + max_tokens - 1."""
+    numbers = make_numbers(lengths)
+    prompt, max_tokens = numbers.fresh("prompt", 1, None), numbers.fresh("max_tokens", 1, None)
+    longest = numbers.fresh("longest", 1, None)
+    rounded = blocks(numbers, lengths, prompt) * lengths.block
+    within = prompt + max_tokens - 1 if protocol else rounded + max_tokens
+    numbers.facts.append(within <= longest)
+    pool = blocks(numbers, lengths, longest)  # as vLLM wants it, to start at all
+    return negated(numbers, blocks(numbers, lengths, prompt + max_tokens) <= pool)
+
+
+Lemma = Callable[[Lengths, int], list[Any]]
+LEMMAS: dict[str, tuple[str, Lemma]] = {
+    "holdings_never_exceed_need": (
+        "No request ever holds more than the blocks of its whole life.",
+        partial(_holdings_never_exceed_need, False),
+    ),
+    "holdings_never_exceed_need_with_last_token": (
+        "So where the last token, which is never computed, is promised a block as well.",
+        partial(_holdings_never_exceed_need, True),
+    ),
+    "admission_keeps_promises_covered": (
+        "A request that is admitted finds its blocks free, and no more are promised than are left.",
+        _admission_keeps_promises_covered,
+    ),
+    "growth_keeps_promises_covered": (
+        "A request that grows within its promise finds blocks free, and leaves the others'.",
+        _growth_keeps_promises_covered,
+    ),
+    "leaving_keeps_promises_covered": (
+        "When a request ends, no more is promised than is free.",
+        _leaving_keeps_promises_covered,
+    ),
+    "abort_keeps_promises_covered": (
+        "Nor when a promise outlives its request.",
+        _abort_keeps_promises_covered,
+    ),
+    "lone_request_is_admitted": (
+        "With nothing held or promised, a request that the front door let in is admitted.",
+        _lone_request_is_admitted,
+    ),
+    "lone_request_is_admitted_with_last_token": (
+        "So where the last token counts, with the releases' front door.",
+        _lone_request_is_admitted_with_last_token,
+    ),
+}
+
+
+def never_admitted(block: int, pool: int, chunk: int) -> Scenario:
+    """A request that fills the pool: release 2.5.2 wants a block more, for its last token.
+
+    The target protocol lets it in, the release's own front door does not.
+    """
+    longest = pool * block
+    request = Request(id="r0", arrival=0, prompt=(("r0", longest - 1),), max_tokens=2, output_len=2)
+    return Scenario(
+        system="spyre",
+        revision="2.5.2",
+        config={
+            "block_size": block,
+            "chunk_size": chunk,
+            "max_model_len": longest,
+            "num_blocks": pool,
+        },
+        requests=(request,),
+        origin={"engine": "z3", "note": "the last token's block is never free", "seed": None},
+    )

@@ -1,0 +1,380 @@
+"""The volumetric formulas, their walk and the peak checks of the model, on symbolic numbers.
+
+The terms of the formulas are the model's own (`model.spyre.volumetric`). The walk, and the checks
+of `model.spyre.peak`, which estimate nothing or by whole blocks, are written for Z3; the tests
+compare them with the model's on concrete numbers. The checks look at every request when a request
+ends: which are active then, how long they are, and where in their last block.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, NamedTuple
+
+import z3
+
+from ...model.spyre import volumetric as model
+from ..smt.numbers import Numbers
+
+
+class Lengths(NamedTuple):
+    """What all formulas measure in: tokens of a block (a number, or symbolic), and tokens that
+    nothing exceeds, if such a bound is known."""
+
+    block: Any
+    longest: int | None
+
+
+class Member(NamedTuple):
+    """A decoding request: is it there at all, tokens computed, decode steps left, its own tkv,
+    and tokens of its prompt."""
+
+    here: Any
+    computed: Any
+    remaining: Any
+    tkv: Any
+    prompt: Any
+
+
+class Joining(NamedTuple):
+    """The newcomer: tokens of its prompt, decode steps that it can run."""
+
+    prompt: Any
+    remaining: Any
+
+
+class Projected(NamedTuple):
+    """Largest tkv that each can still reach; the names are the model's."""
+
+    newcomer: Any
+    decoding: list[Any]
+    to_the_end: bool = False
+
+
+Formula = Callable[[Numbers, Lengths, Any, list[Member], Joining], Projected]
+
+
+@dataclass(frozen=True, slots=True)
+class Symbol:
+    """A symbolic number of tokens with the operators of an int, `//` and `%` among them.
+
+    What is divided must not be negative.
+    """
+
+    numbers: Numbers
+    most: int | None
+    """No quotient is larger, if such a bound is known."""
+    of: Any
+
+    def _with(self, number: Any) -> "Symbol":
+        return Symbol(self.numbers, self.most, number)
+
+    def __add__(self, other: Any) -> "Symbol":
+        return self._with(self.of + _bare(other))
+
+    def __sub__(self, other: Any) -> "Symbol":
+        return self._with(self.of - _bare(other))
+
+    def __mul__(self, other: Any) -> "Symbol":
+        return self._with(self.of * _bare(other))
+
+    def __floordiv__(self, by: Any) -> "Symbol":
+        return self._with(self.numbers.split(self.of, _bare(by), self.most)[0])
+
+    def __mod__(self, by: Any) -> "Symbol":
+        return self._with(self.numbers.split(self.of, _bare(by), self.most)[1])
+
+
+def _bare(number: Any) -> Any:
+    return number.of if isinstance(number, Symbol) else number
+
+
+def _symbol(numbers: Numbers, lengths: Lengths, number: Any) -> Symbol:
+    most = None if lengths.longest is None else lengths.longest // lengths.block + 2
+    return Symbol(numbers, most, number)
+
+
+def _larger(one: Symbol, other: Any) -> Symbol:
+    """The greater of a symbol and another number."""
+    return one._with(z3.If(one.of > _bare(other), one.of, _bare(other)))
+
+
+def width(numbers: Numbers, lengths: Lengths, tokens: Any) -> tuple[Any, Any]:
+    """Whole blocks in `tokens` (block // size), and the tokens beyond."""
+    symbol = _symbol(numbers, lengths, tokens)
+    return (symbol // lengths.block).of, (symbol % lengths.block).of
+
+
+def round_up(numbers: Numbers, lengths: Lengths, tokens: Any) -> Any:
+    """Tokens of the whole blocks that hold `tokens`, at least one."""
+    return model.round_up(_symbol(numbers, lengths, tokens), lengths.block).of
+
+
+def realigned(numbers: Numbers, lengths: Lengths, tokens: Any, whole: Any) -> Any:
+    """Position of a member whose last block is pushed to block `whole` (rule SPY-R46)."""
+    symbol = _symbol(numbers, lengths, tokens)
+    return model.realigned(symbol, _symbol(numbers, lengths, whole), lengths.block).of
+
+
+def base_of(tkv: Any, newcomer: Joining) -> Any:
+    """The wider of batch and prompt."""
+    return z3.If(newcomer.prompt > tkv, newcomer.prompt, tkv)
+
+
+def formula_named(name: str) -> Formula:
+    """The formula that `FORMULA` or `FORMULA+TOKENS` names.
+
+    Raises:
+        KeyError: there is none.
+    """
+    formula = model.formula_named(name)
+    if formula is None:
+        raise KeyError(name)
+    return partial(projected, formula)
+
+
+def projected(
+    formula: model.Formula,
+    numbers: Numbers,
+    lengths: Lengths,
+    tkv: Any,
+    decoding: list[Member],
+    newcomer: Joining,
+) -> Projected:
+    """What a formula of the model projects for symbolic requests."""
+
+    def symbol(number: Any) -> Any:
+        return _symbol(numbers, lengths, number)
+
+    block = lengths.block
+    at = symbol(tkv), symbol(base_of(tkv, newcomer)), symbol(newcomer.prompt)
+    own = formula.newcomer(*at, symbol(newcomer.remaining), block)
+    others = [
+        formula.member(_larger, *at, model.Decoding(*map(symbol, member[1:])), block)
+        for member in decoding
+    ]
+    slack = formula.slack
+    return Projected(own.of + slack, [other.of + slack for other in others], formula.to_the_end)
+
+
+def accepts(
+    numbers: Numbers, lengths: Lengths, projected: Projected, decoding: list[Member], limit: int
+) -> list[Any]:
+    """Facts that hold exactly if the walk of `model.spyre.volumetric.accepts` says yes.
+
+    In ascending order the batch at a projection is all that are not below it; from equal ones the
+    first, with the largest batch, decides. Products are split into cases: with m or more in the
+    batch the projection is at most limit // m.
+    """
+    own, others, to_the_end = projected
+    facts = []
+    for member, tkv in zip(decoding, others, strict=True):
+        batch = [
+            z3.And(other.here, reached >= tkv)
+            for other, reached in zip(decoding, others, strict=True)
+        ]
+        newcomer_too = numbers.count([own >= tkv]) if to_the_end else 1
+        asked = member.here if to_the_end else z3.And(member.here, tkv < own)
+        within = fits(lengths, newcomer_too + numbers.count(batch), len(others) + 1, tkv, limit)
+        facts.append(z3.Implies(asked, within))
+    outlive = [
+        z3.And(member.here, tkv >= own) for member, tkv in zip(decoding, others, strict=True)
+    ]
+    if outlive or to_the_end:
+        within = fits(lengths, 1 + numbers.count(outlive), len(others) + 1, own, limit)
+        facts.append(within if to_the_end else z3.Implies(z3.Or(outlive), within))
+    return facts
+
+
+# Formulas by which the one that runs longer has no smaller term (lemma `ordered`).
+ORDERED = frozenset(("document_max_tkv", "2.0.1", "2.1.0", "2.1.2", "common_base"))
+
+
+def accepts_in_order(projected: Projected, limit: int) -> list[Any]:
+    """The walk of `accepts` for terms that ascend as given, every request being there.
+
+    Member i, or the newcomer if that has the smaller term, ends in a batch without the i before.
+    """
+    own, others, _ = projected
+    all_requests = len(others) + 1
+    return [
+        z3.Or(tkv <= limit // (all_requests - before), own <= limit // (all_requests - before))
+        for before, tkv in enumerate(others)
+    ]
+
+
+def within_length(
+    numbers: Numbers,
+    lengths: Lengths,
+    tkv: Any,
+    batch: list[tuple[Any, Any, Any]],
+    newcomer: Joining,
+    longest: Any,
+) -> list[Any]:
+    """Facts of `model.spyre.documented.fits_model_length`; `batch`: is it there at all, tokens
+    computed, decode steps left."""
+    whole, _ = width(numbers, lengths, base_of(tkv, newcomer))
+    ends = [(z3.BoolVal(True), newcomer.prompt, newcomer.remaining), *batch]
+    return [
+        z3.Implies(there, realigned(numbers, lengths, tokens, whole) + left <= longest)
+        for there, tokens, left in ends
+    ]
+
+
+def fits(lengths: Lengths, batch: Any, largest: int, tkv: Any, limit: int) -> Any:
+    """batch x tkv is within the limit, without the product; the batch is at most `largest`."""
+    return z3.And(
+        [
+            z3.Implies(batch >= size, tkv <= limit // size)
+            for size in range(1, largest + 1)
+            if lengths.longest is None or limit // size < lengths.longest
+        ]
+    )
+
+
+def make_numbers(lengths: Lengths) -> Numbers:
+    """Unbounded numbers, among them the tokens of a block where these are symbolic."""
+    numbers = Numbers()
+    if not isinstance(lengths.block, int):
+        numbers.facts.append(lengths.block >= 1)
+    return numbers
+
+
+def lengths_of(block: int | None) -> Lengths:
+    """`block` tokens to a block; None: any number of them, by a symbol."""
+    return Lengths(z3.Int("block") if block is None else block, None)
+
+
+def length(numbers: Numbers, name: str, low: int = 1) -> Any:
+    """Any number of tokens or steps from `low` on."""
+    return numbers.fresh(name, low, None)
+
+
+def blocks(numbers: Numbers, lengths: Lengths, tokens: Any) -> Any:
+    """Blocks that hold `tokens` tokens, at least one."""
+    whole, _ = width(numbers, lengths, tokens - 1)
+    return whole + 1
+
+
+def own_tkv(numbers: Numbers, lengths: Lengths, tokens: Any, widest: Any) -> Any:
+    """tkv of a request in a batch that is `widest` blocks wide."""
+    return (widest - blocks(numbers, lengths, tokens)) * lengths.block + tokens
+
+
+Check = Callable[[Numbers, Lengths, list[Member], Joining, int], list[Any]]
+
+
+class End(NamedTuple):
+    """The step in which a request ends, if the newcomer is still there (`asked`).
+
+    `step` counts from 1; `active`, `before` and `offset` are of each request: still there, whole
+    blocks before its last one, tokens in that one (1 to a block); `widest` is the largest
+    `before` of those still there.
+    """
+
+    asked: Any
+    step: Any
+    active: list[Any]
+    before: list[Any]
+    offset: list[Any]
+    widest: Any
+
+
+def ends(
+    numbers: Numbers, lengths: Lengths, decoding: list[Member], newcomer: Joining
+) -> Iterator[End]:
+    """Every request's last step."""
+    own = Member(z3.BoolVal(True), newcomer.prompt, newcomer.remaining, None, None)
+    all_requests = [*decoding, own]
+    zero = numbers.value(0)
+    for one in all_requests:
+        step = one.remaining
+        active = [z3.And(other.here, other.remaining >= step) for other in all_requests]
+        before, offset = [], []
+        for other in all_requests:
+            # A request that is not there may have any numbers, but no negative ones.
+            tokens = z3.If(z3.And(other.here, step >= 1), other.computed + step - 1, zero)
+            whole, rest = width(numbers, lengths, tokens)
+            before.append(whole)
+            offset.append(rest + 1)
+        widest = numbers.largest(
+            [z3.If(there, whole, zero) for there, whole in zip(active, before, strict=True)]
+        )
+        asked = z3.And(one.here, step >= 1, step <= newcomer.remaining)
+        yield End(asked, step, active, before, offset, widest)
+
+
+def rounded(
+    numbers: Numbers, lengths: Lengths, decoding: list[Member], newcomer: Joining, limit: int
+) -> list[Any]:
+    """At each end: the requests still there times the blocks of the widest are within the limit."""
+    facts = []
+    for end in ends(numbers, lengths, decoding, newcomer):
+        full = (end.widest + 1) * lengths.block
+        batch = numbers.count(end.active)
+        facts.append(z3.Implies(end.asked, fits(lengths, batch, len(end.active), full, limit)))
+    return facts
+
+
+def exact(
+    numbers: Numbers, lengths: Lengths, decoding: list[Member], newcomer: Joining, limit: int
+) -> list[Any]:
+    """At each end, and at the last step before it at which a request fills a block."""
+    facts = []
+    for end in ends(numbers, lengths, decoding, newcomer):
+        batch = numbers.count(end.active)
+        zero = numbers.value(0)
+        last = end.widest * lengths.block + numbers.largest(
+            [z3.If(there, rest, zero) for there, rest in zip(end.active, end.offset, strict=True)]
+        )
+        facts.append(z3.Implies(end.asked, fits(lengths, batch, len(end.active), last, limit)))
+        full = (end.widest + 1) * lengths.block
+        filled = z3.And(end.asked, _fills_block_of_the_widest(numbers, lengths, end))
+        facts.append(z3.Implies(filled, fits(lengths, batch, len(end.active), full, limit)))
+    return facts
+
+
+CHECKS: dict[str, Check] = {"exact": exact, "rounded": rounded}
+
+
+def accepted_by(
+    name: str,
+    numbers: Numbers,
+    lengths: Lengths,
+    tkv: Any,
+    decoding: list[Member],
+    newcomer: Joining,
+    limit: int,
+) -> list[Any]:
+    """Facts that hold exactly if the check of that name says yes: one of these, or a formula.
+
+    Raises:
+        KeyError: there is none.
+    """
+    if name in CHECKS:
+        return CHECKS[name](numbers, lengths, decoding, newcomer, limit)
+    projected = formula_named(name)(numbers, lengths, tkv, decoding, newcomer)
+    return accepts(numbers, lengths, projected, decoding, limit)
+
+
+def _fills_block_of_the_widest(numbers: Numbers, lengths: Lengths, end: End) -> Any:
+    """A request fills a block while the widest is in the block that it is in at the end.
+
+    Then the tkv is the end of that block. `back` is how many steps before the end that is; a
+    request at offset o filled its block before that one o steps ago.
+    """
+    back = numbers.fresh("back", 0, lengths.block - 1)
+    turned = [z3.If(rest == lengths.block, numbers.value(0), rest) for rest in end.offset]
+    numbers.facts += [
+        z3.Implies(there, back <= steps) for there, steps in zip(end.active, turned, strict=True)
+    ]
+    pairs = list(zip(end.active, turned, strict=True))
+    none_there = z3.Not(z3.Or(end.active))
+    numbers.facts.append(
+        z3.Or(none_there, *(z3.And(there, back == steps) for there, steps in pairs))
+    )
+    in_the_last = [
+        z3.And(there, whole == end.widest, rest > back)
+        for there, whole, rest in zip(end.active, end.before, end.offset, strict=True)
+    ]
+    return z3.And(end.step - back >= 1, z3.Or(in_the_last))

@@ -1,0 +1,306 @@
+"""How far a formula goes: the fewest requests that overrun, the worst overrun, the slack it needs.
+
+- `fewest`: the fewest requests with which a formula lets the limit be exceeded (SPY-R07).
+- `worst`: the worst that so many requests can do, bisected exactly. `volume` is the largest batch
+  x tkv that the formula lets come, `overshoot` the same beyond the limit only, and `waste` the
+  safest newcomer that it refuses, by the tokens that would have stayed below the limit.
+- `needed`, `enough`: the slack, in tokens, that makes a formula sound. At least: a run goes beyond
+  a limit although every request was given a token less; the limit is a symbol, which the last
+  request uses to the last token. At most: the slack with which the lemmas hold (`formula_lemmas`).
+- `using`: an admission sequence that uses a volume exactly, as close to the limit as it gets.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any, Literal, NamedTuple
+
+import z3
+
+from ...model.scenario import Scenario
+from ...model.spyre import volumetric as model
+from ...model.spyre.peak import peak_volume
+from ..smt.numbers import Kind, Numbers, read
+from ..smt.obligation import Answer, decide
+from .admission_sequences import (
+    Arrival,
+    Joined,
+    Problem,
+    Setting,
+    accepted,
+    admission,
+    batch_tkv,
+    largest_harmless,
+    largest_tkv,
+    make_arrivals,
+    make_numbers,
+    meeting,
+    short_and_early,
+    solution,
+    to_scenario,
+    violation,
+)
+from .formula_lemmas import covers
+from .symbolic_admission import Projected, formula_named
+
+
+class Question(NamedTuple):
+    """One question to the solver and its answer.
+
+    `where` is "short prompts first", where most counterexamples are, or "everywhere": only the
+    latter's `unsat` says anything. `arrivals` is the sequence of a `sat`.
+    """
+
+    requests: int
+    where: str
+    answer: Answer
+    arrivals: tuple[Arrival, ...] = ()
+
+
+def fewest(setting: Setting, most: int, kind: Kind = "integers") -> Iterator[Question]:
+    """Ask with more and more requests, up to `most`, until there is a counterexample.
+
+    Fewer than `largest_harmless` + 1 cannot exceed the limit whatever admits them; two are the
+    fewest that an admission rule has a say in.
+    """
+    for requests in range(max(largest_harmless(setting) + 1, 2), most + 1):
+        problem = violation(replace(setting, requests=requests), kind)
+        for where, extra in (
+            ("short prompts first", short_and_early(setting, problem.arrivals[:-1])),
+            ("everywhere", []),
+        ):
+            asked = ask(problem, extra, requests, where)
+            if asked.answer == "sat" or where == "everywhere":
+                yield asked
+            if asked.answer == "sat":
+                return
+
+
+def ask(problem: Problem, extra: list[Any], requests: int, where: str) -> Question:
+    """Ask the solver one question within its time limit."""
+    answer, found = decide([*problem.facts, *extra])
+    return Question(requests, where, answer, tuple(solution(problem, found)) if found else ())
+
+
+Objective = Literal["volume", "overshoot", "waste"]
+OBJECTIVES: tuple[Objective, ...] = ("volume", "overshoot", "waste")
+
+
+class Known(NamedTuple):
+    """What is known so far, in tokens: `arrivals` reach `reached` (where there are none it is what
+    that was not asked for), and no request reaches more than `at_most`."""
+
+    reached: int
+    at_most: int
+    arrivals: tuple[Arrival, ...]
+
+    @property
+    def exact(self) -> bool:
+        """Nothing is left open. A guess may reach more than the bound that it is guessed by."""
+        return self.reached >= self.at_most
+
+
+# A run that goes beyond so many tokens and how far it goes, None if there is none, or unknown.
+Reached = tuple[int, tuple[Arrival, ...]] | None | Literal["unknown"]
+
+
+def worst(setting: Setting, objective: Objective) -> Iterator[Known]:
+    """Narrow the worst case of `setting.requests` down; ends early where Z3 cannot tell."""
+    if objective == "waste":
+        return _worst_refusal(setting)
+    floor = setting.limit if objective == "overshoot" else 0
+    most = max(setting.requests * largest_tkv(setting), setting.limit)
+    # First of all, whether the limit can be exceeded.
+    nothing = Known(floor, most, ())
+    return _bisected(lambda beyond: _volume(setting, beyond), nothing, setting.limit)
+
+
+def _worst_refusal(setting: Setting) -> Iterator[Known]:
+    """First where the worst refusals are, and by whole blocks; then everywhere, exactly."""
+    known = Known(-1, setting.limit, ())
+    for guess in _bisected(lambda beyond: _waste(setting, beyond, guess=True), known, -1):
+        if guess.reached > known.reached:
+            known = known._replace(reached=guess.reached, arrivals=guess.arrivals)
+            yield known
+    question = (known.reached + known.at_most) // 2 if known.arrivals else -1
+    yield from _bisected(lambda beyond: _waste(setting, beyond), known, question)
+
+
+def safest_refusal(setting: Setting, beyond: int, safe_by: str = "exact") -> Problem:
+    """All but the last are accepted, and decode; the last is refused, and would leave more than
+    `beyond` tokens below the limit, by the check `safe_by`. Where the tkv is `stale`, some of the
+    others may have left in the decode step before."""
+    numbers = make_numbers(setting, "integers")
+    arrivals = make_arrivals(numbers, setting)
+    for number in range(1, len(arrivals) - 1):
+        numbers.facts += admission(
+            numbers, setting, arrivals[:number], arrivals[number], all_requests=True
+        )
+    last = arrivals[-1]
+    for one in arrivals[:-1]:
+        age = last.joins - one.joins
+        numbers.facts.append(one.decodes >= age if setting.stale else one.decodes > age)
+    met, facts = meeting(numbers, setting, arrivals[:-1], last, all_requests=not setting.stale)
+    safe = accepted(numbers, setting, safe_by, met, setting.limit - beyond - 1)
+    refused = z3.Not(z3.And(accepted(numbers, setting, setting.formula, met, setting.limit)))
+    return Problem([*numbers.facts, *facts, *safe, refused], arrivals, ())
+
+
+def headroom(setting: Setting, arrivals: list[Arrival]) -> int:
+    """Tokens below the limit that the last one's batch x tkv never reaches if it joins."""
+    *earlier, last = arrivals
+    ages = [last.joins - one.joins for one in earlier]
+    decoding = [
+        model.Decoding(one.prompt + age, one.max_tokens - 1 - age, 0)
+        for one, age in zip(earlier, ages, strict=True)
+        if one.decodes > age
+    ]
+    newcomer = model.Newcomer(last.prompt, last.max_tokens)
+    return setting.limit - peak_volume(decoding, newcomer, setting.block)
+
+
+def _bisected(ask: Callable[[int], Reached], known: Known, question: int) -> Iterator[Known]:
+    while not known.exact:
+        answer = ask(question)
+        if answer == "unknown":
+            return
+        if answer is None:
+            known = known._replace(at_most=question)
+        else:
+            known = Known(max(answer[0], known.reached), known.at_most, answer[1])
+        yield known
+        question = (known.reached + known.at_most) // 2
+
+
+def _volume(setting: Setting, beyond: int) -> Reached:
+    problem = violation(setting, beyond=beyond)
+    answer, found = decide(problem.facts)
+    if found is None:
+        return None if answer == "unsat" else "unknown"
+    batch, tkv = (read(found, number) for number in problem.overrun)
+    return batch * tkv, tuple(solution(problem, found))
+
+
+def _waste(setting: Setting, beyond: int, *, guess: bool = False) -> Reached:
+    problem = safest_refusal(setting, beyond, "rounded" if guess else "exact")
+    where = long_and_leaving if setting.stale else one_long_prompt
+    facts = [*problem.facts, *where(setting, problem)] if guess else problem.facts
+    answer, found = decide(facts)
+    if found is None:
+        return None if answer == "unsat" else "unknown"
+    arrivals = solution(problem, found)
+    return headroom(setting, arrivals), tuple(arrivals)
+
+
+def one_long_prompt(setting: Setting, problem: Problem) -> list[Any]:
+    """Short prompts that join early; then a long one; then, at once, the short one that is
+    refused."""
+    *early, long, last = problem.arrivals
+    at_once = [last.prompt <= 2 * setting.block, last.joins == long.joins + 1]
+    return at_once + short_and_early(setting, early)
+
+
+def long_and_leaving(setting: Setting, problem: Problem) -> list[Any]:
+    """A long request that leaves in the step before the refusal; the others are short."""
+    long, *others = problem.arrivals
+    *_, last = others
+    facts = [one.prompt + one.max_tokens <= 4 * setting.block for one in others]
+    return [*facts, long.decodes == last.joins - long.joins]
+
+
+PATIENCE = 20.0  # seconds for a question
+
+
+class Needed(NamedTuple):
+    """`arrivals` go beyond `limit` where every request is given `tokens` - 1 tokens more."""
+
+    tokens: int
+    limit: int
+    arrivals: tuple[Arrival, ...]
+
+
+def needed(setting: Setting) -> Needed | None:
+    """The run of `setting.requests` that needs most slack, as far as Z3 finds it in its time; None
+    where it finds none. Whether each request is accepted is for a replay to say."""
+    numbers = make_numbers(setting, "integers")
+    arrivals = make_arrivals(numbers, setting)
+    *earlier, last = arrivals
+    reached = _together(numbers, setting, arrivals)
+    limit = len(arrivals) * (reached - 1)
+    numbers.facts += [one.prompt + one.max_tokens - 1 <= limit for one in arrivals]
+    if len(arrivals) == 3:
+        first = _projected(numbers, setting, earlier[:1], earlier[1])
+        numbers.facts.append(z3.Or([2 * term <= limit for term in _terms(first)]))
+    judged = _projected(numbers, setting, earlier, last)
+    least = [judged.newcomer] if len(arrivals) > 2 else _terms(judged)
+    numbers.facts += [term >= judged.newcomer for term in judged.decoding if len(arrivals) > 2]
+    found, low, high = None, 0, setting.max_model_len + setting.block
+    while low < high:
+        asked = (low + high) // 2
+        short = z3.Or([reached - term > asked for term in least])
+        answer, model = decide([*numbers.facts, short], PATIENCE)
+        if model is not None:
+            run = tuple(Arrival(*(read(model, number) for number in one)) for one in arrivals)
+            low = read(model, reached) - min(read(model, term) for term in least)
+            found = Needed(low, read(model, limit), run)
+        elif answer == "unsat":
+            high = asked
+        else:
+            break
+    return found
+
+
+def enough(formula: str, most: int) -> int | None:
+    """The least slack, up to `most` tokens, with which the formula's terms cover every tkv that can
+    come; None where no slack is enough. By it the formula is sound."""
+    low, high = -1, most
+    if not covers(f"{formula}+{high}"):
+        return None
+    while high - low > 1:
+        asked = (low + high) // 2
+        low, high = (low, asked) if covers(f"{formula}+{asked}") else (asked, high)
+    return high
+
+
+def _together(numbers: Numbers, setting: Setting, arrivals: list[Joined]) -> Any:
+    """The tkv of a step in which all of them decode."""
+    time = numbers.fresh("time", 1, 2 * setting.max_model_len)
+    numbers.facts.append(time > arrivals[-1].joins)
+    numbers.facts += [one.decodes >= time - one.joins for one in arrivals]
+    all_there = [z3.BoolVal(True)] * len(arrivals)
+    lengths = [one.prompt + (time - one.joins) for one in arrivals]
+    return batch_tkv(numbers, setting, all_there, lengths)[1]
+
+
+def _projected(
+    numbers: Numbers, setting: Setting, earlier: list[Joined], newcomer: Joined
+) -> Projected:
+    met, facts = meeting(numbers, setting, earlier, newcomer, all_requests=True)
+    numbers.facts += facts
+    return formula_named(setting.formula)(numbers, setting.lengths, *met)
+
+
+def _terms(projected: Projected) -> list[Any]:
+    return [projected.newcomer, *projected.decoding]
+
+
+MAX_REQUESTS = 4
+
+
+def using(setting: Setting, volume: int, revision: str, seconds: float) -> Scenario | None:
+    """The fewest requests, two or more, of which the formula accepts all, and which in some step
+    decode with batch x tkv of exactly `volume` tokens; None where Z3 finds none in time."""
+    for requests in range(2, MAX_REQUESTS + 1):
+        asked = replace(setting, requests=requests)
+        problem = violation(asked, beyond=volume - 1)
+        batch, tkv = problem.overrun
+        exactly = z3.Or(
+            [
+                z3.And(batch == size, tkv == volume // size)
+                for size in range(1, requests + 1)
+                if volume % size == 0
+            ]
+        )
+        answer, model = decide([*problem.facts, exactly], seconds)
+        if answer == "sat" and model is not None:
+            return to_scenario(asked, solution(problem, model), revision)
+    return None

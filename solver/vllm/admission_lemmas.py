@@ -1,0 +1,238 @@
+"""No request is admitted, or kept out, for ever: V1CP-R19, R20, R22, for any numbers.
+
+The front door accepts a request only if the blocks of prompt + max_tokens - 1 tokens are within
+the pool. The known tokens of a request are its prompt and what it has generated.
+
+1. `holdings_never_exceed_front_door`: a request computes known tokens only, and never the last one
+   that it generates. So it never holds more blocks than the front door asked for.
+2. `lone_running_request_can_grow`: so a request that runs alone finds the blocks for its next
+   tokens, since all blocks that it does not hold are free. It is never preempted, and ends.
+3. `first_in_line_is_admitted_alone`: if no request runs, the first in line passes the gate,
+   whatever it finds in the cache, with `reserve_full_isl` or without: the watermark does not apply
+   then.
+4. `admitted_request_finds_first_blocks`: a request that passes the gate finds the blocks of its
+   first chunk. Cached blocks that no request holds are free before and not after, so they count as
+   needed.
+5. `admission_leaves_watermark_free`: while a request runs, the watermark's blocks are free after
+   an admission.
+6. `rest_of_admitted_prompt_is_free`: with `reserve_full_isl`, the blocks of all known tokens of an
+   admitted request are free, and those of the watermark beside them
+   (`rest_and_watermark_are_free`).
+7. `later_chunks_find_room`: so as long as the others take no more than they give back, every chunk
+   of what it knew finds its blocks. What it generates later was never promised: that is where
+   preemption comes from.
+8. `full_pool_never_runs_out`: a pool for max_num_seqs requests of max_model_len never runs out, so
+   no request is preempted. What else the chapter says of knobs and preemption is no theorem: see
+   `anomalies`.
+
+So neither gate admits a request that could not finish alone (1, 2), nor keeps one out for ever
+that could (3). `progress_lemmas` has the rest of the argument.
+
+Each guard takes a block away, or adds a token.
+"""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any, NamedTuple
+
+import z3
+
+from ..smt.numbers import Numbers, negated
+from ..smt.obligation import Obligation
+from .symbols import SymbolicRequest, block_of, blocks, make_numbers, some, tell_order, unfinished
+
+
+def obligations(block: int | None = None) -> list[Obligation]:
+    """Everything that has to be shown, in the argument's order. None: blocks of any size."""
+    size = block_of(block)
+    return [
+        Obligation(name, sentence, partial(lemma, size, 0), partial(lemma, size, 1))
+        for name, (sentence, lemma) in LEMMAS.items()
+    ]
+
+
+class Gate(NamedTuple):
+    """`model.vllm.kv_cache.admit` in symbols.
+
+    Attributes:
+        one: the request that waits first in line.
+        free: blocks free before, `reserve` of which it may not have.
+        hit: cached blocks that it finds; `idle` of them are held by no request.
+        tokens: its first chunk.
+        passes: it is admitted.
+        left: blocks free after its admission.
+    """
+
+    one: SymbolicRequest
+    free: Any
+    reserve: Any
+    hit: Any
+    idle: Any
+    tokens: Any
+    passes: Any
+    left: Any
+
+
+def gate(numbers: Numbers, block: Any, whole: Any, counted: Any = None) -> Gate:
+    """Any request before the gate, `whole`: with reserve_full_isl. `counted`: hits that count as
+    needed, where that is not all that no request holds."""
+    one = unfinished(numbers)
+    free, reserve = some(numbers, "free"), some(numbers, "reserve")
+    hit, idle, tokens = some(numbers, "hit"), some(numbers, "idle"), some(numbers, "tokens", 1)
+    covered = hit * block + tokens
+    numbers.facts += [covered <= one.known, idle <= hit, idle <= free]
+    asked = z3.If(whole, one.known, covered)
+    missing = blocks(numbers, block, asked) - hit + (idle if counted is None else counted(idle))
+    first = blocks(numbers, block, covered)
+    tell(numbers, block, hit, one.known, asked, covered)
+    left = free - idle - (first - hit)
+    return Gate(one, free, reserve, hit, idle, tokens, missing + reserve <= free, left)
+
+
+def tell(numbers: Numbers, block: Any, whole: Any, *tokens: Any) -> None:
+    """Tell Z3 how the blocks of these tokens, and a number of whole blocks, are ordered."""
+    counts = [blocks(numbers, block, one) for one in tokens]
+    tell_order(numbers, block, whole, *(count - 1 for count in counts))
+
+
+def _more_blocks_are_one_block_more(block: Any, more: int) -> list[Any]:
+    numbers = make_numbers(block)
+    one, other = some(numbers, "one"), some(numbers, "other")
+    numbers.facts.append(one > other)
+    return negated(numbers, one * block >= (other + 1) * block + more)
+
+
+def at_the_door(numbers: Numbers, block: Any, one: SymbolicRequest) -> Any:
+    """The pool, large enough for the request alone."""
+    pool = some(numbers, "pool", 1)
+    numbers.facts.append(blocks(numbers, block, one.longest) <= pool)
+    return pool
+
+
+def _holdings_never_exceed_front_door(block: Any, more: int) -> list[Any]:
+    """`more`: its last token is computed, too."""
+    numbers = make_numbers(block)
+    one = unfinished(numbers, more)
+    pool = at_the_door(numbers, block, one)
+    covered = some(numbers, "covered", 1)
+    numbers.facts.append(covered <= one.known)
+    tell(numbers, block, pool, covered, one.longest)
+    return negated(numbers, blocks(numbers, block, covered) <= pool)
+
+
+def _lone_running_request_can_grow(block: Any, reserve: int) -> list[Any]:
+    """`reserve`: so many blocks are kept from requests that run."""
+    numbers = make_numbers(block)
+    one = unfinished(numbers)
+    pool = at_the_door(numbers, block, one)
+    computed, tokens = some(numbers, "computed", 1), some(numbers, "tokens", 1)
+    numbers.facts.append(computed + tokens <= one.known)
+    held = blocks(numbers, block, computed)
+    missing = blocks(numbers, block, computed + tokens) - held
+    tell(numbers, block, pool, computed, computed + tokens, one.longest)
+    return negated(numbers, z3.And(held <= pool, missing + reserve <= pool - held))
+
+
+def _first_in_line_is_admitted_alone(block: Any, reserve: int) -> list[Any]:
+    """`reserve`: the watermark is asked although no request runs."""
+    numbers = make_numbers(block)
+    it = gate(numbers, block, z3.Bool("whole"))
+    pool = at_the_door(numbers, block, it.one)
+    # No request holds a block: all are free, cached ones too.
+    numbers.facts += [it.free == pool, it.idle == it.hit, it.reserve == reserve]
+    tell(numbers, block, it.hit, it.one.known, it.one.longest, it.hit * block + it.tokens)
+    return negated(numbers, it.passes)
+
+
+def _admitted_request_finds_first_blocks(block: Any, uncounted: int) -> list[Any]:
+    """`uncounted`: of the hits that no request holds, so many do not count as needed."""
+    numbers = make_numbers(block)
+    it = gate(numbers, block, z3.Bool("whole"), lambda idle: idle - uncounted)
+    numbers.facts.append(it.passes)
+    return negated(numbers, it.left >= 0)
+
+
+def _admission_leaves_watermark_free(block: Any, more: int) -> list[Any]:
+    numbers = make_numbers(block)
+    it = gate(numbers, block, z3.Bool("whole"))
+    numbers.facts.append(it.passes)
+    return negated(numbers, it.left >= it.reserve + more)
+
+
+def _rest_of_admitted_prompt_is_free(with_reserve: bool, block: Any, chunk_only: int) -> list[Any]:
+    """`chunk_only`: without reserve_full_isl, only the first chunk is asked for."""
+    numbers = make_numbers(block)
+    it = gate(numbers, block, z3.BoolVal(not chunk_only))
+    numbers.facts.append(it.passes)
+    rest = blocks(numbers, block, it.one.known)
+    rest -= blocks(numbers, block, it.hit * block + it.tokens)
+    return negated(numbers, it.left >= rest + (it.reserve if with_reserve else 0))
+
+
+def _later_chunks_find_room(block: Any, more: int) -> list[Any]:
+    """`more`: so many tokens more than it knew when it was admitted."""
+    numbers = make_numbers(block)
+    known, computed = some(numbers, "known", 1), some(numbers, "computed", 1)
+    free, tokens = some(numbers, "free"), some(numbers, "tokens", 1)
+    held = blocks(numbers, block, computed)
+    numbers.facts.append(free >= blocks(numbers, block, known) - held)
+    numbers.facts += [computed <= known, computed + tokens <= known + more]
+    grown = blocks(numbers, block, computed + tokens)
+    tell(numbers, block, z3.IntVal(0), known, computed, computed + tokens)
+    left = free - (grown - held)
+    kept = left >= blocks(numbers, block, known) - grown
+    return negated(numbers, z3.And(grown - held <= free, kept))
+
+
+def _full_pool_never_runs_out(block: Any, less: int) -> list[Any]:
+    """`less`: the pool is so many blocks smaller."""
+    numbers = Numbers()
+    slots, longest = some(numbers, "slots", 1), some(numbers, "longest", 1)  # one request's blocks
+    others, held, missing = (some(numbers, name) for name in ("others", "held", "missing"))
+    numbers.facts += [others <= (slots - 1) * longest, held + missing <= longest]
+    return negated(numbers, missing <= slots * longest - less - others - held)
+
+
+Lemma = Callable[[Any, int], list[Any]]
+LEMMAS: dict[str, tuple[str, Lemma]] = {
+    "more_blocks_are_one_block_more": (
+        "More blocks are at least one block's tokens more.",
+        _more_blocks_are_one_block_more,
+    ),
+    "holdings_never_exceed_front_door": (
+        "No request ever holds more blocks than the front door asked for.",
+        _holdings_never_exceed_front_door,
+    ),
+    "lone_running_request_can_grow": (
+        "A request that is the only one that runs finds blocks for its next tokens.",
+        _lone_running_request_can_grow,
+    ),
+    "first_in_line_is_admitted_alone": (
+        "The request that is first in line is admitted if no request runs.",
+        _first_in_line_is_admitted_alone,
+    ),
+    "admitted_request_finds_first_blocks": (
+        "A request that passes the gate finds the blocks of its first chunk free.",
+        _admitted_request_finds_first_blocks,
+    ),
+    "admission_leaves_watermark_free": (
+        "After an admission beside others the watermark's blocks are free.",
+        _admission_leaves_watermark_free,
+    ),
+    "rest_of_admitted_prompt_is_free": (
+        "With reserve_full_isl, blocks for all known tokens of an admitted request are free.",
+        partial(_rest_of_admitted_prompt_is_free, False),
+    ),
+    "rest_and_watermark_are_free": (
+        "So they are beside the watermark's blocks.",
+        partial(_rest_of_admitted_prompt_is_free, True),
+    ),
+    "later_chunks_find_room": (
+        "As long as no other request takes blocks, each chunk of what it knew then finds its own.",
+        _later_chunks_find_room,
+    ),
+    "full_pool_never_runs_out": (
+        "A pool for max_num_seqs requests of max_model_len tokens never runs out.",
+        _full_pool_never_runs_out,
+    ),
+}

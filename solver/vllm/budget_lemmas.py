@@ -1,0 +1,209 @@
+"""No step schedules more than its budget, for any number of requests: V1-I2, V1-R04, V1CP-R02.
+
+The invariant of a step that is half decided: the tokens scheduled so far and the budget left add
+up to max_num_batched_tokens, and the budget left is not negative. Requests are taken one by one,
+so their number does not appear: `spent` is the sum of all shares so far.
+
+1. `whole_budget_is_left_at_start`: the invariant holds when nothing is scheduled.
+2. `share_is_least_of_three_bounds`: a request that is behind gets the least of the tokens that it
+   is behind, the threshold (if there is one) and the budget left, and at least one token.
+3. `scheduling_preserves_budget`: scheduling it keeps the invariant. `preemption_preserves_budget`:
+   so does preempting a request, scheduled or not, whose share the budget gets back.
+4. `shares_stay_within_budget`: so the shares of a step never exceed max_num_batched_tokens.
+
+A request that is taken is behind by at least one token, so 2 applies:
+
+5. `running_request_has_next_token`: a request that runs on after a step is behind, whether it has
+   a token to compute next or gets one.
+6. `admitted_request_has_next_token`: so is an admitted request, after what it finds in the cache;
+   a preempted one has computed nothing.
+
+What follows for the budget:
+
+7. `budget_suffices_for_all_decodes`: if every running request is one token behind, the budget is
+   enough for all: the front door wants a budget of at least max_num_seqs tokens.
+8. `budget_cuts_no_unchunked_prefill`: with chunking off, an admitted request computes all its
+   uncomputed tokens, or its threshold. `accepted_prompt_fits_empty_step`: with no request before
+   it in the step it always may.
+9. `running_stays_within_slots`: no more than max_num_seqs requests run.
+
+Each guard takes a token or a slot away, or adds one.
+"""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import z3
+
+from ..smt.numbers import Numbers, negated
+from ..smt.obligation import Obligation
+from .symbols import block_of, capped, clamp, make_numbers, some, unfinished
+
+
+def obligations(block: int | None = None) -> list[Obligation]:
+    """Everything that has to be shown, in order; for any block size if `block` is None."""
+    size = block_of(block)
+    return [
+        Obligation(name, sentence, partial(lemma, size, 0), partial(lemma, size, 1))
+        for name, (sentence, lemma) in LEMMAS.items()
+    ]
+
+
+def _whole_budget_is_left_at_start(block: Any, more: int) -> list[Any]:
+    numbers = Numbers()
+    budget = some(numbers, "budget", 1)
+    return negated(numbers, _holds(budget, z3.IntVal(more), budget))
+
+
+def _holds(budget: Any, spent: Any, left: Any) -> Any:
+    """The invariant of a step half decided."""
+    return z3.And(spent + left == budget, left >= 0, spent >= 0)
+
+
+def _half_decided(numbers: Numbers) -> tuple[Any, Any, Any]:
+    """The budget of a step, what is spent of it, and what is left."""
+    budget, spent, left = (some(numbers, name) for name in ("budget", "spent", "left"))
+    numbers.facts.append(_holds(budget, spent, left))
+    return budget, spent, left
+
+
+def _share_is_least_of_three_bounds(block: Any, more: int) -> list[Any]:
+    """`more` tokens more are computed."""
+    numbers = Numbers()
+    behind, threshold, left = (
+        some(numbers, "behind", 1),
+        some(numbers, "thr"),
+        some(numbers, "l", 1),
+    )
+    tokens = clamp(behind, threshold, left) + more
+    bounds = [tokens <= behind, tokens <= left, z3.Implies(threshold > 0, tokens <= threshold)]
+    least = z3.Or(tokens == behind, tokens == left, z3.And(threshold > 0, tokens == threshold))
+    return negated(numbers, z3.And(*bounds, least, tokens >= 1))
+
+
+def _scheduling_preserves_budget(block: Any, less: int) -> list[Any]:
+    """`less` tokens less are taken off the budget."""
+    numbers = Numbers()
+    budget, spent, left = _half_decided(numbers)
+    numbers.facts.append(left >= 1)
+    tokens = clamp(some(numbers, "behind", 1), some(numbers, "threshold"), left)
+    return negated(numbers, _holds(budget, spent + tokens, left - tokens + less))
+
+
+def _preemption_preserves_budget(block: Any, more: int) -> list[Any]:
+    """`more` tokens more come back."""
+    numbers = Numbers()
+    budget, spent, left = _half_decided(numbers)
+    share, others = some(numbers, "share"), some(numbers, "others")  # no share: not scheduled
+    numbers.facts.append(spent == share + others)
+    return negated(numbers, _holds(budget, others, left + share + more))
+
+
+def _shares_stay_within_budget(block: Any, less: int) -> list[Any]:
+    numbers = Numbers()
+    budget, spent, _ = _half_decided(numbers)
+    return negated(numbers, spent <= budget - less)
+
+
+def _running_request_has_next_token(block: Any, more: int) -> list[Any]:
+    """`more` tokens more are computed than are known."""
+    numbers = Numbers()
+    behind, tokens = some(numbers, "behind", 1), some(numbers, "tokens", 1)
+    numbers.facts.append(tokens <= behind + more)
+    left = behind - tokens
+    return negated(numbers, z3.If(left == 0, z3.IntVal(1), left) >= 1)  # then it gets its next one
+
+
+def _admitted_request_has_next_token(block: Any, more: int) -> list[Any]:
+    """`more`: the last known token may be found in the cache, too (V1CP-R28)."""
+    numbers = make_numbers(block)
+    one = unfinished(numbers)
+    hit, _ = numbers.split(one.known - 1 + more, block, None)  # whole blocks, at most
+    return negated(numbers, one.known - hit * block >= 1)
+
+
+def _budget_suffices_for_all_decodes(block: Any, less: int) -> list[Any]:
+    """`less`: the front door wants a token less."""
+    numbers = Numbers()
+    budget, slots, before = (some(numbers, name, 1) for name in ("budget", "slots", "before"))
+    numbers.facts += [budget >= slots - less, before <= slots - 1]
+    return negated(numbers, budget - before >= 1)  # one token for each of those before it
+
+
+def _budget_cuts_no_unchunked_prefill(block: Any, less: int) -> list[Any]:
+    """`less`: a budget that is so much too small is let pass."""
+    numbers = Numbers()
+    behind, threshold, left = (
+        some(numbers, "behind", 1),
+        some(numbers, "thr"),
+        some(numbers, "l", 1),
+    )
+    numbers.facts.append(capped(behind, threshold) <= left + less)
+    return negated(numbers, clamp(behind, threshold, left) == capped(behind, threshold))
+
+
+def _accepted_prompt_fits_empty_step(block: Any, more: int) -> list[Any]:
+    """`more`: the front door lets in requests that are so much longer."""
+    numbers = Numbers()
+    one, budget = unfinished(numbers), some(numbers, "budget", 1)
+    numbers.facts.append(one.longest <= budget + more)
+    return negated(numbers, capped(one.known, some(numbers, "threshold")) <= budget)
+
+
+def _running_stays_within_slots(block: Any, more: int) -> list[Any]:
+    """`more`: one is admitted though every slot is taken."""
+    numbers = Numbers()
+    slots, running = some(numbers, "slots", 1), some(numbers, "running")
+    admits = running < slots + more
+    numbers.facts.append(running <= slots)
+    return negated(numbers, z3.If(admits, running + 1, running) <= slots)
+
+
+Lemma = Callable[[Any, int], list[Any]]
+LEMMAS: dict[str, tuple[str, Lemma]] = {
+    "whole_budget_is_left_at_start": (
+        "Before anything is scheduled, the whole budget is left.",
+        _whole_budget_is_left_at_start,
+    ),
+    "share_is_least_of_three_bounds": (
+        "A request computes the least of what it is behind, threshold and budget, and a token.",
+        _share_is_least_of_three_bounds,
+    ),
+    "scheduling_preserves_budget": (
+        "What is scheduled and what is left stay together the budget.",
+        _scheduling_preserves_budget,
+    ),
+    "preemption_preserves_budget": (
+        "So they do when a victim's share comes back.",
+        _preemption_preserves_budget,
+    ),
+    "shares_stay_within_budget": (
+        "The shares of a step are together within max_num_batched_tokens.",
+        _shares_stay_within_budget,
+    ),
+    "running_request_has_next_token": (
+        "A request that runs on has a token to compute in the next step.",
+        _running_request_has_next_token,
+    ),
+    "admitted_request_has_next_token": (
+        "So has an admitted request, whatever it finds in the cache.",
+        _admitted_request_has_next_token,
+    ),
+    "budget_suffices_for_all_decodes": (
+        "If every request that runs is one token behind, the budget is enough for all.",
+        _budget_suffices_for_all_decodes,
+    ),
+    "budget_cuts_no_unchunked_prefill": (
+        "With chunking off, the budget cuts no request that is admitted.",
+        _budget_cuts_no_unchunked_prefill,
+    ),
+    "accepted_prompt_fits_empty_step": (
+        "With chunking off, an empty step has the budget for every accepted request.",
+        _accepted_prompt_fits_empty_step,
+    ),
+    "running_stays_within_slots": (
+        "No more requests than max_num_seqs run.",
+        _running_stays_within_slots,
+    ),
+}

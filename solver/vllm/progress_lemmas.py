@@ -1,0 +1,193 @@
+"""Accepted requests never block each other for ever, for any number: V1-P01, V1CP-R12, V1CP-R15.
+
+Nothing is said of requests that can never fit: V1-R17 is broken.
+
+1. `first_running_is_never_preempted`: first come, first served, the first running request is never
+   preempted: the victim is the last, and alone it grows (`admission_lemmas`,
+   `lone_running_request_can_grow`). `one_of_two_is_preempted_first`: by priority, the same holds
+   for the most important one.
+2. `request_with_budget_advances`: the first request of a step has the whole budget and computes at
+   least one token, or is preempted itself. Computing brings it nearer to its end.
+3. `first_in_line_is_admitted_if_none_run`: and computes a token.
+4. `no_request_overtakes_running`: no request comes to stand before one that runs.
+
+First come, first served: by 1 and 2 the first running request computes a token in every step until
+it ends, and by 3 some request runs. So a step computes something as long as any request is
+unfinished, and every request is first in its turn (4). A request's `rank` bounds its wait: the
+tokens that those before it compute in their lives, less those that the first has computed.
+`computing_lowers_every_rank`: each step lowers it by at least one, whatever is preempted behind
+the first. So a request waits no longer than (requests before it) x max_model_len steps
+(`each_predecessor_adds_one_length`).
+
+By priority, take the most important of all unfinished requests, once no more requests arrive.
+While it waits it is first in line, so no request is admitted before it; by 2 each step brings the
+first running request nearer to its end, or preempts it. So in the end the most important one runs:
+if not before, by 3. Then by 1 it stays, and by 2 and 4 those before it become fewer until it is
+first itself.
+
+A step may compute nothing then, when the first request is its own victim (V1CP-R15):
+
+5. `idle_steps_are_fewer_than_slots`: each such step takes one from the running requests and admits
+   none (V1-R16), so at most max_num_seqs - 1 of them follow one another.
+
+Each guard takes a token, a slot or a place away.
+"""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import z3
+
+from ...model.vllm.state import State
+from ..smt.numbers import Numbers, negated
+from ..smt.obligation import Obligation
+from .admission_lemmas import at_the_door, gate, tell
+from .symbols import block_of, capped, clamp, make_numbers, some, unfinished
+
+
+def obligations(block: int | None = None) -> list[Obligation]:
+    """Everything that has to be shown, in the argument's order. None: blocks of any size."""
+    size = block_of(block)
+    return [
+        Obligation(name, sentence, partial(lemma, size, 0), partial(lemma, size, 1))
+        for name, (sentence, lemma) in LEMMAS.items()
+    ]
+
+
+def rank(state: State, place: int) -> int:
+    """Steps after which the request at this place of the waiting queue computes, at most; first
+    come, first served."""
+    ahead = (*state.running, *state.waiting[:place])
+    if not ahead:
+        return 0
+    return sum(one.prompt + one.max_tokens - 1 for one in ahead) - ahead[0].computed
+
+
+def before(one: tuple[Any, Any], other: tuple[Any, Any]) -> Any:
+    """`one` is more important than `other` (`model.vllm.queue.importance`): priority, arrival."""
+    return z3.Or(one[0] < other[0], z3.And(one[0] == other[0], one[1] < other[1]))
+
+
+def _first_running_is_never_preempted(block: Any, fewer: int) -> list[Any]:
+    """`fewer`: no other request needs to run."""
+    numbers = Numbers()
+    running = some(numbers, "running", 2 - fewer)
+    victim = running - 1  # its place
+    return negated(numbers, victim != 0)
+
+
+def _one_of_two_is_preempted_first(block: Any, alike: int) -> list[Any]:
+    """`alike`: two may have the same arrival."""
+    numbers = Numbers()
+    one, other = ((z3.Int(f"priority {n}"), some(numbers, f"arrival {n}")) for n in (0, 1))
+    if not alike:
+        numbers.facts.append(one[1] != other[1])
+    # The victim is the one that no other is less important than.
+    return negated(numbers, z3.Xor(before(one, other), before(other, one)))
+
+
+def _request_with_budget_advances(block: Any, nothing: int) -> list[Any]:
+    """`nothing`: a step may have no budget."""
+    numbers = Numbers()
+    one, computed = unfinished(numbers), some(numbers, "computed")
+    numbers.facts.append(computed <= one.known - 1)
+    budget = some(numbers, "budget", 1 - nothing)
+    tokens = clamp(one.known - computed, some(numbers, "threshold"), budget)
+    before_it, after_it = one.longest - computed, one.longest - computed - tokens
+    return negated(numbers, z3.And(after_it >= 0, after_it < before_it))
+
+
+def _first_in_line_is_admitted_if_none_run(block: Any, reserve: int) -> list[Any]:
+    """`reserve`: the watermark is asked although no request runs."""
+    numbers = make_numbers(block)
+    it = gate(numbers, block, z3.Bool("whole"))
+    pool = at_the_door(numbers, block, it.one)
+    budget, slots = some(numbers, "budget", 1), some(numbers, "slots", 1)
+    threshold, chunks = some(numbers, "threshold"), z3.Bool("chunks")
+    behind = it.one.known - it.hit * block
+    numbers.facts += [it.free == pool, it.idle == it.hit, it.reserve == reserve]
+    numbers.facts.append(it.tokens == clamp(behind, threshold, budget))
+    numbers.facts.append(z3.Or(chunks, it.one.longest <= budget))  # as the front door has it
+    tell(numbers, block, it.hit, it.one.known, it.one.longest, it.hit * block + it.tokens)
+    uncut = z3.Or(chunks, capped(behind, threshold) <= budget)
+    return negated(numbers, z3.And(slots >= 1, uncut, it.passes, it.tokens >= 1))
+
+
+def _no_request_overtakes_running(block: Any, in_front: int) -> list[Any]:
+    """`in_front`: newcomers are put there."""
+    numbers = Numbers()
+    place, gone, new = (some(numbers, name) for name in ("place", "gone", "new"))
+    numbers.facts.append(gone <= place)
+    return negated(numbers, place - gone + in_front * new <= place)
+
+
+def _computing_lowers_every_rank(block: Any, nothing: int) -> list[Any]:
+    """The first computes tokens, or leaves, and what the next has computed counts; `nothing`: it
+    may compute none."""
+    numbers = Numbers()
+    others, next_computed = some(numbers, "others"), some(numbers, "next")
+    longest, computed = some(numbers, "longest", 1), some(numbers, "computed")
+    tokens = some(numbers, "tokens", 1 - nothing)
+    numbers.facts.append(computed + tokens <= longest)
+    rank_before = others + longest - computed
+    stays = others + longest - computed - tokens < rank_before
+    return negated(
+        numbers, z3.And(stays, z3.Or(nothing == 1, others - next_computed < rank_before))
+    )
+
+
+def _each_predecessor_adds_one_length(block: Any, more: int) -> list[Any]:
+    """One more ahead, whose life is within max_model_len; `more`: it may be a token longer."""
+    numbers = Numbers()
+    rank_before, bound = some(numbers, "rank"), some(numbers, "bound")
+    longest, room = some(numbers, "longest", 1), some(numbers, "room", 1)
+    numbers.facts += [rank_before <= bound, longest <= room + more]
+    return negated(numbers, rank_before + longest <= bound + room)
+
+
+def _idle_steps_are_fewer_than_slots(block: Any, none_there: int) -> list[Any]:
+    """`no request`: no one is preempted in an idle step."""
+    numbers = Numbers()
+    slots, running, idle = (some(numbers, n, low) for n, low in (("s", 1), ("r", 1), ("idle", 0)))
+    numbers.facts.append(idle + running <= slots)
+    left, so_far = running - 1 + none_there, idle + 1
+    # The last one is alone, and computes (1).
+    return negated(numbers, z3.Implies(left >= 1, z3.And(so_far + left <= slots, so_far < slots)))
+
+
+Lemma = Callable[[Any, int], list[Any]]
+LEMMAS: dict[str, tuple[str, Lemma]] = {
+    "first_running_is_never_preempted": (
+        "First come, first served, the first of several that run is never preempted.",
+        _first_running_is_never_preempted,
+    ),
+    "one_of_two_is_preempted_first": (
+        "By priority, of two that run exactly one is preempted before the other.",
+        _one_of_two_is_preempted_first,
+    ),
+    "request_with_budget_advances": (
+        "The request that has the whole budget of a step comes nearer to its end.",
+        _request_with_budget_advances,
+    ),
+    "first_in_line_is_admitted_if_none_run": (
+        "If no request runs, a request that is first in line is admitted.",
+        _first_in_line_is_admitted_if_none_run,
+    ),
+    "computing_lowers_every_rank": (
+        "A step in which the first of all computes lowers every rank behind it.",
+        _computing_lowers_every_rank,
+    ),
+    "each_predecessor_adds_one_length": (
+        "Each request before another adds max_model_len to its rank, at most.",
+        _each_predecessor_adds_one_length,
+    ),
+    "no_request_overtakes_running": (
+        "No request comes to stand before one that runs.",
+        _no_request_overtakes_running,
+    ),
+    "idle_steps_are_fewer_than_slots": (
+        "Fewer steps than there are slots follow one another in which no request computes.",
+        _idle_steps_are_fewer_than_slots,
+    ),
+}

@@ -1,0 +1,187 @@
+"""A cell is a gate of its own; its verdict is kept, and a lost worker costs only its time."""
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from schedproof.gate.files.scenario_file import FileError
+from schedproof.gate.matrix import cells
+from schedproof.gate.matrix.cells import Cell, Judged, cells_of, judge, kept, run_cells
+from schedproof.gate.processes import executors
+from schedproof.gate.processes.executors import DEATHS, ClusterError
+from schedproof.gate.targets.scales import Configuration
+from schedproof.gate.targets.supported_releases import ReleaseError
+from schedproof.model.errors import InputError
+from schedproof.tests.gate.matrix.gates import conforms, dies_once  # workers import it
+
+from ..campaign import local_cluster
+from ..targets.test_pipe import NEEDS_PROC, is_gone
+
+CELL = Cell("model", Configuration("bounded, small", {"num_blocks": 64}), "quick", 0)
+WRONG = Cell("model", Configuration("none", {"block": 4}), "quick", 0)
+
+
+@pytest.fixture(scope="module")
+def address() -> Iterator[str]:
+    scheduler, there = local_cluster.started(2)
+    yield there
+    scheduler.communicate("")
+
+
+def ignored(*_: object) -> None:
+    pass
+
+
+def test_every_release_is_judged_in_every_configuration_of_its_system() -> None:
+    there = cells_of(["vllm==0.33.0", "sendnn-inference==2.6.3"], "quick", 0)
+    assert [cell.configuration.name for cell in there if cell.target.startswith("sendnn")] == [
+        "any"
+    ]
+    ours = [cell for cell in there if cell.target == "vllm==0.33.0"]
+    assert {"one step at a time", "connector, asynchronous"} < {
+        cell.configuration.name for cell in ours
+    }
+    assert len({cell.file_name for cell in there}) == len(there)
+    with pytest.raises(ReleaseError, match="is not supported"):
+        cells_of(["vllm==0.1.0"], "quick", 0)
+
+
+def test_a_cell_is_judged_once(tmp_path: Path) -> None:
+    reported = list[tuple[Judged, float]]()
+    for _ in range(2):
+        [judged] = run_cells(
+            [CELL], tmp_path, lambda one, took: reported.append((one, took)), work=conforms
+        )
+        assert judged.verdict is not None
+        assert judged.verdict.config == {"num_blocks": 64}
+        assert judged.verdict.exit_code == 0
+    (_, first), (_, again) = reported
+    assert first > 0
+    assert again == 0
+    assert "conforms" in (tmp_path / "logs" / "model-bounded-small.txt").read_text()
+    assert kept(CELL._replace(seed=1), tmp_path) is None
+    (tmp_path / "verdicts" / "model-bounded-small.json").write_text("{")
+    assert kept(CELL, tmp_path) is None
+
+
+def test_a_gate_writes_into_a_folder_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    commands: list[list[str]] = []
+
+    def gate(command: list[str], **_: object) -> "subprocess.CompletedProcess[bytes]":
+        commands.append(command)
+        Path(command[command.index("--json") + 1]).write_bytes(b"{}")
+        return subprocess.CompletedProcess(command, 0, b"conforms\n")
+
+    monkeypatch.setattr(cells, "run_watched", gate)
+    changes = {"num_blocks": 64, "async_scheduling": True, "kv_load_failure_policy": "fail"}
+    ran = judge(CELL._replace(configuration=Configuration("bounded, small", changes)))
+    assert ran.returned == 0
+    assert ran.files == {
+        "logs/model-bounded-small.txt": b"conforms\n",
+        "verdicts/model-bounded-small.json": b"{}",
+    }
+    words = " ".join(commands[0])
+    assert " gate model --set num_blocks=64 --set async_scheduling=true --set " in words
+    assert " --set kv_load_failure_policy=fail --profile quick --seed 0 " in words
+
+
+def test_a_gate_that_gives_no_verdict_says_why(tmp_path: Path) -> None:
+    [judged] = run_cells([WRONG], tmp_path, ignored)
+    assert judged.verdict is None
+    assert judged.problem.startswith("--set: 'block=4'; valid: KEY=VALUE with ")
+
+
+def test_a_folder_that_cannot_be_written_to_is_one_line(tmp_path: Path) -> None:
+    (tmp_path / "logs").write_text("a file")
+    with pytest.raises(FileError, match="cannot be written to"):
+        run_cells([CELL], tmp_path, ignored)
+
+
+@NEEDS_PROC
+def test_ctrl_c_leaves_no_gate_behind(tmp_path: Path) -> None:
+    # The worker's gate is a process that sleeps; Ctrl-C comes while it runs.
+    body = f"""
+import os, sys, time
+from pathlib import Path
+from schedproof.gate.processes.watchdog import WatchedProcess
+from schedproof.gate.processes.executors import make_executor, run_tasks
+place = Path({str(tmp_path / "leader")!r})
+def gate(cell):
+    process = WatchedProcess([sys.executable, "-c", "import time; time.sleep(600)"])
+    place.with_suffix(".new").write_text(str(process.leader))
+    place.with_suffix(".new").rename(place)
+    process.wait()
+def interrupts():
+    yield 1
+    while not place.exists():
+        time.sleep(0.05)
+    raise KeyboardInterrupt
+if __name__ == "__main__":
+    with make_executor(gate, 1, None) as executor:
+        list(run_tasks(executor, interrupts()))
+"""
+    (tmp_path / "interrupted.py").write_text(body)
+    done = subprocess.run(
+        [sys.executable, str(tmp_path / "interrupted.py")], capture_output=True, check=False
+    )
+    assert b"KeyboardInterrupt" in done.stderr
+    assert is_gone(int((tmp_path / "leader").read_text()))
+
+
+@pytest.mark.parametrize("on_cluster", [False, pytest.param(True, marks=pytest.mark.slow)])
+def test_a_cell_whose_worker_is_lost_runs_again(
+    tmp_path: Path, on_cluster: bool, request: pytest.FixtureRequest
+) -> None:
+    cluster = request.getfixturevalue("address") if on_cluster else None
+    cell = Cell("model", Configuration("dies", {"mark": str(tmp_path / "mark")}), "quick", 0)
+    [judged] = run_cells([cell], tmp_path, ignored, cluster=cluster, work=dies_once)
+    assert (tmp_path / "mark").exists()
+    assert judged.problem == "it ran"
+
+
+def test_a_cell_that_costs_every_worker_is_given_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    numbers: list[int] = []
+
+    class Deadly:
+        width = 1
+
+        def submit(self, number: int, task: Any) -> None:
+            numbers.append(number)
+
+        def finished(self, seconds: float) -> list[tuple[int, None]]:
+            return [(numbers[-1], None)]
+
+        def close(self) -> None:
+            pass
+
+    monkeypatch.setattr(executors, "Pool", lambda *options: Deadly())
+    [judged] = run_cells([CELL], tmp_path, ignored)
+    assert judged.problem == f"it has cost {DEATHS} workers"
+    assert len(numbers) == DEATHS
+
+
+@pytest.mark.slow
+def test_a_worker_with_another_version_is_refused(
+    tmp_path: Path, address: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(executors, "our_code", lambda: "other")
+    with pytest.raises(ClusterError, match="runs another version of schedproof"):
+        run_cells([CELL], tmp_path, ignored, cluster=address, work=conforms)
+
+
+@pytest.mark.slow
+def test_on_a_cluster_the_files_come_back(tmp_path: Path, address: str) -> None:
+    [judged] = run_cells([CELL], tmp_path, ignored, cluster=address, work=conforms)
+    assert judged.verdict == kept(CELL, tmp_path)
+    assert "conforms" in (tmp_path / "logs" / "model-bounded-small.txt").read_text()
+
+
+def test_what_is_no_address_is_one_line(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"--cluster: 'here'; valid: tcp://HOST:PORT"):
+        run_cells([CELL], tmp_path, ignored, cluster="here")

@@ -1,0 +1,160 @@
+"""A scheduler class that records: it decides as the one that it wraps, whatever becomes of the
+record. Without vLLM, and on the real release where it is installed."""
+
+import json
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from schedproof.gate.targets import releases
+from schedproof.gate.targets.supported_releases import ReleaseError, parse_release
+from schedproof.gate.targets.vllm import recorder
+from schedproof.gate.targets.vllm.recorder import LIMIT, TRACE, recording
+
+from ....command_line import Run, runner
+
+RELEASE = "vllm==0.24.0"
+SCENARIO = {
+    "format": "schedproof/scenario@1",
+    "system": "vllm",
+    "config": {"block_size": 4, "num_blocks": 8, "max_model_len": 32, "max_num_seqs": 4},
+    "requests": [
+        {"id": "a", "arrival": 0, "prompt": [["a", 9]], "max_tokens": 12},
+        {"id": "b", "arrival": 0, "prompt": [["a", 8], ["b", 3]], "max_tokens": 12},
+        {"id": "c", "arrival": 2, "prompt": [["c", 6]], "max_tokens": 12, "abort_at": 5},
+        {"id": "d", "arrival": 16, "prompt": [["a", 9], ["out:a", 5]], "max_tokens": 2},
+    ],
+}
+# What the recorder can know of the prompts: of others it knows full blocks.
+TOLD = {
+    "a": [["a", 9]],
+    "b": [["a", 8], ["b", 3]],
+    "c": [["c", 6]],
+    "d": [["a", 9], ["out:a", 3], ["d", 2]],
+}
+
+
+class Plain:
+    """A scheduler that the recorder cannot make sense of."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+        self.requests: dict[str, Any] = {"a": SimpleNamespace(is_finished=lambda: False)}
+
+    def add_request(self, request: Any) -> int:
+        return self.number + 1
+
+    def finish_requests(self, request_ids: Any, finished_status: Any) -> int:
+        return self.number + 2
+
+    def schedule(self, *, more: int = 0) -> int:
+        return self.number + more
+
+    def update_from_output(self, scheduler_output: Any, output: Any) -> int:
+        return int(scheduler_output) + int(output)
+
+
+def uses(one: Any) -> list[int]:
+    return [
+        one.add_request(None),
+        one.finish_requests("a", None),
+        one.schedule(more=3),
+        one.update_from_output(20, 4),
+    ]
+
+
+def test_where_no_file_is_named_the_scheduler_decides_as_ever_and_says_so_once(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.delenv(TRACE, raising=False)
+    assert uses(recording(Plain)(10)) == [11, 12, 13, 24]
+    assert capsys.readouterr().err == f"schedproof: the record ends: {TRACE} names no file\n"
+
+
+def test_what_goes_wrong_in_the_record_does_not_reach_the_server(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    monkeypatch.setenv(TRACE, str(tmp_path / "run.jsonl"))
+    assert uses(recording(Plain)(10)) == [11, 12, 13, 24]
+    [line] = capsys.readouterr().err.splitlines()
+    assert line.startswith("schedproof: the record ends: AttributeError(")
+
+
+def test_the_recording_class_has_the_name_of_the_one_that_decides() -> None:
+    assert recording(Plain).__name__ == "Plain"
+    assert recording(Plain) is recording(Plain)
+
+
+def test_a_second_scheduler_of_another_process_has_a_file_of_its_own(tmp_path: Path) -> None:
+    path = tmp_path / "run.jsonl"
+    path.write_text("of another process", encoding="utf-8")
+    with recorder._file.__wrapped__(str(path)) as file:
+        assert Path(file.name) != path
+    assert path.read_text(encoding="utf-8") == "of another process"
+
+
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], tmp_path: Path) -> Run:
+    release = parse_release(RELEASE)
+    assert release is not None
+    try:
+        releases.prepare(release, offline=True)
+    except ReleaseError as missing:
+        pytest.skip(str(missing))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv(TRACE, "run.jsonl")
+    return runner(monkeypatch, capfd)
+
+
+def replay(run: Run, cls: str, **config: Any) -> None:
+    """The scenario on the release, through the recorder."""
+    scenario = {**SCENARIO, "config": {**SCENARIO["config"], **config}}  # type: ignore[dict-item]
+    Path("s.json").write_text(json.dumps(scenario), encoding="utf-8")
+    # As in an environment without schedproof: its folder `gate` is on the path.
+    gate = Path(recorder.__file__).parents[2]
+    target = f"{RELEASE}:{gate}:targets.vllm.recorder.{cls}"
+    done = run("replay", "s.json", "--target", target, "--quiet", "--offline")
+    assert done.code == 0, done
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("cls", ["Recorder", "AsyncRecorder"])
+def test_a_record_says_what_the_model_decides(run: Run, cls: str) -> None:
+    replay(run, cls, **({"async_scheduling": True} if cls == "AsyncRecorder" else {}))
+    judged = run("check-trace", "run.jsonl", "--explain")
+    assert judged.code == 0, judged
+    assert "decides as recorded" in judged.out
+    lines = [json.loads(line) for line in Path("run.jsonl").read_text("utf-8").splitlines()]
+    prompts = {one["request"]["id"]: one["request"]["prompt"] for one in lines if "request" in one}
+    assert prompts == TOLD
+    assert [one["id"] for one in lines if one.get("op") == "abort"] == ["c"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("early", [1, 2])
+@pytest.mark.parametrize(
+    ("cls", "keys"),
+    [("AsyncRecorder", {"async_scheduling": True}), ("Recorder", {"pipeline_parallel_size": 3})],
+)
+def test_steps_that_complete_early_are_recorded_as_they_were(
+    run: Run, cls: str, keys: dict[str, Any], early: int
+) -> None:
+    replay(run, cls, early_completions=early, **keys)
+    judged = run("check-trace", "run.jsonl", "--explain")
+    assert judged.code == 0, judged
+    assert "decides as recorded" in judged.out
+    lines = [json.loads(line) for line in Path("run.jsonl").read_text("utf-8").splitlines()]
+    steps = [one["step"] for one in lines if "step" in one]
+    assert steps[0]["completes"] is True  # although fewer are on their way than can be
+    assert {one["completes"] for one in steps} == {True, False}
+
+
+@pytest.mark.slow
+def test_a_full_file_ends_with_a_whole_line(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(LIMIT, "0.002")
+    replay(run, "Recorder")
+    assert 1000 < Path("run.jsonl").stat().st_size <= 0.002 * 2**20
+    judged = run("check-trace", "run.jsonl")
+    assert judged.code == 0, judged

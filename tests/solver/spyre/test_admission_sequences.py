@@ -1,0 +1,257 @@
+"""The closed form says what the model does: compared with every run at small scale.
+
+One admission into any batch: found exactly where the model's arithmetic has one.
+"""
+
+from dataclasses import replace
+from functools import cache
+from itertools import combinations_with_replacement, product
+
+import pytest
+import z3
+
+from schedproof.model.scenario import Request, Scenario
+from schedproof.model.spyre import documented, volumetric
+from schedproof.model.spyre.peak import peak_volume
+from schedproof.model.target import ModelTarget
+from schedproof.properties.checking.replay import replay
+from schedproof.solver.smt.numbers import KINDS, Numbers, read
+from schedproof.solver.smt.obligation import decide
+from schedproof.solver.spyre import symbolic_admission
+from schedproof.solver.spyre.admission_sequences import (
+    Setting,
+    found_in,
+    largest_harmless,
+    single_admission,
+    solution,
+    to_scenario,
+)
+from schedproof.solver.spyre.admission_sequences import violation as encoded
+from schedproof.solver.spyre.symbolic_admission import CHECKS
+from schedproof.spec.catalogue import load, select
+
+LIMIT_RULE = select(load("spyre"), ["SPY-R07"])
+SMALL = {"block": 2, "chunk": 2, "max_model_len": 6}
+UNSOUND = [name for name in volumetric.FORMULAS if name not in ("2.1.2", "common_base")]
+
+
+def small(formula: str, limit: int) -> Setting:
+    return Setting(formula, 2, limit=limit, **SMALL)
+
+
+def breaks(formula: str, scenario: Scenario) -> bool:
+    return bool(replay(ModelTarget(formula), scenario, LIMIT_RULE).broken)
+
+
+@cache
+def some_run_breaks(formula: str, limit: int) -> bool:
+    """Two requests of every size, the second arriving at every step."""
+    longest = SMALL["max_model_len"]
+    sizes = [
+        (prompt, tokens)
+        for prompt, tokens in product(range(1, longest), range(2, longest + 1))
+        if prompt + prompt % 2 + tokens <= longest and prompt + tokens - 1 <= limit
+    ]
+    config = {"block_size": 2, "chunk_size": 2, "max_model_len": longest, "max_batch_tkv": limit}
+    for first, second, arrival in product(sizes, sizes, range(longest)):
+        requests = tuple(
+            Request(id=name, arrival=step, prompt=((name, prompt),), max_tokens=tokens)
+            for name, step, (prompt, tokens) in (("a", 0, first), ("b", arrival, second))
+        )
+        scenario = Scenario(system="spyre", revision="sound", config=config, requests=requests)
+        if breaks(formula, scenario):
+            return True
+    return False
+
+
+def solve(setting, kind="integers"):
+    problem = encoded(setting, kind)
+    solver = z3.Solver()
+    solver.add(problem.facts)
+    answer = solver.check()
+    assert answer != z3.unknown
+    return problem, solver.model() if answer == z3.sat else None
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("limit", [6, 8])
+@pytest.mark.parametrize("formula", [*volumetric.FORMULAS, *CHECKS, "2.1.0+1"])
+def test_there_is_a_solution_exactly_if_some_run_breaks_the_limit(formula, limit, kind):
+    _, model = solve(small(formula, limit), kind)
+    assert (model is not None) == some_run_breaks(formula, limit)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("formula", UNSOUND)
+def test_a_solution_is_a_run_that_breaks_the_limit_by_as_much(formula, kind):
+    setting = Setting(formula, 2, block=2, chunk=2, limit=8, max_model_len=8)
+    problem, model = solve(setting, kind)
+    scenario = to_scenario(setting, solution(problem, model), "sound")
+    outcome = replay(ModelTarget(formula), scenario, LIMIT_RULE)
+    batch, tkv = (read(model, number) for number in problem.overrun)
+    assert f"{batch} requests x tkv" in outcome.broken[0].message
+    assert batch * tkv > setting.limit
+
+
+@pytest.mark.parametrize("formula", ["common_base", "2.1.2"])
+@pytest.mark.parametrize("early_eos", [False, True])
+def test_the_sound_formulas_have_no_solution_for_three(formula, early_eos):
+    setting = Setting(formula, 3, block=2, chunk=2, limit=14, max_model_len=8, early_eos=early_eos)
+    assert solve(setting)[1] is None
+
+
+def test_early_eos_lets_requests_end_before_their_time():
+    setting = Setting("2.0.1", 2, block=2, chunk=2, limit=8, max_model_len=8, early_eos=True)
+    problem = encoded(setting)
+    solver = z3.Solver()
+    solver.add(*problem.facts, problem.arrivals[0].decodes < problem.arrivals[0].max_tokens - 1)
+    assert solver.check() == z3.sat
+    arrivals = solution(problem, solver.model())
+    scenario = to_scenario(setting, arrivals, "sound")
+    assert scenario.requests[0].tokens_to_emit < scenario.requests[0].max_tokens
+    assert breaks("2.0.1", scenario)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_fault_planted_in_a_formula_disagrees_with_the_runs(kind, monkeypatch):
+    whole = symbolic_admission.formula_named("common_base")
+
+    def too_small(numbers, lengths, *met):
+        own, others, _ = whole(numbers, lengths, *met)
+        return symbolic_admission.Projected(own - lengths.block, others)
+
+    monkeypatch.setattr(symbolic_admission, "formula_named", lambda _: too_small)
+    _, model = solve(small("common_base", 8), kind)
+    assert (model is not None) != some_run_breaks("common_base", 8)
+
+
+def test_what_is_asked_to_be_exceeded_by_more_is_exceeded_by_more():
+    setting = Setting("document_realigned", 2, block=2, chunk=2, limit=8, max_model_len=8)
+    over = []
+    for above in (0, 3, 8):
+        problem = encoded(setting, beyond=setting.limit + above)
+        solver = z3.Solver()
+        solver.add(problem.facts)
+        if solver.check() == z3.sat:
+            batch, tkv = (read(solver.model(), number) for number in problem.overrun)
+            over.append(batch * tkv > setting.limit + above)
+    assert over == [True, True]
+
+
+@pytest.mark.parametrize(
+    ("length", "limit", "harmless"), [(32_768, 131_072, 4), (4_096, 131_072, 32), (7, 8, 1)]
+)
+def test_so_many_requests_fit_whoever_admits_them(length, limit, harmless):
+    block = 64 if length > 64 else 2
+    setting = Setting("2.1.0", 2, block=block, chunk=8 * block, max_model_len=length, limit=limit)
+    assert largest_harmless(setting) == harmless
+    assert largest_harmless(replace(setting, limit=2 * limit)) >= 2 * harmless
+
+
+BLOCK, LONGEST = 2, 6
+SIZES = [(c, r) for c, r in product(range(1, LONGEST), repeat=2) if c + r <= LONGEST]
+
+
+def setting(formula: str, requests: int, limit: int) -> Setting:
+    return Setting(formula, requests, block=BLOCK, limit=limit, max_model_len=LONGEST)
+
+
+def solved(asked: Setting, kind="integers"):
+    problem = single_admission(asked, kind)
+    answer, solution = decide(problem.facts)
+    assert answer != "unknown"
+    return None if solution is None else found_in(problem, solution)
+
+
+def overruns(asked: Setting, members, newcomer) -> bool:
+    """In some decode step of the newcomer the limit is exceeded, and without it it is not."""
+    for step in range(1, newcomer[1] + 1):
+        active = [computed + step for computed, remaining in members if remaining >= step]
+        reached = documented.max_tkv([*active, newcomer[0] + step], BLOCK)
+        kept = len(active) * documented.max_tkv(active, BLOCK) <= asked.limit
+        if active and kept and (len(active) + 1) * reached > asked.limit:
+            return True
+    return False
+
+
+def some_batch_overruns(asked: Setting) -> bool:
+    for members in combinations_with_replacement(SIZES, asked.requests - 1):
+        own = documented.request_tkvs([computed for computed, _ in members], BLOCK)
+        prompts = product(*(range(1, computed + 1) for computed, _ in members))
+        for newcomer, asked_for in product(SIZES, prompts):
+            decoding = [
+                volumetric.Decoding(*one, at, prompt)
+                for one, at, prompt in zip(members, own, asked_for, strict=True)
+            ]
+            asks = volumetric.Newcomer(newcomer[0], newcomer[1] + 1)
+            formula = volumetric.formula_named(asked.formula)
+            projection = formula(max(own), decoding, asks, BLOCK)
+            accepted = volumetric.accepts(projection, asked.limit)
+            if accepted and overruns(asked, members, newcomer):
+                return True
+    return False
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("limit", [7, 8, 11])
+@pytest.mark.parametrize("formula", volumetric.FORMULAS)
+def test_there_is_a_batch_exactly_if_the_model_s_arithmetic_has_one(formula, limit, kind):
+    asked = setting(formula, 2, limit)
+    assert (solved(asked, kind) is not None) == some_batch_overruns(asked)
+
+
+@pytest.mark.parametrize("formula", ["2.0.1", "2.1.0", "2.1.2", "common_base"])
+def test_so_it_is_with_three(formula):
+    asked = setting(formula, 3, 13)
+    assert (solved(asked) is not None) == some_batch_overruns(asked)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("requests", [2, 8])
+def test_at_production_scale_2_1_0_accepts_what_overruns(requests):
+    longest = {2: 32_768, 8: 24_576}[requests]
+    limit = 131_072 if requests > 2 else 32_781
+    asked = Setting("2.1.0", requests, limit=limit, max_model_len=longest)
+    found = solved(asked)
+    assert peak_volume(found.decoding, found.newcomer, 64) > limit
+    projection = volumetric.release_2_1_0(found.tkv, found.decoding, found.newcomer, 64)
+    assert volumetric.accepts(projection, limit)
+    assert found.tkv == max(one.tkv for one in found.decoding)
+
+
+@pytest.mark.parametrize("formula", ["2.1.2", "common_base"])
+@pytest.mark.parametrize("requests", [2, 4, 5, 8])
+def test_at_production_scale_a_sound_formula_accepts_nothing_that_does(formula, requests):
+    limit = 131_072 if requests > 4 else requests * 16_384 + 13
+    longest = 32_768 if requests < 8 else 16_384 + 6_000
+    assert solved(Setting(formula, requests, limit=limit, max_model_len=longest)) is None
+
+
+@pytest.mark.slow
+def test_the_walk_in_order_is_the_walk():
+    differ = set()
+    for terms in combinations_with_replacement(range(1, 7), 3):
+        for own, limit in product(range(1, 7), (4, 8, 12)):
+            numbers = Numbers()
+            projected = symbolic_admission.Projected(
+                numbers.value(own), [numbers.value(term) for term in terms]
+            )
+            answer, _ = decide(symbolic_admission.accepts_in_order(projected, limit))
+            expected = volumetric.accepts(volumetric.Projection(own, list(terms)), limit)
+            assert (answer == "sat") == expected, (terms, own, limit)
+            differ.add(expected)
+    assert differ == {True, False}
+
+
+def test_a_fault_planted_in_the_walk_disagrees_with_the_arithmetic(monkeypatch):
+    def forgets_the_first(projected, limit):
+        return symbolic_admission.accepts_in_order(
+            projected._replace(decoding=projected.decoding[1:]), limit
+        )
+
+    asked = setting("common_base", 3, 13)
+    assert solved(asked) is None
+    monkeypatch.setattr(
+        "schedproof.solver.spyre.admission_sequences.accepts_in_order", forgets_the_first
+    )
+    assert (solved(asked) is not None) != some_batch_overruns(asked)

@@ -1,0 +1,185 @@
+"""A release that pauses keeps the limit, and pauses no request without need.
+
+Paused requests do not starve each other; prefills that go before them starve them.
+"""
+
+from dataclasses import replace
+from itertools import product
+
+import pytest
+import z3
+
+from schedproof.model.scenario import Request, Scenario
+from schedproof.model.spyre import documented, release_2_5_2
+from schedproof.model.spyre.config import SpyreConfig
+from schedproof.model.spyre.release_2_5_2 import fairness_order
+from schedproof.model.spyre.state import Sequence, State
+from schedproof.model.systems import make_model
+from schedproof.model.target import ModelTarget
+from schedproof.properties.checking.replay import replay
+from schedproof.solver.smt.obligation import discharge
+from schedproof.solver.spyre.pausing_lemmas import (
+    FairnessRank,
+    Scale,
+    any_number,
+    batch_within_limit_is_not_paused,
+    before,
+    few,
+    obligations,
+    starving,
+)
+from schedproof.spec.catalogue import load
+
+
+def failing() -> set[str]:
+    return {one.name for one in discharge([*any_number(), *few()]) if one.status != "proven"}
+
+
+@pytest.mark.slow
+def test_every_lemma_on_the_limit_is_proven_and_guarded():
+    assert failing() == set()
+    assert (
+        [one.name for one in few()][-1]
+        == batch_within_limit_is_not_paused().name
+        == "batch_within_limit_is_not_paused"
+    )
+
+
+def test_a_limit_that_is_asked_of_one_request_alone_is_refuted(monkeypatch):
+    whole = release_2_5_2.fits_limit
+    alone = lambda config, batch: whole(config, batch[-1:])  # noqa: E731
+    monkeypatch.setattr(release_2_5_2, "fits_limit", alone)
+    assert failing() == {
+        "all_kept_requests_fit_1_1",
+        "all_kept_requests_fit_2_0",
+        "all_kept_requests_fit_2_1",
+        "batch_within_limit_is_not_paused",
+    }
+
+
+def test_a_turn_that_forgets_one_that_stays_is_refuted(monkeypatch):
+    whole = release_2_5_2.settled
+    alone = lambda asked, fits: whole(asked, lambda batch: fits(batch[-1:]))  # noqa: E731
+    monkeypatch.setattr(release_2_5_2, "settled", alone)
+    assert {"kept_requests_fit_after_each_turn", "all_kept_requests_fit_2_0"} <= failing()
+
+
+@pytest.mark.slow
+def test_a_tkv_that_counts_no_padding_is_refuted(monkeypatch):
+    monkeypatch.setattr(documented, "rectangle_tkv", lambda longest, filled, block: longest)
+    assert {"no_tkv_exceeds_compared_tkv", "all_kept_requests_fit_2_0"} <= failing()
+
+
+@pytest.mark.slow
+def test_a_batch_that_is_asked_about_as_it_was_is_refuted(monkeypatch):
+    def before_the_step(config, batch):
+        reached = documented.max_tkv([one.computed for one in batch], config.block_size)
+        return len(batch) * reached <= config.max_batch_tkv
+
+    monkeypatch.setattr(release_2_5_2, "fits_limit", before_the_step)
+    assert {"all_kept_requests_fit_1_0", "all_kept_requests_fit_2_0"} <= failing()
+
+
+RULES = load("spyre")
+STARVES = [rule for rule in RULES if rule.id == "SPY-P01"]
+
+
+def test_every_lemma_is_proven_and_guarded():
+    found = {one.name: one.status for one in discharge(obligations())}
+    assert found == dict.fromkeys(found, "proven")
+
+
+@pytest.mark.parametrize("long_outputs", [False, True])
+def test_the_order_is_the_one_of_the_model(long_outputs):
+    config = SpyreConfig(long_output_priority=long_outputs)
+    for first, second in product(product((0, 1, 2), (1, 2)), repeat=2):
+        members = [
+            Sequence(name, 1, 9, 9, computed=1, paused_steps=steps, generated=tokens)
+            for name, (steps, tokens) in (("a", first), ("b", second))
+        ]
+        order = fairness_order(config, State(running=tuple(members)))
+        asked = [
+            FairnessRank(z3.IntVal(one.paused_steps), z3.IntVal(one.generated), z3.IntVal(place))
+            for place, one in enumerate(members)
+        ]
+        said = z3.simplify(before(asked[0], asked[1], z3.BoolVal(long_outputs)))
+        assert z3.is_true(said) == (order[0].id == "a")
+
+
+def longest_wait(model, requests):
+    """Steps and pausing steps in a row that a request was paused at most."""
+    state = model.initial()
+    for request in requests:
+        state = model.arrive(state, request)
+    waits, steps, pauses = {}, 0, 0
+    while state.waiting or state.running or state.paused:
+        state, seen = model.step(state)
+        waits = {name: waits.get(name, 0) + 1 for name in seen["paused"]}
+        steps = max([steps, *waits.values()])
+        pauses = max([pauses, *(one.paused_steps for one in state.paused)])
+    return steps, pauses
+
+
+@pytest.mark.parametrize("long_outputs", [False, True])
+@pytest.mark.parametrize("slots", [2, 3])
+def test_the_paused_hold_each_other_back_for_less_steps_than_there_are_slots(slots, long_outputs):
+    most = 0
+    for limit in (4, 6):
+        config = {"block_size": 2, "chunk_size": 2, "max_num_seqs": slots, "max_model_len": limit}
+        config |= {"max_batch_tkv": limit, "long_output_priority": long_outputs}
+        model = make_model("spyre", "2.5.2", config)
+        for asked in product([(1, 1), (1, 2), (1, 4), (2, 3)], repeat=4):
+            requests = [
+                Request(id=f"r{number}", arrival=0, prompt=((f"r{number}", one),), max_tokens=own)
+                for number, (one, own) in enumerate(asked)
+            ]
+            steps, pauses = longest_wait(model, requests)
+            # One who stays may start after each pausing step, and all requests that want one token.
+            assert steps <= 2 * pauses + asked.count((1, 1))
+            most = max(most, pauses)
+    assert most == slots - 1
+
+
+@pytest.mark.parametrize(
+    ("scale", "members", "passing"),
+    [
+        (Scale(1, 1, 4, 4, 2), 2, 2),
+        (Scale(64, 512, 1024, 1024, 2), 2, 2),
+        (Scale(), 5, 32),
+    ],
+)
+def test_one_token_requests_go_before_a_paused_one_as_long_as_they_come(scale, members, passing):
+    scenario = starving(scale, members, passing)
+    outcome = replay(ModelTarget(), scenario, RULES)
+    assert [one.rule for one in outcome.broken] == ["SPY-R52"]
+    outcome = replay(ModelTarget(), scenario, STARVES)
+    assert [one.rule for one in outcome.broken] == ["SPY-P01"]
+    fewer = replay(ModelTarget(), starving(scale, members, passing - 1), STARVES)
+    assert fewer.finished
+    assert fewer.broken == []
+
+
+def test_the_bound_of_the_catalogue_is_broken_without_one_token_requests():
+    config = {"block_size": 2, "chunk_size": 2, "max_num_seqs": 3, "max_model_len": 6}
+    tokens = (4, 4, 2, 2, 2)
+    scenario = Scenario(
+        system="spyre",
+        revision="2.5.2",
+        config={**config, "max_batch_tkv": 6},
+        requests=tuple(
+            Request(id=f"r{number}", arrival=0, prompt=((f"r{number}", 1),), max_tokens=own)
+            for number, own in enumerate(tokens)
+        ),
+    )
+    outcome = replay(ModelTarget(), scenario, STARVES)
+    assert [one.rule for one in outcome.broken] == ["SPY-P01"]
+    assert longest_wait(make_model("spyre", "2.5.2", scenario.config), scenario.requests) == (4, 2)
+
+
+def test_a_release_that_remembers_the_paused_starves_nobody(start_revision):
+    scenario = starving(Scale(1, 1, 4, 4, 2), 2, 6)
+    model = make_model("spyre", "2.5.2", scenario.config)
+    requests = scenario.requests
+    assert longest_wait(model, requests)[0] > 2
+    remembers = replace(model, revision=replace(model.revision, is_empty=documented.is_empty))
+    assert longest_wait(remembers, requests)[0] == 1

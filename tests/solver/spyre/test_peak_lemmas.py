@@ -1,0 +1,74 @@
+"""The checks that project nothing are proven sound, the exact one complete, for any block."""
+
+import pytest
+
+from schedproof.model.spyre import peak
+from schedproof.solver.smt.obligation import discharge
+from schedproof.solver.spyre.peak_lemmas import (
+    check_value_is_reached,
+    code,
+    loops,
+    nearest_offsets_are_found,
+    no_tkv_exceeds_check,
+    obligations,
+)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("block", [1, 2, 64, 100, None])
+@pytest.mark.parametrize("check", ["exact", "rounded"])
+def test_every_lemma_is_proven_and_guarded(check, block):
+    found = list(discharge([*obligations(check, block), *code(check), *loops(check)]))
+    assert {one.name: one.status for one in found} == dict.fromkeys(
+        (one.name for one in found), "proven"
+    )
+    assert len(found) == (24 if check == "exact" else 13)
+
+
+def test_every_lemma_has_a_name_of_its_own_and_a_sentence():
+    found = obligations("exact")
+    assert len({one.name for one in found}) == len(found)
+    assert all(one.sentence.endswith(".") for one in found)
+
+
+def plus(tokens):
+    real = peak.largest_of_two
+    return lambda *given: real(*given) + tokens
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("planted", "largest_holds", "reached_holds"),
+    [
+        (plus(0), True, True),
+        (plus(1), True, False),
+        (plus(-1), False, False),
+        # As much as may come, and more than comes.
+        (
+            lambda longest, below, above, ends, block: ((longest + ends - 1) // block + 1) * block,
+            True,
+            False,
+        ),
+        # The last step alone.
+        (
+            lambda longest, below, above, ends, block: (
+                (longest + ends - 1) // block * block + (below - (1 - ends) % block) % block + 1
+            ),
+            False,
+            True,
+        ),
+    ],
+)
+def test_a_check_that_says_more_or_less_than_can_come_is_refuted(
+    monkeypatch, planted, largest_holds, reached_holds
+):
+    monkeypatch.setattr(peak, "largest_of_two", planted)
+    statuses = [one.status for one in discharge([no_tkv_exceeds_check(), check_value_is_reached()])]
+    assert [status != "refuted" for status in statuses] == [largest_holds, reached_holds]
+
+
+@pytest.mark.parametrize("name", ["next_below", "next_above"])
+@pytest.mark.parametrize(("planted", "sizes"), [(min, (2, 3)), (max, (2, 3))])
+def test_an_offset_that_is_not_the_next_is_refuted(monkeypatch, name, planted, sizes):
+    monkeypatch.setattr(peak, name, lambda offsets, turn: offsets[0 if planted is min else -1])
+    assert {one.status for one in discharge(map(nearest_offsets_are_found, sizes))} == {"refuted"}

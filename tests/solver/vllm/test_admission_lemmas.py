@@ -1,0 +1,102 @@
+"""No request is admitted who could not finish alone, and no request that could is kept out: by
+lemmas, and on every run of a few requests."""
+
+from itertools import product
+
+import pytest
+import z3
+
+from schedproof.model.pool import Pool, free_blocks
+from schedproof.model.vllm import kv_cache
+from schedproof.model.vllm.config import VllmConfig
+from schedproof.model.vllm.kv_cache import blocks_for
+from schedproof.model.vllm.state import Sequence
+from schedproof.solver.smt.numbers import Numbers, read
+from schedproof.solver.smt.obligation import decide, discharge
+from schedproof.solver.vllm.admission_lemmas import gate, obligations
+from schedproof.tests.solver.every_run import moves
+from schedproof.tests.solver.vllm.runs import CONFIGS, TRIPLES, model_with, requests
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("block", [None, 1, 16])
+def test_every_lemma_is_proven_and_guarded(block):
+    found = {one.name: one.status for one in discharge(obligations(block))}
+    assert found == dict.fromkeys(found, "proven")
+
+
+def asked_of_the_model(known, hit, idle, free, tokens, whole):
+    """Blocks left after the admission of a request with `known` tokens, None if it is refused.
+
+    Blocks have two tokens, one block is kept back, and `free` blocks are free, `idle` of the `hit`
+    cached ones among them.
+    """
+    content = (("p", known),)
+    cached = {(("p", 2 * number),): (100 + number,) for number in range(1, hit + 1)}
+    tail = [(blocks[0], content) for content, blocks in cached.items()][:idle]
+    fresh = free - idle
+    pool = Pool(fresh, (), 1, tuple(tail), cached)
+    config = VllmConfig(block_size=2, num_blocks=10, watermark=0.1, reserve_full_isl=whole)
+    one = Sequence("r", known, 9, 9, content=content)
+    blocks = tuple(block for (block,) in cached.values())
+    found = kv_cache.admit(config, pool, one, blocks, tokens, True)
+    return None if found is None else free_blocks(found[1])
+
+
+def asked_of_z3(known, hit, idle, free, tokens, whole):
+    numbers = Numbers()
+    it = gate(numbers, 2, z3.BoolVal(whole))
+    given = (it.one.prompt == known, it.one.generated == 0, it.free == free, it.reserve == 1)
+    given += (it.hit == hit, it.idle == idle, it.tokens == tokens)
+    _, found = decide([*numbers.facts, *given])
+    assert found is not None
+    return read(found, it.left) if z3.is_true(found.eval(it.passes)) else None
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("whole", [True, False])
+def test_the_gate_is_the_one_of_the_model(whole):
+    refused = 0
+    for known, hit, free, tokens in product((1, 3, 4, 6), range(3), range(5), range(1, 4)):
+        if 2 * hit + tokens > known:
+            continue
+        for idle in range(min(hit, free) + 1):
+            asked = (known, hit, idle, free, tokens, whole)
+            assert asked_of_z3(*asked) == asked_of_the_model(*asked), asked
+            refused += asked_of_z3(*asked) is None
+    assert refused
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_nobody_holds_more_than_the_door_asked_for_and_nobody_is_stuck(name):
+    model = model_with(name)
+    alone = blocked = 0
+    for kinds in TRIPLES:
+        for before, seen, after in moves(model, requests(kinds), aborts=False):
+            for one in after.running:
+                assert len(one.blocks) <= blocks_for(one.prompt + one.max_tokens - 1, 2)
+            if len(before.running) == 1:
+                alone += 1
+                assert before.running[0].id in seen["scheduled"]
+            if before.waiting and not before.running:
+                blocked += 1
+                assert before.waiting[0].id in seen["scheduled"]
+    assert alone
+    assert blocked
+
+
+@pytest.mark.parametrize("name", ["watermark", "cache"])
+def test_admissions_beside_others_leave_the_reserve_and_room_for_the_rest(name):
+    model = model_with(name, pool=6)
+    reserve, checked = model.config.watermark_blocks, 0
+    for kinds in TRIPLES:
+        for before, seen, after in moves(model, requests(kinds), aborts=False):
+            ran = {one.id for one in before.running}
+            new = [one for one in after.running if one.id not in ran]
+            if ran and len(new) == 1 and not seen["finished"]:
+                rest = blocks_for(new[0].num_tokens, 2) - len(new[0].blocks)
+                checked += 1
+                # A token that it has emitted since may need a block of its own.
+                emitted = seen["emitted"].get(new[0].id, 0)
+                assert free_blocks(after.pool) >= reserve + rest - emitted
+    assert checked

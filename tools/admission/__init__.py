@@ -1,0 +1,1 @@
+"""Admission by volume: what published formulas cost, and how good a rule can be."""

@@ -1,0 +1,89 @@
+"""The best that any order of admission could do, in hindsight, at sizes where all can be tried.
+
+Requests that are all there before step 0. One joins in each prefill step, its prompt in one chunk;
+while a request decodes, a decode step follows. A schedule says before which decode step each one
+joins, in any order; nothing is paused. Every schedule that keeps batch x tkv within the limit is
+looked at, by states that are the same.
+"""
+
+import random
+from functools import cache
+from typing import Literal, NamedTuple
+
+from schedproof.model.pool import blocks_for
+from schedproof.model.scenario import Request
+from schedproof.model.spyre.config import SpyreConfig
+from schedproof.model.spyre.documented import max_tkv
+from schedproof.model.spyre.model import SpyreModel, admitting_by
+from schedproof.model.spyre.sound import SOUND
+
+# Prompts of one chunk; a batch of two of the longest fits.
+SMALL = SpyreConfig(block_size=2, chunk_size=4, max_num_seqs=8, max_model_len=12, max_batch_tkv=24)
+Counted = Literal["steps", "waits"]
+Asked = tuple[int, int]  # prompt and max_tokens
+
+
+class Cost(NamedTuple):
+    """Steps until all have finished, and the sum over requests of the steps until theirs."""
+
+    steps: int
+    waits: int
+
+
+def drawn(count: int, chance: random.Random) -> list[Asked]:
+    """Requests that the front door lets in, each decoding at least once."""
+    sizes = [
+        (prompt, tokens)
+        for prompt in range(1, SMALL.chunk_size + 1)
+        for tokens in range(2, SMALL.max_model_len)
+        if blocks_for(prompt, SMALL.block_size) * SMALL.block_size + tokens <= SMALL.max_model_len
+    ]
+    return [chance.choice(sizes) for _ in range(count)]
+
+
+def admitted(asked: list[Asked], check: str) -> Cost:
+    """What the model does, in the order given, by a volumetric check."""
+    revision = admitting_by(SOUND, check)
+    assert revision is not None, check
+    model = SpyreModel(SMALL, revision)
+    state = model.initial()
+    for number, (prompt, tokens) in enumerate(asked):
+        name = f"r{number}"
+        one = Request(id=name, arrival=0, prompt=((name, prompt),), max_tokens=tokens)
+        state = model.arrive(state, one)
+    steps = waits = 0
+    while state.waiting or state.running:
+        waits += len(state.waiting) + len(state.running)
+        steps += 1
+        state, step = model.step(state)
+        assert step["kind"] != "idle"
+    return Cost(steps, waits)
+
+
+def best(asked: list[Asked], counted: Counted, *, in_order: bool) -> int:
+    """The least that any schedule within the limit costs; `in_order`: requests join as given."""
+    never = 10**9
+
+    @cache
+    def cost(waiting: tuple[Asked, ...], decoding: tuple[Asked, ...], may_prefill: bool) -> int:
+        """`decoding`: tokens computed and decode steps left of each."""
+        if not waiting and not decoding:
+            return 0
+        here = 1 if counted == "steps" else len(waiting) + len(decoding)
+        found = never
+        if decoding:
+            lengths = [tokens + 1 for tokens, _ in decoding]
+            if len(lengths) * max_tkv(lengths, SMALL.block_size) > SMALL.max_batch_tkv:
+                return never  # whatever joins, this step comes
+            left = tuple((tokens + 1, ends - 1) for tokens, ends in decoding if ends > 1)
+            found = here + cost(waiting, left, True)
+        if may_prefill or not decoding:
+            for chosen in waiting[:1] if in_order else sorted(set(waiting)):
+                rest = list(waiting)
+                rest.remove(chosen)
+                prompt, tokens = chosen
+                joined = tuple(sorted((*decoding, (prompt, tokens - 1))))
+                found = min(found, here + cost(tuple(rest), joined, False))
+        return found
+
+    return cost(tuple(asked if in_order else sorted(asked)), (), True)

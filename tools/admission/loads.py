@@ -1,0 +1,218 @@
+"""Described loads at Spyre's production scale: who asks for what, and when.
+
+Lengths in tokens, arrivals in steps. A seed gives the same requests on every machine: only
+`random.Random.random` is drawn from.
+"""
+
+import math
+import random
+from collections.abc import Callable, Iterable
+from typing import NamedTuple
+
+from schedproof.model.scenario import Request
+from schedproof.model.spyre import documented
+from schedproof.model.spyre.config import SpyreConfig
+from schedproof.model.spyre.documented import chunk_count
+from schedproof.model.spyre.volumetric import Decoding, Newcomer
+
+# Block 64, chunk 512, 32 slots, 32,768 tokens at most, batch x tkv 131,072: the defaults.
+PRODUCTION = SpyreConfig()
+LIMIT, CHUNK = PRODUCTION.max_batch_tkv, PRODUCTION.chunk_size
+# (arrival, prompt, max_tokens)
+AskedRequest = tuple[int, int, int]
+
+
+class Load(NamedTuple):
+    """Requests in order of arrival; `early_eos`: they end before their max_tokens."""
+
+    name: str
+    about: str
+    requests: tuple[Request, ...]
+    early_eos: bool = False
+
+
+def load(name: str, about: str, asked: Iterable[AskedRequest]) -> Load:
+    """The load of these requests, numbered from 1; each prompt is its own."""
+    return Load(
+        name,
+        about,
+        tuple(
+            Request(
+                id=f"r{number}",
+                arrival=arrival,
+                prompt=((f"r{number}", prompt),),
+                max_tokens=max_tokens,
+            )
+            for number, (arrival, prompt, max_tokens) in enumerate(asked, 1)
+        ),
+    )
+
+
+def ending_early(load: Load, seed: int) -> Load:
+    """The same load, each output cut at a point drawn evenly from 1 to max_tokens.
+
+    The scheduler is not told: it goes on reckoning with max_tokens, as it does when a real model
+    emits its end-of-sequence token.
+    """
+    chance = random.Random(f"{seed} early EOS {load.name}")
+    cut = tuple(
+        Request(
+            id=one.id,
+            arrival=one.arrival,
+            prompt=one.prompt,
+            max_tokens=one.max_tokens,
+            output_len=evenly(chance, 1, one.max_tokens),
+        )
+        for one in load.requests
+    )
+    return load._replace(requests=cut, early_eos=True)
+
+
+def evenly(chance: random.Random, low: int, high: int) -> int:
+    """From `low` to `high`, both included, each as likely."""
+    return low + int(chance.random() * (high - low + 1))
+
+
+def log_evenly(chance: random.Random, low: int, high: int) -> int:
+    """From `low` to `high`, each power of two as likely: many short ones, a few long ones."""
+    return int(low * (high / low) ** chance.random())
+
+
+def poisson(chance: random.Random, count: int, gap: float) -> list[int]:
+    """Arrivals of clients that know nothing of each other, `gap` steps apart on average."""
+    arrivals, now = [], 0.0
+    for _ in range(count):
+        arrivals.append(int(now))
+        now -= gap * math.log(1 - chance.random())
+    return arrivals
+
+
+def chat(chance: random.Random, count: int) -> list[AskedRequest]:
+    return [
+        (arrival, log_evenly(chance, 50, 4000), log_evenly(chance, 20, 1500))
+        for arrival in poisson(chance, count, 10)
+    ]
+
+
+def long_prompts(chance: random.Random, count: int) -> list[AskedRequest]:
+    return [
+        (arrival, evenly(chance, 8000, 30000), evenly(chance, 50, 500))
+        for arrival in poisson(chance, count, 50)
+    ]
+
+
+def long_outputs(chance: random.Random, count: int) -> list[AskedRequest]:
+    return [(arrival, 100, evenly(chance, 2000, 8000)) for arrival in poisson(chance, count, 100)]
+
+
+def mixed(chance: random.Random, count: int) -> list[AskedRequest]:
+    """One request in ten is very long."""
+    return [
+        (arrival, evenly(chance, 16000, 28000), evenly(chance, 500, 2000))
+        if number % 10 == 5
+        else (arrival, log_evenly(chance, 50, 500), log_evenly(chance, 20, 300))
+        for number, arrival in enumerate(poisson(chance, count, 12))
+    ]
+
+
+def shares(batches: Iterable[int], life: int = 300) -> list[AskedRequest]:
+    """For each n of `batches`, n requests that end in the same step with an n-th of the limit.
+
+    For n = 5, 7, 11, 31 that is no whole number of blocks: only a check that does not round sees
+    that n fit. With prefill and decode steps in turn, the batch has grown by a token for each
+    chunk of the next prompt when that joins: prompts grow by as many, and all have one length.
+    """
+    asked = []
+    for batch in batches:
+        share = LIMIT // batch
+        prompt = share - life
+        for _ in range(batch):
+            asked.append((0, prompt, share - prompt + 1))
+            prompt += chunk_count(prompt + chunk_count(prompt, CHUNK), CHUNK)
+    return asked
+
+
+# Admission sequences that exceed the limit under some formula (shared design, "Counterexamples").
+AIMED: dict[str, list[AskedRequest]] = {
+    "2.0.1 and two readings": [
+        (0, 26031, 210),
+        (53, 26083, 158),
+        (155, 26135, 106),
+        (259, 26187, 54),
+        (363, 26177, 2),
+    ],
+    "2.1.0": [
+        (0, 25967, 249),
+        (53, 26019, 197),
+        (156, 26071, 145),
+        (258, 26123, 93),
+        (362, 26113, 41),
+    ],
+    "own tkv": [*[(0, 100, 2000)] * 31, (0, 32000, 500)],
+    "1.10.0": [*[(0, 100, 26000)] * 4, (0, 26000, 3000)],
+}
+
+
+def aimed(names: Iterable[str]) -> list[AskedRequest]:
+    """The counterexamples one after the other, each from an empty system."""
+    asked, start = [], 0
+    for name in names:
+        asked += [(start + arrival, prompt, output) for arrival, prompt, output in AIMED[name]]
+        # Each alone would take less.
+        start += sum(2 * chunk_count(prompt, CHUNK) for _, prompt, _ in AIMED[name])
+        start += 2 * max(output for *_, output in AIMED[name])
+    return asked
+
+
+def all_loads(seed: int, quick: bool) -> list[Load]:
+    """Every load as it is, and all but the aimed one with early EOS.
+
+    `quick`: a sixth of the requests that are drawn, without the loads that take long.
+    """
+
+    def drawn(
+        name: str,
+        generate: Callable[[random.Random, int], list[AskedRequest]],
+        count: int,
+        about: str,
+    ) -> Load:
+        count = count // 6 if quick else count
+        asked = generate(random.Random(f"{seed} {name}"), count)
+        return load(name, f"{count} requests, {about}", asked)
+
+    odd = (5, 7, 11, 31)
+    found = [
+        drawn("chat", chat, 300, "prompts 50-4,000, outputs 20-1,500, one every 10 steps"),
+        drawn("long prompts", long_prompts, 100, "8,000-30,000 + 50-500, one every 50 steps"),
+        drawn("mixed", mixed, 150, "nine short, then one of 16,000-28,000 + 500-2,000"),
+        load("shares", "n requests with an n-th of the limit each, n = 5, 7, 11, 31", shares(odd)),
+    ]
+    if not quick:
+        found += [
+            drawn("long outputs", long_outputs, 36, "100 + 2,000-8,000, one every 100 steps"),
+            load("fit 16", "48 x (1,024 + 7,168): 16 x 8,192 = limit", [(0, 1024, 7168)] * 48),
+            load("fit 32", "64 x (2,048 + 2,048): 32 x 4,096 = limit", [(0, 2048, 2048)] * 64),
+        ]
+    names = [*AIMED][:2] if quick else [*AIMED]
+    aims = load("aimed", "counterexamples to " + "; ".join(names), aimed(names))
+    return [*found, *(ending_early(one, seed) for one in found), aims]
+
+
+def random_batch(chance: random.Random) -> tuple[list[Decoding], Newcomer]:
+    """A decode batch of 1 to 31 and a newcomer, of any lengths that the model holds.
+
+    In every other one all lengths and ends are nearly equal: there roundings decide.
+    """
+    longest = PRODUCTION.max_model_len
+    near = evenly(chance, 300, longest - 1100) if chance.random() < 0.5 else None
+    lengths, left = [], []
+    for _ in range(evenly(chance, 2, 32)):
+        if near is None:
+            lengths.append(evenly(chance, 1, longest - 1))
+            left.append(evenly(chance, 0, longest - lengths[-1]))
+        else:
+            lengths.append(near + evenly(chance, -200, 200))
+            left.append(near % 700 + evenly(chance, 0, 128))
+    tkvs = documented.request_tkvs(lengths[1:], PRODUCTION.block_size)
+    members = [Decoding(*one) for one in zip(lengths[1:], left[1:], tkvs, strict=True)]
+    return members, Newcomer(lengths[0], left[0] + 1)

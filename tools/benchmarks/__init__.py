@@ -1,0 +1,1 @@
+"""Figures of speed, each beside another figure of the same run."""

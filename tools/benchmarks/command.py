@@ -1,0 +1,100 @@
+"""The command line of the benchmarks: which figures to measure, and where to write them."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.status import Status
+
+from schedproof.gate.console import output
+from schedproof.gate.console.exit_codes import BROKEN, CONFORMS, INCONCLUSIVE
+from schedproof.gate.console.option_checks import check_file
+from schedproof.gate.files.writing import write
+from schedproof.gate.judging.hypothesis_home import set_hypothesis_home
+from schedproof.model.errors import InputError
+
+from .figure import Figure, Plan, Row
+
+
+def command(
+    quick: Annotated[
+        bool,
+        typer.Option("--quick", help="small budgets; exit code 1 if a figure is missing"),
+    ] = False,
+    only: Annotated[
+        list[str] | None,
+        typer.Option("--only", help="measure this figure only; may be repeated, or A,B"),
+    ] = None,
+    json_file: Annotated[
+        Path | None, typer.Option("--json", help="write the figures to this file")
+    ] = None,
+) -> None:
+    """Measure the speed of everything: each figure compares what ran side by side."""
+    from . import figures  # Z3 takes a while to import
+
+    plans = figures.chosen([part for word in only or [] for part in _parts(word)])
+    if json_file is not None:
+        check_file("--json", json_file)
+    set_hypothesis_home()
+    raise typer.Exit(run(output.make_console(), plans, quick, bool(only), json_file))
+
+
+def _parts(word: str) -> list[str]:
+    parts = [part.strip() for part in word.split(",") if part.strip()]
+    if not parts:
+        raise InputError("--only", f"{word!r} names no figure")
+    return parts
+
+
+def run(
+    console: Console,
+    plans: Sequence[Plan],
+    quick: bool,
+    details: bool,
+    json_file: Path | None,
+) -> int:
+    """Measure and print the figures; return the exit code. Ctrl-C keeps those that are complete."""
+    from .figures import measured
+    from .machine import this_machine
+    from .table import as_json, compared, reported, table
+
+    machine = this_machine()
+    for line in reported(machine):
+        output.say(console, line)
+    found: list[Figure] = []
+    interrupted = False
+    try:
+        for plan in plans:
+            with console.status(plan.name) as status:
+
+                def tell(row: Row, status: Status = status, name: str = plan.name) -> None:
+                    status.update(escape(f"{name}: {row.what}"))
+
+                figure = measured(plan, quick, tell)
+            found.append(figure)
+            output.say(console, "")
+            output.say(console, f"{figure.title}: {figure.about} ({figure.seconds:.0f} s)")
+            if figure.rows:
+                console.print(table(figure, details))
+                output.say(console, compared(figure))
+            if figure.missing is not None:
+                output.say(console, f"not measured: {figure.missing}")
+    except KeyboardInterrupt:
+        interrupted = True
+    if json_file is not None:
+        write(json_file, as_json(machine, quick, found))
+    if interrupted:
+        output.fail("interrupted: these are the figures until then")
+        return INCONCLUSIVE
+    return _concluded(found)
+
+
+def _concluded(found: Sequence[Figure]) -> int:
+    """A figure that is missing for no good reason is a failure."""
+    missing = [one for one in found if one.missing is not None and not one.excused]
+    for one in missing:
+        output.fail(f"figure {one.name} is missing: {one.missing}")
+    return BROKEN if missing else CONFORMS

@@ -1,0 +1,165 @@
+"""The explorer and Spin on the same model, rule and scope.
+
+Spin's model is `spyre.pml`, as one would write it; with LATE, a reduction made by hand is added: no
+request arrives behind a waiting one. Each tool has a process of its own. Seconds are those of the
+whole answer: Spin's translation and compilation belong to it. What does not end in time has no
+verdict. Spin needs spin and gcc.
+"""
+
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+from schedproof.gate.explore.explorer import memory_mb
+from schedproof.gate.processes.worker_timeout import bounded
+from schedproof.solver.exploration.exploration import Exploration, ExploreOptions
+from schedproof.solver.spyre.scopes import SCOPES
+from schedproof.spec.catalogue import load, select
+
+from . import spin
+from .figure import Plan, Row
+
+LENGTHS = SCOPES[0]
+SPIN_MB = 6_000
+START_UP = 30.0  # seconds that a process may take beyond its search
+
+
+class Question(NamedTuple):
+    """A rule of a revision in one scope; `limits` on batch x tkv, all at once."""
+
+    rule: str
+    revision: str
+    requests: int
+    limits: Sequence[int]
+
+    def __str__(self) -> str:
+        first, last = self.limits[0], self.limits[-1]
+        limits = f"{first}" if first == last else f"{first}-{last}"
+        return f"{self.requests} requests, limit {limits}"
+
+
+class Answer(NamedTuple):
+    """What a tool found out; `holds` is None where it was not done in time."""
+
+    holds: bool | None
+    states: int
+    transitions: int
+    seconds: float
+    memory_mb: float
+
+
+ALL_LIMITS = range(6, 41)
+# The last one takes minutes: only `tools.explorers` asks it.
+QUESTIONS = (
+    Question("SPY-R07", "2.1.2", 2, ALL_LIMITS),
+    Question("SPY-R07", "2.1.2", 3, range(26, 27)),
+    Question("SPY-R07", "2.1.2", 3, ALL_LIMITS),
+    Question("SPY-R07", "2.1.2", 4, range(26, 27)),
+    Question("SPY-R07", "2.1.2", 4, ALL_LIMITS),
+)
+QUICK = (Question("SPY-R07", "2.1.2", 1, range(26, 27)),)
+
+
+def by_spin(asked: Question, seconds: float, late: bool) -> Answer:
+    """Spin's answer."""
+    macros = {
+        **spin.SMALL,
+        **spin.REVISIONS[asked.revision],
+        "REQUESTS": asked.requests,
+        "LIMIT_FROM": asked.limits[0],
+        "LIMIT_TO": asked.limits[-1],
+        asked.rule.replace("SPY-", "CHECK_"): 1,
+    }
+    if late:
+        macros["LATE"] = 1
+    it = spin.verdict(macros, memory_mb=SPIN_MB, seconds=seconds)
+    spent = it.seconds_translate + it.seconds_compile + it.seconds_run
+    return Answer(it.holds, it.states, it.transitions, spent, it.memory_mb)
+
+
+def by_explorer(asked: Question, seconds: float, reduced: bool) -> Answer:
+    """The explorer's, in a process of its own, so that its memory is its own."""
+    [answer] = bounded(seconds + START_UP, _explore, asked, seconds, reduced)
+    return Answer(*answer)
+
+
+def _explore(asked: Question, seconds: float, reduced: bool) -> Iterator[Answer]:
+    scope = replace(LENGTHS, requests=asked.requests, limits=tuple(asked.limits))
+    began = time.monotonic()
+    run = Exploration(
+        ExploreOptions(asked.revision, scope, reduced=reduced), select(load("spyre"), [asked.rule])
+    )
+    for _ in run.search.run():
+        if time.monotonic() - began > seconds:
+            break
+    explored = run.result()
+    holds = None if not explored.complete else not explored.counterexamples
+    states = sum(explored.states_by_limit.values())
+    spent = time.monotonic() - began
+    yield Answer(holds, states, explored.transitions, spent, memory_mb())
+
+
+def answers(asked: Question, seconds: float) -> dict[str, Answer]:
+    """By tool, the explorer first; the full graph where it is small.
+
+    Raises:
+        AssertionError: the tools disagree.
+    """
+    found = {"explorer": by_explorer(asked, seconds, reduced=True)}
+    if asked.requests < 3:
+        found["explorer, full graph"] = by_explorer(asked, seconds, reduced=False)
+    if not spin.MISSING:
+        found["Spin"] = by_spin(asked, seconds, late=False)
+        found["Spin, reduced by hand"] = by_spin(asked, seconds, late=True)
+    verdicts = {one.holds for one in found.values() if one.holds is not None}
+    assert len(verdicts) < 2, f"the tools disagree on {asked}: {found}"
+    return found
+
+
+def rows(quick: bool) -> Iterator[Row]:
+    """Two rows a tool and question: its pace, and how long the whole answer took."""
+    for asked in QUICK if quick else QUESTIONS[:-1]:
+        found = answers(asked, 10.0 if quick else 100.0)
+        base = found["explorer"]
+        for tool, one in found.items():
+            yield Row(
+                what=f"{tool}, pace: {asked}",
+                value=one.transitions / one.seconds,
+                unit="transitions/s",
+                ratio=(one.transitions / one.seconds) / (base.transitions / base.seconds),
+                to="explorer, pace",
+                note=f"{one.transitions:,} transitions, {one.memory_mb:,.0f} MB",
+            )
+        for tool, one in found.items():
+            late = one.holds is None
+            yield Row(
+                what=f"{tool}, answer: {asked}",
+                value=one.seconds,
+                unit="s",
+                at_least=late,
+                ratio=None if base.holds is None else one.seconds / base.seconds,
+                ratio_at_least=late,
+                to="explorer, answer",
+                note=f"{one.states:,} states, {_told(one.holds)}",
+            )
+    if spin.MISSING:
+        yield Row(
+            what="Spin",
+            value=None,
+            unit="transitions/s",
+            note=f"not measured: {' and '.join(spin.MISSING)} not installed",
+        )
+
+
+def _told(holds: bool | None) -> str:
+    return {True: "holds", False: "broken", None: "not in time"}[holds]
+
+
+PLAN = Plan(
+    "explorers",
+    "The explorer beside Spin",
+    "SPY-R07 on revision 2.1.2; seconds by the clock, each tool one process; answers of Spin "
+    "with translation and compilation",
+    rows,
+)

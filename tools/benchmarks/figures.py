@@ -1,0 +1,66 @@
+"""All figures, and how one is measured: a figure that fails is missing, and the others go on."""
+
+import time
+from collections.abc import Callable
+
+from schedproof.model.errors import InputError
+
+from . import (
+    explorers,
+    finding,
+    models,
+    overhead,
+    processes,
+    starting,
+    vectorized,
+)
+from .figure import Figure, NotMeasured, Plan, Row
+
+PLANS: tuple[Plan, ...] = (
+    models.PLAN,
+    vectorized.PLAN,
+    explorers.PLAN,
+    finding.PLAN,
+    overhead.PLAN,
+    processes.PLAN,
+    starting.PLAN,
+)
+
+
+def chosen(names: list[str]) -> list[Plan]:
+    """The figures that `--only` names, all without; in the order of the table.
+
+    Raises:
+        InputError: there is no such figure.
+    """
+    known = [plan.name for plan in PLANS]
+    for name in names:
+        if name not in known:
+            raise InputError("--only", f"{name!r:.60}; valid: {', '.join(known)}")
+    return [plan for plan in PLANS if not names or plan.name in names]
+
+
+def measured(plan: Plan, quick: bool, tell: Callable[[Row], None]) -> Figure:
+    """The figure, each row told as it comes; `missing` says what went wrong."""
+    rows: list[Row] = []
+    missing, excused = None, False
+    began = time.monotonic()
+    try:
+        for row in plan.rows(quick):
+            rows.append(row)
+            tell(row)
+        if not any(row.value is not None for row in rows):
+            missing = "; ".join(row.note for row in rows) or "nothing was measured"
+    except NotMeasured as why:
+        missing, excused = str(why), why.excused
+    except Exception as error:  # the other figures are no worse for it
+        missing = f"{type(error).__name__}: {error}".splitlines()[0]
+    return Figure(
+        name=plan.name,
+        title=plan.title,
+        about=plan.about,
+        rows=tuple(rows),
+        seconds=time.monotonic() - began,
+        missing=missing,
+        excused=excused,
+    )

@@ -1,0 +1,228 @@
+"""How long until a known bug is found: the gate's engines, plain Hypothesis, and chance.
+
+The same rules are asked of all of them, on the same models with the same faults, and a bug is found
+when the rule breaks that names it: releases have faults of their own, which break others. What is
+compared is CPU time, from the first run to that step; nothing is shrunk. The gate's engines are
+those of profile `ci`: the seed corpus and the published scenarios, then Hypothesis at each scale;
+and, since some scenarios were written for such a bug, the latter alone.
+"""
+
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from statistics import median
+from typing import NamedTuple
+
+from msgspec.structs import replace
+
+from schedproof.gate.corpus.builtin_scenarios import by_length, longest, seed_corpus
+from schedproof.gate.judging.profiles import PROFILES, Profile
+from schedproof.gate.selfcheck.suite import mutants
+from schedproof.model.errors import InputError
+from schedproof.model.faults import ConfigRefused
+from schedproof.model.scenario import Scenario
+from schedproof.model.target import ModelTarget, Target
+from schedproof.properties.checking.replay import replay
+from schedproof.properties.mutants.mutant import Mutant
+from schedproof.properties.rules.predicate import Broken
+from schedproof.properties.search.run import run_search
+from schedproof.properties.search.state import Hooks, Search, SearchOptions
+from schedproof.spec.catalogue import Rule, load
+
+from . import plain
+from .figure import Plan, Row
+
+SCALES = ("small", "tight")  # of a gate on a model
+SEEDS, PUBLISHED_ONE = "seed corpus", "published scenario"
+QUICK_BUGS = ("SPY-008", "VLL-041", "NAN-003", "LSS-012")
+SECONDS, QUICK_SECONDS = 20.0, 0.3  # of CPU for plain Hypothesis and for chance, a bug each
+OURS, SEARCHED = "schedproof", "schedproof, its search alone"
+CHANCE = "uniform random, our sizes"
+PLAIN, PUBLISHED = "plain Hypothesis, our sizes", "plain Hypothesis, published sizes"
+
+
+class Sought(NamedTuple):
+    """A fault that is looked for: the target that has it, the rules that are asked, and which of
+    those that a step breaks show it (`new`, as in `Search`)."""
+
+    target: Target
+    system: str
+    revision: str
+    rules: Sequence[Rule]
+    new: Callable[[list[Broken], Scenario], list[Broken]] = lambda broken, _: broken
+
+
+class Trial(NamedTuple):
+    """How one engine did on one fault: seconds of CPU, runs, steps, and by what it was found."""
+
+    found: bool
+    seconds: float
+    runs: int
+    steps: int = 0
+    by: str = ""
+
+
+def checked(system: str) -> list[Rule]:
+    """The rules that have a predicate."""
+    return [rule for rule in load(system) if rule.checked]
+
+
+def naming(mutant: Mutant) -> Callable[[list[Broken], Scenario], list[Broken]]:
+    """Of the rules that a step breaks the one that names the bug; with others the run goes on."""
+    return lambda broken, _: [one for one in broken if one.rule == mutant.rule]
+
+
+def brought_along(system: str) -> Iterator[tuple[str, Scenario]]:
+    """The scenarios that a gate on a model begins with, each with what it belongs to."""
+    for scale in SCALES:
+        for scenario in seed_corpus(system, scale).values():
+            yield SEEDS, scenario
+    for scenario in by_length(system).values():
+        yield PUBLISHED_ONE, scenario
+
+
+def sought_of(mutant: Mutant, target: Target) -> Sought:
+    """A known bug, found by the rule that names it."""
+    rules = checked(mutant.system)
+    return Sought(target, mutant.system, mutant.revision, rules, naming(mutant))
+
+
+def by_gate(sought: Sought, profile: Profile = PROFILES["ci"]) -> Trial:
+    """The engines of a gate, one after the other, until the first of them finds it."""
+    runs, steps = 0, 0
+    began = time.process_time()
+    for by, scenario in brought_along(sought.system):
+        if longest(scenario) > profile.corpus_steps:
+            continue
+        try:
+            meant = replace(scenario, revision=sought.revision, expect=None)
+            outcome = replay(sought.target, meant, sought.rules, new=sought.new)
+        except (ConfigRefused, InputError):  # an option that this revision does not have
+            continue
+        runs, steps = runs + 1, steps + outcome.steps
+        if outcome.broken:
+            return Trial(True, time.process_time() - began, runs, steps, by)
+    searched = by_search(sought, profile)
+    return searched._replace(
+        seconds=time.process_time() - began,
+        runs=runs + searched.runs,
+        steps=steps + searched.steps,
+    )
+
+
+def by_search(sought: Sought, profile: Profile = PROFILES["ci"]) -> Trial:
+    """Of a gate's engines only Hypothesis: what is found without any scenario that comes along."""
+    runs, steps = 0, 0
+    began = time.process_time()
+    for scale in SCALES:
+        options = SearchOptions(
+            *(sought.target, sought.system, sought.revision, sought.rules, scale),
+            max_steps=profile.steps,
+        )
+        search = Search(options, Hooks(new=sought.new))
+        found = run_search(search, profile.examples, 0, 0)
+        runs += search.runs_to_failure if found else search.runs
+        steps += search.steps_to_failure if found else search.steps
+        if found:
+            return Trial(True, time.process_time() - began, runs, steps, scale)
+    return Trial(False, time.process_time() - began, runs, steps)
+
+
+def by_plain(sought: Sought, engine: Callable[..., None], seconds: float) -> Trial:
+    """Plain Hypothesis, or chance, for so many seconds of CPU."""
+    search = plain.Plain(sought.target, sought.system, sought.revision, sought.rules, sought.new)
+    plain.values_of_keys(sought.system, sought.revision)  # the range of chance is no search
+    began = time.process_time()
+    engine(
+        search,
+        sought.system,
+        sought.revision,
+        lambda: time.process_time() - began > seconds,
+    )
+    return Trial(search.found, time.process_time() - began, search.runs, search.steps)
+
+
+def trials(mutant: Mutant, seconds: float) -> dict[str, Trial]:
+    """One bug, by all engines in turn."""
+    with mutant.planted() as target:
+        sought = sought_of(mutant, target)
+        return {
+            OURS: by_gate(sought),
+            SEARCHED: by_search(sought),
+            PUBLISHED: by_plain(sought, plain.at_published_sizes, seconds),
+            PLAIN: by_plain(sought, plain.by_hypothesis, seconds),
+            CHANCE: by_plain(sought, plain.by_chance, seconds),
+        }
+
+
+def rows(quick: bool) -> Iterator[Row]:
+    """A row a bug and engine, then the medians of all of them."""
+    bugs = [one for one in mutants() if one.bug]
+    if quick:
+        bugs = [one for one in bugs if one.bug in QUICK_BUGS]
+    warm_up(dict.fromkeys((one.system, one.revision) for one in bugs))
+    found: list[dict[str, Trial]] = []
+    for mutant in bugs:
+        found.append(trials(mutant, QUICK_SECONDS if quick else SECONDS))
+        ours = found[-1][OURS]
+        for engine, one in found[-1].items():
+            yield Row(
+                what=f"{mutant.bug} {mutant.name}: {engine}",
+                value=one.seconds,
+                unit="s CPU",
+                at_least=not one.found,
+                ratio=one.seconds / ours.seconds if ours.found else None,
+                ratio_at_least=not one.found,
+                to=OURS,
+                note=f"{one.runs:,} runs{f', {one.by}' * bool(one.by)}",
+                is_detail=True,
+            )
+    yield from medians(found)
+
+
+def medians(found: Sequence[dict[str, Trial]]) -> Iterator[Row]:
+    """The medians over the bugs: times that were cut short are at least so long.
+
+    So is a median that is one of them, or lies beside one.
+    """
+    middle = {}
+    for engine in found[0]:
+        ordered = sorted((not one[engine].found, one[engine].seconds) for one in found)
+        around = ordered[(len(ordered) - 1) // 2 : len(ordered) // 2 + 1]
+        middle[engine] = (
+            median(seconds for _, seconds in around),
+            any(cut for cut, _ in around),
+        )
+    for engine, (seconds, cut) in middle.items():
+        hunted = [one[engine] for one in found]
+        missed = sum(not one.found for one in hunted)
+        by = Counter(one.by for one in hunted)
+        known = "".join(f", {by[one]} by a {one}" for one in (SEEDS, PUBLISHED_ONE) if by[one])
+        yield Row(
+            what=f"median of {len(found)} bugs: {engine}",
+            value=seconds,
+            unit="s CPU",
+            at_least=cut,
+            ratio=None if middle[OURS][1] else seconds / middle[OURS][0],
+            ratio_at_least=cut,
+            to=OURS,
+            note=f"{missed} not found, median {median(one.runs for one in hunted):,.0f} runs"
+            + known,
+        )
+
+
+def warm_up(revisions: Iterable[tuple[str, str]]) -> None:
+    """What Hypothesis builds once in a process is no part of the first fault of a revision."""
+    for system, revision in revisions:
+        warm = Search(SearchOptions(ModelTarget(), system, revision, checked(system), "small"))
+        run_search(warm, 3, 0, 0)
+
+
+PLAN = Plan(
+    "finding",
+    "Time to find the known bugs",
+    f"{OURS}: the gate's engines, profile ci; alone: without the scenarios that come along; plain: "
+    "lists of evenly drawn integers as requests, the same predicates, in the published "
+    "configuration or in small ones with our values; '>': not found until then",
+    rows,
+)

@@ -1,0 +1,82 @@
+"""On what it was measured: the machine, how busy it was, and the versions of what took part."""
+
+import os
+import platform
+import shutil
+import subprocess
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+import msgspec
+
+from schedproof import __version__
+
+PACKAGES = (
+    *("hypothesis", "msgspec", "z3-solver", "cvc5"),
+    *("numpy"),
+)
+
+
+class Machine(msgspec.Struct, frozen=True):
+    """What the numbers depend on.
+
+    Attributes:
+        cores: that this process may use, of `cores_there`.
+        memory_mb: of the machine; None where the system does not tell.
+        load: runnable processes over the last minute, before anything was measured.
+        versions: by name; what is not installed is not there.
+    """
+
+    cpu: str
+    cores: int
+    cores_there: int
+    memory_mb: int | None
+    load: float
+    system: str
+    versions: dict[str, str]
+
+
+def this_machine() -> Machine:
+    """The machine, now."""
+    there = os.cpu_count() or 1
+    usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else there
+    return Machine(
+        cpu=_cpu(),
+        cores=usable,
+        cores_there=there,
+        memory_mb=_memory_mb(),
+        load=round(os.getloadavg()[0], 2),
+        system=f"{platform.system()} {platform.release()}",
+        versions=_versions(),
+    )
+
+
+def _cpu() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        lines = []
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.processor() or platform.machine()
+
+
+def _memory_mb() -> int | None:
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") >> 20
+    except (ValueError, OSError):
+        return None
+
+
+def _versions() -> dict[str, str]:
+    found = {"schedproof": __version__, "python": platform.python_version()}
+    for name in PACKAGES:
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            continue
+    if shutil.which("spin") is not None:
+        reported = subprocess.run(
+            ["spin", "-V"], capture_output=True, text=True, check=False
+        ).stdout
+        found["spin"] = next(iter(reported.split("--")), "").removeprefix("Spin Version").strip()
+    return found

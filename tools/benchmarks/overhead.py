@@ -1,0 +1,265 @@
+"""What judging costs: the gate's own runs, and the same operations on the bare target.
+
+Hypothesis searches while every operation is written down; then, in turns, it searches once more,
+and exactly these operations are asked of the target under the monitor, without Hypothesis, and of
+the target by itself. By itself it is asked one operation after the other; and, where it can be, for
+the steps that follow one another at once, as a gate asks it. What counts is CPU time, of this
+process and of the target's. The clock stands beside it: where the target works ahead on a core of
+its own, judging costs less by the clock; on a busy machine it says mostly what others do meanwhile.
+"""
+
+import os
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from statistics import median
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+import msgspec
+
+from schedproof.gate.targets.checkouts import known_checkouts
+from schedproof.gate.targets.factory import opened
+from schedproof.gate.targets.pipe import PipeTarget
+from schedproof.gate.targets.supported_releases import ReleaseError
+from schedproof.gate.targets.target_spec import parse_target
+from schedproof.model.errors import InputError
+from schedproof.model.scenario import Request
+from schedproof.model.systems import full_config
+from schedproof.model.target import Reply, Target
+from schedproof.properties.checking.session import Session
+from schedproof.properties.search.run import run_search
+from schedproof.properties.search.state import Hooks, Search, SearchOptions
+from schedproof.spec.catalogue import load
+
+from .figure import NotMeasured, Plan, Row
+
+RELEASE, OTHER = "sendnn-inference==2.1.2", "vllm==0.19.1"
+WITHOUT = {"watermark": 0, "reserve_full_isl": False}  # options that this release does not have
+CHECKOUT = "nano-vllm"
+STEP_LIMIT = 60.0  # seconds, on a machine that others use
+TURNS = 3  # of which the quickest counts
+# Linux makes the clock of a process from its number and this; the ticks in /proc are too coarse.
+CPU_CLOCK = 2
+Operation = tuple[str, tuple[Any, ...]]
+
+
+class Subject(NamedTuple):
+    """A target, the scale that it is searched at, the runs of a round, and the keys of the
+    configuration for which it has one value only."""
+
+    spec: str
+    scale: str
+    runs: int
+    rounds: int
+    fixed: Mapping[str, Any] = MappingProxyType({})
+
+
+class Spent(NamedTuple):
+    """Seconds: of the CPU, in both processes together, and by the clock."""
+
+    cpu: float
+    clock: float
+
+
+class Ran(NamedTuple):
+    """What the same operations cost in the gate, under the monitor only, and on the bare target."""
+
+    steps: int
+    gate: Spent
+    judged: Spent
+    bare: Spent
+
+
+class Recording:
+    """A target that writes down what it is asked, and how often it steps."""
+
+    def __init__(self, target: Target) -> None:
+        self._target = target
+        self.operations: list[Operation] = []
+
+    def start(self, system: str, revision: str, config: Mapping[str, Any]) -> Reply:
+        """Noted, and passed on."""
+        self.operations.append(("start", (system, revision, config)))
+        return self._target.start(system, revision, config)
+
+    def add(self, request: Mapping[str, Any]) -> Reply:
+        """Noted, and passed on."""
+        self.operations.append(("add", (request,)))
+        return self._target.add(request)
+
+    def abort(self, id: str, inside: bool = False) -> Reply:  # noqa: A002
+        """Noted, and passed on."""
+        args = (id, True) if inside else (id,)
+        self.operations.append(("abort", args))
+        return self._target.abort(*args)
+
+    def step(self) -> Reply:
+        """Noted, and passed on."""
+        self.operations.append(("step", ()))
+        return self._target.step()
+
+    def stop(self) -> Reply:
+        """Passed on."""
+        return self._target.stop()
+
+
+def subjects(quick: bool) -> Iterator[Subject]:
+    """The model, and the real schedulers at the block sizes that they take."""
+    yield Subject("model", "small", 8 if quick else 60, 2 if quick else 7)
+    yield Subject(RELEASE, "short" if quick else "tight", 3 if quick else 10, 1 if quick else 4)
+    yield Subject(OTHER, "tight", 3 if quick else 30, 1 if quick else 4, WITHOUT)
+    yield Subject(CHECKOUT, "small", 8 if quick else 40, 2 if quick else 7)
+
+
+def rows(quick: bool) -> Iterator[Row]:
+    """A few rows for each target; a target that is not installed has one row that says so."""
+    for one in subjects(quick):
+        name = one.spec.replace("==", " ")
+        try:
+            measured = measure(one)
+        except (InputError, ReleaseError) as why:
+            hint = f"${known_checkouts()[CHECKOUT].variable} names no checkout"
+            said = hint if one.spec == CHECKOUT and _unnamed() else str(why)
+            yield Row(what=name, value=None, unit="ms/step", note=f"not measured: {said}")
+            continue
+        yield from reported(name, measured)
+
+
+def reported(name: str, measured: Sequence[Ran]) -> Iterator[Row]:
+    """Medians over the rounds: milliseconds of CPU a step, and ratios within a round."""
+    steps = sum(one.steps for one in measured)
+    for what in ("bare", "judged", "gate"):
+        both = [(getattr(one, what), one) for one in measured]
+        clock = median(it.clock / one.bare.clock for it, one in both)
+        yield Row(
+            what=f"{name}, {what}",
+            value=median(1000 * it.cpu / one.steps for it, one in both),
+            unit="ms/step",
+            ratio=median(it.cpu / one.bare.cpu for it, one in both),
+            to=f"{name}, bare",
+            note=f"{steps:,} steps" if what == "bare" else f"by the clock {clock:.2f}",
+        )
+
+
+def measure(one: Subject) -> list[Ran]:
+    """A round after the other, each with runs of its own.
+
+    Raises:
+        InputError, ReleaseError: the target is not there.
+    """
+    spec = parse_target(one.spec)
+    system, revision = spec.default_system, spec.default_revision() or "sound"
+    with opened(spec, step_limit=STEP_LIMIT, offline=True) as there:
+        target = there.target
+        target.start(system, revision, full_config(system, revision, {}))  # imports are no step
+        return [round_of(target, system, revision, one, seed) for seed in range(one.rounds)]
+
+
+def round_of(target: Target, system: str, revision: str, one: Subject, seed: int) -> Ran:
+    """What the gate's search asks, by the search and otherwise, in turns."""
+    rules, spent = load(system), clocks(target)
+    operations = searched(target, system, revision, one, seed)
+    works: dict[str, Callable[[], object]] = {
+        "gate": lambda: searched(target, system, revision, one, seed),
+        "judged": lambda: judge(target, operations, system, revision, rules),
+        "bare": lambda: ask(target, operations),
+    }
+    turns = [{name: spent(work) for name, work in works.items()} for _ in range(TURNS)]
+    steps = max(sum(op == "step" for op, _ in operations), 1)
+    return Ran(steps, **{name: quickest([turn[name] for turn in turns]) for name in works})
+
+
+def quickest(turns: Sequence[Spent]) -> Spent:
+    """The least of each: what disturbs a turn only ever adds to it."""
+    return Spent(min(one.cpu for one in turns), min(one.clock for one in turns))
+
+
+def searched(
+    target: Target, system: str, revision: str, one: Subject, seed: int
+) -> Sequence[Operation]:
+    """What the search asks a target: the same every time, by its seed."""
+    recording = Recording(target)
+    options = SearchOptions(recording, system, revision, load(system), one.scale, fixed=one.fixed)
+    # A finding does not end the round.
+    search = Search(options, Hooks(new=lambda broken, scenario: []))
+    run_search(search, one.runs, seed, 0)
+    return recording.operations
+
+
+def ask(target: Target, operations: Sequence[Operation]) -> None:
+    """Ask the bare target the operations, one after the other."""
+    for op, args in operations:
+        getattr(target, op)(*args)
+
+
+def judge(
+    target: Target,
+    operations: Sequence[Operation],
+    system: str,
+    revision: str,
+    rules: Any,
+) -> None:
+    """The target under the monitor."""
+    session: Session | None = None
+    for op, args in operations:
+        if op == "start":
+            session = Session(target, system, revision, args[2], rules)
+        elif op == "add":
+            assert session is not None
+            session.add(msgspec.convert({"arrival": 0, **args[0]}, Request))
+        elif op == "abort":
+            assert session is not None
+            session.abort(args[0], len(args) > 1)
+        else:
+            assert session is not None
+            session.step()
+
+
+def clocks(target: Target) -> Callable[[Callable[[], object]], Spent]:
+    """What a work takes, here and in the target's process.
+
+    Raises:
+        NotMeasured: it is not the same process after it, or its time cannot be read.
+    """
+
+    def process() -> int | None:
+        return target.process_id if isinstance(target, PipeTarget) else None
+
+    def cpu() -> float:
+        other = process()
+        return time.process_time() + (0.0 if other is None else _cpu_of(other))
+
+    def spent(work: Callable[[], object]) -> Spent:
+        asked, cpu_before, before = process(), cpu(), time.perf_counter()
+        work()
+        if process() != asked:
+            raise NotMeasured("the target's process has ended, and another is in its place")
+        return Spent(cpu() - cpu_before, time.perf_counter() - before)
+
+    return spent
+
+
+def _cpu_of(process: int) -> float:
+    """CPU seconds of a process until now, all its threads together.
+
+    Raises:
+        NotMeasured: the system does not tell.
+    """
+    clock = (~process << 3) | CPU_CLOCK
+    try:
+        return time.clock_gettime(clock)
+    except OSError:
+        raise NotMeasured("the system does not tell the CPU time of another process") from None
+
+
+def _unnamed() -> bool:
+    return not os.environ.get(known_checkouts()[CHECKOUT].variable)
+
+
+PLAN = Plan(
+    "overhead",
+    "What the gate costs over the bare target",
+    "the same operations on the bare target; under the monitor (judged); "
+    "as Hypothesis made them (gate); CPU of both processes, the real targets in one of their own",
+    rows,
+)

@@ -1,0 +1,158 @@
+"""What schedproof is compared with: the same predicates, and requests that are not aimed.
+
+A list of requests that are evenly drawn integers, and a configuration: the published one, or one
+whose keys are drawn by themselves, each evenly from the values that our own configurations have,
+which are small. Hypothesis draws them (`given`, lists of tuples of integers), or chance does.
+"""
+
+import random
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from functools import cache
+from typing import Any
+
+from hypothesis import HealthCheck, Phase, given, seed, settings
+from hypothesis import strategies as st
+from hypothesis.errors import Flaky
+
+from schedproof.model.errors import InputError
+from schedproof.model.faults import ConfigRefused
+from schedproof.model.scenario import Request, Scenario
+from schedproof.model.systems import full_config
+from schedproof.model.target import Target
+from schedproof.properties.checking.replay import replay
+from schedproof.properties.rules.predicate import Broken
+from schedproof.properties.search.generators import generators_of
+from schedproof.properties.search.machine import MAX_REQUESTS
+from schedproof.properties.search.state import StopSearch
+from schedproof.spec.catalogue import Rule
+
+SCALE = "small"
+LATEST = 40  # steps until a request arrives, or its client gives up
+CONFIGS = 200  # of ours, from which the values of each key are taken
+DRAWN = settings(
+    phases=[Phase.generate],
+    database=None,
+    deadline=None,
+    suppress_health_check=list(HealthCheck),
+)
+Numbers = Sequence[int]  # of one request, in the order of `ranges`
+
+
+class Plain:
+    """One search: `runs` and `steps` so far, `found` once a run has broken a rule.
+
+    `new`: of the rules that a step breaks those that count, as in `Search`.
+    """
+
+    def __init__(
+        self,
+        target: Target,
+        system: str,
+        revision: str,
+        rules: Sequence[Rule],
+        new: Callable[[list[Broken], Scenario], list[Broken]],
+    ) -> None:
+        self._target, self._system, self._revision, self._rules = target, system, revision, rules
+        self._new = new
+        self.runs = 0
+        self.steps = 0
+        self.found = False
+
+    def run(self, values: Mapping[str, Any], requests: Sequence[Numbers]) -> None:
+        """Judge one run; an impossible configuration is skipped."""
+        self.runs += 1
+        scenario = Scenario(
+            system=self._system,
+            revision=self._revision,
+            config=dict(values),
+            requests=tuple(request_of(number, one) for number, one in enumerate(requests)),
+        )
+        try:
+            outcome = replay(self._target, scenario, self._rules, new=self._new)
+        except (ConfigRefused, InputError):
+            return
+        self.steps += outcome.steps
+        self.found = bool(outcome.broken)
+
+
+def by_hypothesis(search: Plain, system: str, revision: str, is_over: Any) -> None:
+    """Search our sizes until a rule breaks or the time is over."""
+    _by_hypothesis(search, values_of_keys(system, revision), is_over)
+
+
+def at_published_sizes(search: Plain, system: str, revision: str, is_over: Any) -> None:
+    """Search the published configuration until a rule breaks or the time is over."""
+    usual = full_config(system, revision, {})
+    _by_hypothesis(search, {key: [value] for key, value in usual.items()}, is_over)
+
+
+def _by_hypothesis(search: Plain, values: Mapping[str, Sequence[Any]], is_over: Any) -> None:
+    configs = st.fixed_dictionaries({key: st.sampled_from(of) for key, of in values.items()})
+
+    @seed(0)
+    @settings(DRAWN, max_examples=10**9)
+    @given(st.data())
+    def runs(data: st.DataObject) -> None:
+        config = data.draw(configs)
+        one = st.tuples(*(st.integers(*bounds) for bounds in ranges(config)))
+        requests = data.draw(st.lists(one, min_size=1, max_size=MAX_REQUESTS))
+        search.run(config, requests)
+        if search.found or is_over():
+            raise StopSearch
+
+    with suppress(StopSearch, Flaky):
+        runs()
+
+
+def by_chance(search: Plain, system: str, revision: str, is_over: Any) -> None:
+    """Try random requests, without Hypothesis, until a rule breaks or the time is over."""
+    values, chance = values_of_keys(system, revision), random.Random(0)
+    while not (search.found or is_over()):
+        config = {key: chance.choice(of) for key, of in values.items()}
+        count = chance.randint(1, MAX_REQUESTS)
+        requests = [[chance.randint(*bounds) for bounds in ranges(config)] for _ in range(count)]
+        search.run(config, requests)
+
+
+@cache
+def values_of_keys(system: str, revision: str) -> Mapping[str, Sequence[Any]]:
+    """What each key of our own configurations may be."""
+    drawn: list[dict[str, Any]] = []
+
+    @seed(0)
+    @settings(DRAWN, max_examples=CONFIGS)
+    @given(generators_of(system).configs(SCALE, revision))
+    def collect(config: dict[str, Any]) -> None:
+        drawn.append(full_config(system, revision, config))
+
+    collect()
+    return {key: sorted({one[key] for one in drawn}, key=_order) for key in drawn[0]}
+
+
+def _order(value: Any) -> tuple[bool, Any]:
+    """A pool without a bound comes first."""
+    return (value is not None, value or 0)
+
+
+def ranges(config: Mapping[str, Any]) -> Sequence[tuple[int, int]]:
+    """Of arrival, prompt, max_tokens, output_len, which requests share the prompt, priority,
+    abort."""
+    pool = config["block_size"] * (config.get("num_blocks") or 16)
+    longest = config.get("max_model_len") or pool
+    lengths = (1, longest)
+    return ((0, LATEST), lengths, lengths, lengths, (0, MAX_REQUESTS - 1), (-1, 2), (0, 2 * LATEST))
+
+
+def request_of(number: int, one: Numbers) -> Request:
+    """A request; half of all clients give up, `LATEST` steps after they came at most."""
+    arrival, prompt, max_tokens, output_len, says, priority, patience = one
+    return Request(
+        id=f"r{number}",
+        arrival=arrival,
+        prompt=((f"p{says}", prompt),),
+        max_tokens=max_tokens,
+        output_len=min(output_len, max_tokens),
+        priority=priority,
+        abort_at=arrival + patience if patience <= LATEST else None,
+    )

@@ -1,0 +1,386 @@
+"""Asks Spin what `spyre.pml` can do, and the Python model whether it does the same.
+
+A counterexample of Spin is a scenario, which is replayed on the Python model. Needs spin (6.5) and
+gcc.
+"""
+
+import re
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from schedproof.model.observation import Step
+from schedproof.model.scenario import Request, Scenario
+from schedproof.model.target import ModelTarget
+from schedproof.properties.checking.replay import Outcome, replay
+from schedproof.spec.catalogue import load, select
+
+MODEL = Path(__file__).with_name("spyre.pml")
+MISSING = [name for name in ("spin", "gcc") if shutil.which(name) is None]
+
+# Seconds and megabytes of 3.7 million states (five requests with LATE), one of two cores: 5.6 and
+# 234 with these; 8.4 and 263 without NOREDUCE (with one process there is nothing to reduce); 6.3
+# and 234 with -O3 -march=native, which takes twice as long to compile; 10.0 and 432 with COLLAPSE
+# (all variables are global, so every state is a component of its own); 15.1 and 1 with MA=40, but
+# time runs out before 6 GB do. Hashes and bits in the place of states would prove nothing.
+PAN = ("-O2", "-DSAFETY", "-DNOREDUCE", "-w")
+
+FORMULAS = {
+    "FORMULA_DOCUMENT_REALIGNED": "document_realigned",
+    "FORMULA_2_1_2": "2.1.2",
+    "FORMULA_COMMON_BASE": "common_base",
+}
+REVISIONS: dict[str, dict[str, int]] = {
+    "documented": {"FORMULA_DOCUMENT_REALIGNED": 1},
+    "2.1.2": {"FORMULA_2_1_2": 1, "STALE_TKV": 1},
+}
+RULES = {f"CHECK_{name}": f"SPY-{name}" for name in ("R07", "R09", "R30", "R32", "R35", "R36")}
+SIZES = {
+    "BLOCK": "block_size",
+    "CHUNK": "chunk_size",
+    "SLOTS": "max_num_seqs",
+    "MAX_MODEL_LEN": "max_model_len",
+}
+OTHERS = {
+    *("LIMIT", "LIMIT_FROM", "LIMIT_TO", "REQUESTS", "MAX_PROMPT", "MAX_TOKENS"),
+    *("STALE_TKV", "ABORTS", "NO_EOS", "LATE", "FOREVER"),
+}
+SMALL = {
+    **{"BLOCK": 2, "CHUNK": 4, "SLOTS": 3, "MAX_MODEL_LEN": 16},
+    **{"MAX_PROMPT": 9, "MAX_TOKENS": 6},
+}
+
+Macros = Mapping[str, int]
+
+
+class Verdict(NamedTuple):
+    """What Spin says of one rule.
+
+    Attributes:
+        holds: None where the search was cut short and found nothing.
+        complete: every reachable state was visited.
+        transitions: as pan prints it, rounded beyond 10^8.
+        seconds_run: by the clock, as the other two.
+        trail: what the model printed on the way to the error, if there is one.
+    """
+
+    holds: bool | None
+    states: int
+    transitions: int
+    seconds_translate: float
+    seconds_compile: float
+    seconds_run: float
+    memory_mb: float
+    depth: int
+    complete: bool
+    trail: tuple[str, ...] = ()
+
+
+class Found(NamedTuple):
+    """What pan printed at the end of its search, as in `Verdict`."""
+
+    holds: bool | None
+    complete: bool
+    states: int
+    transitions: int
+    depth: int
+    memory_mb: float
+
+
+class Seen(NamedTuple):
+    """One step as Spin ran it, in the terms of the step observation."""
+
+    kind: str
+    scheduled: dict[str, int]
+    left_pad_blocks: dict[str, int]
+    tkv: int
+    finished: frozenset[str]
+    computed: dict[str, int]
+
+
+NOTHING = Seen("", {}, {}, 0, frozenset(), {})
+
+
+class Run(NamedTuple):
+    """What Spin ran: the limit it chose, the requests that came, and the steps that were
+    completed."""
+
+    limit: int
+    requests: tuple[Request, ...]
+    steps: tuple[Seen, ...]
+
+
+class Replayed(NamedTuple):
+    """A counterexample of Spin on the Python model."""
+
+    scenario: Scenario
+    outcome: Outcome
+    confirmed: bool
+
+
+def verdict(
+    macros: Macros, *, memory_mb: int = 6000, seconds: float = 180.0, depth: int = 1_000_000
+) -> Verdict:
+    """Ask Spin for the one rule that `macros` checks.
+
+    `depth` is how many transitions a path may have; one costs 48 bytes. What `seconds` or
+    `memory_mb` cut short is no pass.
+
+    Raises:
+        ValueError: not exactly one rule or formula, or a macro that the model does not know.
+        RuntimeError: Spin or gcc cannot translate the model.
+    """
+    check(macros)
+    asked_rule(macros)
+    with tempfile.TemporaryDirectory() as folder:
+        source = write(macros, folder)
+        began = time.monotonic()
+        finish(["spin", "-a", source], folder)
+        translated = time.monotonic()
+        finish(["gcc", *PAN, f"-DMEMLIM={memory_mb}", "-o", "pan", "pan.c"], folder)
+        compiled = time.monotonic()
+        printed, ended = search(["./pan", f"-m{depth}"], folder, seconds)
+        ran = time.monotonic()
+        found = read_search(printed, ended)
+        trail: tuple[str, ...] = ()
+        if found.holds is False:
+            trail = tuple(events(finish(["./pan", "-r"], folder)))
+    return Verdict(
+        found.holds,
+        found.states,
+        found.transitions,
+        translated - began,
+        compiled - translated,
+        ran - compiled,
+        found.memory_mb,
+        found.depth,
+        found.complete,
+        trail,
+    )
+
+
+def check(macros: Macros) -> None:
+    """Raise ValueError where a macro is unknown, or not exactly one formula is chosen."""
+    unknown = sorted(macros.keys() - SIZES.keys() - OTHERS - RULES.keys() - FORMULAS.keys())
+    if unknown:
+        raise ValueError(f"unknown macro {unknown[0]}")
+    if len(macros.keys() & FORMULAS.keys()) != 1:
+        raise ValueError(f"exactly one of {', '.join(FORMULAS)}")
+
+
+def asked_rule(macros: Macros) -> str:
+    """The rule that is asked: a search without an assertion would pass for a proof."""
+    asked = [rule for name, rule in RULES.items() if name in macros]
+    if len(asked) != 1:
+        raise ValueError(f"exactly one of {', '.join(RULES)}")
+    return asked[0]
+
+
+def write(macros: Macros, folder: str, first: str = "") -> str:
+    """The model with its macros as a file of `folder`: Spin hands -D to a shell, unquoted."""
+    defined = "".join(f"#define {name} {value}\n" for name, value in macros.items())
+    Path(folder, "asked.pml").write_text(f'{first}{defined}#include "{MODEL}"\n', encoding="utf-8")
+    return "asked.pml"
+
+
+def finish(command: Sequence[str], folder: str) -> str:
+    """What the command prints.
+
+    Raises:
+        RuntimeError: it failed.
+    """
+    done = subprocess.run(
+        command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    )
+    if done.returncode or re.search(r"^(spin|pan): .*[Ee]rror", done.stdout, re.MULTILINE):
+        raise RuntimeError(f"{' '.join(command)}: {done.stdout[-2000:]}")
+    return done.stdout
+
+
+def search(command: Sequence[str], folder: str, seconds: float) -> tuple[str, bool]:
+    """What pan prints, and whether it ended by itself: interrupted, it says how far it got."""
+    pipe, both = subprocess.PIPE, subprocess.STDOUT
+    with subprocess.Popen(command, cwd=folder, stdout=pipe, stderr=both, text=True) as process:
+        try:
+            return process.communicate(timeout=seconds)[0], process.returncode == 0
+        except subprocess.TimeoutExpired:
+            process.send_signal(signal.SIGINT)
+        try:
+            return process.communicate(timeout=20)[0], False
+        except subprocess.TimeoutExpired:
+            process.kill()
+            return process.communicate()[0], False
+
+
+def read_search(printed: str, ended: bool) -> Found:
+    """What pan found. A search holds nothing unless all of it says that it was complete."""
+    broken = re.search(r"^pan:\d+: assertion violated", printed, re.MULTILINE) is not None
+    complete = (
+        ended
+        and re.search(r"^Full statespace search for:$", printed, re.MULTILINE) is not None
+        and re.search(r"^\s+assertion violations\s+\+$", printed, re.MULTILINE) is not None
+        and re.search(r"errors: 0$", printed, re.MULTILINE) is not None
+        and not re.search(
+            r"not completed|too small|MEMLIM|out of memory|Interrupted|^pan:\d+:|^error",
+            printed,
+            re.MULTILINE,
+        )
+    )
+    return Found(
+        False if broken else True if complete else None,
+        complete,
+        int(figure(r"([\d.e+]+) states, stored", printed)),
+        int(figure(r"([\d.e+]+) transitions \(", printed)),
+        int(figure(r"depth reached (\d+)", printed)),
+        figure(r"([\d.]+)\ttotal actual memory usage", printed),
+    )
+
+
+def figure(pattern: str, printed: str) -> float:
+    """The number in the group of the pattern, 0 where pan did not come to print it."""
+    found = re.search(pattern, printed)
+    return float(found[1]) if found else 0.0
+
+
+def events(printed: str) -> Iterator[str]:
+    """The lines that are for us, without their mark."""
+    for line in printed.splitlines():
+        if line.startswith("@ "):
+            yield line[2:]
+
+
+def simulate(macros: Macros, seed: int) -> list[str]:
+    """The events of a random run: prompts and tokens are chosen with equal chances.
+
+    The model itself counts up and stops by chance: half of all prompts would be of one token.
+    Spin's chance needs a seed above 0.
+    """
+    check(macros)
+    most = max(macros["MAX_PROMPT"], macros["MAX_TOKENS"], macros["REQUESTS"])
+    options = " ".join(f":: least + {n} <= most -> what = least + {n}" for n in range(most))
+    with tempfile.TemporaryDirectory() as folder:
+        source = write(macros, folder, f"#define CHOOSE(what, least, most) if {options} fi\n")
+        return list(events(finish(["spin", "-T", "-u100000", f"-n{seed}", source], folder)))
+
+
+def read_run(lines: Sequence[str]) -> Run:
+    """The requests and steps of a run of the model.
+
+    A step that broke its rule is not completed, and counts as none.
+    """
+    limit = 0
+    known: dict[str, dict[str, Any]] = {}
+    steps: list[Seen] = []
+    step = NOTHING
+    for line in lines:
+        what, *words = line.split()
+        values = [int(word) for word in words if word.lstrip("-").isdigit()]
+        name = f"r{values[0]}" if values else ""
+        match what, values:
+            case "limit", [limit]:
+                pass
+            case "arrive", [_, prompt, tokens]:
+                content = ((name, prompt),)
+                known[name] = {"arrival": len(steps), "prompt": content, "max_tokens": tokens}
+            case "abort", [_]:
+                known[name]["abort_at"] = len(steps)
+            case "prefill", [_, tokens, pad, tkv]:
+                step = step._replace(
+                    kind=what, scheduled={name: tokens}, left_pad_blocks={name: pad}, tkv=tkv
+                )
+            case "member", [_, pad]:
+                step = step._replace(
+                    scheduled={**step.scheduled, name: 1},
+                    left_pad_blocks={**step.left_pad_blocks, name: pad},
+                )
+            case "decode", [tkv]:
+                step = step._replace(kind=what, tkv=tkv)
+            case "idle", []:
+                step = step._replace(kind=what)
+            case "ends", [_, left]:
+                step = step._replace(finished=step.finished | {name})
+                known[name]["output_len"] = known[name]["max_tokens"] - left
+            case "holds", [_, tokens]:
+                step = step._replace(computed={**step.computed, name: tokens})
+            case "end", []:
+                steps.append(step)
+                step = NOTHING
+            case _:
+                raise ValueError(f"the model printed {line!r}")
+    return Run(limit, tuple(Request(id=one, **known[one]) for one in known), tuple(steps))
+
+
+def scenario_of(run: Run, macros: Macros) -> Scenario:
+    """The run as a scenario of the revision that the macros mean."""
+    config = {key: macros[name] for name, key in SIZES.items()}
+    return Scenario(
+        system="spyre",
+        revision="2.1.2" if "STALE_TKV" in macros else "documented",
+        config={**config, "max_batch_tkv": run.limit},
+        requests=run.requests,
+    )
+
+
+def python_model(macros: Macros) -> ModelTarget:
+    """The Python model, admitting by the formula that the macros mean."""
+    return ModelTarget(next(FORMULAS[name] for name in FORMULAS if name in macros))
+
+
+def replay_trail(macros: Macros, trail: Sequence[str]) -> Replayed:
+    """Run Spin's counterexample on the Python model.
+
+    It is confirmed if that breaks the same rule in the same step, and did the same before.
+    """
+    run = read_run(trail)
+    scenario = scenario_of(run, macros)
+    rules = select(load("spyre"), [asked_rule(macros)])
+    watched: list[Step] = []
+    outcome = replay(
+        python_model(macros), scenario, rules, lambda _, step: watched.append(step), len(run.steps)
+    )
+    confirmed = (
+        [one.rule for one in outcome.broken] == [asked_rule(macros)]
+        and outcome.broken[0].step == len(run.steps)
+        and [seen_in(step) for step in watched[:-1]] == list(run.steps)
+    )
+    return Replayed(scenario, outcome, confirmed)
+
+
+def difference(run: Run, macros: Macros) -> str | None:
+    """The first step in which the Python model does otherwise, or None."""
+    watched: list[Step] = []
+    if not run.steps:
+        return None
+    replay(
+        python_model(macros),
+        scenario_of(run, macros),
+        (),
+        lambda _, step: watched.append(step),
+        len(run.steps) - 1,
+    )
+    for number, (theirs, step) in enumerate(zip(run.steps, watched, strict=False)):
+        if theirs != seen_in(step):
+            return f"step {number}: Spin {theirs}, Python {seen_in(step)}"
+    # Python ends with the last request, Spin may wait on.
+    if any(seen.kind != "idle" for seen in run.steps[len(watched) :]):
+        return f"Spin took {len(run.steps)} steps, Python {len(watched)}"
+    return None
+
+
+def seen_in(step: Step) -> Seen:
+    """What the model in Promela tells of a step, from a step of the Python model."""
+    held = {**dict.fromkeys(step.waiting or (), 0), **(step.computed or {})}
+    ended = {name for name, reason in (step.finished or {}).items() if reason != "aborted"}
+    return Seen(
+        step.kind,
+        dict(step.scheduled),
+        dict(step.left_pad_blocks or {}),
+        step.tkv or 0,
+        frozenset(ended),
+        held,
+    )

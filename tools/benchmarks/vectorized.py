@@ -1,0 +1,104 @@
+"""Lanes beside the reference model: steps of all lanes a second, on the same loads.
+
+Spyre 2.1.2 without a prefix cache. Every load runs to its end, prefills, joins and leavings
+included. Lanes do not make the observation that the model makes.
+"""
+
+import time
+from collections.abc import Iterator
+from importlib.util import find_spec
+from typing import Any
+
+from schedproof.model.scenario import Request
+from schedproof.model.spyre.model import make_model
+
+from .figure import NotMeasured, Plan, Row, in_turns
+
+EXTRA = "fast"
+REVISION = "2.1.2"
+MODEL_RUNS = 2  # of the loads; lanes run all of them
+
+
+def rows(quick: bool) -> Iterator[Row]:
+    """The model, then lanes.
+
+    Raises:
+        NotMeasured: NumPy is not installed.
+    """
+    if find_spec("numpy") is None:
+        raise NotMeasured(f"needs schedproof[{EXTRA}]", excused=True)
+    for requests in (8,) if quick else (2, 8, 16, 64):
+        yield from rates(requests, 256 if quick else 4_096, 1 if quick else 5)
+
+
+def rates(requests: int, lanes: int, rounds: int) -> Iterator[Row]:
+    """One number of requests a lane: the works take turns, ratios are to the model."""
+    from schedproof.model.spyre.lanes import asked_by, read_rules, run
+
+    config, loads = config_of(requests), loads_of(requests, min(lanes, 256))
+    rules = read_rules(REVISION, config)
+    # Distinct loads take long to make: each is run in several lanes.
+    asked = asked_by(rules, loads * (lanes // len(loads)))
+
+    named: dict[str, Any] = {
+        "reference model": lambda: model_steps(config, loads[:MODEL_RUNS]),
+        "lanes": lambda: float(run(rules, asked).steps.sum()),
+    }
+    found = in_turns(list(named.values()), rounds, time.process_time)
+    for name, rate in zip(named, found, strict=True):
+        yield Row(
+            what=f"{name}: {requests} requests",
+            value=rate,
+            unit="steps/s",
+            ratio=rate / found[0],
+            to="reference model",
+            note="" if name == "reference model" else f"{asked.shape[2]:,} lanes",
+        )
+
+
+def config_of(requests: int) -> dict[str, Any]:
+    """Slots for every request, and a limit that makes some wait."""
+    return {"max_num_seqs": requests, "max_model_len": 2_048, "max_batch_tkv": 1_024 * requests}
+
+
+def loads_of(requests: int, count: int) -> list[list[Request]]:
+    """Prompts of a few blocks, some hundred tokens each, arriving within some hundred steps."""
+    import numpy as np
+
+    draw = np.random.default_rng(0)
+
+    def request(number: int) -> Request:
+        name = f"r{number}"
+        return Request(
+            id=name,
+            arrival=int(draw.integers(0, 200)),
+            prompt=((name, int(draw.integers(1, 512))),),
+            max_tokens=int(draw.integers(200, 800)),
+        )
+
+    return [[request(number) for number in range(requests)] for _ in range(count)]
+
+
+def model_steps(config: dict[str, Any], loads: list[list[Request]]) -> float:
+    """Run the loads on the reference model, one after the other; how many steps that took."""
+    model, steps = make_model(REVISION, config), 0
+    for load in loads:
+        state, unfinished, number = model.initial(), len(load), 0
+        while unfinished:
+            for one in load:
+                if one.arrival == number:
+                    state = model.arrive(state, one)
+            state, seen = model.step(state)
+            unfinished -= len(seen["finished"])
+            number += 1
+        steps += number
+    return float(steps)
+
+
+PLAN = Plan(
+    "lanes",
+    "Lanes beside the reference model",
+    "Spyre 2.1.2, the same loads on both, every load to its end; steps of all lanes per second of "
+    "CPU",
+    rows,
+)

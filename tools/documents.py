@@ -1,0 +1,145 @@
+"""Which rules do the five documents state, what checks each one, and on which real code?
+
+Gates real releases and puts the tables into `docs/documents.md`; the default releases take eight
+minutes of two cores. Verdicts of earlier calls in the same folder are used as well, and a release
+without an installable package is given with its checkout:
+
+    make tool NAME=documents
+    make tool NAME=documents OPTIONS="nano-vllm:DIR llmservingsim:DIR"
+"""
+
+import argparse
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from itertools import groupby
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+
+from schedproof.gate.judging.verdict import Verdict
+from schedproof.spec.catalogue import REASONS, Rule, load
+
+from .pages import DOCS, put, rows
+
+PAGE, TOOL = DOCS / "documents.md", "tools/documents.py"
+
+
+class Document(NamedTuple):
+    """One of the five: how the catalogue names it as a source, and whose rules it has."""
+
+    source: str
+    system: str
+
+
+DOCUMENTS = {
+    "spyre": Document("Spyre scheduling page", "spyre"),
+    "cheat-sheet": Document("vLLM V1 scheduler cheat-sheet", "vllm"),
+    "chapter": Document("chunked-prefill chapter", "vllm"),
+    "deck": Document("nano-vLLM deck", "nano_vllm"),
+    "simulator": Document("LLMServingSim, continuous batching", "llmservingsim"),
+}
+RELEASES = (
+    *("sendnn-inference==2.1.2", "sendnn-inference==2.6.3"),
+    *("vllm==0.19.1", "vllm==0.28.0", "vllm==0.33.0"),
+)
+JUDGED = {"held": "held", "violated": "broken"}
+
+
+def rules_of(document: Document) -> list[Rule]:
+    """The rules that the document is the source of, in its order."""
+    own = [rule for rule in load(document.system) if rule.source.startswith(document.source)]
+    return sorted(own, key=lambda rule: (rule.id.startswith("ALL-"), rule.id))
+
+
+def table(document: Document, verdicts: Sequence[Verdict]) -> Iterator[str]:
+    """Each rule, by its heading in the document and its title."""
+    found = [("where", "in short", "rule", "checked by", "on real code")]
+    page = f"systems/{document.system.replace('_', '-')}.md"
+    for rule in rules_of(document):
+        where = rule.source.removeprefix(document.source).lstrip(", ") or "the whole"
+        link = f"[{rule.id}]({page}#{rule.id.lower()})"
+        found.append((where, rule.title, link, checked_by(rule), _on_real_code(rule, verdicts)))
+    yield from rows(*found)
+
+
+def checked_by(rule: Rule) -> str:
+    """The engines, or the reason why there is none."""
+    if rule.checked:
+        return ", ".join(rule.engines)
+    if not rule.stands_in:
+        return rule.because
+    link = " of " if rule.because == "consequence" else "; see "
+    return f"{rule.because}{link}{', '.join(rule.stands_in)}"
+
+
+def _on_real_code(rule: Rule, verdicts: Sequence[Verdict]) -> str:
+    """What the gates say, the releases of one answer together."""
+    if not rule.checked:
+        return "–"
+    judged = sorted(
+        (JUDGED[one.status], verdict.target.version)
+        for verdict in verdicts
+        for one in verdict.rules
+        if one.id == rule.id and one.status in JUDGED
+    )
+    together = (
+        f"{status}: {', '.join(version for _, version in versions)}"
+        for status, versions in groupby(judged, key=lambda one: one[0])
+    )
+    return "; ".join(together) or "not judged"
+
+
+def totals(verdicts: Sequence[Verdict]) -> Iterator[str]:
+    """How many rules there are, checked how, and how many on real code."""
+    judged = {one.id for each in verdicts for one in each.rules if one.status in JUDGED}
+    found: list[Sequence[str]] = [
+        ("document", "rules", "with a predicate", "of these on real code", *REASONS)
+    ]
+    for document in DOCUMENTS.values():
+        own = rules_of(document)
+        checked = [rule for rule in own if rule.checked]
+        on_code = sum(rule.id in judged for rule in checked)
+        reasons = [str(sum(rule.because == reason for rule in own)) for reason in REASONS]
+        counts = (str(len(own)), str(len(checked)), str(on_code))
+        found.append((document.source, *counts, *reasons))
+    yield from rows(*found)
+
+
+def read(folder: Path) -> dict[str, list[Verdict]]:
+    """The verdict files in a folder, by system."""
+    found: dict[str, list[Verdict]] = {document.system: [] for document in DOCUMENTS.values()}
+    for file in sorted(folder.glob("*.json")):
+        verdict = msgspec.json.decode(file.read_bytes(), type=Verdict)
+        found[verdict.system].append(verdict)
+    return found
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("releases", nargs="*", default=RELEASES)
+    parser.add_argument("--verdicts", type=Path, default=Path(".venv/verdicts"))
+    options = parser.parse_args()
+    for release in options.releases:
+        gate(release, options.verdicts)
+    verdicts = read(options.verdicts)
+    put(PAGE, f"{TOOL}: totals", totals([one for each in verdicts.values() for one in each]))
+    for name, document in DOCUMENTS.items():
+        put(PAGE, f"{TOOL}: {name}", table(document, verdicts[document.system]))
+    return 0
+
+
+def gate(release: str, folder: Path) -> None:
+    """Judge a release, and keep its verdict in the folder."""
+    file = folder / f"{Path(release).name}.json"
+    words = [*("gate", release, "--jobs", "2"), "--out", str(folder / "runs"), "--json", str(file)]
+    code = subprocess.run([sys.executable, "-m", "schedproof", *words], check=False).returncode
+    if code not in (0, 1):
+        sys.exit(code)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,37 @@
+"""Do the explorer and Spin agree, and how large a question can each one answer?
+
+Asks both the same questions on the same model, including those that take minutes, and prints the
+table of `docs/exploration.md`. A quarter of an hour; needs spin and gcc:
+
+    make tool NAME=explorers OPTIONS=--quick
+"""
+
+import argparse
+
+from .benchmarks import spin
+from .benchmarks.explorers import QUESTIONS, answers
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--seconds", type=float, default=300.0, help="for one answer")
+    parser.add_argument("--quick", action="store_true", help="the first two questions only")
+    options = parser.parse_args()
+    if spin.MISSING:
+        parser.exit(2, f"explorers.py: not found: {', '.join(spin.MISSING)}\n")
+    print("| rule, revision, question | tool | verdict | states | seconds | MB | ratio |")
+    print("|---|---|---|---|---|---|---|")
+    for asked in QUESTIONS[: 2 if options.quick else None]:
+        found = answers(asked, options.seconds)
+        for tool, one in found.items():
+            word = {True: "holds", False: "broken", None: "not in time"}[one.holds]
+            print(
+                f"| {asked.rule}, {asked.revision}, {asked} | {tool} | {word} | {one.states:,} "
+                f"| {one.seconds:.1f} | {one.memory_mb:.0f} "
+                f"| {one.seconds / found['explorer'].seconds:.2f} |",
+                flush=True,
+            )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,57 @@
+"""Does a gate ever accuse a correct scheduler that hides fields?
+
+Gate number k is of the model of a revision whose rules hold, with fields hidden at random, and
+searched by seed k. A rule that is violated is printed, and so is one that is held although it needs
+a hidden field. The 2,000 gates take an hour of two cores:
+
+    make tool NAME=hidden_fields OPTIONS="--gates 100 --jobs 2"
+"""
+
+import argparse
+import random
+import sys
+import tempfile
+from multiprocessing import get_context
+
+from schedproof.gate.library.judging import judge
+from schedproof.model.observation import FIELDS
+from schedproof.spec.catalogue import load
+from schedproof.tests.properties.checking.test_hidden_fields import OPTIONAL, SOUND, hiding
+
+
+def accusations(number: int) -> list[str]:
+    """What the gate of this number says that it must not say."""
+    chance = random.Random(number)
+    system, revision = chance.choice(SOUND)
+    hidden = frozenset(chance.sample(OPTIONAL, chance.randint(1, len(OPTIONAL))))
+    needs = {rule.id: FIELDS.intersection(rule.needs) for rule in load(system)}
+    with tempfile.TemporaryDirectory() as out:
+        verdict = judge(hiding(hidden), system=system, revision=revision, seed=number, out=out)
+    where = f"gate {number}: {system} {revision}, hidden {', '.join(sorted(hidden))}"
+    return [
+        f"{where}: {rule.id} is {rule.status}: {rule.message or 'it needs what is hidden'}"
+        for rule in verdict.rules
+        if rule.status == "violated" or (rule.status == "held" and needs[rule.id] & hidden)
+    ]
+
+
+def main() -> int:
+    """Run the gates and print the accusations; 1 where there is one."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--gates", type=int, default=2000)
+    parser.add_argument("--first", type=int, default=0, help="number of the first gate")
+    parser.add_argument("--jobs", type=int, default=1)
+    given = parser.parse_args()
+    numbers = range(given.first, given.first + given.gates)
+    accused = 0
+    with get_context("spawn").Pool(given.jobs) as pool:
+        for found in pool.imap_unordered(accusations, numbers):
+            accused += bool(found)
+            for line in found:
+                print(line, flush=True)
+    print(f"{given.gates} gates, {accused} with an accusation")
+    return int(accused > 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,167 @@
+"""Does every command that reads a spoiled file end in a verdict or in one line?
+
+Each command runs in a process of its own:
+
+    make tool NAME=hostile.commands OPTIONS="--inputs 200"
+"""
+
+import os
+import random
+import resource
+import signal
+import sys
+import tempfile
+import time
+import traceback
+from collections import Counter
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import NamedTuple
+
+from schedproof.gate.cli import app
+from schedproof.gate.console import interrupts
+
+from .loaders import LOADERS, good
+from .processes import Ended, faults
+from .report import finish, parser
+
+SECONDS = 30
+MEGABYTES = 6144
+USAGE = 2
+QUICK = ("--profile", "quick", "--rule", "ALL-R01", "--time-limit", "1", "--out", "out")
+# By kind of file, the commands that read one; {} is the file.
+COMMANDS = {
+    "two.json": (
+        ("replay", "{}", "--quiet", "--time-limit", "5"),
+        ("show", "{}", "-o", "page.html", "--time-limit", "5"),
+        ("corpus", "add", "{}", "--rule", "SPY-R35", "--corpus", "new"),
+        ("corpus", "minimize", "{}", "--time-limit", "5"),
+    ),
+    "corpus/two.json": (
+        ("corpus", "run", "--corpus", "corpus", "--time-limit", "5"),
+        ("corpus", "list", "--corpus", "corpus"),
+        ("corpus", "export", "--as", "pytest", "--target", "model", "--corpus", "corpus"),
+        ("gate", "model", "--corpus", "corpus", *QUICK),
+    ),
+    "known.toml": (("gate", "model", "--deviations", "{}", *QUICK),),
+    "pyproject.toml": (("rules",), ("gate", *QUICK)),
+    "trace.jsonl": (("check-trace", "{}", "--explain"), ("show", "{}", "-o", "page.html")),
+    "trace.jsonl.gz": (("check-trace", "{}"),),
+    "baseline.gz": (("diff", "model", "--since", "{}", "--out", "out", "--time-limit", "5"),),
+    "ledger.db": (("campaign", "--ledger", "{}", "--report", "--out", "out"),),
+    "ours.py": (
+        ("gate", "model", "--rules", "{}", *QUICK),
+        ("replay", "two.json", "--rules", "{}"),
+    ),
+}
+
+
+class Told(NamedTuple):
+    """What became of one command."""
+
+    command: str
+    code: int
+    wrong: list[str]
+    seconds: float
+
+
+def attack(task: tuple[str, dict[str, bytes], int]) -> Told:
+    """One command that reads one spoiled file."""
+    kind, files, seed = task
+    words = random.Random(seed).choice(COMMANDS[kind])
+    with tempfile.TemporaryDirectory() as place:
+        folder = Path(place)
+        for name, whole in files.items():
+            (folder / name).parent.mkdir(exist_ok=True)
+            if name != "pyproject.toml":
+                (folder / name).write_bytes(whole)
+        LOADERS[kind].spoil(folder / kind, files[kind], seed)
+        asked = [word.replace("{}", kind) for word in words]
+        ended = forked(lambda: app.run(words=asked), folder)
+        wrong = faults(ended)
+        lines = ended.err.splitlines()
+        if ended.seconds > SECONDS:
+            wrong.append(f"{ended.seconds:.0f} s")
+        if ended.code == USAGE and kind != "pyproject.toml" and len(lines) != 1:
+            wrong.append(f"{len(lines)} lines: {ended.err[-300:]!r}")
+        if ended.code == USAGE and not lines[-1].startswith("schedproof: "):
+            wrong.append(f"no error of ours: {lines[-1]!r}")
+        wrong = [f"{kind}, input {seed}: {' '.join(asked)}: {line}" for line in wrong]
+        return Told(" ".join(words[:2]).removesuffix(" {}"), ended.code, wrong, ended.seconds)
+
+
+def forked(work: Callable[[], int], folder: Path) -> Ended:
+    """Do the work in a fork of this process, in the folder; what it printed, and how it ended."""
+    began = time.monotonic()
+    child = os.fork()
+    if child == 0:
+        code = 70  # of an error that nothing caught
+        try:
+            _alone(folder)
+            code = work()
+        except SystemExit as left:
+            code = int(left.code or 0)
+        except KeyboardInterrupt:  # of the time limit, when the work was already done
+            code = 3
+        except Exception:
+            traceback.print_exc()
+        finally:
+            sys.stdout.flush()
+            sys.stderr.flush()
+            os._exit(code)
+    _, status = os.waitpid(child, 0)
+    texts = [
+        (folder / name).read_bytes().decode(errors="backslashreplace")
+        for name in ("out.txt", "err.txt")
+    ]
+    code = os.waitstatus_to_exitcode(status)
+    return Ended(code, texts[0], texts[1], time.monotonic() - began)
+
+
+def _alone(folder: Path) -> None:
+    """A folder, streams, signals and bounds of its own."""
+    os.chdir(folder)
+    for number, name in ((1, "out.txt"), (2, "err.txt")):
+        os.dup2(os.open(name, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), number)
+    sys.stdout, sys.stderr = os.fdopen(1, "w", closefd=False), os.fdopen(2, "w", closefd=False)
+    for stream in (sys.stdout, sys.stderr):
+        stream.reconfigure(errors="backslashreplace")
+    resource.setrlimit(resource.RLIMIT_AS, (MEGABYTES << 20, MEGABYTES << 20))
+    resource.setrlimit(resource.RLIMIT_CPU, (SECONDS, SECONDS))
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    interrupts.install()
+
+
+def attacked(inputs: int, seed: int, jobs: int) -> list[Told]:
+    """So many commands, shared out over the kinds of files."""
+    with tempfile.TemporaryDirectory() as place:
+        files = good(Path(place))
+    kinds = [*COMMANDS]
+    tasks = [(kinds[one % len(kinds)], files, seed * 10**9 + one) for one in range(inputs)]
+    with ThreadPoolExecutor(jobs) as pool:
+        return [*pool.map(attack, tasks)]
+
+
+def main() -> int:
+    """Attack, and print a table; how many commands went wrong."""
+    options = parser(__doc__, inputs=2_000).parse_args()
+    began = time.monotonic()
+    told = attacked(options.inputs, options.seed, options.jobs)
+    codes = range(4)
+    lines = ["| command | inputs | exit 0 | 1 | 2 | 3 | went wrong | slowest |"]
+    lines.append("|" + "---|" * 8)
+    for command in sorted({one.command for one in told}):
+        of_it = [one for one in told if one.command == command]
+        counts = Counter(one.code for one in of_it)
+        wrong, slowest = sum(bool(one.wrong) for one in of_it), max(one.seconds for one in of_it)
+        cells = [f"`{command}`", len(of_it), *(counts[code] for code in codes), wrong]
+        lines.append(f"| {' | '.join(map(str, cells))} | {slowest:.1f} s |")
+    spent = f"{time.monotonic() - began:.0f} s, {options.jobs} at once"
+    lines += ["", f"{len(told):,} commands, seed {options.seed}, {spent}."]
+    wrong_lines = [line for one in told for line in one.wrong]
+    return finish("commands", lines, wrong_lines, write=options.write)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,167 @@
+"""Is every spoiled file either read or refused in one line that names it?
+
+Files of every kind are spoiled at random and given to their loaders, in this process:
+
+    make tool NAME=hostile.inputs OPTIONS="--inputs 10000"
+"""
+
+import multiprocessing
+import resource
+import signal
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from schedproof.gate.console.sanitize import one_line
+from schedproof.gate.files.scenario_file import FileError
+from schedproof.model.errors import InputError
+from schedproof.spec.catalogue import CatalogueError
+
+from .loaders import LOADERS, good, name_of_checkpoint
+from .report import finish, parser
+
+SECONDS = 5  # for one input
+MEGABYTES = 4096
+LETTERS = 2_000  # of a refusal
+BATCH = 500
+
+
+class Told(NamedTuple):
+    """What became of some inputs of one kind: counts, the slowest, and those that went wrong."""
+
+    kind: str
+    counts: Counter[str]
+    slowest: float
+    wrong: list[str]
+
+
+@contextmanager
+def bounded(seconds: int) -> Iterator[None]:
+    """TimeoutError after so many seconds."""
+
+    def over(*_: Any) -> None:
+        raise TimeoutError
+
+    before = signal.signal(signal.SIGALRM, over)
+    signal.alarm(seconds)
+    try:
+        yield
+    finally:
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def outcome(kind: str, path: Path) -> str:
+    """ "read", "refused", or what is wrong."""
+    try:
+        with bounded(SECONDS):
+            LOADERS[kind].read(path)
+    except (FileError, InputError, CatalogueError) as error:
+        words = one_line(str(error))  # as it is printed
+        if "\n" in words or not words.isprintable():
+            return f"not one printable line: {words!r:.200}"
+        if len(words) > LETTERS:
+            return f"{len(words)} letters"
+        if (
+            not isinstance(error, InputError)
+            and path.name not in words
+            and str(path.parent) not in words
+        ):
+            return f"the file is not named: {words:.200}"
+        return "refused"
+    except TimeoutError:
+        return f"longer than {SECONDS} s"
+    except BaseException as error:
+        return f"{type(error).__name__}: {error!s:.200}"
+    return "read"
+
+
+def batch(task: tuple[str, bytes, int, int]) -> Told:
+    """Inputs of one kind, of the numbers from the first on."""
+    kind, whole, first, many = task
+    counts, wrong, slowest = Counter[str](), list[str](), 0.0
+    with tempfile.TemporaryDirectory() as place:
+        folder = Path(place)
+        files = good_beside(folder)
+        path = folder / kind if kind != "later.exploration" else folder / "put" / files
+        path.parent.mkdir(exist_ok=True)
+        for seed in range(first, first + many):
+            LOADERS[kind].spoil(path, whole, seed)
+            began = time.monotonic()
+            what = outcome(kind, path)
+            slowest = max(slowest, time.monotonic() - began)
+            right = what in ("read", "refused")
+            counts[what if right else "wrong"] += 1
+            if not right and len(wrong) < 5:
+                wrong.append(f"{kind}, input {seed}: {what}")
+    return Told(kind, counts, slowest, wrong)
+
+
+def good_beside(folder: Path) -> str:
+    """What good files refer to, in the folder; the name of a checkpoint."""
+    for name, whole in GOOD.items():
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).write_bytes(whole)
+    (folder / "put").mkdir(exist_ok=True)
+    return name_of_checkpoint(folder / "put")
+
+
+GOOD: dict[str, bytes] = {}
+
+
+def begin(files: dict[str, bytes]) -> None:
+    """In a worker, and nowhere else: the good files, and a bound on its memory."""
+    GOOD.update(files)
+    resource.setrlimit(resource.RLIMIT_AS, (MEGABYTES << 20, MEGABYTES << 20))
+
+
+def attacked(inputs: int, seed: int, jobs: int) -> tuple[dict[str, Told], int]:
+    """So many inputs, shared out over the kinds; by kind what became of them, and megabytes."""
+    with tempfile.TemporaryDirectory() as place:
+        files = good(Path(place))
+    each = max(inputs // len(LOADERS), 1)
+    tasks = [
+        (kind, files[kind], seed * 10**9 + start, min(BATCH, each - start))
+        for kind in LOADERS
+        for start in range(0, each, BATCH)
+    ]
+    told: dict[str, Told] = {}
+    fork = multiprocessing.get_context("fork")
+    with fork.Pool(jobs, begin, (files,), maxtasksperchild=20) as pool:
+        for one in pool.imap_unordered(batch, tasks):
+            before = told.get(one.kind, Told(one.kind, Counter(), 0.0, []))
+            told[one.kind] = Told(
+                one.kind,
+                before.counts + one.counts,
+                max(before.slowest, one.slowest),
+                (before.wrong + one.wrong)[:20],
+            )
+    return told, resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss // 1024
+
+
+def main() -> int:
+    """Attack, and print a table; how many inputs went wrong."""
+    options = parser(__doc__, inputs=1_000_000).parse_args()
+    began = time.monotonic()
+    told, megabytes = attacked(options.inputs, options.seed, options.jobs)
+    lines = ["| file | inputs | read | refused in one line | went wrong | slowest |"]
+    lines.append("|---|---|---|---|---|---|")
+    for kind in LOADERS:
+        one = told[kind]
+        read, refused, wrong = (one.counts[word] for word in ("read", "refused", "wrong"))
+        row: tuple[str | int, ...] = (f"`{kind}`", read + refused + wrong, read, refused, wrong)
+        cells = [f"{cell:,}" if isinstance(cell, int) else cell for cell in row]
+        lines.append(f"| {' | '.join(cells)} | {one.slowest:.2f} s |")
+    spent = f"{time.monotonic() - began:.0f} s of {options.jobs} processes"
+    lines += ["", f"Seed {options.seed}, {spent}, at most {megabytes} MB each."]
+    wrong_lines = [line for kind in LOADERS for line in told[kind].wrong]
+    return finish("inputs", lines, wrong_lines, write=options.write)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

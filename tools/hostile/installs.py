@@ -1,0 +1,288 @@
+"""Does an installation of a release survive kills, rivals, failures and a spoiled cache?
+
+A release must be there as a whole or not at all. Python's `venv`, pip and the package index are
+replaced by slow stand-ins:
+
+    make tool NAME=hostile.installs OPTIONS="--rounds 20"
+"""
+
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from pathlib import Path
+from typing import NamedTuple
+
+from schedproof.gate.targets.supported_releases import parse_release
+
+from .installer import FAILURES, members
+from .processes import MARK as MARKED
+from .processes import Ended, faults, survivors
+from .report import finish, parser
+
+SECONDS = 60
+TURNS = 4
+RELEASES = ("vllm==0.19.1", "vllm==0.33.0", "sendnn-inference==2.1.2", "sendnn-inference==2.1.0")
+SIGNALS = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+LEFT_ALONE = 0.3  # of the installations
+UMASKS = ("000", "002", "022", "077")
+# What an installation may be refused for: what the stand-in says as it fails, and what is spoiled.
+REASONS = (
+    *FAILURES,
+    "no output",
+    "/lock: Is a directory",
+    "/downloads",
+    "cannot unpack vllm-0.19.1",
+)
+Spoiler = Callable[[Path, random.Random], object]
+
+
+class Told(NamedTuple):
+    """What became of the installations of one round: its spoilers, endings, and faults."""
+
+    spoilers: list[str]
+    endings: list[str]
+    wrong: list[str]
+
+
+def attack(seed: int) -> Told:
+    """Some turns in one cache: it is spoiled, then installations begin at once and some are ended.
+
+    At last one is left alone.
+    """
+    chance, told = random.Random(seed), Told([], [], [])
+    with tempfile.TemporaryDirectory() as place:
+        cache = Path(place) / "cache"
+        for turn in range(TURNS):
+            name = chance.choice([*SPOILERS])
+            with suppress(OSError):  # the cache may be spoiled in a way that hinders this one
+                SPOILERS[name](cache, chance)
+            told.spoilers.append(name)
+            mark = f"install-{os.getpid()}-{seed}-{turn}"
+            for ended in _at_once(cache, mark, chance):
+                told.endings.append(_ending(ended.code))
+                told.wrong.extend(_wrong(ended))
+            told.wrong.extend(f"still there: {one}" for one in survivors(mark))
+        told.wrong.extend(_left_alone(cache, seed, chance))
+    return told._replace(wrong=[f"seed {seed}, {told.spoilers}: {one}" for one in told.wrong])
+
+
+def _at_once(cache: Path, mark: str, chance: random.Random) -> list[Ended]:
+    """One to three installations at the same time, of which some get a signal."""
+    plans = []
+    for _ in range(chance.randint(1, 3)):
+        process = _begun(cache, chance.choice(RELEASES), mark, chance)
+        number = None if chance.random() < LEFT_ALONE else chance.choice(SIGNALS)
+        plans.append((chance.uniform(0.2, 2.5), number, process))
+    began = time.monotonic()
+    for instant, number, process in sorted(plans, key=lambda plan: plan[0]):
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(max(began + instant - time.monotonic(), 0))
+        if number is not None:
+            process.send_signal(number)
+    return [_ended(process, began) for *_, process in plans]
+
+
+def _begun(cache: Path, release: str, mark: str, chance: random.Random) -> "subprocess.Popen[str]":
+    env = {**os.environ, MARKED: mark, "SCHEDPROOF_CACHE": str(cache)}
+    return subprocess.Popen(
+        [sys.executable, "-m", "schedproof.tools.hostile.installer", release],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**env, "INSTALLER_UMASK": chance.choice(UMASKS), "PYTHONDONTWRITEBYTECODE": "1"},
+        start_new_session=True,
+    )
+
+
+def _ended(process: "subprocess.Popen[str]", began: float) -> Ended:
+    try:
+        out, err = process.communicate(timeout=SECONDS)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        out, err = process.communicate()
+        err += f"\nlonger than {SECONDS} s"
+    return Ended(process.returncode, out, err, time.monotonic() - began)
+
+
+def _ending(code: int) -> str:
+    by_a_signal = code == 3 or -code in SIGNALS
+    return {0: "installed", 2: "refused"}.get(code, "ended by a signal" if by_a_signal else "wrong")
+
+
+def _wrong(ended: Ended) -> list[str]:
+    """What is wrong with an installation: its exit code, its words, or what it made."""
+    found = faults(ended, (0, 2, 3, *(-number for number in SIGNALS)))
+    if ended.code == 2 and not (ended.err.startswith("schedproof: ") and ended.err.count("\n") < 2):
+        found.append(f"not one line: {ended.err[-300:]!r}")
+    if ended.code == 2 and not any(reason in ended.err for reason in REASONS):
+        found.append(f"refused, and nothing was in its way: {ended.err[-300:]!r}")
+    if ended.code == 0:
+        for tree in ended.out.splitlines()[-1].split(os.pathsep):
+            found += unlike(Path(tree))
+    return found
+
+
+def unlike(tree: Path) -> list[str]:
+    """The files of an installed tree that are not those of its wheel."""
+    package, _, version = tree.name.rpartition("-")
+    wanted = {k: v for k, v in members(package, version).items() if k.endswith(".py")}
+    there = {
+        str(file.relative_to(tree)): file.read_text(errors="replace")
+        for file in tree.rglob("*")
+        if file.is_file() and "dist-info" not in str(file)
+    }
+    names = sorted(k for k in {*wanted, *there} if wanted.get(k) != there.get(k))
+    return [f"{tree.name}: {names} are not as in the wheel"] if names else []
+
+
+def _left_alone(cache: Path, seed: int, chance: random.Random) -> Sequence[str]:
+    """What is wrong where nothing disturbs an installation: it may fail as its stand-in does."""
+    release, mark = chance.choice(RELEASES), f"alone-{os.getpid()}-{seed}"
+    for name in ("lock", "downloads"):  # the errors have named what stands in their place
+        path = cache / name
+        if path.is_dir() == (name == "lock") and path.exists():
+            path.rmdir() if path.is_dir() else path.unlink()
+    for _ in range(10):
+        ended = _ended(_begun(cache, release, mark, chance), time.monotonic())
+        found = [*_wrong(ended), *(f"still there: {one}" for one in survivors(mark))]
+        if found or ended.code == 0:
+            break
+    if ended.code:
+        return [*found, f"left alone, exit code {ended.code}: {ended.err[-300:]}"]
+    meant = parse_release(release)
+    assert meant is not None
+    trees = {f"{layer.package.name}-{layer.version}" for layer in meant.layers}
+    there = {path.name for path in cache.iterdir()}
+    if " MB in " in ended.out:  # else it had nothing to install
+        found += [f"left behind: {name}" for name in there if name.endswith(".partial")]
+    found += [f"{name} is not there" for name in trees - there]
+    if cache.stat().st_mode & 0o022:
+        found.append(f"others may write into the cache: {oct(cache.stat().st_mode)}")
+    return found
+
+
+# What may have become of a cache
+
+
+def _trees(cache: Path) -> list[Path]:
+    """Trees and environments, whole or not; none is there at first."""
+    return sorted(path for path in cache.glob("*-*") if path.is_dir())
+
+
+def _of_a_tree(act: Callable[[Path, random.Random], object]) -> Spoiler:
+    def spoil(cache: Path, chance: random.Random) -> None:
+        if trees := _trees(cache):
+            act(chance.choice(trees), chance)
+
+    return spoil
+
+
+def _of_a_file(act: Callable[[Path, random.Random], object]) -> Spoiler:
+    def spoil(tree: Path, chance: random.Random) -> None:
+        if files := sorted(path for path in tree.rglob("*.py") if path.is_file()):
+            act(chance.choice(files), chance)
+
+    return _of_a_tree(spoil)
+
+
+def _a_file_in_its_place(tree: Path, _: random.Random) -> None:
+    shutil.rmtree(tree)
+    tree.write_text("no folder\n")
+
+
+def _a_loop_in_its_place(tree: Path, _: random.Random) -> None:
+    shutil.rmtree(tree)
+    tree.symlink_to(tree)
+
+
+def _emptied(tree: Path, _: random.Random) -> None:
+    shutil.rmtree(tree)
+    tree.mkdir()
+
+
+def _half_gone(tree: Path, chance: random.Random) -> None:
+    for file in sorted(tree.rglob("*")):
+        if not file.is_dir() and chance.random() < 0.5:
+            file.unlink()
+
+
+def _dangling(cache: Path, _: random.Random) -> None:
+    for python in cache.glob("env-*/bin/python"):
+        python.unlink()
+        python.symlink_to("/nonexistent/python")
+
+
+def _a_damaged_wheel(cache: Path, chance: random.Random) -> None:
+    kept = cache / "downloads" / "vllm-0.19.1"
+    kept.mkdir(parents=True, exist_ok=True)
+    (kept / "vllm-0.19.1-py3-none-any.whl").write_bytes(chance.randbytes(chance.randrange(300)))
+
+
+def _a_leftover(cache: Path, _: random.Random) -> None:
+    for name in ("vllm-0.19.1.partial/vllm/x.py", "downloads/scratch/arriving/x.whl"):
+        (cache / name).parent.mkdir(parents=True, exist_ok=True)
+        (cache / name).write_text("half")
+
+
+def _a_file_for_downloads(cache: Path, _: random.Random) -> None:
+    cache.mkdir(exist_ok=True)
+    shutil.rmtree(cache / "downloads", ignore_errors=True)
+    (cache / "downloads").write_text("no folder")
+
+
+def _a_folder_for_the_lock(cache: Path, _: random.Random) -> None:
+    cache.mkdir(exist_ok=True)
+    (cache / "lock").unlink(missing_ok=True)
+    (cache / "lock").mkdir()
+
+
+SPOILERS: dict[str, Spoiler] = {
+    "nothing": lambda *_: None,
+    "a file is gone": _of_a_file(lambda file, _: file.unlink()),
+    "a file is another": _of_a_file(lambda file, chance: file.write_bytes(chance.randbytes(9))),
+    "a file is cut": _of_a_file(lambda file, _: os.truncate(file, 5)),
+    "a module more": _of_a_tree(lambda tree, _: (tree / "torch.py").write_text("x")),
+    "a folder is empty": _of_a_tree(_emptied),
+    "half a folder is gone": _of_a_tree(_half_gone),
+    "a file in the place of a folder": _of_a_tree(_a_file_in_its_place),
+    "a link to itself in the place of a folder": _of_a_tree(_a_loop_in_its_place),
+    "Python has gone": _dangling,
+    "a damaged wheel": _a_damaged_wheel,
+    "half an installation": _a_leftover,
+    "a file in the place of downloads": _a_file_for_downloads,
+    "a folder in the place of the lock": _a_folder_for_the_lock,
+}
+
+
+def main() -> int:
+    """Attack, and print a table; how many times something was wrong."""
+    options = parser(__doc__, rounds=300).parse_args()
+    began = time.monotonic()
+    seeds = range(options.seed * 10_000, options.seed * 10_000 + options.rounds)
+    with ThreadPoolExecutor(options.jobs) as pool:
+        told = [*pool.map(attack, seeds)]
+    spoilt = Counter(name for one in told for name in one.spoilers)
+    blamed = Counter(name for one in told if one.wrong for name in one.spoilers)
+    lines = ["| the cache before | times | in rounds that went wrong |", "|---|---|---|"]
+    lines += [f"| {name} | {spoilt[name]:,} | {blamed[name]:,} |" for name in SPOILERS]
+    endings = Counter(ending for one in told for ending in one.endings)
+    counts = ", ".join(f"{number:,} {ending}" for ending, number in sorted(endings.items()))
+    spent = f"seed {options.seed}, {time.monotonic() - began:.0f} s, {options.jobs} at once"
+    wrong = [line for one in told for line in one.wrong]
+    lines += ["", f"{endings.total():,} installations ({counts}), {len(told):,} left alone"]
+    lines[-1] += f"; {len(wrong)} went wrong; {spent}."
+    return finish("installs", lines, wrong, write=options.write)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

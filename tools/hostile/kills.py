@@ -1,0 +1,197 @@
+"""Can every long command be killed at any instant?
+
+SIGKILL at random instants: nothing may be left half-written, no process may stay, and the next run
+must go on.
+
+    make tool NAME=hostile.kills OPTIONS="--only campaign --kills 50"
+"""
+
+import json
+import os
+import random
+import signal
+import sqlite3
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import NamedTuple
+
+from schedproof.gate.files.scenario_file import FileError, read_scenario
+
+from .processes import Ended, begin, end, faults, survivors
+from .report import finish, parser
+
+SECONDS = 600  # for an undisturbed run
+FAULTY = [sys.executable, str(Path(__file__).with_name("bad_target.py"))]
+FINDS = f"cmd:{' '.join(FAULTY)} 'members that it never got' step 20"
+LOST = f"cmd:{' '.join(FAULTY)} hangs step 20"
+GATE = ("--system", "vllm", "--profile", "quick", "--out", "out", "--ndjson", "events.ndjson")
+
+
+class Work(NamedTuple):
+    """A command, what it may end with when it is left alone, and about how many seconds it takes.
+
+    It is killed within that time.
+    """
+
+    words: tuple[str, ...]
+    codes: tuple[int, ...]
+    seconds: float
+
+
+WORKS = {
+    "gate": Work(("gate", "model", *GATE), (0,), 6),
+    "gate --jobs 2": Work(("gate", "model", *GATE, "--jobs", "2"), (0,), 6),
+    "gate of a target that hangs": Work(("gate", LOST, *GATE, "--step-limit", "1"), (1, 3), 4),
+    "gate that finds": Work(("gate", FINDS, *GATE, "--rule", "ALL-R03"), (1, 3), 2),
+    "search": Work(("search", "SPY-R07", "--prove", "--out", "out"), (0,), 5),
+    "explore": Work(
+        ("explore", "--system", "vllm", "--scope", "slots", "--checkpoint", "put", "--out", "out"),
+        (0, 3),
+        2,
+    ),
+    "corpus add": Work(
+        ("corpus", "add", "two.json", "--rule", "ALL-R06", "--corpus", "out"), (0,), 1
+    ),
+    "campaign": Work(
+        ("campaign", "--items", "6", "--workers", "2", "--ledger", "l.db", "--out", "out"),
+        (0, 1, 3),
+        5,
+    ),
+    "selfcheck": Work(("selfcheck", "--only", "agreement", "--time-limit", "8"), (0, 3), 8),
+    "diff": Work(
+        (
+            *("diff", "model", LOST, "--system", "vllm", "--profile", "quick", "--out", "out"),
+            *("--step-limit", "1", "--time-limit", "10"),
+        ),
+        (0, 1, 3),
+        6,
+    ),
+    # The first kills are amid the installation, where the release is not there yet.
+    "matrix": Work(("matrix", "vllm==0.19.1", "--out", "out"), (0, 3), 20),
+}
+SCENARIO = {
+    "format": "schedproof/scenario@1",
+    "system": "vllm",
+    "revision": "documented",
+    "config": {},
+    "requests": [{"id": "a", "prompt": [["a", 20]], "max_tokens": 3, "arrival": 0}],
+}
+
+
+class Told(NamedTuple):
+    """What became of the kills of one command in one folder."""
+
+    work: str
+    killed: int
+    ended: int
+    wrong: list[str]
+
+
+def attack(task: tuple[str, int, int]) -> Told:
+    """So many kills in a row of a command in one folder; then it is left alone."""
+    name, kills, seed = task
+    work, dice, killed, wrong = WORKS[name], random.Random(f"{name} {seed}"), 0, list[str]()
+    with tempfile.TemporaryDirectory() as place:
+        folder = Path(place)
+        (folder / "two.json").write_text(json.dumps(SCENARIO))
+        for number in range(kills):
+            mark = f"kill-{os.getpid()}-{name.replace(' ', '-')}-{seed}-{number}"
+            process = begin(work.words, folder, mark)
+            time.sleep(dice.uniform(0.05, work.seconds))
+            killed += process.poll() is None
+            process.send_signal(signal.SIGKILL)
+            process.wait()
+            found = [f"still there: {one}" for one in survivors(mark)]
+            found += damaged(folder)
+            wrong += [f"{name}, kill {number} of seed {seed}: {one}" for one in found]
+        wrong += [f"{name} of seed {seed}, left alone: {one}" for one in _goes_on(work, folder)]
+    return Told(name, killed, kills - killed, wrong)
+
+
+def _goes_on(work: Work, folder: Path) -> Sequence[str]:
+    """What is wrong where the command runs to its end."""
+    began, mark = time.monotonic(), f"alone-{os.getpid()}-{id(folder)}"
+    process = begin(work.words, folder, mark)
+    try:
+        ended: Ended = end(process, folder, began, SECONDS)
+    except TimeoutError:
+        return [f"longer than {SECONDS} s"]
+    left = [one.name for one in folder.rglob("*") if one.suffix in (".new", ".partial")]
+    return [
+        *faults(ended, work.codes),
+        *([ended.err[-300:]] if ended.code not in work.codes else []),
+        *(f"left behind: {name}" for name in left),
+        *(f"still there: {one}" for one in survivors(mark)),
+        *damaged(folder),
+    ]
+
+
+def damaged(folder: Path) -> list[str]:
+    """What cannot be read of what a command has written."""
+    found = []
+    for file in sorted(folder.rglob("*")):
+        reader = READERS.get(file.suffix)
+        if reader is None or not file.is_file() or ".hypothesis" in file.parts:
+            continue
+        try:
+            reader(file)
+        except (ValueError, FileError, sqlite3.Error, OSError) as error:
+            found.append(f"{file.relative_to(folder)}: {error!s:.200}")
+    return found
+
+
+def _read_json(file: Path) -> None:
+    data = json.loads(file.read_text(encoding="utf-8"))
+    if "requests" in data:
+        read_scenario(file)
+
+
+def _read_lines(file: Path) -> None:
+    for line in file.read_bytes().split(b"\n")[:-1]:  # the last one may be cut
+        json.loads(line)
+
+
+def _read_database(file: Path) -> None:
+    with sqlite3.connect(f"file:{file}?mode=ro", uri=True) as there:
+        (word,) = there.execute("pragma integrity_check").fetchone()
+    if word != "ok":
+        raise ValueError(word)
+
+
+READERS: dict[str, Callable[[Path], None]] = {
+    ".json": _read_json,
+    ".ndjson": _read_lines,
+    ".db": _read_database,
+}
+
+
+def main() -> int:
+    """Kill, and print a table; how many times something was wrong."""
+    known = parser(__doc__, kills=600)
+    known.add_argument("--only", choices=WORKS)
+    options = known.parse_args()
+    began, in_a_row = time.monotonic(), 5
+    works = [options.only] if options.only else [*WORKS]
+    rounds = max(options.kills // (in_a_row * len(works)), 1)
+    tasks = [(name, in_a_row, options.seed * 1000 + one) for one in range(rounds) for name in works]
+    with ThreadPoolExecutor(options.jobs) as pool:
+        told = [*pool.map(attack, tasks)]
+    lines = ["| command | killed | had ended | went wrong |", "|---|---|---|---|"]
+    for name in works:
+        of_it = [one for one in told if one.work == name]
+        counts = [sum(one.killed for one in of_it), sum(one.ended for one in of_it)]
+        counts.append(sum(len(one.wrong) for one in of_it))
+        lines.append(f"| `{name}` | {' | '.join(map(str, counts))} |")
+    spent = f"{time.monotonic() - began:.0f} s, {options.jobs} at once"
+    total = sum(one.killed for one in told)
+    lines += ["", f"{total} kills, {rounds} runs left alone of each, seed {options.seed}, {spent}."]
+    wrong = [line for one in told for line in one.wrong]
+    return finish("kills", lines, wrong, write=options.write)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

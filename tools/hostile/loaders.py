@@ -1,0 +1,177 @@
+"""Every file that schedproof reads: a good one of each kind, and what reads it."""
+
+import datetime
+import io
+import random
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from rich.console import Console
+
+from schedproof.gate.campaign.ledger import read_ledger
+from schedproof.gate.campaign.report import report
+from schedproof.gate.compare.baseline import read_baseline
+from schedproof.gate.corpus.folder import Origin, add, entries
+from schedproof.gate.explore.checkpoint import load as load_checkpoint
+from schedproof.gate.explore.checkpoint import put_by
+from schedproof.gate.files.project_file import read_project
+from schedproof.gate.files.scenario_file import read_scenario, scenario_json
+from schedproof.gate.judging.deviations import read_deviations
+from schedproof.gate.judging.own_rules import use_rules
+from schedproof.gate.traces.recorder import recorded
+from schedproof.gate.traces.source import opened_trace
+from schedproof.gate.traces.trace_file import read_trace
+from schedproof.model.scenario import Request, Scenario
+from schedproof.model.systems import full_config
+from schedproof.model.target import ModelTarget
+from schedproof.properties.checking.replay import replay
+from schedproof.solver.exploration.exploration import Exploration, ExploreOptions
+from schedproof.solver.systems import space_of
+from schedproof.spec.catalogue import load, read
+
+from .mutations import spoiled
+
+RULES = load("spyre")
+SMALL = {"block_size": 4, "chunk_size": 8, "max_model_len": 32, "max_batch_tkv": 64}
+TWO = Scenario(
+    system="spyre",
+    revision="sound",
+    config=full_config("spyre", "sound", SMALL),
+    requests=(
+        Request(id="r0", arrival=0, prompt=(("r0", 3),), max_tokens=4, output_len=2, abort_at=5),
+        Request(id="r1", arrival=0, prompt=(("r0", 3), ("r1", 6)), max_tokens=4),
+    ),
+)
+KNOWN = """[[known]]
+rule = "SPY-R35"
+scenario = "two.json"
+reason = "later"
+until = 2999-01-01
+
+[[by_design]]
+rule = "SPY-R4*"
+reason = "as we like it"
+"""
+PROJECT = """[tool.schedproof]
+target = "model"
+system = "vllm"
+revision = "documented"
+profile = "quick"
+corpus = "corpus"
+deviations = "known.toml"
+exclude = ["V1-R09", "ALL-*"]
+"""
+OURS = """from schedproof import OwnRule
+RULES = [
+    OwnRule(
+        id="OUR-R01", title="two", says="Two run.", needs=["running"], witness="Two run.",
+        broken=lambda history, step: None, exercised=lambda history, step: len(step.running) == 2,
+    )
+]
+"""
+EXPLORED = ExploreOptions("sound", space_of("spyre").checkup[0])
+CHECKED = [rule for rule in RULES if rule.id == "SPY-R07"]
+
+
+class Loader(NamedTuple):
+    """A kind of file: what reads it, and what spoils it (a path, its good bytes, a number)."""
+
+    read: Callable[[Path], Any]
+    spoil: Callable[[Path, bytes, int], None]
+
+
+def _spoil(path: Path, whole: bytes, seed: int) -> None:
+    path.write_bytes(spoiled(whole, seed, path.suffix == ".gz"))
+
+
+def _spoil_rules(path: Path, whole: bytes, seed: int) -> None:
+    """A rules file is code, and is run: it is cut, or ends with what is no Python."""
+    rng = random.Random(seed)
+    cut = whole[: rng.choice((len(whole), rng.randint(0, len(whole))))]
+    path.write_bytes(
+        cut + rng.choice((b"", b"(", b"\xff", b"\x00", b"\n1 / 0\n", b"\nRULES = 3\n"))
+    )
+
+
+def _trace(path: Path) -> None:
+    with opened_trace(str(path)) as source:
+        for _ in read_trace(source):
+            pass
+
+
+def _baseline(path: Path) -> None:
+    for _ in read_baseline(path)[1]:
+        pass
+
+
+def _ledger(path: Path) -> None:
+    report(Console(file=io.StringIO()), read_ledger(path), path.parent / "out")
+
+
+def _rules(path: Path) -> None:
+    try:
+        use_rules(path)
+    finally:
+        use_rules(None)
+
+
+LOADERS: Mapping[str, Loader] = {
+    "two.json": Loader(read_scenario, _spoil),
+    "corpus/two.json": Loader(lambda path: entries(path.parent), _spoil),
+    "known.toml": Loader(
+        lambda path: read_deviations(path, "spyre", RULES, datetime.date(2026, 1, 1)), _spoil
+    ),
+    "pyproject.toml": Loader(lambda path: read_project(path.parent), _spoil),
+    "trace.jsonl": Loader(_trace, _spoil),
+    "trace.jsonl.gz": Loader(_trace, _spoil),
+    "baseline.gz": Loader(_baseline, _spoil),
+    "catalogue.toml": Loader(
+        lambda path: read(path.read_bytes().decode("utf-8", "replace"), str(path)), _spoil
+    ),
+    "later.exploration": Loader(
+        lambda path: load_checkpoint(path.parent, EXPLORED, CHECKED), _spoil
+    ),
+    "ledger.db": Loader(_ledger, _spoil),
+    "ours.py": Loader(_rules, _spoil_rules),
+}
+
+
+def good(folder: Path) -> dict[str, bytes]:
+    """A good file of each kind, by name; what they refer to lies in the folder."""
+    (folder / "two.json").write_text(scenario_json(TWO), encoding="utf-8")
+    (folder / "known.toml").write_text(KNOWN, encoding="utf-8")
+    (folder / "pyproject.toml").write_text(PROJECT, encoding="utf-8")
+    (folder / "ours.py").write_text(OURS, encoding="utf-8")
+    shutil.copy(Path(__file__).parents[2] / "spec" / "generic.toml", folder / "catalogue.toml")
+    add(folder / "corpus", TWO, Origin("SPY-R35")).rename(folder / "corpus" / "two.json")
+    for name in ("trace.jsonl", "trace.jsonl.gz"):
+        with recorded(ModelTarget(), folder / name) as target:
+            replay(target, TWO, RULES)
+    _ran(folder, "diff", "model", "--profile", "quick", "--save", "baseline.gz")
+    small = ("--system", "llmservingsim", "--revision", "head")
+    _ran(folder, "campaign", "--ledger", "ledger.db", "--items", "4", *small)
+    run = Exploration(EXPLORED, CHECKED)
+    for _ in zip(range(3), run.search.run(), strict=False):
+        pass
+    put_by(folder / "later", run)
+    [kept] = (folder / "later").iterdir()
+    kept.rename(folder / "later.exploration")
+    files = {name: (folder / name).read_bytes() for name in LOADERS if name != kept.name}
+    return files | {"later.exploration": (folder / "later.exploration").read_bytes()}
+
+
+def name_of_checkpoint(folder: Path) -> str:
+    """The file in which the exploration is looked for."""
+    put_by(folder, Exploration(EXPLORED, CHECKED))
+    [kept] = folder.glob("*.exploration")
+    return kept.name
+
+
+def _ran(folder: Path, *words: str) -> None:
+    subprocess.run(
+        [sys.executable, "-m", "schedproof", *words], cwd=folder, check=False, capture_output=True
+    )

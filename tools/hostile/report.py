@@ -1,0 +1,40 @@
+"""The options that every attack takes, and how each one reports."""
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+
+from ..pages import DOCS, put
+
+PAGE = DOCS / "reliability.md"
+
+
+def parser(about: str | None, **counts: int) -> argparse.ArgumentParser:
+    """Return a parser with an option for each count, named and preset as given here."""
+    made = argparse.ArgumentParser(
+        description=about, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    for name, number in counts.items():
+        made.add_argument(f"--{name}", type=int, default=number)
+    made.add_argument("--seed", type=int, default=0)
+    made.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
+    made.add_argument("--write", action="store_true", help="put the table into the docs")
+    return made
+
+
+def finish(attack: str, lines: Sequence[str], wrong: Sequence[str], *, write: bool) -> int:
+    """Print the table and what went wrong.
+
+    Args:
+        attack: the name of the module, which is that of its table in `docs/reliability.md`.
+        write: put the table into that page.
+
+    Returns:
+        The exit code: how much went wrong, at most 100.
+    """
+    print("\n".join(lines))
+    print("\n".join(wrong), file=sys.stderr)
+    if write:
+        put(PAGE, f"tools/hostile/{attack}.py", lines)
+    return min(len(wrong), 100)

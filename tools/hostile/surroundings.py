@@ -1,0 +1,238 @@
+"""Does a command end in one line where something that every machine has is missing or full?
+
+Each command runs in each place of `places.py`: without HOME, with stdout closed, on a full disk ...
+
+    make tool NAME=hostile.surroundings OPTIONS="--only 'a full disk'"
+"""
+
+import atexit
+import itertools
+import json
+import os
+import random
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from functools import cache
+from pathlib import Path
+from typing import NamedTuple
+
+from schedproof.gate.targets.releases import cache_folder
+
+from .kills import SCENARIO, damaged
+from .places import PLACES, Place
+from .processes import CODES, Ended, faults, survivors
+from .processes import MARK as MARKED
+from .report import finish, parser
+
+SECONDS = 90
+USAGE = 2
+GIVEN = "given.json"
+CLUSTER = "a Dask scheduler"
+SMALL = ("--system", "vllm", "--rule", "ALL-R01", "--rule", "ALL-R03", "--time-limit", "60")
+BAD = f"cmd:{sys.executable} {Path(__file__).with_name('bad_target.py')}"
+
+
+class Work(NamedTuple):
+    """A command, and the file that it makes, where it makes one."""
+
+    words: tuple[str, ...]
+    makes: str = ""
+
+
+WORKS = {
+    "gate": Work(
+        (*("gate", "model", "--profile", "quick", *SMALL), "--json", "verdict.json"),
+        "verdict.json",
+    ),
+    "gate --jobs 2": Work(
+        ("gate", "model", "--profile", "quick", *SMALL, "--jobs", "2", "--junit", "junit.xml"),
+        "junit.xml",
+    ),
+    "gate of a process": Work(
+        ("gate", f"{BAD} 'answers late' step 1000000", "--profile", "quick", *SMALL)
+    ),
+    "gate that finds": Work(
+        (
+            *("gate", f"{BAD} 'members that it never got' step 20", "--profile", "quick"),
+            *("--system", "vllm", "--rule", "ALL-R03"),
+        )
+    ),
+    "replay --trace": Work(("replay", GIVEN, "--trace", "trace.jsonl"), "trace.jsonl"),
+    "show": Work(("show", GIVEN, "-o", "page.html"), "page.html"),
+    "search": Work(("search", "SPY-R07", "--time-limit", "30")),
+    "explore": Work(
+        (
+            *("explore", "--system", "vllm", "--scope", "slots", "--requests", "2"),
+            *("--checkpoint", "put"),
+        )
+    ),
+    "corpus add": Work(("corpus", "add", GIVEN, "--rule", "ALL-R06", "--corpus", "new")),
+    "campaign": Work(
+        ("campaign", "--system", "vllm", "--items", "2", "--workers", "1", "--ledger", "l.db"),
+        "l.db",
+    ),
+    "campaign --cluster": Work(
+        (
+            *("campaign", "--system", "vllm", "--items", "2", "--ledger", "l.db"),
+            *("--cluster", CLUSTER),
+        ),
+        "l.db",
+    ),
+    # It ends in the middle; the release is in the cache of this machine, or is installed at first.
+    "matrix": Work(("matrix", "vllm==0.33.0", "--time-limit", "8", "--out", "m")),
+    "diff --save": Work(
+        ("diff", "model", "--system", "vllm", "--profile", "quick", "--save", "base.gz"),
+        "base.gz",
+    ),
+    "doctor": Work(("doctor", "model", "--system", "vllm")),
+    "rules": Work(("rules", "--system", "vllm")),
+    "demo": Work(("demo",)),
+}
+
+
+class Told(NamedTuple):
+    """What became of a command in a place."""
+
+    place: str
+    work: str
+    code: int | None
+    wrong: list[str]
+    seconds: float
+
+
+def attack(task: tuple[str, str, int]) -> Told:
+    """A command in a place; a second one at the same time where the place says so."""
+    where, name, seed = task
+    place, work = PLACES[where], WORKS[name]
+    mark = f"place-{os.getpid()}-{abs(hash(task))}"
+    with _folder() as here:
+        runs = [_begun(place, work, here, mark, random.Random(seed)) for _ in range(place.at_once)]
+        ended = [_ended(*run) for run in runs]
+        wrong = [line for one in ended for line in _wrong(one, place, name, here)]
+        wrong += [f"still there: {one}" for one in survivors(mark)]
+        shutil.rmtree(here, ignore_errors=True)
+    about = f"{name}, {where}, seed {seed}"
+    code = ended[0].code if ended[0] else None
+    seconds = max((one.seconds for one in ended if one), default=SECONDS)
+    return Told(where, name, code, [f"{about}: {line}" for line in wrong], seconds)
+
+
+@contextmanager
+def _folder() -> Iterator[Path]:
+    """An empty folder, beside the scenario that commands are given."""
+    with tempfile.TemporaryDirectory() as root:
+        here = Path(root) / "here"
+        here.mkdir()
+        here.with_name(GIVEN).write_text(json.dumps(SCENARIO))
+        yield here
+
+
+def _begun(
+    place: Place, work: Work, here: Path, mark: str, chance: random.Random
+) -> tuple["subprocess.Popen[str]", float]:
+    given: dict[str, Callable[[], str]] = {
+        GIVEN: lambda: str(here.with_name(GIVEN)),
+        CLUSTER: cluster,
+    }
+    words = [given[word]() if word in given else word for word in work.words]
+    command = [sys.executable, "-m", "schedproof", *words]
+    base = {**os.environ, MARKED: mark, "PYTHONDONTWRITEBYTECODE": "1"}
+    base["SCHEDPROOF_CACHE"] = str(cache_folder())
+    began = time.monotonic()
+    return place.popen(command, here, base, chance), began
+
+
+def _ended(process: "subprocess.Popen[str]", began: float) -> Ended | None:
+    """How it ended; None where it had to be killed."""
+    try:
+        out, err = process.communicate(timeout=SECONDS)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.communicate()
+        return None
+    return Ended(process.returncode, out or "", err or "", time.monotonic() - began)
+
+
+def _wrong(ended: Ended | None, place: Place, name: str, here: Path) -> list[str]:
+    if ended is None:
+        return [f"longer than {SECONDS} s"]
+    usual, makes = usually(name), WORKS[name].makes
+    found = faults(ended, CODES)
+    if "Traceback" in ended.err or "Exception ignored" in ended.err:
+        found.append(f"a traceback: {ended.err[-400:]!r}")
+    if ended.code != usual and not (place.stops and ended.code in (USAGE, place.also)):
+        found.append(f"exit code {ended.code}, elsewhere {usual}: {ended.err[-300:]!r}")
+    if ended.code == USAGE and not _last(ended).startswith("schedproof: "):
+        found.append(f"no error of ours: {ended.err[-300:]!r}")
+    if makes and ended.code == usual and not [*here.rglob(makes)]:
+        found.append(f"exit code {ended.code}, and no {makes}")
+    found += damaged(here)
+    found += [
+        f"left behind: {one.name}"
+        for one in here.rglob("*")
+        if one.suffix in (".new", ".partial", ".tmp")
+    ]
+    return found
+
+
+def _last(ended: Ended) -> str:
+    return (ended.err.splitlines() or [""])[-1]
+
+
+@cache
+def cluster() -> str:
+    """The address of a Dask scheduler with a worker, in surroundings that are not odd."""
+    from distributed import LocalCluster
+
+    options = {"n_workers": 1, "threads_per_worker": 1, "dashboard_address": None}
+    there = LocalCluster(**options)  # type: ignore[no-untyped-call]
+    atexit.register(there.close)
+    return str(there.scheduler_address)
+
+
+@cache
+def usually(name: str) -> int:
+    """The exit code of a command where nothing is odd."""
+    with _folder() as here:
+        ended = _ended(*_begun(PLACES["nothing odd"], WORKS[name], here, "usual", random.Random(0)))
+        assert ended is not None
+        assert ended.code in CODES, ended
+        return ended.code
+
+
+def main() -> int:
+    """Try every command in every place, and print a table; how often something was wrong."""
+    known = parser(__doc__)
+    known.add_argument("--only", choices=PLACES)
+    options = known.parse_args()
+    began = time.monotonic()
+    places = [options.only] if options.only else [one for one in PLACES if PLACES[one].there()]
+    tasks = [(place, name, options.seed) for place, name in itertools.product(places, WORKS)]
+    with ThreadPoolExecutor(options.jobs) as pool:
+        told = [*pool.map(attack, tasks)]
+    lines = ["| surroundings | commands | as usual | refused | went wrong | slowest |"]
+    lines.append("|" + "---|" * 6)
+    for place in places:
+        of_it = [one for one in told if one.place == place]
+        counts = Counter(
+            "wrong" if one.wrong else "usual" if one.code == usually(one.work) else "refused"
+            for one in of_it
+        )
+        cells = [place, len(of_it), counts["usual"], counts["refused"], counts["wrong"]]
+        slowest = max(one.seconds for one in of_it)
+        lines.append(f"| {' | '.join(map(str, cells))} | {slowest:.0f} s |")
+    spent = f"{time.monotonic() - began:.0f} s, {options.jobs} at once"
+    lines += ["", f"{len(told)} commands, seed {options.seed}, {spent}."]
+    wrong = [line for one in told for line in one.wrong]
+    return finish("surroundings", lines, wrong, write=options.write)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,109 @@
+"""Does a gate of a target that misbehaves end in time, with clean text and no process left?
+
+The target behaves until the Nth time of an operation, and a signal may end the gate:
+
+    make tool NAME=hostile.targets OPTIONS="--runs 45"
+"""
+
+import os
+import random
+import shlex
+import signal
+import sys
+import tempfile
+import time
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import NamedTuple
+
+from .bad_target import MISDEEDS
+from .processes import Ended, begin, end, faults, survivors
+from .report import finish, parser
+
+SECONDS = 60  # for a gate, whose time limit is TIME_LIMIT
+TIME_LIMIT = 10
+OPERATIONS = ("start", "add", "abort", "step", "stop")
+SIGNALS = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+RULES = "ALL-R01,ALL-R02,ALL-R03,ALL-R04"
+ALLOWED = {"out.txt", "err.txt", "out", "left.txt", ".hypothesis"}
+
+
+class Told(NamedTuple):
+    """What became of one gate."""
+
+    misdeed: str
+    how: str
+    wrong: list[str]
+    seconds: float
+
+
+def attack(seed: int) -> Told:
+    """One misdeed, at one operation, in one gate, which a signal may end."""
+    dice = random.Random(seed)
+    misdeed = [*MISDEEDS][seed % len(MISDEEDS)]
+    operation = dice.choice(OPERATIONS)
+    nth = 1 if dice.random() < 0.5 else dice.randint(2, 60)
+    jobs = dice.choice(("1", "1", "2"))
+    number = dice.choice(SIGNALS) if dice.random() < 0.3 else None
+    with tempfile.TemporaryDirectory() as place:
+        folder = Path(place, "here")
+        folder.mkdir()
+        bad = [sys.executable, str(Path(__file__).with_name("bad_target.py"))]
+        command = shlex.join([*bad, misdeed, operation, str(nth)])
+        words = ["gate", f"cmd:{command}", "--system", "vllm", "--profile", "quick"]
+        words += ["--step-limit", "0.5", "--memory-limit", "400", "--jobs", jobs, "--github"]
+        words += ["--time-limit", str(TIME_LIMIT), "--out", "out", "--rule", RULES]
+        began, mark = time.monotonic(), f"target-{os.getpid()}-{seed}"
+        process = begin(words, folder, mark)
+        if number is not None:
+            time.sleep(dice.uniform(0.2, 4.0))
+            process.send_signal(number)
+        try:
+            ended: Ended | None = end(process, folder, began, SECONDS)
+        except TimeoutError:
+            ended = None
+        wrong = [] if ended is None else faults(ended, _codes(number))
+        wrong += [] if ended is not None else [f"longer than {SECONDS} s"]
+        wrong += [f"still there: {one}" for one in survivors(mark)]
+        there = {one.name for one in folder.iterdir()} if folder.exists() else set()
+        wrong += [f"left in the folder: {name}" for name in sorted(there - ALLOWED)]
+        how = "ended by a signal" if number is not None else _how(ended)
+        place = f"{misdeed}, {operation} {nth}, --jobs {jobs}, {number!r}"
+        wrong = [f"{seed}: {place}: {line}" for line in wrong]
+        return Told(misdeed, how, wrong, time.monotonic() - began)
+
+
+def _codes(number: signal.Signals | None) -> tuple[int, ...]:
+    return (0, 1, 2, 3) if number is None else (0, 1, 2, 3, -number)
+
+
+def _how(ended: Ended | None) -> str:
+    words = {0: "conforms", 1: "broken", 2: "refused", 3: "inconclusive"}
+    return "too long" if ended is None else words.get(ended.code, "else")
+
+
+def main() -> int:
+    """Attack, and print a table; how many gates went wrong."""
+    options = parser(__doc__, runs=450).parse_args()
+    began = time.monotonic()
+    seeds = range(options.seed * 10**6, options.seed * 10**6 + options.runs)
+    with ThreadPoolExecutor(options.jobs) as pool:
+        told = [*pool.map(attack, seeds)]
+    hows = ("conforms", "broken", "refused", "inconclusive", "ended by a signal")
+    lines = [f"| misdeed | gates | {' | '.join(hows)} | went wrong | slowest |"]
+    lines.append("|" + "---|" * (len(hows) + 4))
+    for misdeed in MISDEEDS:
+        of_it = [one for one in told if one.misdeed == misdeed]
+        counts = Counter(one.how for one in of_it)
+        wrong, slowest = sum(bool(one.wrong) for one in of_it), max(one.seconds for one in of_it)
+        cells = [misdeed, str(len(of_it)), *(str(counts[how]) for how in hows), str(wrong)]
+        lines.append(f"| {' | '.join(cells)} | {slowest:.0f} s |")
+    spent = f"{time.monotonic() - began:.0f} s, {options.jobs} gates at once"
+    lines += ["", f"{len(told)} gates, seed {options.seed}, {spent}."]
+    wrong_lines = [line for one in told for line in one.wrong]
+    return finish("targets", lines, wrong_lines, write=options.write)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

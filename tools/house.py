@@ -1,0 +1,231 @@
+"""How large is the house, and which imports break its rules?
+
+Prints the size of the product, the tests and the tools, and every import that the layout forbids:
+
+    make tool NAME=house
+
+`tests/tools/test_house.py` asserts the rules. A layer or room imports only itself and those before
+it; a file of the kernel imports no system; a system imports at most the one that its descriptor
+names.
+"""
+
+import ast
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from statistics import median
+
+ROOT = Path(__file__).resolve().parents[1]
+# From the ground to the roof. `schedproof/__init__.py` and `__main__.py` stand above all of them.
+LAYERS = ("spec", "model", "properties", "solver", "gate")
+TOP = ("systems.py", "__init__.py", "__main__.py")
+ROOMS = {
+    "properties": (
+        *("history", "rules", "checking", "explanations", "search", "shrinking", "mutants"),
+    ),
+    "gate": (
+        *("files", "console", "processes", "targets", "corpus", "judging", "reports", "traces"),
+        *("explore", "search", "selfcheck", "web", "compare", "campaign", "matrix", "library"),
+        *("starting", "cli", "plugin"),
+    ),
+}
+SYSTEMS = tuple(
+    sorted(
+        path.stem
+        for path in (ROOT / "spec").glob("*.toml")
+        if (ROOT / "model" / path.stem).is_dir()
+    )
+)
+MAX_LINES = 500
+
+Graph = Mapping[str, set[str]]
+
+
+def sources(folder: str) -> list[Path]:
+    return sorted((ROOT / folder).rglob("*.py"))
+
+
+def product_files() -> list[Path]:
+    return [ROOT / name for name in TOP] + [path for layer in LAYERS for path in sources(layer)]
+
+
+def line_count(path: Path) -> int:
+    return len(path.read_text(encoding="utf-8").splitlines())
+
+
+def imported(path: Path) -> set[str]:
+    """Return the absolute names that a file imports; those of this package begin with it."""
+    package = ("schedproof", *path.relative_to(ROOT).parent.parts)
+    names = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            base = package[: len(package) - node.level + 1] if node.level else ()
+            module = ".".join((*base, *([node.module] if node.module else [])))
+            names |= {f"{module}.{alias.name}" for alias in node.names}
+    return names
+
+
+def modules() -> dict[str, Path]:
+    """Return every file of the layers by its dotted name below `schedproof`."""
+    named = {}
+    for layer in LAYERS:
+        for path in sources(layer):
+            parts = path.relative_to(ROOT).with_suffix("").parts
+            named[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
+    return named
+
+
+def imports() -> dict[str, set[str]]:
+    """Return, by module of the layers, the modules of the layers that it imports."""
+    named = modules()
+    graph: dict[str, set[str]] = {module: set() for module in named}
+    for module, path in named.items():
+        for name in imported(path):
+            inner = name.removeprefix("schedproof.")
+            target = inner if inner in named else inner.rpartition(".")[0]
+            if name != inner and target in named and target != module:
+                graph[module].add(target)
+    return graph
+
+
+def rank(module: str) -> tuple[int, int]:
+    """Return where a module stands: its layer, and its room in it (-1: the layer itself).
+
+    The systems stand beside each other, above the rooms of their layer.
+    """
+    layer, _, rest = module.partition(".")
+    room = rest.partition(".")[0]
+    rooms = ROOMS.get(layer, ())
+    if rooms and room in SYSTEMS:
+        return LAYERS.index(layer), len(rooms)
+    return LAYERS.index(layer), rooms.index(room) if room in rooms else -1
+
+
+def upward_imports(graph: Graph) -> list[tuple[str, str]]:
+    """Return the imports of a room or layer that stands above the importing one."""
+    return [
+        (module, target)
+        for module, targets in graph.items()
+        for target in sorted(targets)
+        if rank(target) > rank(module)
+    ]
+
+
+def circles(graph: Graph) -> list[list[str]]:
+    """Return the groups of modules that import each other (Tarjan's algorithm)."""
+    index: dict[str, int] = {}
+    low: dict[str, int] = {}
+    stack: list[str] = []
+    groups = []
+
+    def visit(module: str) -> None:
+        index[module] = low[module] = len(index)
+        stack.append(module)
+        for target in graph[module]:
+            if target not in index:
+                visit(target)
+                low[module] = min(low[module], low[target])
+            elif target in stack:
+                low[module] = min(low[module], index[target])
+        if low[module] == index[module]:
+            group = stack[stack.index(module) :]
+            del stack[-len(group) :]
+            if len(group) > 1:
+                groups.append(sorted(group))
+
+    for module in graph:
+        if module not in index:
+            visit(module)
+    return groups
+
+
+def system_of(module: str) -> str | None:
+    """Return the system whose folder or file a module is; None for a module of the kernel."""
+    return next((part for part in module.split(".") if part in SYSTEMS), None)
+
+
+def system_imports(graph: Graph) -> Iterator[tuple[str, str, str]]:
+    """Yield module, target and the target's system, where that is not the module's own."""
+    for module, targets in sorted(graph.items()):
+        for target in sorted(targets):
+            system = system_of(target)
+            if system is not None and system != system_of(module):
+                yield module, target, system
+
+
+def kernel_leaks(graph: Graph) -> dict[str, set[str]]:
+    """Return, by file of the kernel, the systems that it imports."""
+    leaks: dict[str, set[str]] = defaultdict(set)
+    for module, _, system in system_imports(graph):
+        if system_of(module) is None:
+            leaks[module].add(system)
+    return dict(leaks)
+
+
+def between_systems(graph: Graph) -> dict[str, set[str]]:
+    """Return, by system, the other systems that it imports."""
+    others: dict[str, set[str]] = defaultdict(set)
+    for module, _, system in system_imports(graph):
+        if own := system_of(module):
+            others[own].add(system)
+    return dict(others)
+
+
+def one_importer(graph: Graph) -> list[str]:
+    """Return the files that a single file imports, which lies in the same folder."""
+    importers: dict[str, set[str]] = defaultdict(set)
+    for module, targets in graph.items():
+        for target in targets:
+            importers[target].add(module)
+    named = modules()
+    return [
+        target
+        for target, known in sorted(importers.items())
+        if len(known) == 1
+        and named[target].parent == named[next(iter(known))].parent
+        and named[target].name != "__init__.py"
+    ]
+
+
+def loose_files() -> list[str]:
+    """Return the files of a layer with rooms that lie in no room."""
+    return [
+        f"{layer}/{path.name}"
+        for layer in ROOMS
+        for path in sorted((ROOT / layer).glob("*.py"))
+        if path.name != "__init__.py"
+    ]
+
+
+def main() -> None:
+    graph = imports()
+    files = product_files()
+    sizes = {path: line_count(path) for path in files}
+    for name, paths in {
+        "product": files,
+        **{f"  {layer}": sources(layer) for layer in LAYERS},
+        "tests": sources("tests"),
+        "tools": sources("tools"),
+    }.items():
+        print(f"{name + ':':<14}{sum(map(line_count, paths)):>7,} lines in {len(paths):,} files")
+    longest = max(files, key=sizes.__getitem__)
+    print(f"median file:   {median(sizes.values()):.0f} lines")
+    print(f"longest file:  {sizes[longest]} lines, {longest.relative_to(ROOT)}")
+    print(f"files with one importer, in their own folder: {len(one_importer(graph))}")
+    print(f"loose files: {len(loose_files())}")
+    print(f"circles of files: {len(circles(graph))}")
+    print(f"imports upward: {len(upward_imports(graph))}")
+    leaks = kernel_leaks(graph)
+    print(f"kernel files that import a system: {len(leaks)}")
+    for module, systems in leaks.items():
+        print(f"  {module}: {', '.join(sorted(systems))}")
+    others = between_systems(graph)
+    print(f"systems that import another system: {len(others)}")
+    for system, imported_systems in sorted(others.items()):
+        print(f"  {system}: {', '.join(sorted(imported_systems))}")
+
+
+if __name__ == "__main__":
+    main()

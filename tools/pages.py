@@ -1,0 +1,66 @@
+"""Tables in the documentation that a tool makes.
+
+A table stands between two comments; the first names the tool, as `tools/proofs.py: lemmas`.
+"""
+
+import argparse
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+
+DOCS = Path(__file__).parents[1] / "docs"
+END = "<!-- end -->\n"
+
+Tables = Mapping[str, Callable[[], Iterable[str]]]
+
+
+def begin(mark: str) -> str:
+    """Return the line before a table."""
+    return f"<!-- {mark} -->\n"
+
+
+def table_in(page: Path, mark: str) -> str:
+    """Return a table as the page has it."""
+    text = page.read_text(encoding="utf-8")
+    return text.partition(begin(mark))[2].partition(END)[0].strip("\n")
+
+
+def put(page: Path, mark: str, lines: Iterable[str]) -> None:
+    """Replace a table of the page."""
+    before, found, rest = page.read_text(encoding="utf-8").partition(begin(mark))
+    assert found, (page.name, mark)
+    table = "".join(f"{line}\n" for line in ["", *lines, ""])
+    page.write_text(before + found + table + END + rest.partition(END)[2], encoding="utf-8")
+
+
+def make(page: Path, tool: str, tables: Tables, about: str | None) -> int:
+    """Run a tool that makes tables: print them, and with `--write` put them into the page.
+
+    Args:
+        page: the page that has a table of each name.
+        tool: the file of the tool, as its tables name it.
+        tables: by name, what makes the lines of a table.
+        about: the description that `--help` prints.
+
+    Returns:
+        The exit code.
+    """
+    parser = argparse.ArgumentParser(
+        description=about, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--write", action="store_true", help=f"put them into docs/{page.name}")
+    parser.add_argument("--only", action="append", choices=[*tables], help="make this one")
+    options = parser.parse_args()
+    for name in options.only or tables:
+        lines = [*tables[name]()]
+        print("\n".join(lines), flush=True)
+        if options.write:
+            put(page, f"{tool}: {name}", lines)
+    return 0
+
+
+def rows(*lines: Sequence[str]) -> Iterator[str]:
+    """Yield the lines of a table in Markdown; the first one is its head."""
+    for number, line in enumerate(lines):
+        yield f"| {' | '.join(line)} |"
+        if not number:
+            yield "|---" * len(line) + "|"

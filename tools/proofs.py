@@ -1,0 +1,139 @@
+"""What is proven of the volumetric check, for each release and configuration, lemma by lemma?
+
+Puts the tables into `docs/volumetric.md`, a minute and a half of one core. Where a lemma fails, the
+table has the run that `schedproof search` finds, replayed on the model:
+
+    make tool NAME=proofs OPTIONS=--write
+"""
+
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+from schedproof.model.target import ModelTarget
+from schedproof.properties.checking.replay import replay
+from schedproof.solver.smt.obligation import Discharged, discharge
+from schedproof.solver.spyre.admission_sequences import ADMITS_BY, Setting, to_scenario
+from schedproof.solver.spyre.proofs_by_rule import limit_lemmas
+from schedproof.solver.spyre.worst_case import fewest
+from schedproof.spec.catalogue import load, select
+
+from .pages import DOCS, make, rows
+
+PAGE, TOOL = DOCS / "volumetric.md", "tools/proofs.py"
+LIMIT, JOIN = "SPY-R07", "SPY-R47"
+REQUESTS = 5
+
+
+class Asked(NamedTuple):
+    """A row: whose admission, in which configuration."""
+
+    admission: str
+    revision: str
+    formula: str | None = None
+    interleave: bool = True
+    pausing: bool | None = None
+
+    @property
+    def setting(self) -> Setting:
+        """The question about it."""
+        formula = self.formula or ADMITS_BY[self.revision]
+        return Setting(
+            formula,
+            0,
+            revision=self.revision,
+            interleave=self.interleave,
+            pausing=bool(self.pausing),
+        )
+
+    @property
+    def configuration(self) -> str:
+        """In words."""
+        words = [f"interleaving {'on' if self.interleave else 'off'}"]
+        if self.pausing is not None:
+            words.append(f"pausing {'on' if self.pausing else 'off'}")
+        return ", ".join(words)
+
+
+ASKED = (
+    *(
+        Asked(admission, revision, None, interleave, pausing)
+        for admission, revision, pausings in (
+            ("`sound`", "sound", (None,)),
+            ("`documented`", "documented", (None,)),
+            ("2.1.1, 2.1.2", "2.1.2", (None,)),
+            ("2.4.0, 2.5.2, 2.6.3", "2.5.2", (True, False)),
+        )
+        for pausing in pausings
+        for interleave in (True, False)
+    ),
+    Asked("`exact`", "sound", "exact"),
+    Asked("`rounded`", "sound", "rounded"),
+)
+
+
+def proof(rule: str, setting: Setting, block: int | None = 64) -> Iterator[tuple[str, Discharged]]:
+    """Each lemma with the title of its group."""
+    for group in limit_lemmas(rule, setting, block):
+        for one in discharge(group.lemmas):
+            yield group.title, one
+
+
+def answer(rule: str, asked: Asked) -> str:
+    """What is so of a rule: proven, or a run."""
+    setting = asked.setting
+    if rule == JOIN and asked.pausing:
+        return "not asked"
+    began = time.monotonic()
+    failed = [one.name for _, one in proof(rule, setting) if one.status != "proven"]
+    if not failed:
+        kept = "by pausing, " if rule == LIMIT and setting.pauses else ""
+        return f"proven ({kept}{time.monotonic() - began:.1f} s)"
+    began = time.monotonic()
+    for found in fewest(setting, REQUESTS):
+        if found.answer != "sat":
+            continue
+        whole = replace(setting, requests=found.requests)
+        scenario = to_scenario(whole, list(found.arrivals), asked.revision)
+        [judged] = select(load("spyre"), [rule])
+        broken = replay(ModelTarget(setting.formula), scenario, [judged]).broken
+        if broken:
+            spent = time.monotonic() - began
+            name = f"`{failed[0]}` fails"
+            return f"{name}: a run of {found.requests} requests ({spent:.1f} s)"
+    return f"open: {', '.join(failed)}"
+
+
+def configurations() -> Iterator[str]:
+    """The table of releases and configurations."""
+    heads = f"no join beyond the limit ({JOIN})", f"no step ({LIMIT})"
+    found: list[Sequence[str]] = [("admission", "configuration", *heads)]
+    for asked in ASKED:
+        answers = (answer(rule, asked) for rule in (JOIN, LIMIT))
+        found.append((asked.admission, asked.configuration, *answers))
+    yield from rows(*found)
+
+
+def lemmas() -> Iterator[str]:
+    """The table of all lemmas, each where it is asked first."""
+    found = [("lemma", "says", "of", "seconds")]
+    named = set[str]()
+    for asked in ASKED:
+        for rule in (JOIN, LIMIT):
+            if asked.revision == "documented" or (rule == JOIN and asked.pausing):
+                continue
+            for title, one in proof(rule, asked.setting):
+                if one.name not in named and one.status == "proven":
+                    named.add(one.name)
+                    about = title.partition(" (")[0]
+                    found.append((f"`{one.name}`", one.sentence, about, f"{one.seconds:.2f}"))
+    yield from rows(*found)
+
+
+TABLES = {"configurations": configurations, "lemmas": lemmas}
+
+
+if __name__ == "__main__":
+    sys.exit(make(PAGE, TOOL, TABLES, __doc__))

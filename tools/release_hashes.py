@@ -1,0 +1,73 @@
+"""Which wheels, with which digests, may `schedproof gate NAME==VERSION` install?
+
+Asks the package index, and writes `gate/targets/wheels.txt` (the releases that can be judged) and
+the digests of `gate/targets/packages.txt`, whose versions stay. `make lock` runs it, a minute.
+"""
+
+import json
+import re
+import urllib.request
+from pathlib import Path
+
+from schedproof.gate.targets.release_index import releases_of
+from schedproof.gate.targets.releases import _packages
+from schedproof.gate.targets.supported_releases import packages as known_packages
+
+TARGETS = Path(__file__).resolve().parents[1] / "gate" / "targets"
+INDEX = "https://pypi.org/simple/{}/"
+JSON = "application/vnd.pypi.simple.v1+json"
+# Wheels for the Pythons and machines that schedproof is for.
+PYTHONS = re.compile(r"-(py3|py2\.py3|cp311|cp312|cp313|cp3\d+-abi3)[-.]")
+MACHINES = re.compile(r"-any\.whl$|manylinux.*_(x86_64|aarch64)\.whl$|macosx")
+
+
+def files(name: str) -> dict[str, str]:
+    """The files that the index has of a package, and the SHA-256 of each."""
+    request = urllib.request.Request(INDEX.format(name), headers={"Accept": JSON})
+    with urllib.request.urlopen(request, timeout=60) as answer:
+        found = json.load(answer)["files"]
+    return {file["filename"]: file["hashes"]["sha256"] for file in found}
+
+
+def of_version(all_files: dict[str, str], version: str, *, sources: bool) -> list[str]:
+    """The digests of the wheels of a version, and of its source archive where it is asked for."""
+    wheels = [
+        digest
+        for file, digest in all_files.items()
+        if f"-{version}-" in file and file.endswith(".whl")
+        if PYTHONS.search(file) and MACHINES.search(file)
+    ]
+    archives = [digest for file, digest in all_files.items() if file.endswith(f"-{version}.tar.gz")]
+    return sorted(wheels + (archives if sources else []))
+
+
+def lines(name: str, version: str, digests: list[str]) -> str:
+    """An entry of a lock file of pip's."""
+    assert digests, (name, version)
+    return " \\\n    ".join([f"{name}=={version}", *(f"--hash=sha256:{one}" for one in digests)])
+
+
+def main() -> None:
+    """Write both files."""
+    listed = {name: [*package.versions] for name, package in known_packages().items()}
+    listed["vllm"] = [one.partition("==")[2] for one in releases_of("vllm")]
+    wheels = [
+        lines(name, version, of_version(there, version, sources=False))
+        for name, versions in listed.items()
+        for there in [files(name)]
+        for version in versions
+    ]
+    title = "# Wheels of the releases that can be judged (make lock)."
+    (TARGETS / "wheels.txt").write_text("\n".join([title, *wheels, ""]), encoding="utf-8")
+    pins = [pin.partition("==") for pin in _packages()]
+    packages = [
+        lines(name, version, of_version(files(name), version, sources=True))
+        for name, _, version in pins
+    ]
+    place = TARGETS / "packages.txt"
+    title = place.read_text(encoding="utf-8").splitlines()[0]
+    place.write_text("\n".join([title, *packages, ""]), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

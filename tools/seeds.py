@@ -1,0 +1,111 @@
+"""Which few short runs of each system exercise every rule?
+
+Writes the seed corpus (`gate/corpus/builtin/*/seeds`), with which a gate begins: runs of the search
+on the model of each revision, and of these the fewest (greedily) in which each rule that any run
+exercises is exercised `TIMES` times. Faults have no say in it. Run it for a new rule, two minutes
+of one core; another release of Hypothesis may write other files, which do as well:
+
+    make tool NAME=seeds
+"""
+
+from collections import Counter
+from collections.abc import Iterator
+from itertools import product
+from pathlib import Path
+from typing import NamedTuple
+
+from msgspec.structs import replace
+
+from schedproof.gate.corpus import builtin_scenarios
+from schedproof.gate.corpus.replay import expecting
+from schedproof.gate.files.scenario_file import scenario_json
+from schedproof.model.scenario import Scenario
+from schedproof.model.systems import full_config, revisions_of
+from schedproof.model.target import ModelTarget
+from schedproof.properties.checking.replay import replay
+from schedproof.properties.search.run import run_search
+from schedproof.properties.search.state import Hooks, Search, SearchOptions
+from schedproof.spec.catalogue import load
+
+# The scale that the models take, and the first that the releases take which refuse that one.
+SCALES = {
+    "spyre": ("small", "short"),
+    "vllm": ("small",),
+    "nano_vllm": ("small", "tight"),
+    "llmservingsim": ("small",),
+}
+TIMES = 2
+LONGEST = {"small": 60, "short": 120, "tight": 120}  # steps
+RUNS = 100  # of a search
+SEARCHES = {"spyre": 4, "vllm": 16, "nano_vllm": 4, "llmservingsim": 4}  # of each revision
+
+
+class Candidate(NamedTuple):
+    """A run that holds, and the rules that are exercised in it."""
+
+    scenario: Scenario
+    exercised: frozenset[str]
+
+
+def sampled(system: str, scale: str) -> Iterator[Scenario]:
+    """Runs of the search; without the keys whose value is the usual one, so that revisions which
+    do not have them take the scenario, too."""
+    for revision, seed in product(revisions_of(system), range(SEARCHES[system])):
+        usual = full_config(system, revision, {})
+        runs: list[Scenario] = []
+        search = Search(
+            SearchOptions(ModelTarget(), system, revision, load(system), scale),
+            Hooks(ended=runs.append),
+        )
+        run_search(search, RUNS, seed, 0)
+        for one in runs:
+            given = one.config.items()
+            config = {key: value for key, value in given if value != usual.get(key, ...)}
+            origin = {"engine": "hypothesis", "seed": seed}
+            yield replace(one, config=config, origin=origin)
+
+
+def candidates(system: str, scale: str) -> Iterator[Candidate]:
+    """Those that are short, and hold."""
+    for scenario in sampled(system, scale):
+        outcome = replay(ModelTarget(), scenario, load(system))
+        holds = outcome.finished and not outcome.broken and not outcome.session.rejected
+        if holds and outcome.steps <= LONGEST[scale]:
+            yield Candidate(scenario, frozenset(outcome.exercised))
+
+
+def distilled(there: list[Candidate]) -> Iterator[Candidate]:
+    """Again and again the run with the most rules that were not exercised often enough so far."""
+    seen = Counter[str]()
+    while there:
+        best = max(there, key=lambda one: sum(seen[rule] < TIMES for rule in one.exercised))
+        if all(seen[rule] >= TIMES for rule in best.exercised):
+            return
+        seen.update(best.exercised)
+        there.remove(best)
+        yield best
+
+
+def write(system: str, scale: str) -> None:
+    """The seed corpus of a scale, in place of the one that is there."""
+    folder = Path(builtin_scenarios.__file__).parent / "builtin" / system / "seeds"
+    folder.mkdir(parents=True, exist_ok=True)
+    for old in folder.glob(f"{scale}-*.json"):
+        old.unlink()
+    chosen = list(distilled(list(candidates(system, scale))))
+    for number, one in enumerate(chosen, 1):
+        name = f"{scale}-{number:02}"
+        note = f"exercised: {', '.join(sorted(one.exercised))}"
+        origin = {**(one.scenario.origin or {}), "note": note}
+        named = expecting(replace(one.scenario, name=name, origin=origin), None)
+        (folder / f"{name}.json").write_text(scenario_json(named), encoding="utf-8")
+    rules = frozenset[str]().union(*(one.exercised for one in chosen))
+    checked = {rule.id for rule in load(system) if rule.checked}
+    print(f"{system}, {scale}: {len(chosen)} runs, {len(rules)} of {len(checked)} rules exercised,")
+    print("  never:", ", ".join(sorted(checked - rules)))
+
+
+if __name__ == "__main__":
+    for system, scales in SCALES.items():
+        for scale in scales:
+            write(system, scale)
