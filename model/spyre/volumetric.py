@@ -6,7 +6,7 @@ the projections. Which of them keep the limit is not decided here: most do not.
 
 A formula is two terms, one for the newcomer (SPY-R43) and one for a decoding request (SPY-R44). A
 term only adds, subtracts, multiplies and divides, so that it serves whole numbers, NumPy arrays (a
-number for each lane, `model.vectorized`) and symbols (`solver.spyre.symbolic_admission`); `larger`
+number for each lane, `model.spyre.lanes`) and symbols (`solver.spyre.symbolic_admission`); `larger`
 is the greater of two.
 """
 

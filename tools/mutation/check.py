@@ -37,10 +37,9 @@ ROOT = Path(__file__).resolve().parents[2]
 LISTED = Path(__file__).with_name("survivors.toml")
 TOLERATED = 0.03
 MEMORY = 4 << 30
-# Left out: searches, what is skipped without the published tables, and what Numba compiles.
+# Left out: searches, and what is skipped without the published tables.
 QUICK = (
     *("-m", "not hypothesis", "--ignore-glob=*/test_golden_*", "--ignore-glob=*/test_figures.py"),
-    "--ignore-glob=*/test_compiled.py",
     *("-x", "-q", "--assert=plain", "-p", "no:randomly", "-p", "no:cacheprovider"),
 )
 # Exit codes of a child beside those of pytest.

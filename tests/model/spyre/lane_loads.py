@@ -8,9 +8,18 @@ from typing import Any
 import numpy as np
 
 from schedproof.model.scenario import Request
+from schedproof.model.spyre.lanes import (
+    END,
+    KIND,
+    REVISIONS,
+    SHOWN,
+    STEP,
+    Array,
+    LaneResult,
+    Lanes,
+)
 from schedproof.model.spyre.model import admitting_by, make_model
-from schedproof.model.vectorized.rules import END, KIND, SHOWN, STEP
-from schedproof.model.vectorized.run import FORMULAS, REVISIONS, Array, LaneResult, Lanes
+from schedproof.model.spyre.volumetric import FORMULAS
 
 KINDS = ("over", "prefill", "decode", "idle")
 LONGEST = 600  # steps: a formula may refuse for ever who is alone
@@ -31,7 +40,7 @@ def settings(seed: int) -> tuple[str, str | None, dict[str, Any]]:
     }
     formula = draw.choice((None, *FORMULAS))
     slack = f"+{draw.randint(1, 9)}" if formula and draw.random() < 0.2 else ""
-    return draw.choice(REVISIONS), formula and formula + slack, config
+    return draw.choice(list(REVISIONS)), formula and formula + slack, config
 
 
 def load(draw: random.Random, config: Mapping[str, Any]) -> list[Request]:

@@ -1,4 +1,4 @@
-"""Lanes do what the reference model does, step by step, and the same in strides and compiled."""
+"""Lanes do what the reference model does, step by step."""
 
 from typing import Any
 
@@ -7,12 +7,11 @@ import pytest
 from schedproof.gate.corpus.builtin_scenarios import builtin_scenarios
 from schedproof.model.errors import InputError
 from schedproof.model.scenario import Request
-from schedproof.model.vectorized import run as lanes_of
-from schedproof.model.vectorized.projections import FORMULAS
-from schedproof.model.vectorized.rules import PEAK, STEPS
-from schedproof.model.vectorized.run import Lanes, asked_by, read_rules, run
+from schedproof.model.spyre import lanes as lanes_module
+from schedproof.model.spyre.lanes import PEAK, Lanes, asked_by, read_rules, run
+from schedproof.model.spyre.volumetric import FORMULAS
 
-from .build import LONGEST, loads_of, reference, same, settings, shown
+from .lane_loads import LONGEST, loads_of, reference, same, settings, shown
 
 SMALL = {"block_size": 4, "chunk_size": 8, "max_model_len": 32, "max_batch_tkv": 64}
 # Published counterexamples at production scale, those of some hundred steps.
@@ -34,7 +33,7 @@ def test_every_step_is_that_of_the_reference_model(seed: int) -> None:
     expected = [list(reference(revision, formula, config, load)) for load in loads]
     for number in range(max(map(len, expected))):
         before = lanes.computed.copy()
-        lanes.turn()
+        lanes.step()
         for place, steps in enumerate(expected):
             if number < len(steps):
                 seen = shown(lanes, before, place, loads[place])
@@ -48,16 +47,15 @@ def test_every_step_is_that_of_the_reference_model(seed: int) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(60, 90))
-def test_strides_end_where_single_steps_end(seed: int) -> None:
+def test_runs_end_where_the_reference_model_ends(seed: int) -> None:
     revision, formula, config = settings(seed)
     rules = read_rules(revision, config, formula)
-    asked = asked_by(rules, loads_of(seed, config))
-    reported = run(rules, asked, numba=False)
-    assert same(reported, run(rules, asked, strides=False, numba=False))
-    for place, one in enumerate(loads_of(seed, config)):
-        steps = list(reference(revision, formula, config, one))
+    loads = loads_of(seed, config)
+    result = run(rules, asked_by(rules, loads))
+    for place, load in enumerate(loads):
+        steps = list(reference(revision, formula, config, load))
         if len(steps) < LONGEST:
-            assert reported.steps[place] == len(steps)
+            assert result.steps[place] == len(steps)
 
 
 @pytest.mark.parametrize("formula", [None, "1.10.0", "2.0.1", "2.1.0", "2.1.2"])
@@ -67,7 +65,7 @@ def test_published_counterexamples_reach_the_volume_of_the_model(
 ) -> None:
     one = builtin_scenarios("spyre")[name]
     rules = read_rules("documented", one.config, formula)
-    reported = run(rules, asked_by(rules, [one.requests]), numba=False)
+    reported = run(rules, asked_by(rules, [one.requests]))
     steps = list(reference("documented", formula, one.config, one.requests))
     decodes = [len(step["scheduled"]) * step["tkv"] for step in steps if step["kind"] == "decode"]
     assert (reported.steps[0], reported.peak[0]) == (len(steps), max(decodes))
@@ -79,28 +77,17 @@ def test_who_is_refused_for_ever_is_cut_and_its_idle_steps_are_counted() -> None
     """The page's figure counts the last token, and rounds up: alone it would not fit."""
     config = {**SMALL, "max_model_len": 30, "max_batch_tkv": 30, "chunk_size": 4}
     rules = read_rules("documented", config, "document_figure")
-    reported = run(rules, asked_by(rules, [[request(9, 22)], [request(4, 2)]]), numba=False)
+    reported = run(rules, asked_by(rules, [[request(9, 22)], [request(4, 2)]]))
     assert reported.idle.tolist() == [101, 0]
     assert reported.peak.tolist() == [0, 5]
-
-
-def test_a_stride_ends_where_somebody_ends_and_is_never_longer_than_it_may_be() -> None:
-    rules = read_rules("sound", {**SMALL, "block_size": 16, "chunk_size": 16})
-    lanes = Lanes(rules, asked_by(rules, [[request(3, 10)]]))
-    strides = []
-    for most in (100, 4, 100, 100):
-        lanes.turn(most)
-        strides.append(int(lanes.lane[STEPS, 0]))
-    # The prefill; as many as may be; what is left of ten tokens; nothing.
-    assert strides == [1, 4, 5, 0]
 
 
 def test_lanes_that_do_not_fit_at_once_are_run_in_turns(monkeypatch: pytest.MonkeyPatch) -> None:
     rules = read_rules("sound", SMALL)
     asked = asked_by(rules, [[request(prompt, 5)] for prompt in (1, 5, 9, 13, 17)])
-    whole = run(rules, asked, numba=False)
-    monkeypatch.setattr(lanes_of, "AT_ONCE", 2)
-    assert same(run(rules, asked, numba=False), whole)
+    whole = run(rules, asked)
+    monkeypatch.setattr(lanes_module, "AT_ONCE", 2)
+    assert same(run(rules, asked), whole)
     assert whole.steps.tolist() == [5, 5, 6, 6, 7]
 
 
@@ -109,13 +96,17 @@ def test_lanes_that_do_not_fit_at_once_are_run_in_turns(monkeypatch: pytest.Monk
     [("sound", "common_base"), ("documented", "document_realigned"), ("2.1.2", "2.1.2")],
 )
 def test_a_revision_admits_by_its_own_projection(revision: str, own: str) -> None:
-    assert FORMULAS[read_rules(revision, SMALL).formula] == own
+    assert read_rules(revision, SMALL).choices.formula is FORMULAS[own]
+
+
+def test_slack_is_added_to_a_formula() -> None:
+    assert read_rules("sound", SMALL, "2.1.0+7").choices.formula.slack == 7
 
 
 def test_no_lanes_and_no_requests_are_over_at_once() -> None:
     rules = read_rules("sound", SMALL)
-    assert run(rules, asked_by(rules, []), numba=False).steps.size == 0
-    assert run(rules, asked_by(rules, [[]]), numba=False).steps.tolist() == [0]
+    assert run(rules, asked_by(rules, [])).steps.size == 0
+    assert run(rules, asked_by(rules, [[]])).steps.tolist() == [0]
 
 
 @pytest.mark.parametrize(

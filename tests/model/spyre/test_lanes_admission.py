@@ -1,6 +1,7 @@
 """Admission on rows is that of the reference model, at its limits and beside them."""
 
 import random
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -8,13 +9,18 @@ import pytest
 
 from schedproof.model.spyre import volumetric
 from schedproof.model.spyre.documented import max_tkv, request_tkvs
-from schedproof.model.spyre.volumetric import Decoding, Newcomer, realigned
-from schedproof.model.vectorized.admission import satisfies_last_chunk
-from schedproof.model.vectorized.projections import FORMULAS
-from schedproof.model.vectorized.rules import END, MAX_TOKENS, PROMPT, Rules
+from schedproof.model.spyre.lanes import (
+    END,
+    MAX_TOKENS,
+    PROMPT,
+    Choices,
+    Rules,
+    satisfies_last_chunk,
+)
+from schedproof.model.spyre.volumetric import FORMULAS, Decoding, Newcomer, realigned
 
 ROWS, CASES = 6, 30
-FREE = Rules(4, 8, 99, 10**6, 10**9, True, False, False, False, 0, 0)
+FREE = Rules(4, 8, 99, 10**6, 10**9, True, Choices(volumetric.document_own_tkv))
 
 
 class Case(NamedTuple):
@@ -51,15 +57,11 @@ def on_rows(rules: Rules, cases: list[Case]) -> list[bool]:
     table = np.array([one.rows for one in cases]).transpose(2, 1, 0)
     asked = np.zeros((4, ROWS, len(cases)), np.int64)
     asked[[PROMPT, MAX_TOKENS, END]] = table[:3]
-    lengths = [[one.computed for one in each.members] for each in cases]
     reported = satisfies_last_chunk(
         rules,
         asked,
         table[3].copy(),
-        np.zeros((ROWS, len(cases)), np.int64),
         np.array([one.tkv for one in cases]),
-        np.array([len(one.members) for one in cases]),
-        np.array([max(each, default=0) for each in lengths]),
         np.array([one.newcomer.prompt for one in cases]),
         np.array([one.newcomer.max_tokens for one in cases]),
     )
@@ -91,7 +93,8 @@ def test_the_volume_is_that_of_the_formula_at_every_limit(
         for tkv in (one.newcomer, *one.decoding)
         for batch in range(1, len(one.decoding) + 2)
     }
-    rules: Any = FREE._replace(block_size=block, formula=FORMULAS.index(name), slack=slack)
+    formula = replace(FORMULAS[name], slack=slack)
+    rules: Any = FREE._replace(block_size=block, choices=Choices(formula))
     seen = set()
     for limit in sorted({near for one in products for near in (one - 1, one)}):
         expected = [volumetric.accepts(one, limit) for one in projections]
@@ -108,12 +111,10 @@ def test_the_model_length_is_that_of_everyone_realigned(block: int) -> None:
         own = realigned(one.newcomer.prompt, width, block) + one.newcomer.remaining
         others = [realigned(each.computed, width, block) + each.remaining for each in one.members]
         ends.append(max(own, *others) if others else own)
-    rules = FREE._replace(block_size=block, keeps_model_length=True)
+    rules = FREE._replace(block_size=block)
     for length in sorted({near for end in ends for near in (end - 1, end)}):
         expected = [end <= length for end in ends]
         assert on_rows(rules._replace(max_model_len=length), cases) == expected, length
-    unkept = rules._replace(max_model_len=0, keeps_model_length=False)
-    assert all(on_rows(unkept, cases))
 
 
 def test_a_slot_is_free_below_max_num_seqs() -> None:
