@@ -22,6 +22,8 @@ def _system(
     title: str,
     *revisions: str,
     proven: bool = False,
+    contracts: bool = False,
+    questions: bool = False,
     explored: bool = True,
     has_releases: bool = False,
     schedulers: tuple[str, ...],
@@ -30,7 +32,8 @@ def _system(
     **parts: Any,
 ) -> System:
     """A system whose parts lie where the built-in ones have them; `proven`: some of its rules;
-    `explored`: it has small scopes; `has_releases`: on a package index."""
+    `contracts`: of its arithmetic; `questions`: of its own, for `search`; `explored`: it has small
+    scopes; `has_releases`: on a package index."""
     targets = f"schedproof.gate.targets.{name}"
     return System(
         name=name,
@@ -48,6 +51,8 @@ def _system(
         mutants=f"{PROPERTIES}.mutants.{name}:MUTANTS",
         out_of_scope=f"{PROPERTIES}.mutants.{name}:OUT_OF_SCOPE" if schedulers else None,
         proofs=f"schedproof.solver.{name}.proofs_by_rule:PROOFS" if proven else None,
+        contracts=f"schedproof.solver.{name}.contracts:CONTRACTS" if contracts else None,
+        questions=f"schedproof.gate.search.{name}.volumetric:QUESTIONS" if questions else None,
         schedulers=schedulers,
         decides_as=decides_as,
         followed_by=followed_by,
@@ -61,6 +66,8 @@ def register_builtin() -> None:
         _system(
             *("spyre", "Spyre", *SPYRE),
             proven=True,
+            contracts=True,
+            questions=True,
             has_releases=True,
             schedulers=("sendnn-inference", "vllm-spyre"),
             # Releases were compared step by step with the model of another.

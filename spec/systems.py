@@ -45,6 +45,8 @@ class System:
         space: `solver.systems.SystemSpace`, its small scopes; None where it cannot be explored.
         proofs: by rule id, `solver.smt.proof_result.RuleProof`; None where nothing is proven.
         contracts: by name, `solver.contract.Contract`, for `check contracts`; None for none.
+        questions: `gate.search.questions.OwnQuestions`, which `search` decides beside the proofs;
+            None for none.
         neutral: by configuration key, the value that makes the key mean nothing, for comparisons
             with systems that lack it; None for none.
         mutants: `properties.mutants.mutant.Mutant`s; None for none.
@@ -76,6 +78,7 @@ class System:
     explain: object = None
     proofs: object = None
     contracts: object = None
+    questions: object = None
     neutral: object = None
     mutants: object = None
     out_of_scope: object = None

@@ -18,9 +18,9 @@ from ..console.interrupts import why
 from ..console.option_checks import check_places, check_unicode, option
 from ..corpus.folder import entries
 from ..judging.deviations import Deviations, read_deviations
+from ..judging.judge import run_gate
 from ..judging.own_rules import use_rules
 from ..judging.profiles import PROFILES
-from ..judging.run import run_gate
 from ..library.judging import gate_options
 from ..reports.options import ReportOptions, check_report_options, reporters
 from ..reports.outcome import UNTIL_THEN

@@ -19,7 +19,7 @@ GROUPS = {
     "Judge": {
         "gate": "judge a scheduler: a verdict per rule",
         "replay": "run one scenario, and show every step",
-        "corpus": "regression scenarios: add, run, list, export, generate",
+        "corpus": "regression scenarios: add, run, list, export",
         "diff": "where do two schedulers decide otherwise",
         "check-trace": "judge what a server recorded",
         "matrix": "judge many releases, each in every configuration",

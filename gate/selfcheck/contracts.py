@@ -19,7 +19,8 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from ...model.errors import InputError
-from ...solver.spyre.contracts import CONTRACTS, MAX_MEMBERS, Contract
+from ...solver.contract import MAX_MEMBERS, Contract
+from ...solver.systems import contracts
 from ..console import output
 from ..console.exit_codes import BROKEN, CONFORMS, INCONCLUSIVE
 from ..judging.hypothesis_home import set_hypothesis_home
@@ -95,7 +96,7 @@ def by_crosshair(name: str, seconds: float) -> Iterator[Claim]:
     from crosshair.options import AnalysisOptionSet
     from crosshair.register_contract import REGISTERED_CONTRACTS, register_contract
 
-    one = CONTRACTS[name]
+    one = contracts()[name]
 
     def allowed(**arguments: Any) -> bool:
         return one.applies(**arguments)
@@ -120,7 +121,7 @@ def by_crosshair(name: str, seconds: float) -> Iterator[Claim]:
 
 def by_hypothesis(name: str, seconds: float) -> Iterator[Claim]:
     """What Hypothesis finds when CrossHair chooses its examples."""
-    one = CONTRACTS[name]
+    one = contracts()[name]
     tried: dict[str, Any] = {}
     set_hypothesis_home()
 
@@ -207,12 +208,12 @@ def _ask_all(
 
 def _chosen(only: list[str]) -> list[Contract]:
     for word in only:
-        if not any(word in (name, name.partition("/")[0]) for name in CONTRACTS):
-            valid = ", ".join(dict.fromkeys(name.partition("/")[0] for name in CONTRACTS))
+        if not any(word in (name, name.partition("/")[0]) for name in contracts()):
+            valid = ", ".join(dict.fromkeys(name.partition("/")[0] for name in contracts()))
             raise InputError("--only", f"no contract {word!r}; valid: {valid}")
     return [
         one
-        for name, one in CONTRACTS.items()
+        for name, one in contracts().items()
         if not only or name in only or name.partition("/")[0] in only
     ]
 

@@ -6,10 +6,8 @@ by the step that emits them. A system that does more registers `Features` of its
 immutable value, `RunHistory.system_state`, so that a run can branch.
 """
 
-from __future__ import annotations
-
 from collections.abc import Container, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from msgspec.structs import replace
 
@@ -19,10 +17,8 @@ from ...spec.systems import part
 from . import prefix_hits
 from .request_history import RequestHistory
 
-if TYPE_CHECKING:
-    from .run_history import RunHistory
-
 Config = Mapping[str, Any]
+Run = Any  # the RunHistory that consults; it imports this file
 
 
 class Features:
@@ -60,24 +56,28 @@ class Features:
 
     # What a step does, as far as it was not shown
 
+    def restarts(self, step: Step) -> bool:
+        """Return whether requests may have been preempted and started again, unseen, with a hit."""
+        return step.preempted is None and not self.never_preempts
+
     def depth(self, config: Config) -> int:
         """Return how many decisions can be in flight at once: 1 if each completes first."""
         return 1
 
-    def completing(self, history: RunHistory[Any], step: Step) -> Container[str]:
+    def completing(self, history: Run, step: Step) -> Container[str]:
         """Return the requests of the decision that completes in this step."""
         return step.scheduled
 
-    def hit(self, history: RunHistory[Any], step: Step, account: RequestHistory) -> int | None:
+    def hit(self, history: Run, step: Step, account: RequestHistory) -> int | None:
         """Return the tokens that a request finds when it starts in this step, None if unknown."""
         aborted = account.id in history.aborts_inside
         return prefix_hits.found(history.config, step, account, aborted)
 
-    def reached(self, history: RunHistory[Any], account: RequestHistory) -> int:
+    def reached(self, history: Run, account: RequestHistory) -> int:
         """Return how many tokens of a request that this step leaves out were ever computed."""
         return account.max_computed
 
-    def loads_in(self, history: RunHistory[Any], step: Step) -> list[tuple[RequestHistory, int]]:
+    def loads_in(self, history: Run, step: Step) -> list[tuple[RequestHistory, int]]:
         """Return the requests whose blocks are filled from outside in this step, with tokens."""
         return []
 
@@ -86,20 +86,20 @@ class Features:
         return False
 
     def right_drafts(
-        self, history: RunHistory[Any], step: Step, account: RequestHistory, tokens: int
+        self, history: Run, step: Step, account: RequestHistory, tokens: int
     ) -> int | None:
         """Return how many of the tokens are right drafts; None for a request without drafts."""
         return None
 
-    def blocks_are_filled(self, history: RunHistory[Any], step: Step) -> bool:
+    def blocks_are_filled(self, history: Run, step: Step) -> bool:
         """Return whether blocks may be filled although nothing is computed."""
         return False
 
-    def may_end_early(self, history: RunHistory[Any], account: RequestHistory) -> bool:
+    def may_end_early(self, history: Run, account: RequestHistory) -> bool:
         """Return whether a request may end with an error before its first token."""
         return False
 
-    def idle_steps(self, history: RunHistory[Any]) -> int:
+    def idle_steps(self, history: Run) -> int:
         """Return the steps in a row, beyond one, in which nothing need be computed."""
         return 1
 
@@ -109,7 +109,7 @@ class Features:
         """Return whether requests that have ended may keep their blocks for a while."""
         return False
 
-    def free_is_unknown(self, history: RunHistory[Any]) -> bool:
+    def free_is_unknown(self, history: Run) -> bool:
         """Return whether blocks may have become free without being shown."""
         return False
 
@@ -123,16 +123,16 @@ class Features:
 
     # Booking a step, in this order
 
-    def begin(self, history: RunHistory[Any], step: Step) -> None:
+    def begin(self, history: Run, step: Step) -> None:
         """Book what happens before anything is computed."""
 
-    def computed(self, history: RunHistory[Any], step: Step, account: RequestHistory) -> None:
+    def computed(self, history: Run, step: Step, account: RequestHistory) -> None:
         """Book that a request has computed; `account.computed` includes it."""
 
-    def decided(self, history: RunHistory[Any], step: Step) -> Any:
+    def decided(self, history: Run, step: Step) -> Any:
         """Book the decision, and return what completes, for the two methods below."""
 
-    def emissions(self, history: RunHistory[Any], step: Step, completes: Any) -> dict[str, int]:
+    def emissions(self, history: Run, step: Step, completes: Any) -> dict[str, int]:
         """Return the tokens that this step emits, where the target does not show them."""
         staying = history.live.keys() - history.aborts_inside
         accounts = [history.live[name] for name in step.scheduled if name in staying]
@@ -141,7 +141,7 @@ class Features:
     def emitted(self, account: RequestHistory, tokens: int, completes: Any, config: Config) -> None:
         """Book that tokens came out; `account.emitted` includes them."""
 
-    def end(self, history: RunHistory[Any], step: Step) -> None:
+    def end(self, history: Run, step: Step) -> None:
         """Book what is known after the tokens have come out."""
 
     def ended(self, account: RequestHistory) -> None:

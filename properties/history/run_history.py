@@ -12,7 +12,6 @@ from .bounds import bounds_of
 from .content import in_common
 from .eviction import Ended
 from .features import Features, features_of
-from .inference import endings, restarts
 from .per_step_cache import once
 from .prefix_hits import caches
 from .request_history import RequestHistory
@@ -195,7 +194,7 @@ class RunHistory(Generic[R]):
                 account.emitted += tokens
                 features.emitted(account, tokens, completes, self.config)
         features.end(self, step)
-        finished = endings(self.live.values()) if step.finished is None else step.finished
+        finished = self._endings() if step.finished is None else step.finished
         for name, reason in finished.items():
             self._end(name, reason)
         for name in self.aborts_inside:
@@ -215,7 +214,7 @@ class RunHistory(Generic[R]):
 
     def reached(self, step: Step, account: R) -> int:
         """Tokens of a request that were ever computed by the end of the step, at most."""
-        if account.started and restarts(self.features, step):
+        if account.started and self.features.restarts(step):
             return account.num_tokens
         if account.id not in step.scheduled:
             return self.features.reached(self, account)
@@ -275,6 +274,14 @@ class RunHistory(Generic[R]):
                 ongoing.append(one)
         self._sorted_phases = (unstarted, ongoing, decoding)
         return self._sorted_phases
+
+    def _endings(self) -> dict[str, str]:
+        """The requests with no token left, each with the reason of its end."""
+        return {
+            request.id: "length" if request.output_len == request.max_tokens else "eos"
+            for request in self.live.values()
+            if request.output_len is not None and request.tokens_left <= 0
+        }
 
     def _changed(self) -> None:
         """What was sorted out does not hold any more."""

@@ -6,24 +6,35 @@ in which it computes: each must hold its own tokens, from the first on, since ke
 on everything before them. Which block is free, shared or published is the target's own affair.
 """
 
-from __future__ import annotations
-
 from collections import Counter, deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import chain
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from ...model.observation import Step
 from ...model.scenario import Segment
 from .content import coming_tokens, common_prefix_len
+from .features import Features
 from .request_history import RequestHistory
-
-if TYPE_CHECKING:
-    from .run_history import RunHistory
 
 # Blocks that no request holds any more are forgotten in batches of about so many.
 FEW = 64
+
+
+class Observed(Protocol):
+    """The part of a `RunHistory` that the cache reads, as it was before the step."""
+
+    config: Mapping[str, Any]
+    features: Features
+    last: Step | None
+    live: dict[str, Any]
+
+    def hit_now(self, step: Step, account: Any) -> int | None:
+        """Return the tokens that a request finds in the prefix cache; None: not known."""
+
+    def reached(self, step: Step, account: Any) -> int:
+        """Return the tokens of a request that were ever computed, at most."""
 
 
 class Entry(NamedTuple):
@@ -94,7 +105,7 @@ class ShadowCache:
         """A block may still hold tokens that this request wrote."""
         return request in self._places
 
-    def changes(self, history: RunHistory[Any], step: Step) -> Changes:
+    def changes(self, history: Observed, step: Step) -> Changes:
         """What the step writes, and whether every reader finds its tokens; nothing is booked."""
         accesses, unseen = self._accesses(history, step)
         written: dict[int, Entry] = {}
@@ -190,7 +201,7 @@ class ShadowCache:
             if not self.readers[number]:
                 del self.readers[number]
 
-    def _accesses(self, history: RunHistory[Any], step: Step) -> tuple[list[Access], list[Entry]]:
+    def _accesses(self, history: Observed, step: Step) -> tuple[list[Access], list[Entry]]:
         """Of the requests that compute; and what requests wrote of which no block is known."""
         before = (history.last.blocks or {}) if history.last is not None else {}
         accesses: list[Access] = []
@@ -217,7 +228,7 @@ class ShadowCache:
             accesses.append(Access(one, coming_tokens(one, right or 0), start, end, blocks))
         return accesses + self._loaded(history, step), unseen
 
-    def _loaded(self, history: RunHistory[Any], step: Step) -> list[Access]:
+    def _loaded(self, history: Observed, step: Step) -> list[Access]:
         """Of the requests whose load begins, which writes their blocks: what is loaded right."""
         return [
             Access(one, one.content, 0, tokens, list((step.blocks or {}).get(one.id, ())))
@@ -259,9 +270,7 @@ class ShadowCache:
             return len(known)
         return 0
 
-    def _overwritten(
-        self, history: RunHistory[Any], step: Step, written: dict[int, Entry]
-    ) -> str | None:
+    def _overwritten(self, history: Observed, step: Step, written: dict[int, Entry]) -> str | None:
         """A block that a request goes on reading holds something else now."""
         shown = step.blocks or {}
         for number, entry in written.items():

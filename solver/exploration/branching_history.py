@@ -58,7 +58,7 @@ class BranchingHistory(RunHistory[Any]):
         make = self.features.request_history
         new = make(request, known.prompt, tokens, tokens, content, priority=known.priority)
         for name in COUNTERS:
-            if hasattr(new, name):
+            if name in new.__dataclass_fields__:
                 setattr(new, name, getattr(old, name))
         self._enter(request, new)
 

@@ -1,8 +1,7 @@
-"""Contracts of the pure arithmetic of Spyre's model, for CrossHair to prove and others to sample.
+"""Contracts of the pure arithmetic of Spyre's model (`solver.contract`).
 
-Each function here is one contract: it asks one function of the model at arguments that `given`
-allows, and is true where the property of the scheduling page holds of the answer. Properties are
-the page's, worded by the catalogue (rule ids in the docstrings), not a second way to compute.
+Properties are the scheduling page's, worded by the catalogue (rule ids in the docstrings), not a
+second way to compute.
 
 Lengths, counts and positions are unbounded whole numbers. Block and chunk sizes are symbolic too,
 but where a contract divides by them Z3 has to reason about products of unknowns, which it may
@@ -12,64 +11,15 @@ max-tkv of four has more paths than a minute takes; so has the peak of more requ
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from inspect import signature
-from typing import Any
 
 from ...model import pool
 from ...model.spyre import documented, peak, release_2_1_2, volumetric
 from ...model.spyre.volumetric import Newcomer
-
-MAX_MEMBERS = 3
-
-
-@dataclass(frozen=True)
-class Sizes:
-    """Least and greatest `block`, in tokens, and `chunk_blocks`, in blocks; None is no bound."""
-
-    name: str
-    block: tuple[int, int | None]
-    chunk_blocks: tuple[int, int | None]
-
+from ..contract import MAX_MEMBERS, Contract, Sizes
 
 PRODUCTION = Sizes("production", (64, 64), (8, 8))
 SMALL = Sizes("small", (1, 4), (1, 4))
 ANY = Sizes("any", (1, None), (1, None))
-
-
-@dataclass(frozen=True)
-class Contract:
-    """One property of one function of the model, at some sizes.
-
-    Attributes:
-        name: `CONTRACT/SIZES`.
-        about: the function, `MODULE.FUNCTION` of `model` or `model.spyre`.
-        statement: one sentence.
-        holds: whether the property holds at these arguments (by keyword).
-        given: the precondition, sizes apart.
-    """
-
-    name: str
-    about: str
-    statement: str
-    holds: Callable[..., bool]
-    given: Callable[..., bool]
-    sizes: Sizes
-
-    def applies(self, **arguments: Any) -> bool:
-        """The precondition: sizes in their range, and what else is given."""
-        for name in ("block", "chunk_blocks"):
-            if name in arguments:
-                least, most = getattr(self.sizes, name)
-                if not (least <= arguments[name] and (most is None or arguments[name] <= most)):
-                    return False
-        return self.given(**arguments)
-
-    def arguments(self) -> dict[str, Any]:
-        """Name and type of each argument."""
-        return {name: one.annotation for name, one in signature(self.holds).parameters.items()}
-
-
 CONTRACTS: dict[str, Contract] = {}
 
 

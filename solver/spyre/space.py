@@ -55,7 +55,8 @@ class SpyreModels(QueueModels):
 
     def initial(self, member: int) -> State:
         """Return the state before anything arrives; it does not depend on the limit."""
-        return self.models[0].initial()
+        state: State = self.models[0].initial()
+        return state
 
     def queued(self, state: State, sequence: Sequence) -> State:
         return scheduler.arrive(state, sequence)

@@ -40,7 +40,6 @@ COMMANDS = (
     "search SPY-R07 --engine hypothesis --time-limit 20",
     "search V1-R05 --engine explore --time-limit 20",
     "explore --system vllm --time-limit 20",
-    "corpus generate --system vllm --time-limit 20 --corpus new",
     "corpus minimize long.json --time-limit 20",
     "campaign --items 20 --workers 2 --ledger l.db",
     "selfcheck --only agreement --time-limit 20",

@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from schedproof.model.errors import InputError
-from schedproof.model.llmservingsim.config import LlmServingSimConfig, read_config
+from schedproof.model.llmservingsim.config import read_config
 from schedproof.model.systems import full_config, resolve_revision, revisions_of
 
 
@@ -41,11 +41,6 @@ def test_impossible_values_are_refused_with_their_place(values):
         read_config(values, "documented")
 
 
-def test_an_unknown_key_is_refused_with_those_that_are_valid():
-    with pytest.raises(InputError, match=r"^\$\.config\.watermark: unknown key; valid: block_size"):
-        read_config({"watermark": 0.1}, "head")
-
-
 def test_zero_slots_are_any_number_and_a_threshold_of_zero_is_none():
     config = read_config({"max_num_seqs": 0}, "documented")
     assert config.has_slot(0)
@@ -54,10 +49,3 @@ def test_zero_slots_are_any_number_and_a_threshold_of_zero_is_none():
     capped = msgspec.structs.replace(config, max_num_seqs=2, long_prefill_token_threshold=5)
     assert [capped.has_slot(taken) for taken in (0, 1, 2, 3)] == [True, True, False, False]
     assert [capped.capped(tokens) for tokens in (1, 5, 6)] == [1, 5, 5]
-
-
-def test_parameters_are_given_by_name_and_do_not_change():
-    with pytest.raises(TypeError):
-        LlmServingSimConfig(16)
-    with pytest.raises(AttributeError):
-        read_config({}, "head").pp_size = 2

@@ -40,11 +40,6 @@ def test_a_newcomer_waits_behind_the_others() -> None:
     assert after == state._replace(waiting=(*state.waiting, waiting(1, name="new")))
 
 
-def test_aborting_a_stranger_changes_nothing() -> None:
-    state = State(running=(decoding("a", 5, 1, 2),), pool=pool(9, 2))
-    assert scheduler.abort(config(), state, "b") == state
-
-
 @pytest.mark.parametrize("place", ["waiting", "running"])
 def test_an_aborted_request_is_gone_from_its_queue_and_to_be_reported(place: str) -> None:
     members = tuple(waiting(5, name=name) for name in "abc")
@@ -85,13 +80,6 @@ def test_who_is_aborted_inside_a_step_was_scheduled_and_gets_no_token(revision: 
     assert (seen["finished"], seen["running"]) == ({"a": "aborted"}, ["b"])
     assert seen["free_blocks"] == 6
     assert run.step()["finished"] == {}
-
-
-def test_an_abort_is_reported_once() -> None:
-    one = Run(block_size=4)
-    one.ask("a", 5)
-    one.state = one.model.abort(one.state, "a")
-    assert [step["finished"] for step in one.steps(2)] == [{"a": "aborted"}, {}]
 
 
 # --- prefill first -----------------------------------------------------------------------------

@@ -87,22 +87,6 @@ def test_long_output_priority_belongs_to_the_revision_that_pauses(revision: str)
         )
 
 
-def test_an_unknown_key_is_named_with_the_known_ones() -> None:
-    assert refusal({"chunk": 4}) == (
-        "$.config.chunk: unknown key; valid: block_size, chunk_size, max_num_seqs, max_model_len, "
-        "max_batch_tkv, interleave, prefix_caching, num_blocks, pausing, long_output_priority"
-    )
-
-
-def test_the_first_unknown_key_is_named_before_any_wrong_value() -> None:
-    wrong = {"block_size": "x", "b": 1, "a": 2}
-    assert refusal(wrong).startswith("$.config.b: unknown key")
-
-
-def test_an_unknown_key_stays_on_one_line() -> None:
-    assert refusal({"a\nb": 1}).startswith("$.config.a\\nb: unknown key")
-
-
 def test_a_wrong_type_is_named_with_its_value_of_60_characters_at_most() -> None:
     assert refusal({"interleave": 1}) == "$.config.interleave: 1: Expected `bool`, got `int`"
     assert refusal({"block_size": "x" * 100}) == (
@@ -127,10 +111,3 @@ def test_a_pool_without_a_bound_is_never_too_small(revision: str) -> None:
 @pytest.mark.parametrize("revision", ["sound", "documented", "2.1.2"])
 def test_the_other_revisions_take_any_pool(revision: str) -> None:
     assert check_pool(config(num_blocks=1), revision) is None
-
-
-def test_parameters_are_given_by_name_and_do_not_change() -> None:
-    with pytest.raises(TypeError):
-        SpyreConfig(4)
-    with pytest.raises(AttributeError):
-        config().block_size = 8

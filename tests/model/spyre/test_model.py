@@ -50,19 +50,6 @@ def test_what_the_model_cannot_be_is_refused(
     assert caught.value.path == path
 
 
-@EACH
-def test_every_field_that_the_model_names_is_in_every_step_and_no_other(revision: str) -> None:
-    for values in ({}, {"prefix_caching": True}, BOUNDED, {"prefix_caching": True, **BOUNDED}):
-        model = make_model(revision, SMALL | values)
-        state = model.arrive(model.initial(), request(5, 2))
-        kinds = []
-        for _ in range(3):
-            state, seen = model.step(state)
-            kinds.append(seen["kind"])
-            assert sorted(seen) == sorted(model.observes)
-        assert kinds == ["prefill", "decode", "idle"]
-
-
 @only("sound", "documented", "2.1.2", "2.5.2")
 @pytest.mark.parametrize("caching", [False, True])
 @pytest.mark.parametrize("bounded", [False, True])
@@ -130,31 +117,3 @@ def test_what_can_never_run_is_refused_with_the_limit_that_it_exceeds(
 def test_what_a_request_will_really_generate_does_not_count_at_the_door(revision: str) -> None:
     assert make_model(revision, SMALL).refusal(request(60, 6, output_len=1)) is not None
     assert make_model(revision, SMALL).refusal(request(60, 5, output_len=1)) is None
-
-
-@EACH
-def test_a_model_is_pure_the_same_state_gives_the_same_step(revision: str) -> None:
-    model = make_model(revision, SMALL | {"prefix_caching": True})
-    state = model.arrive(model.initial(), request(18, 4))
-    first, seen = model.step(state)
-    assert model.step(state) == (first, seen)
-    assert state == model.arrive(model.initial(), request(18, 4))
-    second, _ = model.step(first)
-    assert model.step(first)[0] == second != first
-
-
-def test_a_model_does_not_change() -> None:
-    model = make_model("sound", SMALL)
-    with pytest.raises(AttributeError):
-        setattr(model, "config", SpyreConfig())  # noqa: B010
-
-
-@EACH
-def test_a_request_can_be_aborted_before_a_step_or_inside_it(revision: str) -> None:
-    model = make_model(revision, SMALL)
-    state = model.arrive(model.initial(), request(5, 4))
-    assert model.step(model.abort(state, "a"))[1]["kind"] == "idle"
-    inside = model.step(state, ("a",))[1]
-    assert (inside["kind"], inside["emitted"]) == ("prefill", {})
-    for seen in (model.step(model.abort(state, "a"))[1], inside):
-        assert seen["finished"] == {"a": "aborted"}

@@ -39,19 +39,10 @@ def test_the_model_has_the_configuration_read() -> None:
 
 @pytest.mark.parametrize("caching", [False, True])
 @pytest.mark.parametrize("bounded", [False, True])
-def test_every_field_that_the_model_names_is_in_every_step_and_no_other(
-    caching: bool, bounded: bool
-) -> None:
+def test_optional_fields_are_shown_where_they_mean_something(caching: bool, bounded: bool) -> None:
     one = model(enable_prefix_caching=caching, num_blocks=9 if bounded else None)
     optional = [*(["prefix_hit"] if caching else []), *(["free_blocks"] if bounded else [])]
     assert list(one.observes) == [*ALWAYS, *optional]
-    state = one.arrive(one.initial(), request(5, 2))
-    kinds = []
-    for _ in range(3):
-        state, seen = one.step(state)
-        kinds.append(seen["kind"])
-        assert sorted(seen) == sorted(one.observes)
-    assert kinds == ["prefill", "decode", "idle"]
 
 
 def test_nothing_is_anywhere_before_the_first_request() -> None:
@@ -119,22 +110,3 @@ def test_the_last_token_needs_no_block() -> None:
 def test_what_a_request_will_really_generate_does_not_count_at_the_door() -> None:
     assert model().refusal(request(60, 5, output_len=1)) is not None
     assert model().refusal(request(60, 4, output_len=1)) is None
-
-
-def test_a_model_is_pure_the_same_state_gives_the_same_step() -> None:
-    one = model(enable_prefix_caching=True, num_blocks=9)
-    state = one.arrive(one.initial(), request(18, 4))
-    first, seen = one.step(state)
-    assert one.step(state) == (first, seen)
-    assert state == one.arrive(one.initial(), request(18, 4))
-
-
-def test_a_request_can_be_aborted_before_a_step_or_inside_it() -> None:
-    one = model()
-    state = one.arrive(one.initial(), request(5, 4))
-    before = one.step(one.abort(state, "a"))[1]
-    inside = one.step(state, ("a",))[1]
-    assert (before["kind"], before["scheduled"]) == ("idle", {})
-    assert (inside["kind"], inside["scheduled"], inside["emitted"]) == ("prefill", {"a": 5}, {})
-    for seen in (before, inside):
-        assert (seen["finished"], seen["running"]) == ({"a": "aborted"}, [])

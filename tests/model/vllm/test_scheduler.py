@@ -45,11 +45,6 @@ def test_arrivals_are_numbered_and_wait_behind_the_others() -> None:
     assert state.arrived == 2
 
 
-def test_aborting_a_stranger_changes_nothing() -> None:
-    state = State(running=(decoding("a", 5, 1, 2),), pool=pool(9, 2))
-    assert scheduler.abort(config(), state, "b") == state
-
-
 @pytest.mark.parametrize("place", ["waiting", "running"])
 def test_an_aborted_request_is_gone_from_its_queue_and_to_be_reported(place: str) -> None:
     members = tuple(waiting(5, name=name) for name in "abc")

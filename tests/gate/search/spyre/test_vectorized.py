@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 
 from schedproof.gate.files.scenario_file import read_scenario
-from schedproof.gate.search import vectorized
+from schedproof.gate.search.spyre import vectorized
 
-from ...command_line import Run
+from ....command_line import Run
 
 pytest.importorskip("numpy", reason="NumPy is not installed: pip install numpy numba")
 

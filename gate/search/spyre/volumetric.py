@@ -8,14 +8,15 @@ from typing import Any
 
 from rich.console import Console
 
-from ...model.observation import Step
-from ...model.scenario import Scenario
-from ...model.spyre.peak import CHECKS
-from ...model.target import ModelTarget, Target
-from ...properties.checking.replay import replay as run_replay
-from ...properties.spyre.predicates.volume import volume
-from ...solver.smt.obligation import Discharged, discharge
-from ...solver.spyre.admission_sequences import (
+from ....model.errors import InputError
+from ....model.observation import Step
+from ....model.scenario import Scenario
+from ....model.spyre.peak import CHECKS
+from ....model.target import ModelTarget, Target
+from ....properties.checking.replay import replay as run_replay
+from ....properties.spyre.predicates.volume import volume
+from ....solver.smt.obligation import Discharged, discharge
+from ....solver.spyre.admission_sequences import (
     ADMITS_BY,
     FORMULA_OF_REVISION,
     Setting,
@@ -23,18 +24,30 @@ from ...solver.spyre.admission_sequences import (
     largest_tkv,
     to_scenario,
 )
-from ...solver.spyre.proofs_by_rule import limit_lemmas
-from ...solver.spyre.worst_case import Known, Objective, fewest, worst
-from ...spec.catalogue import load, select
-from ..console import output
-from ..console.exit_codes import BROKEN, CONFORMS, INCONCLUSIVE
-from ..files.scenario_file import write_scenario
-from ..processes.worker_timeout import Unanswered, bounded
-from . import counterexample
-from .lemmas import TERMS, blocks_of, lemma_line
-from .setting import LENGTHS, LIMIT, MAX_REQUESTS
+from ....solver.spyre.proofs_by_rule import JOIN, LIMIT, limit_lemmas
+from ....solver.spyre.worst_case import OBJECTIVES, Known, Objective, fewest, worst
+from ....spec.catalogue import Rule, load, select
+from ...console import output
+from ...console.exit_codes import BROKEN, CONFORMS, INCONCLUSIVE
+from ...files.scenario_file import write_scenario
+from ...processes.worker_timeout import Unanswered, bounded
+from .. import counterexample
+from ..proofs import blocks_of, lemma_line
+from ..questions import OwnQuestions, Question
+from . import vectorized
+from .setting import LENGTHS, MAX_REQUESTS, kept_instead, read_formula, read_setting
 
 FOUND, PROVEN = BROKEN, CONFORMS
+# What the lemmas about one request speak of.
+TERMS = (
+    "  tkv:  the position of the batch's next token; a newcomer with a longer prompt moves it on",
+    "  base: the larger of the tkv that admission goes by and the newcomer's prompt",
+    "  term: what the formula says that the tkv of one request can reach",
+    "  walk: by ascending terms, the formula compares the requests still to come x term with the "
+    "limit, until it can answer",
+    "  a lemma of any number speaks of one request or of two, whatever the batch is; the loops are "
+    "run with few",
+)
 
 
 @dataclass
@@ -56,6 +69,57 @@ class Asking:
     def say(self, line: str) -> None:
         """One line of the answer."""
         output.say(self.console, line)
+
+
+def answer(console: Console, question: Question) -> int:
+    """Search, prove or maximize; return the exit code.
+
+    Raises:
+        InputError: options that mean nothing, or not together.
+    """
+    changes = list(question.changes)
+    any_block = question.prove and "block_size=any" in changes
+    if any_block:
+        changes.remove("block_size=any")
+    setting = read_setting(question.revision, changes)
+    _check(question, setting)
+    with counterexample.opened_beside(console, question.target, "spyre") as also:
+        block = None if any_block else setting.block
+        asking = Asking(
+            *(console, question.rule, setting, block, question.out, question.time_limit, also)
+        )
+        if question.prove:
+            return run_proof(asking)
+        if question.maximize:
+            return run_worst(asking, question.maximize)  # type: ignore[arg-type]
+        return run_search(asking)
+
+
+def answer_vectorized(console: Console, rule: Rule, question: Question) -> int:
+    """Cast nets of random loads; return the exit code.
+
+    Raises:
+        InputError: a revision, formula or key that lanes do not know, or NumPy is missing.
+    """
+    vectorized.check_installed()
+    with counterexample.opened_beside(console, question.target, "spyre") as also:
+        return vectorized.run_vectorized(
+            *(console, rule, question.revision, question.changes, also, question.out),
+            question.time_limit,
+        )
+
+
+def _check(question: Question, setting: Setting) -> None:
+    if setting.pausing and question.rule == JOIN:
+        valid = "pausing=false, where the formula is asked"
+        raise InputError("--set", f"pausing=true with {JOIN}; valid: {valid}")
+    if question.maximize and (setting.pauses or question.rule == JOIN):
+        valid = f"{LIMIT}, and a revision that does not pause"
+        raise InputError("--maximize", f"{question.maximize!r} of {question.rule}; valid: {valid}")
+    if question.maximize == "waste" and setting.stale and not setting.interleave:
+        # Of requests that join one right after the other each is asked about by another tkv.
+        valid = "interleave=true, or a revision that remembers no tkv"
+        raise InputError("--set", f"interleave=false with --maximize waste; valid: {valid}")
 
 
 def run_search(asking: Asking) -> int:
@@ -209,7 +273,7 @@ def run_proof(asking: Asking) -> int:
             if group != title:
                 title = group
                 asking.say(f"{title}:")
-            asking.say(lemma_line(one, 18))
+            asking.say(lemma_line(one))
             failed += one.status != "proven"
     except Unanswered as why:
         asking.say(f"inconclusive: {why}")
@@ -258,6 +322,7 @@ def _replayed(
     return counterexample.show(
         *(asking.console, scenario, rule, asking.setting.formula, asking.out, asking.also),
         found_by="the solver's answer",
+        kept=kept_instead(rule.id),
         most=most,
     )
 
@@ -278,3 +343,13 @@ def _configuration(setting: Setting) -> str:
     if setting.pauses and not setting.pausing:
         parts.append("no pausing")
     return ", ".join(parts)
+
+
+QUESTIONS = OwnQuestions(
+    rules=(LIMIT, JOIN),
+    objectives=OBJECTIVES,
+    read_formula=read_formula,
+    answer=answer,
+    vectorized_rules=vectorized.JUDGED,
+    answer_vectorized=answer_vectorized,
+)

@@ -14,14 +14,14 @@ from typing import Any
 from msgspec.structs import replace
 from rich.console import Console
 
-from ...model.errors import InputError
-from ...model.scenario import Scenario
-from ...model.target import Target
-from ...spec.catalogue import Rule
-from ..console import output
-from ..console.exit_codes import INCONCLUSIVE
-from . import counterexample
-from .setting import LENGTHS, read_setting
+from ....model.errors import InputError
+from ....model.scenario import Scenario
+from ....model.target import Target
+from ....spec.catalogue import Rule
+from ...console import output
+from ...console.exit_codes import INCONCLUSIVE
+from .. import counterexample
+from .setting import LENGTHS, kept_instead, read_setting
 
 JUDGED = ("SPY-R07", "SPY-R35")
 REQUESTS = 8
@@ -57,12 +57,8 @@ class Covered:
     steps: int = 0
 
 
-def check(rule: str) -> None:
-    """Raise InputError unless lanes can judge the rule, and can run at all."""
-    if rule not in JUDGED:
-        raise InputError(
-            "RULE", f"{rule}: the vectorized model cannot judge it; valid: {', '.join(JUDGED)}"
-        )
+def check_installed() -> None:
+    """Raise InputError unless lanes can run at all."""
     if find_spec("numpy") is None:
         raise InputError(
             "--engine", "vectorized: NumPy is not installed; valid: pip install numpy numba"
@@ -105,6 +101,7 @@ def run_vectorized(
     return counterexample.show(
         *(console, found, rule, cast.formula, out, also),
         found_by="what the vectorized search found",
+        kept=kept_instead(rule.id),
     )
 
 
@@ -114,7 +111,7 @@ def read_cast(rule: str, revision: str | None, changes: Sequence[str]) -> Cast:
     Raises:
         InputError: a revision, formula or key that lanes do not know.
     """
-    from ...model.vectorized.run import REVISIONS, read_rules
+    from ....model.vectorized.run import REVISIONS, read_rules
 
     name = revision or "sound"
     if name not in REVISIONS:
@@ -141,9 +138,9 @@ def _one_net(cast: Cast, number: int, covered: Covered) -> Scenario | None:
     """The smallest load of the net of this number that breaks the rule, if one does."""
     import numpy as np
 
-    from ...model.vectorized.compiled import compiled
-    from ...model.vectorized.run import read_rules, run
-    from ...properties.spyre import workloads as spyre_loads
+    from ....model.vectorized.compiled import compiled
+    from ....model.vectorized.run import read_rules, run
+    from ....properties.spyre import workloads as spyre_loads
 
     draw = np.random.default_rng(number)
     blocks = spyre_loads.PUBLISHED_BLOCK_SIZES if cast.published else spyre_loads.BLOCK_SIZES

@@ -21,8 +21,7 @@ from . import verdict
 from .context import GateContext
 from .deviations import Deviations
 from .events import Notice, Progress
-from .findings import Place, confirm, keep
-from .shrinking import shrink_and_keep
+from .findings import Place, confirm, keep, shrink_and_keep
 
 # What is done with a scenario that breaks a rule, and the seconds that it took; whether to go on.
 Found = Callable[[Scenario, Outcome, float], bool]

@@ -1,4 +1,6 @@
-"""`schedproof search` for the rules of `solver.decisions.DECIDED`: lemmas, then what they leave."""
+"""`schedproof search` for rules that lemmas decide (`solver.systems.proofs_of`).
+
+The lemmas come first, then the counterexamples to what they do not prove."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -6,6 +8,7 @@ from pathlib import Path
 
 from rich.console import Console
 
+from ...model.errors import InputError
 from ...model.scenario import Scenario
 from ...model.target import ModelTarget
 from ...properties.checking.replay import replay as run_replay
@@ -18,12 +21,40 @@ from ..console import output
 from ..console.exit_codes import BROKEN, CONFORMS, INCONCLUSIVE
 from ..files.scenario_file import write_scenario
 from ..processes.worker_timeout import Unanswered, bounded
-from .lemmas import blocks_of, lemma_line
 
 Say = Callable[[str], None]
+NAMES = 46  # columns for the name of a lemma
 
 
-def run_decided(
+def lemma_line(lemma: Discharged) -> str:
+    """Return how a lemma ended, in one line."""
+    seconds = f"{lemma.seconds:5.2f} s"
+    return f"{lemma.status:10} {lemma.name:{NAMES}} {seconds}  {lemma.by:4}  {lemma.sentence}"
+
+
+def blocks_of(block: int | None) -> str:
+    """Return what a proof is about: blocks of so many tokens, None for any."""
+    return "blocks of any size" if block is None else f"blocks of {block}"
+
+
+def read_number(value: str) -> int | None:
+    """Return a number of tokens or requests; None if it is no number."""
+    return int(value) if value.isascii() and value.isdigit() and len(value) < 10 else None
+
+
+def read_block(change: str) -> int:
+    """Return the tokens of a block that `block_size=TOKENS` gives.
+
+    Raises:
+        InputError: it is no number from 1 upwards.
+    """
+    number = read_number(change.partition("=")[2])
+    if not number:
+        raise InputError("--set", f"{change!r}; valid: a number of tokens, or block_size=any")
+    return number
+
+
+def run_proofs(
     console: Console,
     system: str,
     rule: str,
@@ -32,10 +63,10 @@ def run_decided(
     out: Path,
     time_limit: float,
 ) -> int:
-    """Prove the lemmas of a rule; unless `prove` is all, show what is refuted; the exit code.
+    """Prove the lemmas of a rule and, unless `prove`, show what is refuted; return the exit code.
 
-    `block`: tokens of a block, None for blocks of any size. A counterexample that breaks another
-    rule than this one is shown, and no finding against this one.
+    `block`: tokens of a block, None for blocks of any size. A counterexample that breaks only
+    another rule is shown, but is no finding against this one.
     """
 
     def say(line: str) -> None:
@@ -45,10 +76,10 @@ def run_decided(
     ends = time.monotonic() + time_limit
     failed, proven = 0, 0
     try:
-        for one in bounded(time_limit, _discharge, system, rule, block):
-            say(lemma_line(one, 30))
-            failed += one.status != "proven"
-            proven += one.status == "proven"
+        for lemma in bounded(time_limit, _discharge, system, rule, block):
+            say(lemma_line(lemma))
+            failed += lemma.status != "proven"
+            proven += lemma.status == "proven"
         codes = [INCONCLUSIVE if failed else CONFORMS]
         say(f"{proven} lemmas proven for {blocks_of(block)}, {failed} not")
         if not prove:

@@ -3,14 +3,15 @@
 from dataclasses import replace
 from typing import Any
 
-from ...model.errors import InputError
-from ...model.spyre.model import REVISIONS, admitting_by
-from ...model.spyre.peak import CHECKS
-from ...model.spyre.sound import SOUND
-from ...model.spyre.volumetric import FORMULAS
-from ...solver.spyre.admission_sequences import ADMITS_BY, Setting
+from ....model.errors import InputError
+from ....model.spyre.model import REVISIONS, admitting_by
+from ....model.spyre.peak import CHECKS
+from ....model.spyre.sound import SOUND
+from ....model.spyre.volumetric import FORMULAS
+from ....solver.spyre.admission_sequences import ADMITS_BY, Setting
+from ....solver.spyre.proofs_by_rule import LIMIT
+from ..proofs import read_number
 
-LIMIT, JOIN = "SPY-R07", "SPY-R47"
 MAX_REQUESTS = 32
 LENGTHS = {
     "block_size": "block",
@@ -48,12 +49,12 @@ def read_setting(revision: str | None, changes: list[str]) -> Setting:
             switched: dict[str, Any] = {key: value == "true"}
             setting = replace(setting, **switched)
         elif key == "requests":
-            number = _number(value)
+            number = read_number(value)
             if number is None or not 2 <= number <= MAX_REQUESTS:
                 raise InputError("--set", f"{change!r}; valid: 2 to {MAX_REQUESTS} requests")
             setting = replace(setting, requests=number)
         elif key in LENGTHS:
-            number = _number(value)
+            number = read_number(value)
             if number is None or not 1 <= number <= 10**7:
                 raise InputError("--set", f"{change!r}; valid: a number of tokens, 1 to 10000000")
             length: dict[str, Any] = {LENGTHS[key]: number}
@@ -62,22 +63,6 @@ def read_setting(revision: str | None, changes: list[str]) -> Setting:
             valid = ", ".join((*LENGTHS, "requests", "formula", *SWITCHES))
             raise InputError("--set", f"{change!r}; valid: KEY=VALUE with KEY one of {valid}")
     return _checked(setting)
-
-
-def read_block(change: str) -> int:
-    """The tokens of a block that `block_size=TOKENS` gives.
-
-    Raises:
-        InputError: it is no number from 1 upwards.
-    """
-    number = _number(change.partition("=")[2])
-    if not number:
-        raise InputError("--set", f"{change!r}; valid: a number of tokens, or block_size=any")
-    return number
-
-
-def _number(value: str) -> int | None:
-    return int(value) if value.isascii() and value.isdigit() and len(value) < 10 else None
 
 
 def _checked(setting: Setting) -> Setting:
@@ -94,3 +79,17 @@ def _checked(setting: Setting) -> Setting:
             "--set", f"max_batch_tkv {setting.limit}; valid: at least max_model_len, one request"
         )
     return setting
+
+
+def read_formula(name: str) -> str:
+    """Return the name of a formula.
+
+    Raises:
+        InputError: there is no such formula.
+    """
+    return read_setting(None, [f"formula={name}"]).formula
+
+
+def kept_instead(rule: str) -> str:
+    """Return what a target keeps on whose run the model breaks the rule."""
+    return "the limit in this run: it admits by another formula" * (rule == LIMIT)

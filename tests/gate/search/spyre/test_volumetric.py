@@ -10,7 +10,7 @@ import pytest
 from schedproof.gate.files.scenario_file import read_scenario
 from schedproof.gate.processes.worker_timeout import Unanswered
 
-from ...command_line import Run
+from ....command_line import Run
 
 SMALLEST = [
     *("--set", "block_size=2", "--set", "chunk_size=2"),
@@ -171,7 +171,7 @@ def test_the_join_by_the_tkv_of_the_last_prompt_is_found_at_production_scale(run
     words = ["--set", "pausing=false", "--set", "interleave=false"]
     result = run("search", "SPY-R47", "--revision", "2.5.2", *words)
     assert result.code == 1, result
-    assert "\nno proof: chunk_keeps refuted\n" in result.out
+    assert "\nno proof: chunk_tkv_covers_every_member refuted\n" in result.out
     assert "\n5 requests (short prompts first): sat after " in result.out
     [file] = Path("schedproof-out").iterdir()
     assert run("replay", str(file), "--rule", "SPY-R47").code == 1
@@ -208,7 +208,7 @@ def test_a_time_limit_that_is_reached_is_inconclusive(run: Run) -> None:
 @pytest.mark.parametrize(
     ("command", "words"),
     [
-        ("search.volumetric.run_search", ["search", "SPY-R07"]),
+        ("search.spyre.volumetric.run_search", ["search", "SPY-R07"]),
         ("cli.gate.run_gate", ["gate", "--profile", "quick"]),
     ],
 )
@@ -346,7 +346,7 @@ def test_all_engines_are_asked_and_one_counterexample_is_enough(
 def test_engines_that_disagree_are_told_and_exit_1(
     run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("schedproof.gate.search.volumetric.run_search", lambda *_: 0)
+    monkeypatch.setattr("schedproof.gate.search.spyre.volumetric.run_search", lambda *_: 0)
     monkeypatch.setattr("schedproof.gate.search.question.run_samples", lambda *_: 1)
     monkeypatch.setattr("schedproof.gate.search.question._explored", lambda *_: 3)
     result = run("search", "SPY-R07", "--engine", "all")
@@ -387,7 +387,7 @@ def test_lemmas_that_fail_or_run_out_of_time_are_inconclusive(
     too_small = run("search", "SPY-R41", "--prove", "--set", "block_size=2")
     assert too_small.code == 3, too_small
     assert "\nunguarded  " in too_small.out
-    monkeypatch.setattr("schedproof.gate.search.other_rules.bounded", _out_of_time)
+    monkeypatch.setattr("schedproof.gate.search.proofs.bounded", _out_of_time)
     late = run("search", "SPY-R50")
     assert late.code == 3
     assert late.out.endswith("inconclusive: the time limit of 300 s was reached\n")

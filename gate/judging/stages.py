@@ -1,7 +1,7 @@
-"""The independent parts of a gate, run one after the other or in processes.
+"""The independent stages of a gate, run one after the other or in processes.
 
-A part's results depend on the options and the part alone. They are put together in the order of
-the parts, so that the verdict is the same for every number of processes.
+The results of a stage depend on the options and the stage alone. They are put together in the order
+of the stages, so that the verdict is the same for every number of processes.
 """
 
 import pickle
@@ -20,12 +20,12 @@ from .deviations import Deviations
 from .engines import search_scale
 from .events import Found
 from .hypothesis_home import set_hypothesis_home
+from .initial_replays import replay_builtin, replay_seeds
 from .own_rules import use_rules
-from .replaying import replay_builtin, replay_seeds
 
 
 @dataclass(frozen=True)
-class Part:
+class Stage:
     """One engine at one scale.
 
     Attributes:
@@ -51,42 +51,42 @@ class Part:
         return frozenset()
 
 
-def run_parts(gate: GateContext, parts: Sequence[Part]) -> dict[Part, frozenset[str]]:
-    """Run the parts; by part, the rules that it breaks.
+def run_stages(gate: GateContext, stages: Sequence[Stage]) -> dict[Stage, frozenset[str]]:
+    """Run the stages; by stage, the rules that it breaks.
 
-    In processes, a part that breaks off sets `gate.results.fault`, and later parts do not count.
+    In processes, a stage that breaks off sets `gate.results.fault`, and later stages do not count.
 
     Raises:
         KeyboardInterrupt: Ctrl-C.
-        TargetFault: in this process, a part was broken off.
+        TargetFault: in this process, a stage was broken off.
         RuleFault: a rule of the user's cannot be asked.
     """
-    if gate.options.jobs == 1 or len(parts) == 1:
-        return _run_here(gate, parts)
-    return _run_in_processes(gate, parts)
+    if gate.options.jobs == 1 or len(stages) == 1:
+        return _run_here(gate, stages)
+    return _run_in_processes(gate, stages)
 
 
-def _run_here(gate: GateContext, parts: Sequence[Part]) -> dict[Part, frozenset[str]]:
+def _run_here(gate: GateContext, stages: Sequence[Stage]) -> dict[Stage, frozenset[str]]:
     """Run one after the other, as long as the target answers."""
     broken = {}
-    for part in parts:
-        broken[part] = part.run(gate)
+    for stage in stages:
+        broken[stage] = stage.run(gate)
         if gate.results.hung or gate.has_enough:
             break
     return broken
 
 
 class _Task(NamedTuple):
-    """What a process needs to run one part."""
+    """What a process needs to run one stage."""
 
     options: GateOptions
     deviations: Deviations
     version: str
-    part: Part
+    stage: Stage
 
 
 class _Ended(NamedTuple):
-    """A part has ended: its results, and the rules that it breaks; or why a rule of the user's
+    """A stage has ended: its results, and the rules that it breaks; or why a rule of the user's
     cannot be asked."""
 
     results: GateResults
@@ -96,52 +96,51 @@ class _Ended(NamedTuple):
 
 @dataclass
 class _Worker:
-    """A process that runs one part, and what it has reported."""
+    """A process that runs one stage, and what it has reported."""
 
     at_work: WorkProcess
     found: list[Found] = field(default_factory=list)
     ended: _Ended | None = None
 
     def is_last(self, options: GateOptions) -> bool:
-        """Later parts do not count: the target did not answer this one in time, or it found what is
-        enough."""
+        """Whether later stages do not count: the target hung in this one, or it found enough."""
         results = None if self.ended is None else self.ended.results
         return results is not None and (results.hung or results.enough_for(options))
 
 
-def _run_in_processes(gate: GateContext, parts: Sequence[Part]) -> dict[Part, frozenset[str]]:
-    """Run at most `jobs` parts at a time; add their results in the order of the parts."""
-    waiting, workers = list(parts), dict[Part, _Worker]()
+def _run_in_processes(gate: GateContext, stages: Sequence[Stage]) -> dict[Stage, frozenset[str]]:
+    """Run at most `jobs` stages at a time; add their results in the order of the stages."""
+    waiting, workers = list(stages), dict[Stage, _Worker]()
     try:
         while waiting or any(worker.ended is None for worker in workers.values()):
             running = {
                 worker.at_work.pipe: worker for worker in workers.values() if worker.ended is None
             }
             while waiting and len(running) < gate.options.jobs:
-                part = waiting.pop(0)
-                workers[part] = worker = _start(gate, part)
+                stage = waiting.pop(0)
+                workers[stage] = worker = _start(gate, stage)
                 running[worker.at_work.pipe] = worker
             for pipe in wait(list(running)):
                 _receive(gate, running[pipe])  # type: ignore[index]
             if any(worker.is_last(gate.options) for worker in workers.values()):
                 waiting.clear()
-                _leave_later(parts, workers, gate.options)
+                _leave_later(stages, workers, gate.options)
     finally:
         for worker in workers.values():
             worker.at_work.ask_to_end()
         for worker in workers.values():
             worker.at_work.end()
-        _add_in_order(gate, parts, workers)
-    return {part: ended.broken for part in parts if (ended := workers[part].ended) is not None}
+        _add_in_order(gate, stages, workers)
+    return {stage: ended.broken for stage in stages if (ended := workers[stage].ended) is not None}
 
 
-def _start(gate: GateContext, part: Part) -> _Worker:
-    task = _Task(gate.options, gate.deviations, gate.version, part)
-    return _Worker(WorkProcess.start(_run_part, pickle.dumps(task)))
+def _start(gate: GateContext, stage: Stage) -> _Worker:
+    task = _Task(gate.options, gate.deviations, gate.version, stage)
+    return _Worker(WorkProcess.start(_run_stage, pickle.dumps(task)))
 
 
 def _receive(gate: GateContext, worker: _Worker) -> None:
-    """Take one message: an event, which is reported, or the end of the part."""
+    """Take one message: an event, which is reported, or the end of the stage."""
     try:
         message = worker.at_work.pipe.recv()
     except EOFError:
@@ -157,10 +156,10 @@ def _receive(gate: GateContext, worker: _Worker) -> None:
 
 
 def _leave_later(
-    parts: Sequence[Part], workers: Mapping[Part, _Worker], options: GateOptions
+    stages: Sequence[Stage], workers: Mapping[Stage, _Worker], options: GateOptions
 ) -> None:
-    """End the parts after the first one that is the last, and drop what they found."""
-    started = [workers[part] for part in parts if part in workers]
+    """End the stages after the first one that is the last, and drop what they found."""
+    started = [workers[stage] for stage in stages if stage in workers]
     first = next(number for number, worker in enumerate(started) if worker.is_last(options))
     for worker in started[first + 1 :]:
         if worker.ended is None:
@@ -169,12 +168,12 @@ def _leave_later(
 
 
 def _add_in_order(
-    gate: GateContext, parts: Sequence[Part], workers: Mapping[Part, _Worker]
+    gate: GateContext, stages: Sequence[Stage], workers: Mapping[Stage, _Worker]
 ) -> None:
-    """Add the results up to the first part that was broken off; of an unfinished part, its
+    """Add the results up to the first stage that was broken off; of an unfinished stage, its
     findings."""
-    for part in parts:
-        worker = workers.get(part)
+    for stage in stages:
+        worker = workers.get(stage)
         if worker is None:
             return
         if worker.ended is None:
@@ -185,8 +184,8 @@ def _add_in_order(
             return
 
 
-def _run_part(pipe: Connection, packed: bytes) -> None:
-    """Run one part on a target of its own."""
+def _run_stage(pipe: Connection, packed: bytes) -> None:
+    """Run one stage on a target of its own."""
     task: _Task = pickle.loads(packed)
     set_hypothesis_home()
     use_rules(task.options.own_rules)
@@ -201,23 +200,23 @@ def _run_part(pipe: Connection, packed: bytes) -> None:
             folder=options.folder,
             imports=options.imports,
         )
-        there = stack.enter_context(opening)
+        target = stack.enter_context(opening)
         gate = GateContext(
             replace(options, jobs=1),
-            there.target,
+            target.target,
             pipe.send,
-            there.stderr,
+            target.stderr,
             task.deviations,
             task.version,
-            shrink_model_of(there.target, options.system, task.version),
+            shrink_model_of(target.target, options.system, task.version),
             results,
         )
         try:
-            broken = task.part.run(gate)
+            broken = task.stage.run(gate)
         except TargetFault as fault:
-            results.fault = Fault.of(fault, there.stderr())
+            results.fault = Fault.of(fault, target.stderr())
         except RuleFault as fault:
             pipe.send(_Ended(results, rule_fault=str(fault)))
             return
-        results.met = dict(task.deviations.met)
+        results.deviation_status = dict(task.deviations.met)
     pipe.send(_Ended(results, broken))

@@ -1,4 +1,4 @@
-"""Parts in processes: the same verdict for every number of them, and one fault for all."""
+"""Stages in processes: the same verdict for every number of them, and one fault for all."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -10,7 +10,7 @@ import pytest
 from schedproof.gate.judging.context import GateOptions
 from schedproof.gate.judging.deviations import Deviations
 from schedproof.gate.judging.events import Event, Found, Progress
-from schedproof.gate.judging.run import run_gate
+from schedproof.gate.judging.judge import run_gate
 from schedproof.gate.targets.target_spec import MODEL, parse_target
 from schedproof.spec.catalogue import load, select
 
