@@ -21,7 +21,7 @@ from statistics import median
 
 from schedproof.gate.targets.factory import opened
 from schedproof.gate.targets.target_spec import parse_target
-from schedproof.gate.targets.vllm import recorder as vllm_recorder
+from schedproof.gate.targets.vllm import recorder
 from schedproof.model.systems import full_config
 from schedproof.model.target import Target
 
@@ -65,7 +65,8 @@ class Served:
 @contextmanager
 def served(release: str, cls: str) -> Iterator[Served]:
     """A class of the recorder's, or (with no name) the release's own."""
-    spec = f"{release}:{vllm_recorder.__file__}:{cls}" if cls else release
+    gate = Path(recorder.__file__).parents[2]
+    spec = f"{release}:{gate}:targets.vllm.recorder.{cls}" if cls else release
     with opened(parse_target(spec), step_limit=60) as target:
         yield Served(target.target)
 
@@ -79,7 +80,7 @@ def main() -> int:
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         path = options.keep or Path(folder) / "run.jsonl"
-        os.environ[vllm_recorder.TRACE] = str(path.resolve())
+        os.environ[recorder.TRACE] = str(path.resolve())
         own, recorded = measure(options.release, options.steps)
         size = path.stat().st_size
         print(

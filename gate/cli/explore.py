@@ -11,6 +11,7 @@ from ...solver.exploration.exploration import ExploreOptions
 from ...solver.exploration.search import ORDERS
 from ...solver.systems import explored_systems, space_of
 from ...spec.catalogue import load
+from ...spec.systems import first_system
 from ..console import output
 from ..console.option_checks import at_least, check_places, option
 from ..explore.choice import changed, check_has_scopes, chosen_rules, chosen_scopes
@@ -22,7 +23,7 @@ LIMIT_KEYS = dict.fromkeys(space_of(system).limit_key for system in explored_sys
 
 
 def command(
-    system: Annotated[str, typer.Option(help="the system to explore")] = "spyre",
+    system: Annotated[str, typer.Option(help="the system to explore")] = first_system(),
     revision: Annotated[
         str | None, typer.Option(help="the published behaviour  [default: the system's first]")
     ] = None,

@@ -24,9 +24,9 @@ from ..console.option_checks import check_places, check_unicode, option
 from ..corpus.folder import entries
 from ..judging.context import GateOptions
 from ..judging.deviations import Deviations, read_deviations
+from ..judging.judge import run_gate
 from ..judging.own_rules import use_rules
 from ..judging.profiles import PROFILES
-from ..judging.run import run_gate
 from ..judging.verdict import Verdict
 from ..library.judging import gate_options
 from ..reports.options import ReportOptions, check_report_options, reporters

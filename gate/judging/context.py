@@ -8,11 +8,11 @@ from typing import Any, NamedTuple
 
 from ...model.faults import TargetFault
 from ...model.scenario import Scenario
-from ...model.spyre.revision import DECIDES_AS, REVISIONS
 from ...model.target import ModelTarget, Reply, Target
 from ...properties.checking.replay import Outcome
 from ...properties.rules.predicate import Broken
 from ...spec.catalogue import Rule
+from ...spec.systems import SYSTEMS
 from ..targets.limits import MEMORY_LIMIT, STEP_LIMIT, replay_options
 from ..targets.probe import ProbeRequest
 from ..targets.target_spec import TargetSpec
@@ -102,22 +102,22 @@ class GateResults:
 
     Attributes:
         exercised: per rule, the steps in which its witness occurred.
-        uncut: rules whose witness occurred in a run that no broken rule ended.
-        cut: by rule, the runs that it ended.
+        exercised_cleanly: rules whose witness occurred in a run that no broken rule ended.
+        runs_cut_short: by rule, the runs that it ended.
         unconfirmed: rules that broke once, and not again in the same scenario.
         not_looked_into: rules that broke after as many others as are looked into.
-        met: by the number of a known deviation, what became of it.
+        deviation_status: by the number of a known deviation, whether it was met, and how.
         hung: the target did not answer in time: each further run may cost another time limit.
     """
 
     exercised: Counter[str] = field(default_factory=Counter)
-    uncut: set[str] = field(default_factory=set)
-    cut: Counter[str] = field(default_factory=Counter)
+    exercised_cleanly: set[str] = field(default_factory=set)
+    runs_cut_short: Counter[str] = field(default_factory=Counter)
     engines: list[verdict.EngineRun] = field(default_factory=list)
     findings: list[verdict.Finding] = field(default_factory=list)
     unconfirmed: set[str] = field(default_factory=set)
     not_looked_into: set[str] = field(default_factory=set)
-    met: dict[int, tuple[State, str]] = field(default_factory=dict)
+    deviation_status: dict[int, tuple[State, str]] = field(default_factory=dict)
     interrupted: bool = False
     hung: bool = False
     fault: Fault | None = None
@@ -132,9 +132,9 @@ class GateResults:
         """Add what a replay exercised."""
         self.exercised.update(outcome.exercised)
         if not outcome.cut:
-            self.uncut |= (+outcome.exercised).keys()
+            self.exercised_cleanly |= (+outcome.exercised).keys()
         elif outcome.broken:
-            self.cut[outcome.broken[0].rule] += 1
+            self.runs_cut_short[outcome.broken[0].rule] += 1
 
     @property
     def broken_off(self) -> bool:
@@ -148,14 +148,14 @@ class GateResults:
     def add(self, other: "GateResults") -> None:
         """Append the results of a later part of the same gate."""
         self.exercised.update(other.exercised)
-        self.uncut |= other.uncut
-        self.cut.update(other.cut)
+        self.exercised_cleanly |= other.exercised_cleanly
+        self.runs_cut_short.update(other.runs_cut_short)
         self.engines += other.engines
         self.findings += other.findings
         self.unconfirmed |= other.unconfirmed
         self.not_looked_into |= other.not_looked_into
-        for number, became in other.met.items():
-            self.met.setdefault(number, became)
+        for number, status in other.deviation_status.items():
+            self.deviation_status.setdefault(number, status)
         self.interrupted |= other.interrupted
         self.hung |= other.hung
         self.fault = self.fault or other.fault
@@ -198,11 +198,12 @@ class GateContext:
         return ProbeRequest(self.target, asked.system, asked.revision, asked.rules, asked.fixed)
 
 
-def shrink_model_of(target: Target, version: str) -> Target | None:
+def shrink_model_of(target: Target, system: str, version: str) -> Target | None:
     """The model of the release that the target reports to be, whatever it is held to."""
-    revision = DECIDES_AS.get(version, version)
-    if type(target) is ModelTarget or revision not in REVISIONS:
+    decides_as = SYSTEMS[system].decides_as
+    if type(target) is ModelTarget or version not in decides_as:
         return None
+    revision = decides_as[version]
 
     class ShrinkModel(ModelTarget):
         """Decides as the release."""

@@ -15,8 +15,7 @@ from ...properties.search.state import Hooks, Search, SearchOptions, StopSearch
 from ..console import interrupts
 from .context import GateContext
 from .events import Progress
-from .findings import Place
-from .shrinking import shrink_and_keep
+from .findings import Place, shrink_and_keep
 from .verdict import EngineRun
 
 
@@ -71,8 +70,8 @@ def search_scale(
             finally:
                 totals += search.counts
                 gate.results.exercised.update(search.exercised)
-                gate.results.uncut |= search.uncut
-                gate.results.cut.update(search.cut)
+                gate.results.exercised_cleanly |= search.uncut
+                gate.results.runs_cut_short.update(search.cut)
                 if search.failure is not None:
                     if looks_into:
                         known |= _found(gate, Place("hypothesis", scale, known), search, attempts)

@@ -2,17 +2,49 @@
 
 import json
 from collections import Counter
+from collections.abc import Callable
 
 from ...model.faults import TargetFault
 from ...model.target import ModelTarget
 from ...properties.rules.registry import LOCKSTEP, applies, followed_by, observable
 from ...spec.catalogue import Rule, load
+from ..targets.factory import opened
 from ..targets.probe import Capabilities, probe
 from . import verdict
-from .context import Fault, GateContext, shrink_model_of
-from .events import Began, Judged, Notice
-from .parts import Part, run_parts
-from .replaying import replay_deviations, replay_own
+from .context import Fault, GateContext, GateOptions, GateResults, shrink_model_of
+from .deviations import Deviations
+from .events import Began, Judged, Notice, Report
+from .hypothesis_home import set_hypothesis_home
+from .initial_replays import replay_deviations, replay_own
+from .stages import Stage, run_stages
+
+
+def run_gate(
+    options: GateOptions,
+    deviations: Deviations,
+    report: Report,
+    notice: Callable[[str], None] = lambda _: None,
+) -> tuple[verdict.Verdict, GateResults]:
+    """Open the target, judge it, and end its process.
+
+    `report` receives the events of the gate, `notice` what installing a release prints.
+
+    Raises:
+        UnknownTargetError, ReleaseError, InputError: there is no such target.
+        TargetFault, ConfigRefused: it does not start, or accepts no configuration.
+    """
+    set_hypothesis_home()
+    with opened(
+        options.spec,
+        step_limit=options.step_limit,
+        memory_limit=options.memory_limit,
+        offline=options.offline,
+        report=notice,
+        folder=options.folder,
+        imports=options.imports,
+    ) as there:
+        gate = GateContext(options, there.target, report, there.stderr, deviations)
+        return judge(gate), gate.results
 
 
 def judge(gate: GateContext) -> verdict.Verdict:
@@ -48,9 +80,9 @@ def _run(gate: GateContext, capabilities: Capabilities) -> None:
     if not gate.results.hung:
         replay_own(gate)
     if not gate.results.hung:
-        broken = run_parts(gate, _replays(capabilities))
+        broken = run_stages(gate, _replays(capabilities))
     if not gate.results.broken_off and not gate.has_enough:
-        run_parts(gate, _searches(capabilities, broken))
+        run_stages(gate, _searches(capabilities, broken))
     if gate.results.hung:
         gate.report(Notice("the target hangs: it is asked no further"))
 
@@ -67,23 +99,23 @@ def _announce(gate: GateContext, capabilities: Capabilities) -> verdict.TargetIn
     for line in capabilities.left_out:
         gate.report(Notice(line))
     gate.version = started.version
-    gate.shrink_model = shrink_model_of(gate.target, started.version)
+    gate.shrink_model = shrink_model_of(gate.target, options.system, started.version)
     gate.deviations.begin(started.version)
     return target
 
 
-def _replays(capabilities: Capabilities) -> list[Part]:
+def _replays(capabilities: Capabilities) -> list[Stage]:
     """The seed corpus of each scale, then the built-in scenarios at production scale."""
-    seeds = [Part("seeds", scale, capabilities.fixed[scale]) for scale in capabilities.scales]
-    return [*seeds, Part("builtin", "production")]
+    seeds = [Stage("seeds", scale, capabilities.fixed[scale]) for scale in capabilities.scales]
+    return [*seeds, Stage("builtin", "production")]
 
 
-def _searches(capabilities: Capabilities, broken: dict[Part, frozenset[str]]) -> list[Part]:
+def _searches(capabilities: Capabilities, broken: dict[Stage, frozenset[str]]) -> list[Stage]:
     """A search of each scale, for rules that its seed corpus did not break."""
     return [
-        Part("search", part.scale, part.fixed, rules, capabilities.choices)
-        for part, rules in broken.items()
-        if part.kind == "seeds"
+        Stage("search", stage.scale, stage.fixed, rules, capabilities.choices)
+        for stage, rules in broken.items()
+        if stage.kind == "seeds"
     ]
 
 
@@ -92,8 +124,8 @@ def _conclude(
 ) -> verdict.Verdict:
     """The verdict, reported."""
     options, results = gate.options, gate.results
-    for number, became in results.met.items():
-        gate.deviations.met.setdefault(number, became)
+    for number, status in results.deviation_status.items():
+        gate.deviations.met.setdefault(number, status)
     rules = tuple(judge_rules(gate, observes))
     deviations = tuple(gate.deviations.judged([rule.id for rule in rules], results.exercised))
     code = verdict.exit_code(rules, options.named, results.broken_off, deviations)
@@ -172,10 +204,10 @@ def _verdict_of(
         return verdict.RuleVerdict(rule.id, "inconclusive", message=why, exercised=steps)
     if (known := gate.deviations.of_rule(rule.id)) is not None:
         return verdict.RuleVerdict(rule.id, "known", message=known.reason, exercised=steps)
-    if rule.id in results.uncut:
+    if rule.id in results.exercised_cleanly:
         return verdict.RuleVerdict(rule.id, "held", exercised=steps)
     if steps:
-        why = f"exercised only in runs that {_enders(results.cut)} ended"
+        why = f"exercised only in runs that {_enders(results.runs_cut_short)} ended"
         return verdict.RuleVerdict(rule.id, "inconclusive", message=why, exercised=steps)
     if results.broken_off:
         why = "the gate was broken off before the rule was exercised"

@@ -18,8 +18,8 @@ from ..judging.context import Fault, GateContext, GateOptions
 from ..judging.deviations import Deviations
 from ..judging.events import Event, Found
 from ..judging.hypothesis_home import set_hypothesis_home
+from ..judging.initial_replays import settle
 from ..judging.judge import judge
-from ..judging.replaying import settle
 from ..judging.verdict import Verdict
 from ..reports.outcome import explained
 from ..targets.factory import Opened, opened

@@ -2,7 +2,8 @@
 replayed on another target."""
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 from rich.console import Console
@@ -15,13 +16,29 @@ from ...properties.checking.replay import replay as run_replay
 from ...properties.rules.predicate import Broken
 from ...properties.shrinking.shrink import shrink
 from ...spec.catalogue import Rule
+from ...spec.systems import SYSTEMS
 from ..console import output
 from ..console.exit_codes import BROKEN, INCONCLUSIVE
 from ..files.scenario_file import write_scenario
+from ..targets.factory import opened
 from ..targets.limits import replay_options
-from ..targets.target_spec import model_spec
+from ..targets.target_spec import model_spec, parse_target
 
 SHRINK_SECONDS = 10.0
+
+
+@contextmanager
+def opened_beside(
+    console: Console, spec: str | None, system: str
+) -> Iterator[tuple[str, Target] | None]:
+    """Open the target that a counterexample is replayed on besides the model, with its name."""
+    if spec is None:
+        yield None
+        return
+    with opened(parse_target(spec), report=output.notice(console)) as opening:
+        target = opening.target
+        target.start(system, SYSTEMS[system].revisions[0], {})  # what is no target says so at once
+        yield spec, target
 
 
 def show(
@@ -33,12 +50,14 @@ def show(
     also: tuple[str, Target] | None,
     *,
     found_by: str,
+    kept: str = "",
     most: Callable[[Step], int] | None = None,
 ) -> int:
     """Nothing is reported that does not break the rule on the model, step by step; the exit code.
 
     `formula` is what the model admits by, None for its revision's own. `also` is a target, besides
-    the model, with its name. The scenario is shrunk first.
+    the model, with its name; `kept` says what it keeps if it does not break the rule. The scenario
+    is shrunk first.
     With `most` it is shown as it is, up to the step that has most of it, not up to the first that
     breaks the rule.
     """
@@ -62,7 +81,7 @@ def show(
     )
     if outcome.broken[0].step > first:
         output.say(console, f"step {first} breaks it first; replay stops there")
-    return BROKEN if also is None else _elsewhere(console, scenario, rule, path, also)
+    return BROKEN if also is None else _elsewhere(console, scenario, rule, path, also, kept)
 
 
 def _at_most(
@@ -97,14 +116,17 @@ def _shrunk(target: Target, scenario: Scenario, rules: Sequence[Rule]) -> Scenar
 
 
 def _elsewhere(
-    console: Console, scenario: Scenario, rule: Rule, path: Path, also: tuple[str, Target]
+    console: Console,
+    scenario: Scenario,
+    rule: Rule,
+    path: Path,
+    also: tuple[str, Target],
+    kept: str,
 ) -> int:
     name, target = also
     outcome = run_replay(target, scenario, [rule])
     if not outcome.broken:
-        kept = "the limit in this run: it admits by another formula"
-        kept = kept if rule.id == "SPY-R07" else f"{rule.id} in this run"
-        output.say(console, f"{name} keeps {kept}")
+        output.say(console, f"{name} keeps {kept or f'{rule.id} in this run'}")
         return INCONCLUSIVE
     first = outcome.broken[0]
     output.say(console, f"{name} breaks it, too, at step {first.step}: {first.message}")

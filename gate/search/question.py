@@ -1,19 +1,14 @@
-"""`schedproof search`: which engine answers, and whether what was asked makes sense."""
+"""`schedproof search`: which engine answers, and whether the options make sense together."""
 
-from collections.abc import Sequence
-from contextlib import ExitStack
+import time
 from dataclasses import replace
 from pathlib import Path
-from typing import NamedTuple
 
 from rich.console import Console
 
 from ...model.errors import InputError
 from ...model.systems import resolve_revision
-from ...model.target import Target
 from ...solver.exploration.exploration import ExploreOptions
-from ...solver.spyre.admission_sequences import Setting
-from ...solver.spyre.worst_case import OBJECTIVES
 from ...solver.systems import proofs_of
 from ...spec.catalogue import Rule, load, select
 from ...spec.systems import SYSTEMS
@@ -22,52 +17,42 @@ from ..console.exit_codes import BROKEN, CONFORMS, INCONCLUSIVE
 from ..explore.choice import chosen_rules, chosen_scopes
 from ..explore.explorer import MEMORY_MB, Budget
 from ..explore.report import run_exploration
-from ..targets.factory import opened
-from ..targets.target_spec import parse_target
-from . import vectorized, volumetric
-from .other_rules import run_decided
-from .sampling import run_samples
-from .setting import JOIN, LIMIT, read_block, read_setting
+from ..judging.context import GateOptions
+from ..judging.deviations import Deviations
+from ..judging.events import Event, Found, Judged, Progress
+from ..judging.judge import run_gate
+from ..reports.terminal import Terminal
+from ..targets.target_spec import model_spec
+from .proofs import read_block, run_proofs
+from .questions import OwnQuestions, Question, all_questions, questions_of
 
 ENGINES = ("z3", "hypothesis", "explore", "vectorized", "all")
 ANY_RULE = ("hypothesis", "explore")  # they take any rule that has a predicate
 
 
-class Question(NamedTuple):
-    """What the command line asks for; None and empty where an option was not given."""
-
-    rule: str
-    engine: str
-    revision: str | None
-    changes: Sequence[str]
-    prove: bool
-    maximize: str | None
-    target: str | None
-    out: Path
-    time_limit: float
-    jobs: int = 1
-
-
 def run(console: Console, question: Question) -> int:
-    """Ask the engines; the exit code.
+    """Ask the engines and return the exit code.
 
     Raises:
         InputError: options that mean nothing, or not together.
     """
     system = system_of(question.rule)
     [rule] = select(load(system), [question.rule])
-    _check(question, system, rule)
+    own = questions_of(system)
+    _check(question, system, rule, own)
     if question.engine == "vectorized":
-        return _netted(console, question, rule)
+        assert own is not None, question.rule
+        assert own.answer_vectorized is not None, question.rule
+        return own.answer_vectorized(console, rule, question)
     codes = []
     if question.engine in ("z3", "all"):
         with output.busy(console, "asking Z3"):
-            codes.append(_solved(console, question, system))
+            codes.append(_solved(console, question, system, own))
     if question.engine in ("hypothesis", "all"):
         codes.append(_sampled(console, question, system, rule))
     if question.engine in ("explore", "all"):
         code = _explored(console, question, system, rule)
-        # What holds below a small scope is no proof: it does not count against the others.
+        # What holds in a small scope is no proof: it does not count against the others.
         codes.append(code if question.engine == "explore" or code == BROKEN else INCONCLUSIVE)
     if CONFORMS in codes and BROKEN in codes:
         console.print("the engines disagree: a proof and a counterexample; one of them is wrong")
@@ -76,7 +61,7 @@ def run(console: Console, question: Question) -> int:
 
 
 def system_of(rule_id: str) -> str:
-    """The system that the rule belongs to; for rules of every system the first one.
+    """Return the system that the rule belongs to; for rules of every system, the first one.
 
     Raises:
         CatalogueError: no system has such a rule.
@@ -89,33 +74,40 @@ def system_of(rule_id: str) -> str:
     raise AssertionError(rule_id)
 
 
-def _check(question: Question, system: str, rule: Rule) -> None:
+def _check(question: Question, system: str, rule: Rule, own: OwnQuestions | None) -> None:
     if question.engine not in ENGINES:
         raise InputError("--engine", f"{question.engine!r}; valid: {', '.join(ENGINES)}")
-    if question.maximize is not None and question.maximize not in OBJECTIVES:
-        raise InputError("--maximize", f"{question.maximize!r}; valid: {', '.join(OBJECTIVES)}")
+    objectives = [name for known in all_questions().values() for name in known.objectives]
+    if question.maximize is not None and question.maximize not in objectives:
+        raise InputError("--maximize", f"{question.maximize!r}; valid: {', '.join(objectives)}")
     if question.prove and question.maximize:
         raise InputError("--maximize", "a proof has no worst case; valid: --prove or --maximize")
     if question.engine != "z3" and (question.prove or question.maximize):
         raise InputError("--engine", f"{question.engine} proves nothing; valid with --prove: z3")
     if question.engine == "vectorized":
-        vectorized.check(rule.id)
+        judged = [name for known in all_questions().values() for name in known.vectorized_rules]
+        if rule.id not in judged or own is None:
+            valid = ", ".join(judged)
+            raise InputError(
+                "RULE", f"{rule.id}: the vectorized model cannot judge it; valid: {valid}"
+            )
         return
-    encoded = [*([LIMIT, JOIN] if system == "spyre" else []), *proofs_of(system)]
+    proofs = proofs_of(system)
+    encoded = [*(own.rules if own is not None else ()), *proofs]
     if question.engine not in ANY_RULE and rule.id not in encoded:
         valid = ", ".join(encoded)
         others = " or ".join(f"--engine {engine}" for engine in ANY_RULE)
         raise InputError("RULE", f"{rule.id} has no encoding; valid: {valid}, or {others}")
     if question.engine != "z3" and not rule.checked:
         raise InputError("RULE", f"{rule.id} has no predicate: {rule.unchecked or rule.planned}")
-    if rule.id in proofs_of(system) and question.engine not in ANY_RULE:
-        _check_decided(question)
+    if rule.id in proofs and question.engine not in ANY_RULE:
+        _check_proof_options(question)
     if question.target is not None and (question.prove or question.engine in ANY_RULE):
         raise InputError("--target", "replays a counterexample of Z3; valid: without this option")
 
 
-def _check_decided(question: Question) -> None:
-    """What is decided of rules beside SPY-R07 depends on the size of a block alone."""
+def _check_proof_options(question: Question) -> None:
+    """What lemmas prove depends on the size of a block alone."""
     for option, given in (
         ("--revision", question.revision),
         ("--maximize", question.maximize),
@@ -128,68 +120,21 @@ def _check_decided(question: Question) -> None:
             raise InputError("--set", f"{change!r}; valid with {question.rule}: block_size=TOKENS")
 
 
-def _solved(console: Console, question: Question, system: str) -> int:
-    changes = list(question.changes)
-    decided = question.rule in proofs_of(system)
-    any_block = (question.prove or decided) and "block_size=any" in changes
-    if any_block:
-        changes.remove("block_size=any")
-    if decided:
-        own = proofs_of(system)[question.rule].block
-        if own is not None and question.changes not in ([], [f"block_size={own}"]):
-            valid = f"block_size={own}, the lemmas of {question.rule} are about that alone"
-            raise InputError("--set", f"{question.changes[-1]!r}; valid: {valid}")
-        block = own if any_block or not changes else read_block(changes[-1])
-        return run_decided(
-            *(console, system, question.rule, block, question.prove, question.out),
-            question.time_limit,
-        )
-    setting = read_setting(question.revision, changes)
-    _check_setting(question, setting)
-    with ExitStack() as stack:
-        also = _also(console, question, stack)
-        block = None if any_block else setting.block
-        asking = volumetric.Asking(
-            *(console, question.rule, setting, block, question.out, question.time_limit, also)
-        )
-        if question.prove:
-            return volumetric.run_proof(asking)
-        if question.maximize:
-            return volumetric.run_worst(asking, question.maximize)  # type: ignore[arg-type]
-        return volumetric.run_search(asking)
-
-
-def _check_setting(question: Question, setting: Setting) -> None:
-    if setting.pausing and question.rule == JOIN:
-        valid = "pausing=false, where the formula is asked"
-        raise InputError("--set", f"pausing=true with {JOIN}; valid: {valid}")
-    if question.maximize and (setting.pauses or question.rule == JOIN):
-        valid = f"{LIMIT}, and a revision that does not pause"
-        raise InputError("--maximize", f"{question.maximize!r} of {question.rule}; valid: {valid}")
-    if question.maximize == "waste" and setting.stale and not setting.interleave:
-        # Of requests that join one right after the other each is asked about by another tkv.
-        valid = "interleave=true, or a revision that remembers no tkv"
-        raise InputError("--set", f"interleave=false with --maximize waste; valid: {valid}")
-
-
-def _netted(console: Console, question: Question, rule: Rule) -> int:
-    with ExitStack() as stack:
-        also = _also(console, question, stack)
-        return vectorized.run_vectorized(
-            *(console, rule, question.revision, question.changes, also, question.out),
-            question.time_limit,
-        )
-
-
-def _also(console: Console, question: Question, stack: ExitStack) -> tuple[str, Target] | None:
-    """The target that a counterexample is replayed on besides the model, with its name."""
-    if question.target is None:
-        return None
-    target = stack.enter_context(
-        opened(parse_target(question.target), report=output.notice(console))
+def _solved(console: Console, question: Question, system: str, own: OwnQuestions | None) -> int:
+    proof = proofs_of(system).get(question.rule)
+    if proof is None:
+        assert own is not None, question.rule
+        return own.answer(console, question)
+    if proof.block is not None and question.changes not in ([], [f"block_size={proof.block}"]):
+        valid = f"block_size={proof.block}, the lemmas of {question.rule} are about that alone"
+        raise InputError("--set", f"{question.changes[-1]!r}; valid: {valid}")
+    sizes = [change for change in question.changes if change != "block_size=any"]
+    any_block = len(sizes) < len(question.changes) or not sizes
+    block = proof.block if any_block else read_block(sizes[-1])
+    return run_proofs(
+        *(console, system, question.rule, block, question.prove, question.out),
+        question.time_limit,
     )
-    target.target.start("spyre", "sound", {})  # a target that is none says so at once
-    return question.target, target.target
 
 
 def _sampled(console: Console, question: Question, system: str, rule: Rule) -> int:
@@ -206,29 +151,88 @@ def _explored(console: Console, question: Question, system: str, rule: Rule) -> 
     [checked] = chosen_rules(load(system), [rule.id], revision)
     formula = _formula(question, system)
     scopes = chosen_scopes(None, system, revision)
-    small = [replace(one, requests=2) for one in scopes]  # most faults show with two requests
-    # Beside two other engines, one small scope: what takes minutes is asked for by name.
+    small = [replace(scope, requests=2) for scope in scopes]  # two requests show most faults
+    # Beside two other engines, one small scope: ask for what takes minutes by name.
     chosen = small[:1] if question.engine == "all" else [*small, *scopes]
-    asked = [ExploreOptions(revision, one, first_only=True, formula=formula) for one in chosen]
+    parts = [ExploreOptions(revision, scope, first_only=True, formula=formula) for scope in chosen]
     budget = Budget(question.time_limit, MEMORY_MB)
     return run_exploration(
-        *(console, asked, [checked], True, question.jobs, budget, question.out, None, True)
+        *(console, parts, [checked], True, question.jobs, budget, question.out, None, True)
     )
 
 
 def _formula(question: Question, system: str) -> str | None:
-    """Spyre's volumetric check that `--set formula=NAME` asks for.
+    """Return the formula that `--set formula=NAME` asks for.
 
     Raises:
         InputError: something else is set.
     """
-    formula = None
+    formula, own = None, questions_of(system)
     for change in question.changes:
         key, _, value = change.partition("=")
-        if system != "spyre":
+        if own is None:
             raise InputError("--set", f"{change!r}: not with this engine; valid: nothing")
         if key != "formula":
             raise InputError("--set", f"{change!r}: not with this engine; valid: formula=NAME")
-        read_setting(None, [change])
-        formula = value
+        formula = own.read_formula(value)
     return formula
+
+
+def run_samples(
+    console: Console,
+    system: str,
+    rule: Rule,
+    revision: str,
+    formula: str | None,
+    out: Path,
+    time_limit: float,
+    jobs: int,
+) -> int:
+    """Sample runs of the model by Hypothesis until one breaks the rule; return the exit code.
+
+    Hypothesis finds counterexamples, and never proves. `formula` replaces the revision's own. The
+    number of processes (`jobs`) does not change what is found.
+    """
+    spec = model_spec(formula)
+    terminal = Terminal(console, load(system))
+    ends = time.monotonic() + time_limit
+    found: list[Found] = []
+
+    def report_in_time(event: Event) -> None:
+        if isinstance(event, Judged):
+            return  # a verdict on one rule of the model tells nothing more
+        if isinstance(event, Found):
+            found.append(event)  # one of a later process may not count
+            return
+        terminal(event)
+        if isinstance(event, Progress) and time.monotonic() > ends:
+            raise KeyboardInterrupt  # as Ctrl-C: what was found until now is kept
+
+    options = GateOptions(
+        spec=spec,
+        system=system,
+        revision=revision,
+        rules=[rule],
+        chosen=True,
+        max_failures=1,
+        first_only=True,
+        jobs=jobs,
+        out=out,
+    )
+    try:
+        verdict, results = run_gate(options, Deviations(), report_in_time)
+        for event in found:
+            if event.finding in verdict.findings:
+                terminal(event)
+    finally:
+        terminal.close()
+    if verdict.findings:
+        return BROKEN
+    runs = sum(engine.runs for engine in verdict.engines)
+    ended = "the time limit was reached" if results.interrupted else "no more were asked for"
+    output.say(
+        console,
+        f"inconclusive: no run of {runs} breaks {rule.id}, which was exercised in "
+        f"{results.exercised[rule.id]} steps; {ended}",
+    )
+    return INCONCLUSIVE

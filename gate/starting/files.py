@@ -18,7 +18,6 @@ from ..files.project_file import FILE, read_project
 from ..files.reading import FileError
 from ..files.writing import write
 
-GENERIC = "generic"
 NO_ADDRESS = "Where schedproof comes from: its repository, or a wheel that is checked in."
 
 
@@ -66,18 +65,17 @@ def texts(system: str, revision: str) -> dict[str, str]:
         autoescape=False,  # no page: Python, TOML and YAML
     )
 
-    def rendered(name: str, **values: object) -> str:
-        return environment.get_template(f"{name}.jinja").render(**values)
+    def rendered(*names: str, **values: object) -> str:
+        """The first of these templates that exists."""
+        return environment.select_template([f"{name}.jinja" for name in names]).render(**values)
 
     own = [rule.id for rule in load(system) if rule.checked and not rule.id.startswith("ALL-")]
     source, has_address = address()
     usual = revision == SYSTEMS[system].revisions[0]
-    if system == GENERIC:
-        adapter = rendered("generic.py")
-    else:
-        adapter = rendered("system.py", **_of_the_model(system, revision))
     return {
-        "schedproof_adapter.py": adapter,
+        "schedproof_adapter.py": rendered(
+            f"{system}.py", "system.py", **_of_the_model(system, revision)
+        ),
         str(FILE): rendered("pyproject.toml", system=system, revision="" if usual else revision),
         "schedproof-known.toml": rendered("known.toml", example=own[0]),
         "schedproof-corpus/README.md": rendered("corpus.md"),

@@ -287,8 +287,8 @@ def tokens_on_their_way(computing: Iterable[Sequence], scheduled: Mapping[str, i
     or on their way (V1-R19): where all that is known is computed. What is computed beyond that are
     drafts."""
     return {
-        one.id: Coming(one.generated + one.promised, -behind)
-        if (behind := one.num_uncomputed_tokens) <= 0
+        one.id: Coming(one.generated + one.promised, -left)
+        if (left := one.num_uncomputed_tokens) <= 0
         else None
         for one in computing
         if one.id in scheduled

@@ -25,8 +25,9 @@ def test_no_file_beside_the_launcher_can_be_imported_by_its_name(
     tmp_path: Path, system: str
 ) -> None:
     folder = ADAPTERS.parent
-    values = {"FILE": str(ADAPTERS), "FOLDER": str(folder), "SYSTEM": system}
-    values["NAMES"] = [path.stem for path in folder.iterdir() if path.suffix in ("", ".py")]
+    values: dict[str, object] = {"FILE": str(ADAPTERS), "FOLDER": str(folder), "SYSTEM": system}
+    values["NAMES"] = [path.parent.name for path in folder.glob("*/__init__.py")]
+    values["NAMES"] += [path.stem for path in folder.glob("[a-z]*.py")]
     script = "".join(f"{name} = {value!r}\n" for name, value in values.items()) + CODE
     done = subprocess.run(
         [sys.executable, "-c", script],

@@ -1,0 +1,217 @@
+"""The scenarios that a gate begins with: ours, the user's, and what is known to fail."""
+
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from msgspec.structs import replace
+
+from ...model.errors import InputError
+from ...model.faults import ConfigRefused
+from ...model.scenario import Scenario
+from ...model.systems import full_config, make_model
+from ...model.target import Target
+from ...properties.checking.replay import Outcome, replay
+from ...properties.checking.translation import with_fixed
+from ...spec.catalogue import Rule
+from ..console import interrupts
+from ..corpus.builtin_scenarios import by_length, longest, seed_corpus
+from . import verdict
+from .context import GateContext
+from .deviations import Deviations
+from .events import Notice, Progress
+from .findings import Place, confirm, keep, shrink_and_keep
+
+# What is done with a scenario that breaks a rule, and the seconds that it took; whether to go on.
+Found = Callable[[Scenario, Outcome, float], bool]
+
+
+def replay_seeds(gate: GateContext, scale: str, fixed: Mapping[str, Any]) -> frozenset[str]:
+    """The seed corpus of a scale; the rules that it breaks, each with a small scenario.
+
+    `fixed`: the keys of the configuration that have one value only. A scenario is left out that has
+    a request which could run without them, and cannot with them: a target need not refuse it.
+    """
+    corpus = _short_enough(gate, seed_corpus(gate.options.system, scale))
+    asked = gate.options
+    with_keys = [
+        (one, replace(one, config=with_fixed(asked.system, asked.revision, one.config, fixed)))
+        for one in corpus
+    ]
+    chosen = [meant for one, meant in with_keys if _can_run(gate, meant) >= _can_run(gate, one)]
+    known: set[str] = set()
+    looked_into = 0
+
+    def found(scenario: Scenario, outcome: Outcome, seconds: float) -> bool:
+        nonlocal looked_into
+        first, profile = outcome.broken[0], gate.options.profile
+        if looked_into >= gate.options.max_failures:
+            known.update(gate.results.leave(outcome.broken))
+        else:
+            attempts = profile.shrink_runs + profile.shrink_attempts
+            place = Place("corpus", scale, frozenset(known))
+            known.update(shrink_and_keep(gate, place, scenario, first, attempts, seconds))
+        looked_into += 1
+        return not gate.results.hung
+
+    if chosen:
+        _replay(gate, "corpus", scale, chosen, found, known)
+    return frozenset(known)
+
+
+def _can_run(gate: GateContext, scenario: Scenario) -> set[str]:
+    """The requests that the model takes; all of them where it refuses the configuration, which is
+    said when the scenario is replayed."""
+    try:
+        model = make_model(scenario.system, gate.options.revision, scenario.config)
+    except InputError:
+        return {one.id for one in scenario.requests}
+    return {one.id for one in scenario.requests if model.refusal(one) is None}
+
+
+def replay_builtin(gate: GateContext) -> None:
+    """The published scenarios that are short enough for the profile, the shortest first; of those
+    with another value for what is fixed none."""
+    there = by_length(gate.options.system)
+    if gate.options.fixed:
+        there = {name: one for name, one in there.items() if _has_fixed(gate, one)}
+    chosen = _short_enough(gate, there)
+    _replay_as_it_is(gate, "corpus", "production", chosen)
+
+
+def _has_fixed(gate: GateContext, scenario: Scenario) -> bool:
+    """Nothing changes in its configuration by what is fixed."""
+    asked = gate.options
+    try:
+        config = full_config(asked.system, asked.revision, scenario.config)
+        return config == full_config(asked.system, asked.revision, config | {**asked.fixed})
+    except InputError:
+        return False
+
+
+def replay_own(gate: GateContext) -> None:
+    """The scenarios of the user's own corpus, all of them."""
+    if gate.options.corpus:
+        _replay_as_it_is(gate, "own corpus", "given", gate.options.corpus)
+
+
+def _short_enough(gate: GateContext, there: Mapping[str, Scenario]) -> list[Scenario]:
+    chosen = []
+    for name, scenario in there.items():
+        if longest(scenario) <= gate.options.profile.corpus_steps:
+            chosen.append(scenario)
+        else:
+            gate.report(Notice(f"corpus: {name} left out of profile {gate.options.profile_name}"))
+    return chosen
+
+
+def _replay_as_it_is(
+    gate: GateContext, engine: str, scale: str, chosen: Sequence[Scenario]
+) -> None:
+    """Replay scenarios that were chosen; one that breaks a rule is kept as it is."""
+    known: set[str] = set()
+
+    def found(scenario: Scenario, outcome: Outcome, seconds: float) -> bool:
+        first = outcome.broken[0]
+        place = Place(engine, scale, frozenset(known))
+        again = confirm(gate, place, scenario, first)
+        keep(gate, place, scenario, again, seconds, 0.0)
+        known.update(one.rule for one in again.broken)
+        return not gate.results.hung
+
+    _replay(gate, engine, scale, chosen, found, known)
+
+
+def _replay(
+    gate: GateContext,
+    engine: str,
+    scale: str,
+    chosen: Sequence[Scenario],
+    found: Found,
+    known: set[str],
+) -> None:
+    """Each scenario to its end, while `found` says to go on; it adds the rule to those `known`.
+
+    A run that breaks a rule is run again behind it, until it breaks none that is new.
+    """
+    began = time.monotonic()
+    totals: Counter[str] = Counter()
+    complete = False
+    try:
+        for number, scenario in enumerate(chosen):
+            interrupts.check()
+            gate.report(Progress(f"{engine}, {scale}", number, len(chosen), totals["steps"]))
+            meant = replace(scenario, revision=gate.options.revision, expect=None)
+            if not _to_its_end(gate, meant, found, known, totals):
+                break
+        complete = True
+    finally:
+        seconds = time.monotonic() - began
+        gate.results.engines.append(verdict.EngineRun.of(engine, scale, totals, seconds, complete))
+
+
+def _to_its_end(
+    gate: GateContext, meant: Scenario, found: Found, known: set[str], totals: Counter[str]
+) -> bool:
+    """Replay one scenario, behind each rule that it breaks; whether to go on with others."""
+    runs = totals["runs"] + 1
+    while True:
+        began = time.monotonic()
+        try:
+            # What its model refuses the revision has no rule for, though the release may take it.
+            make_model(meant.system, gate.options.revision, meant.config)
+            rules = gate.rules_beyond(known)
+            outcome = replay(gate.target, meant, rules, new=gate.deviations.new)
+        except (ConfigRefused, InputError):  # an option that this revision does not have
+            totals["refused"] += 1
+            return True
+        totals.update(outcome.counts)
+        totals["runs"] = runs  # one, however often it is run again behind a rule
+        gate.results.count(outcome)
+        if not outcome.broken or outcome.broken[0].rule in known:
+            return True
+        if not found(meant, outcome, time.monotonic() - began):
+            return False
+
+
+def replay_deviations(gate: GateContext) -> None:
+    """What the user knows to fail, each scenario to its end; another failure is a finding."""
+    began = time.monotonic()
+    settled = settle(gate.deviations, gate.target, gate.options.revision, gate.options.rules)
+    for outcome in settled:
+        gate.results.count(outcome)
+    for number, scenario in gate.deviations.scenarios.items():
+        if gate.deviations.met.get(number, ("unused",))[0] not in ("known", "passes"):
+            continue
+        meant = replace(scenario, revision=gate.options.revision, expect=None)
+        outcome = replay(gate.target, meant, gate.options.rules, new=gate.deviations.new)
+        if outcome.broken:
+            place = Place("deviations", "given")
+            again = confirm(gate, place, meant, outcome.broken[0])
+            keep(gate, place, meant, again, 0.0, 0.0)
+    if settled:
+        steps = sum(outcome.steps for outcome in settled)
+        ran = verdict.EngineRun(
+            "deviations", "given", len(settled), steps, time.monotonic() - began
+        )
+        gate.results.engines.append(ran)
+
+
+def settle(
+    deviations: Deviations, target: Target, revision: str, rules: Sequence[Rule]
+) -> list[Outcome]:
+    """Replay the scenarios that are known to fail, of these rules and not settled yet."""
+    ids, outcomes = {rule.id for rule in rules}, []
+    for number, scenario in deviations.scenarios.items():
+        if number in deviations.met or deviations.entries[number].rule not in ids:
+            continue
+        try:
+            meant = replace(scenario, revision=revision, expect=None)
+            outcome = replay(target, meant, rules)
+        except (ConfigRefused, InputError) as refusal:
+            deviations.refused(number, str(refusal))
+            continue
+        deviations.replayed(number, outcome.broken)
+        outcomes.append(outcome)
+    return outcomes

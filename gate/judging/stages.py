@@ -1,0 +1,222 @@
+"""The independent stages of a gate, run one after the other or in processes.
+
+The results of a stage depend on the options and the stage alone. They are put together in the order
+of the stages, so that the verdict is the same for every number of processes.
+"""
+
+import pickle
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
+from multiprocessing.connection import Connection, wait
+from typing import Any, Literal, NamedTuple
+
+from ...model.faults import TargetFault
+from ...properties.rules.predicate import RuleFault
+from ..processes.work_process import WorkProcess
+from ..targets.factory import opened
+from .context import Fault, GateContext, GateOptions, GateResults, shrink_model_of
+from .deviations import Deviations
+from .engines import search_scale
+from .events import Found
+from .hypothesis_home import set_hypothesis_home
+from .initial_replays import replay_builtin, replay_seeds
+from .own_rules import use_rules
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One engine at one scale.
+
+    Attributes:
+        fixed: keys of the configuration that have one value only.
+        choices: by key that the target declares, its values.
+        known: of a search, the rules that are known to break at its scale.
+    """
+
+    kind: Literal["seeds", "builtin", "search"]
+    scale: str
+    fixed: Mapping[str, Any] = field(default_factory=dict, hash=False)
+    known: frozenset[str] = frozenset()
+    choices: Mapping[str, tuple[Any, ...]] = field(default_factory=dict, hash=False)
+
+    def run(self, gate: GateContext) -> frozenset[str]:
+        """Run it; the rules that a seed corpus breaks."""
+        if self.kind == "seeds":
+            return replay_seeds(gate, self.scale, self.fixed)
+        if self.kind == "builtin":
+            replay_builtin(gate)
+        else:
+            search_scale(gate, self.scale, self.fixed, self.known, self.choices)
+        return frozenset()
+
+
+def run_stages(gate: GateContext, stages: Sequence[Stage]) -> dict[Stage, frozenset[str]]:
+    """Run the stages; by stage, the rules that it breaks.
+
+    In processes, a stage that breaks off sets `gate.results.fault`, and later stages do not count.
+
+    Raises:
+        KeyboardInterrupt: Ctrl-C.
+        TargetFault: in this process, a stage was broken off.
+        RuleFault: a rule of the user's cannot be asked.
+    """
+    if gate.options.jobs == 1 or len(stages) == 1:
+        return _run_here(gate, stages)
+    return _run_in_processes(gate, stages)
+
+
+def _run_here(gate: GateContext, stages: Sequence[Stage]) -> dict[Stage, frozenset[str]]:
+    """Run one after the other, as long as the target answers."""
+    broken = {}
+    for stage in stages:
+        broken[stage] = stage.run(gate)
+        if gate.results.hung or gate.has_enough:
+            break
+    return broken
+
+
+class _Task(NamedTuple):
+    """What a process needs to run one stage."""
+
+    options: GateOptions
+    deviations: Deviations
+    version: str
+    stage: Stage
+
+
+class _Ended(NamedTuple):
+    """A stage has ended: its results, and the rules that it breaks; or why a rule of the user's
+    cannot be asked."""
+
+    results: GateResults
+    broken: frozenset[str] = frozenset()
+    rule_fault: str = ""
+
+
+@dataclass
+class _Worker:
+    """A process that runs one stage, and what it has reported."""
+
+    at_work: WorkProcess
+    found: list[Found] = field(default_factory=list)
+    ended: _Ended | None = None
+
+    def is_last(self, options: GateOptions) -> bool:
+        """Whether later stages do not count: the target hung in this one, or it found enough."""
+        results = None if self.ended is None else self.ended.results
+        return results is not None and (results.hung or results.enough_for(options))
+
+
+def _run_in_processes(gate: GateContext, stages: Sequence[Stage]) -> dict[Stage, frozenset[str]]:
+    """Run at most `jobs` stages at a time; add their results in the order of the stages."""
+    waiting, workers = list(stages), dict[Stage, _Worker]()
+    try:
+        while waiting or any(worker.ended is None for worker in workers.values()):
+            running = {
+                worker.at_work.pipe: worker for worker in workers.values() if worker.ended is None
+            }
+            while waiting and len(running) < gate.options.jobs:
+                stage = waiting.pop(0)
+                workers[stage] = worker = _start(gate, stage)
+                running[worker.at_work.pipe] = worker
+            for pipe in wait(list(running)):
+                _receive(gate, running[pipe])  # type: ignore[index]
+            if any(worker.is_last(gate.options) for worker in workers.values()):
+                waiting.clear()
+                _leave_later(stages, workers, gate.options)
+    finally:
+        for worker in workers.values():
+            worker.at_work.ask_to_end()
+        for worker in workers.values():
+            worker.at_work.end()
+        _add_in_order(gate, stages, workers)
+    return {stage: ended.broken for stage in stages if (ended := workers[stage].ended) is not None}
+
+
+def _start(gate: GateContext, stage: Stage) -> _Worker:
+    task = _Task(gate.options, gate.deviations, gate.version, stage)
+    return _Worker(WorkProcess.start(_run_stage, pickle.dumps(task)))
+
+
+def _receive(gate: GateContext, worker: _Worker) -> None:
+    """Take one message: an event, which is reported, or the end of the stage."""
+    try:
+        message = worker.at_work.pipe.recv()
+    except EOFError:
+        message = _Ended(GateResults(fault=Fault("a process of the gate died", "")))
+    if isinstance(message, _Ended):
+        worker.ended = message
+        if message.rule_fault:
+            raise RuleFault(message.rule_fault)
+    else:
+        if isinstance(message, Found):
+            worker.found.append(message)
+        gate.report(message)
+
+
+def _leave_later(
+    stages: Sequence[Stage], workers: Mapping[Stage, _Worker], options: GateOptions
+) -> None:
+    """End the stages after the first one that is the last, and drop what they found."""
+    started = [workers[stage] for stage in stages if stage in workers]
+    first = next(number for number, worker in enumerate(started) if worker.is_last(options))
+    for worker in started[first + 1 :]:
+        if worker.ended is None:
+            worker.at_work.ask_to_end()
+            worker.ended = _Ended(GateResults())
+
+
+def _add_in_order(
+    gate: GateContext, stages: Sequence[Stage], workers: Mapping[Stage, _Worker]
+) -> None:
+    """Add the results up to the first stage that was broken off; of an unfinished stage, its
+    findings."""
+    for stage in stages:
+        worker = workers.get(stage)
+        if worker is None:
+            return
+        if worker.ended is None:
+            gate.results.findings += [event.finding for event in worker.found]
+            continue
+        gate.results.add(worker.ended.results)
+        if worker.ended.results.broken_off or gate.has_enough:
+            return
+
+
+def _run_stage(pipe: Connection, packed: bytes) -> None:
+    """Run one stage on a target of its own."""
+    task: _Task = pickle.loads(packed)
+    set_hypothesis_home()
+    use_rules(task.options.own_rules)
+    options, results = task.options, GateResults()
+    broken: frozenset[str] = frozenset()
+    with ExitStack() as stack:
+        opening = opened(
+            options.spec,
+            step_limit=options.step_limit,
+            memory_limit=options.memory_limit,
+            offline=True,
+            folder=options.folder,
+            imports=options.imports,
+        )
+        target = stack.enter_context(opening)
+        gate = GateContext(
+            replace(options, jobs=1),
+            target.target,
+            pipe.send,
+            target.stderr,
+            task.deviations,
+            task.version,
+            shrink_model_of(target.target, options.system, task.version),
+            results,
+        )
+        try:
+            broken = task.stage.run(gate)
+        except TargetFault as fault:
+            results.fault = Fault.of(fault, target.stderr())
+        except RuleFault as fault:
+            pipe.send(_Ended(results, rule_fault=str(fault)))
+            return
+        results.deviation_status = dict(task.deviations.met)
+    pipe.send(_Ended(results, broken))

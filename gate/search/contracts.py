@@ -1,0 +1,235 @@
+"""`schedproof check contracts`: CrossHair on the contracts of the model's arithmetic.
+
+CrossHair runs a contract with symbolic arguments, path after path, and asks Z3 at every branch.
+Confirmed is a proof for all arguments that the contract allows: every path was taken to its end.
+Only the model is run like this, never a target. A counterexample counts once the contract has
+failed on it with plain numbers, in a process that CrossHair has not touched.
+"""
+
+import ast
+import inspect
+import re
+import time
+from collections.abc import Callable, Iterator
+from importlib.util import find_spec
+from typing import Any, NamedTuple
+
+from hypothesis import HealthCheck, Phase, assume, given, settings
+from hypothesis import strategies as st
+from rich.console import Console
+
+from ...model.errors import InputError
+from ...solver.contract import MAX_MEMBERS, Contract
+from ...solver.systems import contracts
+from ..console import output
+from ..console.exit_codes import BROKEN, CONFORMS, INCONCLUSIVE
+from ..judging.hypothesis_home import set_hypothesis_home
+from ..processes.worker_timeout import Unanswered, bounded
+
+# Examples of each contract through Hypothesis's crosshair backend.
+PROFILES = {"ci": 0, "nightly": 50}
+START_UP = 20.0  # seconds until a new process has imported CrossHair, on a busy machine
+
+
+class Claim(NamedTuple):
+    """What an engine claims about a contract, before the claim is confirmed.
+
+    Attributes:
+        holds: nothing was found against it, and nothing was left out.
+        why: what was found, or why there is no answer.
+        arguments: a counterexample.
+    """
+
+    holds: bool
+    why: str = ""
+    arguments: dict[str, Any] | None = None
+
+
+class Answer(NamedTuple):
+    """How a contract ended: "holds", "refuted" or "inconclusive", and why if it does not hold."""
+
+    status: str
+    why: str
+
+
+Engine = Callable[[str, float], Iterator[Claim]]
+
+
+def run_contracts(console: Console, only: list[str], profile: str, time_limit: float) -> int:
+    """Check the contracts, a line each as its answer comes; the exit code.
+
+    Raises:
+        InputError: an unknown contract or profile, or what the engines need is not installed.
+    """
+    chosen = _chosen(only)
+    if profile not in PROFILES:
+        raise InputError("--profile", f"{profile!r}; valid: {', '.join(PROFILES)}")
+    _require("crosshair", "CrossHair", "crosshair-tool hypothesis-crosshair")
+    if PROFILES[profile]:
+        _require(
+            "hypothesis_crosshair_provider",
+            "its Hypothesis backend",
+            "crosshair-tool hypothesis-crosshair",
+        )
+    output.say(console, f"{len(chosen)} contracts, CrossHair, {time_limit:g} s each")
+    with output.busy(console, "asking"):
+        statuses = _ask_all(console, chosen, by_crosshair, time_limit, "confirmed")
+    if PROFILES[profile]:
+        output.say(console, f"Hypothesis, backend crosshair, {PROFILES[profile]} examples each")
+        statuses += _ask_all(console, chosen, by_hypothesis, time_limit, "held")
+    for status, hint, code in (
+        ("refuted", "", BROKEN),
+        ("inconclusive", ", none refuted; a longer --time-limit may tell", INCONCLUSIVE),
+    ):
+        if status in statuses:
+            output.say(
+                console, f"{status}: {statuses.count(status)} of {len(statuses)} answers{hint}"
+            )
+            return code
+    output.say(console, f"confirmed: {len(chosen)} contracts")
+    return CONFORMS
+
+
+def by_crosshair(name: str, seconds: float) -> Iterator[Claim]:
+    """What CrossHair says of a contract within so many seconds of processor time."""
+    from crosshair.core_and_libs import MessageType, analyze_function, run_checkables
+    from crosshair.options import AnalysisOptionSet
+    from crosshair.register_contract import REGISTERED_CONTRACTS, register_contract
+
+    one = contracts()[name]
+
+    def allowed(**arguments: Any) -> bool:
+        return one.applies(**arguments)
+
+    def true(__return__: bool) -> bool:
+        return __return__
+
+    # CrossHair calls a precondition with the arguments that its signature names.
+    allowed.__signature__ = inspect.signature(one.holds)  # type: ignore[attr-defined]
+    REGISTERED_CONTRACTS.pop(one.holds, None)  # the same property, registered at other sizes
+    register_contract(one.holds, pre=allowed, post=true, skip_body=False)
+    # No other kind of contract: docstrings of ours are not to be read as such.
+    options = AnalysisOptionSet(analysis_kind=[], per_condition_timeout=seconds)
+    messages = run_checkables(analyze_function(one.holds, options))
+    other = [message for message in messages if message.state is not MessageType.CONFIRMED]
+    if other:
+        why = f"CrossHair: {other[0].message}"
+        yield Claim(False, why, called_with(one, other[0].message))
+    else:
+        yield Claim(bool(messages), "CrossHair analysed nothing")
+
+
+def by_hypothesis(name: str, seconds: float) -> Iterator[Claim]:
+    """What Hypothesis finds when CrossHair chooses its examples."""
+    one = contracts()[name]
+    tried: dict[str, Any] = {}
+    set_hypothesis_home()
+
+    @settings(
+        backend="crosshair",
+        max_examples=PROFILES["nightly"],
+        database=None,
+        deadline=None,
+        phases=[Phase.generate],
+        suppress_health_check=list(HealthCheck),
+    )
+    @given(st.fixed_dictionaries(_strategies(one)))
+    def holds(arguments: dict[str, Any]) -> None:
+        assume(one.applies(**arguments))
+        tried.update(arguments)
+        assert one.holds(**arguments)
+
+    try:
+        holds()
+    except Exception as error:
+        # Of a failure, what was tried last is Hypothesis's own replay, with plain numbers.
+        yield Claim(False, f"Hypothesis: {type(error).__name__}: {error}", tried or None)
+    else:
+        yield Claim(bool(tried), "Hypothesis tried nothing")
+
+
+def called_with(one: Contract, message: str) -> dict[str, Any] | None:
+    """The arguments in the words of CrossHair, "... when calling NAME(1, [2]) ...", or None."""
+    called = re.search(rf"when calling ({one.holds.__name__}\(.*?\))(?: \(which |$)", message)
+    try:
+        call: Any = ast.parse(called[1] if called else "", mode="eval").body
+        values = [ast.literal_eval(value) for value in call.args]
+        named = {word.arg: ast.literal_eval(word.value) for word in call.keywords}
+        return dict(inspect.signature(one.holds).bind(*values, **named).arguments)
+    except (SyntaxError, TypeError, ValueError):
+        return None
+
+
+def judged(one: Contract, claim: Claim) -> Answer:
+    """The answer, once a counterexample has been tried with plain numbers."""
+    if claim.holds:
+        return Answer("holds", "")
+    if claim.arguments is None or not _allowed(one, claim.arguments):
+        return Answer("inconclusive", claim.why)
+    shown = ", ".join(f"{name} {claim.arguments[name]}" for name in one.arguments())
+    try:
+        if one.holds(**claim.arguments):
+            return Answer("inconclusive", f"it holds on replay; {claim.why}")
+    except Exception as error:
+        return Answer("refuted", f"{one.about}, {shown}: {type(error).__name__}: {error}")
+    return Answer("refuted", f"{one.about}, {shown}")
+
+
+def _allowed(one: Contract, arguments: dict[str, Any]) -> bool:
+    """Plain numbers, or lists of them, that the precondition allows: a symbol proves nothing."""
+    numbers = [
+        number
+        for value in arguments.values()
+        for number in (value if type(value) is list else [value])
+    ]
+    return all(type(number) is int for number in numbers) and one.applies(**arguments)
+
+
+def _ask_all(
+    console: Console, chosen: list[Contract], engine: Engine, time_limit: float, holds: str
+) -> list[str]:
+    statuses = []
+    for one in chosen:
+        began = time.monotonic()
+        try:
+            # The limit of the engine is processor time, and it overruns: twice that is the end.
+            [claim] = bounded(2 * time_limit + START_UP, engine, one.name, time_limit)
+            answer = judged(one, claim)
+        except Unanswered as why:
+            answer = Answer("inconclusive", str(why))
+        spent = time.monotonic() - began
+        status = holds if answer.status == "holds" else answer.status
+        output.say(console, f"{status:12} {one.name:28} {spent:5.1f} s  {one.statement}")
+        if answer.why:
+            output.say(console, f"    {output.one_line(answer.why)}")
+        statuses.append(answer.status)
+    return statuses
+
+
+def _chosen(only: list[str]) -> list[Contract]:
+    for word in only:
+        if not any(word in (name, name.partition("/")[0]) for name in contracts()):
+            valid = ", ".join(dict.fromkeys(name.partition("/")[0] for name in contracts()))
+            raise InputError("--only", f"no contract {word!r}; valid: {valid}")
+    return [
+        one
+        for name, one in contracts().items()
+        if not only or name in only or name.partition("/")[0] in only
+    ]
+
+
+def _require(module: str, what: str, package: str) -> None:
+    if find_spec(module) is None:
+        raise InputError(
+            "check contracts", f"{what} is not installed; valid: pip install {package}"
+        )
+
+
+def _strategies(one: Contract) -> dict[str, st.SearchStrategy[Any]]:
+    """Whatever the types allow: the precondition chooses."""
+    lists = st.lists(st.integers(min_value=1), min_size=1, max_size=MAX_MEMBERS)
+    found: dict[str, st.SearchStrategy[Any]] = {}
+    for name, kind in one.arguments().items():
+        least, most = getattr(one.sizes, name, (0, None))
+        found[name] = st.integers(least, most) if kind is int else lists
+    return found

@@ -1,0 +1,153 @@
+"""`schedproof search` for rules that lemmas decide (`solver.systems.proofs_of`).
+
+The lemmas come first, then the counterexamples to what they do not prove."""
+
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from rich.console import Console
+
+from ...model.errors import InputError
+from ...model.scenario import Scenario
+from ...model.target import ModelTarget
+from ...properties.checking.replay import replay as run_replay
+from ...properties.rules.registry import applies
+from ...solver.smt.obligation import Discharged, discharge
+from ...solver.smt.proof_result import ScenarioPair
+from ...solver.systems import proofs_of
+from ...spec.catalogue import load
+from ..console import output
+from ..console.exit_codes import BROKEN, CONFORMS, INCONCLUSIVE
+from ..files.scenario_file import write_scenario
+from ..processes.worker_timeout import Unanswered, bounded
+
+Say = Callable[[str], None]
+NAMES = 46  # columns for the name of a lemma
+
+
+def lemma_line(lemma: Discharged) -> str:
+    """Return how a lemma ended, in one line."""
+    seconds = f"{lemma.seconds:5.2f} s"
+    return f"{lemma.status:10} {lemma.name:{NAMES}} {seconds}  {lemma.by:4}  {lemma.sentence}"
+
+
+def blocks_of(block: int | None) -> str:
+    """Return what a proof is about: blocks of so many tokens, None for any."""
+    return "blocks of any size" if block is None else f"blocks of {block}"
+
+
+def read_number(value: str) -> int | None:
+    """Return a number of tokens or requests; None if it is no number."""
+    return int(value) if value.isascii() and value.isdigit() and len(value) < 10 else None
+
+
+def read_block(change: str) -> int:
+    """Return the tokens of a block that `block_size=TOKENS` gives.
+
+    Raises:
+        InputError: it is no number from 1 upwards.
+    """
+    number = read_number(change.partition("=")[2])
+    if not number:
+        raise InputError("--set", f"{change!r}; valid: a number of tokens, or block_size=any")
+    return number
+
+
+def run_proofs(
+    console: Console,
+    system: str,
+    rule: str,
+    block: int | None,
+    prove: bool,
+    out: Path,
+    time_limit: float,
+) -> int:
+    """Prove the lemmas of a rule and, unless `prove`, show what is refuted; return the exit code.
+
+    `block`: tokens of a block, None for blocks of any size. A counterexample that breaks only
+    another rule is shown, but is no finding against this one.
+    """
+
+    def say(line: str) -> None:
+        output.say(console, line)
+
+    say(f"{rule}: {proofs_of(system)[rule].question}")
+    ends = time.monotonic() + time_limit
+    failed, proven = 0, 0
+    try:
+        for lemma in bounded(time_limit, _discharge, system, rule, block):
+            say(lemma_line(lemma))
+            failed += lemma.status != "proven"
+            proven += lemma.status == "proven"
+        codes = [INCONCLUSIVE if failed else CONFORMS]
+        say(f"{proven} lemmas proven for {blocks_of(block)}, {failed} not")
+        if not prove:
+            left = max(ends - time.monotonic(), 1.0)
+            for name, found in bounded(left, _counterexamples, system, rule):
+                codes.append(_shown(say, name, rule, found, out))
+    except Unanswered as why:
+        say(f"inconclusive: {why}")
+        return INCONCLUSIVE
+    return next(code for code in (BROKEN, INCONCLUSIVE, CONFORMS) if code in codes)
+
+
+def _discharge(system: str, rule: str, block: int | None) -> Iterator[Discharged]:
+    return discharge(proofs_of(system)[rule].obligations(block))
+
+
+def _counterexamples(
+    system: str, rule: str
+) -> Iterator[tuple[str, Scenario | ScenarioPair | None]]:
+    for name, make in proofs_of(system)[rule].counterexamples.items():
+        yield name, make()
+
+
+def _shown(say: Say, name: str, rule: str, found: Scenario | ScenarioPair | None, out: Path) -> int:
+    """A run that the lemmas speak of; a counterexample only if it breaks a rule."""
+    if found is None:
+        say(f"a run: {name}")
+        say("  inconclusive: none was found")
+        return INCONCLUSIVE
+    if isinstance(found, ScenarioPair):
+        say(f"two runs: {name}")
+        return _compared(say, rule, found, out)
+    return _replayed(say, name, rule, found, out)
+
+
+def _replayed(say: Say, name: str, rule: str, scenario: Scenario, out: Path) -> int:
+    rules = [one for one in load(scenario.system) if applies(one, scenario.revision or "")]
+    asked = [one for one in rules if one.id == rule]
+    # What breaks first may be another rule: the one that is asked about comes before all others.
+    broken = run_replay(ModelTarget(), scenario, asked).broken
+    broken = broken or run_replay(ModelTarget(), scenario, rules).broken
+    say(f"{'counterexample' if broken else 'a run that breaks nothing'}: {name}")
+    for first in broken[:1]:
+        say(
+            f"  replayed on the model of {scenario.revision}: breaks {first.rule} in step "
+            f"{first.step}: {first.message}"
+        )
+    if not broken:
+        say(f"  replayed on the model of {scenario.revision}: every rule is kept")
+    path = write_scenario(scenario, out, broken[0].rule if broken else rule)
+    say(f"  replay:   schedproof replay {path}")
+    return BROKEN if any(one.rule == rule for one in broken) else CONFORMS
+
+
+def _compared(say: Say, rule: str, pair: ScenarioPair, out: Path) -> int:
+    """Two runs that differ in one key of the configuration, and how often each preempts."""
+    [key] = [name for name, value in pair.few.config.items() if pair.more.config[name] != value]
+    counts = []
+    for scenario in pair:
+        counts.append(_preemptions(scenario))
+        path = write_scenario(scenario, out, rule)
+        count = f"{counts[-1]} preemption{'s' * (counts[-1] != 1)}"
+        say(f"  {key} {scenario.config[key]}: {count} on the model of {scenario.revision}")
+        say(f"  replay:   schedproof replay {path}")
+    return BROKEN if counts[0] < counts[1] else INCONCLUSIVE
+
+
+def _preemptions(scenario: Scenario) -> int:
+    """How often a request is preempted, by the account of the requests' client."""
+    outcome = run_replay(ModelTarget(), scenario, ())
+    return sum(one.preemptions for one in outcome.session.monitor.history.requests.values())

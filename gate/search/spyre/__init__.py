@@ -1,0 +1,1 @@
+"""Searches for a counterexample or a proof of Spyre's volumetric rules."""

@@ -1,0 +1,95 @@
+"""What `--revision` and `--set KEY=VALUE` of `schedproof search` mean."""
+
+from dataclasses import replace
+from typing import Any
+
+from ....model.errors import InputError
+from ....model.spyre.model import REVISIONS, admitting_by
+from ....model.spyre.peak import CHECKS
+from ....model.spyre.sound import SOUND
+from ....model.spyre.volumetric import FORMULAS
+from ....solver.spyre.admission_sequences import ADMITS_BY, Setting
+from ....solver.spyre.proofs_by_rule import LIMIT
+from ..proofs import read_number
+
+MAX_REQUESTS = 32
+LENGTHS = {
+    "block_size": "block",
+    "chunk_size": "chunk",
+    "max_batch_tkv": "limit",
+    "max_model_len": "max_model_len",
+}
+SWITCHES = ("early_eos", "interleave", "pausing")
+
+
+def read_setting(revision: str | None, changes: list[str]) -> Setting:
+    """The question that `--revision` and `--set key=value` ask; requests 0 where none are set.
+
+    Raises:
+        InputError: an unknown revision or key, or an impossible value.
+    """
+    name = revision or "sound"
+    if name not in ADMITS_BY:
+        valid = ", ".join(ADMITS_BY)
+        raise InputError("--revision", f"{name!r} has no encoding of {LIMIT}; valid: {valid}")
+    pauses = "paused" in REVISIONS[name].shows
+    setting = Setting(ADMITS_BY[name], 0, revision=name, pausing=pauses)
+    for change in changes:
+        key, _, value = change.partition("=")
+        if key == "formula":
+            if admitting_by(SOUND, value) is None:
+                valid = ", ".join((*FORMULAS, *CHECKS, "FORMULA+TOKENS"))
+                raise InputError("--set", f"formula {value!r} is unknown; valid: {valid}")
+            setting = replace(setting, formula=value)
+        elif key in SWITCHES:
+            if value not in ("true", "false"):
+                raise InputError("--set", f"{change!r}; valid: {key}=true, {key}=false")
+            if key == "pausing" and not pauses:
+                raise InputError("--set", f"{change!r}; valid: only with --revision 2.5.2")
+            switched: dict[str, Any] = {key: value == "true"}
+            setting = replace(setting, **switched)
+        elif key == "requests":
+            number = read_number(value)
+            if number is None or not 2 <= number <= MAX_REQUESTS:
+                raise InputError("--set", f"{change!r}; valid: 2 to {MAX_REQUESTS} requests")
+            setting = replace(setting, requests=number)
+        elif key in LENGTHS:
+            number = read_number(value)
+            if number is None or not 1 <= number <= 10**7:
+                raise InputError("--set", f"{change!r}; valid: a number of tokens, 1 to 10000000")
+            length: dict[str, Any] = {LENGTHS[key]: number}
+            setting = replace(setting, **length)
+        else:
+            valid = ", ".join((*LENGTHS, "requests", "formula", *SWITCHES))
+            raise InputError("--set", f"{change!r}; valid: KEY=VALUE with KEY one of {valid}")
+    return _checked(setting)
+
+
+def _checked(setting: Setting) -> Setting:
+    if setting.chunk % setting.block:
+        raise InputError(
+            "--set", f"chunk_size {setting.chunk} is not a multiple of block_size {setting.block}"
+        )
+    if setting.max_model_len <= setting.block:
+        raise InputError(
+            "--set", f"max_model_len {setting.max_model_len}; valid: more than block_size"
+        )
+    if setting.limit < setting.max_model_len:
+        raise InputError(
+            "--set", f"max_batch_tkv {setting.limit}; valid: at least max_model_len, one request"
+        )
+    return setting
+
+
+def read_formula(name: str) -> str:
+    """Return the name of a formula.
+
+    Raises:
+        InputError: there is no such formula.
+    """
+    return read_setting(None, [f"formula={name}"]).formula
+
+
+def kept_instead(rule: str) -> str:
+    """Return what a target keeps on whose run the model breaks the rule."""
+    return "the limit in this run: it admits by another formula" * (rule == LIMIT)

@@ -1,0 +1,162 @@
+"""`schedproof search --engine vectorized`: thousands of random loads at once.
+
+It finds, and never proves. A hit is replayed on the model, and reported as by the other engines.
+"""
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib.util import find_spec
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+from msgspec.structs import replace
+from rich.console import Console
+
+from ....model.errors import InputError
+from ....model.scenario import Scenario
+from ....model.target import Target
+from ....spec.catalogue import Rule
+from ...console import output
+from ...console.exit_codes import INCONCLUSIVE
+from .. import counterexample
+from .setting import LENGTHS, kept_instead, read_setting
+
+JUDGED = ("SPY-R07", "SPY-R35")
+REQUESTS = 8
+# Each net has twice the lanes of the one before, until it takes a second or so: the longer
+# requests can take, the fewer.
+MIN_LANES, MAX_LANES = 256, 1024
+STEPS_OF_A_NET = 1 << 25
+
+
+@dataclass
+class Cast:
+    """How the nets are cast, and how much they have run.
+
+    Attributes:
+        config: the only configuration; None draws a new one for each net.
+        published: use blocks of the published size only, since no release takes another.
+        runs, steps: how many lanes have run, and their steps.
+    """
+
+    rule: str
+    revision: str
+    formula: str | None
+    config: dict[str, Any] | None
+    requests: int
+    published: bool = False
+    runs: int = 0
+    steps: int = 0
+
+    @property
+    def admits_by(self) -> str:
+        """The admission rule, in words."""
+        return f"formula {self.formula}" if self.formula else f"revision {self.revision}"
+
+    @property
+    def covered(self) -> str:
+        """How much has run, in words."""
+        return f"{self.runs:,} runs, {self.steps:,} steps"
+
+
+def check_installed() -> None:
+    """Raise InputError unless lanes can run at all."""
+    if find_spec("numpy") is None:
+        problem = "vectorized: NumPy is not installed; valid: pip install numpy"
+        raise InputError("--engine", problem)
+
+
+def run_vectorized(
+    console: Console,
+    rule: Rule,
+    revision: str | None,
+    changes: Sequence[str],
+    also: tuple[str, Target] | None,
+    out: Path,
+    time_limit: float,
+) -> int:
+    """Cast nets until one catches something, or the time is over; return the exit code.
+
+    Raises:
+        InputError: a revision, formula or key that lanes do not support.
+    """
+    cast = read_cast(rule.id, revision, changes)
+    cast.published = also is not None
+    output.say(console, f"search {rule.id} by the vectorized model, {cast.admits_by}")
+    began = time.monotonic()
+    with console.status("") as status:
+        for number in count():
+            scenario = cast_net(cast, number)
+            spent = time.monotonic() - began
+            status.update(f"vectorized: {cast.covered}")
+            if scenario is not None or spent >= time_limit:
+                break
+    if scenario is None:
+        output.say(
+            console,
+            f"inconclusive: none of {cast.covered} breaks {rule.id}; the time limit was reached",
+        )
+        return INCONCLUSIVE
+    output.say(console, f"found in {cast.covered}, after {spent:.1f} s")
+    return counterexample.show(
+        *(console, scenario, rule, cast.formula, out, also),
+        found_by="what the vectorized search found",
+        kept=kept_instead(rule.id),
+    )
+
+
+def read_cast(rule: str, revision: str | None, changes: Sequence[str]) -> Cast:
+    """Return the meaning of `--revision` and `--set`; a given length fixes the configuration.
+
+    Raises:
+        InputError: a revision, formula or key that lanes do not support.
+    """
+    from ....model.spyre.lanes import REVISIONS, read_rules
+
+    name = revision or "sound"
+    if name not in REVISIONS:
+        raise InputError(
+            "--revision", f"{name!r} has no vectorized model; valid: {', '.join(REVISIONS)}"
+        )
+    given = [change.partition("=")[0] for change in changes]
+    if "early_eos" in given:
+        raise InputError(
+            "--set", "early_eos: the vectorized model always has some; valid: without this key"
+        )
+    setting = read_setting(name, list(changes))
+    formula = setting.formula if "formula" in given else None
+    lengths = {key: getattr(setting, field) for key, field in LENGTHS.items()}
+    try:
+        read_rules(name, lengths, formula)
+    except InputError as error:
+        raise InputError("--set", error.problem) from None
+    fixed = any(key in LENGTHS for key in given)
+    return Cast(rule, name, formula, lengths if fixed else None, setting.requests or REQUESTS)
+
+
+def cast_net(cast: Cast, number: int) -> Scenario | None:
+    """Return the smallest load of the net of this number that breaks the rule, if any does."""
+    import numpy as np
+
+    from ....model.spyre.lanes import read_rules, run
+    from ....properties.spyre import workloads
+
+    draw = np.random.default_rng(number)
+    blocks = workloads.PUBLISHED_BLOCK_SIZES if cast.published else workloads.BLOCK_SIZES
+    config = cast.config or workloads.draw_config(draw, blocks)
+    rules = read_rules(cast.revision, config, cast.formula)
+    lanes = min(MIN_LANES << min(number, 20), STEPS_OF_A_NET // rules.max_model_len, MAX_LANES)
+    lanes = max(lanes, MIN_LANES)
+    asked = workloads.draw_loads(draw, rules, cast.requests, lanes)
+    result = run(rules, asked)
+    cast.runs += lanes
+    cast.steps += int(result.steps.sum())
+    hits = workloads.caught(cast.rule, rules, result)
+    if not hits.any():
+        return None
+    place = workloads.smallest(asked, hits)
+    scenario = workloads.scenario_of(asked, place, cast.revision, config)
+    origin = {"engine": "vectorized", "note": cast.admits_by, "seed": number}
+    return replace(scenario, origin=origin)

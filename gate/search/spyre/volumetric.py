@@ -1,0 +1,355 @@
+"""`schedproof search`: what the solver finds or proves of one rule, printed as it comes."""
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from ....model.errors import InputError
+from ....model.observation import Step
+from ....model.scenario import Scenario
+from ....model.spyre.peak import CHECKS
+from ....model.target import ModelTarget, Target
+from ....properties.checking.replay import replay as run_replay
+from ....properties.spyre.predicates.volume import volume
+from ....solver.smt.obligation import Discharged, discharge
+from ....solver.spyre.admission_sequences import (
+    ADMITS_BY,
+    FORMULA_OF_REVISION,
+    Setting,
+    largest_harmless,
+    largest_tkv,
+    to_scenario,
+)
+from ....solver.spyre.proofs_by_rule import JOIN, LIMIT, limit_lemmas
+from ....solver.spyre.worst_case import OBJECTIVES, Known, Objective, fewest, worst
+from ....spec.catalogue import Rule, load, select
+from ...console import output
+from ...console.exit_codes import BROKEN, CONFORMS, INCONCLUSIVE
+from ...files.scenario_file import write_scenario
+from ...processes.worker_timeout import Unanswered, bounded
+from .. import counterexample
+from ..proofs import blocks_of, lemma_line
+from ..questions import OwnQuestions, Question
+from . import vectorized
+from .setting import LENGTHS, MAX_REQUESTS, kept_instead, read_formula, read_setting
+
+FOUND, PROVEN = BROKEN, CONFORMS
+# What the lemmas about one request speak of.
+TERMS = (
+    "  tkv:  the position of the batch's next token; a newcomer with a longer prompt moves it on",
+    "  base: the larger of the tkv that admission goes by and the newcomer's prompt",
+    "  term: what the formula says that the tkv of one request can reach",
+    "  walk: by ascending terms, the formula compares the requests still to come x term with the "
+    "limit, until it can answer",
+    "  a lemma of any number speaks of one request or of two, whatever the batch is; the loops are "
+    "run with few",
+)
+
+
+@dataclass
+class Asking:
+    """One question about a rule, and where its answer goes.
+
+    `block`: tokens of a block, None for any, which only a proof can be about. `also`: a target,
+    besides the model, that a counterexample is replayed on, with its name.
+    """
+
+    console: Console
+    rule: str
+    setting: Setting
+    block: int | None
+    out: Path
+    time_limit: float
+    also: tuple[str, Target] | None = None
+
+    def say(self, line: str) -> None:
+        """One line of the answer."""
+        output.say(self.console, line)
+
+
+def answer(console: Console, question: Question) -> int:
+    """Search, prove or maximize; return the exit code.
+
+    Raises:
+        InputError: options that mean nothing, or not together.
+    """
+    changes = list(question.changes)
+    any_block = question.prove and "block_size=any" in changes
+    if any_block:
+        changes.remove("block_size=any")
+    setting = read_setting(question.revision, changes)
+    _check(question, setting)
+    with counterexample.opened_beside(console, question.target, "spyre") as also:
+        block = None if any_block else setting.block
+        asking = Asking(
+            *(console, question.rule, setting, block, question.out, question.time_limit, also)
+        )
+        if question.prove:
+            return run_proof(asking)
+        if question.maximize:
+            return run_worst(asking, question.maximize)  # type: ignore[arg-type]
+        return run_search(asking)
+
+
+def answer_vectorized(console: Console, rule: Rule, question: Question) -> int:
+    """Cast nets of random loads; return the exit code.
+
+    Raises:
+        InputError: a revision, formula or key that lanes do not know, or NumPy is missing.
+    """
+    vectorized.check_installed()
+    with counterexample.opened_beside(console, question.target, "spyre") as also:
+        return vectorized.run_vectorized(
+            *(console, rule, question.revision, question.changes, also, question.out),
+            question.time_limit,
+        )
+
+
+def _check(question: Question, setting: Setting) -> None:
+    if setting.pausing and question.rule == JOIN:
+        valid = "pausing=false, where the formula is asked"
+        raise InputError("--set", f"pausing=true with {JOIN}; valid: {valid}")
+    if question.maximize and (setting.pauses or question.rule == JOIN):
+        valid = f"{LIMIT}, and a revision that does not pause"
+        raise InputError("--maximize", f"{question.maximize!r} of {question.rule}; valid: {valid}")
+    if question.maximize == "waste" and setting.stale and not setting.interleave:
+        # Of requests that join one right after the other each is asked about by another tkv.
+        valid = "interleave=true, or a revision that remembers no tkv"
+        raise InputError("--set", f"interleave=false with --maximize waste; valid: {valid}")
+
+
+def run_search(asking: Asking) -> int:
+    """A proof, or else the fewest requests that break the rule; the exit code."""
+    setting = asking.setting
+    asking.say(f"search {asking.rule}, {_described(setting)}")
+    if setting.pauses and asking.rule == LIMIT:
+        return run_proof(asking)  # which requests join has no part in it
+    if not setting.requests and _proven_first(asking):
+        return PROVEN
+    harmless = min(largest_harmless(setting), MAX_REQUESTS)
+    asking.say(
+        f"up to {harmless} requests: {harmless} x {largest_tkv(setting)} <= {setting.limit}, "
+        "whichever requests are admitted"
+    )
+    began, excluded, unknown = time.monotonic(), harmless, False
+    most = setting.requests or MAX_REQUESTS
+    try:
+        for asked in bounded(asking.time_limit, fewest, setting, most):
+            spent = time.monotonic() - began
+            if asked.answer == "sat":
+                asking.say(f"{asked.requests} requests ({asked.where}): sat after {spent:.1f} s")
+                return _replayed(asking, list(asked.arrivals))
+            asking.say(f"{asked.requests} requests: {asked.answer} after {spent:.1f} s")
+            unknown |= asked.answer == "unknown"
+            if not unknown:
+                excluded = asked.requests
+    except Unanswered as why:
+        asking.say(f"inconclusive: no counterexample with up to {excluded} requests; then {why}")
+        return INCONCLUSIVE
+    if unknown:
+        asking.say(f"inconclusive: unsat with up to {excluded} requests only")
+        return INCONCLUSIVE
+    asking.say(f"proven: no counterexample with up to {most} requests")
+    return PROVEN
+
+
+def _proven_first(asking: Asking) -> bool:
+    """Whether there is a proof."""
+    lemmas, began = list[Discharged](), time.monotonic()
+    try:
+        for _, one in bounded(asking.time_limit, _discharged, *_asked(asking)):
+            lemmas.append(one)
+    except Unanswered as why:
+        asking.say(f"no proof: {why}")
+        return False
+    failed = [f"{one.name} {one.status}" for one in lemmas if one.status != "proven"]
+    if failed:
+        asking.say(f"no proof: {', '.join(failed)}")
+        return False
+    spent = time.monotonic() - began
+    asking.say(
+        f"proven for every number of requests and steps: {len(lemmas)} lemmas in {spent:.1f} s, "
+        "which --prove lists"
+    )
+    return True
+
+
+def run_worst(asking: Asking, objective: Objective) -> int:
+    """How far the formula goes with so many requests, and the run that does; the exit code."""
+    asking.setting = setting = replace(asking.setting, requests=asking.setting.requests or 5)
+    asking.say(f"worst {objective} of {setting.requests} requests, {_described(setting)}")
+    if objective == "overshoot" and setting.requests <= largest_harmless(setting):
+        asking.say("proven: they fit whichever requests are admitted")
+        return PROVEN
+    began = time.monotonic()
+    known: Known | None = None
+    why = "Z3 cannot tell"
+    try:
+        for known in bounded(asking.time_limit, worst, setting, objective):
+            reached = f"{known.reached} is reached, " if known.arrivals else ""
+            spent = time.monotonic() - began
+            asking.say(f"{reached}{known.at_most} never exceeded, after {spent:.1f} s")
+    except Unanswered as error:
+        why = str(error)
+    if known is None or not known.exact:
+        asking.say(f"inconclusive{' between the two' * bool(known)}: {why}")
+    if known is None:
+        return INCONCLUSIVE
+    code = _told(asking, objective, known)
+    return code if known.exact or code == FOUND else INCONCLUSIVE
+
+
+def _told(asking: Asking, objective: Objective, known: Known) -> int:
+    """The worst case in words, replayed."""
+    setting = asking.setting
+    if not known.arrivals:
+        if known.exact:
+            none_there = "no safe request is refused" if objective == "waste" else "there is none"
+            over = f"{setting.limit} is never exceeded"
+            asking.say(f"proven: {over if objective == 'overshoot' else none_there}")
+        return PROVEN
+    if objective == "waste":
+        return _refusal(asking, known)
+    if known.reached <= setting.limit:
+        asking.say(f"{known.reached} at most, within the limit of {setting.limit}")
+        _write(asking, _scenario(asking, list(known.arrivals)), "volume")
+        return PROVEN
+    code = _replayed(asking, list(known.arrivals), most=volume)
+    if known.exact and code == FOUND:
+        beyond = known.reached - setting.limit
+        asking.say(f"worst of {setting.requests} requests: {beyond} tokens too many")
+    return code
+
+
+def _refusal(asking: Asking, known: Known) -> int:
+    """A needless refusal breaks no rule: it is shown beside the check that makes none."""
+    scenario = _scenario(asking, list(known.arrivals))
+    last = scenario.requests[-1].id
+    waits, joins = (
+        _starts(ModelTarget(name), scenario, last) for name in (asking.setting.formula, "exact")
+    )
+    if joins is None or (waits is not None and waits <= joins):
+        asking.say("inconclusive: on the model no request waits longer than by the exact check")
+        return INCONCLUSIVE
+    asking.say(
+        f"{last} could join in step {joins}, and {known.reached} tokens of {asking.setting.limit} "
+        f"would never be used; by formula {asking.setting.formula} it joins in step {waits}"
+    )
+    path = _write(asking, scenario, "waste")
+    for name in (asking.setting.formula, "exact"):
+        asking.say(f"  replay:   schedproof replay {path} --target model:{name}")
+    return PROVEN
+
+
+def _starts(target: Target, scenario: Scenario, request_id: str) -> int | None:
+    """The step of the request's last prefill chunk."""
+    found: list[int] = []
+
+    def watch(number: int, step: Step) -> None:
+        if step.kind == "prefill" and request_id in step.scheduled:
+            found.append(number)
+
+    run_replay(target, scenario, (), watch)
+    return found[-1] if found else None
+
+
+def run_proof(asking: Asking) -> int:
+    """Prove the rule for every number of requests, lemma by lemma; the exit code."""
+    setting = asking.setting
+    asking.say(
+        f"prove {asking.rule} for every number of requests and steps, {_configuration(setting)}, "
+        f"{blocks_of(asking.block)}"
+    )
+    if not setting.pauses and setting.formula not in CHECKS:
+        for line in TERMS:
+            asking.say(line)
+    failed, title, began = 0, "", time.monotonic()
+    try:
+        for group, one in bounded(asking.time_limit, _discharged, *_asked(asking)):
+            if group != title:
+                title = group
+                asking.say(f"{title}:")
+            asking.say(lemma_line(one))
+            failed += one.status != "proven"
+    except Unanswered as why:
+        asking.say(f"inconclusive: {why}")
+        return INCONCLUSIVE
+    if failed:
+        asking.say(
+            f"inconclusive: {failed} of the lemmas fail, so this argument does not hold; "
+            "search without --prove looks for a counterexample"
+        )
+        return INCONCLUSIVE
+    spent = time.monotonic() - began
+    asking.say(f"proven in {spent:.1f} s, each lemma with a weaker one beside it that is refuted")
+    return PROVEN
+
+
+def _asked(asking: Asking) -> tuple[str, Setting, int | None]:
+    return asking.rule, asking.setting, asking.block
+
+
+def _discharged(rule: str, setting: Setting, block: int | None) -> Iterator[tuple[str, Discharged]]:
+    for group in limit_lemmas(rule, setting, block):
+        for one in discharge(group.lemmas):
+            yield group.title, one
+
+
+def _scenario(asking: Asking, arrivals: list[Any]) -> Scenario:
+    formula, revision = asking.setting.formula, asking.setting.revision
+    if ADMITS_BY[revision] != formula:
+        revision = next((n for n, own in FORMULA_OF_REVISION.items() if own == formula), "sound")
+    return to_scenario(replace(asking.setting, requests=len(arrivals)), arrivals, revision)
+
+
+def _write(asking: Asking, scenario: Scenario, name: str) -> Path:
+    path = write_scenario(scenario, asking.out, name)
+    asking.say(f"  scenario: {path}")
+    return path
+
+
+def _replayed(
+    asking: Asking, arrivals: list[Any], most: Callable[[Step], int] | None = None
+) -> int:
+    """Shown at its first step beyond the limit and as small as it gets, or as it is where `most`
+    asks for its worst."""
+    scenario = _scenario(asking, arrivals)
+    [rule] = select(load("spyre"), [asking.rule])
+    return counterexample.show(
+        *(asking.console, scenario, rule, asking.setting.formula, asking.out, asking.also),
+        found_by="the solver's answer",
+        kept=kept_instead(rule.id),
+        most=most,
+    )
+
+
+def _described(setting: Setting) -> str:
+    words: dict[str, Any] = {key: getattr(setting, name) for key, name in LENGTHS.items()}
+    described = ", ".join(f"{key} {value}" for key, value in words.items())
+    return f"{_configuration(setting)}: {described}" + ", early EOS" * setting.early_eos
+
+
+def _configuration(setting: Setting) -> str:
+    """The formula, and the revision where it is not the default."""
+    parts = [f"formula {setting.formula}"]
+    if setting.revision != "sound":
+        parts.append(f"revision {setting.revision}")
+    if not setting.interleave:
+        parts.append("no interleaving")
+    if setting.pauses and not setting.pausing:
+        parts.append("no pausing")
+    return ", ".join(parts)
+
+
+QUESTIONS = OwnQuestions(
+    rules=(LIMIT, JOIN),
+    objectives=OBJECTIVES,
+    read_formula=read_formula,
+    answer=answer,
+    vectorized_rules=vectorized.JUDGED,
+    answer_vectorized=answer_vectorized,
+)

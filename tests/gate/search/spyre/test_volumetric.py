@@ -1,0 +1,473 @@
+"""`schedproof search`: what the solver finds or proves, in words and exit codes."""
+
+import re
+from collections.abc import Iterator
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from schedproof.gate.files.scenario_file import read_scenario
+from schedproof.gate.processes.worker_timeout import Unanswered
+
+from ....command_line import Run
+
+SMALLEST = [
+    *("--set", "block_size=2", "--set", "chunk_size=2"),
+    *("--set", "max_model_len=8", "--set", "max_batch_tkv=8"),
+]
+
+
+@pytest.fixture(autouse=True)
+def _folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An empty working folder, and an empty cache."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HYPOTHESIS_STORAGE_DIRECTORY", str(tmp_path / "hypothesis"))
+
+
+@pytest.mark.slow
+def test_a_counterexample_is_replayed_explained_and_written(run: Run) -> None:
+    result = run("search", "SPY-R07", "--set", "formula=2.1.0", *SMALLEST)
+    assert result.code == 1, result
+    lines = result.out.splitlines()
+    assert lines[0] == (
+        "search SPY-R07, formula 2.1.0: "
+        "block_size 2, chunk_size 2, max_batch_tkv 8, max_model_len 8"
+    )
+    assert lines[1] == "no proof: covers_newcomer refuted"
+    assert lines[2] == "up to 1 requests: 1 x 8 <= 8, whichever requests are admitted"
+    assert lines[3].startswith("2 requests (short prompts first): sat after ")
+    assert "BROKEN SPY-R07 batch × tkv within the limit" in lines[4]
+    assert "  why:" in lines
+    [file] = Path("schedproof-out").iterdir()
+    assert read_scenario(file).origin == {"engine": "z3", "note": "formula 2.1.0", "seed": None}
+    command = f"schedproof replay {file} --target model:2.1.0 --rule SPY-R07"
+    assert lines[-2].strip() == f"replay:   {command}"
+    again = run(*command.split()[1:])
+    assert again.code == 1
+    assert "2 requests x tkv" in again.out
+
+
+@pytest.mark.slow
+def test_the_documented_revision_is_broken_and_replays_on_itself(run: Run) -> None:
+    result = run("search", "SPY-R07", "--revision", "documented", *SMALLEST)
+    assert result.code == 1
+    [file] = Path("schedproof-out").iterdir()
+    assert run("replay", str(file)).code == 1
+
+
+@pytest.mark.slow
+def test_where_the_limit_cannot_be_reached_nothing_is_asked_and_exit_is_0(run: Run) -> None:
+    result = run("search", "SPY-R07", "--set", "max_model_len=4096", "--set", "formula=2.1.0")
+    assert result.code == 0, result
+    assert "up to 32 requests: 32 x 4096 <= 131072, whichever requests are admitted\n" in result.out
+    assert result.out.endswith("proven: no counterexample with up to 32 requests\n")
+
+
+def test_the_worst_volume_is_bisected_replayed_and_told(run: Run) -> None:
+    words = ["--maximize", "overshoot", "--set", "formula=2.1.0", "--set", "requests=2"]
+    result = run("search", "SPY-R07", *words, *SMALLEST)
+    assert result.code == 1, result
+    lines = result.out.splitlines()
+    assert lines[0].startswith("worst overshoot of 2 requests, formula 2.1.0: block_size 2")
+    assert "12 is reached, 12 never exceeded, after " in result.out
+    assert lines[-1] == "worst of 2 requests: 4 tokens too many"
+
+
+def test_a_sound_formula_is_never_beyond_the_limit(run: Run) -> None:
+    words = ["--maximize", "overshoot", "--set", "requests=2", *SMALLEST]
+    result = run("search", "SPY-R07", *words)
+    assert result.code == 0, result
+    assert result.out.endswith("proven: 8 is never exceeded\n")
+
+
+def test_requests_that_always_fit_are_never_beyond_the_limit(run: Run) -> None:
+    result = run("search", "SPY-R07", "--maximize", "overshoot", "--set", "requests=4")
+    assert result.code == 0, result
+    assert result.out.endswith("proven: they fit whichever requests are admitted\n")
+
+
+def test_the_largest_volume_of_a_sound_formula_is_shown_with_its_run(run: Run) -> None:
+    words = ["--maximize", "volume", "--set", "requests=2", *SMALLEST]
+    result = run("search", "SPY-R07", *words)
+    assert result.code == 0, result
+    assert "\n8 at most, within the limit of 8\n" in result.out
+    [file] = Path("schedproof-out").iterdir()
+    assert file.name.startswith("volume-")
+    assert "2 requests" not in run("replay", str(file), "--rule", "SPY-R07").err
+
+
+@pytest.mark.slow
+def test_the_safest_refusal_waits_longer_than_by_the_exact_check(run: Run) -> None:
+    larger = ["block_size=2", "chunk_size=2", "max_model_len=12", "max_batch_tkv=24"]
+    words = [word for value in ["requests=3", *larger] for word in ("--set", value)]
+    result = run("search", "SPY-R07", "--maximize", "waste", *words)
+    assert result.code == 0, result
+    reported = next(line for line in result.out.splitlines() if line.startswith("r2 could join"))
+    assert " tokens of 24 would never be used; by formula common_base it joins in step" in reported
+    commands = [line for line in result.out.splitlines() if line.startswith("  replay:")]
+    assert len(commands) == 2
+    for line in commands:
+        assert run(*line.split()[2:], "--quiet").code == 0
+
+
+@pytest.mark.slow
+def test_a_release_refuses_by_a_request_that_has_left_all_but_twenty_tokens(run: Run) -> None:
+    words = ["--maximize", "waste", "--revision", "2.1.2", "--set", "requests=5"]
+    result = run("search", "SPY-R07", *words)
+    assert result.code == 0, result
+    assert "131052 is reached, 131052 never exceeded, after " in result.out
+    [joins, waits] = re.findall(r"join in step (\d+), .* it joins in step (\d+)\n", result.out)[0]
+    assert int(waits) == int(joins) + 1
+
+
+def test_the_exact_check_refuses_nobody_in_vain(run: Run) -> None:
+    words = ["--set", "formula=exact", "--set", "requests=2", *SMALLEST]
+    result = run("search", "SPY-R07", "--maximize", "waste", *words)
+    assert result.code == 0, result
+    assert result.out.endswith("proven: no safe request is refused\n")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("revision", ["sound", "2.1.2"])
+def test_a_sound_formula_is_proven_for_every_number_of_requests(run: Run, revision: str) -> None:
+    result = run("search", "SPY-R07", "--prove", "--revision", revision)
+    assert result.code == 0, result
+    lines = result.out.splitlines()
+    assert lines[0].startswith("prove SPY-R07 for every number of requests and steps, formula ")
+    terms = [line for line in lines if line.startswith("  ")]
+    assert [line.split(":")[0].strip() for line in terms[:4]] == ["tkv", "base", "term", "walk"]
+    lemmas = [line for line in lines[1:-1] if not line.endswith(":") and line not in terms]
+    assert all(line.startswith("proven ") for line in lemmas)
+    assert len(lines) > 8
+    assert lines[-1].startswith("proven in ")
+    assert lines[-1].endswith(" s, each lemma with a weaker one beside it that is refuted")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("rule", "words"),
+    [
+        ("SPY-R07", ["--revision", "2.1.2"]),
+        ("SPY-R07", ["--revision", "2.1.2", "--set", "interleave=false"]),
+        ("SPY-R47", ["--revision", "2.5.2", "--set", "pausing=false"]),
+    ],
+)
+def test_a_release_is_proven_in_its_configurations(run: Run, rule: str, words: list[str]) -> None:
+    result = run("search", rule, *words)
+    assert result.code == 0, result
+    assert "\nproven for every number of requests and steps: " in result.out
+
+
+@pytest.mark.slow
+def test_a_release_that_pauses_keeps_the_limit_whatever_joins(run: Run) -> None:
+    result = run("search", "SPY-R07", "--revision", "2.5.2", "--set", "interleave=false")
+    assert result.code == 0, result
+    assert "\nproven     stay_2_1 " in result.out
+
+
+@pytest.mark.slow
+def test_the_join_by_the_tkv_of_the_last_prompt_is_found_at_production_scale(run: Run) -> None:
+    words = ["--set", "pausing=false", "--set", "interleave=false"]
+    result = run("search", "SPY-R47", "--revision", "2.5.2", *words)
+    assert result.code == 1, result
+    assert "\nno proof: chunk_tkv_covers_every_member refuted\n" in result.out
+    assert "\n5 requests (short prompts first): sat after " in result.out
+    [file] = Path("schedproof-out").iterdir()
+    assert run("replay", str(file), "--rule", "SPY-R47").code == 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("formula", ["2.1.2", "common_base", "exact", "rounded"])
+def test_a_proof_can_be_for_blocks_of_any_size(run: Run, formula: str) -> None:
+    any_block = ["--set", "block_size=any", "--set", f"formula={formula}"]
+    result = run("search", "SPY-R07", "--prove", *any_block)
+    assert result.code == 0, result
+    assert result.out.splitlines()[0].endswith(f"formula {formula}, blocks of any size")
+
+
+@pytest.mark.slow
+def test_a_proof_that_fails_is_inconclusive_and_names_the_lemma(run: Run) -> None:
+    result = run("search", "SPY-R07", "--prove", "--set", "formula=2.1.0")
+    assert result.code == 3
+    assert "\nrefuted    covers_newcomer " in result.out
+    assert "inconclusive: 1 of the lemmas fail" in result.out
+
+
+@pytest.mark.slow
+def test_a_time_limit_that_is_reached_is_inconclusive(run: Run) -> None:
+    result = run("search", "SPY-R07", "--revision", "2.1.2", "--time-limit", "1")
+    assert result.code == 3
+    assert re.fullmatch(  # how many, is a matter of the machine
+        r"inconclusive: no counterexample with up to \d+ requests; "
+        "then the time limit of 1 s was reached",
+        result.out.splitlines()[-1],
+    )
+
+
+@pytest.mark.parametrize(
+    ("command", "words"),
+    [
+        ("search.spyre.volumetric.run_search", ["search", "SPY-R07"]),
+        ("cli.gate.run_gate", ["gate", "--profile", "quick"]),
+    ],
+)
+def test_ctrl_c_before_there_is_an_answer_is_one_line_and_exit_3(
+    run: Run, monkeypatch: pytest.MonkeyPatch, command: str, words: list[str]
+) -> None:
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(f"schedproof.gate.{command}", interrupted)
+    assert run(*words) == (3, "", "schedproof: interrupted\n")
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["SPY-R99"], "no rule 'SPY-R99'"),
+        (["SPY-R09"], "RULE: SPY-R09 has no encoding; valid: SPY-R07, SPY-R47, SPY-R41"),
+        (["SPY-R21", "--engine", "hypothesis"], "RULE: SPY-R21 has no predicate: "),
+        (["SPY-R07", "--engine", "hypothesis", "--jobs", "0"], "--jobs: 0; valid: at least 1"),
+        (
+            ["SPY-R07", "--engine", "spin"],
+            "--engine: 'spin'; valid: z3, hypothesis, explore, vectorized, all",
+        ),
+        (
+            ["SPY-R07", "--engine", "all", "--prove"],
+            "--engine: all proves nothing; valid with --prove",
+        ),
+        (["SPY-R07", "--maximize", "cost"], "--maximize: 'cost'; valid: volume, overshoot, waste"),
+        (["SPY-R07", "--prove", "--target", "model"], "--target: replays a counterexample of Z3"),
+        (
+            ["SPY-R07", "--engine", "hypothesis", "--set", "block_size=2"],
+            "--set: 'block_size=2': not with this engine; valid: formula=NAME",
+        ),
+        (
+            ["SPY-R41", "--revision", "2.1.2"],
+            "--revision: '2.1.2'; valid with SPY-R41: without this option",
+        ),
+        (
+            ["SPY-R07", "--maximize", "waste", "--revision", "2.1.2", "--set", "interleave=false"],
+            "--set: interleave=false with --maximize waste; valid: interleave=true, or a revision",
+        ),
+        (["SPY-R50", "--maximize", "waste"], "--maximize: 'waste'; valid with SPY-R50: without"),
+        (["SPY-R50", "--target", "model"], "--target: 'model'; valid with SPY-R50: without"),
+        (["SPY-R50", "--set", "formula=2.1.2"], "--set: 'formula=2.1.2'; valid with SPY-R50: blo"),
+        (["SPY-R50", "--set", "block_size=0"], "--set: 'block_size=0'; valid: a number of tokens"),
+        (["SPY-R07", "--set", "block_size=any"], "--set: 'block_size=any'; valid: a number of"),
+        (["SPY-R07", "--time-limit", "inf"], "--time-limit: inf; valid: at least 1"),
+        (
+            ["SPY-R07", "--revision", "2.6.3"],
+            "--revision: '2.6.3' has no encoding of SPY-R07; valid: sound, documented, 2.1.2, 2.5",
+        ),
+        (["SPY-R07", "--set", "pausing=true"], "--set: 'pausing=true'; valid: only with --revi"),
+        (["SPY-R07", "--set", "interleave=0"], "--set: 'interleave=0'; valid: interleave=true,"),
+        (
+            ["SPY-R47", "--revision", "2.5.2"],
+            "--set: pausing=true with SPY-R47; valid: pausing=false, where the formula is asked",
+        ),
+        (
+            ["SPY-R07", "--revision", "2.5.2", "--maximize", "volume"],
+            "--maximize: 'volume' of SPY-R07; valid: SPY-R07, and a revision that does not pause",
+        ),
+        (["SPY-R07", "--target", "nowhere:make"], "TARGET 'nowhere:make': cannot import 'nowhere'"),
+        (["SPY-R07", "--target", "nothing"], "TARGET 'nothing' is not understood; valid: model"),
+        (["SPY-R07", "--set", "formula=9"], "--set: formula '9' is unknown; valid: document_own"),
+        (["SPY-R07", "--set", "blocks=9"], "--set: 'blocks=9'; valid: KEY=VALUE with KEY one of"),
+        (["SPY-R07", "--set", "block_size"], "--set: 'block_size'; valid: a number of tokens"),
+        (["SPY-R07", "--set", "block_size=0"], "--set: 'block_size=0'; valid: a number of tokens"),
+        (["SPY-R07", "--set", "early_eos=1"], "--set: 'early_eos=1'; valid: early_eos=true"),
+        (["SPY-R07", "--set", "chunk_size=100"], "--set: chunk_size 100 is not a multiple of"),
+        (["SPY-R07", "--set", "max_model_len=64"], "--set: max_model_len 64; valid: more than"),
+        (["SPY-R07", "--set", "max_batch_tkv=9"], "--set: max_batch_tkv 9; valid: at least"),
+        (["SPY-R07", "--set", "requests=1"], "--set: 'requests=1'; valid: 2 to 32 requests"),
+        (["SPY-R07", "--prove", "--maximize", "volume"], "--maximize: a proof has no worst case"),
+        (["SPY-R07", "--time-limit", "0"], "--time-limit: 0.0"),
+    ],
+)
+def test_wrong_input_is_one_line_and_exit_2(run: Run, words: list[str], message: str) -> None:
+    result = run("search", *words)
+    assert (result.code, result.out) == (2, "")
+    assert result.err.startswith(f"schedproof: {message}")
+    assert result.err.count("\n") == 1
+
+
+@pytest.mark.slow
+def test_a_counterexample_is_replayed_on_another_target_too(run: Run) -> None:
+    words = ["--set", "formula=2.1.0", "--target", "model:2.0.1", *SMALLEST]
+    result = run("search", "SPY-R07", *words)
+    assert result.code == 1, result
+    assert "\nmodel:2.0.1 breaks it, too, at step " in result.out
+    command = result.out.splitlines()[-1].split()
+    assert command[:3] == ["replay:", "schedproof", "replay"]
+    assert run(*command[2:]).code == 1
+
+
+@pytest.mark.slow
+def test_a_target_that_keeps_the_limit_in_that_run_is_no_finding(run: Run) -> None:
+    words = ["--set", "formula=2.1.0", "--target", "model:common_base", *SMALLEST]
+    result = run("search", "SPY-R07", *words)
+    assert result.code == 3, result
+    assert result.out.endswith("keeps the limit in this run: it admits by another formula\n")
+
+
+@pytest.mark.slow
+def test_hypothesis_finds_what_a_formula_breaks_and_proves_nothing(run: Run) -> None:
+    words = ["search", "SPY-R07", "--engine", "hypothesis"]
+    found, alone = (run(*words, "--set", "formula=1.10.0", "--jobs", jobs) for jobs in "21")
+    assert found.code == 1, found
+    assert found.out.split("found after")[0] == alone.out.split("found after")[0]
+    assert "--target model:1.10.0 --rule SPY-R07" in found.out
+    sampled = run(*words, "--time-limit", "2")
+    assert sampled.code == 3, sampled
+    assert sampled.out.splitlines()[-1].startswith("inconclusive: no run of ")
+
+
+@pytest.mark.slow
+def test_hypothesis_samples_rules_that_have_no_encoding(run: Run) -> None:
+    words = ["search", "SPY-R30", "--engine", "hypothesis", "--time-limit", "2"]
+    result = run(*words, "--revision", "2.1.2")
+    assert result.code == 3, result
+    assert "breaks SPY-R30, which was exercised in " in result.out
+
+
+@pytest.mark.slow
+def test_all_engines_are_asked_and_one_counterexample_is_enough(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("schedproof.gate.search.counterexample.SHRINK_SECONDS", 0.1)
+    result = run("search", "SPY-R07", "--engine", "all", "--set", "formula=1.10.0")
+    assert result.code == 1, result
+    assert ": sat after " in result.out
+    assert "corpus, production scale: found after " in result.out
+
+
+def test_engines_that_disagree_are_told_and_exit_1(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("schedproof.gate.search.spyre.volumetric.run_search", lambda *_: 0)
+    monkeypatch.setattr("schedproof.gate.search.question.run_samples", lambda *_: 1)
+    monkeypatch.setattr("schedproof.gate.search.question._explored", lambda *_: 3)
+    result = run("search", "SPY-R07", "--engine", "all")
+    assert result.code == 1
+    assert result.out.startswith("the engines disagree: a proof and a counterexample")
+
+
+@pytest.mark.slow
+def test_a_rule_beside_the_volumetric_one_is_decided_by_lemmas_and_counterexamples(
+    run: Run,
+) -> None:
+    result = run("search", "SPY-R50")
+    assert result.code == 0, result  # what is shown breaks another rule
+    lines = result.out.splitlines()
+    assert lines[0] == "SPY-R50: Are ever more blocks promised than are free? No."
+    assert all(line.startswith("proven ") for line in lines[1:9])
+    assert lines[9] == "8 lemmas proven for blocks of any size, 0 not"
+    assert lines[11].startswith("  replayed on the model of 2.5.2: breaks SPY-R38 in step 0: r0 ")
+    assert run(*lines[12].split()[2:], "--rule", "SPY-R38").code == 1
+
+
+def test_a_rule_that_a_counterexample_breaks_exits_1(run: Run) -> None:
+    result = run("search", "SPY-P01")
+    assert result.code == 1, result
+    assert "breaks SPY-P01 in step 491: r0 is paused for 33 steps" in result.out
+
+
+@pytest.mark.slow
+def test_the_lemmas_of_a_rule_can_be_proven_alone_and_for_one_size_of_blocks(run: Run) -> None:
+    result = run("search", "SPY-R19", "--prove", "--set", "block_size=64")
+    assert result.code == 0, result
+    assert result.out.splitlines()[-1] == "19 lemmas proven for blocks of 64, 0 not"
+
+
+def test_lemmas_that_fail_or_run_out_of_time_are_inconclusive(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    too_small = run("search", "SPY-R41", "--prove", "--set", "block_size=2")
+    assert too_small.code == 3, too_small
+    assert "\nunguarded  " in too_small.out
+    monkeypatch.setattr("schedproof.gate.search.proofs.bounded", _out_of_time)
+    late = run("search", "SPY-R50")
+    assert late.code == 3
+    assert late.out.endswith("inconclusive: the time limit of 300 s was reached\n")
+
+
+def _out_of_time(seconds: float, *_: object) -> Iterator[object]:
+    raise Unanswered(f"the time limit of {seconds:g} s was reached")
+    yield
+
+
+def test_a_rule_of_another_system_is_decided_by_the_lemmas_of_that_system(run: Run) -> None:
+    result = run("search", "V1-I2", "--prove")
+    assert result.code == 0, result
+    lines = result.out.splitlines()
+    assert lines[0].startswith("V1-I2: Can a step compute more than its budget, ")
+    lemmas = [line for line in lines[1:-1] if not line.endswith(":")]
+    assert all(line.startswith("proven ") for line in lemmas)
+    assert lines[-1] == "11 lemmas proven for blocks of any size, 0 not"
+
+
+def test_two_runs_that_refute_a_claim_together_are_both_counted_and_written(run: Run) -> None:
+    result = run("search", "V1CP-R32", "--set", "block_size=16")
+    assert result.code == 1, result
+    lines = result.out.splitlines()
+    shown = lines.index("two runs: max_num_seqs lowered by one: more preemptions")
+    assert lines[shown + 1] == "  max_num_seqs 3: 0 preemptions on the model of documented"
+    assert lines[shown + 3] == "  max_num_seqs 2: 1 preemption on the model of documented"
+    assert "  watermark 0.375: 1 preemption on the model of documented" in lines
+    assert len([*Path("schedproof-out").iterdir()]) == 6
+    replayed = run(*lines[shown + 4].split()[2:])
+    assert replayed.code == 0, replayed
+
+
+def test_a_rule_of_another_system_can_be_sampled_and_explored(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[object] = []
+    monkeypatch.setattr(
+        "schedproof.gate.search.question.run_samples", lambda *words: asked.append(words[1]) or 3
+    )
+    monkeypatch.setattr(
+        "schedproof.gate.search.question.run_exploration",
+        lambda console, parts, *_: asked.append({one.scope.system for one in parts}) or 3,
+    )
+    for engine in ("hypothesis", "explore"):
+        assert run("search", "V1-R09", "--engine", engine).code == 3
+    assert asked == ["vllm", {"vllm"}]
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["V1-R99"], "no rule 'V1-R99'; did you mean V1-R29"),
+        (["V1-R09"], "RULE: V1-R09 has no encoding; valid: V1-I2, "),
+        (["V1-I2", "--revision", "documented"], "--revision: 'documented'; valid with V1-I2: "),
+        (["V1-I2", "--set", "policy=fcfs"], "--set: 'policy=fcfs'; valid with V1-I2: block_size"),
+        (
+            ["V1-I2", "--engine", "hypothesis", "--set", "formula=2.1.0"],
+            "--set: 'formula=2.1.0': not with this engine",
+        ),
+    ],
+)
+def test_what_another_system_cannot_be_asked_is_one_line_and_exit_2(
+    run: Run, words: list[str], message: str
+) -> None:
+    result = run("search", *words)
+    assert (result.code, result.out) == (2, ""), result
+    assert message in result.err
+    assert result.err.count("\n") == 1
+
+
+@pytest.mark.slow
+def test_a_run_that_breaks_nothing_is_not_called_a_counterexample(run: Run) -> None:
+    result = run("search", "SPY-R41")
+    assert result.code == 0, result
+    parts = result.out.split("\n")
+    named = {
+        line.partition(":")[0]: after
+        for line, after in pairwise(parts)
+        if line.startswith(("counterexample:", "a run that breaks nothing:"))
+    }
+    assert ": breaks SPY-R35 " in named["counterexample"]
+    assert "every rule is kept" in named["a run that breaks nothing"]
