@@ -8,7 +8,7 @@ import typer
 from ...model.systems import check_system, resolve_revision
 from ..console import output
 from ..console.option_checks import option
-from ..starting.files import GENERIC, address, write_files
+from ..starting.files import address, write_files
 
 NEXT = """next:
   schedproof doctor                 is the adapter sound?
@@ -19,7 +19,7 @@ NEXT = """next:
 def command(
     system: Annotated[
         str, typer.Option(help="the system whose rules apply; generic: those of any scheduler")
-    ] = GENERIC,
+    ] = "generic",
     revision: Annotated[
         str | None, typer.Option(help="the published behaviour that is meant (default: by system)")
     ] = None,
