@@ -145,13 +145,15 @@ def is_gone(pid: int) -> bool:
     return False
 
 
-def broken_scenario(run: Run, **changes: Any) -> str:
-    """A counterexample to the document, found by the gate."""
-    run("gate", "--revision", "documented", "--profile", "quick", "--max-failures", "1")
-    found = sorted(Path("schedproof-out").glob("*.json"), key=lambda path: path.stat().st_size)
-    data = json.loads(found[0].read_bytes()) | changes
-    Path("s.json").write_text(json.dumps(data), encoding="utf-8")
-    return "s.json"
+def broken_scenario(**changes: Any) -> str:
+    """The file of a counterexample to the document."""
+    config = {"block_size": 64, "chunk_size": 128, "max_model_len": 512, "max_batch_tkv": 767}
+    requests = [
+        {"id": "r0", "arrival": 0, "prompt": [["r0", 1]], "max_tokens": 354},
+        {"id": "r1", "arrival": 0, "prompt": [["r1", 1]], "max_tokens": 320},
+    ]
+    about = {"revision": "documented", "config": config, "requests": requests}
+    return written("s.json", **about, **changes)
 
 
 def in_process(*words: str, **environment: str) -> subprocess.CompletedProcess[bytes]:

@@ -265,10 +265,8 @@ def test_serve_model_speaks_the_protocol() -> None:
 # What a terminal, a pipe and an old locale get
 
 
-@pytest.mark.slow
-def test_output_to_a_pipe_has_no_escape_codes(run: Run) -> None:
-    path = broken_scenario(run)
-    done = in_process("replay", path, "--quiet")
+def test_output_to_a_pipe_has_no_escape_codes() -> None:
+    done = in_process("replay", broken_scenario(), "--quiet")
     assert done.returncode == 1
     assert b"BROKEN SPY-R47" in done.stdout
     assert b"\x1b" not in done.stdout
@@ -307,9 +305,8 @@ def on_a_terminal() -> Callable[..., str]:
     return write
 
 
-@pytest.mark.slow
-def test_no_color_is_respected_on_a_terminal(run: Run, on_a_terminal: Callable[..., str]) -> None:
-    path = broken_scenario(run)
+def test_no_color_is_respected_on_a_terminal(on_a_terminal: Callable[..., str]) -> None:
+    path = broken_scenario()
     red = "\x1b[31mBROKEN"
     assert red in on_a_terminal("replay", path, "--quiet")
     plain = on_a_terminal("replay", path, "--quiet", NO_COLOR="1")
