@@ -74,6 +74,8 @@ def register_builtin() -> None:
             followed_by={"2.5.2": PAUSES},
             features=f"{PROPERTIES}.spyre.history:FEATURES",
             explain=f"{PROPERTIES}.spyre.explanations.explain:explain",
+            projections=f"{PROPERTIES}.spyre.projection:projections",
+            pads=True,
         )
     )
     register(

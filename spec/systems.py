@@ -42,6 +42,10 @@ class System:
             beyond a prompt; None for nothing.
         explain: a function of rule id, scenario, step and version that says why the rule broke;
             None where the system has no words for it.
+        projections: a function of scenario, version and steps that yields
+            `properties.explanations.projections.Projected`; None where admission projects nothing.
+        pads: the requests of a batch are padded to a common tkv, so that pages draw the padding,
+            and batch x tkv.
         space: `solver.systems.SystemSpace`, its small scopes; None where it cannot be explored.
         proofs: by rule id, `solver.smt.proof_result.RuleProof`; None where nothing is proven.
         contracts: by name, `solver.contract.Contract`, for `check contracts`; None for none.
@@ -74,6 +78,7 @@ class System:
     features: object = None
     request_features: object = None
     explain: object = None
+    projections: object = None
     proofs: object = None
     contracts: object = None
     questions: object = None
@@ -85,6 +90,7 @@ class System:
     followed_by: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     runs_only: frozenset[str] = frozenset()
     builds_on: str | None = None
+    pads: bool = False
 
 
 _registered: dict[str, System] = {}

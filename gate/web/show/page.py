@@ -1,18 +1,222 @@
-"""A run as one page: no network, no server, opens from a folder."""
+"""A run as one page: no network, no server, opens from a folder.
 
+What a script draws is data, numbers and names only, and small; the parts of the page that no step
+changes are filled in here.
+"""
+
+import base64
+import gzip
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from ....model.observation import Step
+from ....properties.checking.lockstep import COMPARED, differing
+from ....properties.explanations.projections import Projected
+from ....properties.rules.registry import LOCKSTEP
+from ....spec.catalogue import load
+from ....spec.systems import SYSTEMS
 from ...console import output
-from ..base.joined import filled, policy
-from .payload import packed
+from ...console.sanitize import one_line
+from ..base.page import content_security_policy, render_template
+from .following import KINDS, STATES, STOPS, WORDS
 from .recording import Run
-from .static import static_values
+from .segments import Changes, Line
 
 SCRIPTS = [
     f"show_{part}"
     for part in ("data", "batch", "step", "story", "rules", "chart", "pictures", "moving")
 ]
+LOSSES = ("preempted", "paused")
+JOINED = re.compile(r"step (\d+): (.*) joins; ", re.DOTALL)  # how an explanation begins
+MAX_LINES = 8  # of an explanation; a longer one is folded
 
 
 def page(run: Run) -> str:
-    """The page of a run as HTML."""
+    """Return the page of a run as HTML."""
     values = {**static_values(run), "title": output.one_line(run.name), "data": packed(run)}
-    return filled("show", values, SCRIPTS, policy())
+    return render_template("show", values, SCRIPTS, content_security_policy())
+
+
+def packed(run: Run) -> str:
+    """The run as text for a page: JSON, gzip, base64. The same run gives the same text."""
+    return base64.b64encode(gzip.compress(output.json_line(plain(run)), 9, mtime=0)).decode()
+
+
+def plain(run: Run) -> dict[str, Any]:
+    """The run as a page reads it. Numbers by step are `lines.Line.flat`; requests are places in
+    `ids`. What others have named and said is without what would turn or end a line."""
+    followed = run.followed
+    asked = [one.id for one in run.scenario.requests]
+    ids = {name: place for place, name in enumerate(_names(run, asked))}
+    return {
+        "steps": len(run.steps),
+        "opens": opens_at(run),
+        "cause": _cause(run, ids),
+        "block": run.config["block_size"],
+        "limit": run.config.get("max_batch_tkv"),
+        "pool": run.config.get("num_blocks"),
+        "ranked": run.config.get("policy") == "priority",
+        "pads": SYSTEMS[run.scenario.system].pads,
+        "widest": followed.widest,
+        "states": STATES,
+        "kinds": KINDS,
+        "words": WORDS,
+        "stops": STOPS,
+        "ids": [one_line(name) for name in ids],
+        "requests": [_request(run, number) for number in range(len(asked))],
+        "run": _lines(followed.run),
+        "of": [_lines(followed.requests.get(name, {})) for name in asked],
+        "queues": {
+            name: [[step, [ids[one] for one in queue]] for step, queue in changes.kept]
+            for name, changes in followed.queues.items()
+        },
+        "blocks": [_growth(followed.blocks.get(name)) for name in asked],
+        "rules": [
+            {"id": rule.id, "title": rule.title, "says": rule.says, "source": rule.source}
+            | {"stakes": followed.stakes[rule.id].flat()}
+            for rule in run.checked
+        ],
+        "broken": [[one.rule, one.step, one_line(one.message)] for one in run.broken],
+        "happenings": [
+            [
+                one.step,
+                one.what,
+                ids.get(one.request, -1),
+                one.first,
+                one.second,
+                one_line(one.word),
+            ]
+            for one in run.happenings()
+        ],
+        "refused": _refused(run, ids),
+        "projected": [_joined(one, ids) for one in run.projected if one.joined],
+    }
+
+
+def opens_at(run: Run) -> int:
+    """The step at which the page opens: where a rule broke, else where a request first loses its
+    place, else the first."""
+    last = max(len(run.steps) - 1, 0)
+    if run.broken:
+        return min(run.broken[0].step, last)
+    return next((one.step for one in run.happenings() if one.what in LOSSES), 0)
+
+
+def _cause(run: Run, ids: Mapping[str, int]) -> list[int] | None:
+    """The step and the request of the admission from which what broke follows."""
+    found = cause(run)
+    return None if found is None or found[1] not in ids else [found[0], ids[found[1]]]
+
+
+def cause(run: Run) -> tuple[int, str] | None:
+    """The step and the name of the request with which the explanation of what broke begins."""
+    said = JOINED.match(run.why[0]) if run.why else None
+    return None if said is None else (int(said[1]), said[2])
+
+
+def _names(run: Run, asked: Sequence[str]) -> Iterable[str]:
+    """Every request, and every other id that the target shows, once."""
+    queued = (
+        name
+        for changes in run.followed.queues.values()
+        for _, queue in changes.kept
+        for name in queue
+    )
+    reported = (one.request for one in run.followed.happenings if one.request)
+    return dict.fromkeys([*asked, *queued, *reported])
+
+
+def _request(run: Run, number: int) -> dict[str, Any]:
+    one = run.scenario.requests[number]
+    return {
+        "prompt": one.prompt_len,
+        "max_tokens": one.max_tokens,
+        "stops_after": one.tokens_to_emit,
+        "priority": one.priority,
+        "content": [[one_line(stream), length] for stream, length in one.prompt],
+    }
+
+
+def _refused(run: Run, ids: Mapping[str, int]) -> dict[str, Any]:
+    volume, to = Line(), Changes()
+    for one in run.projected:
+        if not one.joined:
+            volume.note(one.step, one.largest)
+            to.note(one.step, one.newcomer)
+    return {"volume": volume.flat(), "to": [[step, ids[name]] for step, name in to.kept]}
+
+
+def _joined(one: Projected, ids: Mapping[str, int]) -> list[Any]:
+    reaches = [[ids[name], reach] for name, reach in one.reaches.items()]
+    return [one.step, ids[one.newcomer], one.largest, reaches]
+
+
+def _lines(lines: Mapping[str, Line]) -> dict[str, list[int]]:
+    return {name: line.flat() for name, line in lines.items() if line.pieces}
+
+
+def _growth(changes: Changes | None) -> list[list[Any]]:
+    """The blocks of a request: step, how many of those before stay, which come behind them."""
+    grown: list[list[Any]] = []
+    before: Sequence[int] = ()
+    for step, blocks in changes.kept if changes is not None else ():
+        pairs = zip(before, blocks, strict=False)
+        kept = next((n for n, (old, new) in enumerate(pairs) if old != new), None)
+        same = min(len(before), len(blocks)) if kept is None else kept
+        grown.append([step, same, list(blocks[same:])])
+        before = blocks
+    return grown
+
+
+class Field(NamedTuple):
+    """A field of a step as the target and its model did it, in words."""
+
+    name: str
+    differs: bool
+    target: str
+    model: str
+
+
+def static_values(run: Run) -> dict[str, Any]:
+    """What the template `show.html` needs of a run."""
+    scenario = run.scenario
+    rules = {rule.id: rule for rule in load(scenario.system)}
+    fields = side_by_side(run)
+    return {
+        "run": run,
+        "config": output.config_line(scenario.system, scenario.revision or "", scenario.config),
+        "rule": rules[run.broken[0].rule] if run.broken else None,
+        "max_lines": MAX_LINES,
+        "cause": cause(run),
+        "details": run.details.strip().splitlines()[-output.SHOWN_DETAILS :],
+        "lockstep": LOCKSTEP,
+        "fields": fields,
+        "differs": sum(field.differs for field in fields or ()),
+    }
+
+
+def side_by_side(run: Run) -> list[Field] | None:
+    """The fields of the last step that the target or its model shows; None without a model."""
+    if run.expected is None or not run.steps:
+        return None
+    target, model = run.steps[-1], run.expected
+    differs = {one.field for one in differing(target, model)}
+    return [
+        Field(name, name in differs, _value(target, name), _value(model, name))
+        for name in COMPARED
+        if getattr(target, name) is not None or getattr(model, name) is not None
+    ]
+
+
+def _value(step: Step, field: str) -> str:
+    value = getattr(step, field)
+    if value is None:
+        return "not shown"
+    if isinstance(value, dict):
+        return ", ".join(f"{name} {_plain(item)}" for name, item in value.items()) or "none"
+    return _plain(value) or "none"
+
+
+def _plain(value: Any) -> str:
+    return ", ".join(map(str, value)) if isinstance(value, tuple) else str(value)

@@ -12,12 +12,11 @@ from ....model.target import ModelTarget, Target
 from ....properties.checking.replay import replay
 from ....properties.checking.session import Session
 from ....properties.explanations.explain import explain
+from ....properties.explanations.projections import Projected, projections
 from ....properties.rules.predicate import Broken
 from ....properties.rules.registry import LOCKSTEP
 from ....spec.catalogue import Rule, load
-from .following import Follower
-from .projecting import Projections, projections
-from .run_events import Happening
+from .following import Follower, Happening
 
 
 @dataclass
@@ -34,7 +33,8 @@ class Run:
             one beyond the last step.
         why: how the first of them came to break, where that is known; a sentence each.
         expected: the last step as the model would have done it, where it runs beside the target.
-        projected: what admission went by, where the target's formula is known.
+        projected: what admission went by, where the target's formula is known; the requests that
+            joined, and those that the limit refused.
         refused: requests that were refused at the door, with the target's words.
         details: the end of a traceback, or of what a crashed target wrote to stderr.
         ended: how the run ended, in words.
@@ -50,7 +50,7 @@ class Run:
     broken: Sequence[Broken] = ()
     why: Sequence[str] = ()
     expected: Step | None = None
-    projected: Projections = field(default_factory=Projections)
+    projected: Sequence[Projected] = ()
     refused: Mapping[str, str] = field(default_factory=dict)
     details: str = ""
     ended: str = ""
@@ -172,7 +172,8 @@ def _judged(run: Run) -> list[Happening]:
     limit = run.config.get("max_batch_tkv", 0)
     joins = [
         Happening(one.step, "joins", one.newcomer, one.largest, limit)
-        for one in run.projected.granted
+        for one in run.projected
+        if one.joined
     ]
     return joins + [
         Happening(one.step, "broken", word=f"{one.rule}: {one.message}") for one in run.broken

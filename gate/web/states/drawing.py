@@ -14,7 +14,7 @@ from ...console.option_checks import check_file
 from ...explore.explorer import Ended, memory_mb
 from ...explore.report import Reporter
 from ...files.writing import write
-from ..base.joined import joined
+from ..base.page import render_page
 from .data import cut_line, page_data
 
 MAX_STATES = 2_000
@@ -58,7 +58,7 @@ def draw(
     cut = cut_line(graph)
     why = "" if graph.result.complete else cut or "paths were cut"
     reporter(Ended(graph.result, why, time.time() - began, memory_mb()))
-    page = joined("graph", page_data(graph, list(rules)))
+    page = render_page("graph", page_data(graph, list(rules)))
     write(html, page.encode())
     code = reporter.conclude(chosen, json_file)
     console.print(f"page: {html}", markup=False)

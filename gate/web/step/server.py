@@ -13,7 +13,7 @@ from ....model.errors import InputError
 from ....model.scenario import Scenario
 from ...console.output import fail, json_line, one_line
 from ...files.scenario_file import FileError, scenario_json, scenario_of
-from ..base.joined import joined, policy
+from ..base.page import content_security_policy, render_page
 from .run import MAX_TOKENS, ByHand, NotNow
 from .view import view
 
@@ -145,7 +145,7 @@ class Handler(BaseHTTPRequestHandler):
             shown = view(self.server.run, self.server.options)
             scenario = self.server.run.scenario()
         if self.path == "/":
-            page = joined("step", shown, connect="'self'")
+            page = render_page("step", shown, connect="'self'")
             self._answer(HTTPStatus.OK, page.encode(), "text/html; charset=utf-8")
         elif self.path == "/state":
             self._answer(HTTPStatus.OK, json_line(shown), "application/json")
@@ -234,7 +234,7 @@ class Handler(BaseHTTPRequestHandler):
             self.send_header("Content-Disposition", f'attachment; filename="{file}"')
         self.send_header("Cache-Control", "no-store")
         self.send_header("X-Content-Type-Options", "nosniff")
-        allowed = policy(connect="'self'")
+        allowed = content_security_policy(connect="'self'")
         self.send_header("Content-Security-Policy", f"{allowed}; frame-ancestors 'none'")
         self.end_headers()
         self.wfile.write(data)

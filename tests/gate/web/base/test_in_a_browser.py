@@ -10,7 +10,7 @@ import pytest
 
 from schedproof.gate.explore.choice import chosen_rules, chosen_scopes
 from schedproof.gate.files.scenario_file import read_scenario
-from schedproof.gate.web.base.joined import joined
+from schedproof.gate.web.base.page import render_page
 from schedproof.gate.web.states.data import page_data
 from schedproof.gate.web.step.server import Server
 from schedproof.model.target import ModelTarget
@@ -43,7 +43,7 @@ def written(file: Path, most: int) -> tuple[str, dict[str, Any]]:
         ExploreOptions("documented", replace(scope, requests=2, limits=(6,))), RULES, most
     )
     data = page_data(graph, RULES)
-    file.write_text(joined("graph", data), encoding="utf-8")
+    file.write_text(render_page("graph", data), encoding="utf-8")
     return file.as_uri(), data
 
 

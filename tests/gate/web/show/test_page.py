@@ -12,8 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from schedproof.gate.console.sanitize import one_line
-from schedproof.gate.web.show.page import page
-from schedproof.gate.web.show.payload import opens_at, packed
+from schedproof.gate.web.show.page import opens_at, packed, page
 from schedproof.gate.web.show.recording import Run, recorded
 from schedproof.gate.web.show.segments import Changes, Line
 from schedproof.model.scenario import Request, Scenario

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from schedproof.gate.traces.source import opened_trace
-from schedproof.gate.web.show.payload import plain
+from schedproof.gate.web.show.page import plain
 from schedproof.gate.web.show.recording import Run
 from schedproof.gate.web.show.recording import recorded as made
 from schedproof.gate.web.show.trace_recording import recorded_trace

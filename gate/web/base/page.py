@@ -10,21 +10,31 @@ from markupsafe import Markup
 
 from ...console import output
 
-# Nothing is loaded from anywhere; a page that is served may ask its own server.
+# Nothing is loaded from anywhere; a page that is served may fetch from its own server.
 POLICY = (
     "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; "
     "img-src data:; connect-src {connect}; base-uri 'none'; form-action 'none'"
 )
 
 
-def joined(name: str, data: Any, *, connect: str = "'none'") -> str:
-    """The page `name.html` of this package, with `base.css`, `name.css`, `name.js` and the data."""
-    return filled(name, {"data": Markup(_harmless(data))}, [name], policy(connect=connect))
+def render_page(name: str, data: Any, *, connect: str = "'none'") -> str:
+    """Return the page `name.html` of this package, with `base.css`, `name.css`, `name.js` and the
+    data. `connect` is the only origin that the page may fetch from."""
+    allowed = content_security_policy(connect=connect)
+    return render_template(name, {"data": Markup(_harmless(data))}, [name], allowed)
 
 
-def filled(name: str, values: Mapping[str, Any], scripts: Sequence[str], allowed: str) -> str:
-    """The template `name.html` with `base.css`, `name.css`, the scripts one behind the other, the
-    policy that is `allowed`, and `values`, which are escaped unless they are `Markup`."""
+def render_template(
+    name: str, values: Mapping[str, Any], scripts: Sequence[str], allowed: str
+) -> str:
+    """Return the template `name.html` with `base.css`, `name.css` and the scripts, in this order.
+
+    Args:
+        name: of the template and its style.
+        values: what fills the template; escaped unless it is `Markup`.
+        scripts: names without their suffix.
+        allowed: the page's Content-Security-Policy.
+    """
     own = {
         "policy": Markup(allowed),  # it stands in double quotes and has none
         "style": Markup(_text("base.css") + _text(f"{name}.css")),
@@ -33,8 +43,8 @@ def filled(name: str, values: Mapping[str, Any], scripts: Sequence[str], allowed
     return _templates().get_template(f"{name}.html").render({**own, **values})
 
 
-def policy(*, connect: str = "'none'") -> str:
-    """What a page may do: ask `connect`."""
+def content_security_policy(*, connect: str = "'none'") -> str:
+    """Return the page's Content-Security-Policy; `connect` is the only origin it may fetch from."""
     return POLICY.format(connect=connect)
 
 

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from schedproof.gate.web.step.grid import KINDS, MAX_ALONE, Cell, cells
+from schedproof.gate.web.step.view import KINDS, MAX_ALONE, Cell, cells
 
 COUNT = st.integers(0, 300)
 
