@@ -91,12 +91,14 @@ class Fault:
             StaleFaultError: an edit does not apply.
         """
         changed: dict[str, str] = {}
+        where = f"tests/mutants/{self.system}.toml, {self.label!r}"
         for edit in self.edits:
-            source = changed.get(edit.file) or (model / edit.file).read_text(encoding="utf-8")
             try:
+                source = changed.get(edit.file) or (model / edit.file).read_text(encoding="utf-8")
                 changed[edit.file] = edit.apply(source)
+            except FileNotFoundError:
+                raise StaleFaultError(f"{where}: model/{edit.file} does not exist") from None
             except StaleFaultError as stale:
-                where = f"tests/mutants/{self.system}.toml, {self.label!r}"
                 raise StaleFaultError(f"{where}: {stale}") from None
         return changed
 
