@@ -9,6 +9,7 @@ from .spec.systems import System, register
 
 # What a preempted request has computed is lost, and what a paused one computes does not come.
 PREEMPTS, PAUSES = ("preempted",), ("paused",)
+SPYRE = ("sound", "documented", "2.1.2", "2.5.2")
 
 
 PROPERTIES = "schedproof.properties"
@@ -26,6 +27,7 @@ def _system(
     explored: bool = True,
     has_releases: bool = False,
     schedulers: tuple[str, ...],
+    decides_as: Mapping[str, str] = MappingProxyType({}),
     followed_by: Mapping[str, tuple[str, ...]] = MappingProxyType({}),
     **parts: Any,
 ) -> System:
@@ -46,12 +48,11 @@ def _system(
         releases=f"{targets}.releases:RELEASES" if has_releases else None,
         checkout=f"{targets}.releases:CHECKOUT" if schedulers else None,
         space=f"schedproof.solver.{name}.space:SPACE" if explored else None,
-        mutants=f"{PROPERTIES}.mutants.{name}:MUTANTS",
-        out_of_scope=f"{PROPERTIES}.mutants.{name}:OUT_OF_SCOPE" if schedulers else None,
         proofs=f"schedproof.solver.{name}.proofs_by_rule:PROOFS" if proven else None,
         contracts=f"schedproof.solver.{name}.contracts:CONTRACTS" if contracts else None,
         questions=f"schedproof.gate.search.{name}.volumetric:QUESTIONS" if questions else None,
         schedulers=schedulers,
+        decides_as=decides_as,
         followed_by=followed_by,
         **parts,
     )
@@ -61,12 +62,15 @@ def register_builtin() -> None:
     """Register the built-in systems, the default one first."""
     register(
         _system(
-            *("spyre", "Spyre", "sound", "documented", "2.1.2", "2.5.2"),
+            *("spyre", "Spyre", *SPYRE),
             proven=True,
             contracts=True,
             questions=True,
             has_releases=True,
             schedulers=("sendnn-inference", "vllm-spyre"),
+            # Releases were compared step by step with the model of another.
+            decides_as={name: name for name in SPYRE}
+            | {"2.1.1": "2.1.2", "2.4.0": "2.5.2", "2.6.3": "2.5.2"},
             followed_by={"2.5.2": PAUSES},
             features=f"{PROPERTIES}.spyre.history:FEATURES",
             explain=f"{PROPERTIES}.spyre.explanations.explain:explain",

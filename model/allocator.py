@@ -39,7 +39,8 @@ def hold(pool: Pool, one: One, covered: int, block_size: int) -> tuple[One, Pool
 def publish_full(
     pool: Pool, one: One, covered: int, block_size: int, *, newest_only: bool = False
 ) -> tuple[One, Pool]:
-    """The request whose full blocks among its first `covered` tokens can be found.
+    """The request whose full blocks among its first `covered` tokens can be found; they are to be
+    computed, so that a hit covers nothing else (ALL-R08).
 
     `newest_only`: of two blocks with the same content the one that was filled last is found, and
     the other no more.
@@ -61,8 +62,8 @@ def publish_full(
 
 
 def freed(one: Sequence, held: Container[int], block_size: int) -> list[tuple[int, Content | None]]:
-    """What the request gives back, its last block first, without those `held` by others; with each
-    block what it can be found by."""
+    """What the request gives back, its last block first, without those `held` by others (ALL-R09);
+    with each block what it can be found by."""
     return [
         (block, prefix(one.known, (number + 1) * block_size) if number < one.published else None)
         for number, block in reversed(list(enumerate(one.blocks)))

@@ -1,4 +1,4 @@
-"""Members of a scheduler's queues, by their ids."""
+"""Members of a scheduler's queues, by their ids. A request is in one queue at a time (ALL-R03)."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any, Protocol, TypeVar

@@ -19,6 +19,9 @@ class Pool(NamedTuple):
 
     `tail` gives what each of its blocks holds, None for nothing that can be found. `cached` has
     the blocks, free or in use, that hold a content, the one filled first in front.
+
+    Every block is in the pool or held by a request, so none is lost (ALL-R09): `take` and
+    `give_back` are the only ways out and in.
     """
 
     size: int | None = None
@@ -53,7 +56,8 @@ def unheld(pool: Pool, hit: tuple[int, ...]) -> int:
 
 
 def take(pool: Pool, count: int) -> tuple[tuple[int, ...], Pool]:
-    """`count` blocks and the pool without them; what they held cannot be found any more."""
+    """`count` blocks and the pool without them; what they held cannot be found any more, since it
+    is about to be overwritten (ALL-R11)."""
     if count <= 0:
         return (), pool
     size, head, fresh, tail, cached = pool

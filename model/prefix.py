@@ -1,7 +1,7 @@
 """What is cached of a request's tokens: the longest run of full blocks that begins it.
 
 What a block holds is named by the whole prefix that ends with it, as a chain of hashes would:
-equal prefixes, equal names.
+equal prefixes, equal names. So a request finds only blocks of its own tokens (ALL-R11).
 """
 
 from .pool import Content, Pool

@@ -93,7 +93,7 @@ def read_ok(op: str, reply: Any) -> str | None:
 
 
 def read_step(reply: Any, observes: frozenset[str]) -> Step:
-    """The observation in the reply to `step`, with every field that the target promised.
+    """The observation in the reply to `step`, with every field that the target promised (ALL-R13).
 
     Raises:
         TargetCrashed: the scheduler raised.

@@ -12,8 +12,8 @@ class Sequence(Record, frozen=True):
 
     `content` are the segments of its prompt. `computed` tokens have their KV in the cache (as the
     scheduler counts them), the first `prefix_hit` of them were found there when it was admitted;
-    `generated` tokens were emitted. `blocks` are the block numbers held, the first `published` of
-    which can be found by their content.
+    `generated` tokens were emitted, of `output_len` in the end (ALL-R04). `blocks` are the block
+    numbers held, the first `published` of which can be found by their content.
     """
 
     id: str

@@ -31,17 +31,21 @@ class Model(Protocol):
         """The client gives the request up before the next decision."""
 
     def step(self, state: Any, abort_inside: tuple[str, ...] = ()) -> tuple[Any, dict[str, Any]]:
-        """One decision and its completion: the next state and the step observation."""
+        """One decision and its completion: the next state and the step observation, which a release
+        is compared with (ALL-R07)."""
 
 
 class Reference(NamedTuple):
     """A system's reference models: how a configuration is read, and a model made from it.
 
-    Both take a revision, and raise InputError for an impossible configuration.
+    Both take a revision, and raise InputError for an impossible configuration. `with_formula` gives
+    a model that decides by another formula of this name, None for an unknown name; it is None
+    itself for systems without named formulas.
     """
 
     read_config: Callable[[Mapping[str, Any], str], msgspec.Struct]
     make_model: Callable[[str, Mapping[str, Any]], Model]
+    with_formula: Callable[[Any, str], Model | None] | None = None
 
 
 def reference(system: str) -> Reference:
@@ -106,3 +110,25 @@ def make_model(system: str, revision: str, config: Mapping[str, Any]) -> Model:
     """
     resolve_revision(system, revision)
     return reference(system).make_model(revision, config)
+
+
+def with_formula(system: str, model: Model, formula: str) -> Model:
+    """The model of a system, deciding by a named formula in the place of its revision's own.
+
+    Raises:
+        InputError: the system has no formula of this name.
+    """
+    change = reference(system).with_formula
+    changed = None if change is None else change(model, formula)
+    if changed is None:
+        raise InputError("$.formula", f"{system} has no formula {formula!r:.60}")
+    return changed
+
+
+def knows_formula(formula: str) -> bool:
+    """Whether a registered system has a formula of this name."""
+    for system in SYSTEMS:
+        change = reference(system).with_formula
+        if change is not None and change(make_model(system, revisions_of(system)[0], {}), formula):
+            return True
+    return False

@@ -5,16 +5,13 @@ target in this process and one behind a pipe give the same results.
 """
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any, Protocol
 
 import msgspec
 
 from .errors import InputError, ReleaseEnded
 from .scenario import TO_CONNECTOR, Request, check_requests
-from .spyre.model import SpyreModel
-from .spyre.revision import admitting_by
-from .systems import Model, full_config, make_model
+from .systems import Model, full_config, make_model, with_formula
 
 Reply = dict[str, Any]
 REQUEST_KEYS = frozenset(
@@ -50,8 +47,8 @@ def model_name(system: str) -> str:
 class ModelTarget:
     """A reference model in a target's place.
 
-    `formula`, a name that `spyre.revision.admitting_by` knows, admits by that check whatever the
-    revision has; the target then says that this is its version.
+    `formula` names a formula of the system, by which the model decides in the place of its
+    revision's own; the target then reports it as its version.
     """
 
     def __init__(self, formula: str | None = None) -> None:
@@ -66,16 +63,13 @@ class ModelTarget:
         """Begin anew; a configuration without a model is refused with `config`."""
         try:
             model = make_model(system, revision, config)
+            if self._formula is not None:
+                model = with_formula(system, model, self._formula)
         except InputError as error:
             return {"ok": False, "error": "config", "message": str(error)}
         except (TypeError, ValueError):
             message = f"$.config: {config!r:.60} is not an object"
             return {"ok": False, "error": "config", "message": message}
-        if self._formula is not None:
-            assert isinstance(model, SpyreModel), system
-            admits = admitting_by(model.revision, self._formula)
-            assert admits is not None, self._formula
-            model = replace(model, revision=admits)
         self._model = model
         self._state = model.initial()
         self._known = set()
@@ -89,7 +83,7 @@ class ModelTarget:
         }
 
     def add(self, request: Mapping[str, Any]) -> Reply:
-        """Queue a request; what can never run, or means nothing, is `rejected`."""
+        """Queue a request; what can never run, or means nothing, is `rejected` (ALL-R12)."""
         model = self._model
         if model is None:
             return _not_started("add")
@@ -124,7 +118,8 @@ class ModelTarget:
         return {"ok": True}
 
     def step(self) -> Reply:
-        """One step of the model; where the release that it models would not survive, a crash."""
+        """One step of the model; where the release that it models would not survive, a crash
+        (ALL-R01)."""
         model = self._model
         if model is None:
             return _not_started("step")

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
-from schedproof.model.spyre import revision as revisions
+from schedproof.model.spyre import model as models
 from schedproof.model.spyre.revision import Revision
 from schedproof.model.target import ModelTarget
 
@@ -23,7 +23,7 @@ def start_revision(monkeypatch: pytest.MonkeyPatch) -> Callable[..., ModelTarget
     """Starts the model with a revision of the test's own, in the place of a published one."""
 
     def start(revision: Revision, **config: Any) -> ModelTarget:
-        monkeypatch.setitem(revisions.REVISIONS, revision.name, revision)
+        monkeypatch.setitem(models.REVISIONS, revision.name, revision)
         return golden_tables.started(revision.name, **config)
 
     return start

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from schedproof.model.scenario import Request
-from schedproof.model.spyre import padding, prefix, tkv
+from schedproof.model.spyre import documented
 from schedproof.model.spyre.config import SpyreConfig
 from schedproof.model.spyre.model import SpyreModel, make_model
 from schedproof.model.spyre.state import Sequence as Held
@@ -96,10 +96,10 @@ def request_of(arrival: Arrival) -> Request:
 
 def usable_blocks(config: SpyreConfig, one: Held) -> int:
     """Blocks of a request's prefix hit that save a chunk."""
-    return prefix.usable_blocks(
-        padding.left_padding_blocks(one.prompt, config.chunk_size, config.block_size),
+    return documented.usable_blocks(
+        documented.left_padding_blocks(one.prompt, config.chunk_size, config.block_size),
         one.prefix_hit // config.block_size,
-        padding.chunk_count(one.prompt, config.chunk_size),
+        documented.chunk_count(one.prompt, config.chunk_size),
         config.chunk_size // config.block_size,
     )
 
@@ -159,8 +159,8 @@ def drawn_batch(requests: dict[str, Arrival], generated: dict[str, int]) -> list
         }
         for name, position, pad in zip(
             names,
-            tkv.request_tkvs(lengths, FIGURE_BLOCK),
-            tkv.left_pad_blocks(lengths, FIGURE_BLOCK),
+            documented.request_tkvs(lengths, FIGURE_BLOCK),
+            documented.left_pad_blocks(lengths, FIGURE_BLOCK),
             strict=True,
         )
     ]
@@ -184,7 +184,7 @@ def drawn_rows(
                 "id": name,
                 "prompt_len": by_id[name].prompt,
                 "max_tokens": by_id[name].max_tokens,
-                "chunks_total": padding.chunk_count(by_id[name].prompt, FIGURE_CHUNK),
+                "chunks_total": documented.chunk_count(by_id[name].prompt, FIGURE_CHUNK),
                 "chunks_done": chunks.get(name, 0),
                 "chunk_prompt_token_start": start,
                 "chunk_prompt_token_end": start + tokens,

@@ -9,12 +9,10 @@ import typer
 from rich.console import Console
 
 from ...model.errors import InputError
-from ...model.systems import check_system, make_model, resolve_revision
 from ...spec.catalogue import Rule, load
-from ...spec.systems import first_system
 from ..console import output
 from ..console.exit_codes import BROKEN, CONFORMS, INCONCLUSIVE
-from ..console.option_checks import at_least, check_file, option
+from ..console.option_checks import at_least, check_file
 from ..corpus import adding as corpus_adding
 from ..corpus import checks as corpus_checks
 from ..corpus import export as corpus_export
@@ -36,7 +34,7 @@ app = typer.Typer(
     add_completion=False,
     no_args_is_help=True,
     rich_markup_mode=None,
-    help="Regression scenarios: add, run, list, minimize, prune, verify, export, generate.",
+    help="Regression scenarios: add, run, list, minimize, prune, verify, export.",
 )
 
 Corpus = Annotated[Path, typer.Option("--corpus", help="the folder of the corpus")]
@@ -268,50 +266,6 @@ def export(
         return
     write(out, text.encode())
     output.say(output.make_console(), f"{out}: {counted(len(there))}")
-
-
-@app.command(cls=Command, context_settings=SETTINGS)
-def generate(
-    rules: Annotated[str, typer.Option(help="all, or ids of rules, A,B")] = "all",
-    per_rule: Annotated[int, typer.Option(help="scenarios for each rule, at least 1")] = 2,
-    system: Annotated[str, typer.Option(help="the system whose rules are meant")] = first_system(),
-    revision: Annotated[
-        str | None, typer.Option(help="the published behaviour that is meant  [default: by system]")
-    ] = None,
-    corpus: Corpus = DEFAULT_FOLDER,
-    seed: Annotated[
-        int, typer.Option(help="the same seed gives the same scenarios; from 0 upwards")
-    ] = 0,
-    time_limit: TimeLimit = None,
-) -> None:
-    """Witnesses and near misses of each rule, all of which hold on the model.
-
-    The exit code is 3 where a rule is left without one.
-    """
-    from ..corpus import generate as corpus_generate  # with Hypothesis, which takes a while to load
-
-    at_least("--per-rule", per_rule, 1)
-    at_least("--seed", seed, 0)
-    with option("--system"):
-        check_system(system)
-    with option("--revision"):
-        revision = resolve_revision(system, revision)
-        make_model(system, revision, {})
-    ids = [one.strip() for one in rules.split(",") if one.strip()]
-    if not ids:
-        raise InputError("--rules", f"{rules!r} names no rule; valid: all, or ids such as SPY-R07")
-    _check_place(corpus)
-    chosen = corpus_generate.rules_to_generate(system, revision, [] if ids == ["all"] else ids)
-    set_hypothesis_home()
-    console = output.make_console()
-    asked = corpus_generate.Generating(
-        *(system, revision, corpus, per_rule, seed, _date(None), _sayer(console)),
-        corpus_generate.rules_to_generate(system, revision, []),
-    )
-    with output.busy(console, "searching for scenarios"):
-        without = corpus_generate.generate(asked, chosen)
-    asked.say(f"{len(chosen) - len(without)} of {len(chosen)} rules have scenarios in {corpus}")
-    raise typer.Exit(INCONCLUSIVE if without else CONFORMS)
 
 
 def _known_rule(entry: Entry) -> Rule:

@@ -19,7 +19,7 @@ GROUPS = {
     "Judge": {
         "gate": "judge a scheduler: a verdict per rule",
         "replay": "run one scenario, and show every step",
-        "corpus": "regression scenarios: add, run, list, export, generate",
+        "corpus": "regression scenarios: add, run, list, export",
         "diff": "where do two schedulers decide otherwise",
         "check-trace": "judge what a server recorded",
         "matrix": "judge many releases, each in every configuration",
@@ -36,7 +36,6 @@ GROUPS = {
     },
     "Trust": {
         "rules": "the rules of a system, and what checks each",
-        "selfcheck": "does the suite find what it should",
         "check": "prove the arithmetic of the models",
     },
 }
@@ -56,7 +55,6 @@ EXAMPLES = {
     "show": "schedproof show late-arrivals-before-961 -o run.html",
     "step": "schedproof step --system vllm",
     "rules": "schedproof rules SPY-R07",
-    "selfcheck": "schedproof selfcheck --only mutants",
     "check": "schedproof check contracts",
 }
 

@@ -33,7 +33,6 @@ CORPUS_KEYS = {
     "minimize": ("target",),
     "list": ("corpus",),
     "export": ("corpus", "target"),
-    "generate": ("system", "revision", "corpus"),
 }
 
 

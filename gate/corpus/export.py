@@ -1,16 +1,39 @@
-"""`schedproof corpus export`: a corpus in one file that stands by itself."""
+"""`schedproof corpus export`: a corpus in one file that stands by itself.
+
+The tests for a target's own repository know nothing of schedproof. A template for each system,
+`templates/<system>.jinja`, steps the scheduler by itself, and names the rules that it asserts in
+every step in the target's own terms. Of any other rule, a test has a table: the steps of the
+reference model, which are what the target should have done.
+"""
 
 import json
 import pprint
-from collections.abc import Sequence
-from typing import Any
+import re
+from collections.abc import Container, Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
 
-from ..files.scenario_file import FileError, scenario_json
-from . import upstream_export
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from msgspec.structs import replace
+
+from ...model.errors import InputError
+from ...model.faults import ConfigRefused
+from ...model.observation import Step
+from ...model.scenario import TO_CONNECTOR, Request, Scenario
+from ...model.systems import revisions_of
+from ...model.target import ModelTarget
+from ...properties.checking.replay import Outcome, replay
+from ...properties.rules.registry import applies
+from ...spec.catalogue import load
+from ...spec.systems import SYSTEMS
+from ..console.output import one_line
+from ..files.scenario_file import FileError, file_name, scenario_json
 from .folder import Entry
-from .pytest_export import about, test_name
+from .replay import rules_for
 
 KINDS = ("pytest", "json", "upstream")
+TEMPLATES = Path(__file__).with_name("templates")
+MAX_ROWS = 2_000
 PYTEST_HEAD = '''\
 """Regression scenarios of a scheduler, exported by `schedproof corpus export --as pytest`.
 
@@ -34,52 +57,153 @@ def target():
 '''
 
 
-def exported(kind: str, there: Sequence[Entry], target: str | None = None) -> str:
-    """The text of the file; the entries' rules are of the catalogue. `target`: what a test for
-    schedproof tests, by default the target that the entries were found on.
+def exported(kind: str, entries: Sequence[Entry], target: str | None = None) -> str:
+    """Return the text of the file. The rules of the entries must be in the catalogue.
+
+    Args:
+        kind: one of KINDS.
+        target: what a test of kind "pytest" tests; by default what the entries were found on.
 
     Raises:
-        FileError: an entry that this form has no way to say.
+        FileError: this kind of file cannot express an entry.
     """
     if kind == "json":
-        return as_json(there)
+        rows = ",\n".join(scenario_json(entry.scenario).rstrip() for entry in entries)
+        return f"[\n{rows}\n]\n"
     if kind == "pytest":
-        return as_pytest(there, target or found_on(there))
-    return upstream_export.as_test_file(there)
+        head = PYTEST_HEAD.replace("{target}", json.dumps(target or found_on(entries)))
+        return head + "".join(_pytest_test(entry) for entry in entries)
+    return as_repository_tests(entries)
 
 
-def as_json(there: Sequence[Entry]) -> str:
-    """An array of scenarios."""
-    rows = ",\n".join(scenario_json(one.scenario).rstrip() for one in there)
-    return f"[\n{rows}\n]\n"
-
-
-def as_pytest(there: Sequence[Entry], target: str) -> str:
-    """A test file with a function for each entry, which needs schedproof."""
-    head = PYTEST_HEAD.replace("{target}", json.dumps(target))
-    return head + "".join(_test(entry) for entry in there)
-
-
-def found_on(there: Sequence[Entry]) -> str:
-    """The one target that the entries were found on.
+def found_on(entries: Sequence[Entry]) -> str:
+    """Return the target that all entries were found on.
 
     Raises:
-        FileError: several, or none is known.
+        FileError: there are several, or none is known.
     """
-    named = sorted({entry.origin.found_on.target for entry in there} - {""})
-    if len(named) != 1:
+    targets = sorted({entry.origin.found_on.target for entry in entries} - {""})
+    if len(targets) != 1:
         known = (
-            f"found on {', '.join(named)}" if named else "which do not say what they were found on"
+            f"found on {', '.join(targets)}"
+            if targets
+            else "which do not say what they were found on"
         )
         raise FileError(f"--as pytest: entries {known}; valid: with --target")
-    return named[0]
+    return targets[0]
 
 
-def _test(entry: Entry) -> str:
+def as_repository_tests(entries: Sequence[Entry]) -> str:
+    """Return a test file for the target's own repository, with a function for each entry.
+
+    Raises:
+        FileError: the entries are of several systems, of one without a template, or there is one
+            that neither an assertion nor the steps of a model can express.
+    """
+    systems = sorted({entry.scenario.system for entry in entries})
+    if len(systems) > 1:
+        raise FileError(
+            f"--as upstream: entries of {', '.join(systems)}; valid: one system, chosen with --rule"
+        )
+    valid = [system for system in SYSTEMS if (TEMPLATES / f"{system}.jinja").exists()]
+    if systems[0] not in valid:
+        raise FileError(
+            f"--as upstream: {systems[0]} has no template of a test; valid: {', '.join(valid)}"
+        )
+    environment = Environment(
+        loader=FileSystemLoader(TEMPLATES),
+        undefined=StrictUndefined,
+        autoescape=False,  # Python, not HTML: what a file says is quoted by `repr`
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+    tests = {test_name(entry): RepositoryTest(entry) for entry in entries}
+    return environment.get_template(f"{systems[0]}.jinja").render(tests=tests.values())
+
+
+class Table(NamedTuple):
+    """Steps of the model of a revision, each as the arguments of a `dict` call."""
+
+    revision: str
+    rows: list[str]
+
+
+class RepositoryTest:
+    """What the templates ask of an entry. Only a rule that they cannot assert has a table."""
+
+    def __init__(self, entry: Entry) -> None:
+        expect = entry.scenario.expect
+        self._entry = entry
+        self.rule = entry.rule
+        self.name = test_name(entry)
+        self.about = about(entry)
+        self.is_known_to_fail = bool(expect and expect.violates)
+
+    def config(self, unsayable: Container[str]) -> str:
+        """Return the configuration as arguments.
+
+        Raises:
+            FileError: it has a key that the template's engine does not know.
+        """
+        config = self._entry.scenario.config
+        for key in config:
+            if key in unsayable:
+                raise FileError(
+                    f"{self._entry.path}: $.config.{key}: {json.dumps(config[key])}: the loop of "
+                    "these tests has no drafts; valid: absent; --rule leaves it out"
+                )
+        return _arguments(config)
+
+    def requests(self) -> Iterator[str]:
+        """Return each request as arguments."""
+        return (_arguments(_request(request)) for request in self._entry.scenario.requests)
+
+    def table(self) -> Table:
+        """Return the steps of the first model that breaks no rule in this scenario: that of its own
+        revision, or another one, up to the step that breaks the rule in its own.
+
+        Raises:
+            FileError: every model breaks a rule, or the table is too long.
+        """
+        scenario = self._entry.scenario
+        own = scenario.revision or revisions_of(scenario.system)[0]
+        last: int | None = None
+        others = (revision for revision in revisions_of(scenario.system) if revision != own)
+        for revision in (own, *others):
+            outcome, steps = _replayed(scenario, self.rule, revision)
+            if outcome is None:
+                continue
+            if not outcome.broken and outcome.finished:
+                count = outcome.steps if last is None else min(last, outcome.steps)
+                return Table(revision, _rows(steps[:count]))
+            if revision == own and outcome.broken:
+                last = outcome.broken[0].step + 1
+        raise FileError(
+            f"{self._entry.path}: every model of {scenario.system} breaks a rule in it, and "
+            f"{self.rule} has no words in the target's own terms; --rule leaves it out"
+        )
+
+
+def test_name(entry: Entry) -> str:
+    """Return the name of an entry's test, made of its rule and content."""
+    name = file_name(entry.scenario, entry.rule).removesuffix(".json")
+    return f"test_{re.sub(r'[^A-Za-z0-9]', '_', name).lower()}"
+
+
+def about(entry: Entry) -> str:
+    """Return one line about an entry, for a docstring."""
+    title = next(rule.title for rule in load(entry.scenario.system) if rule.id == entry.rule)
+    found = f"; found on {entry.found_on}" if entry.found_on else ""
+    line = one_line(f"{entry.rule} {title}{found}")
+    return line.replace("\\", "/").replace('"', "'")[:90] + "."
+
+
+def _pytest_test(entry: Entry) -> str:
     # What a file says is printed as Python prints it: nothing in it can leave its quotes.
     data: dict[str, Any] = json.loads(scenario_json(entry.scenario))
-    shown = pprint.pformat(data, width=92, sort_dicts=False)
-    indented = "\n".join(f"        {line}" for line in shown.splitlines())
+    printed = pprint.pformat(data, width=92, sort_dicts=False)
+    indented = "\n".join(f"        {line}" for line in printed.splitlines())
     return (
         f"\n\ndef {test_name(entry)}(target):\n"
         f'    """{about(entry)}"""\n'
@@ -87,3 +211,73 @@ def _test(entry: Entry) -> str:
         f"    why_not = check(scenario, target)\n"
         f"    assert not why_not, why_not\n"
     )
+
+
+def _arguments(values: dict[str, Any]) -> str:
+    return ", ".join(f"{key}={value!r}" for key, value in values.items())
+
+
+def _request(request: Request) -> dict[str, Any]:
+    values: dict[str, Any] = {
+        "id": request.id,
+        "add_step": request.arrival,
+        "prompt": [tuple(segment) for segment in request.prompt],
+        "max_tokens": request.max_tokens,
+    }
+    if request.tokens_to_emit != request.max_tokens:
+        values["ends_after"] = request.tokens_to_emit
+    if request.priority:
+        values["priority"] = request.priority
+    for key, default in TO_CONNECTOR.items():
+        if getattr(request, key) != default:
+            values[key] = getattr(request, key)
+    if request.abort_at is not None:
+        values["abort_step"] = request.abort_at
+    if request.abort_inside:
+        values["abort_inside"] = True
+    return values
+
+
+def _replayed(scenario: Scenario, rule: str, revision: str) -> tuple[Outcome | None, list[Step]]:
+    # Judged by this rule alone where the revision has it.
+    variant = replace(scenario, revision=revision, expect=None)
+    catalogue = load(scenario.system)
+    rules = [known for known in catalogue if known.id == rule and applies(known, revision)]
+    steps: list[Step] = []
+    try:
+        outcome = replay(
+            *(ModelTarget(), variant, rules or rules_for(variant)),
+            lambda _, step: steps.append(step),
+        )
+    except (InputError, ConfigRefused):  # an option that this revision does not have
+        return None, []
+    return outcome, steps
+
+
+def _rows(steps: Sequence[Step]) -> list[str]:
+    """Return the rows that say more than that the decode before them goes on."""
+    rows: list[str] = []
+    following: dict[str, Any] | None = None
+    for number, step in enumerate(steps, 1):
+        row = _row(number, step)
+        if row != following or number == len(steps):
+            rows.append(_arguments(row))
+        following = row | {key: row[key] + 1 for key in ("step", "tkv") if key in row}
+    if len(rows) > MAX_ROWS:
+        raise FileError(f"--as upstream: a table of {len(rows)} steps; valid: {MAX_ROWS} at most")
+    return rows
+
+
+def _row(number: int, step: Step) -> dict[str, Any]:
+    row: dict[str, Any] = {
+        "step": number,
+        "kind": step.kind,
+        "scheduled": dict(step.scheduled),
+    }
+    if step.kind == "decode" and step.tkv is not None:
+        row["tkv"] = step.tkv
+    return row | {
+        "waiting": list(step.waiting or ()),
+        "running": list(step.running or ()),
+        "finished_requests": sorted(step.finished or {}),
+    }

@@ -23,10 +23,8 @@ from ..files.writing import told, write
 
 # Layers without input or output: no class in them can do harm.
 PURE = tuple(f"schedproof.{layer}." for layer in ("spec", "model", "properties", "solver"))
-# What a run holds of functions: predicates of rules, and the terms of a formula.
-FUNCTIONS = re.compile(
-    r"schedproof\.(properties\.(rules|\w+\.predicates)\.|model\.\w+\.volumetric$)"
-)
+# What a run holds of functions: predicates of rules, and those of a model's revision.
+FUNCTIONS = re.compile(r"schedproof\.(properties\.(rules|\w+\.predicates)\.|model\.\w+\.\w+$)")
 MAGIC = b"schedproof exploration 2\n"
 DIGEST = 32  # bytes
 HARMLESS = {

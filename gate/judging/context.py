@@ -8,11 +8,11 @@ from typing import Any, NamedTuple
 
 from ...model.faults import TargetFault
 from ...model.scenario import Scenario
-from ...model.spyre.revision import DECIDES_AS, REVISIONS
 from ...model.target import ModelTarget, Reply, Target
 from ...properties.checking.replay import Outcome
 from ...properties.rules.predicate import Broken
 from ...spec.catalogue import Rule
+from ...spec.systems import SYSTEMS
 from ..targets.limits import MEMORY_LIMIT, STEP_LIMIT, replay_options
 from ..targets.probe import ProbeRequest
 from ..targets.target_spec import TargetSpec
@@ -198,11 +198,12 @@ class GateContext:
         return ProbeRequest(self.target, asked.system, asked.revision, asked.rules, asked.fixed)
 
 
-def shrink_model_of(target: Target, version: str) -> Target | None:
+def shrink_model_of(target: Target, system: str, version: str) -> Target | None:
     """The model of the release that the target reports to be, whatever it is held to."""
-    revision = DECIDES_AS.get(version, version)
-    if type(target) is ModelTarget or revision not in REVISIONS:
+    decides_as = SYSTEMS[system].decides_as
+    if type(target) is ModelTarget or version not in decides_as:
         return None
+    revision = decides_as[version]
 
     class ShrinkModel(ModelTarget):
         """Decides as the release."""

@@ -9,7 +9,6 @@ from msgspec.structs import replace
 
 from ...model.faults import ConfigRefused, TargetBroken
 from ...model.scenario import Scenario
-from ...model.spyre.revision import DECIDES_AS
 from ...model.target import model_name
 from ...properties.checking.failure_signature import shape
 from ...properties.checking.replay import Outcome, replay
@@ -122,7 +121,7 @@ def _divergence(gate: GateContext, rule: str, name: str, version: str) -> str | 
     system = gate.options.system
     if name not in (*SYSTEMS[system].schedulers, model_name(system)):
         return None
-    if DECIDES_AS.get(version, version) == gate.options.revision:
+    if SYSTEMS[system].decides_as.get(version, version) == gate.options.revision:
         return None
     by_id = {entry.id: entry for entry in load(gate.options.system)}
     known = by_id[rule].divergence_of(version)

@@ -99,7 +99,7 @@ def _announce(gate: GateContext, capabilities: Capabilities) -> verdict.TargetIn
     for line in capabilities.left_out:
         gate.report(Notice(line))
     gate.version = started.version
-    gate.shrink_model = shrink_model_of(gate.target, started.version)
+    gate.shrink_model = shrink_model_of(gate.target, options.system, started.version)
     gate.deviations.begin(started.version)
     return target
 

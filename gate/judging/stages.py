@@ -208,7 +208,7 @@ def _run_stage(pipe: Connection, packed: bytes) -> None:
             target.stderr,
             task.deviations,
             task.version,
-            shrink_model_of(target.target, task.version),
+            shrink_model_of(target.target, options.system, task.version),
             results,
         )
         try:

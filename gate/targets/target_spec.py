@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Literal
 
 from ...model.errors import InputError
-from ...model.spyre.revision import SOUND, admitting_by
+from ...model.systems import knows_formula
 from ...spec.systems import first_system
 from . import checkouts
 from .checkouts import Checkout, known_checkouts
@@ -119,7 +119,7 @@ def parse_target(
     else:
         text = _with_class(text, path, scheduler_cls)
     word, _, rest = text.partition(":")
-    if word == "model" and (not rest or admitting_by(SOUND, rest)):
+    if word == "model" and (not rest or knows_formula(rest)):
         return TargetSpec(text, "model", formula=rest or None)
     if word == "cmd":
         return TargetSpec(text, "command", command=_words(text, rest))

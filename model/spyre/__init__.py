@@ -1,5 +1,6 @@
 """Spyre (sendnn-inference): rectangular decode, right-aligned chunks, a ceiling on batch x tkv.
 
-Read in this order: `padding`, `tkv`, `volumetric`, `admission`, `scheduler`. What a published
-revision does differently is one value of `revision.Revision`.
+`documented` is the scheduling page, function by function; `sound`, `release_2_1_2` and
+`release_2_5_2` replace some of its functions. `volumetric` and `peak` have the checks of the
+volume, `blocks` the pool; `scheduler` and `forward` carry a step out.
 """

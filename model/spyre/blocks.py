@@ -1,20 +1,24 @@
-"""Blocks of requests: what they hold, what is promised to them, what they give back.
+"""The block pool: what requests hold, what is promised to them, what they give back.
 
-Source: Spyre scheduling page, "Prefix caching"; target protocol, "Pools on Spyre"; release 2.5.2
-for promises. Counts are in blocks.
+The page leaves all of it open but the hits ("Prefix caching"); sources are the target protocol,
+"Pools on Spyre", and release 2.2.0 for promises. Counts are in blocks.
 """
 
 from .. import allocator, prefix
+from .. import pool as pools
 from ..errors import ReleaseEnded
-from ..pool import Pool, blocks_for, fits, free_blocks, give_back, unheld
+from ..pool import Pool, fits, free_blocks
 from .config import SpyreConfig
-from .revision import Revision
+from .revision import Freed, Revision
 from .state import Sequence, State
 
 
 def prefix_hit(config: SpyreConfig, state: State, newcomer: Sequence) -> tuple[int, ...]:
-    """The cached blocks at the start of a prompt, by number; what others generated is found, too
-    (SPY-R60), the last block never: its chunk is always computed (SPY-R55)."""
+    """The cached blocks at the start of a prompt, by number.
+
+    Blocks that others generated are found as well (SPY-R60). The block of the last token is never
+    found: its chunk is always computed (SPY-R55) and the block stored again (SPY-R57).
+    """
     if not config.prefix_caching:
         return ()
     return prefix.cached_blocks(state.pool, newcomer.content, newcomer.prompt, config.block_size)
@@ -22,41 +26,40 @@ def prefix_hit(config: SpyreConfig, state: State, newcomer: Sequence) -> tuple[i
 
 def in_use(state: State) -> set[int]:
     """The numbers of the blocks that are held, shared ones once."""
-    return {block for one in state.admitted for block in one.blocks}
+    return {block for request in state.admitted for block in request.blocks}
 
 
-def at_end(config: SpyreConfig, revision: Revision, one: Sequence) -> int:
+def blocks_at_end(config: SpyreConfig, request: Sequence) -> int:
     """Blocks of a request that has generated all it may. The last token is never computed."""
-    tokens = one.prompt + one.max_tokens - (0 if revision.reserves_last_token else 1)
-    return -(-tokens // config.block_size)
+    return -(-(request.prompt + request.max_tokens - 1) // config.block_size)
 
 
 def reserved(config: SpyreConfig, revision: Revision, state: State) -> int:
     """Blocks that are promised and not held yet (SPY-P02)."""
-    promised = [at_end(config, revision, one) - len(one.blocks) for one in state.admitted]
-    return state.lost_blocks + sum(promised)
+    at_end, promised = revision.blocks_at_end, state.lost_blocks
+    for request in state.admitted:
+        promised += at_end(config, request) - len(request.blocks)
+    return promised
 
 
 def fits_pool(config: SpyreConfig, revision: Revision, state: State, newcomer: Sequence) -> bool:
-    """Blocks for the newcomer's whole life are free and not promised to any request (SPY-R50).
+    """Blocks for the newcomer's whole life are free and not promised to any request (SPY-R50), so
+    that it can finish once it has started (ALL-R06).
 
     Cached blocks that others hold are not needed again; free ones are, they leave the pool.
     """
     free = free_blocks(state.pool)
-    if free is None or not revision.reserves_blocks:
+    if free is None:
         return True
     held = in_use(state)
     shared = sum(block in held for block in prefix_hit(config, state, newcomer))
-    needed = at_end(config, revision, newcomer) - shared
+    needed = revision.blocks_at_end(config, newcomer) - shared
     return needed <= free - reserved(config, revision, state)
 
 
-def fits_prompt(config: SpyreConfig, state: State, newcomer: Sequence) -> bool:
-    """Blocks for the whole prompt are free: all that a release without reservation asks (2.1.2,
-    by vLLM's own allocation)."""
-    hit = prefix_hit(config, state, newcomer)
-    needed = blocks_for(newcomer.prompt, config.block_size) - len(hit)
-    return fits(state.pool, needed + unheld(state.pool, hit))
+def lost_blocks(config: SpyreConfig, revision: Revision, request: Sequence, inside: bool) -> int:
+    """Blocks that stay promised to a request that is aborted: none (SPY-P02)."""
+    return 0
 
 
 def admit(config: SpyreConfig, state: State, newcomer: Sequence) -> tuple[Sequence, Pool]:
@@ -68,24 +71,29 @@ def admit(config: SpyreConfig, state: State, newcomer: Sequence) -> tuple[Sequen
     return allocator.start(state.pool, newcomer, hit, config.block_size)
 
 
-def hold(config: SpyreConfig, one: Sequence, covered: int, pool: Pool) -> tuple[Sequence, Pool]:
-    """The request with blocks for its first `covered` tokens (SPY-R02); those that fill up are
-    published.
+def hold(config: SpyreConfig, request: Sequence, covered: int, pool: Pool) -> tuple[Sequence, Pool]:
+    """The request with blocks for its first `covered` tokens (SPY-R02). Blocks that fill up are
+    published: they hold what the caller says is computed (ALL-R08, ALL-R11).
 
     Raises:
         ReleaseEnded: no block is free, which cannot be where blocks are reserved. vLLM's scheduler
-            then preempts a request, and an assertion ends the release.
+            then preempts a request, and an assertion ends the release (ALL-R01).
     """
-    if not fits(pool, allocator.missing_blocks(one, covered, config.block_size)):
-        raise ReleaseEnded(f"no block is free for token {covered} of {one.id}")
-    one, pool = allocator.hold(pool, one, covered, config.block_size)
+    if not fits(pool, allocator.missing_blocks(request, covered, config.block_size)):
+        raise ReleaseEnded(f"no block is free for token {covered} of {request.id}")
+    request, pool = allocator.hold(pool, request, covered, config.block_size)
     if not config.prefix_caching:
-        return one, pool
-    return allocator.publish_full(pool, one, covered, config.block_size)
+        return request, pool
+    return allocator.publish_full(pool, request, covered, config.block_size)
 
 
-def release(config: SpyreConfig, revision: Revision, state: State, one: Sequence) -> Pool:
-    """The pool when `one` has left: its last block goes first, shared ones stay."""
+def release(config: SpyreConfig, revision: Revision, state: State, request: Sequence) -> Pool:
+    """The pool when `request` has left: its last block goes first, and shared ones stay
+    (ALL-R09)."""
     others = in_use(state) if config.prefix_caching else set()
-    freed = allocator.freed(one, others, config.block_size)
-    return give_back(state.pool, freed, revision.nameless_first)
+    return revision.give_back(state.pool, allocator.freed(request, others, config.block_size))
+
+
+def give_back(pool: Pool, freed: Freed) -> Pool:
+    """Freed blocks that no request can find by content are handed out before all others."""
+    return pools.give_back(pool, freed, nameless_first=True)

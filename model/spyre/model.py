@@ -1,18 +1,25 @@
 """The reference model of Spyre's scheduler behind the interface that all models share."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 from ..pool import blocks_for
 from ..reference_model import ReferenceModel
 from ..scenario import Request
 from ..systems import Reference
-from . import scheduler
+from . import peak, scheduler, volumetric
 from .config import SpyreConfig, check_pool, read_config
-from .revision import REVISIONS, Revision
+from .documented import DOCUMENTED
+from .release_2_1_2 import RELEASE_2_1_2
+from .release_2_5_2 import RELEASE_2_5_2
+from .revision import Revision
+from .sound import SOUND
 from .state import Sequence, State
 
+REVISIONS = {
+    revision.name: revision for revision in (SOUND, DOCUMENTED, RELEASE_2_1_2, RELEASE_2_5_2)
+}
 OBSERVES = (
     "kind",
     "scheduled",
@@ -41,14 +48,15 @@ class SpyreModel(ReferenceModel[State]):
     def options(self) -> dict[str, bool]:
         """Further fields of the step observation, and whether this configuration shows them."""
         return {
-            "paused": self.revision.pauses,
+            "paused": "paused" in self.revision.shows,
             "prefix_hit": self.config.prefix_caching,
-            "reserved_blocks": self.revision.reserves_blocks,
+            "reserved_blocks": "reserved_blocks" in self.revision.shows,
             "free_blocks": self.config.num_blocks is not None,
         }
 
     def refusal(self, request: Request) -> str | None:
-        """Why `request` can never run, or None. Source: target protocol, "Refusals at add"."""
+        """Why `request` can never run, or None (ALL-R12). Source: target protocol, "Refusals at
+        add"; the releases refuse a little more (SPY-R62)."""
         longest = request.prompt_len + request.max_tokens - 1
         sentence = f"prompt + max_tokens - 1 = {longest} tokens"
         if longest > self.config.max_model_len:
@@ -71,7 +79,8 @@ class SpyreModel(ReferenceModel[State]):
     def step(
         self, state: State, abort_inside: tuple[str, ...] = ()
     ) -> tuple[State, dict[str, Any]]:
-        """One decision and its completion: the next state and the step observation."""
+        """One decision and its completion: the next state and the step observation, which equals
+        that of the release (ALL-R07)."""
         return scheduler.step(self.config, self.revision, state, abort_inside)
 
 
@@ -86,4 +95,21 @@ def make_model(revision: str, config: Mapping[str, Any]) -> SpyreModel:
     return SpyreModel(read, REVISIONS[revision])
 
 
-REFERENCE = Reference(read_config, make_model)
+def admitting_by(revision: Revision, name: str) -> Revision | None:
+    """The revision with another volumetric check: a formula, FORMULA+TOKENS, `exact` or
+    `rounded`; None if there is none of that name."""
+    if name in peak.CHECKS:
+        return replace(revision, volume_check=peak.CHECKS[name])
+    formula = volumetric.formula_named(name)
+    if formula is None:
+        return None
+    return replace(revision, volume_check=volumetric.ByFormula(formula))
+
+
+def with_formula(model: SpyreModel, name: str) -> SpyreModel | None:
+    """The model with another volumetric check, None if there is none of that name."""
+    revision = admitting_by(model.revision, name)
+    return None if revision is None else replace(model, revision=revision)
+
+
+REFERENCE = Reference(read_config, make_model, with_formula)

@@ -2,8 +2,8 @@
 
 No release has this rule; every published formula estimates it. With no other request joining and
 no request ending early, the batch between two finishing times is the same, and its tkv is largest
-at one of two
-steps: the last one, or the last at which some member fills a block.
+at one
+of two steps: the last one, or the last at which some member fills a block.
 """
 
 from bisect import bisect_left, insort
@@ -85,17 +85,18 @@ def filled_blocks(longest: int, offsets: list[int], ends: int, block_size: int) 
 
 
 def accepts_exactly(
-    decoding: Sequence[Decoding], newcomer: Newcomer, block_size: int, limit: int
+    decoding: Sequence[Decoding], newcomer: Newcomer, block_size: int, limit: int, tkv: int = 0
 ) -> bool:
     """No decode step of the newcomer can exceed the limit: necessary and sufficient."""
     return peak_volume(decoding, newcomer, block_size) <= limit
 
 
 def accepts_rounded(
-    decoding: Sequence[Decoding], newcomer: Newcomer, block_size: int, limit: int
+    decoding: Sequence[Decoding], newcomer: Newcomer, block_size: int, limit: int, tkv: int = 0
 ) -> bool:
     """No decode step of the newcomer can exceed the limit, even with every last block full."""
     return rounded_volume(decoding, newcomer, block_size) <= limit
 
 
+# Neither reads the tkv of the batch: the lengths of its members say more.
 CHECKS: dict[str, Check] = {"exact": accepts_exactly, "rounded": accepts_rounded}

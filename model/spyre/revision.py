@@ -1,97 +1,63 @@
-"""What the published revisions of Spyre's scheduler do differently: one value each."""
+"""What a revision of Spyre's scheduler is: the functions in which revisions differ."""
 
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from collections.abc import Sequence as Members
+from dataclasses import dataclass
 
-from . import peak, volumetric
+from ..pool import Content, Pool
+from .config import SpyreConfig
+from .state import Decision, Sequence, State
+from .volumetric import Check
+
+Freed = list[tuple[int, Content | None]]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Revision:
-    """The choices in which revisions differ.
+    """The functions that decide in one published behaviour.
+
+    `documented.DOCUMENTED` has those of the page; every other revision replaces some of them
+    (`sound`, `release_2_1_2`, `release_2_5_2`). To undo a single difference, put a function back:
+    `replace(RELEASE_2_5_2, candidate=documented.candidate)`.
+
+    A function that calls others of the set takes the revision as its second argument.
 
     Attributes:
         name: as in the scenario format.
-        projection: the formula of the volumetric check.
-        volume_check: asked instead, by a check that projects nothing (no release has it).
-        stale_tkv: admission goes by the tkv that the last forward reported, which still counts
-            requests that have finished since; otherwise by the batch as it is.
-        prompt_is_tkv: every prefill step reports the prompt's length as tkv.
-        checks_once: without interleaving, every constraint is checked at the first chunk and
-            never again (rule SPY-R34); otherwise at the chunk that the document names.
-        keeps_model_length: the max-model-length constraint (rule SPY-R41).
-        counts_ahead: after a hit that does not end with a chunk, the tokens computed are counted
-            (and blocks allocated and published) from the hit, a whole chunk on.
-        whole_first_chunk: the first chunk is given blocks for a whole chunk, left padding
-            included (released and published blocks are then ahead of the tokens computed).
-        reserves_blocks: a bounded pool admits only what it can hold to the end.
-        reserves_last_token: blocks are promised for the last token, too, which is never computed.
-        leaks_reservations: what was promised to a request that is aborted between two steps stays
-            promised for ever.
-        nameless_first: freed blocks that hold nothing to be found are handed out first.
-        pauses: decoding requests are paused while the batch is too large for the limit
-            (SPY-R51); nothing prefills meanwhile (SPY-R52).
-        forgets_paused: with no request running, a prefill starts although requests are paused.
-        skips_refused: a waiting request that is refused for a reason of its own does not stop
-            those behind it (SPY-R53).
+        decide: the decision of a step, and the state in which it is made.
+        candidate: the request whose prefill chunk runs in this step, or None.
+        is_empty: nothing is admitted, so that the first in line starts without a check.
+        is_held_to_last_chunk: whether the last-chunk constraints apply to a request now.
+        satisfies_last_chunk: whether they hold of it.
+        fits_model_length: the max-model-length constraint, by (configuration, tkv of the batch,
+            decoding requests, newcomer).
+        volume_check: the volumetric constraint.
+        current_tkv: the max-tkv that admission goes by.
+        tkv_after_chunk: the tkv that a prefill step reports, by (configuration, state before,
+            request before, running requests after).
+        progress: by (configuration, request, end of its chunk), the tokens that count as computed
+            after the chunk, and the tokens that have a block then.
+        fits_pool: whether the blocks for a newcomer's whole life are free and not promised.
+        blocks_at_end: blocks promised to a request when it starts.
+        lost_blocks: blocks that stay promised to a request that is aborted, by (configuration,
+            revision, request, whether it is aborted inside a step).
+        give_back: the pool with freed blocks, in the order in which they are handed out again.
+        shows: fields of the step observation that not every revision has.
     """
 
     name: str
-    projection: volumetric.Formula
-    volume_check: volumetric.Check | None = None
-    stale_tkv: bool = False
-    prompt_is_tkv: bool = False
-    checks_once: bool = False
-    keeps_model_length: bool = True
-    counts_ahead: bool = False
-    whole_first_chunk: bool = False
-    reserves_blocks: bool = True
-    reserves_last_token: bool = False
-    leaks_reservations: bool = False
-    nameless_first: bool = True
-    pauses: bool = False
-    forgets_paused: bool = False
-    skips_refused: bool = False
-
-
-SOUND = Revision("sound", volumetric.common_base)
-DOCUMENTED = Revision("documented", volumetric.document_realigned)
-RELEASE_2_1_2 = Revision(
-    "2.1.2",
-    volumetric.release_2_1_2,
-    stale_tkv=True,
-    checks_once=True,
-    counts_ahead=True,
-    whole_first_chunk=True,
-    reserves_blocks=False,
-    nameless_first=False,
-)
-RELEASE_2_5_2 = Revision(
-    "2.5.2",
-    volumetric.release_2_1_2,
-    stale_tkv=True,
-    prompt_is_tkv=True,
-    checks_once=True,
-    keeps_model_length=False,
-    counts_ahead=True,
-    reserves_last_token=True,
-    leaks_reservations=True,
-    pauses=True,
-    forgets_paused=True,
-    skips_refused=True,
-)
-REVISIONS = {
-    revision.name: revision for revision in (SOUND, DOCUMENTED, RELEASE_2_1_2, RELEASE_2_5_2)
-}
-# Releases that were compared step by step with the model of another.
-DECIDES_AS = {"2.1.1": "2.1.2", "2.4.0": "2.5.2", "2.6.3": "2.5.2"}
-
-
-def admitting_by(revision: Revision, name: str) -> Revision | None:
-    """The revision with another volumetric check: a formula, FORMULA+TOKENS, `exact` or
-    `rounded`; None if there is none of that name."""
-    formula = volumetric.formula_named(name)
-    if formula is not None:
-        return replace(revision, projection=formula)
-    if name in peak.CHECKS:
-        return replace(revision, volume_check=peak.CHECKS[name])
-    return None
+    decide: Callable[[SpyreConfig, "Revision", State], tuple[State, Decision]]
+    candidate: Callable[[SpyreConfig, "Revision", State], Sequence | None]
+    is_empty: Callable[[State], bool]
+    is_held_to_last_chunk: Callable[[SpyreConfig, State, Sequence], bool]
+    satisfies_last_chunk: Callable[[SpyreConfig, "Revision", State, Sequence], bool]
+    fits_model_length: Callable[[SpyreConfig, int, Members[Sequence], Sequence], bool]
+    volume_check: Check
+    current_tkv: Callable[[SpyreConfig, State], int]
+    tkv_after_chunk: Callable[[SpyreConfig, State, Sequence, tuple[Sequence, ...]], int]
+    progress: Callable[[SpyreConfig, Sequence, int], tuple[int, int]]
+    fits_pool: Callable[[SpyreConfig, "Revision", State, Sequence], bool]
+    blocks_at_end: Callable[[SpyreConfig, Sequence], int]
+    lost_blocks: Callable[[SpyreConfig, "Revision", Sequence, bool], int]
+    give_back: Callable[[Pool, Freed], Pool]
+    shows: tuple[str, ...] = ()

@@ -1,48 +1,37 @@
 """One step of Spyre's scheduler: decide, compute, complete.
 
-Source: Spyre scheduling page, "Priority rules"; releases 2.1.2 and 2.5.2 where `Revision` says so.
-Everything here is pure: a state goes in, a state and what can be observed of the step come out.
+What is decided is the revision's; here it is carried out. Everything is pure: a state goes in, a
+state and what can be observed of the step come out.
 """
 
-from typing import Any, Literal
+from typing import Any
 
 from msgspec.structs import replace
 
-from ..members import without
+from ..members import find, without
 from ..pool import free_blocks
-from ..record import Record
-from . import admission, blocks, forward, pausing
+from . import blocks, documented, forward
 from .config import SpyreConfig
 from .forward import Forward
 from .revision import Revision
-from .state import Sequence, State
-
-
-class Decision(Record, frozen=True):
-    """What runs in this step: the chunk of one request, the decode batch, or nothing.
-
-    An idle step has a member where a prompt was chosen for which there was no room.
-    """
-
-    kind: Literal["prefill", "decode", "idle"]
-    members: tuple[Sequence, ...] = ()
+from .state import Decision, Sequence, State
 
 
 def arrive(state: State, newcomer: Sequence) -> State:
-    """A request enters the waiting queue at its end."""
+    """A request enters the waiting queue at its end (ALL-R03)."""
     return state._replace(waiting=(*state.waiting, newcomer))
 
 
 def abort(
     config: SpyreConfig, revision: Revision, state: State, request_id: str, *, inside: bool = False
 ) -> State:
-    """The client gives up a request, wherever it is; unknown and finished ids change nothing.
+    """The client gives up a request, which leaves whatever queue it is in (SPY-R61); unknown and
+    finished ids change nothing.
 
     `inside`: between the decision of a step and its completion, else between two steps.
     """
-    all_requests = state.waiting + state.running + state.paused
-    found = next((one for one in all_requests if one.id == request_id), None)
-    if found is None:
+    request = find(state.waiting + state.running + state.paused, request_id)
+    if request is None:
         return state
     after = state._replace(
         waiting=without(state.waiting, request_id),
@@ -50,31 +39,11 @@ def abort(
         paused=without(state.paused, request_id),
         aborted=(*state.aborted, request_id),
     )
-    if found.blocks:
-        after = after._replace(pool=blocks.release(config, revision, after, found))
-        if revision.leaks_reservations and not inside:
-            promised = blocks.at_end(config, revision, found) - len(found.blocks)
-            after = after._replace(lost_blocks=state.lost_blocks + promised)
+    if request.blocks:
+        lost = revision.lost_blocks(config, revision, request, inside)
+        pool = blocks.release(config, revision, after, request)
+        after = after._replace(pool=pool, lost_blocks=state.lost_blocks + lost)
     return after
-
-
-def decide(config: SpyreConfig, revision: Revision, state: State) -> tuple[State, Decision]:
-    """Prefill if a request may, else decode, else nothing (SPY-R35).
-
-    In a step that is no prefill, releases that can pause first settle which requests sit out.
-    """
-    chosen = admission.candidate(config, revision, state)
-    if chosen is not None:
-        starts_without_promise = chosen.computed == 0 and not revision.reserves_blocks
-        if starts_without_promise and not blocks.fits_prompt(config, state, chosen):
-            return state, Decision("idle", (chosen,))
-        return state, Decision("prefill", (chosen,))
-    if revision.pauses:
-        state = pausing.pause_and_resume(config, state)
-    decoding = state.decoding
-    if decoding:
-        return state, Decision("decode", decoding)
-    return state, Decision("idle")
 
 
 def compute(
@@ -91,38 +60,41 @@ def compute(
 def complete(
     config: SpyreConfig, revision: Revision, state: State, computed: Forward
 ) -> tuple[State, dict[str, int], dict[str, str]]:
-    """Emit a token for each computed request whose prompt is done (SPY-R20); let the finished
-    leave."""
+    """Emit a token for each computed request whose prompt is done (SPY-R20), and let those leave
+    that have emitted their last one (ALL-R04)."""
     emitted: dict[str, int] = {}
     finished: dict[str, str] = dict.fromkeys(state.aborted, "aborted")
     running: list[Sequence] = []
     leaving: list[Sequence] = []
-    for one in state.running:
-        if one.id in computed.scheduled and one.computed >= one.prompt:
-            emitted[one.id] = 1
-            one = replace(one, generated=one.generated + 1)
-            if one.generated == one.output_len:
-                finished[one.id] = "eos" if one.output_len < one.max_tokens else "length"
-                leaving.append(one)
-        running.append(one)
+    scheduled = computed.scheduled
+    for request in state.running:
+        if request.id in scheduled and documented.emits_token(request):
+            emitted[request.id] = 1
+            request = replace(request, generated=request.generated + 1)
+            if request.generated == request.output_len:
+                early = request.output_len < request.max_tokens
+                finished[request.id] = "eos" if early else "length"
+                leaving.append(request)
+        running.append(request)
     state = replace(state, running=tuple(running), aborted=())
-    for one in leaving:
-        state = state._replace(running=without(state.running, one.id))
-        state = state._replace(pool=blocks.release(config, revision, state, one))
+    for request in leaving:
+        state = state._replace(running=without(state.running, request.id))
+        state = state._replace(pool=blocks.release(config, revision, state, request))
     return state, emitted, finished
 
 
 def step(
     config: SpyreConfig, revision: Revision, state: State, abort_inside: tuple[str, ...] = ()
 ) -> tuple[State, dict[str, Any]]:
-    """One scheduling decision and its completion.
+    """One scheduling decision and its completion. Every loop in it goes once over the requests or
+    over their blocks, so that a step ends (ALL-R02).
 
     `abort_inside` are aborted after the decision was computed and before it completes: their
     tokens are not emitted.
 
     Returns the next state and the step observation of the target protocol.
     """
-    state, decision = decide(config, revision, state)
+    state, decision = revision.decide(config, revision, state)
     state, computed = compute(config, revision, state, decision)
     for request_id in abort_inside:
         state = abort(config, revision, state, request_id, inside=True)
@@ -139,7 +111,7 @@ def observe(
     emitted: dict[str, int],
     finished: dict[str, str],
 ) -> dict[str, Any]:
-    """The step observation, with every field that this model has."""
+    """The step observation, with every field that this model has (ALL-R13)."""
     prefilling, admitted = state.prefilling, state.admitted
     seen: dict[str, Any] = {
         "kind": decision.kind,
@@ -148,18 +120,18 @@ def observe(
         "tkv": computed.tkv or None,
         "left_pad_blocks": computed.left_pad_blocks,
         "slot_blocks": computed.slot_blocks,
-        "waiting": [one.id for one in state.waiting],
-        "running": [one.id for one in state.running],
+        "waiting": [request.id for request in state.waiting],
+        "running": [request.id for request in state.running],
         "prefilling": [prefilling.id] if prefilling else [],
         "finished": finished,
-        "computed": {one.id: one.computed for one in admitted},
-        "blocks": {one.id: [*one.blocks] for one in admitted},
+        "computed": {request.id: request.computed for request in admitted},
+        "blocks": {request.id: [*request.blocks] for request in admitted},
     }
-    if revision.pauses:
-        seen["paused"] = [one.id for one in state.paused]
+    if "paused" in revision.shows:
+        seen["paused"] = [request.id for request in state.paused]
     if config.prefix_caching:
-        seen["prefix_hit"] = {one.id: one.prefix_hit for one in admitted}
-    if revision.reserves_blocks:
+        seen["prefix_hit"] = {request.id: request.prefix_hit for request in admitted}
+    if "reserved_blocks" in revision.shows:
         seen["reserved_blocks"] = blocks.reserved(config, revision, state)
     if config.num_blocks is not None:
         seen["free_blocks"] = free_blocks(state.pool)

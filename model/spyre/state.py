@@ -1,5 +1,7 @@
 """What Spyre's scheduler remembers between two steps."""
 
+from typing import Literal
+
 from .. import sequence
 from ..pool import Pool
 from ..record import Record
@@ -27,11 +29,10 @@ class Sequence(sequence.Sequence, frozen=True):
 class State(Record, frozen=True):
     """Queues in order, and what the last step left behind.
 
-    `running` includes the one request that prefills, not those that are `paused`. `tkv` is what
-    admission goes by in releases that do so (`Revision.stale_tkv`); `runner_tkv` is the model
-    runner's own copy, which an idle step does not reset. `aborted` waits to be reported by the
-    next step. `lost_blocks` stay promised to requests that are gone
-    (`Revision.leaks_reservations`).
+    `running` includes the one request that prefills, not those that are `paused`. `tkv` is what the
+    last forward reported, by which releases admit; `runner_tkv` is the model runner's own copy,
+    which an idle step does not reset. `aborted` waits to be reported by the next step.
+    `lost_blocks` stay promised to requests that are gone.
     """
 
     waiting: tuple[Sequence, ...] = ()
@@ -52,12 +53,22 @@ class State(Record, frozen=True):
     @property
     def prefilling(self) -> Sequence | None:
         """The request between its first and its last chunk, if there is one."""
-        for one in self.running:
-            if one.computed < one.prompt:
-                return one
+        for request in self.running:
+            if request.computed < request.prompt:
+                return request
         return None
 
     @property
     def decoding(self) -> tuple[Sequence, ...]:
         """The decode batch, in queue order."""
-        return tuple([one for one in self.running if one.computed >= one.prompt])
+        return tuple([request for request in self.running if request.computed >= request.prompt])
+
+
+class Decision(Record, frozen=True):
+    """What runs in this step: the chunk of one request, the decode batch, or nothing.
+
+    An idle step has a member where a prompt was chosen for which there was no room.
+    """
+
+    kind: Literal["prefill", "decode", "idle"]
+    members: tuple[Sequence, ...] = ()

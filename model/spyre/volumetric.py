@@ -4,10 +4,10 @@ Source: Spyre scheduling page, "Volumetric constraint"; releases as named. Each 
 the largest tkv that the newcomer and every decoding request can still reach; `accepts` then walks
 the projections. Which of them keep the limit is not decided here: most do not.
 
-A formula is two terms, one for the newcomer and one for a decoding request. A term only adds,
-subtracts, multiplies and divides, so that it serves whole numbers, NumPy arrays (a number for each
-lane, `model.vectorized`) and symbols (`solver.spyre.symbolic_admission`); `larger` is the greater
-of two.
+A formula is two terms, one for the newcomer (SPY-R43) and one for a decoding request (SPY-R44). A
+term only adds, subtracts, multiplies and divides, so that it serves whole numbers, NumPy arrays (a
+number for each lane, `model.spyre.lanes`) and symbols (`solver.spyre.symbolic_admission`); `larger`
+is the greater of two.
 """
 
 from collections.abc import Callable, Sequence
@@ -15,7 +15,6 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from ..pool import blocks_for
-from .tkv import realigned
 
 Tokens = Any  # an int, an array of them, or a symbol; so are the fields of a `Decoding` in a term
 
@@ -85,12 +84,26 @@ class Formula:
         return Projection(own, ends, self.to_the_end)
 
 
-# (members, the newcomer, block size, limit) -> may it join? For checks that project nothing.
-Check = Callable[[Sequence[Decoding], Newcomer, int, int], bool]
+# (members, the newcomer, block size, limit, tkv of the batch) -> may it join?
+Check = Callable[[Sequence[Decoding], Newcomer, int, int, int], bool]
+
+
+@dataclass(frozen=True, slots=True)
+class ByFormula:
+    """The check of a formula: no projected batch x tkv exceeds the limit (SPY-R47)."""
+
+    formula: Callable[[int, Sequence[Decoding], Newcomer, int], Projection]
+
+    def __call__(
+        self, members: Sequence[Decoding], newcomer: Newcomer, block_size: int, limit: int, tkv: int
+    ) -> bool:
+        """Whether the newcomer may join."""
+        return accepts(self.formula(tkv, members, newcomer, block_size), limit)
 
 
 def accepts(projection: Projection, limit: int) -> bool:
-    """Walk the members as they are projected to finish, the batch shrinking by one each time.
+    """Walk the members as they are projected to finish, the batch shrinking by one each time
+    (SPY-R45).
 
     Members that outlive the newcomer are not looked at: they were when they joined.
     """
@@ -112,6 +125,16 @@ def answer_at(tkv: int, to_come: int, newcomer: int, limit: int) -> bool | None:
     if newcomer <= tkv:
         return to_come * newcomer <= limit
     return None if to_come * tkv <= limit else False
+
+
+def realigned(tokens: Tokens, width: Tokens, block_size: Tokens) -> Tokens:
+    """Position of a request with `tokens` tokens whose last block is pushed to block `width`,
+    counted from 0.
+
+    One that ends exactly on a border is placed in the next block, as releases up to 2.6 do
+    (SPY-R46); the page does not say.
+    """
+    return width * block_size + tokens % block_size
 
 
 def round_up(tokens: Tokens, block_size: Tokens) -> Tokens:

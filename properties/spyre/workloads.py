@@ -1,6 +1,6 @@
 """A wide net: thousands of random loads near the limit at once, for the rules that lanes can judge.
 
-A hit is a scenario like any other, to be replayed. What lanes run is in `model.lanes`; needs NumPy.
+A hit is a scenario like any other, to be replayed. `model.spyre.lanes` runs them; needs NumPy.
 """
 
 from collections.abc import Sequence
@@ -11,9 +11,17 @@ from numpy.random import Generator
 from numpy.typing import NDArray
 
 from ...model.scenario import Request, Scenario
+from ...model.spyre.lanes import (
+    ARRIVAL,
+    ASKED,
+    END,
+    MAX_TOKENS,
+    PROMPT,
+    Array,
+    LaneResult,
+    Rules,
+)
 from ...model.systems import full_config
-from ...model.vectorized.rules import ARRIVAL, ASKED, END, MAX_TOKENS, PROMPT, Rules
-from ...model.vectorized.run import Array, LaneResult
 
 SLOTS = (2, 8)
 BLOCK_SIZES = (2, 4, 8, 64)
@@ -77,10 +85,10 @@ def draw_loads(draw: Generator, rules: Rules, requests: int, lanes: int) -> Arra
     return asked * there
 
 
-def caught(rule: str, rules: Rules, reported: LaneResult) -> NDArray[np.bool_]:
+def caught(rule: str, rules: Rules, result: LaneResult) -> NDArray[np.bool_]:
     """In which lanes the rule is broken."""
     broken: NDArray[np.bool_] = (
-        reported.peak > rules.max_batch_tkv if rule == "SPY-R07" else reported.idle > 0
+        result.peak > rules.max_batch_tkv if rule == "SPY-R07" else result.idle > 0
     )
     return broken
 

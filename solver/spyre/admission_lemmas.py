@@ -5,8 +5,8 @@ formula or a check is replaced by a stub of which nothing is known but what the 
 symbolic member of the batch stands for all of them, the longest included.
 
 Some revisions go by the batch as it is. Others go by the tkv that the last forward reported
-(`Revision.stale_tkv`), which may count requests that have left since. For those the lemmas keep an
-invariant of the scheduler's state:
+(`release_2_1_2.current_tkv`), which may count requests that have left since. For those the lemmas
+keep an invariant of the scheduler's state:
 
     Every member of the decode batch is no longer than the remembered tkv; or, with interleaving,
     the last step was a prefill and no chunk of another request runs now.
@@ -38,12 +38,13 @@ from typing import Any, NamedTuple, cast
 
 import z3
 
-from ...model.spyre import admission, forward, padding, scheduler, tkv, volumetric
+from ...model.spyre import documented, release_2_1_2, volumetric
 from ...model.spyre.config import SpyreConfig
 from ...model.spyre.revision import Revision
+from ...model.spyre.sound import SOUND
 from ...model.spyre.state import Sequence as Request
 from ...model.spyre.state import State
-from ...model.spyre.volumetric import Projection
+from ...model.spyre.volumetric import ByFormula, Projection
 from ..smt.execution import Path, SymbolicRun, Truth, bare, paths
 from ..smt.numbers import Numbers
 from ..smt.obligation import Obligation
@@ -90,8 +91,8 @@ def fits_volume(
 ) -> Any:
     """The model's own, by a formula or a check that is put in; `current`: the batch's tkv."""
     config = SpyreConfig(block_size=BLOCK, max_batch_tkv=cast(int, run.number(limit)))
-    revision = Revision("any", **({"projection": None} | by))
-    return admission.fits_volume(config, revision, current, members, newcomer)
+    revision = replace(SOUND, **by)
+    return documented.fits_volume(config, revision, current, members, newcomer)
 
 
 def request(number: int, **more: Any) -> Request:
@@ -115,7 +116,7 @@ def _walk_counts_every_request(size: int, beyond: int) -> list[Any]:
             )
 
         members = [request(number) for number in range(size)]
-        return fits_volume(run, limit, members, request(size), projection=projects)
+        return fits_volume(run, limit, members, request(size), volume_check=ByFormula(projects))
 
     taken = list(paths(numbers, code))
     for term, left in zip(terms, lefts, strict=True):
@@ -151,7 +152,7 @@ def _formula_sees_requests_as_they_are(by_check: bool, size: int, more: int) -> 
             asked.append(z3.And(bare(at) == tkv, as_they_are(members, joining, block)))
             return volumetric.Projection(cast(int, run.number(numbers.value(0))), [])
 
-        def check(members: Any, joining: Any, block: Any, most: Any) -> Any:
+        def check(members: Any, joining: Any, block: Any, most: Any, _: Any) -> Any:
             asked.append(z3.And(bare(most) == limit, as_they_are(members, joining, block)))
             return Truth(run, says)
 
@@ -160,7 +161,7 @@ def _formula_sees_requests_as_they_are(by_check: bool, size: int, more: int) -> 
             for number, (has, rest) in enumerate(zip(computed, left, strict=True))
         ]
         newcomer = request(size, prompt=run.number(prompt), max_tokens=run.number(tokens))
-        by = {"volume_check": check} if by_check else {"projection": formula}
+        by = {"volume_check": check if by_check else ByFormula(formula)}
         answer = bool(fits_volume(run, limit, members, newcomer, run.number(tkv), **by))
         return asked, answer
 
@@ -192,12 +193,17 @@ def _formula_sees_requests_as_they_are(by_check: bool, size: int, more: int) -> 
 CHUNK = 512  # tokens
 
 
+def checks_once(revision: Revision) -> bool:
+    """Whether, without interleaving, the first chunk is held to the last-chunk constraints."""
+    return revision.is_held_to_last_chunk is release_2_1_2.is_held_to_last_chunk
+
+
 def obligations(revision: Revision, *, interleave: bool) -> list[Obligation]:
     """What has to be shown for a revision, in the argument's order; blocks of 64, chunks of 512."""
     names = ["formula_is_consulted_with_covering_tkv", "formula_is_consulted_at_last_chunk"]
-    if revision.checks_once and not interleave:
+    if checks_once(revision) and not interleave:
         names.insert(1, "prefill_is_uninterrupted")
-    if revision.stale_tkv:
+    if revision.current_tkv is release_2_1_2.current_tkv:
         names = [
             "decode_tkv_covers_every_member",
             *["chunk_tkv_covers_every_member"] * (not interleave),
@@ -279,7 +285,7 @@ def _decode_tkv_covers_every_member(variant: SchedulerVariant, more: int) -> lis
     own, longest = length(numbers, "own"), length(numbers, "longest")
 
     def code(run: SymbolicRun) -> Any:
-        return tkv.max_tkv([cast(int, run.number(one)) for one in (own, longest)], BLOCK)
+        return documented.max_tkv([cast(int, run.number(one)) for one in (own, longest)], BLOCK)
 
     return holds_on(numbers, list(paths(numbers, code)), lambda reached: reached >= own + more)
 
@@ -297,7 +303,9 @@ def _chunk_tkv_covers_every_member(variant: SchedulerVariant, more: int) -> list
         if alone:
             state = state._replace(running=state.running[:-1])
         last = bool(Truth(run, ends))
-        reported = forward.prefill_tkv(config, variant.revision, state, newcomer, ends=last)
+        after = newcomer._replace(computed=newcomer.prompt) if last else newcomer
+        running = (after, *state.decoding)
+        reported = variant.revision.tkv_after_chunk(config, state, newcomer, running)
         return bare(reported), alone, last
 
     def covers(result: Any) -> Any:
@@ -318,7 +326,7 @@ def _step_is_idle_only_if_none_decodes(variant: SchedulerVariant, gone: int) -> 
     def code(run: SymbolicRun) -> Any:
         config = pair.config(run, variant.interleave, run.number(limit))
         state = State() if Truth(run, none_runs) else pair.state(run)
-        _, decision = scheduler.decide(config, variant.revision, state)
+        _, decision = variant.revision.decide(config, variant.revision, state)
         return decision.kind
 
     return holds_on(numbers, list(paths(numbers, code)), lambda kind: z3.BoolVal(kind != "idle"))
@@ -343,12 +351,12 @@ def _formula_is_consulted_with_covering_tkv(variant: SchedulerVariant, more: int
 
         config, state = pair.config(run, variant.interleave, 2), pair.state(run)
         newcomer = [*state.waiting, *state.running][0]
-        revision = replace(variant.revision, projection=cast(Any, formula), volume_check=None)
-        goes = admission.may_prefill(config, revision, state, newcomer)
-        if variant.revision.checks_once and not variant.interleave:
+        revision = replace(variant.revision, volume_check=ByFormula(formula))
+        goes = documented.may_prefill(config, revision, state, newcomer)
+        if checks_once(variant.revision) and not variant.interleave:
             joins = bool(state.waiting)
         else:
-            joins = bool(padding.is_last_chunk(newcomer.prompt, newcomer.computed, CHUNK))
+            joins = bool(documented.is_last_chunk(newcomer.prompt, newcomer.computed, CHUNK))
         return bool(goes) and joins, asked
 
     def right(result: Any) -> Any:
@@ -371,7 +379,7 @@ def _prefill_is_uninterrupted(variant: SchedulerVariant, paused: int) -> list[An
         config, state = pair.config(run, variant.interleave, 2), pair.state(run)
         if Truth(run, pauses):
             state = state._replace(paused=(request(2),))
-        _, decision = scheduler.decide(config, variant.revision, state)
+        _, decision = variant.revision.decide(config, variant.revision, state)
         return decision.kind == "prefill" and decision.members[0].id == "1"
 
     return holds_on(numbers, list(paths(numbers, code)), lambda goes_on: z3.BoolVal(goes_on))
@@ -387,10 +395,10 @@ def _formula_is_consulted_at_last_chunk(variant: SchedulerVariant, more: int) ->
     def code(run: SymbolicRun) -> Any:
         tokens, has = (cast(int, run.number(one)) for one in (prompt, computed))
         one = request(0, prompt=tokens, computed=has, prefix_hit=run.number(found))
-        _, end = padding.next_chunk(tokens, has, CHUNK, BLOCK)
+        _, end = documented.next_chunk(tokens, has, CHUNK, BLOCK)
         config = SpyreConfig(block_size=BLOCK, chunk_size=CHUNK, prefix_caching=True)
-        counted, _ = forward.progress(config, variant.revision, one, end)
-        return bool(counted >= tokens), bool(padding.is_last_chunk(tokens + more, has, CHUNK))
+        counted, _ = variant.revision.progress(config, one, end)
+        return bool(counted >= tokens), bool(documented.is_last_chunk(tokens + more, has, CHUNK))
 
     def asked(result: Any) -> Any:
         ends, last = result

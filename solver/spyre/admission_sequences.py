@@ -21,10 +21,11 @@ from typing import Any, NamedTuple
 import z3
 
 from ...model.scenario import Request, Scenario
+from ...model.spyre import documented, release_2_1_2, release_2_5_2
 from ...model.spyre import volumetric as model
-from ...model.spyre.padding import chunk_count
-from ...model.spyre.revision import REVISIONS
-from ...model.spyre.volumetric import FORMULAS, round_up
+from ...model.spyre.documented import chunk_count
+from ...model.spyre.model import REVISIONS
+from ...model.spyre.volumetric import FORMULAS, ByFormula, round_up
 from ..smt.numbers import Kind, Numbers, read
 from .symbolic_admission import (
     ORDERED,
@@ -39,11 +40,13 @@ from .symbolic_admission import (
 
 # The volumetric formula of each revision; one that pauses asks it only where that is turned off.
 ADMITS_BY = {
-    revision.name: next(name for name, own in FORMULAS.items() if own is revision.projection)
+    revision.name: next(
+        name for name, own in FORMULAS.items() if ByFormula(own) == revision.volume_check
+    )
     for revision in REVISIONS.values()
 }
 FORMULA_OF_REVISION = {
-    name: formula for name, formula in ADMITS_BY.items() if not REVISIONS[name].pauses
+    name: formula for name, formula in ADMITS_BY.items() if "paused" not in REVISIONS[name].shows
 }
 
 
@@ -76,12 +79,12 @@ class Setting:
     def pauses(self) -> bool:
         """The revision settles before each decode step which requests sit out; releases do so
         even if `pausing` is off, which only has them ask the formula."""
-        return REVISIONS[self.revision].pauses
+        return "paused" in REVISIONS[self.revision].shows
 
     @property
     def stale(self) -> bool:
         """Admission goes by the tkv of the last decode step, with the requests that left in it."""
-        return REVISIONS[self.revision].stale_tkv
+        return REVISIONS[self.revision].current_tkv is release_2_1_2.current_tkv
 
     @property
     def lengths(self) -> Lengths:
@@ -253,8 +256,9 @@ def meeting(
     batch = [(member.here, member.computed, member.remaining) for member in decoding]
     within = within_length(numbers, setting.lengths, tkv, batch, joining, setting.max_model_len)
     revision = REVISIONS[setting.revision]
-    facts = [z3.Or(here), *within] if revision.keeps_model_length else [z3.Or(here)]
-    if revision.prompt_is_tkv and not setting.interleave:
+    keeps_length = revision.fits_model_length is documented.fits_model_length
+    facts = [z3.Or(here), *within] if keeps_length else [z3.Or(here)]
+    if revision.tkv_after_chunk is release_2_5_2.tkv_after_chunk and not setting.interleave:
         # The last forward was the prefill of the request that joined at the same time.
         last = earlier[-1]
         tkv = z3.If(last.joins == newcomer.joins, last.prompt, tkv)
@@ -319,7 +323,7 @@ def to_scenario(setting: Setting, arrivals: list[Arrival], revision: str) -> Sce
             "max_model_len": setting.max_model_len,
             "max_batch_tkv": setting.limit,
             **({} if setting.interleave else {"interleave": False}),
-            **({"pausing": False} if REVISIONS[revision].pauses else {}),
+            **({"pausing": False} if "paused" in REVISIONS[revision].shows else {}),
         },
         requests=tuple(requests),
         origin={"engine": "z3", "note": f"formula {setting.formula}", "seed": None},

@@ -33,7 +33,7 @@ by that count:
     `hit_on_uncomputed` makes a request that hits it (ALL-R08).
 
 Each guard takes a token or a block away from the same claim. `plan`, `usable_blocks` and
-`progress` mirror `model.spyre.padding`, `prefix` and `forward`; the tests compare them on concrete
+`progress` mirror `model.spyre.documented` and the releases; the tests compare them on concrete
 numbers.
 """
 
@@ -72,7 +72,7 @@ class Plan(NamedTuple):
 def plan(
     numbers: Numbers, sizes: tuple[Any, Any], prompt: Any, computed: Any, padding_more: int = 0
 ) -> Plan:
-    """`model.spyre.padding.next_chunk`, with `padding_more` blocks more of padding."""
+    """`model.spyre.documented.next_chunk`, with `padding_more` blocks more of padding."""
     block, chunk_blocks = sizes
     chunk = _plain(chunk_blocks * block)
     before, _ = numbers.split(prompt - 1, chunk, None)
@@ -87,13 +87,13 @@ def plan(
 
 
 def usable_blocks(numbers: Numbers, left: Any, hit: Any, chunks: Any, chunk_blocks: Any) -> Any:
-    """`model.spyre.prefix.usable_blocks`."""
+    """`model.spyre.documented.usable_blocks`."""
     whole, _ = numbers.split(_plain(left + hit), chunk_blocks, None)
     return _larger(_smaller(whole, chunks - 1) * chunk_blocks - left, 0)
 
 
 def progress(one: Plan, prefix_hit: Any, whole_first_chunk: bool) -> tuple[Any, Any]:
-    """`model.spyre.forward.progress` where it counts ahead: tokens counted, tokens with blocks."""
+    """`progress` of 2.1.2 (`whole_first_chunk`) or 2.5.2: tokens counted, tokens with blocks."""
     left = one.left * one.block
     given = _smaller(one.computed + one.chunk, one.prompt)
     cut = _smaller(one.computed + one.chunk - left, one.prompt)

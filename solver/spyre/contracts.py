@@ -13,7 +13,7 @@ max-tkv of four has more paths than a minute takes; so has the peak of more requ
 from collections.abc import Callable
 
 from ...model import pool
-from ...model.spyre import padding, peak, prefix, tkv, volumetric
+from ...model.spyre import documented, peak, release_2_1_2, volumetric
 from ...model.spyre.volumetric import Newcomer
 from ..contract import MAX_MEMBERS, Contract, Sizes
 
@@ -54,37 +54,37 @@ def fewest_blocks(tokens: int, block: int) -> bool:
     return (blocks - 1) * block < tokens <= blocks * block
 
 
-@_contract("padding.chunk_count", lambda prompt, **_: prompt >= 1, PRODUCTION, SMALL)
+@_contract("documented.chunk_count", lambda prompt, **_: prompt >= 1, PRODUCTION, SMALL)
 def fewest_chunks(prompt: int, block: int, chunk_blocks: int) -> bool:
     """The chunks hold the whole prompt, and one chunk less would not (SPY-R04)."""
     chunk = block * chunk_blocks
-    chunks = padding.chunk_count(prompt, chunk)
+    chunks = documented.chunk_count(prompt, chunk)
     return (chunks - 1) * chunk < prompt <= chunks * chunk
 
 
-@_contract("padding.left_padding_blocks", lambda prompt, **_: prompt >= 1, PRODUCTION, SMALL)
+@_contract("documented.left_padding_blocks", lambda prompt, **_: prompt >= 1, PRODUCTION, SMALL)
 def left_padding(prompt: int, block: int, chunk_blocks: int) -> bool:
     """Less than a chunk is padding, and the prompt ends in the last block of its last chunk.
 
     So the padded prompt is a whole number of chunks. SPY-R14, SPY-R16.
     """
-    pads = padding.left_padding_blocks(prompt, block * chunk_blocks, block)
+    pads = documented.left_padding_blocks(prompt, block * chunk_blocks, block)
     last_block = (pads * block + prompt - 1) // block
     return 0 <= pads < chunk_blocks and (last_block + 1) % chunk_blocks == 0
 
 
-@_contract("padding.next_chunk", _in_a_prompt, PRODUCTION, SMALL)
+@_contract("documented.next_chunk", _in_a_prompt, PRODUCTION, SMALL)
 def chunk_in_turn(prompt: int, computed: int, block: int, chunk_blocks: int) -> bool:
     """The chunk in turn holds the next token to compute, and no more than a chunk (SPY-R04).
 
     So every step makes progress and none leaves the prompt, wherever a cached prefix ends.
     """
     chunk = block * chunk_blocks
-    start, end = padding.next_chunk(prompt, computed, chunk, block)
+    start, end = documented.next_chunk(prompt, computed, chunk, block)
     return 0 <= start <= computed < end <= prompt and end - start <= chunk
 
 
-@_contract("padding.next_chunk", _in_a_prompt, PRODUCTION, SMALL)
+@_contract("documented.next_chunk", _in_a_prompt, PRODUCTION, SMALL)
 def chunk_borders(prompt: int, computed: int, block: int, chunk_blocks: int) -> bool:
     """A chunk lies between chunk borders of the padded prompt, or ends with the prompt (SPY-R19).
 
@@ -92,35 +92,35 @@ def chunk_borders(prompt: int, computed: int, block: int, chunk_blocks: int) -> 
     the last.
     """
     chunk = block * chunk_blocks
-    start, end = padding.next_chunk(prompt, computed, chunk, block)
-    padded = padding.left_padding_blocks(prompt, chunk, block) * block
+    start, end = documented.next_chunk(prompt, computed, chunk, block)
+    padded = documented.left_padding_blocks(prompt, chunk, block) * block
     starts = start == 0 or (padded + start) % chunk == 0
     return starts and (end == prompt or (padded + end) % chunk == 0)
 
 
-@_contract("padding.next_chunk", _in_a_prompt, PRODUCTION, SMALL)
+@_contract("documented.next_chunk", _in_a_prompt, PRODUCTION, SMALL)
 def chunk_after_chunk(prompt: int, computed: int, block: int, chunk_blocks: int) -> bool:
     """A chunk begins where the one before it ended, and leaves one chunk less to come (SPY-R04)."""
     chunk = block * chunk_blocks
-    start, end = padding.next_chunk(prompt, computed, chunk, block)
-    follows = end == prompt or padding.next_chunk(prompt, end, chunk, block)[0] == end
-    rest = padding.chunk_count(prompt - start, chunk)
-    return follows and padding.chunk_count(prompt - end, chunk) == rest - 1
+    start, end = documented.next_chunk(prompt, computed, chunk, block)
+    follows = end == prompt or documented.next_chunk(prompt, end, chunk, block)[0] == end
+    rest = documented.chunk_count(prompt - start, chunk)
+    return follows and documented.chunk_count(prompt - end, chunk) == rest - 1
 
 
-@_contract("padding.is_last_chunk", _in_a_prompt, PRODUCTION, SMALL)
+@_contract("documented.is_last_chunk", _in_a_prompt, PRODUCTION, SMALL)
 def last_chunk(prompt: int, computed: int, block: int, chunk_blocks: int) -> bool:
     """At the start of a chunk: what is left fits exactly when the chunk ends the prompt (SPY-R39).
 
     `computed` only chooses the chunk: in its middle the two differ, and it is not asked there.
     """
     chunk = block * chunk_blocks
-    start, end = padding.next_chunk(prompt, computed, chunk, block)
-    return padding.is_last_chunk(prompt, start, chunk) == (end == prompt)
+    start, end = documented.next_chunk(prompt, computed, chunk, block)
+    return documented.is_last_chunk(prompt, start, chunk) == (end == prompt)
 
 
 @_contract(
-    "prefix.usable_blocks",
+    "documented.usable_blocks",
     lambda pads, hit, chunks, chunk_blocks: 0 <= pads < chunk_blocks and hit >= 0 and chunks >= 1,
     ANY,
 )
@@ -130,7 +130,7 @@ def usable_hit(pads: int, hit: int, chunks: int, chunk_blocks: int) -> bool:
     With the left padding they end on a chunk border; a chunk more would leave the hit, or leave
     nothing to compute. SPY-R54, SPY-R55.
     """
-    usable = prefix.usable_blocks(pads, hit, chunks, chunk_blocks)
+    usable = documented.usable_blocks(pads, hit, chunks, chunk_blocks)
     whole = usable == 0 or (pads + usable) % chunk_blocks == 0
     border = (pads + usable) // chunk_blocks + 1  # chunks up to the next border
     all_of_it = border * chunk_blocks > pads + hit or border == chunks
@@ -138,7 +138,7 @@ def usable_hit(pads: int, hit: int, chunks: int, chunk_blocks: int) -> bool:
 
 
 @_contract(
-    "prefix.usable_blocks",
+    "documented.usable_blocks",
     # The last token is never taken from the cache.
     lambda prompt, hit, block, **_: hit >= 0 and hit * block < prompt,
     PRODUCTION,
@@ -150,27 +150,29 @@ def chunk_after_hit(prompt: int, hit: int, block: int, chunk_blocks: int) -> boo
     So no chunk that is skipped is computed again, and none in between is left out.
     """
     chunk = block * chunk_blocks
-    pads = padding.left_padding_blocks(prompt, chunk, block)
-    chunks = padding.chunk_count(prompt, chunk)
-    computed = prefix.usable_blocks(pads, hit, chunks, chunk_blocks) * block
-    return computed < prompt and padding.next_chunk(prompt, computed, chunk, block)[0] == computed
+    pads = documented.left_padding_blocks(prompt, chunk, block)
+    chunks = documented.chunk_count(prompt, chunk)
+    computed = documented.usable_blocks(pads, hit, chunks, chunk_blocks) * block
+    return (
+        computed < prompt and documented.next_chunk(prompt, computed, chunk, block)[0] == computed
+    )
 
 
 # Decode
 
 
-@_contract("tkv.left_pad_blocks", _a_batch, PRODUCTION, SMALL)
+@_contract("documented.left_pad_blocks", _a_batch, PRODUCTION, SMALL)
 def rectangle(lengths: list[int], block: int) -> bool:
     """All members end in the same block, and one of them has no padding (SPY-R09, SPY-R24)."""
-    pads = tkv.left_pad_blocks(lengths, block)
+    pads = documented.left_pad_blocks(lengths, block)
     last = [(pad * block + n - 1) // block for pad, n in zip(pads, lengths, strict=True)]
     return min(pads) == 0 and all(one == last[0] for one in last)
 
 
-@_contract("tkv.request_tkvs", _a_batch, PRODUCTION, SMALL)
+@_contract("documented.request_tkvs", _a_batch, PRODUCTION, SMALL)
 def request_tkv(lengths: list[int], block: int) -> bool:
     """A tkv is the length, moved by whole blocks to where the longest ends (SPY-R05, SPY-R10)."""
-    tkvs = tkv.request_tkvs(lengths, block)
+    tkvs = documented.request_tkvs(lengths, block)
     widest = (max(lengths) - 1) // block
     return all(
         own >= n and (own - n) % block == 0 and (own - 1) // block == widest
@@ -178,43 +180,43 @@ def request_tkv(lengths: list[int], block: int) -> bool:
     )
 
 
-@_contract("tkv.max_tkv", _a_batch, PRODUCTION, SMALL)
+@_contract("documented.max_tkv", _a_batch, PRODUCTION, SMALL)
 def largest_tkv(lengths: list[int], block: int) -> bool:
     """The max-tkv is in the longest member's last block, at the largest offset of all (SPY-R27)."""
-    largest = tkv.max_tkv(lengths, block) - 1
+    largest = documented.max_tkv(lengths, block) - 1
     offset = max((n - 1) % block for n in lengths)
     return largest // block == (max(lengths) - 1) // block and largest % block == offset
 
 
 @_contract(
-    "tkv.rectangle_tkv",
+    "documented.rectangle_tkv",
     lambda widest, filled, block, **_: widest >= 1 and 1 <= filled <= block,
     PRODUCTION,
     SMALL,
 )
 def filled_block(widest: int, filled: int, block: int) -> bool:
     """The max-tkv is in the longest member's last block, at its `filled` tokens (SPY-R27)."""
-    last = tkv.rectangle_tkv(widest, filled, block) - 1
+    last = documented.rectangle_tkv(widest, filled, block) - 1
     return last // block == (widest - 1) // block and last % block == filled - 1
 
 
-@_contract("tkv.max_tkv", _a_batch, PRODUCTION, SMALL)
+@_contract("documented.max_tkv", _a_batch, PRODUCTION, SMALL)
 def leaving(lengths: list[int], block: int) -> bool:
     """A request that leaves does not raise the max-tkv (SPY-R29)."""
-    return tkv.max_tkv(lengths[1:], block) <= tkv.max_tkv(lengths, block)
+    return documented.max_tkv(lengths[1:], block) <= documented.max_tkv(lengths, block)
 
 
 @_contract(
-    "tkv.realigned", lambda tokens, width, **_: tokens >= 1 and width >= 0, PRODUCTION, SMALL
+    "volumetric.realigned", lambda tokens, width, **_: tokens >= 1 and width >= 0, PRODUCTION, SMALL
 )
 def realigned_place(tokens: int, width: int, block: int) -> bool:
     """A member moves to the block asked for and keeps its place within a block (SPY-R46)."""
-    place: int = tkv.realigned(tokens, width, block)
+    place: int = volumetric.realigned(tokens, width, block)
     return width * block <= place < (width + 1) * block and (place - tokens) % block == 0
 
 
 @_contract(
-    "tkv.realigned",
+    "volumetric.realigned",
     lambda tokens, longest, block: 1 <= tokens <= longest and tokens % block != 0,
     PRODUCTION,
     SMALL,
@@ -224,20 +226,20 @@ def realigned_tkv(tokens: int, longest: int, block: int) -> bool:
 
     On one it is a block's tokens less: there the releases differ from the definition. SPY-R46.
     """
-    place: int = tkv.realigned(tokens, (longest - 1) // block, block)
-    return place == tkv.request_tkvs([tokens, longest], block)[0]
+    place: int = volumetric.realigned(tokens, (longest - 1) // block, block)
+    return place == documented.request_tkvs([tokens, longest], block)[0]
 
 
 @_contract(
-    "tkv.tkv_after_last_chunk",
+    "release_2_1_2.tkv_after_last_chunk",
     lambda prompt, lengths, **_: prompt >= 1 and _a_batch(lengths) and len(lengths) < MAX_MEMBERS,
     PRODUCTION,
     SMALL,
 )
 def tkv_after_prompt(prompt: int, lengths: list[int], block: int) -> bool:
     """The tkv reported when a prompt joins is the max-tkv of the batch with it (SPY-R06)."""
-    reported = tkv.tkv_after_last_chunk(prompt, tkv.max_tkv(lengths, block), block)
-    return reported == tkv.max_tkv([*lengths, prompt], block)
+    reported = release_2_1_2.tkv_after_last_chunk(prompt, documented.max_tkv(lengths, block), block)
+    return reported == documented.max_tkv([*lengths, prompt], block)
 
 
 # Volume

@@ -13,7 +13,7 @@ import z3
 from ...model.spyre import volumetric
 from ...model.spyre.config import SpyreConfig
 from ...model.spyre.model import SpyreModel
-from ...model.spyre.revision import SOUND
+from ...model.spyre.sound import SOUND
 from ..smt.execution import Path, SymbolicRun, bare, paths
 from ..smt.numbers import Numbers, negated
 from ..smt.obligation import Obligation, decide

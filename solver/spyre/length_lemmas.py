@@ -21,8 +21,8 @@ bound:
    1 holds.
 
 Can the constraint keep a request out for ever? A request that is alone may be judged by the tkv of
-a batch that has left (`Revision.stale_tkv`). If it is refused, the step is idle and forgets that
-tkv. Then:
+a batch that has left (`release_2_1_2.current_tkv`). If it is refused, the step is idle and forgets
+that tkv. Then:
 
 5. `lone_request_passes_length`: alone, with no tkv remembered, every request passes the
    constraint.
@@ -41,7 +41,7 @@ import z3
 
 from ...model.scenario import Request, Scenario
 from ...model.spyre import volumetric
-from ...model.spyre.padding import chunk_count
+from ...model.spyre.documented import chunk_count
 from ..smt.numbers import Numbers, negated, ordered, read
 from ..smt.obligation import Obligation
 from .symbolic_admission import (
@@ -90,7 +90,7 @@ def passes(
     newcomer: Joining,
     longest: Any,
 ) -> Any:
-    """`model.spyre.admission.fits_model_length`; `batch`: tokens computed and decode steps left."""
+    """`documented.fits_model_length`; `batch`: tokens computed and decode steps left."""
     there = [(z3.BoolVal(True), *one) for one in batch]
     return z3.And(within_length(numbers, lengths, current, there, newcomer, longest))
 

@@ -1,7 +1,7 @@
 """What decode pausing guarantees: the limit (SPY-R07), and that paused requests resume (SPY-P01).
 
-**The limit, whatever joins.** Before each decode step `model.spyre.pausing.pause_and_resume` takes
-one request after the other and keeps it if the batch that stays is within the limit with it, by
+**The limit, whatever joins.** Before each decode step `release_2_5_2.pause_and_resume` takes one
+request after the other and keeps it if the batch that stays is within the limit with it, by
 the tkv that the step will have.
 
 1. `kept_requests_fit_after_each_turn`: after each request, all that are kept fit together. The
@@ -31,7 +31,7 @@ requests share the limit, paused ones included.
 
 So paused requests never starve among themselves, whichever outputs have priority. Prefills settle
 no pauses, and 4 does not count them. While a request decodes, none starts. When the last one
-leaves, release 2.5.2 lets the next in although a request is paused (`forgets_paused`). If that one
+leaves, release 2.5.2 lets the next in although a request is paused (its `is_empty`). If that one
 stays, the next step settles the pauses; but a prompt of one chunk that wants one token leaves at
 once, and the next follows, without end if they keep coming (`starving`). With finitely many
 requests a paused one waits at most 2 (N - 1) steps, and one more for each of those.
@@ -47,9 +47,9 @@ from typing import Any, NamedTuple, cast
 import z3
 
 from ...model.scenario import Request, Scenario
-from ...model.spyre import pausing, tkv
+from ...model.spyre import documented, release_2_5_2
 from ...model.spyre.config import SpyreConfig
-from ...model.spyre.padding import chunk_count
+from ...model.spyre.documented import chunk_count
 from ...model.spyre.state import Sequence, State
 from ..smt.execution import SymbolicRun, Truth, bare, paths
 from ..smt.numbers import Numbers, negated
@@ -119,7 +119,7 @@ class _Settled:
             for number, tokens in enumerate(self.tokens)
         )
         state = State(running=all_requests[: self.decoding], paused=all_requests[self.decoding :])
-        after = pausing.pause_and_resume(config, state)
+        after = release_2_5_2.pause_and_resume(config, state)
         return [int(one.id) for one in after.decoding], len(after.paused)
 
     def volume_within(self, members: list[int], more: int) -> Any:
@@ -142,7 +142,7 @@ def _kept_requests_fit_after_each_turn(all_asked: int) -> list[Any]:
             answers.append(([one.id for one in batch], z3.Bool(f"fits {len(answers)}")))
             return bool(Truth(run, answers[-1][1]))
 
-        stay, paused = pausing.settled([request(0), request(1)], fits)
+        stay, paused = release_2_5_2.settled([request(0), request(1)], fits)
         return [one.id for one in [*stay, *(paused if all_asked else [])]], answers
 
     def fit_together(result: Any) -> Any:
@@ -154,7 +154,7 @@ def _kept_requests_fit_after_each_turn(all_asked: int) -> list[Any]:
 
 
 def _no_tkv_exceeds_compared_tkv(less: int) -> list[Any]:
-    """`tkv.rectangle_tkv`, beside any member."""
+    """`documented.rectangle_tkv`, beside any member."""
     numbers, lengths = Numbers(), Lengths(BLOCK, None)
     longest, tokens, filled = (length(numbers, name) for name in ("longest", "tokens", "filled"))
     own = own_tkv(numbers, lengths, tokens, blocks(numbers, lengths, longest))
@@ -163,7 +163,9 @@ def _no_tkv_exceeds_compared_tkv(less: int) -> list[Any]:
 
     def code(run: SymbolicRun) -> Any:
         return bare(
-            tkv.rectangle_tkv(cast(int, run.number(longest)), cast(int, run.number(filled)), BLOCK)
+            documented.rectangle_tkv(
+                cast(int, run.number(longest)), cast(int, run.number(filled)), BLOCK
+            )
         )
 
     return holds_on(numbers, list(paths(numbers, code)), lambda asked: own <= asked - less)
@@ -215,7 +217,7 @@ def obligations(block: int | None = None) -> list[Obligation]:
 
 
 def before(one: FairnessRank, other: FairnessRank, long_outputs: Any) -> Any:
-    """`one` is asked before `other` by `model.spyre.pausing.fairness_order`."""
+    """`one` is asked before `other` by `release_2_5_2.fairness_order`."""
     shorter = z3.If(long_outputs, one.generated > other.generated, one.generated < other.generated)
     as_long = one.generated == other.generated
     tie = z3.Or(shorter, z3.And(as_long, one.place < other.place))

@@ -28,10 +28,11 @@ from typing import Any, cast
 import z3
 
 from ...model.scenario import Request, Scenario
-from ...model.spyre import padding, scheduler
+from ...model.spyre import documented, scheduler
 from ...model.spyre.config import SpyreConfig
 from ...model.spyre.forward import Forward
-from ...model.spyre.revision import SOUND, Revision
+from ...model.spyre.revision import Revision
+from ...model.spyre.sound import SOUND
 from ...model.spyre.state import Sequence, State
 from ..smt.execution import SymbolicRun, Truth, bare, paths
 from ..smt.numbers import Numbers, negated
@@ -62,9 +63,9 @@ def rank(config: SpyreConfig, state: State) -> int:
 
 def chunks_left(config: SpyreConfig, one: Sequence) -> int:
     """Chunks until the request decodes."""
-    pad = padding.left_padding_blocks(one.prompt, config.chunk_size, config.block_size)
+    pad = documented.left_padding_blocks(one.prompt, config.chunk_size, config.block_size)
     done = (pad * config.block_size + one.computed) // config.chunk_size
-    return padding.chunk_count(one.prompt, config.chunk_size) - done
+    return documented.chunk_count(one.prompt, config.chunk_size) - done
 
 
 def passed_by() -> Scenario:
@@ -116,7 +117,7 @@ def _waiting_request_prevents_idling(revision: Revision, none_there: int) -> lis
     def code(run: SymbolicRun) -> Any:
         config = _config(run, numbers, [(prompt, tokens), (member, left + 1)])
         if none_there and Truth(run, z3.Bool("none")):
-            return scheduler.decide(config, revision, State())[1].kind
+            return revision.decide(config, revision, State())[1].kind
         newcomer = request(
             1,
             prompt=run.number(prompt),
@@ -131,7 +132,7 @@ def _waiting_request_prevents_idling(revision: Revision, none_there: int) -> lis
             running=members if waits else (newcomer, *members),
             last_step_was_prefill=cast(bool, Truth(run, z3.Bool("was prefill"))),
         )
-        return scheduler.decide(config, revision, state)[1].kind
+        return revision.decide(config, revision, state)[1].kind
 
     return holds_on(numbers, list(paths(numbers, code)), lambda kind: z3.BoolVal(kind != "idle"))
 
@@ -162,7 +163,7 @@ def _only_first_in_line_starts(revision: Revision, second: int) -> list[Any]:
             last_step_was_prefill=cast(bool, Truth(run, z3.Bool("was prefill"))),
         )
         checked = replace(revision, volume_check=lambda *_: bool(Truth(run, z3.Bool("fits"))))
-        decision = scheduler.decide(config, checked, state)[1]
+        decision = checked.decide(config, checked, state)[1]
         return decision.kind == "prefill" and decision.members[0].id != ("2" if busy else "0")
 
     return holds_on(numbers, list(paths(numbers, code)), lambda passed: z3.BoolVal(not passed))
@@ -202,7 +203,7 @@ def _chunk_brings_decoding_nearer(revision: Revision, more: int) -> list[Any]:
     def code(run: SymbolicRun) -> Any:
         has, had = run.number(prompt), run.number(computed)
         before = chunks_left(config, request(0, prompt=has, computed=had))
-        _, end = padding.next_chunk(cast(int, has), cast(int, had), CHUNK, BLOCK)
+        _, end = documented.next_chunk(cast(int, has), cast(int, had), CHUNK, BLOCK)
         ends = bool(end >= has)
         after = 0 if ends else chunks_left(config, request(0, prompt=has, computed=end))
         return bare(before), bare(after), ends
@@ -238,7 +239,7 @@ def _first_in_line_starts_at_rank_zero(revision: Revision, beside: int) -> list[
         member = request(0, computed=run.number(own), max_tokens=run.number(left + 1))
         there = beside and Truth(run, z3.Bool("beside"))
         state = State(waiting=(waits,), running=(member,) if there else ())
-        return [one.id for one in scheduler.decide(config, revision, state)[1].members]
+        return [one.id for one in revision.decide(config, revision, state)[1].members]
 
     return holds_on(numbers, list(paths(numbers, code)), lambda ids: z3.BoolVal(ids == ["1"]))
 

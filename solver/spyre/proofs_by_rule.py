@@ -7,8 +7,9 @@ can exceed it (SPY-R47), and no decode step exceeds it (SPY-R07). `argument.md` 
 
 from typing import NamedTuple
 
+from ...model.spyre import documented
+from ...model.spyre.model import REVISIONS
 from ...model.spyre.peak import CHECKS
-from ...model.spyre.revision import REVISIONS
 from ..smt.obligation import Obligation
 from ..smt.proof_result import RuleProof
 from . import (
@@ -44,7 +45,8 @@ def limit_lemmas(rule: str, setting: Setting, block: int | None) -> list[Group]:
     joins.
     """
     revision = REVISIONS[setting.revision]
-    if revision.pauses and rule == LIMIT:
+    pauses = "paused" in revision.shows
+    if pauses and rule == LIMIT:
         title = f"the loop that settles which requests decode, {FEW}"
         return [
             Group(ANY_NUMBER_64, pausing_lemmas.any_number()),
@@ -58,10 +60,10 @@ def limit_lemmas(rule: str, setting: Setting, block: int | None) -> list[Group]:
     else:
         lemmas = formula_lemmas.obligations(setting.formula, block)
         loops = formula_lemmas.loops()
-        if not revision.stale_tkv:
+        if revision.current_tkv is documented.current_tkv:
             lemmas = [formula_lemmas.no_length_exceeds_tkv(lengths_of(block)), *lemmas]
     scheduler = admission_lemmas.obligations(revision, interleave=setting.interleave)
-    if revision.pauses:
+    if pauses:
         scheduler.append(pausing_lemmas.batch_within_limit_is_not_paused())
     return [
         Group("any number of requests", lemmas),

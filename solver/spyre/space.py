@@ -5,10 +5,10 @@ from dataclasses import replace
 from typing import Any
 
 from ...model.pool import free_blocks
-from ...model.spyre import scheduler
+from ...model.spyre import blocks, release_2_1_2, scheduler
 from ...model.spyre.config import SpyreConfig
-from ...model.spyre.model import SpyreModel, make_model
-from ...model.spyre.revision import Revision, admitting_by
+from ...model.spyre.model import SpyreModel, admitting_by, make_model
+from ...model.spyre.revision import Revision
 from ...model.spyre.state import Sequence, State
 from ..exploration.branching_history import BranchingHistory
 from ..exploration.canonical_names import CanonicalNames
@@ -48,7 +48,8 @@ class SpyreModels(QueueModels):
         own = model.revision if formula is None else admitting_by(model.revision, formula)
         assert own is not None, formula
         if model.config.num_blocks is None:
-            own = replace(own, reserves_blocks=False, leaks_reservations=False)
+            shows = tuple(name for name in own.shows if name != "reserved_blocks")
+            own = replace(own, lost_blocks=blocks.lost_blocks, shows=shows)
         watched: Any = WatchedConfig(model.config)
         return replace(model, revision=own, config=watched)
 
@@ -111,8 +112,8 @@ class Key:
     def __init__(
         self, revision: Revision, caches: bool, mentioned: frozenset[str] = frozenset()
     ) -> None:
-        self._pauses = revision.pauses
-        self._stale = revision.stale_tkv
+        self._pauses = "paused" in revision.shows
+        self._stale = revision.current_tkv is release_2_1_2.current_tkv
         self._caches = caches
         self._mentioned = mentioned
 

@@ -13,7 +13,6 @@ from typing import Any, NamedTuple
 
 import z3
 
-from ...model.spyre import tkv as model_tkv
 from ...model.spyre import volumetric as model
 from ..smt.numbers import Numbers
 
@@ -114,7 +113,7 @@ def round_up(numbers: Numbers, lengths: Lengths, tokens: Any) -> Any:
 def realigned(numbers: Numbers, lengths: Lengths, tokens: Any, whole: Any) -> Any:
     """Position of a member whose last block is pushed to block `whole` (rule SPY-R46)."""
     symbol = _symbol(numbers, lengths, tokens)
-    return model_tkv.realigned(symbol, _symbol(numbers, lengths, whole), lengths.block).of
+    return model.realigned(symbol, _symbol(numbers, lengths, whole), lengths.block).of
 
 
 def base_of(tkv: Any, newcomer: Joining) -> Any:
@@ -212,7 +211,7 @@ def within_length(
     newcomer: Joining,
     longest: Any,
 ) -> list[Any]:
-    """Facts of `model.spyre.admission.fits_model_length`; `batch`: is it there at all, tokens
+    """Facts of `model.spyre.documented.fits_model_length`; `batch`: is it there at all, tokens
     computed, decode steps left."""
     whole, _ = width(numbers, lengths, base_of(tkv, newcomer))
     ends = [(z3.BoolVal(True), newcomer.prompt, newcomer.remaining), *batch]

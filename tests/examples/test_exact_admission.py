@@ -15,8 +15,8 @@ from schedproof.gate.files.scenario_file import read_scenario
 from schedproof.gate.targets.factory import opened
 from schedproof.gate.targets.supported_releases import ReleaseError
 from schedproof.gate.targets.target_spec import parse_target
+from schedproof.model.spyre.documented import max_tkv
 from schedproof.model.spyre.peak import peak_volume
-from schedproof.model.spyre.tkv import max_tkv
 from schedproof.model.spyre.volumetric import Decoding, Newcomer
 from schedproof.properties.checking.replay import replay
 from schedproof.spec.catalogue import load

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from schedproof.model.scenario import Request
-from schedproof.model.spyre import admission, padding, tkv
+from schedproof.model.spyre import documented
 from schedproof.model.spyre.model import SpyreModel, make_model
 from schedproof.model.spyre.state import State
 
@@ -182,7 +182,7 @@ def cached_prefill_rows(name: str, revision: str) -> Iterator[dict[str, Any]]:
                 "id": second,
                 "cached_tokens": cached,
                 "prompt_len": prompt,
-                "chunks_total": padding.chunk_count(prompt, chunk),
+                "chunks_total": documented.chunk_count(prompt, chunk),
                 "chunks_done": (pad + start) // chunk,
                 "chunk_prompt_token_start": start,
                 "chunk_prompt_token_end": done,
@@ -280,7 +280,7 @@ def test_admitted_at_step_35_request_4_would_make_426_x_4_which_exceeds_1536(
     newcomer = state.waiting[0]
     # It prefills in step 35, every request decodes in step 36.
     lengths = [one.computed + 1 for one in state.decoding] + [newcomer.prompt + 1]
-    assert tkv.max_tkv(lengths, BLOCK) == 426
+    assert documented.max_tkv(lengths, BLOCK) == 426
     assert 426 * len(lengths) == 1704 > model.config.max_batch_tkv == 1536
 
 
@@ -290,7 +290,7 @@ def test_requests_6_and_7_wait_for_a_slot(revision: str) -> None:
         model, state = state_before(revision, number)
         assert state.waiting[0].id == name
         assert len(state.running) == model.config.max_num_seqs
-        assert not admission.satisfies_first_chunk(model.config, state)
+        assert not documented.satisfies_first_chunk(model.config, state)
 
 
 def state_before(revision: str, step: int) -> tuple[SpyreModel, State]:
@@ -317,12 +317,12 @@ def state_before(revision: str, step: int) -> tuple[SpyreModel, State]:
 def refused_by(model: SpyreModel, state: State) -> set[str]:
     """Which last-chunk constraints stand against the request that is next."""
     one = state.prefilling or state.waiting[0]
-    assert not admission.may_prefill(model.config, model.revision, state, one)
-    assert not admission.must_interleave(model.config, state)
-    current = admission.current_tkv(model.config, model.revision, state)
+    assert not documented.may_prefill(model.config, model.revision, state, one)
+    assert not documented.must_interleave(model.config, state)
+    current = model.revision.current_tkv(model.config, state)
     against = set()
-    if not admission.fits_model_length(model.config, current, state.decoding, one):
+    if not documented.fits_model_length(model.config, current, state.decoding, one):
         against.add("max-model-length")
-    if not admission.fits_volume(model.config, model.revision, current, state.decoding, one):
+    if not documented.fits_volume(model.config, model.revision, current, state.decoding, one):
         against.add("volume")
     return against

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from schedproof.model.pool import blocks_for
-from schedproof.model.spyre import padding, prefix, scheduler
+from schedproof.model.spyre import documented, scheduler
 from schedproof.model.spyre.config import SpyreConfig
 
 from .. import golden_tables
@@ -147,7 +147,7 @@ def worker_cells(revision: str, table: dict[str, Any]) -> list[dict[str, Any]]:
             added.append(request.id)
             state = model.arrive(state, request)
         # The forward once more without its end, at which requests that finish give up their blocks.
-        decided, decision = scheduler.decide(config, model.revision, state)
+        decided, decision = model.revision.decide(config, model.revision, state)
         during, _ = scheduler.compute(config, model.revision, decided, decision)
         held = {one.id: one for one in during.admitted}
         state, seen = model.step(state)
@@ -188,13 +188,13 @@ def worker_cells(revision: str, table: dict[str, Any]) -> list[dict[str, Any]]:
 
 def planned(config: SpyreConfig, prompt: int, hit: int) -> dict[str, Any]:
     """The chunks of a prompt of which the first `hit` tokens are cached."""
-    chunks = padding.chunk_count(prompt, config.chunk_size)
-    pad = padding.left_padding_blocks(prompt, config.chunk_size, config.block_size)
+    chunks = documented.chunk_count(prompt, config.chunk_size)
+    pad = documented.left_padding_blocks(prompt, config.chunk_size, config.block_size)
     cached = hit // config.block_size
     chunk_blocks = config.chunk_size // config.block_size
     return {
         "chunk_count": chunks,
         "padding_blocks": pad,
-        "usable_cache_blocks": prefix.usable_blocks(pad, cached, chunks, chunk_blocks),
+        "usable_cache_blocks": documented.usable_blocks(pad, cached, chunks, chunk_blocks),
         "total_cache_blocks": cached,
     }

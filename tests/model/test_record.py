@@ -10,7 +10,7 @@ from schedproof.model.nano_vllm import state as nano_vllm
 from schedproof.model.record import Record
 from schedproof.model.spyre import state as spyre
 from schedproof.model.spyre.forward import Forward
-from schedproof.model.spyre.scheduler import Decision
+from schedproof.model.spyre.state import Decision
 from schedproof.model.vllm import state as vllm
 
 STATES = (spyre, vllm, nano_vllm, llmservingsim)

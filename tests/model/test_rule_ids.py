@@ -26,6 +26,6 @@ def test_the_model_names_each_rule_of_its_document(system: str) -> None:
     assert unnamed(system, of_every_system=False) == []
 
 
-@pytest.mark.parametrize("system", ["vllm", "nano_vllm", "llmservingsim"])
+@pytest.mark.parametrize("system", ["spyre", "vllm", "nano_vllm", "llmservingsim"])
 def test_the_model_names_each_rule_of_every_system(system: str) -> None:
     assert unnamed(system, of_every_system=True) == []

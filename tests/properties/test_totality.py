@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from schedproof.model.observation import FIELDS, REQUIRED, Step
 from schedproof.model.replies import read_step
 from schedproof.model.scenario import Request
-from schedproof.model.spyre.revision import REVISIONS
+from schedproof.model.spyre.model import REVISIONS
 from schedproof.properties.checking import lockstep
 from schedproof.properties.checking.monitor import Monitor
 from schedproof.properties.history.run_history import RunHistory

@@ -13,8 +13,6 @@ LEAKS = {
     *("gate.search.volumetric", "gate.targets.target_spec", "gate.web.show.projecting"),
     *("gate.selfcheck.agreement", "gate.selfcheck.contracts", "gate.selfcheck.suite"),
     *("model.target", "solver.scheduling"),
-    *("model.vectorized.admission", "model.vectorized.compiled", "model.vectorized.projections"),
-    *("model.vectorized.run", "model.vectorized.turn"),
 }
 
 

@@ -20,8 +20,9 @@ from typing import Any, NamedTuple
 
 from schedproof.model.spyre import peak, scheduler, volumetric
 from schedproof.model.spyre.config import SpyreConfig
-from schedproof.model.spyre.model import SpyreModel
-from schedproof.model.spyre.revision import SOUND, Revision, admitting_by
+from schedproof.model.spyre.model import SpyreModel, admitting_by
+from schedproof.model.spyre.revision import Revision
+from schedproof.model.spyre.sound import SOUND
 from schedproof.model.spyre.volumetric import Decoding, Newcomer
 
 from .loads import PRODUCTION, Load, all_loads, random_batch
@@ -75,7 +76,7 @@ class Counted:
         self.refusals = self.needless = self.unsafe = 0
 
     def __call__(
-        self, decoding: Sequence[Decoding], newcomer: Newcomer, block_size: int, limit: int
+        self, decoding: Sequence[Decoding], newcomer: Newcomer, block_size: int, limit: int, _: int
     ) -> bool:
         accepted = answer(self.revision, decoding, newcomer, block_size, limit)
         safe = peak.peak_volume(decoding, newcomer, block_size) <= limit
@@ -100,11 +101,8 @@ def answer(
     limit: int,
 ) -> bool:
     """What the revision's volumetric check says, as admission asks it without a stale tkv."""
-    if revision.volume_check is not None:
-        return revision.volume_check(decoding, newcomer, block_size, limit)
     current = max((one.tkv for one in decoding), default=0)
-    projection = revision.projection(current, decoding, newcomer, block_size)
-    return volumetric.accepts(projection, limit)
+    return revision.volume_check(decoding, newcomer, block_size, limit, current)
 
 
 def run(config: SpyreConfig, name: str, load: Load) -> Measured:
@@ -125,7 +123,7 @@ def run(config: SpyreConfig, name: str, load: Load) -> Measured:
     while arriving or state.waiting or state.running:
         while arriving and arriving[-1].arrival == step:
             state = model.arrive(state, arriving.pop())
-        state, decision = scheduler.decide(config, revision, state)
+        state, decision = revision.decide(config, revision, state)
         assert decision.kind != "idle" or not (state.waiting or state.running), (name, step)
         state, computed = scheduler.compute(config, revision, state, decision)
         state, emitted, _ = scheduler.complete(config, revision, state, computed)

@@ -13,9 +13,9 @@ from typing import Literal, NamedTuple
 from schedproof.model.pool import blocks_for
 from schedproof.model.scenario import Request
 from schedproof.model.spyre.config import SpyreConfig
-from schedproof.model.spyre.model import SpyreModel
-from schedproof.model.spyre.revision import SOUND, admitting_by
-from schedproof.model.spyre.tkv import max_tkv
+from schedproof.model.spyre.documented import max_tkv
+from schedproof.model.spyre.model import SpyreModel, admitting_by
+from schedproof.model.spyre.sound import SOUND
 
 # Prompts of one chunk; a batch of two of the longest fits.
 SMALL = SpyreConfig(block_size=2, chunk_size=4, max_num_seqs=8, max_model_len=12, max_batch_tkv=24)

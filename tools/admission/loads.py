@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 from schedproof.model.scenario import Request
-from schedproof.model.spyre import tkv
+from schedproof.model.spyre import documented
 from schedproof.model.spyre.config import SpyreConfig
-from schedproof.model.spyre.padding import chunk_count
+from schedproof.model.spyre.documented import chunk_count
 from schedproof.model.spyre.volumetric import Decoding, Newcomer
 
 # Block 64, chunk 512, 32 slots, 32,768 tokens at most, batch x tkv 131,072: the defaults.
@@ -213,6 +213,6 @@ def random_batch(chance: random.Random) -> tuple[list[Decoding], Newcomer]:
         else:
             lengths.append(near + evenly(chance, -200, 200))
             left.append(near % 700 + evenly(chance, 0, 128))
-    tkvs = tkv.request_tkvs(lengths[1:], PRODUCTION.block_size)
+    tkvs = documented.request_tkvs(lengths[1:], PRODUCTION.block_size)
     members = [Decoding(*one) for one in zip(lengths[1:], left[1:], tkvs, strict=True)]
     return members, Newcomer(lengths[0], left[0] + 1)

@@ -13,7 +13,7 @@ from schedproof import __version__
 
 PACKAGES = (
     *("hypothesis", "msgspec", "z3-solver", "cvc5"),
-    *("numpy", "numba"),
+    *("numpy"),
 )
 
 

@@ -1,8 +1,7 @@
 """Lanes beside the reference model: steps of all lanes a second, on the same loads.
 
 Spyre 2.1.2 without a prefix cache. Every load runs to its end, prefills, joins and leavings
-included. Lanes do not make the observation that the model makes. What Numba takes to compile is
-no part of a rate. With strides, decode steps without an event are taken together.
+included. Lanes do not make the observation that the model makes.
 """
 
 import time
@@ -21,43 +20,30 @@ MODEL_RUNS = 2  # of the loads; lanes run all of them
 
 
 def rows(quick: bool) -> Iterator[Row]:
-    """The model, then lanes by engine, step by step and in strides.
+    """The model, then lanes.
 
     Raises:
         NotMeasured: NumPy is not installed.
     """
     if find_spec("numpy") is None:
         raise NotMeasured(f"needs schedproof[{EXTRA}]", excused=True)
-    from schedproof.model.vectorized.compiled import compiled
-
     for requests in (8,) if quick else (2, 8, 16, 64):
-        engines = [False] if quick or compiled() is None else [False, True]
-        yield from rates(requests, 256 if quick else 4_096, engines, 1 if quick else 5)
-    if compiled() is None:
-        note = f"not measured: Numba is not installed, needs schedproof[{EXTRA}]"
-        yield Row(what="Numba", value=None, unit="steps/s", note=note)
+        yield from rates(requests, 256 if quick else 4_096, 1 if quick else 5)
 
 
-def rates(requests: int, lanes: int, engines: list[bool], rounds: int) -> Iterator[Row]:
+def rates(requests: int, lanes: int, rounds: int) -> Iterator[Row]:
     """One number of requests a lane: the works take turns, ratios are to the model."""
-    from schedproof.model.vectorized.run import asked_by, read_rules, run
+    from schedproof.model.spyre.lanes import asked_by, read_rules, run
 
     config, loads = config_of(requests), loads_of(requests, min(lanes, 256))
     rules = read_rules(REVISION, config)
     # Distinct loads take long to make: each is run in several lanes.
     asked = asked_by(rules, loads * (lanes // len(loads)))
 
-    def work(numba: bool, strides: bool) -> float:
-        reported = run(rules, asked, strides=strides, numba=numba)
-        return float(reported.steps.sum())
-
-    named: dict[str, Any] = {"reference model": lambda: model_steps(config, loads[:MODEL_RUNS])}
-    for numba in engines:
-        name = "Numba" if numba else "NumPy"
-        named[f"lanes, {name}"] = lambda numba=numba: work(numba, strides=False)
-        named[f"lanes, {name}, strides"] = lambda numba=numba: work(numba, strides=True)
-    if True in engines:
-        work(numba=True, strides=False)  # compiles
+    named: dict[str, Any] = {
+        "reference model": lambda: model_steps(config, loads[:MODEL_RUNS]),
+        "lanes": lambda: float(run(rules, asked).steps.sum()),
+    }
     found = in_turns(list(named.values()), rounds, time.process_time)
     for name, rate in zip(named, found, strict=True):
         yield Row(

@@ -53,11 +53,6 @@ WORKS = {
         (0, 3),
         2,
     ),
-    "corpus generate": Work(
-        ("corpus", "generate", "--system", "vllm", "--rules", "V1-R05,V1-R06", "--corpus", "out"),
-        (0, 3),
-        5,
-    ),
     "corpus add": Work(
         ("corpus", "add", "two.json", "--rule", "ALL-R06", "--corpus", "out"), (0,), 1
     ),
@@ -66,7 +61,6 @@ WORKS = {
         (0, 1, 3),
         5,
     ),
-    "selfcheck": Work(("selfcheck", "--only", "agreement", "--time-limit", "8"), (0, 3), 8),
     "diff": Work(
         (
             *("diff", "model", LOST, "--system", "vllm", "--profile", "quick", "--out", "out"),

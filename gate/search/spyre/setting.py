@@ -4,8 +4,9 @@ from dataclasses import replace
 from typing import Any
 
 from ....model.errors import InputError
+from ....model.spyre.model import REVISIONS, admitting_by
 from ....model.spyre.peak import CHECKS
-from ....model.spyre.revision import REVISIONS, SOUND, admitting_by
+from ....model.spyre.sound import SOUND
 from ....model.spyre.volumetric import FORMULAS
 from ....solver.spyre.admission_sequences import ADMITS_BY, Setting
 from ....solver.spyre.proofs_by_rule import LIMIT
@@ -31,7 +32,7 @@ def read_setting(revision: str | None, changes: list[str]) -> Setting:
     if name not in ADMITS_BY:
         valid = ", ".join(ADMITS_BY)
         raise InputError("--revision", f"{name!r} has no encoding of {LIMIT}; valid: {valid}")
-    pauses = REVISIONS[name].pauses
+    pauses = "paused" in REVISIONS[name].shows
     setting = Setting(ADMITS_BY[name], 0, revision=name, pausing=pauses)
     for change in changes:
         key, _, value = change.partition("=")

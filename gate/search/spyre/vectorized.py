@@ -1,6 +1,6 @@
 """`schedproof search --engine vectorized`: thousands of random loads at once.
 
-It finds, and never proves. What is found is replayed on the model, and reported as elsewhere.
+It finds, and never proves. A hit is replayed on the model, and reported as by the other engines.
 """
 
 import time
@@ -25,20 +25,20 @@ from .setting import LENGTHS, kept_instead, read_setting
 
 JUDGED = ("SPY-R07", "SPY-R35")
 REQUESTS = 8
-# What is easy is found by NumPy while Numba would still compile.
-NETS_BY_NUMPY = 5
 # Each net has twice the lanes of the one before, until it takes a second or so: the longer
 # requests can take, the fewer.
-MIN_LANES, MAX_BY_NUMPY, MAX_BY_NUMBA = 256, 1024, 8192
+MIN_LANES, MAX_LANES = 256, 1024
 STEPS_OF_A_NET = 1 << 25
 
 
 @dataclass
 class Cast:
-    """What the nets are cast with.
+    """How the nets are cast, and how much they have run.
 
-    `config` is the only configuration, None for a new one each; `published`: with blocks of the
-    published size only, since no release takes another.
+    Attributes:
+        config: the only configuration; None draws a new one for each net.
+        published: use blocks of the published size only, since no release takes another.
+        runs, steps: how many lanes have run, and their steps.
     """
 
     rule: str
@@ -47,22 +47,25 @@ class Cast:
     config: dict[str, Any] | None
     requests: int
     published: bool = False
-
-
-@dataclass
-class Covered:
-    """What the nets have run, in lanes and their steps."""
-
     runs: int = 0
     steps: int = 0
+
+    @property
+    def admits_by(self) -> str:
+        """The admission rule, in words."""
+        return f"formula {self.formula}" if self.formula else f"revision {self.revision}"
+
+    @property
+    def covered(self) -> str:
+        """How much has run, in words."""
+        return f"{self.runs:,} runs, {self.steps:,} steps"
 
 
 def check_installed() -> None:
     """Raise InputError unless lanes can run at all."""
     if find_spec("numpy") is None:
-        raise InputError(
-            "--engine", "vectorized: NumPy is not installed; valid: pip install numpy numba"
-        )
+        problem = "vectorized: NumPy is not installed; valid: pip install numpy"
+        raise InputError("--engine", problem)
 
 
 def run_vectorized(
@@ -74,44 +77,43 @@ def run_vectorized(
     out: Path,
     time_limit: float,
 ) -> int:
-    """Cast nets until one catches something, or the time is over; the exit code.
+    """Cast nets until one catches something, or the time is over; return the exit code.
 
     Raises:
-        InputError: a revision, formula or key that lanes do not know.
+        InputError: a revision, formula or key that lanes do not support.
     """
     cast = read_cast(rule.id, revision, changes)
     cast.published = also is not None
-    output.say(console, f"search {rule.id} by the vectorized model, {admits(cast)}")
-    began, covered = time.monotonic(), Covered()
+    output.say(console, f"search {rule.id} by the vectorized model, {cast.admits_by}")
+    began = time.monotonic()
     with console.status("") as status:
         for number in count():
-            found = _one_net(cast, number, covered)
+            scenario = cast_net(cast, number)
             spent = time.monotonic() - began
-            reported = f"{covered.runs:,} runs, {covered.steps:,} steps"
-            status.update(f"vectorized: {reported}")
-            if found is not None or spent >= time_limit:
+            status.update(f"vectorized: {cast.covered}")
+            if scenario is not None or spent >= time_limit:
                 break
-    if found is None:
+    if scenario is None:
         output.say(
             console,
-            f"inconclusive: none of {reported} breaks {rule.id}; the time limit was reached",
+            f"inconclusive: none of {cast.covered} breaks {rule.id}; the time limit was reached",
         )
         return INCONCLUSIVE
-    output.say(console, f"found in {reported}, after {spent:.1f} s")
+    output.say(console, f"found in {cast.covered}, after {spent:.1f} s")
     return counterexample.show(
-        *(console, found, rule, cast.formula, out, also),
+        *(console, scenario, rule, cast.formula, out, also),
         found_by="what the vectorized search found",
         kept=kept_instead(rule.id),
     )
 
 
 def read_cast(rule: str, revision: str | None, changes: Sequence[str]) -> Cast:
-    """What `--revision` and `--set` ask for; a length that is set fixes the configuration.
+    """Return the meaning of `--revision` and `--set`; a given length fixes the configuration.
 
     Raises:
-        InputError: a revision, formula or key that lanes do not know.
+        InputError: a revision, formula or key that lanes do not support.
     """
-    from ....model.vectorized.run import REVISIONS, read_rules
+    from ....model.spyre.lanes import REVISIONS, read_rules
 
     name = revision or "sound"
     if name not in REVISIONS:
@@ -134,34 +136,27 @@ def read_cast(rule: str, revision: str | None, changes: Sequence[str]) -> Cast:
     return Cast(rule, name, formula, lengths if fixed else None, setting.requests or REQUESTS)
 
 
-def _one_net(cast: Cast, number: int, covered: Covered) -> Scenario | None:
-    """The smallest load of the net of this number that breaks the rule, if one does."""
+def cast_net(cast: Cast, number: int) -> Scenario | None:
+    """Return the smallest load of the net of this number that breaks the rule, if any does."""
     import numpy as np
 
-    from ....model.vectorized.compiled import compiled
-    from ....model.vectorized.run import read_rules, run
-    from ....properties.spyre import workloads as spyre_loads
+    from ....model.spyre.lanes import read_rules, run
+    from ....properties.spyre import workloads
 
     draw = np.random.default_rng(number)
-    blocks = spyre_loads.PUBLISHED_BLOCK_SIZES if cast.published else spyre_loads.BLOCK_SIZES
-    config = cast.config or spyre_loads.draw_config(draw, blocks)
+    blocks = workloads.PUBLISHED_BLOCK_SIZES if cast.published else workloads.BLOCK_SIZES
+    config = cast.config or workloads.draw_config(draw, blocks)
     rules = read_rules(cast.revision, config, cast.formula)
-    by_numba = number >= NETS_BY_NUMPY and compiled() is not None
-    most = MAX_BY_NUMBA if by_numba else MAX_BY_NUMPY
-    lanes = min(MIN_LANES << min(number, 20), STEPS_OF_A_NET // rules.max_model_len, most)
+    lanes = min(MIN_LANES << min(number, 20), STEPS_OF_A_NET // rules.max_model_len, MAX_LANES)
     lanes = max(lanes, MIN_LANES)
-    asked = spyre_loads.draw_loads(draw, rules, cast.requests, lanes)
-    reported = run(rules, asked, numba=by_numba)
-    covered.runs += lanes
-    covered.steps += int(reported.steps.sum())
-    hits = spyre_loads.caught(cast.rule, rules, reported)
+    asked = workloads.draw_loads(draw, rules, cast.requests, lanes)
+    result = run(rules, asked)
+    cast.runs += lanes
+    cast.steps += int(result.steps.sum())
+    hits = workloads.caught(cast.rule, rules, result)
     if not hits.any():
         return None
-    place = spyre_loads.smallest(asked, hits)
-    scenario = spyre_loads.scenario_of(asked, place, cast.revision, config)
-    return replace(scenario, origin={"engine": "vectorized", "note": admits(cast), "seed": number})
-
-
-def admits(cast: Cast) -> str:
-    """The admission rule, in words."""
-    return f"formula {cast.formula}" if cast.formula else f"revision {cast.revision}"
+    place = workloads.smallest(asked, hits)
+    scenario = workloads.scenario_of(asked, place, cast.revision, config)
+    origin = {"engine": "vectorized", "note": cast.admits_by, "seed": number}
+    return replace(scenario, origin=origin)

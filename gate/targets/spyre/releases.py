@@ -1,6 +1,6 @@
 """Releases and checkouts of the Spyre plugins of vLLM, and how their process is set up."""
 
-from ....model.spyre.revision import DECIDES_AS, REVISIONS
+from ....spec.systems import SYSTEMS
 from ..checkouts import Checkout
 from ..supported_releases import Package
 from ..vllm.releases import VLLM
@@ -10,8 +10,7 @@ SIZE = "1 MB"
 
 def revision_of(version: str) -> str:
     """Return the revision of the model that decides as a release does."""
-    revision = DECIDES_AS.get(version, version)
-    return revision if revision in REVISIONS else "documented"
+    return SYSTEMS["spyre"].decides_as.get(version, "documented")
 
 
 SENDNN_INFERENCE = Package(

@@ -39,7 +39,7 @@ def projections(scenario: Scenario, version: str, steps: Sequence[Step]) -> Proj
     """
     found = Projections()
     model = model_of(scenario, version)
-    if model is None or not steps or (model.revision.pauses and model.config.pausing):
+    if model is None or not steps or ("paused" in model.observes and model.config.pausing):
         return found
     for number, state in enumerate(states(model, scenario, len(steps) - 1)):
         asked = projected(model, state, number)

@@ -8,9 +8,10 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from ....model.scenario import Scenario
-from ....model.spyre import admission, tkv, volumetric
+from ....model.spyre import documented, release_2_1_2, volumetric
+from ....model.spyre.documented import is_last_chunk
 from ....model.spyre.model import SpyreModel
-from ....model.spyre.padding import is_last_chunk
+from ....model.spyre.revision import Revision
 from ....model.spyre.state import Sequence, State
 
 
@@ -57,13 +58,13 @@ def explain_stale_tkv(model: SpyreModel, scenario: Scenario, step: int) -> list[
     *_, state = states(model, scenario, step)
     candidate = _candidate(state)
     _, seen = model.step(state)
-    if seen["kind"] != "idle" or candidate is None or not model.revision.stale_tkv:
+    if seen["kind"] != "idle" or candidate is None or not goes_by_last_forward(model.revision):
         return []
     config, block = model.config, model.config.block_size
-    if admission.fits_model_length(config, state.tkv, (), candidate):
+    if documented.fits_model_length(config, state.tkv, (), candidate):
         return []
     width = max(state.tkv, candidate.prompt) // block
-    end = tkv.realigned(candidate.prompt, width, block) + candidate.max_tokens - 1
+    end = volumetric.realigned(candidate.prompt, width, block) + candidate.max_tokens - 1
     return [
         f"the last chunk of {candidate.id} is refused by the max-model-length rule: "
         f"it goes by tkv {state.tkv} of the last forward,",
@@ -77,13 +78,18 @@ def explain_stale_refusal(model: SpyreModel, scenario: Scenario, step: int) -> l
     *_, state = states(model, scenario, step)
     candidate = _candidate(state)
     lengths = [one.computed for one in state.decoding]
-    now = tkv.max_tkv(lengths, model.config.block_size)
-    if candidate is None or not model.revision.stale_tkv or state.tkv <= now:
+    now = documented.max_tkv(lengths, model.config.block_size)
+    if candidate is None or not goes_by_last_forward(model.revision) or state.tkv <= now:
         return []
     return [
         f"{candidate.id} is refused by tkv {state.tkv} of the last forward; "
         f"the request that had it has left, and the batch is at {now}",
     ]
+
+
+def goes_by_last_forward(revision: Revision) -> bool:
+    """Whether admission goes by a tkv in which requests that have left still count."""
+    return revision.current_tkv is release_2_1_2.current_tkv
 
 
 def states(model: SpyreModel, scenario: Scenario, step: int) -> Iterator[State]:
@@ -113,7 +119,7 @@ def _joining(model: SpyreModel, state: State, number: int) -> Admission | None:
     candidate = _candidate(state)
     if candidate is None or not state.decoding:
         return None
-    if not admission.may_prefill(model.config, model.revision, state, candidate):
+    if not documented.may_prefill(model.config, model.revision, state, candidate):
         return None
     return projected(model, state, number)
 
@@ -121,19 +127,20 @@ def _joining(model: SpyreModel, state: State, number: int) -> Admission | None:
 def projected(model: SpyreModel, state: State, number: int) -> Admission | None:
     """What is projected for the last chunk of the first in line, whether or not it may run now."""
     config, candidate = model.config, _candidate(state)
-    if candidate is None or not state.decoding or model.revision.volume_check is not None:
+    check = model.revision.volume_check
+    if candidate is None or not state.decoding or not isinstance(check, volumetric.ByFormula):
         return None
     if not is_last_chunk(candidate.prompt, candidate.computed, config.chunk_size):
         return None
     block = config.block_size
-    current = admission.current_tkv(config, model.revision, state)
-    tkvs = tkv.request_tkvs([one.computed for one in state.decoding], block)
+    current = model.revision.current_tkv(config, state)
+    tkvs = documented.request_tkvs([one.computed for one in state.decoding], block)
     members = [
         volumetric.Decoding(one.computed, one.remaining, own, one.prompt)
         for one, own in zip(state.decoding, tkvs, strict=True)
     ]
     newcomer = volumetric.Newcomer(candidate.prompt, candidate.max_tokens)
-    projection = model.revision.projection(current, members, newcomer, block)
+    projection = check.formula(current, members, newcomer, block)
     names = [one.id for one in state.decoding]
     return Admission(
         number,
@@ -162,16 +169,16 @@ def _largest(projection: volumetric.Projection) -> int:
 
 def _words(model: SpyreModel, current: int, state: State, newcomer: Sequence) -> dict[str, str]:
     """The document's own sentence with its numbers, for the document's projection."""
-    if model.revision.projection is not volumetric.document_realigned:
+    if model.revision.volume_check != documented.VOLUME_CHECK:
         return {}
     block = model.config.block_size
     width = max(current, newcomer.prompt) // block
     words = {
-        one.id: f"current tkv {tkv.realigned(one.computed, width, block)} + {one.remaining} tokens "
-        f"that it may still generate + one block of {block}"
+        one.id: f"current tkv {volumetric.realigned(one.computed, width, block)} + "
+        f"{one.remaining} tokens that it may still generate + one block of {block}"
         for one in state.decoding
     }
-    own = tkv.realigned(newcomer.prompt, width, block)
+    own = volumetric.realigned(newcomer.prompt, width, block)
     words[newcomer.id] = (
         f"current tkv {own} + {newcomer.max_tokens - 1} tokens that it may still generate"
     )

@@ -1,7 +1,7 @@
 """Why blocks are missing, or hold what no request computed: by running the release's model."""
 
 from ....model.scenario import Scenario
-from ....model.spyre import blocks
+from ....model.spyre import documented
 from ....model.spyre.model import SpyreModel
 from .admission import states
 
@@ -24,7 +24,7 @@ def explain_lost_blocks(model: SpyreModel, scenario: Scenario, step: int) -> lis
         waiting = [one for one in before.waiting if one.max_tokens]
         free = model.config.num_blocks
         if waiting and free is not None:
-            needed = blocks.at_end(model.config, model.revision, waiting[0])
+            needed = model.revision.blocks_at_end(model.config, waiting[0])
             lines.append(
                 f"step {step}: {waiting[0].id} needs {needed} blocks of {free}, "
                 f"{before.lost_blocks} of them are reserved for no request"
@@ -34,7 +34,7 @@ def explain_lost_blocks(model: SpyreModel, scenario: Scenario, step: int) -> lis
 
 def explain_published_ahead(model: SpyreModel, scenario: Scenario, step: int) -> list[str]:
     """The request that published blocks without computing them, or nothing."""
-    if not model.revision.counts_ahead:
+    if model.revision.progress is documented.progress:
         return []
     block = model.config.block_size
     lines: list[str] = []

@@ -5,8 +5,9 @@ from collections.abc import Callable
 from ....model.errors import InputError
 from ....model.scenario import Scenario
 from ....model.spyre.config import read_config
-from ....model.spyre.model import SpyreModel
-from ....model.spyre.revision import DECIDES_AS, RELEASE_2_1_2, REVISIONS, admitting_by
+from ....model.spyre.model import REVISIONS, SpyreModel, admitting_by
+from ....model.spyre.release_2_1_2 import RELEASE_2_1_2
+from ....spec.systems import SYSTEMS
 from .admission import (
     explain_join,
     explain_stale_refusal,
@@ -50,7 +51,7 @@ def model_of(scenario: Scenario, version: str) -> SpyreModel | None:
         config = read_config(scenario.config, scenario.revision or "")
     except InputError:
         return None
-    revision = REVISIONS.get(DECIDES_AS.get(version, version))
+    revision = REVISIONS.get(SYSTEMS["spyre"].decides_as.get(version, version))
     if revision is None:
         revision = admitting_by(RELEASE_2_1_2, FORMULA_OF.get(version, version))
     return SpyreModel(config, revision) if revision is not None else None

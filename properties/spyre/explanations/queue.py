@@ -1,7 +1,7 @@
 """Why a request came before another one: by running the release's model."""
 
 from ....model.scenario import Scenario
-from ....model.spyre import admission
+from ....model.spyre import documented
 from ....model.spyre.model import SpyreModel
 from .admission import states
 
@@ -9,7 +9,7 @@ from .admission import states
 def explain_forgotten_paused(model: SpyreModel, scenario: Scenario, step: int) -> list[str]:
     """How a prefill came to start before paused requests, or nothing."""
     *_, state = states(model, scenario, step)
-    if state.running or not state.paused or not model.revision.forgets_paused:
+    if state.running or not state.paused or model.revision.is_empty is documented.is_empty:
         return []
     paused = ", ".join(one.id for one in state.paused)
     return [
@@ -21,7 +21,7 @@ def explain_forgotten_paused(model: SpyreModel, scenario: Scenario, step: int) -
 def explain_passed_by(model: SpyreModel, scenario: Scenario, step: int) -> list[str]:
     """The request that started before the first in line, and how often it was refused, or
     nothing."""
-    if not model.revision.skips_refused:
+    if model.revision.candidate is documented.candidate:
         return []
     *_, state = states(model, scenario, step)
     if not state.waiting:
@@ -31,7 +31,7 @@ def explain_passed_by(model: SpyreModel, scenario: Scenario, step: int) -> list[
     for before in states(model, scenario, step):
         if first.id not in [one.id for one in before.waiting]:
             continue
-        chosen = admission.candidate(model.config, model.revision, before)
+        chosen = model.revision.candidate(model.config, model.revision, before)
         order = [one.id for one in before.waiting]
         if chosen is not None and chosen.id in order[order.index(first.id) + 1 :]:
             passed.append(chosen.id)

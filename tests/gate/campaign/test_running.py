@@ -27,7 +27,7 @@ from schedproof.model.systems import full_config
 from schedproof.model.target import ModelTarget, Reply
 from schedproof.properties.checking.failure_signature import shape
 from schedproof.properties.checking.replay import replay
-from schedproof.properties.mutants.faulty_targets import TakesForEver
+from schedproof.tests.mutants.targets import TakesForEver
 
 KIND = Kind(system="nano_vllm", revision="0.2.0", scale="small")
 DOCUMENTED = replace(KIND, revision="documented")

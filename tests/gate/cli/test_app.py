@@ -209,20 +209,6 @@ def test_one_rule_is_shown_in_full(run: Run) -> None:
     assert "  stands in: SPY-R20, SPY-R22, ALL-R03\n" in unchecked
 
 
-def test_the_matrix_has_a_line_a_rule_and_nothing_in_it_is_vacuous(run: Run) -> None:
-    result = run("rules", "--matrix")
-    assert (result.code, result.err) == (0, "")
-    head, *lines, total = result.out.splitlines()
-    assert head == ("rule      sound  documented  2.1.2  2.5.2  engines; witness; mutants")
-    rules = load("spyre")
-    assert [line.split()[0] for line in lines] == [rule.id for rule in rules]
-    checked = sum(rule.checked for rule in rules)
-    assert total == (
-        f"{len(rules)} rules: {checked} checked, {checked} of them with a mutant; "
-        f"{len(rules) - checked} without a predicate of their own, each with the reason"
-    )
-
-
 # serve
 
 

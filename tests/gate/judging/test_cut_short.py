@@ -9,6 +9,8 @@ import pytest
 from schedproof import judge as judge_target
 from schedproof.gate.judging.context import GateContext
 from schedproof.gate.judging.judge import judge
+from schedproof.gate.judging.profiles import PROFILES
+from schedproof.gate.judging.verdict import Verdict
 
 from ..build import Toy, entry
 from .test_judge import BreaksThreeRules
@@ -43,11 +45,16 @@ def test_what_only_ran_until_a_crash_is_inconclusive(gate: Callable[..., GateCon
 
 @pytest.mark.slow
 def test_rules_that_break_after_those_looked_into_are_not_held(
-    gate: Callable[..., GateContext],
+    gate: Callable[..., GateContext], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    every = judge(gate(BreaksThreeRules(), examples=20, max_failures=20))
+    def judged(most: int) -> Verdict:
+        context = gate(BreaksThreeRules(), examples=20, max_failures=most)
+        shrinks_nothing = PROFILES["quick"]._replace(shrink_runs=0, shrink_attempts=0)
+        monkeypatch.setitem(PROFILES, "quick", shrinks_nothing)
+        return judge(context)
+
+    every, few = judged(20), judged(1)
     broken = {one.id for one in every.rules if one.status == "violated"}
-    few = judge(gate(BreaksThreeRules(), examples=20, max_failures=1))
     left = {one.id: one for one in few.rules if one.id in broken and one.status != "violated"}
     assert left
     assert {one.status for one in left.values()} == {"inconclusive"}

@@ -20,7 +20,7 @@ def test_a_failure_of_a_known_release_is_shrunk_on_its_model_and_confirmed_on_th
     gate: Callable[..., GateContext],
 ) -> None:
     release = Release()
-    shrink_model = shrink_model_of(release, "2.5.2")
+    shrink_model = shrink_model_of(release, "spyre", "2.5.2")
     judged = gate(release, "SPY-R22", examples=40, max_failures=1, shrink_model=shrink_model)
     search_scale(judged, "small")
     [finding], [engine] = judged.results.findings, judged.results.engines

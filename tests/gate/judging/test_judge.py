@@ -432,16 +432,16 @@ def test_a_known_divergence_is_said_beside_the_rule_and_is_no_pass(
 def test_the_shrink_model_decides_as_the_release_whatever_it_is_held_to(
     version: str, decides_as: str
 ) -> None:
-    shrink_model = shrink_model_of(Toy(), version)
+    shrink_model = shrink_model_of(Toy(), "spyre", version)
     assert shrink_model is not None
     reply = shrink_model.start("spyre", "sound", {})
     assert (reply["ok"], reply["version"]) == (True, decides_as)
 
 
 def test_there_is_no_shrink_model_for_the_model_or_an_unknown_version() -> None:
-    assert shrink_model_of(ModelTarget(), "2.5.2") is None
-    assert shrink_model_of(Toy(), "2.2.0") is None
-    assert shrink_model_of(Toy(), "my own") is None
+    assert shrink_model_of(ModelTarget(), "spyre", "2.5.2") is None
+    assert shrink_model_of(Toy(), "spyre", "2.2.0") is None
+    assert shrink_model_of(Toy(), "spyre", "my own") is None
 
 
 def test_a_gate_of_a_known_release_has_an_shrink_model(gate: Callable[..., GateContext]) -> None:

@@ -1,14 +1,18 @@
 """Small numbers to reckon with by hand: block 4, chunk 8, states put together from their parts."""
 
 from collections.abc import Sequence as Listed
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
+from hypothesis import strategies as st
 
+from schedproof.model.spyre import forward
 from schedproof.model.spyre.config import SpyreConfig
-from schedproof.model.spyre.revision import REVISIONS, Revision
+from schedproof.model.spyre.documented import max_tkv
+from schedproof.model.spyre.forward import Forward
+from schedproof.model.spyre.model import REVISIONS
+from schedproof.model.spyre.revision import Revision
 from schedproof.model.spyre.state import Sequence, State
-from schedproof.model.spyre.tkv import max_tkv
 
 BLOCK = 4
 CHUNK = 8
@@ -54,3 +58,23 @@ def ids(members: Listed[Sequence]) -> list[str]:
 def revision(name: str) -> Revision:
     """A published revision."""
     return REVISIONS[name]
+
+
+def chunk(
+    revision: Revision, state: State, one: Sequence, limits: SpyreConfig | None = None
+) -> tuple[State, Forward]:
+    return forward.compute_chunk(limits or config(), revision, state, one)
+
+
+class Batch(NamedTuple):
+    """Tokens of each member of a decode batch."""
+
+    lengths: list[int]
+    block: int
+
+
+@st.composite
+def batches(draw: st.DrawFn) -> Batch:
+    block = draw(st.sampled_from((1, 2, 3, 4, 64)))
+    length = st.integers(1, 8 * block) | st.integers(1, 8).map(lambda blocks: blocks * block)
+    return Batch(draw(st.lists(length, min_size=1, max_size=8)), block)

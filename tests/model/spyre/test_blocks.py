@@ -9,7 +9,9 @@ from hypothesis import strategies as st
 from schedproof.model.errors import ReleaseEnded
 from schedproof.model.pool import Pool
 from schedproof.model.spyre import blocks
-from schedproof.model.spyre.revision import RELEASE_2_1_2, RELEASE_2_5_2, SOUND
+from schedproof.model.spyre.release_2_1_2 import RELEASE_2_1_2
+from schedproof.model.spyre.release_2_5_2 import RELEASE_2_5_2
+from schedproof.model.spyre.sound import SOUND
 from schedproof.model.spyre.state import State
 
 from .build import batch, config, decoding, waiting
@@ -19,18 +21,6 @@ S4, S8 = (("s", 4),), (("s", 8),)
 
 
 # --- what is cached --------------------------------------------------------------------------
-
-
-def test_without_a_promise_the_whole_prompt_must_fit_and_what_others_hold_of_it_is_there() -> None:
-    cached = {S4: (1,), S8: (2,)}
-    newcomer = waiting(9, content=(("s", 9),))
-    assert not blocks.fits_prompt(config(), State(pool=Pool(2)), newcomer)
-    assert blocks.fits_prompt(config(), State(pool=Pool(3)), newcomer)
-    assert blocks.fits_prompt(config(), State(), newcomer)
-    one_free = Pool(3, (), 3, (), cached)  # blocks 1 and 2 are held
-    assert blocks.fits_prompt(CACHING, State(pool=one_free), newcomer)
-    both_cached_free = Pool(3, (), 4, ((2, S8), (1, S4)), cached)  # free ones are taken, too
-    assert not blocks.fits_prompt(CACHING, State(pool=both_cached_free), newcomer)
 
 
 def test_a_release_ends_where_no_block_is_free() -> None:
@@ -140,8 +130,8 @@ def test_at_the_end_a_request_holds_all_but_its_last_token_which_2_5_2_counts_to
     prompt: int, max_tokens: int, computed_ones: int, all_tokens: int
 ) -> None:
     one = waiting(prompt, max_tokens)
-    assert blocks.at_end(config(), SOUND, one) == computed_ones
-    assert blocks.at_end(config(), RELEASE_2_5_2, one) == all_tokens
+    assert SOUND.blocks_at_end(config(), one) == computed_ones
+    assert RELEASE_2_5_2.blocks_at_end(config(), one) == all_tokens
 
 
 @given(st.integers(1, 40), st.integers(1, 24), st.integers(1, 5))
@@ -153,7 +143,7 @@ def test_the_blocks_at_the_end_are_those_that_a_run_to_the_end_takes(
     one, pool = blocks.hold(sizes, waiting(prompt, max_tokens), prompt, Pool())
     for step in range(1, max_tokens):
         one, pool = blocks.hold(sizes, one, prompt + step, pool)
-    assert blocks.at_end(sizes, SOUND, one) == len(one.blocks) == pool.fresh - 1
+    assert blocks.blocks_at_end(sizes, one) == len(one.blocks) == pool.fresh - 1
 
 
 def test_reserved_are_the_blocks_promised_to_the_admitted_and_not_held_yet() -> None:
@@ -174,8 +164,8 @@ def test_a_newcomer_needs_free_blocks_that_are_not_promised(size: int, fits: boo
     state = batch(decoding("old", 5, 10, blocks=(1, 2)), pool=Pool(size, fresh=3))
     newcomer = waiting(6, 4)
     assert blocks.fits_pool(config(num_blocks=size), SOUND, state, newcomer) is fits
-    unreserved = replace(SOUND, reserves_blocks=False)
-    assert blocks.fits_pool(config(num_blocks=size), unreserved, state, newcomer)
+    unreserved = replace(SOUND, fits_pool=RELEASE_2_1_2.fits_pool)
+    assert unreserved.fits_pool(config(num_blocks=size), unreserved, state, newcomer)
     endless = state._replace(pool=Pool(fresh=3))
     assert blocks.fits_pool(config(num_blocks=None), SOUND, endless, newcomer)
 

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from schedproof.model.errors import InputError
-from schedproof.model.spyre import revision as revisions
+from schedproof.model.spyre import model as models
 from schedproof.model.spyre.config import REVISIONS, SpyreConfig, check_pool, read_config
 
 from .build import EACH, config
@@ -27,7 +27,7 @@ def pool_refusal(values: SpyreConfig, revision: str) -> str:
 
 
 def test_the_revisions_that_can_be_named_are_those_that_exist() -> None:
-    assert tuple(revisions.REVISIONS) == REVISIONS
+    assert tuple(models.REVISIONS) == REVISIONS
 
 
 @EACH

@@ -9,22 +9,22 @@ from schedproof.model.members import without
 from schedproof.model.pool import Pool
 from schedproof.model.prefix import prefix
 from schedproof.model.spyre import forward
-from schedproof.model.spyre.config import SpyreConfig
 from schedproof.model.spyre.forward import Forward
-from schedproof.model.spyre.revision import RELEASE_2_1_2, RELEASE_2_5_2, SOUND, Revision
+from schedproof.model.spyre.release_2_1_2 import RELEASE_2_1_2
+from schedproof.model.spyre.release_2_5_2 import RELEASE_2_5_2
+from schedproof.model.spyre.revision import Revision
+from schedproof.model.spyre.sound import SOUND
 from schedproof.model.spyre.state import Sequence, State
 
-from .build import ALL, BLOCK, batch, config, decoding, ids, only, waiting
+from .build import ALL, BLOCK, batch, chunk, config, decoding, ids, only, waiting
 
-STALE = replace(SOUND, stale_tkv=True)
+STALE = replace(
+    SOUND,
+    current_tkv=RELEASE_2_1_2.current_tkv,
+    tkv_after_chunk=RELEASE_2_1_2.tkv_after_chunk,
+)
 BY_THE_PAGE = only("sound", "documented")
 S = (("s", 40),)
-
-
-def chunk(
-    revision: Revision, state: State, one: Sequence, limits: SpyreConfig | None = None
-) -> tuple[State, Forward]:
-    return forward.compute_chunk(limits or config(), revision, state, one)
 
 
 def chunks(revision: Revision, prompt: int) -> list[tuple[Forward, Sequence]]:
@@ -226,72 +226,6 @@ def test_by_the_page_a_chunk_has_the_tkv_of_the_decode_batch_it_leaves(revision:
     _, computed = chunk(revision, after._replace(running=(OLD, last)), last)
     assert computed.tkv == 19
     assert chunk(revision, State(), waiting(18))[1].tkv == 0
-
-
-@only("2.1.2")
-@pytest.mark.parametrize(
-    ("computed", "members", "tkv"),
-    [
-        # Not the last chunk: the tkv of the last forward,
-        (0, (OLD,), 13),
-        (4, (OLD,), 13),
-        (4, (), 13),
-        # unless it is the first and nothing decodes.
-        (0, (), 18),
-        # The last: blocks 5 and 4, offsets 2 and 1: the newcomer's.
-        (12, (OLD,), 18),
-        (12, (), 18),
-    ],
-)
-def test_up_to_2_3_a_chunk_reports_the_old_tkv_until_the_last(
-    revision: Revision, computed: int, members: tuple[Sequence, ...], tkv: int
-) -> None:
-    one = waiting(18, computed=computed, blocks=(1, 2, 3)[: computed // BLOCK])
-    state = State(running=members, tkv=7, runner_tkv=13)
-    if computed:
-        state = state._replace(running=(*members, one))
-    after, shown = chunk(revision, state, one)
-    assert (shown.tkv, after.tkv, after.runner_tkv) == (tkv, tkv, tkv)
-
-
-@pytest.mark.parametrize(
-    ("prompt", "runner_tkv", "tkv"),
-    [
-        # Blocks 2 and 4: the batch decides the block, the larger offset the place in it.
-        (5, 14, 14),
-        (7, 14, 15),
-        (8, 14, 16),
-        # Blocks 2 and 1.
-        (5, 4, 8),
-        (5, 3, 7),
-        (6, 2, 6),
-    ],
-)
-def test_up_to_2_3_a_last_chunk_reports_the_batch_that_it_makes(
-    prompt: int, runner_tkv: int, tkv: int
-) -> None:
-    state = State(running=(decoding("old", 2, 9),), runner_tkv=runner_tkv)
-    assert chunk(RELEASE_2_1_2, state, waiting(prompt))[1].tkv == tkv
-
-
-def test_up_to_2_3_a_first_chunk_counts_anew_whatever_is_cached() -> None:
-    """Nothing decodes: 9 although 8 are found; not the 13 of before."""
-    names = {prefix(S, 4): (1,), prefix(S, 8): (2,)}
-    newcomer = waiting(9, content=(("s", 9),))
-    state = State(waiting=(newcomer,), runner_tkv=14, pool=Pool(fresh=3, cached=names))
-    _, computed = chunk(RELEASE_2_1_2, state, newcomer, config(prefix_caching=True))
-    assert computed.tkv == 9
-
-
-@only("2.5.2")
-@pytest.mark.parametrize("computed", [0, 4, 12])
-def test_from_2_4_on_a_chunk_reports_the_length_of_its_prompt(
-    revision: Revision, computed: int
-) -> None:
-    one = waiting(18, computed=computed, blocks=(1, 2, 3)[: computed // BLOCK])
-    state = State(running=(decoding("old", 30, 9),), tkv=30, runner_tkv=30)
-    after, shown = chunk(revision, state, one)
-    assert (shown.tkv, after.tkv, after.runner_tkv) == (18, 18, 18)
 
 
 def test_only_who_goes_by_the_reported_tkv_shows_it() -> None:

@@ -8,8 +8,7 @@ from schedproof.model.errors import InputError
 from schedproof.model.pool import Pool
 from schedproof.model.scenario import Request
 from schedproof.model.spyre.config import SpyreConfig
-from schedproof.model.spyre.model import SpyreModel, make_model
-from schedproof.model.spyre.revision import REVISIONS
+from schedproof.model.spyre.model import REVISIONS, SpyreModel, make_model
 from schedproof.model.spyre.state import Sequence, State
 
 from .build import EACH, SMALL, only

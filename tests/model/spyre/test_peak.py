@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from schedproof.model.spyre import tkv
+from schedproof.model.spyre import documented
 from schedproof.model.spyre.peak import (
     accepts_exactly,
     accepts_rounded,
@@ -23,7 +23,7 @@ def by_steps(decoding, newcomer, block):
     largest = 0
     for step in range(1, newcomer.remaining + 1):
         lengths = [tokens + step for tokens, remaining in all_requests if remaining >= step]
-        largest = max(largest, len(lengths) * tkv.max_tkv(lengths, block))
+        largest = max(largest, len(lengths) * documented.max_tkv(lengths, block))
     return largest
 
 
@@ -73,7 +73,7 @@ def test_a_sound_formula_accepts_no_more_than_fits_and_refuses_some_that_do(name
         # The limit is kept before the newcomer joins: what it adds is asked.
         alone = newcomer.prompt + newcomer.remaining
         limit = max(by_steps(decoding, newcomer, 8) - seed % 24, alone)
-        current = tkv.max_tkv([one.computed for one in decoding], 8)
+        current = documented.max_tkv([one.computed for one in decoding], 8)
         yes = accepts(FORMULAS[name](current, decoding, newcomer, 8), limit)
         fits = accepts_exactly(decoding, newcomer, 8, limit)
         assert fits or not yes, (seed, limit)

@@ -1,62 +1,78 @@
-"""What the published revisions choose, and that each choice changes a run by itself."""
+"""What each revision does otherwise than the page, and that each difference by itself changes a
+run."""
 
+from collections.abc import Mapping
 from dataclasses import fields, replace
 from typing import Any
 
 import pytest
 
-from schedproof.model.spyre.model import SpyreModel
+from schedproof.model.spyre import documented, release_2_1_2, release_2_5_2
+from schedproof.model.spyre.documented import DOCUMENTED
+from schedproof.model.spyre.model import REVISIONS, SpyreModel, admitting_by, with_formula
 from schedproof.model.spyre.peak import CHECKS
-from schedproof.model.spyre.revision import DECIDES_AS, REVISIONS, SOUND, Revision, admitting_by
-from schedproof.model.spyre.volumetric import FORMULAS, Newcomer, Projection
+from schedproof.model.spyre.release_2_1_2 import RELEASE_2_1_2
+from schedproof.model.spyre.release_2_5_2 import RELEASE_2_5_2
+from schedproof.model.spyre.revision import Revision
+from schedproof.model.spyre.sound import SOUND
+from schedproof.model.spyre.volumetric import FORMULAS, ByFormula, Newcomer, Projection
+from schedproof.spec.systems import SYSTEMS
 
 from ...golden_tables import Arrival, request_of
 from .build import config
 
 RELEASES = {"2.1.2", "2.5.2"}
-# Published behaviour (golden tables) and the target protocol; the two without a number follow the
-# scheduling page.
-CHOICES = {
-    "stale_tkv": RELEASES,
-    "prompt_is_tkv": {"2.5.2"},
-    "checks_once": RELEASES,
-    "keeps_model_length": {"sound", "documented", "2.1.2"},
-    "counts_ahead": RELEASES,
-    "whole_first_chunk": {"2.1.2"},
-    "reserves_blocks": {"sound", "documented", "2.5.2"},
-    "reserves_last_token": {"2.5.2"},
-    "leaks_reservations": {"2.5.2"},
-    "nameless_first": {"sound", "documented", "2.5.2"},
-    "pauses": {"2.5.2"},
-    "forgets_paused": {"2.5.2"},
-    "skips_refused": {"2.5.2"},
+# Published behaviour (golden tables) and the target protocol: the revisions in which a function is
+# not the page's.
+OTHERWISE = {
+    "name": {"sound", *RELEASES},
+    "decide": RELEASES,
+    "candidate": {"2.5.2"},
+    "is_empty": {"2.5.2"},
+    "is_held_to_last_chunk": RELEASES,
+    "satisfies_last_chunk": {"2.5.2"},
+    "fits_model_length": {"2.5.2"},
+    "volume_check": {"sound", *RELEASES},
+    "current_tkv": RELEASES,
+    "tkv_after_chunk": RELEASES,
+    "progress": RELEASES,
+    "fits_pool": {"2.1.2"},
+    "blocks_at_end": {"2.5.2"},
+    "lost_blocks": {"2.5.2"},
+    "give_back": {"2.1.2"},
+    "shows": RELEASES,
 }
-PROJECTIONS = {
+FORMULA_OF = {
     "sound": "common_base",
     "documented": "document_realigned",
     "2.1.2": "2.1.2",
     "2.5.2": "2.1.2",
 }
+STALE_TKV = {
+    "current_tkv": release_2_1_2.current_tkv,
+    "tkv_after_chunk": release_2_1_2.tkv_after_chunk,
+}
+PAUSES = {
+    "decide": release_2_5_2.decide,
+    "satisfies_last_chunk": release_2_5_2.satisfies_last_chunk,
+    "shows": RELEASE_2_5_2.shows,
+}
 
 
-@pytest.mark.parametrize("choice", CHOICES)
-def test_the_published_revisions_choose_as_published(choice: str) -> None:
-    assert {name for name, one in REVISIONS.items() if getattr(one, choice)} == CHOICES[choice]
+@pytest.mark.parametrize("function", OTHERWISE)
+def test_the_revisions_differ_as_published(function: str) -> None:
+    of_the_page = getattr(DOCUMENTED, function)
+    others = {name for name, own in REVISIONS.items() if getattr(own, function) != of_the_page}
+    assert others == OTHERWISE[function]
 
 
-def test_every_choice_is_compared() -> None:
-    assert {one.name for one in fields(Revision)} == {
-        "name",
-        "projection",
-        "volume_check",
-        *CHOICES,
-    }
-    assert all(one.volume_check is None for one in REVISIONS.values())
+def test_every_function_is_compared() -> None:
+    assert [one.name for one in fields(Revision)] == [*OTHERWISE]
 
 
 def test_the_published_revisions_project_as_published() -> None:
-    projections = {name: one.projection for name, one in REVISIONS.items()}
-    assert projections == {name: FORMULAS[formula] for name, formula in PROJECTIONS.items()}
+    checks = {name: one.volume_check for name, one in REVISIONS.items()}
+    assert checks == {name: ByFormula(FORMULAS[formula]) for name, formula in FORMULA_OF.items()}
 
 
 def test_a_revision_is_found_by_its_name() -> None:
@@ -65,14 +81,17 @@ def test_a_revision_is_found_by_its_name() -> None:
 
 def test_a_release_without_a_model_of_its_own_decides_like_one_that_has() -> None:
     """The projection of 2.1.1 is that of 2.1.2; 2.6.x decides like 2.5.2 (scenario format)."""
-    assert DECIDES_AS == {"2.1.1": "2.1.2", "2.4.0": "2.5.2", "2.6.3": "2.5.2"}
+    assert SYSTEMS["spyre"].decides_as == {
+        **{name: name for name in REVISIONS},
+        **{"2.1.1": "2.1.2", "2.4.0": "2.5.2", "2.6.3": "2.5.2"},
+    }
 
 
-def test_a_revision_of_ones_own_is_the_sound_one_but_for_its_projection() -> None:
-    assert Revision("sound", SOUND.projection) == SOUND
+def test_the_sound_revision_is_the_page_but_for_its_projection() -> None:
+    assert replace(SOUND, name="documented", volume_check=documented.VOLUME_CHECK) == DOCUMENTED
 
 
-# --- each choice by itself -------------------------------------------------------------------
+# --- each difference by itself ---------------------------------------------------------------
 
 
 def steps(
@@ -92,12 +111,16 @@ def steps(
 
 
 def with_and_without(
-    choice: str, base: Revision, arrivals: list[Arrival], count: int, **changes: Any
+    functions: Mapping[str, Any],
+    base: Revision,
+    arrivals: list[Arrival],
+    count: int,
+    **changes: Any,
 ) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """Two runs that differ in `choice` only, doing the same but for their last step."""
+    """Two runs that differ in `functions` only, doing the same but for their last step."""
     runs = [
-        steps(replace(base, **{choice: chosen}), arrivals, count, **changes)
-        for chosen in (True, False)
+        steps(revision, arrivals, count, **changes)
+        for revision in (replace(base, **functions), base)
     ]
     done = [[(seen["scheduled"], seen["blocks"], seen["finished"]) for seen in run] for run in runs]
     assert done[0][:-1] == done[1][:-1]
@@ -109,7 +132,7 @@ def test_a_stale_tkv_holds_a_prefill_back_for_a_step() -> None:
     20 + 2 + 19 = 41 of 32; without it nothing is in its way."""
     arrivals = [Arrival(0, "long", 20, 3), Arrival(0, "short", 6, 20)]
     stale, fresh = with_and_without(
-        "stale_tkv", SOUND, arrivals, 9, chunk_size=4, max_model_len=32, max_batch_tkv=128
+        STALE_TKV, SOUND, arrivals, 9, chunk_size=4, max_model_len=32, max_batch_tkv=128
     )
     assert stale[7]["finished"] == {"long": "length"}
     assert (stale[8]["kind"], stale[8]["prefilling"]) == ("idle", ["short"])
@@ -118,9 +141,10 @@ def test_a_stale_tkv_holds_a_prefill_back_for_a_step() -> None:
 
 def test_a_prefill_reports_its_prompt_or_the_batch_that_it_joins() -> None:
     """6 tokens are at tkv 7 after a decode step; 3 tokens in the same block reach 7."""
-    reporting = replace(SOUND, stale_tkv=True)
+    reporting = replace(SOUND, **STALE_TKV)
+    own = {"tkv_after_chunk": release_2_5_2.tkv_after_chunk}
     arrivals = [Arrival(0, "a", 6, 5), Arrival(0, "b", 3, 5)]
-    prompt, joined = with_and_without("prompt_is_tkv", reporting, arrivals, 3)
+    prompt, joined = with_and_without(own, reporting, arrivals, 3)
     assert [seen["tkv"] for seen in prompt] == [6, 7, 3]
     assert [seen["tkv"] for seen in joined] == [6, 7, 7]
 
@@ -128,9 +152,8 @@ def test_a_prefill_reports_its_prompt_or_the_batch_that_it_joins() -> None:
 def test_checked_once_a_prompt_does_not_start_before_its_last_chunk_could_go() -> None:
     """Together they reach 24 each; b has three chunks, the first of 4 tokens."""
     arrivals = [Arrival(0, "a", 5, 4), Arrival(0, "b", 20, 8)]
-    once, each = with_and_without(
-        "checks_once", SOUND, arrivals, 2, max_batch_tkv=47, interleave=False
-    )
+    at_first = {"is_held_to_last_chunk": release_2_1_2.is_held_to_last_chunk}
+    once, each = with_and_without(at_first, SOUND, arrivals, 2, max_batch_tkv=47, interleave=False)
     assert once[1]["scheduled"] == {"a": 1}
     assert each[1]["scheduled"] == {"b": 4}
 
@@ -138,7 +161,8 @@ def test_checked_once_a_prompt_does_not_start_before_its_last_chunk_could_go() -
 def test_the_model_length_keeps_a_prompt_out_that_would_push_the_old_one_beyond_it() -> None:
     """With 5 tokens and 10 steps to go, from block 2 on a ends at 8 + 1 + 10 = 19."""
     arrivals = [Arrival(0, "a", 4, 12), Arrival(0, "b", 8, 2)]
-    kept, dropped = with_and_without("keeps_model_length", SOUND, arrivals, 3, max_model_len=18)
+    no_length = {"fits_model_length": release_2_5_2.fits_model_length}
+    dropped, kept = with_and_without(no_length, SOUND, arrivals, 3, max_model_len=18)
     assert kept[2]["scheduled"] == {"a": 1}
     assert dropped[2]["scheduled"] == {"b": 8}
 
@@ -149,7 +173,8 @@ def test_counting_ahead_a_chunk_that_starts_in_a_cached_prefix_counts_whole() ->
         Arrival(0, "a", 5, 1, content=(("s", 5),)),
         Arrival(1, "b", 16, 2, content=(("s", 4), ("b", 12))),
     ]
-    ahead, exact = with_and_without("counts_ahead", SOUND, arrivals, 2, prefix_caching=True)
+    whole = {"progress": release_2_5_2.progress}
+    ahead, exact = with_and_without(whole, SOUND, arrivals, 2, prefix_caching=True)
     assert (ahead[1]["computed"], ahead[1]["blocks"]) == ({"b": 12}, {"b": [1, 2, 3]})
     assert (exact[1]["computed"], exact[1]["blocks"]) == ({"b": 8}, {"b": [1, 2]})
     for seen in (ahead[1], exact[1]):
@@ -158,8 +183,9 @@ def test_counting_ahead_a_chunk_that_starts_in_a_cached_prefix_counts_whole() ->
 
 def test_a_whole_first_chunk_has_blocks_for_its_padding() -> None:
     """12 tokens behind a block of padding: 4 tokens in the first chunk."""
-    ahead = replace(SOUND, counts_ahead=True)
-    whole, real = with_and_without("whole_first_chunk", ahead, [Arrival(0, "a", 12, 2)], 1)
+    ahead = replace(SOUND, progress=release_2_5_2.progress)
+    padded = {"progress": release_2_1_2.progress}
+    whole, real = with_and_without(padded, ahead, [Arrival(0, "a", 12, 2)], 1)
     assert whole[0]["blocks"] == {"a": [1, 2]}
     assert real[0]["blocks"] == {"a": [1]}
     assert whole[0]["computed"] == real[0]["computed"] == {"a": 4}
@@ -168,7 +194,8 @@ def test_a_whole_first_chunk_has_blocks_for_its_padding() -> None:
 def test_reserving_blocks_a_newcomer_waits_for_those_that_it_may_need() -> None:
     """a may grow to 16 tokens, b to 8: 6 blocks of 5."""
     arrivals = [Arrival(0, "a", 4, 13), Arrival(0, "b", 4, 5)]
-    careful, careless = with_and_without("reserves_blocks", SOUND, arrivals, 3, num_blocks=5)
+    no_promise = {"fits_pool": release_2_1_2.fits_pool, "shows": ()}
+    careless, careful = with_and_without(no_promise, SOUND, arrivals, 3, num_blocks=5)
     assert careful[2]["scheduled"] == {"a": 1}
     assert careful[2]["reserved_blocks"] == 2
     assert careless[2]["scheduled"] == {"b": 4}
@@ -177,15 +204,17 @@ def test_reserving_blocks_a_newcomer_waits_for_those_that_it_may_need() -> None:
 
 def test_for_the_last_token_a_block_may_be_reserved_that_is_never_used() -> None:
     """5 + 4 tokens, of which 8 are computed: 2 blocks, both held after the prefill."""
-    last, computed = with_and_without("reserves_last_token", SOUND, [Arrival(0, "a", 5, 4)], 1)
+    for_all = {"blocks_at_end": release_2_5_2.blocks_at_end}
+    last, computed = with_and_without(for_all, SOUND, [Arrival(0, "a", 5, 4)], 1)
     assert last[0]["blocks"] == computed[0]["blocks"] == {"a": [1, 2]}
     assert (last[0]["reserved_blocks"], computed[0]["reserved_blocks"]) == (1, 0)
 
 
 def test_a_leaked_reservation_stays_when_its_request_is_aborted_between_two_steps() -> None:
     """5 + 8 tokens: 3 blocks, 2 held. Inside a step nothing leaks."""
-    for leaks, lost in ((True, 1), (False, 0)):
-        model = SpyreModel(config(), replace(SOUND, leaks_reservations=leaks))
+    leaking = replace(SOUND, lost_blocks=release_2_5_2.lost_blocks)
+    for revision, lost in ((leaking, 1), (SOUND, 0)):
+        model = SpyreModel(config(), revision)
         state = model.arrive(model.initial(), request_of(Arrival(0, "a", 5, 8)))
         state, seen = model.step(state)
         assert seen["reserved_blocks"] == 1
@@ -196,7 +225,8 @@ def test_a_leaked_reservation_stays_when_its_request_is_aborted_between_two_step
 def test_nameless_blocks_are_handed_out_again_first_or_last() -> None:
     """a gives back blocks 2 and 1; the pool has no end."""
     arrivals = [Arrival(0, "a", 5, 1), Arrival(1, "b", 5, 2)]
-    first, last = with_and_without("nameless_first", SOUND, arrivals, 2)
+    in_order = {"give_back": release_2_1_2.give_back}
+    last, first = with_and_without(in_order, SOUND, arrivals, 2)
     assert first[1]["blocks"] == {"b": [2, 1]}
     assert last[1]["blocks"] == {"b": [3, 4]}
 
@@ -204,18 +234,19 @@ def test_nameless_blocks_are_handed_out_again_first_or_last() -> None:
 def test_who_pauses_admits_more_than_the_limit_lets_decode() -> None:
     """7 tokens beside 6 are a volume of 14 in the next step already, of 13."""
     arrivals = [Arrival(0, "a", 5, 5), Arrival(0, "b", 5, 5)]
-    pausing, waiting = with_and_without("pauses", SOUND, arrivals, 3, max_batch_tkv=13)
+    pausing, waiting = with_and_without(PAUSES, SOUND, arrivals, 3, max_batch_tkv=13)
     assert (pausing[2]["scheduled"], pausing[2]["paused"]) == ({"b": 5}, [])
     assert waiting[2]["scheduled"] == {"a": 1}
-    after = steps(replace(SOUND, pauses=True), arrivals, 4, max_batch_tkv=13)[3]
+    after = steps(replace(SOUND, **PAUSES), arrivals, 4, max_batch_tkv=13)[3]
     assert (after["scheduled"], after["running"], after["paused"]) == ({"b": 1}, ["b"], ["a"])
 
 
 def test_forgetting_the_paused_a_newcomer_starts_before_they_return() -> None:
     """The three steps of a are over while b, which took turns with it, is paused."""
-    pausing = replace(SOUND, pauses=True)
+    pausing = replace(SOUND, **PAUSES)
+    forgets = {"is_empty": release_2_5_2.is_empty}
     arrivals = [Arrival(0, "a", 5, 4), Arrival(0, "b", 5, 4), Arrival(3, "c", 3, 2)]
-    forgetful, mindful = with_and_without("forgets_paused", pausing, arrivals, 8, max_batch_tkv=13)
+    forgetful, mindful = with_and_without(forgets, pausing, arrivals, 8, max_batch_tkv=13)
     assert forgetful[6]["finished"] == {"a": "length"}
     assert (forgetful[7]["scheduled"], forgetful[7]["paused"]) == ({"c": 3}, ["b"])
     assert (mindful[7]["scheduled"], mindful[7]["paused"]) == ({"b": 1}, [])
@@ -224,17 +255,36 @@ def test_forgetting_the_paused_a_newcomer_starts_before_they_return() -> None:
 def test_behind_a_request_that_is_refused_another_one_may_go() -> None:
     """From 6 tokens on, old ends at 15: 2 x 16 with a, which ends later, of 31; b ends at 8."""
     arrivals = [Arrival(0, "old", 5, 11), Arrival(0, "a", 3, 28), Arrival(0, "b", 3, 2)]
-    skipping, strict = with_and_without("skips_refused", SOUND, arrivals, 3, max_batch_tkv=31)
+    scan = {"candidate": release_2_5_2.candidate}
+    skipping, strict = with_and_without(scan, SOUND, arrivals, 3, max_batch_tkv=31)
     assert skipping[2]["scheduled"] == {"b": 3}
     assert skipping[2]["waiting"] == ["a"]
     assert strict[2]["scheduled"] == {"old": 1}
 
 
+def test_a_single_fault_of_a_release_is_put_right_by_one_function() -> None:
+    """The run above, in 2.5.2 itself: with the page's `candidate` the queue stops at a."""
+    arrivals = [Arrival(0, "old", 5, 11), Arrival(0, "a", 3, 28), Arrival(0, "b", 3, 2)]
+    repaired = replace(RELEASE_2_5_2, candidate=documented.candidate)
+    limits = {"max_batch_tkv": 31, "pausing": False}
+    assert steps(RELEASE_2_5_2, arrivals, 3, **limits)[2]["scheduled"] == {"b": 3}
+    assert steps(repaired, arrivals, 3, **limits)[2]["scheduled"] == {"old": 1}
+
+
 def test_another_volumetric_check_is_put_in_place_by_name() -> None:
-    assert admitting_by(SOUND, "2.1.0") == replace(SOUND, projection=FORMULAS["2.1.0"])
+    formula = ByFormula(FORMULAS["2.1.0"])
+    assert admitting_by(SOUND, "2.1.0") == replace(SOUND, volume_check=formula)
     for name, check in CHECKS.items():
         assert admitting_by(SOUND, name) == replace(SOUND, volume_check=check)
     slack = admitting_by(SOUND, "2.1.0+64")
     assert slack is not None
-    assert slack.projection(64, [], Newcomer(1, 2), 64) == Projection(192, [])
+    assert isinstance(slack.volume_check, ByFormula)
+    assert slack.volume_check.formula(64, [], Newcomer(1, 2), 64) == Projection(192, [])
     assert admitting_by(SOUND, "2.1.9") is None
+
+
+def test_a_model_gets_another_volumetric_check_and_keeps_all_else() -> None:
+    model = SpyreModel(config(), RELEASE_2_1_2)
+    exact = with_formula(model, "exact")
+    assert exact == SpyreModel(config(), replace(RELEASE_2_1_2, volume_check=CHECKS["exact"]))
+    assert with_formula(model, "2.1.9") is None

@@ -11,11 +11,12 @@ from hypothesis import strategies as st
 from schedproof.model.pool import Pool, blocks_for
 from schedproof.model.prefix import prefix
 from schedproof.model.spyre import forward, scheduler
+from schedproof.model.spyre.documented import chunk_count
 from schedproof.model.spyre.forward import Forward
-from schedproof.model.spyre.padding import chunk_count
-from schedproof.model.spyre.revision import RELEASE_2_5_2, SOUND, Revision
-from schedproof.model.spyre.scheduler import Decision
-from schedproof.model.spyre.state import State
+from schedproof.model.spyre.release_2_5_2 import RELEASE_2_5_2
+from schedproof.model.spyre.revision import Revision
+from schedproof.model.spyre.sound import SOUND
+from schedproof.model.spyre.state import Decision, State
 from schedproof.model.target import ModelTarget
 
 from ...golden_tables import Arrival, add, play, started
@@ -106,14 +107,14 @@ def test_a_prefill_goes_before_a_decode_step_and_a_decode_step_before_nothing(
 ) -> None:
     state = batch(decoding("a", 5, 9), waiting=(waiting(3),))
     newcomer = state.waiting[0]
-    decided = scheduler.decide(config(), revision, state)
+    decided = revision.decide(config(), revision, state)
     assert decided == (state, Decision("prefill", (newcomer,)))
     held = state._replace(last_step_was_prefill=True)
-    decided = scheduler.decide(config(), revision, held)
+    decided = revision.decide(config(), revision, held)
     assert decided == (held, Decision("decode", state.running))
-    assert scheduler.decide(config(), revision, State()) == (State(), Decision("idle"))
+    assert revision.decide(config(), revision, State()) == (State(), Decision("idle"))
     begun = batch(waiting(20, computed=4), decoding("a", 5, 9), last_step_was_prefill=True)
-    assert ids(scheduler.decide(config(), revision, begun)[1].members) == ["a"]
+    assert ids(revision.decide(config(), revision, begun)[1].members) == ["a"]
 
 
 @ALL
@@ -121,15 +122,15 @@ def test_who_is_paused_is_settled_in_every_step_that_is_no_prefill(revision: Rev
     """6 tokens each: two fit into 13. No request is asked in a prefill step."""
     a, b, c = (decoding(name, 5, 9) for name in "abc")
     tight = config(max_batch_tkv=13)
-    state, decision = scheduler.decide(tight, revision, batch(a, b, c))
+    state, decision = revision.decide(tight, revision, batch(a, b, c))
     if revision is RELEASE_2_5_2:
         assert (ids(decision.members), ids(state.paused)) == (["a", "b"], ["c"])
-        resumed, decision = scheduler.decide(tight, revision, state._replace(running=()))
+        resumed, decision = revision.decide(tight, revision, state._replace(running=()))
         assert (ids(decision.members), resumed.paused) == (["c"], ())
     else:
         assert (decision.members, state) == ((a, b, c), batch(a, b, c))
     prefills = batch(waiting(20, computed=4), waiting=(waiting(3),))
-    assert scheduler.decide(config(max_batch_tkv=1), revision, prefills)[0] == prefills
+    assert revision.decide(config(max_batch_tkv=1), revision, prefills)[0] == prefills
 
 
 def test_a_step_that_does_nothing_does_so_to_nobody() -> None:

@@ -7,11 +7,12 @@ import pytest
 from hypothesis import Phase, find, given, settings
 from hypothesis import strategies as st
 
-from schedproof.model.spyre import volumetric
-from schedproof.model.spyre.revision import RELEASE_2_1_2
-from schedproof.model.spyre.tkv import max_tkv, request_tkvs
+from schedproof.model.spyre import documented, volumetric
+from schedproof.model.spyre.documented import max_tkv, request_tkvs
+from schedproof.model.spyre.release_2_1_2 import RELEASE_2_1_2
 from schedproof.model.spyre.volumetric import (
     FORMULAS,
+    ByFormula,
     Decoding,
     Newcomer,
     Projection,
@@ -220,7 +221,7 @@ def test_counterexamples_at_production_scale(
 ) -> None:
     """Block 64, chunk 512, limit 131072, from an empty system, no request stops early. Steps from
     0."""
-    target = start_revision(replace(RELEASE_2_1_2, projection=FORMULAS[formula]))
+    target = start_revision(replace(RELEASE_2_1_2, volume_check=ByFormula(FORMULAS[formula])))
     over = [one for one in volumes_of(target, arrivals) if one[1] > 131072]
     assert over[0] == first_over
     assert stated in {volume for _, volume in over}
@@ -242,7 +243,8 @@ def test_smallest_counterexamples(
 ) -> None:
     """Block 2, chunk 2."""
     config = {"block_size": 2, "chunk_size": 2, "max_model_len": 8, "max_batch_tkv": limit}
-    target = start_revision(replace(RELEASE_2_1_2, projection=FORMULAS[formula]), **config)
+    revision = replace(RELEASE_2_1_2, volume_check=ByFormula(FORMULAS[formula]))
+    target = start_revision(revision, **config)
     assert max(volume for _, volume in volumes_of(target, arrivals, block=2)) == volume > limit
 
 
@@ -251,14 +253,14 @@ def test_smallest_counterexamples(
 def test_sound_formulas_keep_the_limit_where_others_do_not(
     formula: str, arrivals: list[Arrival], start_revision: Any
 ) -> None:
-    target = start_revision(replace(RELEASE_2_1_2, projection=FORMULAS[formula]))
+    target = start_revision(replace(RELEASE_2_1_2, volume_check=ByFormula(FORMULAS[formula])))
     assert all(volume <= 131072 for _, volume in volumes_of(target, arrivals))
 
 
 @pytest.mark.parametrize("formula", ["2.0.1", "common_base"])
 def test_the_rest_of_a_run_is_what_the_scheduler_does(formula: str, start_revision: Any) -> None:
     """A guard of `volumes_of`: the same run, played to its end."""
-    revision = replace(RELEASE_2_1_2, projection=FORMULAS[formula])
+    revision = replace(RELEASE_2_1_2, volume_check=ByFormula(FORMULAS[formula]))
     steps = enumerate(play(start_revision(revision), SHORT_2_0_1))
     played = [
         (number, len(seen["scheduled"]) * seen["tkv"])
@@ -293,3 +295,24 @@ def volumes_of(target: Any, arrivals: list[Arrival], block: int = 64) -> list[tu
 
 def test_round_up() -> None:
     assert [volumetric.round_up(tokens, 4) for tokens in (0, 1, 4, 5)] == [0, 4, 4, 8]
+
+
+@given(st.integers(2, 64), st.integers(0, 5), st.integers(0, 5), st.data())
+def test_realigned_is_the_true_tkv_of_a_member_that_does_not_end_on_a_border(
+    block: int, own: int, wider: int, data: st.DataObject
+) -> None:
+    length = own * block + data.draw(st.integers(1, block - 1))
+    width = own + wider
+    widest = width * block + data.draw(st.integers(1, block))
+    assert (
+        volumetric.realigned(length, width, block)
+        == documented.request_tkvs([length, widest], block)[0]
+    )
+
+
+@pytest.mark.parametrize(("tokens", "position"), [(63, 191), (64, 128), (65, 129), (128, 128)])
+def test_realigned_places_a_member_on_a_border_in_the_block_as_if_it_had_no_token_there(
+    tokens: int, position: int
+) -> None:
+    """The releases' border case: `realigned` gives 128 where the tkv is 192."""
+    assert volumetric.realigned(tokens, 2, 64) == position

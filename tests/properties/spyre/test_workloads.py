@@ -3,8 +3,15 @@
 import numpy as np
 import pytest
 
-from schedproof.model.vectorized.rules import ARRIVAL, END, MAX_TOKENS, PROMPT
-from schedproof.model.vectorized.run import LaneResult, asked_by, read_rules
+from schedproof.model.spyre.lanes import (
+    ARRIVAL,
+    END,
+    MAX_TOKENS,
+    PROMPT,
+    LaneResult,
+    asked_by,
+    read_rules,
+)
 from schedproof.properties.spyre.workloads import (
     caught,
     draw_config,

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from schedproof.model.pool import blocks_for
-from schedproof.model.spyre import tkv
+from schedproof.model.spyre import documented
 from schedproof.solver.smt.execution import SymbolicRun, bare, paths
 from schedproof.solver.smt.numbers import Numbers
 
@@ -54,10 +54,10 @@ def test_the_tkv_of_a_batch_on_symbols_is_its_tkv(lengths: list[int]) -> None:
     symbols = [numbers.fresh("length", 1, None) for _ in lengths]
 
     def code(run: SymbolicRun):
-        return tkv.max_tkv([run.number(symbol) for symbol in symbols], 4)
+        return documented.max_tkv([run.number(symbol) for symbol in symbols], 4)
 
     values = dict(zip(symbols, lengths, strict=True))
-    assert on(numbers, values, code) == [tkv.max_tkv(lengths, 4)]
+    assert on(numbers, values, code) == [documented.max_tkv(lengths, 4)]
 
 
 def test_paths_are_all_that_are_possible_and_no_other() -> None:

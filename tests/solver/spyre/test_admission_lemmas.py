@@ -5,11 +5,13 @@ a fault in the model's code makes a lemma fail.
 """
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
-from schedproof.model.spyre import admission, forward, peak, scheduler, tkv, volumetric
-from schedproof.model.spyre.revision import REVISIONS
+from schedproof.model.spyre import documented, peak, release_2_1_2, volumetric
+from schedproof.model.spyre.model import REVISIONS
+from schedproof.model.spyre.state import Decision
 from schedproof.solver.smt.obligation import discharge
 from schedproof.solver.spyre.admission_lemmas import obligations
 from schedproof.solver.spyre.admission_sequences import Setting
@@ -21,6 +23,11 @@ def failing(formula: str) -> set[str]:
         one for group in limit_lemmas("SPY-R07", Setting(formula, 0), 64) for one in group.lemmas
     ]
     return {one.name for one in discharge(lemmas) if one.status != "proven"}
+
+
+def plant(monkeypatch: pytest.MonkeyPatch, revision: str, **functions: Any) -> None:
+    """Put other functions into a revision."""
+    monkeypatch.setitem(REVISIONS, revision, replace(REVISIONS[revision], **functions))
 
 
 def always(*_, **__):
@@ -53,7 +60,7 @@ def test_a_walk_that_accepts_too_much_is_refuted(monkeypatch, formula, walk):
 
 @pytest.mark.slow
 def test_an_admission_that_accepts_everybody_is_refuted_by_every_formula_and_check(monkeypatch):
-    monkeypatch.setattr(admission, "fits_volume", always)
+    monkeypatch.setattr(documented, "fits_volume", always)
     assert failing("common_base") >= {
         "formula_sees_requests_as_they_are_1",
         "walk_counts_every_request_1",
@@ -63,12 +70,12 @@ def test_an_admission_that_accepts_everybody_is_refuted_by_every_formula_and_che
 
 @pytest.mark.slow
 def test_an_admission_that_forgets_a_member_is_refuted(monkeypatch):
-    whole = admission.fits_volume
+    whole = documented.fits_volume
 
     def all_but_the_first(config, revision, current, decoding, newcomer):
         return whole(config, revision, current, decoding[1:], newcomer)
 
-    monkeypatch.setattr(admission, "fits_volume", all_but_the_first)
+    monkeypatch.setattr(documented, "fits_volume", all_but_the_first)
     assert failing("common_base") >= {
         "formula_sees_requests_as_they_are_1",
         "formula_sees_requests_as_they_are_2",
@@ -83,12 +90,12 @@ def test_an_admission_that_forgets_a_member_is_refuted(monkeypatch):
 
 @pytest.mark.slow
 def test_an_admission_by_another_tkv_is_refuted(monkeypatch):
-    whole = admission.fits_volume
+    whole = documented.fits_volume
 
     def by_an_older_tkv(config, revision, current, decoding, newcomer):
         return whole(config, revision, current - 1, decoding, newcomer)
 
-    monkeypatch.setattr(admission, "fits_volume", by_an_older_tkv)
+    monkeypatch.setattr(documented, "fits_volume", by_an_older_tkv)
     assert failing("common_base") == {
         "formula_is_consulted_with_covering_tkv",
         "formula_sees_requests_as_they_are_1",
@@ -153,8 +160,8 @@ def test_every_lemma_is_proven_and_guarded_but_for_the_tkv_of_the_last_prompt(re
 
 @pytest.mark.slow
 def test_a_remembered_tkv_that_is_a_token_short_is_refuted(monkeypatch):
-    whole = tkv.max_tkv
-    monkeypatch.setattr(tkv, "max_tkv", lambda *asked: whole(*asked) - 1)
+    whole = documented.max_tkv
+    monkeypatch.setattr(documented, "max_tkv", lambda *asked: whole(*asked) - 1)
     assert failing_of_revision("2.1.2", interleave=True) == {
         "decode_tkv_covers_every_member": "refuted"
     }
@@ -165,7 +172,7 @@ def test_a_remembered_tkv_that_is_a_token_short_is_refuted(monkeypatch):
 
 @pytest.mark.slow
 def test_a_chunk_that_reports_the_prompt_alone_is_refuted(monkeypatch):
-    monkeypatch.setattr(forward.tkv, "tkv_after_last_chunk", lambda prompt, *_: prompt)
+    monkeypatch.setattr(release_2_1_2, "tkv_after_last_chunk", lambda prompt, *_: prompt)
     assert failing_of_revision("2.1.2", interleave=False) == {
         "chunk_tkv_covers_every_member": "refuted"
     }
@@ -173,7 +180,7 @@ def test_a_chunk_that_reports_the_prompt_alone_is_refuted(monkeypatch):
 
 @pytest.mark.slow
 def test_an_admission_that_asks_nothing_is_refuted(monkeypatch):
-    monkeypatch.setattr(admission, "satisfies_last_chunk", lambda *_: True)
+    plant(monkeypatch, "2.1.2", satisfies_last_chunk=lambda *_: True)
     for interleave in (True, False):
         assert (
             failing_of_revision("2.1.2", interleave=interleave)[
@@ -185,7 +192,7 @@ def test_an_admission_that_asks_nothing_is_refuted(monkeypatch):
 
 @pytest.mark.slow
 def test_two_prefills_in_a_row_are_refuted_where_decode_steps_go_between(monkeypatch):
-    monkeypatch.setattr(admission, "must_interleave", lambda *_: False)
+    monkeypatch.setattr(documented, "must_interleave", lambda *_: False)
     assert failing_of_revision("2.5.2", interleave=True) == {
         "formula_is_consulted_with_covering_tkv": "refuted"
     }
@@ -194,21 +201,22 @@ def test_two_prefills_in_a_row_are_refuted_where_decode_steps_go_between(monkeyp
 
 @pytest.mark.slow
 def test_a_prefill_that_waits_between_its_chunks_is_refuted():
-    asks_again = replace(REVISIONS["2.1.2"], checks_once=False)
+    at_last_chunk = documented.is_held_to_last_chunk
+    asks_again = replace(REVISIONS["2.1.2"], is_held_to_last_chunk=at_last_chunk)
     names = [one.name for one in obligations(asks_again, interleave=False)]
     assert "prefill_is_uninterrupted" not in names
-    planted = admission.may_prefill
+    planted = documented.may_prefill
     try:
-        admission.may_prefill = lambda config, revision, state, one: planted(
+        documented.may_prefill = lambda config, revision, state, one: planted(
             config, asks_again, state, one
         )
         assert "prefill_is_uninterrupted" in failing_of_revision("2.1.2", interleave=False)
     finally:
-        admission.may_prefill = planted
+        documented.may_prefill = planted
 
 
 def test_a_request_that_joins_before_its_last_chunk_is_refuted(monkeypatch):
-    monkeypatch.setattr(forward, "progress", lambda config, revision, one, end: (one.prompt, end))
+    plant(monkeypatch, "sound", progress=lambda config, one, end: (one.prompt, end))
     assert failing_of_revision("sound", interleave=True) == {
         "formula_is_consulted_at_last_chunk": "refuted"
     }
@@ -216,8 +224,8 @@ def test_a_request_that_joins_before_its_last_chunk_is_refuted(monkeypatch):
 
 @pytest.mark.slow
 def test_a_step_that_idles_beside_a_decode_batch_is_refuted(monkeypatch):
-    idle = scheduler.Decision("idle")
-    monkeypatch.setattr(scheduler, "decide", lambda config, revision, state: (state, idle))
+    idle = Decision("idle")
+    plant(monkeypatch, "2.1.2", decide=lambda config, revision, state: (state, idle))
     assert "step_is_idle_only_if_none_decodes" in failing_of_revision("2.1.2", interleave=True)
 
 

@@ -11,7 +11,7 @@ import pytest
 import z3
 
 from schedproof.model.scenario import Request, Scenario
-from schedproof.model.spyre import tkv, volumetric
+from schedproof.model.spyre import documented, volumetric
 from schedproof.model.spyre.peak import peak_volume
 from schedproof.model.target import ModelTarget
 from schedproof.properties.checking.replay import replay
@@ -167,8 +167,8 @@ def overruns(asked: Setting, members, newcomer) -> bool:
     """In some decode step of the newcomer the limit is exceeded, and without it it is not."""
     for step in range(1, newcomer[1] + 1):
         active = [computed + step for computed, remaining in members if remaining >= step]
-        reached = tkv.max_tkv([*active, newcomer[0] + step], BLOCK)
-        kept = len(active) * tkv.max_tkv(active, BLOCK) <= asked.limit
+        reached = documented.max_tkv([*active, newcomer[0] + step], BLOCK)
+        kept = len(active) * documented.max_tkv(active, BLOCK) <= asked.limit
         if active and kept and (len(active) + 1) * reached > asked.limit:
             return True
     return False
@@ -176,7 +176,7 @@ def overruns(asked: Setting, members, newcomer) -> bool:
 
 def some_batch_overruns(asked: Setting) -> bool:
     for members in combinations_with_replacement(SIZES, asked.requests - 1):
-        own = tkv.request_tkvs([computed for computed, _ in members], BLOCK)
+        own = documented.request_tkvs([computed for computed, _ in members], BLOCK)
         prompts = product(*(range(1, computed + 1) for computed, _ in members))
         for newcomer, asked_for in product(SIZES, prompts):
             decoding = [

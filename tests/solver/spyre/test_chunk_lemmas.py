@@ -5,10 +5,9 @@ import random
 import pytest
 import z3
 
-from schedproof.model.spyre import padding, prefix
+from schedproof.model.spyre import documented
 from schedproof.model.spyre.config import SpyreConfig
-from schedproof.model.spyre.forward import progress as model_progress
-from schedproof.model.spyre.revision import REVISIONS
+from schedproof.model.spyre.model import REVISIONS
 from schedproof.model.spyre.state import Sequence
 from schedproof.model.target import ModelTarget
 from schedproof.properties.checking.replay import replay
@@ -49,14 +48,14 @@ def test_a_plan_is_the_one_of_the_model():
         prompt = chance.randint(1, 12 * block)
         hit = chance.randint(0, (prompt - 1) // block)
         numbers, one = symbolic_plan(block, blocks, prompt, hit * block)
-        left = padding.left_padding_blocks(prompt, block * blocks, block)
-        count = padding.chunk_count(prompt, block * blocks)
+        left = documented.left_padding_blocks(prompt, block * blocks, block)
+        count = documented.chunk_count(prompt, block * blocks)
         usable = chunk_lemmas.usable_blocks(numbers, one.left, z3.IntVal(hit), one.chunks, blocks)
         model = solved(numbers)
         assert read(model, one.left) == left
         assert read(model, one.chunks) == count
-        assert read(model, usable) == prefix.usable_blocks(left, hit, count, blocks)
-        assert (read(model, one.start), read(model, one.end)) == padding.next_chunk(
+        assert read(model, usable) == documented.usable_blocks(left, hit, count, blocks)
+        assert (read(model, one.start), read(model, one.end)) == documented.next_chunk(
             prompt, hit * block, block * blocks, block
         )
 
@@ -71,11 +70,11 @@ def test_what_is_counted_ahead_is_what_the_model_counts(release):
         computed = chance.randint(0, (prompt - 1) // block) * block
         hit = chance.choice([computed, chance.randint(0, computed // block) * block])
         numbers, one = symbolic_plan(block, blocks, prompt, computed)
-        counted = chunk_lemmas.progress(one, z3.IntVal(hit), revision.whole_first_chunk)
+        counted = chunk_lemmas.progress(one, z3.IntVal(hit), release == "2.1.2")
         model = solved(numbers)
         config = SpyreConfig(block_size=block, chunk_size=block * blocks)
         sequence = Sequence("r0", prompt, 1, 1, computed=computed, prefix_hit=hit)
-        expected = model_progress(config, revision, sequence, read(model, one.end))
+        expected = revision.progress(config, sequence, read(model, one.end))
         assert tuple(read(model, number) for number in counted) == expected
 
 

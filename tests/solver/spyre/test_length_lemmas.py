@@ -8,11 +8,11 @@ import pytest
 import z3
 
 from schedproof.model.scenario import Request
-from schedproof.model.spyre import revision as revisions
-from schedproof.model.spyre.admission import fits_model_length
+from schedproof.model.spyre import release_2_5_2
 from schedproof.model.spyre.config import SpyreConfig
+from schedproof.model.spyre.documented import fits_model_length, max_tkv
+from schedproof.model.spyre.model import admitting_by
 from schedproof.model.spyre.state import Sequence
-from schedproof.model.spyre.tkv import max_tkv
 from schedproof.model.systems import make_model
 from schedproof.model.target import ModelTarget
 from schedproof.properties.checking.replay import replay
@@ -123,7 +123,7 @@ def test_the_constraint_refuses_until_the_first_has_ended_and_needlessly(
     assert late == scenario.requests[1].arrival + waits
 
     config = make_model("spyre", "sound", scenario.config)
-    without = replace(config.revision, keeps_model_length=False)
+    without = replace(config.revision, fits_model_length=release_2_5_2.fits_model_length)
     model = replace(config, revision=without)
     state, seen = model.initial(), []
     for number in range(len(steps)):
@@ -202,7 +202,7 @@ def test_two_checks_of_nobody_refuse_a_request_for_ever_although_it_is_alone(che
     outcome, _ = run(scenario, target=ModelTarget(check))
     assert outcome.broken[0].rule == "SPY-R35"
     model = make_model("spyre", "sound", scenario.config)
-    admits = revisions.admitting_by(model.revision, check)
+    admits = admitting_by(model.revision, check)
     assert admits is not None
     model = replace(model, revision=admits)
     state = model.arrive(model.initial(), scenario.requests[0])

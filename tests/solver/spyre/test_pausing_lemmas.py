@@ -10,9 +10,9 @@ import pytest
 import z3
 
 from schedproof.model.scenario import Request, Scenario
-from schedproof.model.spyre import pausing
+from schedproof.model.spyre import documented, release_2_5_2
 from schedproof.model.spyre.config import SpyreConfig
-from schedproof.model.spyre.pausing import fairness_order
+from schedproof.model.spyre.release_2_5_2 import fairness_order
 from schedproof.model.spyre.state import Sequence, State
 from schedproof.model.systems import make_model
 from schedproof.model.target import ModelTarget
@@ -46,8 +46,9 @@ def test_every_lemma_on_the_limit_is_proven_and_guarded():
 
 
 def test_a_limit_that_is_asked_of_one_request_alone_is_refuted(monkeypatch):
-    whole = pausing.fits_limit
-    monkeypatch.setattr(pausing, "fits_limit", lambda config, batch: whole(config, batch[-1:]))
+    whole = release_2_5_2.fits_limit
+    alone = lambda config, batch: whole(config, batch[-1:])  # noqa: E731
+    monkeypatch.setattr(release_2_5_2, "fits_limit", alone)
     assert failing() == {
         "all_kept_requests_fit_1_1",
         "all_kept_requests_fit_2_0",
@@ -57,25 +58,25 @@ def test_a_limit_that_is_asked_of_one_request_alone_is_refuted(monkeypatch):
 
 
 def test_a_turn_that_forgets_one_that_stays_is_refuted(monkeypatch):
-    whole = pausing.settled
+    whole = release_2_5_2.settled
     alone = lambda asked, fits: whole(asked, lambda batch: fits(batch[-1:]))  # noqa: E731
-    monkeypatch.setattr(pausing, "settled", alone)
+    monkeypatch.setattr(release_2_5_2, "settled", alone)
     assert {"kept_requests_fit_after_each_turn", "all_kept_requests_fit_2_0"} <= failing()
 
 
 @pytest.mark.slow
 def test_a_tkv_that_counts_no_padding_is_refuted(monkeypatch):
-    monkeypatch.setattr(pausing.tkv, "rectangle_tkv", lambda longest, filled, block: longest)
+    monkeypatch.setattr(documented, "rectangle_tkv", lambda longest, filled, block: longest)
     assert {"no_tkv_exceeds_compared_tkv", "all_kept_requests_fit_2_0"} <= failing()
 
 
 @pytest.mark.slow
 def test_a_batch_that_is_asked_about_as_it_was_is_refuted(monkeypatch):
     def before_the_step(config, batch):
-        reached = pausing.tkv.max_tkv([one.computed for one in batch], config.block_size)
+        reached = documented.max_tkv([one.computed for one in batch], config.block_size)
         return len(batch) * reached <= config.max_batch_tkv
 
-    monkeypatch.setattr(pausing, "fits_limit", before_the_step)
+    monkeypatch.setattr(release_2_5_2, "fits_limit", before_the_step)
     assert {"all_kept_requests_fit_1_0", "all_kept_requests_fit_2_0"} <= failing()
 
 
@@ -180,5 +181,5 @@ def test_a_release_that_remembers_the_paused_starves_nobody(start_revision):
     model = make_model("spyre", "2.5.2", scenario.config)
     requests = scenario.requests
     assert longest_wait(model, requests)[0] > 2
-    remembers = replace(model, revision=replace(model.revision, forgets_paused=False))
+    remembers = replace(model, revision=replace(model.revision, is_empty=documented.is_empty))
     assert longest_wait(remembers, requests)[0] == 1

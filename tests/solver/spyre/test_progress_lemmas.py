@@ -1,5 +1,6 @@
 """The first in line of revision sound waits no longer than its rank; in 2.5.2 it is passed by."""
 
+from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -8,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from schedproof.model.scenario import Request
-from schedproof.model.spyre import admission
 from schedproof.model.spyre.model import SpyreModel
-from schedproof.model.spyre.revision import RELEASE_2_5_2, SOUND
+from schedproof.model.spyre.release_2_5_2 import RELEASE_2_5_2
+from schedproof.model.spyre.sound import SOUND
 from schedproof.model.systems import make_model
 from schedproof.model.target import ModelTarget
 from schedproof.properties.checking.replay import replay
@@ -53,12 +54,12 @@ def test_of_2_5_2_all_but_the_turn_is_proven():
         ),
     ],
 )
-def test_an_admission_that_stops_or_turns_the_queue_is_refuted(monkeypatch, planted, refuted):
+def test_an_admission_that_stops_or_turns_the_queue_is_refuted(planted, refuted):
     """The second takes the last in line, and ignores the ongoing prefill."""
-    monkeypatch.setattr(admission, "candidate", planted)
+    revision = replace(SOUND, candidate=planted)
     asked = [
         one
-        for one in obligations()
+        for one in obligations(revision=revision)
         if one.name
         in (
             "waiting_request_prevents_idling",

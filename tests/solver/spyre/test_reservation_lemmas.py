@@ -1,5 +1,6 @@
 """No more blocks are promised than are free: by lemmas, and on every run of a few requests."""
 
+from dataclasses import replace
 from itertools import product
 
 import pytest
@@ -7,6 +8,8 @@ import pytest
 from schedproof.model.pool import blocks_for, free_blocks
 from schedproof.model.scenario import Request
 from schedproof.model.spyre import blocks
+from schedproof.model.spyre.model import REVISIONS
+from schedproof.model.spyre.sound import SOUND
 from schedproof.model.systems import make_model
 from schedproof.model.target import ModelTarget
 from schedproof.properties.checking.replay import replay
@@ -66,7 +69,7 @@ def test_the_invariant_holds_whoever_arrives_leaves_or_shares(revision, pool):
             assert slack(state, model) >= 0
             assert len(set(held)) + free_blocks(state.pool) == pool
             for one in state.admitted:
-                assert len(one.blocks) <= blocks.at_end(model.config, model.revision, one)
+                assert len(one.blocks) <= model.revision.blocks_at_end(model.config, one)
                 assert len(one.blocks) >= blocks_for(one.computed, 2)
     assert shared
     assert binds
@@ -75,11 +78,11 @@ def test_the_invariant_holds_whoever_arrives_leaves_or_shares(revision, pool):
 def test_exploring_finds_who_takes_all_hits_off_the_need(monkeypatch):
     def careless(config, revision, state, newcomer):
         hits = len(blocks.prefix_hit(config, state, newcomer))
-        needed = blocks.at_end(config, revision, newcomer) - hits
+        needed = revision.blocks_at_end(config, newcomer) - hits
         promised = blocks.reserved(config, revision, state)
         return needed <= free_blocks(state.pool) - promised
 
-    monkeypatch.setattr(blocks, "fits_pool", careless)
+    monkeypatch.setitem(REVISIONS, "sound", replace(SOUND, fits_pool=careless))
     model = pooled("sound", 7)
     assert any(slack(state, model) < 0 for _, _, state in moves(model, requests(TRIPLES[-1])))
 

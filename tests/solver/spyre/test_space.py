@@ -6,7 +6,7 @@ from unittest import mock
 
 import pytest
 
-from schedproof.model.spyre.revision import REVISIONS
+from schedproof.model.spyre.model import REVISIONS
 from schedproof.model.target import ModelTarget
 from schedproof.properties.checking.replay import replay
 from schedproof.solver.exploration.exploration import Exploration, ExploreOptions

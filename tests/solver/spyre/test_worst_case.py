@@ -15,14 +15,21 @@ import pytest
 from schedproof.model.observation import Step
 from schedproof.model.pool import blocks_for
 from schedproof.model.scenario import Request, Scenario
-from schedproof.model.spyre.admission import current_tkv, fits_model_length, fits_volume
 from schedproof.model.spyre.config import SpyreConfig
+from schedproof.model.spyre.documented import fits_model_length, fits_volume
 from schedproof.model.spyre.peak import peak_volume
-from schedproof.model.spyre.revision import RELEASE_2_1_2, Revision
+from schedproof.model.spyre.release_2_1_2 import RELEASE_2_1_2
+from schedproof.model.spyre.revision import Revision
 from schedproof.model.spyre.scheduler import arrive, step
 from schedproof.model.spyre.state import Sequence, State
-from schedproof.model.spyre.tkv import realigned
-from schedproof.model.spyre.volumetric import FORMULAS, Decoding, Newcomer, accepts, round_up
+from schedproof.model.spyre.volumetric import (
+    FORMULAS,
+    Decoding,
+    Newcomer,
+    accepts,
+    realigned,
+    round_up,
+)
 from schedproof.model.target import ModelTarget
 from schedproof.properties.checking.replay import replay
 from schedproof.properties.spyre.predicates.volume import volume
@@ -226,7 +233,7 @@ def refused_by_what_has_left(setting: Setting) -> int:
 def needless(config: SpyreConfig, revision: Revision, state: State) -> int:
     """Tokens that the first in line would leave, if the formula alone refuses it; else -1."""
     newcomer, members = state.waiting[0], state.decoding
-    current = current_tkv(config, revision, state)
+    current = revision.current_tkv(config, state)
     if not members or not fits_model_length(config, current, members, newcomer):
         return -1
     if fits_volume(config, revision, current, members, newcomer):

@@ -5,7 +5,7 @@ import random
 
 import pytest
 
-from schedproof.model.spyre import peak, tkv, volumetric
+from schedproof.model.spyre import documented, peak, volumetric
 from schedproof.model.spyre.config import SpyreConfig
 from schedproof.model.spyre.model import SpyreModel
 from schedproof.model.spyre.volumetric import Decoding, Newcomer
@@ -36,7 +36,7 @@ def by_steps(decoding, newcomer, block):
     largest = 0
     for step in range(1, newcomer.remaining + 1):
         lengths = [tokens + step for tokens, remaining in all_requests if remaining >= step]
-        largest = max(largest, len(lengths) * tkv.max_tkv(lengths, block))
+        largest = max(largest, len(lengths) * documented.max_tkv(lengths, block))
     return largest
 
 
@@ -45,7 +45,7 @@ def small_batch(chance):
     lengths = [chance.randint(1, 20) for _ in range(chance.randint(1, 4))]
     members = [
         Decoding(length, chance.randint(1, 12), own)
-        for length, own in zip(lengths, tkv.request_tkvs(lengths, 4), strict=True)
+        for length, own in zip(lengths, documented.request_tkvs(lengths, 4), strict=True)
     ]
     return members, Newcomer(chance.randint(1, 20), chance.randint(2, 12))
 

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from schedproof.model.scenario import Request
-from schedproof.model.spyre.model import SpyreModel, make_model
-from schedproof.model.spyre.revision import admitting_by
+from schedproof.model.spyre import release_2_1_2
+from schedproof.model.spyre.model import SpyreModel, admitting_by, make_model
 from schedproof.model.spyre.state import State
 from schedproof.tools.benchmarks import spin as run
 from schedproof.tools.benchmarks.spin import (
@@ -166,12 +166,13 @@ def python_model(macros: Macros) -> SpyreModel:
 def kept(model: SpyreModel, state: State, arrived: int) -> Any:
     decoding = sorted((one.computed, one.remaining) for one in state.decoding)
     others = [one for one in (*state.running, *state.waiting) if not one.prefilled]
+    remembers = model.revision.current_tkv is release_2_1_2.current_tkv
     return (
         arrived,
         tuple(decoding),
         tuple((one.prompt, one.computed, one.max_tokens) for one in others),
         state.last_step_was_prefill and bool(decoding),
-        (state.tkv, state.runner_tkv) if model.revision.stale_tkv and state.running else None,
+        (state.tkv, state.runner_tkv) if remembers and state.running else None,
     )
 
 

@@ -1,0 +1,344 @@
+"""Spyre's scheduling page as functions, in the order of the page.
+
+Source: sendnn-inference, "Scheduling and Padding Logic". Read it with the page beside it: the
+page's headings are comments (`# ----`), and each function names the rules (`spec/spyre.toml`) that
+its sentences have become. Functions are pure. Lengths are in tokens unless a name says blocks.
+
+A release replaces some of these functions by its own (`revision.Revision`), so a function calls
+the replaceable ones through the `revision` that it is given. What the page leaves open is not
+here: `blocks` has the pool, `scheduler` and `forward` carry out what is decided.
+"""
+
+from collections.abc import Sequence as Members
+
+from ..pool import blocks_for
+from . import blocks, volumetric
+from .config import SpyreConfig
+from .revision import Revision
+from .state import Decision, Sequence, State
+
+# ---- Overview
+# A request is prefilled, then joins the decode batch (SPY-R01): `State.running` holds both.
+
+# ---- Key concepts
+# Block size: `blocks.hold` (SPY-R02). Chunk size, a multiple of it: `read_config` (SPY-R03). Max
+# batch-tkv limit: `fits_volume` keeps it (SPY-R07); its value is a parameter (SPY-R08).
+
+
+def chunk_count(prompt: int, chunk_size: int) -> int:
+    """Prefill steps of a prompt: one for each chunk (SPY-R04)."""
+    return -(-prompt // chunk_size)
+
+
+def current_tkv(config: SpyreConfig, state: State) -> int:
+    """The max-tkv of the requests that decode (SPY-R06)."""
+    return batch_tkv(config, state.running)
+
+
+def tkv_after_chunk(
+    config: SpyreConfig, state: State, request: Sequence, running: tuple[Sequence, ...]
+) -> int:
+    """The max-tkv once a chunk has run: a prefill does not change what it is (SPY-R06)."""
+    return batch_tkv(config, running)
+
+
+def batch_tkv(config: SpyreConfig, running: Members[Sequence]) -> int:
+    """The largest tkv among those that decode."""
+    lengths = [request.computed for request in running if request.computed >= request.prompt]
+    return max_tkv(lengths, config.block_size)
+
+
+# ---- Padding
+# Rectangular decode: `left_pad_blocks` (SPY-R09). Prefill alignment: `decide` takes one request
+# (SPY-R13), `left_padding_blocks` aligns it on the right. Prefix caching: a prompt begins with a
+# block, so that what a block holds is a prefix of its tokens, `allocator` (SPY-R15).
+
+DUMMY_BLOCK = 0  # always used for padding (SPY-R11), so its memory is constant (SPY-R12)
+
+# ---- Prefill padding: Right-alignment
+# Attention ignores padding (SPY-R17), which no scheduler shows.
+
+
+def left_padding_blocks(prompt: int, chunk_size: int, block_size: int) -> int:
+    """Dummy blocks before the prompt, so that its last block is the last one of its last chunk
+    (SPY-R14, SPY-R16)."""
+    padded = chunk_count(prompt, chunk_size) * chunk_size
+    return padded // block_size - blocks_for(prompt, block_size)
+
+
+# ---- Prefill padding: Chunked Prefill
+
+
+def next_chunk(prompt: int, computed: int, chunk_size: int, block_size: int) -> tuple[int, int]:
+    """First and end position, in tokens of the prompt, of the active chunk: the one that holds
+    position left padding + `computed` of the padded prompt (SPY-R18). The first chunk loses the
+    left padding, the last one ends with the prompt (SPY-R19)."""
+    left_padding = left_padding_blocks(prompt, chunk_size, block_size) * block_size
+    chunk = (left_padding + computed) // chunk_size
+    start = max(chunk * chunk_size - left_padding, 0)
+    return start, min((chunk + 1) * chunk_size - left_padding, prompt)
+
+
+def progress(config: SpyreConfig, request: Sequence, end: int) -> tuple[int, int]:
+    """Tokens computed after the chunk that ends at `end`, and tokens that have a block: the same
+    ones (SPY-R02)."""
+    return end, end
+
+
+def emits_token(request: Sequence) -> bool:
+    """After its last chunk a request emits a token, and after no chunk before (SPY-R20); so it does
+    after every decode step (SPY-R22)."""
+    return request.computed >= request.prompt
+
+
+# ---- Prefill padding: Visualization
+# Prompts of 15 and 302 tokens (SPY-R21): `tests/model/test_figures.py`.
+
+# ---- Decode padding: Left-padding with full blocks
+
+
+def left_pad_blocks(lengths: Members[int], block_size: int) -> list[int]:
+    """Dummy blocks left of each request of the batch, by its tokens with the one of this step.
+
+    The longest has none (SPY-R24) and sets the common width (SPY-R09, SPY-R10, SPY-R23). Nothing is
+    remembered of the step before, so a request that leaves takes the padding with it that it
+    caused (SPY-R29).
+    """
+    if not lengths:
+        return []
+    width = blocks_for(max(lengths), block_size)
+    return [width - -(-length // block_size) for length in lengths]
+
+
+# ---- Decode padding: Right-padding until next block boundary
+# No scheduler shows it either (SPY-R25).
+
+# ---- Decode padding: Per-request tkv
+
+
+def request_tkvs(lengths: Members[int], block_size: int) -> list[int]:
+    """Each request's tkv: its left padding, and its tokens (SPY-R05, SPY-R26)."""
+    pads = left_pad_blocks(lengths, block_size)
+    return [pad * block_size + length for pad, length in zip(pads, lengths, strict=True)]
+
+
+def max_tkv(lengths: Members[int], block_size: int) -> int:
+    """The largest tkv of the batch, 0 for an empty one: that of the request which has filled most
+    of its last block (SPY-R27)."""
+    if not lengths:
+        return 0
+    filled = max([(length - 1) % block_size for length in lengths]) + 1
+    return rectangle_tkv(max(lengths), filled, block_size)
+
+
+def rectangle_tkv(longest: int, filled: int, block_size: int) -> int:
+    """The max-tkv, by the longest request and the most tokens in any last block."""
+    before_last: int = (blocks_for(longest, block_size) - 1) * block_size
+    return before_last + filled
+
+
+# ---- Decode padding: tkv jumping
+# `request_tkvs` of two steps differ by it where a request begins a block (SPY-R28).
+
+# ---- Scheduling: Priority rules
+
+
+def candidate(config: SpyreConfig, revision: Revision, state: State) -> Sequence | None:
+    """The request whose prefill chunk runs in this step, or None.
+
+    While a prefill is under way it is the only one (SPY-R30) and goes before new requests
+    (SPY-R31). Else the first in line may go, and no other in its place (SPY-R53, ALL-R05): the page
+    adds its rules to vLLM's order, first come, first served.
+    """
+    ongoing = state.prefilling
+    if ongoing is not None:
+        return ongoing if may_prefill(config, revision, state, ongoing) else None
+    if not state.waiting:
+        return None
+    first = state.waiting[0]
+    if not revision.fits_pool(config, revision, state, first):
+        return None
+    return first if may_prefill(config, revision, state, first) else None
+
+
+def must_interleave(config: SpyreConfig, state: State) -> bool:
+    """Two prefill steps in a row are forbidden while a request decodes (SPY-R32), unless
+    interleaving is switched off (SPY-R33)."""
+    return config.interleave and state.last_step_was_prefill and bool(state.decoding)
+
+
+def decide(config: SpyreConfig, revision: Revision, state: State) -> tuple[State, Decision]:
+    """Prefill one request if it may, else decode: no step is idle while a request can run
+    (SPY-R13, SPY-R35, ALL-R10)."""
+    chosen = revision.candidate(config, revision, state)
+    if chosen is not None:
+        return state, Decision("prefill", (chosen,))
+    return state, decode_or_idle(state)
+
+
+def decode_or_idle(state: State) -> Decision:
+    """Every request that is prefilled decodes, together with the others (SPY-R22)."""
+    decoding = state.decoding
+    return Decision("decode", decoding) if decoding else Decision("idle")
+
+
+# ---- Scheduling: Admission constraints
+
+
+def may_prefill(config: SpyreConfig, revision: Revision, state: State, request: Sequence) -> bool:
+    """Whether the next chunk of `request` may run in this step."""
+    if revision.is_empty(state):
+        return True
+    # No request is paused by the page; a release that pauses lets none prefill then (SPY-R52).
+    if state.paused or must_interleave(config, state):
+        return False
+    if request.computed == 0 and not satisfies_first_chunk(config, state):
+        return False
+    if revision.is_held_to_last_chunk(config, state, request):
+        return revision.satisfies_last_chunk(config, revision, state, request)
+    return True
+
+
+def is_empty(state: State) -> bool:
+    """Nothing is admitted, so that no constraint can bind (SPY-R38)."""
+    return not state.running and not state.paused
+
+
+# ---- Scheduling: First-chunk constraints
+
+
+def satisfies_first_chunk(config: SpyreConfig, state: State) -> bool:
+    """A free slot among the running (SPY-R36), and the only prefill slot (SPY-R37)."""
+    return len(state.running) < config.max_num_seqs and state.prefilling is None
+
+
+# ---- Scheduling: Last-chunk constraints
+
+
+def is_held_to_last_chunk(config: SpyreConfig, state: State, request: Sequence) -> bool:
+    """What is left of the prompt fits in one chunk, cached tokens taken off (SPY-R39, SPY-R59)."""
+    done = computed_or_hit(config, state, request)
+    return is_last_chunk(request.prompt, done, config.chunk_size)
+
+
+def is_last_chunk(prompt: int, computed: int, chunk_size: int) -> bool:
+    """The remaining prompt fits in one chunk (SPY-R39)."""
+    return prompt - computed <= chunk_size
+
+
+def satisfies_last_chunk(
+    config: SpyreConfig, revision: Revision, state: State, newcomer: Sequence
+) -> bool:
+    """Room in the decode batch (SPY-R40), in the model's length and in the volume."""
+    decoding = state.decoding
+    if len(decoding) >= config.max_num_seqs:
+        return False
+    tkv = revision.current_tkv(config, state)
+    if not revision.fits_model_length(config, tkv, decoding, newcomer):
+        return False
+    return fits_volume(config, revision, tkv, decoding, newcomer)
+
+
+def fits_model_length(
+    config: SpyreConfig, current: int, decoding: Members[Sequence], newcomer: Sequence
+) -> bool:
+    """Realigned with the newcomer, each request's remaining tokens end within max_model_len
+    (SPY-R41); `current`: tkv of the batch."""
+    width = max(current, newcomer.prompt) // config.block_size
+    start = volumetric.realigned(newcomer.prompt, width, config.block_size)
+    if start + newcomer.max_tokens - 1 > config.max_model_len:
+        return False
+    for request in decoding:
+        start = volumetric.realigned(request.computed, width, config.block_size)
+        if start + request.remaining > config.max_model_len:
+            return False
+    return True
+
+
+def fits_volume(
+    config: SpyreConfig,
+    revision: Revision,
+    current: int,
+    decoding: Members[Sequence],
+    newcomer: Sequence,
+) -> bool:
+    """No batch x tkv that can still come exceeds the limit (SPY-R42, SPY-R47); `current`: tkv of
+    the batch."""
+    tkvs = request_tkvs([request.computed for request in decoding], config.block_size)
+    members = [
+        volumetric.Decoding(request.computed, request.remaining, tkv, request.prompt)
+        for request, tkv in zip(decoding, tkvs, strict=True)
+    ]
+    joining = volumetric.Newcomer(newcomer.prompt, newcomer.max_tokens)
+    return revision.volume_check(members, joining, config.block_size, config.max_batch_tkv, current)
+
+
+# ---- Scheduling: Volumetric Constraint - Additional Details
+# `volumetric` has the largest future tkv of the new request (SPY-R43) and of a decoding one
+# (SPY-R44), and `accepts`, the walk in ascending order (SPY-R45).
+
+VOLUME_CHECK = volumetric.ByFormula(volumetric.document_realigned)
+
+# ---- Scheduling: Visualization
+# 426 x 4 = 1704 exceeds 1536 (SPY-R48), requests wait for a slot (SPY-R49): `test_figures.py`.
+
+# ---- Prefix caching: Skipping full chunks
+
+
+def usable_blocks(left_padding: int, hit: int, chunk_count: int, chunk_blocks: int) -> int:
+    """Blocks of a hit that save computing, all numbers in blocks: those in chunks that are cached
+    as a whole (SPY-R54, SPY-R58), never in the last one (SPY-R55).
+
+    `next_chunk` skips these by itself: a hit counts as computed.
+    """
+    chunks = min((left_padding + hit) // chunk_blocks, chunk_count - 1)
+    return max(chunks * chunk_blocks - left_padding, 0)
+
+
+# ---- Prefix caching: Boundary chunk
+# Only the last block of a prompt is duplicated (SPY-R57): `blocks.prefix_hit`.
+
+
+def written(config: SpyreConfig, request: Sequence, pad: int, end: int) -> list[int]:
+    """The block written at each block position of the chunk that ends at `end`, `pad` blocks of
+    padding in front: the dummy block for padding, and for cached blocks that are computed again
+    (SPY-R56)."""
+    last = pad + blocks_for(end, config.block_size)
+    first = last - config.chunk_size // config.block_size
+    hit = request.prefix_hit // config.block_size
+    return [
+        request.blocks[position - pad] if position - pad >= hit and position >= pad else DUMMY_BLOCK
+        for position in range(first, last)
+    ]
+
+
+# ---- Prefix caching: Scheduling with prefix caching
+
+
+def computed_or_hit(config: SpyreConfig, state: State, request: Sequence) -> int:
+    """Tokens that need no computing: before the first chunk, the hit (SPY-R59)."""
+    return request.computed or len(blocks.prefix_hit(config, state, request)) * config.block_size
+
+
+# ---- Prefix caching: Visualization
+# Decoded tokens can be hits as well (SPY-R60): `blocks.prefix_hit`.
+
+
+DOCUMENTED = Revision(
+    "documented",
+    decide=decide,
+    candidate=candidate,
+    is_empty=is_empty,
+    is_held_to_last_chunk=is_held_to_last_chunk,
+    satisfies_last_chunk=satisfies_last_chunk,
+    fits_model_length=fits_model_length,
+    volume_check=VOLUME_CHECK,
+    current_tkv=current_tkv,
+    tkv_after_chunk=tkv_after_chunk,
+    progress=progress,
+    fits_pool=blocks.fits_pool,
+    blocks_at_end=blocks.blocks_at_end,
+    lost_blocks=blocks.lost_blocks,
+    give_back=blocks.give_back,
+    shows=("reserved_blocks",),
+)

@@ -1,0 +1,293 @@
+"""Lanes: many independent runs of one configuration at once, as NumPy arrays (`schedproof[fast]`).
+
+A lane without a prefix cache, a bounded pool and aborts does exactly what the reference model does.
+With R requests a lane and L lanes, `asked` is (4, R, L), `computed` (R, L) and `lane` (FIELDS, L),
+all int64. A step costs much the same for one lane as for a hundred, so that lanes pay from some
+dozens on.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import InputError
+from ..pool import blocks_for
+from ..scenario import Request, check_requests
+from . import volumetric
+from .config import read_config
+from .documented import left_padding_blocks
+from .volumetric import Decoding, Formula, realigned
+
+Array = NDArray[np.int64]
+Row = Any  # a number or a truth value for each lane; for a field of requests, (R, L) of them
+AT_ONCE = 2048  # lanes, so that rows stay in the processor's cache
+# Two idle steps in a row change nothing any more: a lane that idles so often is stuck, and is cut.
+MAX_IDLE = 100
+
+# Rows of `asked`. END: the tokens that a request has computed when it has its last token.
+PROMPT, MAX_TOKENS, END, ARRIVAL = range(4)
+ASKED = 4
+# Rows of `lane`. TKV, RUNNER_TKV and AFTER_PREFILL are what the scheduler remembers. KIND and SHOWN
+# (the tkv that is observed, 0 for none) describe the last step; PEAK (the largest batch x tkv) and
+# IDLE (idle steps while a request waits or prefills) the whole run.
+STEP, TKV, RUNNER_TKV, AFTER_PREFILL, KIND, SHOWN, PEAK, IDLE = range(8)
+FIELDS = 8
+OVER, PREFILL, DECODE, NOTHING = range(4)
+
+
+class Choices(NamedTuple):
+    """What a revision decides in its own way: the formula of its volumetric check; whether it goes
+    by the tkv that the last forward reported; whether it checks every constraint at the first chunk
+    only, without interleaving."""
+
+    formula: Formula
+    stale_tkv: bool = False
+    checks_once: bool = False
+
+
+REVISIONS = {
+    "sound": Choices(volumetric.common_base),
+    "documented": Choices(volumetric.document_realigned),
+    "2.1.2": Choices(volumetric.release_2_1_2, stale_tkv=True, checks_once=True),
+}
+
+
+class Rules(NamedTuple):
+    """What all lanes have in common: the configuration and the choices of the revision."""
+
+    block_size: int
+    chunk_size: int
+    max_num_seqs: int
+    max_model_len: int
+    max_batch_tkv: int
+    interleave: bool
+    choices: Choices
+
+
+class LaneResult(NamedTuple):
+    """The steps of each lane, the largest batch x tkv of a decode step, and the idle steps while a
+    request waited or prefilled."""
+
+    steps: Array
+    peak: Array
+    idle: Array
+
+
+def read_rules(revision: str, values: Mapping[str, Any], formula: str | None = None) -> Rules:
+    """Return the rules of lanes; `formula` admits by that projection instead of the revision's own.
+
+    Raises:
+        InputError: an impossible configuration, or one that lanes do not support.
+    """
+    if revision not in REVISIONS:
+        problem = f"{revision!r:.60} has no lanes; valid: {', '.join(REVISIONS)}"
+        raise InputError("$.revision", problem)
+    config = read_config(values, revision)
+    if config.prefix_caching:
+        raise InputError("$.config.prefix_caching", "lanes have no prefix cache; valid: false")
+    if config.num_blocks is not None:
+        raise InputError("$.config.num_blocks", "lanes have no bounded pool; valid: null")
+    choices = REVISIONS[revision]
+    if formula is not None:
+        named = volumetric.formula_named(formula)
+        if named is None:
+            valid = ", ".join(volumetric.FORMULAS)
+            problem = f"{formula!r:.60} is no projection; valid: {valid}, or +TOKENS"
+            raise InputError("$.formula", problem)
+        choices = choices._replace(formula=named)
+    lengths = (config.block_size, config.chunk_size, config.max_num_seqs, config.max_model_len)
+    return Rules(*lengths, config.max_batch_tkv, config.interleave, choices)
+
+
+def asked_by(rules: Rules, loads: Sequence[Sequence[Request]]) -> Array:
+    """Return what the requests of each lane ask for, in order of arrival: (4, R, L).
+
+    Raises:
+        InputError: an abort, or a request that the model would refuse.
+    """
+    asked = np.zeros((ASKED, max(map(len, loads), default=0) or 1, len(loads)), np.int64)
+    longest = min(rules.max_model_len, rules.max_batch_tkv)
+    for place, load in enumerate(loads):
+        check_requests(tuple(load))
+        for number, request in enumerate(sorted(load, key=lambda request: request.arrival)):
+            path = f"$.requests[{list(load).index(request)}]"
+            prompt, max_tokens = request.prompt_len, request.max_tokens
+            if request.abort_at is not None:
+                raise InputError(f"{path}.abort_at", f"{request.abort_at}: lanes cannot abort")
+            if prompt + max_tokens - 1 > longest:
+                raise InputError(path, "refused at the door; valid: what the model takes")
+            end = prompt + request.tokens_to_emit - 1
+            asked[:, number, place] = prompt, max_tokens, end, request.arrival
+    return asked
+
+
+class Lanes:
+    """Lanes that are taken step by step, to be looked at in between.
+
+    Attributes:
+        computed: tokens computed of each request, (R, L).
+        lane: what each lane remembers and shows, (FIELDS, L).
+    """
+
+    def __init__(self, rules: Rules, asked: Array) -> None:
+        """Begin where nothing has arrived; requests are in order of arrival (`asked_by`)."""
+        self.rules = rules
+        self.asked = asked
+        self.computed = np.zeros(asked.shape[1:], np.int64)
+        self.lane = np.zeros((FIELDS, asked.shape[2]), np.int64)
+
+    def step(self) -> None:
+        """Run one step of every lane that is not over: `scheduler.step`."""
+        block, lane, computed = self.rules.block_size, self.lane, self.computed
+        prompts, _, ends, arrivals = self.asked
+        places = np.arange(lane.shape[1])
+        decoding = (computed >= prompts) & (computed < ends)
+        members = np.count_nonzero(decoding, axis=0)
+        longest = np.where(decoding, computed, 0).max(axis=0)
+        filled = np.where(decoding, _within(computed - 1, block) + 1, 0).max(axis=0)
+        beyond = np.where(decoding, _within(computed, block), 0).max(axis=0)
+        # The first whose prompt is not computed is the one that prefills, or waits longest.
+        pending = computed < prompts
+        first = pending.argmax(axis=0)
+        prompt, begun = prompts[first, places], computed[first, places]
+        arrived = pending[first, places] & (arrivals[first, places] <= lane[STEP])
+        if self.rules.choices.stale_tkv:
+            current = lane[TKV]
+        else:
+            current = np.where(members > 0, _rectangle(longest, filled, block), 0)
+        prefills = self._may_prefill(members, first, prompt, begun, arrived, current)
+        decodes = ~prefills & (members > 0)
+        idle = ~prefills & ~decodes
+        over = (members == 0) & ~pending[first, places]
+        # The first chunk loses the left padding.
+        padding = left_padding_blocks(prompt, self.rules.chunk_size, block) * block  # type: ignore[arg-type]
+        size = self.rules.chunk_size - np.where(begun == 0, padding, 0)
+        counted = np.minimum(begun + size, prompt)
+        # The tkv that the model runner reaches: `tkv_after_chunk`, or the end of the rectangle.
+        before = np.where((begun == 0) & (members == 0), prompt, lane[RUNNER_TKV])
+        width = np.maximum(blocks_for(prompt, block), blocks_for(before, block)) - 1
+        last = np.maximum(_within(prompt - 1, block), _within(before - 1, block))
+        joined = np.where(counted >= prompt, width * block + last + 1, before)
+        grown = _rectangle(longest + 1, beyond + 1, block)
+        reached = np.where(prefills, joined, np.where(decodes, grown, lane[RUNNER_TKV]))
+        shown = reached
+        if not self.rules.choices.stale_tkv:  # then a prefill shows the batch as it is
+            joins = prefills & (counted >= prompt)
+            fullest = np.maximum(filled, np.where(joins, _within(prompt - 1, block) + 1, 0))
+            widest = np.maximum(longest, np.where(joins, prompt, 0))
+            batch = np.where(widest > 0, _rectangle(widest, fullest, block), 0)
+            shown = np.where(prefills, batch, reached)
+        computed += decoding & decodes
+        computed[first, places] += np.where(prefills, counted - begun, 0)
+        lane[TKV] = np.where(idle, 0, reached)
+        lane[RUNNER_TKV] = reached
+        lane[SHOWN] = np.where(idle, 0, shown)
+        lane[AFTER_PREFILL] = prefills
+        lane[KIND] = np.select((over, prefills, decodes), (OVER, PREFILL, DECODE), NOTHING)
+        lane[PEAK] = np.maximum(lane[PEAK], np.where(decodes, members * reached, 0))
+        lane[IDLE] += idle & arrived
+        lane[STEP] += ~over
+
+    def _may_prefill(
+        self, members: Row, first: Row, prompt: Row, begun: Row, arrived: Row, current: Row
+    ) -> Row:
+        """`documented.may_prefill`; `first` is the candidate, `current` the max-tkv."""
+        rules = self.rules
+        alone = (members == 0) & (begun == 0)
+        may = arrived & ((begun > 0) | (members < rules.max_num_seqs))
+        if rules.interleave:
+            may &= (self.lane[AFTER_PREFILL] == 0) | (members == 0)
+        if rules.choices.checks_once and not rules.interleave:
+            questioned = begun == 0
+        else:
+            questioned = prompt - begun <= rules.chunk_size
+        prefills = arrived & (alone | (may & ~questioned))
+        [asking] = np.nonzero(may & questioned & ~alone)
+        if asking.size:
+            max_tokens = self.asked[MAX_TOKENS, first[asking], asking]
+            prefills[asking] |= satisfies_last_chunk(
+                *(rules, self.asked[:, :, asking], self.computed[:, asking]),
+                *(current[asking], prompt[asking], max_tokens),
+            )
+        return prefills
+
+    def over(self) -> NDArray[np.bool_]:
+        """Return which lanes have ended: all requests have their last token, or it is stuck."""
+        over: NDArray[np.bool_] = (self.lane[KIND] == OVER) | (self.lane[IDLE] > MAX_IDLE)
+        return over
+
+    def keep(self, places: NDArray[np.bool_]) -> None:
+        """Leave out the other lanes."""
+        self.asked = np.ascontiguousarray(self.asked[:, :, places])
+        self.computed = np.ascontiguousarray(self.computed[:, places])
+        self.lane = np.ascontiguousarray(self.lane[:, places])
+
+
+def satisfies_last_chunk(
+    rules: Rules, asked: Array, computed: Array, tkv: Row, prompt: Row, max_tokens: Row
+) -> Row:
+    """Return where slots, the model's length and the volume allow a prompt to join: (L,).
+
+    `documented.satisfies_last_chunk`. `tkv` is the max-tkv that admission goes by.
+    """
+    block, formula = rules.block_size, rules.choices.formula
+    decoding = (computed >= asked[PROMPT]) & (computed < asked[END])
+    remaining = asked[MAX_TOKENS] - (computed - asked[PROMPT] + 1)
+    base = np.maximum(tkv, prompt)
+    fits = np.count_nonzero(decoding, axis=0) < rules.max_num_seqs
+    fits &= realigned(prompt, base // block, block) + max_tokens - 1 <= rules.max_model_len
+    ends = np.where(decoding, realigned(computed, base // block, block) + remaining, 0)
+    fits &= (ends <= rules.max_model_len).all(axis=0)
+    longest = np.where(decoding, computed, 0).max(axis=0)
+    padding = blocks_for(longest, block) - blocks_for(computed, block)
+    member = Decoding(computed, remaining, padding * block + computed, asked[PROMPT])  # type: ignore[arg-type]
+    own = formula.newcomer(tkv, base, prompt, max_tokens - 1, block) + formula.slack
+    ends = formula.member(np.maximum, tkv, base, prompt, member, block) + formula.slack
+    # Below every other where a request does not decode.
+    ends = np.where(decoding, ends, -(1 << 40))
+    return fits & accepts(ends, own, rules.max_batch_tkv, to_the_end=formula.to_the_end)
+
+
+def accepts(ends: Array, own: Array, limit: int, *, to_the_end: bool) -> Row:
+    """`volumetric.accepts` on projections of the members, (R, L), and of the newcomer, (L,)."""
+    if to_the_end:
+        ends = -np.sort(-np.vstack((ends, own[None])), axis=0)
+        return (np.arange(1, len(ends) + 1)[:, None] * ends <= limit).all(axis=0)
+    ends = -np.sort(-ends, axis=0)
+    batch = np.arange(2, len(ends) + 2)[:, None]  # with the newcomer
+    outlived = np.count_nonzero(ends >= own, axis=0)
+    fits = ((batch * ends <= limit) | (ends >= own)).all(axis=0)
+    return fits & ((outlived == 0) | ((outlived + 1) * own <= limit))
+
+
+def run(rules: Rules, asked: Array) -> LaneResult:
+    """Run every lane to its end; `asked` is as `asked_by` returns it."""
+    begins = range(0, max(asked.shape[2], 1), AT_ONCE)
+    parts = [_run(Lanes(rules, asked[:, :, begin : begin + AT_ONCE])) for begin in begins]
+    return LaneResult(*np.concatenate(parts, axis=1)[[STEP, PEAK, IDLE]])
+
+
+def _run(lanes: Lanes) -> Array:
+    # Lanes that are over are left out once a quarter of them are.
+    places = np.arange(lanes.lane.shape[1])
+    reported = lanes.lane.copy()
+    while places.size:
+        lanes.step()
+        over = lanes.over()
+        if 4 * np.count_nonzero(over) >= places.size:
+            reported[:, places[over]] = lanes.lane[:, over]
+            places = places[~over]
+            lanes.keep(~over)
+    return reported
+
+
+def _within(tokens: Row, block_size: int) -> Row:
+    """Tokens beyond whole blocks. NumPy's `%` takes several times as long."""
+    return tokens - tokens // block_size * block_size
+
+
+def _rectangle(longest: Row, filled: Row, block_size: int) -> Row:
+    """The tkv of a batch: its longest member sets the width, the fullest last block the end."""
+    return (blocks_for(longest, block_size) - 1) * block_size + filled

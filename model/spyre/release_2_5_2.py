@@ -1,0 +1,163 @@
+"""What release 2.5.2 does otherwise than the page; 2.4.0 and 2.6.3 decide alike.
+
+It promises blocks, as `documented` does (SPY-R50). With 2.1.2 it shares the tkv of the last
+forward, the check at the first chunk, and the formula.
+"""
+
+from collections.abc import Callable
+from collections.abc import Sequence as Members
+from dataclasses import replace
+from functools import partial
+
+from . import documented
+from .config import SpyreConfig
+from .documented import DOCUMENTED
+from .release_2_1_2 import RELEASE_2_1_2, without_padding
+from .revision import Revision
+from .state import Decision, Sequence, State
+
+
+def decide(config: SpyreConfig, revision: Revision, state: State) -> tuple[State, Decision]:
+    """Settle which requests sit out before a step that is no prefill. Since 2.4.0 (SPY-R51)."""
+    chosen = revision.candidate(config, revision, state)
+    if chosen is not None:
+        return state, Decision("prefill", (chosen,))
+    state = pause_and_resume(config, state)
+    return state, documented.decode_or_idle(state)
+
+
+def pause_and_resume(config: SpyreConfig, state: State) -> State:
+    """The state in which exactly those requests decode that the next step has room for.
+
+    In the order of fairness, each request stays if the batch of those that stay is within the limit
+    with it. A request that stays keeps its place; a request that returns goes to the end.
+    """
+    # A part of a batch is never beyond the limit where the whole is within it.
+    if not state.paused and fits_limit(config, state.decoding):
+        return state
+    kept, paused = settled(fairness_order(config, state), partial(fits_limit, config))
+    staying = {request.id: request for request in kept}
+    returning = {request.id for request in state.paused}
+    stayed = [
+        staying.get(request.id, request)
+        for request in state.running
+        if request.id in staying or not request.prefilled
+    ]
+    returned = [request for request in kept if request.id in returning]
+    return state._replace(running=(*stayed, *returned), paused=tuple(paused))
+
+
+def settled(
+    ordered: Members[Sequence], fits: Callable[[list[Sequence]], bool]
+) -> tuple[list[Sequence], list[Sequence]]:
+    """Which of the requests stay, and which are paused: each stays if all that stay fit with it."""
+    kept: list[Sequence] = []
+    paused: list[Sequence] = []
+    for request in ordered:
+        if fits([*kept, request]):
+            kept.append(request._replace(paused_steps=0))
+        else:
+            paused.append(request._replace(paused_steps=request.paused_steps + 1))
+    return kept, paused
+
+
+def fairness_order(config: SpyreConfig, state: State) -> list[Sequence]:
+    """Paused longest first (SPY-P01), then fewest generated tokens (most, with
+    long_output_priority)."""
+    requests = [*state.paused, *state.decoding]
+    requests.sort(key=lambda request: request.generated, reverse=config.long_output_priority)
+    return sorted(requests, key=lambda request: request.paused_steps, reverse=True)
+
+
+def fits_limit(config: SpyreConfig, batch: Members[Sequence]) -> bool:
+    """The next decode step of this batch is within the limit (SPY-R07)."""
+    tkv = documented.max_tkv([request.computed + 1 for request in batch], config.block_size)
+    return len(batch) * tkv <= config.max_batch_tkv
+
+
+def is_empty(state: State) -> bool:
+    """Forget the paused: with no request running, a prefill starts although some are paused, in
+    spite of SPY-R52. Since 2.4.0."""
+    return not state.running
+
+
+def candidate(config: SpyreConfig, revision: Revision, state: State) -> Sequence | None:
+    """Try the next in line behind one that is refused for a reason of its own; only a shortage of
+    blocks ends the scan. Since 2.4.0 (SPY-R53)."""
+    ongoing = state.prefilling
+    if ongoing is not None:
+        return ongoing if documented.may_prefill(config, revision, state, ongoing) else None
+    for newcomer in state.waiting:
+        if not revision.fits_pool(config, revision, state, newcomer):
+            return None
+        if documented.may_prefill(config, revision, state, newcomer):
+            return newcomer
+    return None
+
+
+def satisfies_last_chunk(
+    config: SpyreConfig, revision: Revision, state: State, newcomer: Sequence
+) -> bool:
+    """Ask for room in the decode batch only, where a batch too large is paused. Since 2.4.0
+    (SPY-R42, SPY-R47)."""
+    if config.pausing:
+        return len(state.decoding) < config.max_num_seqs
+    return documented.satisfies_last_chunk(config, revision, state, newcomer)
+
+
+def fits_model_length(
+    config: SpyreConfig, current: int, decoding: Members[Sequence], newcomer: Sequence
+) -> bool:
+    """No max-model-length constraint. Since 2.1.3 (SPY-R41)."""
+    return True
+
+
+def tkv_after_chunk(
+    config: SpyreConfig, state: State, request: Sequence, running: tuple[Sequence, ...]
+) -> int:
+    """Report the prompt's length. Since 2.4.0."""
+    return request.prompt
+
+
+def progress(config: SpyreConfig, request: Sequence, end: int) -> tuple[int, int]:
+    """Count a whole chunk from the hit on, as 2.1.2 does; but a first chunk that is not cached as a
+    whole without its left padding, and blocks for no more. Since 2.2.1."""
+    pad = documented.left_padding_blocks(request.prompt, config.chunk_size, config.block_size)
+    starts = request.computed == request.prefix_hit
+    if starts and request.prefix_hit < config.chunk_size - pad * config.block_size:
+        counted = without_padding(config, request)
+        return counted, counted
+    given = min(request.computed + config.chunk_size, request.prompt)
+    return given, given
+
+
+def blocks_at_end(config: SpyreConfig, request: Sequence) -> int:
+    """Promise a place for the last token, too, which is never computed. Since 2.2.0."""
+    return -(-(request.prompt + request.max_tokens) // config.block_size)
+
+
+def lost_blocks(config: SpyreConfig, revision: Revision, request: Sequence, inside: bool) -> int:
+    """Never take back what is promised to a request that is aborted between two steps. Since 2.2.4
+    (SPY-P02)."""
+    if inside:
+        return 0
+    return revision.blocks_at_end(config, request) - len(request.blocks)
+
+
+RELEASE_2_5_2 = replace(
+    DOCUMENTED,
+    name="2.5.2",
+    decide=decide,
+    is_empty=is_empty,
+    candidate=candidate,
+    is_held_to_last_chunk=RELEASE_2_1_2.is_held_to_last_chunk,
+    satisfies_last_chunk=satisfies_last_chunk,
+    fits_model_length=fits_model_length,
+    volume_check=RELEASE_2_1_2.volume_check,
+    current_tkv=RELEASE_2_1_2.current_tkv,
+    tkv_after_chunk=tkv_after_chunk,
+    progress=progress,
+    blocks_at_end=blocks_at_end,
+    lost_blocks=lost_blocks,
+    shows=("paused", "reserved_blocks"),
+)
