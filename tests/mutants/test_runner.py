@@ -29,7 +29,7 @@ from schedproof.tests.mutants.runner import (
 )
 
 RULES = [(system, rule) for system in SYSTEMS for rule in load(system) if rule.checked]
-PLAIN = Fault("spyre", "a fault", rule="SPY-R22")
+PLAIN = Fault("spyre", "a fault", rule="SPY-R22", revision="sound")
 UNEXPLORED = Fault("spyre", "a fault", rule="SPY-R22", excused={"explorer": "beyond its scopes"})
 
 
