@@ -78,10 +78,10 @@ def by_explorer(fault: Fault) -> Answer:
     began, states = time.monotonic(), 0
     rules = rules_for(fault, alone=True)
     for run in _checkups(fault.system, fault.revision, rules, SECONDS):
-        states += run.exploration.states
-        if run.explored().found:
-            steps = sum(label[0] == "step" for label in run.exploration.found[0].path)
-            how = f"{steps} steps, {states:,} states, scope {run.asked.scope.name}"
+        states += run.search.states
+        if run.result().counterexamples:
+            steps = sum(label[0] == "step" for label in run.search.found[0].path)
+            how = f"{steps} steps, {states:,} states, scope {run.options.scope.name}"
             return "explorer", True, time.monotonic() - began, how
     return "explorer", False, time.monotonic() - began, f"not in {states:,} states"
 
@@ -97,7 +97,7 @@ def _checkups(
         run = Exploration(ExploreOptions(revision, scope, first_only=first_only), rules)
         if not run.checked:
             continue  # no prefix cache here, say, and the rules are about that
-        for _ in run.exploration.run():
+        for _ in run.search.run():
             if time.process_time() > ends:
                 return
         yield run
@@ -142,8 +142,8 @@ def _explore(
 ) -> Iterator[str]:
     began, missing = time.monotonic(), set(found)
     for run in _checkups(system, revision, rules, 5 * SECONDS, first_only=False):
-        explored = run.explored()
-        yield from (f"{one.rule} breaks on {revision}: {one.message}" for one in explored.found)
+        explored = run.result()
+        yield from (f"{one.rule} breaks on {revision}: {one.message}" for one in explored.counterexamples)
         for rule in [rule for rule in missing if explored.exercised.get(rule)]:
             missing.remove(rule)
             how = f"scope {run.options.scope.name}"
