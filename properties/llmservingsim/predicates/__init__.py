@@ -1,7 +1,6 @@
 """Predicates of LLMServingSim, one file per topic."""
 
 from . import budget, memory, queues, tail, throughput
-from . import memory as prefix
 
 PREDICATES = {
     **budget.PREDICATES,
