@@ -162,7 +162,7 @@ class Lanes:
         idle = ~prefills & ~decodes
         over = (members == 0) & ~pending[first, places]
         # The first chunk loses the left padding.
-        padding = left_padding_blocks(prompt, self.rules.chunk_size, block) * block  # type: ignore[arg-type]
+        padding = left_padding_blocks(prompt, self.rules.chunk_size, block) * block
         size = self.rules.chunk_size - np.where(begun == 0, padding, 0)
         counted = np.minimum(begun + size, prompt)
         # The tkv that the model runner reaches: `tkv_after_chunk`, or the end of the rectangle.
@@ -226,7 +226,7 @@ class Lanes:
 
 
 def satisfies_last_chunk(
-    rules: Rules, asked: Array, computed: Array, tkv: Row, prompt: Row, max_tokens: Row
+    rules: Rules, asked: Row, computed: Row, tkv: Row, prompt: Row, max_tokens: Row
 ) -> Row:
     """Return where slots, the model's length and the volume allow a prompt to join: (L,).
 
@@ -242,7 +242,7 @@ def satisfies_last_chunk(
     fits &= (ends <= rules.max_model_len).all(axis=0)
     longest = np.where(decoding, computed, 0).max(axis=0)
     padding = blocks_for(longest, block) - blocks_for(computed, block)
-    member = Decoding(computed, remaining, padding * block + computed, asked[PROMPT])  # type: ignore[arg-type]
+    member = Decoding(computed, remaining, padding * block + computed, asked[PROMPT])
     own = formula.newcomer(tkv, base, prompt, max_tokens - 1, block) + formula.slack
     ends = formula.member(np.maximum, tkv, base, prompt, member, block) + formula.slack
     # Below every other where a request does not decode.
