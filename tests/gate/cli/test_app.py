@@ -281,7 +281,7 @@ def test_serve_model_speaks_the_protocol() -> None:
 
 @pytest.mark.slow
 def test_output_to_a_pipe_has_no_escape_codes(run: Run) -> None:
-    path = broken_scenario(run)
+    path = broken_scenario()
     done = in_process("replay", path, "--quiet")
     assert done.returncode == 1
     assert b"BROKEN SPY-R47" in done.stdout
@@ -323,7 +323,7 @@ def on_a_terminal() -> Callable[..., str]:
 
 @pytest.mark.slow
 def test_no_color_is_respected_on_a_terminal(run: Run, on_a_terminal: Callable[..., str]) -> None:
-    path = broken_scenario(run)
+    path = broken_scenario()
     red = "\x1b[31mBROKEN"
     assert red in on_a_terminal("replay", path, "--quiet")
     plain = on_a_terminal("replay", path, "--quiet", NO_COLOR="1")

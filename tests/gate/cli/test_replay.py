@@ -24,7 +24,7 @@ def test_a_scenario_that_holds_shows_its_steps_and_is_exit_0(run: Run) -> None:
 
 @pytest.mark.slow
 def test_a_scenario_that_breaks_a_rule_shows_all_about_it(run: Run) -> None:
-    result = run("replay", broken_scenario(run), "--quiet")
+    result = run("replay", broken_scenario(), "--quiet")
     assert (result.code, result.err) == (1, "")
     for part in (
         "BROKEN SPY-R47 no join beyond the limit",
@@ -117,7 +117,7 @@ def test_a_broken_rule_of_a_release_is_explained(
 def test_an_expectation_is_compared_and_a_broken_rule_stays_exit_1(
     expect: dict[str, Any], says: str, run: Run
 ) -> None:
-    result = run("replay", broken_scenario(run, expect=expect), "--quiet")
+    result = run("replay", broken_scenario(expect=expect), "--quiet")
     assert result.code == 1
     assert result.out.splitlines(keepends=True)[-1] == says
 
