@@ -226,7 +226,7 @@ class Lanes:
 
 
 def satisfies_last_chunk(
-    rules: Rules, asked: Array, computed: Array, tkv: Row, prompt: Row, max_tokens: Row
+    rules: Rules, asked: Row, computed: Row, tkv: Row, prompt: Row, max_tokens: Row
 ) -> Row:
     """Return where slots, the model's length and the volume allow a prompt to join: (L,).
 
