@@ -143,7 +143,9 @@ def _explore(
     began, missing = time.monotonic(), set(found)
     for run in _checkups(system, revision, rules, 5 * SECONDS, first_only=False):
         explored = run.result()
-        yield from (f"{one.rule} breaks on {revision}: {one.message}" for one in explored.counterexamples)
+        yield from (
+            f"{one.rule} breaks on {revision}: {one.message}" for one in explored.counterexamples
+        )
         for rule in [rule for rule in missing if explored.exercised.get(rule)]:
             missing.remove(rule)
             how = f"scope {run.options.scope.name}"

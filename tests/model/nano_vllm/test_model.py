@@ -67,9 +67,6 @@ def test_a_request_enters_at_the_back_with_what_the_scheduler_is_told() -> None:
     )
 
 
-# --- the door ----------------------------------------------------------------------------------
-
-
 @each_revision
 @pytest.mark.parametrize(("num_blocks", "refused"), [(6, False), (5, True)])
 def test_what_the_pool_never_holds_is_refused(
@@ -112,9 +109,6 @@ def test_what_a_request_will_really_generate_does_not_count_at_the_door(revision
     assert one.refusal(request(17, 5, output_len=1)) is not None
 
 
-# --- steps -------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(("revision", "first"), [("documented", []), ("0.2.0", ["a"])])
 def test_a_prompt_beyond_the_budget_is_a_matter_of_the_revision(
     revision: str, first: list[str]
@@ -123,9 +117,6 @@ def test_a_prompt_beyond_the_budget_is_a_matter_of_the_revision(
     one = model(revision, max_num_batched_tokens=4)
     _, seen = one.step(one.arrive(one.initial(), request(6, 1)))
     assert list(seen["scheduled"]) == first
-
-
-# --- the parts of a state ----------------------------------------------------------------------
 
 
 def test_what_is_known_of_a_sequence_is_its_prompt_and_what_it_generated() -> None:

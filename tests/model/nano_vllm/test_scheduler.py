@@ -9,22 +9,9 @@ from schedproof.model.nano_vllm.config import NanoConfig
 from schedproof.model.nano_vllm.state import Plan, Sequence, State
 from schedproof.model.pool import Pool, free_blocks
 
-from .build import (
-    IN_CHUNKS,
-    REVISIONS,
-    Run,
-    config,
-    decoding,
-    ids,
-    pool,
-    queue,
-    waiting,
-)
+from .build import IN_CHUNKS, REVISIONS, Run, config, decoding, ids, pool, queue, waiting
 
 each_revision = pytest.mark.parametrize("revision", REVISIONS)
-
-
-# --- arrivals and aborts -----------------------------------------------------------------------
 
 
 def test_a_newcomer_waits_behind_the_others() -> None:
@@ -73,9 +60,6 @@ def test_who_is_aborted_inside_a_step_was_scheduled_and_gets_no_token(revision: 
     assert (seen["finished"], seen["running"]) == ({"a": "aborted"}, ["b"])
     assert seen["free_blocks"] == 6
     assert run.step()["finished"] == {}
-
-
-# --- the end of a step -------------------------------------------------------------------------
 
 
 def closed(members: tuple[Sequence, ...], scheduled: dict[str, int], **changes: Any) -> Any:
@@ -133,9 +117,6 @@ def test_the_prefill_of_a_request_for_one_token_is_all_of_it() -> None:
         step = run.step()
         assert (step["emitted"], step["finished"]) == ({"a": 1}, {"a": "length"})
         assert (step["running"], step["free_blocks"], step["slot_blocks"]) == ([], 2, {"a": [1, 2]})
-
-
-# --- what is seen ------------------------------------------------------------------------------
 
 
 def test_of_a_resumed_sequence_only_the_blocks_are_written_that_were_not_found() -> None:

@@ -73,10 +73,7 @@ def test_by_priority_a_more_important_request_passes_those_who_wait() -> None:
     [
         ({}, None),
         ({"max_model_len": 22}, None),
-        (
-            {"max_model_len": 21},
-            "prompt + max_tokens = 22 tokens is beyond max_model_len (21)",
-        ),
+        ({"max_model_len": 21}, "prompt + max_tokens = 22 tokens is beyond max_model_len (21)"),
         ({"num_blocks": 6}, None),
         ({"num_blocks": 7}, None),
         ({"num_blocks": 5}, "prompt + max_tokens - 1 = 21 tokens needs 6 blocks of 5"),
