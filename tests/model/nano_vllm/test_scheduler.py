@@ -6,10 +6,12 @@ import pytest
 
 from schedproof.model.nano_vllm import documented, scheduler
 from schedproof.model.nano_vllm.config import NanoConfig
+from schedproof.model.nano_vllm.model import make_model
 from schedproof.model.nano_vllm.state import Plan, Sequence, State
 from schedproof.model.pool import Pool, free_blocks
+from schedproof.model.scenario import Request
 
-from .build import IN_CHUNKS, REVISIONS, Run, config, decoding, ids, pool, queue, waiting
+from .build import IN_CHUNKS, REVISIONS, SMALL, Run, config, decoding, ids, pool, queue, waiting
 
 each_revision = pytest.mark.parametrize("revision", REVISIONS)
 
@@ -138,3 +140,14 @@ def test_those_who_hold_nothing_are_not_listed_with_counts() -> None:
     for field in ("computed", "prefix_hit", "blocks"):
         assert list(seen[field]) == ["a"]
     assert seen["free_blocks"] == free_blocks(state.pool) == 13
+
+
+@pytest.mark.parametrize(("revision", "first"), [("documented", []), ("0.2.0", ["a"])])
+def test_a_prompt_beyond_the_budget_is_a_matter_of_the_revision(
+    revision: str, first: list[str]
+) -> None:
+    """It is let in by force: the door of `documented` has no way for it."""
+    model = make_model(revision, SMALL | {"max_num_batched_tokens": 4})
+    request = Request(id="a", arrival=0, prompt=(("a", 6),), max_tokens=1)
+    _, seen = model.step(model.arrive(model.initial(), request))
+    assert list(seen["scheduled"]) == first
