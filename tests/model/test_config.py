@@ -57,10 +57,7 @@ def test_a_wrong_type_is_named_with_its_key_and_its_value() -> None:
 
 def test_a_value_that_is_none_of_the_valid_ones_is_named() -> None:
     wrong = refusal({"policy": "lifo"})
-    assert (wrong.path, wrong.problem) == (
-        "$.config.policy",
-        "'lifo': Invalid enum value 'lifo'",
-    )
+    assert (wrong.path, wrong.problem) == ("$.config.policy", "'lifo': Invalid enum value 'lifo'")
 
 
 def test_of_a_long_value_60_characters_are_shown() -> None:
