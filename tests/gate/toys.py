@@ -8,10 +8,6 @@ import time
 from pathlib import Path
 from typing import Any
 
-from msgspec.structs import replace
-
-from schedproof.gate.corpus.builtin_scenarios import builtin_scenarios
-from schedproof.gate.files.scenario_file import scenario_json
 from schedproof.spec.catalogue import Rule, load, select
 
 from ..command_line import Result, Run
