@@ -31,7 +31,7 @@ lint: $(VENV)/installed-test
 
 # Do the rules find the faults that are planted into the models?
 selfcheck: $(VENV)/installed-test
-	$(BIN)/schedproof selfcheck --jobs $(JOBS) $(OPTIONS)
+	$(BIN)/python -m schedproof.tests.mutants.runner --jobs $(JOBS) $(OPTIONS)
 # What no test does: every planted fault, and a real release.
 checks: check-faults check-release
 check-faults: $(VENV)/installed-test

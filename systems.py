@@ -48,8 +48,6 @@ def _system(
         releases=f"{targets}.releases:RELEASES" if has_releases else None,
         checkout=f"{targets}.releases:CHECKOUT" if schedulers else None,
         space=f"schedproof.solver.{name}.space:SPACE" if explored else None,
-        mutants=f"{PROPERTIES}.mutants.{name}:MUTANTS",
-        out_of_scope=f"{PROPERTIES}.mutants.{name}:OUT_OF_SCOPE" if schedulers else None,
         proofs=f"schedproof.solver.{name}.proofs_by_rule:PROOFS" if proven else None,
         contracts=f"schedproof.solver.{name}.contracts:CONTRACTS" if contracts else None,
         questions=f"schedproof.gate.search.{name}.volumetric:QUESTIONS" if questions else None,

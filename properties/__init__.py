@@ -2,6 +2,5 @@
 
 `history` holds what a client of a scheduler can observe, `predicates` has one file per topic of a
 system, `checking` runs every predicate after each step of a target, `search` lets Hypothesis drive
-it, `shrinking` makes a failing scenario smaller, `explanations` says why a rule broke. `mutants`
-holds models with a planted fault: only the tests and `selfcheck` use them.
+it, `shrinking` makes a failing scenario smaller, `explanations` says why a rule broke.
 """

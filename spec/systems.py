@@ -4,7 +4,7 @@ The parts of a descriptor belong to the layers above, which import slowly (Hypot
 is therefore either the object itself, or "module:attribute" (or "module"), imported on first use.
 The layer that uses a part has a function for it, which states its type: `model.systems`,
 `properties.history.bounds`, `properties.rules.registry`, `properties.search.generators`,
-`properties.mutants.systems`, `solver.systems`, `gate.targets.scales`.
+`solver.systems`, `gate.targets.scales`.
 """
 
 from collections.abc import Mapping, Sequence
@@ -53,8 +53,6 @@ class System:
             None for none.
         neutral: by configuration key, the value that makes the key mean nothing, for comparisons
             with systems that lack it; None for none.
-        mutants: `properties.mutants.mutant.Mutant`s; None for none.
-        out_of_scope: published bugs that no mutant brings back, with the reason; None for none.
         releases: `gate.targets.supported_releases.Package`s whose releases are its schedulers; None
             for none.
         checkout: `gate.targets.checkouts.Checkout`, its scheduler in a folder of the user's; None
@@ -85,8 +83,6 @@ class System:
     contracts: object = None
     questions: object = None
     neutral: object = None
-    mutants: object = None
-    out_of_scope: object = None
     releases: object = None
     checkout: object = None
     schedulers: tuple[str, ...] = ()

@@ -208,7 +208,8 @@ def test_a_request_ends_with_its_last_token_and_leaves_nothing(
 ) -> None:
     model = subject.model()
     state = model.arrive(model.initial(), request(output_len=output_len))
-    tokens, finished = 0, {}
+    tokens = 0
+    finished: dict[str, tuple[str, int]] = {}
     for _ in range(12):
         state, seen = model.step(state)
         assert not (finished and seen["scheduled"])

@@ -12,11 +12,11 @@ from textwrap import indent
 from typing import Any
 
 from schedproof.gate.judging.profiles import PROFILES
-from schedproof.properties.mutants.systems import mutants_of
 from schedproof.properties.rules.predicate import Predicate
 from schedproof.properties.rules.registry import predicates_of
 from schedproof.spec.catalogue import Rule, load
 from schedproof.spec.shared import topics
+from schedproof.tests.mutants.faults import mutants_of
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = {
@@ -134,8 +134,8 @@ def _checks(system: str, rule: Rule) -> Iterator[str]:
     yield f"- Exercised: {rule.witness}"
     yield f"- Needs: {', '.join(rule.needs) or 'nothing beyond kind and scheduled'}"
     yield f"- Engines: {', '.join(rule.engines)}"
-    mutants = [one.name for one in mutants_of(system) if one.rule == rule.id]
-    yield f"- Mutants that it names first: {', '.join(mutants)}"
+    faults = [fault.does for fault in mutants_of(system) if fault.rule == rule.id]
+    yield f"- Planted faults that it finds: {'; '.join(faults)}"
 
 
 def _formula(predicate: Predicate) -> Iterator[str]:

@@ -62,6 +62,7 @@ class Ledger:
     """A ledger in memory: the settings, and sums of the items.
 
     Attributes:
+        length: bytes of the complete lines that were read.
         items, incomplete, scenarios, steps, seconds: how much the samples ran.
         exercised: by system and revision, the steps in which a rule's witness occurred.
         failed: by id, why an item has no result.
@@ -70,6 +71,7 @@ class Ledger:
 
     path: Path
     settings: Settings
+    length: int = 0
     items: int = 0
     incomplete: int = 0
     scenarios: int = 0
@@ -157,8 +159,8 @@ def opened(path: Path, begin: Callable[[Settings | None], Settings]) -> Iterator
             file = path.open("r+b", buffering=0)
         with file:
             with told(path):
-                file.truncate(_end(path))
-                file.seek(0, 2)
+                file.truncate(ledger.length)
+                file.seek(ledger.length)
             ledger._file = file
             yield ledger
 
@@ -172,10 +174,11 @@ def read_ledger(path: Path) -> Ledger:
     ledger = Ledger(path, _header(path).settings)
     decoder = msgspec.json.Decoder(Done)
     with path.open("rb") as file:
-        next(file)
+        ledger.length = len(next(file))
         for number, line in enumerate(file, 2):
             if not line.endswith(b"\n"):
                 break
+            ledger.length += len(line)
             try:
                 done = decoder.decode(line)
                 _check_item(done)
@@ -208,19 +211,6 @@ def _header(path: Path) -> Header:
     except UNREADABLE as error:
         raise LedgerError(f"{path}: line 1: {error}") from None
     return header
-
-
-def _end(path: Path) -> int:
-    """Return the length of the file without half a line at its end."""
-    length = path.stat().st_size
-    with path.open("rb") as file:
-        while length:
-            start = max(length - 2**16, 0)
-            file.seek(start)
-            if (place := file.read(length - start).rfind(b"\n")) >= 0:
-                return start + place + 1
-            length = start
-    return length
 
 
 @contextmanager

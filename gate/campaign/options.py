@@ -81,7 +81,7 @@ class CampaignOptions(NamedTuple):
         for name, given, kept in (
             ("--seed", self.seed, begun.seed),
             ("--system and --revision", pairs, begun.pairs),
-            ("--rule", self.rules, begun.rules),
+            ("--rule", self.rules and check_rules(self.rules, begun.pairs), begun.rules),
             ("--target", self.target, begun.target),
         ):
             if given is not None and given != kept:

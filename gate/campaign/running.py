@@ -12,7 +12,6 @@ from collections import Counter
 from collections.abc import Sequence
 from contextlib import ExitStack
 from functools import cache
-from typing import NamedTuple
 
 from ...model.errors import InputError
 from ...model.faults import ConfigRefused
@@ -39,22 +38,15 @@ SLOW_ATTEMPTS = 60  # of a target that is not the model: a hundred times as slow
 ONE_AT_A_TIME = threading.Lock()  # the engines are not made for the threads of a Dask worker
 
 
-class Timed(NamedTuple):
-    """A result, and the seconds of CPU that it took."""
-
-    result: Result
-    seconds: float
-
-
-def work(item: Item) -> Timed:
-    """Run an item in this process, a worker; an engine that raises gives a result that says so."""
+def work(item: Item) -> tuple[Result, float]:
+    """Run an item in this process, a worker; return its result, and the seconds of CPU."""
     with ONE_AT_A_TIME, warnings.catch_warnings():
         # Threads of a Dask worker use `random` while Hypothesis draws, which blames strategies.
         warnings.filterwarnings("ignore", "Do not use the `random` module", category=Warning)
         set_hypothesis_home()
         began = _cpu_seconds()
         result = run_item(item)
-        return Timed(result, _cpu_seconds() - began)
+        return result, _cpu_seconds() - began
 
 
 def run_item(item: Item) -> Result:

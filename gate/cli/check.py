@@ -25,6 +25,6 @@ def command(
     if what != "contracts":
         raise InputError("WHAT", f"{what!r}; valid: contracts")
     at_least("--time-limit", time_limit, 1)
-    from ..selfcheck.contracts import run_contracts
+    from ..search.contracts import run_contracts
 
     raise typer.Exit(run_contracts(output.make_console(), only or [], profile, time_limit))

@@ -1,5 +1,9 @@
 """`schedproof gate`: a scheduler is judged, a verdict per rule."""
 
+import shlex
+import subprocess
+import sys
+import webbrowser
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import date
@@ -7,26 +11,28 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from rich.console import Console
 
 from ...model.faults import ConfigRefused, TargetCrashed
 from ...model.systems import check_system
 from ...spec.catalogue import load
 from ...spec.systems import SYSTEMS
 from ..console import output
-from ..console.exit_codes import USAGE
+from ..console.exit_codes import BROKEN, USAGE
 from ..console.interrupts import why
 from ..console.option_checks import check_places, check_unicode, option
 from ..corpus.folder import entries
+from ..judging.context import GateOptions
 from ..judging.deviations import Deviations, read_deviations
 from ..judging.judge import run_gate
 from ..judging.own_rules import use_rules
 from ..judging.profiles import PROFILES
+from ..judging.verdict import Verdict
 from ..library.judging import gate_options
 from ..reports.options import ReportOptions, check_report_options, reporters
 from ..reports.outcome import UNTIL_THEN
 from ..targets.limits import MEMORY_LIMIT
 from ..targets.target_spec import TargetSpec
-from .opening import open_first
 from .options import (
     ClassPath,
     ExcludeOption,
@@ -163,7 +169,7 @@ def command(
         output.fail(results.fault.text)
         output.print_details(results.fault.details)
     if open_page:
-        open_first(console, verdict, options)
+        _open_first(console, verdict, options)
     for error in fan_out.failed:
         output.fail(str(error))
     raise typer.Exit(USAGE if fan_out.failed else verdict.exit_code)
@@ -186,3 +192,19 @@ def say_which_system(spec: TargetSpec, named: bool) -> Iterator[None]:
         output.print_details(error.details)
         output.fail(hint)
         raise typer.Exit(USAGE) from None
+
+
+def _open_first(console: Console, verdict: Verdict, gate: GateOptions) -> None:
+    """Draw the first finding beside its scenario, and open the page, if there is a finding."""
+    if not verdict.findings:
+        return
+    first = verdict.findings[0]
+    page = Path(first.scenario).with_suffix(".html")
+    options = shlex.split(gate.replay_options_of([first.rule]))
+    words = [sys.executable, "-m", "schedproof", "show", first.scenario, "-o", str(page), *options]
+    ran = subprocess.run(words, capture_output=True, text=True, check=False)
+    if ran.returncode != BROKEN:
+        output.fail(f"--open: {ran.stderr.strip() or 'the rule does not break again'}")
+        return
+    output.say(console, f"{page}: {first.rule}")
+    webbrowser.open(page.resolve().as_uri())

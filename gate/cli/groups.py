@@ -36,7 +36,6 @@ GROUPS = {
     },
     "Trust": {
         "rules": "the rules of a system, and what checks each",
-        "selfcheck": "does the suite find what it should",
         "check": "prove the arithmetic of the models",
     },
 }
@@ -56,7 +55,6 @@ EXAMPLES = {
     "show": "schedproof show late-arrivals-before-961 -o run.html",
     "step": "schedproof step --system vllm",
     "rules": "schedproof rules SPY-R07",
-    "selfcheck": "schedproof selfcheck --only mutants",
     "check": "schedproof check contracts",
 }
 

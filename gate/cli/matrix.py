@@ -14,8 +14,7 @@ from ..console.option_checks import at_least, check_unicode
 from ..files.writing import write
 from ..judging.profiles import PROFILES
 from ..matrix.cells import Judged, cells_of, run_cells
-from ..matrix.page import page_of
-from ..matrix.table import BROKEN, matrix_of
+from ..matrix.table import BROKEN, matrix_of, page_of
 from ..processes.executors import ClusterError
 from ..targets.release_index import releases_of
 from ..targets.supported_releases import packages

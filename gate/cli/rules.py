@@ -20,9 +20,6 @@ def command(
         str | None, typer.Option(help="the system whose rules to list  [default: spyre]")
     ] = None,
     rule: Annotated[str | None, typer.Argument(help="show this rule in full")] = None,
-    matrix: Annotated[
-        bool, typer.Option("--matrix", help="rule x revision, engine, witness, mutant")
-    ] = False,
     shared: Annotated[
         bool, typer.Option("--shared", help="what systems have in common, and where they differ")
     ] = False,
@@ -39,8 +36,6 @@ def command(
         report.show_shared(console, topics())
     elif rule is not None:
         report.show_rule(console, select(catalogue, [rule])[0])
-    elif matrix:
-        report.show_matrix(console, catalogue, system)
     else:
         report.show_list(console, catalogue)
 

@@ -33,12 +33,10 @@ class Cell(NamedTuple):
 
     @property
     def title(self) -> str:
-        """How a user knows it."""
         return f"{self.target}, {self.configuration.name}"
 
     @property
     def file_name(self) -> str:
-        """The title without what a file name cannot have."""
         words = self.configuration.name.replace(",", "").replace(" ", "-")
         return f"{self.target.replace('==', '-')}-{words}"
 
@@ -94,24 +92,20 @@ def run_cells(
     for name in ("logs", "scenarios", "verdicts"):  # notice it before the work, not after it
         with told(folder):
             (folder / name).mkdir(parents=True, exist_ok=True)
-    judged: dict[str, Judged] = {}
-    waiting = []
+    verdicts = {cell.title: kept(cell, folder) for cell in cells}
+    judged = {cell.title: Judged(cell, verdicts[cell.title]) for cell in cells}
+    waiting = [cell for cell in cells if verdicts[cell.title] is None]
     for cell in cells:
-        verdict = kept(cell, folder)
-        if verdict is None:
-            waiting.append(cell)
-        else:
-            judged[cell.title] = Judged(cell, verdict)
+        if cell not in waiting:
             report(judged[cell.title], 0.0)
     with make_executor(work or judge, jobs, cluster) as executor:
         for cell, ran in run_tasks(executor, waiting):
-            result = Judged(cell, None, f"it has cost {DEATHS} workers")
-            seconds = 0.0
+            result, seconds = Judged(cell, None, f"it has cost {DEATHS} workers"), 0.0
             if ran is not None:
                 result, seconds = _store(cell, folder, ran.result), ran.result.seconds
             judged[cell.title] = result
             report(result, seconds)
-    return [judged[cell.title] for cell in cells]
+    return [*judged.values()]
 
 
 def kept(cell: Cell, folder: Path) -> Verdict | None:

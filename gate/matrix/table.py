@@ -1,4 +1,4 @@
-"""The matrix as data, `schedproof/matrix@1`: which rules broke in which releases."""
+"""The matrix as data, `schedproof/matrix@1`, and as a page: which rules broke in which releases."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -6,6 +6,7 @@ from itertools import groupby
 from typing import Literal, NamedTuple
 
 import msgspec
+from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from ..judging.verdict import RuleVerdict
 from .cells import Judged, scenario_of
@@ -76,6 +77,20 @@ def matrix_of(judged: Sequence[Judged], profile: str, seed: int) -> Matrix:
     for results in by_kind.values():
         rows += _rows([result for result in results if result.verdict is not None])
     return Matrix(profile, seed, tuple(_entry(result) for result in judged), tuple(rows))
+
+
+def page_of(matrix: Matrix, command: str) -> str:
+    """Return the matrix in Markdown; `command` made it."""
+    environment = Environment(
+        loader=PackageLoader("schedproof.gate.matrix", ""),
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+        autoescape=False,  # no page of HTML
+    )
+    environment.filters["cell"] = lambda text: text.replace("|", "\\|").replace("\n", " ")
+    return environment.get_template("page.md.jinja").render(matrix=matrix, command=command)
 
 
 def spans(states: Mapping[str, str]) -> tuple[Releases, ...]:

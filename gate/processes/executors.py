@@ -132,7 +132,6 @@ class Pool:
         self.width = AHEAD * workers
 
     def submit(self, number: int, task: Any) -> None:
-        """Hand out a task; `number` identifies it."""
         with block_sigint():  # the first task starts the processes
             try:
                 future = self._pool.submit(_run, self._work, task)
@@ -153,7 +152,6 @@ class Pool:
         return [(number, self._result(future)) for number, future in _all(self._ended, seconds)]
 
     def close(self) -> None:
-        """Kill the processes, whatever they do."""
         for process in list((self._pool._processes or {}).values()):
             process.kill()
         self._pool.shutdown(wait=True, cancel_futures=True)
@@ -211,11 +209,6 @@ class DaskCluster:
         return AHEAD
 
     def submit(self, number: int, task: Any) -> None:
-        """Hand out a task.
-
-        Raises:
-            ClusterError: the scheduler is gone.
-        """
         ended = self._ended
         try:
             future = self._client.submit(_run, self._work, task, pure=False)
@@ -235,7 +228,6 @@ class DaskCluster:
         return ended
 
     def close(self) -> None:
-        """Take back what has not run, and leave the cluster to others."""
         with suppress(Exception):
             self._client.cancel(list(self._futures), force=True)
         with suppress(Exception):

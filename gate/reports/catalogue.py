@@ -1,14 +1,10 @@
-"""What `schedproof rules` prints: the list, one rule in full, the matrix."""
+"""What `schedproof rules` prints: the list, and one rule in full."""
 
 from collections.abc import Sequence
 
 from rich.console import Console
 from rich.table import Table
 
-from ...model.systems import revisions_of
-from ...properties.mutants.mutant import Mutant
-from ...properties.mutants.systems import mutants_of
-from ...properties.rules.registry import applies
 from ...spec.catalogue import Rule
 from ...spec.shared import Topic
 from ...spec.systems import SYSTEMS
@@ -56,44 +52,6 @@ def show_shared(console: Console, topics: Sequence[Topic]) -> None:
     console.print(table)
     for topic in topics:
         console.print(f"{topic.title}: {topic.differs}", markup=False, soft_wrap=True)
-
-
-def show_matrix(console: Console, rules: Sequence[Rule], system: str) -> None:
-    """Rule by revision, with the engines, the witness and the mutants that it kills.
-
-    A rule without a predicate has the reason in the place of all that, and what stands in.
-    """
-    revisions = revisions_of(system)
-    heads = "  ".join(revisions)
-    console.print(f"{'rule':<8}  {heads}  engines; witness; mutants", markup=False)
-    empty = []
-    for rule in rules:
-        marks = "  ".join(
-            ("x" if applies(rule, revision) and rule.checked else "-").center(len(revision))
-            for revision in revisions
-        )
-        mutants = [one for one in mutants_of(system) if one.rule == rule.id]
-        console.print(f"{rule.id:<8}  {marks}  {_cells(rule, mutants)}", markup=False)
-        if rule.checked and not (rule.witness and mutants):
-            empty.append(rule.id)
-    checked = [rule for rule in rules if rule.checked]
-    killed = {one.rule for one in mutants_of(system)}
-    console.print(
-        f"{len(rules)} rules: {len(checked)} checked, "
-        f"{sum(rule.id in killed for rule in checked)} of them with a mutant; "
-        f"{len(rules) - len(checked)} without a predicate of their own, each with the reason"
-    )
-    for name in empty:
-        console.print(f"{name} is vacuous: it has no witness or kills no mutant", style="red")
-
-
-def _cells(rule: Rule, mutants: Sequence[Mutant]) -> str:
-    if not rule.checked:
-        stands_in = f" Stands in: {', '.join(rule.stands_in)}." if rule.stands_in else ""
-        reason = rule.planned or f"{rule.because.capitalize()}. {rule.unchecked}"
-        return f"{reason}{stands_in}"
-    names = ", ".join(f"{one.name}{f' [{one.bug}]' if one.bug else ''}" for one in mutants)
-    return f"{', '.join(rule.engines)}; {rule.witness} Kills: {names or 'NOTHING'}."
 
 
 def _state(rule: Rule) -> str:

@@ -1,4 +1,5 @@
 """vLLM V1: one loop in which the computed tokens of every request catch up with its known ones.
 
-Read in this order: `state`, `queue`, `scheduler` (policy), `kv_cache` (the truth about blocks).
+Read in this order: `state`, `scheduler` (policy), `queue`, `kv_cache` (the truth about blocks),
+`observation`. Features beside it: `in_flight`, `speculation`, `connector`, `encoder`.
 """

@@ -6,8 +6,7 @@ Source: target protocol, "Bounds" and "Refusals at add".
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ..history.admissibility import fits_pool, pool_limit
-from ..history.bounds import Bounds
+from ..history.bounds import Bounds, fits_pool, pool_limit
 from ..history.request_history import RequestHistory
 
 Config = Mapping[str, Any]

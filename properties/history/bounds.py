@@ -1,16 +1,50 @@
-"""How long requests may take at most, in steps, by system: what completion and waiting go by.
+"""What each system answers about a request: how long it may take, in steps, and whether it can run.
 
-Source: target protocol, "Bounds".
+A target that refuses a request that can run alone is wrong. One that accepts a request that can
+never run has to end it. A target may count in whole blocks, and count the last token, which is
+never computed: what lies between is left to it. Lengths in tokens.
+
+Source: target protocol, "Bounds" and "Refusals at add".
 """
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from ...spec.systems import part
-from .admissibility import CanRun, Limits, no_limits, nothing_surely
 from .request_history import RequestHistory
 
 Config = Mapping[str, Any]
+CanRun = Callable[[Config, int, int], bool]
+Limits = Callable[[Config], list[int]]
+
+
+def fits_pool(config: Config, tokens: int) -> bool:
+    """Return whether the pool has blocks for so many tokens."""
+    size = config["num_blocks"]
+    return size is None or -(-tokens // config["block_size"]) <= size
+
+
+def fits_pool_and_budget(config: Config, prompt: int, max_tokens: int) -> bool:
+    """Return whether all of it fits the pool and, where prompts are not cut, the budget."""
+    whole = prompt + max_tokens
+    cut = config["enable_chunked_prefill"] or whole <= config["max_num_batched_tokens"]
+    return bool(cut) and fits_pool(config, whole)
+
+
+def nothing_surely(config: Config, prompt: int, max_tokens: int) -> bool:
+    """Judge no refusal: the system does not say which requests it must accept."""
+    return False
+
+
+def pool_limit(config: Config) -> list[int]:
+    """Return the tokens that fit into the pool, where it has a bound."""
+    size = config["num_blocks"]
+    return [] if size is None else [size * config["block_size"]]
+
+
+def no_limits(config: Config) -> list[int]:
+    """Return no bound: the system does not say which requests it refuses."""
+    return []
 
 
 class Bounds(NamedTuple):

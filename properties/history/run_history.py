@@ -1,6 +1,6 @@
 """What the client of a scheduler knows: what it asked for, and what it has seen so far."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Container, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Generic
 
@@ -10,15 +10,76 @@ from ...model.observation import Step
 from ...model.scenario import Request
 from .bounds import bounds_of
 from .content import in_common
-from .eviction import Ended
 from .features import Features, features_of
 from .per_step_cache import once
 from .prefix_hits import caches
 from .request_history import RequestHistory
 from .shadow_cache import Changes, ShadowCache
-from .shared_prefixes import Kin
 
 R = TypeVar("R", bound=RequestHistory, default=RequestHistory)
+
+
+@dataclass
+class Ended:
+    """Requests that have ended and are still remembered.
+
+    Attributes:
+        listed: the target may still list blocks of them.
+        cached: blocks may still hold tokens of them.
+    """
+
+    listed: list[str] = field(default_factory=list)
+    cached: set[str] = field(default_factory=set)
+
+    def add(self, name: str) -> None:
+        """A request has ended."""
+        self.listed.append(name)
+
+    def not_needed(self, holding: Container[str], shadow: ShadowCache | None) -> list[str]:
+        """The requests to forget after a step, in which these requests hold blocks. Without a
+        shadow cache no request is needed that holds none."""
+        unlisted = [name for name in self.listed if name not in holding]
+        if unlisted:
+            self.listed = [name for name in self.listed if name in holding]
+        if shadow is None:
+            return unlisted
+        gone = [name for name in unlisted if not shadow.knows(name)]
+        self.cached.update(unlisted)
+        gone += [name for name in shadow.lost if name in self.cached]
+        shadow.lost.clear()
+        self.cached.difference_update(gone)
+        return gone
+
+
+class Kin(Generic[R]):
+    """Requests by the stream of their first token."""
+
+    def __init__(self, requests: Iterable[R]) -> None:
+        self._families: dict[str, dict[str, R]] = {}
+        for one in requests:
+            self.add(one)
+
+    def add(self, one: R, instead_of: R | None = None) -> None:
+        """A request is there; `instead_of`: the one that had its id before."""
+        if instead_of is not None:
+            self.remove(instead_of)
+        self._families.setdefault(_beginning(one), {})[one.id] = one
+
+    def remove(self, one: R) -> None:
+        """Forget a request."""
+        family = self._families[_beginning(one)]
+        if family.get(one.id) is one:
+            del family[one.id]
+        if not family:
+            del self._families[_beginning(one)]
+
+    def of(self, one: R) -> Collection[R]:
+        """The requests that begin as this one does, itself included, in order of arrival."""
+        return self._families.get(_beginning(one), {}).values()
+
+
+def _beginning(one: RequestHistory) -> str:
+    return one.content[0][0] if one.content else f"out:{one.id}"
 
 
 @dataclass

@@ -6,8 +6,13 @@ Source: target protocol, "Bounds" and "Refusals at add".
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ..history.admissibility import fits_pool_and_budget, pool_limit
-from ..history.bounds import Bounds, in_chunks, one_after_the_other
+from ..history.bounds import (
+    Bounds,
+    fits_pool_and_budget,
+    in_chunks,
+    one_after_the_other,
+    pool_limit,
+)
 from ..history.request_history import RequestHistory
 
 Config = Mapping[str, Any]

@@ -1,24 +1,88 @@
 """The Hypothesis state machine that drives any target: arrivals, steps, aborts, drain."""
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
 import msgspec
-from hypothesis import assume
+from hypothesis import assume, reject
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
+from ...model.errors import InputError
 from ...model.faults import ConfigRefused
 from ...model.scenario import Request, Scenario, Segment
+from ...model.systems import full_config, make_model
 from ..checking.session import Session
+from ..checking.translation import optional_in_effect, with_fixed
+from ..history.bounds import bounds_of
 from ..history.run_history import RunHistory
 from ..rules.predicate import Broken
 from ..rules.registry import ends_run
-from .drawing import configs
 from .generators import Generators, generators_of, request_features_of
-from .state import Search
-from .too_large import too_large
+from .state import Search, SearchOptions
+
+
+def configs(search: Search) -> st.SearchStrategy[dict[str, Any]]:
+    """The configurations of the search."""
+    asked = search.options
+    if asked.config is not None:
+        return st.just(full_config(asked.system, asked.revision, asked.config))
+    meant = optional_in_effect(asked.system, asked.revision, asked.fixed)
+    chosen = {key: st.sampled_from(values) for key, values in asked.choices.items()}
+
+    def configured(drawn: dict[str, Any]) -> dict[str, Any]:
+        values = with_fixed(asked.system, asked.revision, drawn, asked.fixed)
+        try:
+            config = full_config(asked.system, asked.revision, values)
+            if meant:
+                _check_smallest(asked, config)
+        except InputError as error:  # what is drawn does not go with what is fixed
+            search.refused[str(error)] += 1
+            reject()
+        return config
+
+    drawn = generators_of(asked.system).configs(asked.scale, asked.revision)
+    if chosen and "own" not in asked.fixed:
+        return st.builds(_with_own, drawn, st.fixed_dictionaries(chosen)).map(configured)
+    return drawn.map(configured)
+
+
+def _check_smallest(asked: SearchOptions, config: dict[str, Any]) -> None:
+    """Raise InputError where the model refuses even the smallest request: a pool that was drawn has
+    no room for the drafts that are fixed, say, and a target need not refuse it."""
+    smallest = Request(id="r", arrival=0, prompt=(("r", 1),), max_tokens=1)
+    why = make_model(asked.system, asked.revision, config).refusal(smallest)
+    if why is not None:
+        raise InputError("$.config", why)
+
+
+def _with_own(drawn: dict[str, Any], own: dict[str, Any]) -> dict[str, Any]:
+    """The configuration with the keys that the target declares."""
+    return {**drawn, "own": own}
+
+
+NAME = "large"
+
+
+@st.composite
+def too_large(draw: st.DrawFn, system: str, config: Mapping[str, Any]) -> Request | None:
+    """A request one of whose bounds it exceeds alone; None where nothing bounds a request.
+
+    It exceeds it by its prompt, by what it generates, or by both together.
+    """
+    limits = bounds_of(system).limits(config)
+    if not limits:
+        return None
+    features = request_features_of(system)
+    if features is not None and (request := draw(features.too_large(config, NAME))) is not None:
+        return request
+    limit = draw(st.sampled_from(limits))
+    longest = limit + draw(st.sampled_from((1, limit)))  # prompt + max_tokens - 1
+    prompt = draw(st.sampled_from((1, longest // 2, longest)))
+    prompt = max(prompt, 1)
+    return Request(id=NAME, arrival=0, prompt=((NAME, prompt),), max_tokens=longest - prompt + 1)
+
 
 MAX_REQUESTS = 8
 MAX_ABORTS = 2

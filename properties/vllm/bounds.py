@@ -6,8 +6,7 @@ Source: target protocol, "Bounds" and "Refusals at add".
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ..history.admissibility import fits_pool, fits_pool_and_budget, pool_limit
-from ..history.bounds import Bounds, in_chunks
+from ..history.bounds import Bounds, fits_pool, fits_pool_and_budget, in_chunks, pool_limit
 from .history import encoder, in_flight, loads
 from .history.request_history import VllmRequestHistory
 from .history.speculation import lookahead, most_ahead

@@ -1,4 +1,4 @@
-"""The history of a run that branches: forked at every step, with requests that are undecided."""
+"""The history of a run that branches: it forks at every step and has undecided requests."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ COUNTERS = (
 class BranchingHistory(RunHistory[Any]):
     """What the client knows on one path.
 
-    Bounds on waiting need every request's length: `Wait` bounds it without.
+    Bounds on waiting would read every request's length; `Wait` bounds it without.
     """
 
     def fork(self) -> BranchingHistory:
-        """A copy that can go on without changing this one."""
+        """Return a copy that can go on without changing this history."""
         other = BranchingHistory.__new__(BranchingHistory)
         other.__dict__.update(self.__dict__)
         other.requests = {
-            name: one if one.ended and not one.may_change_after_end else copy(one)
-            for name, one in self.requests.items()
+            name: account if account.ended and not account.may_change_after_end else copy(account)
+            for name, account in self.requests.items()
         }
         other.live = {name: other.requests[name] for name in self.live}
         other.aborts_to_report = set(self.aborts_to_report)
@@ -40,15 +40,15 @@ class BranchingHistory(RunHistory[Any]):
         return other
 
     def kin(self, one: RequestHistory) -> Collection[RequestHistory]:
-        """All requests: what an undecided one begins with is not known."""
+        """Return all requests: any of them may share the prefix of an undecided one."""
         return self.requests.values()
 
     def open(self, request: str, candidates: Candidates) -> None:
-        """A request arrives of which only the candidates are known."""
+        """Add a request of which only the candidates are known."""
         self._enter(request, OpenRequestHistory(request, candidates, len(self.requests)))
 
     def narrow(self, request: str, candidates: Candidates) -> None:
-        """Fewer candidates are left: an ordinary account, once nothing is open."""
+        """Leave the request fewer candidates; once nothing is open it gets an ordinary account."""
         old: Any = self.live[request]
         if not fully_decided(candidates):
             old.candidates = candidates
@@ -63,16 +63,18 @@ class BranchingHistory(RunHistory[Any]):
         self._enter(request, new)
 
     def ends(self, request: str) -> None:
-        """The next token of a request is its last."""
+        """Make the request's next token its last."""
         account = self.live[request]
         account.output_len = account.emitted + 1
 
     def begun_since(self, gone: RequestHistory) -> tuple[str, ...]:
-        """The unfinished requests that began after one was over: what it had filled is not the
-        newest in the cache any more, where these filled it anew."""
+        """Return the unfinished requests that began after `gone` was over.
+
+        If these filled its blocks again, its own are no longer the newest in the cache.
+        """
         if gone.over is None:
             return ()
-        return tuple(name for name, one in self.live.items() if one.began > gone.over)
+        return tuple(name for name, account in self.live.items() if account.began > gone.over)
 
     def _enter(self, request: str, account: Any) -> None:
         self.requests[request] = account

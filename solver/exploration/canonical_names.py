@@ -11,10 +11,10 @@ GENERATED = "out:"
 
 
 class CanonicalNames:
-    """The numbers of requests and blocks. Words of a menu stay, and so do the requests that it
-    mentions.
+    """The numbers of requests and blocks.
 
-    `queues` are the scheduler's, in order; each member has an `id` and `blocks`.
+    Words of a menu, and the requests that it mentions, keep their names. `queues` are the
+    scheduler's, in order; each member has an `id` and `blocks`.
     """
 
     def __init__(
@@ -22,29 +22,29 @@ class CanonicalNames:
     ) -> None:
         self._requests: dict[str, Hashable] = {name: name for name in mentioned}
         self._blocks: dict[int, int] = {0: 0}
-        members = [one for queue in queues for one in queue]
-        for one in members:
-            self.request(one.id)
+        members = [member for queue in queues for member in queue]
+        for member in members:
+            self.request(member.id)
         for ended in history.requests:
             self.request(ended)
-        for one in members:
-            for block in one.blocks:
+        for member in members:
+            for block in member.blocks:
                 self.block(block)
 
     def request(self, name: str) -> Hashable:
-        """The number of a request."""
+        """Return the number of a request."""
         return self._requests.setdefault(name, len(self._requests))
 
     def block(self, number: int) -> int:
-        """The number of a block."""
+        """Return the number of a block."""
         return self._blocks.setdefault(number, len(self._blocks))
 
     def content(self, content: Content) -> tuple[Any, ...]:
-        """What a block holds, in these names."""
+        """Return what a block holds, in these names."""
         return tuple((self._stream(stream), tokens) for stream, tokens in content)
 
     def pool(self, pool: Pool) -> tuple[Hashable, ...]:
-        """What the free blocks hold and the order in which they go, and what can be found."""
+        """Return the contents and order of the free blocks, and what the cache can find."""
         free = tuple(
             (self.block(block), None if content is None else self.content(content))
             for block, content in pool.tail
@@ -56,15 +56,23 @@ class CanonicalNames:
         return free, cached
 
     def computed(self, history: BranchingHistory, *, newest: bool) -> frozenset[Hashable]:
-        """What requests have computed that are over or lost it. `newest`: of two blocks with the
-        same content the one filled last is found, so that it counts which requests began since."""
+        """Return what requests computed that are over, or have lost it.
+
+        `newest`: of two blocks with the same content, the cache finds the one that was filled last,
+        so it matters which requests began since.
+        """
         return frozenset(
             (
-                *(self.request(one.id), self.content(one.content), one.max_computed, one.emitted),
-                tuple(self.request(name) for name in history.begun_since(one) if newest),
+                *(
+                    self.request(account.id),
+                    self.content(account.content),
+                    account.max_computed,
+                    account.emitted,
+                ),
+                tuple(self.request(name) for name in history.begun_since(account) if newest),
             )
-            for one in history.requests.values()
-            if one.max_computed and (one.ended or one.lost)
+            for account in history.requests.values()
+            if account.max_computed and (account.ended or account.lost)
         )
 
     def _stream(self, stream: str) -> Hashable:
@@ -73,7 +81,7 @@ class CanonicalNames:
 
 
 def mentioned(menu: RequestMenu) -> frozenset[str]:
-    """The requests whose answers are part of a prompt of the menu."""
+    """Return the requests whose answers are part of a prompt of the menu."""
     streams = {stream for item in menu.items for stream, _ in item.prompt}
     return frozenset(
         stream.removeprefix(GENERATED) for stream in streams if stream.startswith(GENERATED)

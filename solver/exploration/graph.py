@@ -1,7 +1,7 @@
-"""The states of a small scope and the moves between them, kept to be drawn.
+"""The states of a small scope and the moves between them, kept for drawing.
 
-The exploration is the explorer's own: its space is watched while it is explored. Breadth first, so
-the move by which a state is first reached ends a shortest path to it.
+The exploration is the usual one, in a space that keeps its answers. It is breadth first, so the
+move that first reaches a state ends a shortest path to it.
 """
 
 from collections.abc import Hashable, Iterator, Sequence
@@ -26,12 +26,13 @@ class Vertex(NamedTuple):
 
 
 class Edge(NamedTuple):
-    """A move. `target` is None where it leads to nothing that is kept: the scheduler crashed, or
-    the state is beyond the bound.
+    """A move.
 
     Attributes:
-        step: what the scheduler answered; None for what only the clients do.
-        broken: the rules that it breaks, those to be named first in front.
+        target: None if no kept state follows: the scheduler crashed, or the state is beyond the
+            bound.
+        step: the scheduler's answer; None for moves of the clients alone.
+        broken: the rules that it breaks, the most important first.
         exercised: the rules whose witness occurs in it.
     """
 
@@ -45,11 +46,11 @@ class Edge(NamedTuple):
 
 @dataclass(frozen=True)
 class Graph:
-    """What was explored of one configuration, the states in the order in which they were reached.
+    """One configuration, explored; its states in the order in which they were reached.
 
     Attributes:
-        beyond: states that were reached and are not kept, since there would be too many.
-        unopened: states that are kept, but whose moves were not looked at.
+        beyond: number of states that were reached but not kept.
+        unopened: states that are kept but were not expanded.
     """
 
     run: Exploration
@@ -60,7 +61,7 @@ class Graph:
     unopened: frozenset[int]
 
     def path_to(self, vertex: int) -> list[int]:
-        """The edges of a shortest path from the start, in order."""
+        """Return the edges of a shortest path from the start, in order."""
         path: list[int] = []
         first = self.vertices[vertex].first
         while first is not None:
@@ -69,29 +70,31 @@ class Graph:
         return path[::-1]
 
     def path_through(self, edge: int) -> list[int]:
-        """The edges of a shortest path that ends with this one."""
+        """Return the edges of a shortest path that ends with this one."""
         return [*self.path_to(self.edges[edge].source), edge]
 
     def labels(self, path: Sequence[int]) -> tuple[Label, ...]:
-        """What `path.scenario_of` makes a scenario of."""
+        """Return the labels, for `exploration.scenario_of`."""
         return tuple(self.edges[number].label for number in path)
 
     def breaking(self, rule: str) -> Iterator[int]:
-        """The edges that break a rule, those of short paths first."""
+        """Return the edges that break a rule, those of short paths first."""
         return self._nearest(
             number
             for number, edge in enumerate(self.edges)
-            if rule in {one.rule for one in edge.broken}
+            if rule in {broken.rule for broken in edge.broken}
         )
 
     def staking(self, rule: str) -> Iterator[int]:
-        """The edges in which a rule's witness occurs, those of short paths first."""
+        """Return the edges in which a rule's witness occurs, those of short paths first."""
         return self._nearest(
             number for number, edge in enumerate(self.edges) if rule in edge.exercised
         )
 
     def _nearest(self, edges: Iterator[int]) -> Iterator[int]:
-        return iter(sorted(edges, key=lambda one: self.vertices[self.edges[one].source].depth))
+        return iter(
+            sorted(edges, key=lambda number: self.vertices[self.edges[number].source].depth)
+        )
 
 
 class WatchedSpace(SchedulerSpace):
@@ -103,7 +106,7 @@ class WatchedSpace(SchedulerSpace):
         self._staked: dict[Label, frozenset[str]] = {}
 
     def moves(self, node: Node, members: int) -> list[Move]:
-        """The moves of the space."""
+        """Return the moves of the space."""
         self._staked = {}
         moves = super().moves(node, members)
         self.opened[self.key(node)] = [
@@ -112,7 +115,7 @@ class WatchedSpace(SchedulerSpace):
         return moves
 
     def _taken(self, *args: Any) -> Move | None:
-        """As the space, which notes what is exercised for the first time: here, what is now."""
+        """Note what this move exercises; the space itself notes only what it exercises first."""
         so_far, self.exercised = self.exercised, dict.fromkeys(self.exercised, 0)
         try:
             move = super()._taken(*args)

@@ -117,8 +117,8 @@ class QueueModels(ABC):
             InputError: the revision has no such configuration.
         """
         each = [{**config, self.limit_key: limit} for limit in limits]
-        self.configs = [systems.full_config(self.system, revision, one) for one in each]
-        self.models = [self.make_model(revision, one, formula) for one in each]
+        self.configs = [systems.full_config(self.system, revision, values) for values in each]
+        self.models = [self.make_model(revision, values, formula) for values in each]
         self.observes = frozenset(self.models[0].observes)
         self.mentioned: frozenset[str] = frozenset()
 

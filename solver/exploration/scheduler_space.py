@@ -1,8 +1,8 @@
 """The state space of a scheduler and its clients, for `search`.
 
-Before any step requests of a menu arrive, up to so many; in any step a request may end early, and
-a client may give up, before the decision or after it. What the scheduler does is the model's own
-step, and every rule is asked of it.
+Requests of a menu may arrive before any step, up to a number. In any step a request may end early,
+and a client may give up, before the decision or after it. The scheduler's part is the model's own
+step, and every rule judges it.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ BOUNDED_WAIT, COMPLETION = "ALL-R05", "ALL-R06"
 
 
 class Node(NamedTuple):
-    """A state on a path: the scheduler's, the client's, what has arrived, what was wasted."""
+    """A state on a path: the scheduler's, the client's, the requests so far, the wasted steps."""
 
     state: Any
     history: BranchingHistory
@@ -41,11 +41,10 @@ class SchedulerSpace:
     """All behaviours of up to `requests` requests of a menu.
 
     Attributes:
-        aborts: no client gives up; one at a time does, in a step in which no request ends early; or
-            one at a time, also in a step in which a request ends.
-        reduced: lengths are chosen when they are looked at, and where no request waits or arrives
-            only the first step of a block is left to the clients.
-        exercised: per rule the configurations in which its witness occurred, as bits.
+        aborts: which clients give up (`scope.Aborts`).
+        reduced: choose lengths when something reads them; and while no request waits or arrives,
+            let clients act only in the first step of a block.
+        exercised: per rule, the configurations in which its witness occurred, as bits.
     """
 
     def __init__(
@@ -61,10 +60,10 @@ class SchedulerSpace:
     ) -> None:
         self._models, self._menu = models, menu
         self._requests = requests
-        # What `Wait` knows is not asked of the history.
+        # `Wait` judges these two rules instead of the history.
         self._checks = [
-            (rule, *one, rule in models.limited)
-            for rule, one in checks.items()
+            (rule, *predicate, rule in models.limited)
+            for rule, predicate in checks.items()
             if rule not in (BOUNDED_WAIT, COMPLETION)
         ]
         self._revision = revision
@@ -73,7 +72,7 @@ class SchedulerSpace:
         self.exercised: dict[str, int] = dict.fromkeys((NEVER_CRASHES, NEVER_HANGS, *checks), 0)
 
     def roots(self) -> list[tuple[Node, int]]:
-        """Nothing has arrived: one state for all configurations in which it is the same."""
+        """Return the states before anything arrives; configurations may share one."""
         found: list[tuple[Node, int]] = []
         for number, config in enumerate(self._models.configs):
             state = self._models.initial(number)
@@ -87,7 +86,7 @@ class SchedulerSpace:
         return found
 
     def key(self, node: Node) -> Hashable:
-        """The node without names, in a few bytes."""
+        """Return the node without names, in a few bytes."""
         history = node.history
         left = self._requests - len(node.known)
         wait = node.wait.counted(history, self._requests) if self._models.idle_is_waste else (0, 0)
@@ -97,8 +96,10 @@ class SchedulerSpace:
         return own, self._models.key(node.state, history)
 
     def moves(self, node: Node, members: int) -> list[Move]:
-        """Arrivals and steps; or the choices that have to be made before, where a request is
-        looked at that is not decided."""
+        """Return arrivals and steps.
+
+        If they read a field of a request that is not decided, return the choices for it instead.
+        """
         if not node.history.live and len(node.known) == self._requests:
             return []
         settled = bool(node.history.aborts_to_report)
@@ -115,8 +116,11 @@ class SchedulerSpace:
         return moves
 
     def _aborted(self, node: Node, members: int, name: str, inside: bool) -> list[Move]:
-        """The steps in which a client gives up. Where a request is looked at only because of that,
-        the abort comes first and the choice after it: on other paths it stays open."""
+        """Return the steps in which a client gives up.
+
+        If only the abort reads an undecided request, the abort comes first and the choice after it:
+        on other paths the request stays open.
+        """
         try:
             return list(self._step(node, members, (name, inside), self._aborts == "alone"))
         except ChoiceNeeded as choice:
@@ -128,14 +132,16 @@ class SchedulerSpace:
             return [Move(("give up", name), node._replace(state=state, history=history), members)]
 
     def _arrivals(self, node: Node, members: int) -> Iterator[Move]:
-        """The next request arrives, at the end of the queue.
+        """Let the next request arrive, at the end of the queue.
 
-        Behind one that was not looked at it might as well arrive later: it has not been looked
-        at either. Steps that differ in nothing but how many wait are left out with it.
+        Behind a request that nothing has read it might as well arrive later, since nothing has read
+        it either. This also leaves out steps that differ only in how many requests wait.
         """
         if len(node.known) == self._requests:
             return
-        if self._reduced and any(self._untouched(node, one.id) for one in node.history.unstarted()):
+        if self._reduced and any(
+            self._untouched(node, account.id) for account in node.history.unstarted()
+        ):
             return
         name, everything = f"r{len(node.known)}", self._menu.everything
         parts = everything.split(AT_ARRIVAL)
@@ -154,12 +160,12 @@ class SchedulerSpace:
                 yield Move(("arrive", name, candidates.bits), after, taken)
 
     def _untouched(self, node: Node, name: str) -> bool:
-        """The request has not been looked at yet."""
+        """Return whether nothing has read the request yet."""
         everything = self._menu.everything
         return len(self._menu.items) > 1 and node.known[name].bits == everything.bits
 
     def _choices(self, node: Node, members: int, choice: ChoiceNeeded) -> Iterator[Move]:
-        """One move for each value that the field may have."""
+        """Return one move for each value that the field may have."""
         for candidates in node.known[choice.request].split(choice.field):
             taken = members & candidates.accepted
             if taken:
@@ -175,15 +181,15 @@ class SchedulerSpace:
         )
 
     def _nobody_to_wait_for(self, node: Node) -> bool:
-        """Nothing arrives, no request waits, and the coming step is like the one before."""
+        """Nothing arrives, no request waits, and the next step is like the last one."""
         closed = len(node.known) == self._requests and not node.history.last_was_prefill
         return closed and node.history.last is not None and self._models.quiet(node.state)
 
     def _step(
         self, node: Node, members: int, given_up: Abort | None, alone: bool
     ) -> Iterator[Move]:
-        """One step for each way in which the configurations decide, and for each set of requests
-        that end with it (only those that must, with `alone`)."""
+        """Return one step for each way in which configurations decide and each set of requests that
+        end with it; with `alone`, only requests that must end do."""
         state: Any = node.state
         inside: tuple[str, ...] = ()
         if given_up is not None and given_up[1]:
@@ -199,10 +205,11 @@ class SchedulerSpace:
     def _decisions(
         self, state: Any, members: int, inside: tuple[str, ...]
     ) -> Iterator[tuple[int, Stepped]]:
-        """The configurations that decide alike, as bits, with the step if no request ends early.
+        """Return the configurations that decide alike, as bits, each with the step in which no
+        request ends early.
 
-        A scheduler asks of the limit whether something is within it. So those between two limits
-        that lead to the same do as these two; and one that was not asked does not matter.
+        A scheduler only compares something with its limit. So if two limits lead to the same step,
+        all limits between them do; and a limit that it does not read does not matter.
         """
         tried: dict[int, Stepped] = {}
 
@@ -223,7 +230,7 @@ class SchedulerSpace:
     def _endings(
         self, node: Node, stepped: Stepped, members: int, alone: bool
     ) -> Iterator[tuple[Ending, ...]]:
-        """Each way in which requests that emit go on or end."""
+        """Return each way in which requests that emit a token go on or end."""
         options = []
         for name in stepped.seen.get("emitted", ()):
             if name in node.history.live:
@@ -240,7 +247,7 @@ class SchedulerSpace:
         stepped: Stepped,
         ends: tuple[Ending, ...],
     ) -> Move | None:
-        """The step in which these requests end, from the one in which no request ends early."""
+        """Return the step in which these requests end; in `stepped` none ends early."""
         history, known, before = node.history.fork(), node.known, state
         if given_up is not None:
             history.abort(*given_up)
@@ -259,7 +266,11 @@ class SchedulerSpace:
         if state is not before:
             inside = given_up[:1] if given_up is not None and given_up[1] else ()
             stepped = self._models.step(smallest_and_largest(members)[0], state, inside)
-        label = ("step", given_up, tuple((n, one.bits, ending) for n, one, ending in ends))
+        label = (
+            "step",
+            given_up,
+            tuple((name, chosen.bits, ending) for name, chosen, ending in ends),
+        )
         if stepped.crash is not None:
             return Move(label, None, members, (Break(NEVER_CRASHES, stepped.crash, members),))
         step = msgspec.convert(stepped.seen, Step)
@@ -274,10 +285,10 @@ class SchedulerSpace:
     def _judged(
         self, history: BranchingHistory, step: Step, wait: Wait, members: int
     ) -> list[Break]:
-        """The rules that the step breaks, each in the configurations in which it does.
+        """Return the rules that the step breaks, each with the configurations in which it does.
 
-        Configurations that lead to the same step differ in the limit alone: a rule that reads it
-        is asked for the smallest and the largest, and for all if it breaks in one of them.
+        Configurations that lead to the same step differ only in the limit. A rule that reads it is
+        judged at the smallest and the largest, and at all of them if one of the two breaks it.
         """
         absent = () if history.prefill_members(step) else ("prefill",)
         absent = absent if history.decode_members(step) else (*absent, "decode")
@@ -297,8 +308,8 @@ class SchedulerSpace:
             unseen = members & ~self.exercised[rule]
             if unseen:
                 self._stake(rule, is_exercised, history, step, unseen, limited)
-        for one in broken:
-            self.exercised[one.rule] |= one.members
+        for rule_break in broken:
+            self.exercised[rule_break.rule] |= rule_break.members
         if history.live:
             for rule in (NEVER_CRASHES, NEVER_HANGS):
                 self.exercised[rule] |= members
@@ -324,8 +335,10 @@ class SchedulerSpace:
         unseen: int,
         limited: bool,
     ) -> None:
-        """Note in which configurations the rule was exercised. Of those that differ in what it
-        reads only the first and the last are asked in this step."""
+        """Note in which configurations the rule was exercised.
+
+        If it reads the limit, only the smallest and the largest are tried in this step.
+        """
         smallest, largest = smallest_and_largest(unseen)
         for number in {smallest, largest} if limited else (smallest,):
             history.config = self._models.configs[number]
@@ -333,7 +346,7 @@ class SchedulerSpace:
                 self.exercised[rule] |= 1 << number if limited else unseen
 
     def _waited(self, wait: Wait, accepted: int, step: Step, members: int) -> list[Break]:
-        """The rules about waiting, which `Wait` knows in place of the history."""
+        """Return the broken rules about waiting, by `Wait` instead of the history."""
         broken = []
         bounded = BOUNDED_WAIT in self.exercised and self._models.waits_are_bounded
         if bounded and wait.head is not None:
@@ -343,7 +356,7 @@ class SchedulerSpace:
         if COMPLETION not in self.exercised:
             return broken
         self.exercised[COMPLETION] |= members if step.finished else 0
-        # Where idle steps are no waste, only a state that comes again shows it.
+        # If idle steps are no waste, only a state that recurs shows it.
         if self._models.idle_is_waste and (message := never_ends(wait, accepted)) is not None:
             broken.append(Break(COMPLETION, message, members))
         return broken
@@ -356,11 +369,11 @@ Ending = tuple[str, Candidates, bool]
 def ways(
     name: str, candidates: Candidates, tokens: int, members: int, alone: bool
 ) -> Iterator[Ending]:
-    """How a request may go on after so many tokens: with `alone` it ends only if it must.
+    """Return how a request may go on after `tokens` tokens; with `alone` it ends only if it must.
 
-    A request that ends early might have had any number of tokens more. That makes no difference
-    afterwards, so it had the fewest. A request that has all its tokens ends; it need not be told
-    apart from one that ends early, but where the front door lets in no request that asks for more.
+    A request that ends early might have had any number of tokens more; that makes no difference
+    afterwards, so it gets the fewest. A request that has all its tokens ends. Keep it apart from
+    one that ends early only if the front door rejects every request that asks for more.
     """
     more = candidates.asking_more_than(tokens)
     if more is not None and more.accepted & members:
@@ -373,9 +386,9 @@ def ways(
 
 
 def alike(part: tuple[int, ...], at: Callable[[int], Stepped]) -> Iterator[tuple[int, ...]]:
-    """Runs of these configurations, in order, each of which decides as its first one does (`at`).
+    """Split the configurations, in order, into parts that decide as their first one does (`at`).
 
-    No closure: one that calls itself would keep its steps until the garbage collector comes.
+    No closure: one that calls itself keeps its steps until the garbage collector runs.
     """
     first = at(part[0])
     if len(part) == 1 or not first.limited or first == at(part[-1]):
@@ -386,14 +399,16 @@ def alike(part: tuple[int, ...], at: Callable[[int], Stepped]) -> Iterator[tuple
 
 
 def gets_on(step: Step) -> bool:
-    """Something was achieved that cannot get lost: where requests are preempted, computed tokens
-    can, and emitted ones cannot."""
+    """Return whether the step achieved something that cannot get lost.
+
+    Preemption loses computed tokens, but not emitted ones.
+    """
     tokens = step.scheduled if step.preempted is None else step.emitted or {}
     return any(tokens.values())
 
 
 def may_be(is_exercised: Any, history: BranchingHistory, step: Step, member: int) -> bool:
-    """The witness occurs, for some choice of what it looks at that nothing else has looked at."""
+    """Return whether the witness occurs for some choice of the fields that only it reads."""
     try:
         return bool(is_exercised(history, step))
     except ChoiceNeeded as choice:
@@ -408,10 +423,10 @@ def may_be(is_exercised: Any, history: BranchingHistory, step: Step, member: int
 
 
 def smallest_and_largest(members: int) -> tuple[int, int]:
-    """The first and the last configuration of a set of bits."""
+    """Return the first and the last configuration of a set of bits."""
     return (members & -members).bit_length() - 1, members.bit_length() - 1
 
 
 def bits(members: Sequence[int]) -> int:
-    """The set of these configurations, as bits."""
+    """Return the set of these configurations, as bits."""
     return sum(1 << number for number in members)

@@ -1,4 +1,4 @@
-"""What is explored of a scheduler: how many requests of which menu, in which configurations."""
+"""What to explore of a scheduler: how many requests of which menu, in which configurations."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -22,7 +22,7 @@ class Refuses(Protocol):
     """A model's front door."""
 
     def refusal(self, request: Request) -> str | None:
-        """Why the request can never run, or None."""
+        """Return why the request can never run, or None."""
 
 
 @dataclass(frozen=True)
@@ -32,11 +32,11 @@ class Scope:
     Attributes:
         says: what it is for, in a few words.
         requests: how many may arrive in one run.
-        menu: which they may be.
-        limits: every value of the limit (`systems.Space.limit_key`) that is explored, ascending.
+        menu: the requests to choose from.
+        limits: the values of the limit (`SystemSpace.limit_key`) to explore, ascending.
         aborts: which clients give up.
         config: what differs from `smallest`.
-        revisions: where it makes a difference; empty for all.
+        revisions: those in which it makes a difference; empty for all.
     """
 
     system: ClassVar[str]
@@ -52,21 +52,21 @@ class Scope:
 
     @property
     def full_config(self) -> dict[str, Any]:
-        """Every key that is not at its default, the limit apart."""
+        """Every key that is not at its default, except the limit."""
         return {**self.smallest, **dict(self.config)}
 
     def belongs_to(self, revision: str) -> bool:
-        """The scope makes a difference in this revision."""
+        """Return whether the scope makes a difference in this revision."""
         return not self.revisions or revision in self.revisions
 
 
 def lengths(prompts: Iterable[int], max_tokens: Iterable[int]) -> list[MenuItem]:
-    """Every prompt length with every max_tokens, each in words of its own."""
+    """Return every prompt length with every max_tokens; prompts share no words."""
     return [(((OWN, prompt),), tokens) for prompt, tokens in product(prompts, max_tokens)]
 
 
 def menu_of(items: Sequence[AnyItem], models: Sequence[Refuses]) -> RequestMenu:
-    """The menu of these items, each with the models that take it at the door."""
+    """Return the menu of these items, each with the models that accept it."""
     requests = []
     for number, (prompt, tokens, *more) in enumerate(items):
         priority, external_tokens, load_steps = (*more, 0, 0, 0)[:3]
@@ -82,7 +82,7 @@ def menu_of(items: Sequence[AnyItem], models: Sequence[Refuses]) -> RequestMenu:
             )
         )
     accepted = [
-        sum(1 << n for n, model in enumerate(models) if model.refusal(one) is None)
-        for one in requests
+        sum(1 << n for n, model in enumerate(models) if model.refusal(request) is None)
+        for request in requests
     ]
     return RequestMenu(requests, accepted)

@@ -1,11 +1,11 @@
-"""Explicit-state exploration: every behaviour of a space, each state once.
+"""Explicit-state search: every behaviour of a space, each state once.
 
-A space gives its first states, the moves out of a state, and a key that is the same for states
-that differ in names only. Nothing here knows what a scheduler is.
+A space gives its first states, the moves out of a state, and a key that is equal for states that
+differ in names only. Nothing here knows what a scheduler is.
 
-Several configurations may be explored at once, where they mostly behave alike: a state comes with
-the set of configurations that reach it, as the bits of an integer, and a move with those that make
-it. What is counted, and what breaks, is counted by configuration.
+Configurations that mostly behave alike are explored together: a state comes with the set of
+configurations that reach it, as the bits of an integer, and a move with those that make it. States
+and broken rules are counted per configuration.
 """
 
 from collections import Counter, deque
@@ -21,7 +21,7 @@ BETWEEN_REPORTS = 64  # states expanded
 
 
 class Break(NamedTuple):
-    """A rule that a move breaks, in which configurations, and the numbers in one sentence."""
+    """A rule that a move breaks, with the configurations (as bits) and a message."""
 
     rule: str
     message: str
@@ -32,10 +32,10 @@ class Move(NamedTuple):
     """One move out of a state.
 
     Attributes:
-        label: what happened; the labels of a path tell it to be run again.
-        after: the state that the move leads to, None where it cannot go on.
+        label: what happened; the labels of a path are enough to replay it.
+        after: the state that the move leads to; None if the run ends there.
         members: the configurations that make the move, as bits.
-        broken: the rules that it breaks, those to be named first in front.
+        broken: the rules that it breaks, the most important first.
         progress: something was achieved; a cycle of moves without progress is a livelock.
     """
 
@@ -47,22 +47,22 @@ class Move(NamedTuple):
 
 
 class StateSpace(Protocol):
-    """What is explored."""
+    """A space of states to search."""
 
     def roots(self) -> Iterable[tuple[Any, int]]:
-        """The first states, each with the configurations that begin in it."""
+        """Return the first states, each with the configurations that begin in it."""
 
     def moves(self, state: Any, members: int) -> list[Move]:
-        """Every move that one of these configurations can make."""
+        """Return every move that one of these configurations can make."""
 
     def key(self, state: Any) -> Hashable:
-        """A key that is equal for states that behave alike, and only for those."""
+        """Return a key that is equal for states that behave alike, and only for those."""
 
 
 class Violation(NamedTuple):
-    """A broken rule with the path to it: the shortest, if the search was breadth-first.
+    """A broken rule, the configurations (as bits) and the path to it.
 
-    `members` are the configurations that this path breaks the rule in, `path` has its labels.
+    The path is the shortest if the search is breadth-first.
     """
 
     rule: str
@@ -72,8 +72,7 @@ class Violation(NamedTuple):
 
 
 class _Visit(NamedTuple):
-    """A state on its way to be expanded, for some configurations; `number` is its place among all
-    visits."""
+    """A state to expand, for some configurations; `number` counts all visits."""
 
     state: Any
     key: Hashable
@@ -84,18 +83,18 @@ class _Visit(NamedTuple):
 
 @dataclass
 class StateSearch:
-    """One exploration, which can be broken off between two reports and taken up again.
+    """One search, which can stop between two reports and resume.
 
     Attributes:
         order: breadth first, depth first, depth first with a growing bound, or random walks.
-        first_only: end with the first broken rule.
-        deepest: moves after which a path is cut, None for no bound.
-        choose: for random walks, a number below the one given.
-        walks: how many random walks.
+        first_only: stop at the first broken rule.
+        deepest: moves after which a path is cut; None for no bound.
+        choose: for random walks, returns a number below its argument.
+        walks: number of random walks.
         known: the states reached, by key, with the configurations that reached them.
-        transitions: moves made, each as often as configurations made it together.
+        transitions: moves; a move that configurations make together counts once.
         depth: moves of the longest path taken.
-        cut: a path was cut at the bound, or only sampled.
+        cut: some path was cut at the bound, or paths were only sampled.
         done: nothing is left to expand.
         violations: the broken rules, each configuration once for each rule.
     """
@@ -123,30 +122,30 @@ class StateSearch:
 
     @property
     def states(self) -> int:
-        """Different states reached."""
+        """Distinct states reached."""
         return len(self.known)
 
     @property
     def complete(self) -> bool:
-        """Every behaviour was explored: what was not found does not exist."""
+        """Every behaviour was explored, so the violations are all that exist."""
         return self.done and not self.cut
 
     @property
     def open(self) -> int:
-        """States reached that were not expanded yet."""
+        """States that were reached but not expanded."""
         return len(self._open)
 
     @property
     def livelocks(self) -> list[Hashable]:
-        """States that lie on a cycle of moves without progress, one a cycle."""
+        """States on a cycle of moves without progress, one per cycle."""
         return cycles(self._stalls)
 
     def way_to(self, livelock: Hashable) -> tuple[Label, ...]:
-        """The path to a state of `livelocks`."""
+        """Return the path to a state of `livelocks`."""
         return self._path(self._stalled[livelock])
 
     def states_by_member(self, count: int) -> list[int]:
-        """Different states that each of `count` configurations reached."""
+        """Return the number of states that each of `count` configurations reached."""
         reached = [0] * count
         for members, states in Counter(self.known.values()).items():
             for number in range(count):
@@ -154,7 +153,7 @@ class StateSearch:
         return reached
 
     def run(self) -> Iterator["StateSearch"]:
-        """Explore; itself, every few states, for callers that watch the clock."""
+        """Search; yield itself every few states, for callers that watch the clock."""
         if self.order == "random":
             yield from self._walk()
         elif self.order == "deepening":
@@ -181,8 +180,11 @@ class StateSearch:
                 self.cut = True
 
     def _deepen(self) -> Iterator["StateSearch"]:
-        """Depth first with a bound that grows by one: as short as breadth first, with less held
-        at once. It is complete with the first bound that cuts nothing."""
+        """Search depth first with a bound that grows by one.
+
+        Paths are as short as breadth first and fewer states are open at once. The search is
+        complete at the first bound that cuts nothing.
+        """
         while not self.done:
             if self._begun and not self._open and self._is_enough():
                 self.done = True
@@ -217,8 +219,8 @@ class StateSearch:
                 move = moves[self.choose(len(moves))]
                 self.transitions += 1
                 path.append(move.label)
-                for one in move.broken:
-                    self._note(one, tuple(path))
+                for broken in move.broken:
+                    self._note(broken, tuple(path))
                 if move.after is None or (self.first_only and self.violations):
                     break
                 state, members = move.after, move.members
@@ -237,8 +239,8 @@ class StateSearch:
             return
         for move in self.space.moves(visit.state, visit.members):
             self.transitions += 1
-            for one in move.broken:
-                self._note(one, None, visit.number, move.label)
+            for broken in move.broken:
+                self._note(broken, None, visit.number, move.label)
             if move.after is None:
                 continue
             key = self._reach(move.after, move.members, visit.number, move.label, visit.depth + 1)
@@ -266,22 +268,22 @@ class StateSearch:
         return key
 
     def _note(
-        self, one: Break, path: tuple[Label, ...] | None, number: int = 0, label: Label = ()
+        self, broken: Break, path: tuple[Label, ...] | None, number: int = 0, label: Label = ()
     ) -> None:
-        """Keep what is broken for the first time in a configuration, with the way there."""
-        fresh = one.members & ~self._broken.get(one.rule, 0)
+        """Keep the first path that breaks a rule in each configuration."""
+        fresh = broken.members & ~self._broken.get(broken.rule, 0)
         if not fresh:
             return
-        self._broken[one.rule] = self._broken.get(one.rule, 0) | fresh
+        self._broken[broken.rule] = self._broken.get(broken.rule, 0) | fresh
         if path is not None:
-            self.violations.append(Violation(one.rule, one.message, fresh, path))
+            self.violations.append(Violation(broken.rule, broken.message, fresh, path))
             return
         self.violations.append(
-            Violation(one.rule, one.message, fresh, (*self._path(number), label))
+            Violation(broken.rule, broken.message, fresh, (*self._path(number), label))
         )
 
     def _path(self, number: int) -> tuple[Label, ...]:
-        """The labels from a first state to this visit."""
+        """Return the labels from a first state to this visit."""
         labels: list[Label] = []
         while number >= 0:
             number, label = self._came_by[number]
@@ -291,12 +293,12 @@ class StateSearch:
 
 @cache
 def numbers(members: int) -> tuple[int, ...]:
-    """The configurations of a set of bits."""
+    """Return the configurations of a set of bits."""
     return tuple(number for number in range(members.bit_length()) if members >> number & 1)
 
 
 def cycles(edges: dict[Hashable, set[Hashable]]) -> list[Hashable]:
-    """A node of each cycle that depth-first search meets."""
+    """Return a node of each cycle that depth-first search meets."""
     met: list[Hashable] = []
     finished: set[Hashable] = set()
     for start in edges:

@@ -1,9 +1,8 @@
-"""Requests whose lengths are chosen when the scheduler first looks at them.
+"""Requests whose lengths are chosen when something first reads them.
 
-A scheduler cannot know what it has not looked at: a waiting request whose length was not read
-behaves as any other would. So exploration lets a request arrive with all its candidates, and
-chooses only when the model, or a rule, reads a field in which they differ. What is read is noticed
-by the request itself, from any reader.
+A scheduler cannot know what it has not read: a waiting request whose length was not read behaves as
+any other would. So exploration lets a request arrive with all its candidates, and chooses only when
+the model, or a rule, reads a field in which they differ. The request itself notices who reads it.
 """
 
 from __future__ import annotations
@@ -32,9 +31,9 @@ class ChoiceNeeded(Exception):  # noqa: N818 (a question to the explorer, not an
 
 
 class RequestMenu:
-    """The requests that may arrive, and which configurations take them at the door.
+    """The requests that may arrive.
 
-    `accepted[i]` are the configurations, as bits, that do not refuse `items[i]`.
+    `accepted[i]` are the configurations, as bits, whose front door accepts `items[i]`.
     """
 
     def __init__(self, items: Sequence[Request], accepted: Sequence[int]) -> None:
@@ -43,7 +42,7 @@ class RequestMenu:
         self._known: dict[int, Candidates] = {}
 
     def candidates(self, bits: int) -> Candidates:
-        """Some of the items, by number; the same object for the same items."""
+        """Return some of the items, by number; equal items give the same object."""
         known = self._known.get(bits)
         if known is None:
             known = self._known[bits] = Candidates(self, bits)
@@ -51,16 +50,16 @@ class RequestMenu:
 
     @property
     def everything(self) -> Candidates:
-        """All of it."""
+        """Every item."""
         return self.candidates((1 << len(self.items)) - 1)
 
 
 class Candidates:
     """What a request may still be: items of a menu.
 
-    `prompt`, `max_tokens`, `content` and `priority` are None where the items differ, and
-    `external_tokens` and `load_steps`, too. `accepted` are the configurations that take at least
-    one of them; `fewest` is the smallest max_tokens.
+    `prompt`, `max_tokens`, `content`, `priority`, `external_tokens` and `load_steps` are None if
+    the items differ in them. `accepted` are the configurations that accept at least one item;
+    `fewest` is the smallest max_tokens.
     """
 
     def __init__(self, menu: RequestMenu, bits: int) -> None:
@@ -78,11 +77,11 @@ class Candidates:
         self.fewest = min(menu.items[number].max_tokens for number in self.numbers())
 
     def numbers(self) -> list[int]:
-        """The items by their place in the menu."""
+        """Return the items by their place in the menu."""
         return [number for number in range(len(self.menu.items)) if self.bits >> number & 1]
 
     def split(self, field: str) -> list[Candidates]:
-        """The items apart by what they have in a field."""
+        """Split the items by their values of a field."""
         parts: dict[Any, int] = {}
         for number in self.numbers():
             value = value_of(self.menu.items[number], field)
@@ -90,19 +89,19 @@ class Candidates:
         return [self.menu.candidates(bits) for bits in parts.values()]
 
     def asking_more_than(self, tokens: int) -> Candidates | None:
-        """The candidates with more max_tokens; None if there are none."""
+        """Return the candidates with more max_tokens; None if there are none."""
         if self.fewest > tokens:
             return self
         return self._asking(n for n in self.numbers() if self._max_tokens(n) > tokens)
 
     def asking(self, tokens: int) -> Candidates | None:
-        """The candidates with exactly these max_tokens; None if there are none."""
+        """Return the candidates with exactly these max_tokens; None if there are none."""
         if self.max_tokens is not None:
             return self if self.max_tokens == tokens else None
         return self._asking(n for n in self.numbers() if self._max_tokens(n) == tokens)
 
     def left_after(self, generated: int) -> tuple[int, ...]:
-        """Tokens that they may still generate after so many."""
+        """Return the numbers of tokens that they may still generate after `generated`."""
         if self.max_tokens is not None:
             return (self.max_tokens - generated,)
         return tuple(sorted({self._max_tokens(n) - generated for n in self.numbers()}))
@@ -115,7 +114,7 @@ class Candidates:
         return self.menu.candidates(bits) if bits else None
 
     def known_tokens(self, request: str) -> tuple[Segment, ...] | None:
-        """Their prompt in the words of a request; None where they differ."""
+        """Return their prompt in the words of a request; None if they differ."""
         if self.content is None:
             return None
         return tuple((request if name == OWN else name, tokens) for name, tokens in self.content)
@@ -126,7 +125,7 @@ class Candidates:
 
 
 def value_of(item: Request, field: str) -> Any:
-    """A field of an item as a scheduler reads it."""
+    """Return a field of an item as a scheduler reads it."""
     if field == "content":
         return item.prompt
     if field == AT_ARRIVAL:
@@ -137,11 +136,11 @@ def value_of(item: Request, field: str) -> Any:
 class OpenFields:
     """The fields of a request in a scheduler's queue that is not fully decided.
 
-    To be mixed into a system's `Sequence`: the candidates are kept where its content would be.
+    Mix it into a system's `Sequence`, which then keeps the candidates in place of its content.
 
     Attributes:
-        kept_output_len, kept_content: these two fields as they are kept, since their names give
-            what the candidates say.
+        kept_output_len, kept_content: the two fields as stored; the fields of these names answer
+            from the candidates.
     """
 
     __slots__ = ()
@@ -271,12 +270,14 @@ class OpenRequestHistory:
         self.preemptions += 1
 
 
-def left(one: Any) -> tuple[int, ...]:
-    """Tokens that a request in a queue may still generate: one number, or several if it is
-    undecided."""
-    if isinstance(one, OpenFields):
-        return one.candidates.left_after(one.generated)  # type: ignore[attr-defined]
-    return (one.max_tokens - one.generated,)
+def left(sequence: Any) -> tuple[int, ...]:
+    """Return the tokens that a request in a queue may still generate.
+
+    That is one number, or several if the request is undecided.
+    """
+    if isinstance(sequence, OpenFields):
+        return sequence.candidates.left_after(sequence.generated)  # type: ignore[attr-defined]
+    return (sequence.max_tokens - sequence.generated,)
 
 
 def outlasts_token(sequence: Any) -> bool:
@@ -285,7 +286,7 @@ def outlasts_token(sequence: Any) -> bool:
 
 
 def read(request: str, field: str, value: Any) -> Any:
-    """The value, if there is one.
+    """Return the value, if there is one.
 
     Raises:
         ChoiceNeeded: the candidates differ in it.
@@ -296,12 +297,12 @@ def read(request: str, field: str, value: Any) -> Any:
 
 
 def fully_decided(candidates: Candidates) -> bool:
-    """Nothing of a request with these candidates is open any more."""
+    """Return whether nothing of a request with these candidates is open."""
     values = (candidates.prompt, candidates.max_tokens, candidates.content, candidates.priority)
     return None not in values
 
 
-def settled(one: Any, kind: type[Member]) -> Member:
-    """The ordinary request that a fully decided one is: it generates all that it may."""
-    fields = {name: getattr(one, name) for name in kind.__struct_fields__}
-    return kind(**{**fields, "output_len": one.max_tokens})
+def settled(sequence: Any, kind: type[Member]) -> Member:
+    """Return a fully decided request as an ordinary one, which generates all that it may."""
+    fields = {name: getattr(sequence, name) for name in kind.__struct_fields__}
+    return kind(**{**fields, "output_len": sequence.max_tokens})

@@ -1,7 +1,7 @@
-"""Any pure model as `scheduling` explores it, without a reduction of its own.
+"""Any pure model as `scheduler_space` explores it, without a reduction of its own.
 
-A system whose states are hashable needs nothing else to be explored. Requests keep their names, and
-every length is chosen before the first step that could read it, so the scopes must be small.
+If a system's states are hashable, this is all that exploring it takes. Requests keep their names,
+and every length is chosen before the first step that could read it, so keep the scopes small.
 """
 
 from __future__ import annotations
@@ -59,8 +59,8 @@ class PlainModels:
         """
         each = [{**config, limit_key: limit} for limit in limits]
         self.system = system
-        self.configs = [full_config(system, revision, one) for one in each]
-        self.models = [make_model(system, revision, one) for one in each]
+        self.configs = [full_config(system, revision, values) for values in each]
+        self.models = [make_model(system, revision, values) for values in each]
         self.observes = frozenset(self.models[0].observes)
 
     def menu(self, items: Sequence[MenuItem | Ranked]) -> RequestMenu:
@@ -117,8 +117,8 @@ class PlainModels:
     def key(self, state: Plain, history: BranchingHistory) -> Hashable:
         """The state, and what the rules read of each request."""
         known = tuple(
-            (one.id, one.ended, *(getattr(one, name) for name in COUNTERS))
-            for one in history.requests.values()
+            (account.id, account.ended, *(getattr(account, name) for name in COUNTERS))
+            for account in history.requests.values()
         )
         return state.member, state.model, state.pending, known
 

@@ -1,8 +1,8 @@
-"""Bounded wait and completion, told by the steps that were wasted.
+"""Bounded wait (ALL-R05) and completion (ALL-R06), judged by the steps that were wasted.
 
-The bounds of ALL-R05 and ALL-R06 grow with the work in front: a chunk or a token that is computed
-takes at least one step from it. So they can only be exceeded by steps in which nothing of that
-work was computed, and these are few enough to be part of a state.
+The bounds of both rules grow with the work ahead, and each chunk or token that is computed takes at
+least one step off it. So only steps that compute none of that work can exceed a bound, and these
+are few enough to be part of a state.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ class Wait(NamedTuple):
 
     Attributes:
         head: the request that waits first in line.
-        in_line: steps since then in which no request that arrived earlier computed anything.
-        idle: steps in all in which no request computed anything, though a request was unfinished.
+        in_line: steps since then in which no earlier request computed anything.
+        idle: steps in which no request computed anything although one was unfinished.
     """
 
     head: str | None = None
@@ -30,7 +30,7 @@ class Wait(NamedTuple):
     idle: int = 0
 
     def after(self, before: RunHistory, step: Step, order: dict[str, int]) -> Wait:
-        """The wait after a step; `order` numbers the requests by arrival."""
+        """Return the wait after a step; `order` numbers the requests by arrival."""
         idle = self.idle + (bool(before.live) and not any(step.scheduled.values()))
         head = head_of(before)
         if head is None or head in step.scheduled:
@@ -42,25 +42,27 @@ class Wait(NamedTuple):
         return Wait(head, so_far + (not helped), idle)
 
     def counted(self, before: RunHistory, requests: int) -> tuple[int, int]:
-        """The steps in line and idle, as far as they matter. What was wasted on a request that is
-        no longer first in line does not count."""
+        """Return the steps in line and idle, each no larger than what matters.
+
+        Steps wasted on a request that is no longer first in line do not count.
+        """
         in_line = self.in_line if self.head == head_of(before) else 0
         return min(in_line, WASTE_IN_LINE), min(self.idle, max_idle(requests))
 
 
 def max_idle(requests: int) -> int:
-    """Idle steps of so many requests with which they take longer than their work."""
+    """Return the idle steps with which so many requests take longer than their work."""
     return 2 * requests + 2
 
 
 def head_of(history: RunHistory) -> str | None:
-    """The first in line: the request that has waited longest unstarted."""
+    """Return the first in line, the request that has waited longest unstarted."""
     unstarted = history.unstarted()
     return unstarted[0].id if unstarted else None
 
 
 def waits_too_long(wait: Wait) -> str | None:
-    """The first in line may have waited beyond its bound (ALL-R05)."""
+    """Return a message if the first in line may have waited beyond its bound (ALL-R05)."""
     if wait.in_line < WASTE_IN_LINE:
         return None
     return (
@@ -69,7 +71,7 @@ def waits_too_long(wait: Wait) -> str | None:
 
 
 def never_ends(wait: Wait, accepted: int) -> str | None:
-    """The requests together may take longer than their work (ALL-R06)."""
+    """Return a message if all requests together may take longer than their work (ALL-R06)."""
     if wait.idle < max_idle(accepted):
         return None
     return f"{wait.idle} steps computed nothing, of {accepted} requests"

@@ -1,8 +1,8 @@
-"""Code of the model, run on symbols: every path that it can take, and what it answers there.
+"""Code of the model, run on symbols: every path that it can take, and its result there.
 
-A function of whole numbers runs on `Number`s as it stands. Where it asks whether a comparison of
-them holds, both answers are followed, if both are possible. So what is proven of the paths is
-proven of the code.
+A function of whole numbers runs on `Number`s unchanged. Wherever it branches on a comparison of
+them, both branches are followed if both are possible. So what is proven of the paths is proven of
+the code.
 """
 
 from collections.abc import Callable, Iterator
@@ -12,11 +12,11 @@ import z3
 
 from .numbers import Numbers
 
-PATIENCE = 2_000  # milliseconds for whether a branch is possible; after that it is followed
+PATIENCE = 2_000  # milliseconds to find out whether a branch is possible; then it is followed
 
 
 class Path(NamedTuple):
-    """One way through the code: the conditions on which it is taken, and what comes out."""
+    """One way through the code: the conditions under which it is taken, and the result."""
 
     conditions: list[Any]
     result: Any
@@ -27,9 +27,9 @@ class SymbolicRun:
 
     Attributes:
         numbers: the numbers that the code runs on.
-        given: the answers to the first comparisons; after them the answer is yes, if it can be.
-        taken: the answers so far; `conditions` are what they mean.
-        others: answers that lead to other paths, where no was possible, too.
+        given: the answers to the first comparisons; later ones are answered yes if possible.
+        taken: the answers so far; `conditions` are their meaning.
+        others: for each later comparison that could also be answered no, the answers up to it.
     """
 
     def __init__(self, numbers: Numbers, given: list[bool]) -> None:
@@ -42,11 +42,11 @@ class SymbolicRun:
         self._known = 0
 
     def number(self, of: Any) -> "Number":
-        """A symbol of this run."""
+        """Return a symbol of this run."""
         return Number(self, of)
 
     def answer(self, condition: Any) -> bool:
-        """Whether a comparison holds on this path."""
+        """Return whether a comparison holds on this path."""
         if len(self.taken) < len(self.given):
             holds = self.given[len(self.taken)]
         else:
@@ -60,8 +60,11 @@ class SymbolicRun:
         return holds
 
     def split(self, number: Any, by: Any) -> tuple[Any, Any]:
-        """Quotient and remainder. Z3 decides faster where it knows that neither is negative, on
-        whatever path: what is split once is split for all of them."""
+        """Return quotient and remainder.
+
+        Z3 decides faster if it knows that neither is negative. That must hold on every path, since
+        a number is split once for all of them.
+        """
         solver = z3.Solver()
         solver.set("timeout", PATIENCE)
         solver.add(self.numbers.facts)
@@ -75,7 +78,7 @@ class SymbolicRun:
 
 
 class Truth:
-    """A comparison of symbols: asked for its truth, it is decided for the path."""
+    """A comparison of symbols; converting it to bool decides it for the path."""
 
     __slots__ = ("of", "run")
 
@@ -144,13 +147,15 @@ class Number:
 
 
 def bare(number: Any) -> Any:
-    """What stands behind a number: its symbol, or itself."""
+    """Return the symbol behind a number, or the number itself."""
     return number.of if isinstance(number, Number) else number
 
 
 def paths(numbers: Numbers, code: Callable[[SymbolicRun], Any]) -> Iterator[Path]:
-    """Every path of `code`, which gets the run to make its numbers with; a result that is a
-    comparison is decided, too. Facts of `numbers` hold throughout."""
+    """Return every path of `code`, which gets the run to make its numbers with.
+
+    A result that is a comparison is decided as well. Facts of `numbers` hold throughout.
+    """
     waiting: list[list[bool]] = [[]]
     while waiting:
         run = SymbolicRun(numbers, waiting.pop())

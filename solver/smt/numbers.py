@@ -1,4 +1,4 @@
-"""Whole numbers for Z3, in one of two encodings, with division by a constant.
+"""Whole numbers for Z3, in one of two encodings, with division.
 
 A quotient and a remainder are two fresh numbers with one linear fact, which Z3 decides much faster
 than its own `div` and `mod`.
@@ -22,7 +22,7 @@ class Numbers:
         kind: mathematical integers, or bit-vectors.
         bits: width of a bit-vector; sums and products of the problem must stay below half of
             what it holds, since Z3 compares them as signed.
-        facts: what a solver has to be told of the numbers made so far.
+        facts: what holds of the numbers made so far; give them to the solver.
     """
 
     kind: Kind = "integers"
@@ -32,7 +32,7 @@ class Numbers:
     _splits: dict[tuple[int, int], tuple[Any, Any, Any]] = field(default_factory=dict)
 
     def fresh(self, name: str, low: int | None, high: Any) -> Any:
-        """A new number from `low` to `high`, both included; None is no bound (integers only)."""
+        """Return a new number from `low` to `high`, inclusive; None is no bound (integers only)."""
         self._made += 1
         full = f"{name}!{self._made}"
         made = z3.Int(full) if self.kind == "integers" else z3.BitVec(full, self.bits)
@@ -43,50 +43,51 @@ class Numbers:
         return made
 
     def value(self, number: int) -> Any:
-        """A constant."""
+        """Return a constant."""
         return z3.IntVal(number) if self.kind == "integers" else z3.BitVecVal(number, self.bits)
 
     def split(
         self, number: Any, by: Any, most: int | None, *, signed: bool = False
     ) -> tuple[Any, Any]:
-        """Quotient (at most `most`, if given) and remainder of a number that is not negative, or,
-        `signed`, of any number.
+        """Return quotient and remainder of a number that is not negative or, if `signed`, of any.
 
-        `by` may be symbolic; the fact is not linear then.
+        The quotient is at most `most`, if given. `by` may be symbolic; then the fact is not linear.
         """
         key = (number.get_id(), by if isinstance(by, int) else -by.get_id())
         if key not in self._splits:
             quotient = self.fresh("quotient", None if signed else 0, most)
             remainder = self.fresh("remainder", 0, by - 1)
             self.facts.append(number == quotient * by + remainder)
-            # Both are kept: Z3 gives the ids of what is gone to others.
+            # Keep both alive: Z3 reuses the ids of terms that are gone.
             self._splits[key] = (quotient, remainder, (number, by))
         quotient, remainder, _ = self._splits[key]
         return quotient, remainder
 
     def tell_quotients(self, by: int) -> None:
-        """Tell Z3 of all numbers that were split by so much: a larger one has no smaller quotient,
-        and one that is larger by as much has a larger one. Z3 is slow to find that."""
+        """Tell Z3 that quotients by `by` are monotonic, which it is slow to find.
+
+        A larger number has no smaller quotient, and one larger by `by` has a larger quotient.
+        """
         same = [
             (number, quotient)
             for quotient, _, (number, of) in self._splits.values()
             if isinstance(of, int) and of == by
         ]
-        for (one, whole), (other, more) in permutations(same, 2):
-            self.facts.append(z3.Implies(one <= other, whole <= more))
-            self.facts.append(z3.Implies(one + by <= other, whole + 1 <= more))
+        for (smaller, whole), (larger, more) in permutations(same, 2):
+            self.facts.append(z3.Implies(smaller <= larger, whole <= more))
+            self.facts.append(z3.Implies(smaller + by <= larger, whole + 1 <= more))
 
     def largest(self, numbers: list[Any]) -> Any:
-        """The largest of one or more numbers."""
+        """Return the largest of one or more numbers."""
         top = numbers[0]
-        for one in numbers[1:]:
-            top = z3.If(one > top, one, top)
+        for number in numbers[1:]:
+            top = z3.If(number > top, number, top)
         return top
 
     def largest_of(self, name: str, numbers: list[tuple[Any, Any]]) -> Any:
-        """The largest number whose condition holds, 0 where none does; none is negative.
+        """Return the largest number whose condition holds, 0 if none does; none is negative.
 
-        A fresh number, which Z3 decides faster than one that is chosen by cases.
+        The result is a fresh number, which Z3 decides faster than a choice by cases.
         """
         top = self.fresh(name, 0, None)
         self.facts += [z3.Implies(there, one <= top) for there, one in numbers]
@@ -95,19 +96,19 @@ class Numbers:
         return top
 
     def count(self, conditions: list[Any]) -> Any:
-        """How many of the conditions hold."""
+        """Return how many of the conditions hold."""
         ones = [z3.If(one, self.value(1), self.value(0)) for one in conditions]
         return sum(ones[1:], ones[0]) if ones else self.value(0)
 
 
 def read(model: z3.ModelRef, number: Any) -> int:
-    """The value of a number in a solution; what Z3 leaves open is the least that it could be."""
+    """Return the value of a number in a solution; what Z3 leaves open gets its least value."""
     found = model.eval(number, model_completion=True)
     return int(found.as_signed_long() if z3.is_bv(found) else found.as_long())
 
 
 def negated(numbers: Numbers, claim: Any) -> list[Any]:
-    """What must have no solution, if the claim holds."""
+    """Return facts that have no solution if the claim holds."""
     return [*numbers.facts, z3.Not(claim)]
 
 

@@ -9,20 +9,20 @@ from typing import Any, Literal
 import z3
 
 Answer = Literal["sat", "unsat", "unknown"]
-PATIENCE = 5.0  # seconds of Z3 for one claim, after which the second solver is asked
+PATIENCE = 5.0  # seconds of Z3 for one claim; then the second solver gets it
 
 
 def decide(facts: list[Any], seconds: float | None = None) -> tuple[Answer, z3.ModelRef | None]:
-    """Z3's answer to whether all facts can hold together, and how, if they can.
+    """Return whether all facts can hold together and, if so, a model.
 
-    In a context of its own: what Z3 finds in a time goes by the order in which terms were made, and
-    so by every question before this one.
+    The question runs in a context of its own. Otherwise what Z3 finds in time would depend on the
+    order in which terms were made, and so on every question before this one.
     """
-    asked = z3.Solver()
-    asked.add(facts)
+    shared = z3.Solver()
+    shared.add(facts)
     alone = z3.Context()
     solver = z3.Solver(ctx=alone)
-    solver.add(*asked.assertions().translate(alone))
+    solver.add(*shared.assertions().translate(alone))
     if seconds is not None:
         solver.set("timeout", int(1000 * seconds))
     answer = solver.check()
@@ -32,18 +32,18 @@ def decide(facts: list[Any], seconds: float | None = None) -> tuple[Answer, z3.M
 
 
 def decide_by_cvc5(facts: list[Any], seconds: float) -> Answer:
-    """The answer of cvc5 to the same question; "unknown" where it is not installed."""
+    """Return the answer of cvc5; "unknown" if it is not installed."""
     if importlib.util.find_spec("cvc5") is None:
         return "unknown"
     import cvc5
 
-    asked = z3.Solver()
-    asked.add(facts)
+    question = z3.Solver()
+    question.add(facts)
     solver = cvc5.Solver()
     solver.setOption("tlimit-per", str(int(1000 * seconds)))
     solver.setOption("nl-ext-tplanes", "true")
     parser = cvc5.InputParser(solver)
-    text = "(set-logic QF_NIA)\n" + asked.sexpr() + "\n"
+    text = "(set-logic QF_NIA)\n" + question.sexpr() + "\n"
     parser.setStringInput(cvc5.InputLanguage.SMT_LIB_2_6, text, "obligation")
     while True:
         command = parser.nextCommand()
@@ -56,8 +56,11 @@ def decide_by_cvc5(facts: list[Any], seconds: float) -> Answer:
 
 @dataclass(frozen=True)
 class Obligation:
-    """One lemma: `sentence` holds if `claim` has no solution; `guard`, the same lemma with
-    something taken away, must have one."""
+    """One lemma.
+
+    `sentence` holds if `claim` has no solution. `guard`, the same lemma with something taken away,
+    must have one.
+    """
 
     name: str
     sentence: str
@@ -67,8 +70,13 @@ class Obligation:
 
 @dataclass(frozen=True)
 class Discharged:
-    """How an obligation ended: "proven", "refuted", "unknown" or "unguarded" (its guard holds,
-    too, so that it says nothing); `by` names the solver that decided the claim."""
+    """How an obligation ended.
+
+    Attributes:
+        status: "proven", "refuted", "unknown", or "unguarded": its guard holds as well, so the
+            lemma says nothing.
+        by: the solver that decided the claim.
+    """
 
     name: str
     sentence: str
@@ -79,15 +87,16 @@ class Discharged:
 
 def discharge(obligations: Iterable[Obligation]) -> Iterator[Discharged]:
     """Prove every obligation, each with its guard."""
-    for one in obligations:
+    for obligation in obligations:
         began = time.monotonic()
-        answer, by = _decided(one.claim())
+        answer, by = _decided(obligation.claim())
         status = {"unsat": "proven", "sat": "refuted", "unknown": "unknown"}[answer]
         if answer == "unsat":
-            against, _ = _decided(one.guard())
+            against, _ = _decided(obligation.guard())
             if against != "sat":
                 status = "unguarded" if against == "unsat" else "unknown"
-        yield Discharged(one.name, one.sentence, status, time.monotonic() - began, by)
+        spent = time.monotonic() - began
+        yield Discharged(obligation.name, obligation.sentence, status, spent, by)
 
 
 def _decided(facts: list[Any]) -> tuple[Answer, str]:

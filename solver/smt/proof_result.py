@@ -1,4 +1,4 @@
-"""How a rule is decided by lemmas: what is proven of it for all numbers, and what is refuted."""
+"""How lemmas decide a rule: what they prove for all numbers, and counterexamples to the rest."""
 
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
@@ -8,8 +8,7 @@ from .obligation import Obligation
 
 
 class ScenarioPair(NamedTuple):
-    """The same requests in two configurations, against a rule that compares runs: more of them
-    are preempted in the second."""
+    """The same requests in two configurations; in the second, more of them are preempted."""
 
     few: Scenario
     more: Scenario
@@ -20,10 +19,10 @@ class RuleProof(NamedTuple):
 
     Attributes:
         question: one sentence, with its answer.
-        obligations: what is proven of it, for blocks of so many tokens (None: of any size).
-        counterexamples: what is refuted, by what a replay shows; at production scale, or as small
-            as it gets.
-        block: the only size of a block that the obligations are about, None for any size.
+        obligations: returns the lemmas, for blocks of so many tokens (None: of any size).
+        counterexamples: by what a replay shows, a function that makes the scenario; at production
+            scale, or as small as possible.
+        block: the only block size that the lemmas are about; None for any.
     """
 
     question: str

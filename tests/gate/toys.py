@@ -8,10 +8,6 @@ import time
 from pathlib import Path
 from typing import Any
 
-from msgspec.structs import replace
-
-from schedproof.gate.corpus.builtin_scenarios import builtin_scenarios
-from schedproof.gate.files.scenario_file import scenario_json
 from schedproof.spec.catalogue import Rule, load, select
 
 from ..command_line import Result, Run
@@ -150,11 +146,14 @@ def is_gone(pid: int) -> bool:
 
 
 def broken_scenario(**changes: Any) -> str:
-    """A counterexample to the document, of three steps: it breaks SPY-R47."""
-    found = builtin_scenarios("spyre")["a-token-too-little-of-slack.json"]
-    data = json.loads(scenario_json(replace(found, revision="documented", expect=None)))
-    Path("s.json").write_text(json.dumps(data | changes), encoding="utf-8")
-    return "s.json"
+    """The file of a counterexample to the document."""
+    config = {"block_size": 64, "chunk_size": 128, "max_model_len": 512, "max_batch_tkv": 767}
+    requests = [
+        {"id": "r0", "arrival": 0, "prompt": [["r0", 1]], "max_tokens": 354},
+        {"id": "r1", "arrival": 0, "prompt": [["r1", 1]], "max_tokens": 320},
+    ]
+    about = {"revision": "documented", "config": config, "requests": requests}
+    return written("s.json", **about, **changes)
 
 
 def in_process(*words: str, **environment: str) -> subprocess.CompletedProcess[bytes]:

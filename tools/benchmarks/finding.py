@@ -10,6 +10,7 @@ and, since some scenarios were written for such a bug, the latter alone.
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from importlib import import_module
 from statistics import median
 from typing import NamedTuple
 
@@ -17,17 +18,18 @@ from msgspec.structs import replace
 
 from schedproof.gate.corpus.builtin_scenarios import by_length, longest, seed_corpus
 from schedproof.gate.judging.profiles import PROFILES, Profile
-from schedproof.gate.selfcheck.suite import mutants
 from schedproof.model.errors import InputError
 from schedproof.model.faults import ConfigRefused
 from schedproof.model.scenario import Scenario
 from schedproof.model.target import ModelTarget, Target
 from schedproof.properties.checking.replay import replay
-from schedproof.properties.mutants.mutant import Mutant
 from schedproof.properties.rules.predicate import Broken
 from schedproof.properties.search.run import run_search
 from schedproof.properties.search.state import Hooks, Search, SearchOptions
 from schedproof.spec.catalogue import Rule, load
+from schedproof.spec.systems import SYSTEMS
+from schedproof.tests.mutants.faults import Fault, mutants_of
+from schedproof.tests.mutants.planting import planted
 
 from . import plain
 from .figure import Plan, Row
@@ -67,9 +69,9 @@ def checked(system: str) -> list[Rule]:
     return [rule for rule in load(system) if rule.checked]
 
 
-def naming(mutant: Mutant) -> Callable[[list[Broken], Scenario], list[Broken]]:
+def naming(fault: Fault) -> Callable[[list[Broken], Scenario], list[Broken]]:
     """Of the rules that a step breaks the one that names the bug; with others the run goes on."""
-    return lambda broken, _: [one for one in broken if one.rule == mutant.rule]
+    return lambda broken, _: [one for one in broken if one.rule == fault.rule]
 
 
 def brought_along(system: str) -> Iterator[tuple[str, Scenario]]:
@@ -81,10 +83,10 @@ def brought_along(system: str) -> Iterator[tuple[str, Scenario]]:
         yield PUBLISHED_ONE, scenario
 
 
-def sought_of(mutant: Mutant, target: Target) -> Sought:
+def sought_of(fault: Fault, target: Target) -> Sought:
     """A known bug, found by the rule that names it."""
-    rules = checked(mutant.system)
-    return Sought(target, mutant.system, mutant.revision, rules, naming(mutant))
+    rules = checked(fault.system)
+    return Sought(target, fault.system, fault.revision, rules, naming(fault))
 
 
 def by_gate(sought: Sought, profile: Profile = PROFILES["ci"]) -> Trial:
@@ -142,32 +144,34 @@ def by_plain(sought: Sought, engine: Callable[..., None], seconds: float) -> Tri
     return Trial(search.found, time.process_time() - began, search.runs, search.steps)
 
 
-def trials(mutant: Mutant, seconds: float) -> dict[str, Trial]:
+def trials(fault: Fault, seconds: float) -> dict[str, Trial]:
     """One bug, by all engines in turn."""
-    with mutant.planted() as target:
-        sought = sought_of(mutant, target)
-        return {
-            OURS: by_gate(sought),
-            SEARCHED: by_search(sought),
-            PUBLISHED: by_plain(sought, plain.at_published_sizes, seconds),
-            PLAIN: by_plain(sought, plain.by_hypothesis, seconds),
-            CHANCE: by_plain(sought, plain.by_chance, seconds),
+    with planted(fault) as target:
+        anew = import_module(__name__)  # these functions, on the models that have the fault
+        sought = anew.sought_of(fault, target)
+        found = {
+            OURS: anew.by_gate(sought),
+            SEARCHED: anew.by_search(sought),
+            PUBLISHED: anew.by_plain(sought, anew.plain.at_published_sizes, seconds),
+            PLAIN: anew.by_plain(sought, anew.plain.by_hypothesis, seconds),
+            CHANCE: anew.by_plain(sought, anew.plain.by_chance, seconds),
         }
+    return {engine: Trial(*trial) for engine, trial in found.items()}
 
 
 def rows(quick: bool) -> Iterator[Row]:
     """A row a bug and engine, then the medians of all of them."""
-    bugs = [one for one in mutants() if one.bug]
+    bugs = [fault for system in SYSTEMS for fault in mutants_of(system) if fault.bug]
     if quick:
         bugs = [one for one in bugs if one.bug in QUICK_BUGS]
     warm_up(dict.fromkeys((one.system, one.revision) for one in bugs))
     found: list[dict[str, Trial]] = []
-    for mutant in bugs:
-        found.append(trials(mutant, QUICK_SECONDS if quick else SECONDS))
+    for fault in bugs:
+        found.append(trials(fault, QUICK_SECONDS if quick else SECONDS))
         ours = found[-1][OURS]
         for engine, one in found[-1].items():
             yield Row(
-                what=f"{mutant.bug} {mutant.name}: {engine}",
+                what=f"{fault.label}: {engine}",
                 value=one.seconds,
                 unit="s CPU",
                 at_least=not one.found,

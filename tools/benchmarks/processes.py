@@ -16,7 +16,6 @@ COMMANDS: dict[str, Sequence[str]] = {
     "search": ("search", "V1-R05", "--engine", "hypothesis"),
     "diff": ("diff", "model", "model", "--system", "vllm"),
     "explore": ("explore", "--system", "llmservingsim"),
-    "selfcheck": ("selfcheck", "--quick", "--only", "witnesses"),
 }
 ENDS = {"search": 3}  # all others with 0; a sample that breaks nothing is no proof
 QUICK = {"gate": ("gate", "model", "--system", "nano_vllm", "--profile", "quick")}

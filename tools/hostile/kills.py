@@ -61,7 +61,6 @@ WORKS = {
         (0, 1, 3),
         5,
     ),
-    "selfcheck": Work(("selfcheck", "--only", "agreement", "--time-limit", "8"), (0, 3), 8),
     "diff": Work(
         (
             *("diff", "model", LOST, "--system", "vllm", "--profile", "quick", "--out", "out"),

@@ -42,7 +42,6 @@ COMMANDS = (
     "explore --system vllm --time-limit 20",
     "corpus minimize long.json --time-limit 20",
     "campaign --items 20 --workers 2 --ledger l.db",
-    "selfcheck --only agreement --time-limit 20",
     "doctor model --system spyre",
     "check contracts --time-limit 20",
     "demo",

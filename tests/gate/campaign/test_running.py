@@ -27,7 +27,7 @@ from schedproof.model.systems import full_config
 from schedproof.model.target import ModelTarget, Reply
 from schedproof.properties.checking.failure_signature import shape
 from schedproof.properties.checking.replay import replay
-from schedproof.properties.mutants.faulty_targets import TakesForEver
+from schedproof.tests.mutants.targets import TakesForEver
 
 KIND = Kind(system="nano_vllm", revision="0.2.0", scale="small")
 DOCUMENTED = replace(KIND, revision="documented")
@@ -53,11 +53,11 @@ def test_threads_that_use_random_as_those_of_a_worker_do_are_no_fault_of_an_item
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("error")
-            ran = work(BREAKS)
+            result, _ = work(BREAKS)
     finally:
         over.set()
         thread.join()
-    assert ran.result == broken
+    assert result == broken
 
 
 @pytest.mark.parametrize("item", [BREAKS, Shrinking])

@@ -209,20 +209,6 @@ def test_one_rule_is_shown_in_full(run: Run) -> None:
     assert "  stands in: SPY-R20, SPY-R22, ALL-R03\n" in unchecked
 
 
-def test_the_matrix_has_a_line_a_rule_and_nothing_in_it_is_vacuous(run: Run) -> None:
-    result = run("rules", "--matrix")
-    assert (result.code, result.err) == (0, "")
-    head, *lines, total = result.out.splitlines()
-    assert head == ("rule      sound  documented  2.1.2  2.5.2  engines; witness; mutants")
-    rules = load("spyre")
-    assert [line.split()[0] for line in lines] == [rule.id for rule in rules]
-    checked = sum(rule.checked for rule in rules)
-    assert total == (
-        f"{len(rules)} rules: {checked} checked, {checked} of them with a mutant; "
-        f"{len(rules) - checked} without a predicate of their own, each with the reason"
-    )
-
-
 # serve
 
 
@@ -279,10 +265,8 @@ def test_serve_model_speaks_the_protocol() -> None:
 # What a terminal, a pipe and an old locale get
 
 
-@pytest.mark.slow
-def test_output_to_a_pipe_has_no_escape_codes(run: Run) -> None:
-    path = broken_scenario()
-    done = in_process("replay", path, "--quiet")
+def test_output_to_a_pipe_has_no_escape_codes() -> None:
+    done = in_process("replay", broken_scenario(), "--quiet")
     assert done.returncode == 1
     assert b"BROKEN SPY-R47" in done.stdout
     assert b"\x1b" not in done.stdout
@@ -321,8 +305,7 @@ def on_a_terminal() -> Callable[..., str]:
     return write
 
 
-@pytest.mark.slow
-def test_no_color_is_respected_on_a_terminal(run: Run, on_a_terminal: Callable[..., str]) -> None:
+def test_no_color_is_respected_on_a_terminal(on_a_terminal: Callable[..., str]) -> None:
     path = broken_scenario()
     red = "\x1b[31mBROKEN"
     assert red in on_a_terminal("replay", path, "--quiet")

@@ -126,6 +126,13 @@ def test_the_same_command_goes_on_with_a_campaign_of_a_target() -> None:
         other.settings(Path("L"), begun)
 
 
+def test_a_pattern_of_rules_is_the_same_when_it_is_given_again() -> None:
+    options = CampaignOptions(rules=("NAN-R*",), systems=("nano_vllm",))
+    begun = options.settings(Path("L"), None)
+    assert len(begun.rules) > 1
+    assert options.settings(Path("L"), begun) is begun
+
+
 def test_a_ledger_of_another_version_is_refused(run: Run) -> None:
     filled(Path("L"), replace(SETTINGS, code="older"), 1)
     exit_code, _, err = run("--ledger", "L", "--items", "9")

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import tracemalloc
 from collections.abc import Iterator
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,8 @@ from schedproof.gate.traces.judge import TraceJudge, TraceRun
 from schedproof.gate.traces.source import Source
 from schedproof.gate.traces.trace_file import read_trace
 from schedproof.model.scenario import Scenario
-from schedproof.properties.mutants.systems import mutants_of
+from schedproof.tests.mutants.faults import mutants_of
+from schedproof.tests.mutants.planting import planted
 
 from ...command_line import Run
 from ..trace_build import (
@@ -178,27 +180,28 @@ def test_a_run_that_breaks_no_rule_and_is_not_its_models_is_explained(run: Run) 
 
 
 @pytest.mark.parametrize(
-    ("name", "run_of"),
+    ("does", "run_of"),
     [
-        ("one token too many", scenario()),
-        ("an abort loses a neighbour", None),
-        ("decides as another revision", None),
+        ("generates one token too many", scenario()),
+        ("an abort also loses the last waiting request", None),
+        ("decides as revision sound does", None),
     ],
 )
-def test_a_trace_of_a_mutant_breaks_its_rule(name: str, run_of: Scenario | None) -> None:
-    [mutant] = [one for one in mutants_of("spyre") if one.name == name]
-    if name == "an abort loses a neighbour":
+def test_a_trace_of_a_mutant_breaks_its_rule(does: str, run_of: Scenario | None) -> None:
+    [fault] = [fault for fault in mutants_of("spyre") if fault.does == does]
+    if does == "an abort also loses the last waiting request":
         run_of = scenario(
             *[request(one, 0, 12, abort_at=2 * (one == "a") or None) for one in "abc"]
         )
-    if name == "decides as another revision":
+    if does == "decides as revision sound does":
         late = [request("a", 0, 12, 30), request("b", 3, 7, 2), request("c", 9, 20, 9)]
         run_of = scenario(*late, revision="2.1.2")
     assert run_of is not None
-    with mutant.planted() as target:
-        lines = recorded(run_of, target)
+    with planted(fault) as target:
+        trace_build = import_module("schedproof.tests.gate.trace_build")
+        lines = trace_build.recorded(run_of, target)
     _, [only] = judged(text(lines), explain=True)
-    assert mutant.rule in [one.rule for one in only.broken]
+    assert fault.rule in [one.rule for one in only.broken]
 
 
 def test_a_needless_refusal_in_a_trace_is_found_with_its_line() -> None:

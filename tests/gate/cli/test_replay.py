@@ -22,7 +22,6 @@ def test_a_scenario_that_holds_shows_its_steps_and_is_exit_0(run: Run) -> None:
     assert len(run("replay", "s.json", "--quiet").out.splitlines()) == 1
 
 
-@pytest.mark.slow
 def test_a_scenario_that_breaks_a_rule_shows_all_about_it(run: Run) -> None:
     result = run("replay", broken_scenario(), "--quiet")
     assert (result.code, result.err) == (1, "")
@@ -105,7 +104,6 @@ def test_a_broken_rule_of_a_release_is_explained(
     assert [line.removeprefix("    ") for line in explained.splitlines()] == why
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("expect", "says"),
     [

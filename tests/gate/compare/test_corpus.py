@@ -10,6 +10,7 @@ from schedproof.gate.compare.corpus import keep_long_ones, replay_corpus, replay
 from schedproof.gate.compare.run import run_diff
 from schedproof.gate.compare.scales import search_scale
 from schedproof.gate.judging.events import Notice
+from schedproof.gate.judging.profiles import PROFILES, Profile
 from schedproof.model.faults import TargetHung
 from schedproof.model.target import ModelTarget, Reply
 from schedproof.properties.checking.difference import HANG
@@ -107,7 +108,10 @@ def test_what_only_a_long_scenario_shows_is_kept_in_the_end(
 
 
 @pytest.mark.slow
-def test_seeds_come_before_the_search_of_their_scale(tmp_path: Path) -> None:
+def test_seeds_come_before_the_search_of_their_scale(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(PROFILES, "quick", Profile(4, 4, 4, corpus_steps=100))
     diff, _ = comparison(ModelTarget(), tmp_path)
     run_diff(diff)
     assert [(one.name, one.scale) for one in diff.engines] == [

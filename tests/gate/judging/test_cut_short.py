@@ -4,14 +4,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from schedproof import judge as judge_target
 from schedproof.gate.judging.context import GateContext
 from schedproof.gate.judging.judge import judge
 
 from ..build import Toy, entry
-from .test_judge import BreaksThreeRules
+from .test_judge import THREE, BreaksThreeRules
 
 
 def test_a_rule_that_breaks_only_behind_another_is_found(tmp_path: Path) -> None:
@@ -26,7 +24,6 @@ def test_a_rule_that_breaks_only_behind_another_is_found(tmp_path: Path) -> None
     assert "NAN-R40" in finding.behind
 
 
-@pytest.mark.slow
 def test_what_only_ran_until_a_crash_is_inconclusive(gate: Callable[..., GateContext]) -> None:
     class CrashesWhenItDecodes(Toy):
         def bend(self, step: dict[str, Any]) -> None:
@@ -41,13 +38,12 @@ def test_what_only_ran_until_a_crash_is_inconclusive(gate: Callable[..., GateCon
     assert one.message.startswith("exercised only in runs that ALL-R01 (")
 
 
-@pytest.mark.slow
 def test_rules_that_break_after_those_looked_into_are_not_held(
     gate: Callable[..., GateContext],
 ) -> None:
-    every = judge(gate(BreaksThreeRules(), examples=20, max_failures=20))
+    every = judge(gate(BreaksThreeRules(), THREE, max_failures=20))
     broken = {one.id for one in every.rules if one.status == "violated"}
-    few = judge(gate(BreaksThreeRules(), examples=20, max_failures=1))
+    few = judge(gate(BreaksThreeRules(), THREE, max_failures=1))
     left = {one.id: one for one in few.rules if one.id in broken and one.status != "violated"}
     assert left
     assert {one.status for one in left.values()} == {"inconclusive"}

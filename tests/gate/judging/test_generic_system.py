@@ -8,6 +8,7 @@ import pytest
 
 import schedproof
 from schedproof.gate.judging.verdict import Verdict
+from schedproof.gate.targets import probe as probing
 from schedproof.gate.targets.probe import ProbeRequest, probe
 from schedproof.model.errors import InputError
 from schedproof.model.faults import TargetBroken
@@ -80,8 +81,14 @@ def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
 
 
+@pytest.fixture
+def _small(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One scale shows what is tested."""
+    monkeypatch.setattr(probing, "SCALES", ("small",))
+
+
 def judged(target: Any, **more: Any) -> Verdict:
-    return schedproof.judge(target, system="generic", **more)
+    return schedproof.judge(target, system="generic", profile="quick", **more)
 
 
 @pytest.mark.slow
@@ -103,8 +110,9 @@ class Namesake(ModelTarget):
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("_small")
 def test_no_scheduler_of_any_kind_is_compared_with_a_model() -> None:
-    verdict = judged(Namesake(), profile="quick")
+    verdict = judged(Namesake())
     assert "ALL-R07" not in {one.id for one in verdict.rules}
     assert [one.rule for one in verdict.findings] == []
     with pytest.raises(InputError, match="system generic has no model"):
@@ -112,6 +120,7 @@ def test_no_scheduler_of_any_kind_is_compared_with_a_model() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("_small")
 def test_a_target_that_shows_little_is_judged_by_the_bounds() -> None:
     verdict = judged(Bare())
     statuses = {rule.id: rule.status for rule in verdict.rules}
@@ -120,7 +129,6 @@ def test_a_target_that_shows_little_is_judged_by_the_bounds() -> None:
     assert [statuses[rule] for rule in ("GEN-R05", "GEN-R08", "ALL-R09")] == ["not_observable"] * 3
 
 
-@pytest.mark.slow
 def test_a_fault_behind_a_key_of_its_own_is_found_and_replayed_with_it() -> None:
     verdict = judged(Lifo(), rules=["GEN-R04"])
     assert {one.rule for one in verdict.findings} == {"GEN-R04"}
@@ -131,6 +139,7 @@ def test_a_fault_behind_a_key_of_its_own_is_found_and_replayed_with_it() -> None
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("_small")
 def test_what_is_excluded_is_in_the_verdict_and_not_judged() -> None:
     verdict = judged(Lifo(), rules=["GEN-*"], exclude=["GEN-R04"])
     statuses = {rule.id: rule.status for rule in verdict.rules}

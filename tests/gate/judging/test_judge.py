@@ -25,6 +25,7 @@ from ..build import Release, Toy, entry
 RULES = load("spyre")
 # Refusals are a broken rule by themselves, and lockstep is for releases.
 NOT_ASKED = ("ALL-R12", "ALL-R07")
+THREE = "ALL-R03 SPY-R14 SPY-R22"  # what BreaksThreeRules breaks
 
 
 @pytest.mark.slow
@@ -65,9 +66,8 @@ def test_a_finding_is_written_down_and_breaks_again(gate: Callable[..., GateCont
     assert found[0].finding == finding
 
 
-@pytest.mark.slow
 def test_a_gate_is_told_from_its_beginning_to_its_verdict(gate: Callable[..., GateContext]) -> None:
-    judged = gate(BreaksThreeRules(), corpus_steps=2_000)
+    judged = gate(BreaksThreeRules(), THREE, corpus_steps=2_000)
     verdict = judge(judged)
     events = gate.events  # type: ignore[attr-defined]
     target = TargetInfo("toy", "schedproof model of spyre", "sound")
@@ -84,7 +84,7 @@ def test_progress_never_goes_back_nor_beyond_what_was_asked_for(
 ) -> None:
     target = BreaksThreeRules()
     target.version = "my own"  # of which no model is known: Hypothesis shrinks, too
-    judge(gate(target, "ALL-R03 SPY-R14 SPY-R22", corpus_steps=200))
+    judge(gate(target, THREE, corpus_steps=200))
     reported = [event for event in gate.events if isinstance(event, Progress)]  # type: ignore[attr-defined]
     engines = {event.engine for event in reported}
     corpus = {"corpus, small", "corpus, production"}
@@ -160,12 +160,11 @@ class BreaksThreeRules(Toy):
             step["emitted"] = {}
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("most", [1, 2, 3])
 def test_rules_are_found_one_after_another_up_to_max_failures(
     most: int, gate: Callable[..., GateContext]
 ) -> None:
-    verdict = judge(gate(BreaksThreeRules(), examples=60, max_failures=most))
+    verdict = judge(gate(BreaksThreeRules(), THREE, max_failures=most))
     for scale in ("small", "tight"):
         found = [one.rule for one in verdict.findings if one.scale == scale]
         assert len(set(found)) == len(found) == most
@@ -220,10 +219,11 @@ def test_a_target_that_rejects_by_whim_is_no_pass(gate: Callable[..., GateContex
     assert "the target is not deterministic" in (verdict.fault or "")
 
 
-@pytest.mark.slow
 def test_refused_configurations_and_rejected_requests_are_counted(
-    gate: Callable[..., GateContext],
+    gate: Callable[..., GateContext], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(probing, "SCALES", ("small",))
+
     class Picky(Toy):
         def start(self, system: str, revision: str, config: Mapping[str, Any]) -> Reply:
             if config["interleave"] and config["max_num_seqs"] != 32:
@@ -379,10 +379,11 @@ def test_short_runs_of_published_blocks_take_the_place_of_small_blocks(
     assert scales(LargeBlocks()) == ["short", "tight"]
 
 
-@pytest.mark.slow
 def test_what_is_shown_in_some_configurations_only_is_observable(
-    gate: Callable[..., GateContext],
+    gate: Callable[..., GateContext], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(probing, "SCALES", ("small",))
+
     class HidesHits(Toy):
         def start(self, system: str, revision: str, config: Mapping[str, Any]) -> Reply:
             reply = super().start(system, revision, config)
@@ -394,7 +395,7 @@ def test_what_is_shown_in_some_configurations_only_is_observable(
 
     plain = Toy()
     assert "prefix_hit" not in plain.start("spyre", "sound", {})["observes"]
-    shown = judge(gate(plain, "ALL-R08", examples=60))
+    shown = judge(gate(plain, "ALL-R08", examples=30))
     assert entry(shown, "ALL-R08").status == "held"
     hidden = judge(gate(HidesHits(), "ALL-R08", examples=1))
     assert entry(hidden, "ALL-R08").status == "not_observable"

@@ -4,8 +4,7 @@ import pytest
 
 from schedproof.gate.judging.verdict import Finding, RuleVerdict, TargetInfo, Verdict
 from schedproof.gate.matrix.cells import Cell, Judged
-from schedproof.gate.matrix.page import page_of
-from schedproof.gate.matrix.table import Releases, matrix_of, spans
+from schedproof.gate.matrix.table import Releases, matrix_of, page_of, spans
 from schedproof.gate.targets.scales import Configuration
 
 GATE = ("quick", 0)

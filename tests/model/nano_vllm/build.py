@@ -4,13 +4,14 @@ from collections.abc import Sequence as Listed
 from typing import Any
 
 from schedproof.model.nano_vllm.config import NanoConfig
+from schedproof.model.nano_vllm.model import REVISIONS as MODULES
 from schedproof.model.nano_vllm.model import NanoModel, make_model
-from schedproof.model.nano_vllm.state import Sequence
+from schedproof.model.nano_vllm.state import Plan, Sequence, State
 from schedproof.model.pool import Pool
 from schedproof.model.scenario import Request
 
 SMALL = {"block_size": 4, "num_blocks": 16, "max_num_seqs": 4, "max_num_batched_tokens": 16}
-REVISIONS = ("documented", "0.2.0")
+REVISIONS = WHOLE, IN_CHUNKS = ("documented", "0.2.0")
 
 
 def config(**changes: Any) -> NanoConfig:
@@ -38,6 +39,22 @@ def pool(size: int, held: int) -> Pool:
 def ids(members: Listed[Sequence]) -> list[str]:
     """The names, in order."""
     return [one.id for one in members]
+
+
+def decided(state: State, revision: str = WHOLE, **changes: Any) -> Plan:
+    """The decision of a revision."""
+    return MODULES[revision].schedule(config(**changes), state)
+
+
+def queue(*prompts: int, **changes: Any) -> State:
+    """Nothing but waiting requests a, b, c, ... with prompts of these lengths."""
+    members = tuple(waiting(one, name="abcdef"[place]) for place, one in enumerate(prompts))
+    return State(waiting=members, pool=Pool(16))._replace(**changes)
+
+
+def order(plan: Plan) -> list[tuple[str, int]]:
+    """A request that is scheduled with how many tokens, in order."""
+    return list(plan.scheduled.items())
 
 
 class Run:

@@ -14,9 +14,9 @@ from schedproof.model.target import ModelTarget, Reply
 from schedproof.properties.checking.replay import replay
 from schedproof.properties.checking.session import Session
 from schedproof.properties.history.bounds import bounds_of
+from schedproof.properties.search.machine import too_large
 from schedproof.properties.search.run import run_search
 from schedproof.properties.search.state import Search, SearchOptions
-from schedproof.properties.search.too_large import too_large
 from schedproof.spec.catalogue import load
 from schedproof.spec.systems import SYSTEMS
 

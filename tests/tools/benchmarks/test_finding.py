@@ -1,10 +1,14 @@
 """Times to find: medians with times that were cut short, and the gate's engines in their order."""
 
+from importlib import import_module
+
 import pytest
 
-from schedproof.gate.selfcheck.suite import mutants
 from schedproof.model.scenario import Request, Scenario
 from schedproof.properties.rules.predicate import Broken
+from schedproof.spec.systems import SYSTEMS
+from schedproof.tests.mutants.faults import mutants_of
+from schedproof.tests.mutants.planting import planted
 from schedproof.tools.benchmarks.finding import (
     CHANCE,
     OURS,
@@ -14,14 +18,11 @@ from schedproof.tools.benchmarks.finding import (
     SCALES,
     SEEDS,
     Trial,
-    by_gate,
-    by_search,
     medians,
     naming,
-    sought_of,
 )
 
-BUGS = {one.bug: one for one in mutants() if one.bug}
+BUGS = {fault.bug: fault for system in SYSTEMS for fault in mutants_of(system) if fault.bug}
 
 
 def one(seconds: float, plain: float, found: bool = True) -> dict[str, Trial]:
@@ -72,10 +73,11 @@ def test_only_the_rule_that_names_the_bug_counts() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize(("bug", "by"), [("SPY-032", SEEDS), ("SPY-026", PUBLISHED_ONE)])
 def test_the_scenarios_that_come_along_are_first(bug: str, by: str) -> None:
-    mutant = BUGS[bug]
-    with mutant.planted() as target:
-        trial = by_gate(sought_of(mutant, target))
-        searched = by_search(sought_of(mutant, target))
+    fault = BUGS[bug]
+    with planted(fault) as target:
+        finding = import_module("schedproof.tools.benchmarks.finding")
+        trial = finding.by_gate(finding.sought_of(fault, target))
+        searched = finding.by_search(finding.sought_of(fault, target))
     assert trial.found
     assert trial.runs <= 13
     assert trial.by == by

@@ -1,12 +1,15 @@
 """What schedproof is compared with draws evenly, and what it draws are runs."""
 
+from importlib import import_module
+
 import pytest
 
-from schedproof.gate.selfcheck.suite import mutants
 from schedproof.model.scenario import check_requests
 from schedproof.model.systems import full_config
 from schedproof.model.target import ModelTarget
 from schedproof.spec.catalogue import load
+from schedproof.tests.mutants.faults import mutants_of
+from schedproof.tests.mutants.planting import planted
 from schedproof.tools.benchmarks.plain import (
     LATEST,
     Plain,
@@ -18,7 +21,7 @@ from schedproof.tools.benchmarks.plain import (
     values_of_keys,
 )
 
-EASY = next(one for one in mutants() if one.bug == "LSS-005")
+EASY = next(fault for fault in mutants_of("llmservingsim") if fault.bug == "LSS-005")
 
 
 def test_every_key_has_every_value_that_our_configurations_have() -> None:
@@ -41,9 +44,10 @@ def test_the_ends_of_all_ranges_are_requests(end: int) -> None:
 @pytest.mark.parametrize("engine", [by_hypothesis, by_chance])
 def test_both_find_a_bug_that_every_run_shows(engine) -> None:
     rules = [rule for rule in load(EASY.system) if rule.checked]
-    with EASY.planted() as target:
-        trial = Plain(target, EASY.system, EASY.revision, rules, lambda broken, _: broken)
-        engine(trial, EASY.system, EASY.revision, lambda: trial.runs >= 60)
+    with planted(EASY) as target:
+        plain = import_module("schedproof.tools.benchmarks.plain")
+        trial = plain.Plain(target, EASY.system, EASY.revision, rules, lambda broken, _: broken)
+        getattr(plain, engine.__name__)(trial, EASY.system, EASY.revision, lambda: trial.runs >= 60)
     assert trial.found
 
 

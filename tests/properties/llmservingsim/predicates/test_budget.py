@@ -2,13 +2,12 @@
 
 import pytest
 
-from schedproof.model.llmservingsim import documented
 from schedproof.properties.llmservingsim.predicates import budget
-from schedproof.properties.mutants.llmservingsim import changes
-from schedproof.properties.mutants.mutant import release_with, replaced
 from schedproof.properties.search.run import run_search
 from schedproof.properties.search.state import Search, SearchOptions
 from schedproof.spec.catalogue import load
+from schedproof.tests.mutants.faults import Edit, Fault
+from schedproof.tests.mutants.planting import planted
 
 from .build import book, ran, request
 
@@ -98,7 +97,14 @@ def test_with_chunking_off_the_budget_may_cut_the_rest_of_a_prompt(revision):
 
 @pytest.mark.slow
 def test_a_scheduler_that_cuts_prompts_to_the_budget_with_chunking_off_keeps_the_page():
-    cuts = replaced(documented, "cap", changes.cuts_all_the_same)
-    asked = ("llmservingsim", "documented", load("llmservingsim"), "small")
-    search = Search(SearchOptions(release_with(cuts)(), *asked))
-    assert not run_search(search, 200, 0, 0), search.failure
+    refuses = "    if not config.enable_chunked_prefill and wanted > budget:\n        return 0\n"
+    cuts = Fault(
+        *("llmservingsim", "cuts prompts", (Edit("llmservingsim/documented.py", refuses, ""),)),
+        revision="documented",
+        target="Release",
+        intact_model=True,
+    )
+    with planted(cuts) as target:
+        asked = (target, "llmservingsim", "documented", load("llmservingsim"), "small")
+        search = Search(SearchOptions(*asked))
+        assert not run_search(search, 200, 0, 0), search.failure

@@ -8,10 +8,7 @@ import pytest
 
 from schedproof.model.observation import Step
 from schedproof.properties.history.run_history import RunHistory
-from schedproof.properties.mutants.vllm import MUTANTS
 from schedproof.properties.rules.pool import free_when_decided
-from schedproof.properties.search.run import run_search
-from schedproof.properties.search.state import Search, SearchOptions
 from schedproof.properties.vllm.history.request_history import VllmRequestHistory
 from schedproof.properties.vllm.predicates import (
     admission,
@@ -22,6 +19,8 @@ from schedproof.properties.vllm.predicates import (
     queues,
 )
 from schedproof.spec.catalogue import load
+from schedproof.tests.mutants.faults import mutants_of
+from schedproof.tests.mutants.planting import planted
 
 from .build import book, ran, request
 
@@ -193,8 +192,12 @@ FOUND_BESIDE_LOADS = {
 @pytest.mark.parametrize("rule", sorted(FOUND_BESIDE_LOADS))
 def test_a_rule_finds_one_of_its_mutants_in_runs_with_a_connector(rule: str) -> None:
     asked = [one for one in load("vllm") if one.id == rule]
-    for mutant, seed in product([one for one in MUTANTS if one.rule == rule], range(2)):
-        with mutant.planted() as target:
+    faults = [fault for fault in mutants_of("vllm") if fault.rule == rule]
+    for fault, seed in product(faults, range(2)):
+        with planted(fault) as target:
+            from schedproof.properties.search.run import run_search
+            from schedproof.properties.search.state import Search, SearchOptions
+
             options = SearchOptions(
                 target, "vllm", "documented", asked, "small", fixed=LOADS, max_steps=100_000
             )

@@ -1,1 +1,0 @@
-"""Checks of the suite itself: witnesses, mutants, contracts, agreement of the engines."""

@@ -1,7 +1,0 @@
-"""Mutants and known bugs of Spyre."""
-
-from .known_bugs import KNOWN_BUGS
-from .known_bugs import OUT_OF_SCOPE as OUT_OF_SCOPE
-from .mutants import MUTANTS as OTHERS
-
-MUTANTS = (*OTHERS, *KNOWN_BUGS)

@@ -1,0 +1,165 @@
+"""What the engines find: of a planted fault, whether its rule names it; of a rule, its witness.
+
+Import this once the fault is planted (`planting`): it judges by the models that it is imported
+beside. An answer is (engine, found, seconds, how).
+"""
+
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from typing import Any
+
+from msgspec.structs import replace
+
+from schedproof.gate.corpus.builtin_scenarios import seed_corpus
+from schedproof.gate.judging.profiles import PROFILES
+from schedproof.model.errors import InputError
+from schedproof.model.faults import ConfigRefused
+from schedproof.model.target import ModelTarget
+from schedproof.properties.checking.replay import replay
+from schedproof.properties.rules.registry import LOCKSTEP, applies
+from schedproof.properties.search.run import run_search
+from schedproof.properties.search.state import Search, SearchOptions
+from schedproof.solver.exploration.exploration import Exploration, ExploreOptions
+from schedproof.solver.systems import explored_systems, space_of
+from schedproof.spec.catalogue import Rule, load
+from schedproof.tests.mutants.faults import Fault
+from schedproof.tests.mutants.targets import Release
+
+WITNESS_SEEDS = 4
+SECONDS = 60.0  # of processor time, for the explorer and one fault
+Answer = tuple[str, bool, float, str]
+
+
+def checked(system: str) -> list[Rule]:
+    return [rule for rule in load(system) if rule.checked]
+
+
+def rules_for(fault: Fault, *, alone: bool) -> list[Rule]:
+    """The rules that judge a fault; `alone`: its own, whatever the entry says."""
+    return [
+        rule
+        for rule in checked(fault.system)
+        if rule.id == fault.rule or not (alone or fault.alone)
+    ]
+
+
+def by_seeds(fault: Fault, target: Any) -> Answer:
+    """Found if the fault's rule, alone, is broken by a run of the seed corpus."""
+    rules = [rule for rule in rules_for(fault, alone=True) if rule.id not in fault.known]
+    began, seeds = time.monotonic(), seed_corpus(fault.system, "small").values()
+    for number, scenario in enumerate(seeds, start=1):
+        meant = replace(scenario, revision=fault.revision, expect=None)
+        with suppress(ConfigRefused, InputError):  # an option that the revision does not have
+            if replay(target, meant, rules).broken:
+                return "seeds", True, time.monotonic() - began, f"{number} runs"
+    return "seeds", False, time.monotonic() - began, f"not in {len(seeds)} runs"
+
+
+def by_hypothesis(
+    fault: Fault, target: Any, seeds: Iterable[int], profile: str, *, alone: bool = False
+) -> Answer:
+    """Found if the fault's rule is the first that a sampled run breaks."""
+    rules, began, runs = rules_for(fault, alone=alone), time.monotonic(), 0
+    for seed in seeds:
+        options = SearchOptions(target, fault.system, fault.revision, rules, "small", fault.known)
+        search = Search(options)
+        if run_search(search, PROFILES[profile].examples, seed, 0) and search.failure:
+            named = search.failure[1][0].rule
+            right, seconds = named == fault.rule, time.monotonic() - began
+            how = f"{runs + search.runs_to_failure} runs" if right else f"named {named} first"
+            return "hypothesis", right, seconds, how
+        runs += search.runs
+    return "hypothesis", False, time.monotonic() - began, f"not in {runs} runs"
+
+
+def by_explorer(fault: Fault) -> Answer:
+    """Found if a run in one of the small scopes breaks the fault's rule."""
+    began, states = time.monotonic(), 0
+    rules = rules_for(fault, alone=True)
+    for run in _checkups(fault.system, fault.revision, rules, SECONDS):
+        states += run.search.states
+        if run.result().counterexamples:
+            steps = sum(label[0] == "step" for label in run.search.found[0].path)
+            how = f"{steps} steps, {states:,} states, scope {run.options.scope.name}"
+            return "explorer", True, time.monotonic() - began, how
+    return "explorer", False, time.monotonic() - began, f"not in {states:,} states"
+
+
+def _checkups(
+    system: str, revision: str, rules: list[Rule], seconds: float, first_only: bool = True
+) -> Iterator[Exploration]:
+    """The small scopes of a revision explored, one after the other, for so long."""
+    ends = time.process_time() + seconds
+    for scope in space_of(system).checkup:
+        if not scope.belongs_to(revision):
+            continue
+        run = Exploration(ExploreOptions(revision, scope, first_only=first_only), rules)
+        if not run.checked:
+            continue  # no prefix cache here, say, and the rules are about that
+        for _ in run.search.run():
+            if time.process_time() > ends:
+                return
+        yield run
+
+
+def explorable(fault: Fault) -> bool:
+    """The explorer sees models, not targets around them."""
+    return not fault.target and fault.system in explored_systems()
+
+
+def witnesses(system: str, revision: str, quick: bool) -> tuple[dict[str, list[Answer]], list[str]]:
+    """By rule, the engines that exercise it where every rule holds; and what breaks all the same.
+
+    `quick`: explore only for what no sample has exercised.
+    """
+    rules = [rule for rule in checked(system) if applies(rule, revision) and rule.id != LOCKSTEP]
+    found: dict[str, list[Answer]] = {rule.id: [] for rule in rules}
+    broken = list(_sample(system, revision, rules, found))
+    if system in explored_systems() and not (quick and all(found.values())):
+        broken += _explore(system, revision, rules, found)
+    return found, broken
+
+
+def _sample(
+    system: str, revision: str, rules: list[Rule], found: dict[str, list[Answer]]
+) -> Iterator[str]:
+    began = time.monotonic()
+    for seed in range(WITNESS_SEEDS):
+        search = Search(SearchOptions(ModelTarget(), system, revision, rules, "small"))
+        if run_search(search, PROFILES["ci"].examples, seed, 0) and search.failure is not None:
+            yield f"{search.failure[1][0].rule} breaks on {revision}: Hypothesis"
+        for rule, answers in found.items():
+            if search.exercised[rule] and not answers:
+                how = f"{search.exercised[rule]} steps of {search.steps}"
+                answers.append(("hypothesis", True, time.monotonic() - began, how))
+        if all(found.values()):
+            return
+
+
+def _explore(
+    system: str, revision: str, rules: list[Rule], found: dict[str, list[Answer]]
+) -> Iterator[str]:
+    began, missing = time.monotonic(), set(found)
+    for run in _checkups(system, revision, rules, 5 * SECONDS, first_only=False):
+        explored = run.result()
+        yield from (
+            f"{one.rule} breaks on {revision}: {one.message}" for one in explored.counterexamples
+        )
+        for rule in [rule for rule in missing if explored.exercised.get(rule)]:
+            missing.remove(rule)
+            how = f"scope {run.options.scope.name}"
+            found[rule].append(("explorer", True, time.monotonic() - began, how))
+        if not missing:
+            return
+
+
+def lockstep_witness(system: str, revision: str) -> Answer:
+    """Lockstep is exercised where a target that is not the model decides as it does."""
+    began = time.monotonic()
+    rules = [rule for rule in load(system) if rule.id == LOCKSTEP]
+    search = Search(SearchOptions(Release(), system, revision, rules, "small"))
+    broken = run_search(search, PROFILES["quick"].examples, 0, 0)
+    how = f"{search.exercised[LOCKSTEP]} steps of {search.steps}"
+    found = bool(search.exercised[LOCKSTEP]) and not broken
+    return "hypothesis", found, time.monotonic() - began, how

@@ -1,0 +1,47 @@
+"""Writes the table of known bugs.
+
+`python -m schedproof.tests.mutants.known_bugs_table > tests/KNOWN_BUGS.md`: each bug, the fault
+that brings it back, the rule that names it, and how long each engine takes from the start of a
+search.
+"""
+
+from collections.abc import Sequence
+
+from schedproof.gate.judging.hypothesis_home import set_hypothesis_home
+from schedproof.spec.systems import SYSTEMS
+from schedproof.tests.mutants.faults import mutants_of, out_of_scope
+from schedproof.tests.mutants.runner import Answer, judge, verdict
+
+HEAD = """# Known bugs of the schedulers of Spyre, vLLM, nano-vLLM and LLMServingSim, brought back
+
+Written by `python -m schedproof.tests.mutants.known_bugs_table`; `tests/mutants/test_faults.py`
+holds it to the planted faults. Times are those of one run on one core, without shrinking.
+
+| bug | what it does | rule | hypothesis | explorer |
+|---|---|---|---|---|"""
+NOT_ASKED = "not asked: the fault is in a target around the model"
+
+
+def cell(answers: Sequence[Answer], engine: str) -> str:
+    answer = next((answer for answer in answers if answer.engine == engine), None)
+    if answer is None:
+        return NOT_ASKED
+    return f"{answer.seconds:.1f} s, {answer.how}" if answer.found else f"no: {answer.how}"
+
+
+def main() -> None:
+    set_hypothesis_home()
+    print(HEAD)
+    for fault in (fault for system in SYSTEMS for fault in mutants_of(system) if fault.bug):
+        answers = judge(fault, quick=False)
+        assert verdict(fault, answers) is None, fault.label
+        rule = f"{fault.rule} (asked alone)" if fault.alone else fault.rule
+        engines = " | ".join(cell(answers, engine) for engine in ("hypothesis", "explorer"))
+        print(f"| {fault.bug} | {fault.does} | {rule} | {engines} |", flush=True)
+    print("\nOut of scope, and why:\n")
+    for bug, why in (row for system in SYSTEMS for row in out_of_scope(system).items()):
+        print(f"- {bug}: {why}")
+
+
+if __name__ == "__main__":
+    main()

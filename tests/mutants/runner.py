@@ -1,0 +1,226 @@
+"""Does schedproof find what it should? `make selfcheck` runs this.
+
+A rule is vacuous unless its witness occurs and it names a planted fault. Hypothesis and the
+explorer are both given every fault: what one finds and the other does not has a reason in the
+fault's entry, or is a failure. Agreement: what one engine proves, no other may refute.
+"""
+
+import argparse
+import multiprocessing
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from functools import partial
+from importlib import import_module
+from typing import Any, NamedTuple
+
+from schedproof.gate.judging.hypothesis_home import set_hypothesis_home
+from schedproof.spec.catalogue import load
+from schedproof.spec.systems import SYSTEMS
+from schedproof.tests.mutants.faults import Fault, mutants_of, out_of_scope, problems, repaired
+from schedproof.tests.mutants.planting import imported_anew, planted
+
+PARTS = ("witnesses", "mutants", "known-bugs", "agreement")
+SEEDS = range(12)  # some faults show only where several choices meet: one seed in three finds them
+# Models on which every rule holds, and those that a release is compared with.
+HOLDING = (
+    ("spyre", "sound"),
+    ("spyre", "2.5.2"),
+    ("vllm", "documented"),
+    ("nano_vllm", "documented"),
+    ("llmservingsim", "documented"),
+    ("llmservingsim", "head"),
+    ("generic", "documented"),
+)
+COMPARED = (
+    ("spyre", "2.1.2"),
+    ("spyre", "2.5.2"),
+    ("vllm", "documented"),
+    ("nano_vllm", "0.2.0"),
+    ("llmservingsim", "head"),
+)
+Task = tuple[Callable[..., Any], tuple[Any, ...]]
+
+
+class Answer(NamedTuple):
+    """What one engine found, after how long, and how much of what it counts that took."""
+
+    engine: str
+    found: bool
+    seconds: float
+    how: str
+
+    def __str__(self) -> str:
+        if self.found:
+            return f"{self.engine} {self.seconds:.1f} s, {self.how}"
+        return f"{self.engine} does not find it: {self.how}"
+
+
+class Result(NamedTuple):
+    """A line of the report, and what is wrong with it. `proves`: "witness" or "mutant" of which
+    rule of a system it is."""
+
+    line: str
+    fault: str | None = None
+    proves: tuple[str, str, str] | None = None
+
+
+def judge(fault: Fault, quick: bool) -> tuple[Answer, ...]:
+    """Plant a fault and ask the engines."""
+    with planted(fault) as target:
+        return ask(import_module("schedproof.tests.mutants.engines"), fault, target, quick)
+
+
+def ask(engines: Any, fault: Fault, target: Any, quick: bool) -> tuple[Answer, ...]:
+    """Ask the engines that can find a fault. `quick`: judge by its rule alone, the seed corpus
+    first, until an engine finds it."""
+    explores = engines.explorable(fault)
+    if quick:
+        short = [partial(engines.by_seeds, fault, target)]
+        if "hypothesis" not in fault.excused:
+            short.append(partial(engines.by_hypothesis, fault, target, [0], "quick", alone=True))
+        if explores and "explorer" not in fault.excused:
+            short.append(partial(engines.by_explorer, fault))
+        answers = (Answer(*engine()) for engine in short)
+        if found := next((answer for answer in answers if answer.found), None):
+            return (found,)
+    sampled = partial(engines.by_hypothesis, fault, target, SEEDS, "ci", alone=quick)
+    full = {"hypothesis": sampled}
+    if explores:
+        full["explorer"] = partial(engines.by_explorer, fault)
+    return tuple(
+        Answer(name, False, 0.0, fault.excused[name])
+        if name in fault.excused
+        else Answer(*engine())
+        for name, engine in full.items()
+    )
+
+
+def verdict(fault: Fault, answers: Sequence[Answer]) -> str | None:
+    """Why these answers are a failure of the suite, or None."""
+    if not any(answer.found for answer in answers):
+        return f"{fault.does} ({fault.rule}) survives"
+    for answer in answers:
+        if not answer.found and answer.engine not in fault.excused:
+            return f"{fault.does} ({fault.rule}) is not found by {answer.engine}: {answer.how}"
+    return None
+
+
+def mutant(system: str, number: int, quick: bool) -> list[Result]:
+    """Judge one fault of a system."""
+    fault = mutants_of(system)[number]
+    answers = judge(fault, quick)
+    line = f"mutant   {fault.rule:<8} {fault.label}: {'; '.join(map(str, answers))}"
+    return [Result(line, verdict(fault, answers), ("mutant", system, fault.rule))]
+
+
+def witness(system: str, revision: str, quick: bool) -> list[Result]:
+    """Where each rule of a revision that breaks none is exercised."""
+    with imported_anew(repaired(system, revision).sources()):
+        engines: Any = import_module("schedproof.tests.mutants.engines")
+        found, broken = engines.witnesses(system, revision, quick)
+    return [Result(line, line) for line in broken] + [
+        _witnessed(system, revision, rule, [Answer(*answer) for answer in answers])
+        for rule, answers in found.items()
+    ]
+
+
+def lockstep_witness(system: str, revision: str) -> list[Result]:
+    """Where a target that decides as its model does is compared with it."""
+    engines: Any = import_module("schedproof.tests.mutants.engines")
+    answer = Answer(*engines.lockstep_witness(system, revision))
+    return [_witnessed(system, revision, "ALL-R07", [answer] if answer.found else [])]
+
+
+def _witnessed(system: str, revision: str, rule: str, answers: Sequence[Answer]) -> Result:
+    line = f"witness  {rule:<8} {system} {revision}: {'; '.join(map(str, answers))}"
+    fault = None if answers else f"{rule} ({system}) is never exercised"
+    return Result(line, fault, ("witness", system, rule))
+
+
+def agreement(function: str, *args: Any) -> list[Result]:
+    """Rows of a comparison of the engines."""
+    rows: Any = import_module("schedproof.tests.mutants.agreement")
+    return [Result(row.line, row.fault) for row in getattr(rows, function)(*args)]
+
+
+def tasks(parts: Sequence[str], quick: bool, systems: Iterable[str] = SYSTEMS) -> list[Task]:
+    """What is to be judged, the longest first; `systems`: whose planted faults."""
+    found: list[Task] = []
+    if "agreement" in parts:
+        rows: Any = import_module("schedproof.tests.mutants.agreement")
+        found += [(agreement, ("volume_rows", (formula,))) for formula in rows.FORMULAS]
+        found += [(agreement, ("decided_rows",))]
+        found += [(agreement, ("rule_rows", revision)) for revision in rows.REVISIONS]
+    if "witnesses" in parts:
+        found += [(witness, (*task, quick)) for task in HOLDING]
+        found += [(lockstep_witness, task) for task in COMPARED]
+    for system in systems:
+        for number, fault in enumerate(mutants_of(system)):
+            if "mutants" in parts or (fault.bug and "known-bugs" in parts):
+                found.append((mutant, (system, number, quick)))
+    return found
+
+
+def results(todo: Sequence[Task], jobs: int) -> Iterator[Result]:
+    """The results as they come, from `jobs` processes."""
+    context = multiprocessing.get_context("spawn")
+    pool = ProcessPoolExecutor(jobs, mp_context=context, initializer=set_hypothesis_home)
+    try:
+        for future in as_completed([pool.submit(work, *args) for work, args in todo]):
+            yield from future.result()
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+def vacuous(found: Iterable[Result]) -> list[str]:
+    """Checked rules without a witness or without a fault that they name."""
+    proven = {result.proves for result in found if not result.fault}
+    return [
+        f"{rule.id} ({system}) is vacuous: it has no {what}"
+        for system in SYSTEMS
+        for rule in load(system)
+        if rule.checked
+        for what in ("witness", "mutant")
+        if (what, system, rule.id) not in proven
+    ]
+
+
+def report(found: Iterable[Result], parts: Sequence[str]) -> int:
+    """Print each result and the faults; 1 if there is one."""
+    began, every, faults = time.monotonic(), list[Result](), list[str]()
+    for result in found:
+        print(f"{'FAULT ' if result.fault else ''}{result.line}", flush=True)
+        every.append(result)
+        faults += [result.fault] if result.fault else []
+    if {"witnesses", "mutants"} <= {*parts}:
+        faults += vacuous(every)
+    print(*(f"FAULT {fault}" for fault in faults), sep="\n")
+    scoped = sum(len(out_of_scope(system)) for system in SYSTEMS)
+    print(
+        f"{len(faults) or 'no'} faults in {len(every)} results "
+        f"({scoped} published bugs are out of scope); {time.monotonic() - began:.0f} s"
+    )
+    return 1 if faults or not every else 0
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--only", action="append", choices=PARTS, help="may be repeated")
+    parser.add_argument("--system", choices=SYSTEMS, help="plant the faults of this system only")
+    parser.add_argument("--jobs", type=int, default=2)
+    parser.add_argument("--quick", action="store_true", help="one engine that finds it is enough")
+    parser.add_argument("--check", action="store_true", help="only whether every entry applies")
+    given = parser.parse_args()
+    systems: Iterable[str] = [given.system] if given.system else SYSTEMS
+    if given.check:
+        stale = [*problems(systems)]
+        print(*stale, sep="\n")
+        return int(bool(stale))
+    parts = given.only or PARTS
+    return report(results(tasks(parts, given.quick, systems), given.jobs), parts)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,182 @@
+"""Every entry applies, every rule has a fault, every known bug is one, every witness occurs.
+
+That the rules find the faults, and that witnesses occur with small blocks, is `make selfcheck`.
+"""
+
+import json
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+
+from schedproof.spec.catalogue import load
+from schedproof.spec.systems import SYSTEMS
+from schedproof.tests.mutants.faults import (
+    MODEL,
+    Edit,
+    Fault,
+    StaleFaultError,
+    by_hand,
+    faults_of,
+    mutants_of,
+    out_of_scope,
+    problems,
+    repaired,
+)
+from schedproof.tests.mutants.planting import imported_anew, planted
+
+NUMBERED = {
+    "spyre": "SPY-",
+    "vllm": "VLL-",
+    "nano_vllm": "NAN-",
+    "llmservingsim": "LSS-",
+    "generic": "GEN-",
+}
+SEEDS = 8  # rare witnesses take more than one; most are seen with the first
+TESTS = Path(__file__).resolve().parents[1]
+BUGS_FILE = TESTS / "golden" / "known_bugs.json"
+BUGS = [fault for system in SYSTEMS for fault in mutants_of(system) if fault.bug]
+
+
+@pytest.mark.parametrize("system", SYSTEMS)
+def test_every_entry_applies_and_leaves_python(system: str) -> None:
+    assert list(problems([system])) == []
+    for fault in faults_of(system):
+        assert fault.edits or fault.target
+        for file, source in fault.sources().items():
+            assert source != (MODEL / file).read_text(encoding="utf-8"), fault.label
+
+
+@pytest.mark.parametrize("system", SYSTEMS)
+def test_every_checked_rule_has_a_fault_of_its_system(system: str) -> None:
+    checked = {rule.id for rule in load(system) if rule.checked}
+    assert {fault.rule for fault in mutants_of(system) if not fault.bug} == checked
+
+
+def test_every_invariant_of_vllm_has_three_faults() -> None:
+    for number in range(1, 6):
+        assert len([one for one in mutants_of("vllm") if one.rule == f"V1-I{number}"]) >= 3
+
+
+@pytest.mark.parametrize("system", SYSTEMS)
+def test_what_a_fault_does_is_said_once(system: str) -> None:
+    said = [(fault.does, fault.bug) for fault in faults_of(system)]
+    assert len(set(said)) == len(said)
+
+
+@pytest.mark.parametrize("system", ["spyre", "vllm", "nano_vllm", "llmservingsim"])
+def test_a_system_has_at_least_sixty_changed_decisions(system: str) -> None:
+    changes = {fault.edits for fault in by_hand(system)}
+    assert len(changes) == len(by_hand(system)) >= 60
+
+
+@pytest.mark.parametrize("system", SYSTEMS)
+def test_an_engine_that_is_excused_has_a_reason_and_leaves_the_fault_to_another(
+    system: str,
+) -> None:
+    for fault in faults_of(system):
+        assert {*fault.excused} < {"hypothesis", "explorer"}
+        assert all(fault.excused.values())
+
+
+@pytest.mark.parametrize("system", SYSTEMS)
+def test_every_known_bug_is_a_fault_or_out_of_scope_for_a_reason(system: str) -> None:
+    listed = {
+        bug["id"]: bug["in_scope"]
+        for bug in json.loads(BUGS_FILE.read_text(encoding="utf-8"))
+        if bug["id"].startswith(NUMBERED[system])
+    }
+    brought_back = {fault.bug for fault in mutants_of(system) if fault.bug}
+    assert brought_back | out_of_scope(system).keys() == listed.keys()
+    assert brought_back.isdisjoint(out_of_scope(system))
+    assert all(listed[bug] for bug in brought_back)
+
+
+def test_the_table_of_known_bugs_is_that_of_the_entries() -> None:
+    table = (TESTS / "KNOWN_BUGS.md").read_text(encoding="utf-8")
+    rows = [
+        line.strip("| \n").split(" | ")
+        for line in table.splitlines()
+        if line.startswith(tuple(f"| {letters}" for letters in NUMBERED.values()))
+    ]
+    assert [row[:2] for row in rows] == [[fault.bug, fault.does] for fault in BUGS]
+    assert [row[2].split()[0] for row in rows] == [fault.rule for fault in BUGS]
+    for system in SYSTEMS:
+        assert all(f"- {bug}: {why}" in table for bug, why in out_of_scope(system).items())
+
+
+STALE = Fault("spyre", "nothing", (Edit("spyre/tkv.py", "    if not length:\n", ""),))
+
+
+def test_an_entry_that_the_model_has_left_behind_is_named_with_the_closest_line() -> None:
+    with pytest.raises(StaleFaultError) as stale:
+        STALE.sources()
+    message = str(stale.value)
+    assert message.startswith(
+        "tests/mutants/spyre.toml, 'nothing': `before` occurs 0 times in model/spyre/tkv.py, not 1"
+    )
+    assert message.endswith("'if not lengths:'")
+
+
+def test_a_fragment_has_to_occur_as_often_as_the_entry_says() -> None:
+    assert Edit("", "a", "b", times=2).apply("a-a") == "b-b"
+    with pytest.raises(StaleFaultError, match="`before` occurs 2 times"):
+        Edit("", "a", "b").apply("a-a")
+
+
+def changed_tkv() -> int:
+    tkv = import_module("schedproof.model.spyre.tkv")
+    largest: int = tkv.max_tkv([5], 4)
+    return largest
+
+
+def test_a_fault_is_there_only_while_it_is_planted() -> None:
+    fault = next(one for one in mutants_of("spyre") if one.rule == "SPY-R26")
+    before = changed_tkv()
+    with planted(fault):
+        assert changed_tkv() == before - 1
+    assert changed_tkv() == before
+
+
+def test_beside_an_intact_model_only_the_target_has_the_fault() -> None:
+    fault = next(one for one in mutants_of("spyre") if one.rule == "SPY-R33")
+    with planted(fault) as target:
+        config = import_module("schedproof.model.spyre.config").read_config({}, "sound")
+        assert config.interleave is True
+        assert target.start("spyre", "sound", {})["defaults"]["interleave"] is False
+
+
+def never_exercised(revision: str) -> set[str]:
+    """Checked rules whose witness does not occur with blocks of 64, though every rule holds."""
+    from schedproof.gate.judging.profiles import PROFILES
+    from schedproof.model.target import ModelTarget
+    from schedproof.properties.rules.registry import LOCKSTEP, applies
+    from schedproof.properties.search.run import run_search
+    from schedproof.properties.search.state import Search, SearchOptions
+
+    catalogue = load("spyre")
+    rules = {rule.id for rule in catalogue if rule.checked and applies(rule, revision)}
+    rules -= {LOCKSTEP}
+    for seed in range(SEEDS):
+        search = Search(SearchOptions(ModelTarget(), "spyre", revision, catalogue, "tight"))
+        assert not run_search(search, PROFILES["quick"].examples, seed, 0), search.failure
+        rules = {rule for rule in rules if not search.exercised[rule]}
+        if not rules:
+            break
+    return rules
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("revision", ["sound", "2.5.2"])
+def test_every_witness_occurs_where_every_rule_holds(revision: str) -> None:
+    with imported_anew(repaired("spyre", revision).sources()):
+        assert never_exercised(revision) == set()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("revision", ["2.1.2", "2.5.2"])
+def test_lockstep_is_exercised_for_a_target_that_is_not_the_model(revision: str) -> None:
+    engines = import_module("schedproof.tests.mutants.engines")
+    _, found, _, how = engines.lockstep_witness("spyre", revision)
+    assert found
+    assert int(how.split()[0]) > 100

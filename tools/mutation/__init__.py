@@ -1,0 +1,1 @@
+"""Changed models, to measure what the tests and the rules notice."""

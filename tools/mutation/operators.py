@@ -1,0 +1,78 @@
+"""Changes of the models by the operators of cosmic-ray."""
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+from cosmic_ray.ast import ast_nodes, get_ast
+from cosmic_ray.mutating import mutate_code
+from cosmic_ray.plugins import get_operator, operator_names
+
+from schedproof.tests.mutants.faults import MODEL
+
+# Left out: operators that mean nothing between lengths, `|` of annotations, identity of values,
+# and the one for `except`, which cannot do dotted names.
+LEFT_OUT = re.compile(
+    r"BinaryOperator_.*(Pow|Shift|Bit|_Div)|ComparisonOperator_(Eq|NotEq|Lt|LtE|Gt|GtE)_Is"
+    r"|Variable|ExceptionReplacer"
+)
+
+
+class Change(NamedTuple):
+    """How a list of survivors names a change: its file's path in `model`, the definition that it
+    stands in or what it does, and the line before and after."""
+
+    file: str
+    place: str
+    before: str
+    after: str
+
+
+class Mutant(NamedTuple):
+    """A change of a model. `texts` are the changed files by their path in `model`. If no rule is
+    known to find the change, `is_open` says why none need, or `hole` why none does."""
+
+    change: Change
+    line: int
+    texts: Mapping[str, str]
+    is_open: str = ""
+    hole: str = ""
+
+
+def mutants_of(file: str) -> Iterator[Mutant]:
+    """Yield every mutant of a file of `model` once, in an order that does not change."""
+    source = (MODEL / file).read_text(encoding="utf-8")
+    tree, seen = get_ast(source), {source}
+    for name in sorted(name for name in operator_names() if not LEFT_OUT.search(name)):
+        operator = get_operator(name)()
+        nodes = (node for node in ast_nodes(tree) for _ in operator.mutation_positions(node))
+        for occurrence, node in enumerate(nodes):
+            text = mutate_code(source, operator, occurrence)
+            if text in seen:
+                continue
+            seen.add(text)
+            if not _compiles(text):
+                continue
+            pairs = zip(source.splitlines(), text.splitlines(), strict=False)
+            line, (old, new) = next(pair for pair in enumerate(pairs, 1) if len({*pair[1]}) == 2)
+            change = Change(file, _place_of(node), old.strip(), new.strip())
+            yield Mutant(change, line, {file: text})
+
+
+def _place_of(node: Any) -> str:
+    """The definition that a node stands in, `Class.function`."""
+    names: list[str] = []
+    while node:
+        if node.type in ("classdef", "funcdef"):
+            names.insert(0, node.name.value)
+        node = node.parent
+    return ".".join(names)
+
+
+def _compiles(text: str) -> bool:
+    """A `*` among parameters is changed like one between numbers."""
+    try:
+        compile(text, "", "exec")
+    except SyntaxError:
+        return False
+    return True

@@ -1,0 +1,341 @@
+"""Rule coverage: of the changed decisions that show in a run, how many does a documented rule find?
+
+`make rule-coverage` runs this (`SYSTEM=vllm`: one system; `SAMPLE=100`: so many changes of each
+list, drawn by `--seed`). The operators of cosmic-ray change the decisions of a system's model;
+others are written by hand, in
+`tests/mutants`. A change counts if lockstep tells it apart from the model: in one
+of the scenarios of this run a step differs, up to the names of blocks. Then the documented rules
+are asked, without lockstep: the same scenarios first, then a search as large as profile ci. A
+change that no rule finds survives; it is a hole, or a choice that the document leaves open, which
+`rule_survivors.toml` or `tests/mutants` gives with the reason.
+
+A change exists only in the memory of the forked process that judges it.
+"""
+
+import argparse
+import json
+import os
+import random
+import resource
+import signal
+import sys
+import tempfile
+import tomllib
+import traceback
+from collections import Counter
+from collections.abc import Callable, Iterator
+from importlib import import_module
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from schedproof.tests.mutants import faults
+from schedproof.tests.mutants.planting import imported_anew
+from schedproof.tools.mutation.check import MEMORY
+from schedproof.tools.mutation.operators import Change, Mutant, mutants_of
+
+LISTED = Path(__file__).with_name("rule_survivors.toml")
+REACHED = 0.95
+
+
+class Judging(NamedTuple):
+    """A revision whose model keeps every documented rule but those that `breaks` names, and its
+    files of decisions: what is read, shown, or refused at the door is left out."""
+
+    system: str
+    revision: str
+    files: tuple[str, ...]
+    breaks: frozenset[str] = frozenset()
+
+
+SPYRE = ("admission", "blocks", "forward", "padding", "pausing", "peak", "scheduler", "tkv")
+LLMSERVINGSIM = ("batches", "kv_cache", "scheduler", "completion")
+JUDGED = (
+    Judging("spyre", "sound", SPYRE),
+    Judging("vllm", "documented", ("kv_cache", "queue", "scheduler", "speculation")),
+    Judging("nano_vllm", "documented", ("block_manager", "scheduler")),
+    # The deck bounds the sequences that run, the release those of one step.
+    Judging("nano_vllm", "0.2.0", ("block_manager", "scheduler"), frozenset({"NAN-R40"})),
+    Judging("llmservingsim", "documented", (*LLMSERVINGSIM, "documented")),
+    Judging("llmservingsim", "head", (*LLMSERVINGSIM, "head")),
+)
+# Runs of each scale that lockstep is asked about, beside the seed corpus of the first.
+SCALES = {"small": 150, "tight": 15}
+SEARCHED = 400  # runs of each scale, as many as profile ci has
+SECONDS = 150  # of processor time for one change
+LATE = "late"  # the answer for one that hangs, or takes too much memory
+
+
+class Judged(NamedTuple):
+    """What became of a change: `same` in all scenarios, `found` by a rule, found since it hangs
+    (`late`), or it `survives`."""
+
+    became: str
+    rule: str = ""
+
+
+def observed(system: str, revision: str, scenarios: list[Any]) -> Iterator[list[Any]]:
+    """The steps of each scenario on the model as it is loaded; a crash is a step, too."""
+    from schedproof.model.target import ModelTarget
+    from schedproof.properties.checking.replay import replay
+
+    class Records(ModelTarget):
+        def step(self) -> Any:
+            reply = super().step()
+            steps.append(reply["step"])
+            return reply
+
+    for scenario in scenarios:
+        steps: list[Any] = []
+        try:
+            replay(Records(), scenario, ())
+        except Exception as error:  # of the change, or a step that is none
+            steps.append(type(error).__name__)
+        yield steps
+
+
+def differ(own: list[Any], steps: list[Any]) -> bool:
+    """Some step differs, up to the names of blocks."""
+    from schedproof.model.faults import TargetBroken
+    from schedproof.model.replies import read_step
+    from schedproof.properties.checking.lockstep import differences, equal_at_sight
+
+    if len(own) != len(steps):
+        return True
+    for one, other in zip(own, steps, strict=True):
+        if isinstance(one, str) or isinstance(other, str):
+            if one != other:
+                return True
+        elif not equal_at_sight(one, other):
+            try:
+                read = [read_step({"ok": True, "step": seen}, frozenset()) for seen in (one, other)]
+            except TargetBroken:
+                return True
+            if differences(*read):
+                return True
+    return False
+
+
+def prepared(asked: Judging) -> dict[str, Any]:
+    """The scenarios of a revision and what its model does in them, as JSON."""
+    import msgspec
+
+    from schedproof.gate.corpus.builtin_scenarios import seed_corpus
+    from schedproof.model.scenario import Scenario
+    from schedproof.model.target import ModelTarget
+    from schedproof.properties.search.run import run_search
+    from schedproof.properties.search.state import Hooks, Search, SearchOptions
+
+    system, revision, scenarios = asked.system, asked.revision, list[Scenario]()
+    corpus = seed_corpus(system, "small").values()
+    scenarios += [msgspec.structs.replace(one, revision=revision) for one in corpus]
+    for scale, runs in SCALES.items():
+        search = SearchOptions(ModelTarget(), system, revision, (), scale)
+        run_search(Search(search, Hooks(ended=scenarios.append)), runs, 0, 0)
+    steps = list(observed(system, revision, scenarios))
+    return {"scenarios": msgspec.to_builtins(scenarios), "steps": steps}
+
+
+def shown(asked: Judging, known: dict[str, Any]) -> Iterator[Any]:
+    """The scenarios in which the model as it is loaded here, with its change, does otherwise."""
+    import msgspec
+
+    from schedproof.model.scenario import Scenario
+
+    scenarios = msgspec.convert(known["scenarios"], list[Scenario], strict=False)
+    own = observed(asked.system, asked.revision, scenarios)
+    for scenario, steps, meant in zip(scenarios, own, known["steps"], strict=True):
+        if differ(steps, meant):
+            yield scenario
+
+
+def rules_of(asked: Judging) -> list[Any]:
+    """The documented rules that the model keeps."""
+    from schedproof.properties.rules.registry import LOCKSTEP
+    from schedproof.spec.catalogue import load
+
+    return [rule for rule in load(asked.system) if rule.id not in {LOCKSTEP, *asked.breaks}]
+
+
+def judged(asked: Judging, known: dict[str, Any]) -> Judged | None:
+    """Judge the model as it is loaded here, with its change; None where no step shows it."""
+    from schedproof.model.faults import TargetBroken
+    from schedproof.model.target import ModelTarget
+    from schedproof.properties.checking.replay import replay
+    from schedproof.properties.search.run import run_search
+    from schedproof.properties.search.state import Search, SearchOptions
+
+    shows, rules = [*shown(asked, known)], rules_of(asked)
+    if not shows:
+        return None
+    try:
+        for scenario in shows:
+            if broken := replay(ModelTarget(), scenario, rules).broken:
+                return Judged("found", broken[0].rule)
+        for scale in SCALES:
+            options = SearchOptions(ModelTarget(), asked.system, asked.revision, rules, scale)
+            search = Search(options)
+            if run_search(search, SEARCHED, 0, 0) and search.failure is not None:
+                return Judged("found", search.failure[1][0].rule)
+    except TargetBroken:
+        return Judged("found", "no step observation")
+    return Judged("survives")
+
+
+# What is asked of the model as it is loaded; its answer is JSON, None where no step shows a change.
+Question = Callable[[Judging, dict[str, Any]], Any]
+
+
+def start(asked: Judging, mutant: Mutant | None, data: Path, out: Path, question: Question) -> int:
+    """The id of a process that asks about a change, or prepares the scenarios where there is none.
+    A change with which the module cannot be imported shows nowhere."""
+    pid = os.fork()
+    if pid:
+        return pid
+    try:
+        resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
+        if mutant is None:
+            with imported_anew({}):
+                data.write_text(json.dumps(prepared(asked)), encoding="utf-8")
+            os._exit(0)
+        signal.setitimer(signal.ITIMER_PROF, SECONDS)
+        with imported_anew(mutant.texts):
+            try:
+                for file in mutant.texts:
+                    module = file.removesuffix(".py").replace("/", ".")
+                    import_module(f"schedproof.model.{module}")
+            except Exception:
+                out.write_text("null", encoding="utf-8")
+                os._exit(0)
+            known = json.loads(data.read_text(encoding="utf-8"))
+            out.write_text(json.dumps(question(asked, known)), encoding="utf-8")
+            os._exit(0)
+    except MemoryError:  # not below the target, where it is a finding
+        out.write_text(json.dumps(LATE), encoding="utf-8")
+        os._exit(0)
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        os._exit(1)
+
+
+def ask_all(
+    folder: Path, asked: Judging, mutants: list[Mutant], jobs: int, question: Question
+) -> Iterator[tuple[Mutant, Any]]:
+    """Each change with the answer; `LATE` of one that hangs or needs too much memory."""
+    data = folder / f"{asked.system}-{asked.revision}.json"
+    prepares = start(asked, None, data, data, question)
+    if os.waitstatus_to_exitcode(os.waitpid(prepares, 0)[1]):
+        sys.exit(f"{asked.system} {asked.revision}: the scenarios cannot be made")
+    running: dict[int, tuple[Mutant, Path]] = {}
+    waiting = iter(enumerate(mutants))
+    while True:
+        while len(running) < jobs and (following := next(waiting, None)):
+            number, mutant = following
+            out = folder / f"change-{number}.json"
+            running[start(asked, mutant, data, out, question)] = mutant, out
+        if not running:
+            return
+        pid, status = os.wait()
+        mutant, out = running.pop(pid)
+        if os.waitstatus_to_exitcode(status) == -signal.SIGPROF:
+            yield mutant, LATE
+        elif out.exists():
+            yield mutant, json.loads(out.read_text(encoding="utf-8"))
+            out.unlink()
+        else:
+            sys.exit(f"could not judge {mutant.change}")
+
+
+def judged_all(
+    folder: Path, asked: Judging, mutants: list[Mutant], jobs: int
+) -> Iterator[tuple[Mutant, Judged]]:
+    """Each change with what became of it; one that hangs or needs too much memory is found."""
+    for mutant, answer in ask_all(folder, asked, mutants, jobs, judged):
+        if answer == LATE:
+            yield mutant, Judged("late", "ALL-R02")
+        else:
+            yield mutant, Judged("same") if answer is None else Judged(*answer)
+
+
+def lists_of(asked: Judging) -> dict[str, list[Mutant]]:
+    """The changes that the operators make, and those by hand."""
+    reasons = {
+        Change(*[one[key] for key in Change._fields]): (one.get("open", ""), one.get("hole", ""))
+        for one in tomllib.loads(LISTED.read_text(encoding="utf-8"))["survivor"]
+    }
+    files = [f"{asked.system}/{name}.py" for name in asked.files]
+    made = [mutant for file in files for mutant in mutants_of(file)]
+    return {
+        "operators": [Mutant(*one[:3], *reasons.get(one.change, ())) for one in made],
+        "by hand": [*by_hand(asked.system)],
+    }
+
+
+def by_hand(system: str) -> Iterator[Mutant]:
+    """The changed decisions among a system's planted faults."""
+    for fault in faults.by_hand(system):
+        edit = fault.edits[0]
+        source = (faults.MODEL / edit.file).read_text(encoding="utf-8")
+        line = source[: source.index(edit.before)].count("\n") + 1
+        change = Change(edit.file, fault.does, edit.before.strip(), edit.after.strip())
+        yield Mutant(change, line, fault.sources(), fault.open, fault.hole)
+
+
+def sampled(mutants: list[Mutant], size: int, seed: int) -> list[Mutant]:
+    """So many changes of a list, drawn by the seed; 0: all."""
+    return random.Random(seed).sample(mutants, min(size or len(mutants), len(mutants)))
+
+
+def main() -> int:
+    """Judge the changes and print the figures; 1 where one survives that is not listed, or where
+    too few are found."""
+    systems = list(dict.fromkeys(one.system for one in JUDGED))
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("systems", nargs="*", default=systems, help=f"of {', '.join(systems)}")
+    parser.add_argument("--jobs", type=int, default=1)
+    parser.add_argument("--sample", type=int, default=0, help="changes of each list; 0: all")
+    parser.add_argument("--seed", type=int, default=0)
+    given = parser.parse_args()
+    failed = False
+    heads = "system", "revision", "changes", "", "show in a run", "found", "left open", "survive"
+    print(f"| {' | '.join((*heads, 'share'))} |")
+    print("|---" * 9 + "|", flush=True)
+    with tempfile.TemporaryDirectory() as folder:
+        for asked in JUDGED:
+            if asked.system not in given.systems:
+                continue
+            for name, mutants in lists_of(asked).items():
+                became = Counter[str]()
+                drawn = sampled(mutants, given.sample, given.seed)
+                for mutant, result in judged_all(Path(folder), asked, drawn, given.jobs):
+                    survives = result.became == "survives"
+                    became["open" if survives and mutant.is_open else result.became] += 1
+                    if survives and not (mutant.is_open or mutant.hole):
+                        failed = True
+                        line = f"line {mutant.line} {mutant.change}"
+                        print(f"survives in {asked.revision}: {line}", file=sys.stderr, flush=True)
+                failed |= share_found(became) < REACHED
+                print(row(asked, name, len(mutants), became), flush=True)
+    return int(failed)
+
+
+def share_found(became: Counter[str]) -> float:
+    """Of the changes that show and that the document does not leave open, those found."""
+    found = became["found"] + became["late"]
+    return found / max(found + became["survives"], 1)
+
+
+def row(asked: Judging, name: str, every: int, became: Counter[str]) -> str:
+    """The figures of a list of changes."""
+    late, left_open, survive = became["late"], became["open"], became["survives"]
+    found = became["found"] + late
+    changes = every if became.total() == every else f"{became.total()} of {every}"
+    share = f"{share_found(became):.1%}"
+    cells = (asked.system, asked.revision, name, changes)
+    show = found + left_open + survive
+    told = f"{found} ({late} by a hang)" if late else found
+    return f"| {' | '.join(str(c) for c in (*cells, show, told, left_open, survive, share))} |"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

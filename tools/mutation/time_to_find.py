@@ -1,0 +1,113 @@
+"""Time to find: how long until a gate finds a changed decision, and how long until Hypothesis?
+
+`make time-to-find` runs this (`SYSTEM=vllm`: one system; `SAMPLE=40`: so many changes of each list,
+drawn by `--seed`; 0: all). The changes are those of rule coverage: decisions of a model, changed by
+operators and by hand, that show in a run and that the document does not leave open. Each is judged
+without lockstep, in a process of its own, by what a gate does in profile quick and in ci, and by
+plain Hypothesis: a list of evenly drawn requests, in configurations as small as ours, the same
+rules. Times are of processor time until a rule breaks; nothing is shrunk. Where nothing is found, a
+time is at least so long. `--json FILE` keeps each change with its times.
+"""
+
+import argparse
+import json
+import os
+import sys
+import tempfile
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from schedproof.tools.mutation.rule_coverage import (
+    JUDGED,
+    LATE,
+    Judging,
+    ask_all,
+    lists_of,
+    rules_of,
+    sampled,
+    shown,
+)
+from schedproof.tools.mutation.times import Took, rows
+
+QUICK, CI, PLAIN = "gate, quick", "gate, ci", "plain Hypothesis"
+PLAIN_SECONDS = 10.0  # of processor time for one change
+
+
+def took(asked: Judging, known: dict[str, Any]) -> dict[str, Took] | None:
+    """Every engine on the model as it is loaded here, with its change; None where no step shows
+    it."""
+    if not any(True for _ in shown(asked, known)):
+        return None
+    from schedproof.gate.judging.profiles import PROFILES
+    from schedproof.model.faults import TargetBroken
+    from schedproof.model.target import ModelTarget
+    from schedproof.tools.benchmarks import plain
+    from schedproof.tools.benchmarks.finding import Sought, by_gate, by_plain, warm_up
+
+    sought = Sought(ModelTarget(), asked.system, asked.revision, rules_of(asked))
+    with suppress(TargetBroken):
+        warm_up([(asked.system, asked.revision)])
+    engines = {
+        QUICK: lambda: by_gate(sought, PROFILES["quick"]),
+        CI: lambda: by_gate(sought, PROFILES["ci"]),
+        PLAIN: lambda: by_plain(sought, plain.by_hypothesis, PLAIN_SECONDS),
+    }
+    return {engine: Took(*_trial(look)) for engine, look in engines.items()}
+
+
+def _trial(look: Any) -> tuple[bool, float, int]:
+    """Found, seconds and steps; a reply that is no step observation is a finding."""
+    import time
+
+    from schedproof.model.faults import TargetBroken
+
+    began = time.process_time()
+    try:
+        trial = look()
+    except TargetBroken:
+        return True, time.process_time() - began, 0
+    return trial.found, trial.seconds, trial.steps
+
+
+def main() -> int:
+    """Measure, and print the table."""
+    systems = list(dict.fromkeys(one.system for one in JUDGED))
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("systems", nargs="*", default=systems, help=f"of {', '.join(systems)}")
+    parser.add_argument("--jobs", type=int, default=1)
+    parser.add_argument("--sample", type=int, default=40, help="changes of each list; 0: all")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--json", type=Path, help="a line for each change that is measured")
+    given = parser.parse_args()
+    heads = "system", "engine", "changes", "found", "median", "95th percentile", "median of steps"
+    print(f"| {' | '.join(heads)} |")
+    print("|---" * len(heads) + "|", flush=True)
+    every: list[dict[str, Took]] = []
+    hung = 0
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        (given.json or Path(os.devnull)).open("w", buffering=1, encoding="utf-8") as kept,
+    ):
+        for system in given.systems:
+            trials: list[dict[str, Took]] = []
+            for asked in (one for one in JUDGED if one.system == system):
+                for mutants in lists_of(asked).values():
+                    closed = [one for one in mutants if not one.is_open]
+                    drawn = sampled(closed, given.sample, given.seed)
+                    for mutant, answer in ask_all(Path(folder), asked, drawn, given.jobs, took):
+                        if answer == LATE:
+                            hung += 1
+                        elif answer is not None:
+                            trials.append({name: Took(*one) for name, one in answer.items()})
+                            change = {"revision": asked.revision, "change": mutant.change}
+                            kept.write(json.dumps({**change, "took": answer}) + "\n")
+            print(*rows(system, trials), sep="\n", flush=True)
+            every += trials
+    print(*rows("all", every), sep="\n")
+    print(f"Left out: {hung} changes that make a model hang or take all memory.", file=sys.stderr)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
