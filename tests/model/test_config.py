@@ -5,8 +5,7 @@ from typing import Any, Literal
 import msgspec
 import pytest
 
-from schedproof.model.config import convert
-from schedproof.model.counts import MOST
+from schedproof.model.config import MOST, convert
 from schedproof.model.errors import InputError
 from schedproof.model.systems import full_config, resolve_revision
 from schedproof.spec.systems import SYSTEMS
