@@ -80,7 +80,7 @@ def by_explorer(fault: Fault) -> Answer:
     for run in _checkups(fault.system, fault.revision, rules, SECONDS):
         states += run.search.states
         if run.result().counterexamples:
-            steps = sum(label[0] == "step" for label in run.search.found[0].path)
+            steps = sum(label[0] == "step" for label in run.search.violations[0].path)
             how = f"{steps} steps, {states:,} states, scope {run.options.scope.name}"
             return "explorer", True, time.monotonic() - began, how
     return "explorer", False, time.monotonic() - began, f"not in {states:,} states"
@@ -143,7 +143,9 @@ def _explore(
     began, missing = time.monotonic(), set(found)
     for run in _checkups(system, revision, rules, 5 * SECONDS, first_only=False):
         explored = run.result()
-        yield from (f"{one.rule} breaks on {revision}: {one.message}" for one in explored.counterexamples)
+        yield from (
+            f"{one.rule} breaks on {revision}: {one.message}" for one in explored.counterexamples
+        )
         for rule in [rule for rule in missing if explored.exercised.get(rule)]:
             missing.remove(rule)
             how = f"scope {run.options.scope.name}"
