@@ -76,6 +76,7 @@ def register_builtin() -> None:
             explain=f"{PROPERTIES}.spyre.explanations:explain",
             projections=f"{PROPERTIES}.spyre.projection:projections",
             pads=True,
+            builds_on="vllm",
         )
     )
     register(

@@ -12,7 +12,7 @@ from schedproof.spec import systems
 from schedproof.spec.catalogue import load
 
 from .command_line import runner
-from .toy_system import SCOPES, toy_system
+from .toy_system import SCOPES, TOY, TOY_SYSTEM
 
 CHECKED = ["TOY-R01", "TOY-R02", "TOY-R03"]
 
@@ -20,7 +20,7 @@ CHECKED = ["TOY-R01", "TOY-R02", "TOY-R03"]
 @pytest.fixture(autouse=True)
 def _registered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.chdir(tmp_path)
-    systems.register(toy_system(tmp_path))
+    systems.register(TOY_SYSTEM)
     yield
     systems.unregister("toy")
 
@@ -77,6 +77,6 @@ def test_a_search_finds_its_counterexample() -> None:
     assert schedproof.search("TOY-R01", system="toy", examples=50) is None
 
 
-def test_a_name_is_registered_once(tmp_path: Path) -> None:
+def test_a_name_is_registered_once() -> None:
     with pytest.raises(ValueError, match="a system named 'toy' is registered already"):
-        systems.register(toy_system(tmp_path))
+        systems.register(TOY)

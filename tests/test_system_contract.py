@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import msgspec
@@ -17,7 +16,7 @@ from schedproof.spec import systems
 from schedproof.spec.systems import SYSTEMS
 
 from .toy_system import REVISIONS as TOY_REVISIONS
-from .toy_system import toy_system
+from .toy_system import TOY_SYSTEM
 
 # Small values of the keys that systems have in common; a pool that every revision takes.
 SMALL = {
@@ -62,11 +61,11 @@ SUBJECTS = [
 
 
 @pytest.fixture(params=SUBJECTS, ids="-".join)
-def subject(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Subject]:
+def subject(request: pytest.FixtureRequest) -> Iterator[Subject]:
     if request.param.system in SYSTEMS:
         yield request.param
         return
-    systems.register(toy_system(tmp_path))
+    systems.register(TOY_SYSTEM)
     yield request.param
     systems.unregister("toy")
 

@@ -6,6 +6,7 @@ from importlib import resources
 from importlib.resources.abc import Traversable
 from pathlib import Path
 
+from ...model.counts import MOST
 from ...model.scenario import Scenario
 from ...spec.systems import SYSTEMS
 from ..files.scenario_file import FileError, read_scenario
@@ -62,7 +63,8 @@ def by_length(system: str) -> dict[str, Scenario]:
 
 def longest(scenario: Scenario) -> int:
     """Steps that a replay can take at most if nothing waits for anything else's room."""
-    chunk = int(scenario.config[scales_of(scenario.system).chunk_key])
+    key = scales_of(scenario.system).chunk_key
+    chunk = int(scenario.config[key]) if key else MOST
     work = 0
     for one in scenario.requests:
         whole = 2 * -(-one.prompt_len // chunk) + one.tokens_to_emit

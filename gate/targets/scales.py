@@ -31,14 +31,15 @@ class GateScales(NamedTuple):
         scales: by scale (small, short, tight), the configuration that a target must accept.
         plain: values that turn off what a scheduler need not have.
         features: options beyond that, each of which a target may refuse by itself.
-        chunk_key: the configuration key that bounds how many prompt tokens one step computes.
+        chunk_key: the configuration key that bounds how many prompt tokens one step computes; None
+            if a step computes a whole prompt.
         configurations: what releases are judged in one by one, by `matrix` and `campaign`.
     """
 
     scales: Mapping[str, Config]
-    plain: Config
-    features: tuple[Config, ...]
-    chunk_key: str
+    plain: Config = MappingProxyType({})
+    features: tuple[Config, ...] = ()
+    chunk_key: str | None = None
     configurations: tuple[Configuration, ...] = (ANY,)
 
 

@@ -115,9 +115,9 @@ class PlainModels:
         return False
 
     def key(self, state: Plain, history: BranchingHistory) -> Hashable:
-        """The state, and what the rules read of each request."""
+        """The state, and what the rules read of each request; a system has some of the counters."""
         known = tuple(
-            (account.id, account.ended, *(getattr(account, name) for name in COUNTERS))
+            (account.id, account.ended, *(getattr(account, name, None) for name in COUNTERS))
             for account in history.requests.values()
         )
         return state.member, state.model, state.pending, known

@@ -1,0 +1,8 @@
+"""The configurations that targets are judged in, by scale.
+
+Each must be accepted. List what a target may lack in `plain` and `features` (`GateScales`).
+"""
+
+from schedproof.gate.targets.scales import GateScales
+
+SCALES = GateScales(scales={"small": {}, "short": {}, "tight": {}})

@@ -1,0 +1,1 @@
+"""The toy scheduler explored in small scopes."""
