@@ -79,7 +79,7 @@ RUN = [name_of(page) for page in pages() if "```console" in page.read_text(encod
 
 @pytest.mark.slow
 @pytest.mark.parametrize("page", RUN)
-def test_a_page_works_word_for_word(page: str, tmp_path: Path) -> None:
+def test_a_page_works_word_for_word(page, tmp_path):
     ran = 0
     for kind, role, name, block in BLOCK.findall((ROOT / page).read_text()):
         if role == "title":
@@ -109,7 +109,7 @@ def assert_shows(command: Command, folder: Path) -> None:
     assert re.fullmatch(as_pattern(command.shown), ran.stdout), ran.stdout + ran.stderr
 
 
-def test_the_adapter_of_the_tutorial_takes_one_screen() -> None:
+def test_the_adapter_of_the_tutorial_takes_one_screen():
     page = (ROOT / "docs" / "tutorial.md").read_text()
     [adapter] = [block for _, role, name, block in BLOCK.findall(page) if (role, name) == ADAPTER]
     code = [line for line in adapter.splitlines() if line.strip()]
@@ -163,7 +163,7 @@ def check_make(words: list[str]) -> None:
 
 
 @pytest.mark.parametrize(("name", "line"), sorted({*unrun()}))
-def test_a_command_that_is_not_run_is_one_that_the_command_line_takes(name: str, line: str) -> None:
+def test_a_command_that_is_not_run_is_one_that_the_command_line_takes(name, line):
     words = words_of(line)
     if words[0] == "make":
         check_make(words)
@@ -175,9 +175,7 @@ def test_a_command_that_is_not_run_is_one_that_the_command_line_takes(name: str,
 
 
 @pytest.mark.parametrize(("name", "line"), sorted({*spoken_of()}))
-def test_a_command_that_is_spoken_of_has_the_options_that_it_is_said_to(
-    name: str, line: str
-) -> None:
+def test_a_command_that_is_spoken_of_has_the_options_that_it_is_said_to(name, line):
     """It may lack what it needs, as in "`schedproof gate nano-vllm --path` with a checkout"."""
     try:
         parse(words_of(line))
@@ -186,7 +184,7 @@ def test_a_command_that_is_spoken_of_has_the_options_that_it_is_said_to(
             raise
 
 
-def test_there_are_such_commands_and_wrong_ones_are_noticed() -> None:
+def test_there_are_such_commands_and_wrong_ones_are_noticed():
     assert len(unrun()) >= 30
     assert len(spoken_of()) >= 10
     for line in ("schedproof gate --no-such", "schedproof replay", "schedproof gate --seed x"):
@@ -195,7 +193,7 @@ def test_there_are_such_commands_and_wrong_ones_are_noticed() -> None:
 
 
 @pytest.fixture(scope="module")
-def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def site(tmp_path_factory):
     for module in ("mkdocs", "material"):
         pytest.importorskip(module, reason="the extra `docs` is not installed")
     folder = tmp_path_factory.mktemp("site")
@@ -212,7 +210,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.slow
-def test_every_rule_has_its_place_in_the_site(site: Path) -> None:
+def test_every_rule_has_its_place_in_the_site(site):
     for system in SYSTEMS:
         page = (site / "systems" / f"{system.replace('_', '-')}.html").read_text(encoding="utf-8")
         for rule in load(system):
@@ -221,7 +219,7 @@ def test_every_rule_has_its_place_in_the_site(site: Path) -> None:
 
 
 @pytest.mark.slow
-def test_every_page_of_a_system_has_a_figure_that_is_there(site: Path) -> None:
+def test_every_page_of_a_system_has_a_figure_that_is_there(site):
     for page in (site / "systems").glob("*.html"):
         frames = re.findall(r"<iframe[^>]+>", page.read_text("utf-8"))
         assert frames
@@ -233,7 +231,7 @@ def test_every_page_of_a_system_has_a_figure_that_is_there(site: Path) -> None:
             assert drawn.with_suffix(".json").is_file()
 
 
-def test_the_site_loads_nothing_from_the_network_and_its_blocks_are_blocks(site: Path) -> None:
+def test_the_site_loads_nothing_from_the_network_and_its_blocks_are_blocks(site):
     loading = re.compile(r'(?:src|srcset)="(?:https?:)?//|<link[^>]+href="(?:https?:)?//[^>]*>')
     read = 0
     for page in site.rglob("*.html"):
@@ -246,14 +244,14 @@ def test_the_site_loads_nothing_from_the_network_and_its_blocks_are_blocks(site:
     assert read >= 12
 
 
-def test_the_readme_counts_the_rules_of_the_catalogue() -> None:
+def test_the_readme_counts_the_rules_of_the_catalogue():
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
     counts = re.findall(r"^\|.*\| (\d+) of (\d+) \|", readme, re.MULTILINE)
     rules = [load(system) for system in SYSTEMS]
     assert counts == [(str(sum(rule.checked for rule in all_)), str(len(all_))) for all_ in rules]
 
 
-def test_the_page_of_limits_counts_the_rules_of_the_catalogue() -> None:
+def test_the_page_of_limits_counts_the_rules_of_the_catalogue():
     limits = (ROOT / "docs" / "limits.md").read_text(encoding="utf-8")
     counts = re.findall(
         r"of the (\d+)\s(?:rules )?for\s[\w\s-]+?\s(\d+)", limits.partition(";")[0], re.I

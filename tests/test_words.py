@@ -35,9 +35,9 @@ def hits(name: str, text: str) -> list[str]:
     ]
 
 
-def test_no_avoided_expression_is_in_the_product_or_its_documentation() -> None:
+def test_no_avoided_expression_is_in_the_product_or_its_documentation():
     assert [hit for name, text in texts() for hit in hits(name, text)] == []
 
 
-def test_an_avoided_expression_is_noticed_with_its_line() -> None:
+def test_an_avoided_expression_is_noticed_with_its_line():
     assert hits("a.py", "fine\nWhoever waits, at stake") == ["a.py:2: Whoever", "a.py:2: at stake"]

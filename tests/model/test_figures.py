@@ -56,7 +56,7 @@ def figure(name: str) -> dict[str, Any]:
     return next(one for one in golden_tables.load("docs_figures.json") if one["name"] == name)
 
 
-def test_every_figure_is_compared_or_named() -> None:
+def test_every_figure_is_compared_or_named():
     names = {one["name"] for one in golden_tables.load("docs_figures.json")}
     left = names - {*PREFILL, *SCHEDULING, *PREFIX_CACHING}
     assert left == {"timeline_admission_constraints"} == left & NOT_COMPARED.keys()
@@ -89,7 +89,7 @@ def admission_steps(revision: str) -> Iterator[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("revision", REVISIONS)
-def test_the_admission_figure_is_reproduced_row_by_row(revision: str) -> None:
+def test_the_admission_figure_is_reproduced_row_by_row(revision):
     arrivals = admission_arrivals()
     initial = {
         "step": 0,
@@ -105,7 +105,7 @@ def test_the_admission_figure_is_reproduced_row_by_row(revision: str) -> None:
 
 
 @pytest.mark.parametrize("revision", REVISIONS)
-def test_the_engine_tkv_is_the_figures_tkv_minus_one_away_from_block_borders(revision: str) -> None:
+def test_the_engine_tkv_is_the_figures_tkv_minus_one_away_from_block_borders(revision):
     rows = figure("scheduling_admission_constraints")["steps"][1:]
     compared = 0
     for seen, row in zip(admission_steps(revision), rows, strict=True):
@@ -121,7 +121,7 @@ def test_the_engine_tkv_is_the_figures_tkv_minus_one_away_from_block_borders(rev
 
 @pytest.mark.parametrize("revision", PREFILL_REVISIONS)
 @pytest.mark.parametrize("name", PREFILL)
-def test_the_prefill_figures_are_reproduced(name: str, revision: str) -> None:
+def test_the_prefill_figures_are_reproduced(name, revision):
     shown = figure(name)
     [one] = shown["derived_requests"]
     requests = [golden_tables.Arrival(0, one["id"], one["prompt_len"], one["max_tokens"])]
@@ -135,9 +135,7 @@ def test_the_prefill_figures_are_reproduced(name: str, revision: str) -> None:
 
 @pytest.mark.parametrize("revision", PREFILL_REVISIONS)
 @pytest.mark.parametrize("name", PREFIX_CACHING)
-def test_the_prefix_caching_figures_are_reproduced_but_for_the_corrected_cells(
-    name: str, revision: str
-) -> None:
+def test_the_prefix_caching_figures_are_reproduced_but_for_the_corrected_cells(name, revision):
     rows = []
     for row in figure(name)["steps"]:
         corrected = CORRECTED.get((name, row["step"]), {})
@@ -224,13 +222,13 @@ def jump_rows() -> Iterator[dict[str, Any]]:
     yield {"step": len(shown["steps"]) - 1, "step_type": "done", **empty, "decoding": []}
 
 
-def test_the_padding_figure_is_reproduced_row_by_row() -> None:
+def test_the_padding_figure_is_reproduced_row_by_row():
     """It starts in mid-run and its volume exceeds its own limit, so no scheduler drives it."""
     rows = figure("scheduling_padding_tkv_jump")["steps"]
     assert list(jump_rows()) == [sorted_row(row) for row in rows]
 
 
-def test_tkv_jumps_backward_and_forward_where_the_caption_says() -> None:
+def test_tkv_jumps_backward_and_forward_where_the_caption_says():
     """Backward after rows 11 and 16, forward after 52; down after a finish in 58 and 65."""
     jumps: dict[int, dict[str, int]] = {}
     for before, after in itertools.pairwise(jump_rows()):
@@ -249,7 +247,7 @@ def test_tkv_jumps_backward_and_forward_where_the_caption_says() -> None:
 
 
 @pytest.mark.parametrize("revision", REVISIONS)
-def test_request_1_is_held_at_steps_5_to_22_until_request_0_completes(revision: str) -> None:
+def test_request_1_is_held_at_steps_5_to_22_until_request_0_completes(revision):
     steps = dict(enumerate(admission_steps(revision), 1))
     chunks = [
         n for n, seen in steps.items() if seen["kind"] == "prefill" and "1" in seen["scheduled"]
@@ -262,7 +260,7 @@ def test_request_1_is_held_at_steps_5_to_22_until_request_0_completes(revision: 
 
 
 @pytest.mark.parametrize("revision", REVISIONS)
-def test_request_4_is_held_at_steps_35_to_45_by_the_volume(revision: str) -> None:
+def test_request_4_is_held_at_steps_35_to_45_by_the_volume(revision):
     steps = dict(enumerate(admission_steps(revision), 1))
     assert all(steps[n]["kind"] == "decode" and "4" in steps[n]["waiting"] for n in range(35, 46))
     assert steps[45]["finished"] == {"2": "eos"}
@@ -273,7 +271,7 @@ def test_request_4_is_held_at_steps_35_to_45_by_the_volume(revision: str) -> Non
 
 
 @pytest.mark.parametrize("revision", REVISIONS)
-def test_admitted_at_step_35_request_4_would_make_426_x_4_which_exceeds_1536(revision: str) -> None:
+def test_admitted_at_step_35_request_4_would_make_426_x_4_which_exceeds_1536(revision):
     model, state = state_before(revision, 35)
     newcomer = state.waiting[0]
     # It prefills in step 35, every request decodes in step 36.
@@ -283,7 +281,7 @@ def test_admitted_at_step_35_request_4_would_make_426_x_4_which_exceeds_1536(rev
 
 
 @pytest.mark.parametrize("revision", REVISIONS)
-def test_requests_6_and_7_wait_for_a_slot(revision: str) -> None:
+def test_requests_6_and_7_wait_for_a_slot(revision):
     for number, name in ((50, "6"), (57, "7")):
         model, state = state_before(revision, number)
         assert state.waiting[0].id == name

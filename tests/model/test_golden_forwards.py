@@ -50,9 +50,7 @@ def tables(file: str) -> list[Any]:
 
 
 @pytest.mark.parametrize(("revision", "table"), tables(RUNNER))
-def test_every_cell_of_the_runners_forwards_is_reproduced(
-    revision: str, table: dict[str, Any]
-) -> None:
+def test_every_cell_of_the_runners_forwards_is_reproduced(revision, table):
     for forward, got in zip(table["forwards"], runner_cells(revision, table), strict=True):
         expected = {key: forward[key] for key in ("cached", "num_scheduled_tokens")}
         expected |= forward["expect"]
@@ -60,9 +58,7 @@ def test_every_cell_of_the_runners_forwards_is_reproduced(
 
 
 @pytest.mark.parametrize(("revision", "table"), tables(WORKER))
-def test_every_cell_of_the_workers_forwards_is_reproduced(
-    revision: str, table: dict[str, Any]
-) -> None:
+def test_every_cell_of_the_workers_forwards_is_reproduced(revision, table):
     for forward, got in zip(table["forwards"], worker_cells(revision, table), strict=True):
         part = forward["expect"].get("slot_slice")
         if part:
@@ -74,7 +70,7 @@ def test_every_cell_of_the_workers_forwards_is_reproduced(
 
 @pytest.mark.parametrize("revision", REVISIONS)
 @pytest.mark.parametrize("file", [RUNNER, WORKER])
-def test_no_key_is_silently_ignored_and_no_named_one_is_missing(file: str, revision: str) -> None:
+def test_no_key_is_silently_ignored_and_no_named_one_is_missing(file, revision):
     forwards = [
         one for table in golden_tables.load(f"{revision}_{file}") for one in table["forwards"]
     ]
@@ -83,7 +79,7 @@ def test_no_key_is_silently_ignored_and_no_named_one_is_missing(file: str, revis
 
 
 @pytest.mark.parametrize("revision", REVISIONS)
-def test_the_comparisons_notice_a_changed_prompt(revision: str) -> None:
+def test_the_comparisons_notice_a_changed_prompt(revision):
     """A guard of the tests themselves: with one token more nothing is the same."""
     table = golden_tables.load(f"{revision}_{RUNNER}")[0]
     before = runner_cells(revision, table)

@@ -22,9 +22,7 @@ RUNS = [
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("revision", "table"), RUNS)
-def test_volume_stays_within_the_limit_until_the_run_ends(
-    revision: str, table: dict[str, Any]
-) -> None:
+def test_volume_stays_within_the_limit_until_the_run_ends(revision, table):
     config = golden_tables.config_of(table)
     assert config["prefix_caching"]
     generated: Counter[str] = Counter()
@@ -48,7 +46,7 @@ def test_volume_stays_within_the_limit_until_the_run_ends(
 
 
 @pytest.mark.parametrize("table", golden_tables.cases(OF_2_1_2))
-def test_the_documents_formula_exceeds_the_limit(table: dict[str, Any]) -> None:
+def test_the_documents_formula_exceeds_the_limit(table):
     """It does not round up to whole blocks, so a realignment can cost more than it projects."""
     limit = golden_tables.config_of(table)["max_batch_tkv"]
     assert any(volume(seen) > limit for seen in steps("documented", table))

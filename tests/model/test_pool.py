@@ -22,13 +22,13 @@ A: Content = (("a", 4),)
 B: Content = (("b", 4),)
 
 
-def test_a_fresh_pool_hands_out_1_2_3() -> None:
+def test_a_fresh_pool_hands_out_1_2_3():
     taken, pool = take(Pool(), 2)
     assert taken == (1, 2)
     assert take(pool, 1)[0] == (3,)
 
 
-def test_a_block_that_is_forgotten_is_not_found_and_another_of_the_same_is() -> None:
+def test_a_block_that_is_forgotten_is_not_found_and_another_of_the_same_is():
     pool = publish(Pool(), [(1, A), (2, A), (3, B)])
     assert forget(pool, A, 1).cached == {A: (2,), B: (3,)}
     assert forget(forget(pool, A, 1), A, 2).cached == {B: (3,)}
@@ -36,12 +36,12 @@ def test_a_block_that_is_forgotten_is_not_found_and_another_of_the_same_is() -> 
 
 
 @pytest.mark.parametrize("count", [0, -1, -5])
-def test_nothing_is_taken_where_nothing_is_missing(count: int) -> None:
+def test_nothing_is_taken_where_nothing_is_missing(count):
     pool = Pool(9, (7, 8), 3, ((5, A),), {A: (5,)})
     assert take(pool, count) == ((), pool)
 
 
-def test_the_head_is_handed_out_before_what_is_fresh_and_the_tail_last() -> None:
+def test_the_head_is_handed_out_before_what_is_fresh_and_the_tail_last():
     pool = Pool(size=6, head=(2, 1), fresh=5, tail=((4, None), (3, A)), cached={A: (3,)})
     assert take(pool, 1) == ((2,), pool._replace(head=(1,)))
     assert take(pool, 3) == ((2, 1, 5), pool._replace(head=(), fresh=6))
@@ -49,21 +49,21 @@ def test_the_head_is_handed_out_before_what_is_fresh_and_the_tail_last() -> None
     assert take(pool, 6) == ((2, 1, 5, 6, 4, 3), Pool(6, (), 7))
 
 
-def test_without_a_size_there_is_always_a_fresh_block() -> None:
+def test_without_a_size_there_is_always_a_fresh_block():
     pool = Pool(None, fresh=3, tail=((2, A), (1, None)), cached={A: (2,)})
     taken, left = take(pool, 100)
     assert taken == tuple(range(3, 103))
     assert left == pool._replace(fresh=103)
 
 
-def test_free_are_the_blocks_given_back_and_those_never_handed_out() -> None:
+def test_free_are_the_blocks_given_back_and_those_never_handed_out():
     assert free_blocks(Pool(6)) == 6
     assert free_blocks(Pool(6, head=(2, 1), fresh=5, tail=((4, None),))) == 2 + 2 + 1
     assert free_blocks(Pool(6, fresh=7)) == 0
     assert free_blocks(Pool(None, head=(2, 1), fresh=5)) is None
 
 
-def test_what_a_block_held_is_found_until_it_is_handed_out_again() -> None:
+def test_what_a_block_held_is_found_until_it_is_handed_out_again():
     pool = Pool(3, fresh=4, tail=((1, A), (3, A), (2, B)), cached={A: (1, 3), B: (2,)})
     first, pool = take(pool, 1)
     assert (first, pool.cached) == ((1,), {A: (3,), B: (2,)})
@@ -72,13 +72,13 @@ def test_what_a_block_held_is_found_until_it_is_handed_out_again() -> None:
     assert take(pool, 1) == ((2,), Pool(3, fresh=4))
 
 
-def test_of_two_blocks_with_the_same_content_the_one_not_handed_out_is_still_found() -> None:
+def test_of_two_blocks_with_the_same_content_the_one_not_handed_out_is_still_found():
     for first, second in ((1, 3), (3, 1)):
         pool = Pool(3, fresh=4, tail=((first, A), (second, A)), cached={A: (1, 3)})
         assert take(pool, 1) == ((first,), Pool(3, (), 4, ((second, A),), {A: (second,)}))
 
 
-def test_taking_a_block_does_not_change_the_pool_that_it_was_taken_from() -> None:
+def test_taking_a_block_does_not_change_the_pool_that_it_was_taken_from():
     pool = Pool(1, fresh=2, tail=((1, A),), cached={A: (1,)})
     take(pool, 1)
     assert pool == Pool(1, fresh=2, tail=((1, A),), cached={A: (1,)})
@@ -86,33 +86,33 @@ def test_taking_a_block_does_not_change_the_pool_that_it_was_taken_from() -> Non
     assert pool.cached == {A: (1,)}
 
 
-def test_a_block_that_is_touched_leaves_the_free_list_and_is_found_as_before() -> None:
+def test_a_block_that_is_touched_leaves_the_free_list_and_is_found_as_before():
     pool = Pool(4, (4,), 5, ((1, A), (2, None), (3, B)), {A: (1,), B: (3,)})
     assert touch(pool, [1, 3]) == pool._replace(tail=((2, None),))
     assert touch(pool, [9]) == pool
 
 
-def test_blocks_come_back_at_the_end_in_the_order_given() -> None:
+def test_blocks_come_back_at_the_end_in_the_order_given():
     pool = Pool(4, (), 5, ((1, A),), {A: (1,), B: (3,)})
     freed = give_back(pool, [(2, None), (3, B), (4, None)], nameless_first=False)
     assert freed == pool._replace(tail=((1, A), (2, None), (3, B), (4, None)))
 
 
-def test_without_a_size_nobody_keeps_a_block_that_is_neither_found_nor_handed_out_again() -> None:
+def test_without_a_size_nobody_keeps_a_block_that_is_neither_found_nor_handed_out_again():
     pool = Pool(None, fresh=5, tail=((1, A),))
     freed = give_back(pool, [(2, None), (3, B), (4, None)], nameless_first=False)
     assert freed.tail == ((1, A), (3, B))
     assert take(freed, 2)[0] == take(pool._replace(tail=()), 2)[0] == (5, 6)
 
 
-def test_blocks_that_hold_nothing_to_be_found_come_back_to_the_front() -> None:
+def test_blocks_that_hold_nothing_to_be_found_come_back_to_the_front():
     pool = Pool(5, (5,), 6, ((1, A),), {A: (1,), B: (3,)})
     freed = give_back(pool, [(2, None), (3, B), (4, None)], nameless_first=True)
     assert freed == pool._replace(head=(2, 4, 5), tail=((1, A), (3, B)))
     assert take(freed, 2)[0] == (2, 4)
 
 
-def test_of_two_blocks_with_the_same_content_the_one_filled_first_is_in_front() -> None:
+def test_of_two_blocks_with_the_same_content_the_one_filled_first_is_in_front():
     pool = publish(publish(Pool(), [(2, A), (1, B)]), [(3, A)])
     assert pool.cached == {A: (2, 3), B: (1,)}
     assert pool._replace(cached={}) == Pool()

@@ -22,10 +22,10 @@ def unnamed(system: str, *, of_every_system: bool) -> list[str]:
 
 
 @pytest.mark.parametrize("system", SYSTEMS)
-def test_the_model_names_each_rule_of_its_document(system: str) -> None:
+def test_the_model_names_each_rule_of_its_document(system):
     assert unnamed(system, of_every_system=False) == []
 
 
 @pytest.mark.parametrize("system", ["spyre", "vllm", "nano_vllm", "llmservingsim"])
-def test_the_model_names_each_rule_of_every_system(system: str) -> None:
+def test_the_model_names_each_rule_of_every_system(system):
     assert unnamed(system, of_every_system=True) == []

@@ -100,15 +100,13 @@ def state(history: RunHistory) -> Any:
     return copy.deepcopy([getattr(history, part) for part in (*parts, "first_in_line", "work")])
 
 
-def test_every_optional_field_of_a_step_is_drawn() -> None:
+def test_every_optional_field_of_a_step_is_drawn():
     assert VALUES.keys() == FIELDS - REQUIRED
 
 
 @pytest.mark.parametrize("revision", REVISIONS)
 @given(data=st.data())
-def test_every_predicate_answers_on_any_history_and_step_and_changes_nothing(
-    revision: str, data: st.DataObject
-) -> None:
+def test_every_predicate_answers_on_any_history_and_step_and_changes_nothing(revision, data):
     history, step = data.draw(histories(revision)), data.draw(steps())
     before, absent = state(history), unasked(history, step)
     for rule, predicate in predicates_of("spyre").items():
@@ -122,7 +120,7 @@ def test_every_predicate_answers_on_any_history_and_step_and_changes_nothing(
 
 @pytest.mark.parametrize("revision", REVISIONS)
 @given(data=st.data())
-def test_a_monitor_follows_a_run_of_nonsense_to_its_end(revision: str, data: st.DataObject) -> None:
+def test_a_monitor_follows_a_run_of_nonsense_to_its_end(revision, data):
     config = data.draw(spyre.configs("small", revision))
     judge = Monitor(RULES, predicates_of("spyre"), config, revision=revision, system="spyre")
     observes = data.draw(st.frozensets(st.sampled_from(sorted(VALUES))))
@@ -137,7 +135,7 @@ def test_a_monitor_follows_a_run_of_nonsense_to_its_end(revision: str, data: st.
 
 
 @given(steps(), steps())
-def test_any_two_steps_can_be_compared(one: Step, other: Step) -> None:
+def test_any_two_steps_can_be_compared(one, other):
     assert lockstep.differences(one, one) == []
     found, back = lockstep.differences(one, other), lockstep.differences(other, one)
     assert [line.partition(":")[0] for line in found] == [line.partition(":")[0] for line in back]

@@ -41,8 +41,8 @@ def histories(draw: st.DrawFn, system: str, revision: str) -> RunHistory:
 @each
 @given(data=st.data())
 def test_every_predicate_answers_on_any_history_and_step_and_changes_nothing(
-    system: str, revision: str, data: st.DataObject
-) -> None:
+    system, revision, data
+):
     history, step = data.draw(histories(system, revision)), data.draw(steps())
     before = state(history)
     for rule, predicate in predicates_of(system).items():
@@ -55,9 +55,7 @@ def test_every_predicate_answers_on_any_history_and_step_and_changes_nothing(
 @pytest.mark.slow
 @each
 @given(data=st.data())
-def test_a_monitor_follows_a_run_of_nonsense_to_its_end(
-    system: str, revision: str, data: st.DataObject
-) -> None:
+def test_a_monitor_follows_a_run_of_nonsense_to_its_end(system, revision, data):
     config = data.draw(generators_of(system).configs("small", revision))
     judge = Monitor(load(system), predicates_of(system), config, revision=revision, system=system)
     observes = data.draw(st.frozensets(st.sampled_from(sorted(VALUES))))

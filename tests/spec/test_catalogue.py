@@ -80,7 +80,7 @@ says = "It does not hold."
 
 
 @pytest.fixture(scope="module")
-def rules() -> tuple[Rule, ...]:
+def rules():
     return catalogue.load("spyre")
 
 

@@ -4,7 +4,6 @@ import pytest
 
 from schedproof.properties.rules.registry import applies, predicates_of
 from schedproof.spec import catalogue
-from schedproof.spec.catalogue import Rule
 
 ROWS = [f"LSS-R{number:02}" for number in range(1, 35)]
 PROMISES = [f"LSS-P{number:02}" for number in range(1, 4)]
@@ -21,7 +20,7 @@ DIVERGING = {
 
 
 @pytest.fixture(scope="module")
-def rules() -> tuple[Rule, ...]:
+def rules():
     return tuple(rule for rule in catalogue.load("llmservingsim") if rule.id.startswith("LSS-"))
 
 

@@ -5,7 +5,6 @@ import pytest
 from schedproof.properties.nano_vllm.predicates import PREDICATES
 from schedproof.properties.rules.registry import predicates_of
 from schedproof.spec import catalogue
-from schedproof.spec.catalogue import Rule
 
 ROWS = [f"NAN-R{number:02}" for number in range(1, 48)]
 # What nothing else can show: a key, the model runner's, bytes, another system, a boundary.
@@ -19,7 +18,7 @@ DIFFERS = {
 
 
 @pytest.fixture(scope="module")
-def rules() -> tuple[Rule, ...]:
+def rules():
     return tuple(rule for rule in catalogue.load("nano_vllm") if not rule.id.startswith("ALL-"))
 
 

@@ -4,7 +4,6 @@ import pytest
 
 from schedproof.properties.rules.registry import predicates_of
 from schedproof.spec import catalogue
-from schedproof.spec.catalogue import Rule
 from schedproof.spec.systems import SYSTEMS
 
 SHEET = [f"V1-R{number:02}" for number in range(1, 35)]
@@ -16,7 +15,7 @@ NOTHING_STANDS_IN = ["V1-R18", "V1CP-R32"]
 
 
 @pytest.fixture(scope="module")
-def rules() -> tuple[Rule, ...]:
+def rules():
     return tuple(rule for rule in catalogue.load("vllm") if not rule.id.startswith("ALL-"))
 
 

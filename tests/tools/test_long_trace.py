@@ -13,7 +13,7 @@ REVISIONS = {"spyre": "sound"}
 
 
 @pytest.mark.parametrize("system", sorted(CONFIGS))
-def test_the_trace_holds_and_requests_come_and_go(system: str) -> None:
+def test_the_trace_holds_and_requests_come_and_go(system):
     file = io.BytesIO()
     make(system, REVISIONS.get(system, "documented"), 240, file)
     runs: list[TraceRun] = []

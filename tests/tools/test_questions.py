@@ -17,7 +17,7 @@ TOOLS = {
 
 
 @pytest.mark.parametrize("name", TOOLS)
-def test_a_tool_says_which_question_it_answers_and_how_to_run_it(name: str) -> None:
+def test_a_tool_says_which_question_it_answers_and_how_to_run_it(name):
     doc = ast.get_docstring(ast.parse(TOOLS[name].read_text(encoding="utf-8"))) or ""
     question, _, rest = doc.partition("\n\n")
     assert question.endswith("?")

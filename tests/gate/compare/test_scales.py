@@ -3,15 +3,12 @@
 import json
 from collections import deque
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from schedproof.gate.judging.profiles import PROFILES, Profile
 from schedproof.gate.processes.work_process import WorkProcess
-
-from ...command_line import Run
 
 TOYS = """
 from schedproof.model.target import ModelTarget
@@ -69,13 +66,8 @@ class WorksHere:
     ],
 )
 def test_the_result_is_the_same_for_one_process_and_for_two(
-    run: Run,
-    targets: tuple[str, str],
-    code: int,
-    here: bool,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    run, targets, code, here, tmp_path, monkeypatch
+):
     if here:
         monkeypatch.setattr(WorkProcess, "start", WorksHere)
         monkeypatch.setitem(PROFILES, "quick", Profile(10, 10, 20, corpus_steps=200))
@@ -93,9 +85,7 @@ def test_the_result_is_the_same_for_one_process_and_for_two(
 
 
 @pytest.mark.parametrize("more", [("--save", "b.gz"), ("--since", "b.gz"), ()])
-def test_a_number_of_processes_that_means_nothing_is_refused(
-    run: Run, more: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_number_of_processes_that_means_nothing_is_refused(run, more, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     targets = ("model",) if more else ("model", "model")
     result = run("diff", *targets, *more, "--jobs", "2" if more else "0")

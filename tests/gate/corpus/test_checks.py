@@ -44,7 +44,7 @@ def pruned(folder: Path, target: Target, *, dry_run: bool = False) -> tuple[list
     return [entry.path.name for entry in entries(folder)], said
 
 
-def test_of_one_failure_the_smallest_stays(tmp_path: Path) -> None:
+def test_of_one_failure_the_smallest_stays(tmp_path):
     small = kept(tmp_path, crowd(prompt=2), shape="the same")
     large = kept(tmp_path, crowd(prompt=9), shape="the same")
     left, said = pruned(tmp_path, Fixed(), dry_run=True)
@@ -53,7 +53,7 @@ def test_of_one_failure_the_smallest_stays(tmp_path: Path) -> None:
     assert pruned(tmp_path, Fixed())[0] == [small.name]
 
 
-def test_what_still_breaks_is_never_removed(tmp_path: Path) -> None:
+def test_what_still_breaks_is_never_removed(tmp_path):
     for prompt in (2, 9):
         kept(tmp_path, crowd(prompt=prompt), shape="the same")
     left, said = pruned(tmp_path, ModelTarget())
@@ -61,19 +61,19 @@ def test_what_still_breaks_is_never_removed(tmp_path: Path) -> None:
     assert any("but it still breaks: kept" in line for line in said)
 
 
-def test_witnesses_are_no_duplicates_of_each_other(tmp_path: Path) -> None:
+def test_witnesses_are_no_duplicates_of_each_other(tmp_path):
     kept(tmp_path, calm())
     kept(tmp_path, crowd(prompt=2, requests=1))
     assert len(pruned(tmp_path, ModelTarget())[0]) == 2
 
 
-def test_of_the_same_content_the_one_with_its_own_name_stays(tmp_path: Path) -> None:
+def test_of_the_same_content_the_one_with_its_own_name_stays(tmp_path):
     path = kept(tmp_path, calm(), rule="NAN-R14")
     (tmp_path / "a-copy.json").write_text(path.read_text())
     assert pruned(tmp_path, ModelTarget())[0] == [path.name]
 
 
-def test_what_the_model_refuses_goes_and_what_only_the_target_refuses_stays(tmp_path: Path) -> None:
+def test_what_the_model_refuses_goes_and_what_only_the_target_refuses_stays(tmp_path):
     path = kept(tmp_path, calm(), rule="NAN-R14")
     kept(tmp_path, crowd(prompt=900, requests=1), rule="NAN-R14")
     left, said = pruned(tmp_path, Stranger())
@@ -85,7 +85,7 @@ def judged(target: Target, scenario: Scenario, rule: str = "NAN-R14") -> Judged:
     return judge(target, scenario, rule, rules_for(scenario))
 
 
-def test_how_a_replay_compares_with_its_expectation() -> None:
+def test_how_a_replay_compares_with_its_expectation():
     assert judged(ModelTarget(), crowd()).status == "NOT AS EXPECTED"
     assert judged(Fixed(), crowd()).status == "as expected"
     assert judged(Stranger(), crowd()).why == "the target refuses the configuration: not here"
@@ -93,7 +93,7 @@ def test_how_a_replay_compares_with_its_expectation() -> None:
     assert judged(Babbler(), crowd()).status == "inconclusive"
 
 
-def test_a_rule_that_was_to_break_and_holds_is_not_as_expected() -> None:
+def test_a_rule_that_was_to_break_and_holds_is_not_as_expected():
     known = expecting(crowd(), ["NAN-R40"])
     assert judged(ModelTarget(), known).status == "as expected"
     reported = judged(Fixed(), known)

@@ -6,7 +6,6 @@ import pickle
 import threading
 from dataclasses import replace
 from multiprocessing import Pipe
-from pathlib import Path
 
 import pytest
 
@@ -253,7 +252,7 @@ def test_a_folder_that_is_a_file_is_one_line(tmp_path):
         load(place, ASKED, RULES)
 
 
-def test_a_part_whose_file_is_refused_fails_and_says_so(tmp_path: Path):
+def test_a_part_whose_file_is_refused_fails_and_says_so(tmp_path):
     spoil(tmp_path, lambda data: b"")
     [event] = explore([ASKED], RULES, 1, Budget(60, 1 << 20, tmp_path))
     assert "not an exploration of this version" in event.why

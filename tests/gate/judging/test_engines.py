@@ -1,13 +1,12 @@
 """Findings of one engine: shrunk where that is cheap, confirmed on the target, known or new."""
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from schedproof.gate.files.scenario_file import read_scenario
-from schedproof.gate.judging.context import GateContext, shrink_model_of
+from schedproof.gate.judging.context import shrink_model_of
 from schedproof.gate.judging.engines import search_scale
 from schedproof.model.target import Reply
 from schedproof.properties.checking.replay import replay
@@ -16,9 +15,7 @@ from schedproof.properties.shrinking.shrink import simpler
 from ..build import Ghosts, Release, Toy
 
 
-def test_a_failure_of_a_known_release_is_shrunk_on_its_model_and_confirmed_on_the_release(
-    gate: Callable[..., GateContext],
-) -> None:
+def test_a_failure_of_a_known_release_is_shrunk_on_its_model_and_confirmed_on_the_release(gate):
     release = Release()
     shrink_model = shrink_model_of(release, "spyre", "2.5.2")
     judged = gate(release, "SPY-R22", examples=40, max_failures=1, shrink_model=shrink_model)
@@ -36,18 +33,14 @@ def test_a_failure_of_a_known_release_is_shrunk_on_its_model_and_confirmed_on_th
     assert [one for one in simpler(scenario) if first_broken(one) == finding.rule] == []
 
 
-def test_what_the_model_of_the_release_does_not_break_is_shrunk_on_the_release(
-    gate: Callable[..., GateContext],
-) -> None:
+def test_what_the_model_of_the_release_does_not_break_is_shrunk_on_the_release(gate):
     judged = gate(Ghosts(), "ALL-R03", max_failures=1, shrink_model=Toy())
     search_scale(judged, "small")
     [finding] = judged.results.findings
     assert (finding.rule, finding.requests) == ("ALL-R03", 2)
 
 
-def test_what_the_release_does_not_break_any_more_is_shrunk_on_the_release(
-    gate: Callable[..., GateContext],
-) -> None:
+def test_what_the_release_does_not_break_any_more_is_shrunk_on_the_release(gate):
     class GhostsAtOnce(Ghosts):
         crowd = 1
 
@@ -59,9 +52,7 @@ def test_what_the_release_does_not_break_any_more_is_shrunk_on_the_release(
     assert replay(Ghosts(), scenario, judged.options.rules).broken[0].step == finding.step
 
 
-def test_a_finding_has_no_option_abort_or_shared_prompt_that_it_does_not_need(
-    gate: Callable[..., GateContext],
-) -> None:
+def test_a_finding_has_no_option_abort_or_shared_prompt_that_it_does_not_need(gate):
     judged = gate(Ghosts(), "ALL-R03", max_failures=1, seed=1, shrink_model=Ghosts())
     search_scale(judged, "small")
     scenario = read_scenario(Path(judged.results.findings[0].scenario))
@@ -89,8 +80,8 @@ def test_a_finding_has_no_option_abort_or_shared_prompt_that_it_does_not_need(
     ],
 )
 def test_what_is_known_of_a_release_is_said_unless_it_is_held_to_itself(
-    version: str, revision: str, rule: str, known: str | None, gate: Callable[..., GateContext]
-) -> None:
+    version, revision, rule, known, gate
+):
     class WideAndTwice(Toy):
         def start(self, *asked: Any) -> Reply:
             started = super().start(*asked)
@@ -114,9 +105,7 @@ def test_what_is_known_of_a_release_is_said_unless_it_is_held_to_itself(
         assert finding.divergence.startswith(known)
 
 
-def test_what_is_known_of_releases_excuses_no_scheduler_of_a_user(
-    gate: Callable[..., GateContext],
-) -> None:
+def test_what_is_known_of_releases_excuses_no_scheduler_of_a_user(gate):
     class EmitsTwice(Toy):
         def bend(self, step: dict[str, Any]) -> None:
             step["emitted"] = dict.fromkeys(step["emitted"], 2)

@@ -1,7 +1,6 @@
 """`--system generic`: any scheduler is judged by what it has, and no more."""
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -77,12 +76,12 @@ class Lifo(ModelTarget):
 
 
 @pytest.fixture(autouse=True)
-def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def _here(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
 
 
 @pytest.fixture
-def _small(monkeypatch: pytest.MonkeyPatch) -> None:
+def _small(monkeypatch):
     """One scale shows what is tested."""
     monkeypatch.setattr(probing, "SCALES", ("small",))
 
@@ -93,7 +92,7 @@ def judged(target: Any, **more: Any) -> Verdict:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("target", "seed"), [(Other, 8), (Simulator, 1), (Page, 1)])
-def test_schedulers_of_other_systems_keep_what_it_asks_for(target: type[Other], seed: int) -> None:
+def test_schedulers_of_other_systems_keep_what_it_asks_for(target, seed):
     verdict = judged(target(), seed=seed, exclude=["GEN-R10"] if target is Other else [])
     assert [one.rule for one in verdict.findings] == []
     assert verdict.exit_code == 0
@@ -111,7 +110,7 @@ class Namesake(ModelTarget):
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("_small")
-def test_no_scheduler_of_any_kind_is_compared_with_a_model() -> None:
+def test_no_scheduler_of_any_kind_is_compared_with_a_model():
     verdict = judged(Namesake())
     assert "ALL-R07" not in {one.id for one in verdict.rules}
     assert [one.rule for one in verdict.findings] == []
@@ -121,7 +120,7 @@ def test_no_scheduler_of_any_kind_is_compared_with_a_model() -> None:
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("_small")
-def test_a_target_that_shows_little_is_judged_by_the_bounds() -> None:
+def test_a_target_that_shows_little_is_judged_by_the_bounds():
     verdict = judged(Bare())
     statuses = {rule.id: rule.status for rule in verdict.rules}
     assert verdict.exit_code == 0
@@ -129,7 +128,7 @@ def test_a_target_that_shows_little_is_judged_by_the_bounds() -> None:
     assert [statuses[rule] for rule in ("GEN-R05", "GEN-R08", "ALL-R09")] == ["not_observable"] * 3
 
 
-def test_a_fault_behind_a_key_of_its_own_is_found_and_replayed_with_it() -> None:
+def test_a_fault_behind_a_key_of_its_own_is_found_and_replayed_with_it():
     verdict = judged(Lifo(), rules=["GEN-R04"])
     assert {one.rule for one in verdict.findings} == {"GEN-R04"}
     scenario = schedproof.read_scenario(verdict.findings[0].scenario)
@@ -140,7 +139,7 @@ def test_a_fault_behind_a_key_of_its_own_is_found_and_replayed_with_it() -> None
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("_small")
-def test_what_is_excluded_is_in_the_verdict_and_not_judged() -> None:
+def test_what_is_excluded_is_in_the_verdict_and_not_judged():
     verdict = judged(Lifo(), rules=["GEN-*"], exclude=["GEN-R04"])
     statuses = {rule.id: rule.status for rule in verdict.rules}
     assert statuses["GEN-R04"] == "excluded"
@@ -148,7 +147,7 @@ def test_what_is_excluded_is_in_the_verdict_and_not_judged() -> None:
 
 
 @pytest.mark.parametrize("declared", [3, {"queue": []}, {"queue": "fifo"}, {3: [1]}])
-def test_keys_are_declared_with_their_values(declared: Any) -> None:
+def test_keys_are_declared_with_their_values(declared):
     class Declares(ModelTarget):
         def start(self, system: str, revision: str, config: Mapping[str, Any]) -> Reply:
             return super().start(system, revision, config) | {"config_keys": declared}
@@ -157,7 +156,7 @@ def test_keys_are_declared_with_their_values(declared: Any) -> None:
         probe(ProbeRequest(Declares(), "generic", "documented", load("generic")))
 
 
-def test_another_system_has_no_keys_of_a_targets_own() -> None:
+def test_another_system_has_no_keys_of_a_targets_own():
     class Declares(ModelTarget):
         def start(self, system: str, revision: str, config: Mapping[str, Any]) -> Reply:
             return super().start(system, revision, config) | {"config_keys": {"queue": ["fifo"]}}

@@ -1,7 +1,7 @@
 """The gate on targets in this process: what each engine finds, and what it means for a rule."""
 
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from schedproof.gate.files.scenario_file import read_scenario
-from schedproof.gate.judging.context import GateContext, shrink_model_of
+from schedproof.gate.judging.context import shrink_model_of
 from schedproof.gate.judging.events import Began, Event, Found, Judged, Notice, Progress
 from schedproof.gate.judging.judge import judge
 from schedproof.gate.judging.verdict import RuleVerdict, TargetInfo, exit_code
@@ -29,9 +29,7 @@ THREE = "ALL-R03 SPY-R14 SPY-R22"  # what BreaksThreeRules breaks
 
 
 @pytest.mark.slow
-def test_the_corpus_finds_what_only_production_scale_shows(
-    gate: Callable[..., GateContext],
-) -> None:
+def test_the_corpus_finds_what_only_production_scale_shows(gate):
     class NotInLongRuns(Toy):
         def bend(self, step: dict[str, Any]) -> None:
             if any(tokens > 20_000 for tokens in step["computed"].values()):
@@ -45,7 +43,7 @@ def test_the_corpus_finds_what_only_production_scale_shows(
     assert "stranger" in (entry(verdict, "ALL-R03").message or "")
 
 
-def test_a_finding_is_written_down_and_breaks_again(gate: Callable[..., GateContext]) -> None:
+def test_a_finding_is_written_down_and_breaks_again(gate):
     class LosesThird(Toy):
         def bend(self, step: dict[str, Any]) -> None:
             step["waiting"] = step["waiting"][:1]
@@ -66,7 +64,7 @@ def test_a_finding_is_written_down_and_breaks_again(gate: Callable[..., GateCont
     assert found[0].finding == finding
 
 
-def test_a_gate_is_told_from_its_beginning_to_its_verdict(gate: Callable[..., GateContext]) -> None:
+def test_a_gate_is_told_from_its_beginning_to_its_verdict(gate):
     judged = gate(BreaksThreeRules(), THREE, corpus_steps=2_000)
     verdict = judge(judged)
     events = gate.events  # type: ignore[attr-defined]
@@ -79,9 +77,7 @@ def test_a_gate_is_told_from_its_beginning_to_its_verdict(gate: Callable[..., Ga
 
 
 @pytest.mark.slow
-def test_progress_never_goes_back_nor_beyond_what_was_asked_for(
-    gate: Callable[..., GateContext],
-) -> None:
+def test_progress_never_goes_back_nor_beyond_what_was_asked_for(gate):
     target = BreaksThreeRules()
     target.version = "my own"  # of which no model is known: Hypothesis shrinks, too
     judge(gate(target, THREE, corpus_steps=200))
@@ -101,7 +97,7 @@ def test_progress_never_goes_back_nor_beyond_what_was_asked_for(
 
 
 @pytest.mark.slow
-def test_a_finding_is_reported_once_its_file_is_there(gate: Callable[..., GateContext]) -> None:
+def test_a_finding_is_reported_once_its_file_is_there(gate):
     commands = []
 
     def report(event: Event) -> None:
@@ -120,9 +116,7 @@ def test_a_finding_is_reported_once_its_file_is_there(gate: Callable[..., GateCo
     assert len(commands) > 2
 
 
-def test_a_crash_in_half_characters_leaves_a_file_that_can_be_read(
-    gate: Callable[..., GateContext],
-) -> None:
+def test_a_crash_in_half_characters_leaves_a_file_that_can_be_read(gate):
     class CrashesOddly(Toy):
         def bend(self, step: dict[str, Any]) -> None:
             raise ValueError("\udc80 and \ud800")
@@ -133,7 +127,7 @@ def test_a_crash_in_half_characters_leaves_a_file_that_can_be_read(
     assert replay(CrashesOddly(), scenario, RULES).broken[0].rule == "ALL-R01"
 
 
-def test_a_rule_broken_in_the_same_step_is_a_consequence(gate: Callable[..., GateContext]) -> None:
+def test_a_rule_broken_in_the_same_step_is_a_consequence(gate):
     class DoublesRunning(Toy):
         def bend(self, step: dict[str, Any]) -> None:
             if step["kind"] == "decode" and step["running"]:
@@ -161,9 +155,7 @@ class BreaksThreeRules(Toy):
 
 
 @pytest.mark.parametrize("most", [1, 2, 3])
-def test_rules_are_found_one_after_another_up_to_max_failures(
-    most: int, gate: Callable[..., GateContext]
-) -> None:
+def test_rules_are_found_one_after_another_up_to_max_failures(most, gate):
     verdict = judge(gate(BreaksThreeRules(), THREE, max_failures=most))
     for scale in ("small", "tight"):
         found = [one.rule for one in verdict.findings if one.scale == scale]
@@ -171,9 +163,7 @@ def test_rules_are_found_one_after_another_up_to_max_failures(
     assert verdict.exit_code == 1
 
 
-def test_a_target_that_does_not_do_the_same_twice_is_broken(
-    gate: Callable[..., GateContext],
-) -> None:
+def test_a_target_that_does_not_do_the_same_twice_is_broken(gate):
     class CrashesOnce(Toy):
         crashed = False
 
@@ -191,7 +181,7 @@ def test_a_target_that_does_not_do_the_same_twice_is_broken(
     assert [path.name[:14] for path in judged.options.out.iterdir()] == ["flaky-ALL-R01-"]
 
 
-def test_a_corpus_finding_is_confirmed_too(gate: Callable[..., GateContext]) -> None:
+def test_a_corpus_finding_is_confirmed_too(gate):
     class CrashesOnce(Toy):
         steps = 0
 
@@ -205,7 +195,7 @@ def test_a_corpus_finding_is_confirmed_too(gate: Callable[..., GateContext]) -> 
     assert [engine.complete for engine in verdict.engines] == [False]
 
 
-def test_a_target_that_rejects_by_whim_is_no_pass(gate: Callable[..., GateContext]) -> None:
+def test_a_target_that_rejects_by_whim_is_no_pass(gate):
     class Whims(Toy):
         whim = random.Random(1)
 
@@ -219,9 +209,7 @@ def test_a_target_that_rejects_by_whim_is_no_pass(gate: Callable[..., GateContex
     assert "the target is not deterministic" in (verdict.fault or "")
 
 
-def test_refused_configurations_and_rejected_requests_are_counted(
-    gate: Callable[..., GateContext], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_refused_configurations_and_rejected_requests_are_counted(gate, monkeypatch):
     monkeypatch.setattr(probing, "SCALES", ("small",))
 
     class Picky(Toy):
@@ -244,7 +232,7 @@ def test_refused_configurations_and_rejected_requests_are_counted(
     assert small.complete
 
 
-def test_a_hang_ends_the_gate_and_is_asked_for_twice(gate: Callable[..., GateContext]) -> None:
+def test_a_hang_ends_the_gate_and_is_asked_for_twice(gate):
     class Hangs(Toy):
         hangs = 0
 
@@ -267,7 +255,7 @@ def test_a_hang_ends_the_gate_and_is_asked_for_twice(gate: Callable[..., GateCon
     assert "inconclusive" in {rule.status for rule in verdict.rules}
 
 
-def test_a_hang_in_the_users_corpus_ends_the_gate_too(gate: Callable[..., GateContext]) -> None:
+def test_a_hang_in_the_users_corpus_ends_the_gate_too(gate):
     class Hangs(Toy):
         hangs = 0
 
@@ -284,9 +272,7 @@ def test_a_hang_in_the_users_corpus_ends_the_gate_too(gate: Callable[..., GateCo
     assert Hangs.hangs == 2
 
 
-def test_ctrl_c_while_shrinking_keeps_the_finding_and_shrinks_no_more(
-    gate: Callable[..., GateContext],
-) -> None:
+def test_ctrl_c_while_shrinking_keeps_the_finding_and_shrinks_no_more(gate):
     class Interrupts(Toy):
         broken = runs_after = 0
 
@@ -311,7 +297,7 @@ def test_ctrl_c_while_shrinking_keeps_the_finding_and_shrinks_no_more(
     assert [engine.complete for engine in verdict.engines] == [True, False]
 
 
-def test_ctrl_c_before_anything_is_found_is_inconclusive(gate: Callable[..., GateContext]) -> None:
+def test_ctrl_c_before_anything_is_found_is_inconclusive(gate):
     class Interrupts(Toy):
         def add(self, request: dict[str, Any]) -> Reply:
             raise KeyboardInterrupt
@@ -325,7 +311,7 @@ def test_ctrl_c_before_anything_is_found_is_inconclusive(gate: Callable[..., Gat
         assert (one.status == "not_observable") == bool(by_id[one.id].unchecked), one
 
 
-def test_a_fault_after_a_finding_keeps_the_finding(gate: Callable[..., GateContext]) -> None:
+def test_a_fault_after_a_finding_keeps_the_finding(gate):
     class Both(Toy):
         def bend(self, step: dict[str, Any]) -> None:
             if self.config["block_size"] == 64:
@@ -339,9 +325,7 @@ def test_a_fault_after_a_finding_keeps_the_finding(gate: Callable[..., GateConte
     assert [one.scale for one in verdict.findings] == ["small"]
 
 
-def test_a_target_that_refuses_all_is_refused_with_its_words(
-    gate: Callable[..., GateContext],
-) -> None:
+def test_a_target_that_refuses_all_is_refused_with_its_words(gate):
     class Refuses(Toy):
         def start(self, system: str, revision: str, config: Mapping[str, Any]) -> Reply:
             return {"ok": False, "error": "config", "message": f"{config['block_size']}"}
@@ -350,9 +334,7 @@ def test_a_target_that_refuses_all_is_refused_with_its_words(
         judge(gate(Refuses()))
 
 
-def test_lockstep_is_judged_for_a_target_and_not_for_the_model_itself(
-    gate: Callable[..., GateContext],
-) -> None:
+def test_lockstep_is_judged_for_a_target_and_not_for_the_model_itself(gate):
     class AnotherTarget(ModelTarget):
         pass
 
@@ -362,9 +344,7 @@ def test_lockstep_is_judged_for_a_target_and_not_for_the_model_itself(
     assert "ALL-R07" not in {one.id for one in itself.rules}
 
 
-def test_short_runs_of_published_blocks_take_the_place_of_small_blocks(
-    gate: Callable[..., GateContext],
-) -> None:
+def test_short_runs_of_published_blocks_take_the_place_of_small_blocks(gate):
     class LargeBlocks(Toy):
         def start(self, system: str, revision: str, config: Mapping[str, Any]) -> Reply:
             if config["block_size"] < 64:
@@ -379,9 +359,7 @@ def test_short_runs_of_published_blocks_take_the_place_of_small_blocks(
     assert scales(LargeBlocks()) == ["short", "tight"]
 
 
-def test_what_is_shown_in_some_configurations_only_is_observable(
-    gate: Callable[..., GateContext], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_is_shown_in_some_configurations_only_is_observable(gate, monkeypatch):
     monkeypatch.setattr(probing, "SCALES", ("small",))
 
     class HidesHits(Toy):
@@ -402,9 +380,7 @@ def test_what_is_shown_in_some_configurations_only_is_observable(
     assert "does not show prefix_hit" in (entry(hidden, "ALL-R08").message or "")
 
 
-def test_a_rule_without_a_predicate_is_not_observable_and_says_why(
-    gate: Callable[..., GateContext],
-) -> None:
+def test_a_rule_without_a_predicate_is_not_observable_and_says_why(gate):
     verdict = judge(gate(Toy(), examples=1))
     unchecked = {rule.id: rule.unchecked for rule in RULES if rule.unchecked}
     found = {one.id: one.message for one in verdict.rules if one.id in unchecked}
@@ -415,9 +391,7 @@ def test_a_rule_without_a_predicate_is_not_observable_and_says_why(
     assert {entry(verdict, rule).status for rule in found} == {"not_observable"}
 
 
-def test_a_known_divergence_is_said_beside_the_rule_and_is_no_pass(
-    gate: Callable[..., GateContext], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_known_divergence_is_said_beside_the_rule_and_is_no_pass(gate, monkeypatch):
     monkeypatch.setattr(probing, "SCALES", ("small",))
     verdict = judge(gate(Release(), "SPY-R22", examples=40, max_failures=1))
     one = entry(verdict, "SPY-R22")
@@ -430,22 +404,20 @@ def test_a_known_divergence_is_said_beside_the_rule_and_is_no_pass(
     ("version", "decides_as"),
     [("2.1.1", "2.1.2"), ("2.1.2", "2.1.2"), ("2.5.2", "2.5.2"), ("2.6.3", "2.5.2")],
 )
-def test_the_shrink_model_decides_as_the_release_whatever_it_is_held_to(
-    version: str, decides_as: str
-) -> None:
+def test_the_shrink_model_decides_as_the_release_whatever_it_is_held_to(version, decides_as):
     shrink_model = shrink_model_of(Toy(), "spyre", version)
     assert shrink_model is not None
     reply = shrink_model.start("spyre", "sound", {})
     assert (reply["ok"], reply["version"]) == (True, decides_as)
 
 
-def test_there_is_no_shrink_model_for_the_model_or_an_unknown_version() -> None:
+def test_there_is_no_shrink_model_for_the_model_or_an_unknown_version():
     assert shrink_model_of(ModelTarget(), "spyre", "2.5.2") is None
     assert shrink_model_of(Toy(), "spyre", "2.2.0") is None
     assert shrink_model_of(Toy(), "spyre", "my own") is None
 
 
-def test_a_gate_of_a_known_release_has_an_shrink_model(gate: Callable[..., GateContext]) -> None:
+def test_a_gate_of_a_known_release_has_an_shrink_model(gate):
     known, own = gate(Release(), "SPY-R35", examples=1), gate(ModelTarget(), "SPY-R35", examples=1)
     judge(known)
     judge(own)
@@ -469,6 +441,6 @@ def test_a_gate_of_a_known_release_has_an_shrink_model(gate: Callable[..., GateC
         ("violated not_exercised", True, False, 1),
     ],
 )
-def test_the_exit_code(statuses: str, chosen: bool, broken_off: bool, code: int) -> None:
+def test_the_exit_code(statuses, chosen, broken_off, code):
     rules = tuple(RuleVerdict("X", status) for status in statuses.split())  # type: ignore[arg-type]
     assert exit_code(rules, ("X",) if chosen else (), broken_off) == code

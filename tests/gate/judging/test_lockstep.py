@@ -33,7 +33,7 @@ def statuses(verdict: Any) -> dict[str, str]:
 
 
 @pytest.mark.slow
-def test_a_scheduler_of_any_name_is_compared_with_the_revision_that_it_names(tmp_path: Any) -> None:
+def test_a_scheduler_of_any_name_is_compared_with_the_revision_that_it_names(tmp_path):
     asked = {"revision": "sound", "out": tmp_path, "rules": [LOCKSTEP]}
     same = judge(DecidesAs("2.1.2"), lockstep="2.1.2", **asked)
     assert statuses(same) == {LOCKSTEP: "held"}
@@ -42,9 +42,7 @@ def test_a_scheduler_of_any_name_is_compared_with_the_revision_that_it_names(tmp
 
 
 @pytest.mark.slow
-def test_a_scheduler_that_refuses_lockstep_is_judged_by_the_documented_rules_only(
-    tmp_path: Any,
-) -> None:
+def test_a_scheduler_that_refuses_lockstep_is_judged_by_the_documented_rules_only(tmp_path):
     # Without the refusal it departs from the model of 2.1.2 at once.
     asked = {"revision": "2.1.2", "out": tmp_path}
     rules = ["SPY-R30", "SPY-R53", "SPY-R22"]
@@ -54,7 +52,7 @@ def test_a_scheduler_that_refuses_lockstep_is_judged_by_the_documented_rules_onl
     assert set(statuses(alone).values()) == {"held"}
 
 
-def test_lockstep_asks_for_one_model_and_is_judged_step_by_step() -> None:
+def test_lockstep_asks_for_one_model_and_is_judged_step_by_step():
     one = Request(id="r0", arrival=0, prompt=(("r0", 5),), max_tokens=2)
     scenario = Scenario(system="spyre", revision="sound", config={}, requests=(one,))
     rules = judged_by("spyre", None, "sound", parse_target("model"), "2.5.2")
@@ -70,6 +68,6 @@ def test_lockstep_asks_for_one_model_and_is_judged_step_by_step() -> None:
         ("none", [LOCKSTEP], f"--rule: {LOCKSTEP} contradicts --lockstep none"),
     ],
 )
-def test_what_means_nothing_is_one_error(lockstep: str, rules: list[str] | None, says: str) -> None:
+def test_what_means_nothing_is_one_error(lockstep, rules, says):
     with pytest.raises(InputError, match=says):
         judged_by("spyre", rules, "sound", parse_target("model"), lockstep)

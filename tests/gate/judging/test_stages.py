@@ -36,7 +36,7 @@ OPTIONS = GateOptions(
 
 
 @pytest.fixture(autouse=True)
-def _folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def _folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
 
 
@@ -54,7 +54,7 @@ def without_times(value: Any) -> Any:
 
 
 @pytest.mark.slow
-def test_the_verdict_is_the_same_for_one_process_and_for_several() -> None:
+def test_the_verdict_is_the_same_for_one_process_and_for_several():
     alone, _ = judged(OPTIONS)
     several, events = judged(replace(OPTIONS, jobs=3))
     assert several == alone
@@ -66,7 +66,7 @@ def test_the_verdict_is_the_same_for_one_process_and_for_several() -> None:
 
 
 @pytest.mark.slow
-def test_what_comes_after_the_first_finding_does_not_count_where_that_is_enough() -> None:
+def test_what_comes_after_the_first_finding_does_not_count_where_that_is_enough():
     everything, _ = judged(OPTIONS)
     alone, _ = judged(replace(OPTIONS, first_only=True))
     several, _ = judged(replace(OPTIONS, first_only=True, jobs=3))
@@ -76,7 +76,7 @@ def test_what_comes_after_the_first_finding_does_not_count_where_that_is_enough(
 
 
 @pytest.mark.slow
-def test_a_target_that_breaks_the_protocol_gives_one_fault(tmp_path: Path) -> None:
+def test_a_target_that_breaks_the_protocol_gives_one_fault(tmp_path):
     (tmp_path / "faulty.py").write_text(FAULTY, encoding="utf-8")
     options = replace(OPTIONS, spec=parse_target("faulty:make"), revision="sound")
     alone, _ = judged(options)

@@ -5,11 +5,10 @@ import pytest
 from .project import SILENT, write_project
 
 pytest_plugins = ["pytester"]
-COUNTS_STARTS = "open('starts', 'a').write('x')"
 
 
 @pytest.mark.slow
-def test_the_workers_of_a_run_share_one_gate(pytester: pytest.Pytester) -> None:
+def test_the_workers_of_a_run_share_one_gate(pytester):
     write_project(pytester.path, SILENT)
     adapter = pytester.path / "adapter.py"
     adapter.write_text("open('processes', 'a').write('x')\n" + adapter.read_text())

@@ -10,9 +10,7 @@ from schedproof.gate.processes import work_process
 
 
 @pytest.mark.parametrize("told", [True, False])
-def test_what_a_search_raises_when_it_has_to_leave_is_no_error(
-    monkeypatch: pytest.MonkeyPatch, told: bool
-) -> None:
+def test_what_a_search_raises_when_it_has_to_leave_is_no_error(monkeypatch, told):
     def left_between_two_steps() -> None:
         with suppress(SystemExit):
             work_process.leave(0, None) if told else None
@@ -23,7 +21,7 @@ def test_what_a_search_raises_when_it_has_to_leave_is_no_error(
         work_process.until_told(left_between_two_steps)
 
 
-def test_work_that_has_ended_may_be_ended_by_a_signal_at_once() -> None:
+def test_work_that_has_ended_may_be_ended_by_a_signal_at_once():
     """Amid what Python does at its end an exception would be printed, and swallowed."""
     before = signal.getsignal(signal.SIGTERM)
     try:

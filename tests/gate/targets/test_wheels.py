@@ -1,7 +1,5 @@
 """Wheels: what is unpacked is what was published, and stays so."""
 
-from pathlib import Path
-
 import pytest
 
 from schedproof.gate.targets import releases, wheels
@@ -10,7 +8,7 @@ from schedproof.gate.targets.supported_releases import ReleaseError, packages
 from .wheel_files import make_wheel
 
 
-def test_each_supported_release_has_the_digests_of_its_wheels_and_each_package_its_own() -> None:
+def test_each_supported_release_has_the_digests_of_its_wheels_and_each_package_its_own():
     known = packages()
     supported = [f"{name}=={version}" for name in known for version in known[name].versions]
     bases = [f"vllm=={base}" for package in known.values() for base in package.versions.values()]
@@ -25,7 +23,7 @@ def test_each_supported_release_has_the_digests_of_its_wheels_and_each_package_i
 
 
 @pytest.mark.parametrize("name", ["../outside.py", "/outside.py", "a/../../outside.py", "a\\..\\b"])
-def test_a_wheel_that_would_leave_its_folder_is_refused(name: str, tmp_path: Path) -> None:
+def test_a_wheel_that_would_leave_its_folder_is_refused(name, tmp_path):
     wheel = make_wheel(tmp_path / "bad-1.0-py3-none-any.whl", {name: "", "good.py": ""})
     with pytest.raises(ReleaseError, match="would leave the folder"):
         wheels.unpack(wheel, tmp_path / "tree" / "inner")
@@ -33,7 +31,7 @@ def test_a_wheel_that_would_leave_its_folder_is_refused(name: str, tmp_path: Pat
     assert not wheel.exists()
 
 
-def test_a_damaged_wheel_is_said_to_be_and_forgotten(tmp_path: Path) -> None:
+def test_a_damaged_wheel_is_said_to_be_and_forgotten(tmp_path):
     wheel = make_wheel(tmp_path / "bad-1.0-py3-none-any.whl", {"good.py": "text" * 100})
     wheel.write_bytes(wheel.read_bytes().replace(b"texttext", b"testtest"))
     with pytest.raises(ReleaseError, match=r"cannot unpack bad-1\.0-py3-none-any\.whl: .*CRC"):

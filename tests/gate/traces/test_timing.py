@@ -64,12 +64,12 @@ def judged(events: Iterator[Event], explain: bool = True) -> tuple[list[str], li
     early=st.lists(st.booleans(), min_size=1, max_size=7),
 )
 def test_whenever_decisions_complete_no_rule_breaks_and_the_model_decides_as_recorded(
-    keys: dict[str, Any], prompts: list[int], early: list[bool]
-) -> None:
+    keys, prompts, early
+):
     assert judged(recorded(keys, prompts, early)) == ([], ["documented"])
 
 
-def test_a_token_that_comes_although_none_completes_breaks_a_rule() -> None:
+def test_a_token_that_comes_although_none_completes_breaks_a_rule():
     def told_otherwise() -> Iterator[Event]:
         for event in recorded(SEVERAL[0], [6, 6], [True]):
             if isinstance(event, Stepped) and event.step.emitted:
@@ -80,7 +80,7 @@ def test_a_token_that_comes_although_none_completes_breaks_a_rule() -> None:
     assert broken
 
 
-def test_a_token_that_does_not_come_although_one_completes_breaks_a_rule() -> None:
+def test_a_token_that_does_not_come_although_one_completes_breaks_a_rule():
     def told_otherwise() -> Iterator[Event]:
         for event in recorded(SEVERAL[0], [6, 6], [False]):
             if isinstance(event, Stepped) and event.step.completes is False:

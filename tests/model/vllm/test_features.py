@@ -59,9 +59,7 @@ def entered(monkeypatch: pytest.MonkeyPatch, module: ModuleType) -> list[str]:
 
 
 @pytest.mark.parametrize("policy", ["fcfs", "priority"])
-def test_without_features_no_file_of_one_is_entered(
-    policy: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_features_no_file_of_one_is_entered(policy, monkeypatch):
     calls = [entered(monkeypatch, module) for module in FEATURES]
     steps = run({"policy": policy}, {})
     assert any(one["preempted"] for one in steps)
@@ -70,9 +68,7 @@ def test_without_features_no_file_of_one_is_entered(
 
 
 @pytest.mark.parametrize("feature", FEATURES, ids=lambda module: module.__name__.split(".")[-1])
-def test_a_feature_enters_its_own_file_only(
-    feature: ModuleType, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_feature_enters_its_own_file_only(feature, monkeypatch):
     calls = {module: entered(monkeypatch, module) for module in FEATURES}
     run(*FEATURES[feature])
     used = {module for module in FEATURES if calls[module]}

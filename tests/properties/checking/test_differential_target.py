@@ -89,7 +89,7 @@ def difference(first: Any, second: Any) -> Difference:
     return two.difference
 
 
-def test_a_target_beside_itself_has_no_difference_and_what_was_compared_is_counted() -> None:
+def test_a_target_beside_itself_has_no_difference_and_what_was_compared_is_counted():
     two = pair(ModelTarget(), ModelTarget())
     outcome = ran(two, output_len=2)
     assert outcome.finished
@@ -108,14 +108,12 @@ def test_a_target_beside_itself_has_no_difference_and_what_was_compared_is_count
         ({"computed": lambda tokens: dict.fromkeys(tokens, 1)}, "bookkeeping"),
     ],
 )
-def test_what_one_shows_otherwise_is_a_difference_of_its_class(
-    bent: dict[str, Any], kind: str
-) -> None:
+def test_what_one_shows_otherwise_is_a_difference_of_its_class(bent, kind):
     assert difference(ModelTarget(), Bent(**bent)).kind == kind
     assert difference(Bent(**bent), ModelTarget()).kind == kind
 
 
-def test_other_block_numbers_are_no_difference() -> None:
+def test_other_block_numbers_are_no_difference():
     def renamed(blocks: dict[str, Any]) -> dict[str, Any]:
         return {name: [100 - number for number in own] for name, own in blocks.items()}
 
@@ -127,14 +125,14 @@ def test_other_block_numbers_are_no_difference() -> None:
     assert two.difference is None
 
 
-def test_a_crash_of_one_is_a_difference_with_its_traceback() -> None:
+def test_a_crash_of_one_is_a_difference_with_its_traceback():
     found = difference(ModelTarget(), Raises())
     assert found.kind == "crash"
     assert found.message == "B: the scheduler raised at 'step': KeyError: 'two'"
     assert "Traceback" in found.details
 
 
-def test_a_crash_of_both_is_none() -> None:
+def test_a_crash_of_both_is_none():
     two = pair(Raises(), Raises())
     outcome = ran(two)
     assert two.difference is None
@@ -142,13 +140,13 @@ def test_a_crash_of_both_is_none() -> None:
     assert two.coverage.both_failed == 1
 
 
-def test_a_hang_of_one_is_a_difference_of_its_own_class() -> None:
+def test_a_hang_of_one_is_a_difference_of_its_own_class():
     found = difference(Hangs(), ModelTarget())
     assert found.kind == "hang"
     assert found.message == "A: target hung: no reply to 'step' within 0.5 s"
 
 
-def test_a_request_that_one_refuses_is_a_difference_and_one_that_both_refuse_is_none() -> None:
+def test_a_request_that_one_refuses_is_a_difference_and_one_that_both_refuse_is_none():
     found = difference(ModelTarget(), Choosy())
     assert (found.kind, found.message) == ("refusal", "B refuses b: not b")
     both = pair(Choosy(), Choosy())
@@ -156,7 +154,7 @@ def test_a_request_that_one_refuses_is_a_difference_and_one_that_both_refuse_is_
     assert both.difference is None
 
 
-def test_nobody_is_aborted_where_one_cannot() -> None:
+def test_nobody_is_aborted_where_one_cannot():
     for two in (pair(ModelTarget(), NeverAborts()), pair(NeverAborts(), ModelTarget())):
         outcome = ran(two, abort_at=1)
         assert outcome.finished
@@ -189,7 +187,7 @@ class ReportsUnknownAborts(ModelTarget):
         return reply
 
 
-def test_what_a_target_makes_of_an_unknown_id_is_no_difference() -> None:
+def test_what_a_target_makes_of_an_unknown_id_is_no_difference():
     two = pair(ModelTarget(), ReportsUnknownAborts())
     ran(two, abort_at=1)
     assert two.difference is None
@@ -197,14 +195,14 @@ def test_what_a_target_makes_of_an_unknown_id_is_no_difference() -> None:
 
 
 @pytest.mark.parametrize("inside", [False, True])
-def test_both_abort_where_both_can(inside: bool) -> None:
+def test_both_abort_where_both_can(inside):
     two = pair(ModelTarget(), ModelTarget())
     ran(two, abort_at=1, abort_inside=inside)
     assert two.difference is None
     assert two.coverage.events["abort"] == 2
 
 
-def test_a_configuration_that_one_refuses_is_kept_and_one_that_both_refuse_is_not() -> None:
+def test_a_configuration_that_one_refuses_is_kept_and_one_that_both_refuse_is_not():
     config = full_config("spyre", "sound", SMALL | {"num_blocks": 64})
     one, both = pair(ModelTarget(), NoPools()), pair(NoPools(), NoPools())
     for two in (one, both):
@@ -215,7 +213,7 @@ def test_a_configuration_that_one_refuses_is_kept_and_one_that_both_refuse_is_no
     assert both.refused == {}
 
 
-def test_fields_that_only_one_shows_are_not_compared() -> None:
+def test_fields_that_only_one_shows_are_not_compared():
     class ShowsNoTkv(Bent):
         def start(self, system: str, revision: str, config: Any) -> Reply:
             reply = super().start(system, revision, config)
@@ -227,7 +225,7 @@ def test_fields_that_only_one_shows_are_not_compared() -> None:
     assert "tkv" not in two.coverage.fields
 
 
-def test_a_harmless_difference_that_is_tolerated_does_not_hide_what_follows() -> None:
+def test_a_harmless_difference_that_is_tolerated_does_not_hide_what_follows():
     class First(Bent):
         steps = 0
 
@@ -247,13 +245,13 @@ def test_a_harmless_difference_that_is_tolerated_does_not_hide_what_follows() ->
     assert two.earlier.step == 0
 
 
-def test_a_target_that_is_none_is_neither_a_difference_nor_a_pass() -> None:
+def test_a_target_that_is_none_is_neither_a_difference_nor_a_pass():
     with pytest.raises(TargetBroken):
         ran(pair(ModelTarget(), Bent(kind=lambda kind: "nonsense")))
 
 
 @pytest.mark.slow
-def test_the_machine_searches_a_pair_as_it_does_a_target() -> None:
+def test_the_machine_searches_a_pair_as_it_does_a_target():
     two = pair(ModelTarget(), ModelTarget("2.1.0"), "spyre", "sound")
     search = Search(SearchOptions(two, "spyre", "sound", (), "small"))
     assert any(run_search(search, 100, seed, 20) for seed in range(4))
@@ -265,7 +263,7 @@ def test_the_machine_searches_a_pair_as_it_does_a_target() -> None:
     assert two.difference.shape == broken.rule
 
 
-def test_values_that_are_fixed_are_in_every_configuration() -> None:
+def test_values_that_are_fixed_are_in_every_configuration():
     seen = []
 
     class Notes(ModelTarget):

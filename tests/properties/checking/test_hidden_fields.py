@@ -52,33 +52,27 @@ def accused(system: str, revision: str, hidden: frozenset[str], examples: int = 
 
 
 @pytest.mark.parametrize(("system", "revision"), SOUND)
-def test_a_target_that_shows_only_what_is_scheduled_is_not_accused(
-    system: str, revision: str
-) -> None:
+def test_a_target_that_shows_only_what_is_scheduled_is_not_accused(system, revision):
     assert accused(system, revision, frozenset(OPTIONAL)) is None
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("field", OPTIONAL)
 @pytest.mark.parametrize(("system", "revision"), SOUND)
-def test_a_target_that_hides_one_field_is_not_accused(
-    system: str, revision: str, field: str
-) -> None:
+def test_a_target_that_hides_one_field_is_not_accused(system, revision, field):
     assert accused(system, revision, frozenset((field,)), examples=10) is None
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize(("system", "revision"), SOUND)
-def test_a_target_that_hides_any_fields_is_not_accused(
-    system: str, revision: str, seed: int
-) -> None:
+def test_a_target_that_hides_any_fields_is_not_accused(system, revision, seed):
     chance = random.Random(seed)
     hidden = frozenset(chance.sample(OPTIONAL, chance.randint(2, len(OPTIONAL) - 1)))
     assert accused(system, revision, hidden, examples=10) is None
 
 
-def test_one_that_found_cached_what_it_could_load_does_not_seem_to_start_anew() -> None:
+def test_one_that_found_cached_what_it_could_load_does_not_seem_to_start_anew():
     """Where it is not shown which requests run, each that is scheduled may have been admitted."""
     loaded, finds = (
         Request(id=name, arrival=at, prompt=(("p", 32),), max_tokens=5, external_tokens=tokens)

@@ -58,14 +58,14 @@ def beside(answers: list[Answer], target: Any, **changes: Any) -> Pair:
 
 
 @pytest.mark.parametrize("changes", [{}, {"abort_at": 3}, {"abort_at": 3, "abort_inside": True}])
-def test_a_recorded_target_stands_in_for_itself(changes: dict[str, Any]) -> None:
+def test_a_recorded_target_stands_in_for_itself(changes):
     answers = recorded(ModelTarget(), **changes)
     pair = beside(answers, ModelTarget(), **changes)
     assert pair.difference is None
     assert pair.coverage.steps == sum(op == "step" for op, _ in answers)
 
 
-def test_what_decides_otherwise_later_is_seen() -> None:
+def test_what_decides_otherwise_later_is_seen():
     answers = recorded(ModelTarget())
     answers[-1][1]["step"]["scheduled"] = {"b": 2}
     found = beside(answers, ModelTarget()).difference
@@ -82,7 +82,7 @@ def test_what_decides_otherwise_later_is_seen() -> None:
         (TargetHung("step", 3.0), "hang"),
     ],
 )
-def test_crashes_and_hangs_are_recorded_too(fault: Exception, kind: str) -> None:
+def test_crashes_and_hangs_are_recorded_too(fault, kind):
     answers = recorded(Fails(fault))
     found = beside(answers, ModelTarget()).difference
     assert found is not None
@@ -91,7 +91,7 @@ def test_crashes_and_hangs_are_recorded_too(fault: Exception, kind: str) -> None
     assert beside(answers, Fails(fault)).difference is None
 
 
-def test_one_that_could_not_abort_is_compared_without_aborts() -> None:
+def test_one_that_could_not_abort_is_compared_without_aborts():
     answers = recorded(NeverAborts(), abort_at=3)
     pair = beside(answers, ModelTarget(), abort_at=3)
     assert pair.difference is None
@@ -108,7 +108,7 @@ def test_one_that_could_not_abort_is_compared_without_aborts() -> None:
         (lambda answers: answers[-1][1]["step"].pop("kind"), "field kind is promised"),
     ],
 )
-def test_answers_that_do_not_fit_are_an_error_with_their_place(damage: Any, message: str) -> None:
+def test_answers_that_do_not_fit_are_an_error_with_their_place(damage, message):
     answers = recorded(ModelTarget())
     damage(answers)
     with pytest.raises(RecordError) as error:

@@ -65,7 +65,7 @@ def run(*requests: Request, target: Any = None, **expect: Any) -> Outcome:
     return replay(target or ModelTarget(), scenario(*requests, **expect), RULES)
 
 
-def test_arrivals_come_in_list_order_before_aborts_and_both_before_the_step() -> None:
+def test_arrivals_come_in_list_order_before_aborts_and_both_before_the_step():
     target = Recorder()
     outcome = run(
         request("b", 1, abort_at=2, abort_inside=True),
@@ -79,39 +79,39 @@ def test_arrivals_come_in_list_order_before_aborts_and_both_before_the_step() ->
     ]
 
 
-def test_a_request_that_is_rejected_is_not_aborted() -> None:
+def test_a_request_that_is_rejected_is_not_aborted():
     target = Recorder()
     long = request("long", prompt=(("long", 99),), abort_at=1)
     assert run(request("a"), long, target=target).finished
     assert not any(word.startswith("abort") for word in target.asked)
 
 
-def test_a_run_goes_on_to_the_last_event_though_nobody_is_there() -> None:
+def test_a_run_goes_on_to_the_last_event_though_nobody_is_there():
     outcome = run(request("a", 4))
     assert outcome.finished
     assert outcome.steps > 4
     assert outcome.exercised["ALL-R01"] == outcome.steps - 4
 
 
-def test_every_step_is_shown_in_order() -> None:
+def test_every_step_is_shown_in_order():
     seen: list[tuple[int, Step]] = []
     outcome = replay(ModelTarget(), scenario(), RULES, lambda number, s: seen.append((number, s)))
     assert [number for number, _ in seen] == list(range(outcome.steps))
 
 
-def test_the_first_broken_step_ends_a_run() -> None:
+def test_the_first_broken_step_ends_a_run():
     outcome = run(target=Ghost())
     assert outcome.broken[0].rule == "ALL-R03"
     assert outcome.broken[0].step == outcome.steps - 1 == 1
     assert not outcome.finished
 
 
-def test_a_run_is_cut_after_the_last_step_asked_for() -> None:
+def test_a_run_is_cut_after_the_last_step_asked_for():
     outcome = replay(ModelTarget(), scenario(), RULES, last_step=1)
     assert (outcome.steps, outcome.finished, outcome.broken) == (2, False, [])
 
 
-def test_a_target_that_never_ends_is_left_though_no_rule_is_checked() -> None:
+def test_a_target_that_never_ends_is_left_though_no_rule_is_checked():
     class Idler(ModelTarget):
         def step(self) -> Reply:
             reply = ModelTarget.step(self)
@@ -135,18 +135,16 @@ def test_a_target_that_never_ends_is_left_though_no_rule_is_checked() -> None:
         (True, {"violates": ("ALL-R03", "SPY-R07")}, ["ALL-R03 broke, expected ALL-R03, SPY-R07"]),
     ],
 )
-def test_exactly_the_rules_named_must_break_first(
-    broken: bool, expect: dict[str, Any], unmet: list[str]
-) -> None:
+def test_exactly_the_rules_named_must_break_first(broken, expect, unmet):
     assert run(target=Ghost() if broken else ModelTarget(), **expect).unmet == unmet
 
 
-def test_an_expected_rule_that_is_not_checked_is_not_missed() -> None:
+def test_an_expected_rule_that_is_not_checked_is_not_missed():
     expected = scenario(violates=("SPY-R07",))
     assert replay(ModelTarget(), expected, select(RULES, ["ALL-R03"])).unmet == []
 
 
-def test_listed_steps_are_compared_on_the_fields_that_they_give() -> None:
+def test_listed_steps_are_compared_on_the_fields_that_they_give():
     steps = (
         {"step": 0, "kind": "prefill", "blocks": {"a": [1, 2]}, "running": ["a"]},
         {"step": 1, "kind": "prefill", "running": [], "paused": ["a"]},
@@ -161,7 +159,7 @@ def test_listed_steps_are_compared_on_the_fields_that_they_give() -> None:
     ]
 
 
-def test_a_field_that_no_step_has_is_refused_before_anything_runs() -> None:
+def test_a_field_that_no_step_has_is_refused_before_anything_runs():
     target = Recorder()
     with pytest.raises(InputError, match=r"^\$\.expect\.steps\[0\]\.tkvs: unknown field; valid"):
         run(target=target, steps=({"step": 0, "tkvs": 1},))
@@ -178,7 +176,7 @@ FAR = {
 
 
 @pytest.mark.parametrize("system", FAR)
-def test_idle_steps_that_are_left_out_change_nothing(system: str) -> None:
+def test_idle_steps_that_are_left_out_change_nothing(system):
     requests = (request("a"), request("b", 40), request("c", 41, abort_at=90), request("d", 120))
     run = Scenario(
         system=system,
@@ -205,6 +203,6 @@ def test_idle_steps_that_are_left_out_change_nothing(system: str) -> None:
     assert {*busy} == {rule for rule, times in whole.exercised.items() if times}
 
 
-def test_no_step_of_a_target_that_is_no_model_is_left_out() -> None:
+def test_no_step_of_a_target_that_is_no_model_is_left_out():
     run = scenario(request("a"), request("b", 40))
     assert replay(Recorder(), run, RULES, skipped=pytest.fail).steps > 40

@@ -81,8 +81,8 @@ def three_requests(recording: Recording, *, open_ended: bool = False) -> None:
     ],
 )
 def test_a_run_of_a_model_matches_it_whole_even_if_nobody_says_where_requests_end(
-    system: str, revision: str, open_ended: bool
-) -> None:
+    system, revision, open_ended
+):
     recording = Recording(revision, revision, system)
     three_requests(recording, open_ended=open_ended)
     match = recording.explainer.match_of(revision)
@@ -90,7 +90,7 @@ def test_a_run_of_a_model_matches_it_whole_even_if_nobody_says_where_requests_en
     assert (match.matched, match.departed) == (23, None)
 
 
-def test_the_revision_that_decides_so_is_recognised() -> None:
+def test_the_revision_that_decides_so_is_recognised():
     recording = Recording("2.5.2", "sound", max_batch_tkv=64)
     for name in "abcd":
         recording.add(request(name, 12, 30))
@@ -102,7 +102,7 @@ def test_the_revision_that_decides_so_is_recognised() -> None:
     assert recording.explainer.matches[0].revision == "sound"
 
 
-def test_where_a_number_is_wrong_the_match_ends_with_what_the_model_would_have_done() -> None:
+def test_where_a_number_is_wrong_the_match_ends_with_what_the_model_would_have_done():
     def bend(number: int, step: Step) -> Step:
         return replace(step, tkv=(step.tkv or 0) + 1) if number == 4 else step
 
@@ -120,7 +120,7 @@ def test_where_a_number_is_wrong_the_match_ends_with_what_the_model_would_have_d
     assert not right.explainer.over
 
 
-def test_a_request_that_the_model_refuses_ends_the_match() -> None:
+def test_a_request_that_the_model_refuses_ends_the_match():
     recording = Recording()
     recording.steps(2)
     recording.explainer.accept(request("long", 90))
@@ -133,7 +133,7 @@ def test_a_request_that_the_model_refuses_ends_the_match() -> None:
 
 @pytest.mark.parametrize("inside", [False, True])
 @pytest.mark.parametrize("said", [False, True])
-def test_an_abort_may_have_been_inside_the_step_or_before_it(inside: bool, said: bool) -> None:
+def test_an_abort_may_have_been_inside_the_step_or_before_it(inside, said):
     recording = Recording()
     for name in "abc":
         recording.add(request(name))
@@ -148,7 +148,7 @@ def test_an_abort_may_have_been_inside_the_step_or_before_it(inside: bool, said:
     assert len(match.branches) == 1
 
 
-def test_an_abort_of_who_has_ended_is_no_branch_and_many_aborts_are_not_too_many() -> None:
+def test_an_abort_of_who_has_ended_is_no_branch_and_many_aborts_are_not_too_many():
     recording = Recording(max_num_seqs=32)
     recording.abort("none_there", False)
     match = recording.explainer.match_of("sound")
@@ -163,7 +163,7 @@ def test_an_abort_of_who_has_ended_is_no_branch_and_many_aborts_are_not_too_many
     assert (match.matched, match.departed) == (3, None)
 
 
-def test_the_last_token_that_is_allowed_may_be_an_eos() -> None:
+def test_the_last_token_that_is_allowed_may_be_an_eos():
     def say_eos(number: int, step: Step) -> Step:
         return replace(step, finished=dict.fromkeys(step.finished or {}, "eos"))
 
@@ -174,7 +174,7 @@ def test_the_last_token_that_is_allowed_may_be_an_eos() -> None:
     assert (known.matched()["sound"], unknown.matched()["sound"]) == (2, 4)
 
 
-def test_a_revision_without_the_configuration_is_named_with_the_reason() -> None:
+def test_a_revision_without_the_configuration_is_named_with_the_reason():
     recording = Recording("2.5.2", "2.5.2", long_output_priority=True)
     assert recording.matched() == {"2.5.2": 0}
     assert recording.explainer.unfit.keys() == {"sound", "documented", "2.1.2"}
@@ -187,9 +187,7 @@ def test_a_revision_without_the_configuration_is_named_with_the_reason() -> None
     st.integers(0, 30),
     st.booleans(),
 )
-def test_every_run_of_a_model_matches_it_whole(
-    shapes: list[tuple[int, int, int]], revision: str, gives_up: int, inside: bool
-) -> None:
+def test_every_run_of_a_model_matches_it_whole(shapes, revision, gives_up, inside):
     recording = Recording(revision, "sound", max_batch_tkv=96)
     for number, (prompt, tokens, wait) in enumerate(shapes):
         recording.add(request(f"r{number}", prompt, tokens), open_ended=bool(number % 2))

@@ -42,16 +42,16 @@ SCENARIO = Scenario(
         ("max_model_len", 12),
     ],
 )
-def test_what_a_run_uses_of_a_limit(key: str, use: int) -> None:
+def test_what_a_run_uses_of_a_limit(key, use):
     assert used(SCENARIO, key, STEPS) == use
 
 
-def test_a_run_that_uses_nothing_has_no_near_miss() -> None:
+def test_a_run_that_uses_nothing_has_no_near_miss():
     assert used(SCENARIO, "max_batch_tkv", STEPS[2:]) is None
     assert list(near_misses(SCENARIO, "max_batch_tkv", STEPS[2:])) == []
 
 
-def test_the_limit_is_moved_to_the_use_one_more_and_one_less() -> None:
+def test_the_limit_is_moved_to_the_use_one_more_and_one_less():
     nears = list(near_misses(SCENARIO, "max_batch_tkv", STEPS))
     assert [near.scenario.config["max_batch_tkv"] for near in nears] == [20, 21, 19]
     assert [near.margin for near in nears] == [0, 1, None]
@@ -60,7 +60,7 @@ def test_the_limit_is_moved_to_the_use_one_more_and_one_less() -> None:
     assert not is_near(nears[0], STEPS[:1])
 
 
-def test_every_limit_is_a_key_of_the_systems_whose_rules_name_it() -> None:
+def test_every_limit_is_a_key_of_the_systems_whose_rules_name_it():
     for rule, key in LIMIT_OF.items():
         assert key in USES
         [system] = [one for one in SYSTEMS if rule in {entry.id for entry in load(one)}]

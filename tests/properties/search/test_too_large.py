@@ -74,7 +74,7 @@ def options(system: str, target: Any) -> SearchOptions:
 
 
 @pytest.mark.parametrize("system", PUBLISHED)
-def test_each_bound_is_exceeded_by_one_and_by_far(system: str) -> None:
+def test_each_bound_is_exceeded_by_one_and_by_far(system):
     config = full_config(system, SYSTEMS[system].revisions[0], CONFIGS[system])
     limits = bounds_of(system).limits(config)
     assert limits
@@ -88,7 +88,7 @@ def test_each_bound_is_exceeded_by_one_and_by_far(system: str) -> None:
 
 
 @pytest.mark.parametrize("system", PUBLISHED)
-def test_the_model_refuses_what_exceeds_a_bound_and_accepts_what_does_not(system: str) -> None:
+def test_the_model_refuses_what_exceeds_a_bound_and_accepts_what_does_not(system):
     revision = SYSTEMS[system].revisions[0]
     config = full_config(system, revision, CONFIGS[system])
     model, limit = make_model(system, revision, config), min(bounds_of(system).limits(config))
@@ -102,7 +102,7 @@ def test_the_model_refuses_what_exceeds_a_bound_and_accepts_what_does_not(system
 
 @pytest.mark.slow
 @pytest.mark.parametrize("system", PUBLISHED)
-def test_a_target_that_accepts_what_can_never_run_and_waits_is_broken(system: str) -> None:
+def test_a_target_that_accepts_what_can_never_run_and_waits_is_broken(system):
     search = Search(options(system, AcceptsAll()))
     assert run_search(search, 400, 0, 0)
     assert search.failure is not None
@@ -121,12 +121,12 @@ def test_a_target_that_accepts_what_can_never_run_and_waits_is_broken(system: st
 
 @pytest.mark.slow
 @pytest.mark.parametrize("system", PUBLISHED)
-def test_a_target_that_accepts_it_and_ends_it_with_a_reason_is_not_accused(system: str) -> None:
+def test_a_target_that_accepts_it_and_ends_it_with_a_reason_is_not_accused(system):
     search = Search(options(system, EndsAtOnce()))
     assert not run_search(search, 100, 0, 0), search.failure
 
 
-def test_a_request_that_can_run_may_not_be_ended_early() -> None:
+def test_a_request_that_can_run_may_not_be_ended_early():
     class EndsEarly(ModelTarget):
         def step(self) -> Reply:
             reply = super().step()

@@ -22,7 +22,7 @@ def configs(draw: st.DrawFn) -> dict[str, Any]:
 
 
 @given(st.data())
-def test_requests_with_pictures_keep_their_length_and_can_be_computed(data: st.DataObject) -> None:
+def test_requests_with_pictures_keep_their_length_and_can_be_computed(data):
     config = data.draw(configs())
     said: list[Request] = []
     for number in range(3):

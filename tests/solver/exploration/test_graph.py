@@ -33,7 +33,7 @@ def graph_of(question: ExploreOptions, most: int = MOST) -> Graph:
 
 
 @pytest.mark.parametrize("question", [SPYRE, ABORTS, VLLM], ids=["spyre", "aborts", "vllm"])
-def test_states_moves_and_rules_are_those_of_the_explorer(question: ExploreOptions) -> None:
+def test_states_moves_and_rules_are_those_of_the_explorer(question):
     run = Exploration(question, chosen_rules(load(question.scope.system), None, question.revision))
     for _ in run.search.run():
         pass
@@ -50,9 +50,7 @@ def test_states_moves_and_rules_are_those_of_the_explorer(question: ExploreOptio
 
 
 @pytest.mark.parametrize("question", [SPYRE, ABORTS, VLLM], ids=["spyre", "aborts", "vllm"])
-def test_each_path_replays_on_the_model_to_the_step_that_its_state_shows(
-    question: ExploreOptions,
-) -> None:
+def test_each_path_replays_on_the_model_to_the_step_that_its_state_shows(question):
     graph = graph_of(question)
     replayed = 0
     for number, vertex in list(enumerate(graph.vertices))[::3]:
@@ -77,7 +75,7 @@ def _keep(seen: list[Step], _: int, step: Step) -> None:
     seen.append(step)
 
 
-def test_a_path_is_a_chain_of_moves_from_the_start_and_none_is_shorter() -> None:
+def test_a_path_is_a_chain_of_moves_from_the_start_and_none_is_shorter():
     graph = graph_of(SPYRE)
     nearest = {0: 0}
     for edge in graph.edges:  # in breadth-first order
@@ -94,7 +92,7 @@ def test_a_path_is_a_chain_of_moves_from_the_start_and_none_is_shorter() -> None
         assert vertex.depth == len(graph.path_to(number)) == nearest[number]
 
 
-def test_the_shortest_path_to_a_break_is_the_explorer_s_counterexample() -> None:
+def test_the_shortest_path_to_a_break_is_the_explorer_s_counterexample():
     graph = graph_of(SPYRE)
     first = next(graph.breaking("SPY-R07"))
     labels = graph.labels(graph.path_through(first))
@@ -106,7 +104,7 @@ def test_the_shortest_path_to_a_break_is_the_explorer_s_counterexample() -> None
 
 
 @pytest.mark.slow
-def test_beyond_the_bound_states_are_counted_and_not_kept() -> None:
+def test_beyond_the_bound_states_are_counted_and_not_kept():
     whole, cut = graph_of(SPYRE), graph_of(SPYRE, 100)
     assert len(cut.vertices) == 100
     assert cut.beyond > 0

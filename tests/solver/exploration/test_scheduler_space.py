@@ -10,7 +10,7 @@ from schedproof.solver.spyre.scopes import SCOPES
 from schedproof.spec.catalogue import load, select
 
 
-def test_configurations_that_decide_alike_are_together() -> None:
+def test_configurations_that_decide_alike_are_together():
     asked: list[int] = []
 
     def at(member: int) -> Stepped:
@@ -21,7 +21,7 @@ def test_configurations_that_decide_alike_are_together() -> None:
     assert asked.count(2) == 0
 
 
-def test_configurations_that_do_not_read_the_limit_are_asked_once() -> None:
+def test_configurations_that_do_not_read_the_limit_are_asked_once():
     asked: list[int] = []
 
     def at(member: int) -> Stepped:
@@ -32,7 +32,7 @@ def test_configurations_that_do_not_read_the_limit_are_asked_once() -> None:
     assert asked == [3]
 
 
-def test_a_step_leaves_nothing_for_the_garbage_collector() -> None:
+def test_a_step_leaves_nothing_for_the_garbage_collector():
     scope = replace(SCOPES[0], requests=2, limits=tuple(range(6, 41)))
     run = Exploration(ExploreOptions("2.1.2", scope), select(load("spyre"), ["SPY-R07"]))
     gc.collect()

@@ -40,7 +40,7 @@ def arithmetic(one, other):
 @pytest.mark.slow
 @settings(max_examples=15, deadline=None)
 @given(SMALL, SMALL)
-def test_a_path_gives_what_the_code_gives(one: int, other: int) -> None:
+def test_a_path_gives_what_the_code_gives(one, other):
     numbers = Numbers()
     a, b = numbers.fresh("a", None, None), numbers.fresh("b", None, None)
     found = on(numbers, {a: one, b: other}, lambda run: arithmetic(run.number(a), run.number(b)))
@@ -49,7 +49,7 @@ def test_a_path_gives_what_the_code_gives(one: int, other: int) -> None:
 
 @settings(max_examples=15, deadline=None)
 @given(st.lists(st.integers(1, 40), min_size=1, max_size=3))
-def test_the_tkv_of_a_batch_on_symbols_is_its_tkv(lengths: list[int]) -> None:
+def test_the_tkv_of_a_batch_on_symbols_is_its_tkv(lengths):
     numbers = Numbers()
     symbols = [numbers.fresh("length", 1, None) for _ in lengths]
 
@@ -60,7 +60,7 @@ def test_the_tkv_of_a_batch_on_symbols_is_its_tkv(lengths: list[int]) -> None:
     assert on(numbers, values, code) == [documented.max_tkv(lengths, 4)]
 
 
-def test_paths_are_all_that_are_possible_and_no_other() -> None:
+def test_paths_are_all_that_are_possible_and_no_other():
     numbers = Numbers()
     tokens = numbers.fresh("tokens", 1, 9)
 
@@ -73,14 +73,14 @@ def test_paths_are_all_that_are_possible_and_no_other() -> None:
     assert sorted(path.result for path in paths(numbers, code)) == ["long", "short"]
 
 
-def test_a_comparison_that_comes_out_is_decided() -> None:
+def test_a_comparison_that_comes_out_is_decided():
     numbers = Numbers()
     tokens = numbers.fresh("tokens", 1, None)
     found = list(paths(numbers, lambda run: run.number(tokens) <= 4))
     assert sorted(path.result for path in found) == [False, True]
 
 
-def test_what_is_split_is_right_on_every_path() -> None:
+def test_what_is_split_is_right_on_every_path():
     """The first path knows that the number is positive, the second that it is not."""
     numbers = Numbers()
     tokens = numbers.fresh("tokens", None, None)

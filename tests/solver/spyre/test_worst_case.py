@@ -285,7 +285,7 @@ SMALL = Setting("common_base", 0, block=4, chunk=8, limit=96, max_model_len=32)
 
 
 @pytest.mark.parametrize("volume", [96, 93])
-def test_some_step_of_the_model_has_exactly_the_volume_asked_for(volume: int) -> None:
+def test_some_step_of_the_model_has_exactly_the_volume_asked_for(volume):
     scenario = using(SMALL, volume, "sound", 60.0)
     assert scenario is not None
     steps = []
@@ -296,5 +296,5 @@ def test_some_step_of_the_model_has_exactly_the_volume_asked_for(volume: int) ->
     assert outcome.broken == []
 
 
-def test_a_volume_that_no_batch_has_is_not_found() -> None:
+def test_a_volume_that_no_batch_has_is_not_found():
     assert using(SMALL, 89, "sound", 60.0) is None  # a prime number, beyond one request's tkv

@@ -24,14 +24,14 @@ from schedproof.tools.benchmarks.plain import (
 EASY = next(fault for fault in mutants_of("llmservingsim") if fault.bug == "LSS-005")
 
 
-def test_every_key_has_every_value_that_our_configurations_have() -> None:
+def test_every_key_has_every_value_that_our_configurations_have():
     values = values_of_keys("nano_vllm", "0.2.0")
     assert set(values["block_size"]) == {2, 3, 4, 8}
     assert values["max_num_seqs"] == [1, 2, 3, 4, 5, 6]
 
 
 @pytest.mark.parametrize("end", [0, 1])
-def test_the_ends_of_all_ranges_are_requests(end: int) -> None:
+def test_the_ends_of_all_ranges_are_requests(end):
     bounds = ranges({"block_size": 4, "max_model_len": 32})
     request = request_of(3, [bound[end] for bound in bounds])
     check_requests((request,))
@@ -42,7 +42,7 @@ def test_the_ends_of_all_ranges_are_requests(end: int) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("engine", [by_hypothesis, by_chance])
-def test_both_find_a_bug_that_every_run_shows(engine) -> None:
+def test_both_find_a_bug_that_every_run_shows(engine):
     rules = [rule for rule in load(EASY.system) if rule.checked]
     with planted(EASY) as target:
         plain = import_module("schedproof.tools.benchmarks.plain")
@@ -53,14 +53,14 @@ def test_both_find_a_bug_that_every_run_shows(engine) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("engine", [by_hypothesis, by_chance])
-def test_neither_finds_anything_where_nothing_is_broken(engine) -> None:
+def test_neither_finds_anything_where_nothing_is_broken(engine):
     rules = [rule for rule in load("llmservingsim") if rule.checked]
     trial = Plain(ModelTarget(), "llmservingsim", "head", rules, lambda broken, _: broken)
     engine(trial, "llmservingsim", "head", lambda: trial.runs >= 25)
     assert (trial.found, trial.runs) == (False, 25)
 
 
-def test_published_sizes_are_those_of_the_configuration_as_it_is(monkeypatch) -> None:
+def test_published_sizes_are_those_of_the_configuration_as_it_is(monkeypatch):
     drawn: list[dict[str, object]] = []
     monkeypatch.setattr(Plain, "run", lambda self, values, requests: drawn.append(dict(values)))
     trial = Plain(ModelTarget(), "spyre", "sound", (), lambda broken, _: broken)

@@ -8,7 +8,7 @@ from schedproof.tools.benchmarks import processes
 from schedproof.tools.benchmarks.figure import NotMeasured
 
 
-def test_both_take_turns_and_are_compared(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_both_take_turns_and_are_compared(monkeypatch):
     asked: list[str] = []
 
     def run(words: Sequence[str], ends: int) -> float:
@@ -22,11 +22,11 @@ def test_both_take_turns_and_are_compared(monkeypatch: pytest.MonkeyPatch) -> No
     assert "1.50 times as fast" in two.note
 
 
-def test_a_search_that_breaks_nothing_is_no_proof_and_all_others_are() -> None:
+def test_a_search_that_breaks_nothing_is_no_proof_and_all_others_are():
     assert [processes.ENDS.get(name, 0) for name in processes.COMMANDS] == [0, 3, 0, 0, 0]
     assert processes.run(["rules", "SPY-R07"], 0) > 0
 
 
-def test_a_command_that_ends_otherwise_is_said() -> None:
+def test_a_command_that_ends_otherwise_is_said():
     with pytest.raises(NotMeasured, match=r"gate --nonsense: exit code 2, .*--nonsense"):
         processes.run(["gate", "--nonsense"], 0)

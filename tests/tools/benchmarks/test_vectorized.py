@@ -6,14 +6,14 @@ from schedproof.tools.benchmarks import vectorized
 from schedproof.tools.benchmarks.figure import NotMeasured
 
 
-def test_without_numpy_the_figure_says_what_it_needs(monkeypatch) -> None:
+def test_without_numpy_the_figure_says_what_it_needs(monkeypatch):
     monkeypatch.setattr(vectorized, "find_spec", lambda name: None)
     with pytest.raises(NotMeasured, match=r"needs schedproof\[fast\]") as why:
         next(vectorized.rows(quick=True))
     assert why.value.excused
 
 
-def test_a_lane_takes_as_many_steps_as_the_model() -> None:
+def test_a_lane_takes_as_many_steps_as_the_model():
     pytest.importorskip("numpy")
     from schedproof.model.spyre.lanes import asked_by, read_rules, run
 
@@ -23,7 +23,7 @@ def test_a_lane_takes_as_many_steps_as_the_model() -> None:
     assert reported.steps.sum() == vectorized.model_steps(config, loads)
 
 
-def test_lanes_have_a_row_beside_the_model() -> None:
+def test_lanes_have_a_row_beside_the_model():
     pytest.importorskip("numpy")
     found = list(vectorized.rates(2, 2, 1))
     assert [row.what for row in found] == ["reference model: 2 requests", "lanes: 2 requests"]

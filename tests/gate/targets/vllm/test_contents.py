@@ -26,18 +26,18 @@ def generates(contents: Contents, one: Any, tokens: str) -> None:
     contents.grown([one])
 
 
-def test_the_first_prompt_is_told_in_its_own_words() -> None:
+def test_the_first_prompt_is_told_in_its_own_words():
     assert Contents(BLOCK, 8).prompt_of(request("a", "xyz")) == [["a", 3]]
 
 
-def test_full_blocks_that_another_had_are_told_in_its_words() -> None:
+def test_full_blocks_that_another_had_are_told_in_its_words():
     contents = Contents(BLOCK, 8)
     contents.prompt_of(request("a", "wxyz"))
     assert contents.prompt_of(request("b", "wxyv")) == [["a", 2], ["b", 2]]
     assert contents.prompt_of(request("c", "wxyz")) == [["a", 4]]
 
 
-def test_what_another_generated_is_told_as_its_output() -> None:
+def test_what_another_generated_is_told_as_its_output():
     contents = Contents(BLOCK, 8)
     one = request("a", "wxy")
     contents.prompt_of(one)
@@ -45,7 +45,7 @@ def test_what_another_generated_is_told_as_its_output() -> None:
     assert contents.prompt_of(request("b", "wxyzuv1")) == [["a", 3], ["out:a", 3], ["b", 1]]
 
 
-def test_no_prompt_goes_on_from_what_two_requests_generated() -> None:
+def test_no_prompt_goes_on_from_what_two_requests_generated():
     contents = Contents(BLOCK, 8)
     one, other = request("a", "wx"), request("b", "wx")
     for each in (one, other):
@@ -55,7 +55,7 @@ def test_no_prompt_goes_on_from_what_two_requests_generated() -> None:
         contents.prompt_of(request("c", "wxyz"))
 
 
-def test_a_hit_on_what_two_requests_had_ends_the_record() -> None:
+def test_a_hit_on_what_two_requests_had_ends_the_record():
     contents = Contents(BLOCK, 8)
     early, late = request("a", "wx"), request("b", "wxyz")
     contents.prompt_of(early)
@@ -66,7 +66,7 @@ def test_a_hit_on_what_two_requests_had_ends_the_record() -> None:
         contents.found(late, 4)
 
 
-def test_what_live_requests_had_is_remembered_and_the_rest_is_bounded() -> None:
+def test_what_live_requests_had_is_remembered_and_the_rest_is_bounded():
     contents = Contents(BLOCK, 1)
     contents.prompt_of(request("a", "wx"))
     bound = FACTOR + SPARE
@@ -79,6 +79,6 @@ def test_what_live_requests_had_is_remembered_and_the_rest_is_bounded() -> None:
     assert len(contents._segments) <= bound
 
 
-def test_segments_are_cut_within_one() -> None:
+def test_segments_are_cut_within_one():
     assert cut([["a", 3], ["b", 4]], 5) == [["a", 3], ["b", 2]]
     assert cut([["a", 3], ["b", 4]], 3) == [["a", 3]]

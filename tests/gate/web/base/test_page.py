@@ -11,7 +11,7 @@ DATA = re.compile(r'<script type="application/json" id="data">(.*?)</script>', r
 
 
 @pytest.mark.parametrize("name", ["graph", "step"])
-def test_hostile_words_come_out_as_they_went_in(name: str) -> None:
+def test_hostile_words_come_out_as_they_went_in(name):
     words = {"title": "</script><script>alert(1)</script> & <!-- @script@ @data@ \u2028 ü"}
     page = render_page(name, words)
     [found] = DATA.findall(page)
@@ -20,7 +20,7 @@ def test_hostile_words_come_out_as_they_went_in(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["graph", "step"])
-def test_every_part_is_in_it_and_nothing_is_loaded(name: str) -> None:
+def test_every_part_is_in_it_and_nothing_is_loaded(name):
     page = render_page(name, {})
     assert not re.search(r"@\w+@", page)
     assert "default-src 'none'" in page

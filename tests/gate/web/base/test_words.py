@@ -18,33 +18,33 @@ def history(*names: str, **seen: object) -> RunHistory:
     return book
 
 
-def test_who_has_arrived_since_waits_last_and_who_gave_up_is_gone() -> None:
+def test_who_has_arrived_since_waits_last_and_who_gave_up_is_gone():
     book = history("r0", "r1", "r2", waiting=("r1", "r2"), running=("r0",), prefilling=())
     book.accept(Request(id="r3", arrival=1, prompt=(("r3", 1),), max_tokens=1))
     book.abort("r1", inside=False)
     assert queues(book) == {"waiting": ["r2", "r3"], "running": ["r0"], "prefilling": []}
 
 
-def test_whom_a_target_lists_is_shown_whoever_that_is() -> None:
+def test_whom_a_target_lists_is_shown_whoever_that_is():
     book = history("r0", waiting=("ghost",), running=("r0",))
     assert queues(book)["waiting"] == ["ghost"]
 
 
-def test_before_the_first_step_everybody_waits() -> None:
+def test_before_the_first_step_everybody_waits():
     book = RunHistory(CONFIG, "sound", "spyre")
     book.accept(Request(id="r0", arrival=0, prompt=(("r0", 1),), max_tokens=1))
     assert queues(book) == {"waiting": ["r0"]}
     assert measures(None, book.config) == []
 
 
-def test_how_far_a_request_is() -> None:
+def test_how_far_a_request_is():
     book = history("r0", left_pad_blocks={"r0": 1}, blocks={"r0": tuple(range(1, 21))})
     assert progress(book, "r0") == (
         "computed 3, generated 1, left padding 1 block, blocks 1 2 3 4 5 6 7 … 20 (20 of them)"
     )
 
 
-def test_each_limit_that_the_step_shows_is_measured() -> None:
+def test_each_limit_that_the_step_shows_is_measured():
     config = {"max_num_batched_tokens": 8, "max_num_seqs": 4, "num_blocks": 10}
     step = Step(kind="mixed", scheduled={"a": 5, "b": 1}, running=("a", "b"), free_blocks=7)
     assert measures(step, config) == [

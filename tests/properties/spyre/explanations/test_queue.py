@@ -18,7 +18,7 @@ def model(scenario: Scenario, revision: str) -> SpyreModel:
     return made
 
 
-def test_who_is_passed_by_and_by_whom_is_named() -> None:
+def test_who_is_passed_by_and_by_whom_is_named():
     scenario = read_scenario(FILE)
     lines = explain_passed_by(model(scenario, "2.5.2"), scenario, 645)
     assert lines[0].startswith("r2 is refused by the volume of the batch while later requests fit")
@@ -26,6 +26,6 @@ def test_who_is_passed_by_and_by_whom_is_named() -> None:
     assert lines[1].endswith("a refused request does not stop the queue")
 
 
-def test_nothing_is_said_before_anyone_passed() -> None:
+def test_nothing_is_said_before_anyone_passed():
     scenario = read_scenario(FILE)
     assert explain_passed_by(model(scenario, "2.5.2"), scenario, 3) == []
