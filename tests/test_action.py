@@ -6,7 +6,6 @@ import re
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
@@ -19,12 +18,12 @@ HOOKS = yaml.safe_load((ROOT / ".pre-commit-hooks.yaml").read_text())
 EXAMPLES = ROOT / "examples"
 
 
-def step(name: str) -> dict[str, Any]:
+def step(name):
     [found] = [one for one in ACTION["runs"]["steps"] if one.get("name") == name]
     return found
 
 
-def gated(folder: Path, **inputs: str) -> tuple[int, str]:
+def gated(folder, **inputs):
     """The script of the gate's step, with these inputs; exit code and output."""
     defaults = {name: str(one.get("default", "")) for name, one in ACTION["inputs"].items()}
     given = defaults | {"python": sys.executable} | inputs

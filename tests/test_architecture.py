@@ -139,7 +139,7 @@ def test_a_command_loads_no_other():
     assert not others
 
 
-def loaded_by(*commands: str) -> set[str]:
+def loaded_by(*commands):
     """The modules that are there when these commands are loaded."""
     asked = (
         "import sys, typer, schedproof.gate.cli.app as it; "

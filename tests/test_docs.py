@@ -13,7 +13,6 @@ import re
 import shlex
 import subprocess
 import sys
-from collections.abc import Iterator
 from html import escape
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -43,13 +42,13 @@ class Command(NamedTuple):
     shown: str
 
 
-def commands(block: str) -> Iterator[Command]:
+def commands(block):
     for part in re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]:
         words, _, shown = part.partition("\n")
         yield Command(words, shown)
 
 
-def as_pattern(shown: str) -> str:
+def as_pattern(shown):
     lines = [
         r"(?:.*\n)*?"
         if line == "..."
@@ -59,18 +58,18 @@ def as_pattern(shown: str) -> str:
     return "".join(lines)
 
 
-def replace_line(path: Path, block: str) -> None:
+def replace_line(path, block):
     lines = path.read_text().splitlines(keepends=True)
     begins = block.splitlines()[-1].strip()[:ALIKE]
     [number] = [n for n, line in enumerate(lines) if line.strip().startswith(begins)]
     path.write_text("".join([*lines[:number], block, *lines[number + 1 :]]))
 
 
-def pages() -> list[Path]:
+def pages():
     return sorted((ROOT / "docs").rglob("*.md"))
 
 
-def name_of(page: Path) -> str:
+def name_of(page):
     return str(page.relative_to(ROOT))
 
 
@@ -94,7 +93,7 @@ def test_a_page_works_word_for_word(page, tmp_path):
     assert ran >= 1
 
 
-def assert_shows(command: Command, folder: Path) -> None:
+def assert_shows(command, folder):
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
     env = {key: value for key, value in os.environ.items() if not key.startswith("PYTEST_")}
     ran = subprocess.run(
@@ -116,11 +115,11 @@ def test_the_adapter_of_the_tutorial_takes_one_screen():
     assert len(code) <= 45
 
 
-def words_of(line: str) -> list[str]:
+def words_of(line):
     return shlex.split(line, comments=True)
 
 
-def unrun() -> list[tuple[str, str]]:
+def unrun():
     """File and command of every `sh` block, and of the README's blocks."""
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
     blocks = [("README.md", block) for block in re.findall(r"^```\n(.*?)^```$", readme, FENCED)]
@@ -135,7 +134,7 @@ def unrun() -> list[tuple[str, str]]:
     ]
 
 
-def spoken_of() -> list[tuple[str, str]]:
+def spoken_of():
     """File and command of every sentence; `[TARGET]`, `a|b` and three dots are no command."""
     return [
         (name, line)
@@ -145,7 +144,7 @@ def spoken_of() -> list[tuple[str, str]]:
     ]
 
 
-def parse(words: list[str]) -> None:
+def parse(words):
     """As the command line does in a folder with `[tool.schedproof]`, without running anything."""
     command: Any = typer.main.get_command(app.app)
     rest = words[1:]
@@ -155,7 +154,7 @@ def parse(words: list[str]) -> None:
     command.make_context(command.name, rest, default_map={"target": "model"})
 
 
-def check_make(words: list[str]) -> None:
+def check_make(words):
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
     assert words[1] in re.findall(r"^([\w-]+):", makefile, re.MULTILINE)
     variables = re.findall(r"^([A-Z]+) \?=", makefile, re.MULTILINE)

@@ -1,8 +1,7 @@
 """What the model of every system does, whatever it decides: one test for all of them."""
 
 import json
-from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 import pytest
@@ -10,7 +9,7 @@ import pytest
 from schedproof.model.errors import InputError
 from schedproof.model.observation import FIELDS, REQUIRED, Step
 from schedproof.model.scenario import Request
-from schedproof.model.systems import Model, config_keys, full_config, make_model, reference
+from schedproof.model.systems import config_keys, full_config, make_model, reference
 from schedproof.model.target import ModelTarget, model_name
 from schedproof.spec import systems
 from schedproof.spec.systems import SYSTEMS
@@ -33,15 +32,15 @@ class Subject(NamedTuple):
     system: str
     revision: str
 
-    def config(self, **changes: Any) -> dict[str, Any]:
+    def config(self, **changes):
         """Small values of the keys that the system has, and the changes."""
         keys = config_keys(self.system, self.revision)
         return {key: value for key, value in SMALL.items() if key in keys} | changes
 
-    def model(self, **changes: Any) -> Model:
+    def model(self, **changes):
         return make_model(self.system, self.revision, self.config(**changes))
 
-    def variants(self) -> Iterator[dict[str, Any]]:
+    def variants(self):
         """Configurations that differ in what they show: with a prefix cache or without, and with
         the default pool."""
         keys = config_keys(self.system, self.revision)
@@ -70,21 +69,19 @@ def subject(request, tmp_path):
     systems.unregister("toy")
 
 
-def request(
-    name: str = "a", prompt: int = 5, max_tokens: int = 3, output_len: int | None = None
-) -> Request:
+def request(name="a", prompt=5, max_tokens=3, output_len=None):
     content = ((name, prompt - 1), (f"{name} ends", 1))
     return Request(id=name, arrival=0, prompt=content, max_tokens=max_tokens, output_len=output_len)
 
 
-def arrived(model: Model, *names: str) -> Any:
+def arrived(model, *names):
     state = model.initial()
     for name in names:
         state = model.arrive(state, request(name, max_tokens=6))
     return state
 
 
-def free(seen: dict[str, Any]) -> bool:
+def free(seen):
     """No request holds a block, where blocks are shown."""
     return not seen.get("blocks") and seen.get("free_blocks") in (None, SMALL["num_blocks"])
 

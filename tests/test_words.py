@@ -1,7 +1,6 @@
 """Expressions that must not come back: docs/glossary.md has the terms to use instead."""
 
 import re
-from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -17,7 +16,7 @@ AVOIDED = re.compile(
 )
 
 
-def texts() -> Iterator[tuple[str, str]]:
+def texts():
     """Path and text of everything that a reader of the product reads."""
     found = [ROOT / name for name in LOOSE]
     for place in PLACES:
@@ -26,7 +25,7 @@ def texts() -> Iterator[tuple[str, str]]:
         yield str(path.relative_to(ROOT)), path.read_text(encoding="utf-8")
 
 
-def hits(name: str, text: str) -> list[str]:
+def hits(name, text):
     """File, line and expression of each hit."""
     return [
         f"{name}:{number}: {found[0]}"

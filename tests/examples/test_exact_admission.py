@@ -4,7 +4,6 @@ import importlib.util
 import sys
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
-from typing import Any
 
 import pytest
 from hypothesis import given
@@ -26,7 +25,7 @@ FILE = Path(__file__).resolve().parents[2] / "examples" / "exact_admission.py"
 class Request:
     """A request of the release; no two are equal."""
 
-    def __init__(self, computed: int) -> None:
+    def __init__(self, computed):
         self.num_computed_tokens = computed
 
 
@@ -36,12 +35,12 @@ class Release:
     max_batch_tkv_limit = 131_072
     tkv = 32_000
 
-    def __init__(self, lengths: list[int]) -> None:
+    def __init__(self, lengths):
         self.running = [Request(length) for length in lengths]
         self.ongoing_prefills = self.running[:1]
         self.asked_by = -1
 
-    def _satisfies_last_chunk_constraints(self, request: Any) -> bool:
+    def _satisfies_last_chunk_constraints(self, request):
         self.asked_by = self.tkv
         return request == "joins"
 
@@ -78,7 +77,7 @@ def test_its_largest_volume_is_that_of_the_model(example, pairs, prompt, max_tok
     assert found == expected
 
 
-def asked(prompt: int, max_tokens: int, computed: int = 0) -> SimpleNamespace:
+def asked(prompt, max_tokens, computed=0):
     return SimpleNamespace(
         num_prompt_tokens=prompt, max_tokens=max_tokens, num_computed_tokens=computed
     )

@@ -49,13 +49,13 @@ until = 2999-01-01
 """
 
 
-def trace(path: Path) -> None:
+def trace(path):
     with opened_trace(str(path)) as source:
         for _ in read_trace(source):
             pass
 
 
-def baseline(path: Path) -> None:
+def baseline(path):
     for _ in read_baseline(path)[1]:
         pass
 
@@ -132,7 +132,7 @@ def test_what_is_damaged_is_read_or_refused_in_one_line(recorded_baseline, name,
     assert not refusal or str(path.parent) in refusal
 
 
-def refused(reader: Callable[[Path], Any], path: Path) -> str:
+def refused(reader, path):
     """Why the file is refused; nothing where it is read."""
     try:
         reader(path)

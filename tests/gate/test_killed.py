@@ -16,7 +16,7 @@ from schedproof.properties.checking.replay import replay
 from . import nursery
 
 
-def survivors(work: str, folder: Path, kills: int) -> dict[str, int]:
+def survivors(work, folder, kills):
     ran = subprocess.run(
         [sys.executable, nursery.__file__, work, str(folder), str(kills)],
         stdout=subprocess.PIPE,
@@ -26,7 +26,7 @@ def survivors(work: str, folder: Path, kills: int) -> dict[str, int]:
     return reported
 
 
-def found(file: Path) -> list[dict[str, str]]:
+def found(file):
     """The findings that a gate had reported; the last line may be cut."""
     lines = file.read_bytes().split(b"\n")
     whole = [json.loads(line) for line in lines[:-1]]

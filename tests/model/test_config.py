@@ -1,6 +1,6 @@
 """Values become a configuration, or one error that says where they are wrong."""
 
-from typing import Any, Literal
+from typing import Literal
 
 import msgspec
 import pytest
@@ -18,7 +18,7 @@ class Sizes(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
     policy: Literal["fcfs", "priority"] = "fcfs"
 
 
-def refusal(values: dict[str, Any]) -> InputError:
+def refusal(values):
     with pytest.raises(InputError) as caught:
         convert(values, Sizes)
     return caught.value

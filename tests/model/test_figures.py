@@ -5,16 +5,13 @@ that are in the cache: a figure's tkv is the engine's plus one, and its jumps sh
 """
 
 import itertools
-from collections.abc import Iterator
 from functools import cache
-from typing import Any
 
 import pytest
 
 from schedproof.model.scenario import Request
 from schedproof.model.spyre import documented
-from schedproof.model.spyre.model import SpyreModel, make_model
-from schedproof.model.spyre.state import State
+from schedproof.model.spyre.model import make_model
 
 from .. import golden_tables
 
@@ -52,7 +49,7 @@ CORRECTED: dict[tuple[str, int], dict[str, int]] = {
 
 
 @cache
-def figure(name: str) -> dict[str, Any]:
+def figure(name):
     return next(one for one in golden_tables.load("docs_figures.json") if one["name"] == name)
 
 
@@ -62,11 +59,11 @@ def test_every_figure_is_compared_or_named():
     assert left == {"timeline_admission_constraints"} == left & NOT_COMPARED.keys()
 
 
-def sorted_row(row: dict[str, Any]) -> dict[str, Any]:
+def sorted_row(row):
     return row | {"decoding": sorted(row["decoding"], key=lambda one: str(one["id"]))}
 
 
-def admission_arrivals() -> list[golden_tables.Arrival]:
+def admission_arrivals():
     return [
         golden_tables.Arrival(
             one["arrival_step"],
@@ -79,7 +76,7 @@ def admission_arrivals() -> list[golden_tables.Arrival]:
     ]
 
 
-def admission_steps(revision: str) -> Iterator[dict[str, Any]]:
+def admission_steps(revision):
     """The run of the admission figure, and the idle step after it."""
     target = golden_tables.started(
         revision, **golden_tables.config_of(figure("scheduling_admission_constraints"))
@@ -144,7 +141,7 @@ def test_the_prefix_caching_figures_are_reproduced_but_for_the_corrected_cells(n
     assert list(cached_prefill_rows(name, revision)) == rows
 
 
-def cached_prefill_rows(name: str, revision: str) -> Iterator[dict[str, Any]]:
+def cached_prefill_rows(name, revision):
     """The prefill of the figure's second request, after its first request has come and gone.
 
     The second prompt is the first one's beginning, then the first part of its output, then its
@@ -195,13 +192,13 @@ def cached_prefill_rows(name: str, revision: str) -> Iterator[dict[str, Any]]:
             return
 
 
-def asked(name: str, prompt: list[tuple[str, int]], max_tokens: int) -> Request:
+def asked(name, prompt, max_tokens):
     """A request whose prompt has these segments, the empty ones left out."""
     segments = tuple((stream, length) for stream, length in prompt if length)
     return Request(id=name, arrival=0, prompt=segments, max_tokens=max_tokens)
 
 
-def jump_rows() -> Iterator[dict[str, Any]]:
+def jump_rows():
     """The padding figure from its first row on: every request decodes until it is at its end."""
     shown = figure("scheduling_padding_tkv_jump")
     requests = {
@@ -289,7 +286,7 @@ def test_requests_6_and_7_wait_for_a_slot(revision):
         assert not documented.satisfies_first_chunk(model.config, state)
 
 
-def state_before(revision: str, step: int) -> tuple[SpyreModel, State]:
+def state_before(revision, step):
     """The model's state in the admission figure before engine step `step` (from 1)."""
     config = golden_tables.config_of(figure("scheduling_admission_constraints"))
     model = make_model(revision, config)
@@ -310,7 +307,7 @@ def state_before(revision: str, step: int) -> tuple[SpyreModel, State]:
     return model, state
 
 
-def refused_by(model: SpyreModel, state: State) -> set[str]:
+def refused_by(model, state):
     """Which last-chunk constraints stand against the request that is next."""
     one = state.prefilling or state.waiting[0]
     assert not documented.may_prefill(model.config, model.revision, state, one)

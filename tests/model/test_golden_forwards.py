@@ -3,13 +3,10 @@
 Two kinds of files: padding and tkv at the model runner, block tables and slots at the worker.
 """
 
-from typing import Any
-
 import pytest
 
 from schedproof.model.pool import blocks_for
 from schedproof.model.spyre import documented, scheduler
-from schedproof.model.spyre.config import SpyreConfig
 
 from .. import golden_tables
 
@@ -41,7 +38,7 @@ NOT_COMPARED = {
 ENDLESS = 100
 
 
-def tables(file: str) -> list[Any]:
+def tables(file):
     return [
         pytest.param(revision, *case.values, id=f"{revision}-{case.id}", marks=case.marks)
         for revision in REVISIONS
@@ -93,7 +90,7 @@ def test_the_comparisons_notice_a_changed_prompt(revision):
     assert worker_cells(revision, table) != before
 
 
-def runner_cells(revision: str, table: dict[str, Any]) -> list[dict[str, Any]]:
+def runner_cells(revision, table):
     """The model's forwards. The published test hands them to the runner itself; they are those
     that the scheduler makes without interleaving."""
     model = golden_tables.model_of(revision, golden_tables.config_of(table) | {"interleave": False})
@@ -123,7 +120,7 @@ def runner_cells(revision: str, table: dict[str, Any]) -> list[dict[str, Any]]:
     return cells
 
 
-def worker_cells(revision: str, table: dict[str, Any]) -> list[dict[str, Any]]:
+def worker_cells(revision, table):
     """The model's forwards, and its arithmetic where the table only plans."""
     model = golden_tables.model_of(revision, golden_tables.config_of(table))
     config = model.config
@@ -180,7 +177,7 @@ def worker_cells(revision: str, table: dict[str, Any]) -> list[dict[str, Any]]:
     return cells
 
 
-def planned(config: SpyreConfig, prompt: int, hit: int) -> dict[str, Any]:
+def planned(config, prompt, hit):
     """The chunks of a prompt of which the first `hit` tokens are cached."""
     chunks = documented.chunk_count(prompt, config.chunk_size)
     pad = documented.left_padding_blocks(prompt, config.chunk_size, config.block_size)

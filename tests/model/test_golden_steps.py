@@ -75,7 +75,7 @@ def test_the_comparison_notices_a_changed_cell():
     assert model_rows("2.1.2", table) != before
 
 
-def model_rows(revision: str, table: dict[str, Any]) -> list[dict[str, Any]]:
+def model_rows(revision, table):
     """The model's rows: state after N steps, the arrivals of N added, before step N + 1."""
     model = golden_tables.model_of(revision, golden_tables.config_of(table))
     state = model.initial()

@@ -10,7 +10,7 @@ from schedproof.spec.systems import SYSTEMS
 EVERY = [(one.name, revision) for one in SYSTEMS.values() for revision in one.revisions]
 
 
-def request(name: str) -> Request:
+def request(name):
     return Request(id=name, arrival=0, prompt=((name, 5),), max_tokens=9)
 
 

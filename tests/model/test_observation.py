@@ -1,7 +1,5 @@
 """A step observation is read strictly, and does not change."""
 
-from typing import Any
-
 import msgspec
 import pytest
 
@@ -13,7 +11,7 @@ LISTS = ("waiting", "running", "prefilling", "paused", "preempted", "parked", "e
 NUMBERED = ("blocks", "slot_blocks", "encoder_inputs")
 
 
-def read(**changes: Any) -> Step:
+def read(**changes):
     return msgspec.convert({"kind": "decode", "scheduled": {"a": 1}} | changes, Step)
 
 

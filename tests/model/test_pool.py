@@ -122,7 +122,7 @@ class FreeList(RuleBasedStateMachine):
     """A pool against the list of its free blocks, the next one in front."""
 
     @initialize(size=st.integers(1, 8), nameless_first=st.booleans())
-    def start(self, size: int, nameless_first: bool) -> None:
+    def start(self, size, nameless_first):
         self.nameless_first = nameless_first
         self.pool = Pool(size)
         self.free = list(range(1, size + 1))
@@ -130,7 +130,7 @@ class FreeList(RuleBasedStateMachine):
         self.holds: dict[int, Content] = {}
 
     @rule(data=st.data())
-    def take(self, data: st.DataObject) -> None:
+    def take(self, data):
         count = data.draw(st.integers(0, len(self.free)))
         taken, self.pool = take(self.pool, count)
         assert list(taken) == self.free[:count]
@@ -141,7 +141,7 @@ class FreeList(RuleBasedStateMachine):
 
     @precondition(lambda self: set(self.held) - self.holds.keys())
     @rule(data=st.data(), content=st.sampled_from((A, B)))
-    def fill(self, data: st.DataObject, content: Content) -> None:
+    def fill(self, data, content):
         block = data.draw(st.sampled_from(sorted(set(self.held) - self.holds.keys())))
         # Filled again, a block goes behind the others in `holds`, as in the pool.
         self.pool = publish(self.pool, [(block, content)])
@@ -149,7 +149,7 @@ class FreeList(RuleBasedStateMachine):
 
     @precondition(lambda self: self.held)
     @rule(data=st.data())
-    def leave(self, data: st.DataObject) -> None:
+    def leave(self, data):
         blocks = data.draw(st.lists(st.sampled_from(self.held), unique=True))
         freed = [(block, self.holds.get(block)) for block in blocks]
         self.pool = give_back(self.pool, freed, self.nameless_first)
@@ -163,21 +163,21 @@ class FreeList(RuleBasedStateMachine):
 
     @precondition(lambda self: set(self.free) & self.holds.keys())
     @rule(data=st.data())
-    def use_again(self, data: st.DataObject) -> None:
+    def use_again(self, data):
         block = data.draw(st.sampled_from(sorted(set(self.free) & self.holds.keys())))
         self.pool = touch(self.pool, [block])
         self.free.remove(block)
         self.held.append(block)
 
     @invariant()
-    def every_filled_block_is_found_the_first_one_first(self) -> None:
+    def every_filled_block_is_found_the_first_one_first(self):
         expected: dict[Any, tuple[int, ...]] = {}
         for block, content in getattr(self, "holds", {}).items():
             expected[content] = (*expected.get(content, ()), block)
         assert dict(getattr(self, "pool", Pool()).cached) == expected
 
     @invariant()
-    def as_many_are_free_as_the_list_has(self) -> None:
+    def as_many_are_free_as_the_list_has(self):
         if hasattr(self, "pool"):
             assert free_blocks(self.pool) == len(self.free)
 

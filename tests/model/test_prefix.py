@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from schedproof.model.pool import Content, Pool, publish
+from schedproof.model.pool import Pool, publish
 from schedproof.model.prefix import cached_blocks, prefix
 
 CONTENTS = st.lists(
@@ -12,7 +12,7 @@ CONTENTS = st.lists(
 ).map(tuple)
 
 
-def tokens(content: Content) -> list[tuple[str, int]]:
+def tokens(content):
     """Each token as its stream and its number there; a stream used again starts anew."""
     return [(stream, number) for stream, length in content for number in range(length)]
 
@@ -41,7 +41,7 @@ def test_prefixes_have_the_same_name_exactly_if_they_have_the_same_tokens(one, o
     assert (prefix(one, count) == prefix(other, count)) is same
 
 
-def filled_with(content: Content, blocks: dict[int, int]) -> Pool:
+def filled_with(content, blocks):
     """A pool in which block `number` of the content (from 1) is found as the block given."""
     return publish(Pool(), [(block, prefix(content, 4 * n)) for n, block in blocks.items()])
 

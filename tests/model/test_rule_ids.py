@@ -12,7 +12,7 @@ MODEL = Path(schedproof.__path__[0]) / "model"
 OF_EVERY_SYSTEM = "ALL-"
 
 
-def unnamed(system: str, *, of_every_system: bool) -> list[str]:
+def unnamed(system, *, of_every_system):
     """The checked rules of a system that no file of its model names."""
     code = "\n".join(path.read_text("utf-8") for path in (MODEL / system).glob("*.py"))
     rules = [rule.id for rule in load(system) if rule.checked]

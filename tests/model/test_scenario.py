@@ -13,7 +13,7 @@ from schedproof.model.spyre.config import REVISIONS, SpyreConfig
 from schedproof.model.systems import full_config, make_model, resolve_revision
 
 
-def request(name: str = "a", **changes: Any) -> Request:
+def request(name="a", **changes):
     given_: dict[str, Any] = {"arrival": 0, "prompt": (("a", 3),), "max_tokens": 4}
     return Request(id=name, **(given_ | changes))
 
@@ -157,7 +157,7 @@ def test_a_request_cannot_be_read_with_a_key_that_is_not_in_the_format():
         msgspec.convert(plain | {"colour": "red"}, Request)
 
 
-def read(**changes: Any) -> Request:
+def read(**changes):
     return msgspec.convert(msgspec.to_builtins(request()) | changes, Request)
 
 

@@ -34,11 +34,11 @@ each_that_preempts = pytest.mark.parametrize(
 )
 
 
-def model(system: str, revision: str, **changes: Any) -> Any:
+def model(system, revision, **changes):
     return make_model(system, revision, SMALL[system] | changes)
 
 
-def request(prompt: int, max_tokens: int, **changes: Any) -> Request:
+def request(prompt, max_tokens, **changes):
     content = (("s", prompt - 1), ("t", 1))
     return Request(
         **{"id": "a", "arrival": 0, "prompt": content, "max_tokens": max_tokens} | changes

@@ -1,7 +1,5 @@
 """ModelTarget answers as the target protocol says."""
 
-from typing import Any
-
 import pytest
 
 from schedproof.model.observation import FIELDS
@@ -12,13 +10,11 @@ from schedproof.model.target import ModelTarget
 from ..golden_tables import started
 
 
-def request(
-    name: str = "a", tokens: int = 4, max_tokens: int = 3, **changes: Any
-) -> dict[str, Any]:
+def request(name="a", tokens=4, max_tokens=3, **changes):
     return {"id": name, "prompt": [[name, tokens]], "max_tokens": max_tokens} | changes
 
 
-def rejection(target: ModelTarget, asked: dict[str, Any]) -> str:
+def rejection(target, asked):
     reply = target.add(asked)
     assert reply.keys() == {"ok", "error", "message"}
     assert (reply["ok"], reply["error"]) == (False, "rejected")

@@ -122,7 +122,7 @@ def test_a_fragment_has_to_occur_as_often_as_the_entry_says():
         Edit("", "a", "b").apply("a-a")
 
 
-def changed_tkv() -> int:
+def changed_tkv():
     tkv = import_module("schedproof.model.spyre.tkv")
     largest: int = tkv.max_tkv([5], 4)
     return largest
@@ -144,7 +144,7 @@ def test_beside_an_intact_model_only_the_target_has_the_fault():
         assert target.start("spyre", "sound", {})["defaults"]["interleave"] is False
 
 
-def never_exercised(revision: str) -> set[str]:
+def never_exercised(revision):
     """Checked rules whose witness does not occur with blocks of 64, though every rule holds."""
     from schedproof.gate.judging.profiles import PROFILES
     from schedproof.model.target import ModelTarget

@@ -1,13 +1,11 @@
 """What is a failure of the suite, and that none passes in silence."""
 
-from collections.abc import Iterable
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
 from schedproof.gate.judging.profiles import PROFILES, Profile
-from schedproof.solver.systems import SystemSpace, space_of
+from schedproof.solver.systems import space_of
 from schedproof.spec.catalogue import load
 from schedproof.spec.systems import SYSTEMS
 from schedproof.tests.mutants import engines
@@ -33,7 +31,7 @@ PLAIN = Fault("spyre", "a fault", rule="SPY-R22", revision="sound")
 UNEXPLORED = Fault("spyre", "a fault", rule="SPY-R22", excused={"explorer": "beyond its scopes"})
 
 
-def answers(**found: bool) -> list[Answer]:
+def answers(**found):
     return [Answer(engine, yes, 0.1, "somehow") for engine, yes in found.items()]
 
 
@@ -68,12 +66,12 @@ def test_a_fault_has_to_be_found_by_every_engine_that_is_not_excused(fault, foun
     assert verdict(fault, answers(**found)) == wrong
 
 
-def fakes(explores: bool = True, **found: bool) -> tuple[Any, list[str]]:
+def fakes(explores=True, **found):
     """Engines that answer as given, and which of them were asked."""
     asked: list[str] = []
 
-    def engine(name: str) -> Any:
-        def answer(fault: Fault, target: Any = None, *rest: Any, alone: bool = False) -> Answer:
+    def engine(name):
+        def answer(fault, target=None, *rest, alone=False):
             asked.append(" ".join([name, *(str(one) for one in rest), *["alone"] * alone]))
             return Answer(name, found[name], 0.0, "somehow")
 
@@ -145,7 +143,7 @@ def test_a_fault_is_found_by_its_rule():
 def little(monkeypatch):
     """Little to sample, and one scope to explore."""
 
-    def first_scope_of(system: str) -> SystemSpace:
+    def first_scope_of(system):
         space = space_of(system)
         return space._replace(checkup=space.checkup[:1])
 
@@ -173,7 +171,7 @@ def test_every_rule_gets_its_witnesses_and_what_breaks_is_reported(little):
     assert "SPY-R07" in found
 
 
-def everything() -> list[Result]:
+def everything():
     """A witness and a fault for every checked rule."""
     return [
         Result("found", None, (what, system, rule.id))
@@ -198,9 +196,7 @@ def test_a_fault_that_survives_proves_nothing():
     assert vacuous(found) == ["SPY-R22 (spyre) is vacuous: it has no mutant"]
 
 
-def reported(
-    capsys: pytest.CaptureFixture[str], found: Iterable[Result], parts: tuple[str, ...] = PARTS
-) -> tuple[int, list[str]]:
+def reported(capsys, found, parts=PARTS):
     code = report(found, parts)
     return code, capsys.readouterr().out.splitlines()
 

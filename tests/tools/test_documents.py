@@ -25,7 +25,7 @@ MISSING = {
 }
 
 
-def cells(name: str) -> list[list[str]]:
+def cells(name):
     lines = table_in(PAGE, f"{TOOL}: {name}").splitlines()[2:]
     return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
 

@@ -7,13 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from schedproof.examples.studies.recompute_model import run
-from schedproof.examples.studies.victims import (
-    POLICIES,
-    Policy,
-    cheapest,
-    rebuild_cold,
-    rebuild_warm,
-)
+from schedproof.examples.studies.victims import POLICIES, cheapest, rebuild_cold, rebuild_warm
 from schedproof.examples.studies.workloads import ENGINE, WORKLOADS, workload
 from schedproof.model.scenario import Request
 from schedproof.model.vllm.config import VllmConfig
@@ -24,7 +18,7 @@ BLOCK = 16
 COLD = next(one for one in POLICIES if one.name == "cold")
 
 
-def plan_of(*prompts, config=ENGINE) -> Plan:
+def plan_of(*prompts, config=ENGINE):
     """All of these run and have emitted a token."""
     model = VllmModel(config)
     state = model.initial()
@@ -36,7 +30,7 @@ def plan_of(*prompts, config=ENGINE) -> Plan:
     return Plan(state.running, state.waiting, state.pool, 0, {})
 
 
-def costs(rebuild, plan, config=ENGINE) -> list[int]:
+def costs(rebuild, plan, config=ENGINE):
     return [rebuild(config, plan, one) for one in plan.running]
 
 
@@ -88,7 +82,7 @@ def test_the_eldest_goes_when_it_is_alone():
     assert cheapest(rebuild_cold)(ENGINE, plan) is plan.running[0]
 
 
-def watched(policy: Policy, look) -> Policy:
+def watched(policy, look):
     """The policy, with a look at each plan and victim."""
 
     def pick(config, plan):
@@ -112,7 +106,7 @@ REQUESTS = st.lists(
 def test_under_every_policy_every_request_ends_with_all_its_tokens(policy, asked):
     picks: Counter[str] = Counter()
 
-    def look(config, plan, victim) -> None:
+    def look(config, plan, victim):
         picks[victim.id] += 1
         assert picks.total() < 1000, "nothing progresses"
         if policy.name in ("warm", "cold"):
@@ -139,7 +133,7 @@ def test_what_a_decode_frees_is_what_it_rebuilds_but_for_a_block():
     # By the cold reckoning no request is a bargain: one that is cheap to rebuild frees as little.
     seen = []
 
-    def look(config, plan, victim) -> None:
+    def look(config, plan, victim):
         for one in plan.running:
             if one.num_uncomputed_tokens == 1 and one.id not in plan.scheduled:
                 kept = {b for other in plan.running if other is not one for b in other.blocks}

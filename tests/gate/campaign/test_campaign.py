@@ -1,7 +1,6 @@
 """The loop of a campaign: whatever happens on the way, the ledger ends up the same."""
 
 from itertools import islice
-from pathlib import Path
 
 import pytest
 
@@ -19,12 +18,12 @@ from schedproof.gate.campaign.items import (
 )
 from schedproof.gate.campaign.ledger import opened, read_ledger
 from schedproof.gate.campaign.options import kinds_of, pairs_of
-from schedproof.gate.processes.executors import DEATHS, Executor, Ran
+from schedproof.gate.processes.executors import DEATHS
 from schedproof.gate.targets.scales import scales_of
 from schedproof.spec.systems import SYSTEMS
 
 from .fake import Erratic, Killed, fake_result, ran
-from .work import Content, content_of
+from .work import content_of
 
 PAIRS = pairs_of(["nano_vllm", "vllm"], [])
 SETTINGS = Settings(
@@ -39,13 +38,7 @@ SETTINGS = Settings(
 ITEMS = 150
 
 
-def run(
-    path: Path,
-    executor: Executor,
-    items: int = ITEMS,
-    ends: float = float("inf"),
-    settings: Settings = SETTINGS,
-) -> Content:
+def run(path, executor, items=ITEMS, ends=float("inf"), settings=SETTINGS):
     with opened(path, lambda begun: settings) as ledger:
         run_campaign(
             ledger, executor, items=items, ends=ends, report=lambda _: None, progress=lambda _: None
@@ -112,7 +105,7 @@ class Deadly(Erratic):
 
     victim: Item | None = None
 
-    def finished(self, seconds: float) -> list[tuple[int, Ran | None]]:
+    def finished(self, seconds):
         self.victim = self.victim or self._out[0][1]
         if self.victim in [item for _, item in self._out]:  # what is beside it dies, too
             ended = [(number, None) for number, _ in self._out]
@@ -131,7 +124,7 @@ def test_an_item_that_kills_its_workers_is_given_up_and_alone(tmp_path):
 class NotAgain(Erratic):
     """What failed does not fail again."""
 
-    def result(self, item: Item) -> Ran:
+    def result(self, item):
         if isinstance(item, Shrinking):
             return ran(Result(scenarios=1, complete=False))
         return super().result(item)
@@ -148,7 +141,7 @@ class KilledWhileShrinking(Erratic):
 
     shrunk = 0
 
-    def finished(self, seconds: float) -> list[tuple[int, Ran | None]]:
+    def finished(self, seconds):
         shrinking = [entry for entry in self._out if isinstance(entry[1], Shrinking)]
         if not shrinking:
             return super().finished(seconds)

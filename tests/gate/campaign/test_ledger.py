@@ -32,15 +32,15 @@ SCENARIO = Scenario(
 FAILURE = Failure(rule="V1-I2", shape="V1-I2: #", message="3", scenario=SCENARIO)
 
 
-def sample(seed: int) -> Sample:
+def sample(seed):
     return Sample(kind=KIND, seed=seed, examples=1)
 
 
-def done(seed: int, steps: int = 1, failures: tuple[Failure, ...] = ()) -> Done:
+def done(seed, steps=1, failures=()):
     return Done(sample(seed), Result(scenarios=1, steps=steps, failures=failures), 0.5, "here")
 
 
-def filled(path: Path, *records: Done) -> Path:
+def filled(path, *records):
     with opened(path, lambda begun: begun or SETTINGS) as ledger:
         for record in records:
             ledger.write(record)
@@ -117,10 +117,10 @@ def test_what_is_damaged_is_told_by_its_line(tmp_path):
 
 def test_a_full_disk_is_told_and_the_ledger_can_be_gone_on_with(tmp_path):
     class Full:
-        def __init__(self, file: object) -> None:
+        def __init__(self, file):
             self.file = file
 
-        def write(self, data: bytes) -> int:
+        def write(self, data):
             return self.file.write(data[:9])  # type: ignore[attr-defined, no-any-return]
 
     path = tmp_path / "ledger"
@@ -183,7 +183,7 @@ def test_a_folder_that_takes_no_file_is_said(tmp_path):
 
 
 def test_a_campaign_that_cannot_begin_leaves_no_ledger(tmp_path):
-    def refused(_: Settings | None) -> Settings:
+    def refused(_):
         raise InputError("--rule", "none")
 
     with pytest.raises(InputError):

@@ -5,8 +5,6 @@ import subprocess
 import sys
 import threading
 import warnings
-from collections.abc import Mapping
-from typing import Any
 
 import msgspec
 import pytest
@@ -24,7 +22,7 @@ from schedproof.gate.campaign.items import (
 )
 from schedproof.gate.campaign.running import rules_of, run_item, work
 from schedproof.model.systems import full_config
-from schedproof.model.target import ModelTarget, Reply
+from schedproof.model.target import ModelTarget
 from schedproof.properties.checking.failure_signature import shape
 from schedproof.properties.checking.replay import replay
 from schedproof.tests.mutants.targets import TakesForEver
@@ -42,7 +40,7 @@ def broken():
 def test_threads_that_use_random_as_those_of_a_worker_do_are_no_fault_of_an_item(broken):
     over = threading.Event()
 
-    def draws() -> None:
+    def draws():
         while not over.is_set():
             random.random()
 
@@ -125,7 +123,7 @@ class Moody(ModelTarget):
 
     asked = 0
 
-    def add(self, request: Mapping[str, Any]) -> Reply:
+    def add(self, request):
         self.asked += 1
         if self.asked % 3:
             return super().add(request)

@@ -198,7 +198,7 @@ def test_one_rule_is_shown_in_full(run):
     assert "  stands in: SPY-R20, SPY-R22, ALL-R03\n" in unchecked
 
 
-def served(*messages: dict[str, Any]) -> list[dict[str, Any]]:
+def served(*messages):
     lines = "".join(json.dumps(message) + "\n" for message in messages)
     done = subprocess.run(
         [sys.executable, "-m", "schedproof", "serve", "model"],
@@ -265,7 +265,7 @@ def test_a_stdout_without_utf_8_gets_the_titles_all_the_same():
 def on_a_terminal():
     """What a command writes to a terminal."""
 
-    def write(*words: str, **environment: str) -> str:
+    def write(*words, **environment):
         reader, writer = pty.openpty()
         done = subprocess.Popen(
             [sys.executable, "-m", "schedproof", *words],

@@ -1,6 +1,5 @@
 """`schedproof campaign`: what is said of options, and what a ledger tells."""
 
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -17,7 +16,6 @@ from schedproof.model.errors import InputError
 
 from ..campaign.fake import Erratic
 
-Run = Callable[..., tuple[int, str, str]]
 KIND = Kind(system="nano_vllm", revision="0.2.0", scale="small")
 SETTINGS = Settings(
     seed=3, pairs=pairs_of(["nano_vllm"], ["0.2.0"]), kinds=(KIND,), code=our_code()
@@ -28,7 +26,7 @@ SETTINGS = Settings(
 def run(monkeypatch, capsys, tmp_path):
     monkeypatch.chdir(tmp_path)
 
-    def ran(*words: str) -> tuple[int, str, str]:
+    def ran(*words):
         monkeypatch.setattr("sys.argv", ["schedproof", "campaign", *words])
         with pytest.raises(SystemExit) as ended:
             app.main()
@@ -38,7 +36,7 @@ def run(monkeypatch, capsys, tmp_path):
     return ran
 
 
-def filled(path: Path, settings: Settings = SETTINGS, items: int = 60) -> Path:
+def filled(path, settings=SETTINGS, items=60):
     with opened(path, lambda _: settings) as ledger:
         run_campaign(
             ledger,

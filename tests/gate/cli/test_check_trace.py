@@ -7,7 +7,6 @@ import json
 import subprocess
 import sys
 import tracemalloc
-from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -20,7 +19,6 @@ from schedproof.gate.files.scenario_file import FileError
 from schedproof.gate.traces.judge import TraceJudge, TraceRun
 from schedproof.gate.traces.source import Source
 from schedproof.gate.traces.trace_file import read_trace
-from schedproof.model.scenario import Scenario
 from schedproof.tests.mutants.faults import mutants_of
 from schedproof.tests.mutants.planting import planted
 
@@ -43,7 +41,7 @@ def _folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
 
 
-def judged(data: bytes, *, explain: bool = False) -> tuple[TraceJudge, list[TraceRun]]:
+def judged(data, *, explain=False):
     """What the judge makes of a trace, and its runs."""
     runs: list[TraceRun] = []
     source = Source("t", io.BufferedReader(io.BytesIO(data)), lambda: 0, None)  # type: ignore[arg-type]
@@ -52,7 +50,7 @@ def judged(data: bytes, *, explain: bool = False) -> tuple[TraceJudge, list[Trac
     return judge, runs
 
 
-def crowd(revision: str = "sound", **config: Any) -> Scenario:
+def crowd(revision="sound", **config):
     """A batch that 2.5.2 pauses."""
     requests = [request(name, 0, 12, 30) for name in "abcd"]
     return scenario(*requests, revision=revision, **{"max_batch_tkv": 64, **config})
@@ -113,7 +111,7 @@ def test_a_trace_may_be_packed_or_come_from_stdin(run):
 def test_a_wrong_number_is_found_with_its_line(run):
     lines = recorded(scenario(revision="2.1.2"))
 
-    def more(step: Any) -> None:
+    def more(step):
         step["tkv"] += 4
 
     written(Path("t"), bent(lines, 6, more))
@@ -286,7 +284,7 @@ def test_a_name_that_comes_twice_in_a_run_is_one_line(run):
 
 
 def test_ctrl_c_leaves_a_verdict_on_what_was_read(run, monkeypatch):
-    def interrupted(*words: Any) -> Iterator[Any]:
+    def interrupted(*words):
         for number, event in enumerate(read_trace(*words)):
             if number == 9:
                 raise KeyboardInterrupt
@@ -328,7 +326,7 @@ def test_what_a_model_does_is_recorded_and_holds(shapes, revision, gives_up, ins
         assert match.departed is None
 
 
-def judged_or_one_line(data: bytes) -> bool:
+def judged_or_one_line(data):
     """Nothing but a FileError is raised, and it says where in a line."""
     try:
         judged(data, explain=True)
@@ -399,7 +397,7 @@ def test_a_trace_with_other_values_is_judged_or_one_line(data):
     assert judged_or_one_line(text(lines))
 
 
-def endless(period: list[Line], times: int) -> Iterator[bytes]:
+def endless(period, times):
     """The same requests again and again under other names, in one run."""
     begin = text(period[:2])
     yield begin
@@ -414,14 +412,14 @@ def endless(period: list[Line], times: int) -> Iterator[bytes]:
 class Feed(io.RawIOBase):
     """What is read as it is made."""
 
-    def __init__(self, parts: Iterator[bytes]) -> None:
+    def __init__(self, parts):
         self._parts = parts
         self._left = b""
 
-    def readable(self) -> bool:
+    def readable(self):
         return True
 
-    def readinto(self, buffer: Any) -> int:
+    def readinto(self, buffer):
         self._left = self._left or next(self._parts, b"")
         count = min(len(buffer), len(self._left))
         buffer[:count], self._left = self._left[:count], self._left[count:]
@@ -439,7 +437,7 @@ def test_memory_stays_flat_however_long_a_run_is(revision, explain):
     judge = TraceJudge("t", [], explain, lambda run: None, runs.append, lambda words: None)
     held = []
 
-    def counted() -> Iterator[Any]:
+    def counted():
         for event in read_trace(source):
             if judge.runs and judge.judged["spyre", revision].steps in (180, 1_800):
                 gc.collect()  # tuples that were given back are kept for the next ones

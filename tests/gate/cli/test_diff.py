@@ -3,7 +3,6 @@
 import gzip
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -12,8 +11,6 @@ from schedproof.gate.files.scenario_file import read_scenario
 from schedproof.gate.judging.profiles import PROFILES, Profile
 from schedproof.gate.targets import probe as probing
 from schedproof.gate.targets.target_spec import TargetSpec
-
-from ...command_line import Result
 
 TOYS = """
 from schedproof.model.target import ModelTarget
@@ -84,14 +81,14 @@ def _folder(tmp_path, monkeypatch):
 
 @pytest.fixture
 def diff(run):
-    def main(*words: str) -> Result:
+    def main(*words):
         quick = () if "--since" in words else ("--profile", "quick")
         return run("diff", *words, *quick)
 
     return main
 
 
-def read_json(name: str) -> Any:
+def read_json(name):
     return json.loads(Path(name).read_bytes())
 
 
@@ -246,11 +243,11 @@ def test_a_baseline_is_what_the_target_did(diff):
     assert found["seen"] > 1
 
 
-def lines_of(file: str) -> list[bytes]:
+def lines_of(file):
     return gzip.decompress(Path(file).read_bytes()).splitlines(keepends=True)
 
 
-def header(**changes: Any) -> bytes:
+def header(**changes):
     target = {"spec": "model", "name": "m", "version": "1"}
     values = {"format": FORMAT, "target": target, "system": "spyre", "revision": "sound"}
     return json.dumps(values | {"profile": "quick", "seed": 0} | changes).encode() + b"\n"
@@ -266,7 +263,7 @@ SCENARIO = {
 }
 
 
-def recorded(**changes: Any) -> bytes:
+def recorded(**changes):
     return json.dumps(RECORD | changes).encode() + b'\n{"records":1}\n'
 
 

@@ -6,7 +6,6 @@ import signal
 import subprocess
 import time
 from pathlib import Path
-from typing import Any
 
 import msgspec
 import pytest
@@ -307,7 +306,7 @@ def test_all_reports_are_of_one_gate(run, folder):
 def test_a_report_that_cannot_be_written_is_named_and_the_verdict_is_told_all_the_same(
     run, folder, monkeypatch
 ):
-    def full(*_: Any) -> None:
+    def full(*_):
         raise FileError("j.xml: cannot be written to (No space left on device)")
 
     monkeypatch.setattr(junit, "write", full)

@@ -35,7 +35,7 @@ def test_bad_input_is_one_line(run, arguments, says):
 def test_what_was_judged_is_written_and_what_was_not_is_code_3(run, monkeypatch):
     cell = Cell("vllm==0.33.0", ANY, "quick", 3)
 
-    def judged(cells: object, folder: object, report: object, *_: object) -> list[Judged]:
+    def judged(cells, folder, report, *_):
         report(Judged(cell, None, "no such release"), 2.0)  # type: ignore[operator]
         return [Judged(cell, None, "no such release")]
 
@@ -51,7 +51,7 @@ def test_what_was_judged_is_written_and_what_was_not_is_code_3(run, monkeypatch)
 
 
 def test_ctrl_c_says_that_the_same_command_goes_on(run, monkeypatch):
-    def interrupted(*_: object) -> list[Judged]:
+    def interrupted(*_):
         raise KeyboardInterrupt
 
     monkeypatch.setattr("schedproof.gate.cli.matrix.run_cells", interrupted)

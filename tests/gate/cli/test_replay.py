@@ -1,7 +1,6 @@
 """`schedproof replay`: every step, what broke and why, and what was expected."""
 
 import re
-from typing import Any
 
 import pytest
 
@@ -36,7 +35,7 @@ def test_a_scenario_that_breaks_a_rule_shows_all_about_it(run):
     assert "expected" not in result.out
 
 
-def release_scenario(config: dict[str, Any], *requests: dict[str, Any]) -> dict[str, Any]:
+def release_scenario(config, *requests):
     small = {"block_size": 4, "chunk_size": 8, "max_num_seqs": 4, "max_model_len": 64}
     return {"revision": "2.5.2", "config": small | config, "requests": list(requests)}
 

@@ -1,8 +1,5 @@
 """A comparison begins with the scenarios that come along, and shrinks what differs in them."""
 
-from pathlib import Path
-from typing import Any
-
 import pytest
 
 from schedproof.gate.compare.context import Diff
@@ -12,7 +9,7 @@ from schedproof.gate.compare.scales import search_scale
 from schedproof.gate.judging.events import Notice
 from schedproof.gate.judging.profiles import PROFILES, Profile
 from schedproof.model.faults import TargetHung
-from schedproof.model.target import ModelTarget, Reply
+from schedproof.model.target import ModelTarget
 from schedproof.properties.checking.difference import HANG
 from schedproof.properties.checking.differential_target import Pair, Side
 
@@ -20,7 +17,7 @@ from schedproof.properties.checking.differential_target import Pair, Side
 class PadsMore(ModelTarget):
     """Nine blocks, left of a request that prefills while a request waits."""
 
-    def step(self) -> Reply:
+    def step(self):
         reply = super().step()
         step = reply["step"]
         if step["kind"] == "prefill" and step["waiting"]:
@@ -29,18 +26,18 @@ class PadsMore(ModelTarget):
 
 
 class HangsWithTwo(ModelTarget):
-    def step(self) -> Reply:
+    def step(self):
         reply = super().step()
         if len(reply["step"]["running"]) > 1:
             raise TargetHung("step", 0.1)
         return reply
 
 
-def comparison(target: Any, folder: Path, most: int = 3) -> tuple[Diff, list[str]]:
+def comparison(target, folder, most=3):
     """The model beside a target, and what is said of it."""
     said: list[str] = []
 
-    def note(event: Any) -> None:
+    def note(event):
         if isinstance(event, Notice):
             said.append(event.text)
 
@@ -91,7 +88,7 @@ def test_what_only_a_long_scenario_shows_is_kept_in_the_end(tmp_path, monkeypatc
     class CountsTooFar(ModelTarget):
         """Differs in a prefill of a long prompt only."""
 
-        def step(self) -> Reply:
+        def step(self):
             reply = super().step()
             if max(reply["step"]["computed"].values(), default=0) > 1_000:
                 reply["step"]["tkv"] = 1

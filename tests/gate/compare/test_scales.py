@@ -2,7 +2,6 @@
 
 import json
 from collections import deque
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -28,7 +27,7 @@ class Nonsense(ModelTarget):
 TIMES = ("seconds", "found_after", "shrunk_in")
 
 
-def without_times(value: Any) -> Any:
+def without_times(value):
     if isinstance(value, dict):
         return {key: without_times(one) for key, one in value.items() if key not in TIMES}
     return [without_times(one) for one in value] if isinstance(value, list) else value
@@ -37,21 +36,21 @@ def without_times(value: Any) -> Any:
 class WorksHere:
     """What a process would do, done at once in this one, where budgets can be small."""
 
-    def __init__(self, work: Callable[[Any, bytes], None], task: bytes) -> None:
+    def __init__(self, work, task):
         self._messages: deque[Any] = deque()
         self.pipe = self
         work(self, task)
 
-    def send(self, message: Any) -> None:
+    def send(self, message):
         self._messages.append(message)
 
-    def recv(self) -> Any:
+    def recv(self):
         return self._messages.popleft()
 
-    def ask_to_end(self) -> None:
+    def ask_to_end(self):
         pass
 
-    def end(self) -> None:
+    def end(self):
         pass
 
 

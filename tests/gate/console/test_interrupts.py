@@ -2,7 +2,6 @@
 
 import signal
 from contextlib import suppress
-from typing import Any
 
 import pytest
 
@@ -45,7 +44,7 @@ def test_a_gate_whose_ctrl_c_is_swallowed_is_interrupted_before_the_next_run(ste
     class Swallows(Toy):
         taken = 0
 
-        def bend(self, step: dict[str, Any]) -> None:
+        def bend(self, step):
             type(self).taken += 1
             if self.taken == steps:
                 with suppress(KeyboardInterrupt):
@@ -66,7 +65,7 @@ def test_an_error_that_ctrl_c_led_to_is_ctrl_c():
 
 
 def test_a_gate_whose_search_fails_by_ctrl_c_is_interrupted(gate, monkeypatch):
-    def fails(*_: Any) -> None:
+    def fails(*_):
         with suppress(KeyboardInterrupt):
             interrupts.press()
         raise AssertionError

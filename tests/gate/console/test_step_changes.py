@@ -1,20 +1,18 @@
 """What is new in a step."""
 
-from typing import Any
-
 import pytest
 
-from schedproof.gate.console.step_changes import News, step_news
+from schedproof.gate.console.step_changes import step_news
 from schedproof.model.observation import Step
 
 CONFIG = {"block_size": 4, "max_batch_tkv": 40}
 
 
-def decode(tkv: int, *names: str, **seen: Any) -> Step:
+def decode(tkv, *names, **seen):
     return Step(kind="decode", scheduled=dict.fromkeys(names or ("a", "b"), 1), tkv=tkv, **seen)
 
 
-def news(step: Step, last: Step | None = None, **config: Any) -> News:
+def news(step, last=None, **config):
     return step_news(7, step, last, CONFIG | config)
 
 

@@ -3,7 +3,6 @@
 import io
 import json
 from pathlib import Path
-from typing import Any
 
 from rich.console import Console
 
@@ -21,7 +20,7 @@ DOCUMENTED = {
 }
 
 
-def lines(fold: bool, *steps: Step, config: dict[str, Any] = CONFIG) -> list[str]:
+def lines(fold, *steps, config=CONFIG):
     said: list[str] = []
     lines = StepLines(lambda text: said.append(text.plain), config, fold=fold)
     for number, step in enumerate(steps):
@@ -30,7 +29,7 @@ def lines(fold: bool, *steps: Step, config: dict[str, Any] = CONFIG) -> list[str
     return said
 
 
-def steps_of(*requests: Any, **config: Any) -> list[Step]:
+def steps_of(*requests, **config):
     steps: list[Step] = []
     replay(
         ModelTarget(), scenario(*requests, **config), (), lambda number, step: steps.append(step)
@@ -101,7 +100,7 @@ def test_hostile_names_stay_on_their_line():
 def test_colours_only_repeat_what_the_words_say():
     steps = steps_of(request("r1", 0, 3, 3), request("r2", 0, 256, 2), **DOCUMENTED)
 
-    def printed(**how: Any) -> str:
+    def printed(**how):
         console = Console(file=io.StringIO(), width=200, highlight=False, soft_wrap=True, **how)
         said = StepLines(console.print, DOCUMENTED)
         for number, step in enumerate(steps):

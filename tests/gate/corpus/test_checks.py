@@ -1,15 +1,10 @@
 """What is pruned from a corpus, and what never is."""
 
-from collections.abc import Mapping
-from pathlib import Path
-from typing import Any
-
 from schedproof.gate.corpus.checks import prune
 from schedproof.gate.corpus.folder import entries
-from schedproof.gate.corpus.replay import Judged, expecting, judge, rules_for
+from schedproof.gate.corpus.replay import expecting, judge, rules_for
 from schedproof.model.faults import TargetBroken
-from schedproof.model.scenario import Scenario
-from schedproof.model.target import ModelTarget, Reply, Target
+from schedproof.model.target import ModelTarget
 
 from ..corpus_build import calm, crowd, kept
 
@@ -17,7 +12,7 @@ from ..corpus_build import calm, crowd, kept
 class Fixed(ModelTarget):
     """Never more sequences than may run: it lets no other request in."""
 
-    def add(self, request: Mapping[str, Any]) -> Reply:
+    def add(self, request):
         if request["id"] not in ("r0", "r1"):
             return {"ok": False, "error": "rejected", "message": "full"}
         return super().add(request)
@@ -26,18 +21,18 @@ class Fixed(ModelTarget):
 class Stranger(ModelTarget):
     """Refuses every configuration."""
 
-    def start(self, system: str, revision: str, config: object) -> Reply:
+    def start(self, system, revision, config):
         return {"ok": False, "error": "config", "message": "not here"}
 
 
 class Babbler(ModelTarget):
     """What it says is no step."""
 
-    def step(self) -> Reply:
+    def step(self):
         raise TargetBroken("step", "is no reply", "")
 
 
-def pruned(folder: Path, target: Target, *, dry_run: bool = False) -> tuple[list[str], list[str]]:
+def pruned(folder, target, *, dry_run=False):
     """The names that are left, and what was said."""
     said: list[str] = []
     prune(entries(folder), target, said.append, dry_run=dry_run)
@@ -81,7 +76,7 @@ def test_what_the_model_refuses_goes_and_what_only_the_target_refuses_stays(tmp_
     assert any("replays no more: the target refuses every request" in line for line in said)
 
 
-def judged(target: Target, scenario: Scenario, rule: str = "NAN-R14") -> Judged:
+def judged(target, scenario, rule="NAN-R14"):
     return judge(target, scenario, rule, rules_for(scenario))
 
 

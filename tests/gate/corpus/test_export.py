@@ -3,7 +3,6 @@
 import json
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
@@ -13,13 +12,12 @@ from schedproof.gate.corpus.replay import expecting
 from schedproof.gate.files.scenario_file import scenario_of
 from schedproof.model.scenario import Request
 
-from ...command_line import Run
 from ..corpus_build import calm, crowd, kept
 
 HOSTILE = "'''\"\"\"\n{x}\\ \x1b]0;é"
 
 
-def hostile() -> Request:
+def hostile():
     return Request(id=HOSTILE, arrival=0, prompt=((HOSTILE, 3),), max_tokens=2)
 
 
@@ -32,7 +30,7 @@ def corpus(tmp_path):
     return folder
 
 
-def exported(run: Run, corpus: Path, kind: str) -> str:
+def exported(run, corpus, kind):
     out = corpus.parent / f"test_{kind}.py"
     reported = run("corpus", "export", "--as", kind, "--corpus", str(corpus), "-o", str(out))
     assert (reported.code, reported.err) == (0, "")
@@ -79,7 +77,7 @@ def test_the_pytest_file_passes_as_it_is_written(run, corpus):
 
 
 def test_the_pytest_file_tests_what_the_entries_were_found_on(run, tmp_path):
-    def on(target: str) -> str:
+    def on(target):
         words = ("--as", "pytest", "--corpus", str(tmp_path / "corpus"), *target.split())
         reported = run("corpus", "export", *words)
         return reported.out or reported.err

@@ -4,7 +4,6 @@ import ast
 import os
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
@@ -31,7 +30,7 @@ SPYRE = Scenario(
 )
 
 
-def exported(folder: Path, *scenarios: tuple[Scenario, str]) -> str:
+def exported(folder, *scenarios):
     for scenario, rule in scenarios:
         kept(folder, scenario, rule=rule)
     text = as_repository_tests(entries(folder))

@@ -1,14 +1,12 @@
 """`[tool.schedproof]`: what it may say, and one clear line where it means nothing."""
 
-from pathlib import Path
-
 import pytest
 
 from schedproof.gate.files.project_file import Project, read_project
 from schedproof.gate.files.scenario_file import FileError
 
 
-def read(folder: Path, text: str) -> Project:
+def read(folder, text):
     (folder / "pyproject.toml").write_text(text, encoding="utf-8")
     return read_project(folder)
 

@@ -27,7 +27,7 @@ REQUEST = {"id": "r0", "arrival": 0, "prompt": [["r0", 40]], "max_tokens": 8}
 GOOD = {"format": FORMAT, "system": "spyre", "requests": [REQUEST]}
 
 
-def problem(path: Path, content: str | bytes) -> str:
+def problem(path, content):
     """What is said about a file of this content, after the file's name; always one line."""
     path.write_bytes(content.encode() if isinstance(content, str) else content)
     with pytest.raises(FileError) as caught:
@@ -194,7 +194,7 @@ JSON = st.recursive(
 
 
 @st.composite
-def requests(draw: st.DrawFn, name: str) -> Request:
+def requests(draw, name):
     most = draw(st.integers(1, 10**6))
     abort_at = draw(st.none() | st.integers(0, 10**6))
     return Request(
@@ -210,7 +210,7 @@ def requests(draw: st.DrawFn, name: str) -> Request:
 
 
 @st.composite
-def scenarios(draw: st.DrawFn) -> Scenario:
+def scenarios(draw):
     """Scenarios as they are once read: revision and configuration complete."""
     revision = draw(st.sampled_from(REVISIONS))
     config = draw(st.fixed_dictionaries({}, optional={"max_num_seqs": st.integers(1, 64)}))

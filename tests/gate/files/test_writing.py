@@ -34,7 +34,7 @@ def test_what_is_broken_off_leaves_what_was_there(tmp_path):
     file = tmp_path / "verdict.json"
     file.write_bytes(b"old")
 
-    def broken_off() -> None:
+    def broken_off():
         with whole(file) as place:
             place.write_bytes(b"half")
             raise KeyboardInterrupt

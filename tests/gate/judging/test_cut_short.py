@@ -1,7 +1,5 @@
 """Nothing is held that was only exercised in runs which another broken rule ended."""
 
-from typing import Any
-
 from schedproof import judge as judge_target
 from schedproof.gate.judging.judge import judge
 
@@ -23,7 +21,7 @@ def test_a_rule_that_breaks_only_behind_another_is_found(tmp_path):
 
 def test_what_only_ran_until_a_crash_is_inconclusive(gate):
     class CrashesWhenItDecodes(Toy):
-        def bend(self, step: dict[str, Any]) -> None:
+        def bend(self, step):
             if step["kind"] == "decode":
                 raise ValueError("no decode")
 

@@ -1,10 +1,8 @@
 """Known deviations: what they cover, and when an entry fails the gate."""
 
 import json
-from collections.abc import Mapping
 from datetime import date
 from pathlib import Path
-from typing import Any
 from xml.etree import ElementTree
 
 import pytest
@@ -12,15 +10,13 @@ from msgspec.structs import replace
 
 from schedproof.gate.console.exit_codes import BROKEN, CONFORMS, INCONCLUSIVE
 from schedproof.gate.files.scenario_file import FileError, read_scenario, write_scenario
-from schedproof.gate.judging.deviations import Deviations, Judged, read_deviations
+from schedproof.gate.judging.deviations import Judged, read_deviations
 from schedproof.gate.judging.events import Found, Progress
 from schedproof.gate.judging.judge import judge
 from schedproof.gate.judging.profiles import PROFILES, Profile
-from schedproof.gate.judging.verdict import Verdict
 from schedproof.gate.targets import probe as probing
 from schedproof.model.scenario import Request, Scenario
 from schedproof.model.systems import full_config
-from schedproof.model.target import Reply
 from schedproof.properties.checking.replay import replay
 from schedproof.properties.rules.predicate import Broken
 from schedproof.spec.catalogue import load, select
@@ -43,7 +39,7 @@ TWO = Scenario(
 class Strangers(Toy):
     """Beside those that wait waits a request unknown (against ALL-R03), once two run."""
 
-    def bend(self, step: dict[str, Any]) -> None:
+    def bend(self, step):
         if len(step["running"]) > 1:
             step["waiting"] = [*step["waiting"], "stranger"]
 
@@ -51,19 +47,19 @@ class Strangers(Toy):
 class NoCaching(Toy):
     """Takes no prefix caching."""
 
-    def start(self, system: str, revision: str, config: Mapping[str, Any]) -> Reply:
+    def start(self, system, revision, config):
         if config["prefix_caching"]:
             return {"ok": False, "error": "config", "message": "$.config.prefix_caching is true"}
         return super().start(system, revision, config)
 
 
-def entry(**values: Any) -> str:
+def entry(**values):
     given = {"rule": "ALL-R03", "reason": "issue 12", "until": date(2026, 12, 31)} | values
     lines = [f"{k} = {v if isinstance(v, date) else repr(v)}" for k, v in given.items()]
     return "[[known]]\n" + "\n".join(lines) + "\n"
 
 
-def reading(folder: Path, *entries: str, today: date = TODAY) -> Deviations:
+def reading(folder, *entries, today=TODAY):
     path = folder / "known.toml"
     path.write_text("".join(entries))
     return read_deviations(path, "spyre", RULES, today)
@@ -77,14 +73,14 @@ def scenario(tmp_path):
 
 @pytest.fixture
 def judging(gate, tmp_path, monkeypatch):
-    def judging(target: Any, *entries: str, rules: str = "ALL-R03", today: date = TODAY) -> Verdict:
+    def judging(target, *entries, rules="ALL-R03", today=TODAY):
         return judge(gate(target, rules, deviations=reading(tmp_path, *entries, today=today)))
 
     monkeypatch.setattr(probing, "SCALES", ("small",))
     return judging
 
 
-def states(verdict: Verdict) -> list[str]:
+def states(verdict):
     return [one.state for one in verdict.deviations]
 
 
@@ -187,7 +183,7 @@ def test_what_was_never_at_stake_is_unused(tmp_path):
 
 
 def test_an_interrupted_gate_says_nothing_of_entries_that_it_did_not_reach(gate, tmp_path):
-    def interrupt(event: object) -> None:
+    def interrupt(event):
         if isinstance(event, Progress):
             raise KeyboardInterrupt
 
@@ -262,11 +258,11 @@ class StrangersThenSilence(Strangers):
 
     seen = 0
 
-    def start(self, system: str, revision: str, config: Mapping[str, Any]) -> Reply:
+    def start(self, system, revision, config):
         self.seen = 0
         return super().start(system, revision, config)
 
-    def bend(self, step: dict[str, Any]) -> None:
+    def bend(self, step):
         super().bend(step)
         self.seen += "stranger" in step["waiting"]
         if self.seen > 2 and step["kind"] == "decode":

@@ -1,14 +1,12 @@
 """Findings of one engine: shrunk where that is cheap, confirmed on the target, known or new."""
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from schedproof.gate.files.scenario_file import read_scenario
 from schedproof.gate.judging.context import shrink_model_of
 from schedproof.gate.judging.engines import search_scale
-from schedproof.model.target import Reply
 from schedproof.properties.checking.replay import replay
 from schedproof.properties.shrinking.shrink import simpler
 
@@ -25,7 +23,7 @@ def test_a_failure_of_a_known_release_is_shrunk_on_its_model_and_confirmed_on_th
     assert release.starts == engine.runs + engine.refused_configs + 2
     scenario = read_scenario(Path(finding.scenario))
 
-    def first_broken(candidate: object) -> str | None:
+    def first_broken(candidate):
         broken = replay(Release(), candidate, judged.options.rules, last_step=finding.step).broken  # type: ignore[arg-type]
         return broken[0].rule if broken else None
 
@@ -83,11 +81,11 @@ def test_what_is_known_of_a_release_is_said_unless_it_is_held_to_itself(
     version, revision, rule, known, gate
 ):
     class WideAndTwice(Toy):
-        def start(self, *asked: Any) -> Reply:
+        def start(self, *asked):
             started = super().start(*asked)
             return {**started, "observes": [*{*started["observes"], "paused"}]}
 
-        def bend(self, step: dict[str, Any]) -> None:
+        def bend(self, step):
             step.setdefault("paused", [])
             if step["kind"] == "decode":
                 step["tkv"] = 10**6
@@ -107,19 +105,19 @@ def test_what_is_known_of_a_release_is_said_unless_it_is_held_to_itself(
 
 def test_what_is_known_of_releases_excuses_no_scheduler_of_a_user(gate):
     class EmitsTwice(Toy):
-        def bend(self, step: dict[str, Any]) -> None:
+        def bend(self, step):
             step["emitted"] = dict.fromkeys(step["emitted"], 2)
 
     class Theirs:
         """A target that is not ours: it reports a name of its own."""
 
-        def __init__(self, name: str) -> None:
+        def __init__(self, name):
             self.name, self.inner = name, EmitsTwice()
 
-        def start(self, *asked: Any) -> Reply:
+        def start(self, *asked):
             return {**self.inner.start(*asked), "name": self.name, "version": "2.5.2"}
 
-        def __getattr__(self, attribute: str) -> Any:
+        def __getattr__(self, attribute):
             return getattr(self.inner, attribute)
 
     for name, is_known in (("sendnn-inference", True), ("my-scheduler", False)):

@@ -6,12 +6,11 @@ from typing import Any
 import pytest
 
 import schedproof
-from schedproof.gate.judging.verdict import Verdict
 from schedproof.gate.targets import probe as probing
 from schedproof.gate.targets.probe import ProbeRequest, probe
 from schedproof.model.errors import InputError
 from schedproof.model.faults import TargetBroken
-from schedproof.model.target import ModelTarget, Reply
+from schedproof.model.target import ModelTarget
 from schedproof.spec.catalogue import load
 
 KEYS = ("num_blocks", "max_num_seqs", "max_num_batched_tokens")
@@ -25,7 +24,7 @@ class Other(ModelTarget):
     refuses: tuple[str, ...] = ("max_model_len", "order", "enable_prefix_caching")
     usual: Mapping[str, Any] = {"num_blocks": 64, "max_num_seqs": 8, "max_num_batched_tokens": 128}
 
-    def start(self, system: str, revision: str, config: Mapping[str, Any]) -> Reply:
+    def start(self, system, revision, config):
         plain = {"max_model_len": None, "order": "any", "enable_prefix_caching": True}
         for key in self.refuses:
             if config[key] != plain[key]:
@@ -34,7 +33,7 @@ class Other(ModelTarget):
         values["block_size"] = config["block_size"]
         return super().start(self.system, self.revision, self.terms(config, values))
 
-    def terms(self, config: Mapping[str, Any], values: dict[str, Any]) -> dict[str, Any]:
+    def terms(self, config, values):
         return values
 
 
@@ -42,7 +41,7 @@ class Simulator(Other):
     system, revision = "llmservingsim", "head"
     refuses = ("max_model_len",)
 
-    def terms(self, config: Mapping[str, Any], values: dict[str, Any]) -> dict[str, Any]:
+    def terms(self, config, values):
         same = ("enable_chunked_prefill", "enable_prefix_caching")
         return values | {key: config[key] for key in same}
 
@@ -54,7 +53,7 @@ class Page(Simulator):
 class Bare(ModelTarget):
     """A scheduler without blocks, which shows who finishes and no more."""
 
-    def start(self, system: str, revision: str, config: Mapping[str, Any]) -> Reply:
+    def start(self, system, revision, config):
         if config["num_blocks"] is not None:
             return {"ok": False, "error": "config", "message": "$.config.num_blocks: no blocks"}
         return super().start(system, revision, config) | {"observes": ["finished"]}
@@ -63,13 +62,13 @@ class Bare(ModelTarget):
 class Lifo(ModelTarget):
     """The last request first, where the key that it declares says so."""
 
-    def start(self, system: str, revision: str, config: Mapping[str, Any]) -> Reply:
+    def start(self, system, revision, config):
         self.last_first = config["own"].get("queue") == "lifo"
         return super().start(system, revision, config) | {
             "config_keys": {"queue": ["fifo", "lifo"]}
         }
 
-    def step(self) -> Reply:
+    def step(self):
         if self.last_first and len(self._state.waiting) > 1:
             self._state = self._state._replace(waiting=self._state.waiting[::-1])
         return super().step()
@@ -86,7 +85,7 @@ def _small(monkeypatch):
     monkeypatch.setattr(probing, "SCALES", ("small",))
 
 
-def judged(target: Any, **more: Any) -> Verdict:
+def judged(target, **more):
     return schedproof.judge(target, system="generic", profile="quick", **more)
 
 
@@ -103,7 +102,7 @@ def test_schedulers_of_other_systems_keep_what_it_asks_for(target, seed):
 class Namesake(ModelTarget):
     """It calls itself as the system is called, and runs one request at a time."""
 
-    def start(self, system: str, revision: str, config: Mapping[str, Any]) -> Reply:
+    def start(self, system, revision, config):
         alone = {**config, "max_num_seqs": 1}
         return super().start(system, revision, alone) | {"name": "generic"}
 
@@ -149,7 +148,7 @@ def test_what_is_excluded_is_in_the_verdict_and_not_judged():
 @pytest.mark.parametrize("declared", [3, {"queue": []}, {"queue": "fifo"}, {3: [1]}])
 def test_keys_are_declared_with_their_values(declared):
     class Declares(ModelTarget):
-        def start(self, system: str, revision: str, config: Mapping[str, Any]) -> Reply:
+        def start(self, system, revision, config):
             return super().start(system, revision, config) | {"config_keys": declared}
 
     with pytest.raises(TargetBroken, match="config_keys"):
@@ -158,7 +157,7 @@ def test_keys_are_declared_with_their_values(declared):
 
 def test_another_system_has_no_keys_of_a_targets_own():
     class Declares(ModelTarget):
-        def start(self, system: str, revision: str, config: Mapping[str, Any]) -> Reply:
+        def start(self, system, revision, config):
             return super().start(system, revision, config) | {"config_keys": {"queue": ["fifo"]}}
 
     with pytest.raises(TargetBroken, match="valid: --system generic"):

@@ -13,7 +13,6 @@ from schedproof.gate.judging.judge import judge
 from schedproof.gate.judging.profiles import PROFILES, Profile
 from schedproof.gate.targets import probe as probing
 from schedproof.model.faults import TargetHung
-from schedproof.model.scenario import Request
 from schedproof.model.target import ModelTarget
 from schedproof.model.vllm.model import VllmModel
 from schedproof.properties.rules.registry import NEVER_HANGS
@@ -95,7 +94,7 @@ def test_a_target_that_hangs_in_the_seed_corpus_is_asked_no_further_run_of_it(ga
     class Hangs(Toy):
         """Does not answer once two requests run."""
 
-        def bend(self, step: dict[str, Any]) -> None:
+        def bend(self, step):
             if len(step["running"]) > 1:
                 raise TargetHung("step", 1.0)
 
@@ -112,7 +111,7 @@ def test_a_configuration_that_the_revision_has_no_rule_for_is_refused_whatever_t
     gate,
 ):
     class TakesAnyPool(Toy):
-        def start(self, system: str, revision: str, config: Any) -> Any:
+        def start(self, system, revision, config):
             return super().start(system, revision, {**config, "num_blocks": None})
 
     file = Path(__file__).parents[2] / "corpus" / "blocks-run-out-in-a-decode.json"
@@ -132,12 +131,12 @@ def test_what_is_fixed_makes_no_request_too_large_that_a_target_need_not_refuse(
 
     with_drafts = VllmModel.refusal
 
-    def refusal(model: VllmModel, request: Request) -> str | None:
+    def refusal(model, request):
         without = replace(model.config, num_speculative_tokens=0, num_lookahead_tokens=0)
         return with_drafts(VllmModel(without), request)
 
     class CountsNoDrafts(ModelTarget):
-        def add(self, request: Any) -> Any:
+        def add(self, request):
             with monkeypatch.context() as patched:
                 patched.setattr(VllmModel, "refusal", refusal)
                 return super().add(request)

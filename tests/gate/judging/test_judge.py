@@ -1,22 +1,20 @@
 """The gate on targets in this process: what each engine finds, and what it means for a rule."""
 
 import random
-from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from schedproof.gate.files.scenario_file import read_scenario
 from schedproof.gate.judging.context import shrink_model_of
-from schedproof.gate.judging.events import Began, Event, Found, Judged, Notice, Progress
+from schedproof.gate.judging.events import Began, Found, Judged, Notice, Progress
 from schedproof.gate.judging.judge import judge
 from schedproof.gate.judging.verdict import RuleVerdict, TargetInfo, exit_code
 from schedproof.gate.targets import probe as probing
 from schedproof.model.faults import ConfigRefused, TargetHung
 from schedproof.model.scenario import Request, Scenario
-from schedproof.model.target import ModelTarget, Reply
+from schedproof.model.target import ModelTarget
 from schedproof.properties.checking.replay import replay
 from schedproof.spec.catalogue import load
 
@@ -31,7 +29,7 @@ THREE = "ALL-R03 SPY-R14 SPY-R22"  # what BreaksThreeRules breaks
 @pytest.mark.slow
 def test_the_corpus_finds_what_only_production_scale_shows(gate):
     class NotInLongRuns(Toy):
-        def bend(self, step: dict[str, Any]) -> None:
+        def bend(self, step):
             if any(tokens > 20_000 for tokens in step["computed"].values()):
                 step["finished"] = {"stranger": "eos"}
 
@@ -45,7 +43,7 @@ def test_the_corpus_finds_what_only_production_scale_shows(gate):
 
 def test_a_finding_is_written_down_and_breaks_again(gate):
     class LosesThird(Toy):
-        def bend(self, step: dict[str, Any]) -> None:
+        def bend(self, step):
             step["waiting"] = step["waiting"][:1]
 
     judged = gate(LosesThird(), "ALL-R03")
@@ -100,7 +98,7 @@ def test_progress_never_goes_back_nor_beyond_what_was_asked_for(gate):
 def test_a_finding_is_reported_once_its_file_is_there(gate):
     commands = []
 
-    def report(event: Event) -> None:
+    def report(event):
         if isinstance(event, Found):
             scenario = read_scenario(Path(event.finding.scenario))
             assert replay(BreaksThreeRules(), scenario, RULES).broken
@@ -118,7 +116,7 @@ def test_a_finding_is_reported_once_its_file_is_there(gate):
 
 def test_a_crash_in_half_characters_leaves_a_file_that_can_be_read(gate):
     class CrashesOddly(Toy):
-        def bend(self, step: dict[str, Any]) -> None:
+        def bend(self, step):
             raise ValueError("\udc80 and \ud800")
 
     finding = judge(gate(CrashesOddly(), "ALL-R01")).findings[0]
@@ -129,7 +127,7 @@ def test_a_crash_in_half_characters_leaves_a_file_that_can_be_read(gate):
 
 def test_a_rule_broken_in_the_same_step_is_a_consequence(gate):
     class DoublesRunning(Toy):
-        def bend(self, step: dict[str, Any]) -> None:
+        def bend(self, step):
             if step["kind"] == "decode" and step["running"]:
                 step["running"] = step["running"] * 2
                 step["emitted"] = {}
@@ -144,7 +142,7 @@ def test_a_rule_broken_in_the_same_step_is_a_consequence(gate):
 class BreaksThreeRules(Toy):
     """Each rule in configurations of its own."""
 
-    def bend(self, step: dict[str, Any]) -> None:
+    def bend(self, step):
         which = self.config["max_num_seqs"] % 3
         if which == 0:
             step["waiting"] = ["ghost"]
@@ -167,7 +165,7 @@ def test_a_target_that_does_not_do_the_same_twice_is_broken(gate):
     class CrashesOnce(Toy):
         crashed = False
 
-        def bend(self, step: dict[str, Any]) -> None:
+        def bend(self, step):
             if len(step["running"]) > 1 and not self.crashed:
                 self.crashed = True
                 raise ValueError("only once")
@@ -185,7 +183,7 @@ def test_a_corpus_finding_is_confirmed_too(gate):
     class CrashesOnce(Toy):
         steps = 0
 
-        def bend(self, step: dict[str, Any]) -> None:
+        def bend(self, step):
             self.steps += 1
             if self.steps == 50:
                 raise ValueError("only once")
@@ -199,7 +197,7 @@ def test_a_target_that_rejects_by_whim_is_no_pass(gate):
     class Whims(Toy):
         whim = random.Random(1)
 
-        def add(self, request: Mapping[str, Any]) -> Reply:
+        def add(self, request):
             if self.whim.random() < 0.4:
                 return {"ok": False, "error": "rejected", "message": "not today"}
             return super().add(request)
@@ -213,12 +211,12 @@ def test_refused_configurations_and_rejected_requests_are_counted(gate, monkeypa
     monkeypatch.setattr(probing, "SCALES", ("small",))
 
     class Picky(Toy):
-        def start(self, system: str, revision: str, config: Mapping[str, Any]) -> Reply:
+        def start(self, system, revision, config):
             if config["interleave"] and config["max_num_seqs"] != 32:
                 return {"ok": False, "error": "config", "message": "no interleaving"}
             return super().start(system, revision, config)
 
-        def add(self, request: Mapping[str, Any]) -> Reply:
+        def add(self, request):
             if request["max_tokens"] == 1:
                 return {"ok": False, "error": "rejected", "message": "too short"}
             return super().add(request)
@@ -236,7 +234,7 @@ def test_a_hang_ends_the_gate_and_is_asked_for_twice(gate):
     class Hangs(Toy):
         hangs = 0
 
-        def bend(self, step: dict[str, Any]) -> None:
+        def bend(self, step):
             if len(step["running"]) > 1:
                 type(self).hangs += 1
                 raise TargetHung("step", 10.0, "where it is")
@@ -259,7 +257,7 @@ def test_a_hang_in_the_users_corpus_ends_the_gate_too(gate):
     class Hangs(Toy):
         hangs = 0
 
-        def bend(self, step: dict[str, Any]) -> None:
+        def bend(self, step):
             type(self).hangs += 1
             raise TargetHung("step", 10.0)
 
@@ -276,14 +274,14 @@ def test_ctrl_c_while_shrinking_keeps_the_finding_and_shrinks_no_more(gate):
     class Interrupts(Toy):
         broken = runs_after = 0
 
-        def start(self, system: str, revision: str, config: Mapping[str, Any]) -> Reply:
+        def start(self, system, revision, config):
             self.runs_after += self.broken > 0
             if self.broken == 2:
                 self.broken += 1
                 raise KeyboardInterrupt
             return super().start(system, revision, config)
 
-        def bend(self, step: dict[str, Any]) -> None:
+        def bend(self, step):
             if len(step["running"]) > 1:
                 self.broken += 1
                 step["waiting"] = ["ghost"]
@@ -299,7 +297,7 @@ def test_ctrl_c_while_shrinking_keeps_the_finding_and_shrinks_no_more(gate):
 
 def test_ctrl_c_before_anything_is_found_is_inconclusive(gate):
     class Interrupts(Toy):
-        def add(self, request: dict[str, Any]) -> Reply:
+        def add(self, request):
             raise KeyboardInterrupt
 
     verdict = judge(gate(Interrupts()))
@@ -313,7 +311,7 @@ def test_ctrl_c_before_anything_is_found_is_inconclusive(gate):
 
 def test_a_fault_after_a_finding_keeps_the_finding(gate):
     class Both(Toy):
-        def bend(self, step: dict[str, Any]) -> None:
+        def bend(self, step):
             if self.config["block_size"] == 64:
                 del step["running"]
             elif len(step["running"]) > 1:
@@ -327,7 +325,7 @@ def test_a_fault_after_a_finding_keeps_the_finding(gate):
 
 def test_a_target_that_refuses_all_is_refused_with_its_words(gate):
     class Refuses(Toy):
-        def start(self, system: str, revision: str, config: Mapping[str, Any]) -> Reply:
+        def start(self, system, revision, config):
             return {"ok": False, "error": "config", "message": f"{config['block_size']}"}
 
     with pytest.raises(ConfigRefused, match=r"small \(4\) and short \(64\) and tight \(64\)"):
@@ -346,12 +344,12 @@ def test_lockstep_is_judged_for_a_target_and_not_for_the_model_itself(gate):
 
 def test_short_runs_of_published_blocks_take_the_place_of_small_blocks(gate):
     class LargeBlocks(Toy):
-        def start(self, system: str, revision: str, config: Mapping[str, Any]) -> Reply:
+        def start(self, system, revision, config):
             if config["block_size"] < 64:
                 return {"ok": False, "error": "config", "message": "too small"}
             return super().start(system, revision, config)
 
-    def scales(target: Toy) -> list[str]:
+    def scales(target):
         verdict = judge(gate(target, "SPY-R35", examples=1))
         return [engine.scale for engine in verdict.engines if engine.name == "hypothesis"]
 
@@ -363,12 +361,12 @@ def test_what_is_shown_in_some_configurations_only_is_observable(gate, monkeypat
     monkeypatch.setattr(probing, "SCALES", ("small",))
 
     class HidesHits(Toy):
-        def start(self, system: str, revision: str, config: Mapping[str, Any]) -> Reply:
+        def start(self, system, revision, config):
             reply = super().start(system, revision, config)
             reply["observes"] = [one for one in reply["observes"] if one != "prefix_hit"]
             return reply
 
-        def bend(self, step: dict[str, Any]) -> None:
+        def bend(self, step):
             step.pop("prefix_hit", None)
 
     plain = Toy()

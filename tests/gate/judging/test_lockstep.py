@@ -1,8 +1,5 @@
 """`--lockstep`: any target may ask for the model of a revision beside it, or refuse it."""
 
-from collections.abc import Mapping
-from typing import Any
-
 import pytest
 
 from schedproof.gate.judging.rule_choice import judged_by
@@ -10,7 +7,7 @@ from schedproof.gate.library.judging import judge, replay
 from schedproof.gate.targets.target_spec import parse_target
 from schedproof.model.errors import InputError
 from schedproof.model.scenario import Request, Scenario
-from schedproof.model.target import ModelTarget, Reply
+from schedproof.model.target import ModelTarget
 from schedproof.properties.checking.replay import replay as replay_steps
 
 LOCKSTEP = "ALL-R07"
@@ -19,16 +16,16 @@ LOCKSTEP = "ALL-R07"
 class DecidesAs(ModelTarget):
     """A user's own scheduler that decides as one revision, whatever it is held to."""
 
-    def __init__(self, revision: str) -> None:
+    def __init__(self, revision):
         super().__init__()
         self._decides_as = revision
 
-    def start(self, system: str, revision: str, config: Mapping[str, Any]) -> Reply:
+    def start(self, system, revision, config):
         reply = super().start(system, self._decides_as, config)
         return reply | {"name": "my scheduler", "version": "1"} if reply["ok"] else reply
 
 
-def statuses(verdict: Any) -> dict[str, str]:
+def statuses(verdict):
     return {one.id: one.status for one in verdict.rules}
 
 

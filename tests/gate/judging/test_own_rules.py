@@ -45,7 +45,7 @@ def run(monkeypatch, capfd):
     return runner(monkeypatch, capfd)
 
 
-def ours(text: str) -> Path:
+def ours(text):
     Path("ours.py").write_text(text, encoding="utf-8")
     return Path("ours.py")
 

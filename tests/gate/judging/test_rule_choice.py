@@ -12,7 +12,7 @@ from schedproof.spec.catalogue import CatalogueError
 MINE = parse_target("mine:Target")
 
 
-def ids(*words: str, exclude: tuple[str, ...] = (), target: object = MINE) -> list[str]:
+def ids(*words, exclude=(), target=MINE):
     rules = judged_by("vllm", words or None, "documented", target, None, exclude)  # type: ignore[arg-type]
     return [rule.id for rule in rules]
 

@@ -2,7 +2,6 @@
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import msgspec
 import pytest
@@ -40,13 +39,13 @@ def _folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
 
 
-def judged(options: GateOptions) -> tuple[dict[str, Any], list[Event]]:
+def judged(options):
     events: list[Event] = []
     verdict, _ = run_gate(options, Deviations(), events.append)
     return without_times(msgspec.to_builtins(verdict)), events
 
 
-def without_times(value: Any) -> Any:
+def without_times(value):
     if isinstance(value, dict):
         times = ("seconds", "found_after", "shrunk_in")
         return {key: without_times(one) for key, one in value.items() if key not in times}

@@ -3,7 +3,6 @@
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -31,7 +30,7 @@ def address():
     scheduler.communicate("")
 
 
-def ignored(*_: object) -> None:
+def ignored(*_):
     pass
 
 
@@ -70,7 +69,7 @@ def test_a_cell_is_judged_once(tmp_path):
 def test_a_gate_writes_into_a_folder_of_its_own(monkeypatch):
     commands: list[list[str]] = []
 
-    def gate(command: list[str], **_: object) -> "subprocess.CompletedProcess[bytes]":
+    def gate(command, **_):
         commands.append(command)
         Path(command[command.index("--json") + 1]).write_bytes(b"{}")
         return subprocess.CompletedProcess(command, 0, b"conforms\n")
@@ -146,13 +145,13 @@ def test_a_cell_that_costs_every_worker_is_given_up(tmp_path, monkeypatch):
     class Deadly:
         width = 1
 
-        def submit(self, number: int, task: Any) -> None:
+        def submit(self, number, task):
             numbers.append(number)
 
-        def finished(self, seconds: float) -> list[tuple[int, None]]:
+        def finished(self, seconds):
             return [(numbers[-1], None)]
 
-        def close(self) -> None:
+        def close(self):
             pass
 
     monkeypatch.setattr(executors, "Pool", lambda *options: Deadly())

@@ -8,7 +8,7 @@ from schedproof.gate.judging.profiles import PROFILES, Profile
 from schedproof.properties.rules.registry import applies
 from schedproof.spec.catalogue import load
 
-from .project import LOSES, write_project
+from .project import LOSES, SILENT, write_project
 
 pytest_plugins = ["pytester"]
 
@@ -18,13 +18,13 @@ def running(pytester, monkeypatch):
     """Pytest in this process, in a repository of its own, with a small budget."""
     monkeypatch.setitem(PROFILES, "quick", Profile(8, 20, 40, 0))
 
-    def run(*words: str) -> pytest.RunResult:
+    def run(*words):
         return pytester.runpytest_inprocess("-p", "no:randomly", "-p", "no:cacheprovider", *words)
 
     return run
 
 
-def counts(result: pytest.RunResult) -> tuple[int, int, int]:
+def counts(result):
     """Passed, failed, deselected."""
     found = result.parseoutcomes()
     return found.get("passed", 0), found.get("failed", 0), found.get("deselected", 0)
@@ -124,3 +124,17 @@ def test_a_target_that_cannot_be_imported_is_one_line_per_test(pytester, running
     assert counts(result)[:2] == (0, 1)
     assert "cannot import 'nix'" in result.stdout.str()
     assert "Traceback" not in result.stdout.str()
+
+
+@pytest.mark.slow
+def test_the_workers_of_a_run_share_one_gate(pytester):
+    write_project(pytester.path, SILENT)
+    adapter = pytester.path / "adapter.py"
+    adapter.write_text("open('processes', 'a').write('x')\n" + adapter.read_text())
+    words = ("-p", "no:randomly", "-k", "SPY-R22 or SPY-R02 or SPY-R09 or SPY-R35")
+    result = pytester.runpytest_subprocess(*words, "-n", "2")
+    result.assert_outcomes(passed=3, failed=1)
+    assert (pytester.path / "processes").read_text() == "x"
+    out = result.stdout.str()
+    assert "BROKEN SPY-R22" in out
+    assert out.count("schedproof: schedproof model of spyre") == 1

@@ -1,7 +1,5 @@
 """The tests that the plugin collects: how each verdict ends, and the corpus."""
 
-from pathlib import Path
-
 import pytest
 from msgspec.structs import replace
 
@@ -30,11 +28,11 @@ def _small_budget(monkeypatch):
     monkeypatch.setitem(PROFILES, "quick", Profile(8, 20, 40, 0))
 
 
-def outcomes(pytester: pytest.Pytester, *words: str) -> dict[str, int]:
+def outcomes(pytester, *words):
     return pytester.runpytest_inprocess("-p", "no:randomly", "-rA", *words).parseoutcomes()
 
 
-def corpus(pytester: pytest.Pytester, scenario: Scenario) -> Path:
+def corpus(pytester, scenario):
     return write_scenario(scenario, pytester.path / "schedproof-corpus", "ALL-R03")
 
 

@@ -13,7 +13,7 @@ from ..targets.test_pipe import NEEDS_PROC, is_gone
 SLEEPS = "import time; time.sleep(600)"
 
 
-def python(body: str) -> list[str]:
+def python(body):
     return [sys.executable, "-S", "-c", body]
 
 

@@ -2,10 +2,8 @@
 
 import re
 from pathlib import Path
-from typing import Any
 
 import pytest
-from rich.console import Console
 
 from schedproof.gate.console.exit_codes import CONFORMS, INCONCLUSIVE
 from schedproof.gate.files.scenario_file import FileError
@@ -17,7 +15,7 @@ from .. import reported
 TOKEN = "0123456789abcdef"
 
 
-def annotated(console: Console, summary: Path | None, **changes: Any) -> list[str]:
+def annotated(console, summary, **changes):
     reporter = GitHub(console, reported.RULES, summary, Path("/nowhere"), TOKEN)
     for event in reported.events(**changes):
         reporter(event)

@@ -1,8 +1,6 @@
 """JUnit XML: every status has its element, and no word of a target can leave its place."""
 
 import xml.etree.ElementTree as ET
-from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -14,7 +12,7 @@ from schedproof.gate.reports.junit import ELEMENTS, JUnit
 from .. import reported
 
 
-def written(path: Path, **changes: Any) -> str:
+def written(path, **changes):
     reporter = JUnit(path, reported.RULES)
     for event in reported.events(**changes):
         assert not path.exists()

@@ -1,10 +1,7 @@
 """NDJSON: a whole line for every event, there as soon as it happened."""
 
 import json
-from collections.abc import Iterator
 from contextlib import closing
-from pathlib import Path
-from typing import Any
 
 import msgspec
 import pytest
@@ -21,7 +18,7 @@ def file(tmp_path):
     return tmp_path / "events.ndjson"
 
 
-def lines(path: Path, events: list[Any]) -> Iterator[list[bytes]]:
+def lines(path, events):
     with closing(Ndjson(path)) as reporter:
         for event in events:
             reporter(event)

@@ -6,7 +6,6 @@ import xml.etree.ElementTree as ET
 from pathlib import Path
 
 import pytest
-from rich.console import Console
 
 from schedproof.gate.files.reading import FileError
 from schedproof.gate.judging.events import Event, Notice
@@ -31,7 +30,7 @@ def folder(tmp_path, monkeypatch):
     return tmp_path
 
 
-def tell(console: Console, asked: ReportOptions) -> list[str]:
+def tell(console, asked):
     with reporters(console, reported.RULES, asked) as together:
         for event in reported.events():
             together(event)
@@ -86,7 +85,7 @@ def test_an_empty_summary_is_none(console, monkeypatch):
 
 def test_who_reads_no_longer_costs_no_file(folder, console):
     class Gone(io.StringIO):
-        def write(self, text: str) -> int:
+        def write(self, text):
             raise SystemExit(3)  # what the console makes of a broken pipe
 
     made = console()
@@ -101,7 +100,7 @@ def test_who_reads_no_longer_costs_no_file(folder, console):
 def test_a_reporter_that_cannot_write_is_left_out_and_named():
     heard: list[tuple[str, Event]] = []
 
-    def full(event: Event) -> None:
+    def full(event):
         heard.append(("full", event))
         raise FileError("report.xml: cannot be written to (No space left on device)")
 

@@ -6,7 +6,7 @@ from schedproof.gate.judging.events import Progress
 from schedproof.gate.reports.terminal import Pace
 
 
-def words(*reported: tuple[float, Progress]) -> list[str]:
+def words(*reported):
     """What is said at these seconds."""
     now = 0.0
     pace = Pace(lambda: now)
@@ -16,7 +16,7 @@ def words(*reported: tuple[float, Progress]) -> list[str]:
     return said
 
 
-def small(runs: int, steps: int = 0, of: int = 400) -> Progress:
+def small(runs, steps=0, of=400):
     return Progress("hypothesis, small", runs, of, steps)
 
 

@@ -1,8 +1,6 @@
 """SARIF 2.1.0: valid by the schema, findings at their files, known ones as what they are."""
 
 import json
-from pathlib import Path
-from typing import Any
 
 import msgspec
 import pytest
@@ -57,7 +55,7 @@ RUN = {
 LOG = {"$schema": str, "version!": ("2.1.0",), "runs!": [RUN]}
 
 
-def check(value: Any, form: Any) -> None:
+def check(value, form):
     if isinstance(form, dict):
         known = {key.removesuffix("!"): inner for key, inner in form.items()}
         assert {key.removesuffix("!") for key in form if key.endswith("!")} <= set(value)
@@ -78,7 +76,7 @@ def file(tmp_path, monkeypatch):
     return tmp_path / "s.sarif"
 
 
-def written(path: Path, **changes: Any) -> str:
+def written(path, **changes):
     reporter = Sarif(path, reported.RULES)
     for event in reported.events(**changes):
         assert not path.exists()
@@ -88,7 +86,7 @@ def written(path: Path, **changes: Any) -> str:
     return text
 
 
-def results(text: str) -> Any:
+def results(text):
     return json.loads(text)["runs"][0]["results"]
 
 
@@ -125,7 +123,7 @@ def test_a_rule_is_found_by_its_index(file):
         assert run["tool"]["driver"]["rules"][result["ruleIndex"]]["id"] == result["ruleId"]
 
 
-def fingerprint(path: Path, message: str) -> Any:
+def fingerprint(path, message):
     found = reported.found("out/one.json", message=message)
     reporter = Sarif(path, reported.RULES)
     reporter(found)

@@ -6,7 +6,6 @@ import re
 from typing import Any
 
 import pytest
-from rich.console import Console
 
 from schedproof.gate.console import output
 from schedproof.gate.judging.events import Progress
@@ -21,7 +20,7 @@ TITLES = {rule.id: rule.title for rule in RULES}
 SAYS = {rule.id: rule.says for rule in RULES}
 
 
-def verdict(*rules: RuleVerdict, **changes: Any) -> Verdict:
+def verdict(*rules, **changes):
     values: dict[str, Any] = {
         "target": TargetInfo("toy", "toy", "1"),
         "system": "spyre",
@@ -36,7 +35,7 @@ def verdict(*rules: RuleVerdict, **changes: Any) -> Verdict:
     return Verdict(**(values | changes))
 
 
-def printed(given: Verdict, verbose: bool = True) -> list[str]:
+def printed(given, verbose=True):
     console = output.make_console()
     console.file = io.StringIO()
     print_verdict(console, given, RULES, verbose)
@@ -114,7 +113,7 @@ PLACES: dict[str, dict[str, str]] = {
 }
 
 
-def told_to(console: Console, *, progress: bool = False) -> str:
+def told_to(console, *, progress=False):
     terminal = Terminal(console, RULES)
     for event in reported.events():
         if progress or not isinstance(event, Progress):  # it is drawn when the clock says so

@@ -22,12 +22,12 @@ chunk, tkvs, volume = documented.next_chunk, documented.request_tkvs, peak.peak_
 left_padding = documented.left_padding_blocks
 
 
-def unaligned_chunk(prompt: int, computed: int, size: int, block: int) -> tuple[int, int]:
+def unaligned_chunk(prompt, computed, size, block):
     start = computed // size * size
     return start, min(start + size, prompt)
 
 
-def short_chunk(*arguments: int) -> tuple[int, int]:
+def short_chunk(*arguments):
     start, end = chunk(*arguments)
     return start, end - (end < arguments[0])
 
@@ -60,7 +60,7 @@ FAULTS: dict[str, Callable[..., Any]] = {
 def plant(monkeypatch):
     """Puts a fault into the function that a contract is about."""
 
-    def put(name: str, fault: Callable[..., Any] | None = None) -> None:
+    def put(name, fault=None):
         module, _, function = CONTRACTS[name].about.partition(".")
         wrong = fault or FAULTS[name.partition("/")[0]]
         monkeypatch.setattr(MODULES[module], function, wrong)
@@ -81,7 +81,7 @@ def in_this_process(monkeypatch):
     monkeypatch.setattr(contracts, "bounded", lambda seconds, work, *args: work(*args))
 
 
-def crosshair_on(name: str) -> Answer:
+def crosshair_on(name):
     [claim] = contracts.by_crosshair(name, PATIENCE)
     return judged(CONTRACTS[name], claim)
 
@@ -179,7 +179,7 @@ def test_an_error_of_the_backend_itself_is_inconclusive(tmp_path, monkeypatch):
     name = "last_chunk/production"
     monkeypatch.setenv("HYPOTHESIS_STORAGE_DIRECTORY", str(tmp_path))
 
-    def fails(one: object) -> dict[str, Any]:
+    def fails(one):
         return {"prompt": contracts.st.integers().map(lambda n: n // 0)}
 
     monkeypatch.setattr(contracts, "_strategies", fails)
@@ -208,7 +208,7 @@ def test_a_refuted_contract_is_exit_1_with_its_arguments_whatever_else_is_inconc
     plant("last_chunk/production")
     real = contracts.judged
 
-    def doubts(one: Any, claim: Claim) -> Answer:
+    def doubts(one, claim):
         return Answer("inconclusive", "who knows") if claim.holds else real(one, claim)
 
     monkeypatch.setattr(contracts, "judged", doubts)
@@ -224,7 +224,7 @@ def test_a_refuted_contract_is_exit_1_with_its_arguments_whatever_else_is_inconc
 
 
 def test_a_process_that_does_not_answer_is_inconclusive_and_exit_3(run, monkeypatch):
-    def silent(seconds: float, work: object, *args: object) -> Any:
+    def silent(seconds, work, *args):
         raise contracts.Unanswered(f"the time limit of {seconds:g} s was reached")
 
     monkeypatch.setattr(contracts, "bounded", silent)
@@ -239,7 +239,7 @@ def test_a_process_that_does_not_answer_is_inconclusive_and_exit_3(run, monkeypa
 def test_the_nightly_profile_asks_hypothesis_as_well(run, monkeypatch):
     asked: list[str] = []
 
-    def claims(seconds: float, work: Any, name: str, limit: float) -> Any:
+    def claims(seconds, work, name, limit):
         asked.append(work.__name__)
         return iter([Claim(True)])
 

@@ -15,8 +15,6 @@ from schedproof.gate.targets.supported_releases import Release, packages
 from schedproof.gate.targets.target_spec import parse_target
 from schedproof.model.errors import InputError
 
-from ...command_line import Run
-
 VARIABLE = "SCHEDPROOF_NANO_VLLM"
 EVERY_NAME = ", ".join(known_checkouts())
 OLD = "class BlockManager:\n    def may_append(self, seq): pass\n"
@@ -29,7 +27,7 @@ def nobody_says(monkeypatch):
     monkeypatch.delenv(VARIABLE, raising=False)
 
 
-def checkout(folder: Path, code: str = NEW) -> Path:
+def checkout(folder, code=NEW):
     """A folder with the files that a checkout has."""
     engine = folder / "nanovllm" / "engine"
     engine.mkdir(parents=True)
@@ -127,7 +125,7 @@ def test_the_script_gets_the_folder_by_the_environment_and_a_fixed_hash_seed(tmp
     assert env.items() >= {key: os.environ[key] for key in ("PATH",)}.items()
 
 
-def wrong(run: Run, *words: str) -> str:
+def wrong(run, *words):
     """What a wrong command line says in its one line."""
     result = run("gate", *words, "--profile", "quick")
     assert (result.code, result.out) == (2, "")
@@ -181,7 +179,7 @@ def test_a_replay_reads_a_path_as_well(run, here):
     assert result.err.startswith(said)
 
 
-def plugin(folder: Path, *lines: str) -> Path:
+def plugin(folder, *lines):
     core = folder / "sendnn_inference" / "v1" / "core"
     core.mkdir(parents=True)
     (core / "scheduler.py").write_text("class ChunkedPrefillSpyreScheduler: pass\n")
@@ -190,7 +188,7 @@ def plugin(folder: Path, *lines: str) -> Path:
     return folder
 
 
-def release_in(folder: Path) -> Release:
+def release_in(folder):
     checkout = known_checkouts()["sendnn-inference"]
     assert checkout.package is not None
     return checkouts.release_of(checkout.package, checkout, str(folder))

@@ -1,15 +1,12 @@
 """The examination of an adapter: each fault of one is told, and a sound one has none."""
 
-from collections.abc import Mapping
-from typing import Any
-
 import pytest
 
 from schedproof.gate.targets.doctor import Remark, examine, signatures
 from schedproof.gate.targets.probe import ProbeRequest
 from schedproof.model.faults import TargetBroken
 from schedproof.model.systems import revisions_of
-from schedproof.model.target import ModelTarget, Reply
+from schedproof.model.target import ModelTarget
 from schedproof.spec.catalogue import load
 from schedproof.spec.systems import SYSTEMS
 
@@ -19,19 +16,19 @@ from ..build import Toy
 class SaysMore(Toy):
     """Shows a field that it never declared, and one that is none."""
 
-    def bend(self, step: dict[str, Any]) -> None:
+    def bend(self, step):
         step["preempted"] = []
         step["mood"] = "good"
 
 
 class DeclaresMore(Toy):
-    def start(self, system: str, revision: str, config: Mapping[str, Any]) -> Reply:
+    def start(self, system, revision, config):
         reply = super().start(system, revision, config)
         return reply | {"observes": [*reply.get("observes", ()), "mood"]}
 
 
 class TakesAnyKey(Toy):
-    def start(self, system: str, revision: str, config: Mapping[str, Any]) -> Reply:
+    def start(self, system, revision, config):
         known = {key: value for key, value in config.items() if key != "no_such_key"}
         return super().start(system, revision, known)
 
@@ -41,31 +38,31 @@ class Remembers(Toy):
 
     runs, stepped = 0, False
 
-    def start(self, system: str, revision: str, config: Mapping[str, Any]) -> Reply:
+    def start(self, system, revision, config):
         self.runs, self.stepped = self.runs + self.stepped, False
         return super().start(system, revision, config)
 
-    def add(self, request: dict[str, Any]) -> Reply:
+    def add(self, request):
         if self.runs > 3 and request["id"] == "r1":
             request = request | {"prompt": [["r1", 2]]}
         return super().add(request)
 
-    def bend(self, step: dict[str, Any]) -> None:
+    def bend(self, step):
         self.stepped = True
 
 
 class WrongReason(Toy):
-    def bend(self, step: dict[str, Any]) -> None:
+    def bend(self, step):
         step["finished"] = dict.fromkeys(step["finished"], "length")
 
 
 class NoAborts(Toy):
-    def abort(self, id: str, inside: bool = False) -> Reply:  # noqa: A002 (the protocol's word)
+    def abort(self, id, inside=False):  # noqa: A002 (the protocol's word)
         return {"ok": False, "error": "unsupported", "message": "no"}
 
 
 class TakesAll(Toy):
-    def add(self, request: dict[str, Any]) -> Reply:
+    def add(self, request):
         return {"ok": True} if request["id"] == "endless" else super().add(request)
 
 
@@ -74,7 +71,7 @@ def examined(gate):
     return lambda target: [*examine(gate(target).probe_request, None)]
 
 
-def wrong(remarks: list[Remark]) -> list[tuple[str, str]]:
+def wrong(remarks):
     return [(one.what, one.why) for one in remarks if one.says == "wrong"]
 
 
@@ -116,11 +113,11 @@ def test_what_may_be_left_out_is_a_note(examined, target, what, why):
 
 def test_rules_that_cannot_be_judged_are_told_with_the_field_that_is_missing(examined):
     class Shy(Toy):
-        def start(self, system: str, revision: str, config: Mapping[str, Any]) -> Reply:
+        def start(self, system, revision, config):
             reply = super().start(system, revision, config)
             return reply | {"observes": [n for n in reply.get("observes", ()) if n != "tkv"]}
 
-        def bend(self, step: dict[str, Any]) -> None:
+        def bend(self, step):
             step.pop("tkv", None)
 
     said = {one.what: one.why for one in examined(Shy())}
@@ -192,14 +189,14 @@ def test_what_is_no_target_is_one_line(run):
 class ForgetsAborts(Toy):
     """What was given up is never reported."""
 
-    def bend(self, step: dict[str, Any]) -> None:
+    def bend(self, step):
         step["finished"] = {name: why for name, why in step["finished"].items() if why != "aborted"}
 
 
 class CountsCachedBlocks(Toy):
     """A pool of which a block is never free."""
 
-    def bend(self, step: dict[str, Any]) -> None:
+    def bend(self, step):
         if step.get("free_blocks"):
             step["free_blocks"] -= 1
 
@@ -207,7 +204,7 @@ class CountsCachedBlocks(Toy):
 class AnswersInWords(Toy):
     """A number that is a text."""
 
-    def bend(self, step: dict[str, Any]) -> None:
+    def bend(self, step):
         step["computed"] = {name: str(tokens) for name, tokens in step["computed"].items()}
 
 
@@ -241,11 +238,11 @@ def test_a_crash_where_blocks_run_out_is_the_gates_to_judge():
 class NamesAnyGeneratorADecode(ModelTarget):
     """A request that has emitted a token is said to decode, also where it computes all again."""
 
-    def start(self, system: str, revision: str, config: Mapping[str, Any]) -> Reply:
+    def start(self, system, revision, config):
         self.emitted: set[str] = set()
         return super().start(system, revision, config)
 
-    def step(self) -> Reply:
+    def step(self):
         reply = super().step()
         step = reply["step"]
         if step["scheduled"] and self.emitted.issuperset(step["scheduled"]):

@@ -3,10 +3,8 @@
 import json
 import subprocess
 import sys
-from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import msgspec
 import pytest
@@ -61,17 +59,17 @@ START = {"op": "start", "system": "s", "revision": "r", "config": {}}
 STEP = {"op": "step"}
 
 
-def add(request: str) -> dict[str, Any]:
+def add(request):
     return {"op": "add", "request": {"id": request}}
 
 
-def run(stdin: bytes) -> "subprocess.CompletedProcess[bytes]":
+def run(stdin):
     return subprocess.run(
         [sys.executable, "-c", TOY], input=stdin, capture_output=True, timeout=PATIENCE, check=False
     )
 
 
-def ask(*messages: dict[str, Any] | bytes) -> list[dict[str, Any]]:
+def ask(*messages):
     """The replies to these messages; bytes are sent as they are, without a line end."""
     lines = [m if isinstance(m, bytes) else json.dumps(m).encode() + b"\n" for m in messages]
     done = run(b"".join(lines))
@@ -80,7 +78,7 @@ def ask(*messages: dict[str, Any] | bytes) -> list[dict[str, Any]]:
 
 
 @contextmanager
-def toy() -> Iterator["subprocess.Popen[bytes]"]:
+def toy():
     with subprocess.Popen(
         [sys.executable, "-c", TOY],
         stdin=subprocess.PIPE,
@@ -187,7 +185,7 @@ def test_a_wrong_request_is_answered_with_what_is_wrong_and_what_is_valid(messag
 
 def test_a_target_may_refuse_a_request_as_misunderstood():
     class Strict:
-        def start(self, system: str, revision: str, config: dict[str, Any]) -> jsonl.Reply:
+        def start(self, system, revision, config):
             raise jsonl.ProtocolError(f"{system} {revision} {config}")
 
         add = abort = step = stop = None

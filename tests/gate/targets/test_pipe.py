@@ -36,7 +36,7 @@ PATIENT = 20.0  # seconds; for what must be answered, however busy the machine
 SHORT = 0.2  # seconds; for what must not be answered
 
 
-def toy(body: str) -> list[str]:
+def toy(body):
     return [sys.executable, "-S", "-c", PRELUDE + body]
 
 
@@ -45,13 +45,13 @@ def little_patience(monkeypatch):
     monkeypatch.setattr(child, "EXIT_PATIENCE", 0.1)
 
 
-def started(body: str, step_limit: float = PATIENT) -> PipeTarget:
+def started(body, step_limit=PATIENT):
     target = PipeTarget(toy(body), step_limit=step_limit)
     target.start("spyre", "documented", {})
     return target
 
 
-def is_gone(pid: int) -> bool:
+def is_gone(pid):
     """Whether the process ends; one that no request reaps after us (a zombie) has ended too."""
     deadline = time.monotonic() + PATIENT
     while time.monotonic() < deadline:
@@ -474,7 +474,7 @@ def test_a_target_that_eats_memory_is_killed_and_said_to(answer, monkeypatch):
     target.start("spyre", "documented", {})
     pid = target._child._process.pid  # type: ignore[union-attr]
 
-    def many_steps() -> None:
+    def many_steps():
         for _ in range(40):
             target.step()
 

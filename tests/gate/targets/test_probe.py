@@ -10,7 +10,7 @@ from schedproof.gate.judging.judge import judge
 from schedproof.gate.targets.probe import probe
 from schedproof.gate.targets.scales import scales_of
 from schedproof.model.systems import config_keys, full_config
-from schedproof.model.target import ModelTarget, Reply
+from schedproof.model.target import ModelTarget
 from schedproof.spec.catalogue import load, select
 from schedproof.spec.systems import SYSTEMS
 
@@ -22,7 +22,7 @@ class Plain(Toy):
 
     refuses: Mapping[str, Any] = {"prefix_caching": True, "interleave": False}
 
-    def start(self, system: str, revision: str, config: Mapping[str, Any]) -> Reply:
+    def start(self, system, revision, config):
         for key, value in self.refuses.items():
             if config[key] == value:
                 message = f"$.config.{key}: {value} is not for us"
@@ -37,7 +37,7 @@ class LacksAnOption(Plain):
 
 
 class NeedsAPool(Toy):
-    def start(self, system: str, revision: str, config: Mapping[str, Any]) -> Reply:
+    def start(self, system, revision, config):
         if config["num_blocks"] is None:
             return {"ok": False, "error": "config", "message": "$.config.num_blocks: give a pool"}
         return super().start(system, revision, config)
@@ -90,11 +90,11 @@ def test_what_is_asked_for_means_something_in_each_system():
 class Lacks(ModelTarget):
     """vLLM's model without one of the keys that are absent where they say nothing."""
 
-    def __init__(self, key: str) -> None:
+    def __init__(self, key):
         super().__init__()
         self.key = key
 
-    def start(self, system: str, revision: str, config: Mapping[str, Any]) -> Reply:
+    def start(self, system, revision, config):
         if config.get(self.key, "recompute") not in (False, 0, 1, "recompute"):
             return {"ok": False, "error": "config", "message": f"$.config.{self.key}: no"}
         return super().start(system, revision, config)

@@ -6,7 +6,7 @@ import re
 import shutil
 import sys
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -14,7 +14,7 @@ import pytest
 
 from schedproof.gate.targets import releases, wheels
 from schedproof.gate.targets.checkouts import ADAPTERS
-from schedproof.gate.targets.releases import Prepared, complaint
+from schedproof.gate.targets.releases import complaint
 from schedproof.gate.targets.supported_releases import Release, ReleaseError, parse_release
 
 from .wheel_files import make_wheel
@@ -40,10 +40,10 @@ class Index:
     before: Callable[[str], None] = lambda _: None
     cuda: str = "None"
 
-    def answer(self, part_of_command: str, code: int, output: str) -> None:
+    def answer(self, part_of_command, code, output):
         self.answers.append((part_of_command, code, output))
 
-    def run(self, command: Sequence[str], env: dict[str, str], lock: int) -> tuple[int, str]:
+    def run(self, command, env, lock):
         assert not any(name.startswith("PYTHON") for name in env)
         os.fstat(lock)
         self.commands.append(list(command))
@@ -65,7 +65,7 @@ class Index:
             make_wheel(Path(destination.removeprefix("--dest=")) / name, members)
         return 0, self.cuda if "-c" in command else ""
 
-    def asked(self, word: str) -> list[str]:
+    def asked(self, word):
         return [" ".join(command) for command in self.commands if word in command]
 
 
@@ -83,11 +83,11 @@ def index(cache, monkeypatch):
     return index
 
 
-def prepare(release: Release = SPYRE, *, offline: bool = False) -> Prepared:
+def prepare(release=SPYRE, *, offline=False):
     return releases.prepare(release, offline=offline, report=lambda _: None)
 
 
-def there(cache: Path) -> list[str]:
+def there(cache):
     names = sorted(path.name for path in cache.iterdir())
     return ["env" if name.startswith("env-") and "." not in name else name for name in names]
 
@@ -322,7 +322,7 @@ def test_progress_is_reported_in_short_lines():
     assert all(len(line) < 80 for line in lines)
 
 
-def no_such(requirement: str, offered: str) -> str:
+def no_such(requirement, offered):
     return (
         "WARNING: Location 'file:///x/' is ignored\n"
         "ERROR: Could not find a version that satisfies the requirement "
@@ -393,7 +393,7 @@ def test_what_is_installed_is_used_without_the_index(index):
     "moment", ["venv", "torch==", "packages.txt", "download", "sendnn-inference=="]
 )
 def test_an_interrupted_run_leaves_nothing_that_looks_complete(moment, cache, index):
-    def interrupt(line: str) -> None:
+    def interrupt(line):
         if moment in line:
             raise KeyboardInterrupt
 
@@ -410,7 +410,7 @@ def test_an_interrupted_run_leaves_nothing_that_looks_complete(moment, cache, in
 def test_an_interrupted_unpacking_leaves_nothing_and_keeps_the_download(cache, index, monkeypatch):
     with monkeypatch.context() as patch:
 
-        def interrupt(path: object) -> bool:
+        def interrupt(path):
             if str(path) == "vllm/configs/a.json":
                 raise KeyboardInterrupt
             return True
@@ -434,7 +434,7 @@ def test_two_runs_wait_for_each_other(cache, index):
     with (cache / "lock").open("w") as held:
         fcntl.flock(held, fcntl.LOCK_EX)
 
-        def report(line: str) -> None:
+        def report(line):
             assert lines or index.commands == []
             lines.append(line)
             if len(lines) == 1:  # the other run ends as soon as this one has begun to wait

@@ -1,7 +1,6 @@
 """A scheduler class of the user's in the place of a release's own."""
 
 import sys
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -23,7 +22,7 @@ def _nothing_chosen_yet(monkeypatch):
     scheduler_class.chosen.cache_clear()
 
 
-def written(folder: Path, text: str) -> Path:
+def written(folder, text):
     file = folder / "mine.py"
     file.write_text(text, encoding="utf-8")
     return file

@@ -5,7 +5,6 @@ import os
 from collections import Counter, defaultdict
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -19,7 +18,6 @@ from schedproof.gate.traces.perfetto import (
     write_perfetto,
 )
 from schedproof.model.observation import Step
-from schedproof.model.scenario import Scenario
 from schedproof.model.target import ModelTarget
 from schedproof.properties.checking.replay import replay
 from schedproof.properties.rules.predicate import Broken
@@ -45,18 +43,18 @@ def _folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
 
 
-def saved(given: Scenario) -> None:
+def saved(given):
     Path("s.json").write_text(scenario_json(given), encoding="utf-8")
 
 
-def run_of(given: Scenario) -> Recorded:
+def run_of(given):
     arrivals = {one.id: one.arrival for one in given.requests}
     run = Recorded("toy", given.config, arrivals)
     replay(ModelTarget(), given, (), lambda _, step: run.steps.append(step))
     return run
 
 
-def checked(events: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def checked(events):
     """The events, after all that the format asks for; slices of a thread lie side by side."""
     slices = defaultdict(list)
     for event in events:
@@ -81,11 +79,11 @@ def checked(events: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return events
 
 
-def tracks(events: list[dict[str, Any]]) -> dict[int, str]:
+def tracks(events):
     return {one["tid"]: one["args"]["name"] for one in events if one["name"] == "thread_name"}
 
 
-def instants(events: list[dict[str, Any]]) -> list[tuple[str, str, int]]:
+def instants(events):
     """Track, name and step of each."""
     names = tracks(events)
     return [

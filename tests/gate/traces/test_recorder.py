@@ -4,14 +4,13 @@ import gzip
 import io
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from schedproof.gate.files.scenario_file import write_scenario
 from schedproof.gate.traces.recorder import Recorder, recorded
 from schedproof.model.faults import TargetFault, TargetHung
-from schedproof.model.target import ModelTarget, Reply
+from schedproof.model.target import ModelTarget
 
 from ..trace_build import recorded as lines_of
 from ..trace_build import request, scenario
@@ -28,7 +27,7 @@ def _folder(tmp_path, monkeypatch):
 class Talkative(ModelTarget):
     """Says more than the protocol has."""
 
-    def step(self) -> Reply:
+    def step(self):
         reply = super().step()
         reply["step"]["mood"] = "fine"
         return reply | {"weather": "dull"}
@@ -37,11 +36,11 @@ class Talkative(ModelTarget):
 class Hangs(ModelTarget):
     """Does not answer."""
 
-    def step(self) -> Reply:
+    def step(self):
         raise TargetHung("step", 1.0)
 
 
-def conversation(target: ModelTarget) -> list[dict[str, Any]]:
+def conversation(target):
     file = io.BytesIO()
     recorder = Recorder(target, file)
     recorder.start("spyre", "sound", scenario().config)
@@ -88,7 +87,7 @@ def test_a_request_that_is_not_answered_stays_without_a_reply():
 
 def test_a_full_disk_is_no_crash_of_the_scheduler():
     class Full(io.BytesIO):
-        def write(self, data: Any, /) -> int:
+        def write(self, data, /):
             raise OSError(28, "No space left on device")
 
     with pytest.raises(TargetFault, match="the trace cannot be written"):

@@ -3,7 +3,6 @@
 import gzip
 import io
 import json
-from typing import Any
 
 import pytest
 
@@ -14,7 +13,6 @@ from schedproof.gate.traces.run_events import (
     Begun,
     Crashed,
     Cut,
-    Event,
     NotBegun,
     Rejected,
     Stepped,
@@ -33,12 +31,12 @@ ADD = next(line for line in REST if line.get("op") == "add")
 SEEN: Line = next(line["step"] for line in REST if "step" in line)
 
 
-def events(data: bytes, **meant: str) -> list[Event]:
+def events(data, **meant):
     source = Source("t", io.BufferedReader(io.BytesIO(data)), lambda: 0, None)  # type: ignore[arg-type]
     return [*read_trace(source, **meant)]
 
 
-def kinds(data: bytes) -> list[str]:
+def kinds(data):
     return [type(event).__name__ for event in events(data)]
 
 
@@ -128,11 +126,11 @@ def test_a_packed_file_that_is_damaged_is_one_line(tmp_path):
     assert "the compressed file is damaged" in str(error.value)
 
 
-def step(**changes: Any) -> Line:
+def step(**changes):
     return {"ok": True, "step": SEEN | changes}
 
 
-def added(**changes: Any) -> Line:
+def added(**changes):
     return {"op": "add", "request": ADD["request"] | changes}
 
 

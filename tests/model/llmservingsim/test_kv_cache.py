@@ -3,7 +3,6 @@
 import pytest
 
 from schedproof.model.llmservingsim import kv_cache
-from schedproof.model.llmservingsim.state import Sequence
 from schedproof.model.pool import Pool
 
 from .build import config, decoding, pool, waiting
@@ -53,7 +52,7 @@ def test_without_caching_nothing_is_published():
     assert (one.blocks, one.published, after.cached) == ((1, 2), 0, {})
 
 
-def saying_s(name: str, *blocks: int) -> Sequence:
+def saying_s(name, *blocks):
     """A request of nine tokens of the stream s, two full blocks of which are published."""
     return decoding(name, 9, *blocks, content=(("s", 9),), published=2)
 

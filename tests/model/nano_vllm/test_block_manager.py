@@ -12,7 +12,7 @@ LIMITS = config()
 FIRST, SECOND = (("s", 4),), (("s", 8),)
 
 
-def cached(*contents: tuple[tuple[tuple[str, int], ...], int], **changes: object) -> Pool:
+def cached(*contents, **changes):
     """A pool of nine, five of them in use, in which these contents are found."""
     found = {content: (block,) for content, block in contents}
     return Pool(9, (), 6, (), found)._replace(**changes)

@@ -1,7 +1,5 @@
 """The walk-throughs and examples of the deck, with its blocks of 256 tokens."""
 
-from typing import Any
-
 import pytest
 
 from schedproof.model.nano_vllm.block_manager import slot
@@ -11,12 +9,12 @@ from .build import Run
 SYSTEM = ("system", 256)
 
 
-def holders(seen: dict[str, Any], block: int) -> int:
+def holders(seen, block):
     """How many block tables have this block."""
     return sum(block in table for table in seen["blocks"].values())
 
 
-def four_running(**changes: Any) -> Run:
+def four_running(**changes):
     """A, B, C and D run and hold all nine blocks; A's next token is the first of a block."""
     lengths = {"A": 256, "B": 300, "C": 1000, "D": 300} | changes
     run = Run(num_blocks=9)

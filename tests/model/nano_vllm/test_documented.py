@@ -62,7 +62,7 @@ def test_fits_means_that_as_many_are_free():
     assert documented.fits(Pool(None), 10**6)
 
 
-def sharers(free: int) -> State:
+def sharers(free):
     """One runs with two full blocks, and one waits that begins with the same and has five more."""
     content = (("s", 8),)
     runs = decoding("r", 8, 1, 2, content=content, published=2)

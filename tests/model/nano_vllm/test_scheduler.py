@@ -1,13 +1,11 @@
 """One step of the protocol: arrivals, aborts, what completes and what is seen. Block 4."""
 
-from typing import Any
-
 import pytest
 
 from schedproof.model.nano_vllm import documented, scheduler
 from schedproof.model.nano_vllm.config import NanoConfig
 from schedproof.model.nano_vllm.model import make_model
-from schedproof.model.nano_vllm.state import Plan, Sequence, State
+from schedproof.model.nano_vllm.state import Plan, State
 from schedproof.model.pool import Pool, free_blocks
 from schedproof.model.scenario import Request
 
@@ -64,7 +62,7 @@ def test_who_is_aborted_inside_a_step_was_scheduled_and_gets_no_token(revision):
     assert run.step()["finished"] == {}
 
 
-def closed(members: tuple[Sequence, ...], scheduled: dict[str, int], **changes: Any) -> Any:
+def closed(members, scheduled, **changes):
     state = State(running=members, pool=pool(9, 4))._replace(**changes)
     plan = Plan(state.running, state.waiting, state.pool, scheduled, False)
     return scheduler.postprocess(config(), state, plan)

@@ -1,22 +1,20 @@
 """What a configuration may be, and how it is refused."""
 
-from typing import Any
-
 import pytest
 
 from schedproof.model.errors import InputError
-from schedproof.model.spyre.config import SpyreConfig, check_pool, read_config
+from schedproof.model.spyre.config import check_pool, read_config
 
 from .build import EACH, config
 
 
-def refusal(values: dict[str, Any], revision: str = "sound") -> str:
+def refusal(values, revision="sound"):
     with pytest.raises(InputError) as caught:
         read_config(values, revision)
     return str(caught.value)
 
 
-def pool_refusal(values: SpyreConfig, revision: str) -> str:
+def pool_refusal(values, revision):
     with pytest.raises(InputError) as caught:
         check_pool(values, revision)
     assert caught.value.path == "$.config.num_blocks"

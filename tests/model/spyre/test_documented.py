@@ -16,7 +16,7 @@ from schedproof.model.spyre.documented import DOCUMENTED, usable_blocks
 from schedproof.model.spyre.release_2_1_2 import RELEASE_2_1_2
 from schedproof.model.spyre.release_2_5_2 import RELEASE_2_5_2
 from schedproof.model.spyre.sound import SOUND
-from schedproof.model.spyre.state import Sequence, State
+from schedproof.model.spyre.state import State
 from schedproof.model.spyre.volumetric import ByFormula, document_own_tkv
 from schedproof.spec.catalogue import load
 
@@ -60,12 +60,12 @@ class Prefill(NamedTuple):
     block: int
 
     @property
-    def left_padding(self) -> int:
+    def left_padding(self):
         return documented.left_padding_blocks(self.prompt, self.chunk, self.block) * self.block
 
 
 @st.composite
-def prefills(draw: st.DrawFn) -> Prefill:
+def prefills(draw):
     block = draw(st.sampled_from((1, 2, 3, 4, 16, 64)))
     chunk = block * draw(st.integers(1, 9))
     border = draw(st.integers(0, 12)) * draw(st.sampled_from((block, chunk)))
@@ -73,7 +73,7 @@ def prefills(draw: st.DrawFn) -> Prefill:
     return Prefill(draw(st.one_of(st.just(max(near, 1)), st.integers(1, 2000))), chunk, block)
 
 
-def chunks_of(one: Prefill) -> list[int]:
+def chunks_of(one):
     """The real tokens of each chunk, as the scheduler asks for them one after the other."""
     chunks: list[int] = []
     while sum(chunks) < one.prompt:
@@ -275,7 +275,7 @@ OLD = decoding("old", 5, 10)
 ONE = batch(OLD)
 
 
-def begun(prompt: int, computed: int, max_tokens: int = 2) -> Sequence:
+def begun(prompt, computed, max_tokens=2):
     """A request between two of its chunks."""
     return waiting(prompt, max_tokens, computed=computed)
 
@@ -482,7 +482,7 @@ CACHING = config(prefix_caching=True, max_batch_tkv=40, pausing=False)
 S = (("s", 16),)
 
 
-def cached(tokens: int) -> Pool:
+def cached(tokens):
     """A pool in which the first `tokens` tokens of S are found."""
     numbers = range(1, tokens // BLOCK + 1)
     return Pool(fresh=9, cached={prefix(S, BLOCK * number): (number,) for number in numbers})
@@ -508,7 +508,7 @@ def test_once_it_has_started_what_a_request_has_computed_counts_not_what_is_cach
 # --- who is asked ----------------------------------------------------------------------------
 
 
-def queue(*newcomers: Sequence) -> State:
+def queue(*newcomers):
     return ONE._replace(waiting=newcomers)
 
 

@@ -1,7 +1,6 @@
 """What a step computes, in numbers: block 4, chunks of 8 unless a test says otherwise."""
 
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
@@ -12,7 +11,6 @@ from schedproof.model.spyre import forward
 from schedproof.model.spyre.forward import Forward
 from schedproof.model.spyre.release_2_1_2 import RELEASE_2_1_2
 from schedproof.model.spyre.release_2_5_2 import RELEASE_2_5_2
-from schedproof.model.spyre.revision import Revision
 from schedproof.model.spyre.sound import SOUND
 from schedproof.model.spyre.state import Sequence, State
 
@@ -25,7 +23,7 @@ BY_THE_PAGE = only("sound", "documented")
 S = (("s", 40),)
 
 
-def chunks(revision: Revision, prompt: int) -> list[tuple[Forward, Sequence]]:
+def chunks(revision, prompt):
     """All chunks of a prompt that is alone: what was computed, and the request after it."""
     state = State(waiting=(waiting(prompt),))
     shown: list[tuple[Forward, Sequence]] = []
@@ -83,9 +81,7 @@ def test_a_chunk_moves_its_request_to_the_front_of_the_running(revision):
     assert ids(more.running) == ["new", "a", "b"]
 
 
-def after_hit(
-    revision: Revision, prompt: int, hit: int, chunk_size: int = 8
-) -> tuple[Forward, Sequence]:
+def after_hit(revision, prompt, hit, chunk_size=8):
     """The first chunk of a prompt whose first `hit` tokens are cached, in blocks 11, 12, ..."""
     numbers = range(1, hit // BLOCK + 1)
     names = {prefix(S, BLOCK * number): (10 + number,) for number in numbers}
@@ -269,7 +265,7 @@ def test_a_decode_step_asks_for_a_block_only_where_one_begins_or_fills_up(monkey
     asked: list[int] = []
     held = forward.blocks.hold
 
-    def hold(*words: Any) -> Any:
+    def hold(*words):
         asked.append(words[2])
         return held(*words)
 

@@ -1,7 +1,5 @@
 """Lanes do what the reference model does, step by step."""
 
-from typing import Any
-
 import pytest
 
 from schedproof.gate.corpus.builtin_scenarios import builtin_scenarios
@@ -18,7 +16,7 @@ SMALL = {"block_size": 4, "chunk_size": 8, "max_model_len": 32, "max_batch_tkv":
 BUILTIN = ("late-arrivals-before-913.json", "late-arrivals-before-961.json")
 
 
-def request(prompt: int, max_tokens: int, **more: Any) -> Request:
+def request(prompt, max_tokens, **more):
     return Request(
         **{"id": "a", "arrival": 0, "prompt": (("a", prompt),), "max_tokens": max_tokens} | more
     )

@@ -33,7 +33,7 @@ class Case(NamedTuple):
     tkv: int
 
 
-def case(draw: random.Random, block: int) -> Case:
+def case(draw, block):
     rows = []
     for _ in range(ROWS):
         prompt, max_tokens = draw.randint(1, 5 * block), draw.randint(2, 5 * block + 2)
@@ -52,7 +52,7 @@ def case(draw: random.Random, block: int) -> Case:
     return Case(rows, members, newcomer, max_tkv(lengths, block) if lengths else 0)
 
 
-def on_rows(rules: Rules, cases: list[Case]) -> list[bool]:
+def on_rows(rules, cases):
     """What the lanes say, a lane a case."""
     table = np.array([one.rows for one in cases]).transpose(2, 1, 0)
     asked = np.zeros((4, ROWS, len(cases)), np.int64)
@@ -69,7 +69,7 @@ def on_rows(rules: Rules, cases: list[Case]) -> list[bool]:
     return verdicts
 
 
-def cases_of(name: str, block: int) -> list[Case]:
+def cases_of(name, block):
     draw = random.Random(f"{name} {block}")
     return [case(draw, block) for _ in range(CASES)]
 

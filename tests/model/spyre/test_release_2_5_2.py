@@ -17,7 +17,7 @@ from schedproof.model.spyre.release_2_5_2 import (
     fits_limit,
     pause_and_resume,
 )
-from schedproof.model.spyre.state import Sequence, State
+from schedproof.model.spyre.state import State
 from schedproof.model.spyre.volumetric import Decoding, Newcomer, accepts, release_2_1_2
 from schedproof.model.target import ModelTarget
 from schedproof.properties.checking.replay import replay
@@ -28,7 +28,7 @@ OLD = decoding("old", 5, 10)
 ONE = batch(OLD)
 
 
-def member(name: str, computed: int, generated: int = 1, paused_steps: int = 0) -> Sequence:
+def member(name, computed, generated=1, paused_steps=0):
     """A request that decodes or is paused: `computed` tokens, of which it generated all but one."""
     prompt = computed - generated + 1
     return waiting(prompt, 50, name)._replace(
@@ -167,7 +167,7 @@ def test_who_stays_is_within_the_limit_and_nobody_else_would_be(sizes, decoding,
     asked = ids(fairness_order(config(), before))
     length = {one.id: one.computed + 1 for one in all_requests}
 
-    def volume(names: list[str]) -> int:
+    def volume(names):
         return len(names) * max_tkv([length[name] for name in names], BLOCK)
 
     kept = ids(after.running)
@@ -236,7 +236,7 @@ CONFIG = {
 }
 
 
-def request(name: str, arrival: int, prompt: int, max_tokens: int) -> Request:
+def request(name, arrival, prompt, max_tokens):
     return Request(
         id=name,
         arrival=arrival,

@@ -1,9 +1,7 @@
 """What each revision does otherwise than the page, and that each difference by itself changes a
 run."""
 
-from collections.abc import Mapping
 from dataclasses import fields, replace
-from typing import Any
 
 import pytest
 
@@ -91,9 +89,7 @@ def test_the_sound_revision_is_the_page_but_for_its_projection():
     assert replace(SOUND, name="documented", volume_check=documented.VOLUME_CHECK) == DOCUMENTED
 
 
-def steps(
-    revision: Revision, arrivals: list[Arrival], count: int, **changes: Any
-) -> list[dict[str, Any]]:
+def steps(revision, arrivals, count, **changes):
     """The first `count` steps of a run, and what they show."""
     model = SpyreModel(config(**changes), revision)
     state = model.initial()
@@ -107,13 +103,7 @@ def steps(
     return shown
 
 
-def with_and_without(
-    functions: Mapping[str, Any],
-    base: Revision,
-    arrivals: list[Arrival],
-    count: int,
-    **changes: Any,
-) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+def with_and_without(functions, base, arrivals, count, **changes):
     """Two runs that differ in `functions` only, doing the same but for their last step."""
     runs = [
         steps(revision, arrivals, count, **changes)

@@ -16,7 +16,6 @@ from schedproof.model.spyre.forward import Forward
 from schedproof.model.spyre.release_2_5_2 import RELEASE_2_5_2
 from schedproof.model.spyre.sound import SOUND
 from schedproof.model.spyre.state import Decision, State
-from schedproof.model.target import ModelTarget
 
 from ...golden_tables import Arrival, add, play, started
 from .build import ALL, EACH, batch, config, decoding, ids, waiting
@@ -24,13 +23,11 @@ from .build import ALL, EACH, batch, config, decoding, ids, waiting
 # Of runs: lengths so small that every limit binds now and then.
 TIGHT = {"block_size": 4, "chunk_size": 8, "max_model_len": 32, "max_batch_tkv": 128}
 NO_PAUSING = pytest.mark.parametrize("revision", ["sound", "documented", "2.1.2"])
-BY_THE_PAGE = pytest.mark.parametrize("revision", ["sound", "documented"])
 CACHING = config(prefix_caching=True)
 S = (("s", 40),)
 
 # Whole runs are long examples.
 HALF = settings(max_examples=settings().max_examples // 2)
-Steps = list[dict[str, Any]]
 
 
 def test_who_arrives_waits_behind_the_others():
@@ -137,9 +134,7 @@ def test_what_was_decided_is_computed_and_nothing_else():
     assert idle == (State(runner_tkv=9), Forward({}, {}, {}, 0))
 
 
-def completed(
-    state: State, *scheduled: str, **changes: Any
-) -> tuple[State, dict[str, int], dict[str, str]]:
+def completed(state, *scheduled, **changes):
     computed = Forward(dict.fromkeys(scheduled, 1), {}, {}, 0)
     return scheduler.complete(config(**changes), SOUND, state, computed)
 
@@ -241,7 +236,7 @@ class Run(NamedTuple):
 
 
 @st.composite
-def runs(draw: st.DrawFn) -> Run:
+def runs(draw):
     block = draw(st.sampled_from((2, 4)))
     length = 8 * block + draw(st.integers(0, 1))
     limits = {
@@ -263,7 +258,7 @@ def runs(draw: st.DrawFn) -> Run:
 
 
 @st.composite
-def sharing(draw: st.DrawFn) -> Run:
+def sharing(draw):
     """A run with prefix caching: prompts begin alike, or go on from what an earlier one said."""
     run = draw(runs())
     arrivals: list[Arrival] = []
@@ -279,7 +274,7 @@ def sharing(draw: st.DrawFn) -> Run:
     return Run(run.config | {"prefix_caching": True}, arrivals)
 
 
-def steps_of(revision: str, run: Run, **changes: Any) -> Steps:
+def steps_of(revision, run, **changes):
     return list(play(started(revision, **run.config, **changes), run.arrivals))
 
 
@@ -287,7 +282,7 @@ def steps_of(revision: str, run: Run, **changes: Any) -> Steps:
 def test_everyone_is_served_first_come_first_served_to_the_last_token(revision):
     @HALF
     @given(runs())
-    def check(run: Run) -> None:
+    def check(run):
         steps = steps_of(revision, run)
         prefills = [
             name for seen in steps if seen["kind"] == "prefill" for name in seen["scheduled"]
@@ -303,7 +298,7 @@ def test_everyone_is_served_first_come_first_served_to_the_last_token(revision):
     check()
 
 
-def running_after(before: dict[str, Any], seen: dict[str, Any]) -> list[str]:
+def running_after(before, seen):
     """The running queue by what was scheduled: who prefills goes to the front, in a decode step
     to the end; who returns from a pause comes behind requests that stayed."""
     old, ongoing, computed = before["running"], before["prefilling"], list(seen["scheduled"])
@@ -318,7 +313,7 @@ def running_after(before: dict[str, Any], seen: dict[str, Any]) -> list[str]:
 def test_a_step_is_one_chunk_or_one_token_for_all_that_decode(revision):
     @HALF
     @given(runs())
-    def check(run: Run) -> None:
+    def check(run):
         before: dict[str, Any] = {"running": [], "prefilling": [], "paused": [], "kind": "idle"}
         for seen in steps_of(revision, run):
             seen.setdefault("paused", [])
@@ -347,7 +342,7 @@ def test_no_step_is_idle_while_requests_are_pending(revision):
 
     @HALF
     @given(runs())
-    def check(run: Run) -> None:
+    def check(run):
         pending: set[str] = set()
         for number, seen in enumerate(steps_of(revision, run)):
             pending |= {one.id for one in run.arrivals if one.step == number}
@@ -361,7 +356,7 @@ def test_no_step_is_idle_while_requests_are_pending(revision):
 def test_batch_times_tkv_never_exceeds_the_limit(revision):
     @HALF
     @given(runs())
-    def check(run: Run) -> None:
+    def check(run):
         for seen in steps_of(revision, run):
             if seen["kind"] == "decode":
                 assert len(seen["scheduled"]) * seen["tkv"] <= run.config["max_batch_tkv"]
@@ -373,7 +368,7 @@ def test_batch_times_tkv_never_exceeds_the_limit(revision):
 def test_a_block_belongs_to_one_request_and_holds_what_is_computed(revision):
     @HALF
     @given(runs())
-    def check(run: Run) -> None:
+    def check(run):
         prompts = {one.id: one.prompt for one in run.arrivals}
         for seen in steps_of(revision, run):
             held = Counter(block for blocks in seen["blocks"].values() for block in blocks)
@@ -389,7 +384,7 @@ def test_a_block_belongs_to_one_request_and_holds_what_is_computed(revision):
     check()
 
 
-def token(one: Arrival, position: int) -> tuple[str, int]:
+def token(one, position):
     """Stream and number of a token, of the prompt or of what is generated after it."""
     for stream, length in (*one.content, (f"out:{one.id}", one.max_tokens)):
         if position < length:
@@ -405,7 +400,7 @@ def test_what_a_request_reads_from_its_blocks_is_what_its_tokens_wrote_there(rev
 
     @HALF
     @given(sharing(), st.integers(0, 3))
-    def check(run: Run, spare: int) -> None:
+    def check(run, spare):
         block = run.config["block_size"]
         requests = {one.id: one for one in run.arrivals}
         longest = max(one.prompt + one.max_tokens for one in run.arrivals)
@@ -435,7 +430,7 @@ def test_what_a_request_reads_from_its_blocks_is_what_its_tokens_wrote_there(rev
     check()
 
 
-def common_prefix_len(one: list[tuple[str, int]], other: list[tuple[str, int]]) -> int:
+def common_prefix_len(one, other):
     """Tokens with which both begin."""
     pairs = zip(one, other, strict=False)
     return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
@@ -447,7 +442,7 @@ def test_a_hit_is_the_longest_run_of_full_blocks_that_anyone_has_computed(revisi
 
     @HALF
     @given(sharing())
-    def check(run: Run) -> None:
+    def check(run):
         block = run.config["block_size"]
         requests = {one.id: one for one in run.arrivals}
         # What was computed of each request.
@@ -471,7 +466,7 @@ def test_a_hit_is_the_longest_run_of_full_blocks_that_anyone_has_computed(revisi
 def test_a_bounded_pool_is_never_promised_twice_and_whole_again_at_the_end(revision):
     @HALF
     @given(runs() | sharing(), st.integers(0, 12))
-    def check(run: Run, spare: int) -> None:
+    def check(run, spare):
         # 2.5.2 wants a block for the last token, and a pool for a request of full length.
         ends = [run.config["max_model_len"], *(one.prompt + one.max_tokens for one in run.arrivals)]
         if revision != "2.5.2":
@@ -491,7 +486,7 @@ def test_a_bounded_pool_is_never_promised_twice_and_whole_again_at_the_end(revis
 THREE = [Arrival(0, "a", 6, 6), Arrival(0, "b", 18, 4), Arrival(1, "c", 3, 5)]
 
 
-def aborted_at(target: ModelTarget, name: str, number: int, inside: bool) -> Steps:
+def aborted_at(target, name, number, inside):
     """THREE on `target`, one request aborted before or inside step `number`."""
     steps = []
     for step in range(40):

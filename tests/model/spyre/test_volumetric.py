@@ -1,7 +1,7 @@
 """The volumetric check: hand-computed numbers, soundness by brute force, published faults."""
 
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import pytest
 from hypothesis import Phase, find, given, settings
@@ -111,7 +111,7 @@ class Join(NamedTuple):
     gone: int
     block: int
 
-    def projection(self, formula: str) -> Projection:
+    def projection(self, formula):
         lengths = [computed for computed, _ in self.members]
         tkvs = request_tkvs(lengths, self.block)
         members = [Decoding(*one, own) for one, own in zip(self.members, tkvs, strict=True)]
@@ -119,7 +119,7 @@ class Join(NamedTuple):
         reported = max_tkv(lengths + [self.gone] * (self.gone > 0), self.block)
         return FORMULAS[formula](reported, members, self.newcomer, self.block)
 
-    def volumes(self) -> list[int]:
+    def volumes(self):
         """Batch x tkv of every decode step that the newcomer shares, no request stopping early."""
         all_requests = [*self.members, (self.newcomer.prompt, self.newcomer.remaining)]
         batches = (
@@ -130,7 +130,7 @@ class Join(NamedTuple):
 
 
 @st.composite
-def joins(draw: st.DrawFn, block: int, stale: bool = True) -> Join:
+def joins(draw, block, stale=True):
     tokens = st.integers(1, 4 * block) | st.integers(1, 4).map(lambda blocks: blocks * block)
     members = draw(st.lists(st.tuples(tokens, tokens), min_size=1, max_size=5))
     newcomer = Newcomer(draw(tokens), draw(tokens))
@@ -143,7 +143,7 @@ def test_sound_formulas_never_underestimate_the_peak(formula, block):
     """Peak against estimate, not against a limit: a limit that binds is rarely met."""
 
     @given(joins(block))
-    def check(join: Join) -> None:
+    def check(join):
         projection = join.projection(formula)
         peak = max(join.volumes(), default=0)
         assert peak == 0 or not accepts(projection, peak - 1)
@@ -160,7 +160,7 @@ def test_sound_formulas_never_underestimate_the_peak(formula, block):
     ],
 )
 def test_unsound_formulas_have_a_counterexample(formula, block):
-    def underestimated(join: Join) -> bool:
+    def underestimated(join):
         return max(join.volumes(), default=1) > 1 and accepts(
             join.projection(formula), max(join.volumes()) - 1
         )
@@ -173,7 +173,7 @@ def test_unsound_formulas_have_a_counterexample(formula, block):
 @pytest.mark.parametrize("block", [4, 64])
 def test_volume_is_monotone_in_the_members_early_eos_never_hurts(block):
     @given(joins(block), st.data())
-    def check(join: Join, data: st.DataObject) -> None:
+    def check(join, data):
         early = [
             (computed, data.draw(st.integers(0, remaining))) for computed, remaining in join.members
         ]
@@ -258,7 +258,7 @@ def test_the_rest_of_a_run_is_what_the_scheduler_does(formula, start_revision):
     assert volumes_of(start_revision(revision), SHORT_2_0_1) == played
 
 
-def volumes_of(target: Any, arrivals: list[Arrival], block: int = 64) -> list[tuple[int, int]]:
+def volumes_of(target, arrivals, block=64):
     """Each decode step of a run with its batch x tkv.
 
     Once every request has joined nothing is left to decide, and 26 000 steps follow from the

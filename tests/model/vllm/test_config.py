@@ -1,7 +1,5 @@
 """What a configuration may be, and how it is refused."""
 
-from typing import Any
-
 import msgspec
 import pytest
 
@@ -13,7 +11,7 @@ from .build import config
 REVISION = "documented"
 
 
-def refusal(**values: Any) -> str:
+def refusal(**values):
     with pytest.raises(InputError) as caught:
         read_config(values, REVISION)
     return str(caught.value)

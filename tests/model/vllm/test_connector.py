@@ -1,7 +1,5 @@
 """Parked requests: when one is parked, holds blocks, lands, joins and leaves."""
 
-from typing import Any
-
 import pytest
 
 from schedproof.model.errors import InputError
@@ -20,7 +18,7 @@ SMALL = {
 }
 
 
-def run(steps: int, *asked: dict[str, Any], **more: Any) -> list[dict[str, Any]]:
+def run(steps, *asked, **more):
     """The first steps of requests that arrive together."""
     target = ModelTarget()
     assert target.start("vllm", "documented", {**SMALL, **LOADS, **more})["ok"]
@@ -29,15 +27,15 @@ def run(steps: int, *asked: dict[str, Any], **more: Any) -> list[dict[str, Any]]
     return [target.step()["step"] for _ in range(steps)]
 
 
-def request(name: str, prompt: int, tokens: int = 2, **more: Any) -> dict[str, Any]:
+def request(name, prompt, tokens=2, **more):
     return {"id": name, "prompt": [[name, prompt]], "max_tokens": tokens, **more}
 
 
-def loaded(name: str, prompt: int, external: int, steps: int = 0, **more: Any) -> dict[str, Any]:
+def loaded(name, prompt, external, steps=0, **more):
     return request(name, prompt, external_tokens=external, load_steps=steps, **more)
 
 
-def scheduled(steps: list[dict[str, Any]]) -> list[dict[str, int]]:
+def scheduled(steps):
     return [one["scheduled"] for one in steps]
 
 

@@ -1,7 +1,5 @@
 """Parts of prompts that an encoder computes: within budget and room, kept, dropped, shared."""
 
-from typing import Any
-
 import pytest
 
 from schedproof.model.errors import InputError
@@ -14,16 +12,15 @@ SMALL = {
     **{"block_size": 4, "max_num_seqs": 2, "max_num_batched_tokens": 16, "max_model_len": 32},
     **{"num_blocks": 8, "enable_prefix_caching": False, "reserve_full_isl": False},
 }
-Step = dict[str, Any]
 
 
-def target(**more: Any) -> ModelTarget:
+def target(**more):
     there = ModelTarget()
     assert there.start("vllm", "documented", {**SMALL, **ENCODER, **more})["ok"]
     return there
 
 
-def request(name: str, *prompt: tuple[str, int], tokens: int = 1, **more: Any) -> dict[str, Any]:
+def request(name, *prompt, tokens=1, **more):
     """A request; segments whose names are in upper case come from the encoder."""
     inputs = [number for number, (stream, _) in enumerate(prompt) if stream.isupper()]
     segments = [list(segment) for segment in prompt]
@@ -31,7 +28,7 @@ def request(name: str, *prompt: tuple[str, int], tokens: int = 1, **more: Any) -
     return asked | ({"encoder_inputs": inputs} if inputs else {})
 
 
-def run(steps: int, *asked: dict[str, Any], **more: Any) -> list[Step]:
+def run(steps, *asked, **more):
     """The first steps of requests that arrive together."""
     there = target(**more)
     for one in asked:
@@ -39,7 +36,7 @@ def run(steps: int, *asked: dict[str, Any], **more: Any) -> list[Step]:
     return [there.step()["step"] for _ in range(steps)]
 
 
-def column(steps: list[Step], field: str) -> list[Any]:
+def column(steps, field):
     return [step[field] for step in steps]
 
 

@@ -1,7 +1,5 @@
 """Decisions on their way: what is promised, what completes when, and who is passed over."""
 
-from typing import Any
-
 import pytest
 
 from schedproof.model.errors import InputError
@@ -9,7 +7,7 @@ from schedproof.model.pool import Pool
 from schedproof.model.scenario import Request
 from schedproof.model.target import ModelTarget
 from schedproof.model.vllm import in_flight, scheduler
-from schedproof.model.vllm.config import VllmConfig, read_config
+from schedproof.model.vllm.config import read_config
 from schedproof.model.vllm.model import make_model
 from schedproof.model.vllm.state import Coming, State
 
@@ -21,11 +19,11 @@ LONG = {"pipeline_parallel_size": 3}
 SMALL = {"block_size": 4, "max_num_seqs": 2, "max_num_batched_tokens": 8, "max_model_len": 32}
 
 
-def of(**more: Any) -> VllmConfig:
+def of(**more):
     return config(**more)
 
 
-def run(steps: int, *prompts: int, tokens: int = 3, **more: Any) -> list[dict[str, Any]]:
+def run(steps, *prompts, tokens=3, **more):
     """The first steps of requests a, b, ... that arrive together."""
     target = ModelTarget()
     assert target.start("vllm", "documented", {**SMALL, **more})["ok"]

@@ -2,9 +2,8 @@
 
 import pytest
 
-from schedproof.model.pool import Content, Pool, take
+from schedproof.model.pool import Pool, take
 from schedproof.model.vllm import kv_cache
-from schedproof.model.vllm.state import Sequence
 
 from .build import config, decoding, pool, waiting
 
@@ -12,7 +11,7 @@ CACHING = config(enable_prefix_caching=True)
 S4, S8, S12 = ((("s", tokens),) for tokens in (4, 8, 12))
 
 
-def saying(tokens: int) -> Sequence:
+def saying(tokens):
     """A waiting request whose prompt are the first tokens of the stream s."""
     return waiting(tokens, content=(("s", tokens),))
 
@@ -65,9 +64,7 @@ def test_without_a_bound_there_is_always_a_block():
     assert not kv_cache.fits(pool(5, 3), 3)
 
 
-def admitted(
-    prompt: int, tokens: int, free: int, someone_runs: bool = True, **changes: object
-) -> bool:
+def admitted(prompt, tokens, free, someone_runs=True, **changes):
     """Whether a request without a hit is admitted beside five held blocks."""
     limits = config(num_blocks=free + 5, **changes)
     room = kv_cache.admit(limits, pool(free + 5, 5), waiting(prompt), (), tokens, someone_runs)
@@ -102,7 +99,7 @@ def test_what_passes_the_gate_holds_blocks_for_its_chunk_only():
     assert room == (one._replace(blocks=(6, 7)), pool(9, 7))
 
 
-def cached_pool(size: int, held: int, tail: tuple[tuple[int, Content], ...]) -> Pool:
+def cached_pool(size, held, tail):
     """A pool with the first two blocks of the stream s cached in blocks 2 and 1."""
     return Pool(size, (), held + 1, tail, {S4: (2,), S8: (1,)})
 

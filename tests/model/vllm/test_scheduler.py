@@ -1,14 +1,10 @@
 """One step in its parts, and worked situations of the two documents. Block 4, budget 16."""
 
-from typing import Any
-
 import pytest
 
 from schedproof.model.pool import Pool
 from schedproof.model.vllm import scheduler
-from schedproof.model.vllm.config import VllmConfig
-from schedproof.model.vllm.plan import Plan
-from schedproof.model.vllm.state import Coming, Sequence, State
+from schedproof.model.vllm.state import Coming, State
 
 from .build import config, decoding, ids, pool, waiting
 
@@ -16,11 +12,11 @@ PRIORITY = config(policy="priority")
 CACHING = config(enable_prefix_caching=True)
 
 
-def decided(limits: VllmConfig, state: State) -> Plan:
+def decided(limits, state):
     return scheduler.schedule(limits, state)
 
 
-def steps(limits: VllmConfig, state: State, count: int) -> list[dict[str, Any]]:
+def steps(limits, state, count):
     """What the next steps show."""
     shown = []
     for _ in range(count):
@@ -29,7 +25,7 @@ def steps(limits: VllmConfig, state: State, count: int) -> list[dict[str, Any]]:
     return shown
 
 
-def queue(*members: Sequence, **changes: Any) -> State:
+def queue(*members, **changes):
     """Nothing but waiting requests, numbered in their order."""
     numbered = tuple(one._replace(arrival=place) for place, one in enumerate(members))
     return State(waiting=numbered, arrived=len(members))._replace(**changes)
@@ -227,7 +223,7 @@ def test_who_starts_together_shares_what_the_first_is_about_to_compute():
     assert seen["prefix_hit"] == {"a": 0, "b": 8}
 
 
-def full(limits: VllmConfig, *running: Sequence, waits: tuple[Sequence, ...] = ()) -> Plan:
+def full(limits, *running, waits=()):
     """The decision where the running requests hold all blocks of the pool."""
     held = max(block for one in running for block in one.blocks)
     return decided(limits, State(waits, running, pool(held, held)))
@@ -289,7 +285,7 @@ def test_nobody_is_admitted_in_a_step_that_preempted():
     assert (second["scheduled"], second["waiting"]) == ({"a": 1}, ["b", "new"])
 
 
-def important(name: str, priority: int, computed: int, *blocks: int) -> Sequence:
+def important(name, priority, computed, *blocks):
     """A decoding request that came as its priority says: the least important last."""
     return decoding(name, computed, *blocks, priority=priority, arrival=priority)
 
@@ -363,7 +359,7 @@ def test_a_preempted_request_begins_anew_and_hits_what_is_left_of_its_own():
     assert (second["emitted"], second["kind"]) == ({"b": 1}, "prefill")
 
 
-def completed(state: State, *scheduled: str) -> tuple[State, dict[str, int], dict[str, str]]:
+def completed(state, *scheduled):
     there = {one.id: one for one in state.running}
     coming = {
         name: Coming(there[name].generated)

@@ -17,11 +17,11 @@ SAME: dict[str, Any] = {
 }
 
 
-def step(**changes: Any) -> Step:
+def step(**changes):
     return Step(**(SAME | changes))
 
 
-def between(**changes: Any) -> Any:
+def between(**changes):
     return of_steps(3, step(), step(**changes))
 
 

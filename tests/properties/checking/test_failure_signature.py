@@ -6,7 +6,7 @@ from schedproof.properties.checking.failure_signature import shape
 from schedproof.properties.rules.predicate import Broken
 
 
-def of(message: str, rule: str = "SPY-R07", requests: tuple[str, ...] = ("r0", "r1", "r2")) -> str:
+def of(message, rule="SPY-R07", requests=("r0", "r1", "r2")):
     return shape(Broken(rule, 3, message), requests)
 
 

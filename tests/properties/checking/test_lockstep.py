@@ -114,12 +114,12 @@ def test_no_tkv_is_zero_and_that_of_an_idle_step_says_nothing(seen, model, same)
     assert (differences(model, seen) == []) == same
 
 
-def padded(step: Step) -> Step:
+def padded(step):
     """The same step of a scheduler that pads: there block 0 is the padding."""
     return replace(step, left_pad_blocks={})
 
 
-def holding(slots: dict[str, tuple[int, ...]] | None = None, **blocks: tuple[int, ...]) -> Step:
+def holding(slots=None, **blocks):
     return decode(*blocks, blocks=blocks, slot_blocks=slots)
 
 
@@ -179,7 +179,7 @@ REQUESTS = st.dictionaries(
 def test_any_renaming_that_leaves_the_padding_alone_changes_nothing(blocks, slots, names):
     renamed = dict(enumerate(names, 1)) | {0: 0}
 
-    def under_new_names(held: dict[str, tuple[int, ...]]) -> dict[str, tuple[int, ...]]:
+    def under_new_names(held):
         return {one: tuple(renamed[block] for block in own) for one, own in held.items()}
 
     model = decode("a", blocks=blocks, slot_blocks=slots)
@@ -215,7 +215,7 @@ def test_who_shows_where_is_written_but_not_who_holds_it_is_compared_by_names_of
     assert differences(decode("a", slot_blocks={"a": (0,)}), model) != []
 
 
-def answer(step: Step) -> dict[str, Any]:
+def answer(step):
     """The observation as a target answers it."""
     reported: dict[str, Any] = msgspec.to_builtins(step)
     return reported

@@ -8,7 +8,6 @@ from schedproof.model.observation import Step
 from schedproof.model.scenario import Request
 from schedproof.model.systems import full_config
 from schedproof.properties.checking.monitor import Monitor
-from schedproof.properties.history.run_history import RunHistory
 from schedproof.properties.rules.predicate import Broken, Predicate
 from schedproof.spec.catalogue import Rule, load, select
 
@@ -18,15 +17,15 @@ OF: dict[str, Any] = {"revision": "sound", "system": "spyre"}
 IDLE = Step(kind="idle", scheduled={})
 
 
-def rule(name: str) -> Rule:
+def rule(name):
     return Rule(name, name, name, "", "safety", ("*",), ())
 
 
-def monitor(**predicates: Predicate) -> Monitor:
+def monitor(**predicates):
     return Monitor([rule(name) for name in predicates], predicates, CONFIG, **OF)
 
 
-def breaks(message: str) -> Predicate:
+def breaks(message):
     return Predicate(lambda history, step: message, lambda history, step: False)
 
 
@@ -34,7 +33,7 @@ HOLDS = Predicate(lambda history, step: None, lambda history, step: True)
 IDLES = Predicate(lambda history, step: None, lambda history, step: False)
 
 
-def accepted(judge: Monitor, name: str, prompt: int = 5) -> None:
+def accepted(judge, name, prompt=5):
     judge.accept(Request(id=name, arrival=0, prompt=((name, prompt),), max_tokens=3))
 
 
@@ -54,9 +53,9 @@ def test_a_rule_is_at_stake_where_its_witness_occurs_or_it_breaks():
 def test_a_predicate_reads_the_history_as_it_was_before_the_step():
     seen = []
 
-    def look(history: RunHistory, step: Step) -> str | None:
+    def look(history, step):
         seen.append((history.step, history.requests["a"].computed))
-        return None
+        return
 
     judge = monitor(A=Predicate(look, lambda history, step: False))
     accepted(judge, "a")

@@ -1,6 +1,5 @@
 """Replay: the order of events, where a run ends, and what was expected of it."""
 
-from collections.abc import Mapping
 from typing import Any
 
 import pytest
@@ -8,20 +7,20 @@ import pytest
 from schedproof.model.errors import InputError
 from schedproof.model.observation import Step
 from schedproof.model.scenario import Expectation, Request, Scenario
-from schedproof.model.target import ModelTarget, Reply
-from schedproof.properties.checking.replay import Outcome, replay
+from schedproof.model.target import ModelTarget
+from schedproof.properties.checking.replay import replay
 from schedproof.spec.catalogue import load, select
 
 RULES = load("spyre")
 SMALL = {"block_size": 4, "chunk_size": 8, "max_model_len": 32, "max_batch_tkv": 96}
 
 
-def request(name: str, arrival: int = 0, **changes: Any) -> Request:
+def request(name, arrival=0, **changes):
     values: dict[str, Any] = {"prompt": ((name, 5),), "max_tokens": 4} | changes
     return Request(id=name, arrival=arrival, **values)
 
 
-def scenario(*requests: Request, **expect: Any) -> Scenario:
+def scenario(*requests, **expect):
     return Scenario(
         system="spyre",
         revision="sound",
@@ -34,19 +33,19 @@ def scenario(*requests: Request, **expect: Any) -> Scenario:
 class Recorder(ModelTarget):
     """The model, and what it was asked."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         self.asked: list[str] = []
 
-    def add(self, request: Mapping[str, Any]) -> Reply:
+    def add(self, request):
         self.asked.append(f"add {request['id']}")
         return super().add(request)
 
-    def abort(self, id: str, inside: bool = False) -> Reply:  # noqa: A002
+    def abort(self, id, inside=False):  # noqa: A002
         self.asked.append(f"abort {id}{' inside' * inside}")
         return super().abort(id, inside)
 
-    def step(self) -> Reply:
+    def step(self):
         self.asked.append("step")
         return super().step()
 
@@ -54,14 +53,14 @@ class Recorder(ModelTarget):
 class Ghost(ModelTarget):
     """Shows a request that no request sent, once three tokens are computed in a step's decode."""
 
-    def step(self) -> Reply:
+    def step(self):
         reply = super().step()
         if reply["step"]["kind"] == "decode":
             reply["step"]["waiting"] = ["ghost"]
         return reply
 
 
-def run(*requests: Request, target: Any = None, **expect: Any) -> Outcome:
+def run(*requests, target=None, **expect):
     return replay(target or ModelTarget(), scenario(*requests, **expect), RULES)
 
 
@@ -113,7 +112,7 @@ def test_a_run_is_cut_after_the_last_step_asked_for():
 
 def test_a_target_that_never_ends_is_left_though_no_rule_is_checked():
     class Idler(ModelTarget):
-        def step(self) -> Reply:
+        def step(self):
             reply = ModelTarget.step(self)
             empty = {"kind": "idle", "scheduled": {}, "emitted": {}, "finished": {}}
             return {"ok": True, "step": reply["step"] | empty}
@@ -188,7 +187,7 @@ def test_idle_steps_that_are_left_out_change_nothing(system):
     seen: tuple[dict[int, Step], ...] = ({}, {})
     gaps: list[tuple[int, int]] = []
 
-    def skipped(first: int, last: int) -> None:
+    def skipped(first, last):
         gaps.append((first, last))
 
     whole = replay(ModelTarget(), run, load(system), seen[0].__setitem__)

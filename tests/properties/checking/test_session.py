@@ -14,7 +14,7 @@ from schedproof.model.faults import (
 )
 from schedproof.model.scenario import Request
 from schedproof.model.systems import full_config
-from schedproof.model.target import ModelTarget, Reply
+from schedproof.model.target import ModelTarget
 from schedproof.properties.checking.session import CONTEXT_STEPS, Session
 from schedproof.spec.catalogue import load
 
@@ -22,16 +22,16 @@ RULES = load("spyre")
 SMALL = {"block_size": 4, "chunk_size": 8, "max_model_len": 32, "max_batch_tkv": 96}
 
 
-def session(target: Any, revision: str = "sound", **changes: Any) -> Session:
+def session(target, revision="sound", **changes):
     config = full_config("spyre", revision, SMALL | changes)
     return Session(target, "spyre", revision, config, RULES)
 
 
-def request(name: str, prompt: int = 5, max_tokens: int = 4) -> Request:
+def request(name, prompt=5, max_tokens=4):
     return Request(id=name, arrival=0, prompt=((name, prompt),), max_tokens=max_tokens)
 
 
-def run_out(run: Session) -> list[Any]:
+def run_out(run):
     broken = []
     while run.unfinished and not broken:
         broken = run.step()
@@ -79,7 +79,7 @@ def test_a_crash_or_hang_in_any_operation_breaks_its_rule(op, fault, rule, detai
     run = session(target)
     run.add(request("a"))
 
-    def fail(*_: Any) -> Reply:
+    def fail(*_):
         raise fault
 
     monkeypatch.setattr(target, op, fail)
@@ -96,7 +96,7 @@ def test_a_crash_or_hang_in_any_operation_breaks_its_rule(op, fault, rule, detai
 
 def test_a_step_that_is_no_observation_is_a_fault_of_the_target():
     class Broken(ModelTarget):
-        def step(self) -> Reply:
+        def step(self):
             return {"ok": True, "step": {"kind": "idle"}}
 
     run = session(Broken())
@@ -112,7 +112,7 @@ def test_a_refused_configuration_is_no_session():
 
 def test_a_target_that_cannot_abort_goes_on_without():
     class NoAbort(ModelTarget):
-        def abort(self, id: str, inside: bool = False) -> Reply:  # noqa: A002
+        def abort(self, id, inside=False):  # noqa: A002
             return {"ok": False, "error": "unsupported", "message": "cannot"}
 
     run = session(NoAbort())
@@ -135,11 +135,11 @@ def test_an_abort_is_passed_on_and_must_be_reported(inside):
 
 def test_lockstep_names_the_fields_that_differ_from_the_release():
     class SoundInstead(ModelTarget):
-        def start(self, system: str, revision: str, config: Mapping[str, Any]) -> Reply:
+        def start(self, system, revision, config):
             return super().start(system, "sound", config)
 
     class Bends(ModelTarget):
-        def step(self) -> Reply:
+        def step(self):
             reply = super().step()
             reply["step"]["computed"] = {}
             return reply
@@ -158,11 +158,11 @@ def test_lockstep_names_the_fields_that_differ_from_the_release():
 @pytest.mark.parametrize("hidden", ["tkv", "blocks", "slot_blocks", "waiting", "computed"])
 def test_what_a_release_does_not_show_is_no_difference_from_its_model(hidden, revision):
     class Shy(ModelTarget):
-        def start(self, system: str, revision: str, config: Mapping[str, Any]) -> Reply:
+        def start(self, system, revision, config):
             reply = super().start(system, revision, config)
             return reply | {"observes": [name for name in reply["observes"] if name != hidden]}
 
-        def step(self) -> Reply:
+        def step(self):
             step = super().step()["step"]
             return {"ok": True, "step": {key: step[key] for key in step if key != hidden}}
 
@@ -176,7 +176,7 @@ def test_what_a_release_does_not_show_is_no_difference_from_its_model(hidden, re
 @pytest.mark.parametrize("revision", ["2.1.2", "2.5.2"])
 def test_a_release_may_number_its_blocks_as_it_likes(revision):
     class Renumbers(ModelTarget):
-        def step(self) -> Reply:
+        def step(self):
             step = super().step()["step"]
             for field in ("blocks", "slot_blocks"):
                 step[field] = {
@@ -194,7 +194,7 @@ def test_a_release_may_number_its_blocks_as_it_likes(revision):
 
 def test_a_release_that_takes_a_request_beyond_a_limit_is_no_longer_compared():
     class TakesAll(ModelTarget):
-        def add(self, request: Mapping[str, Any]) -> Reply:
+        def add(self, request):
             return {"ok": True}
 
     run = session(TakesAll(), "2.1.2")
@@ -209,7 +209,7 @@ def test_only_a_target_with_drafts_is_told_how_many_are_right(drafts, told):
     asked: list[Mapping[str, Any]] = []
 
     class Listens(ModelTarget):
-        def add(self, request: Mapping[str, Any]) -> Reply:
+        def add(self, request):
             asked.append(request)
             return super().add(request)
 

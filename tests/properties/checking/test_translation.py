@@ -1,7 +1,5 @@
 """A configuration of one system in the terms of another."""
 
-from typing import Any
-
 import pytest
 
 from schedproof.model.errors import InputError
@@ -17,7 +15,7 @@ VLLM, SIM = ("vllm", "documented"), ("llmservingsim", "head")
 NANO, SPYRE = ("nano_vllm", "0.2.0"), ("spyre", "sound")
 
 
-def config(system: str, revision: str, **values: Any) -> dict[str, Any]:
+def config(system, revision, **values):
     return full_config(system, revision, values)
 
 

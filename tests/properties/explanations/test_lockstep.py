@@ -1,14 +1,10 @@
 """Explaining: which model a recorded run matches, how far, and what it would have done."""
 
-from collections.abc import Callable
-from typing import Any
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from schedproof.model.observation import Step
 from schedproof.model.replies import read_started, read_step
 from schedproof.model.scenario import Request
 from schedproof.model.systems import full_config
@@ -17,10 +13,8 @@ from schedproof.properties.explanations.lockstep import AHEAD, MAX_BRANCHES, Exp
 
 from ..build import SMALL
 
-Change = Callable[[int, Step], Step]
 
-
-def request(name: str, prompt: int = 12, tokens: int = 6, **changes: Any) -> Request:
+def request(name, prompt=12, tokens=6, **changes):
     values = {"prompt": ((name, prompt),), "max_tokens": tokens, "arrival": 0} | changes
     return Request(id=name, **values)
 
@@ -30,12 +24,12 @@ class Recording:
 
     def __init__(
         self,
-        revision: str = "sound",
-        held_to: str = "sound",
-        system: str = "spyre",
-        change: Change = lambda number, step: step,
-        **config: Any,
-    ) -> None:
+        revision="sound",
+        held_to="sound",
+        system="spyre",
+        change=lambda number, step: step,
+        **config,
+    ):
         small = SMALL if system == "spyre" else {}
         values = full_config(system, revision, small | config)
         self.target = ModelTarget()
@@ -44,26 +38,26 @@ class Recording:
         self.change = change
         self.number = 0
 
-    def add(self, one: Request, *, open_ended: bool = False) -> None:
+    def add(self, one, *, open_ended=False):
         assert self.target.add(one.for_target())["ok"]
         reported = replace(one, output_len=None) if open_ended else one
         self.explainer.accept(reported, open_ended=open_ended)
 
-    def abort(self, name: str, inside: bool, *, said: bool | None = None) -> None:
+    def abort(self, name, inside, *, said=None):
         self.target.abort(name, inside)
         self.explainer.abort(name, inside if said is None else said)
 
-    def steps(self, count: int) -> None:
+    def steps(self, count):
         for _ in range(count):
             seen = read_step(self.target.step(), self.started.observes)
             self.explainer.observe(self.change(self.number, seen))
             self.number += 1
 
-    def matched(self) -> dict[str, int]:
+    def matched(self):
         return {one.revision: one.matched for one in self.explainer.matches}
 
 
-def three_requests(recording: Recording, *, open_ended: bool = False) -> None:
+def three_requests(recording, *, open_ended=False):
     recording.add(request("a", 12, 6), open_ended=open_ended)
     recording.steps(1)
     recording.add(request("b", 5, 9, output_len=3), open_ended=open_ended)
@@ -103,7 +97,7 @@ def test_the_revision_that_decides_so_is_recognised():
 
 
 def test_where_a_number_is_wrong_the_match_ends_with_what_the_model_would_have_done():
-    def bend(number: int, step: Step) -> Step:
+    def bend(number, step):
         return replace(step, tkv=(step.tkv or 0) + 1) if number == 4 else step
 
     recording, right = Recording(change=bend), Recording()
@@ -164,7 +158,7 @@ def test_an_abort_of_who_has_ended_is_no_branch_and_many_aborts_are_not_too_many
 
 
 def test_the_last_token_that_is_allowed_may_be_an_eos():
-    def say_eos(number: int, step: Step) -> Step:
+    def say_eos(number, step):
         return replace(step, finished=dict.fromkeys(step.finished or {}, "eos"))
 
     known, unknown = Recording(change=say_eos), Recording(change=say_eos)

@@ -13,17 +13,16 @@ from schedproof.properties.history.content import (
 
 from ..build import decoding, waiting
 
-Content = tuple[tuple[str, int], ...]
 SEGMENTS = st.tuples(st.sampled_from(("a", "b", "out:a")), st.integers(1, 5))
 CONTENTS = st.lists(SEGMENTS, max_size=4).map(tuple)
 
 
-def tokens(content: Content) -> list[tuple[str, int]]:
+def tokens(content):
     """Every token by itself: its stream, and its place there (each segment begins its stream)."""
     return [(stream, place) for stream, length in content for place in range(length)]
 
 
-def common_tokens(one: Content, other: Content) -> int:
+def common_tokens(one, other):
     count = 0
     for mine, yours in zip(tokens(one), tokens(other), strict=False):
         if mine != yours:

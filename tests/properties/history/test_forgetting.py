@@ -48,7 +48,7 @@ LOADS = st.lists(
 )
 
 
-def judged(system: str, loads: list[tuple[int, int, int, int, int]]) -> list[Monitor]:
+def judged(system, loads):
     """Two monitors of one run, the second of which forgets; both say the same of every step."""
     revision, config = REVISIONS[system], full_config(system, REVISIONS[system], SMALL[system])
     assert features_of(system).may_forget(config)

@@ -12,24 +12,24 @@ CONFIG = full_config("vllm", "documented", {})
 IDLE = Step(kind="idle", scheduled={})
 
 
-def book() -> RunHistory:
+def book():
     history = RunHistory(CONFIG, "documented", "vllm")
     for name in ("a", "b"):
         history.accept(request(name))
     return history
 
 
-def request(name: str) -> Request:
+def request(name):
     return Request(id=name, arrival=0, prompt=((name, 5),), max_tokens=3)
 
 
 @once
-def live(history: RunHistory) -> list[str]:
+def live(history):
     return list(history.live)
 
 
 @once
-def kind(history: RunHistory, step: Step) -> str:
+def kind(history, step):
     return f"{step.kind} after {history.step}"
 
 
@@ -76,7 +76,7 @@ def test_two_histories_have_answers_of_their_own():
 
 def test_nothing_but_the_answer_is_kept_of_an_error():
     @once
-    def fails(history: RunHistory) -> None:
+    def fails(history):
         raise KeyError(history.step)
 
     history = book()

@@ -27,28 +27,28 @@ CONFIG = full_config(
 )
 
 
-def history(*requests: Request) -> RunHistory:
+def history(*requests):
     book = RunHistory(CONFIG, "sound", "spyre")
     for one in requests:
         book.accept(one)
     return book
 
 
-def request(name: str, prompt: int = 12, max_tokens: int = 3, output_len: int = 2) -> Request:
+def request(name, prompt=12, max_tokens=3, output_len=2):
     return Request(
         id=name, arrival=0, prompt=((name, prompt),), max_tokens=max_tokens, output_len=output_len
     )
 
 
-def ids(accounts: list[Any]) -> list[str]:
+def ids(accounts):
     return [one.id for one in accounts]
 
 
-def phases(book: RunHistory) -> tuple[list[str], list[str], list[str]]:
+def phases(book):
     return ids(book.unstarted()), ids(book.ongoing()), ids(book.decoding())
 
 
-def prefill(name: str, tokens: int, **fields: Any) -> Step:
+def prefill(name, tokens, **fields):
     return Step(kind="prefill", scheduled={name: tokens}, **fields)
 
 
@@ -242,7 +242,7 @@ def test_forgetting_changes_no_verdict(loads, revision, gives_up):
     assert not monitors[1].history.requests.keys() - monitors[1].history.live.keys()
 
 
-def cached(*requests: Request, revision: str = "sound") -> RunHistory:
+def cached(*requests, revision="sound"):
     book = RunHistory(CONFIG | {"prefix_caching": True}, revision, "spyre")
     for one in requests:
         book.accept(one)
@@ -316,7 +316,7 @@ def test_what_nobody_knows_is_booked_as_the_most_that_others_had_computed_of_it(
     assert (book.requests["a"].prefix_hit, book.requests["a"].computed) == (8, 12)
 
 
-def decoding_two(revision: str) -> RunHistory:
+def decoding_two(revision):
     book = RunHistory(CONFIG, revision, "spyre")
     for name in "ab":
         book.accept(request(name, 8, 9, 9))

@@ -11,18 +11,17 @@ from schedproof.properties.history.shadow_cache import ShadowCache
 CONFIG = full_config(
     "spyre", "sound", {"block_size": 4, "chunk_size": 8, "prefix_caching": True, "num_blocks": 8}
 )
-Table = dict[str, list[int]]
 
 
 class Seen:
     """A run that is shown step by step: what each step computes, and the blocks after it."""
 
-    def __init__(self, **prompts: tuple[tuple[str, int], ...]) -> None:
+    def __init__(self, **prompts):
         self.history = RunHistory(CONFIG, "sound", "spyre", shadow=ShadowCache(4))
         for name, prompt in prompts.items():
             self.history.accept(Request(id=name, arrival=0, prompt=prompt, max_tokens=20))
 
-    def step(self, computes: dict[str, int], blocks: Table, **more: object) -> str | None:
+    def step(self, computes, blocks, **more):
         """The conflict of the step."""
         live = self.history.live
         done = [n for n, tokens in computes.items() if live[n].computed + tokens >= live[n].prompt]

@@ -1,12 +1,8 @@
 """Rules of every system: no request lost, tokens counted, progress, blocks kept together."""
 
-from typing import Any
-
 import pytest
 
 from schedproof.model.observation import Step
-from schedproof.properties.history.request_history import RequestHistory
-from schedproof.properties.history.run_history import RunHistory
 
 from ..build import broken, decode, decoding, exercised, history, idle, prefill, prefilling, waiting
 
@@ -16,7 +12,7 @@ SHARED = (("a", 8),)
 # ALL-R03
 
 
-def two_queued(**changes: Any) -> RunHistory:
+def two_queued(**changes):
     return history(decoding("a", 9), waiting("b"), **changes)
 
 
@@ -88,7 +84,7 @@ def test_queues_are_at_stake_when_one_of_several_finishes():
 # ALL-R04
 
 
-def last_but_one(**changes: Any) -> RequestHistory:
+def last_but_one(**changes):
     return decoding("a", 9, 2, **changes)
 
 
@@ -197,11 +193,11 @@ def test_everything_ends_within_the_work_that_it_is():
 # ALL-R08
 
 
-def newcomer(**changes: Any) -> RequestHistory:
+def newcomer(**changes):
     return waiting("b", 12, content=(*SHARED, ("b", 4)), **changes)
 
 
-def after_hit(hit: int, **fields: Any) -> Step:
+def after_hit(hit, **fields):
     return prefill("b", 12 - hit, prefix_hit={"b": hit}, **fields)
 
 

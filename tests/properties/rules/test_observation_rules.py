@@ -8,7 +8,7 @@ import pytest
 from schedproof.model.observation import Step
 from schedproof.model.scenario import Request
 from schedproof.model.systems import full_config
-from schedproof.model.target import ModelTarget, Reply
+from schedproof.model.target import ModelTarget
 from schedproof.properties.history.run_history import RunHistory
 from schedproof.properties.rules.observation_rules import shown_wrongly, something_shown
 from schedproof.properties.search.run import run_search
@@ -17,7 +17,7 @@ from schedproof.spec.catalogue import load
 from schedproof.spec.systems import SYSTEMS
 
 
-def history() -> RunHistory:
+def history():
     """`a` has computed 5 tokens, `b` waits."""
     config = full_config("nano_vllm", "0.2.0", {"block_size": 4, "num_blocks": 8})
     made = RunHistory(config, "0.2.0", "nano_vllm")
@@ -27,7 +27,7 @@ def history() -> RunHistory:
     return made
 
 
-def step(scheduled: dict[str, int], **seen: Any) -> Step:
+def step(scheduled, **seen):
     fields: dict[str, Any] = {"finished": {}, "prefix_hit": {}, "preempted": ()}
     return Step(kind="decode", scheduled=scheduled, **{**fields, **seen})
 
@@ -119,7 +119,7 @@ def test_it_is_exercised_where_one_waits_and_another_goes_on():
 @pytest.mark.parametrize("field", ["computed", "blocks", "slot_blocks"])
 def test_a_field_that_is_promised_and_always_empty_is_broken(system, field):
     class ShowsNothing(ModelTarget):
-        def step(self) -> Reply:
+        def step(self):
             reply = super().step()
             if field in reply["step"]:
                 reply["step"][field] = {}
@@ -135,7 +135,7 @@ def test_a_field_that_is_promised_and_always_empty_is_broken(system, field):
 @pytest.mark.parametrize("system", ["spyre", "vllm", "nano_vllm", "llmservingsim"])
 def test_a_request_that_waits_with_a_block_is_broken(system):
     class HoldsEarly(ModelTarget):
-        def step(self) -> Reply:
+        def step(self):
             reply = super().step()
             for name in reply["step"]["waiting"]:
                 reply["step"]["blocks"].setdefault(name, [1])

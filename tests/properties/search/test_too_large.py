@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from schedproof.model.scenario import Request
 from schedproof.model.systems import full_config, make_model
-from schedproof.model.target import ModelTarget, Reply
+from schedproof.model.target import ModelTarget
 from schedproof.properties.checking.replay import replay
 from schedproof.properties.checking.session import Session
 from schedproof.properties.history.bounds import bounds_of
@@ -33,7 +33,7 @@ PUBLISHED = tuple(CONFIGS)
 class AcceptsAll(ModelTarget):
     """A scheduler whose door refuses nothing: the model behind it waits for ever."""
 
-    def add(self, request: Any) -> Reply:
+    def add(self, request):
         assert self._model is not None
         read = msgspec.convert({"arrival": 0, **request}, Request)
         self._state = self._model.arrive(self._state, read)
@@ -43,12 +43,12 @@ class AcceptsAll(ModelTarget):
 class EndsAtOnce(AcceptsAll):
     """Accepts everything, and ends in the next step what can never run."""
 
-    def start(self, system: str, revision: str, config: Any) -> Reply:
+    def start(self, system, revision, config):
         self._to_end: dict[str, str] = {}
         self._asked = (system, config)
         return super().start(system, revision, config)
 
-    def add(self, request: Any) -> Reply:
+    def add(self, request):
         system, config = self._asked
         prompt = sum(tokens for _, tokens in request["prompt"])
         if bounds_of(system).beyond(config, prompt, request["max_tokens"]):
@@ -56,20 +56,20 @@ class EndsAtOnce(AcceptsAll):
             return {"ok": True}
         return super().add(request)
 
-    def abort(self, id: str, inside: bool = False) -> Reply:  # noqa: A002
+    def abort(self, id, inside=False):  # noqa: A002
         if id in self._to_end:
             self._to_end[id] = "aborted"
             return {"ok": True}
         return super().abort(id, inside)
 
-    def step(self) -> Reply:
+    def step(self):
         reply = super().step()
         reply["step"]["finished"] |= self._to_end
         self._to_end = {}
         return reply
 
 
-def options(system: str, target: Any) -> SearchOptions:
+def options(system, target):
     return SearchOptions(target, system, SYSTEMS[system].revisions[0], load(system), "small")
 
 
@@ -128,7 +128,7 @@ def test_a_target_that_accepts_it_and_ends_it_with_a_reason_is_not_accused(syste
 
 def test_a_request_that_can_run_may_not_be_ended_early():
     class EndsEarly(ModelTarget):
-        def step(self) -> Reply:
+        def step(self):
             reply = super().step()
             reply["step"]["finished"] |= dict.fromkeys(reply["step"]["scheduled"], "length")
             return reply

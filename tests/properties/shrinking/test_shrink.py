@@ -10,7 +10,7 @@ BLOCK = 4
 
 
 @st.composite
-def requests(draw: st.DrawFn, name: str) -> Request:
+def requests(draw, name):
     max_tokens = draw(st.integers(1, 40))
     abort_at = draw(st.none() | st.integers(0, 9))
     return Request(
@@ -25,7 +25,7 @@ def requests(draw: st.DrawFn, name: str) -> Request:
 
 
 @st.composite
-def scenarios(draw: st.DrawFn) -> Scenario:
+def scenarios(draw):
     names = [f"r{number}" for number in range(draw(st.integers(1, 4)))]
     return Scenario(
         system="spyre",
@@ -34,13 +34,13 @@ def scenarios(draw: st.DrawFn) -> Scenario:
     )
 
 
-def size(scenario: Scenario) -> tuple[int, int]:
+def size(scenario):
     ours = scenario.requests
     numbers = sum(one.prompt_len + one.max_tokens + one.arrival for one in ours)
     return len(ours), numbers
 
 
-def always(_: Scenario) -> bool:
+def always(_):
     return True
 
 
@@ -60,7 +60,7 @@ def test_the_result_still_breaks_is_no_larger_and_costs_no_more_than_the_attempt
 ):
     tried = []
 
-    def breaks(candidate: Scenario) -> bool:
+    def breaks(candidate):
         tried.append(candidate)
         return sum(one.prompt_len for one in candidate.requests) >= least
 
@@ -89,7 +89,7 @@ def test_what_breaks_no_more_is_left_alone(scenario):
 
 @given(scenarios(), st.integers(2, 80))
 def test_the_smallest_number_that_breaks_is_found(scenario, least):
-    def breaks(candidate: Scenario) -> bool:
+    def breaks(candidate):
         return max(one.prompt_len for one in candidate.requests) >= least
 
     if not breaks(scenario):
@@ -103,7 +103,7 @@ def test_no_candidate_is_tried_twice():
     one = Request(id="a", arrival=3, prompt=(("a", 33),), max_tokens=17)
     scenario = Scenario(system="spyre", config={"block_size": BLOCK}, requests=(one,))
 
-    def breaks(candidate: Scenario) -> bool:
+    def breaks(candidate):
         tried.append(repr(candidate.requests))
         return candidate.requests[0].prompt_len > 9
 
@@ -119,7 +119,7 @@ def test_smaller_numbers_are_smaller_and_different(number, least, block):
     assert bool(found) == (number > least)
 
 
-def with_inputs(*prompt: tuple[str, int], inputs: tuple[int, ...]) -> Scenario:
+def with_inputs(*prompt, inputs):
     one = Request(id="a", arrival=0, prompt=prompt, max_tokens=1, encoder_inputs=inputs)
     return Scenario(system="vllm", config={"block_size": BLOCK}, requests=(one,))
 

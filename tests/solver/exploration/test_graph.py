@@ -11,13 +11,13 @@ from schedproof.model.observation import Step
 from schedproof.model.target import ModelTarget
 from schedproof.properties.checking.replay import replay
 from schedproof.solver.exploration.exploration import Exploration, ExploreOptions
-from schedproof.solver.exploration.graph import Graph, drawn
+from schedproof.solver.exploration.graph import drawn
 from schedproof.spec.catalogue import load
 
 MOST = 2_000
 
 
-def asked(system: str, revision: str, scope: str, requests: int, limit: int) -> ExploreOptions:
+def asked(system, revision, scope, requests, limit):
     [found] = chosen_scopes([scope], system, revision)
     return ExploreOptions(revision, changed(found, requests=requests, limits=(limit,)))
 
@@ -27,7 +27,7 @@ ABORTS = asked("spyre", "sound", "aborts", 1, 12)
 VLLM = asked("vllm", "documented", "slots", 2, 4)
 
 
-def graph_of(question: ExploreOptions, most: int = MOST) -> Graph:
+def graph_of(question, most=MOST):
     rules = chosen_rules(load(question.scope.system), None, question.revision)
     return drawn(question, rules, most)
 
@@ -71,7 +71,7 @@ def test_each_path_replays_on_the_model_to_the_step_that_its_state_shows(questio
     assert replayed > 8
 
 
-def _keep(seen: list[Step], _: int, step: Step) -> None:
+def _keep(seen, _, step):
     seen.append(step)
 
 

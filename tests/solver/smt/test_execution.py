@@ -7,13 +7,13 @@ from hypothesis import strategies as st
 
 from schedproof.model.pool import blocks_for
 from schedproof.model.spyre import documented
-from schedproof.solver.smt.execution import SymbolicRun, bare, paths
+from schedproof.solver.smt.execution import bare, paths
 from schedproof.solver.smt.numbers import Numbers
 
 SMALL = st.integers(-9, 9)
 
 
-def on(numbers: Numbers, values: dict[z3.ArithRef, int], code) -> list:
+def on(numbers, values, code):
     """The results on the paths that these values take."""
     facts = [symbol == value for symbol, value in values.items()]
     results = []
@@ -53,7 +53,7 @@ def test_the_tkv_of_a_batch_on_symbols_is_its_tkv(lengths):
     numbers = Numbers()
     symbols = [numbers.fresh("length", 1, None) for _ in lengths]
 
-    def code(run: SymbolicRun):
+    def code(run):
         return documented.max_tkv([run.number(symbol) for symbol in symbols], 4)
 
     values = dict(zip(symbols, lengths, strict=True))
@@ -64,7 +64,7 @@ def test_paths_are_all_that_are_possible_and_no_other():
     numbers = Numbers()
     tokens = numbers.fresh("tokens", 1, 9)
 
-    def code(run: SymbolicRun) -> str:
+    def code(run):
         one = run.number(tokens)
         if one > 9:
             return "impossible"
@@ -85,7 +85,7 @@ def test_what_is_split_is_right_on_every_path():
     numbers = Numbers()
     tokens = numbers.fresh("tokens", None, None)
 
-    def code(run: SymbolicRun):
+    def code(run):
         one = run.number(tokens)
         return one // 4 if one > 0 else -(one // 4)
 

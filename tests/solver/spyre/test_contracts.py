@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from schedproof.model import pool
 from schedproof.model.spyre import documented, peak, release_2_1_2, volumetric
-from schedproof.solver.spyre.contracts import CONTRACTS, MAX_MEMBERS, Contract
+from schedproof.solver.spyre.contracts import CONTRACTS, MAX_MEMBERS
 from schedproof.spec.catalogue import load
 
 MODULES = {
@@ -22,7 +22,7 @@ LENGTHS = st.integers(0, 40) | st.integers(0, 40_000)
 
 
 @st.composite
-def arguments_of(draw: st.DrawFn, one: Contract) -> dict[str, Any]:
+def arguments_of(draw, one):
     """Arguments within the sizes; lengths are often next to a border of a block or a chunk."""
     block = draw(st.integers(one.sizes.block[0], one.sizes.block[1] or MAX_BLOCK))
     blocks = st.integers(one.sizes.chunk_blocks[0], one.sizes.chunk_blocks[1] or MAX_CHUNK_BLOCKS)

@@ -2,7 +2,6 @@
 
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -16,29 +15,29 @@ ROWS = (
 )
 
 
-def plan(name: str, rows: Any) -> Plan:
+def plan(name, rows):
     return Plan(name, f"Title of {name}", "about it", rows)
 
 
-def works(quick: bool) -> Any:
+def works(quick):
     yield from ROWS
 
 
-def fails(quick: bool) -> Any:
+def fails(quick):
     yield ROWS[0]
     raise ValueError("no such thing\nand more")
 
 
-def excused(quick: bool) -> Any:
+def excused(quick):
     raise NotMeasured("needs schedproof[fast]", excused=True)
 
 
-def interrupted(quick: bool) -> Any:
+def interrupted(quick):
     yield ROWS[0]
     raise KeyboardInterrupt
 
 
-def empty(quick: bool) -> Any:
+def empty(quick):
     yield Row(what="nothing", value=None, unit="s", note="not measured: it is away")
 
 
@@ -53,7 +52,7 @@ def _folder(tmp_path, monkeypatch):
 def plans(monkeypatch):
     """These figures in the place of the real ones."""
 
-    def make(**rows: Any) -> None:
+    def make(**rows):
         made = tuple(plan(name, rows) for name, rows in rows.items())
         monkeypatch.setattr(figures, "PLANS", made)
 

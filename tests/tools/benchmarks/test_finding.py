@@ -25,7 +25,7 @@ from schedproof.tools.benchmarks.finding import (
 BUGS = {fault.bug: fault for system in SYSTEMS for fault in mutants_of(system) if fault.bug}
 
 
-def one(seconds: float, plain: float, found: bool = True) -> dict[str, Trial]:
+def one(seconds, plain, found=True):
     return {
         OURS: Trial(True, seconds, 1),
         PLAIN: Trial(found, plain, 10),

@@ -88,7 +88,7 @@ def test_cpu_of_another_process_is_told():
         overhead._cpu_of(2**22 + 1)
 
 
-def ran(steps, *spent) -> Ran:
+def ran(steps, *spent):
     return Ran(steps, *(Spent(one, 2 * one * one) for one in spent))
 
 

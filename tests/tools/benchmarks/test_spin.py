@@ -2,24 +2,20 @@
 
 import random
 import re
-from collections.abc import Iterator
 from dataclasses import replace
 from itertools import combinations
-from typing import Any
 
 import pytest
 
 from schedproof.model.scenario import Request
 from schedproof.model.spyre import release_2_1_2
-from schedproof.model.spyre.model import SpyreModel, admitting_by, make_model
-from schedproof.model.spyre.state import State
+from schedproof.model.spyre.model import admitting_by, make_model
 from schedproof.tools.benchmarks import spin as run
 from schedproof.tools.benchmarks.spin import (
     MISSING,
     REVISIONS,
     SIZES,
     SMALL,
-    Macros,
     difference,
     read_run,
     read_search,
@@ -73,7 +69,7 @@ def test_the_promela_model_reads_every_macro_that_it_may_be_given():
     assert known - set(re.findall(r"\w+", code)) == set()
 
 
-def crowded(seed: int) -> Macros:
+def crowded(seed):
     """Any of the revisions or a cross of them, small and mostly with a limit that binds."""
     chance = random.Random(seed)
     block, longest = chance.randint(1, 3), chance.randint(12, 24)
@@ -132,12 +128,12 @@ def test_nothing_is_lost_if_nobody_arrives_behind_somebody_who_waits(revision):
     assert looked_at({**macros, "LATE": 1}) == looked_at(macros)
 
 
-def looked_at(macros: Macros) -> set[Any]:
+def looked_at(macros):
     """What the scheduler looks at in every state: of requests that do not decode, the first."""
     return {(batch, others[:1], *rest) for _, batch, others, *rest in reachable(macros)}
 
 
-def reachable(macros: Macros) -> set[Any]:
+def reachable(macros):
     """Every state that the Python model can be in between two events, by what Spin keeps of it."""
     model = python_model(macros)
     todo = [(model.initial(), 0)]
@@ -150,7 +146,7 @@ def reachable(macros: Macros) -> set[Any]:
     return known
 
 
-def python_model(macros: Macros) -> SpyreModel:
+def python_model(macros):
     config = {key: macros[name] for name, key in SIZES.items()}
     model = make_model(
         "2.1.2" if "STALE_TKV" in macros else "documented",
@@ -162,7 +158,7 @@ def python_model(macros: Macros) -> SpyreModel:
     return replace(model, revision=revision)
 
 
-def kept(model: SpyreModel, state: State, arrived: int) -> Any:
+def kept(model, state, arrived):
     decoding = sorted((one.computed, one.remaining) for one in state.decoding)
     others = [one for one in (*state.running, *state.waiting) if not one.prefilled]
     remembers = model.revision.current_tkv is release_2_1_2.current_tkv
@@ -175,9 +171,7 @@ def kept(model: SpyreModel, state: State, arrived: int) -> Any:
     )
 
 
-def events(
-    model: SpyreModel, macros: Macros, state: State, arrived: int
-) -> Iterator[tuple[State, int]]:
+def events(model, macros, state, arrived):
     """Whatever can happen next: an arrival, an abort, or a step that ends any of its members."""
     state = state._replace(aborted=())
     late = "LATE" in macros and state.waiting
@@ -198,7 +192,7 @@ def events(
             yield model.step(ending(state, chosen))[0], arrived
 
 
-def ending(state: State, early: tuple[str, ...] = ()) -> State:
+def ending(state, early=()):
     """The state in which these end with their next token, and no other request before it must."""
     return state._replace(
         running=tuple(

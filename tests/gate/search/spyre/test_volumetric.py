@@ -1,7 +1,6 @@
 """`schedproof search`: what the solver finds or proves, in words and exit codes."""
 
 import re
-from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
 
@@ -211,7 +210,7 @@ def test_a_time_limit_that_is_reached_is_inconclusive(run):
     ],
 )
 def test_ctrl_c_before_there_is_an_answer_is_one_line_and_exit_3(run, monkeypatch, command, words):
-    def interrupted(*_: object) -> None:
+    def interrupted(*_):
         raise KeyboardInterrupt
 
     monkeypatch.setattr(f"schedproof.gate.{command}", interrupted)
@@ -381,7 +380,7 @@ def test_lemmas_that_fail_or_run_out_of_time_are_inconclusive(run, monkeypatch):
     assert late.out.endswith("inconclusive: the time limit of 300 s was reached\n")
 
 
-def _out_of_time(seconds: float, *_: object) -> Iterator[object]:
+def _out_of_time(seconds, *_):
     raise Unanswered(f"the time limit of {seconds:g} s was reached")
     yield
 

@@ -37,18 +37,18 @@ def pipe():
         yield target
 
 
-def begin(pipe: PipeTarget, **changes: Any) -> dict[str, Any]:
+def begin(pipe, **changes):
     reply = pipe.start(SYSTEM, "head", CONFIG | changes)
     assert reply["ok"], reply
     return reply
 
 
-def ask(pipe: PipeTarget, name: str, prompt: int, max_tokens: int, **more: Any) -> None:
+def ask(pipe, name, prompt, max_tokens, **more):
     request = {"id": name, "prompt": [[name, prompt]], "max_tokens": max_tokens, **more}
     assert pipe.add(request) == {"ok": True}
 
 
-def step(pipe: PipeTarget) -> Step:
+def step(pipe):
     reply = pipe.step()
     assert reply["ok"], reply
     seen: Step = reply["step"]

@@ -106,28 +106,28 @@ class Scheduler:
 class Nano:
     """A checkout in a process of its own."""
 
-    def __init__(self, pipe: PipeTarget) -> None:
+    def __init__(self, pipe):
         self.pipe = pipe
 
-    def start(self, **changes: Any) -> dict[str, Any]:
+    def start(self, **changes):
         return self.pipe.start("nano_vllm", "0.2.0", CONFIG | changes)
 
-    def begin(self, **changes: Any) -> None:
+    def begin(self, **changes):
         assert self.start(**changes)["ok"]
 
-    def ask(self, name: str, *prompt: tuple[str, int], max_tokens: int, **more: Any) -> None:
+    def ask(self, name, *prompt, max_tokens, **more):
         """A request; without a prompt of its own it has 8 tokens."""
         segments = [list(segment) for segment in prompt or ((name, 8),)]
         request = {"id": name, "prompt": segments, "max_tokens": max_tokens, **more}
         assert self.pipe.add(request) == {"ok": True}
 
-    def step(self) -> Step:
+    def step(self):
         reply = self.pipe.step()
         assert reply["ok"], reply
         step: Step = reply["step"]
         return step
 
-    def finish(self, limit: int = 500) -> list[Step]:
+    def finish(self, limit=500):
         """The steps until no request is left."""
         steps = [self.step()]
         while steps[-1]["running"] or steps[-1]["waiting"]:
@@ -262,7 +262,7 @@ def test_a_request_that_is_no_request_is_a_protocol_error(fake):
 
 
 def test_a_stand_in_for_a_hash_goes_by_the_tokens_and_by_what_came_before():
-    def hashed(*parts: list[int]) -> int:
+    def hashed(*parts):
         one = target._Hash()
         for part in parts:
             one.update(target._Tokens(part).tobytes())
@@ -292,7 +292,7 @@ def without_packages(folder, tmp_path):
         yield Nano(pipe)
 
 
-def episode(nano: Nano, seed: int) -> list[Step]:
+def episode(nano, seed):
     """Fourteen requests at random, many of which begin alike."""
     rng = random.Random(seed)
     nano.begin(num_blocks=9, max_num_seqs=4, max_num_batched_tokens=48)

@@ -2,7 +2,6 @@
 names all tokens up to its end."""
 
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
@@ -11,17 +10,17 @@ from schedproof.gate.targets.vllm.recorder import FACTOR, SPARE, Contents, SameT
 BLOCK = 2
 
 
-def request(name: str, tokens: str) -> Any:
+def request(name, tokens):
     return SimpleNamespace(
         request_id=name, num_prompt_tokens=len(tokens), block_hashes=hashes(tokens)
     )
 
 
-def hashes(tokens: str) -> list[str]:
+def hashes(tokens):
     return [tokens[:end] for end in range(BLOCK, len(tokens) + 1, BLOCK)]
 
 
-def generates(contents: Contents, one: Any, tokens: str) -> None:
+def generates(contents, one, tokens):
     one.block_hashes = hashes(tokens)
     contents.grown([one])
 

@@ -8,7 +8,7 @@ import pytest
 from schedproof.gate.targets.vllm.in_flight import Flight, Flights, depth
 
 
-def flight(**tokens: int) -> Flight:
+def flight(**tokens):
     decision: Any = SimpleNamespace(num_scheduled_tokens=tokens, scheduled_spec_decode_tokens={})
     return Flight(decision, None, dict.fromkeys(tokens, 0))
 

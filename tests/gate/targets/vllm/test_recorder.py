@@ -13,7 +13,7 @@ from schedproof.gate.targets.supported_releases import ReleaseError, parse_relea
 from schedproof.gate.targets.vllm import recorder
 from schedproof.gate.targets.vllm.recorder import LIMIT, TRACE, recording
 
-from ....command_line import Run, runner
+from ....command_line import runner
 
 RELEASE = "vllm==0.24.0"
 SCENARIO = {
@@ -39,24 +39,24 @@ TOLD = {
 class Plain:
     """A scheduler that the recorder cannot make sense of."""
 
-    def __init__(self, number: int) -> None:
+    def __init__(self, number):
         self.number = number
         self.requests: dict[str, Any] = {"a": SimpleNamespace(is_finished=lambda: False)}
 
-    def add_request(self, request: Any) -> int:
+    def add_request(self, request):
         return self.number + 1
 
-    def finish_requests(self, request_ids: Any, finished_status: Any) -> int:
+    def finish_requests(self, request_ids, finished_status):
         return self.number + 2
 
-    def schedule(self, *, more: int = 0) -> int:
+    def schedule(self, *, more=0):
         return self.number + more
 
-    def update_from_output(self, scheduler_output: Any, output: Any) -> int:
+    def update_from_output(self, scheduler_output, output):
         return int(scheduler_output) + int(output)
 
 
-def uses(one: Any) -> list[int]:
+def uses(one):
     return [
         one.add_request(None),
         one.finish_requests("a", None),
@@ -104,7 +104,7 @@ def run(monkeypatch, capfd, tmp_path):
     return runner(monkeypatch, capfd)
 
 
-def replay(run: Run, cls: str, **config: Any) -> None:
+def replay(run, cls, **config):
     """The scenario on the release, through the recorder."""
     scenario = {**SCENARIO, "config": {**SCENARIO["config"], **config}}  # type: ignore[dict-item]
     Path("s.json").write_text(json.dumps(scenario), encoding="utf-8")

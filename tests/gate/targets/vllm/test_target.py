@@ -49,28 +49,28 @@ class Vllm(NamedTuple):
     version: str
     pipe: PipeTarget
 
-    def start(self, **changes: Any) -> dict[str, Any]:
+    def start(self, **changes):
         return self.pipe.start("vllm", "documented", CONFIG | changes)
 
-    def begin(self, **changes: Any) -> None:
+    def begin(self, **changes):
         assert self.start(**changes)["ok"]
 
-    def ask(self, name: str, *prompt: tuple[str, int], max_tokens: int, **more: Any) -> None:
+    def ask(self, name, *prompt, max_tokens, **more):
         """A request; without a prompt of its own it has 8 tokens."""
         segments = [list(segment) for segment in prompt or ((name, 8),)]
         request = {"id": name, "prompt": segments, "max_tokens": max_tokens, **more}
         assert self.pipe.add(request) == {"ok": True}
 
-    def abort(self, name: str, *, inside: bool = False) -> None:
+    def abort(self, name, *, inside=False):
         assert self.pipe.abort(name, inside=inside) == {"ok": True}
 
-    def step(self) -> Step:
+    def step(self):
         reply = self.pipe.step()
         assert reply["ok"], reply["message"]
         step: Step = reply["step"]
         return step
 
-    def finish(self, limit: int = 500) -> list[Step]:
+    def finish(self, limit=500):
         """The steps until no request is left."""
         steps = [self.step()]
         while steps[-1]["running"] or steps[-1]["waiting"]:
@@ -91,11 +91,11 @@ def vllm(request):
         yield Vllm(request.param, pipe)
 
 
-def has_watermark(version: str) -> bool:
+def has_watermark(version):
     return version != SUPPORTED[0]
 
 
-def held(step: Step) -> list[int]:
+def held(step):
     return [block for blocks in step["blocks"].values() for block in blocks]
 
 
@@ -563,7 +563,7 @@ def test_an_abort_inside_a_step_comes_after_the_decision(vllm):
     assert (step["running"], step["blocks"], step["free_blocks"]) == ([], {}, 12)
 
 
-def episode(vllm: Vllm, seed: int, **changes: Any) -> list[Step]:
+def episode(vllm, seed, **changes):
     """Fourteen requests that come and go at random, with aborts before and inside steps."""
     rng = random.Random(seed)
     vllm.begin(num_blocks=9, max_num_seqs=4, **changes)

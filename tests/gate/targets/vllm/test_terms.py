@@ -1,7 +1,6 @@
 """What a record says of a scheduler of vLLM and of its requests, without vLLM."""
 
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
@@ -21,7 +20,7 @@ class SlidingWindowManager(FullAttentionManager):
     pass
 
 
-def scheduler(*managers: Any, transfers: object = None, **options: Any) -> Any:
+def scheduler(*managers, transfers=None, **options):
     usual = {
         "max_num_seqs": 4,
         "max_num_batched_tokens": 64,
@@ -47,7 +46,7 @@ def scheduler(*managers: Any, transfers: object = None, **options: Any) -> Any:
     )
 
 
-def request(**more: Any) -> Any:
+def request(**more):
     return SimpleNamespace(request_id="a", max_tokens=3, priority=-1, **more)
 
 

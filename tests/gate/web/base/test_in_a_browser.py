@@ -2,8 +2,6 @@
 
 import threading
 from dataclasses import replace
-from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -36,7 +34,7 @@ def graph_page(tmp_path_factory):
     return written(tmp_path_factory.mktemp("graph") / "states.html", 2_000)
 
 
-def written(file: Path, most: int) -> tuple[str, dict[str, Any]]:
+def written(file, most):
     [scope] = chosen_scopes(["lengths"], "spyre", "documented")
     graph = drawn(
         ExploreOptions("documented", replace(scope, requests=2, limits=(6,))), RULES, most
@@ -146,7 +144,7 @@ def server(request):
     one.server_close()
 
 
-def settle(page: Any) -> None:
+def settle(page):
     """Wait until the server has answered."""
     page.locator("body:not([aria-busy])").wait_for()
 

@@ -1,5 +1,11 @@
 """A run in domain words: queues with who has come and gone since, limits, and how far one is."""
 
+import json
+import re
+
+import pytest
+
+from schedproof.gate.web.base.page import render_page
 from schedproof.gate.web.base.words import Measure, measures, progress, queues
 from schedproof.model.observation import Step
 from schedproof.model.scenario import Request
@@ -9,7 +15,7 @@ from schedproof.properties.history.run_history import RunHistory
 CONFIG = full_config("spyre", "sound", {"block_size": 4, "chunk_size": 8, "prefix_caching": False})
 
 
-def history(*names: str, **seen: object) -> RunHistory:
+def history(*names, **seen):
     """The client's book after one step, in which `r0` computed its prompt of 3 tokens."""
     book = RunHistory(CONFIG, "sound", "spyre")
     for name in names:
@@ -57,3 +63,26 @@ def test_each_limit_that_the_step_shows_is_measured():
     assert measures(decode, {"max_batch_tkv": 16, "max_num_seqs": 0, "num_blocks": None}) == [
         Measure("batch × tkv", 18, 16, "tokens")
     ]
+
+
+DATA = re.compile(r'<script type="application/json" id="data">(.*?)</script>', re.DOTALL)
+
+
+@pytest.mark.parametrize("name", ["graph", "step"])
+def test_hostile_words_come_out_as_they_went_in(name):
+    words = {"title": "</script><script>alert(1)</script> & <!-- @script@ @data@ \u2028 ü"}
+    page = render_page(name, words)
+    [found] = DATA.findall(page)
+    assert json.loads(found) == words
+    assert "alert(1)</script>" not in page
+
+
+@pytest.mark.parametrize("name", ["graph", "step"])
+def test_every_part_is_in_it_and_nothing_is_loaded(name):
+    page = render_page(name, {})
+    assert not re.search(r"@\w+@", page)
+    assert "default-src 'none'" in page
+    assert "connect-src 'none'" in page
+    assert "connect-src 'self'" in render_page(name, {}, connect="'self'")
+    assert "color-scheme: light dark" in page
+    assert set(re.findall(r"(?:src|href)=[\"']?([^\"' >]*)", page)) == {"data:,"}

@@ -1,13 +1,12 @@
 """The page in a browser: what it shows is what the trace says, a request that asks and how."""
 
 import re
-from typing import Any
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
 
 from schedproof.gate.corpus.builtin_scenarios import builtin_scenarios
-from schedproof.gate.web.show.recording import Run, recorded
+from schedproof.gate.web.show.recording import recorded
 from schedproof.model.target import ModelTarget
 from schedproof.properties.checking.lockstep import differing
 from schedproof.spec.catalogue import load, select
@@ -41,11 +40,11 @@ READ_ALL = """() => {
 }"""
 
 
-def names(text: str) -> tuple[str, ...]:
+def names(text):
     return () if text == "none" else tuple(text.split(", "))
 
 
-def assert_as_the_trace(run: Run, read: list[dict[str, Any]]) -> None:
+def assert_as_the_trace(run, read):
     """Every number that the page has of a step is that of the target's observation."""
     assert [one["step"] for one in read] == list(range(len(run.steps)))
     block = run.config["block_size"]
@@ -80,11 +79,11 @@ def assert_as_the_trace(run: Run, read: list[dict[str, Any]]) -> None:
             assert shown["after"]["free blocks promised"] == f"{step.reserved_blocks:,}"
 
 
-def step_of(tab: Any) -> int:
+def step_of(tab):
     return int(tab.evaluate("document.documentElement.dataset.step"))
 
 
-def lines(tab: Any) -> list[str]:
+def lines(tab):
     found: list[str] = tab.locator("#happenings li").all_text_contents()
     return found
 

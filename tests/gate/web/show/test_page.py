@@ -4,7 +4,6 @@ import base64
 import gzip
 import json
 import re
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -13,7 +12,7 @@ from hypothesis import strategies as st
 
 from schedproof.gate.console.sanitize import one_line
 from schedproof.gate.web.show.page import opens_at, packed, page
-from schedproof.gate.web.show.recording import Run, recorded
+from schedproof.gate.web.show.recording import recorded
 from schedproof.gate.web.show.segments import Changes, Line
 from schedproof.model.scenario import Request, Scenario
 from schedproof.model.target import ModelTarget
@@ -27,14 +26,14 @@ from . import runs
 LARGEST = 200_000  # bytes, of 2,200 steps of 32 requests
 
 
-def unpacked(run: Run) -> dict[str, Any]:
+def unpacked(run):
     """What the script of a page is given."""
     [text] = re.findall(r'<script id="data" type="text/plain">(.*?)</script>', page(run))
     data: dict[str, Any] = json.loads(gzip.decompress(base64.b64decode(text)))
     return data
 
 
-def at(line: list[int], step: int) -> int | None:
+def at(line, step):
     """A number as the script reads it."""
     for place in range(0, len(line), 7):
         first, value, slope, steps, stride, rise, times = line[place : place + 7]
@@ -73,7 +72,7 @@ def test_what_grows_by_one_for_a_thousand_steps_is_one_piece():
     assert [changes.at(step) for step in (0, 499, 500)] == [0, 0, 1]
 
 
-def steps_of(run: Run, data: dict[str, Any]) -> Iterator[tuple[int, str, dict[str, int | None]]]:
+def steps_of(run, data):
     """Every request in every step, with the numbers that the page has."""
     for place, one in enumerate(run.scenario.requests):
         lines = data["of"][place]

@@ -3,7 +3,7 @@
 import pytest
 
 from schedproof.gate.web.show.following import STATES
-from schedproof.gate.web.show.recording import Run, recorded
+from schedproof.gate.web.show.recording import recorded
 from schedproof.model.target import ModelTarget
 from schedproof.properties.checking.replay import replay
 from schedproof.properties.explanations.explain import explain
@@ -15,7 +15,7 @@ from ...trace_build import request, scenario
 from . import runs
 
 
-def happened(run: Run, what: str) -> list[tuple[int, str]]:
+def happened(run, what):
     return [(one.step, one.request) for one in run.happenings() if one.what == what]
 
 
@@ -77,7 +77,7 @@ def test_a_run_shows_what_is_loaded_in_flight_and_sent():
     assert steps_in(run, "a", "sending") - {ends} == sent != set()
 
 
-def steps_in(run: Run, name: str, state: str) -> set[int]:
+def steps_in(run, name, state):
     line = run.followed.requests[name]["state"]
     return {n for n in range(len(run.steps)) if line.at(n) == STATES.index(state)}
 

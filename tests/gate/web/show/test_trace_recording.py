@@ -1,13 +1,11 @@
 """A recorded trace as a run: the same as that of its scenario."""
 
 import gzip
-from pathlib import Path
 
 import pytest
 
 from schedproof.gate.traces.source import opened_trace
 from schedproof.gate.web.show.page import plain
-from schedproof.gate.web.show.recording import Run
 from schedproof.gate.web.show.recording import recorded as made
 from schedproof.gate.web.show.trace_recording import recorded_trace
 from schedproof.model.errors import InputError
@@ -24,7 +22,7 @@ from ...trace_build import (
 )
 
 
-def shown(path: Path, **options: str) -> Run:
+def shown(path, **options):
     with opened_trace(str(path)) as source:
         return recorded_trace(source, **options)
 

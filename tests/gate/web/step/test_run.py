@@ -7,16 +7,16 @@ import pytest
 
 from schedproof.gate.files.scenario_file import scenario_json, scenario_of
 from schedproof.gate.web.step import run as stepping
-from schedproof.gate.web.step.run import ByHand, NotNow
+from schedproof.gate.web.step.run import NotNow
 from schedproof.gate.web.step.view import view
 from schedproof.model.observation import Step
-from schedproof.model.target import ModelTarget, Reply
+from schedproof.model.target import ModelTarget
 from schedproof.properties.checking.replay import replay
 
 from .by_hand import SMALLEST, Crashes, broken_run, by_hand
 
 
-def replayed(run: ByHand) -> tuple[list[Step], list[str]]:
+def replayed(run):
     """The steps and the broken rules of the saved scenario, by `replay`."""
     saved = scenario_of(json.loads(scenario_json(run.scenario())), "saved")
     seen: list[Step] = []
@@ -215,11 +215,11 @@ def test_a_target_that_answers_otherwise_when_asked_again_is_told():
     class Moody(ModelTarget):
         starts = 0
 
-        def start(self, *args: object) -> Reply:
+        def start(self, *args):
             self.starts += 1
             return super().start(*args)  # type: ignore[arg-type]
 
-        def step(self) -> Reply:
+        def step(self):
             reply = super().step()
             reply["step"]["tkv"] = self.starts
             return reply

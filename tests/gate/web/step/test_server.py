@@ -4,7 +4,6 @@ import http.client
 import json
 import socket
 import threading
-from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -25,7 +24,7 @@ def server():
     yield from served(Server(by_hand(), "", 0))
 
 
-def served(one: Server) -> Iterator[Server]:
+def served(one):
     thread = threading.Thread(target=one.serve_forever, args=(0.01,))
     thread.start()
     try:
@@ -36,9 +35,7 @@ def served(one: Server) -> Iterator[Server]:
         one.server_close()
 
 
-def ask(
-    server: Server, method: str, path: str, body: Any = None, **headers: str
-) -> tuple[int, str, http.client.HTTPResponse]:
+def ask(server, method, path, body=None, **headers):
     connection = http.client.HTTPConnection("127.0.0.1", server.server_port, timeout=20)
     data = body if isinstance(body, bytes | None) else json.dumps(body).encode()
     words = {key.replace("_", "-"): value for key, value in headers.items()}
@@ -49,7 +46,7 @@ def ask(
     return reply.status, text, reply
 
 
-def move(server: Server, path: str, **words: Any) -> dict[str, Any]:
+def move(server, path, **words):
     status, text, _ = ask(server, "POST", path, words)
     assert status == 200, text
     view: dict[str, Any] = json.loads(text)
@@ -183,7 +180,7 @@ def test_its_own_names_are_let_in(server, name):
     assert ask(server, "POST", "/restart", {}, **words)[0] == 200
 
 
-def raw(server: Server, text: str) -> str:
+def raw(server, text):
     """What the server says to these bytes; it may end before they are all sent."""
     with socket.create_connection(("127.0.0.1", server.server_port), timeout=20) as one:
         one.sendall(text.replace("PORT", str(server.server_port)).encode())

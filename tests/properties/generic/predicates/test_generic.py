@@ -1,7 +1,5 @@
 """Predicates of any scheduler, by example: what breaks each, what is near it, and its witness."""
 
-from typing import Any
-
 import pytest
 
 from schedproof.model.observation import Step
@@ -13,13 +11,11 @@ from schedproof.properties.history.run_history import RunHistory
 SMALL = {"block_size": 4, "num_blocks": 8, "max_num_seqs": 2, "max_num_batched_tokens": 8}
 
 
-def one(name: str, prompt: int = 5, computed: int = 0, emitted: int = 0) -> RequestHistory:
+def one(name, prompt=5, computed=0, emitted=0):
     return RequestHistory(name, prompt, 4, 4, ((name, prompt),), computed=computed, emitted=emitted)
 
 
-def book(
-    *requests: RequestHistory, last: dict[str, Any] | None = None, **config: Any
-) -> RunHistory:
+def book(*requests, last=None, **config):
     values = full_config("generic", "documented", {**SMALL, "max_model_len": 16, **config})
     there = {request.id: request for request in requests}
     return RunHistory(
@@ -32,11 +28,11 @@ def book(
     )
 
 
-def step(**fields: Any) -> Step:
+def step(**fields):
     return Step(kind="mixed" if fields.get("scheduled") else "idle", **{"scheduled": {}, **fields})
 
 
-def judged(rule: str, history: RunHistory, **fields: Any) -> tuple[bool, bool]:
+def judged(rule, history, **fields):
     """Whether the step breaks the rule, and whether it is exercised."""
     predicate, seen = PREDICATES[rule], step(**fields)
     return predicate.broken(history, seen) is not None, predicate.exercised(history, seen)

@@ -2,15 +2,12 @@
 
 import pytest
 
-from schedproof.model.observation import Step
-from schedproof.properties.history.request_history import RequestHistory
-from schedproof.properties.history.run_history import RunHistory
 from schedproof.properties.nano_vllm.predicates import admission
 
 from .build import SMALL, book, ran, request, runs
 
 
-def in_part(name: str, prompt: int, computed: int) -> RequestHistory:
+def in_part(name, prompt, computed):
     """One whose prompt is computed up to there."""
     return request(name, prompt, computed)
 
@@ -252,7 +249,7 @@ def test_nobody_is_accused_whose_blocks_nobody_can_count():
     assert admission.needless_wait(reported, ran({"a": 1}, "a", "b")) is None
 
 
-def admits(history: RunHistory, **tables: tuple[int, ...]) -> Step:
+def admits(history, **tables):
     """A step that prefills every request that has such a table."""
     scheduled = {name: history.live[name].num_tokens for name in tables}
     return ran(scheduled, "".join(tables), blocks=tables)

@@ -1,7 +1,5 @@
 """What a decode step does and who gives way to it, by example."""
 
-from typing import Any
-
 import pytest
 
 from schedproof.properties.nano_vllm.predicates import decode
@@ -184,7 +182,7 @@ def test_the_first_token_is_at_stake_while_somebody_is_prefilled():
     assert not decode.prompt_in_work(history, ran({"a": 1}, "a", "b"))
 
 
-def back(**changes: Any) -> Any:
+def back(**changes):
     """b was preempted with a prompt of 6 and 3 tokens generated: 9 are to be computed."""
     values = {"emitted": 3, "regenerated": 3, "lost": 8, "preemptions": 1, **changes}
     return request("b", 6, **values)

@@ -1,11 +1,6 @@
 """Which request sits out, for how long, and which must not prefill meanwhile."""
 
-from typing import Any
-
 import pytest
-
-from schedproof.properties.history.request_history import RequestHistory
-from schedproof.properties.history.run_history import RunHistory
 
 from ...build import (
     broken,
@@ -22,7 +17,7 @@ from ...build import (
 RELEASE = "2.5.2"
 
 
-def book(*accounts: RequestHistory, paused: tuple[str, ...] = (), **changes: Any) -> RunHistory:
+def book(*accounts, paused=(), **changes):
     """In front of a step after one that listed these requests as paused, in this order."""
     running = tuple(one.id for one in accounts if one.id not in paused)
     shown = changes.pop("running", running)
@@ -35,7 +30,7 @@ def book(*accounts: RequestHistory, paused: tuple[str, ...] = (), **changes: Any
     )
 
 
-def sits_out(name: str, computed: int, steps: int = 1, **changes: Any) -> RequestHistory:
+def sits_out(name, computed, steps=1, **changes):
     return decoding(name, computed, paused_steps=steps, **changes)
 
 
@@ -69,7 +64,7 @@ def test_prefill_beside_the_paused_is_at_stake_only_if_both_are_there():
 # SPY-R51: two rows of 12 tokens are 24, three are 36
 
 
-def three(**changes: Any) -> RunHistory:
+def three(**changes):
     all_requests = (decoding("a", 11), decoding("b", 11, prompt=10), decoding("c", 11, prompt=9))
     return book(*all_requests, **({"max_batch_tkv": 24} | changes))
 
@@ -161,3 +156,24 @@ def test_who_is_not_paused_does_not_starve():
     assert not exercised("SPY-P01", all_requests, decode("a"))
     first = history(decoding("a", 8), revision=RELEASE)
     assert broken("SPY-P01", first, idle()) is None
+
+
+SAYS = "c has 8 of 20 tokens computed, and no chunk of it runs"
+
+
+@pytest.mark.parametrize(
+    ("interleave", "paused", "says"),
+    [(False, frozenset(), SAYS), (True, frozenset(), None), (False, frozenset("b"), None)],
+)
+def test_a_prefill_goes_on_unless_steps_alternate_or_a_request_is_paused(interleave, paused, says):
+    accounts = decoding("a", 8), decoding("b", 8), prefilling("c", 8, 20)
+    book = history(*accounts, revision="2.5.2", interleave=interleave, paused=paused)
+    assert broken("SPY-R34", book, decode("a", "b")) == says
+    assert exercised("SPY-R34", book, decode("a", "b")) is (says is not None)
+    assert broken("SPY-R34", book, prefill("c", 8)) is None
+
+
+def test_a_request_that_has_not_begun_may_be_refused():
+    book = history(decoding("a", 8), waiting("c", 20), revision="2.1.2", interleave=False)
+    assert broken("SPY-R34", book, decode("a")) is None
+    assert not exercised("SPY-R34", book, decode("a"))

@@ -1,35 +1,29 @@
 """What the prefix cache saves, and what is computed and written all the same."""
 
-from typing import Any
-
 import pytest
-
-from schedproof.model.observation import Step
-from schedproof.properties.history.request_history import RequestHistory
-from schedproof.properties.history.run_history import RunHistory
 
 from ...build import broken, decode, decoding, exercised, history, prefill, prefilling, waiting
 
 COMMON = ("common", 8)
 
 
-def cached(*accounts: RequestHistory, **changes: Any) -> RunHistory:
+def cached(*accounts, **changes):
     return history(*accounts, prefix_caching=True, **changes)
 
 
-def owner(computed: int = 8, **changes: Any) -> RequestHistory:
+def owner(computed=8, **changes):
     """Has computed the words that others repeat."""
     return decoding("a", computed, content=(COMMON,), **changes)
 
 
-def newcomer(prompt: int = 12, **changes: Any) -> RequestHistory:
+def newcomer(prompt=12, **changes):
     """Says the common words first, then its own."""
     rest = (("b", prompt - 8),) if prompt > 8 else ()
     content = (("common", min(prompt, 8)), *rest)
     return waiting("b", prompt, **({"content": content} | changes))
 
 
-def starts(prompt: int, hit: int, **fields: Any) -> Step:
+def starts(prompt, hit, **fields):
     return prefill("b", prompt - hit, prefix_hit={"b": hit}, **fields)
 
 

@@ -21,7 +21,7 @@ NEWCOMERS = st.builds(Member, st.integers(1, 40), st.integers(1, 30))
 ADMISSION = [rule for rule in load("spyre") if rule.id == "SPY-R47"]
 
 
-def volumes(batch: list[Member], newcomer: Member, block: int) -> list[int]:
+def volumes(batch, newcomer, block):
     """Batch x tkv of every decode step of the newcomer, one by one."""
     found = []
     for step in range(1, newcomer.left + 1):
@@ -60,7 +60,7 @@ def test_tkv_is_that_of_a_request_padded_to_the_blocks_of_the_longest():
     assert max_tkv([129, 63], 64) == 191
 
 
-def searched(formula: str, seeds: int) -> Search:
+def searched(formula, seeds):
     """The tight searches of profile quick, one a seed, for a bold join; lockstep is off."""
     search = Search(
         SearchOptions(ModelTarget(formula), "spyre", "sound", ADMISSION, "tight", frozenset())

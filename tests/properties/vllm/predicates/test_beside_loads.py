@@ -2,14 +2,11 @@
 and that each still finds its fault."""
 
 from itertools import product
-from typing import Any
 
 import pytest
 
 from schedproof.model.observation import Step
-from schedproof.properties.history.run_history import RunHistory
 from schedproof.properties.rules.pool import free_when_decided
-from schedproof.properties.vllm.history.request_history import VllmRequestHistory
 from schedproof.properties.vllm.predicates import (
     admission,
     blocks,
@@ -28,13 +25,13 @@ LOADS = {"kv_connector": True}
 AHEAD = {**LOADS, "async_scheduling": True}
 
 
-def landed(name: str = "a", prompt: int = 8, external: int = 8, **more: Any) -> VllmRequestHistory:
+def landed(name="a", prompt=8, external=8, **more):
     """A request that was parked in the first step, and whose load has landed."""
     values = {"parked_since": 0, "tokens_loading": external, "slots": external, **more}
     return request(name, prompt, external=external, **values)
 
 
-def before(*accounts: VllmRequestHistory, running: str = "", **more: Any) -> RunHistory:
+def before(*accounts, running="", **more):
     """The history before a step; requests that were parked hold two blocks each."""
     held = {
         one.id: (2 * n + 1, 2 * n + 2) for n, one in enumerate(accounts) if one.parked_since == 0

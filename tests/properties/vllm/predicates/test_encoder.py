@@ -1,12 +1,7 @@
 """Encoder inputs, by example: too many, too early, twice, and a stop for nothing."""
 
-from typing import Any
-
 import pytest
 
-from schedproof.model.observation import Step
-from schedproof.properties.history.request_history import RequestHistory
-from schedproof.properties.history.run_history import RunHistory
 from schedproof.properties.vllm.history.encoder import Input
 from schedproof.properties.vllm.history.run import VllmState
 from schedproof.properties.vllm.predicates import budget, encoder, queues
@@ -17,7 +12,7 @@ ENCODER = {"max_num_encoder_input_tokens": 4, "encoder_cache_size": 6, "num_bloc
 CAT, DOG = Input(0, "cat", 0, 4), Input(1, "dog", 4, 6)
 
 
-def before(*accounts: RequestHistory, running: str = "", **more: Any) -> RunHistory:
+def before(*accounts, running="", **more):
     """The history before a step; the worker has these `outputs`."""
     outputs = more.pop("outputs", {})
     history = book(*accounts, running=running, **ENCODER | more, enable_prefix_caching=False)
@@ -25,11 +20,11 @@ def before(*accounts: RequestHistory, running: str = "", **more: Any) -> RunHist
     return history
 
 
-def pictures(name: str = "a", computed: int = 0, *inputs: Input, **more: Any) -> RequestHistory:
+def pictures(name="a", computed=0, *inputs, **more):
     return request(name, 8, computed, inputs=inputs or (CAT, DOG), **more)
 
 
-def after(scheduled: dict[str, int], running: str = "a", **more: Any) -> Step:
+def after(scheduled, running="a", **more):
     values = {"encoder_inputs": {}, "encoder_dropped": (), **more}
     return ran(scheduled, running, **values)
 

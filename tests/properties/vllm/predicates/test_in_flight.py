@@ -9,8 +9,6 @@ from schedproof.model.scenario import Request, Scenario
 from schedproof.model.systems import full_config
 from schedproof.model.target import ModelTarget
 from schedproof.properties.checking.replay import replay
-from schedproof.properties.history.request_history import RequestHistory
-from schedproof.properties.history.run_history import RunHistory
 from schedproof.properties.rules import common
 from schedproof.properties.rules import observation_rules as shown
 from schedproof.properties.vllm.history import in_flight as flights
@@ -33,14 +31,12 @@ LONG: dict[str, Any] = {"pipeline_parallel_size": 3}
 FAST: dict[str, Any] = {**LONG, "early_completions": 2}
 
 
-def promised(name: str = "a", emitted: int = 1, **more: Any) -> RequestHistory:
+def promised(name="a", emitted=1, **more):
     """All that is known of it is computed, and a token is on its way."""
     return request(name, 6, 6 + emitted, emitted, tokens_in_flight=1, **more)
 
 
-def before(
-    *accounts: RequestHistory, running: str = "ab", on_the_way: Any = (), **keys: Any
-) -> RunHistory:
+def before(*accounts, running="ab", on_the_way=(), **keys):
     history = book(*accounts, running=running, **keys)
     history.system_state = VllmState(flights=tuple(on_the_way))
     return history

@@ -1,10 +1,6 @@
 """Parked requests, by example: one runs too early, one waits though loaded, a load takes blocks."""
 
-from typing import Any
-
 from schedproof.model.observation import Step
-from schedproof.properties.history.request_history import RequestHistory
-from schedproof.properties.history.run_history import RunHistory
 from schedproof.properties.rules.common import tokens_wrong
 from schedproof.properties.rules.registry import observable
 from schedproof.properties.vllm.history import loads as history_of_loads
@@ -17,12 +13,12 @@ from .build import book, ran, request
 LOADS = {"kv_connector": True}
 
 
-def parked(name: str = "a", left: int = 2, **more: Any) -> RequestHistory:
+def parked(name="a", left=2, **more):
     """A request that is parked since the first step; its load takes so many steps still."""
     return request(name, load_steps=2, parked_since=0, load_left=left, **more)
 
 
-def before(*accounts: RequestHistory, step: int = 1, held: Any = None, **keys: Any) -> RunHistory:
+def before(*accounts, step=1, held=None, **keys):
     """The history before a step; a request that is parked holds two blocks."""
     history = book(*accounts, **{**LOADS, **keys})
     history.step = step
@@ -33,7 +29,7 @@ def before(*accounts: RequestHistory, step: int = 1, held: Any = None, **keys: A
     return history
 
 
-def after(scheduled: dict[str, int] | None = None, running: str = "", **more: Any) -> Step:
+def after(scheduled=None, running="", **more):
     values = {"parked": ("a",), "blocks": {"a": (1, 2)}, "prefilling": (), **more}
     return ran(scheduled or {}, running, **values)
 
@@ -137,7 +133,7 @@ def test_blocks_that_come_back_in_the_step_were_not_free_in_it():
     assert loads.waits_though_loaded(history, after(free_blocks=1)) is None
 
 
-def in_flight(*accounts: RequestHistory, **more: Any) -> RunHistory:
+def in_flight(*accounts, **more):
     """The history before a step while a decision is on its way that computes w."""
     history = before(*accounts, kv_connector=True, async_scheduling=True, **more)
     history.system_state = VllmState(flights=({"w": Coming()},))
@@ -194,7 +190,7 @@ def test_where_it_is_not_shown_which_requests_are_parked_few_rules_are_asked():
     assert not {rule.id for rule in asked} & {"ALL-R06", "ALL-R08", "ALL-R10", "ALL-R11", "ALL-R13"}
 
 
-def sent(left: int, ended: str = "length") -> RequestHistory:
+def sent(left, ended="length"):
     """A request that has ended in step 0, and is sent for so many steps still."""
     return request("a", send_steps=1, load_left=left, ended=ended, over=0)
 

@@ -2,8 +2,6 @@
 
 import pytest
 
-from schedproof.properties.history.request_history import RequestHistory
-from schedproof.properties.history.run_history import RunHistory
 from schedproof.properties.vllm.predicates import blocks, budget, preemption, speculation
 
 from .build import book, ran, request
@@ -11,12 +9,12 @@ from .build import book, ran, request
 DRAFTS = {"num_speculative_tokens": 3}
 
 
-def drafting(*accepted: int, computed: int = 6) -> RequestHistory:
+def drafting(*accepted, computed=6):
     """Its prompt and a token are known; three drafts are proposed."""
     return request("a", 6, computed, 1, drafted=3, slots=6, accepted=accepted)
 
 
-def before(one: RequestHistory, **changes: object) -> RunHistory:
+def before(one, **changes):
     return book(one, running="a", **DRAFTS, **changes)
 
 
