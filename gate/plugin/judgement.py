@@ -17,9 +17,9 @@ from ...properties.checking.session import Session
 from ..judging.context import Fault, GateContext, GateOptions
 from ..judging.deviations import Deviations
 from ..judging.events import Event, Found
-from ..judging.hypothesis_home import set_hypothesis_home
 from ..judging.initial_replays import settle
 from ..judging.judge import judge
+from ..judging.profiles import set_hypothesis_home
 from ..judging.verdict import Verdict
 from ..reports.outcome import explained
 from ..targets.factory import Opened, opened
