@@ -20,12 +20,10 @@ ROOT = Path(__file__).resolve().parents[1]
 LAYERS = ("spec", "model", "properties", "solver", "gate")
 TOP = ("systems.py", "__init__.py", "__main__.py")
 ROOMS = {
-    "properties": (
-        *("history", "rules", "checking", "explanations", "search", "shrinking", "mutants"),
-    ),
+    "properties": (*("history", "rules", "checking", "explanations", "search", "shrinking"),),
     "gate": (
         *("files", "console", "processes", "targets", "corpus", "judging", "reports", "traces"),
-        *("explore", "search", "selfcheck", "web", "compare", "campaign", "matrix", "library"),
+        *("explore", "search", "web", "compare", "campaign", "matrix", "library"),
         *("starting", "cli", "plugin"),
     ),
 }

@@ -80,7 +80,7 @@ def by_explorer(fault: Fault) -> Answer:
     for run in _checkups(fault.system, fault.revision, rules, SECONDS):
         states += run.search.states
         if run.result().counterexamples:
-            steps = sum(label[0] == "step" for label in run.search.found[0].path)
+            steps = sum(label[0] == "step" for label in run.search.violations[0].path)
             how = f"{steps} steps, {states:,} states, scope {run.options.scope.name}"
             return "explorer", True, time.monotonic() - began, how
     return "explorer", False, time.monotonic() - began, f"not in {states:,} states"

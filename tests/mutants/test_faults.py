@@ -103,7 +103,7 @@ def test_the_table_of_known_bugs_is_that_of_the_entries():
         assert all(f"- {bug}: {why}" in table for bug, why in out_of_scope(system).items())
 
 
-STALE = Fault("spyre", "nothing", (Edit("spyre/tkv.py", "    if not length:\n", ""),))
+STALE = Fault("spyre", "nothing", (Edit("spyre/documented.py", "    if not length:\n", ""),))
 
 
 def test_an_entry_that_the_model_has_left_behind_is_named_with_the_closest_line():
@@ -111,9 +111,16 @@ def test_an_entry_that_the_model_has_left_behind_is_named_with_the_closest_line(
         STALE.sources()
     message = str(stale.value)
     assert message.startswith(
-        "tests/mutants/spyre.toml, 'nothing': `before` occurs 0 times in model/spyre/tkv.py, not 1"
+        "tests/mutants/spyre.toml, 'nothing': "
+        "`before` occurs 0 times in model/spyre/documented.py, not 1"
     )
     assert message.endswith("'if not lengths:'")
+
+
+def test_an_entry_whose_file_is_gone_is_named():
+    gone = Fault("spyre", "nothing", (Edit("spyre/gone.py", "a", "b"),))
+    with pytest.raises(StaleFaultError, match=r"'nothing': model/spyre/gone\.py does not exist"):
+        gone.sources()
 
 
 def test_a_fragment_has_to_occur_as_often_as_the_entry_says():
@@ -123,8 +130,8 @@ def test_a_fragment_has_to_occur_as_often_as_the_entry_says():
 
 
 def changed_tkv():
-    tkv = import_module("schedproof.model.spyre.tkv")
-    largest: int = tkv.max_tkv([5], 4)
+    documented = import_module("schedproof.model.spyre.documented")
+    largest: int = documented.max_tkv([5], 4)
     return largest
 
 

@@ -12,10 +12,7 @@ def numbered(prefix, last, width=2):
 
 
 ROWS = {
-    "vllm": [
-        *(*numbered("V1-R", 34), *numbered("V1-I", 5, 1), *numbered("V1CP-R", 35)),
-        "V1-P01",
-    ],
+    "vllm": [*(*numbered("V1-R", 34), *numbered("V1-I", 5, 1), *numbered("V1CP-R", 35)), "V1-P01"],
     "nano_vllm": numbered("NAN-R", 47),
     "llmservingsim": [*numbered("LSS-R", 34), *numbered("LSS-P", 3)],
 }

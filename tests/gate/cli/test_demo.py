@@ -6,12 +6,15 @@ import sys
 
 import pytest
 
+from schedproof.gate.judging.profiles import PROFILES, Profile
+
 from ...command_line import runner
 
 
 @pytest.fixture
 def run(tmp_path, monkeypatch, capfd):
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setitem(PROFILES, "quick", Profile(10, 20, 20, corpus_steps=2_000))
     return runner(monkeypatch, capfd)
 
 

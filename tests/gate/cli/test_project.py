@@ -1,17 +1,22 @@
 """`[tool.schedproof]` on the command line: what a command takes from it, and what goes before."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from schedproof.gate.judging.profiles import PROFILES, Profile
+
 from ...command_line import runner
 
 TABLE = '[tool.schedproof]\ntarget = "model"\nsystem = "vllm"\nprofile = "quick"\n'
+Said = Callable[[str], None]
 
 
 @pytest.fixture
 def run(tmp_path, monkeypatch, capfd):
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setitem(PROFILES, "quick", Profile(10, 0, 0, corpus_steps=0))
     return runner(monkeypatch, capfd)
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from schedproof.gate.console.step_changes import step_news
+from schedproof.gate.console.step_lines import step_news
 from schedproof.model.observation import Step
 
 CONFIG = {"block_size": 4, "max_batch_tkv": 40}

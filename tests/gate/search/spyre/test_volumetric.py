@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from schedproof.gate.files.scenario_file import read_scenario
-from schedproof.gate.processes.worker_timeout import Unanswered
+from schedproof.gate.processes.work_process import Unanswered
 
 SMALLEST = [
     *("--set", "block_size=2", "--set", "chunk_size=2"),

@@ -2,14 +2,7 @@
 
 import pytest
 
-from schedproof.properties.llmservingsim.predicates import (
-    budget,
-    memory,
-    prefix,
-    queues,
-    tail,
-    throughput,
-)
+from schedproof.properties.llmservingsim.predicates import budget, memory, queues, tail, throughput
 from schedproof.properties.search.run import run_search
 from schedproof.properties.search.state import Search, SearchOptions
 from schedproof.spec.catalogue import load
@@ -279,19 +272,19 @@ OFF = {"enable_prefix_caching": False}
 
 def test_without_a_cache_a_request_is_computed_from_its_first_token():
     history = book(request("a", 8, 8, 1), request("b", content=(("a", 6),)), running="a", **OFF)
-    assert prefix.starts_late(history, ran({"b": 6}, "ab", computed={"b": 6})) is None
-    assert prefix.starts_late(history, ran({"b": 2}, "ab", computed={"b": 6})) == (
+    assert memory.starts_late(history, ran({"b": 6}, "ab", computed={"b": 6})) is None
+    assert memory.starts_late(history, ran({"b": 2}, "ab", computed={"b": 6})) == (
         "b starts with 2 tokens and has 6 computed, although nothing is cached"
     )
-    assert prefix.said_before(history, ran({"b": 6}, "ab"))
-    assert prefix.starts_late(book(request("b")), ran({"b": 2}, "b", computed={"b": 6})) is None
+    assert memory.said_before(history, ran({"b": 6}, "ab"))
+    assert memory.starts_late(book(request("b")), ran({"b": 2}, "b", computed={"b": 6})) is None
 
 
 def test_what_was_said_before_is_at_stake_only_without_a_cache():
     history = book(request("a", 8, 8, 1), request("b", content=(("a", 6),)), running="a")
-    assert not prefix.said_before(history, ran({"b": 2}, "ab"))
+    assert not memory.said_before(history, ran({"b": 2}, "ab"))
     history = book(request("a", 8, 8, 1), request("b"), running="a", **OFF)
-    assert not prefix.said_before(history, ran({"b": 6}, "ab"))
+    assert not memory.said_before(history, ran({"b": 6}, "ab"))
 
 
 def three(**changes):

@@ -13,7 +13,7 @@ from schedproof.model.systems import full_config, make_model
 from schedproof.model.target import ModelTarget
 from schedproof.properties.checking.replay import replay
 from schedproof.properties.explanations.explain import explain
-from schedproof.properties.spyre.explanations.queue import explain_passed_by
+from schedproof.properties.spyre.explanations import explain_passed_by
 from schedproof.spec.catalogue import load
 
 CONFIG = {"chunk_size": 128, "max_num_seqs": 2, "max_model_len": 512, "max_batch_tkv": 512}

@@ -13,14 +13,8 @@ from schedproof.properties.rules import common
 from schedproof.properties.rules import observation_rules as shown
 from schedproof.properties.vllm.history import in_flight as flights
 from schedproof.properties.vllm.history.run import Coming, VllmState
-from schedproof.properties.vllm.predicates import (
-    blocks,
-    budget,
-    in_flight,
-    preemption,
-    queues,
-    speculation,
-)
+from schedproof.properties.vllm.predicates import blocks, budget, in_flight, preemption, queues
+from schedproof.properties.vllm.predicates import in_flight as speculation
 from schedproof.spec.catalogue import load
 
 from .build import IDLE, book, ran, request

@@ -2,7 +2,8 @@
 
 import pytest
 
-from schedproof.properties.vllm.predicates import blocks, budget, preemption, speculation
+from schedproof.properties.vllm.predicates import blocks, budget, preemption
+from schedproof.properties.vllm.predicates import in_flight as speculation
 
 from .build import book, ran, request
 
