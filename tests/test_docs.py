@@ -13,7 +13,6 @@ import re
 import shlex
 import subprocess
 import sys
-from collections.abc import Iterator
 from html import escape
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -43,13 +42,13 @@ class Command(NamedTuple):
     shown: str
 
 
-def commands(block: str) -> Iterator[Command]:
+def commands(block):
     for part in re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]:
         words, _, shown = part.partition("\n")
         yield Command(words, shown)
 
 
-def as_pattern(shown: str) -> str:
+def as_pattern(shown):
     lines = [
         r"(?:.*\n)*?"
         if line == "..."
@@ -59,18 +58,18 @@ def as_pattern(shown: str) -> str:
     return "".join(lines)
 
 
-def replace_line(path: Path, block: str) -> None:
+def replace_line(path, block):
     lines = path.read_text().splitlines(keepends=True)
     begins = block.splitlines()[-1].strip()[:ALIKE]
     [number] = [n for n, line in enumerate(lines) if line.strip().startswith(begins)]
     path.write_text("".join([*lines[:number], block, *lines[number + 1 :]]))
 
 
-def pages() -> list[Path]:
+def pages():
     return sorted((ROOT / "docs").rglob("*.md"))
 
 
-def name_of(page: Path) -> str:
+def name_of(page):
     return str(page.relative_to(ROOT))
 
 
@@ -79,7 +78,7 @@ RUN = [name_of(page) for page in pages() if "```console" in page.read_text(encod
 
 @pytest.mark.slow
 @pytest.mark.parametrize("page", RUN)
-def test_a_page_works_word_for_word(page: str, tmp_path: Path) -> None:
+def test_a_page_works_word_for_word(page, tmp_path):
     ran = 0
     for kind, role, name, block in BLOCK.findall((ROOT / page).read_text()):
         if role == "title":
@@ -94,7 +93,7 @@ def test_a_page_works_word_for_word(page: str, tmp_path: Path) -> None:
     assert ran >= 1
 
 
-def assert_shows(command: Command, folder: Path) -> None:
+def assert_shows(command, folder):
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
     env = {key: value for key, value in os.environ.items() if not key.startswith("PYTEST_")}
     ran = subprocess.run(
@@ -109,18 +108,18 @@ def assert_shows(command: Command, folder: Path) -> None:
     assert re.fullmatch(as_pattern(command.shown), ran.stdout), ran.stdout + ran.stderr
 
 
-def test_the_adapter_of_the_tutorial_takes_one_screen() -> None:
+def test_the_adapter_of_the_tutorial_takes_one_screen():
     page = (ROOT / "docs" / "tutorial.md").read_text()
     [adapter] = [block for _, role, name, block in BLOCK.findall(page) if (role, name) == ADAPTER]
     code = [line for line in adapter.splitlines() if line.strip()]
     assert len(code) <= 45
 
 
-def words_of(line: str) -> list[str]:
+def words_of(line):
     return shlex.split(line, comments=True)
 
 
-def unrun() -> list[tuple[str, str]]:
+def unrun():
     """File and command of every `sh` block, and of the README's blocks."""
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
     blocks = [("README.md", block) for block in re.findall(r"^```\n(.*?)^```$", readme, FENCED)]
@@ -135,7 +134,7 @@ def unrun() -> list[tuple[str, str]]:
     ]
 
 
-def spoken_of() -> list[tuple[str, str]]:
+def spoken_of():
     """File and command of every sentence; `[TARGET]`, `a|b` and three dots are no command."""
     return [
         (name, line)
@@ -145,7 +144,7 @@ def spoken_of() -> list[tuple[str, str]]:
     ]
 
 
-def parse(words: list[str]) -> None:
+def parse(words):
     """As the command line does in a folder with `[tool.schedproof]`, without running anything."""
     command: Any = typer.main.get_command(app.app)
     rest = words[1:]
@@ -155,7 +154,7 @@ def parse(words: list[str]) -> None:
     command.make_context(command.name, rest, default_map={"target": "model"})
 
 
-def check_make(words: list[str]) -> None:
+def check_make(words):
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
     assert words[1] in re.findall(r"^([\w-]+):", makefile, re.MULTILINE)
     variables = re.findall(r"^([A-Z]+) \?=", makefile, re.MULTILINE)
@@ -163,7 +162,7 @@ def check_make(words: list[str]) -> None:
 
 
 @pytest.mark.parametrize(("name", "line"), sorted({*unrun()}))
-def test_a_command_that_is_not_run_is_one_that_the_command_line_takes(name: str, line: str) -> None:
+def test_a_command_that_is_not_run_is_one_that_the_command_line_takes(name, line):
     words = words_of(line)
     if words[0] == "make":
         check_make(words)
@@ -175,9 +174,7 @@ def test_a_command_that_is_not_run_is_one_that_the_command_line_takes(name: str,
 
 
 @pytest.mark.parametrize(("name", "line"), sorted({*spoken_of()}))
-def test_a_command_that_is_spoken_of_has_the_options_that_it_is_said_to(
-    name: str, line: str
-) -> None:
+def test_a_command_that_is_spoken_of_has_the_options_that_it_is_said_to(name, line):
     """It may lack what it needs, as in "`schedproof gate nano-vllm --path` with a checkout"."""
     try:
         parse(words_of(line))
@@ -186,7 +183,7 @@ def test_a_command_that_is_spoken_of_has_the_options_that_it_is_said_to(
             raise
 
 
-def test_there_are_such_commands_and_wrong_ones_are_noticed() -> None:
+def test_there_are_such_commands_and_wrong_ones_are_noticed():
     assert len(unrun()) >= 30
     assert len(spoken_of()) >= 10
     for line in ("schedproof gate --no-such", "schedproof replay", "schedproof gate --seed x"):
@@ -195,7 +192,7 @@ def test_there_are_such_commands_and_wrong_ones_are_noticed() -> None:
 
 
 @pytest.fixture(scope="module")
-def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def site(tmp_path_factory):
     for module in ("mkdocs", "material"):
         pytest.importorskip(module, reason="the extra `docs` is not installed")
     folder = tmp_path_factory.mktemp("site")
@@ -212,7 +209,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.slow
-def test_every_rule_has_its_place_in_the_site(site: Path) -> None:
+def test_every_rule_has_its_place_in_the_site(site):
     for system in SYSTEMS:
         page = (site / "systems" / f"{system.replace('_', '-')}.html").read_text(encoding="utf-8")
         for rule in load(system):
@@ -221,7 +218,7 @@ def test_every_rule_has_its_place_in_the_site(site: Path) -> None:
 
 
 @pytest.mark.slow
-def test_every_page_of_a_system_has_a_figure_that_is_there(site: Path) -> None:
+def test_every_page_of_a_system_has_a_figure_that_is_there(site):
     for page in (site / "systems").glob("*.html"):
         frames = re.findall(r"<iframe[^>]+>", page.read_text("utf-8"))
         assert frames
@@ -233,7 +230,7 @@ def test_every_page_of_a_system_has_a_figure_that_is_there(site: Path) -> None:
             assert drawn.with_suffix(".json").is_file()
 
 
-def test_the_site_loads_nothing_from_the_network_and_its_blocks_are_blocks(site: Path) -> None:
+def test_the_site_loads_nothing_from_the_network_and_its_blocks_are_blocks(site):
     loading = re.compile(r'(?:src|srcset)="(?:https?:)?//|<link[^>]+href="(?:https?:)?//[^>]*>')
     read = 0
     for page in site.rglob("*.html"):
@@ -246,14 +243,14 @@ def test_the_site_loads_nothing_from_the_network_and_its_blocks_are_blocks(site:
     assert read >= 12
 
 
-def test_the_readme_counts_the_rules_of_the_catalogue() -> None:
+def test_the_readme_counts_the_rules_of_the_catalogue():
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
     counts = re.findall(r"^\|.*\| (\d+) of (\d+) \|", readme, re.MULTILINE)
     rules = [load(system) for system in SYSTEMS]
     assert counts == [(str(sum(rule.checked for rule in all_)), str(len(all_))) for all_ in rules]
 
 
-def test_the_page_of_limits_counts_the_rules_of_the_catalogue() -> None:
+def test_the_page_of_limits_counts_the_rules_of_the_catalogue():
     limits = (ROOT / "docs" / "limits.md").read_text(encoding="utf-8")
     counts = re.findall(
         r"of the (\d+)\s(?:rules )?for\s[\w\s-]+?\s(\d+)", limits.partition(";")[0], re.I
