@@ -11,6 +11,7 @@ not run, but their options and arguments must be those of the command line, and 
 import os
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -74,7 +75,12 @@ def name_of(page: Path) -> str:
     return str(page.relative_to(ROOT))
 
 
-RUN = [name_of(page) for page in pages() if "```console" in page.read_text(encoding="utf-8")]
+NEW_SYSTEM = "docs/new-system.md"
+RUN = [
+    name_of(page)
+    for page in pages()
+    if "```console" in page.read_text(encoding="utf-8") and name_of(page) != NEW_SYSTEM
+]
 
 
 @pytest.mark.slow
@@ -94,14 +100,28 @@ def test_a_page_works_word_for_word(page: str, tmp_path: Path) -> None:
     assert ran >= 1
 
 
-def assert_shows(command: Command, folder: Path) -> None:
+@pytest.mark.slow
+def test_a_new_system_needs_the_steps_of_its_page_and_no_others(tmp_path: Path) -> None:
+    """Its commands run in a copy of the repository; its Python goes to the end of systems.py."""
+    copy = tmp_path / "schedproof"
+    shutil.copytree(ROOT, copy, ignore=shutil.ignore_patterns(".*", "*.egg-info", "__pycache__"))
+    for kind, _, _, block in BLOCK.findall((ROOT / NEW_SYSTEM).read_text(encoding="utf-8")):
+        if kind == "python":
+            with (copy / "systems.py").open("a", encoding="utf-8") as systems:
+                systems.write(block)
+        else:
+            for command in commands(block):
+                assert_shows(command, copy, PYTHONPATH=str(tmp_path))
+
+
+def assert_shows(command: Command, folder: Path, **variables: str) -> None:
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
     env = {key: value for key, value in os.environ.items() if not key.startswith("PYTEST_")}
     ran = subprocess.run(
         command.words,
         shell=True,
         cwd=folder,
-        env={**env, "PATH": path, "NO_COLOR": "1", "COLUMNS": "100"},
+        env={**env, "PATH": path, "NO_COLOR": "1", "COLUMNS": "100", **variables},
         capture_output=True,
         text=True,
         check=False,

@@ -31,7 +31,7 @@ def test_a_system_imports_at_most_the_one_that_its_descriptor_names(
 ) -> None:
     named = {name: {system.builds_on} for name, system in SYSTEMS.items() if system.builds_on}
     assert house.between_systems(graph) == named
-    assert {*named} == {"spyre", "llmservingsim", "generic"}
+    assert named["spyre"] == {"vllm"}
 
 
 def test_the_paths_of_a_descriptor_lie_in_the_folders_of_its_system() -> None:
@@ -84,5 +84,5 @@ def test_a_file_that_only_its_neighbour_imports_is_counted() -> None:
 
 
 def test_the_systems_have_a_catalogue_and_a_model() -> None:
-    assert {"spyre", "vllm", "nano_vllm", "llmservingsim", "generic"} == {*house.SYSTEMS}
+    assert {*house.SYSTEMS} == {*SYSTEMS}
     assert LAYERS == ("spec", "model", "properties", "solver", "gate")
