@@ -163,7 +163,7 @@ def spoken_of() -> list[tuple[str, str]]:
     return [
         (name, line)
         for name in ["README.md", "CONTRIBUTING.md", *map(name_of, pages())]
-        for line in re.findall(r"`(schedproof [^`\n]+)`", (ROOT / name).read_text("utf-8"))
+        for line in re.findall(r"`((?:schedproof|make) [^`\n]+)`", (ROOT / name).read_text("utf-8"))
         if not set(line) & set("[|…")
     ]
 
@@ -179,10 +179,14 @@ def parse(words: list[str]) -> None:
 
 
 def check_make(words: list[str]) -> None:
+    """The target is in the Makefile, which reads the variables; the tool that it names exists."""
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
     assert words[1] in re.findall(r"^([\w-]+):", makefile, re.MULTILINE)
-    variables = re.findall(r"^([A-Z]+) \?=", makefile, re.MULTILINE)
-    assert {word.partition("=")[0] for word in words[2:]} <= {*variables}
+    given = dict(word.split("=", 1) for word in words[2:])
+    assert given.keys() <= {*re.findall(r"\$\(([A-Z]+)\)", makefile)}
+    if "NAME" in given:
+        place = ROOT.joinpath("tools", *given["NAME"].split("."))
+        assert place.with_suffix(".py").exists() or (place / "__main__.py").exists()
 
 
 @pytest.mark.parametrize(("name", "line"), sorted({*unrun()}))
@@ -202,8 +206,12 @@ def test_a_command_that_is_spoken_of_has_the_options_that_it_is_said_to(
     name: str, line: str
 ) -> None:
     """It may lack what it needs, as in "`schedproof gate nano-vllm --path` with a checkout"."""
+    words = words_of(line)
+    if words[0] == "make":
+        check_make(words)
+        return
     try:
-        parse(words_of(line))
+        parse(words)
     except app.COMMAND_LINE_ERROR as error:
         if type(error).__name__ not in ("MissingParameter", "BadOptionUsage"):
             raise

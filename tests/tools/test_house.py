@@ -69,7 +69,7 @@ def test_an_import_of_a_system_is_noticed_wherever_the_system_lies() -> None:
     graph = {
         "gate.judging.context": {"solver.spyre.worst"},
         "model.vllm.queue": {"model.pool", "model.spyre.tkv"},
-        "properties.search.vllm": {"model.vllm.queue"},
+        "properties.vllm.strategies": {"model.vllm.queue"},
     }
     assert house.kernel_leaks(graph) == {"gate.judging.context": {"spyre"}}
     assert house.between_systems(graph) == {"vllm": {"spyre"}}
