@@ -73,7 +73,7 @@ def register_builtin() -> None:
             | {"2.1.1": "2.1.2", "2.4.0": "2.5.2", "2.6.3": "2.5.2"},
             followed_by={"2.5.2": PAUSES},
             features=f"{PROPERTIES}.spyre.history:FEATURES",
-            explain=f"{PROPERTIES}.spyre.explanations.explain:explain",
+            explain=f"{PROPERTIES}.spyre.explanations:explain",
             projections=f"{PROPERTIES}.spyre.projection:projections",
             pads=True,
             builds_on="vllm",

@@ -1,11 +1,17 @@
 """How the configuration of any system is read: its own keys, and one clear error."""
 
 from collections.abc import Mapping
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import msgspec
 
 from .errors import InputError
+
+# No run reaches it: beyond it a number is a mistake, and what it asks for would never end.
+MOST = 10**9
+Count = Annotated[int, msgspec.Meta(ge=0, le=MOST)]
+Positive = Annotated[int, msgspec.Meta(ge=1, le=MOST)]
+
 
 Config = TypeVar("Config", bound=msgspec.Struct)
 

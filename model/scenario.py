@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
-from .counts import Count, Positive
+from .config import Count, Positive
 from .errors import InputError
 
 FORMAT: Literal["schedproof/scenario@1"] = "schedproof/scenario@1"

@@ -136,9 +136,6 @@ def test_the_adapter_of_the_tutorial_takes_one_screen() -> None:
     assert len(code) <= 45
 
 
-# Commands that are not run
-
-
 def words_of(line: str) -> list[str]:
     return shlex.split(line, comments=True)
 
@@ -223,9 +220,6 @@ def test_there_are_such_commands_and_wrong_ones_are_noticed() -> None:
     for line in ("schedproof gate --no-such", "schedproof replay", "schedproof gate --seed x"):
         with pytest.raises(app.COMMAND_LINE_ERROR):
             parse(words_of(line))
-
-
-# The site
 
 
 @pytest.fixture(scope="module")

@@ -89,9 +89,6 @@ def free(seen: dict[str, Any]) -> bool:
     return not seen.get("blocks") and seen.get("free_blocks") in (None, SMALL["num_blocks"])
 
 
-# --- configurations --------------------------------------------------------------------------
-
-
 def test_a_whole_configuration_reads_as_itself(subject: Subject) -> None:
     whole = full_config(*subject, subject.config())
     assert whole.items() >= subject.config().items()
@@ -124,9 +121,6 @@ def test_parameters_are_given_by_name_and_do_not_change(subject: Subject) -> Non
     for key in config_keys(*subject):
         with pytest.raises(AttributeError):
             setattr(read, key, getattr(read, key))
-
-
-# --- what a model is -------------------------------------------------------------------------
 
 
 def test_a_model_is_what_it_was_made_and_stays_so(subject: Subject) -> None:
@@ -185,9 +179,6 @@ def test_the_model_stands_in_for_a_target(subject: Subject) -> None:
     assert started["defaults"] == full_config(*subject, {})
     refused = target.start(*subject, {"unheard_of": 1})
     assert (refused["ok"], refused["error"]) == (False, "config")
-
-
-# --- requests ----------------------------------------------------------------------------------
 
 
 def test_what_a_request_will_generate_does_not_count_when_it_is_added(subject: Subject) -> None:

@@ -27,7 +27,7 @@ from ...properties.shrinking.shrink import HANG_ATTEMPTS, shrink
 from ...spec.catalogue import Rule, load
 from ..corpus.replay import expecting
 from ..judging.engines import not_deterministic
-from ..judging.hypothesis_home import set_hypothesis_home
+from ..judging.profiles import set_hypothesis_home
 from ..targets.factory import opened
 from ..targets.target_spec import parse_target
 from .items import Failure, Item, Result, Sample, Shrinking

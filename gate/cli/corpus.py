@@ -23,7 +23,7 @@ from ..corpus.listing import line as entry_line
 from ..corpus.replay import rule_ids
 from ..files.scenario_file import FileError
 from ..files.writing import write
-from ..judging.hypothesis_home import set_hypothesis_home
+from ..judging.profiles import set_hypothesis_home
 from ..targets.factory import opened
 from ..targets.limits import replay_options
 from ..targets.target_spec import parse_target

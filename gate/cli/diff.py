@@ -25,8 +25,7 @@ from ..console import output
 from ..console.interrupts import why
 from ..console.option_checks import at_least, check_file, check_places, option
 from ..files.writing import write
-from ..judging.hypothesis_home import set_hypothesis_home
-from ..judging.profiles import PROFILES
+from ..judging.profiles import PROFILES, set_hypothesis_home
 from ..judging.verdict import TargetInfo
 from ..targets.checkouts import known_checkouts
 from ..targets.factory import Opened, opened

@@ -17,7 +17,7 @@ from ..console.option_checks import at_least, check_places, option
 from ..explore.choice import changed, check_has_scopes, chosen_rules, chosen_scopes
 from ..explore.explorer import MEMORY_MB, Budget
 from ..explore.report import run_exploration
-from ..web.states.drawing import check_drawing, draw
+from ..web.states.data import check_drawing, draw
 
 LIMIT_KEYS = dict.fromkeys(space_of(system).limit_key for system in explored_systems())
 

@@ -23,7 +23,7 @@ from ...properties.search.state import Hooks, Search, SearchOptions, StopSearch
 from ..console import interrupts
 from ..judging.context import Fault
 from ..judging.events import Notice, Progress
-from ..judging.hypothesis_home import set_hypothesis_home
+from ..judging.profiles import set_hypothesis_home
 from ..judging.verdict import EngineRun
 from ..processes.work_process import WorkProcess
 from ..targets.factory import opened

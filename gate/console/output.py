@@ -17,7 +17,7 @@ from ...properties.checking.session import Excerpt
 from ...properties.explanations.explain import explain
 from ...properties.rules.predicate import Broken
 from ...spec.catalogue import Rule
-from .sanitize import one_line as one_line  # also for modules that print with these
+from .step_lines import one_line as one_line
 from .step_lines import step_line
 
 # Keys that are always shown; of the others, what is not at its default, in words where there are.

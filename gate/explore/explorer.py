@@ -28,7 +28,7 @@ from ...solver.exploration.exploration import (
 from ...solver.systems import space_of
 from ...spec.catalogue import Rule, select
 from ..files.scenario_file import FileError
-from ..processes.worker_timeout import block_sigint
+from ..processes.work_process import block_sigint
 from .checkpoint import load, put_by
 
 REPORT_EVERY = 0.5  # seconds

@@ -14,8 +14,8 @@ from . import verdict
 from .context import Fault, GateContext, GateOptions, GateResults, shrink_model_of
 from .deviations import Deviations
 from .events import Began, Judged, Notice, Report
-from .hypothesis_home import set_hypothesis_home
 from .initial_replays import replay_deviations, replay_own
+from .profiles import set_hypothesis_home
 from .stages import Stage, run_stages
 
 

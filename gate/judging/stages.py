@@ -19,9 +19,9 @@ from .context import Fault, GateContext, GateOptions, GateResults, shrink_model_
 from .deviations import Deviations
 from .engines import search_scale
 from .events import Found
-from .hypothesis_home import set_hypothesis_home
 from .initial_replays import replay_builtin, replay_seeds
 from .own_rules import use_rules
+from .profiles import set_hypothesis_home
 
 
 @dataclass(frozen=True)

@@ -20,11 +20,10 @@ from ..console.option_checks import at_least, option
 from ..judging.context import GateContext, GateOptions
 from ..judging.deviations import Deviations
 from ..judging.events import Event
-from ..judging.hypothesis_home import set_hypothesis_home
 from ..judging.judge import judge as judge_context
 from ..judging.judge import run_gate
 from ..judging.own_rules import use_rules
-from ..judging.profiles import PROFILES
+from ..judging.profiles import PROFILES, set_hypothesis_home
 from ..judging.rule_choice import excluded, judged_by, picked
 from ..judging.verdict import Verdict
 from ..targets.config_changes import read_changes

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from ..console.sanitize import one_line
+from ..console.step_lines import one_line
 from ..files.writing import told, write
 from ..judging.verdict import Verdict
 from ..processes.executors import DEATHS, make_executor, run_tasks

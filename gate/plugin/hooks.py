@@ -46,8 +46,7 @@ def pytest_configure(config: pytest.Config) -> None:
             "--schedproof-target: the tests are collected from pytest's configuration file; valid: "
             "a pyproject.toml with [tool.pytest.ini_options] in it"
         )
-    from .judgement import Judgement
-    from .setting import read_setting
+    from .judgement import Judgement, read_setting
 
     config.stash[JUDGEMENT] = Judgement(config, read_setting(config.rootpath, given))
     if config.args_source is not pytest.Config.ArgsSource.ARGS:

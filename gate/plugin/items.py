@@ -19,9 +19,8 @@ from ..files.scenario_file import FileError, read_scenario
 from ..judging.verdict import RuleVerdict
 from ..reports.terminal import summary
 from ..targets.limits import STEP_LIMIT, replay_options
-from .judgement import Judgement
+from .judgement import BAD_INPUT, Judgement
 from .keys import JUDGEMENT, REPORTED
-from .setting import BAD_INPUT
 
 
 class Failed(Exception):  # noqa: N818 (a finding, not an error)

@@ -27,7 +27,7 @@ from typing import Any, NamedTuple, TypeVar
 from ...model.errors import InputError
 from ..files.code_version import code_version
 from .watchdog import end_with_parent
-from .worker_timeout import block_sigint
+from .work_process import block_sigint
 
 AHEAD = 2  # tasks per worker that are handed out, so that none waits for the next
 DEATHS = 5  # of a task's worker, after which the task is given up

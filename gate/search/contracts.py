@@ -23,8 +23,8 @@ from ...solver.contract import MAX_MEMBERS, Contract
 from ...solver.systems import contracts
 from ..console import output
 from ..console.exit_codes import BROKEN, CONFORMS, INCONCLUSIVE
-from ..judging.hypothesis_home import set_hypothesis_home
-from ..processes.worker_timeout import Unanswered, bounded
+from ..judging.profiles import set_hypothesis_home
+from ..processes.work_process import Unanswered, bounded
 
 # Examples of each contract through Hypothesis's crosshair backend.
 PROFILES = {"ci": 0, "nightly": 50}

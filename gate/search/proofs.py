@@ -20,7 +20,7 @@ from ...spec.catalogue import load
 from ..console import output
 from ..console.exit_codes import BROKEN, CONFORMS, INCONCLUSIVE
 from ..files.scenario_file import write_scenario
-from ..processes.worker_timeout import Unanswered, bounded
+from ..processes.work_process import Unanswered, bounded
 
 Say = Callable[[str], None]
 NAMES = 46  # columns for the name of a lemma

@@ -17,7 +17,7 @@ from ...properties.checking.replay import Outcome
 from ...properties.rules.predicate import Broken
 from ..console.option_checks import check_file
 from ..console.output import json_line
-from ..console.step_changes import News, step_news
+from ..console.step_lines import News, step_news
 from ..files.writing import write
 from .run_events import Added, Begun, Event, Stepped
 

@@ -5,8 +5,7 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
-from ..config import convert
-from ..counts import MOST, Positive
+from ..config import MOST, Positive, convert
 
 ROOM = 131_072  # tokens: what the model does where a bound is left to the scheduler
 SLOTS = 32

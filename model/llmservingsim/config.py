@@ -5,8 +5,7 @@ from typing import Any
 
 import msgspec
 
-from ..config import convert
-from ..counts import Count, Positive
+from ..config import Count, Positive, convert
 from ..errors import InputError
 
 

@@ -5,9 +5,8 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from ..pool import blocks_for
-from ..reference_model import ReferenceModel
 from ..scenario import Request
-from ..systems import Reference
+from ..systems import Reference, ReferenceModel
 from . import documented, head, scheduler
 from .config import LlmServingSimConfig, read_config
 from .state import Revision, Sequence, State

@@ -5,8 +5,7 @@ from typing import Annotated, Any
 
 import msgspec
 
-from ..config import convert
-from ..counts import MOST, Positive
+from ..config import MOST, Positive, convert
 
 # A sequence gets a new block where its length leaves the remainder 1: never with blocks of one.
 BlockSize = Annotated[int, msgspec.Meta(ge=2, le=MOST)]

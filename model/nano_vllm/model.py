@@ -5,9 +5,8 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol
 
 from ..pool import blocks_for
-from ..reference_model import ReferenceModel
 from ..scenario import Request
-from ..systems import Reference
+from ..systems import Reference, ReferenceModel
 from . import documented, release_0_2_0, scheduler
 from .config import NanoConfig, read_config
 from .state import Plan, Sequence, State

@@ -5,8 +5,7 @@ from typing import Any
 
 import msgspec
 
-from ..config import convert
-from ..counts import Positive
+from ..config import Positive, convert
 from ..errors import InputError
 
 REVISIONS = ("sound", "documented", "2.1.2", "2.5.2")

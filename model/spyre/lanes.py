@@ -226,7 +226,7 @@ class Lanes:
 
 
 def satisfies_last_chunk(
-    rules: Rules, asked: Array, computed: Array, tkv: Row, prompt: Row, max_tokens: Row
+    rules: Rules, asked: Row, computed: Row, tkv: Row, prompt: Row, max_tokens: Row
 ) -> Row:
     """Return where slots, the model's length and the volume allow a prompt to join: (L,).
 
@@ -241,8 +241,8 @@ def satisfies_last_chunk(
     ends = np.where(decoding, realigned(computed, base // block, block) + remaining, 0)
     fits &= (ends <= rules.max_model_len).all(axis=0)
     longest = np.where(decoding, computed, 0).max(axis=0)
-    padding = blocks_for(longest, block) - blocks_for(computed, block)  # type: ignore[arg-type]
-    member = Decoding(computed, remaining, padding * block + computed, asked[PROMPT])  # type: ignore[arg-type]
+    padding = blocks_for(longest, block) - blocks_for(computed, block)
+    member = Decoding(computed, remaining, padding * block + computed, asked[PROMPT])
     own = formula.newcomer(tkv, base, prompt, max_tokens - 1, block) + formula.slack
     ends = formula.member(np.maximum, tkv, base, prompt, member, block) + formula.slack
     # Below every other where a request does not decode.

@@ -5,9 +5,8 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 from ..pool import blocks_for
-from ..reference_model import ReferenceModel
 from ..scenario import Request
-from ..systems import Reference
+from ..systems import Reference, ReferenceModel
 from . import peak, scheduler, volumetric
 from .config import SpyreConfig, check_pool, read_config
 from .documented import DOCUMENTED

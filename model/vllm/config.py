@@ -6,8 +6,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from ..config import convert
-from ..counts import Count, Positive
+from ..config import Count, Positive, convert
 from ..errors import InputError
 
 Share = Annotated[float, msgspec.Meta(ge=0, lt=1)]

@@ -14,7 +14,7 @@ from ...model.prefix import prefix
 from ...model.scenario import Request
 from ..history.run_history import RunHistory
 from ..rules.pool import blocks_for
-from ..search.prompts import said_before
+from ..search.generators import said_before
 from .predicates.decision import WHOLE_PROMPTS
 
 Config = Mapping[str, Any]

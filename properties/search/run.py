@@ -2,14 +2,37 @@
 
 import contextlib
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
 
 from hypothesis import HealthCheck, Phase, Verbosity, seed, settings
 from hypothesis.errors import Flaky, Unsatisfiable
+from hypothesis.internal.conjecture import providers
 from hypothesis.stateful import run_state_machine_as_test
 
-from .constants import without_local_constants
 from .machine import RuleBroken, machine_of
 from .state import Search, StopSearch
+
+READER = "_get_local_constants"  # of versions that have it
+CACHE = "CONSTANTS_CACHE"
+
+
+@contextmanager
+def without_local_constants() -> Iterator[None]:
+    """Within, no module's constants are drawn."""
+    inside: Any = providers
+    if not hasattr(inside, READER):
+        yield
+        return
+    nothing, reader = inside.Constants(), getattr(inside, READER)
+    setattr(inside, READER, lambda: nothing)
+    getattr(inside, CACHE).cache.clear()  # of what was read, by the bounds of a draw
+    try:
+        yield
+    finally:
+        setattr(inside, READER, reader)
+        getattr(inside, CACHE).cache.clear()
 
 
 def run_search(

@@ -6,8 +6,7 @@ from ...model.observation import Step
 from ...model.scenario import Scenario
 from ...model.spyre.state import State
 from ..explanations.projections import Projected
-from .explanations.admission import projected, states
-from .explanations.explain import model_of
+from .explanations import model_of, projected, states
 
 
 def projections(scenario: Scenario, version: str, steps: Sequence[Step]) -> Iterator[Projected]:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from ...model.pool import Content
 from ...model.scenario import Request
 from ..history.run_history import RunHistory
-from ..search.prompts import said_before
+from ..search.generators import said_before
 from .predicates.volume import Member, overrun
 
 Scale = Literal["small", "short", "tight"]

@@ -5,8 +5,7 @@ from typing import Any, Literal
 import msgspec
 import pytest
 
-from schedproof.model.config import convert
-from schedproof.model.counts import MOST
+from schedproof.model.config import MOST, convert
 from schedproof.model.errors import InputError
 from schedproof.model.systems import full_config, resolve_revision
 from schedproof.spec.systems import SYSTEMS
@@ -57,10 +56,7 @@ def test_a_wrong_type_is_named_with_its_key_and_its_value() -> None:
 
 def test_a_value_that_is_none_of_the_valid_ones_is_named() -> None:
     wrong = refusal({"policy": "lifo"})
-    assert (wrong.path, wrong.problem) == (
-        "$.config.policy",
-        "'lifo': Invalid enum value 'lifo'",
-    )
+    assert (wrong.path, wrong.problem) == ("$.config.policy", "'lifo': Invalid enum value 'lifo'")
 
 
 def test_of_a_long_value_60_characters_are_shown() -> None:

@@ -273,9 +273,7 @@ def test_request_4_is_held_at_steps_35_to_45_by_the_volume(revision: str) -> Non
 
 
 @pytest.mark.parametrize("revision", REVISIONS)
-def test_admitted_at_step_35_request_4_would_make_426_x_4_which_exceeds_1536(
-    revision: str,
-) -> None:
+def test_admitted_at_step_35_request_4_would_make_426_x_4_which_exceeds_1536(revision: str) -> None:
     model, state = state_before(revision, 35)
     newcomer = state.waiting[0]
     # It prefills in step 35, every request decodes in step 36.

@@ -27,9 +27,7 @@ COMPARED = {
     },
 }
 NOT_COMPARED = {
-    RUNNER: {
-        "new": "the requests that enter: they drive the run",
-    },
+    RUNNER: {"new": "the requests that enter: they drive the run"},
     WORKER: {
         "op": "what is done: it drives the run",
         "request": "the request that enters: it drives the run",

@@ -8,10 +8,7 @@ import pytest
 from schedproof.model.observation import FIELDS, NULLABLE, REQUIRED, Step
 
 COUNTS = ("scheduled", "emitted", "computed", "prefix_hit", "emitted_at")
-NUMBERS = (
-    *("tkv", "free_blocks", "reserved_blocks"),
-    *("prompt_throughput", "decode_throughput"),
-)
+NUMBERS = (*("tkv", "free_blocks", "reserved_blocks"), *("prompt_throughput", "decode_throughput"))
 LISTS = ("waiting", "running", "prefilling", "paused", "preempted", "parked", "encoder_dropped")
 NUMBERED = ("blocks", "slot_blocks", "encoder_inputs")
 

@@ -125,12 +125,7 @@ def test_a_crash_without_a_traceback_shows_none() -> None:
 def test_a_step_is_read_with_every_field_given() -> None:
     seen = DECODE | {"tkv": 7, "running": ["a"], "finished": {}, "blocks": {"a": [1, 2]}}
     assert read_step({"ok": True, "step": seen}, PLAIN) == Step(
-        kind="decode",
-        scheduled={"a": 1},
-        tkv=7,
-        running=("a",),
-        finished={},
-        blocks={"a": (1, 2)},
+        kind="decode", scheduled={"a": 1}, tkv=7, running=("a",), finished={}, blocks={"a": (1, 2)}
     )
 
 

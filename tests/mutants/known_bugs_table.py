@@ -7,7 +7,7 @@ search.
 
 from collections.abc import Sequence
 
-from schedproof.gate.judging.hypothesis_home import set_hypothesis_home
+from schedproof.gate.judging.profiles import set_hypothesis_home
 from schedproof.spec.systems import SYSTEMS
 from schedproof.tests.mutants.faults import mutants_of, out_of_scope
 from schedproof.tests.mutants.runner import Answer, judge, verdict

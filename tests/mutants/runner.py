@@ -15,7 +15,7 @@ from functools import partial
 from importlib import import_module
 from typing import Any, NamedTuple
 
-from schedproof.gate.judging.hypothesis_home import set_hypothesis_home
+from schedproof.gate.judging.profiles import set_hypothesis_home
 from schedproof.spec.catalogue import load
 from schedproof.spec.systems import SYSTEMS
 from schedproof.tests.mutants.faults import Fault, mutants_of, out_of_scope, problems, repaired

@@ -128,6 +128,12 @@ def test_an_entry_that_the_model_has_left_behind_is_named_with_the_closest_line(
     assert message.endswith("'if not lengths:'")
 
 
+def test_an_entry_whose_file_is_gone_is_named() -> None:
+    gone = Fault("spyre", "nothing", (Edit("spyre/gone.py", "a", "b"),))
+    with pytest.raises(StaleFaultError, match=r"'nothing': model/spyre/gone\.py does not exist"):
+        gone.sources()
+
+
 def test_a_fragment_has_to_occur_as_often_as_the_entry_says() -> None:
     assert Edit("", "a", "b", times=2).apply("a-a") == "b-b"
     with pytest.raises(StaleFaultError, match="`before` occurs 2 times"):

@@ -104,10 +104,7 @@ FULL = f"hypothesis {SEEDS} ci"
             PLAIN,
             True,
             {"seeds": False, "hypothesis": False, "explorer": False},
-            [
-                *("seeds", "hypothesis [0] quick alone", "explorer"),
-                *(f"{FULL} alone", "explorer"),
-            ],
+            [*("seeds", "hypothesis [0] quick alone", "explorer"), *(f"{FULL} alone", "explorer")],
         ),
         (
             Fault("spyre", "", rule="SPY-R22", excused={"hypothesis": "rare"}),

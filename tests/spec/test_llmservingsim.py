@@ -11,9 +11,7 @@ PROMISES = [f"LSS-P{number:02}" for number in range(1, 4)]
 PAGE_ALONE = {"LSS-R18", "LSS-R08", "LSS-P01", "LSS-P02", "LSS-R09", "LSS-R23"}
 HEAD_ALONE = {"LSS-R30", "LSS-R31", "LSS-R34"}
 # What no step shows: the command line, the main loop, the pipeline, other instances.
-NOTHING_STANDS_IN = {
-    *("LSS-R15", "LSS-R19", "LSS-R20", "LSS-R21", "LSS-R26", "LSS-R29"),
-}
+NOTHING_STANDS_IN = {*("LSS-R15", "LSS-R19", "LSS-R20", "LSS-R21", "LSS-R26", "LSS-R29")}
 # Where page and code disagree, or agree only under a condition.
 DIVERGING = {
     *("LSS-R02", "LSS-R04", "LSS-R05", "LSS-R06", "LSS-R07", "LSS-R08", "LSS-R09", "LSS-R14"),

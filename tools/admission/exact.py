@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from schedproof.gate.processes.worker_timeout import Unanswered, bounded
+from schedproof.gate.processes.work_process import Unanswered, bounded
 from schedproof.gate.targets.factory import opened
 from schedproof.gate.targets.target_spec import parse_target
 from schedproof.model.observation import Step

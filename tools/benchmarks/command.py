@@ -13,7 +13,7 @@ from schedproof.gate.console import output
 from schedproof.gate.console.exit_codes import BROKEN, CONFORMS, INCONCLUSIVE
 from schedproof.gate.console.option_checks import check_file
 from schedproof.gate.files.writing import write
-from schedproof.gate.judging.hypothesis_home import set_hypothesis_home
+from schedproof.gate.judging.profiles import set_hypothesis_home
 from schedproof.model.errors import InputError
 
 from .figure import Figure, Plan, Row

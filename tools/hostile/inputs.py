@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from schedproof.gate.console.sanitize import one_line
+from schedproof.gate.console.step_lines import one_line
 from schedproof.gate.files.scenario_file import FileError
 from schedproof.model.errors import InputError
 from schedproof.spec.catalogue import CatalogueError

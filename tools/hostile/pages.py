@@ -23,7 +23,7 @@ from typing import Any
 
 from rich.console import Console
 
-from schedproof.gate.console.sanitize import one_line
+from schedproof.gate.console.step_lines import one_line
 from schedproof.gate.reports.github import GitHub
 from schedproof.gate.reports.junit import JUnit
 from schedproof.gate.reports.ndjson import Ndjson

@@ -10,7 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
-from schedproof.gate.console.sanitize import one_line
+from schedproof.gate.console.step_lines import one_line
 
 MARK = "SCHEDPROOF_HOSTILE"
 PATIENCE = 5.0  # seconds for what was started to be gone

@@ -48,14 +48,15 @@ class Judging(NamedTuple):
     breaks: frozenset[str] = frozenset()
 
 
-SPYRE = ("admission", "blocks", "forward", "padding", "pausing", "peak", "scheduler", "tkv")
-LLMSERVINGSIM = ("batches", "kv_cache", "scheduler", "completion")
+SPYRE = ("documented", "blocks", "forward", "peak", "scheduler")
+NANO_VLLM = ("block_manager", "documented", "scheduler")
+LLMSERVINGSIM = ("kv_cache", "scheduler", "completion")
 JUDGED = (
     Judging("spyre", "sound", SPYRE),
     Judging("vllm", "documented", ("kv_cache", "queue", "scheduler", "speculation")),
-    Judging("nano_vllm", "documented", ("block_manager", "scheduler")),
+    Judging("nano_vllm", "documented", NANO_VLLM),
     # The deck bounds the sequences that run, the release those of one step.
-    Judging("nano_vllm", "0.2.0", ("block_manager", "scheduler"), frozenset({"NAN-R40"})),
+    Judging("nano_vllm", "0.2.0", (*NANO_VLLM, "release_0_2_0"), frozenset({"NAN-R40"})),
     Judging("llmservingsim", "documented", (*LLMSERVINGSIM, "documented")),
     Judging("llmservingsim", "head", (*LLMSERVINGSIM, "head")),
 )

@@ -30,7 +30,7 @@ from ....spec.catalogue import Rule, load, select
 from ...console import output
 from ...console.exit_codes import BROKEN, CONFORMS, INCONCLUSIVE
 from ...files.scenario_file import write_scenario
-from ...processes.worker_timeout import Unanswered, bounded
+from ...processes.work_process import Unanswered, bounded
 from .. import counterexample
 from ..proofs import blocks_of, lemma_line
 from ..questions import OwnQuestions, Question

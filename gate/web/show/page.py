@@ -17,7 +17,7 @@ from ....properties.rules.registry import LOCKSTEP
 from ....spec.catalogue import load
 from ....spec.systems import SYSTEMS
 from ...console import output
-from ...console.sanitize import one_line
+from ...console.step_lines import one_line
 from ..base.page import content_security_policy, render_template
 from .following import KINDS, STATES, STOPS, WORDS
 from .recording import Run

@@ -5,11 +5,60 @@ kv_cache_manager.py at HEAD, can_fit_full_sequence, for the code.
 """
 
 from ....model.observation import Step
-from ...rules.pool import blocks_for
+from ...history.content import in_common, surely_found
+from ...history.prefix_hits import caches
+from ...rules.pool import blocks_for, hit_too_short
 from ...rules.predicate import Predicate
+from ...vllm.history.request_history import VllmRequestHistory
 from ...vllm.history.run import VllmRun
-from ...vllm.predicates.decision import admitted
-from .decision import must_not_be_cut, promised, waited, whole
+from ...vllm.predicates.blocks import everything_known_elsewhere, hit_too_long
+from ...vllm.predicates.decision import admitted, kept
+from .budget import must_not_be_cut, promised, waited, whole
+
+
+def starts_late(history: VllmRun, step: Step) -> str | None:
+    """With caching off every request is computed from its first token (LSS-R03)."""
+    if caches(history.config):
+        return None
+    for one in admitted(history, step):
+        computed = (step.computed or {}).get(one.id, step.scheduled[one.id])
+        if computed > step.scheduled[one.id]:
+            return (
+                f"{one.id} starts with {step.scheduled[one.id]} tokens and has {computed} "
+                "computed, although nothing is cached"
+            )
+    return None
+
+
+def said_before(history: VllmRun, step: Step) -> bool:
+    """Caching is off, and a request starts that says what another one said before."""
+    return not caches(history.config) and any(
+        in_common(one, other) >= history.config["block_size"]
+        for one in admitted(history, step)
+        for other in history.kin(one)
+        if other is not one and other.max_computed
+    )
+
+
+def hit_missed(history: VllmRun, step: Step) -> str | None:
+    """With caching on a request starts from the full blocks that it shares with one that runs
+    (LSS-R02)."""
+    return hit_too_short(
+        history, step, admitted(history, step), lambda one: hit_at_least(history, step, one)
+    )
+
+
+def shares_with_running(history: VllmRun, step: Step) -> bool:
+    """A request starts that shares a full block with one that runs, and with no other."""
+    return any(hit_at_least(history, step, one) for one in admitted(history, step))
+
+
+def hit_at_least(history: VllmRun, step: Step, one: VllmRequestHistory) -> int:
+    """Tokens that a request that starts must find in the cache, all in blocks that others hold."""
+    if not caches(history.config):
+        return 0
+    block = history.config["block_size"]
+    return surely_found(one, kept(history, step), history.kin(one), block)
 
 
 def not_promised(history: VllmRun, step: Step) -> str | None:
@@ -86,6 +135,9 @@ def first_block_alone_fits(history: VllmRun, step: Step) -> bool:
 
 
 PREDICATES = {
+    "LSS-R03": Predicate(starts_late, said_before),
+    "LSS-R02": Predicate(hit_missed, shares_with_running),
+    "LSS-R33": Predicate(hit_too_long, everything_known_elsewhere),
     "LSS-P01": Predicate(not_promised, prompt_alone_fits),
     "LSS-P02": Predicate(overtaken, waits_for_blocks),
     "LSS-R31": Predicate(rest_does_not_fit, first_block_alone_fits),

@@ -10,8 +10,8 @@ from ...rules.predicate import Predicate
 from ...vllm.history.request_history import VllmRequestHistory
 from ...vllm.history.run import VllmRun
 from ...vllm.predicates.decision import admitted, free_unchanged, kept, names
-from .decision import PAGE, budget_left, must_not_be_cut, promised, queue, seat_left, waited, whole
-from .prefix import hit_at_least
+from .budget import PAGE, budget_left, must_not_be_cut, promised, queue, seat_left, waited, whole
+from .memory import hit_at_least
 
 
 def not_by_arrival(history: VllmRun, step: Step) -> str | None:

@@ -10,7 +10,7 @@ from ...vllm.history.run import VllmRun
 from ...vllm.predicates.decision import admitted, kept, names, preempted, ran_before
 from ...vllm.predicates.preemption import needless_preemption, victim_keeps_something
 from ...vllm.predicates.queues import admitted_after_preemption
-from .decision import waited
+from .budget import waited
 
 
 def not_as_vllm(history: VllmRun, step: Step) -> str | None:

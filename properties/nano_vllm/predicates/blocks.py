@@ -8,8 +8,7 @@ from ....model.observation import Step
 from ...history.content import surely_found
 from ...history.request_history import RequestHistory
 from ...history.run_history import RunHistory
-from ...rules.cached import hit_too_short, in_common_after
-from ...rules.pool import blocks_for
+from ...rules.pool import blocks_for, hit_too_short, in_common_after
 from ...rules.predicate import Predicate
 from .decision import prefilled, ran_before
 

@@ -1,7 +1,7 @@
 """Predicates of vLLM V1, one file per topic."""
 
 from ...rules.defaults import default_is
-from . import admission, blocks, budget, encoder, in_flight, loads, preemption, queues, speculation
+from . import admission, blocks, budget, encoder, in_flight, loads, preemption, queues
 
 PREDICATES = {
     **budget.PREDICATES,
@@ -9,7 +9,6 @@ PREDICATES = {
     **preemption.PREDICATES,
     **blocks.PREDICATES,
     **admission.PREDICATES,
-    **speculation.PREDICATES,
     **in_flight.PREDICATES,
     **loads.PREDICATES,
     **encoder.PREDICATES,

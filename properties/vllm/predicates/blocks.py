@@ -7,8 +7,7 @@ not the budget, runs out"; release 0.28.0 for the last token and the null block.
 from ....model.observation import Step
 from ...history.content import held_by_others, in_common
 from ...history.prefix_hits import caches
-from ...rules.cached import hit_too_short, in_common_after
-from ...rules.pool import blocks_for
+from ...rules.pool import blocks_for, hit_too_short, in_common_after
 from ...rules.predicate import Predicate
 from ..history import loads, speculation
 from ..history.request_history import VllmRequestHistory

@@ -48,12 +48,7 @@ def run(
 ) -> Content:
     with opened(path, lambda begun: settings) as ledger:
         run_campaign(
-            ledger,
-            executor,
-            items=items,
-            ends=ends,
-            report=lambda _: None,
-            progress=lambda _: None,
+            ledger, executor, items=items, ends=ends, report=lambda _: None, progress=lambda _: None
         )
     return content_of(path)
 

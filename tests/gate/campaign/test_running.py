@@ -87,9 +87,7 @@ def test_another_process_with_other_hashes_gives_the_same_result(broken: Result)
     assert msgspec.json.decode(reported.stdout, type=Result) == broken
 
 
-def test_every_failure_of_a_sample_replays_and_each_has_a_shape_of_its_own(
-    broken: Result,
-) -> None:
+def test_every_failure_of_a_sample_replays_and_each_has_a_shape_of_its_own(broken: Result) -> None:
     assert broken.failures
     rules = rules_of("nano_vllm", "0.2.0")
     for failure in broken.failures:

@@ -26,9 +26,6 @@ from ..toys import PATIENCE, TOYS, broken_scenario, in_process, spyre_scenario, 
 pytestmark = pytest.mark.usefixtures("folder")
 
 
-# Wrong input
-
-
 WRONG = [
     (["--nope"], "No such option: --nope"),
     (["gate", "--zzz"], "No such option: --zzz; schedproof gate --help"),
@@ -179,9 +176,6 @@ def test_the_version_is_that_of_the_package(run: Run) -> None:
     assert run("--version") == Result(0, f"schedproof {__version__}\n", "")
 
 
-# rules
-
-
 def test_rules_lists_every_rule_with_its_state(run: Run) -> None:
     result = run("rules")
     assert result.code == 0
@@ -207,9 +201,6 @@ def test_one_rule_is_shown_in_full(run: Run) -> None:
     unchecked = run("rules", "SPY-R01").out
     assert "  unchecked: Definition. The scheme" in unchecked
     assert "  stands in: SPY-R20, SPY-R22, ALL-R03\n" in unchecked
-
-
-# serve
 
 
 def served(*messages: dict[str, Any]) -> list[dict[str, Any]]:
@@ -260,9 +251,6 @@ def test_serve_model_speaks_the_protocol() -> None:
     assert "$.config.colour" in replies[10]["message"]
     assert "$.config.long_output_priority" in replies[11]["message"]
     assert replies[14]["step"]["kind"] == "idle"
-
-
-# What a terminal, a pipe and an old locale get
 
 
 def test_output_to_a_pipe_has_no_escape_codes() -> None:

@@ -108,12 +108,7 @@ def test_options_that_contradict_the_ledger_are_refused(
 
 
 def test_the_same_command_goes_on_with_a_campaign_of_a_target() -> None:
-    begun = replace(
-        SETTINGS,
-        seed=0,
-        pairs=pairs_of(["nano_vllm"], ["documented"]),
-        target="m:f",
-    )
+    begun = replace(SETTINGS, seed=0, pairs=pairs_of(["nano_vllm"], ["documented"]), target="m:f")
     nothing = CampaignOptions()
     for words in (
         {"systems": ("nano_vllm",)},

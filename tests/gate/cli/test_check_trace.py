@@ -59,9 +59,6 @@ def crowd(revision: str = "sound", **config: Any) -> Scenario:
     return scenario(*requests, revision=revision, **{"max_batch_tkv": 64, **config})
 
 
-# A trace that holds
-
-
 def test_a_trace_of_the_model_holds_and_matches_it_whole(run: Run) -> None:
     written(Path("t"), recorded(scenario(revision="2.1.2")))
     result = run("check-trace", "t", "--explain", "--rule", "SPY-R22,SPY-R19,ALL-R07,ALL-R04")
@@ -112,9 +109,6 @@ def test_a_trace_may_be_packed_or_come_from_stdin(run: Run) -> None:
     words = [sys.executable, "-m", "schedproof", "check-trace", "-"]
     reported = subprocess.run(words, input=data, capture_output=True, check=True)
     assert b"stdin: 1 run, 13 steps" in reported.stdout
-
-
-# A trace that does not
 
 
 def test_a_wrong_number_is_found_with_its_line(run: Run) -> None:
@@ -257,9 +251,6 @@ def test_of_a_record_that_breaks_off_the_rest_is_judged(run: Run) -> None:
     assert "t: 1 run, 12 steps\n" in result.out
 
 
-# What it does not take
-
-
 @pytest.mark.parametrize(
     ("words", "message"),
     [
@@ -311,8 +302,6 @@ def test_ctrl_c_leaves_a_verdict_on_what_was_read(
     assert "schedproof: interrupted: the verdict is about what came before line 19" in result.err
     assert "t: 1 run, 5 steps\n" in result.out
 
-
-# Whatever is recorded can be checked, and whatever is damaged is one line
 
 SHAPES = st.lists(
     st.tuples(st.integers(0, 9), st.integers(1, 20), st.integers(1, 9), st.integers(1, 9)),
@@ -413,9 +402,6 @@ def test_a_trace_with_other_values_is_judged_or_one_line(data: st.DataObject) ->
                 break
             at = at[key]
     assert judged_or_one_line(text(lines))
-
-
-# Memory
 
 
 def endless(period: list[Line], times: int) -> Iterator[bytes]:

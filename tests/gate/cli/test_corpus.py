@@ -173,11 +173,7 @@ def test_verify_has_a_line_for_each_problem(run: Run, tmp_path: Path) -> None:
     ],
 )
 def test_bad_input_is_one_line(
-    run: Run,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    words: tuple[str, ...],
-    says: str,
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...], says: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
     reported = run("corpus", *words)

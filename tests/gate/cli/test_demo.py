@@ -7,12 +7,15 @@ from pathlib import Path
 
 import pytest
 
+from schedproof.gate.judging.profiles import PROFILES, Profile
+
 from ...command_line import Run, runner
 
 
 @pytest.fixture
 def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Run:
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setitem(PROFILES, "quick", Profile(10, 20, 20, corpus_steps=2_000))
     return runner(monkeypatch, capfd)
 
 

@@ -25,9 +25,6 @@ from ..toys import PATIENCE, gate_json, is_gone, load_rules, small_gate, statuse
 pytestmark = pytest.mark.usefixtures("folder")
 
 
-# Targets that are none
-
-
 @pytest.mark.parametrize(
     ("name", "says"),
     [
@@ -129,9 +126,6 @@ def test_a_target_that_shows_little_is_judged_by_what_it_shows(
     assert run("gate", toy("Little"), "--rule", "ALL-R03", "--profile", "quick").code == 3
 
 
-# Crashes, hangs, exits
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "rule", "says", "details"),
@@ -220,9 +214,6 @@ def test_the_printed_command_checks_the_rules_that_were_chosen(run: Run) -> None
     assert " --rule SPY-R07,SPY-R35\n" in result.out
 
 
-# Ctrl-C
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "code", "ends"),
@@ -256,9 +247,6 @@ def test_a_signal_keeps_what_was_found_and_leaves_no_process(
     found = [Path(finding["scenario"]) for finding in data["findings"]]
     assert bool(found) == (code == 1)
     assert all(path.is_file() for path in found)
-
-
-# The verdict
 
 
 @pytest.mark.slow
@@ -408,9 +396,6 @@ def test_the_sound_model_conforms(run: Run) -> None:
         valid = {"held", "not_exercised"} if by_id[rule].checked else {"not_observable"}
         assert status in valid, rule
     assert not Path("schedproof-out").exists()
-
-
-# --set
 
 
 @pytest.mark.slow

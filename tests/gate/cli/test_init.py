@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from schedproof.gate.judging.profiles import PROFILES, Profile
 from schedproof.gate.starting.files import texts
 from schedproof.spec.systems import SYSTEMS
 
@@ -25,6 +26,8 @@ WRITTEN = [
 @pytest.fixture
 def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Run:
     monkeypatch.chdir(tmp_path)
+    for name in ("quick", "ci"):
+        monkeypatch.setitem(PROFILES, name, Profile(10, 20, 20, corpus_steps=0))
     return runner(monkeypatch, capfd)
 
 

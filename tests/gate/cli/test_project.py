@@ -5,6 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from schedproof.gate.judging.profiles import PROFILES, Profile
+
 from ...command_line import Run, runner
 
 TABLE = '[tool.schedproof]\ntarget = "model"\nsystem = "vllm"\nprofile = "quick"\n'
@@ -14,6 +16,7 @@ Said = Callable[[str], None]
 @pytest.fixture
 def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Run:
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setitem(PROFILES, "quick", Profile(10, 0, 0, corpus_steps=0))
     return runner(monkeypatch, capfd)
 
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from schedproof.gate.console.step_changes import News, step_news
+from schedproof.gate.console.step_lines import News, step_news
 from schedproof.model.observation import Step
 
 CONFIG = {"block_size": 4, "max_batch_tkv": 40}

@@ -73,9 +73,7 @@ def test_of_the_same_content_the_one_with_its_own_name_stays(tmp_path: Path) -> 
     assert pruned(tmp_path, ModelTarget())[0] == [path.name]
 
 
-def test_what_the_model_refuses_goes_and_what_only_the_target_refuses_stays(
-    tmp_path: Path,
-) -> None:
+def test_what_the_model_refuses_goes_and_what_only_the_target_refuses_stays(tmp_path: Path) -> None:
     path = kept(tmp_path, calm(), rule="NAN-R14")
     kept(tmp_path, crowd(prompt=900, requests=1), rule="NAN-R14")
     left, said = pruned(tmp_path, Stranger())

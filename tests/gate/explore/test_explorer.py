@@ -254,9 +254,6 @@ def test_a_counterexample_that_keeps_its_rule_is_not_confirmed():
 def test_a_counterexample_of_a_revision_that_keeps_the_rule_is_not_confirmed():
     one = counterexample()
     scenario = type(one.scenario)(
-        system="spyre",
-        revision="sound",
-        config=one.scenario.config,
-        requests=one.scenario.requests,
+        system="spyre", revision="sound", config=one.scenario.config, requests=one.scenario.requests
     )
     assert confirmed(replace(one, scenario=scenario), select(RULES, ["SPY-R07"])) == {}

@@ -33,9 +33,7 @@ def statuses(verdict: Any) -> dict[str, str]:
 
 
 @pytest.mark.slow
-def test_a_scheduler_of_any_name_is_compared_with_the_revision_that_it_names(
-    tmp_path: Any,
-) -> None:
+def test_a_scheduler_of_any_name_is_compared_with_the_revision_that_it_names(tmp_path: Any) -> None:
     asked = {"revision": "sound", "out": tmp_path, "rules": [LOCKSTEP]}
     same = judge(DecidesAs("2.1.2"), lockstep="2.1.2", **asked)
     assert statuses(same) == {LOCKSTEP: "held"}

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from schedproof.gate.processes.worker_timeout import Unanswered, bounded
+from schedproof.gate.processes.work_process import Unanswered, bounded
 
 # A process that is spawned imports its work by name.
 WORK = """

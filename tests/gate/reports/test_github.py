@@ -105,10 +105,7 @@ def test_a_file_is_named_from_the_workspace(
     ],
 )
 def test_a_gate_without_findings_says_only_why_it_says_nothing(
-    changes: dict[str, Any],
-    commands: list[str],
-    console: Callable[..., Console],
-    tmp_path: Path,
+    changes: dict[str, Any], commands: list[str], console: Callable[..., Console], tmp_path: Path
 ) -> None:
     made = console()
     reporter = GitHub(made, reported.RULES, tmp_path / "summary.md", Path.cwd(), TOKEN)

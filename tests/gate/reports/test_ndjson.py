@@ -46,7 +46,7 @@ def test_the_lines_can_be_read_back(file: Path) -> None:
     union = Began | Notice | Progress | FoundLine | Judged
     read = [msgspec.json.decode(line, type=union) for line in last]  # type: ignore[arg-type]
     assert [type(one) for one in read] == [
-        *(Began, Notice, Progress, Progress, Progress, FoundLine, FoundLine, Judged),
+        *(Began, Notice, Progress, Progress, Progress, FoundLine, FoundLine, Judged)
     ]
     assert read[-1] == reported.events()[-1]
 

@@ -18,9 +18,7 @@ from .. import reported
 # What the schema of SARIF 2.1.0 says of the objects that we write: their properties, with ! where
 # it requires them. A list is of so many objects, a tuple the values that are valid, None is data.
 TEXT = {"text!": str}
-LOCATION = {
-    "physicalLocation": {"artifactLocation": {"uri": str}, "region": {"startLine": int}},
-}
+LOCATION = {"physicalLocation": {"artifactLocation": {"uri": str}, "region": {"startLine": int}}}
 SUPPRESSION = {
     "kind!": ("inSource", "external"),
     "status": ("accepted", "underReview", "rejected"),

@@ -105,9 +105,6 @@ def test_the_verdict_file_keeps_the_divergence() -> None:
     assert [entry["divergence"] for entry in data["rules"]] == ["2.4.0: pauses", None]
 
 
-# A whole gate
-
-
 PLACES: dict[str, dict[str, str]] = {
     "pipe": {},
     "narrow pipe": {"COLUMNS": "60"},

@@ -89,9 +89,6 @@ def crosshair_on(name: str) -> Answer:
     return judged(CONTRACTS[name], claim)
 
 
-# CrossHair
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("name", CONTRACTS)
 def test_a_contract_is_proven_of_the_model(name: str) -> None:
@@ -113,10 +110,7 @@ def test_every_contract_has_a_fault() -> None:
 
 
 def test_a_function_that_raises_is_refuted_with_its_error(plant: Callable[..., None]) -> None:
-    plant(
-        "rounded_up/any",
-        lambda tokens, block: -(-tokens // block) * block + 0 // (tokens - 777),
-    )
+    plant("rounded_up/any", lambda tokens, block: -(-tokens // block) * block + 0 // (tokens - 777))
     answer = crosshair_on("rounded_up/any")
     assert answer.status == "refuted"
     assert answer.why.startswith("volumetric.round_up, tokens 777, block ")
@@ -136,9 +130,6 @@ def test_a_contract_that_never_applies_is_not_proven(monkeypatch: pytest.MonkeyP
     answer = crosshair_on(name)
     assert answer.status == "inconclusive"
     assert "precondition" in answer.why
-
-
-# What an engine claims
 
 
 RECTANGLE = CONTRACTS["rectangle/production"]
@@ -181,9 +172,6 @@ def test_a_counterexample_that_does_not_fail_on_replay_is_inconclusive(
     assert answer.why.endswith("CrossHair: so it says")
 
 
-# Hypothesis, its examples chosen by CrossHair
-
-
 @pytest.mark.slow
 def test_the_backend_of_the_nightly_profile_finds_a_planted_fault(
     plant: Callable[[str], None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -214,9 +202,6 @@ def test_an_error_of_the_backend_itself_is_inconclusive(
     assert "ZeroDivisionError" in answer.why
 
 
-# The command
-
-
 @pytest.mark.slow
 def test_contracts_that_are_confirmed_are_exit_0(run: Run) -> None:
     words = ("--only", "fewest_blocks", "--only", "last_chunk/production", "--time-limit", "60")
@@ -231,10 +216,7 @@ def test_contracts_that_are_confirmed_are_exit_0(run: Run) -> None:
 
 
 def test_a_refuted_contract_is_exit_1_with_its_arguments_whatever_else_is_inconclusive(
-    run: Run,
-    plant: Callable[[str], None],
-    in_this_process: None,
-    monkeypatch: pytest.MonkeyPatch,
+    run: Run, plant: Callable[[str], None], in_this_process: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plant("last_chunk/production")
     real = contracts.judged

@@ -39,9 +39,6 @@ def checkout(folder: Path, code: str = NEW) -> Path:
     return folder
 
 
-# --- names -------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("spec", "folder"),
     [
@@ -68,9 +65,6 @@ def test_a_path_is_added_to_the_name() -> None:
     assert checkouts.with_path("nano-vllm", Path("/some/where")) == "nano-vllm:/some/where"
     assert checkouts.with_path("nano-vllm", None) == "nano-vllm"
     assert checkouts.with_path("model", None) == "model"
-
-
-# --- folders -----------------------------------------------------------------------------------
 
 
 def test_the_folder_is_what_the_word_says_before_the_environment(
@@ -116,9 +110,6 @@ def test_a_file_that_is_missing_is_named(tmp_path: Path, file: str) -> None:
     assert str(caught.value) == f"--path: {one} has no {file}; valid: a checkout of nano_vllm"
 
 
-# --- generations -------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(("code", "revision"), [(NEW, "0.2.0"), (OLD, "documented")])
 def test_code_that_publishes_blocks_is_compared_with_the_release_and_older_with_the_deck(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: str, revision: str
@@ -140,9 +131,6 @@ def test_the_script_gets_the_folder_by_the_environment_and_a_fixed_hash_seed(
     assert command[2:] == ["nano_vllm"]
     assert (env[VARIABLE], env["PYTHONHASHSEED"]) == (str(one), "0")
     assert env.items() >= {key: os.environ[key] for key in ("PATH",)}.items()
-
-
-# --- the command line --------------------------------------------------------------------------
 
 
 def wrong(run: Run, *words: str) -> str:
@@ -201,9 +189,6 @@ def test_a_replay_reads_a_path_as_well(run: Run, here: Path) -> None:
     assert result.err.startswith(said)
 
 
-# --- checkouts of what has releases ------------------------------------------------------------
-
-
 def plugin(folder: Path, *lines: str) -> Path:
     core = folder / "sendnn_inference" / "v1" / "core"
     core.mkdir(parents=True)
@@ -233,11 +218,7 @@ def test_a_checkout_of_vllm_brings_its_own_vllm(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("dependencies", "vllm"),
-    [
-        ([], "0.33.0"),
-        (["vllm<0.28.1,>=0.26.0"], "0.28.0"),
-        (["torch", "vllm==0.24.0"], "0.24.0"),
-    ],
+    [([], "0.33.0"), (["vllm<0.28.1,>=0.26.0"], "0.28.0"), (["torch", "vllm==0.24.0"], "0.24.0")],
 )
 def test_a_checkout_of_the_plugin_runs_on_the_latest_vllm_that_it_takes(
     tmp_path: Path, dependencies: list[str], vllm: str

@@ -75,9 +75,6 @@ def echo() -> Iterator[PipeTarget]:
         yield target
 
 
-# What is asked and answered
-
-
 def test_each_operation_is_asked_in_the_words_of_the_protocol(echo: PipeTarget) -> None:
     config = {"block_size": 64, "num_blocks": None}
     request = {"id": "r0", "prompt": [["r0", 40]], "max_tokens": 3}
@@ -134,9 +131,6 @@ def test_env_is_the_whole_environment_of_the_target() -> None:
         seen = set(target.start("spyre", "documented", {})["env"])
     assert "ONLY" in seen
     assert "PATH" not in seen
-
-
-# Hangs
 
 
 @pytest.mark.parametrize(
@@ -200,9 +194,6 @@ def test_after_a_hang_start_spawns_a_new_process() -> None:
         assert target.start("spyre", "documented", {})["pid"] != first
 
 
-# Deaths
-
-
 @pytest.mark.parametrize(
     ("ending", "returncode", "says"),
     [
@@ -250,9 +241,6 @@ hang()
     assert caught.value.returncode == 7
 
 
-# Not started
-
-
 def test_a_missing_executable_is_named(tmp_path: Path) -> None:
     command = [str(tmp_path / "no-such-scheduler"), "--fast"]
     with pytest.raises(TargetNotStarted, match=r"no-such-scheduler': No such file") as caught:
@@ -277,9 +265,6 @@ def test_a_process_that_ends_before_its_first_answer_was_not_started() -> None:
 def test_an_operation_before_start_is_refused() -> None:
     with pytest.raises(TargetNotStarted, match="'step' came before 'start'"):
         PipeTarget(toy(ECHO)).step()
-
-
-# Broken targets
 
 
 @pytest.mark.parametrize(
@@ -346,9 +331,6 @@ def test_after_a_broken_reply_only_start_goes_on() -> None:
         assert target.start("spyre", "documented", {}) == {"ok": True}
 
 
-# stderr
-
-
 def test_a_flood_on_stderr_does_not_block_and_its_end_is_kept() -> None:
     body = """
 ask(); reply(); ask()
@@ -373,9 +355,6 @@ ask(); os.write(2, b"second"); sys.exit(1)
         with pytest.raises(TargetDied):
             target.start("spyre", "documented", {})
         assert target.stderr_tail == "second"
-
-
-# No process stays
 
 
 def test_close_ends_a_process_and_may_be_repeated(echo: PipeTarget) -> None:
@@ -482,8 +461,6 @@ def test_a_fork_of_ours_does_not_end_the_target(echo: PipeTarget) -> None:
     assert echo.step()["ok"]
 
 
-# Memory
-
 GREEDY = """
 reply(asked=ask())
 eaten = []
@@ -515,9 +492,6 @@ def test_a_target_that_eats_memory_is_killed_and_said_to(
         many_steps()
     assert 64 < found.value.used < 400
     assert is_gone(pid)
-
-
-# Faults
 
 
 @pytest.mark.parametrize(

@@ -92,9 +92,6 @@ def there(cache: Path) -> list[str]:
     return ["env" if name.startswith("env-") and "." not in name else name for name in names]
 
 
-# Names
-
-
 @pytest.mark.parametrize(
     ("text", "release"),
     [
@@ -149,9 +146,6 @@ def test_a_release_is_written_as_it_is_read() -> None:
     assert parse_release(str(SPYRE)) == SPYRE
 
 
-# Where
-
-
 def test_the_cache_is_where_the_user_wants_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", "/home/me")
     monkeypatch.delenv("SCHEDPROOF_CACHE", raising=False)
@@ -161,9 +155,6 @@ def test_the_cache_is_where_the_user_wants_it(monkeypatch: pytest.MonkeyPatch) -
     assert releases.cache_folder() == Path("/var/cache/me/schedproof")
     monkeypatch.setenv("SCHEDPROOF_CACHE", "~/sp")
     assert releases.cache_folder() == Path("/home/me/sp")
-
-
-# What is installed
 
 
 def test_one_environment_and_one_tree_per_version(cache: Path, index: Index) -> None:
@@ -333,9 +324,6 @@ def test_progress_is_reported_in_short_lines() -> None:
     assert all(len(line) < 80 for line in lines)
 
 
-# The CPU build of torch
-
-
 def no_such(requirement: str, offered: str) -> str:
     return (
         "WARNING: Location 'file:///x/' is ignored\n"
@@ -378,9 +366,6 @@ def test_every_package_has_a_fixed_version_and_none_is_of_cuda() -> None:
     assert not [name for name in packages if name.startswith(("nvidia", "triton", "torch"))]
 
 
-# Offline
-
-
 def test_offline_refuses_with_what_is_missing_and_how_to_get_it(cache: Path, index: Index) -> None:
     with pytest.raises(ReleaseError) as caught:
         prepare(offline=True)
@@ -404,9 +389,6 @@ def test_what_is_installed_is_used_without_the_index(index: Index) -> None:
     index.commands.clear()
     assert prepare(offline=True) == prepare() == online
     assert index.commands == []
-
-
-# Interruptions and failures
 
 
 @pytest.mark.parametrize(
@@ -465,10 +447,7 @@ def test_two_runs_wait_for_each_other(cache: Path, index: Index) -> None:
                 threading.Timer(0.05, lambda: fcntl.flock(held, fcntl.LOCK_UN)).start()
 
         releases.prepare(SPYRE, offline=False, report=report)
-    assert lines[:2] == [
-        "waiting for another installation to end",
-        "Python environment: 1.1 GB",
-    ]
+    assert lines[:2] == ["waiting for another installation to end", "Python environment: 1.1 GB"]
 
 
 def test_a_folder_that_cannot_be_written_is_named(
@@ -485,9 +464,6 @@ def test_a_python_without_venv_is_told_what_to_install(index: Index) -> None:
     index.answer("venv", 1, "ensurepip is not available.\n")
     with pytest.raises(ReleaseError, match=r"ensurepip is not available\.\); .* python3-venv"):
         prepare()
-
-
-# What pip complains about
 
 
 @pytest.mark.parametrize(

@@ -92,9 +92,6 @@ def test_another_system_or_revision_may_be_meant() -> None:
         events(text(BEGIN), system="nano_vllm", revision="documented")
 
 
-# A record that breaks off
-
-
 def test_of_a_killed_recorder_everything_before_the_cut_is_read() -> None:
     whole = text([*BEGIN, STEP, {"ok": True, "step": SEEN}, STEP])
     data = whole + text([{"ok": True, "step": SEEN}])
@@ -130,9 +127,6 @@ def test_a_packed_file_that_is_damaged_is_one_line(tmp_path: Path) -> None:
     with opened_trace(str(tmp_path / "t.gz")) as source, pytest.raises(FileError) as error:
         list(read_trace(source))
     assert "the compressed file is damaged" in str(error.value)
-
-
-# What is no trace
 
 
 def step(**changes: Any) -> Line:
@@ -196,10 +190,7 @@ def added(**changes: Any) -> Line:
             [*BEGIN, STEP, step(scheduled={"a": -1})],
             '4: $.step.scheduled: {"a": -1}: Expected `int` >= 0',
         ),
-        (
-            [*BEGIN, STEP, step(tkv=10**15 + 1)],
-            "4: $.step.tkv: 1000000000000001: Expected",
-        ),
+        ([*BEGIN, STEP, step(tkv=10**15 + 1)], "4: $.step.tkv: 1000000000000001: Expected"),
         ([*BEGIN, STEP, step(tkv=10**4000)], "4: $.step.tkv: 1000000000"),
         (
             [*BEGIN, STEP, step(left_pad_blocks={"a": 10**4000})],

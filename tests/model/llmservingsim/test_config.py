@@ -5,16 +5,7 @@ import pytest
 
 from schedproof.model.errors import InputError
 from schedproof.model.llmservingsim.config import read_config
-from schedproof.model.systems import full_config, resolve_revision, revisions_of
-
-
-def test_the_defaults_are_those_of_the_scenario_format():
-    assert full_config("llmservingsim", "documented", {}) == {
-        **{"block_size": 16, "num_blocks": None, "max_num_seqs": 128},
-        **{"max_num_batched_tokens": 2048, "long_prefill_token_threshold": 0},
-        **{"enable_chunked_prefill": True, "enable_prefix_caching": True},
-        **{"prioritize_prefill": False, "pp_size": 1},
-    }
+from schedproof.model.systems import resolve_revision, revisions_of
 
 
 def test_the_page_is_the_first_revision():
@@ -30,15 +21,6 @@ def test_head_has_no_priority_for_prefills_and_says_so():
     assert str(caught.value) == (
         "$.config.prioritize_prefill: True is an option of revision documented alone; valid: False"
     )
-
-
-@pytest.mark.parametrize(
-    "values",
-    [{"pp_size": 0}, {"max_num_seqs": -1}, {"max_num_batched_tokens": 0}, {"num_blocks": 0}],
-)
-def test_impossible_values_are_refused_with_their_place(values):
-    with pytest.raises(InputError, match=rf"^\$\.config\.{next(iter(values))}: "):
-        read_config(values, "documented")
 
 
 def test_zero_slots_are_any_number_and_a_threshold_of_zero_is_none():

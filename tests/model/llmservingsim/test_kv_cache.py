@@ -38,9 +38,6 @@ def test_who_has_a_single_block_needs_the_others_as_well(free: int, fits: bool) 
     assert (grown is not None) is fits
 
 
-# --- what is published -------------------------------------------------------------------------
-
-
 def test_blocks_that_the_step_fills_are_found_from_then_on() -> None:
     prompt = waiting(14, content=(("s", 6), ("t", 8)))
     one, cache = kv_cache.hold(CACHING, Pool(), prompt, 11)
@@ -56,9 +53,6 @@ def test_blocks_that_the_step_fills_are_found_from_then_on() -> None:
 def test_without_caching_nothing_is_published() -> None:
     one, after = kv_cache.hold(config(), Pool(), waiting(8), 8)
     assert (one.blocks, one.published, after.cached) == ((1, 2), 0, {})
-
-
-# --- what is given back ------------------------------------------------------------------------
 
 
 def saying_s(name: str, *blocks: int) -> Sequence:

@@ -59,3 +59,13 @@ def test_who_holds_nothing_is_not_listed_with_counts(revision: str) -> None:
     assert step["waiting"] == ["b"]
     for field in ("computed", "prefix_hit", "blocks"):
         assert list(step[field]) == ["a"]
+
+
+def test_the_pipeline_depth_makes_no_difference_where_a_step_completes_at_once() -> None:
+    seen = []
+    for depth in (1, 3):
+        run = Run("head", pp_size=depth, num_blocks=4)
+        for name in "abc":
+            run.ask(name, 5, 4)
+        seen.append([run.step() for _ in range(12)])
+    assert seen[0] == seen[1]

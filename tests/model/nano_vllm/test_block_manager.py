@@ -23,9 +23,6 @@ def test_a_block_is_needed_for_every_four_tokens_begun(tokens: int, blocks: int)
     assert blocks_for(tokens, 4) == blocks
 
 
-# --- what is found -----------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("content", "hit"),
     [
@@ -61,9 +58,6 @@ def test_what_was_generated_is_found_too() -> None:
     asked = waiting(9, name="b", content=(*said, ("b", 1)))
     assert block_manager.prefix_hit(LIMITS, store, asked) == (1, 2)
     assert block_manager.prefix_hit(LIMITS, store, again._replace(id="c")) == (1,)
-
-
-# --- allocate ----------------------------------------------------------------------------------
 
 
 def test_a_table_has_blocks_for_all_tokens_taken_from_the_front() -> None:
@@ -112,9 +106,6 @@ def test_only_blocks_found_in_use_cost_nothing() -> None:
     assert block_manager.unshared_blocks(LIMITS, store, one, (1, 2)) == 3
 
 
-# --- append ------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("computed", "crosses"), [(3, False), (4, True), (5, False), (7, False), (8, True)]
 )
@@ -142,9 +133,6 @@ def test_a_block_is_appended_at_a_border_only() -> None:
     assert (one.blocks, left) == ((1, 2, 3), pool(9, 3))
     inside = decoding("a", 7, 1, 2)
     assert block_manager.may_append(LIMITS, before, inside) == (inside, before)
-
-
-# --- publish -----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -182,9 +170,6 @@ def test_a_block_of_generated_tokens_is_found_by_who_generated_them() -> None:
     assert dict(left.cached) == {(("s", 6), ("out:a", 2)): (2,)}
 
 
-# --- deallocate --------------------------------------------------------------------------------
-
-
 def test_blocks_come_back_at_the_end_the_last_one_of_a_table_first() -> None:
     store = pool(9, 8)._replace(tail=((8, None),))
     left = block_manager.deallocate(store, decoding("a", 9, 4, 2, 7), (), 4)
@@ -217,9 +202,6 @@ def test_blocks_never_used_come_before_those_given_back() -> None:
     store = block_manager.deallocate(pool(5, 2), decoding("a", 6, 1, 2), (), 4)
     one, _ = block_manager.allocate(LIMITS, store, waiting(16), ())
     assert one.blocks == (3, 4, 5, 2)
-
-
-# --- slots -------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("position", "expected"), [(0, 28), (3, 31), (4, 8), (7, 11), (8, 20)])

@@ -29,9 +29,6 @@ def four_running(**changes: Any) -> Run:
     return run
 
 
-# --- chapter 8: preemption ---------------------------------------------------------------------
-
-
 def test_without_a_free_block_for_a_the_last_one_d_is_preempted_and_the_others_decode() -> None:
     step = four_running().step()
     assert step["preempted"] == ["D"]
@@ -69,9 +66,6 @@ def test_blocks_that_nobody_has_taken_since_make_coming_back_cheaper() -> None:
     assert step["blocks"]["D"][0] == 8
 
 
-# --- chapter 9: block tables -------------------------------------------------------------------
-
-
 def test_token_775_of_the_table_3_7_12_2_is_at_slot_519() -> None:
     assert slot((3, 7, 12, 2), 775, 256) == 519
 
@@ -81,9 +75,6 @@ def test_token_775_of_the_table_3_7_12_2_is_at_slot_519() -> None:
 )
 def test_a_slot_is_the_place_of_its_token_in_its_block(position: int, expected: int) -> None:
     assert slot((3, 7, 12, 2), position, 256) == expected
-
-
-# --- chapter 7: prefix caching -----------------------------------------------------------------
 
 
 def test_a_shared_block_is_held_by_1_2_1_and_0_sequences_and_freed_only_at_0() -> None:
@@ -152,9 +143,6 @@ def test_the_same_block_behind_another_one_is_another_block() -> None:
     assert run.step()["scheduled"] == {"B": 522}
 
 
-# --- chapter 6: schedule() ---------------------------------------------------------------------
-
-
 def test_one_at_a_border_gets_a_block_one_inside_none_and_one_that_ends_frees_its_own() -> None:
     """A has 256 tokens computed and B 100; C has 511 of which EOS follows."""
     run = Run(num_blocks=5)
@@ -209,9 +197,6 @@ def test_a_step_with_no_room_for_who_waits_decodes() -> None:
     run.ask("B", 10)
     step = run.step()
     assert (step["kind"], step["scheduled"], step["waiting"]) == ("decode", {"A": 1}, ["B"])
-
-
-# --- the end-to-end journey --------------------------------------------------------------------
 
 
 def test_a_request_waits_is_prefilled_decodes_at_borders_gets_blocks_and_leaves_all_free() -> None:

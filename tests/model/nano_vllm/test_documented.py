@@ -24,9 +24,6 @@ from .build import (
 each_revision = pytest.mark.parametrize("revision", REVISIONS)
 
 
-# --- prefill first -----------------------------------------------------------------------------
-
-
 @each_revision
 def test_who_runs_decodes_only_if_nobody_is_admitted(revision: str) -> None:
     runs = (decoding("r", 5, 1, 2),)
@@ -65,9 +62,6 @@ def test_fits_means_that_as_many_are_free() -> None:
     assert documented.fits(pool(9, 4), 5)
     assert not documented.fits(pool(9, 4), 6)
     assert documented.fits(Pool(None), 10**6)
-
-
-# --- what the cache has ------------------------------------------------------------------------
 
 
 def sharers(free: int) -> State:
@@ -112,9 +106,6 @@ def test_cached_blocks_that_nobody_holds_must_be_free_in_the_release_too(
     assert (plan.scheduled == {"a": 5}) is admitted
 
 
-# --- slots -------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(("revision", "joined"), [(WHOLE, ["a"]), (IN_CHUNKS, ["a", "b"])])
 def test_slots_are_those_of_the_running_in_the_deck_and_of_the_step_in_the_release(
     revision: str, joined: list[str]
@@ -145,9 +136,6 @@ def test_in_the_release_those_behind_the_slots_wait_until_one_in_front_ends() ->
         {"a": "length"},
         {"b": "length", "c": "length"},
     ]
-
-
-# --- decode and preemption ---------------------------------------------------------------------
 
 
 @each_revision

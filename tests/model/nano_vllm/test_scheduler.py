@@ -6,25 +6,14 @@ import pytest
 
 from schedproof.model.nano_vllm import documented, scheduler
 from schedproof.model.nano_vllm.config import NanoConfig
+from schedproof.model.nano_vllm.model import make_model
 from schedproof.model.nano_vllm.state import Plan, Sequence, State
 from schedproof.model.pool import Pool, free_blocks
+from schedproof.model.scenario import Request
 
-from .build import (
-    IN_CHUNKS,
-    REVISIONS,
-    Run,
-    config,
-    decoding,
-    ids,
-    pool,
-    queue,
-    waiting,
-)
+from .build import IN_CHUNKS, REVISIONS, SMALL, Run, config, decoding, ids, pool, queue, waiting
 
 each_revision = pytest.mark.parametrize("revision", REVISIONS)
-
-
-# --- arrivals and aborts -----------------------------------------------------------------------
 
 
 def test_a_newcomer_waits_behind_the_others() -> None:
@@ -73,9 +62,6 @@ def test_who_is_aborted_inside_a_step_was_scheduled_and_gets_no_token(revision: 
     assert (seen["finished"], seen["running"]) == ({"a": "aborted"}, ["b"])
     assert seen["free_blocks"] == 6
     assert run.step()["finished"] == {}
-
-
-# --- the end of a step -------------------------------------------------------------------------
 
 
 def closed(members: tuple[Sequence, ...], scheduled: dict[str, int], **changes: Any) -> Any:
@@ -135,9 +121,6 @@ def test_the_prefill_of_a_request_for_one_token_is_all_of_it() -> None:
         assert (step["running"], step["free_blocks"], step["slot_blocks"]) == ([], 2, {"a": [1, 2]})
 
 
-# --- what is seen ------------------------------------------------------------------------------
-
-
 def test_of_a_resumed_sequence_only_the_blocks_are_written_that_were_not_found() -> None:
     one = waiting(10, name="a", blocks=(1, 2, 3), computed=4)
     plan = Plan((one,), (), pool(9, 3), {"a": 6}, True)
@@ -157,3 +140,14 @@ def test_those_who_hold_nothing_are_not_listed_with_counts() -> None:
     for field in ("computed", "prefix_hit", "blocks"):
         assert list(seen[field]) == ["a"]
     assert seen["free_blocks"] == free_blocks(state.pool) == 13
+
+
+@pytest.mark.parametrize(("revision", "first"), [("documented", []), ("0.2.0", ["a"])])
+def test_a_prompt_beyond_the_budget_is_a_matter_of_the_revision(
+    revision: str, first: list[str]
+) -> None:
+    """It is let in by force: the door of `documented` has no way for it."""
+    model = make_model(revision, SMALL | {"max_num_batched_tokens": 4})
+    request = Request(id="a", arrival=0, prompt=(("a", 6),), max_tokens=1)
+    _, seen = model.step(model.arrive(model.initial(), request))
+    assert list(seen["scheduled"]) == first

@@ -8,16 +8,7 @@ from typing import Any
 import numpy as np
 
 from schedproof.model.scenario import Request
-from schedproof.model.spyre.lanes import (
-    END,
-    KIND,
-    REVISIONS,
-    SHOWN,
-    STEP,
-    Array,
-    LaneResult,
-    Lanes,
-)
+from schedproof.model.spyre.lanes import END, KIND, REVISIONS, SHOWN, STEP, Array, LaneResult, Lanes
 from schedproof.model.spyre.model import admitting_by, make_model
 from schedproof.model.spyre.volumetric import FORMULAS
 

@@ -20,9 +20,6 @@ CACHING = config(prefix_caching=True)
 S4, S8 = (("s", 4),), (("s", 8),)
 
 
-# --- what is cached --------------------------------------------------------------------------
-
-
 def test_a_release_ends_where_no_block_is_free() -> None:
     one = decoding("a", 4, 2, blocks=(1,))
     with pytest.raises(ReleaseEnded, match="no block is free for token 5 of a"):
@@ -48,9 +45,6 @@ def test_admitted_without_a_hit_a_request_holds_nothing_yet() -> None:
     pool = Pool(4, (), 5, ((2, S4),), {S4: (2,)})
     newcomer = waiting(9)
     assert blocks.admit(CACHING, State(pool=pool), newcomer) == (newcomer, pool)
-
-
-# --- what is held ----------------------------------------------------------------------------
 
 
 def test_blocks_in_use_are_those_of_running_and_paused_requests_shared_ones_once() -> None:
@@ -117,9 +111,6 @@ def test_a_block_filled_while_decoding_holds_the_tokens_generated_by_then() -> N
 def test_without_caching_nothing_is_published() -> None:
     one, pool = blocks.hold(config(), waiting(8), 8, Pool())
     assert (one.published, pool.cached) == (0, {})
-
-
-# --- what is promised ------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -198,9 +189,6 @@ def test_cached_blocks_that_others_hold_are_not_needed_again_free_ones_are() -> 
     free = State(pool=Pool(3, fresh=3, tail=((2, S8), (1, S4)), cached=cached))
     assert blocks.fits_pool(sizes, SOUND, free, newcomer)
     assert not blocks.fits_pool(sizes, SOUND, free._replace(lost_blocks=1), newcomer)
-
-
-# --- what is given back ----------------------------------------------------------------------
 
 
 def test_the_last_block_is_given_back_first() -> None:

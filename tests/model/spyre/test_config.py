@@ -5,12 +5,9 @@ from typing import Any
 import pytest
 
 from schedproof.model.errors import InputError
-from schedproof.model.spyre import model as models
-from schedproof.model.spyre.config import REVISIONS, SpyreConfig, check_pool, read_config
+from schedproof.model.spyre.config import SpyreConfig, check_pool, read_config
 
 from .build import EACH, config
-
-NUMBERS = ("block_size", "chunk_size", "max_num_seqs", "max_model_len", "max_batch_tkv")
 
 
 def refusal(values: dict[str, Any], revision: str = "sound") -> str:
@@ -24,46 +21,6 @@ def pool_refusal(values: SpyreConfig, revision: str) -> str:
         check_pool(values, revision)
     assert caught.value.path == "$.config.num_blocks"
     return caught.value.problem
-
-
-def test_the_revisions_that_can_be_named_are_those_that_exist() -> None:
-    assert tuple(models.REVISIONS) == REVISIONS
-
-
-@EACH
-def test_what_is_left_out_is_at_the_scenario_formats_default(revision: str) -> None:
-    read = read_config({}, revision)
-    assert {key: getattr(read, key) for key in SpyreConfig.__struct_fields__} == {
-        "block_size": 64,
-        "chunk_size": 512,
-        "max_num_seqs": 32,
-        "max_model_len": 32768,
-        "max_batch_tkv": 131072,
-        "interleave": True,
-        "prefix_caching": False,
-        "num_blocks": None,
-        "pausing": True,
-        "long_output_priority": False,
-    }
-
-
-def test_what_is_given_is_read() -> None:
-    values = dict.fromkeys(NUMBERS, 1) | {"num_blocks": 1, "interleave": False, "pausing": False}
-    read = read_config(values | {"prefix_caching": True, "long_output_priority": True}, "2.5.2")
-    assert [getattr(read, key) for key in (*NUMBERS, "num_blocks")] == [1] * 6
-    assert (read.interleave, read.pausing) == (False, False)
-    assert (read.prefix_caching, read.long_output_priority) == (True, True)
-
-
-@pytest.mark.parametrize("key", [*NUMBERS, "num_blocks"])
-def test_sizes_are_at_least_one(key: str) -> None:
-    assert refusal({key: 0}).startswith(f"$.config.{key}: 0: Expected `int` >= 1")
-
-
-@pytest.mark.parametrize("key", NUMBERS)
-def test_only_the_pool_may_be_unbounded(key: str) -> None:
-    assert refusal({key: None}) == f"$.config.{key}: None: Expected `int`, got `null`"
-    assert read_config({"num_blocks": None}, "sound").num_blocks is None
 
 
 def test_chunks_are_whole_blocks() -> None:

@@ -19,9 +19,7 @@ from schedproof.model.spyre.state import Sequence, State
 from .build import ALL, BLOCK, batch, chunk, config, decoding, ids, only, waiting
 
 STALE = replace(
-    SOUND,
-    current_tkv=RELEASE_2_1_2.current_tkv,
-    tkv_after_chunk=RELEASE_2_1_2.tkv_after_chunk,
+    SOUND, current_tkv=RELEASE_2_1_2.current_tkv, tkv_after_chunk=RELEASE_2_1_2.tkv_after_chunk
 )
 BY_THE_PAGE = only("sound", "documented")
 S = (("s", 40),)
@@ -37,9 +35,6 @@ def chunks(revision: Revision, prompt: int) -> list[tuple[Forward, Sequence]]:
         state, computed = chunk(revision, state, one)
         shown.append((computed, state.running[0]))
     return shown
-
-
-# --- the chunks of a prompt ------------------------------------------------------------------
 
 
 @ALL
@@ -88,9 +83,6 @@ def test_a_chunk_moves_its_request_to_the_front_of_the_running(revision: Revisio
     decoded = after._replace(running=(a, b, after.running[0]), last_step_was_prefill=False)
     more, _ = chunk(revision, decoded, decoded.running[2])
     assert ids(more.running) == ["new", "a", "b"]
-
-
-# --- with a cached prefix --------------------------------------------------------------------
 
 
 def after_hit(
@@ -211,8 +203,6 @@ def test_a_prefill_takes_cached_blocks_out_of_the_free_list(revision: Revision) 
     assert after.pool == pool._replace(tail=((3, None),))
 
 
-# --- the tkv of a chunk ----------------------------------------------------------------------
-
 OLD = decoding("old", 11, 9)
 
 
@@ -234,9 +224,6 @@ def test_only_who_goes_by_the_reported_tkv_shows_it() -> None:
     assert chunk(STALE, state, waiting(18))[1].tkv == 13
 
 
-# --- decode ----------------------------------------------------------------------------------
-
-
 def test_a_decode_step_is_one_token_for_everyone_who_decodes() -> None:
     """To 9 tokens in 3 blocks and 3 in 1: two blocks of padding, tkv 8 + 3."""
     long = decoding("long", 8, 9, blocks=(1, 2))
@@ -250,11 +237,7 @@ def test_a_decode_step_is_one_token_for_everyone_who_decodes() -> None:
     )
     assert after == State(
         waiting=(idle,),
-        running=(
-            long._replace(computed=9, blocks=(1, 2, 5)),
-            short._replace(computed=3),
-            begun,
-        ),
+        running=(long._replace(computed=9, blocks=(1, 2, 5)), short._replace(computed=3), begun),
         last_step_was_prefill=False,
         tkv=11,
         runner_tkv=11,
@@ -276,9 +259,6 @@ def test_a_block_that_a_decode_step_fills_can_be_found_by_what_was_generated() -
     after, _ = forward.compute_decode(config(prefix_caching=True), state)
     assert after.running[0].published == 2
     assert after.pool.cached == {prefix(S, 4): (1,), (("s", 7), ("out:a", 1)): (2,)}
-
-
-# --- nothing ---------------------------------------------------------------------------------
 
 
 def test_an_idle_step_forgets_the_tkv_of_the_scheduler_but_not_that_of_the_runner() -> None:

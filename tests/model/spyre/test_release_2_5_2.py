@@ -37,9 +37,6 @@ def member(name: str, computed: int, generated: int = 1, paused_steps: int = 0) 
     )
 
 
-# --- what fits -------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("computed", "volume"),
     [
@@ -60,8 +57,6 @@ def test_a_batch_fits_if_its_next_decode_step_is_within_the_limit(
     assert fits_limit(config(max_batch_tkv=max(volume, 1)), members)
     assert volume <= 1 or not fits_limit(config(max_batch_tkv=volume - 1), members)
 
-
-# --- who is asked first ----------------------------------------------------------------------
 
 CROWD = State(
     running=(
@@ -92,9 +87,6 @@ def test_with_long_output_priority_who_has_generated_most_is_asked_first() -> No
 def test_among_equals_the_paused_come_before_those_who_run() -> None:
     state = State(running=(member("runs", 9),), paused=(member("paused", 9),))
     assert ids(fairness_order(config(), state)) == ["paused", "runs"]
-
-
-# --- who stays -------------------------------------------------------------------------------
 
 
 def test_nobody_is_paused_while_all_fit() -> None:
@@ -194,9 +186,6 @@ def test_who_stays_is_within_the_limit_and_nobody_else_would_be(
     assert all(one < next_ for one, next_ in pairwise(places))
 
 
-# --- admission ------
-
-
 @ALL
 def test_only_2_5_2_forgets_who_is_paused_when_nobody_runs(revision: Revision) -> None:
     forgets = revision is RELEASE_2_5_2
@@ -229,9 +218,6 @@ def test_a_lack_of_blocks_behind_a_skipped_one_stops_the_queue_as_well() -> None
     assert RELEASE_2_5_2.candidate(limits, RELEASE_2_5_2, state) == c
     state = state._replace(waiting=(a, b, c))
     assert RELEASE_2_5_2.candidate(limits, RELEASE_2_5_2, state) is None
-
-
-# --- the tkv ------
 
 
 @only("2.5.2")

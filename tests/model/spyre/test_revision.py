@@ -91,9 +91,6 @@ def test_the_sound_revision_is_the_page_but_for_its_projection() -> None:
     assert replace(SOUND, name="documented", volume_check=documented.VOLUME_CHECK) == DOCUMENTED
 
 
-# --- each difference by itself ---------------------------------------------------------------
-
-
 def steps(
     revision: Revision, arrivals: list[Arrival], count: int, **changes: Any
 ) -> list[dict[str, Any]]:

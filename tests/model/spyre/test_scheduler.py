@@ -34,9 +34,6 @@ HALF = settings(max_examples=settings().max_examples // 2)
 Steps = list[dict[str, Any]]
 
 
-# --- arrivals and aborts ---------------------------------------------------------------------
-
-
 def test_who_arrives_waits_behind_the_others() -> None:
     state = scheduler.arrive(State(waiting=(waiting(5, name="a"),)), waiting(3, name="b"))
     assert ids(state.waiting) == ["a", "b"]
@@ -98,9 +95,6 @@ def test_nothing_is_lost_with_a_request_that_was_promised_nothing_yet() -> None:
     assert scheduler.abort(config(), RELEASE_2_5_2, state, "a").lost_blocks == 7
 
 
-# --- the decision ----------------------------------------------------------------------------
-
-
 @ALL
 def test_a_prefill_goes_before_a_decode_step_and_a_decode_step_before_nothing(
     revision: Revision,
@@ -148,9 +142,6 @@ def test_what_was_decided_is_computed_and_nothing_else() -> None:
     assert idle == (State(runner_tkv=9), Forward({}, {}, {}, 0))
 
 
-# --- the end of a step -----------------------------------------------------------------------
-
-
 def completed(
     state: State, *scheduled: str, **changes: Any
 ) -> tuple[State, dict[str, int], dict[str, str]]:
@@ -166,12 +157,7 @@ def test_whoever_was_computed_and_is_through_its_prompt_emits_a_token() -> None:
     after, emitted, finished = completed(state, "begun", "last chunk", "computed", "gone")
     assert (emitted, finished) == ({"last chunk": 1, "computed": 1}, {})
     assert after == State(
-        running=(
-            begun,
-            last_chunk._replace(generated=1),
-            computed._replace(generated=2),
-            spared,
-        )
+        running=(begun, last_chunk._replace(generated=1), computed._replace(generated=2), spared)
     )
 
 
@@ -211,9 +197,6 @@ def test_of_those_who_finish_together_the_first_gives_back_first_and_the_last_wh
     state = State(running=(a, b), pool=Pool(fresh=4, cached=cached))
     after, _, _ = completed(state, "a", "b", prefix_caching=True)
     assert after == State(pool=Pool(None, (3, 2), 4, ((1, prefix(S, 4)),), cached))
-
-
-# --- what is shown ---------------------------------------------------------------------------
 
 
 def test_a_step_shows_the_state_after_it() -> None:
@@ -259,9 +242,6 @@ def test_an_idle_step_shows_nothing(revision: Revision) -> None:
     seen = scheduler.step(config(), revision, State(tkv=5))[1]
     assert (seen["kind"], seen["tkv"]) == ("idle", None)
     assert not any(seen[key] for key in seen.keys() - {"kind"})
-
-
-# --- whole runs ------------------------------------------------------------------------------
 
 
 class Run(NamedTuple):
@@ -673,9 +653,6 @@ def test_paused_requests_take_turns_and_whoever_waits_may_go_when_nobody_runs() 
     ]
 
 
-# --- 2.1.2 and a pool that runs out -----------------------------------------------------------
-
-
 def test_2_1_2_chooses_a_prompt_without_room_and_idles_every_second_step() -> None:
     """Prompts of 3 and 2 blocks, a pool of 4: the second one waits until the first has left."""
     target = started("2.1.2", **TIGHT, num_blocks=4)
@@ -701,7 +678,4 @@ def test_2_1_2_ends_where_a_request_that_decodes_finds_no_block() -> None:
     assert kinds == ["prefill", "decode", "prefill"]
     reply = target.step()
     assert not reply["ok"]
-    assert (reply["error"], reply["message"]) == (
-        "crashed",
-        "no block is free for token 9 of b",
-    )
+    assert (reply["error"], reply["message"]) == ("crashed", "no block is free for token 9 of b")

@@ -2,24 +2,9 @@
 
 import pytest
 
-from schedproof.model.pool import Pool
 from schedproof.model.spyre.state import Sequence, State
 
 from .build import decoding, ids, waiting
-
-
-def test_a_request_that_arrives_holds_and_has_done_nothing() -> None:
-    one = Sequence("a", 5, 3, 2)
-    assert (one.id, one.prompt, one.max_tokens, one.output_len) == ("a", 5, 3, 2)
-    assert (one.computed, one.generated, one.prefix_hit) == (0, 0, 0)
-    assert (one.content, one.blocks, one.published, one.paused_steps) == ((), (), 0, 0)
-
-
-def test_a_state_begins_empty() -> None:
-    state = State()
-    assert (state.waiting, state.running, state.paused, state.aborted) == ((), (), (), ())
-    assert (state.last_step_was_prefill, state.tkv, state.runner_tkv) == (False, 0, 0)
-    assert (state.pool, state.lost_blocks) == (Pool(None, (), 1, (), {}), 0)
 
 
 @pytest.mark.parametrize(("computed", "prefilled"), [(0, False), (4, False), (5, True), (6, True)])
@@ -32,13 +17,6 @@ def test_a_request_decodes_once_its_whole_prompt_is_computed(
 def test_remaining_is_what_max_tokens_leaves_after_what_was_generated() -> None:
     """Whatever the request really generates: the scheduler is not told."""
     assert Sequence("a", 5, max_tokens=7, output_len=4, generated=3).remaining == 4
-
-
-def test_what_is_known_of_a_request_grows_with_what_it_generates() -> None:
-    one = waiting(5, name="a")
-    assert one.known == (("a", 5),)
-    assert one._replace(generated=1).known == (("a", 5), ("out:a", 1))
-    assert one._replace(generated=3).known == (("a", 5), ("out:a", 3))
 
 
 def test_running_is_the_decode_batch_and_the_one_that_prefills_at_any_place() -> None:

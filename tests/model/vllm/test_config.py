@@ -11,51 +11,12 @@ from schedproof.model.vllm.config import read_config
 from .build import config
 
 REVISION = "documented"
-POSITIVE = ("block_size", "num_blocks", "max_num_seqs", "max_num_batched_tokens", "max_model_len")
 
 
 def refusal(**values: Any) -> str:
     with pytest.raises(InputError) as caught:
         read_config(values, REVISION)
     return str(caught.value)
-
-
-def test_what_is_left_out_is_at_the_scenario_formats_default() -> None:
-    read = read_config({}, REVISION)
-    assert msgspec.to_builtins(read) == {
-        "block_size": 16,
-        "num_blocks": None,
-        "max_num_seqs": 128,
-        "max_num_batched_tokens": 2048,
-        "max_model_len": 8192,
-        "long_prefill_token_threshold": 0,
-        "enable_chunked_prefill": True,
-        "enable_prefix_caching": True,
-        "policy": "fcfs",
-        "watermark": 0.0,
-        "reserve_full_isl": True,
-    }
-
-
-def test_what_is_given_is_read() -> None:
-    values = {
-        **(dict.fromkeys(POSITIVE, 1) | {"long_prefill_token_threshold": 1}),
-        **{"enable_chunked_prefill": False, "enable_prefix_caching": False},
-        **{"policy": "priority", "watermark": 0.5, "reserve_full_isl": False},
-    }
-    read = read_config(values, REVISION)
-    assert {key: getattr(read, key) for key in values} == values
-
-
-@pytest.mark.parametrize("key", POSITIVE)
-def test_sizes_are_at_least_one(key: str) -> None:
-    assert refusal(**{key: 0}).startswith(f"$.config.{key}: 0: Expected `int` >= 1")
-
-
-def test_only_the_pool_may_be_unbounded() -> None:
-    assert read_config({"num_blocks": None}, REVISION).num_blocks is None
-    for key in set(POSITIVE) - {"num_blocks"}:
-        assert refusal(**{key: None}) == f"$.config.{key}: None: Expected `int`, got `null`"
 
 
 def test_a_watermark_is_a_share_of_less_than_the_whole() -> None:

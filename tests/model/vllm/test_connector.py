@@ -41,9 +41,6 @@ def scheduled(steps: list[dict[str, Any]]) -> list[dict[str, int]]:
     return [one["scheduled"] for one in steps]
 
 
-# --- configurations --------------------------------------------------------------------------
-
-
 def test_without_a_connector_the_key_is_absent_and_nothing_is_parked() -> None:
     assert read_config({"kv_connector": False}, "documented") == read_config({}, "documented")
     [first] = run(1, loaded("a", 8, 8), kv_connector=False)
@@ -77,9 +74,6 @@ def test_a_prompt_of_one_token_that_is_loaded_keeps_its_block_while_it_waits() -
         assert (parked.computed, len(parked.blocks)) == (0, 1)
 
 
-# --- what is offered ---------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("external", "hit", "tokens"),
     [(0, (), 0), (3, (), 0), (4, (), 4), (9, (), 8), (10, (), 10), (8, (1,), 4), (4, (1,), 0)],
@@ -90,9 +84,6 @@ def test_whole_blocks_are_offered_or_all_behind_what_is_cached(
     assert connector.offered(config(), waiting(10, external=external), hit) == tokens
     again = waiting(10, external=external, was_loaded=True)
     assert connector.offered(config(), again, hit) == 0
-
-
-# --- a run -------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("steps", [0, 1, 3])
@@ -140,9 +131,6 @@ def test_no_load_takes_what_a_parked_request_needs() -> None:
     assert connector.promised_blocks(config(), [decoding("a", 5, 1), waiting(8)]) == 3
 
 
-# --- aborts ------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("inside", [False, True])
 def test_blocks_of_an_aborted_load_are_free_when_it_has_landed(inside: bool) -> None:
     target = ModelTarget()
@@ -184,9 +172,6 @@ def test_parking_needs_room_for_all_that_is_known() -> None:
     assert (parked.computed, parked.loading, parked.was_loaded) == (8, 2, True)
     assert len(parked.blocks) == 2
     assert left != Pool(None)
-
-
-# --- loads that fail, answers that are deferred, blocks that are sent ---------------------------
 
 
 @pytest.mark.parametrize(
@@ -255,8 +240,6 @@ def test_a_client_that_gives_up_is_sent_nothing() -> None:
     assert target.abort("a")["ok"]
     assert target.step()["step"]["free_blocks"] == 8
 
-
-# --- several steps in flight -------------------------------------------------------------------
 
 AHEAD = {"async_scheduling": True}
 

@@ -35,9 +35,6 @@ def run(steps: int, *prompts: int, tokens: int = 3, **more: Any) -> list[dict[st
     return [target.step()["step"] for _ in range(steps)]
 
 
-# --- configurations --------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("keys", "depth"), [({}, 1), (AHEAD, 2), (PIPELINE, 2), (LONG, 3), (AHEAD | LONG, 3)]
 )
@@ -69,9 +66,6 @@ def test_what_is_not_modelled_is_refused_with_its_path(values: dict[str, Any], s
     with pytest.raises(InputError) as caught:
         read_config(values, "documented")
     assert str(caught.value).startswith(says)
-
-
-# --- whole runs ------------------------------------------------------------------------------
 
 
 def test_without_the_keys_a_step_completes_at_once_and_shows_no_place() -> None:
@@ -129,9 +123,6 @@ def test_a_worker_that_was_waited_for_is_fast_anew() -> None:
         left += bool(one["scheduled"]) - bool(one["emitted"])
         on_their_way.append(left)
     assert on_their_way == [0, 1, 0, 0, 1, 0, 0, 1]
-
-
-# --- the parts -------------------------------------------------------------------------------
 
 
 def test_the_oldest_completes_where_the_queue_is_full_or_nothing_was_decided() -> None:
@@ -212,9 +203,6 @@ def test_a_preempted_request_is_set_aside_while_it_is_computed_and_others_go() -
     assert list(plan.scheduled) == ["other"]
     assert plan.waiting == (again._replace(aside=True),)
     assert scheduler.schedule(of(**LONG), state._replace(in_flight=())).waiting == ()
-
-
-# --- drafts that are decided ahead -------------------------------------------------------------
 
 
 DRAFTS = {"num_speculative_tokens": 2, "num_lookahead_tokens": 2, "enable_prefix_caching": False}

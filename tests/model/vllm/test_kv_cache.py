@@ -22,9 +22,6 @@ def test_a_block_that_is_begun_is_a_whole_one(tokens: int, blocks: int) -> None:
     assert kv_cache.blocks_for(tokens, 4) == blocks
 
 
-# --- what is found -----------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("tokens", "hit"), [(4, ()), (5, (7,)), (8, (7,)), (9, (7, 5)), (12, (7, 5)), (13, (7, 5, 6))]
 )
@@ -40,9 +37,6 @@ def test_what_a_request_has_generated_is_found_as_well() -> None:
     cache = Pool(fresh=3, cached={(("a", 4),): (1,), (("a", 6), ("out:a", 2)): (2,)})
     assert kv_cache.prefix_hit(CACHING, cache, one) == (1, 2)
     assert kv_cache.prefix_hit(CACHING, cache, one._replace(generated=2)) == (1,)
-
-
-# --- running requests --------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -71,9 +65,6 @@ def test_without_a_bound_there_is_always_a_block() -> None:
     assert kv_cache.fits(pool(None, 5), 10**6)
     assert kv_cache.fits(pool(5, 3), 2)
     assert not kv_cache.fits(pool(5, 3), 3)
-
-
-# --- waiting requests --------------------------------------------------------------------------
 
 
 def admitted(
@@ -147,9 +138,6 @@ def test_hit_blocks_that_somebody_holds_are_not_needed(size: int, fits: bool) ->
     assert kv_cache.unheld(cache, (2, 1)) == 0
 
 
-# --- what is published -------------------------------------------------------------------------
-
-
 def test_blocks_that_the_step_fills_are_found_from_then_on() -> None:
     prompt = waiting(14, content=(("s", 6), ("t", 8)))
     one, cache = kv_cache.hold(CACHING, Pool(), prompt, 11)
@@ -172,9 +160,6 @@ def test_nothing_is_published_twice_and_a_hit_not_at_all() -> None:
 def test_without_caching_nothing_is_published() -> None:
     one, after = kv_cache.hold(config(), Pool(), waiting(8), 8)
     assert (one.blocks, one.published, after.cached) == ((1, 2), 0, {})
-
-
-# --- what is given back ------------------------------------------------------------------------
 
 
 def test_what_nobody_can_find_is_free_first_the_last_block_in_front() -> None:

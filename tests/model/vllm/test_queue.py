@@ -2,7 +2,8 @@
 
 import pytest
 
-from schedproof.model.vllm import queue
+from schedproof.model.vllm import queue, scheduler
+from schedproof.model.vllm.state import State
 
 from .build import config, ids, waiting
 
@@ -54,3 +55,11 @@ def test_by_priority_the_victim_is_the_least_important_of_equals_who_came_last(
     running: tuple[queue.Sequence, ...], expected: queue.Sequence
 ) -> None:
     assert queue.victim(PRIORITY, running) is expected
+
+
+def test_by_priority_a_more_important_request_passes_those_who_wait() -> None:
+    for limits, expected in ((FCFS, "ab"), (PRIORITY, "ba")):
+        state = State()
+        for name, priority in (("a", 1), ("b", 0)):
+            state = scheduler.arrive(limits, state, waiting(5, name=name, priority=priority))
+        assert ids(state.waiting) == list(expected)

@@ -35,9 +35,6 @@ def queue(*members: Sequence, **changes: Any) -> State:
     return State(waiting=numbered, arrived=len(members))._replace(**changes)
 
 
-# --- arrivals and aborts -----------------------------------------------------------------------
-
-
 def test_arrivals_are_numbered_and_wait_behind_the_others() -> None:
     state = scheduler.arrive(config(), State(), waiting(5, name="a"))
     state = scheduler.arrive(config(), state, waiting(5, name="b", priority=-1))
@@ -60,9 +57,6 @@ def test_an_aborted_request_gives_back_what_no_other_one_holds() -> None:
     state = State(running=(a, b), pool=Pool(9, (), 4, (), cached))
     after = scheduler.abort(CACHING, state, "a")
     assert after.pool == Pool(9, (2,), 4, (), cached)
-
-
-# --- how many tokens ---------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -134,9 +128,6 @@ def test_nobody_passes_a_prompt_that_waits_for_the_budget() -> None:
 def test_without_chunking_the_threshold_slices_all_the_same() -> None:
     limits = config(enable_chunked_prefill=False, long_prefill_token_threshold=5)
     assert decided(limits, queue(waiting(30, name="a"))).scheduled == {"a": 5}
-
-
-# --- who is admitted ---------------------------------------------------------------------------
 
 
 def test_newcomers_join_in_their_order_behind_who_runs() -> None:
@@ -236,9 +227,6 @@ def test_who_starts_together_shares_what_the_first_is_about_to_compute() -> None
     assert seen["scheduled"] == {"a": 9, "b": 1}
     assert seen["blocks"] == {"a": [1, 2, 3], "b": [1, 2, 4]}
     assert seen["prefix_hit"] == {"a": 0, "b": 8}
-
-
-# --- who gives way -----------------------------------------------------------------------------
 
 
 def full(limits: VllmConfig, *running: Sequence, waits: tuple[Sequence, ...] = ()) -> Plan:
@@ -375,9 +363,6 @@ def test_a_preempted_request_begins_anew_and_hits_what_is_left_of_its_own() -> N
     assert (first["emitted"], first["finished"]) == ({"a": 1}, {"a": "length"})
     assert (second["prefix_hit"], second["scheduled"]) == ({"b": 4}, {"b": 5})
     assert (second["emitted"], second["kind"]) == ({"b": 1}, "prefill")
-
-
-# --- the end of a step -------------------------------------------------------------------------
 
 
 def completed(state: State, *scheduled: str) -> tuple[State, dict[str, int], dict[str, str]]:

@@ -116,9 +116,6 @@ def test_no_tkv_is_zero_and_that_of_an_idle_step_says_nothing(
     assert (differences(model, seen) == []) == same
 
 
-# Block numbers
-
-
 def padded(step: Step) -> Step:
     """The same step of a scheduler that pads: there block 0 is the padding."""
     return replace(step, left_pad_blocks={})
@@ -209,9 +206,6 @@ def test_two_blocks_under_one_name_are_told_apart(
     }
     assert differences(decode("a", blocks=merged), decode("a", blocks=blocks))
     assert differences(decode("a", blocks=blocks), decode("a", blocks=merged))
-
-
-# What a target does not show
 
 
 @pytest.mark.parametrize("hidden", sorted(FIELDS - REQUIRED))

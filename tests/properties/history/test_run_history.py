@@ -23,9 +23,7 @@ from schedproof.properties.spyre.bounds import alone
 from schedproof.spec.catalogue import load
 
 CONFIG = full_config(
-    "spyre",
-    "sound",
-    {"block_size": 4, "chunk_size": 8, "max_model_len": 64, "max_batch_tkv": 128},
+    "spyre", "sound", {"block_size": 4, "chunk_size": 8, "max_model_len": 64, "max_batch_tkv": 128}
 )
 
 
@@ -38,11 +36,7 @@ def history(*requests: Request) -> RunHistory:
 
 def request(name: str, prompt: int = 12, max_tokens: int = 3, output_len: int = 2) -> Request:
     return Request(
-        id=name,
-        arrival=0,
-        prompt=((name, prompt),),
-        max_tokens=max_tokens,
-        output_len=output_len,
+        id=name, arrival=0, prompt=((name, prompt),), max_tokens=max_tokens, output_len=output_len
     )
 
 
@@ -159,9 +153,6 @@ def test_a_copied_account_has_everything_and_goes_on_by_itself() -> None:
     assert account == RequestHistory(**values)
 
 
-# Forgetting
-
-
 def test_who_has_ended_and_holds_nothing_is_forgotten_where_that_is_asked_for() -> None:
     book = history(request("a", 8), request("b"), request("c"))
     book.forgets = True
@@ -255,9 +246,6 @@ def test_forgetting_changes_no_verdict(
     assert not monitors[1].history.requests.keys() - monitors[1].history.live.keys()
 
 
-# Prefix hits
-
-
 def cached(*requests: Request, revision: str = "sound") -> RunHistory:
     book = RunHistory(CONFIG | {"prefix_caching": True}, revision, "spyre")
     for one in requests:
@@ -332,9 +320,6 @@ def test_what_nobody_knows_is_booked_as_the_most_that_others_had_computed_of_it(
     book.abort("a", inside=True)
     book.observe(prefill("a", 4, prefix_hit={"b": 0}, finished={"a": "aborted"}))
     assert (book.requests["a"].prefix_hit, book.requests["a"].computed) == (8, 12)
-
-
-# Pausing
 
 
 def decoding_two(revision: str) -> RunHistory:
@@ -425,8 +410,7 @@ def test_the_books_know_who_is_paused_as_the_model_does() -> None:
 
 
 @pytest.mark.parametrize(
-    ("system", "preempted", "tokens"),
-    [("vllm", (), 6), ("vllm", None, 12), ("spyre", None, 6)],
+    ("system", "preempted", "tokens"), [("vllm", (), 6), ("vllm", None, 12), ("spyre", None, 6)]
 )
 def test_where_preemptions_are_not_shown_a_request_may_have_come_back_with_a_hit(
     system: str, preempted: tuple[str, ...] | None, tokens: int

@@ -62,9 +62,6 @@ def _request(name, content, shape, **changes):
     )
 
 
-# --- configurations ----------------------------------------------------------------------------
-
-
 @each_revision
 @each_scale
 @given(data=st.data())
@@ -119,9 +116,6 @@ def test_every_size_of_a_small_block_is_tried():
 
 def test_a_block_of_no_scale_counts_as_large():
     assert nano_vllm.scale_of({"block_size": 512}) == "tight"
-
-
-# --- requests ----------------------------------------------------------------------------------
 
 
 @each_revision
@@ -239,9 +233,6 @@ def test_a_late_request_aims_at_what_is_left(prompt):
     _found(nano_vllm.beside_the_batch(CONFIG, history), lambda shape: shape.prompt == prompt)
 
 
-# --- what prompts say --------------------------------------------------------------------------
-
-
 @given(scale=st.sampled_from(SCALES), data=st.data())
 def test_without_somebody_earlier_a_prompt_is_its_own(scale, data):
     config = data.draw(nano_vllm.configs(scale, "documented"))
@@ -280,9 +271,6 @@ def test_every_configuration_caches():
     assert nano_vllm.caches(CONFIG)
 
 
-# --- steps to what is aimed at -----------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("computed", "steps"), [([5, 8], 0), ([5, 7], 1), ([5, 6], 2), ([5], 3), ([], 0)]
 )
@@ -296,8 +284,6 @@ def test_free_blocks_are_what_the_target_shows_or_else_what_the_tokens_leave():
     assert nano_vllm.free_blocks(CONFIG, _history(CONFIG, [20, 20])) == 0
     assert nano_vllm.free_blocks(CONFIG, RunHistory(CONFIG, "documented", "nano_vllm")) == 6
 
-
-# --- what runs come to -------------------------------------------------------------------------
 
 SITUATIONS = {
     *("preempted", "several preempted in a step", "its own victim"),

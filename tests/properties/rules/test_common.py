@@ -101,12 +101,7 @@ def last_but_one(**changes: Any) -> RequestHistory:
         (3, {"a": 1}, {}, None),
         (3, {}, {}, None),
         (2, {"a": 2}, {"a": "eos"}, "a emitted 3 tokens of 2"),
-        (
-            2,
-            {"a": 1},
-            {},
-            "a emitted its last token (2 of 2), finished says None, expected eos",
-        ),
+        (2, {"a": 1}, {}, "a emitted its last token (2 of 2), finished says None, expected eos"),
         (
             2,
             {"a": 1},

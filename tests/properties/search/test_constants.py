@@ -9,8 +9,7 @@ from hypothesis.internal.conjecture import providers
 
 from schedproof.model.target import ModelTarget
 from schedproof.properties.search import run
-from schedproof.properties.search.constants import READER, without_local_constants
-from schedproof.properties.search.run import run_search
+from schedproof.properties.search.run import READER, run_search, without_local_constants
 from schedproof.properties.search.state import Hooks, Search, SearchOptions
 
 OURS = "numbers_that_a_project_of_ours_has"

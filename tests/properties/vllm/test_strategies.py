@@ -74,9 +74,6 @@ def _request(name, content, shape, **changes):
     )
 
 
-# --- configurations ----------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("scale", SCALES)
 @given(data=st.data())
 def test_every_configuration_can_be_modelled_and_is_one_that_vllm_takes(scale, data):
@@ -152,9 +149,6 @@ def test_the_smallest_blocks_are_tried():
         _found(_configs("small"), lambda c, n=n: c["block_size"] == n)["block_size"]
         for n in (1, 2, 4, 8)
     } == {1, 2, 4, 8}
-
-
-# --- requests ----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("scale", SCALES)
@@ -287,9 +281,6 @@ def test_few_priorities_are_drawn_so_that_many_are_equal():
     assert drawn == {-1, 0, 1, 2}
 
 
-# --- what prompts say --------------------------------------------------------------------------
-
-
 @given(scale=st.sampled_from(SCALES), data=st.data())
 def test_without_a_prefix_cache_or_somebody_earlier_a_prompt_is_its_own(scale, data):
     config = data.draw(_configs(scale))
@@ -332,9 +323,6 @@ def test_a_configuration_caches_as_its_option_says():
     assert not vllm.caches(CONFIG | {"enable_prefix_caching": False})
 
 
-# --- steps to what is aimed at -----------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("computed", "free", "steps"),
     [
@@ -367,8 +355,6 @@ def test_free_blocks_are_what_the_target_shows_or_else_what_the_tokens_leave():
     assert vllm.free_blocks(CONFIG, _history(CONFIG, [5, 8])) == 2
     assert vllm.free_blocks(CONFIG, _history(CONFIG, [20, 20])) == 0
 
-
-# --- what runs come to -------------------------------------------------------------------------
 
 SITUATIONS = {
     *("preempted", "several preempted in a step", "served in the step, then preempted"),

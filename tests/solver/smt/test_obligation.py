@@ -20,11 +20,7 @@ def ended(claim, guard):
 
 @pytest.mark.parametrize(
     ("claim", "guard", "status"),
-    [
-        (NEVER, ONCE, "proven"),
-        (ONCE, ONCE, "refuted"),
-        (NEVER, NEVER, "unguarded"),
-    ],
+    [(NEVER, ONCE, "proven"), (ONCE, ONCE, "refuted"), (NEVER, NEVER, "unguarded")],
 )
 def test_a_lemma_is_proven_only_beside_a_guard_that_is_not(claim, guard, status):
     assert ended(claim, guard) == (status, "Z3")
@@ -45,8 +41,7 @@ def test_a_time_limit_that_is_reached_is_unknown():
 
 
 @pytest.mark.parametrize(
-    ("facts", "answer"),
-    [(NEVER, "unsat"), (ONCE, "sat"), ([X * Y == 7, X > 1, Y > 1], "unsat")],
+    ("facts", "answer"), [(NEVER, "unsat"), (ONCE, "sat"), ([X * Y == 7, X > 1, Y > 1], "unsat")]
 )
 def test_the_second_solver_answers_the_same_question(facts, answer):
     pytest.importorskip("cvc5", reason="the extra `solvers` is not installed")

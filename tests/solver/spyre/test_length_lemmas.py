@@ -109,8 +109,7 @@ def test_a_tkv_exceeds_a_length_that_is_not_whole_blocks_and_no_rule_is_broken(
 
 
 @pytest.mark.parametrize(
-    ("scale", "waits"),
-    [(Scale(1, 8, 5), 1), (Scale(2, 16, 8), 2), (Scale(64, 512, 128), 62)],
+    ("scale", "waits"), [(Scale(1, 8, 5), 1), (Scale(2, 16, 8), 2), (Scale(64, 512, 128), 62)]
 )
 def test_the_constraint_refuses_until_the_first_has_ended_and_needlessly(
     start_revision, scale, waits

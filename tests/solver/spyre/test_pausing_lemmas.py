@@ -142,11 +142,7 @@ def test_the_paused_hold_each_other_back_for_less_steps_than_there_are_slots(slo
 
 @pytest.mark.parametrize(
     ("scale", "members", "passing"),
-    [
-        (Scale(1, 1, 4, 4, 2), 2, 2),
-        (Scale(64, 512, 1024, 1024, 2), 2, 2),
-        (Scale(), 5, 32),
-    ],
+    [(Scale(1, 1, 4, 4, 2), 2, 2), (Scale(64, 512, 1024, 1024, 2), 2, 2), (Scale(), 5, 32)],
 )
 def test_one_token_requests_go_before_a_paused_one_as_long_as_they_come(scale, members, passing):
     scenario = starving(scale, members, passing)

@@ -26,9 +26,6 @@ def test_a_lane_takes_as_many_steps_as_the_model() -> None:
 def test_lanes_have_a_row_beside_the_model() -> None:
     pytest.importorskip("numpy")
     found = list(vectorized.rates(2, 2, 1))
-    assert [row.what for row in found] == [
-        "reference model: 2 requests",
-        "lanes: 2 requests",
-    ]
+    assert [row.what for row in found] == ["reference model: 2 requests", "lanes: 2 requests"]
     assert found[0].ratio == 1.0
     assert all(row.value for row in found)

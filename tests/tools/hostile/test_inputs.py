@@ -26,10 +26,7 @@ def test_what_is_spoiled_is_read_or_refused_in_one_line() -> None:
 
 
 # What a million inputs found: a lone surrogate in a list.
-FOUND = {
-    "two.json": (26000015944, 26000023026, 26000089302),
-    "corpus/two.json": (26000028610,),
-}
+FOUND = {"two.json": (26000015944, 26000023026, 26000089302), "corpus/two.json": (26000028610,)}
 
 
 @pytest.mark.slow

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from schedproof.gate.files.scenario_file import read_scenario
-from schedproof.gate.processes.worker_timeout import Unanswered
+from schedproof.gate.processes.work_process import Unanswered
 
 from ....command_line import Run
 

@@ -13,11 +13,7 @@ from typing import Any
 import pytest
 
 from schedproof.gate.targets.checkouts import ADAPTERS
-from schedproof.gate.targets.llmservingsim.target import (
-    VARIABLE,
-    LlmServingSimTarget,
-    version_of,
-)
+from schedproof.gate.targets.llmservingsim.target import VARIABLE, LlmServingSimTarget, version_of
 from schedproof.gate.targets.pipe import PipeTarget
 from schedproof.model.observation import FIELDS
 from schedproof.properties.rules.registry import LOCKSTEP
@@ -61,9 +57,6 @@ def step(pipe: PipeTarget) -> Step:
     return seen
 
 
-# Without a checkout
-
-
 @pytest.mark.parametrize(
     ("key", "value"), [("prioritize_prefill", True), ("pp_size", 2), ("num_blocks", 0)]
 )
@@ -105,9 +98,6 @@ def test_the_version_is_the_newest_release_that_the_checkout_names(
     if changes is not None:
         (tmp_path / "CHANGELOG.md").write_text(changes)
     assert version_of(tmp_path) == version
-
-
-# With one
 
 
 def test_it_shows_what_it_promises(pipe: PipeTarget) -> None:

@@ -169,9 +169,6 @@ def fake(tmp_path: Path) -> Iterator[Nano]:
         yield Nano(pipe)
 
 
-# --- on a package that is made up --------------------------------------------------------------
-
-
 def test_the_five_operations_are_answered(fake: Nano) -> None:
     started = fake.start()
     assert (started["name"], started["version"]) == ("nano-vllm", "0.0.1")
@@ -267,9 +264,6 @@ def test_a_request_that_is_no_request_is_a_protocol_error(fake: Nano) -> None:
         assert fake.pipe.add(broken)["error"] == "protocol"
 
 
-# --- what stands in for hashing ----------------------------------------------------------------
-
-
 def test_a_stand_in_for_a_hash_goes_by_the_tokens_and_by_what_came_before() -> None:
     def hashed(*parts: list[int]) -> int:
         one = target._Hash()
@@ -323,9 +317,6 @@ def test_the_stand_ins_for_hashing_give_the_same_steps_as_the_packages(
         assert episode(without_packages, seed) == steps
         hits[any(any(step["prefix_hit"].values()) for step in steps)] += 1
     assert hits[True]
-
-
-# --- on a checkout -----------------------------------------------------------------------------
 
 
 def test_no_file_beside_a_target_hides_a_module_of_the_package() -> None:

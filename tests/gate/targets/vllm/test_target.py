@@ -100,9 +100,6 @@ def held(step: Step) -> list[int]:
     return [block for blocks in step["blocks"].values() for block in blocks]
 
 
-# Without a release
-
-
 def test_an_unknown_version_is_one_line_with_those_that_are_valid() -> None:
     with pytest.raises(ReleaseError) as caught:
         parse_release("vllm==0.9.9")
@@ -131,9 +128,6 @@ def test_no_file_beside_a_target_hides_a_package() -> None:
     # The folder of a script comes first on its path.
     own = {path.stem for path in Path(factory.__file__).parent.glob("*.py")}
     assert own.isdisjoint({"vllm", "torch", "sendnn_inference", *sys.stdlib_module_names})
-
-
-# Start
 
 
 def test_it_says_what_it_is_and_what_it_shows(vllm: Vllm) -> None:
@@ -211,9 +205,6 @@ def test_after_a_refusal_nothing_is_started(vllm: Vllm) -> None:
     assert vllm.pipe.step()["error"] == "protocol"
 
 
-# The front door
-
-
 @pytest.mark.parametrize(
     ("prompt", "max_tokens", "says"),
     [
@@ -261,9 +252,6 @@ def test_what_never_fits_is_accepted_as_vllm_accepts_it(vllm: Vllm) -> None:
     vllm.ask("r1", max_tokens=1)
     step = vllm.step()
     assert (step["kind"], step["waiting"]) == ("idle", ["r0", "r1"])
-
-
-# Steps
 
 
 def test_a_prompt_in_chunks_then_one_token_a_step(vllm: Vllm) -> None:
@@ -327,9 +315,6 @@ def test_the_longest_request_ends_at_max_model_len(vllm: Vllm) -> None:
     assert steps[-1]["finished"] == {"r0": "length"}
 
 
-# Preemption
-
-
 def test_without_a_free_block_the_last_one_in_loses_its_blocks(vllm: Vllm) -> None:
     vllm.begin(num_blocks=6)
     vllm.ask("r0", max_tokens=8)
@@ -363,9 +348,6 @@ def test_a_step_that_preempts_admits_nobody(vllm: Vllm) -> None:
     step = vllm.step()
     assert step["preempted"] == ["r1"]
     assert (step["free_blocks"], step["waiting"]) == (2, ["r1", "r2"])
-
-
-# Prefix cache
 
 
 def test_a_prompt_hits_what_another_computes_in_the_same_step(vllm: Vllm) -> None:
@@ -418,9 +400,6 @@ def test_without_the_cache_nothing_is_hit(vllm: Vllm) -> None:
     vllm.ask("r0", ("same", 8), max_tokens=1)
     vllm.ask("r1", ("same", 8), max_tokens=1)
     assert vllm.step()["scheduled"] == {"r0": 8, "r1": 8}
-
-
-# Priority
 
 
 def test_the_more_important_is_admitted_first_then_who_came_first(vllm: Vllm) -> None:
@@ -488,9 +467,6 @@ def test_a_victim_hits_what_it_was_given_room_for_and_did_not_compute(vllm: Vllm
     assert resumed["prefix_hit"] == {"r0": 20}
 
 
-# Watermark and the full sequence
-
-
 def test_the_watermark_keeps_blocks_free_while_somebody_runs(vllm: Vllm) -> None:
     if not has_watermark(vllm.version):
         pytest.skip(f"vllm {vllm.version} has no watermark")
@@ -556,9 +532,6 @@ def test_the_full_sequence_counts_what_is_hit_and_held_as_there(vllm: Vllm) -> N
     assert (step["prefix_hit"], step["free_blocks"]) == ({"r1": 12}, 1)
 
 
-# Aborts
-
-
 def test_an_abort_before_a_step_is_reported_in_it(vllm: Vllm) -> None:
     vllm.begin()
     vllm.ask("r0", max_tokens=9)
@@ -593,9 +566,6 @@ def test_an_abort_inside_a_step_comes_after_the_decision(vllm: Vllm) -> None:
     assert step["scheduled"] == {"r0": 1, "r1": 1}
     assert (step["emitted"], step["finished"]) == ({"r1": 1}, {"r0": "aborted", "r1": "length"})
     assert (step["running"], step["blocks"], step["free_blocks"]) == ([], {}, 12)
-
-
-# Every step
 
 
 def episode(vllm: Vllm, seed: int, **changes: Any) -> list[Step]:

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from schedproof.gate.console.sanitize import one_line
+from schedproof.gate.console.step_lines import one_line
 from schedproof.gate.web.show.page import opens_at, packed, page
 from schedproof.gate.web.show.recording import Run, recorded
 from schedproof.gate.web.show.segments import Changes, Line

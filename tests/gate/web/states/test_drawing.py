@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from schedproof.gate.web.states import drawing
+from schedproof.gate.web.states import data as drawing
 
 from ....command_line import Run
 

@@ -187,10 +187,7 @@ def test_after_a_broken_rule_the_run_goes_on_and_the_first_stays_the_verdict() -
 @pytest.mark.parametrize(
     ("how", "verdict"),
     [
-        (
-            "crash",
-            "ALL-R01 is broken in step 1: the scheduler raised at 'step': RuntimeError",
-        ),
+        ("crash", "ALL-R01 is broken in step 1: the scheduler raised at 'step': RuntimeError"),
         ("hang", "ALL-R02 is broken in step 1: "),
         ("nonsense", "no verdict: "),
     ],

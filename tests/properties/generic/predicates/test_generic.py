@@ -95,11 +95,7 @@ def test_a_request_has_blocks_for_its_tokens(blocks: list[int], breaks: bool) ->
 
 @pytest.mark.parametrize(
     ("blocks", "breaks"),
-    [
-        ({"a": [1], "b": [2]}, False),
-        ({"a": [1], "b": [1]}, True),
-        ({"a": [1, 1], "b": [2]}, True),
-    ],
+    [({"a": [1], "b": [2]}, False), ({"a": [1], "b": [1]}, True), ({"a": [1, 1], "b": [2]}, True)],
 )
 def test_a_block_is_in_one_hand_unless_there_is_a_cache(
     blocks: dict[str, list[int]], breaks: bool

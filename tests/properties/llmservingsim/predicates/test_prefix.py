@@ -1,6 +1,6 @@
 """What a request finds in the cache, by example."""
 
-from schedproof.properties.llmservingsim.predicates import prefix
+from schedproof.properties.llmservingsim.predicates import memory as prefix
 
 from .build import book, ran, request
 

@@ -15,9 +15,6 @@ def in_part(name: str, prompt: int, computed: int) -> RequestHistory:
     return request(name, prompt, computed)
 
 
-# --- one phase (NAN-R11) -----------------------------------------------------------------------
-
-
 def test_a_step_that_prefills_and_decodes_breaks_the_rule() -> None:
     history = book(runs("a"), request("b"), running="a")
     assert admission.phases_mixed(history, ran({"b": 6}, "ab")) is None
@@ -43,12 +40,8 @@ def test_both_phases_are_at_stake_while_one_runs_and_another_waits(
     assert admission.someone_runs_and_waits(history, ran({})) is exercised
 
 
-# --- the budget (NAN-R08) ----------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
-    ("tokens", "reported"),
-    [(4, None), (5, "11 tokens prefilled > max_num_batched_tokens 10")],
+    ("tokens", "reported"), [(4, None), (5, "11 tokens prefilled > max_num_batched_tokens 10")]
 )
 def test_all_tokens_of_a_prefill_are_within_the_budget(tokens: int, reported: str | None) -> None:
     history = book(request("a"), request("b"))
@@ -65,9 +58,6 @@ def test_tokens_that_are_decoded_are_outside_the_budget() -> None:
 def test_the_budget_binds_when_those_who_wait_have_more(prompt: int, exercised: bool) -> None:
     history = book(request("a"), request("b", prompt), runs("c"), running="c")
     assert admission.budget_binds(history, ran({})) is exercised
-
-
-# --- slots (NAN-R40) ---------------------------------------------------------------------------
 
 
 def test_no_more_run_than_there_are_slots_even_if_one_ends_in_the_step() -> None:
@@ -90,11 +80,7 @@ def test_who_is_preempted_or_computed_in_part_has_no_slot() -> None:
 
 @pytest.mark.parametrize(
     ("running", "scheduled", "exercised"),
-    [
-        ("abc", {}, True),
-        ("ab", {"c": 6}, True),
-        ("ab", {}, False),
-    ],
+    [("abc", {}, True), ("ab", {"c": 6}, True), ("ab", {}, False)],
 )
 def test_slots_are_at_stake_while_all_are_taken_and_somebody_is_left(
     running: str, scheduled: dict[str, int], exercised: bool
@@ -106,9 +92,6 @@ def test_slots_are_at_stake_while_all_are_taken_and_somebody_is_left(
 def test_slots_are_not_at_stake_when_nobody_is_left() -> None:
     history = book(*(runs(name) for name in "abc"), running="abc")
     assert not admission.every_slot_taken(history, ran({}))
-
-
-# --- prompts in one step (NAN-R12) -------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -165,9 +148,6 @@ def test_prompts_longer_than_a_block_could_be_cut(prompt: int, exercised: bool) 
     assert not admission.long_prompt(history, ran({}, "", "a"))
 
 
-# --- first come, first served (NAN-R07) --------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("scheduled", "reported"),
     [
@@ -202,9 +182,6 @@ def test_overtaking_is_possible_while_one_stands_behind_the_next(
 ) -> None:
     history = book(*(request(name, 1) for name in "abc"))
     assert admission.the_head_waits(history, ran(scheduled)) is exercised
-
-
-# --- prefill has priority (NAN-R10) ------------------------------------------------------------
 
 
 WAITS = "b waits although a slot and the budget are left for its 6 tokens, and 2 blocks are free"
@@ -291,9 +268,6 @@ def test_nobody_is_accused_whose_blocks_nobody_can_count() -> None:
     assert admission.needless_wait(reported, ran({"a": 1}, "a", "b")) is None
 
 
-# --- the memory gate (NAN-R09) -----------------------------------------------------------------
-
-
 def admits(history: RunHistory, **tables: tuple[int, ...]) -> Step:
     """A step that prefills every request that has such a table."""
     scheduled = {name: history.live[name].num_tokens for name in tables}
@@ -301,8 +275,7 @@ def admits(history: RunHistory, **tables: tuple[int, ...]) -> Step:
 
 
 @pytest.mark.parametrize(
-    ("free", "reported"),
-    [(2, None), (1, "a admitted: its 6 tokens need 2 blocks of 1")],
+    ("free", "reported"), [(2, None), (1, "a admitted: its 6 tokens need 2 blocks of 1")]
 )
 def test_the_blocks_of_all_tokens_must_be_free(free: int, reported: str | None) -> None:
     history = book(request("a"), free=free)

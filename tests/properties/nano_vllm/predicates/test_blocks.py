@@ -25,28 +25,19 @@ def test_nothing_breaks_and_nothing_is_at_stake_where_nobody_is(rule: str) -> No
         assert not PREDICATES[rule].exercised(history, IDLE)
 
 
-# --- slots (NAN-R27) ---------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("tokens", "computed", "written", "reported"),
     [
         (1, 9, (5,), None),
         (1, 8, (3,), None),
-        (
-            *(1, 9, (3,)),
-            "a writes tokens 8 to 8 to blocks [3], its block table has [5] there",
-        ),
+        (*(1, 9, (3,)), "a writes tokens 8 to 8 to blocks [3], its block table has [5] there"),
         (9, 9, (7, 3, 5), None),
         (5, 9, (3, 5), None),
         (
             *(5, 9, (7, 3, 5)),
             "a writes tokens 4 to 8 to blocks [7, 3, 5], its block table has [3, 5] there",
         ),
-        (
-            *(4, 8, ()),
-            "a writes tokens 4 to 7 to blocks [], its block table has [3] there",
-        ),
+        (*(4, 8, ()), "a writes tokens 4 to 7 to blocks [], its block table has [3] there"),
     ],
 )
 def test_tokens_are_written_to_the_blocks_of_their_positions(
@@ -72,9 +63,6 @@ def test_slots_are_at_stake_when_one_is_scheduled_and_goes_on() -> None:
     history = book(runs("a"), running="a")
     assert blocks.something_written(history, ran({"a": 1}, "a", blocks={"a": (1, 2)}))
     assert not blocks.something_written(history, ran({}, "a", blocks={"a": (1, 2)}))
-
-
-# --- sharing (NAN-R29) -------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -123,9 +111,6 @@ def test_sharing_is_at_stake_when_two_hold_the_same_block() -> None:
     assert blocks.something_shared(history, ran({}, "ab", blocks={"a": (1, 2), "b": (1, 3)}))
     assert not blocks.something_shared(history, ran({}, "ab", blocks={"a": (1, 2), "b": (4, 3)}))
     assert not blocks.something_shared(history, ran({}, "ab"))
-
-
-# --- hits (NAN-R32, NAN-R35) -------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

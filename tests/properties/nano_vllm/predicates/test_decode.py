@@ -9,16 +9,10 @@ from schedproof.properties.nano_vllm.predicates import decode
 from ...rules.tables import with_tables
 from .build import book, ran, request, runs
 
-# --- one token (NAN-R14) -----------------------------------------------------------------------
-
 
 @pytest.mark.parametrize(
     ("tokens", "reported"),
-    [
-        (1, None),
-        (2, "a runs and computes 2 tokens"),
-        (0, "a runs and computes 0 tokens"),
-    ],
+    [(1, None), (2, "a runs and computes 2 tokens"), (0, "a runs and computes 0 tokens")],
 )
 def test_who_runs_computes_one_token(tokens: int, reported: str | None) -> None:
     history = book(runs("a"), request("b"), running="a")
@@ -62,9 +56,6 @@ def test_turns_are_at_stake_when_several_go_on_in_a_step_that_decodes(
 ) -> None:
     history = book(runs("a"), runs("b"), request("c"), running="ab")
     assert decode.several_decode(history, step) is exercised
-
-
-# --- victims (NAN-R19) -------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -128,9 +119,6 @@ def test_the_choice_of_a_victim_is_at_stake_among_several(
     assert decode.preempts_among_several(history, ran({}, preempted=tuple(gone))) is exercised
 
 
-# --- what a victim keeps (NAN-R21) -------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("waiting", "more", "reported"),
     [
@@ -160,9 +148,6 @@ def test_what_a_victim_keeps_is_at_stake_when_one_who_ran_is_preempted() -> None
     assert decode.someone_is_preempted(history, ran({}, "", "ab", preempted=("a",)))
     assert not decode.someone_is_preempted(history, ran({"a": 1}, "a", "b"))
     assert not decode.someone_is_preempted(history, ran({}, "a", "b", preempted=("b",)))
-
-
-# --- tokens (NAN-R13) --------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -209,9 +194,6 @@ def test_the_first_token_is_at_stake_while_somebody_is_prefilled() -> None:
     assert not decode.prompt_in_work(history, ran({"a": 1}, "a", "b"))
 
 
-# --- again (NAN-R23) ---------------------------------------------------------------------------
-
-
 def back(**changes: Any) -> Any:
     """b was preempted with a prompt of 6 and 3 tokens generated: 9 are to be computed."""
     values = {"emitted": 3, "regenerated": 3, "lost": 8, "preemptions": 1, **changes}
@@ -255,9 +237,6 @@ def test_computing_again_is_at_stake_when_one_comes_back_with_tokens(
     history = book(back(**changes))
     assert decode.comes_back(history, ran({"b": 9}, "b")) is exercised
     assert not decode.comes_back(history, ran({}, "", "b"))
-
-
-# --- tables (NAN-R17) --------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

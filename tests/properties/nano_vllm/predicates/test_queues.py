@@ -8,8 +8,6 @@ from schedproof.properties.nano_vllm.predicates import queues
 
 from .build import book, ran, request, runs
 
-# --- those preempted (NAN-R22) -----------------------------------------------------------------
-
 
 @pytest.mark.parametrize(
     ("gone", "waiting", "reported"),
@@ -46,9 +44,6 @@ def test_the_front_is_at_stake_when_others_wait_beside_the_victims(
     history = book(runs("a"), runs("b"), request("d"), running="ab")
     step = ran({"a": 1}, "a", waiting, preempted=tuple(gone))
     assert queues.preempts_while_others_wait(history, step) is exercised
-
-
-# --- newcomers (NAN-R06) -----------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ from schedproof.gate.files.scenario_file import read_scenario
 from schedproof.model.scenario import Scenario
 from schedproof.model.spyre.model import SpyreModel
 from schedproof.model.systems import full_config, make_model
-from schedproof.properties.spyre.explanations.queue import explain_passed_by
+from schedproof.properties.spyre.explanations import explain_passed_by
 
 FILE = Path(__file__).parents[2] / "corpus" / "a-refused-head-is-passed-by.json"
 

@@ -264,11 +264,7 @@ def test_hits_are_judged_in_the_first_step_with_a_cache_and_if_anyone_can_know(r
     ],
 )
 def test_cached_blocks_of_a_chunk_are_not_written_and_the_others_are(
-    prompt: int,
-    hit: int,
-    held: tuple[int, ...],
-    written: tuple[int, ...],
-    message: str | None,
+    prompt: int, hit: int, held: tuple[int, ...], written: tuple[int, ...], message: str | None
 ) -> None:
     shown = {"blocks": {"b": held}, "slot_blocks": {"b": written}}
     assert broken("SPY-R56", cached(newcomer(prompt)), starts(prompt, hit, **shown)) == message

@@ -48,9 +48,6 @@ def before(*accounts: VllmRequestHistory, running: str = "", **more: Any) -> Run
     return history
 
 
-# --- what a request begins with ------------------------------------------------------------------
-
-
 def test_what_was_loaded_counts_as_computed_when_the_request_joins() -> None:
     """All but its last token: that is computed, to give the next one."""
     history = before(landed())
@@ -80,9 +77,6 @@ def test_a_request_that_was_loaded_need_not_find_whole_blocks_nor_what_others_ho
     step = ran({"b": 1, "a": 1}, "ba", prefix_hit={"a": 7, "b": 0})
     assert blocks.hit_too_long(history, step) is None
     assert blocks.hit_missed(history, step) is None
-
-
-# --- which goes first ----------------------------------------------------------------------------
 
 
 def test_a_request_that_is_loaded_is_passed_by() -> None:
@@ -140,9 +134,6 @@ def test_what_comes_back_of_a_request_that_has_left_was_not_free_when_it_was_dec
     assert free_when_decided(history) is None
 
 
-# --- room ----------------------------------------------------------------------------------------
-
-
 def test_a_request_that_was_loaded_needs_no_more_than_it_lacks() -> None:
     """It holds two blocks, and the pool has none left."""
     history = before(landed(), num_blocks=2)
@@ -179,8 +170,6 @@ def test_behind_one_that_lacks_blocks_no_other_must_have_a_turn() -> None:
         is None
     )
 
-
-# --- every rule finds its fault there as well ----------------------------------------------------
 
 FOUND_BESIDE_LOADS = {
     *("V1CP-R05", "V1-R14", "V1-I4", "V1-R04", "V1CP-R02", "V1-R01", "V1-R09", "V1-R07"),

@@ -34,9 +34,6 @@ def after(scheduled: dict[str, int], running: str = "a", **more: Any) -> Step:
     return ran(scheduled, running, **values)
 
 
-# --- V1-R29 ------------------------------------------------------------------------------------
-
-
 def test_a_token_of_an_input_needs_its_output() -> None:
     history = before(pictures())
     step = after({"a": 4})
@@ -56,9 +53,6 @@ def test_what_lies_behind_an_input_needs_no_output() -> None:
     step = after({"a": 2})
     assert encoder.output_missing(history, step) is None
     assert not encoder.some_input_is_reached(history, step)
-
-
-# --- V1-R30 and V1-R31 -------------------------------------------------------------------------
 
 
 def test_inputs_of_a_step_are_within_the_budget() -> None:
@@ -81,9 +75,6 @@ def test_what_is_kept_fits_the_cache() -> None:
     assert encoder.outputs_too_many(history, dropped) is None
     assert encoder.some_output_is_dropped(history, dropped)
     assert not encoder.some_output_is_dropped(history, step)
-
-
-# --- V1-R32 ------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -121,9 +112,6 @@ def test_an_output_is_used_again_where_none_is_computed() -> None:
     assert not encoder.some_output_is_used_again(before(pictures()), fresh)
 
 
-# --- V1-R34 ------------------------------------------------------------------------------------
-
-
 def test_an_output_stays_while_a_running_request_is_in_the_middle_of_its_input() -> None:
     history = before(pictures(computed=3), running="a", outputs={"cat": 4, "fox": 2})
     step = after({"a": 1}, encoder_dropped=("cat",))
@@ -138,9 +126,6 @@ def test_an_output_stays_while_a_running_request_is_in_the_middle_of_its_input()
     assert not encoder.dropped_beside_one_in_the_middle(behind, step)
     gone = after({}, "", encoder_dropped=("cat",), preempted=("a",), waiting=("a",))
     assert encoder.dropped_while_read(history, gone) is None
-
-
-# --- V1-R33, and the rules that a stop is no fault for -----------------------------------------
 
 
 def test_a_request_stops_at_an_input_only_for_want_of_budget_or_room() -> None:

@@ -15,14 +15,8 @@ from schedproof.properties.rules import common
 from schedproof.properties.rules import observation_rules as shown
 from schedproof.properties.vllm.history import in_flight as flights
 from schedproof.properties.vllm.history.run import Coming, VllmState
-from schedproof.properties.vllm.predicates import (
-    blocks,
-    budget,
-    in_flight,
-    preemption,
-    queues,
-    speculation,
-)
+from schedproof.properties.vllm.predicates import blocks, budget, in_flight, preemption, queues
+from schedproof.properties.vllm.predicates import in_flight as speculation
 from schedproof.spec.catalogue import load
 
 from .build import IDLE, book, ran, request
@@ -44,9 +38,6 @@ def before(
     history = book(*accounts, running=running, **keys)
     history.system_state = VllmState(flights=tuple(on_the_way))
     return history
-
-
-# --- V1-R06: nothing to compute, next one ------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -81,9 +72,6 @@ def test_who_is_passed_over_needs_no_turn_and_no_block() -> None:
     assert preemption.needless_preemption(history, step) is not None
 
 
-# --- V1-R10: reasons to skip -------------------------------------------------------------------
-
-
 def test_a_preempted_request_waits_for_what_is_on_its_way() -> None:
     again = request("a", preemptions=1)
     history = before(again, request("b"), running="", on_the_way=[{"a": Coming()}], **LONG)
@@ -95,9 +83,6 @@ def test_a_preempted_request_waits_for_what_is_on_its_way() -> None:
     history.system_state = VllmState()
     assert not in_flight.one_is_set_aside(history, ran({"b": 4}, "b", "a"))
     assert queues.overtaken(history, ran({"b": 4}, "b", "a")) is not None
-
-
-# --- V1-R19: each token once -------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("place", "breaks"), [(0, True), (1, False), (2, True)])
@@ -116,9 +101,6 @@ def test_of_every_token_it_is_shown_which_one_it_is() -> None:
         "a emits 1 tokens, and emitted_at does not say which"
     )
     assert in_flight.out_of_turn(history, ran({"a": 1}, "a", emitted={"a": 1})) is None
-
-
-# --- what the other rules know of it -------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -176,9 +158,6 @@ def test_a_block_is_found_when_its_last_token_is_known() -> None:
     history = before(holder, newcomer, running="a", block_size=2, **AHEAD)
     step = ran({"a": 1, "b": 1}, "ab", prefix_hit={"b": 6})
     assert blocks.PREDICATES["V1-R08"].broken(history, step) is None
-
-
-# --- the history -------------------------------------------------------------------------------
 
 
 def test_a_run_is_followed_through_its_flights() -> None:
@@ -268,9 +247,6 @@ def test_of_two_victims_the_last_is_the_one_that_was_admitted_first() -> None:
     assert ("r2", "r4") in preempted
 
 
-# --- what is not shown ---------------------------------------------------------------------------
-
-
 def test_the_order_of_preempted_requests_is_not_judged_where_it_is_not_shown() -> None:
     first, second = request("a", 6, preemptions=1), request("b", 6, preemptions=1)
     history = before(first, second, running="", **LONG)
@@ -283,8 +259,6 @@ def test_the_order_of_preempted_requests_is_not_judged_where_it_is_not_shown() -
     assert queues.overtaken(history, step) is None
     assert queues.out_of_order(history, ran({"b": 3, "a": 3}, "ba")) is None
 
-
-# --- drafts that are decided ahead ---------------------------------------------------------------
 
 DRAFTS = {"num_speculative_tokens": 2, "num_lookahead_tokens": 2, "enable_prefix_caching": False}
 

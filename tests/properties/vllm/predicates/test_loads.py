@@ -38,9 +38,6 @@ def after(scheduled: dict[str, int] | None = None, running: str = "", **more: An
     return ran(scheduled or {}, running, **values)
 
 
-# --- V1-R20: parked until loaded ---------------------------------------------------------------
-
-
 def test_a_request_runs_after_its_load_has_landed() -> None:
     early = before(parked(left=1), step=2)
     assert loads.runs_too_early(early, after({"a": 1}, "a")) == (
@@ -76,9 +73,6 @@ def test_blocks_of_one_that_was_aborted_are_free_when_the_load_has_landed_and_no
         assert (message is not None) is breaks, (left, blocks)
 
 
-# --- V1-R21: no load takes what others need ----------------------------------------------------
-
-
 def test_a_load_leaves_what_others_still_need() -> None:
     """a holds two blocks of its 13 tokens and needs two more."""
     history = before(parked("a", prompt=13), request("b", 8, load_steps=1))
@@ -112,9 +106,6 @@ def test_where_a_request_leaves_in_the_step_it_is_not_known_what_was_free() -> N
     assert loads.takes_what_others_need(history, step) is None
 
 
-# --- V1-R22: loaded, then admitted -------------------------------------------------------------
-
-
 def test_a_request_that_has_landed_and_fits_does_not_wait() -> None:
     history = before(parked(prompt=9, left=0), step=3)
     waits = after(free_blocks=1)
@@ -144,9 +135,6 @@ def test_the_watermark_is_kept_beside_requests_that_run() -> None:
 def test_blocks_that_come_back_in_the_step_were_not_free_in_it() -> None:
     history = before(parked(prompt=9, left=0), step=3, held={"a": (1, 2), "z": (7,)})
     assert loads.waits_though_loaded(history, after(free_blocks=1)) is None
-
-
-# --- V1-R23: no load into what is written -----------------------------------------------------
 
 
 def in_flight(*accounts: RequestHistory, **more: Any) -> RunHistory:
@@ -193,9 +181,6 @@ def test_where_steps_complete_at_once_nothing_is_on_its_way() -> None:
     assert not loads.one_begins_beside_a_writer(history, step)
 
 
-# --- which rules are asked ---------------------------------------------------------------------
-
-
 def test_with_a_connector_every_rule_is_asked() -> None:
     fields = frozenset(field for rule in load("vllm") for field in rule.needs) | {"finished"}
     asked = observable(load("vllm"), "documented", fields, {"kv_connector": True}, "vllm")
@@ -207,9 +192,6 @@ def test_where_it_is_not_shown_which_requests_are_parked_few_rules_are_asked() -
     asked = observable(load("vllm"), "documented", fields, {"kv_connector": True}, "vllm")
     assert all(rule.id.startswith("ALL-") for rule in asked)
     assert not {rule.id for rule in asked} & {"ALL-R06", "ALL-R08", "ALL-R10", "ALL-R11", "ALL-R13"}
-
-
-# --- V1-R25: kept until sent -------------------------------------------------------------------
 
 
 def sent(left: int, ended: str = "length") -> RequestHistory:
@@ -238,9 +220,6 @@ def test_blocks_of_one_that_was_aborted_are_not_sent() -> None:
     assert loads.freed_while_sent(history, after(parked=(), blocks={})) is None
 
 
-# --- V1-R27: what can be loaded is loaded --------------------------------------------------------
-
-
 def test_what_a_connector_has_beyond_the_cache_is_not_computed() -> None:
     for external, hit, breaks in ((8, 0, True), (8, 4, True), (8, 8, False), (3, 0, False)):
         history = book(request("a", 12, external=external), **LOADS)
@@ -251,9 +230,6 @@ def test_what_a_connector_has_beyond_the_cache_is_not_computed() -> None:
     begins = ran({}, "", "a", parked=("a",))
     assert loads.one_begins(book(request("a", external=4), **LOADS), begins)
     assert not loads.one_begins(history, begins)
-
-
-# --- V1-R26: nothing on a failed load ----------------------------------------------------------
 
 
 def test_a_request_does_not_start_from_what_failed_to_load() -> None:
@@ -288,8 +264,6 @@ def test_a_request_that_lost_its_blocks_may_go_before_one_that_has_landed() -> N
     history.last = Step(kind="idle", scheduled={}, parked=("a",), blocks={"a": (1, 2)}, running=())
     assert loads.first_landed(history, after()) is None
 
-
-# --- V1-R28: a failed load ends its request ------------------------------------------------------
 
 FAIL = {"kv_load_failure_policy": "fail"}
 
@@ -341,9 +315,6 @@ def test_a_failure_is_no_livelock() -> None:
     history = before(parked(left=1, external=8, prompt=8, load_fails_at=0), request("b"), **FAIL)
     history.observe(after(finished={"a": "error"}, parked=(), blocks={}))
     assert history.barren_steps == 0
-
-
-# --- the history -------------------------------------------------------------------------------
 
 
 def test_a_load_is_under_way_until_it_has_landed() -> None:

@@ -4,7 +4,8 @@ import pytest
 
 from schedproof.properties.history.request_history import RequestHistory
 from schedproof.properties.history.run_history import RunHistory
-from schedproof.properties.vllm.predicates import blocks, budget, preemption, speculation
+from schedproof.properties.vllm.predicates import blocks, budget, preemption
+from schedproof.properties.vllm.predicates import in_flight as speculation
 
 from .build import book, ran, request
 

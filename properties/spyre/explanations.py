@@ -1,18 +1,18 @@
-"""Why a rule broke, in the scheduler's own terms: the numbers by which it had decided.
+"""Why a rule of Spyre broke, by rule, for targets whose admission rule is known."""
 
-The model of the same admission rule is run on the same scenario. Where it does not do the same
-in the same step it explains nothing, and nothing is said.
-"""
-
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
-from ....model.scenario import Scenario
-from ....model.spyre import documented, release_2_1_2, volumetric
-from ....model.spyre.documented import is_last_chunk
-from ....model.spyre.model import SpyreModel
-from ....model.spyre.revision import Revision
-from ....model.spyre.state import Sequence, State
+from ...model.errors import InputError
+from ...model.scenario import Scenario
+from ...model.spyre import documented, release_2_1_2, volumetric
+from ...model.spyre.config import read_config
+from ...model.spyre.documented import is_last_chunk
+from ...model.spyre.model import REVISIONS, SpyreModel, admitting_by
+from ...model.spyre.release_2_1_2 import RELEASE_2_1_2
+from ...model.spyre.revision import Revision
+from ...model.spyre.state import Sequence, State
+from ...spec.systems import SYSTEMS
 
 
 class Admission(NamedTuple):
@@ -221,3 +221,146 @@ def _beyond(
             f"whose tkv is {tkvs[widest]}"
         )
     return lines
+
+
+def explain_lost_blocks(model: SpyreModel, scenario: Scenario, step: int) -> list[str]:
+    """The request whose promised blocks never came back, or nothing."""
+    lines: list[str] = []
+    before = None
+    for number, state in enumerate(states(model, scenario, step)):
+        known = before.lost_blocks if before is not None else 0
+        if before is not None and state.lost_blocks > known:
+            gone = [name for name in state.aborted if name not in before.aborted]
+            lines.append(
+                f"step {number}: {', '.join(gone)} is aborted before the decision, and "
+                f"{state.lost_blocks - known} blocks stay promised to it for ever: promises are "
+                "given back to requests that have finished since the decision"
+            )
+        before = state
+    if lines and before is not None:
+        waiting = [one for one in before.waiting if one.max_tokens]
+        free = model.config.num_blocks
+        if waiting and free is not None:
+            needed = model.revision.blocks_at_end(model.config, waiting[0])
+            lines.append(
+                f"step {step}: {waiting[0].id} needs {needed} blocks of {free}, "
+                f"{before.lost_blocks} of them are reserved for no request"
+            )
+    return lines
+
+
+def explain_published_ahead(model: SpyreModel, scenario: Scenario, step: int) -> list[str]:
+    """The request that published blocks without computing them, or nothing."""
+    if model.revision.progress is documented.progress:
+        return []
+    block = model.config.block_size
+    lines: list[str] = []
+    ahead: dict[str, tuple[int, int]] = {}
+
+    def note_aborts(number: int, inside: bool) -> None:
+        for request in scenario.requests:
+            if request.abort_at != number or request.abort_inside != inside:
+                continue
+            real, published = ahead.get(request.id, (0, 0))
+            if published > real:
+                lines.append(
+                    f"step {number}: {request.id} is aborted with {published} tokens published "
+                    f"and {real} computed; the blocks in between can be found all the same"
+                )
+
+    for number, state in enumerate(states(model, scenario, step)):
+        note_aborts(number, inside=False)
+        after, _ = model.step(state)
+        for one in after.admitted:
+            real = _really_computed(model, one.prompt, one.prefix_hit, one.computed)
+            ahead[one.id] = (real, one.published * block)
+        note_aborts(number, inside=True)
+    return lines
+
+
+def _really_computed(model: SpyreModel, prompt: int, hit: int, counted: int) -> int:
+    """End of the chunk that ran last, for a request that prefills: whole chunks from the right."""
+    if counted >= prompt:
+        return counted
+    chunk, block = model.config.chunk_size, model.config.block_size
+    pad = -(-prompt // chunk) * chunk - -(-prompt // block) * block
+    chunks = -(-(prompt - counted) // chunk)
+    return max(-(-prompt // chunk) * chunk - chunks * chunk - pad, hit)
+
+
+def explain_forgotten_paused(model: SpyreModel, scenario: Scenario, step: int) -> list[str]:
+    """How a prefill came to start before paused requests, or nothing."""
+    *_, state = states(model, scenario, step)
+    if state.running or not state.paused or model.revision.is_empty is documented.is_empty:
+        return []
+    paused = ", ".join(one.id for one in state.paused)
+    return [
+        f"the decoding requests have left, {paused} is paused and no request runs: an empty batch",
+        "admits the next prefill before it is asked whether a request is paused",
+    ]
+
+
+def explain_passed_by(model: SpyreModel, scenario: Scenario, step: int) -> list[str]:
+    """The request that started before the first in line, and how often it was refused, or
+    nothing."""
+    if model.revision.candidate is documented.candidate:
+        return []
+    *_, state = states(model, scenario, step)
+    if not state.waiting:
+        return []
+    first = state.waiting[0]
+    passed: list[str] = []
+    for before in states(model, scenario, step):
+        if first.id not in [one.id for one in before.waiting]:
+            continue
+        chosen = model.revision.candidate(model.config, model.revision, before)
+        order = [one.id for one in before.waiting]
+        if chosen is not None and chosen.id in order[order.index(first.id) + 1 :]:
+            passed.append(chosen.id)
+    if not passed:
+        return []
+    return [
+        f"{first.id} is refused by the volume of the batch while later requests fit; "
+        f"it is passed by: {', '.join(passed)},",
+        "and each of them keeps the batch full: a refused request does not stop the queue",
+    ]
+
+
+Explanation = Callable[[SpyreModel, Scenario, int], list[str]]
+EXPLANATIONS: dict[str, tuple[Explanation, ...]] = {
+    "SPY-R07": (explain_volume,),
+    "SPY-R47": (explain_join,),
+    "SPY-R35": (explain_stale_tkv, explain_lost_blocks),
+    "SPY-R42": (explain_stale_refusal,),
+    "SPY-R38": (explain_lost_blocks,),
+    "SPY-P02": (explain_lost_blocks,),
+    "ALL-R05": (explain_lost_blocks, explain_passed_by),
+    "SPY-R52": (explain_forgotten_paused,),
+    "ALL-R08": (explain_published_ahead,),
+}
+# The formula of each release that has one of its own; 2.0.0 decides as 2.0.1.
+FORMULA_OF = {"2.0.0": "2.0.1"}
+
+
+def explain(rule: str, scenario: Scenario, step: int, version: str) -> list[str]:
+    """How the rule came to break, in sentences, or nothing where that is not known.
+
+    `version` is what the target says of itself: a revision of the model, or a release.
+    """
+    model = model_of(scenario, version)
+    if model is None:
+        return []
+    reported = (explanation(model, scenario, step) for explanation in EXPLANATIONS.get(rule, ()))
+    return next((lines for lines in reported if lines), [])
+
+
+def model_of(scenario: Scenario, version: str) -> SpyreModel | None:
+    """The model that decides as this version does, a revision or a release, if there is one."""
+    try:
+        config = read_config(scenario.config, scenario.revision or "")
+    except InputError:
+        return None
+    revision = REVISIONS.get(SYSTEMS["spyre"].decides_as.get(version, version))
+    if revision is None:
+        revision = admitting_by(RELEASE_2_1_2, FORMULA_OF.get(version, version))
+    return SpyreModel(config, revision) if revision is not None else None

@@ -1,0 +1,229 @@
+"""Predicates of any scheduler: each reads the step and what was shown before it, and no more.
+
+Source: target protocol, "The step observation"; the bounds that a configuration gives.
+"""
+
+from collections.abc import Iterator
+
+from ...model.observation import Step
+from ..history.prefix_hits import caches
+from ..history.request_history import RequestHistory
+from ..history.run_history import RunHistory
+from ..rules.pool import blocks_for
+from ..rules.predicate import Predicate
+
+
+def too_few_blocks(history: RunHistory, step: Step) -> str | None:
+    """A request has blocks for all its computed tokens (GEN-R05)."""
+    for name, tokens in (step.computed or {}).items():
+        held = len((step.blocks or {}).get(name, ()))
+        if name in history.live and held < blocks_for(history, tokens):
+            return f"{name} has {tokens} tokens computed, and {held} blocks for them"
+    return None
+
+
+def one_takes_another_block(history: RunHistory, step: Step) -> bool:
+    """A request that goes on has a block more than before."""
+    before = (history.last.blocks or {}) if history.last is not None else {}
+    return any(
+        name in before and len(blocks) > len(before[name])
+        for name, blocks in (step.blocks or {}).items()
+    )
+
+
+def in_two_hands(history: RunHistory, step: Step) -> str | None:
+    """Without a prefix cache a block is in one request's hands, once (GEN-R06)."""
+    if caches(history.config):
+        return None
+    holder: dict[int, str] = {}
+    for name, blocks in (step.blocks or {}).items():
+        for block in blocks:
+            if block in holder:
+                twice = f"{name} holds block {block} twice"
+                return twice if holder[block] == name else f"{holder[block]} and {twice[:-6]}"
+            holder[block] = name
+    return None
+
+
+def two_hold_blocks(history: RunHistory, step: Step) -> bool:
+    """Two requests hold blocks, without a prefix cache."""
+    holding = sum(bool(blocks) for blocks in (step.blocks or {}).values())
+    return not caches(history.config) and holding > 1
+
+
+def more_than_the_pool(history: RunHistory, step: Step) -> str | None:
+    """All requests together hold at most num_blocks blocks (GEN-R07)."""
+    size, held = history.config["num_blocks"], _held(step)
+    if size is None or held <= size:
+        return None
+    return f"{held} blocks are held, num_blocks is {size}"
+
+
+def pool_is_taken(history: RunHistory, step: Step) -> bool:
+    """Every block of the pool is held."""
+    return bool(_held(step) == history.config["num_blocks"])
+
+
+def _held(step: Step) -> int:
+    return len({block for blocks in (step.blocks or {}).values() for block in blocks})
+
+
+def emitted_too_early_or_late(history: RunHistory, step: Step) -> str | None:
+    """A request emits a token in a step that leaves it with all its tokens computed, in no other
+    step, and computes none beyond these (GEN-R08)."""
+    for one, computed in _computing(history, step):
+        known, emitted = one.prompt + one.emitted, (step.emitted or {}).get(one.id, 0)
+        if computed > known:
+            return f"{one.id} has {computed} tokens computed, and {known} are known"
+        if emitted and computed < known:
+            return f"{one.id} emits a token, {computed} of its {known} tokens are computed"
+        if not emitted and computed >= known:
+            return f"{one.id} has all its {known} tokens computed, and emits none"
+    return None
+
+
+def one_is_computed_in_part(history: RunHistory, step: Step) -> bool:
+    """A step leaves a prompt computed in part."""
+    return any(computed < one.prompt for one, computed in _computing(history, step))
+
+
+def counted_wrongly(history: RunHistory, step: Step) -> str | None:
+    """What is computed of a request grows by what a step schedules of it; only a preemption takes
+    it away (GEN-R09)."""
+    before = (history.last.computed or {}) if history.last is not None else {}
+    for name, computed in (step.computed or {}).items():
+        if name not in before or name in (step.preempted or ()) or name not in history.live:
+            continue
+        expected = before[name] + step.scheduled.get(name, 0)
+        if computed != expected:
+            tokens = step.scheduled.get(name, 0)
+            return (
+                f"{name} had {before[name]} tokens computed, {tokens} are scheduled, now it has "
+                f"{computed}"
+            )
+    return None
+
+
+def one_goes_on(history: RunHistory, step: Step) -> bool:
+    """A request goes on of which something was computed before."""
+    before = (history.last.computed or {}) if history.last is not None else {}
+    return any(before.get(name) for name in step.scheduled)
+
+
+def cut_although_off(history: RunHistory, step: Step) -> str | None:
+    """With chunked prefill off a request that is scheduled has its whole prompt computed after the
+    step (GEN-R10)."""
+    if history.config["enable_chunked_prefill"]:
+        return None
+    for one, computed in _computing(history, step):
+        if computed < one.prompt:
+            return f"{one.id} has {computed} of {one.prompt} prompt tokens computed after its step"
+    return None
+
+
+def one_is_whole(history: RunHistory, step: Step) -> bool:
+    """With chunked prefill off a request starts."""
+    if history.config["enable_chunked_prefill"]:
+        return False
+    return any(not one.started for one, _ in _computing(history, step))
+
+
+def _computing(history: RunHistory, step: Step) -> Iterator[tuple[RequestHistory, int]]:
+    """Requests that are scheduled and stay, with their tokens computed after the step."""
+    leaves = {*(step.finished or ()), *(step.preempted or ()), *history.aborts_inside}
+    for name, tokens in step.scheduled.items():
+        one = history.live.get(name)
+        if one is not None and tokens and name not in leaves:
+            yield one, (step.computed or {}).get(name, 0)
+
+
+def budget_exceeded(history: RunHistory, step: Step) -> str | None:
+    """A step computes at most max_num_batched_tokens tokens (GEN-R01)."""
+    budget, tokens = history.config["max_num_batched_tokens"], sum(step.scheduled.values())
+    if budget is None or tokens <= budget:
+        return None
+    return f"{tokens} tokens in a step, max_num_batched_tokens is {budget}"
+
+
+def budget_used_up(history: RunHistory, step: Step) -> bool:
+    """A step uses the whole budget."""
+    return bool(sum(step.scheduled.values()) == history.config["max_num_batched_tokens"])
+
+
+def too_many_at_once(history: RunHistory, step: Step) -> str | None:
+    """A step computes tokens of at most max_num_seqs requests (GEN-R02)."""
+    slots = history.config["max_num_seqs"]
+    if slots is None or len(step.scheduled) <= slots:
+        return None
+    return f"{len(step.scheduled)} requests in a step, max_num_seqs is {slots}"
+
+
+def slots_are_taken(history: RunHistory, step: Step) -> bool:
+    """A step computes tokens of max_num_seqs requests, while another one is unfinished."""
+    slots = history.config["max_num_seqs"]
+    return slots is not None and len(step.scheduled) == slots < len(history.live)
+
+
+def too_long(history: RunHistory, step: Step) -> str | None:
+    """Prompt and answer of a request are together at most max_model_len tokens (GEN-R03)."""
+    longest = history.config["max_model_len"]
+    for name, emitted in (step.emitted or {}).items():
+        one = history.live.get(name)
+        if longest is None or one is None:
+            continue
+        if emitted and one.prompt + one.emitted + emitted > longest:
+            tokens = one.prompt + one.emitted + emitted
+            return f"{name} has {tokens} tokens, max_model_len is {longest}"
+    return None
+
+
+def as_long_as_may_be(history: RunHistory, step: Step) -> bool:
+    """A request gets the last token that the length allows."""
+    longest = history.config["max_model_len"]
+    live = history.live
+    return any(
+        name in live and tokens and live[name].prompt + live[name].emitted + tokens == longest
+        for name, tokens in (step.emitted or {}).items()
+    )
+
+
+def overtaken(history: RunHistory, step: Step) -> str | None:
+    """First come, first served: no request starts while one that came before it has never been
+    scheduled (GEN-R04). One that can never run waits for nothing."""
+    if history.config["order"] != "fcfs":
+        return None
+    waits: RequestHistory | None = None
+    for one in history.live.values():
+        if one.id in history.aborts_inside and one.id not in step.scheduled:
+            continue
+        if not _begun(one) and not one.beyond and one.id not in step.scheduled:
+            waits = waits or one
+        elif waits is not None and not _begun(one) and step.scheduled.get(one.id):
+            return f"{one.id} starts, {waits.id} came before it and has not started"
+    return None
+
+
+def one_starts_before_another(history: RunHistory, step: Step) -> bool:
+    """Of two requests that have not started one starts in this step, and the other does not."""
+    if history.config["order"] != "fcfs":
+        return False
+    new = [one.id in step.scheduled for one in history.live.values() if not _begun(one)]
+    return any(new) and not all(new)
+
+
+def _begun(one: RequestHistory) -> bool:
+    return one.max_computed > 0 or one.emitted > 0
+
+
+PREDICATES = {
+    "GEN-R05": Predicate(too_few_blocks, one_takes_another_block),
+    "GEN-R06": Predicate(in_two_hands, two_hold_blocks),
+    "GEN-R07": Predicate(more_than_the_pool, pool_is_taken),
+    "GEN-R08": Predicate(emitted_too_early_or_late, one_is_computed_in_part),
+    "GEN-R09": Predicate(counted_wrongly, one_goes_on),
+    "GEN-R10": Predicate(cut_although_off, one_is_whole),
+    "GEN-R01": Predicate(budget_exceeded, budget_used_up),
+    "GEN-R02": Predicate(too_many_at_once, slots_are_taken),
+    "GEN-R03": Predicate(too_long, as_long_as_may_be),
+    "GEN-R04": Predicate(overtaken, one_starts_before_another),
+}

@@ -1,1 +1,0 @@
-"""Why a rule of Spyre broke, in the terms of its scheduler."""
