@@ -6,7 +6,7 @@ from importlib import resources
 from importlib.resources.abc import Traversable
 from pathlib import Path
 
-from ...model.counts import MOST
+from ...model.config import MOST
 from ...model.scenario import Scenario
 from ...spec.systems import SYSTEMS
 from ..files.scenario_file import FileError, read_scenario

@@ -5,8 +5,7 @@ from typing import Any
 
 import msgspec
 
-from schedproof.model.config import convert
-from schedproof.model.counts import Positive
+from schedproof.model.config import Positive, convert
 
 
 class ToyConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
