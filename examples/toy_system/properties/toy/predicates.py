@@ -15,7 +15,7 @@ def too_many_run(history: RunHistory, step: Step) -> str | None:
 
 
 def all_slots_taken(history: RunHistory, step: Step) -> bool:
-    return len(step.running or ()) >= history.config["max_num_seqs"]
+    return bool(len(step.running or ()) >= history.config["max_num_seqs"])
 
 
 def wrong_prompt(history: RunHistory, step: Step) -> str | None:
